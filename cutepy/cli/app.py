@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 import typer
 
 from cutepy.cli import cache, export, tune
-from cutepy.cli.asked import asked_ctas, asked_schedules, check_output, check_script
+from cutepy.cli.asked import asked_ctas, asked_schedules, check_folder, check_output, check_script
 from cutepy.cli.dtypes import BENCH_DTYPES
 from cutepy.cli.failure import fail
 
@@ -274,8 +274,10 @@ def sanitize(
     check_script(script)
     if output is not None:
         check_output(output, script)
-    if reproducers is not None and reproducers.exists() and not reproducers.is_dir():
-        fail(f"--reproducers takes a folder, got {str(reproducers)!r}, which is a file")
+        output = output.absolute()  # scripts may change the folder
+    if reproducers is not None:
+        check_folder(reproducers, "--reproducers")
+        reproducers = reproducers.absolute()
     again = partial(
         run,
         schedules=asked_schedules(schedules, seed, limit),
@@ -405,21 +407,26 @@ def bench_grouped(
     along: Annotated[
         list[str] | None, typer.Option(help="m, rows by weights, or k, gradients; may be given again. Default: both.")
     ] = None,
+    kind: Annotated[
+        list[str] | None,
+        typer.Option(help="bfloat16, or 8-bit floats with scales: row or block; may be given again. Default: all."),
+    ] = None,
     json: _Json = None,
     picture: _Picture = None,
     against: _Against = None,
 ) -> None:
     """Time products of groups (mixture of experts) against torch's, and check every result."""
-    from cutepy.suites.grouped import FORMS, ROUTINGS, grouped_problems, run_grouped
+    from cutepy.suites.grouped import FORMS, KINDS, ROUTINGS, grouped_problems, run_grouped
 
-    routings, forms = routing or [*ROUTINGS], along or [*FORMS]
-    for chosen, known, option in ((routings, ROUTINGS, "--routing"), (forms, FORMS, "--along")):
+    routings, forms, kinds = routing or [*ROUTINGS], along or [*FORMS], kind or [*KINDS]
+    options = ((routings, ROUTINGS, "--routing"), (forms, FORMS, "--along"), (kinds, KINDS, "--kind"))
+    for chosen, known, option in options:
         for name in chosen:
             if name not in known:
                 fail(f"{option} must be one of {', '.join(known)}, got {name!r}")
     if any(count < 1 for count in groups or ()):
         fail(f"--groups must be at least 1, got {min(groups or ())}")
-    problems = grouped_problems(groups or [8, 64], cast("Any", routings), cast("Any", forms))
+    problems = grouped_problems(groups or [8, 64], *(cast("Any", chosen) for chosen, _, _ in options))
     raise typer.Exit(run_grouped(problems, _output(json, picture, against)))
 
 

@@ -22,6 +22,18 @@ def check_script(script: Path) -> None:
         fail(f"there is no file {script}")
 
 
+def check_folder(folder: Path, option: str) -> None:
+    """Make the folder that an option names, to write to; end the command if that can't be done."""
+    if folder.exists() and not folder.is_dir():
+        fail(f"{option} takes a folder, got {str(folder)!r}, which is a file")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        fail(f"{option} {folder} can't be made: {error.strerror}")
+    if not os.access(folder, os.W_OK):
+        fail(f"{option} {folder} can't be written")
+
+
 def check_output(output: Path, script: Path | None = None, option: str = "--output") -> None:
     """End the command if what an option names can't be written, or is the script."""
     if output.is_dir():

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cutepy.cli.failure import fail
+from cutepy.cli.scripts import run_as_main
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -148,18 +149,12 @@ def warm(
 def _run(target: str, arguments: list[str]) -> int:
     """Run a script as `__main__`, or import a module under its name; gives the exit code."""
     import importlib
-    import os
-    import runpy
     import sys
 
-    file = Path(target)
-    argv, path = sys.argv, sys.path[:]
+    file, path = Path(target), sys.path[:]
     try:
         if file.is_file():
-            sys.argv = [target, *arguments]
-            sys.path[0] = str(file.resolve().parent)
-            # Under the name that Python gives a script that it is started with, which is part of what is compiled.
-            runpy.run_path(os.path.join(os.getcwd(), target), run_name="__main__")  # noqa: PTH109, PTH118
+            run_as_main(target, arguments)
         else:
             sys.path.insert(0, str(Path.cwd()))
             if file.suffix == ".py" or not _is_module(target):
@@ -173,7 +168,7 @@ def _run(target: str, arguments: list[str]) -> int:
         typer.echo(str(leaving.code), err=True)
         return 1
     finally:
-        sys.argv, sys.path[:] = argv, path
+        sys.path[:] = path
     return 0
 
 

@@ -90,33 +90,34 @@ def run(
             echo("cutepy: the script failed: no hazards are found in what ran, and nothing is known of the rest")
         if replay:
             report = report.played()
-        if reproducers is not None:
-            _reproduce(report.hazards, echo, reproducers)
+        unwritten = None if reproducers is None else _reproduce(report.hazards, echo, reproducers)
         simulation.restart()  # they are told here, and not raised
     if output is not None:
         try:
             output.write_text(_written(report, form or "text", script) + "\n", "utf-8", errors="backslashreplace")
         except OSError as error:
-            fail(f"--output {output} can't be written: {error.strerror}")
+            unwritten = f"--output {output} can't be written: {error.strerror}"
     elif form:
         print(_written(report, form, script))
-    if output is not None or form is None:
+    if (output is not None or form is None) and not (code and report.is_empty):  # nothing is known of the rest
         show(report)
+    if unwritten is not None:
+        fail(unwritten)
     return 1 if not report.is_clean else FAILED if code else 0
 
 
-def _reproduce(hazards: Hazards, echo: Callable[[str], None], folder: Path) -> None:
-    """Write what looks for each hazard on a GPU."""
+def _reproduce(hazards: Hazards, echo: Callable[[str], None], folder: Path) -> str | None:
+    """Write what looks for each hazard on a GPU; returns why they can't be written."""
     for number, hazard in enumerate(hazards):
         try:
-            folder.mkdir(parents=True, exist_ok=True)
             path = hazard.reproducer(folder / f"{number:02}_{hazard.kind.replace('-', '_')}.py")
         except (RuntimeError, ValueError) as error:
             echo(f"cutepy: reproducer {number}: none: {error}")
         except OSError as error:
-            fail(f"--reproducers {folder} can't be written: {error.strerror}")
+            return f"--reproducers {folder} can't be written: {error.strerror}"
         else:
             echo(f"cutepy: reproducer {number}: {path}")
+    return None
 
 
 def _written(report: Report, form: Format, script: Path) -> str:

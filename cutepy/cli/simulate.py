@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import runpy
 import sys
 import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from cutepy.cli.scripts import run_as_main, started_name
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.chosen import Coordinates
@@ -65,11 +66,9 @@ def execute(script: Path, arguments: Sequence[str], echo: Callable[[str], None])
     """Run a script as `__main__`, and return its exit code: 1 if it raised, of which the traceback is printed."""
     from cutepy.sim.sanitize import AllowanceError
 
-    argv, path = sys.argv, sys.path[:]
-    sys.argv = [str(script), *arguments]
-    sys.path[0] = str(script.resolve().parent)
+    name = started_name(script)
     try:
-        runpy.run_path(str(script), run_name="__main__")
+        run_as_main(script, arguments)
     except SystemExit as leaving:
         if leaving.code is None or isinstance(leaving.code, int):
             return leaving.code or 0
@@ -79,14 +78,12 @@ def execute(script: Path, arguments: Sequence[str], echo: Callable[[str], None])
         echo(f"error: {error}")
         return 1
     except Exception as error:
-        print(_traceback(error, script), end="", file=sys.stderr)
+        print(_traceback(error, name), end="", file=sys.stderr)
         return 1
-    finally:
-        sys.argv, sys.path[:] = argv, path
     return 0
 
 
-def _traceback(error: Exception, script: Path) -> str:
+def _traceback(error: Exception, script: str) -> str:
     """Format what a script raised, without the frames of what runs it, or of what simulates its kernels."""
     from cutepy.sim.errors import SimulationError
     from cutepy.sim.ptx.places import is_of_a_library
@@ -94,7 +91,7 @@ def _traceback(error: Exception, script: Path) -> str:
     shown: traceback.TracebackException | None = traceback.TracebackException.from_exception(error)
     text = shown
     while shown is not None:
-        own = [n for n, frame in enumerate(shown.stack) if frame.filename == str(script)]
+        own = [n for n, frame in enumerate(shown.stack) if frame.filename == script]
         kept = shown.stack[own[0] if own else 0 :]
         if isinstance(error, SimulationError):
             kept = [f for f in kept if not (is_of_a_library(f.filename) or f.filename.startswith("<"))]

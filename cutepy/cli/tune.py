@@ -11,6 +11,7 @@ import typer
 
 from cutepy.cli.dtypes import BENCH_DTYPES
 from cutepy.cli.failure import fail
+from cutepy.runtime.dtypes import DTYPES
 
 if TYPE_CHECKING:
     from cutepy.suites.gemm_problems import GemmProblem
@@ -59,7 +60,7 @@ def tune_gemm(
 
 
 def _parsed(text: str) -> GemmProblem:
-    from cutepy.suites.gemm_problems import GemmProblem
+    from cutepy.suites.gemm_problems import GemmProblem, out_dtype
 
     match = _PROBLEM.fullmatch(text)
     if match is None:
@@ -72,14 +73,15 @@ def _parsed(text: str) -> GemmProblem:
     if 0 in (*batch, m, n, k):
         fail(f"extents must be positive, got {text!r}")
     a_major, b_major = (cast("str", major or "k") for major in majors)
-    unit = 16 if dtype.startswith("float8") else 8
+    bits = DTYPES[dtype].bits
+    unit, result_unit = (128 // DTYPES[each].bits for each in (dtype, out_dtype(dtype)))
     for name, major, extent in (("A", a_major, m), ("B", b_major, n)):
-        if unit == 16 and major != "k":
-            fail(f"{name} must be K-major for 8-bit types, got {text!r}")
+        if bits != 16 and major != "k":
+            fail(f"{name} must be K-major for {bits}-bit types, got {text!r}")
         if (k if major == "k" else extent) % unit:
             fail(f"the contiguous extent of {name} must be a multiple of {unit}, which is 16 bytes, got {text!r}")
-    if n % 8:
-        fail(f"N must be a multiple of 8, as rows of the result are whole units of 16 bytes, got {text!r}")
+    if n % result_unit:
+        fail(f"N must be a multiple of {result_unit}, as rows of the result are whole units of 16 bytes, got {text!r}")
     return GemmProblem(m, n, k, dtype, tuple(batch), a_major, b_major)
 
 

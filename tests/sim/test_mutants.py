@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from tests.sim.mutants.__main__ import main
+from tests.sim.mutants.__main__ import Tried, main, report
 from tests.sim.mutants.operators import Mutant, mutants
 from tests.sim.mutants.pool import verdicts
 from tests.sim.mutants.reasons import Reason, read_reasons
@@ -203,6 +203,16 @@ def test_all_reasons_can_be_read():
     for reason in read_reasons():
         assert reason.argument
         assert not reason.explains("nothing: at all")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "told", "status"), [("silent", "", 0), ("silent", "wrong if schedule:3", 1), ("wrong", "", 1)]
+)
+def test_reasons_are_for_what_is_silent_under_all_schedules(outcome, told, status):
+    tried = Tried(
+        "a", "removed", "bar.sync", 1, "bar.sync 0;", outcome, told, 0.1, "", "a: removed at line 1: bar.sync 0;"
+    )
+    assert report([tried], [Reason("a: removed.*", "Because.")], whole=False) == status
 
 
 @pytest.mark.integration

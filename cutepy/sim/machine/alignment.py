@@ -3,7 +3,8 @@
 How lanes are grouped says nothing of that: parts go ahead and come after. So executions by a part of a unit are counted
 by lane, in each place within which the lanes have parted and where they meet again. Who passes there has executed less
 than others of its unit if its path did not lead to the instruction; lanes that all come to it, however late and on
-whatever paths, have executed it equally often.
+whatever paths, have executed it equally often. Lanes that have ended may have come to fewer barriers than others of
+their warp, but to no other ones.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cutepy.sim.machine.executions import Executions
+from cutepy.layouts.sm90.arch import WARP_THREADS
+from cutepy.sim.machine.executions import Executions, Orders
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.ptx.alignment import aligned_threads, goes_without_ended
 
@@ -68,13 +70,16 @@ class Alignment:
 
     def start(self) -> None:
         """Begin with CTAs that become resident."""
-        self._whole = Executions()
+        self._whole, self._orders = Executions(), Orders()
+        self._told: set[tuple[int, int]] = set()
 
     def execute(self, g: Group, i: Instruction) -> None:
         """Count an execution by a group that has units in part."""
         lanes = self._roster.lanes_of([g])
         for counts in self._around(g.join):
             counts.add(i, lanes)
+        if goes_without_ended(i):
+            self._orders.add(i, lanes)
 
     def pass_by(self, join: Join, taken: Array) -> None:
         """Look at lanes that have come to where they meet others: what these did meanwhile, they will not do."""
@@ -86,6 +91,9 @@ class Alignment:
         if self._whole:
             every = np.ones_like(roster.ended)
             self._judge(self._whole, None, every, roster.ended, lambda i: not goes_without_ended(i))
+        for i, slot, executed, others in self._orders.different():
+            if (slot, int(executed[0]) // WARP_THREADS) not in self._told:
+                self._say(self._apart(i, None, slot, executed, others))
 
     def stick(self, joins: list[Join]) -> None:
         """Look at lanes that can't go on: those that wait at something else than others of their unit do."""
@@ -96,7 +104,7 @@ class Alignment:
                 slot, lacking, executed = self._first(i, less, live, live)
                 if i not in told and counts.is_ahead(i, slot, lacking, executed):
                     told.add(i)
-                    self._tell(self._apart(i, join, slot, executed, lacking))
+                    self._say(self._apart(i, join, slot, executed, lacking))
 
     def _around(self, join: Join | None) -> Iterator[Executions]:
         while join is not None:
@@ -115,9 +123,13 @@ class Alignment:
         for i, less in [*counts.lacking(here, judged & here)]:
             if applies(i):
                 slot, lacking, executed = self._first(i, less, here, judged)
-                self._tell(self._apart(i, join, slot, executed, lacking))
+                self._say(self._apart(i, join, slot, executed, lacking))
                 for around in (counts, *(self._around(join.parent.join) if join is not None else ())):
                     around.level(i, (less > 0) & judged)  # told once
+
+    def _say(self, apart: Apart) -> None:
+        self._told.update((apart.slot, int(thread) // WARP_THREADS) for thread in apart.executed)
+        self._tell(apart)
 
     def _first(self, i: Instruction, less: Array, here: Array, judged: Array) -> tuple[int, Array, Array]:
         """Return the first CTA and unit of which lanes that are judged lack something, those, and who doesn't."""

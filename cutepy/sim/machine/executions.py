@@ -1,4 +1,4 @@
-"""How often lanes executed instructions without the rest of their warp or warpgroup."""
+"""How often lanes executed instructions without the rest of their warp or warpgroup, and in which order barriers."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cutepy.layouts.sm90.arch import WARP_THREADS
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.ptx.alignment import aligned_threads
 
@@ -43,6 +44,43 @@ class Executions:
         """Tell whether some lanes of a CTA executed something else than an instruction that others did not."""
         others = (counts[slot] for one, counts in self._by.items() if one is not i)
         return any(counts[lanes].min() > counts[of].min() for counts in others)
+
+
+class Orders:
+    """The barriers that lanes came to without the rest of their warp, in order.
+
+    Of two lanes of a warp one came to what the other did, and perhaps to more after that: the other has ended.
+    """
+
+    def __init__(self) -> None:
+        self._came: Array | None = None  # how often, by lane
+        self._at: list[Array] = []  # what first lanes of warps came to so, by instruction
+        self._otherwise: list[tuple[Instruction, int, Array]] = []
+
+    def add(self, i: Instruction, lanes: Array) -> None:
+        """Note what lanes come to."""
+        came = self._came = np.zeros(lanes.shape, np.int32) if self._came is None else self._came
+        warps = -(-lanes.shape[1] // WARP_THREADS)
+        for n in np.unique(came[lanes]).tolist():
+            if n == len(self._at):
+                self._at.append(np.full((len(lanes), warps), -1, np.int32))
+            at, here = self._at[n].repeat(WARP_THREADS, axis=1)[:, : lanes.shape[1]], lanes & (came == n)
+            rows, threads = np.nonzero(here & (at == -1))
+            self._at[n][rows, threads // WARP_THREADS] = i.index
+            other = here & (at != -1) & (at != i.index)
+            if other.any():
+                self._otherwise.append((i, n, other))
+        came[lanes] += 1
+
+    def different(self) -> Iterator[tuple[Instruction, int, Array, Array]]:
+        """Yield instructions that lanes came to, the CTA, those lanes, and those of their warp that came to another."""
+        assert self._came is not None or not self._otherwise
+        for i, n, lanes in self._otherwise:
+            assert self._came is not None
+            slot, thread = (int(x[0]) for x in np.nonzero(lanes))
+            warp = np.arange(lanes.shape[1]) // WARP_THREADS == thread // WARP_THREADS
+            others = warp & ~lanes[slot] & (self._came[slot] > n)
+            yield i, slot, np.flatnonzero(warp & lanes[slot]), np.flatnonzero(others)
 
 
 def _most(counts: Array, unit: int) -> Array:

@@ -164,7 +164,8 @@ def held_of(text: str) -> HoldBack:
     names = None if found is None else found.groupdict()
     if not text or names is None or repr(made := _held(names)) != f"hold:{text}":
         raise ValueError(
-            f"what is held back is an instruction, and whose, as 17,cta=0.0.0,warp=1,lane=3, or poison, got {text!r}"
+            f"policy hold: must be followed by what a witness names, such as hold:17,cta=0.0.0,warp=1, got {text!r}; "
+            "take the whole name from a witness, hazard.replay().schedule"
         )
     return made
 

@@ -370,7 +370,9 @@ class Memory:
         size: int,
         stores: Array | None = None,
     ) -> None:
-        """Tell the observers of an access."""
+        """Tell the observers of an access; copies of no bytes are none."""
+        if not size:
+            return
         access = Access(operation, space, proxy, i, g.ctas, g.threads, address, size, self._activity.completing, stores)
         for observer in self._activity.observers:
             observer.on_access(access)

@@ -82,7 +82,7 @@ def policy_named(name: str) -> CompletionPolicy:
     kind, colon, seed = name.partition(":")
     if kind == "schedule" and "=" in seed:
         return choices_of(seed)
-    if kind == "hold":
+    if kind == "hold" and colon:
         return held_of(seed)
     if kind in _SEEDED and colon and seed.isdecimal():
         return _SEEDED[kind](int(seed))

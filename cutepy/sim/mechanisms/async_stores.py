@@ -44,12 +44,12 @@ def issue(
     apart = position // memory.slot_bytes != places // memory.slot_bytes
     if apart.any():
         place = Place(f"mbarrier {int(places[apart][0] % memory.slot_bytes):#x}")
+        to, counted = (g.ctas.residents.coordinate(int(x[apart][0]) // memory.slot_bytes) for x in (position, places))
         raise BarrierError(
-            f"{'.'.join(i.parts[:2])} stores into one CTA, and its mbarrier is another one's, where nobody learns of "
-            "it who may read there",
+            f"{'.'.join(i.parts[:2])} stores into shared memory of CTA {to}, and its mbarrier is one of CTA {counted}",
             i,
             g.describe(),
-            fix="name the mbarrier of the CTA that is stored into: mapa of the same rank",
+            fix=f"both must be of the same CTA, so take the mbarrier's address in CTA {to} too, by mapa",
             at=place,
         )
 

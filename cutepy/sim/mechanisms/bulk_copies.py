@@ -14,7 +14,7 @@ import numpy as np
 
 from cutepy.sim.errors import MemoryAccessError
 from cutepy.sim.machine.events import AsyncOperation
-from cutepy.sim.machine.lanes import Array, Ctas, Threads
+from cutepy.sim.machine.lanes import WARP, Array, Ctas, Threads
 from cutepy.sim.machine.traffic import Kind
 from cutepy.sim.mechanisms.atomics import combine
 from cutepy.sim.mechanisms.global_runs import Operation, observe_runs
@@ -81,7 +81,7 @@ class BulkCopies:
         self._activity.traffic.run(kind, address, size)
 
     def _observe(self, g: Group, i: Instruction, what: Operation, lane: Lane, address: int, size: int) -> None:
-        if self._activity.observers:
+        if self._activity.observers and size:
             observe_runs(self._activity, g, i, what, [lane[0]], lane[1], np.array([[address]]), size)
 
     def load(
@@ -164,7 +164,12 @@ class BulkCopies:
         memory, activity = self._memory, self._activity
         _, source = memory.resolve("shared" if source.dtype == np.uint32 else "generic", source)
         places = memory.locate(g, i, source, int(size.max()), _ALIGNMENT)
+        stored: dict[object, AsyncOperation] = {}
         for (row, column), (address, place, count) in self._lanes(g, to, places, size):
+            same = row, int(g.threads.ids[column]) // WARP, address, place, count
+            if reduction is None and same in stored:  # a lane of its warp stores the same bytes: once will do
+                self.track(g, (row, column), stored[same])
+                continue
             target = self._global_bytes(g, i, address, count)
             self._count("store" if reduction is None else "atomic", address, count)
 
@@ -183,6 +188,7 @@ class BulkCopies:
 
             detail = f"{count} bytes to global {address:#x}"
             one = AsyncOperation("bulk_store", i, *_one(g, (row, column)), detail, apply, takes=take)
+            stored[same] = one
             activity.issue(one)
             self.track(g, (row, column), one)
 

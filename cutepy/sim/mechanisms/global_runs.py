@@ -57,14 +57,14 @@ def observe_boxes(
     i: Instruction,
     operation: Operation,
     boxes: Sequence[tuple[Box | Column, Coordinates]],
-    lanes: int,
+    issuers: Sequence[int],
 ) -> None:
-    """Tell the observers of the boxes that some CTAs copy, CTA by CTA, each for so many lanes."""
+    """Tell the observers of the boxes that lanes copy: `issuers` says which ones, counted CTA by CTA."""
     by_shape: dict[tuple[int, int, int], list[tuple[int, int, Array]]] = {}
     for n, (box, at) in enumerate(boxes):
         first, offsets, size = runs(box, at)
         if len(offsets):
-            row, column = divmod(n, lanes)
+            row, column = divmod(issuers[n], g.threads.count)
             by_shape.setdefault((column, size, len(offsets)), []).append((row, first, offsets))
     for (column, size, _), found in by_shape.items():
         rows, firsts, ranges = zip(*found, strict=True)

@@ -102,11 +102,11 @@ class RegisterPool(Mechanism):
         wrong = held > count if more else held < count
         if wrong.any():
             has = int(held[wrong][0])
-            than, verb = ("fewer", "asks for") if more else ("more", "gives back all but")
-            said = f"a warp that has {has} registers a thread {verb} {count}, which are {than}"
-            fix = (
-                f"launched with {self._at_launch}: .inc must name as many as a warp has or more, .dec as many or fewer"
+            name, cannot, bound, other = (
+                ("inc", "take any away", "more", "dec") if more else ("dec", "add any", "fewer", "inc")
             )
+            said = f"the warp has {has} registers a thread, and setmaxnreg.{name} to {count} can't {cannot}"
+            fix = f"name {has} or {bound}, or use setmaxnreg.{other} (warps began with {self._at_launch})"
             error = SimulationError(said, i, g.describe(), fix=fix, kind="misused-setmaxnreg", at=Place("registers"))
             self._activity.fault(error, stops=False)
 

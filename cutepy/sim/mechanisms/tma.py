@@ -8,7 +8,7 @@ Modes".
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -20,7 +20,7 @@ from cutepy.layouts.sm90.gmma import byte_swizzle
 from cutepy.layouts.sm90.tensor_map import SMEM_ALIGNMENT
 from cutepy.sim.errors import DescriptorError, MemoryAccessError
 from cutepy.sim.machine.events import Access, AsyncKind, AsyncOperation, TmaEvent
-from cutepy.sim.machine.lanes import Array
+from cutepy.sim.machine.lanes import WARP, Array
 from cutepy.sim.mechanisms.global_runs import Operation, observe_boxes
 from cutepy.sim.mechanisms.multicast import reached
 from cutepy.sim.mechanisms.tensor_boxes import Box, Boxes, box_of
@@ -80,7 +80,7 @@ class TensorCopies:
         In im2col mode there are offsets along W, H and D.
         """
         memory = self._memory
-        boxes, targets = self._boxes(g, i, to, tensor, coordinates, offsets)
+        boxes, targets = self._boxes(g, i, to, tensor, coordinates, offsets, g.threads.count)
         _, barrier = memory.resolve("shared" if barrier.dtype == np.uint32 else "generic", barrier)
         shape = (g.ctas.count, g.threads.count)
         barriers = np.broadcast_to(memory.locate(g, i, barrier, 8, 8), shape).reshape(-1).tolist()
@@ -105,7 +105,7 @@ class TensorCopies:
                 written = [(box, place) for box, _, places in copies for place in places]
                 issuers = [n for n, (_, _, places) in enumerate(copies) for _ in places]
                 self._observe_shared(g, i, "write", written, issuers)
-                observe_boxes(self._activity, g, i, "read", boxes, g.threads.count)
+                observe_boxes(self._activity, g, i, "read", boxes, range(len(boxes)))
             positions, sizes, lanes = (np.array(column) for column in zip(*notices, strict=True))
             for offset in dict.fromkeys((positions % memory.slot_bytes).tolist()):
                 here = positions % memory.slot_bytes == offset
@@ -129,9 +129,13 @@ class TensorCopies:
         offsets: tuple[Array, ...] | None = None,
     ) -> None:
         """Copy a box from shared memory, or combine it with what is there; offsets are as of a load, but empty."""
-        # A warp that stores one box with several lanes stores the same bytes again and again: once will do.
-        lanes = 1 if reduction is None and all(x.shape[1] == 1 for x in (source, tensor, *coordinates)) else None
-        boxes, sources = self._boxes(g, i, source, tensor, coordinates, offsets, lanes)
+        are_alike = reduction is None and all(x.shape[1] == 1 for x in (source, tensor, *coordinates))
+        every = 1 if are_alike else g.threads.count
+        boxes, sources = self._boxes(g, i, source, tensor, coordinates, offsets, every)
+        issuers = list(range(len(boxes)))
+        if reduction is None:
+            issuers, which = _once(g, boxes, sources, every)
+            boxes, sources = [boxes[n] for n in which], [sources[n] for n in which]
         negative = next((at for _, at in boxes if min(at) < 0), None)
         if negative is not None:
             raise MemoryAccessError(
@@ -152,14 +156,14 @@ class TensorCopies:
             places = [(box, place) for (box, _), place in zip(boxes, sources, strict=True)]
             taken.extend(self._read_shared(box, place).copy() for box, place in places)
             if self._activity.observers:
-                self._observe_shared(g, i, "read", places)
+                self._observe_shared(g, i, "read", places, issuers)
 
         def apply() -> None:
             for (box, at), data in zip(boxes, taken, strict=True):
                 self._write_global(g, i, box, at, data, reduction)
             if self._activity.observers:
                 what: Operation = "write" if reduction is None else "atomic"
-                observe_boxes(self._activity, g, i, what, boxes, lanes or g.threads.count)
+                observe_boxes(self._activity, g, i, what, boxes, issuers)
 
         operation = self._issue("tma_store", g, i, boxes, apply, take)
         for row in range(g.ctas.count if not operation.done else 0):
@@ -226,11 +230,11 @@ class TensorCopies:
         tensor: Array,
         coordinates: tuple[Array, ...],
         offsets: tuple[Array, ...] | None,
-        lanes: int | None = None,
+        lanes: int,
     ) -> tuple[list[tuple[Box | Column, Coordinates]], list[int]]:
         """Return each lane's box and where it is taken, by coordinates and offsets, and its place in shared memory."""
         memory = self._memory
-        shape = (g.ctas.count, g.threads.count if lanes is None else lanes)
+        shape = (g.ctas.count, lanes)
         _, shared = memory.resolve("shared" if shared.dtype == np.uint32 else "generic", shared)
         places = (
             np.broadcast_to(memory.locate(g, i, shared, SMEM_ALIGNMENT, SMEM_ALIGNMENT), shape).reshape(-1).tolist()
@@ -318,3 +322,23 @@ class TensorCopies:
         start = place // UNIT_BYTES
         order = swizzled_units(box.units, box.tensor.swizzle, place % _PERIOD // UNIT_BYTES)
         return units[start : start + box.units] if order is None else units[start + order]
+
+
+def _once(
+    g: Group, boxes: Sequence[tuple[Box | Column, Coordinates]], sources: Sequence[int], lanes: int
+) -> tuple[list[int], list[int]]:
+    """Return which lanes store what no lane of their warp before them does, and which boxes are theirs.
+
+    A warp that stores one box with several lanes stores the same bytes again and again: once will do. `lanes` is 1
+    where there is a box of each CTA only, which all lanes store.
+    """
+    every, warps = g.threads.count, g.threads.ids // WARP
+    if lanes == 1:
+        _, columns = np.unique(warps, return_index=True)
+        both = [(row * every + column, row) for row in range(g.ctas.count) for column in columns.tolist()]
+        return [n for n, _ in both], [row for _, row in both]
+    first: dict[object, int] = {}
+    for n, ((box, at), source) in enumerate(zip(boxes, sources, strict=True)):
+        first.setdefault((n // every, int(warps[n % every]), id(box), at, source), n)
+    issuers = list(first.values())
+    return issuers, issuers

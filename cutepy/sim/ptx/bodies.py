@@ -12,6 +12,7 @@ PTX ISA, "Syntax", "Directives".
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -252,13 +253,17 @@ class Body:
     def _place_the_vague(self) -> None:
         """Give a line to what has none of the kernel's: the DSL names the host's function for atomics and branches.
 
-        Such a line has no column, and is outside of those that have one.
+        Such a line has no column, and is outside of those that have one, or the only one of a file that has none.
         """
         lines: dict[str, list[int]] = {}
         for file, line, column in self._places:
             if column:
                 lines.setdefault(self._files.get(file, "?"), []).append(line)
-        vague = {s for s in self._vague if s.file in lines and not min(lines[s.file]) <= s.line <= max(lines[s.file])}
+        named = Counter(s.file for s in self._vague if s.line)
+        of_hosts = {file for file, count in named.items() if lines and file not in lines and count == 1}
+        bounds = {file: (min(found), max(found)) for file, found in lines.items()}
+        vague = {s for s in self._vague if s.file in of_hosts}
+        vague |= {s for s in self._vague if s.file in bounds and not bounds[s.file][0] <= s.line <= bounds[s.file][1]}
         if vague:
             sources = placed([(opcode, source) for opcode, *_, source, _ in self._pending], vague)
             self._pending = [

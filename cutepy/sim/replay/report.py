@@ -55,6 +55,12 @@ class Report:
         """Whether there are no hazards, and all schedules came to the same."""
         return not self.hazards and not any(explored.divergences for explored in self.explorations)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to tell: no hazard, advisory or allowance, no schedule, no certificate."""
+        told = self.hazards.every, self.hazards.unused, self.explorations, self.certificates
+        return not any(told)
+
     def to_json(self) -> dict[str, object]:
         """Return it as `json.dump` takes it: docs/sanitizer.md has the format."""
         counted = Counter(self.certificates)

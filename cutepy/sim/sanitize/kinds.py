@@ -62,8 +62,8 @@ _ENTRIES = (
     ),
     Kind(
         "missing-init-fence",
-        "a copy or another CTA uses an mbarrier, and no `fence.mbarrier_init` or `fence.proxy.async` came after "
-        "`mbarrier.init`",
+        "a copy or another CTA uses an mbarrier, and no `fence.mbarrier_init`, or `fence.proxy.async` and a release, "
+        "came after `mbarrier.init`",
         "fence.mbarrier_init.release.cluster must come after mbarrier.init, and then a barrier",
         "Parallel Synchronization and Communication Instructions: membar/fence, fence.mbarrier_init",
         defect="before",
@@ -98,7 +98,7 @@ _ENTRIES = (
     Kind(
         "misused-barrier",
         "a barrier is used against its protocol: more arrivals than a phase of an mbarrier expects, a count or a "
-        "number that there isn't, or `st.async` with data and mbarrier in two CTAs",
+        "number that there isn't, an mbarrier that is loaded as data, or `st.async` with data and mbarrier in two CTAs",
         "a phase of an mbarrier must get as many arrivals as mbarrier.init says",
         "Parallel Synchronization and Communication Instructions: mbarrier; bar, barrier; st.async; red.async",
         defect="either",
@@ -238,7 +238,8 @@ _ENTRIES = (
     Kind(
         "uninitialised-read",
         "shared memory is read that nothing has written since the CTA began, or global memory that nothing has written "
-        "since it was allocated, or since `discard`",
+        "since it was allocated, or since `discard`; or registers and local memory of a thread that nothing has "
+        "written",
         "nothing has written these bytes since the CTA began, and they hold what another CTA left there: write them "
         "first, or wait for what does",
         "State Spaces, Types, and Variables: Shared State Space, Global State Space",
@@ -290,10 +291,10 @@ _ENTRIES = (
     ),
     Kind(
         "misused-setmaxnreg",
-        "a warp asks for fewer registers than it has, by `setmaxnreg.inc`, or keeps more, by `.dec`, or its warpgroup "
-        "has not synchronised since the one before",
-        ".inc must name as many registers as a warp has or more, .dec as many or fewer, and a barrier of the "
-        "warpgroup must come between two setmaxnreg",
+        "a `setmaxnreg.inc` names fewer registers than a warp has, a `.dec` more, or a warp comes to a second "
+        "`setmaxnreg` while another one of its warpgroup may not have come to the first",
+        ".inc must name as many registers as a warp has or more, .dec as many or fewer, and a barrier of the four "
+        "warps must come between two setmaxnreg",
         "Miscellaneous Instructions: setmaxnreg",
         defect="either",
     ),

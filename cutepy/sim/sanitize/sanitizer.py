@@ -10,7 +10,7 @@ import numpy as np
 
 from cutepy.sim.machine.host_events import HostAccess, HostEvent, StreamEvent
 from cutepy.sim.machine.observer import Observer, stops
-from cutepy.sim.ptx.model import Immediate
+from cutepy.sim.ptx.model import Immediate, Register
 from cutepy.sim.sanitize.assembler import asks_of_all
 from cutepy.sim.sanitize.certificate.examiner import Examiner
 from cutepy.sim.sanitize.certificate.loops import heads
@@ -21,10 +21,12 @@ from cutepy.sim.sanitize.memory.sizes import granule_bytes
 from cutepy.sim.sanitize.memory.touch import Conflict, Touch
 from cutepy.sim.sanitize.memory.touches import SharedTouches
 from cutepy.sim.sanitize.order.ends import ends, uneven
+from cutepy.sim.sanitize.order.failing import is_try
 from cutepy.sim.sanitize.order.flags import Flags
 from cutepy.sim.sanitize.order.launches import Launches
 from cutepy.sim.sanitize.order.messages import Messages
-from cutepy.sim.sanitize.order.synchronisation import converge, synchronise
+from cutepy.sim.sanitize.order.strength import fenced_spaces
+from cutepy.sim.sanitize.order.synchronisation import converge, overlook, synchronise
 from cutepy.sim.sanitize.order.wave import Issued, Wave
 from cutepy.sim.sanitize.registers import register_hazards
 from cutepy.sim.sanitize.repairs import MADE_GOOD, judged, remarks
@@ -35,6 +37,7 @@ from cutepy.sim.sanitize.reports.parts import part_of_a_unit
 from cutepy.sim.sanitize.reports.reasons import reason
 from cutepy.sim.sanitize.reports.scene import Surroundings
 from cutepy.sim.sanitize.sums import Sums
+from cutepy.sim.sanitize.undefined import Undefined
 from cutepy.sim.translate import linked, translate
 
 if TYPE_CHECKING:
@@ -66,6 +69,7 @@ _NOT_BEGUN = (
     "nothing has written these sums, and the MMA adds to them: the first MMA must not accumulate, or zeros must be "
     "written before"
 )
+_FORGOTTEN = "64 touches of one place in shared memory are in no order with each other, and those before are forgotten"
 
 
 class Sanitizer(Observer):
@@ -98,6 +102,8 @@ class Sanitizer(Observer):
         self._mistakes: set[tuple[str, str]] = set()  # of the launch, by kind and barrier
         self._examiner = Examiner(self._violated)
         self._rounds: frozenset[int] = frozenset()
+        self._undefined = Undefined()
+        self._waits = False
         self._reasons: dict[tuple[int, int, str], Reason | None] = {}
 
     def fresh(self) -> Sanitizer:
@@ -168,8 +174,10 @@ class Sanitizer(Observer):
             x, y, z = self._launch.block
             instructions = linked(self._launch.ptx, self._launch.kernel).function.instructions
             has_relaxed = any(map(_arrives_relaxed, instructions))
-            wave = self._wave = Wave(residents, x * y * z, "mbarrier.inval" in self._launch.ptx, has_relaxed)
-            told = self._conflict, self._unwritten, self._findings.tell
+            fences = {fenced_spaces(i.opcode) for i in instructions if "proxy" in i.parts} - {frozenset()}
+            ends_mbarriers = "mbarrier.inval" in self._launch.ptx
+            wave = self._wave = Wave(residents, x * y * z, ends_mbarriers, has_relaxed, fences)
+            told = self._conflict, self._unwritten, self._findings.tell, self._forgotten
             self._shared = SharedTouches(wave, self._granule, self._slot_bytes, *told)
             self._premises = self._examiner.premises(wave)
             self._sums = Sums(instructions, residents.count, x * y * z)
@@ -184,7 +192,7 @@ class Sanitizer(Observer):
 
     def _tell(self, found: Iterable[End]) -> None:
         for end in found:
-            self._findings.tell(*end)
+            self._findings.tell(*end[:-1], cause=end.cause)
 
     def on_error(self, error: SimulationError, *, ends: bool) -> bool:
         """Report what the kernel does wrong: the launch may go on, if it can."""
@@ -211,7 +219,10 @@ class Sanitizer(Observer):
 
     def on_access(self, access: Access) -> None:
         """Check an access to shared or global memory."""
-        if access.space == "local" or access.instruction.parts[0] == "wgmma":
+        if access.space == "local":
+            self._tell_undefined("ld read", "a thread", access.instruction, self._undefined.access(access))
+            return
+        if access.instruction.parts[0] == "wgmma":
             return
         wave = self._of(access.ctas.residents)
         if access.proxy == "async" and access.part_of is not None:
@@ -234,8 +245,12 @@ class Sanitizer(Observer):
         self._of(event.ctas.residents)
         self._shared.wgmma(event)
         if self._sums.see(event):
-            side = Side("wgmma", "a warpgroup", event.instruction)
-            self._findings.tell("uninitialised-read", "registers", None, side, _NOT_BEGUN)
+            self._tell_undefined("wgmma", "a warpgroup", event.instruction, _NOT_BEGUN)
+
+    def _tell_undefined(self, what: str, who: str, i: Instruction, wrong: str | None) -> None:
+        if wrong is not None:
+            where = "local memory" if i.parts[0] == "ld" else "registers"
+            self._findings.tell("uninitialised-read", where, None, Side(what, who, i), wrong)
 
     # Asynchronous operations.
 
@@ -272,6 +287,7 @@ class Sanitizer(Observer):
         wave = self._of(event.ctas.residents)
         if event.instruction.index in self._examiner.guesses:  # who goes on may have failed, and knows no more
             assert event.counted is not None
+            overlook(wave, event)
             event = replace(event, counted=np.full_like(event.counted, _FAILED))
         if "aligned" in event.instruction.parts:
             converge(wave, event.ctas.slots, event.threads.ids)
@@ -293,20 +309,29 @@ class Sanitizer(Observer):
         self.on_barrier(event)
 
     def look_at(self, function: Function) -> None:
-        """Find where the rounds of loops begin."""
+        """Find where the rounds of loops begin, and whether there are waits whose ends are to be known."""
+        self._waits = any(map(is_try, function.instructions))
         self._rounds = heads(function)
+        self._undefined.look_at(function)
 
     def stops_at(self, instruction: Instruction, before: Instruction | None) -> bool:
         """Stop where whole warps come together, which says that their waits are over, and where rounds begin."""
-        return instruction.index in self._rounds or _is_collective(instruction)
+        if self._waits and _is_collective(instruction):
+            return True
+        return instruction.index in self._rounds or self._undefined.stops_at(instruction)
 
     def on_instruction(self, step: Step) -> None:
-        """Note that the waits of a warp are over, or that a round begins."""
+        """Note that the waits of a warp are over, that a round begins, or that something has no value."""
+        wrong = self._undefined.execute(step)
+        if wrong is not None:
+            self._tell_undefined(step.instruction.parts[0], step.threads.describe(), step.instruction, wrong)
         if step.instruction.index in self._rounds:
             self._of(step.ctas.residents)
             self._examiner.begin_round(self._premises, step)
-        if _is_collective(step.instruction) and self._wave is not None:
-            if self._wave.residents is step.ctas.residents:
+        if self._waits and _is_collective(step.instruction) and self._wave is not None:
+            mask = step.instruction.operands[-1]
+            is_whole = not isinstance(mask, Register) or bool((step.value(mask.index) & _ALL == _ALL).all())
+            if is_whole and self._wave.residents is step.ctas.residents:
                 converge(self._wave, step.ctas.slots, step.threads.ids)
 
     def knows_complete(self, address: int, slots: Array, phases: Array, ctas: Ctas, threads: Threads) -> Array:
@@ -329,7 +354,8 @@ class Sanitizer(Observer):
 
     def _violated(self, violation: Violation) -> None:
         if (violation.kind, violation.where) not in self._mistakes:  # told as it came to pass
-            self._findings.tell(*violation)
+            has_guessed = self._wave is not None and bool(self._wave.patterns.overlooked)
+            self._findings.tell(*violation, follows=has_guessed)
 
     def _conflict(self, found: Conflict) -> None:
         assert self._wave is not None
@@ -339,6 +365,10 @@ class Sanitizer(Observer):
             code = linked(self._launch.ptx, self._launch.kernel).function.instructions
             self._reasons[key] = reason(self._wave, self._flags, code, found)
         self._findings.conflict(found, self._wave.residents, self._granule, self._reasons[key])
+
+    def _forgotten(self) -> None:
+        assert self._launch is not None
+        self._examiner.withdraw(self._launch, _FORGOTTEN)
 
     def _unwritten(self, touch: Touch, row: int, granule: int) -> None:
         assert self._wave is not None
@@ -363,8 +393,8 @@ def _arrives_relaxed(i: Instruction) -> bool:
 
 
 def _is_collective(i: Instruction) -> bool:
-    """Tell whether whole warps come together at an instruction."""
+    """Tell whether whole warps may come together at an instruction: its mask may be known when it runs."""
     if i.parts[0] not in _COLLECTIVES or "sync" not in i.parts:
         return False
     mask = i.operands[-1]
-    return isinstance(mask, Immediate) and mask.value & _ALL == _ALL
+    return isinstance(mask, Register) or (isinstance(mask, Immediate) and mask.value & _ALL == _ALL)

@@ -64,6 +64,10 @@ class ControlFlow:
     _touched: dict[tuple[int, int], frozenset[int]] = field(default_factory=dict)
     _operations: dict[tuple[int, int], frozenset[str]] = field(default_factory=dict)
 
+    def with_blocks(self, blocks: list[Block]) -> ControlFlow:
+        """Return the same function with other instructions in its blocks, which are linked as they were."""
+        return ControlFlow(blocks, self.join, *_liveness(blocks))
+
     def blocks_between(self, start: int, end: int) -> set[int]:
         """Return the blocks that can run from `start` on before `end`."""
         seen: set[int] = set()

@@ -15,7 +15,7 @@ SUITES = (
     (r"/CuTeDSL/dsl_tutorials/", "CUTLASS, CuTeDSL/dsl_tutorials"),
     (r"/CuTeDSL/", "CUTLASS, CuTeDSL, the rest"),
     (r"/triton/python/", "Triton, tutorials"),
-    (r"/foreign/cases/gemm", "our GEMM"),
+    (r"/foreign/cases/(grouped_|scaled_)?gemm", "our GEMM"),
     (r"/foreign/cases/flash_attention", "FlashAttention, forward and backward"),
     (r"/foreign/cases/quack", "QuACK, GEMM"),
     (r"/foreign/cases/triton", "Triton, matmul"),
@@ -81,6 +81,19 @@ ARGUMENTS = (
         "256,256,448 tile_m=64 tile_n=64 cluster_m=2 cluster_n=2 ctas=4",
         "256,256,640 tile_m=128 tile_n=128 warpgroups=2 a_dtype=float8_e4m3fn b_dtype=float8_e4m3fn",
         "256,256,320 tile_m=128 tile_n=128 warpgroups=2 c_dtype=float16 c_major=row",
+        "192,64,768 tile_m=64 tile_n=64 stages=2 epi_stages=2 split_k=4 ctas=4",
+        "256,128,320 tile_m=64 tile_n=64 stages=3 epi_stages=2 consumers=2",
+        "320,64,320 tile_m=192 tile_n=64 warpgroups=3 stages=3 epi_stages=2",
+        "512,64,320 tile_m=256 tile_n=64 warpgroups=2 stages=3 epi_stages=2",
+    ]),
+    (r"/foreign/cases/grouped_gemm\.py$", [
+        "m 80,64,256 70*34,80 stages=3",
+        "n 128,80,256 70*34,80 stages=3 cluster_m=2 consumers=2 ctas=2",
+        "k 64,64,210 100,100,210 stages=2",
+    ]),
+    (r"/foreign/cases/scaled_gemm\.py$", [
+        "256,48,640 tile_m=128 tile_n=48 epi_n=16 stages=3 epi_stages=2",
+        "192,16,1536 tile_m=64 tile_n=16 epi_n=16 tile_k=256 stages=2 epi_stages=2 split_k=2 ctas=2",
     ]),
     (r"/foreign/cases/flash_attention\.py$", [
         f"{queries} {keys} --dim {dim} {rest}".strip()

@@ -68,6 +68,10 @@ CASES = {
     "consumers in turns": ((384, 200, 200), {"consumers": 2, "warpgroups": 1, "tile_n": 64, "sms": 2}),
     "in turns, multicast": ((512, 192, 104), {"consumers": 2, "warpgroups": 1, "tile_n": 64, "cluster_m": 2, "sms": 4}),
     "in turns, one tile": ((64, 64, 104), {"consumers": 2, "warpgroups": 1, "tile_m": 64, "tile_n": 64}),
+    "an odd number of core matrices": (
+        (136, 344, 72),
+        {"tile_n": 168, "epi_n": 56, "out_dtype": "float16", "sms": 2},
+    ),
     "three warpgroups": ((200, 100, 136), {"warpgroups": 3, "tile_m": 192, "tile_n": 64, "sms": 1}),
 }
 

@@ -15,7 +15,7 @@ def test_names_make_policies():
     assert [policy_named(name).seed for name in ("random", "random:7")] == [0, 7]
 
 
-@pytest.mark.parametrize("name", ["", "Late", "late:1", "random:", "random:x", "random:-1", "eager"])
+@pytest.mark.parametrize("name", ["", "Late", "late:1", "random:", "random:x", "random:-1", "eager", "hold"])
 def test_other_names_are_refused(name):
     with pytest.raises(
         ValueError, match="policy must be late, youngest, random, schedule, random:SEED, schedule:SEED or"

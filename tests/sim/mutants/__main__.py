@@ -21,7 +21,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from tests.sim.mutants.kernels import KERNELS, script
+from tests.sim.mutants.kernels import KERNELS, LAUNCHES, script
 from tests.sim.mutants.operators import Mutant
 from tests.sim.mutants.pool import verdicts
 from tests.sim.mutants.reasons import Reason, read_reasons
@@ -44,6 +44,11 @@ class Tried:
     """Of the mutant's PTX."""
     name: str = ""
     source: str = ""
+
+    def explained_by(self, reasons: list[Reason]) -> list[Reason]:
+        """Give the reasons why it may be silent, if it is, under all schedules."""
+        harmless = self.outcome == "silent" and not self.told
+        return [r for r in reasons if harmless and r.explains(self.name, self.source)]
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -120,7 +125,8 @@ def tried(kernel: str, options: argparse.Namespace, reasons: list[Reason]) -> li
             _tell(new, reasons, options)
         found.extend(done)
 
-    with tried_at_launch(at_launch, lambda name: bool(re.search(options.launches, name)), options.schedules):
+    chosen, times = lambda name: bool(re.search(options.launches, name)), LAUNCHES.get(kernel, 1)
+    with tried_at_launch(at_launch, chosen, options.schedules, times):
         _launcher(kernel, options.clusters)()
     return found
 
@@ -135,8 +141,7 @@ def _launcher(kernel: str, clusters: int | None) -> Callable[[], None]:
 
 
 def _tell(new: Tried, reasons: list[Reason], options: argparse.Namespace) -> None:
-    explained = any(r.explains(new.name, new.source) for r in reasons)
-    if options.verbose or (new.outcome not in (*REPORTED, "unreached") and not explained):
+    if options.verbose or (new.outcome not in (*REPORTED, "unreached") and not new.explained_by(reasons)):
         told = f"  ({new.told})" if new.told else ""
         source = f"  # {new.source}" if new.source else ""
         print(f"{new.outcome:9} {new.seconds:4.1f} s  line {new.line}  {new.name[:300]}{source}{told}", flush=True)
@@ -150,12 +155,12 @@ def report(found: list[Tried], reasons: list[Reason], *, whole: bool) -> int:
     wrongly: list[str] = []
     for one in found:
         outcome = one.outcome
-        matching = [r for r in reasons if r.explains(one.name, one.source)]
         if outcome == "unreached":
             pass
         elif outcome in REPORTED:
-            wrongly += [f"{one.name}: {one.outcome}, in spite of `{r.pattern}`" for r in matching if r.always]
-        elif matching:
+            wrong = (r for r in reasons if r.always and r.explains(one.name, one.source))
+            wrongly += [f"{one.name}: {one.outcome}, in spite of `{r.pattern}`" for r in wrong]
+        elif matching := one.explained_by(reasons):
             outcome = "explained"
             used.update(matching[:1])
         else:

@@ -32,6 +32,7 @@ REPORTED = ("hazard", "deadlock", "error", "advisory")
 """Outcomes of mutants that are noticed; the others are "wrong", "endless" and "silent"."""
 
 _SECONDS, _TIMES = 10.0, 30
+_TICK_SECONDS = 0.05
 _POLICIES = "late", "youngest", "random:1"
 
 Bytes = npt.NDArray[np.uint8]
@@ -59,6 +60,10 @@ class EndlessError(Exception):
     """A launch takes too long."""
 
 
+class EnoughError(Exception):
+    """A launch has shown what it was made for."""
+
+
 class _Reached(Observer):
     """Notes the lines of the PTX that synchronise, as they are executed."""
 
@@ -82,10 +87,12 @@ class Trial:
     call : KernelCall
     schedules : int
         How many seeded schedules are played of a mutant that is silent.
+    times : int
+        How often the launch is made, one behind the other in its stream.
     """
 
-    def __init__(self, run: Run, call: KernelCall, schedules: int = 10) -> None:
-        self._call, self._memory = call, run._memory
+    def __init__(self, run: Run, call: KernelCall, schedules: int = 10, times: int = 1) -> None:
+        self._call, self._memory, self._times = call, run._memory, times
         self._policies = *_POLICIES, *(f"schedule:{seed}" for seed in range(schedules))
         self._views: list[Bytes] = []
         for start, end in self._memory.ranges():
@@ -98,10 +105,10 @@ class Trial:
         self.seconds = time.perf_counter() - begun
         if error is not None:
             raise error
-        self._reached = self._lines()
+        self._right = [view.copy() for view in self._views]
         self._known = {_key(h) for h in hazards}
         self.hazards = hazards
-        self._right = [view.copy() for view in self._views]
+        self._reached = self._lines()
 
     def verdict(self, mutant: Mutant) -> Verdict:
         """Launch a mutant."""
@@ -109,11 +116,10 @@ class Trial:
             return Verdict("unreached")
         limit = _SECONDS + _TIMES * self.seconds
         try:
-            hazards, error = self._launched(mutant.ptx, None, limit)
+            hazards, error = self._launched(mutant.ptx, None, limit, self._new)
         except EndlessError:
             return Verdict("endless")
-        found = [h for h in hazards if _key(h) not in self._known]
-        if found:
+        if found := self._new(hazards):
             return Verdict("hazard", ", ".join(sorted({h.kind for h in found})))
         if isinstance(error, DeadlockError):
             return Verdict("deadlock", str(error).splitlines()[1].strip())
@@ -124,6 +130,10 @@ class Trial:
         if hazards.advisories:
             return Verdict("advisory", ", ".join(sorted({h.kind for h in hazards.advisories})))
         return Verdict("silent", self._witnesses(mutant, limit))
+
+    def _new(self, hazards: Hazards) -> list[Hazard]:
+        """Return those that the kernel doesn't have as it is."""
+        return [h for h in hazards if _key(h) not in self._known]
 
     def _lines(self) -> frozenset[int]:
         """Return the lines of the PTX that synchronise and are executed, where tries succeed or where they fail."""
@@ -150,16 +160,23 @@ class Trial:
     def _is_right(self) -> bool:
         return all(np.array_equal(a, b) for a, b in zip(self._views, self._right, strict=True))
 
-    def _launched(self, ptx: str, policy: str | None, seconds: float) -> tuple[Hazards, Exception | None]:
-        """Launch PTX on the inputs; gives its hazards if there is no policy, and what it raised."""
+    def _launched(
+        self, ptx: str, policy: str | None, seconds: float, enough: Callable[[Hazards], object] = lambda _: False
+    ) -> tuple[Hazards, Exception | None]:
+        """Launch PTX on the inputs, until there are hazards `enough`.
+
+        Gives the hazards if there is no policy, and what it raised.
+        """
+        call = replace(self._call, loaded=LoadedModule(ptx))
         run = Run((), policy, sanitize=policy is None, processes=1)
         run._memory = self._memory
         for view, held in zip(self._views, self._before, strict=True):
             view[:] = held
         error: Exception | None = None
-        with _within(seconds):
+        with _within(seconds, lambda: enough(run.hazards)):
             try:
-                run.launch(replace(self._call, loaded=LoadedModule(ptx)))
+                for _ in range(self._times):
+                    run.launch(call)
             except (SimulationError, ValueError) as raised:
                 error = raised
         return run.hazards, error
@@ -177,14 +194,29 @@ def _key(hazard: Hazard) -> tuple[str, ...]:
 
 
 @contextmanager
-def _within(seconds: float) -> Iterator[None]:
+def _within(seconds: float, enough: Callable[[], object]) -> Iterator[None]:
+    """Raise `EndlessError` in what takes longer; end it quietly once it is enough."""
+    end, runs = time.perf_counter() + seconds, True
+
     def ring(number: int, frame: FrameType | None) -> None:
-        raise EndlessError
+        if not runs:
+            return
+        over = enough()  # which may take longer than a tick
+        signal.setitimer(signal.ITIMER_REAL, _TICK_SECONDS)
+        if over:
+            raise EnoughError
+        if time.perf_counter() > end:
+            raise EndlessError
 
     before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    signal.setitimer(signal.ITIMER_REAL, _TICK_SECONDS)
     try:
-        yield
+        try:
+            yield
+        finally:
+            runs = False
+    except EnoughError:
+        pass
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
@@ -195,6 +227,7 @@ def tried_at_launch(
     tell: Callable[[str, Trial, list[Mutant]], None],
     chosen: Callable[[str], bool] = lambda name: True,
     schedules: int = 10,
+    times: int = 1,
 ) -> Iterator[None]:
     """Call a function with each kernel that host code launches, the first time it does, and its mutants."""
     launch, seen = Run.launch, set()
@@ -205,7 +238,7 @@ def tried_at_launch(
             seen.add(key)
             Run.launch = launch  # type: ignore[method-assign]
             try:
-                trial = Trial(run, call, schedules)
+                trial = Trial(run, call, schedules, times)
                 try:
                     tell(readable(call.kernel), trial, mutants(call.loaded.ptx, call.kernel))
                 finally:

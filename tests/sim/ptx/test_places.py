@@ -44,3 +44,10 @@ def test_a_line_of_the_host_is_replaced(place, then, column, line):
 def test_without_columns_lines_stand():
     ptx = PTX.format(place="63 0", next="", column=0).replace("11 8", "11 0")
     assert {i.source.line for i in parse_module(ptx).functions["kernel"].instructions} == {10, 11, 63, 13}
+
+
+@pytest.mark.parametrize(("again", "line"), [("", 13), (".loc 2 64 0", 63)])
+def test_a_host_in_another_file_is_replaced_where_it_is_all_that_is_of_that_file(again, line):
+    ptx = PTX.format(place="12 8", next=again, column=8).replace("1 12 8", "2 63 0") + '.file 2 "host.py"\n'
+    atomic = next(i for i in parse_module(ptx).functions["kernel"].instructions if i.opcode.startswith("atom"))
+    assert atomic.source.line == line

@@ -115,7 +115,7 @@ def test_names_of_what_is_held_back():
     assert policy_named(repr(policy)).site == site
     assert repr(held_of("poison")) == "hold:poison"
     for wrong in ("", "x", "17,", "17,lane", "17,warp=-1", "17,lane=3,warp=2", "17poison", "poison,17"):
-        with pytest.raises(ValueError, match="what is held back is an instruction, and whose"):
+        with pytest.raises(ValueError, match="policy hold: must be followed by what a witness names"):
             held_of(wrong)
 
 

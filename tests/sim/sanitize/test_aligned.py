@@ -87,6 +87,21 @@ def test_a_whole_warp_is_silent(body, policy, block):
     assert [kind for kind in kinds(body, block=block, policy=policy) if "partial" in kind] == []
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "is_right"),
+    [
+        ("bar.sync 1, 32;", "bar.sync 1, 32;", False),
+        ("barrier.cluster.arrive.aligned;", "barrier.cluster.arrive.aligned;", False),
+        ("bar.arrive 1, 32; bar.arrive 2, 32;", "bar.sync 1, 32;", False),
+        ("bar.sync 1;", "", True),
+    ],
+)
+def test_halves_that_end_behind_other_barriers_are_told(low, high, is_right):
+    """Nobody meets them again; who comes to no barrier may have ended before."""
+    found = kinds(f"@%p2 bra LOW;\n{high}\nbra END;\nLOW: {low}\nEND:", end="")
+    assert found == ([] if is_right else ["partial-warp"])
+
+
 @pytest.mark.parametrize("body", ["@%p3 bar.sync 1, 32;", "@%p3 barrier.sync.aligned 1, 32;"])
 def test_other_warps_may_do_otherwise(body):
     assert kinds(body, block=96) == []
@@ -123,8 +138,8 @@ def test_a_whole_warpgroup_is_silent(name, policy):
         ("@%p2 stmatrix.sync.aligned.m8n8.x1.shared.b16 [%r6], {%r2};", "partial-warp"),
         ("@%p2 movmatrix.sync.aligned.m8n8.trans.b16 %r9, %r2;", "partial-warp"),
         (
-            "@%p2 mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%f1,%f2,%f3,%f4}, {%r9,%r9}, {%r9}, "
-            "{%f1,%f2,%f3,%f4};",
+            "@%p2 mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%f1,%f2,%f3,%f4}, {%r2,%r2}, {%r2}, "
+            "{0f00000000,0f00000000,0f00000000,0f00000000};",
             "partial-warp",
         ),
     ],

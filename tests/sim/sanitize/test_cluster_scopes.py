@@ -117,3 +117,25 @@ SENT: @%p1 mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r5];
     second = "mov.u32 %r8, %clusterid.x; setp.eq.u32 %p5, %r8, 0; @%p5 bra END;\n"
     assert hazards_of(there, second + ACQUIRE + TAKE, grid=4) == []
     assert hazards_of(there, second + WAIT + TAKE, grid=4) == ["too-narrow-scope"]
+
+
+READERS = """mov.u32 %r1, smem; mov.u32 %r2, %tid.x; mov.u32 %r3, %cluster_ctarank; setp.eq.u32 %p1, %r2, 0;
+setp.eq.u32 %p2, %r3, 0; setp.eq.u32 %p3, %r3, {teller}; and.pred %p3, %p3, %p1; mapa.shared::cluster.u32 %r5, %r1, 0;
+@%p1 mbarrier.init.shared.b64 [%r1], 1; @%p1 st.shared.u32 [%r1+128], 1;
+fence.mbarrier_init.release.cluster; barrier.cluster.arrive; barrier.cluster.wait;
+@%p2 bra HERE;
+@%p1 ld.shared::cluster.u32 %r9, [%r5+128];
+@%p3 mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r5];
+bra END;
+HERE:
+WAIT: mbarrier.try_wait.parity.acquire.cluster.shared.b64 %p4, [%r1], 0; @!%p4 bra WAIT;
+@%p1 st.shared.u32 [%r1+128], 2;
+END: barrier.cluster.arrive; barrier.cluster.wait;
+"""
+
+
+@pytest.mark.parametrize("teller", [1, 2])
+def test_of_two_ctas_that_read_a_peer_s_memory_both_must_have_told_it(teller):
+    run = Run((), None, sanitize=True)
+    launch(READERS.format(teller=teller), smem_bytes=1024, run=run, grid=3, cluster=3)
+    assert [hazard.kind for hazard in run.hazards] == ["unordered-write"]

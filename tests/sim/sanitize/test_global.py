@@ -50,6 +50,7 @@ LOCK = """LOCK: atom.acquire.gpu.global.cas.b32 %r8, [%rd2], 0, 1; setp.ne.u32 %
 ld.global.u32 %r9, [%rd1]; add.u32 %r9, %r9, 1; st.global.u32 [%rd1], %r9;
 UNLOCK
 """
+AGAIN = "sub.u32 %r5, %r5, 1; setp.ne.u32 %p5, %r5, 0; @%p5 bra MORE;\n"
 TICKET = """@!%p1 bra GO; atom.relaxed.gpu.global.add.u32 %r8, [%rd2], 1; GO:
 """
 
@@ -197,6 +198,11 @@ ON:
 WRONG = {
     "two CTAs write the same": (("st.global.u32 [%rd4], %r1;\n",), {}, "unordered-write"),
     "two warps write the same": (("@%p2 st.global.u32 [%rd1], %r1;\n",), {}, "unordered-write"),
+    "lanes of a warp write the same word, and again": (
+        ("mov.u32 %r5, 2;\nMORE: @%p2 st.global.u32 [%rd1], %r1;\n", AGAIN),
+        {"block": 32},
+        "unordered-write",
+    ),
     "one CTA reads what another writes": ((FILL, TAKE), {}, "unordered-read"),
     "one CTA writes what another reads": ((TAKE, FILL), {}, "unordered-write"),
     "no barrier within the CTA": (

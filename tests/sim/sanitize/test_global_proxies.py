@@ -34,6 +34,21 @@ GET = """@%p2 bra ON; @!%p1 bra ON;
 AGAIN: ld.acquire.gpu.global.u32 %r8, [%rd2]; setp.lt.u32 %p5, %r8, 1; @%p5 bra AGAIN;
 ON:
 """
+LEADERS = """and.b32 %r20, %r1, 31; setp.eq.u32 %p8, %r20, 0; shr.u32 %r21, %r1, 5; shl.b32 %r22, %r21, 7;
+add.u32 %r23, %r11, %r22; cvt.u64.u32 %rd8, %r22; add.u64 %rd9, %rd1, %rd8;
+"""
+"""p8: a lane of each warp; r23, rd9: its part of the buffer, and of the data."""
+EACH = """@%p8 cp.async.bulk.global.shared::cta.bulk_group [%rd9], [%r23], 128;
+@%p8 cp.async.bulk.commit_group; @%p8 cp.async.bulk.wait_group 0;
+"""
+TWICE = """mov.u32 %r24, 0; mov.u32 %r28, %r10; mov.u32 %r29, %r11;
+ROUND:
+{}add.u32 %r28, %r28, 8; add.u32 %r29, %r29, 512; add.u32 %r24, %r24, 1; setp.lt.u32 %p9, %r24, 2; @%p9 bra ROUND;
+"""
+TWO_BARRIERS = "@%p1 mbarrier.init.shared.b64 [%r10+8], 1; fence.proxy.async; bar.sync 0;\n"
+NO_BYTES = "mov.u32 %r31, 0;\n"
+LOADS = TWO_BARRIERS + TWICE.format(LOAD.replace("%r11", "%r29").replace("%r10", "%r28"))
+LAST = WAIT.replace("MORE", "LAST").replace("[%r10]", "[%r10+8]")
 
 
 def only(cta, lines):
@@ -66,6 +81,10 @@ RIGHT = {
     "write, fence, barrier, load": ((FILL, FENCE, BARRIER, LOAD, WAIT), {}),
     "write, barrier, fence, load": ((FILL, BARRIER, FENCE, LOAD, WAIT), {}),
     "a fence of global memory": ((FILL, BARRIER, "fence.proxy.async.global;\n", LOAD, WAIT), {}),
+    "a fence of global memory, before which one of shared memory came": (
+        (FILL, BARRIER, "fence.proxy.async.shared::cta;\nfence.proxy.async.global;\n", BARRIER, LOAD, WAIT),
+        {},
+    ),
     "a thread's own": (("@%p1 st.global.u32 [%rd1], 1;\n", FENCE, LOAD, WAIT), {}),
     "another CTA's": ((SECOND, FILL, BARRIER, SEND, GET, FENCE, only(1, LOAD), "@%p2 bra END;\n", WAIT, "END:\n"), TWO),
     "store, wait, barrier, read": ((STORE, STORED, BARRIER, TAKE), {}),
@@ -77,6 +96,9 @@ RIGHT = {
     "load, wait, write": ((LOAD, WAIT, FILL), {}),
     "two CTAs add": ((ADD, READ), TWO),
     "two stores in order": ((STORE, STORED, STORE, STORED), {}),
+    "two warps store by one instruction, each its own, in two rounds": ((LEADERS, TWICE.format(EACH)), {}),
+    "copies of no bytes": ((NO_BYTES, *(line.replace("256", "%r31") for line in (LOAD, WAIT, STORE, ADD, STORED))), {}),
+    "two loads, each with an mbarrier, a wait for both": ((LOADS, WAIT, LAST, FILL), {}),
     "a cp.async, its wait, a write": (
         ("cp.async.ca.shared.global [%r12], [%rd4], 4; cp.async.wait_all;\n", "st.global.u32 [%rd4], %r1;\n"),
         {},
@@ -86,6 +108,16 @@ WRONG = {
     "write, barrier, load": ((FILL, BARRIER, LOAD, WAIT), {}, "missing-proxy-fence"),
     "a fence of shared memory": (
         (FILL, BARRIER, "fence.proxy.async.shared::cta;\n", LOAD, WAIT),
+        {},
+        "missing-proxy-fence",
+    ),
+    "a fence of shared memory, where others are of all": (
+        (FENCE, FILL, BARRIER, "fence.proxy.async.shared::cta;\n", LOAD, WAIT),
+        {},
+        "missing-proxy-fence",
+    ),
+    "a fence of global memory before the write": (
+        ("fence.proxy.async.global;\n", FILL, BARRIER, LOAD, WAIT),
         {},
         "missing-proxy-fence",
     ),
@@ -111,6 +143,13 @@ WRONG = {
     "store, load": ((STORE, READ, LOAD.replace("%r11]", "%r11+1024]"), WAIT), {}, "unordered-read"),
     "load, write": ((LOAD, FILL, WAIT), {}, "unordered-write"),
     "two CTAs store": ((STORE, READ), TWO, "unordered-write"),
+    "two warps store to one place by one instruction": ((LEADERS, EACH.replace("%rd9", "%rd1")), {}, "unordered-write"),
+    "stores in two rounds, and waits for reads": (
+        (LEADERS, TWICE.format(EACH.replace("group 0", "group.read 0"))),
+        {},
+        "unordered-write",
+    ),
+    "two loads, each with an mbarrier, a wait for the last": ((LOADS, LAST, FILL, WAIT), {}, "unordered-write"),
     "one CTA adds, one reads": (
         (SECOND, only(0, ADD), READ, "@!%p2 ld.global.u32 %r9, [%rd4];\n"),
         TWO,
@@ -266,3 +305,47 @@ def test_a_tensor_map_in_shared_memory_is_there_for_lanes_that_have_met_its_writ
 )
 def test_a_tensor_map_in_shared_memory_is_read_and_written_whole(lines, kind):
     assert kind in map_hazards_of(*lines)
+
+
+# TMA stores of two warps by one instruction.
+
+PARTS = """ld.param.u64 %rd5, [p2]; st.shared.u32 [%r12+1024], %r1; fence.proxy.async; bar.sync 0;
+shr.u32 %r5, %r1, 5; setp.eq.u32 %p4, %r5, 0; shl.b32 %r6, %r5, 7; add.u32 %r6, %r6, %r11; shl.b32 %r7, %r5, 5;
+"""
+SEND_PART = """cp.async.bulk.tensor.1d.global.shared::cta.bulk_group [%rd5, {%r7}], [%r6];
+cp.async.bulk.commit_group;
+"""
+SENT = "cp.async.bulk.wait_group.read 0;\nbar.warp.sync 0xffffffff;\n"
+REFILL = "st.shared.u32 [%r12], 3; fence.proxy.async; bar.warp.sync 0xffffffff;\n"
+
+
+@pytest.mark.parametrize(
+    ("lines", "kinds"),
+    [
+        ((SEND_PART, SENT, REFILL), set()),
+        ((SEND_PART, "@!%p4 " + SENT, REFILL), {"unordered-write", "in-flight-at-exit"}),
+        ((SEND_PART, "@%p4 " + SENT, REFILL), {"unordered-write", "in-flight-at-exit"}),
+        ((TWICE.format(SEND_PART + SENT.replace(".read", "") + REFILL),), set()),
+        ((TWICE.format(SEND_PART + SENT + REFILL),), {"unordered-write"}),
+        ((SEND_PART.replace("%r7", "0"), SENT), {"unordered-write"}),
+        (("and.b32 %r8, %r1, 1; shl.b32 %r8, %r8, 7; add.u32 %r6, %r11, %r8;\n", SEND_PART, SENT), {"unordered-write"}),
+    ],
+    ids=[
+        "each warp waits",
+        "the first warp does not wait",
+        "the second warp does not wait",
+        "each waits, in two rounds",
+        "each waits for reads, in two rounds",
+        "two warps, one box",
+        "lanes of a warp, one box from two places",
+    ],
+)
+def test_each_warp_stores_and_waits_for_itself(lines, kinds):
+    run = Run((), None, sanitize=True)
+    data, raw = aligned((1, 256), "u4").reshape(-1), np.zeros(256, np.uint8)
+    where = raw[-raw.ctypes.data % 128 :][:128]
+    where[:] = np.frombuffer(tensor_map(data, (32,)), np.uint8)
+    run.adopt(data)
+    body = "".join((START, PARTS, *lines))
+    launch(body, data, np.zeros(64, np.uint32), where, run=run, smem_bytes=4096, block=64)
+    assert {hazard.kind for hazard in run.hazards} == kinds

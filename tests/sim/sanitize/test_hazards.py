@@ -220,3 +220,45 @@ def test_without_it_there_are_none():
     launch(ADDRESS + READ, np.zeros(64, np.uint32), smem_bytes=256, run=run)
     run.check_hazards()
     assert run.hazards == ()
+
+
+def test_two_accesses_that_race_both_ways_are_one_hazard():
+    rounds = "mov.u32 %r9, 0; ROUND:\n{}add.u32 %r9, %r9, 1; setp.lt.u32 %p3, %r9, 2;\n@%p3 bra ROUND;\n".format
+    body = rounds(WRITE + "{}" + OTHER.format(distance=128))
+    run = Run((), None, sanitize=True)
+    launch(ADDRESS + body.format(""), np.arange(64, dtype=np.uint32), block=64, smem_bytes=2048, run=run)
+    (hazard,) = run.hazards
+    assert hazard.kind == "unordered-read"
+    assert hazard.missing.endswith("must come between, and again before the first comes round")
+    assert hazards_of(body.format(BARRIER)) == ["unordered-write"]  # one barrier of the two
+
+
+MEETS = "activemask.b32 %r10; match.any.sync.b32 %r11, %r1, %r10;\n"
+LAST_ENDS = """and.b32 %r12, %r2, 31; setp.ne.u32 %p4, %r12, 0; @%p4 bra END;
+atom.acq_rel.cta.shared.add.u32 %r13, [%r8+8], 1; setp.ne.u32 %p4, %r13, 1; @%p4 bra END;
+mbarrier.inval.shared.b64 [%r8];
+END:
+"""
+
+
+@pytest.mark.parametrize(
+    ("lines", "kinds"),
+    [
+        ((ARRIVE, TRY, MEETS, LAST_ENDS), []),
+        ((ARRIVE, TRY, LAST_ENDS), ["unordered-write"]),
+        ((ARRIVE, TRY, ARRIVE, MEETS, LAST_ENDS), ["unordered-write"]),
+        ((ARRIVE, TRY, ARRIVE, WARP, LAST_ENDS), []),
+    ],
+)
+def test_waits_are_over_where_a_warp_meets_and_arrivals_are_not(lines, kinds):
+    """As in the destructor of cuda::pipeline: match.sync orders no memory, bar.warp.sync does."""
+    first = INIT.replace("], 1;", "], 64;") + "@%p1 st.shared.u32 [%r8+8], 0;\n" + SHOW + BARRIER
+    assert hazards_of(first, *lines) == kinds
+
+
+def test_what_a_thread_finds_of_its_own_is_no_flag():
+    """As in reductions by volatile accesses of a warp: what is missing is a barrier, and not a release."""
+    own = "ld.volatile.shared.u32 %r7, [%r4];\nst.volatile.shared.u32 [%r4], %r7;\nld.volatile.shared.u32 %r7, [%r4];\n"
+    other = OTHER.format(distance=4).replace("ld.", "ld.volatile.")
+    assert hazards_of(WRITE, own, other, block=32) == ["unordered-read"]
+    assert hazards_of(WRITE, WARP, own, other, block=32) == []

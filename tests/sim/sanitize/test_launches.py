@@ -226,6 +226,34 @@ def test_who_does_not_wait_for_the_grid_is_not(bodies, missing):
     assert missing in " ".join(script.run.hazards[0].advice)
 
 
+RAISE = "bar.warp.sync -1; setp.eq.u32 %p1, %r1, 0;\n@%p1 st.release.gpu.global.u32 [%rd1+128], 1;\n"
+FIND = "AGAIN: ld.acquire.gpu.global.u32 %r4, [%rd2+128]; setp.eq.u32 %p2, %r4, 0; @%p2 bra AGAIN;\n"
+FIND = "ld.param.u64 %rd2, [p0];\n" + FIND
+LOAD = """mov.u32 %r2, smem; setp.eq.u32 %p1, %r1, 0; @!%p1 bra END;
+mbarrier.init.shared.b64 [%r2], 1; fence.proxy.async.shared::cta; mbarrier.arrive.expect_tx.shared.b64 _, [%r2], 128;
+cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r2+128], [%rd2], 128, [%r2];
+MORE: mbarrier.try_wait.parity.shared.b64 %p3, [%r2], 0; @!%p3 bra MORE;
+END:
+"""
+
+
+@pytest.mark.parametrize("beside", [{"stream": 1000}, {"programmatic": True}], ids=["another stream", "launched early"])
+def test_a_flag_that_a_kernel_releases_to_another_one_is_acquired_there(beside):
+    kinds = []
+    for raises, finds, options in (
+        (RAISE, READ.replace(WHERE, WHERE + FIND), {}),
+        (RAISE, WHERE + FIND + "fence.proxy.async;\n" + LOAD, {"smem_bytes": 1024}),
+        (RAISE, WHERE + FIND + LOAD, {"smem_bytes": 1024}),
+        (RAISE.replace("release", "relaxed"), READ.replace(WHERE, WHERE + FIND), {}),
+    ):
+        script = Script()
+        script.kernel(GO + WRITE + raises)
+        script.kernel(finds, **beside, **options)
+        kinds.append(script.kinds)
+    assert kinds[:3] == [[], [], ["missing-proxy-fence"]]
+    assert kinds[3] == ["early-access" if "programmatic" in beside else "unordered-read"]
+
+
 def test_one_cta_between_waits_for_all_that_follow():
     """A kernel is complete when each of its threads is, and so after what one of them has waited for."""
     for first, kinds in ((1, []), (9, ["early-access"])):

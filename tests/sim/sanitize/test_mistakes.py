@@ -130,6 +130,13 @@ def test_what_ends_a_launch_is_a_hazard(body, kind, options):
     assert wanted
 
 
+def test_an_async_store_names_the_cta_of_the_data_and_that_of_its_mbarrier():
+    _, hazards = stopped(ENDING["st.async with the mbarrier of its own CTA"][0], **PAIR)
+    wrong, wanted = hazards[-1].advice
+    assert "stores into shared memory of CTA (1, 0, 0), and its mbarrier is one of CTA (0, 0, 0)" in wrong
+    assert wanted == "both must be of the same CTA, so take the mbarrier's address in CTA (1, 0, 0) too, by mapa"
+
+
 @pytest.mark.parametrize(("body", "kind"), GOING_ON.values(), ids=GOING_ON)
 def test_a_launch_goes_on_where_it_can(body, kind):
     run = run_of(body + "@%p1 ld.shared.u32 %r9, [%r1+512];\n@%p1 st.global.u32 [%rd1], %r9;\n")

@@ -147,6 +147,25 @@ def test_registers_are_given_back_and_asked_for_by_what_a_warp_has(lines, block,
     assert hazards_of(*lines, block=block, directives=f".reqntid {block}, 1, 1", policy=named) == kinds
 
 
+@pytest.mark.parametrize(
+    ("line", "block", "said"),
+    [
+        (
+            DEC.format(232),
+            384,
+            "the warp has 168 registers a thread, and setmaxnreg.dec to 232 can't add any: name 168 or",
+        ),
+        (INC.format(232) + INC.format(24), 256, "setmaxnreg.inc to 24 can't take any away: name 232 or more, or use"),
+    ],
+)
+def test_what_is_said_of_registers_names_what_the_warp_has(line, block, said):
+    run = Run((), None, sanitize=True)
+    body = f"{START}setp.ge.u32 %p5, %r2, 128; @%p5 bra END;\n{line}END:\n"
+    directives = f".reqntid {block}, 1, 1"
+    launch(body, np.zeros(64, np.uint32), block=block, smem_bytes=2048, run=run, assembles=False, directives=directives)
+    assert any(said in hazard.missing for hazard in run.hazards)
+
+
 def test_warps_that_end_give_no_registers_back():
     """As on an H200: three warps end with 168 registers a thread, and 224 for two warpgroups are not there."""
     grows = "setmaxnreg.inc.sync.aligned.u32 224;\n"
@@ -199,7 +218,10 @@ def test_a_cluster_barrier_shows_mbarriers_to_threads_of_peers():
     arrive = "@%p1 mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r9];\n"
     wait = "W: mbarrier.try_wait.parity.acquire.cluster.shared.b64 %p3, [%r8], 0;\n@!%p3 bra W;\n"
     assert hazards_of(INIT.format(count=1), CLUSTER, arrive, wait, CLUSTER, cluster=2) == []
-    assert "unpublished-mbarrier" in hazards_of(INIT.format(count=1), RELAXED, arrive, wait, CLUSTER, cluster=2)
+    for fence, is_right in ("", False), ("fence.proxy.async;\n", False), ("fence.acq_rel.cta;\n", False), (SHOW, True):
+        found = hazards_of(INIT.format(count=1), fence, RELAXED, arrive, wait, CLUSTER, cluster=2)
+        assert found == [] if is_right else "missing-init-fence" in found
+    assert hazards_of(INIT.format(count=1), "fence.proxy.async;\n", CLUSTER, arrive, wait, CLUSTER, cluster=2) == []
 
 
 def test_cp_async_tells_mbarriers_as_threads_do():
@@ -273,3 +295,21 @@ def test_an_arrival_of_copies_is_in_flight_until_its_mbarrier_is_waited_for():
     lines = INIT.format(count=64), BARRIER, copy, "cp.async.wait_all;\n"
     assert hazards_of(*lines, READ) == ["in-flight-at-exit"]
     assert hazards_of(*lines, READ, TRY.format(n=0, how="")) == []
+
+
+def test_an_mbarrier_is_no_data():
+    begin = INIT.format(count=1), WRITE, BARRIER
+    around = "shl.b32 %r20, %r2, 5; add.u32 %r20, %r20, %r1; st.shared.u32 [%r20+8], 1; ld.shared.u32 %r21, [%r20+8];\n"
+    assert hazards_of(*begin, "ld.shared.u32 %r20, [%r8];\n") == ["misused-barrier"]
+    assert hazards_of(*begin, "@%p1 ld.shared.v4.u32 {%r20, %r21, %r22, %r23}, [%r8];\n") == ["misused-barrier"]
+    assert hazards_of(INIT.format(count=1), BARRIER, around) == []
+
+
+@pytest.mark.parametrize("where", ["shared", "global"])
+def test_warps_that_write_the_same_in_one_instruction_are_told_to_let_one_write(where):
+    run = Run((), None, sanitize=True)
+    address = "%r1" if where == "shared" else "%rd1"
+    body = f"mov.u32 %r1, smem; ld.param.u64 %rd1, [p0];\nst.{where}.u32 [{address}], 7;\n"
+    launch(body, np.zeros(4, np.uint32), block=64, smem_bytes=64, run=run)
+    (found,) = run.hazards
+    assert "let one of them write" in found.missing

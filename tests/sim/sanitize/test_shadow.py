@@ -19,7 +19,7 @@ class Memory:
 
     def __init__(self):
         self.clocks, self.conflicts = Clocks(2, THREADS, 1), []
-        self._shadow = Shadow(self.clocks, 2, WARP, self.conflicts.append, lambda *where: None, None)
+        self._shadow = Shadow(self.clocks, 2, WARP, self.conflicts.append, lambda *where: None, None, lambda: None)
 
     def touch(self, threads, writes=False, slots=SLOTS):
         threads = np.array(threads)

@@ -24,12 +24,17 @@ FIRST, SECOND = TRY.format("%p2", "%r8", 0), TRY.format("%p3", "%r9", 0)
 GIVE_UP = "B: " + FIRST + "@%p2 bra DONE; add.u32 %r5, %r5, 1; setp.lt.u32 %p3, %r5, {}; @%p3 bra B;\n"
 
 
-def judged(body, **options):
-    """Return the kinds of hazards, and whether the launch is certified."""
-    run = Run((), None, sanitize=True, **options)
+COUNT = "add.u32 %r5, %r5, 1; setp.lt.u32 %p3, %r5, 10;"
+LINE = "kernel.py:9"
+"""Of the first try."""
+
+
+def judged(body):
+    """Return hazards as (kind, what is missing), and the reasons why the launch is not certified."""
+    run = Run((), None, sanitize=True)
     data = np.arange(1024, dtype=np.uint32)
     launch(START + body + WAIT + END, data, block=64, smem_bytes=2048, run=run, assembles=False)
-    return {hazard.kind for hazard in run.hazards}, run.certificates[0].is_certified
+    return [(hazard.kind, hazard.missing) for hazard in run.hazards], run.certificates[0].reasons
 
 
 NO_WAITS = {
@@ -39,14 +44,54 @@ NO_WAITS = {
     + FIRST
     + "@%p2 bra DONE; mov.u64 %rd6, %clock64; sub.u64 %rd6, %rd6, %rd5; setp.lt.u64 %p3, %rd6, 100000; @%p3 bra B;\n",
     "three tries, one after the other": "".join(f"{FIRST} @%p2 bra DONE;\n" for _ in range(3)),
+    "ten tries, in one condition": "B: " + FIRST + COUNT + "not.pred %p3, %p3; or.pred %p4, %p2, %p3; @!%p4 bra B;\n",
+    "ten tries, in one comparison": "B: "
+    + FIRST
+    + "add.u32 %r5, %r5, 1; setp.ge.or.u32 %p4, %r5, 10, %p2; @!%p4 bra B;\n",
+    "ten tries, counted before": "mov.u32 %r6, %ntid.x; B: setp.ge.u32 %p3, %r5, %r6; @%p3 bra DONE;"
+    + FIRST
+    + "add.u32 %r5, %r5, 1; @!%p2 bra B;\n",
+    "ten tries, and a store after each": "B: "
+    + FIRST
+    + "@%p2 bra DONE; st.global.u32 [%rd1+2000], %r5;"
+    + COUNT
+    + "@%p3 bra B;\n",
+    "a store tells of the failure": FIRST + "@%p2 bra DONE; st.global.u32 [%rd1+2000], %r5;\n",
+    "a warp votes": "B: " + FIRST + "vote.sync.all.pred %p4, %p2, 0xffffffff; @%p4 bra DONE;" + COUNT + "@%p3 bra B;\n",
 }
 
 
 @pytest.mark.parametrize("name", NO_WAITS)
 def test_what_is_read_after_tries_that_may_give_up_may_not_be_there(name):
-    kinds, is_certified = judged(NO_WAITS[name] + READ)
-    assert "unordered-read" in kinds
-    assert not is_certified
+    wrong = f"the try at {LINE} may fail, and its thread goes on all the same: loop until it succeeds"
+    hazards, reasons = judged(NO_WAITS[name] + READ)
+    assert hazards == [("unordered-read", wrong)]  # and not that the copy is in flight at the end
+    assert any(LINE in reason for reason in reasons)
+
+
+def test_a_try_that_may_give_up_for_others_is_named():
+    polls = f"@!%p1 bra MEET; {GIVE_UP.format(10)}DONE: bra MEET; MEET: bar.sync 0;\n"
+    hazards, _ = judged(polls + READ.removeprefix("DONE: "))
+    assert any(kind == "unordered-read" and f"the try at {LINE} may fail" in missing for kind, missing in hazards)
+
+
+TWICE = """@%p1 mbarrier.init.shared.b64 [%r8+16], 32; bar.sync 0;
+setp.ge.u32 %p4, %r2, 32; mov.u32 %r10, 0; @%p4 bra USE;
+@!%p1 bra DONE; FREE: mbarrier.try_wait.parity.shared.b64 %p3, [%r8+16], 0; @!%p3 bra FREE;
+mbarrier.arrive.expect_tx.shared.b64 %rd2, [%r8], 256;
+cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r1], [%rd1], 256, [%r8]; bra DONE;
+USE: mbarrier.try_wait.parity.shared.b64 %p3, [%r8], %r10; @%p3 bra GOT; {}
+GOT: sub.u32 %r11, %r4, 128; ld.shared.u32 %r20, [%r11]; fence.proxy.async.shared::cta;
+mbarrier.arrive.shared.b64 _, [%r8+16]; add.u32 %r10, %r10, 1; mov.u32 %r5, 0; setp.lt.u32 %p4, %r10, 2; @%p4 bra USE;
+DONE: add.u32 %r20, %r20, 1;
+"""
+
+
+@pytest.mark.parametrize(("give_up", "found"), [("bra USE;", 0), (COUNT + "@%p3 bra USE;", 1)])
+def test_what_follows_from_a_try_that_may_give_up_is_not_told_beside_it(give_up, found):
+    hazards, reasons = judged(TWICE.format(give_up))  # phases whose order the try alone tells
+    assert len(hazards) == found
+    assert bool(reasons) == bool(found)
 
 
 WAITS = {
@@ -68,7 +113,7 @@ WAITS = {
 
 @pytest.mark.parametrize("name", WAITS)
 def test_what_is_read_after_a_wait_is_there(name):
-    assert judged(WAITS[name] + READ) == (set(), True)
+    assert judged(WAITS[name] + READ) == ([], ())
 
 
 SILENT = {
@@ -86,13 +131,22 @@ SILENT = {
 
 @pytest.mark.parametrize("name", SILENT)
 def test_waits_that_are_not_followed_are_no_hazards(name):
-    assert judged(SILENT[name] + READ)[0] == set()
+    assert judged(SILENT[name] + READ)[0] == []
 
 
+OUT = "B: " + FIRST + "@%p2 bra OUT;" + COUNT + "@%p3 bra B;\nOUT: "
 NAMED = {
-    "ten tries, in one condition": "B: "
+    "a flag is set in another block": "mov.u32 %r7, 0; B: setp.ne.u32 %p3, %r7, 0; @%p3 bra DONE;"
     + FIRST
-    + "add.u32 %r5, %r5, 1; setp.ge.u32 %p3, %r5, 10; or.pred %p4, %p2, %p3; @!%p4 bra B;\n",
+    + "@!%p2 bra B; add.u32 %r7, %r7, 1; bra B;\n",
+    "it traps where it has failed": OUT + "@!%p2 trap;\n",
+    "it traps after ten tries, as is told from their number": OUT + "setp.ge.u32 %p5, %r5, 10; @%p5 trap;\n",
+    "it ends after ten tries": OUT + "sub.u32 %r30, %r5, 10; setp.eq.u32 %p5, %r30, 0; @%p5 ret;\n",
+    "what is not there is not read": OUT + "@!%p2 bra LAST;\n",
+    "another flag may stand for it": "B: "
+    + FIRST
+    + "@%p2 bra DONE; ld.acquire.gpu.global.u32 %r7, [%rd1+2048]; setp.eq.u32 %p3, %r7, 0; @%p3 bra B;\n",
+    "a store in each round": "B: " + FIRST + "@%p2 bra DONE; st.global.u32 [%rd1+2000], %r5; bra B;\n",
     "the parity changes": "B: " + TRY.format("%p2", "%r8", "%r5") + "@%p2 bra DONE; xor.b32 %r5, %r5, 1; bra B;\n",
     "the parity is another one from the second try on": "B: "
     + TRY.format("%p2", "%r8", "%r5")
@@ -113,4 +167,6 @@ SOME: and.b32 %r11, %r10, 8; shl.b32 %r11, %r11, 5; add.u32 %r4, %r4, %r11;\n"""
 
 @pytest.mark.parametrize("name", NAMED)
 def test_what_does_something_else_is_not_certified(name):
-    assert judged(NAMED[name] + READ) == (set(), False)
+    hazards, reasons = judged(NAMED[name] + READ)
+    assert hazards == []
+    assert any(LINE in reason for reason in reasons)

@@ -3,8 +3,9 @@
 CUTLASS's epilogues choose a buffer by how many tiles there were before, modulo the buffers. What is followed: multiples
 and sums of the counter with constants, up to a remainder, by `rem`, by `and` with 2^n - 1, or as compilers write the
 remainder of a signed number by 2^n, x - ((x + (x >> 31 >>> 32 - n)) & -2^n), and by other numbers, as
-x - (x * m >> n) * d. The counter is taken not to be negative. A remainder by what is no power of two is not followed
-where a million rounds overflow.
+x - (x * m >> n) * d. All but `and` is so of numbers that are not negative: what a million rounds take out of its bits
+is not followed, nor what is less than the counter; and a counter that is negative, or begins with more than a million,
+has no remainder.
 
 References
 ----------
@@ -17,10 +18,13 @@ import math
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from cutepy.sim.ptx.model import Immediate, Register
 from cutepy.sim.translate.effects import written
 
 if TYPE_CHECKING:
+    from cutepy.sim.machine.lanes import Array
     from cutepy.sim.ptx.model import Instruction, Operand
     from cutepy.sim.sanitize.order.uses import Use, Uses
 
@@ -46,8 +50,8 @@ class _Form(NamedTuple):
 
 
 _ZERO = _Form(0, 0, -2)
-_LONGEST = 1 << 11
-"""A step of which a million do not overflow."""
+_MILLION = 1 << 20
+"""Further rounds of which all is known that is said of any number, and what a counter may be in a run."""
 
 
 def counts(register: Register, makers: Iterable[Instruction]) -> bool:
@@ -89,6 +93,7 @@ def modulus(
         return None  # it counts down
     step = max((i.operands[2].value for i in makers if isinstance(i.operands[2], Immediate)), default=0)
     first = _Form(1, 0, -1)
+    most = _MILLION * (1 + step)
     waiting = [(use, register.index, first) for use in entering]
     waiting += [(use, register.index, first) for i in makers for use in uses.after(i, register.index)]
     forms: dict[int, _Form] = {}
@@ -102,14 +107,12 @@ def modulus(
         if i is None or i.predicate is not None:
             return None
         other = _other(use, index, forms, made_by)
-        result = _apply(i, index, form, other)
+        result = _apply(i, index, form, other, most)
         if result is None:
             later.append((use, index, form))
             continue
         done.add(i.index)
         if isinstance(result, int):
-            if result & (result - 1) and abs(form.factor) * step >= _LONGEST:
-                return None
             found = math.lcm(found, result)
         else:
             forms[i.index] = result
@@ -137,8 +140,16 @@ def _other(
     return None
 
 
-def _apply(i: Instruction, index: int, form: _Form, other: int | _Form | None) -> _Form | int | None:
-    """Return what an instruction makes of a form, the modulus if it is a remainder, or None if that is not known."""
+def remainder(held: Array, by: int) -> Array:
+    """Return what is taken for a counter's remainder where it was followed; the counter itself elsewhere."""
+    return np.where(held < _MILLION, held % by, held)
+
+
+def _apply(i: Instruction, index: int, form: _Form, other: int | _Form | None, most: int) -> _Form | int | None:
+    """Return what an instruction makes of a form, the modulus if it is a remainder, or None if that is not known.
+
+    `most` is what the counter stays below.
+    """
     name, bits = i.parts[0], 64 if "64" in i.parts[-1] else 32
     is_first = any(isinstance(operand, Register) and operand.index == index for operand in i.operands[1:2])
     if name == "mov" and len(i.operands) == 2:
@@ -159,8 +170,9 @@ def _apply(i: Instruction, index: int, form: _Form, other: int | _Form | None) -
         return _quotient(name, "lo" in i.parts, is_first, form, signed)
     if form.floored:
         return None
+    is_plain = form.factor > 0 and form.offset >= 0 and form.factor * most + form.offset < 1 << bits - 1
     if name == "mul" and "hi" in i.parts and bits == 32 and signed > 0:
-        return form._replace(high=signed)
+        return form._replace(high=signed) if is_plain else None
     if name == "add" or (name == "sub" and is_first):
         return _Form(form.factor, form.offset + (signed if name == "add" else -signed), i.index)
     if name == "or" and 0 <= signed < (low := form.factor & -form.factor) and not form.offset % low & signed:
@@ -172,9 +184,9 @@ def _apply(i: Instruction, index: int, form: _Form, other: int | _Form | None) -
     if name == "mul" and "lo" in i.parts:
         return _Form(form.factor * signed, form.offset * signed, i.index)
     if name == "shr" and is_first and signed == bits - 1:
-        return _ZERO
+        return _ZERO if is_plain else None
     if name == "rem" and is_first:
-        return _by(form, signed)
+        return _by(form, signed) if is_plain else None
     if name == "and" and signed > 0 and not signed & (signed + 1):
         return _by(form, signed + 1)
     if name == "and" and signed < 0 and not -signed & (-signed - 1):

@@ -85,6 +85,18 @@ class Counting:
                 return one.instruction
         return first, last
 
+    def grows(self, numbers: Array, first: int, period: int) -> int:
+        """Return by how much the number that bounds the loop is to differ for one period more.
+
+        That is 0 where the rounds say it, which count by one, or where nothing is asked of it.
+        """
+        if not self.comparisons or self.exit is None:
+            return 0
+        values = [dict(zip((r.index for r in self.registers), row, strict=True)) for row in numbers.tolist()]
+        counted = {r: values[first + period][r] - values[first][r] for r in values[0]}
+        step = self._step(values, counted)
+        return 0 if step is None or abs(step) == period else step
+
     def _before(self, values: Sequence[dict[int, int]], counted: dict[int, int]) -> dict[int, int]:
         """Return by how much registers differ where a loop is come to that goes around one period more, if known."""
         start = values[0]
@@ -111,7 +123,7 @@ class Counting:
         ((first, second),) = self.exit.sides
         apart = first.plus(second, -1)
         left = [_value(apart, here) for here in values]
-        if any(abs(b - a) != 1 for a, b in pairwise(left)):
+        if len({b - a for a, b in pairwise(left)}) != 1 or left[0] == left[1]:
             return None
         factor = 0
         for register, by in apart.terms:

@@ -11,6 +11,7 @@ from cutepy.sim.sanitize.certificate.certificates import Certificate
 from cutepy.sim.sanitize.certificate.extensions import extensions, merged
 from cutepy.sim.sanitize.certificate.loops import line, loops
 from cutepy.sim.sanitize.certificate.premises import Premises, announces
+from cutepy.sim.sanitize.certificate.specialised import extents_of, specialised
 from cutepy.sim.sanitize.certificate.steering import steering
 from cutepy.sim.sanitize.certificate.weak_memory import described, synchronises_by, unfenced
 from cutepy.sim.sanitize.order.tries import tries
@@ -69,7 +70,8 @@ class Examiner:
 
     def begin(self, launch: Launch, program: Program) -> None:
         """Begin with a launch."""
-        found, steered, self._may_announce, self._loops, weak = _studied(program)
+        found, steered, self._may_announce, weak = _studied(program)
+        self._loops = _loops(program, extents_of(launch))
         self._heads = {} if isinstance(self._loops, str) else {one.head: one for one in self._loops}
         self._extensions: list[Extension] = []
         self._tries: dict[int, Try] = {one.instruction.index: one for one in found}
@@ -104,8 +106,7 @@ class Examiner:
         """Note that a round of a loop begins."""
         loop = self._heads.get(step.instruction.index)
         if loop is not None:
-            values = [(step.value(register.index), loop.moduli.get(register)) for register in loop.noted]
-            premises.notes.begin(step, [value if by is None else value % by for value, by in values])
+            premises.notes.begin(step, loop.noted(lambda register: step.value(register.index)))
 
     def leave(self, premises: Premises) -> None:
         """Check what is left when CTAs have ended."""
@@ -180,13 +181,20 @@ def _name_of(ptx: str) -> str:
 
 
 @lru_cache(maxsize=16)
-def _studied(program: Program) -> tuple[list[Try], list[Steering], bool, list[Loop] | str, tuple[str, ...]]:
+def _loops(program: Program, extents: tuple[tuple[str, int], ...]) -> list[Loop] | str:
+    """Return the loops of a program, as they are for a grid."""
+    flow = specialised(program.flow, dict(extents))
+    return loops(flow, Uses(flow))
+
+
+@lru_cache(maxsize=16)
+def _studied(program: Program) -> tuple[list[Try], list[Steering], bool, tuple[str, ...]]:
     """Return what a program's code says, whatever it runs on.
 
-    That is its tries, what steers, if it announces bytes, its loops, and what no schedule shows.
+    That is its tries, what steers, if it announces bytes, and what no schedule shows.
     """
     uses = Uses(program.flow)
     found = tries(program.flow, uses)
     announced = announces(program.function.instructions)
     weak = described(unfenced(program.flow))
-    return found, steering(program.flow, uses, found), announced, loops(program.flow, uses), weak
+    return found, steering(program.flow, uses, found), announced, weak

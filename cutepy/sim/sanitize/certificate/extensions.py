@@ -42,6 +42,10 @@ class Extension:
         Why it is not known; empty if it is.
     made : tuple of tuple of int
         How many rounds each of the loops made here, where it was entered: one number if always as many.
+    grows : tuple of int
+        By how much the number that bounds each loop is to differ then; 0 where the rounds say it.
+    steers : str
+        What the number of rounds steers beside the loops, and is to be as it was; empty if nothing.
 
     Examples
     --------
@@ -55,6 +59,8 @@ class Extension:
     least: int
     reason: str = ""
     made: tuple[tuple[int, ...], ...] = ()
+    grows: tuple[int, ...] = ()
+    steers: str = ""
 
     @property
     def holds(self) -> bool:
@@ -64,11 +70,14 @@ class Extension:
     def __str__(self) -> str:
         if self.reason:
             return f"not beyond this run: the loop around {self.loops[0][0]}: {self.reason}"
-        names = [f"{where} ({count} more)" for where, count in self.loops]
+        grows = self.grows or (0,) * len(self.loops)
+        bounds = [f", where its bound is greater by {by}" if by else "" for by in grows]
+        names = [f"{where} ({count} more{by})" for (where, count), by in zip(self.loops, bounds, strict=True)]
         some = (
             f"the loops around {', '.join(names[:-1])} and {names[-1]}" if names[1:] else f"the loop around {names[0]}"
         )
-        return f"also with any number of further rounds, from {self.least} on: {some}"
+        but = f"; where their number leaves as it was what it steers besides: {self.steers}" if self.steers else ""
+        return f"also with any number of further rounds, from {self.least} on: {some}{but}"
 
 
 class Steady(NamedTuple):
@@ -83,6 +92,8 @@ class Steady(NamedTuple):
         How many phases each advances in a period.
     spans : dict of Thing to (int, int)
         The phases that were counted in, or waited for.
+    grows : int
+        As of `Counting.grows`, in a period.
     """
 
     visit: Visit
@@ -91,6 +102,7 @@ class Steady(NamedTuple):
     period: int
     shifts: dict[Thing, int]
     spans: dict[Thing, tuple[int, int]]
+    grows: int = 0
 
 
 def extensions(notes: Notes, loops: Sequence[Loop]) -> list[Extension]:
@@ -107,14 +119,15 @@ def extensions(notes: Notes, loops: Sequence[Loop]) -> list[Extension]:
 
 def merged(found: Sequence[Extension]) -> tuple[Extension, ...]:
     """Say the same once; of a loop for which something holds, what was too short for it is left out."""
-    holding: dict[tuple[tuple[str, int], ...], int] = {}
+    holding: dict[tuple[tuple[tuple[str, int], ...], tuple[int, ...], str], int] = {}
     failing: dict[str, Extension] = {}
     made: dict[str, set[int]] = {}
     for one in found:
         for (where, _), rounds in zip(one.loops, one.made, strict=False):
             made.setdefault(where, set()).update(rounds)
         if one.holds:
-            holding[one.loops] = max(one.least, holding.get(one.loops, 0))
+            key = one.loops, one.grows, one.steers
+            holding[key] = max(one.least, holding.get(key, 0))
         else:
             held = failing.get(one.loops[0][0])
             if held is None or one.least > held.least:
@@ -124,10 +137,10 @@ def merged(found: Sequence[Extension]) -> tuple[Extension, ...]:
         return tuple(tuple(sorted(made[where])) for where, _ in loops if where in made)
 
     result = []
-    for loops, least in holding.items():
+    for (loops, grows, steers), least in holding.items():
         longest = max((failing[where].least for where, _ in loops if where in failing), default=-1)
-        result.append(Extension(loops, max(least, longest + 1), "", all_made(loops)))
-    known = {where for loops in holding for where, _ in loops}
+        result.append(Extension(loops, max(least, longest + 1), "", all_made(loops), grows, steers))
+    known = {where for loops, _, _ in holding for where, _ in loops}
     left = (one for where, one in failing.items() if where not in known)
     return (*result, *(replace(one, made=all_made(one.loops)) for one in left))
 
@@ -189,7 +202,10 @@ class _Together:
                     made.setdefault(one.visit.loop.where, set()).add(len(one.visit.times))
                 least = min(min(some) for some in made.values())
                 each = tuple(tuple(sorted(made[where])) for where in sorted(made))
-                yield Extension(tuple(sorted(counts.items())), least, "", each)
+                bounds = {one.visit.loop.where: one.grows * count // one.period for one, count in found}
+                grows = tuple(by for _, by in sorted(bounds.items()))
+                grows = grows if any(grows) else ()
+                yield Extension(tuple(sorted(counts.items())), least, "", each, grows, _steered(found))
 
     def _join(self, seed: Steady) -> list[tuple[Steady, int]] | str:
         """Return the visits that count phases together, and of each how many rounds make the same step; or why not."""
@@ -261,6 +277,16 @@ class _Together:
         return False
 
 
+def _steered(found: list[tuple[Steady, int]]) -> str:
+    """Name what the number of rounds of loops that go around together steers besides."""
+    loops = {one.visit.loop.head: one.visit.loop for one, _ in found}
+    bounds = next(iter(loops.values())).bounds
+    if bounds is None:
+        return ""
+    i = bounds.steered(tuple(one.bounded for _, one in sorted(loops.items()) if one.bounded is not None))
+    return "" if i is None else f"`{i.text.strip()}` ({line(i)})"
+
+
 def _time_before(one: Steady, count: int, end: int) -> int:
     """Return when the first round began of those that so many rounds later do not end before some time."""
     times, last = one.visit.times, one.last
@@ -291,7 +317,7 @@ def steady(visit: Visit) -> Steady | str:
                     if deed.thing is not None:
                         low, high = spans.get(deed.thing, (deed.phase, deed.phase))
                         spans[deed.thing] = min(low, deed.phase), max(high, deed.phase)
-                return Steady(visit, *window, period, shifts, spans)
+                return Steady(visit, *window, period, shifts, spans, loop.counting.grows(numbers, first, period))
             reason = f"further rounds may turn a branch, or there are too few: `{window.text.strip()}` ({line(window)})"
         else:
             reason = reason or f"{len(visit.states)} rounds are too few, which repeat after {period}"

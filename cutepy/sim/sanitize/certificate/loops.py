@@ -8,12 +8,13 @@ is not asked: the branches that leave it are left out, for that loop and no othe
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from cutepy.sim.ptx.model import Label, Register, registers_in
-from cutepy.sim.sanitize.certificate.counters import counts, modulus
+from cutepy.sim.sanitize.certificate.bounds import Bounded, Bounds
+from cutepy.sim.sanitize.certificate.counters import counts, modulus, remainder
 from cutepy.sim.sanitize.certificate.counting import Counting
 from cutepy.sim.sanitize.certificate.natural_loops import natural_loops
 from cutepy.sim.sanitize.certificate.sinks import is_relevant, loads, sinks, synchronises
@@ -23,6 +24,7 @@ from cutepy.sim.translate.control_flow import EXIT
 from cutepy.sim.translate.effects import read, written
 
 if TYPE_CHECKING:
+    from cutepy.sim.machine.lanes import Array
     from cutepy.sim.ptx.model import Function, Instruction, SourceLine
     from cutepy.sim.sanitize.certificate.comparisons import Comparison
     from cutepy.sim.sanitize.order.uses import Use, Uses
@@ -61,6 +63,9 @@ class Loop:
         What steers and can't be followed.
     counting : Counting
         The comparisons by which other counters steer, and nothing but them.
+    bounded : Bounded or None
+    bounds : Bounds or None
+        What the number that bounds it steers besides, with those of other loops.
     """
 
     head: int
@@ -71,11 +76,20 @@ class Loop:
     counters: tuple[Register, ...] = ()
     unknown: str | None = None
     counting: Counting = field(default_factory=Counting)
+    bounded: Bounded | None = None
+    bounds: Bounds | None = None
 
-    @property
-    def noted(self) -> tuple[Register, ...]:
-        """The registers whose values matter where a round begins: the state, and then what is compared."""
-        return (*self.state, *self.counting.registers)
+    def noted(self, value: Callable[[Register], Array]) -> list[Array]:
+        """Return what matters where a round begins: the state, and then all of what is compared.
+
+        Parameters
+        ----------
+        value : callable
+            Returns what a register holds, by lane.
+        """
+        state = ((value(register), self.moduli.get(register)) for register in self.state)
+        remainders = [held if by is None else remainder(held, by) for held, by in state]
+        return [*remainders, *map(value, self.counting.registers)]
 
 
 def line(i: Instruction) -> str:
@@ -117,7 +131,9 @@ def loops(flow: ControlFlow, uses: Uses) -> list[Loop] | str:
             own = [i for i in body if not any(i.index in inner.instructions for inner in result)]
             where = _place(own, _last(flow, back))
             first = _first(flow, head)
-            result.append(Loop(first, frozenset(indices), where, state, moduli, counters, unknown, counting))
+            bounded = Bounded(head, blocks, frozenset(one.instruction.index for one in counting.comparisons))
+            found_of = state, moduli, counters, unknown, counting, bounded, steering.bounds
+            result.append(Loop(first, frozenset(indices), where, *found_of))
             callers[result[-1].head] = next((i.source.caller for i in own if i.source and str(i.source) == where), None)
     return _told_apart(result, callers)
 
@@ -203,6 +219,7 @@ class _Steering:
         self._relevant = [any(map(is_relevant, block.instructions)) for block in flow.blocks]
         self._over = self._over_all()
         self._outcomes = self._of_tries()
+        self.bounds = Bounds(flow, uses, self._reaching, self._over, self._relevant, self._outcomes)
 
     def _over_all(self) -> list[list[int]]:
         """Return, of each block, those whose branch decides whether it runs."""
@@ -257,9 +274,12 @@ class _Steering:
         decided: set[int] = set()
 
         def decide(block: int) -> None:
-            """Take the branches that decide whether a block runs for such as steer."""
+            """Take the branches that decide whether a block runs for such as steer.
+
+            Where a loop may be left to different places, that is such a branch of what is there.
+            """
             for over in self._over[block]:
-                if over not in decided and over not in leaving:
+                if over not in decided and not (over in leaving and block in blocks):
                     decided.add(over)
                     here = self._flow.blocks[over]
                     assert here.condition is not None

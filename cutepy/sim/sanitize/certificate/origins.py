@@ -18,9 +18,14 @@ if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Instruction, Operand
 
 _PURE = frozenset(
-    "mov add sub mul mad shl shr shf and or xor not lop3 min max neg abs selp set setp rem div bfe bfi prmt cvt".split()
+    """mov add sub mul mad shl shr shf and or xor not lop3 min max neg abs selp set setp rem div bfe bfi prmt cvt
+    shfl""".split()
 )
-_PLACE = frozenset("tid ntid laneid ctaid cluster_ctaid cluster_ctarank cluster_nctaid cluster_nctarank".split())
+"""What makes the same of the same; of a shuffle the other lanes have the same, too."""
+_PLACE = frozenset(
+    """tid ntid laneid ctaid nctaid clusterid nclusterid cluster_ctaid cluster_ctarank cluster_nctaid
+    cluster_nctarank""".split()
+)
 
 
 class Origin(NamedTuple):

@@ -33,7 +33,7 @@ class AnyRounds:
     --------
     >>> print(AnyRounds("gemm", ("gemm.py:10", "gemm.py:30"), (31, 30), 4))
     certified for any number of rounds: gemm: the loops around gemm.py:10 (from 31 on) and gemm.py:30 (from 30 on)
-        by 4 launches, one of each remainder by 4; that loops are entered as often, and all else, is as it was in them
+        by 4 launches, one of each remainder by 4; where all make as many rounds more, and all else is as it was
     """
 
     kernel: str
@@ -52,7 +52,7 @@ class AnyRounds:
         )
         return (
             f"certified for any number of rounds: {self.kernel}: the {some}\n"
-            f"    by {by}; that loops are entered as often, and all else, is as it was in them"
+            f"    by {by}; where all make as many rounds more, and all else is as it was"
         )
 
 
@@ -91,6 +91,8 @@ def any_rounds(certificates: Iterable[Certificate]) -> tuple[AnyRounds, ...]:
 
 def _family(one: Certificate, extension: Extension) -> _Family | None:
     """Return the family that a launch belongs to by some of its loops, if these always made as many rounds."""
+    if extension.grows or extension.steers:
+        return None  # how often its loops go around does not say all
     steps = {count for _, count in extension.loops}
     if not (
         one.is_certified and extension.holds and len(steps) == 1 and all(len(made) == 1 for made in extension.made)

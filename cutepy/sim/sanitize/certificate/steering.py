@@ -143,7 +143,7 @@ def steering(flow: ControlFlow, uses: Uses, tries: Sequence[Try]) -> list[Steeri
     for one in tries:
         if one.misuse is not None:
             found.append(Steering(one.instruction, "the outcome of a try", one.misuse, "more than whether to wait"))
-        elif one.may_give_up:
+        elif one.may_give_up or one.is_guess:
             i = one.instruction
             found.append(Steering(i, "the outcome of a try", i, "what runs even if none succeeds"))
     return list({(s.source.index, s.use.index): s for s in found}.values())

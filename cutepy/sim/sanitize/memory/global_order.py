@@ -9,7 +9,6 @@ PTX ISA, "Memory Consistency Model": "Morally strong operations", "Causality Ord
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,17 +18,14 @@ from cutepy.sim.sanitize.memory.global_touch import GlobalTouch
 from cutepy.sim.sanitize.memory.touch import unfenced
 from cutepy.sim.sanitize.order.clocks import DONE, FENCED, SEEN
 from cutepy.sim.sanitize.order.needs import UNFENCED, need
-from cutepy.sim.sanitize.order.strength import CLUSTER, CTA, GPU, fenced_spaces, overlap_completely
-from cutepy.sim.translate import linked
+from cutepy.sim.sanitize.order.strength import CLUSTER, CTA, GPU, overlap_completely
 
 if TYPE_CHECKING:
-    from cutepy.sim.machine.launch import Launch
     from cutepy.sim.sanitize.memory.global_shadow import Order
     from cutepy.sim.sanitize.order.launches import Launches
     from cutepy.sim.sanitize.order.messages import Messages
     from cutepy.sim.sanitize.order.wave import Wave
 
-_GLOBAL, _ALL = frozenset({"global"}), frozenset({"global", "shared"})
 Held = Callable[[int, Array, Array, Array], Array]
 """Plane, lanes of a touch, ranks and columns -> what each lane knows of each."""
 
@@ -61,12 +57,6 @@ def _held_by_host(plane: int, lanes: Array, ranks: Array, columns: Array) -> Arr
     return np.zeros(len(lanes), np.int32)
 
 
-@lru_cache(maxsize=64)
-def _fences(ptx: str, kernel: str) -> frozenset[frozenset[str]]:
-    """Return which spaces the fences of the async proxy in a kernel cover, each of them."""
-    return frozenset(fenced_spaces(i.opcode) for i in linked(ptx, kernel).function.instructions)
-
-
 class GlobalOrder:
     """Says what is in order.
 
@@ -78,11 +68,6 @@ class GlobalOrder:
 
     def __init__(self, launches: Launches, messages: Messages) -> None:
         self._launches, self._messages = launches, messages
-        self._fences: frozenset[frozenset[str]] = frozenset()
-
-    def begin(self, launch: Launch) -> None:
-        """Begin with a launch."""
-        self._fences = _fences(launch.ptx, launch.kernel)
 
     def of(self, wave: Wave | None = None, held: Held = _held_by_host) -> Order:
         """Return what says of pairs of lanes, of an older touch and one of who holds that knowledge, what is wrong."""
@@ -93,10 +78,7 @@ class GlobalOrder:
             in_launch = old.launch == new.launch
             if new.proxy == "nc" and old.writes and in_launch:
                 return np.full(len(before), "non-coherent-read")
-            # What launches wait for is visible to all proxies.
-            crosses = in_launch and new.proxy == "async" and old.proxy != "async"
-            # What is fenced is known of shared memory, and by fences of all spaces: of others all goes for fenced.
-            crosses = crosses and _GLOBAL not in self._fences
+            crosses = new.proxy == "async" and old.proxy != "async"
 
             def known(plane: int) -> Array:
                 return self.knows(wave, held, plane, old, new, before, after)
@@ -134,17 +116,21 @@ class GlobalOrder:
     ) -> Array:
         """Tell by pair whether the newer lane knows that the older one's touch is over, or sees it."""
         result = np.zeros(len(before), bool)
-        if wave is None or (plane == FENCED and _ALL not in self._fences):
+        if wave is None:
             return result
+        if self._launches.waits(old.launch):  # what launches wait for is visible to all proxies
+            column = wave.clocks.column(self._launches.channel(old.launch))
+            result |= held(SEEN, after, np.zeros_like(before), np.full(len(before), column)) > 0
+        if plane == FENCED:
+            if wave.clocks.fenced_global is None:
+                return result
+            plane = wave.clocks.fenced_global
         of, at = np.divmod(before, old.lanes)
         shape = len(old.ctas), old.lanes
         ranks, clusters = old.ranks[of], old.clusters[of]
         columns, counts = np.broadcast_to(old.columns, shape)[of, at], np.broadcast_to(old.counts, shape)[of, at]
         near = (clusters == new.clusters[after // new.lanes]) & (old.launch == new.launch)
         result[near] = held(plane, after[near], ranks[near], columns[near]) >= counts[near]
-        if not near.all() and self._launches.waits(old.launch):
-            column = np.full(len(before), wave.clocks.column(self._launches.channel(old.launch)))
-            result |= ~near & (held(plane, after, np.zeros_like(ranks), column) > 0)
         if self._messages.any_sent:
             for cluster in np.unique(clusters[~near & ~result]).tolist():
                 far = np.flatnonzero(~near & ~result & (clusters == cluster))

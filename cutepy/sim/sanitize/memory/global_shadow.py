@@ -294,7 +294,7 @@ class GlobalShadow:
                     continue
                 old, which = self._touches[number], these == number
                 here, seen = places[which], observed[which]
-                if old.same_lanes(new):
+                if new.comes_after(old):
                     seen = seen | (old.modifies and new.scope == WEAK)
                 elif (old.writes or new.writes) and not self._is_over(old, new):
                     open_to = ~(seen & (old.writes and old.scope != WEAK))

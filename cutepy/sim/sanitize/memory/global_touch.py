@@ -119,14 +119,20 @@ class GlobalTouch:
         return 1 if self.threads is None else len(self.threads)
 
     def same_lanes(self, other: GlobalTouch) -> bool:
-        """Tell whether the same lanes touched the same bytes in the same way."""
+        """Tell whether the same lanes touched the same bytes in the same way, and the same tells that they are over."""
         return (
             self.pattern is other.pattern
             and (self.low, self.launch, self.writes, self.proxy) == (other.low, other.launch, other.writes, other.proxy)
             and self.scope <= other.scope
+            and bool(self.columns.flat[0] == other.columns.flat[0])  # of threads, all or none differ
             and np.array_equal(self.ctas, other.ctas)
             and (self.threads is other.threads or np.array_equal(self.threads, other.threads))  # type: ignore[arg-type]
+            and (self.threads is not None or np.array_equal(self.ranks, other.ranks))
         )
+
+    def comes_after(self, other: GlobalTouch) -> bool:
+        """Tell whether it comes after another one of the same lanes, in the order of their program."""
+        return self.threads is not None and self.same_lanes(other) and not len(self.pattern.twice())
 
     def entries(self, addresses: Array) -> tuple[Array, Array]:
         """Return pairs of positions in `addresses` and entries that touched the bytes there."""

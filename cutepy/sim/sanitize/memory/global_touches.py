@@ -59,7 +59,6 @@ class GlobalTouches:
     def begin(self, launch: Launch) -> bool:
         """Begin with a launch; tells whether all that was before it is over."""
         launches = self._launches
-        self._order.begin(launch)
         self._map_reads.begin(launch)
         is_alone = launches.begin(launch)
         self._forget()
@@ -160,7 +159,7 @@ class GlobalTouches:
             starts, lanes = access.addresses.astype(np.int64).reshape(-1), np.repeat(np.arange(len(slots)), runs)
             name = _NAMES.get(operation.kind, "bulk copy")
             touch = self._touch(wave, access, name, "async", starts, lanes, None, np.array([[column]]), counts, agents)
-            held = held_at_issue(issued.known, np.searchsorted(operation.ctas.slots, slots))
+            held = held_at_issue(issued.known_to(int(access.threads.ids[0])), np.searchsorted(issued.slots, slots))
             self.shadow.touch(touch, self._order.of(wave, held))
 
     # Touches.

@@ -21,7 +21,9 @@ from cutepy.sim.sanitize.order.clocks import DONE, SEEN, Clocks, View, neighbour
 from cutepy.sim.sanitize.order.needs import UNFENCED, Need
 from cutepy.sim.sanitize.order.strength import CLUSTER, CTA
 
-_MOST_READERS = 16
+_MOST_TOUCHES = 64
+"""How many touches of a granule that are unordered among each other are remembered."""
+
 _OVER = Need((DONE,))
 _LACKS: tuple[Lacks, ...] = "order", "scope", "fence"
 
@@ -44,6 +46,8 @@ class Shadow:
     misread : callable
         Called with the touch that wrote, the one that reads, the position of a CTA in that, granules, and how they
         were written and are read, where this differs; tells whether it is a mistake.
+    forgot : callable
+        Called where a touch is forgotten that a later one should have been compared with.
     """
 
     def __init__(
@@ -54,9 +58,10 @@ class Shadow:
         report: Callable[[Conflict], None],
         unwritten: Callable[[Touch, int, int], None],
         misread: Callable[[Touch, Touch, int, Array, Through, Through], bool],
+        forgot: Callable[[], None],
     ) -> None:
         self._clocks = clocks
-        self._report, self._unwritten, self._misread = report, unwritten, misread
+        self._report, self._unwritten, self._misread, self._forgot = report, unwritten, misread, forgot
         self._written = np.zeros((slots, granules), np.int32)
         self._read = np.zeros((slots, granules), np.int32)
         self._touches: Numbered[Touch] = Numbered()
@@ -128,9 +133,11 @@ class Shadow:
         result = np.full(before.shape, new.number, np.int32)
         counts = {m: self._still_counts(m, new) for m in {*chain(*members)}}
         for number, each in zip(numbers, members, strict=True):
-            kept = tuple(m for m in each if counts[m])[-_MOST_READERS:]
+            kept = tuple(m for m in each if counts[m])
+            if len(kept) >= _MOST_TOUCHES:
+                self._forgot()
             if kept:
-                result[before == number] = self._set((*kept, new.number))
+                result[before == number] = self._set((*kept[1 - _MOST_TOUCHES :], new.number))
         return result
 
     def _set(self, members: tuple[int, ...]) -> int:
@@ -152,7 +159,8 @@ class Shadow:
         if hides(old, new):
             return True
         same = len(old.columns) == len(new.columns) and np.array_equal(old.columns, new.columns)
-        if same and np.array_equal(old.places, new.places) and np.array_equal(old.slots, new.slots):
+        same = same and np.array_equal(old.places, new.places) and np.array_equal(old.slots, new.slots)
+        if same and np.array_equal(old.agents, new.agents):
             return False
         rows = np.minimum(np.searchsorted(new.slots, old.slots), len(new.slots) - 1)
         if not np.array_equal(new.slots[rows], old.slots):

@@ -19,7 +19,7 @@ import numpy as np
 from cutepy.layouts.sm90.tensor_map_bits import SIZE_BYTES
 from cutepy.sim.sanitize.memory.global_shadow import GlobalShadow
 from cutepy.sim.sanitize.memory.global_touch import GlobalConflict, GlobalTouch
-from cutepy.sim.sanitize.order.clocks import FENCED, SEEN
+from cutepy.sim.sanitize.order.clocks import SEEN
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import Access, BarrierEvent
@@ -99,7 +99,7 @@ class TensorMapUses:
     def _acquire(wave: Wave, number: int, slots: Array, threads: Array, column: int) -> None:
         """Let threads know a map as it was written last."""
         for slot, thread in zip(slots.tolist(), threads.tolist(), strict=True):
-            what = np.zeros((FENCED + 1, 1, wave.clocks.cluster, len(wave.clocks.owner)), np.int32)
+            what = wave.clocks.nothing(1, len(wave.clocks.owner))
             what[:, :, 0, column] = number
             wave.clocks.learn(np.array([slot]), np.array([thread]), what)
 

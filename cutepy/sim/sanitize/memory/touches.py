@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 _Operands = tuple[Array, tuple[Span, ...]]
 """What a warpgroup reads: the granules, (CTA or 1, 1, n), and through which layout each operand is read."""
 
+_OPAQUE = (
+    "what an mbarrier holds is known to mbarrier operations only: mbarrier.test_wait says whether a phase is complete"
+)
+
 
 class _Signal(NamedTuple):
     """The mbarriers that count an operation's bytes: their offset; and of each CTA that it touches, whose and when."""
@@ -47,7 +51,7 @@ class SharedTouches:
         Bytes that are watched as one.
     slot_bytes : int
         Of shared memory, from one CTA to the next.
-    report, unwritten : callable
+    report, unwritten, forgot : callable
         As of `Shadow`.
     tell : callable
         Takes what is wrong beside that.
@@ -61,12 +65,13 @@ class SharedTouches:
         report: Callable[[Conflict], None],
         unwritten: Callable[[Touch, int, int], None],
         tell: Tell,
+        forgot: Callable[[], None],
     ) -> None:
         self._tell = tell
         self._wave, self._granule, self._slot_bytes = wave, granule, slot_bytes
         granules = -(-slot_bytes // granule)
         self._of_operands: dict[object, list[_Operands]] = {}
-        self._shadow = Shadow(wave.clocks, wave.residents.count, granules, report, unwritten, self._misread)
+        self._shadow = Shadow(wave.clocks, wave.residents.count, granules, report, unwritten, self._misread, forgot)
 
     def access(self, access: Access) -> None:
         """Take an access by threads."""
@@ -110,6 +115,8 @@ class SharedTouches:
         if access.operation != "read" and i.parts[0] != "st":  # the simulator refuses stores
             last = int(offsets.max()) + access.size_bytes
             self._overwritten(i, what, slots, int(offsets.min()), last)
+        if access.operation == "read" and self._read_as_a_word(i, what, slots, offsets, access.size_bytes):
+            return
         touch = Touch(
             what,
             i,
@@ -145,6 +152,19 @@ class SharedTouches:
             before = Side("mbarrier.init", f"CTA {cta}", objects.made_by[address], cta)
             after = Side(what, f"CTA {cta}", i, cta)
             self._tell("overwritten-mbarrier", f"mbarrier {address:#x}", before, after, None)
+
+    def _read_as_a_word(self, i: Instruction, what: str, slots: Array, offsets: Array, size: int) -> bool:
+        """Report a read of an mbarrier as if it were data."""
+        objects, coordinate = self._wave.objects, self._wave.residents.coordinate
+        address = objects.read(slots, offsets, size)
+        if address is not None:
+            cta = coordinate(int(slots[0]))
+            before, after = (
+                Side(name, f"CTA {cta}", by, cta)
+                for name, by in (("mbarrier.init", objects.made_by[address]), (what, i))
+            )
+            self._tell("misused-barrier", f"mbarrier {address:#x}", before, after, _OPAQUE)
+        return address is not None
 
     def _misread(self, old: Touch, new: Touch, row: int, granules: Array, written: Through, read: Through) -> bool:
         kind = misread(written, read, granules * self._granule)
@@ -287,10 +307,10 @@ class SharedTouches:
     ) -> None:
         wave, clocks, issuers = self._wave, self._wave.clocks, operation.ctas.slots
         if channel is None:
-            thread = int(operation.threads.ids[0])
+            thread = int(operation.threads.ids[lane])
             column = clocks.column((BULK, "read", thread), thread)
             agents = issuers[issuer_of]
-            counts = issued.count[issuer_of, :1]
+            counts = issued.count[issuer_of, lane : lane + 1]
             wave.note(column, operation.instruction, agents, counts)
         else:
             column = clocks.column(("mbarrier", channel.address))

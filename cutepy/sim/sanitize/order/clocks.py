@@ -6,12 +6,13 @@ cp.async groups of a thread, the wgmma groups of a warpgroup. Each counts up; wh
 known to who knows n or more of it. Of a thread the count goes up when it publishes something (before that, what it did
 is known to nobody else), and when it does something that is not to be taken for what it did before.
 
-What is known comes in three *planes*:
+What is known comes in three *planes*, or four:
 
 - ``DONE``: something came after it that has counted. Of what the async proxy has read no more is needed.
 - ``SEEN``: it is over, and what it wrote is visible: a release came after it that includes who knows it.
 - ``FENCED``: it is over, for a proxy fence came after it, of its CTA or of who had seen it. Needed by the async proxy
   to write over what the generic proxy read, and beside ``SEEN`` to touch what that wrote.
+- ``FENCED_GLOBAL``: as ``FENCED``, of global memory, in kernels whose proxy fences differ in what they cover.
 
 Lanes of a warp that know the same share a row; a lane that learns something alone has a row of its own until the warp
 synchronises. What a thread knows of its own columns stands beside, in `own`.
@@ -19,14 +20,15 @@ synchronises. What a thread knows of its own columns stands beside, in `own`.
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from cutepy.sim.machine.lanes import WARP, Array, Index, as_index
+from cutepy.sim.machine.lanes import WARP, Array, Index
 
-DONE, SEEN, FENCED = range(3)
-_PLANES = 3
+DONE, SEEN, FENCED, FENCED_GLOBAL = range(4)
+_SHARED, _ALL = frozenset({"shared"}), frozenset({"shared", "global"})
 _NEW_COLUMNS = 64
 NO_COLUMNS: Array = np.zeros(0, np.intp)
 
@@ -63,9 +65,14 @@ class Clocks:
         Of a CTA.
     cluster : int
         CTAs of a cluster.
+    fences : set of frozenset of str, optional
+        Which state spaces the proxy fences of the kernel cover.
 
     Attributes
     ----------
+    planes : int
+    fenced_global : int or None
+        The plane of what is fenced in global memory; None if no fence covers that.
     threads, warps : int
         Of a CTA.
     sizes : array of int
@@ -74,8 +81,11 @@ class Clocks:
         By column, the thread that it belongs to, or -1.
     """
 
-    def __init__(self, slots: int, threads: int, cluster: int) -> None:
+    def __init__(
+        self, slots: int, threads: int, cluster: int, fences: AbstractSet[frozenset[str]] = frozenset()
+    ) -> None:
         self.cluster, self.threads = cluster, threads
+        self.planes, self.fenced_global = _planes(fences)
         self._slots = slots
         self.warps = -(-threads // WARP)
         self._warp_of = np.arange(threads) // WARP
@@ -85,9 +95,9 @@ class Clocks:
         self._columns: dict[object, int] = {}
         self.owner = np.tile(np.arange(threads), 2)
         capacity = 2 * threads + _NEW_COLUMNS
-        self._known = np.zeros((_PLANES, slots, self.warps, cluster, capacity), np.int32)
+        self._known = np.zeros((self.planes, slots, self.warps, cluster, capacity), np.int32)
         self._rows, self._row_of = self.warps, np.full(threads, -1)
-        self._own = np.zeros((_PLANES, slots, capacity), np.int32)
+        self._own = np.zeros((self.planes, slots, capacity), np.int32)
         self._own[: SEEN + 1, :, :threads] = 1
 
     # Columns.
@@ -188,10 +198,10 @@ class Clocks:
         rows: Array = self._row[rectangle(slots, threads)]
         return rows
 
-    def view(self, slots: Array, threads: Array, planes: int = _PLANES) -> tuple[View, Array]:
+    def view(self, slots: Array, threads: Array, planes: int | None = None) -> tuple[View, Array]:
         """Return what threads know, by row, and the position of each thread's row.
 
-        `planes`: how many, from `DONE` on.
+        `planes`: how many, from `DONE` on; all if it isn't said.
         """
         known, own = self._known[:planes], self._own[:planes, neighbours(slots)]
         used, place = _distinct(threads // WARP)
@@ -297,19 +307,37 @@ class Clocks:
         at = slots[:, None], others // WARP, (slots % self.cluster)[:, None], waits
         self._known[DONE][at] = np.maximum(self._known[DONE][at], self._own[DONE][rectangle(slots, waits)])
 
-    def fence(self, slots: Array, threads: Array) -> None:
-        """Put a proxy fence after what threads know their CTAs to have done, and after what others have shown them."""
+    def nothing(self, slots: int, columns: int) -> Array:
+        """Return what somebody knows who knows nothing, of so many CTAs and columns: (plane, CTA, rank, column)."""
+        return np.zeros((self.planes, slots, self.cluster, columns), np.int32)
+
+    def fence(self, slots: Array, threads: Array, spaces: AbstractSet[str] = _ALL) -> None:
+        """Put a proxy fence after what threads know their CTAs to have done, and after what others have shown them.
+
+        `spaces`: the state spaces that it covers.
+        """
+        covered = {FENCED} if "shared" in spaces else set()
+        if "global" in spaces and self.fenced_global is not None:
+            covered.add(self.fenced_global)
         there = np.zeros((len(slots), self._known.shape[2]), bool)
         there[np.arange(len(slots))[:, None], self.rows(slots, threads)] = True
         of, rows = np.nonzero(there)
         cells, at_home = (slots[of], rows), (np.arange(len(of)), slots[of] % self.cluster)
         passed = self._known[SEEN][cells]
         passed[at_home] = self._known[DONE][cells][at_home]
-        self._known[FENCED][cells] = np.maximum(self._known[FENCED][cells], passed)
         mine = self.belongs(threads)
         at = neighbours(slots), slice(len(mine))
-        self._own[FENCED][at] = np.where(mine, self._own[DONE][at], self._own[FENCED][at])
+        for plane in covered:
+            self._known[plane][cells] = np.maximum(self._known[plane][cells], passed)
+            self._own[plane][at] = np.where(mine, self._own[DONE][at], self._own[plane][at])
         self.tick(slots, threads)
+
+
+def _planes(fences: AbstractSet[frozenset[str]]) -> tuple[int, int | None]:
+    """Return how many planes there are, and that of what is fenced in global memory."""
+    if fences <= {_ALL}:
+        return FENCED + 1, FENCED
+    return (FENCED + 1, None) if fences == {_SHARED} else (FENCED_GLOBAL + 1, FENCED_GLOBAL)
 
 
 def rectangle(slots: Array, columns: Array) -> tuple[Index, Index]:
@@ -357,42 +385,3 @@ def _distinct(rows: Array) -> tuple[Array, Array]:
         return rows[:1], np.zeros(len(rows), int)
     used = np.flatnonzero(np.bincount(rows))
     return used, np.searchsorted(used, rows)
-
-
-class Meeting:
-    """What was published at an object that threads meet at, by phase: of the one that is current, and the last one."""
-
-    def __init__(self, slots: int) -> None:
-        self._phase = np.full((2, slots), -1)
-        self._slots = slots
-        self._what: Array | None = None
-
-    def add(self, slots: Array, phase: Array, what: Array) -> None:
-        """Add what was published in a phase, of one CTA's object each."""
-        if self._what is None or self._what.shape[-1] < what.shape[-1]:
-            shape = (2, what.shape[0], self._slots, *what.shape[2:])
-            grown = np.zeros(shape, np.int32)
-            if self._what is not None:
-                grown[..., : self._what.shape[-1]] = self._what
-            self._what = grown
-        phase = np.broadcast_to(phase, slots.shape)
-        for parity in (0, 1):
-            here = np.flatnonzero((phase & 1) == parity)
-            if len(here):
-                of = slots[here]
-                new = self._phase[parity, of] != phase[here]
-                if new.any():
-                    self._what[parity][:, of[new]] = 0
-                    self._phase[parity, of] = phase[here]
-                raise_at(self._what[parity], (slice(None), as_index(of), ..., slice(what.shape[-1])), what[:, here])
-
-    def published(self, slots: Array, phase: Array) -> Array | None:
-        """Return what was published in phases, (plane, CTA, rank, column); None if nothing ever was."""
-        if self._what is None:
-            return None
-        phase = np.broadcast_to(phase, slots.shape)
-        found = np.moveaxis(self._what[phase & 1, :, slots], 0, 1)
-        other = self._phase[phase & 1, slots] != phase
-        if other.any():
-            found[:, other] = 0
-        return found

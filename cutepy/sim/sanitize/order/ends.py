@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -14,8 +14,17 @@ from cutepy.sim.sanitize.order.wave import COPIES, Wave
 if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Instruction
 
-End = tuple[str, str, Side | None, Side, str | None]
-"""A hazard: its kind, where it is, its two sides, and what is missing where the kind doesn't say."""
+
+class End(NamedTuple):
+    """A hazard: its kind, where it is, its sides, what is missing where the kind doesn't say, and what causes it."""
+
+    kind: str
+    where: str
+    before: Side | None
+    after: Side
+    missing: str | None
+    cause: Instruction | None = None
+
 
 _WAIT = (
     "cp.async.commit_group and cp.async.wait_group 0, or a wait for the mbarrier that tracks it, must come before the "
@@ -30,7 +39,10 @@ def ends(wave: Wave, ended: Array) -> Iterator[End]:
     for column, (i, groups) in wave.last.items():
         late = np.flatnonzero(has_ended & (groups > wave.clocks.best(column)))
         if len(late):
-            yield _in_flight(i, int(wave.clocks.owner[column]), coordinate(int(late[0])))
+            slot = int(late[0])
+            end = _in_flight(i, int(wave.clocks.owner[column]), coordinate(slot))
+            guess = next(wave.patterns.guesses(slot, slot % wave.clocks.cluster, column, int(groups[slot])), None)
+            yield end if guess is None else end._replace(missing=given_up(guess.instruction), cause=guess.instruction)
     yield from _copies(wave, has_ended)
     for (slot, agent, column), (i, count) in wave.lent.items():
         if has_ended[slot] and wave.clocks.best_of(slot, agent % wave.clocks.cluster)[column] < count:
@@ -39,11 +51,11 @@ def ends(wave: Wave, ended: Array) -> Iterator[End]:
                 f"CTA {coordinate(agent)}, whose mbarrier counts its bytes, must say that they have come, by "
                 "barrier.cluster for example, before the end"
             )
-            yield "in-flight-at-exit", "shared memory", side, _exit(coordinate(slot)), missing
+            yield End("in-flight-at-exit", "shared memory", side, _exit(coordinate(slot)), missing)
     for one in wave.peers.late(has_ended):
         before = _by_thread(one.instruction.opcode, coordinate(one.agent), one.thread, one.instruction)
         target = coordinate(one.target)
-        yield "exited-peer", f"shared memory of CTA {target}", before, _exit(target), None
+        yield End("exited-peer", f"shared memory of CTA {target}", before, _exit(target), None)
 
 
 def uneven(wave: Wave, ended: Array) -> Iterator[End]:
@@ -58,7 +70,7 @@ def uneven(wave: Wave, ended: Array) -> Iterator[End]:
             None if i is None else Side(i.opcode, f"CTA {cta}", i, cta) for i in (mbarrier.expects, mbarrier.delivers)
         )
         after = after or _exit(cta)
-        yield "uneven-bytes", where, before, after, f"{what}: expect_tx must say what the copies bring"
+        yield End("uneven-bytes", where, before, after, f"{what}: expect_tx must say what the copies bring")
 
 
 def _copies(wave: Wave, has_ended: Array) -> Iterator[End]:
@@ -71,13 +83,14 @@ def _copies(wave: Wave, has_ended: Array) -> Iterator[End]:
             if i.index not in told:
                 told.add(i.index)
                 cta = wave.residents.coordinate(slot)
-                yield (
-                    "in-flight-at-exit",
-                    "shared memory",
-                    _by_thread("cp.async write", cta, thread, i),
-                    _exit(cta),
-                    _WAIT,
-                )
+                side = _by_thread("cp.async write", cta, thread, i)
+                yield End("in-flight-at-exit", "shared memory", side, _exit(cta), _WAIT)
+
+
+def given_up(guess: Instruction) -> str:
+    """Say what is wrong with a try that may fail, where a thread goes on all the same."""
+    line = Side("", "", guess).line
+    return f"the try at {line} may fail, and its thread goes on all the same: loop until it succeeds"
 
 
 def _exit(cta: tuple[int, ...]) -> Side:
@@ -102,4 +115,4 @@ def _in_flight(i: Instruction, owner: int, cta: tuple[int, ...]) -> End:
         what = "asynchronous arrival" if arrives else "copy write"
         side = Side(what, f"CTA {cta}" if arrives else f"the async proxy for CTA {cta}", i, cta)
         missing = f"a wait for the mbarrier that counts {'it' if arrives else 'its bytes'} must come before the end"
-    return "in-flight-at-exit", "shared memory", side, _exit(cta), missing
+    return End("in-flight-at-exit", "shared memory", side, _exit(cta), missing)

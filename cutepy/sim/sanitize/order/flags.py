@@ -63,6 +63,11 @@ class _Raised(NamedTuple):
     column: int
     fenced: Sent | None
 
+    @property
+    def by(self) -> tuple[int, int]:
+        """The CTA, by its index in the grid, and the thread of it that raised it."""
+        return self.snapshot.cta(self.row), self.snapshot.thread(self.column)
+
     def shows(self, what: Did) -> bool:
         """Tell whether something was done before it releases, or a fence before it."""
         before = self.fenced
@@ -118,7 +123,9 @@ class Flags:
             if reads and before:
                 acquires = strength(access.instruction.opcode).acquires
                 cta = int(wave.residents.blocks[slot])
-                self._found.append(_Found(access.instruction, cta, slot, thread, before, acquires))
+                others = tuple(raised for raised in before if raised.by != (cta, thread))
+                if others:
+                    self._found.append(_Found(access.instruction, cta, slot, thread, others, acquires))
             if snapshot is not None:
                 self._raised.pop(key, None)
                 new = _Raised(access.instruction, snapshot, row, column, messages.fenced((slot, thread)))

@@ -17,10 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from cutepy.sim.machine.launch import Launch
-from cutepy.sim.sanitize.order.clocks import FENCED
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import BarrierEvent
@@ -211,7 +208,7 @@ class Launches:
             self._streams[here.stream] |= here.waits
             clocks, slots = wave.clocks, event.ctas.slots
             columns = [clocks.column(self.channel(number)) for number in here.waits]
-            what = np.zeros((FENCED + 1, len(slots), clocks.cluster, len(clocks.owner)), np.int32)
+            what = clocks.nothing(len(slots), len(clocks.owner))
             what[:, :, 0, columns] = 1
             clocks.learn(slots, event.threads.ids, what)
 

@@ -1,4 +1,10 @@
-"""Whether those who use an mbarrier know that it has been made: mbarrier.init is a write that must be published."""
+"""Whether those who use an mbarrier know that it has been made: mbarrier.init is a write that must be published.
+
+References
+----------
+PTX ISA, "membar, fence": fence.mbarrier_init is a release, of what an mbarrier was made with; "bi-directional proxy
+fences do not directly synchronize with other fences", and "take effect within a single thread".
+"""
 
 from __future__ import annotations
 
@@ -16,11 +22,11 @@ if TYPE_CHECKING:
     from cutepy.sim.sanitize.order.objects import Used
 
 INITS = "inits"
-"""The channel of fences after mbarrier.init, which relaxed arrivals publish too."""
+"""The channel of fence.mbarrier_init after mbarrier.init, which relaxed arrivals publish too."""
 
 
 def fence_inits(wave: Wave, slots: Array, threads: Array) -> None:
-    """Note a fence that shows mbarriers to copies and to other CTAs."""
+    """Note a fence.mbarrier_init, which shows mbarriers to copies and to other CTAs."""
     for made in wave.inits.values():
         waiting = (made.counts > 0) & (made.fenced == 0)
         if waiting.any():

@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cutepy.sim.machine.lanes import Array
-from cutepy.sim.sanitize.order.clocks import DONE, FENCED, NO_COLUMNS, SEEN
+from cutepy.sim.sanitize.order.clocks import DONE, NO_COLUMNS, SEEN
 from cutepy.sim.sanitize.order.patterns import hide
-from cutepy.sim.sanitize.order.sent import Cluster, Location, Message, Sent, Snapshot, acquirers
+from cutepy.sim.sanitize.order.sent import Cluster, Location, Message, Sent, Snapshot, acquirers, releases_to_launches
 from cutepy.sim.sanitize.order.strength import CLUSTER, CTA, GPU, WEAK, strength
 from cutepy.sim.sanitize.order.wave import CHAIN
 
@@ -80,7 +80,7 @@ class Messages:
             self._forget()
         self.launch = number
         self._acquirers = acquirers(launch.ptx, launch.kernel)
-        self._is_followed = bool(self._acquirers) or not alone
+        self._is_followed = bool(self._acquirers) or not alone or releases_to_launches(launch.ptx, launch.kernel)
 
     @property
     def any_sent(self) -> bool:
@@ -257,7 +257,7 @@ class Messages:
         for k in known.tolist():
             if k not in wave.chains:
                 wave.chains[k] = clocks.column((CHAIN, k))
-        what = np.zeros((FENCED + 1, 1, clocks.cluster, len(clocks.owner)), np.int32)
+        what = clocks.nothing(1, len(clocks.owner))
         for m in heard.values():
             if m.cluster == cluster:
                 mine = what[:, 0, :, : m.known.shape[-1]]

@@ -59,6 +59,7 @@ class Objects:
         self._bytes: dict[int, Array] = {}
         self._counted: dict[tuple[int, str], Instruction] = {}
         self._first, self._last = 1 << 62, -1
+        self._overwritten: set[int] = set()
         self.made_by: dict[int, Instruction] = {}
 
     def see(self, event: BarrierEvent) -> str | None:
@@ -86,16 +87,18 @@ class Objects:
         return wrong
 
     def use(self, event: BarrierEvent) -> None:
-        """Note who uses an mbarrier, in a kernel that ends some."""
+        """Note who uses an mbarrier, in a kernel that ends some; a wait is over when it has returned."""
         state, clocks = event.state, self._clocks
         assert state is not None
         if event.part_of is not None or event.slots is None:
             return
         agents, threads = event.ctas.slots[:, None], event.threads.ids
-        shape = self._slots, clocks.cluster, self._threads
+        shape = self._slots, clocks.cluster, 2 * self._threads
         uses = self._uses.setdefault(state.address, np.zeros(shape, np.int64))
         whose = np.broadcast_to(event.slots, (len(agents), len(threads)))
-        uses[whose, agents % clocks.cluster, threads] = clocks.counts(event.ctas.slots, threads)
+        waits = event.operation == "wait"
+        columns = clocks.ends(threads) if waits else threads
+        uses[whose, agents % clocks.cluster, columns] = clocks.counts(event.ctas.slots, columns) + waits
         self._users[state.address] = event.instruction
 
     def still_used(self, event: BarrierEvent) -> Used | None:
@@ -108,21 +111,36 @@ class Objects:
         for slot in event.state.slots.tolist():
             rank = slot % clocks.cluster
             view, row_of = clocks.view(np.array([slot]), event.threads.ids[:1])
-            known = view.known[DONE][0, row_of[0], :, : self._threads]
+            known = view.known[DONE][0, row_of[0], :, : 2 * self._threads]
             late = uses[slot] > known
-            late[rank, event.threads.ids[0]] = False
+            late[rank, event.threads.ids[0] :: self._threads] = False
             if late.any():
-                agent, thread = (int(x[0]) for x in np.nonzero(late))
-                return Used(self._users[address], slot - rank + agent, thread)
+                agent, column = (int(x[0]) for x in np.nonzero(late))
+                return Used(self._users[address], slot - rank + agent, column % self._threads)
         return None
 
     def written(self, slots: Array, first: int, last: int) -> int | None:
-        """Return the address of an mbarrier that is live in one of some CTAs and has bytes in a range."""
+        """Return the address of an mbarrier that is live in one of some CTAs and has bytes in a range, now data."""
         if last <= self._first or first >= self._last:
             return None
         for address, live in self._live.items():
             if first < address + _BYTES and address < last and live[slots].any():
+                self._overwritten.add(address)
                 return address
+        return None
+
+    def read(self, slots: Array, offsets: Array, size: int) -> int | None:
+        """Return the address of an mbarrier that is live in one of some CTAs and of which a lane reads bytes.
+
+        Those that were written over hold data; that is told.
+        """
+        if int(offsets.max()) + size <= self._first or int(offsets.min()) >= self._last:
+            return None
+        for address, live in self._live.items():
+            if address not in self._overwritten and live[slots].any():
+                inside = (offsets < address + _BYTES) & (offsets + size > address)
+                if (inside & live[slots][:, None]).any():
+                    return address
         return None
 
     def uneven(self) -> list[Uneven]:

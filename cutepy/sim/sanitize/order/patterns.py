@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from cutepy.sim.machine.lanes import Array
-from cutepy.sim.sanitize.order.clocks import FENCED, SEEN, Clocks
+from cutepy.sim.sanitize.order.clocks import DONE, SEEN, Clocks
 from cutepy.sim.sanitize.order.strength import CLUSTER, SCOPES, Strength
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from cutepy.sim.ptx.model import Instruction
 
 
@@ -31,7 +33,7 @@ class _Fence(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """What a relaxed wait has seen, and not shown to its threads so far.
+    """What a wait has seen, and not shown to its threads so far.
 
     Attributes
     ----------
@@ -61,12 +63,15 @@ class Patterns:
     ----------
     waits : list of Wait
         Those that no fence of their threads has followed.
+    overlooked : list of Wait
+        What guesses saw, and their threads may not have seen: see `tries.py`.
     """
 
     def __init__(self, clocks: Clocks, has_relaxed: bool) -> None:
         self._clocks, self._has_relaxed = clocks, has_relaxed
         self._fences: dict[tuple[int, int], _Fence] = {}
         self.waits: list[Wait] = []
+        self.overlooked: list[Wait] = []
 
     def fence(self, how: Strength, slots: Array, threads: Array, hidden: Array) -> None:
         """Take a fence, but for what counts in `hidden` columns, of which it shows nothing."""
@@ -86,8 +91,7 @@ class Patterns:
     def released(self, i: Instruction, slots: Array, thread: int) -> tuple[Array, Array]:
         """Return what a relaxed arrival of one thread publishes, and by CTA whether it is of scope .cluster."""
         clocks = self._clocks
-        shape = FENCED + 1, len(slots), clocks.cluster, clocks.capacity
-        what, wide = np.zeros(shape, np.int32), np.zeros(len(slots), bool)
+        what, wide = clocks.nothing(len(slots), clocks.capacity), np.zeros(len(slots), bool)
         for row, slot in enumerate(slots.tolist()):
             fence = self._fences.get((slot, thread))
             if fence is not None:
@@ -97,15 +101,28 @@ class Patterns:
 
     def defer(self, wait: Wait) -> None:
         """Keep what a relaxed wait has seen until a fence comes after it."""
-        same = [w for w in self.waits if _same(w, wait)]
-        self.waits = [w for w in self.waits if not _same(w, wait)]
-        for before in same:
+        self.waits = self._with(self.waits, wait)
+
+    def overlook(self, wait: Wait) -> None:
+        """Keep what a guess has seen, for reports."""
+        self.overlooked = self._with(self.overlooked, wait)
+
+    def guesses(self, slot: int, rank: int, column: int, count: int) -> Iterator[Wait]:
+        """Yield the guesses of a CTA that have seen what counts in a column of a CTA of its cluster, up to a number."""
+        for wait in reversed(self.overlooked):
+            seen = wait.far[DONE, wait.slots == slot, rank, column : column + 1]
+            if (seen >= count).any():
+                yield wait
+
+    def _with(self, waits: list[Wait], wait: Wait) -> list[Wait]:
+        """Add what a wait has seen to what it saw before."""
+        for before in (w for w in waits if _same(w, wait)):
             near, far = (
                 np.maximum(self._clocks.padded(a), self._clocks.padded(b))
                 for a, b in ((before.near, wait.near), (before.far, wait.far))
             )
             wait = wait._replace(near=near, far=far)
-        self.waits.append(wait)
+        return [*(w for w in waits if not _same(w, wait)), wait]
 
     def _acquire(self, scope: int, slots: Array, threads: Array, hidden: Array) -> None:
         left = []

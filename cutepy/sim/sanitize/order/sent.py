@@ -11,7 +11,7 @@ import numpy as np
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.sanitize.order.clocks import NO_COLUMNS
 from cutepy.sim.sanitize.order.patterns import hide
-from cutepy.sim.sanitize.order.strength import strength
+from cutepy.sim.sanitize.order.strength import GPU, strength
 from cutepy.sim.translate import linked
 from cutepy.sim.translate.effects import read, written
 
@@ -184,3 +184,12 @@ def acquirers(ptx: str, kernel: str) -> frozenset[int]:
         if i.parts[0] in ("ld", "atom") and (how.acquires or (how.scope and fences)) and used & {*written(i)}:
             found.add(i.index)
     return frozenset(found)
+
+
+@lru_cache(maxsize=64)
+def releases_to_launches(ptx: str, kernel: str) -> bool:
+    """Tell whether a kernel may show something to another one that runs beside it: see `acquirers`."""
+    instructions = linked(ptx, kernel).function.instructions
+    wide = [(i, how) for i in instructions if (how := strength(i.opcode)).scope >= GPU]
+    fences = any(how.releases for i, how in wide if i.parts[0] in ("fence", "membar"))
+    return any(how.releases or fences for i, how in wide if i.parts[0] in ("st", "red", "atom"))

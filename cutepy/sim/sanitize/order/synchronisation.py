@@ -9,8 +9,9 @@ import numpy as np
 
 from cutepy.sim.machine.lanes import WARP, WARPGROUP, Array
 from cutepy.sim.sanitize.hazards import Side
-from cutepy.sim.sanitize.order.clocks import DONE, FENCED, SEEN, Meeting, neighbours, raise_at, rectangle
+from cutepy.sim.sanitize.order.clocks import DONE, SEEN, neighbours, raise_at, rectangle
 from cutepy.sim.sanitize.order.making import INITS, check_made, fence_inits, side_of, used_by
+from cutepy.sim.sanitize.order.meetings import Meeting
 from cutepy.sim.sanitize.order.patterns import Wait, scope_of
 from cutepy.sim.sanitize.order.peers import BEGUN
 from cutepy.sim.sanitize.order.strength import CLUSTER, fenced_spaces, strength
@@ -25,7 +26,10 @@ Report = Callable[[str, str, Side | None, Side, str | None], None]
 """Takes the kind of a hazard, its barrier, the two sides, and what is missing where the kind doesn't say."""
 
 
-_NOT_MET = "nothing says that all warps of the warpgroup have executed the one before: a barrier must come between"
+_NOT_MET = (
+    "a warp may come to the second setmaxnreg while another warp of its warpgroup has not come to the first: a barrier "
+    "of the four warps, such as a named one of 128 threads, must come between"
+)
 _INVALID = "a barrier must come between the last use of an mbarrier, by whomever, and mbarrier.inval"
 
 
@@ -105,10 +109,10 @@ def converge(wave: Wave, slots: Array, threads: Array) -> None:
 def _fence(wave: Wave, event: BarrierEvent) -> None:
     parts = event.instruction.parts
     slots, threads = event.ctas.slots, event.threads.ids
-    covers_shared_memory = "shared" in fenced_spaces(event.instruction.opcode)
-    if covers_shared_memory:
-        wave.clocks.fence(slots, threads)
-    if covers_shared_memory or parts[:2] == ("fence", "mbarrier_init"):
+    spaces = fenced_spaces(event.instruction.opcode)
+    if spaces:
+        wave.clocks.fence(slots, threads, spaces)
+    if parts[:2] == ("fence", "mbarrier_init"):
         fence_inits(wave, slots, threads)
     wave.patterns.fence(strength(event.instruction.opcode), slots, threads, wave.hidden_from(event.instruction))
 
@@ -139,7 +143,7 @@ def _cluster(wave: Wave, event: BarrierEvent) -> None:
     column = wave.clocks.column("cluster")
     found = meeting.published(slots // size * size, generation)
     if found is None:
-        found = np.zeros((FENCED + 1, len(slots), size, wave.clocks.capacity), np.int32)
+        found = wave.clocks.nothing(len(slots), wave.clocks.capacity)
     found = wave.clocks.padded(found)
     found[: SEEN + 1, :, 0, column] = generation + 1
     wave.clocks.learn(slots, threads, found)
@@ -184,7 +188,7 @@ def _copies_arrive(wave: Wave, event: BarrierEvent, meeting: Meeting, first: Arr
     assert event.counted is not None
     assert event.part_of is not None
     issued = wave.issued[id(event.part_of)]
-    what = np.zeros((FENCED + 1, len(slots), clocks.cluster, len(clocks.owner)), np.int32)
+    what = clocks.nothing(len(slots), len(clocks.owner))
     rows = np.searchsorted(event.part_of.ctas.slots, slots)
     for thread in np.searchsorted(event.part_of.threads.ids, threads).tolist():
         learned = clocks.padded(issued.lanes(rows, np.full(len(rows), thread), releases=False))
@@ -257,37 +261,53 @@ def _wait(wave: Wave, event: BarrierEvent, meeting: Meeting, first: Array) -> No
     """
     clocks, slots, threads = wave.clocks, event.ctas.slots, event.threads.ids
     assert event.counted is not None
+    for wait, over in _shown(wave, event, meeting, first):
+        if "relaxed" in event.instruction.parts:
+            wave.patterns.defer(wait)
+            clocks.learn(wait.slots, wait.threads, over)
+        else:
+            sees_far = scope_of(event.instruction) >= CLUSTER
+            clocks.learn(wait.slots, wait.threads, wait.far if sees_far else wait.near)
+    for rows, columns in _rectangles(np.broadcast_to(event.counted >= -1, (len(slots), len(threads)))):
+        clocks.end_waits(slots[rows], threads[columns])
+        wave.apart[slots[rows][:, None], np.flatnonzero(np.bincount(threads[columns] // WARP))] = True
+
+
+def _shown(wave: Wave, event: BarrierEvent, meeting: Meeting, first: Array) -> Iterator[tuple[Wait, Array]]:
+    """Yield what was published in the phases that lanes see complete, and, as a clock, that they are."""
+    clocks, slots, threads = wave.clocks, event.ctas.slots, event.threads.ids
+    assert event.counted is not None
     assert event.slots is not None
     assert event.state is not None
-    shape = (len(slots), len(threads))
     away = event.slots - slots[:, None]
     column = clocks.column(("mbarrier", event.state.address))
-    acquires = "relaxed" not in event.instruction.parts
-    sees_far = scope_of(event.instruction) >= CLUSTER
-    far = wave.meetings.get(("mbarrier", event.state.address, "cluster"))
+    distant = wave.meetings.get(("mbarrier", event.state.address, "cluster"))
     for at in np.unique(away).tolist():
         lanes = (away == at) & (event.counted >= 0)
         phases = np.where(lanes, event.counted, 0).max(axis=1) + first[slots + at]
-        for rows, columns in _rectangles(np.broadcast_to(lanes, shape)):
+        for rows, columns in _rectangles(np.broadcast_to(lanes, (len(slots), len(threads)))):
             objects = slots[rows] + at
             near = meeting.published(objects, phases[rows])
             if near is None:
-                near = np.zeros((FENCED + 1, len(objects), clocks.cluster, clocks.capacity), np.int32)
-            what = near = clocks.padded(near)
-            shown = far.published(objects, phases[rows]) if far is not None and (sees_far or not acquires) else None
-            if shown is not None:
-                what = np.maximum(near, clocks.padded(shown))
+                near = clocks.nothing(len(objects), clocks.capacity)
+            far = near = clocks.padded(near)
+            published = None if distant is None else distant.published(objects, phases[rows])
+            if published is not None:
+                far = np.maximum(near, clocks.padded(published))
             place = np.arange(len(objects)), objects % clocks.cluster, column
-            for seen in (near, what):
+            for seen in (near, far):
                 seen[: SEEN + 1, *place] = np.maximum(seen[: SEEN + 1, *place], phases[rows] + 1)
-            if not acquires:
-                wave.patterns.defer(Wait(event.instruction, slots[rows], threads[columns], near, what))
-                what = np.zeros_like(what)
-                what[DONE, *place] = phases[rows] + 1
-            clocks.learn(slots[rows], threads[columns], what)
-    for rows, columns in _rectangles(np.broadcast_to(event.counted >= -1, shape)):
-        clocks.end_waits(slots[rows], threads[columns])
-        wave.apart[slots[rows][:, None], np.flatnonzero(np.bincount(threads[columns] // WARP))] = True
+            over = np.zeros_like(far)
+            over[DONE, *place] = phases[rows] + 1
+            yield Wait(event.instruction, slots[rows], threads[columns], near, far), over
+
+
+def overlook(wave: Wave, event: BarrierEvent) -> None:
+    """Note what a try has seen of which nothing may be made, as its thread would have gone on without it."""
+    assert event.state is not None
+    meeting, first = wave.meeting(("mbarrier", event.state.address)), wave.count_phases(event)
+    for wait, _ in _shown(wave, event, meeting, first):
+        wave.patterns.overlook(wait)
 
 
 def _rectangles(lanes: Array) -> Iterator[tuple[Array, Array]]:
@@ -319,12 +339,12 @@ def _group(wave: Wave, event: BarrierEvent) -> None:
             column = clocks.column((MMAS, group))
             here = threads // WARPGROUP == group
             at, rank, numbers = np.arange(len(slots)), slots % clocks.cluster, done[:, here][:, 0]
-            what = np.zeros((FENCED + 1, len(slots), clocks.cluster, 1), np.int32)
+            what = clocks.nothing(len(slots), 1)
             what[: SEEN + 1, at, rank, 0] = numbers
             clocks.learn(slots, threads[here], what, first=column)
             ended = wave.mma_groups.ended(slots, group, numbers // GROUP)
             if ended is not None:
-                what = np.zeros((FENCED + 1, len(slots), clocks.cluster, WARPGROUP), np.int32)
+                what = clocks.nothing(len(slots), WARPGROUP)
                 what[DONE, at, rank] = ended
                 clocks.learn(slots, threads[here], what, first=int(wave.mma_groups.columns(group)[0]))
         return

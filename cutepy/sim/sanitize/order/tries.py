@@ -6,18 +6,20 @@ what the wait orders begins where the paths join. A try that may save one that s
 scope, is none: it matters which of them succeeds. To see a kernel as it runs where the peek fails, it is made to fail,
 unless its thread knows that the phase is complete: then it can't.
 
-A try *retries* if the way on from it is its success alone (`failing.py`). Where it is tried again, and yet another way
-certainly leads on, after so many tries, it is a *guess*: whoever goes on knows nothing by it. Where that can't be told,
-of tries of several phases, say, it is no wait, and not certified, but who has seen it succeed goes on knowing it.
+A try *retries* if the way on from it is its success alone (`failing.py`). If all that its success leads to is reached
+without one too, after so many tries, say, it is a *guess* (`giving_up.py`): whoever goes on knows nothing by it. Where
+that can't be told, of tries of several phases, say, it is no wait, and not certified, but who has seen it succeed goes
+on knowing it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from cutepy.sim.sanitize.order.failing import is_quiet, is_tried_again, is_try
+from cutepy.sim.sanitize.order.giving_up import goes_on
 from cutepy.sim.translate.control_flow import EXIT
 from cutepy.sim.translate.effects import written
 
@@ -44,7 +46,7 @@ class Try:
     may_give_up : bool
         Whether it is tried again, but may never succeed before the thread goes on, as far as can be told.
     is_guess : bool
-        Whether that is certainly so, and no wait follows.
+        Whether what comes after its success certainly comes without one too (`giving_up.py`).
     """
 
     instruction: Instruction
@@ -57,18 +59,25 @@ class Try:
     @property
     def is_peek(self) -> bool:
         """Whether a wait follows where it fails, or nothing depends on it."""
-        return not self.retries and self.misuse is None and not self.may_give_up
+        return not self.retries and self.misuse is None and not self.may_give_up and not self.is_guess
 
 
 def tries(flow: ControlFlow, uses: Uses) -> list[Try]:
     """Find the tries of a kernel."""
-    found = [i for block in flow.blocks for i in block.instructions if is_try(i)]
-    told = {i.index: is_tried_again(flow, uses, i) for i in found}
-    again = frozenset(index for index, answer in told.items() if answer)
-    return [_follow(flow, i, uses, again, told[i.index] is False) for i in found]
+    every = [i for block in flow.blocks for i in block.instructions if is_try(i)]
+    again = frozenset(i.index for i in every if is_tried_again(flow, uses, i))
+    found = [_follow(flow, i, uses, again) for i in every]
+    return [replace(one, is_guess=_is_open(one, again) and goes_on(flow, one.instruction)) for one in found]
 
 
-def _follow(flow: ControlFlow, i: Instruction, uses: Uses, again: frozenset[int], is_given_up: bool) -> Try:
+def _is_open(one: Try, again: frozenset[int]) -> bool:
+    """Tell whether a try may be a guess: no wait, and no peek that one follows, or whose outcome decides nothing."""
+    if one.instruction.index in again:
+        return False
+    return not one.is_peek or bool(one.followers and not one.followers & again)
+
+
+def _follow(flow: ControlFlow, i: Instruction, uses: Uses, again: frozenset[int]) -> Try:
     """Follow an outcome to where it ends: branches, and values that depend on it."""
     returns, misuse = False, None
     followers: set[int] = set()
@@ -102,8 +111,7 @@ def _follow(flow: ControlFlow, i: Instruction, uses: Uses, again: frozenset[int]
     retries, may_give_up = returns and i.index in again, returns and i.index not in again and misuse is None
     if retries and misuse is None and not all(x.operands[1:3] == i.operands[1:3] for x in others):
         misuse = i
-    is_guess = may_give_up and is_given_up and not followers & again
-    return Try(i, retries, frozenset(followers), misuse, may_give_up, is_guess)
+    return Try(i, retries, frozenset(followers), misuse, may_give_up)
 
 
 def _between(flow: ControlFlow, start: int, end: int) -> Iterator[Instruction]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -11,7 +12,8 @@ import numpy as np
 from cutepy.sim.machine.lanes import WARP, Array
 from cutepy.sim.sanitize.meaning.layouts import Through
 from cutepy.sim.sanitize.order.arrivals import Arrivals
-from cutepy.sim.sanitize.order.clocks import DONE, NO_COLUMNS, SEEN, Clocks, Meeting, View, rectangle
+from cutepy.sim.sanitize.order.clocks import DONE, NO_COLUMNS, SEEN, Clocks, View, rectangle
+from cutepy.sim.sanitize.order.meetings import Meeting
 from cutepy.sim.sanitize.order.objects import Objects
 from cutepy.sim.sanitize.order.patterns import Patterns
 from cutepy.sim.sanitize.order.peers import Peers
@@ -103,6 +105,13 @@ class Issued:
         ]
         return found[0] if len(found) == 1 else np.minimum.reduce(found)
 
+    def known_to(self, thread: int) -> Array:
+        """Return what one of its threads knew, of each CTA."""
+        if len(self.threads) == 1:
+            return self.known
+        every = np.arange(len(self.slots))
+        return self.lanes(every, np.full(len(every), np.searchsorted(self.threads, thread)))
+
 
 @dataclass
 class Making:
@@ -114,7 +123,7 @@ class Making:
     threads, agents, counts : array of int
         Who made it, and how far they had come; a count of 0 where it is not made.
     fenced : array of int
-        How often its thread had executed a fence that shows it to copies and to other CTAs; 0 before that.
+        How often its thread had executed a fence.mbarrier_init; 0 before the first one after it.
     settled : array of int
         Not 0 where all threads of the cluster know of it, and of a fence.
     """
@@ -160,6 +169,8 @@ class Wave:
         Whether the kernel has mbarrier.inval.
     has_relaxed : bool
         Whether it has relaxed arrivals at barriers.
+    fences : set of frozenset of str
+        Which state spaces its proxy fences cover.
 
     Attributes
     ----------
@@ -189,12 +200,17 @@ class Wave:
     """
 
     def __init__(
-        self, residents: Residents, threads: int, ends_mbarriers: bool = False, has_relaxed: bool = False
+        self,
+        residents: Residents,
+        threads: int,
+        ends_mbarriers: bool,
+        has_relaxed: bool,
+        fences: AbstractSet[frozenset[str]],
     ) -> None:
         self.residents = residents
         self.ends_mbarriers = ends_mbarriers
         slots = residents.count
-        self.clocks = Clocks(slots, threads, residents.cluster_size)
+        self.clocks = Clocks(slots, threads, residents.cluster_size, fences)
         self.meetings: dict[object, Meeting] = {}
         self.closed: dict[str, Array] = {kind: np.zeros((slots, threads), np.int64) for kind in (BULK, COPIES, MMAS)}
         self.issued: dict[int, Issued] = {}

@@ -20,10 +20,18 @@ from cutepy.sim.sanitize.reports.ranking import rank
 if TYPE_CHECKING:
     from cutepy.sim.machine.lanes import Residents
     from cutepy.sim.machine.launch import Launch
+    from cutepy.sim.ptx.model import Instruction
     from cutepy.sim.sanitize.memory.touch import Conflict, Touch
     from cutepy.sim.sanitize.registers import RegisterHazard
     from cutepy.sim.sanitize.reports.reasons import Reason
     from cutepy.sim.sanitize.reports.scene import Scene, Surroundings
+
+
+Key = tuple[object, ...]
+"""By what hazards of one defect are known."""
+_RACES = ("unordered-read", "unordered-write")
+"""Two accesses that race both ways are told once."""
+_BOTH_WAYS = ", and again before the first comes round"
 
 
 class Findings:
@@ -44,10 +52,14 @@ class Findings:
 
     def __init__(self, surroundings: Surroundings, allow: Mapping[str, str] | None = None) -> None:
         self._surroundings = surroundings
-        self._found: dict[tuple[object, ...], tuple[Hazard, Scene]] = {}
-        self._counts: Counter[tuple[object, ...]] = Counter()
-        self._explained: set[tuple[object, ...]] = set()
-        self._new: list[tuple[object, ...]] = []
+        self._found: dict[Key, tuple[Hazard, Scene]] = {}
+        self._counts: Counter[Key] = Counter()
+        self._of_cause: dict[Key, Key] = {}
+        self._races: dict[Key, Key] = {}
+        self._both_ways: set[Key] = set()
+        self._following: set[Key] = set()
+        self._explained: set[Key] = set()
+        self._new: list[Key] = []
         self._kernel = ""
         self._launch: Launch | None = None
         self.of_launch = 0
@@ -56,11 +68,19 @@ class Findings:
     @property
     def hazards(self) -> Hazards:
         """What was found, each pair of lines once, the likeliest causes first: mostly what was found first."""
+        explained = {kernel for kernel, _ in self._of_cause}
         every = [
-            replace(scene.described(hazard), count=self._counts[key]) for key, (hazard, scene) in self._found.items()
+            self._told(hazard, scene)
+            for key, (hazard, scene) in self._found.items()
+            if key not in self._following or hazard.kernel not in explained
         ]
         every.sort(key=lambda hazard: rank(hazard.kind))
         return Hazards([*map(self._allowances.applied, every)], self._allowances.unused)
+
+    def _told(self, hazard: Hazard, scene: Scene) -> Hazard:
+        """Return a hazard with names, and how often it was found."""
+        missing = hazard.missing + _BOTH_WAYS * (hazard.key in self._both_ways)
+        return replace(scene.described(hazard), count=self._counts[hazard.key], missing=missing)
 
     def begin(self, launch: Launch) -> None:
         """Begin with a launch.
@@ -84,12 +104,15 @@ class Findings:
         missing: str | None = None,
         address: int | None = None,
         size_bytes: int | None = None,
-        explains: tuple[object, ...] | None = None,
+        explains: Key | None = None,
+        cause: Instruction | None = None,
+        follows: bool = False,
     ) -> None:
         """Add a hazard.
 
         `missing` is what is always missing at this kind, if it isn't given; the address is of shared memory, and a
-        name for it is found later. What it explains, another hazard by its key, it takes the place of.
+        name for it is found later. What it explains, another hazard by its key, it takes the place of. Of those with
+        one cause the first is told, and if any is, what may follow from it is not.
         """
         before = before and self._written(before)
         hazard = Hazard(kind, self._kernel, where, before, self._written(after), missing or KINDS[kind].missing)
@@ -97,17 +120,32 @@ class Findings:
         self.of_launch += KINDS[kind].severity == "hazard"
         if hazard.key in self._explained:
             return
-        self._counts[hazard.key] += 1
+        mine = self._known_as(hazard, cause)
+        self._counts[mine] += cause is None or mine == hazard.key
         one = hazard, self._surroundings.scene
-        if hazard.key not in self._found:
-            self._new.append(hazard.key)
-        if explains in self._found and hazard.key not in self._found:
-            found = ((hazard.key, one) if key == explains else (key, other) for key, other in self._found.items())
+        if mine not in self._found:
+            self._new.append(mine)
+            self._following |= {mine} if follows else set()
+        if explains in self._found and mine not in self._found:
+            found = ((mine, one) if key == explains else (key, other) for key, other in self._found.items())
             self._found = dict(found)
-        self._found.setdefault(hazard.key, one)
+        self._found.setdefault(mine, one)
         if explains is not None:
             self._explained.add(explains)
             self._found.pop(explains, None)
+
+    def _known_as(self, hazard: Hazard, cause: Instruction | None) -> Key:
+        """Return the key of the hazard that is told of the same defect, or its own."""
+        if cause is not None:
+            return self._of_cause.setdefault((self._kernel, cause.source or cause.index), hazard.key)
+        if hazard.before is None or hazard.kind not in _RACES:
+            return hazard.key
+        sites = [(side.place, side.what) for side in hazard.sides]
+        other = self._races.get((self._kernel, *reversed(sites)))
+        if other is not None and hazard.key not in self._found:
+            self._both_ways.add(other)
+            return other
+        return self._races.setdefault((self._kernel, *sites), hazard.key)
 
     def _written(self, side: Side) -> Side:
         """Return a side with the PTX that its instruction is written in."""
@@ -147,15 +185,15 @@ class Findings:
         new = _side(residents, after, found.after_lane, found.row)
         missing = _advice(before, after, found.mate) if kind.startswith("unordered") else None
         if reason is not None and not (unfenced_only or found.partial) and found.mate is None:
-            kind, missing = reason[0] or kind, reason[1]
-        unwritten = None
+            kind, missing = reason.kind or kind, reason.missing
+        unwritten, cause = None, reason and reason.cause
         if found.read_first:
             wanted = _advice(after, before, None).rpartition(": ")[2]
             missing = f"here the read came first, and nothing had written these bytes before: {wanted}"
             kind, old, new = "unordered-read", new, old
             unwritten = Hazard("uninitialised-read", self._kernel, "", None, new, "").key
         address, size = (x * granule_bytes for x in _shared_granules(found))
-        self.tell(kind, f"shared memory at {address:#x}", old, new, missing, address, size, unwritten)
+        self.tell(kind, f"shared memory at {address:#x}", old, new, missing, address, size, unwritten, cause)
 
     def unwritten(self, touch: Touch, row: int, residents: Residents, address: int) -> None:
         """Report a touch that reads what nothing has written."""

@@ -14,6 +14,7 @@ from cutepy.sim.sanitize.hazards import Side
 from cutepy.sim.sanitize.kinds import KINDS
 from cutepy.sim.sanitize.order.flags import Did
 from cutepy.sim.sanitize.order.strength import NAMES
+from cutepy.sim.sanitize.reports.reasons import TOGETHER
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.memory import GlobalMemory
@@ -137,6 +138,8 @@ def _advice(found: GlobalConflict, launches: Launches) -> str:
         return _GIVEN_AWAY
     if before.proxy == "tensormap":
         return _MAP_IN_USE
+    if before is after and before.threads is not None:
+        return TOGETHER
     if before.launch != after.launch:
         return (
             "the launches are in streams that nothing orders: record an event after the first and let the other's "

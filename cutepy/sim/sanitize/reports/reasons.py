@@ -6,7 +6,7 @@ It may be relaxed, or of too narrow a scope, or stand before the read that it sh
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from cutepy.sim.machine.lanes import WARP, Array
 from cutepy.sim.ptx.model import Label
 from cutepy.sim.sanitize.hazards import Side
 from cutepy.sim.sanitize.order.clocks import DONE, SEEN
+from cutepy.sim.sanitize.order.ends import given_up
 from cutepy.sim.sanitize.order.flags import Did
 from cutepy.sim.sanitize.order.patterns import scope_of
 from cutepy.sim.sanitize.order.strength import CLUSTER
@@ -24,14 +25,37 @@ if TYPE_CHECKING:
     from cutepy.sim.sanitize.order.flags import Flags
     from cutepy.sim.sanitize.order.wave import Wave
 
-Reason = tuple[str | None, str]
-"""The kind of hazard, None if it is what it seemed, and what is wrong and what there should be."""
+TOGETHER = (
+    "lanes of several warps write these bytes in one instruction, which is a race though they write the same: let one "
+    "of them write, or give each its own place"
+)
+
+
+class Reason(NamedTuple):
+    """Why two touches are not ordered.
+
+    Attributes
+    ----------
+    kind : str or None
+        Of the hazard, None if it is what it seemed.
+    missing : str
+        What is wrong, and what there should be.
+    cause : Instruction or None
+        What is at fault, by whatever pair of touches that shows.
+    """
+
+    kind: str | None
+    missing: str
+    cause: Instruction | None = None
 
 
 def reason(wave: Wave, flags: Flags, code: Sequence[Instruction], found: Conflict) -> Reason | None:
     """Return why two touches are not ordered, if what stands between them tells."""
+    if found.before is found.after:
+        return Reason(None, TOGETHER)
     return (
-        _of_waits(wave, found)
+        _of_guesses(wave, found)
+        or _of_waits(wave, found)
         or _of_arrivals(wave, found)
         or _of_flags(wave, flags, found)
         or _of_places(wave, code, found)
@@ -52,6 +76,17 @@ def _older(found: Conflict) -> tuple[int, int, int]:
     return int(old.agents[row]), int(old.columns[found.before_lane]), int(counts[found.before_lane])
 
 
+def _of_guesses(wave: Wave, found: Conflict) -> Reason | None:
+    """See whether a try has seen it that may fail just as well."""
+    slot, column, count = _older(found)
+    guesses = wave.patterns.guesses(int(found.after.agents[found.row]), slot % wave.clocks.cluster, column, count)
+    every = sorted(guesses, key=lambda wait: not _is_by(found, wait.threads))
+    if not every:
+        return None
+    guess = every[0].instruction  # by the thread itself, or by one that it may have met
+    return Reason(None, given_up(guess), guess if _is_by(found, every[0].threads) else None)
+
+
 def _of_waits(wave: Wave, found: Conflict) -> Reason | None:
     """See whether a relaxed wait of the newer touch's thread has seen what it does not show."""
     slot, column, count = _older(found)
@@ -62,9 +97,10 @@ def _of_waits(wave: Wave, found: Conflict) -> Reason | None:
             continue
         seen = wait.far[SEEN, row, rank]
         if column < len(seen) and seen[column] >= count:
-            return "too-weak-semantics", (
+            return Reason(
+                "too-weak-semantics",
                 f"the wait at {_line(wait.instruction)} is .relaxed, and shows nothing of what came before the phase "
-                "was over: it must be .acquire, which it is by default, or fence.acq_rel must come after it"
+                "was over: it must be .acquire, which it is by default, or fence.acq_rel must come after it",
             )
     return None
 
@@ -93,14 +129,16 @@ def _of_arrivals(wave: Wave, found: Conflict) -> Reason | None:
             continue
         name, line = ".".join(arrival.instruction.parts[:2]), _line(arrival.instruction)
         if scope_of(arrival.instruction) < CLUSTER and arrival.of[at] != arrival.slots[at[0]]:
-            return "too-narrow-scope", (
+            return Reason(
+                "too-narrow-scope",
                 f"the arrival at {line} is of scope .cta, and who waits for it is in another CTA: it must be "
-                f"{name}.release.cluster"
+                f"{name}.release.cluster",
             )
         if arrival.is_relaxed:
-            return "too-weak-semantics", (
+            return Reason(
+                "too-weak-semantics",
                 f"the arrival at {line} is .relaxed, and shows nothing of what came before it: it must be .release, "
-                "which it is by default, or fence.acq_rel of the same scope must come before it"
+                "which it is by default, or fence.acq_rel of the same scope must come before it",
             )
     return None
 
@@ -111,7 +149,7 @@ def _of_flags(wave: Wave, flags: Flags, found: Conflict) -> Reason | None:
     blocks, size = wave.residents.blocks, wave.clocks.cluster
     before = Did((flags.launch, int(blocks[slot // size * size])), slot % size, column, count)
     why = flags.too_weak(before, int(blocks[found.after.agents[found.row]]))
-    return None if why is None else ("too-weak-semantics", why)
+    return None if why is None else Reason("too-weak-semantics", why)
 
 
 def _of_places(wave: Wave, code: Sequence[Instruction], found: Conflict) -> Reason | None:
@@ -151,7 +189,8 @@ def _comes_late(
                 return None
             did = "write" if touch.writes else "read"
             line = _line(arrival.instruction)
-            return None, f"the arrival at {line} stands before the {did}, and says nothing of it: it must come after"
+            wrong = f"the arrival at {line} stands before the {did}, and says nothing of it"
+            return Reason(None, f"{wrong}: it must come after")
     return None
 
 

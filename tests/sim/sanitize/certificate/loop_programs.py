@@ -3,6 +3,7 @@
 A role is a list of steps. A step is an operation on what a cursor names, or one of
 
     ("loop", name, steps)            as often as its count says; counts are by name
+    ("every", name, step, first, steps)  of its rounds only those from one on, so many apart; the count is of all
     ("advance", cursor, stages)      to the next stage; after the last one the phase turns
     ("advance", cursor, stages, at)  the phase turns after stage `at`
     ("reset", cursor)                to stage 0 and phase 0
@@ -12,6 +13,8 @@ A role is a list of steps. A step is an operation on what a cursor names, or one
     ("ahead", name, number, steps)   steps of rounds that so many more rounds follow, and one
     ("half", name, steps)            steps of the first half of the rounds
     ("within", name, other, steps)   steps of rounds that another loop has too
+    ("beyond", name, number, steps)  steps of programs in which a loop has at least so many rounds
+    ("counted", cursor, name)        stage 0, and the phase by the round's number
     ("start", counter, name, number) a counter begins with that number, or with the loop's count if that is less
     ("middle", counter, name)        it begins with half of the loop's count
     ("below", counter, name, steps)  while it is below the loop's count: steps, and it goes on by one
@@ -35,7 +38,7 @@ def names_of(roles):
 
     def within(steps):
         for step in steps:
-            if step[0] == "loop":
+            if step[0] in ("loop", "every"):
                 yield step[1]
             if isinstance(step[-1], list):
                 yield from within(step[-1])
@@ -58,8 +61,9 @@ def _start():
 def _condition(step, counts, rounds):
     """Tell whether a step's own steps are run."""
     kind, name, *more = step
-    n = rounds[name]
+    n = rounds.get(name, 0)
     return {
+        "beyond": lambda: counts[name] >= more[0],
         "round": lambda: n == more[0],
         "later": lambda: n >= more[0],
         "last": lambda: n + 1 < counts[name],
@@ -72,7 +76,7 @@ def _condition(step, counts, rounds):
 def _unroll(steps, cursors, counts, rounds):
     for step in steps:
         kind = step[0]
-        if kind in ("round", "later", "last", "ahead", "half", "within"):
+        if kind in ("round", "later", "last", "ahead", "half", "within", "beyond"):
             if _condition(step, counts, rounds):
                 yield from _unroll(step[-1], cursors, counts, rounds)
         elif kind == "start":
@@ -89,6 +93,9 @@ def _unroll(steps, cursors, counts, rounds):
         elif kind == "loop":
             for n in range(max(counts[step[1]], 1)):
                 yield from _unroll(step[2], cursors, counts, {**rounds, step[1]: n})
+        elif kind == "every":
+            for n in range(step[3], max(counts[step[1]], step[3] + 1), step[2]):
+                yield from _unroll(step[4], cursors, counts, {**rounds, step[1]: n})
         elif kind == "advance":
             at = step[2] - 1 if len(step) < 4 else step[3]
             cursor = cursors[step[1]]
@@ -96,6 +103,8 @@ def _unroll(steps, cursors, counts, rounds):
             cursor[0] = (cursor[0] + 1) % step[2]
         elif kind == "reset":
             cursors[step[1]][:] = 0, 0
+        elif kind == "counted":
+            cursors[step[1]][:] = 0, rounds[step[2]] & 1
         elif kind == "scaled":
             cursors[step[1]][0] = rounds[step[2]] * counts[step[2]] % step[3]
         else:
@@ -155,12 +164,24 @@ class _Writer:
             getattr(self, f"_{step[0]}", self.operation)(*step[1:] if hasattr(self, f"_{step[0]}") else [step])
 
     def _loop(self, name, steps):
-        mine = f"LOOP_{name}_{self.label()}"
-        self.lines += [f"mov.u32 {self.round(name)}, 0;", f"{mine}:"]
+        self._around(name, 1, 0, 1, steps)
+
+    def _every(self, name, step, first, steps):
+        """As the DSL steps by the grid: it keeps open whether that is negative."""
+        grid, by, size, begin = (f"%r{self.base + n}" for n in (26, 27, 28, 29))
+        self.lines.append(f"mov.u32 {grid}, %nctaid.x; mul.lo.s32 {by}, {grid}, {step}; abs.s32 {size}, {by};")
+        is_down = f"%p{self.base // 30 + 7}"
+        self.lines.append(f"setp.lt.s32 {is_down}, {by}, 0;")
+        self.lines.append(f"selp.b32 {begin}, {self.count(name)}, {first}, {is_down};")
+        self._around(name, step, begin, size, steps)
+
+    def _around(self, name, step, first, size, steps):
+        mine = f"LOOP_{name}_{step}_{self.label()}"
+        self.lines += [f"mov.u32 {self.round(name)}, {first};", f"{mine}:"]
         self.steps(steps)
         self.lines += [
-            f"add.u32 {self.round(name)}, {self.round(name)}, 1;",
-            f"setp.lt.u32 %p4, {self.round(name)}, {self.count(name)};",
+            f"add.u32 {self.round(name)}, {self.round(name)}, {size};",
+            f"setp.lt.s32 %p4, {self.round(name)}, {self.count(name)};",
             f"@%p4 bra {mine};",
         ]
 
@@ -174,6 +195,9 @@ class _Writer:
 
     def _reset(self, cursor):
         self.lines.append(f"mov.u32 {self.stage(cursor)}, 0; mov.u32 {self.phase(cursor)}, 0;")
+
+    def _counted(self, cursor, name):
+        self.lines.append(f"mov.u32 {self.stage(cursor)}, 0; and.b32 {self.phase(cursor)}, {self.round(name)}, 1;")
 
     def _scaled(self, cursor, name, stages):
         self.lines.append(f"mul.lo.u32 %r8, {self.round(name)}, {self.count(name)};")
@@ -205,6 +229,9 @@ class _Writer:
 
     def _within(self, name, other, steps):
         self._under(f"setp.lt.u32 %p4, {self.round(name)}, {self.count(other)};", steps)
+
+    def _beyond(self, name, number, steps):
+        self._under(f"setp.ge.u32 %p4, {self.count(name)}, {number};", steps)
 
     def _start(self, counter, name, number):
         self.lines.append(f"min.u32 {self.counter(counter)}, {self.count(name)}, {number};")
@@ -297,6 +324,6 @@ def further(extension, text, counts, times):
         label = next(one for one in reversed(before) if one.startswith(("LOOP_", "TIMES_")))
         if label.startswith("TIMES_"):
             return None
-        name = label.split("_")[1]
-        more[name] = counts[name] + times * count
+        name, step = label.split("_")[1:3]
+        more[name] = counts[name] + times * count * int(step)
     return more

@@ -76,15 +76,33 @@ def attention(stages):
     return [[("loop", "t0", [*q, ("loop", "p", kv)]), *tail], [("loop", "t1", tile)]], [1, 1] + [1] * 2 * stages
 
 
+def turns(stages, consumers=2):
+    """Consumers that read the stages of a ring in turn, each of which calls the next one if there is more to read."""
+    full, empty, call = 0, stages, 2 * stages
+    fill = [("wait", empty, 0, 1), ("arrive_expect", full, 0, 16), ("copy", full, 0, 16, "a"), ("advance", 0, stages)]
+    roles = [[("loop", "p", fill)]]
+    for n in range(consumers):
+        hand_over = ("ahead", f"c{n}", 1, [("arrive", call + (n + 1) % consumers, 2)])
+        read = [("wait", call + n, 1, int(n == 0)), ("wait", full, 0, 0), ("load", "a", 0), ("arrive", empty, 0)]
+        advance = [("advance", 0, stages)] * consumers
+        skip = [("advance", 0, stages)] * n
+        roles.append([*skip, ("every", f"c{n}", consumers, n, [*read, hand_over, *advance, ("advance", 1, 1)])])
+    return roles, [1] * (2 * stages + consumers)
+
+
 def draw(seed):
     """Draw a program with loops and up to two mistakes, and how often its loops go around."""
     rng = random.Random(f"loops {seed}")
     stages = rng.choice((1, 1, 2, 2, 3))
     kind = rng.choice("ring ring ring tiles pingpong attention prefetching prefetching lagging".split())
+    kind = "turns" if seed % 10 == 9 else kind
     if kind == "pingpong":
         (roles, arrivals), stages = pingpong(), 1
     elif kind == "prefetching":
         roles, arrivals = prefetching(stages, rng.choice(("below", "ahead")))
+    elif kind == "turns":
+        stages = min(stages, 2)
+        roles, arrivals = turns(stages)
     elif kind == "lagging":
         roles, arrivals = lagging(stages, rng.randint(1, max(1, stages - 1)))
     elif kind == "attention":
@@ -95,7 +113,10 @@ def draw(seed):
         consumers = rng.choice((1, 1, 1, 2)) if stages == 1 else 1
         roles, arrivals = ring(stages, consumers, tiles=kind == "tiles", tail=rng.random() < 0.8, **options)
     roles = copy.deepcopy(roles)
+    if kind == "ring" and stages == 1 and not options["peeled"]:
+        _by_number(rng, roles)
     rounds = rng.choice((rng.randint(2, 8 * stages), rng.choice((8, 12)) * stages + rng.randint(0, 3)))
+    rounds += 18 if kind == "turns" else 0
     counts = dict.fromkeys(names_of(roles), rounds)
     for name in counts:
         if name.startswith("t"):
@@ -110,17 +131,26 @@ def draw(seed):
     return roles, arrivals, counts
 
 
+def _by_number(rng, roles):
+    """Take phases from the round's number instead of turning them, where nothing comes before a loop."""
+    for role in roles:
+        if role[0][0] == "loop" and len(role) == 1 and rng.random() < 0.5:
+            _, name, steps = role[0]
+            steps[:] = [("counted", 0, name), *(step for step in steps if step[0] != "advance")]
+
+
 def _bodies(steps, around=()):
     """Yield lists of steps, and the names of the loops around them."""
     yield steps, around
     for step in steps:
         if isinstance(step[-1], list):
-            yield from _bodies(step[-1], (*around, step[1]) if step[0] == "loop" else around)
+            yield from _bodies(step[-1], (*around, step[1]) if step[0] in _LOOPS else around)
 
 
+_LOOPS = ("loop", "every")
 _MISTAKES = (
     "swap swap delete double flip count turn round round round later later last scaled reset "
-    "ahead half within below middle"
+    "ahead half within below middle beyond counted counted"
 ).split()
 
 
@@ -132,9 +162,9 @@ def _mistake(rng, roles, arrivals, stages, counts):
     if kind == "swap":
         other = rng.randrange(len(steps))
         steps[at], steps[other] = steps[other], steps[at]
-    elif kind == "delete" and step[0] != "loop":
+    elif kind == "delete" and step[0] not in _LOOPS:
         del steps[at]
-    elif kind == "double" and step[0] not in ("copy", "loop"):
+    elif kind == "double" and step[0] not in ("copy", *_LOOPS):
         steps.insert(at, step)
     elif kind == "flip" and step[0] == "wait":
         steps[at] = (*step[:3], step[3] ^ 1)
@@ -143,13 +173,15 @@ def _mistake(rng, roles, arrivals, stages, counts):
         arrivals[n] = max(1, arrivals[n] + rng.choice((-1, 1)))
     elif kind == "turn" and step[0] == "advance":
         steps[at] = ("advance", step[1], step[2], rng.choice((-1, *range(step[2]))) if step[2] > 1 else -1)
-    elif around and step[0] != "loop":
+    elif around and step[0] not in _LOOPS:
         inner = [step] if rng.random() < 0.7 else []
         at_round = rng.choice((2, 5, *(counts[around[-1]] + more for more in (0, 1, 2))))
         other = rng.choice(sorted(counts))
         extra = {
             "ahead": [("ahead", around[-1], rng.choice((0, 1, 2, counts[around[-1]] - 1)), [step])],
             "half": [("half", around[-1], [step])],
+            "beyond": [("beyond", around[-1], at_round, [step])],
+            "counted": [("counted", 0, around[-1]), step],
             "within": [("within", around[-1], other, [step])],
             "below": [("below", 0, around[-1], [step])],
             "middle": [("middle", 1, other), ("below", 1, around[-1], [step])],
@@ -160,7 +192,7 @@ def _mistake(rng, roles, arrivals, stages, counts):
             "reset": [("reset", 0), step],
         }.get(kind)
         if extra:
-            steps[at : at + 1] = extra if kind in ("scaled", "reset") else [*inner, *extra]
+            steps[at : at + 1] = extra if kind in ("scaled", "reset", "counted") else [*inner, *extra]
 
 
 def examine(seed, limit=40_000):
@@ -169,7 +201,7 @@ def examine(seed, limit=40_000):
     certificate, _, error, text = run(roles, arrivals, counts)
     if error is not None or not certificate.is_certified:
         return "not certified", None
-    holding = [one for one in certificate.extends if one.holds]
+    holding = [one for one in certificate.extends if one.holds and not one.steers]
     for one in holding:
         for times in (1, 2, 3):
             more = further(one, text, counts, times)
@@ -183,11 +215,13 @@ def examine(seed, limit=40_000):
                 why = "" if again and again.is_certified else f"not certified: {hazards or stopped}"
             if why:
                 return "wrong", f"{one} in {counts}: {more} is {why}\n    {roles}\n    {arrivals}"
-    reasons = sorted({_kind(one.reason) for one in certificate.extends if not one.holds})
+    reasons = sorted({_kind(one.reason) for one in certificate.extends if one not in holding})
     return ("further rounds" if holding else "this run: " + ", ".join(reasons) or "no loops"), None
 
 
 def _kind(reason):
+    if not reason:
+        return "their number steers more"
     for part in "may turn|too few|do not repeat|counts its rounds|another pace|do not go around|loaded".split("|"):
         if part in reason:
             return part

@@ -2,16 +2,19 @@
 
 from collections import Counter
 
+import numpy as np
 import pytest
 
 from cutepy.sim.sanitize.certificate import loops
 from cutepy.sim.sanitize.certificate.comparisons import Comparison
+from cutepy.sim.sanitize.certificate.counters import remainder
 from cutepy.sim.sanitize.certificate.extensions import Extension, _Together, merged
 from cutepy.sim.sanitize.certificate.remainders import any_rounds
+from cutepy.sim.sanitize.certificate.specialised import specialised
 from cutepy.sim.sanitize.order.uses import Uses
 from cutepy.sim.translate import translate
 from tests.sim.sanitize.certificate.loop_programs import further, names_of, run, unrolled
-from tests.sim.sanitize.certificate.loop_trial import attention, examine, lagging, pingpong, prefetching, ring
+from tests.sim.sanitize.certificate.loop_trial import attention, examine, lagging, pingpong, prefetching, ring, turns
 from tests.sim.sanitize.certificate.model import explore
 from tests.sim.sanitize.certificate.test_steering import TEXT
 
@@ -83,10 +86,18 @@ REFUSED = {
 }
 
 
+REFUSED["a branch, and the phase by its number too"] = REFUSED["a branch from such a round on"][0], 2, "a branch"
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_else_the_count_steers_refuses(name):
     step, at, reason = REFUSED[name]
-    holding, reasons = said_of(*with_step(step, at), {"p": 8, "c0": 8})
+    roles, arrivals = with_step(step, at)
+    if "phase" in name:
+        ((_, _, consume),) = roles[1]
+        consume.insert(0, ("counted", 0, "c0"))
+        assert "advance" in consume.pop()
+    holding, reasons = said_of(roles, arrivals, {"p": 8, "c0": 8})
     assert holding == []
     assert any(reason in one and "kernel.py:" in one for one in reasons)
 
@@ -115,6 +126,27 @@ def test_a_count_that_comes_from_elsewhere_is_not_known():
     for first, holds in (("start", 0, name, 2), True), (("middle", 0, name), False), (("start", 0, "p", 2), False):
         program = [producer, [first, ("loop", name, [*consume[:2], step, *consume[2:]])]], arrivals
         assert bool(said_of(*program, counts)[0]) == holds
+
+
+def test_consumers_in_turns_hold_where_all_rounds_are_more():
+    holding, reasons = said_of(*turns(1), {"p": 30, "c0": 30, "c1": 30})
+    assert (holding, reasons) == ([{"p": 4, "c0": 4, "c1": 4}], [])  # c0 and c1 make 2 rounds more each
+
+
+def test_of_rounds_that_count_by_more_than_one_it_is_said_what_bounds_them():
+    """A branch in the last round is then by the bound, and not by how many rounds there are."""
+    hand_over = [("wait", 1, 0, 1), ("ahead", "c0", 1, [("arrive", 0, 0)]), ("advance", 0, 1)]
+    roles = [
+        [("every", "c0", 3, 0, hand_over)],
+        [("loop", "p", [("wait", 0, 0, 0), ("arrive", 1, 0), ("advance", 0, 1)])],
+    ]
+    certificate, _, _, text = run(roles, [1, 1], {"c0": 60, "p": 20})
+    (one,) = certificate.extends
+    assert sorted(zip((count for _, count in one.loops), one.grows, strict=True)) == [(2, 0), (2, 6)]
+    assert "(2 more, where its bound is greater by 6)" in str(one)
+    assert explore(unrolled(roles, further(one, text, {"c0": 60, "p": 20}, 1)), [1, 1]).is_safe
+    assert not explore(unrolled(roles, {"c0": 64, "p": 22}), [1, 1]).is_safe  # 2 rounds more, and too few for the last
+    assert any_rounds([certificate]) == ()
 
 
 def test_loops_that_go_around_alone_while_others_use_the_same_do_not_hold():
@@ -226,6 +258,16 @@ STATES = {
         ["%r2"],
         {},
     ),
+    "a remainder of what is less than the count": (
+        "add.s32 %r4, %r2, -9; rem.s32 %r5, %r4, 3; st.shared.u32 [%r5], %r1;",
+        ["%r2"],
+        {},
+    ),
+    "a remainder that a million rounds overflow": (
+        "shl.b32 %r4, %r2, 10; rem.s32 %r5, %r4, 16384; st.shared.u32 [%r5], %r1;",
+        ["%r2"],
+        {},
+    ),
     "a quotient": ("shr.u32 %r4, %r2, 3; and.b32 %r4, %r4, 1; st.shared.u32 [%r4], %r1;", ["%r2"], {}),
     "a barrier by its number": ("add.u32 %r4, %r2, 1; bar.sync %r4;", ["%r2"], {}),
     "a count in an address of global memory": (
@@ -291,6 +333,53 @@ def test_what_is_compared_does_not_wrap_in_a_million_rounds(body, holds):
     assert isinstance(counting.window(numbers, 4, 36, 4), tuple) == holds
 
 
+def test_what_is_negative_has_no_remainder():
+    assert remainder(np.array([5, (1 << 32) - 3, 1 << 20], np.uint32), 3).tolist() == [2, (1 << 32) - 3, 1 << 20]
+
+
+STEERED = {
+    "nothing": ("", "", "", None),
+    "a branch before": ("setp.lt.u32 %p2, %r9, 9; @%p2 bra OVER; bar.sync 0; OVER:", "", "", "setp.lt"),
+    "a branch after, on what is loaded again": (
+        *("", "", "ld.param.u32 %r8, [p0]; setp.lt.u32 %p2, %r8, 9; @%p2 bra OVER; bar.sync 0; OVER:"),
+        "setp.lt",
+    ),
+    "an address": ("", "", "and.b32 %r8, %r9, 4; st.shared.u32 [%r8], %r1;", "st.shared.u32 [%r8]"),
+    "what a counter is compared with": (
+        "setp.lt.u32 %p2, %r9, 9; @%p2 bra OVER; mov.u32 %r3, 5; OVER:",
+        *("setp.ge.u32 %p3, %r2, %r3; @%p3 bra ON; bar.sync 0; ON:", "", "setp.lt"),
+    ),
+    "what is stored and loaded": (
+        *("", "", "st.shared.u32 [%r1+64], %r9; ld.shared.u32 %r8, [%r1+64]; st.shared.u32 [%r8], %r1;"),
+        "st.shared.u32 [%r8]",
+    ),
+    "a branch over the loop": ("setp.lt.u32 %p2, %r9, 9; @%p2 bra END;", "", "", None),
+    "a branch over nothing": ("setp.lt.u32 %p2, %r9, 9; @%p2 bra OVER; mov.u32 %r8, 1; OVER:", "", "", None),
+    "the lesser of two numbers": ("min.u32 %r9, %r9, 99;", "", "", "min.u32"),
+    "at least one round": ("max.u32 %r9, %r9, 1;", "", "", None),
+    "a second way out": ("", "setp.eq.u32 %p2, %r2, 99; @%p2 bra END;", "", "@%p"),
+}
+
+
+@pytest.mark.parametrize("name", STEERED)
+def test_what_the_bound_of_a_loop_steers(name):
+    before, inside, after, found = STEERED[name]
+    start, _, rest = LOOP.format(body=inside).partition("AGAIN:")
+    text = TEXT.format(body=f"{start} {before} AGAIN: {rest} {after} END:")
+    flow = translate(text, "kernel").flow
+    (loop,) = loops.loops(flow, Uses(flow))
+    steered = loop.bounds.steered((loop.bounded,))
+    assert (steered and steered.text.strip().startswith(found)) if found else steered is None
+
+
+def test_ways_out_to_different_places_steer_what_is_there():
+    body = "setp.eq.u32 %p2, %r2, 99; @%p2 bra ELSEWHERE;"
+    for place, count in ("bar.sync 0;", 2), ("", 0):
+        flow = translate(TEXT.format(body=LOOP.format(body=body) + f"ret; ELSEWHERE: {place}"), "kernel").flow
+        (loop,) = loops.loops(flow, Uses(flow))
+        assert len(loop.counting.comparisons) == count
+
+
 def test_loops_of_one_line_are_told_apart():
     body = LOOP.format(body="") + LOOP.format(body="").replace("AGAIN", "ONCE_MORE")
     flow = translate(TEXT.format(body='.file 1 "kernel.py"\n.loc 1 7 0\n' + body), "kernel").flow
@@ -332,6 +421,18 @@ def test_a_remainder_that_is_not_there_is_missed():
     assert any_rounds(certificates_of(ring(2), (14, 15, 16, 20))) == ()
 
 
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_what_the_number_of_rounds_steers_besides_is_said(place):
+    """A role with a step before its loop, in it, or after it, that only launches of 30 rounds and more have."""
+    step = "beyond", "c0", 30, [("store", "b", 0)]
+    (producer, ((_, name, consume),)), arrivals = ring(1)
+    body, around = ([*consume, step], []) if place == 1 else (consume, [step])
+    role = [*(around if place == 0 else []), ("loop", name, body), *(around if place == 2 else [])]
+    found = certificates_of(([producer, role], arrivals), (14, 15))
+    assert all("setp.ge.u32 %p4" in one.steers and one.steers in str(one) for each in found for one in each.extends)
+    assert any_rounds(found) == ()
+
+
 def test_launches_of_other_programs_say_nothing_of_each_other():
     first, second = certificates_of(ring(2), (14, 15)), certificates_of(ring(2, order="plain"), (16, 17))
     assert any_rounds((*first, *second)) == ()
@@ -344,3 +445,25 @@ def test_launches_whose_other_loops_go_around_more_often_say_nothing_of_each_oth
     assert len(any_rounds(alike)) == 1
     other = [one for n, tiles in ((14, 2), (15, 3)) for one in certificates_of(program, (n,), t0=tiles, t1=tiles)]
     assert any_rounds(other) == ()
+
+
+@pytest.mark.parametrize(
+    ("clusters", "made"),
+    [
+        (3, ["mov.s32 %r6, 6", "mov.b32 %r8, %r1", "add.s32 %r1, %r1, 6"]),
+        (1 << 30, ["mov.s32 %r6, -2147483648", "mov.b32 %r8, %r2", "add.s32 %r1, %r1, -2147483648"]),  # it wraps
+        (None, ["mul.lo.s32 %r6, %r5, 2", "selp.b32 %r8, %r2, %r1, %p2", "add.s32 %r1, %r1, %r7"]),
+    ],
+)
+def test_what_the_extents_of_a_grid_say_is_a_constant(clusters, made):
+    body = """mov.u32 %r5, %nclusterid.x; mul.lo.s32 %r6, %r5, 2; setp.lt.s32 %p2, %r6, 0; abs.s32 %r7, %r6;
+selp.b32 %r8, %r2, %r1, %p2; add.s32 %r1, %r1, %r7;"""
+    flow = translate(TEXT.format(body=body), "kernel").flow
+    known = specialised(flow, {} if clusters is None else {"%nclusterid.x": clusters})
+    found = {i.operands[0].name: i for b in known.blocks for i in b.instructions if i.operands}
+
+    def written(i):
+        return f"{i.opcode} {', '.join(getattr(o, 'name', None) or str(o.value) for o in i.operands)}"
+
+    assert [written(found[name]) for name in ("%r6", "%r8", "%r1")] == made
+    assert [b.successors for b in known.blocks] == [b.successors for b in flow.blocks]

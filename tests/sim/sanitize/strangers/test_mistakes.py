@@ -1,8 +1,8 @@
 """Kernels that the sanitizer was not written for, and mistakes in their sources: what is told first, at which line.
 
 Each kernel of this folder is right: no hazards, and certified if nothing in it depends on the order of atomics. The
-mistakes are in `mistakes.toml`. Those that are marked as fast run by default, one of each kind in a kernel with
-`-m integration`, and the others with `-m deep`.
+mistakes are in `mistakes.toml`. One of each kind in a kernel is tried: those that are marked as fast by default, the
+others with `-m integration`; all the rest with `-m deep`.
 """
 
 import contextlib
@@ -80,12 +80,12 @@ def test_what_is_right_has_no_hazards(kernel):
 
 def mistakes():
     """Give each mistake as a test's parameters, with its marks."""
-    told = {(kernel, mistake["told"][0]) for (kernel, _), mistake in MISTAKES.items() if mistake.get("fast")}
-    for (kernel, name), mistake in MISTAKES.items():
+    told = set()
+    for (kernel, name), mistake in sorted(MISTAKES.items(), key=lambda item: not item[1].get("fast")):
         kind = kernel, mistake["told"][0]
-        slow = pytest.mark.deep if kind in told else pytest.mark.integration
+        marks = pytest.mark.deep if kind in told else () if mistake.get("fast") else pytest.mark.integration
         told.add(kind)
-        yield pytest.param(kernel, name, marks=() if mistake.get("fast") else slow, id=f"{kernel}:{name}")
+        yield pytest.param(kernel, name, marks=marks, id=f"{kernel}:{name}")
 
 
 @pytest.mark.parametrize(("kernel", "name"), list(mistakes()))

@@ -1,0 +1,27 @@
+"""Run a script as `python SCRIPT` does."""
+
+from __future__ import annotations
+
+import os
+import sys
+import types
+from collections.abc import Sequence
+from pathlib import Path
+
+
+def started_name(script: str | Path) -> str:
+    """Give the name that Python gives the code of a script that it is started with: part of what is compiled."""
+    return os.path.join(os.getcwd(), script)  # noqa: PTH109, PTH118
+
+
+def run_as_main(script: str | Path, arguments: Sequence[str]) -> None:
+    """Run a script as `__main__`, in this process, with `sys.argv` and `sys.path` as it would find them."""
+    name, module = started_name(script), types.ModuleType("__main__")
+    module.__file__ = name
+    argv, path, main = sys.argv, sys.path[:], sys.modules["__main__"]
+    sys.argv, sys.path[0] = [str(script), *arguments], str(Path(script).resolve().parent)
+    sys.modules["__main__"] = module
+    try:
+        exec(compile(Path(name).read_bytes(), name, "exec", dont_inherit=True), vars(module))
+    finally:
+        sys.argv, sys.path[:], sys.modules["__main__"] = argv, path, main

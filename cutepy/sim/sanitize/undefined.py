@@ -1,0 +1,204 @@
+"""Registers and local memory that nothing has written, where something comes of that.
+
+Compilers read what is undefined where it does not matter: they move it, select beside it, and store whole vectors and
+structures. So of registers it is told where one that no instruction ever gives a value is added to or computed with,
+or decides where an access, a branch or a wait goes; of local memory where all of what a thread loads is unwritten, and
+it comes to anything but moves, selections and other local memory.
+
+References
+----------
+PTX ISA, "mma": D = A * B + C, whatever C holds; "Local State Space".
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from cutepy.sim.ptx.model import Address, Instruction, Register, Vector, registers_in
+from cutepy.sim.sanitize.order.uses import Uses
+from cutepy.sim.translate.control_flow import analyse
+from cutepy.sim.translate.effects import has_destination, written
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from cutepy.sim.machine.events import Access
+    from cutepy.sim.machine.lanes import Array, Residents
+    from cutepy.sim.machine.step import Step
+    from cutepy.sim.ptx.model import Function, Operand
+
+_COMPUTES = frozenset("add addc sub subc mul mul24 mad mad24 madc fma div rem neg abs cvt setp min max".split())
+"""What has no value if one of its sources has none; of others compilers use a part of the bits."""
+_KEEPS = frozenset("mov selp slct and or xor not lop3 prmt bfi bfe shf shl shr cvta".split())
+"""What nothing need come of, if a source has no value."""
+_WAITS = frozenset("mbarrier bar barrier".split())
+_NO_VALUE = "no instruction of the kernel gives {} a value: sums begin with zeros that something writes"
+_NOT_STORED = "nothing has written what is loaded since the thread began: write it first"
+
+
+class _Effect(NamedTuple):
+    """What an instruction does to registers: which it gives values, each by those that it is one of, and how."""
+
+    instruction: Instruction
+    to: tuple[int, ...]
+    sources: tuple[tuple[int, ...], ...]
+    needs_all: bool
+
+
+def _without_values(function: Function) -> dict[int, str]:
+    """Return which instructions make something of registers that none gives a value, and of which one, by index."""
+    effects = [_effect(i) for i in function.instructions]
+    valued: set[int] = set()
+    waiting = [effect for effect in effects if effect.to]
+    before = -1
+    while len(valued) != before:
+        before = len(valued)
+        left = []
+        for effect in waiting:
+            done = True
+            for to, sources in zip(effect.to, effect.sources, strict=True):
+                fine = not sources or (all if effect.needs_all else any)(s in valued for s in sources)
+                if fine:
+                    valued.add(to)
+                done &= fine
+            if not done:
+                left.append(effect)
+        waiting = left
+    found = {}
+    for effect in effects:
+        register = next((r for r in _mattering(effect) if r.index not in valued), None)
+        if register is not None:
+            found[effect.instruction.index] = register.name
+    return found
+
+
+def _effect(i: Instruction) -> _Effect:
+    to = tuple(r.index for r in written(i))
+    kind = i.parts[0]
+    if kind in ("mma", "wmma") and "mma" in i.parts[:2] and len(i.operands) > 3:
+        sums = tuple((r.index,) for r in registers_in(i.operands[3]))
+        if len(sums) == len(to):
+            return _Effect(i, to, sums, True)
+    if kind in _COMPUTES or kind in ("mov", "selp"):
+        values = [x for x in i.operands[1:] if not isinstance(x, Address)]
+        registers = tuple(r.index for x in values for r in registers_in(x))
+        is_known = kind not in _COMPUTES and any(not _is_of_registers(x) for x in values)
+        return _Effect(i, to, ((() if is_known else registers),) * len(to), kind in _COMPUTES)
+    return _Effect(i, to, ((),) * len(to), False)
+
+
+def _is_of_registers(operand: Operand) -> bool:
+    if isinstance(operand, Vector):
+        return all(map(_is_of_registers, operand.items))
+    return isinstance(operand, Register)
+
+
+def _mattering(effect: _Effect) -> Iterator[Register]:
+    """Yield the registers that must have values."""
+    i = effect.instruction
+    if i.predicate is not None:
+        yield i.predicate[0]
+    for operand in i.operands:
+        if isinstance(operand, Address):
+            yield from registers_in(operand)
+    kind = i.parts[0]
+    if effect.needs_all and kind in ("mma", "wmma"):
+        yield from registers_in(i.operands[3])
+    elif kind in _COMPUTES or kind in _WAITS:
+        for operand in i.operands[1 if has_destination(i) else 0 :]:
+            yield from registers_in(operand)
+
+
+class Undefined:
+    """What kernels make of what has no value."""
+
+    def __init__(self) -> None:
+        self._function: Function | None = None
+        self._registers: dict[int, str] = {}
+        self._residents: Residents | None = None
+        self._written: Array = np.zeros(0, bool)
+        self._uses: Uses | None = None
+        self._matters: dict[int, bool] = {}
+
+    def look_at(self, function: Function) -> None:
+        """Begin with a kernel, if it is another one."""
+        if self._function is not function:
+            self._function, self._registers = function, _without_values(function)
+            self._residents, self._uses, self._matters = None, None, {}
+
+    def stops_at(self, i: Instruction) -> bool:
+        """Tell whether an instruction makes something of registers that have no value."""
+        return i.index in self._registers
+
+    def execute(self, step: Step) -> str | None:
+        """Say what is wrong with an instruction, if lanes execute it."""
+        found = self._registers.get(step.instruction.index)
+        guard = step.instruction.predicate
+        if found is None or guard is None or guard[0].name == found:
+            return found and _NO_VALUE.format(found)
+        executed = (step.value(guard[0].index).astype(bool) != guard[1]).any()
+        return _NO_VALUE.format(found) if executed else None
+
+    def access(self, access: Access) -> str | None:
+        """Take an access to local memory, and say what is wrong with it.
+
+        In kernels that call functions nothing is said: arguments and results are copied there without accesses.
+        """
+        assert self._function is not None
+        if access.ctas.residents is not self._residents:
+            self._residents, self._written = access.ctas.residents, np.zeros(0, bool)
+        if self._uses is None:
+            calls = any(i.parts[0] == "call" for i in self._function.instructions)
+            flow = analyse(self._function, lambda i: False, lambda i: True)
+            self._uses = None if calls else Uses(flow)
+        return _NOT_STORED if self._uses is not None and self._reads_nothing(self._uses, access) else None
+
+    def _reads_nothing(self, uses: Uses, access: Access) -> bool:
+        """Tell whether a thread reads what nothing has written, and something comes of it."""
+        starts = np.asarray(access.addresses).reshape(-1)
+        end = int(starts.max()) + access.size_bytes
+        if end > len(self._written):
+            grown = np.zeros(2 * end, bool)
+            grown[: len(self._written)] = self._written
+            self._written = grown
+        at = starts[:, None] + np.arange(access.size_bytes)
+        if access.operation != "read":
+            self._written[at] = True
+            return False
+        if self._written[at].any(axis=1).all():
+            return False
+        i = access.instruction
+        if i.index not in self._matters:
+            self._matters[i.index] = any(_comes_to_something(uses, i, r) for r in written(i))
+        return self._matters[i.index]
+
+
+def _comes_to_something(uses: Uses, i: Instruction, register: Register) -> bool:
+    """Tell whether a value is used for more than moves, selections and stores to local memory."""
+    seen, waiting = set(), [(i, register.index)]
+    while waiting:
+        source, value = waiting.pop()
+        for use in uses.after(source, value):
+            user = use.instruction
+            if user is None or _decides(user, value):
+                return True
+            if (user.index, value) in seen:
+                continue
+            seen.add((user.index, value))
+            if user.parts[0] == "mov" or user.parts[0] in _COMPUTES:
+                waiting += [(user, to.index) for to in written(user) if value in _indices(user.operands[1:])]
+            elif user.parts[0] not in _KEEPS and not (user.parts[0] == "st" and "local" in user.parts):
+                return True
+    return False
+
+
+def _decides(i: Instruction, value: int) -> bool:
+    """Tell whether a value says where an instruction goes, or whether it is executed."""
+    guard = () if i.predicate is None else (i.predicate[0].index,)
+    return value in guard or value in _indices(x for x in i.operands if isinstance(x, Address))
+
+
+def _indices(operands: Iterable[Operand]) -> set[int]:
+    return {r.index for operand in operands for r in registers_in(operand)}
