@@ -14,7 +14,8 @@ from typing import ClassVar, NamedTuple
 _WGMMA = re.compile(
     # With line information, the two bear a place in the source each.
     r"(?:setp\.ne\.b32\s+p\s*,\s*(?P<scale_d>%?\w+)\s*,\s*0\s*;\s*(?:\.loc[^\n]*\n\s*)*)?"
-    r"wgmma\.mma_async\.sync\.aligned\.m(?P<m>\d+)n(?P<n>\d+)k(?P<k>\d+)\.(?P<c>\w+)\.(?P<a>\w+)\.(?P<b>\w+)\s*"
+    r"wgmma\.mma_async\.sync\.aligned\.m(?P<m>\d+)n(?P<n>\d+)k(?P<k>\d+)(?P<saturate>\.satfinite)?"
+    r"\.(?P<c>\w+)\.(?P<a>\w+)\.(?P<b>\w+)\s*"
     r"\{(?P<registers>[^}]*)\}\s*,\s*(?P<desc_a>%\w+)\s*,\s*(?P<desc_b>%\w+)\s*,(?P<rest>[^;]*);"
 )
 _DEFINITION = re.compile(r"^\s*(?P<opcode>[a-z][\w.:]*)\s+(?P<target>%\w+|\{[^}]*\})\s*,\s*(?P<sources>[^;]*);", re.M)
@@ -74,6 +75,8 @@ class Wgmma:
         The matrix descriptors of A and B. All but the address is the same in every thread.
     accumulate : bool
         Whether the product is added to the accumulators (scale-d) or overwrites them.
+    saturate : bool
+        Whether sums of integers stay within s32.
     """
 
     shape_mnk: tuple[int, int, int]
@@ -82,6 +85,14 @@ class Wgmma:
     accumulators: int
     descriptors: tuple[int, int]
     accumulate: bool
+    saturate: bool = False
+
+    @property
+    def spelling(self) -> str:
+        """The instruction, as PTX spells it."""
+        m, n, k = self.shape_mnk
+        saturate = ".satfinite" if self.saturate else ""
+        return f"wgmma.mma_async.sync.aligned.m{m}n{n}k{k}{saturate}.{'.'.join(self.types)}"
 
 
 def wgmmas(ptx: str, *, thread: int = 0) -> list[Wgmma]:
@@ -99,6 +110,7 @@ def wgmmas(ptx: str, *, thread: int = 0) -> list[Wgmma]:
                 match["registers"].count("%"),
                 (evaluate(match["desc_a"]), evaluate(match["desc_b"])),
                 bool(evaluate(match["scale_d"] or "1")),
+                match["saturate"] is not None,
             )
         )
     return found

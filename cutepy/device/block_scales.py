@@ -1,6 +1,6 @@
 """Scales of blocks of an operand, in the registers of the threads whose accumulators they meet (traced)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import cutlass
 import cutlass.cute as cute
@@ -19,7 +19,7 @@ class BlockScales:
 
     Attributes
     ----------
-    scales : Tensor, (places, K blocks), fp32
+    scales : Tensor, (places, K blocks), or (places, K blocks, batch...), fp32
     rows : int
         Rows of A, or of B, that one scale stands for: 1 or 128.
     offsets : tuple of int
@@ -41,6 +41,13 @@ class BlockScales:
     def prefetches(self) -> bool:
         """Whether they are loaded a block ahead."""
         return rules.prefetched(len(self.offsets))
+
+    def at_tile(self, first, batch):
+        """Give those of a tile that begins at a row of the operand; of a batch, where each product has its own."""
+        scales = self.scales
+        if cute.rank(scales) > 2:
+            scales = scales[(None, None, *batch)]
+        return replace(self, scales=scales, first=first + self.first)
 
     def load(self, values, block):
         """Load those of a block of K."""

@@ -13,32 +13,33 @@ STORE_WARP = 0
 """The consumer warp that issues the TMA stores."""
 
 
-def _fragment_copy(tiled_mma: cute.TiledMma, atom: cute.CopyAtom) -> cute.TiledCopy:
-    """Tile a copy atom over the accumulator fragment, in the pieces that a four-matrix stmatrix moves."""
-    pieces = cute.make_copy_atom(warp.StMatrix8x8x16bOp(False, 4), cutlass.Float16)
+def _matrices(sD: cute.Tensor) -> int:
+    """Count the matrices of 8x8 that one instruction moves: 16 rows of 16 columns, or of 8 if more don't fit."""
+    return 4 if cute.size(sD, mode=[1]) % (2 * rules.SUBTILE_COLUMNS) == 0 else 2
+
+
+def _fragment_copy(tiled_mma: cute.TiledMma, atom: cute.CopyAtom, matrices: int) -> cute.TiledCopy:
+    """Tile a copy atom over the accumulator fragment, in the pieces that an stmatrix of so many matrices moves."""
+    pieces = cute.make_copy_atom(warp.StMatrix8x8x16bOp(False, matrices), cutlass.Float16)
     return cute.make_tiled_copy_S(atom, cute.make_tiled_copy_C_atom(pieces, tiled_mma))
 
 
-def register_to_smem(tiled_mma: cute.TiledMma, dtype: type[cutlass.Numeric], contiguous_mode: int) -> cute.TiledCopy:
+def register_to_smem(tiled_mma: cute.TiledMma, sD: cute.Tensor, contiguous_mode: int) -> cute.TiledCopy:
     """Make the copy from accumulator registers to shared memory: stmatrix for 16-bit types, else plain stores.
 
     A wgmma fragment holds 8x8 blocks in just the distribution that stmatrix stores as eight 16-byte rows; the
     transposed form stores eight 16-byte columns, for column-major outputs.
     """
-    if dtype.width == 16:
-        op = warp.StMatrix8x8x16bOp(contiguous_mode == 0, 4)
-    else:
-        op = CopyUniversalOp()
-    return _fragment_copy(tiled_mma, cute.make_copy_atom(op, dtype))
+    dtype, matrices = sD.element_type, _matrices(sD)
+    op = warp.StMatrix8x8x16bOp(contiguous_mode == 0, matrices) if dtype.width == 16 else CopyUniversalOp()
+    return _fragment_copy(tiled_mma, cute.make_copy_atom(op, dtype), matrices)
 
 
-def smem_to_register(tiled_mma: cute.TiledMma, dtype: type[cutlass.Numeric], contiguous_mode: int) -> cute.TiledCopy:
+def smem_to_register(tiled_mma: cute.TiledMma, sC: cute.Tensor, contiguous_mode: int) -> cute.TiledCopy:
     """Make the reverse copy, ldmatrix for 16-bit types: each thread gets the elements whose sums it holds."""
-    if dtype.width == 16:
-        op = warp.LdMatrix8x8x16bOp(contiguous_mode == 0, 4)
-    else:
-        op = CopyUniversalOp()
-    return _fragment_copy(tiled_mma, cute.make_copy_atom(op, dtype))
+    dtype, matrices = sC.element_type, _matrices(sC)
+    op = warp.LdMatrix8x8x16bOp(contiguous_mode == 0, matrices) if dtype.width == 16 else CopyUniversalOp()
+    return _fragment_copy(tiled_mma, cute.make_copy_atom(op, dtype), matrices)
 
 
 def _check_subtile(tiled_mma: cute.TiledMma, staged: cute.Tensor) -> None:
@@ -141,7 +142,7 @@ def make_tile_store(
             f"a tile store needs at least 2 stages, got {stages}: the threads fill one while TMA reads the other; "
             "use 2, of half the columns if there is no room"
         )
-    copy = register_to_smem(tiled_mma, sD.element_type, contiguous_mode)
+    copy = register_to_smem(tiled_mma, sD, contiguous_mode)
     thread_copy = copy.get_slice(tidx)
     shape = cute.shape(thread_copy.partition_S(sD))[:3]
     return TileStore(
@@ -159,12 +160,15 @@ class TileLoad:
         From shared memory to the accumulators' distribution.
     tSR_sC : Tensor
         This thread's part of the staged subtiles.
+    subtile_shape : shape
+        This thread's registers of one subtile.
     tidx : Int32
         Index among the consumer threads.
     """
 
     copy: cute.TiledCopy
     tSR_sC: cute.Tensor
+    subtile_shape: cute.Shape
     tidx: cutlass.Int32
 
     @cute.jit
@@ -173,9 +177,8 @@ class TileLoad:
 
         After it the stage may be released, by one lane for its warp.
         """
-        staged = self.tSR_sC[(None, None, None, buffer)]
-        values = cute.make_rmem_tensor(staged.shape, self.tSR_sC.element_type)
-        cute.copy(self.copy, staged, self.copy.get_slice(self.tidx).retile(values))
+        values = cute.make_rmem_tensor(self.subtile_shape, self.tSR_sC.element_type)
+        cute.copy(self.copy, self.tSR_sC[(None, None, None, buffer)], self.copy.get_slice(self.tidx).retile(values))
         # TMA overwrites this stage through the async proxy, which the release does not hold back by itself: this fence
         # does. (Without it, where consumers took turns, an H200 gave wrong values in 3 of 478 runs, 2026-11-23.)
         cute.arch.fence_proxy("async.shared", space="cta")
@@ -193,5 +196,7 @@ def make_tile_load(tiled_mma: cute.TiledMma, sC: cute.Tensor, contiguous_mode: i
         If the threads can't load such subtiles.
     """
     _check_subtile(tiled_mma, sC)
-    copy = smem_to_register(tiled_mma, sC.element_type, contiguous_mode)
-    return TileLoad(copy, copy.get_slice(tidx).partition_S(sC), tidx)
+    copy = smem_to_register(tiled_mma, sC, contiguous_mode)
+    thread_copy = copy.get_slice(tidx)
+    shape = cute.shape(thread_copy.partition_D(sC))[:3]
+    return TileLoad(copy, thread_copy.partition_S(sC), shape, tidx)

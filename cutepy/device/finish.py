@@ -93,7 +93,9 @@ class Finish:
             source = read[name]
             return source[slot].to(Float32) if isinstance(source, cute.Tensor) else source
 
-        registers = [accumulators[v] for v in range(cute.size(accumulators))]
+        # Sums of integers that nothing is done with stay as they are.
+        kind = accumulators.element_type if len(self.graph.nodes) == 1 else Float32
+        registers = [accumulators[v].to(kind) for v in range(cute.size(accumulators))]
         down, along = self.origin(row, column)
         evaluated = evaluation.Evaluation(self.graph, self.tile, registers, value, down, along)
         evaluated.run([self.root(index) for index in range(len(self.graph.results))], consumed)

@@ -30,26 +30,38 @@ class Groups:
     rows : Int32
         Of the matrix: what lies beyond is not read as a group's, whatever the ends say.
     padded : bool
+    unit : int
+        Ends that are no multiples of it are taken for the next one.
     """
 
     ends: cute.Tensor
     rows: cutlass.Int32
     padded: bool = False
+    unit: int = 1
 
     @property
     def count(self):
         """The number of groups."""
         return cute.size(self.ends)
 
+    def end(self, group):
+        """Read where a group ends, not beyond the last row but for its unit."""
+        end = cutlass.min(self.ends[group], self.rows)
+        return end if self.unit == 1 else cute.ceil_div(end, self.unit) * self.unit
+
     @cute.jit
     def of(self, group):
-        """Read where a group's rows begin, and how many it has; there is none behind the last group."""
+        """Read where a group's rows begin, and how many it has; there is none behind the last group.
+
+        Whatever the ends are, no group has rows before the first or beyond the last. Ends that descend give groups
+        that share rows.
+        """
         at = cutlass.min(group, self.count - 1)
-        end = cutlass.min(self.ends[at], self.rows)
+        end = self.end(at)
         start = cutlass.Int32(0)
         if cutlass.const_expr(not self.padded):
             if at > 0:
-                start = cutlass.max(self.ends[at - 1], 0)
+                start = cutlass.max(self.end(at - 1), 0)
         length = cutlass.max(end - start, 0)
         if group >= self.count:
             length = cutlass.Int32(0)
@@ -165,6 +177,9 @@ class GroupedK:
 
     A group without any K has a tile of it all the same, of zeros: its product is zero.
 
+    Where groups begin at whole tiles of K (their unit is `tile_k`), the tiles are those of the matrix, and that one is
+    beyond its last.
+
     Attributes
     ----------
     groups : Groups
@@ -190,6 +205,11 @@ class GroupedK:
         for index in cutlass.range(first + turn * step, end, step * turns, unroll=1):
             row, column, (group,) = self.product.locate(index)
             place = self.groups.of(group)
-            k = KTiles(0, cutlass.max(cute.ceil_div(place.length, self.tile_k), 1), 1)
+            tile = cutlass.Int32(0)
+            if cutlass.const_expr(self.groups.unit == self.tile_k):
+                tile = place.start // self.tile_k
+                if place.length == 0:
+                    tile = cute.ceil_div(self.groups.rows, self.tile_k)
+            k = KTiles(tile, cutlass.max(cute.ceil_div(place.length, self.tile_k), 1), 1)
             state = worker.on_tile(Work(row, column, place, k, index, first, end, step), state)
         return state

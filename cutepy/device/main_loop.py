@@ -41,8 +41,8 @@ class MainLoop:
     tCrB: cute.Tensor
     tCrC: cute.Tensor
 
-    def at(self, work: Work):
-        """Give the loop for an output tile: the same for all."""
+    def at(self, work: Work, place: tuple):
+        """Give the loop for the output tile at a place: the same for all."""
         return self
 
     @cute.jit
@@ -97,6 +97,5 @@ def make_main_loop(
     tCrA = tiled_mma.make_fragment_A(thr_mma.partition_A(sA))  # (MMA, MMA_M, MMA_K, stages) of descriptors
     tCrB = tiled_mma.make_fragment_B(thr_mma.partition_B(sB))  # (MMA, MMA_N, MMA_K, stages)
     tile = (cute.size(sA, mode=[0]), cute.size(sB, mode=[0]))
-    return MainLoop(
-        ring, tiled_mma, tCrA, tCrB, cute.make_rmem_tensor(tiled_mma.partition_shape_C(tile), cutlass.Float32)
-    )
+    sums = cute.make_rmem_tensor(tiled_mma.partition_shape_C(tile), tiled_mma.op.acc_dtype)
+    return MainLoop(ring, tiled_mma, tCrA, tCrB, sums)

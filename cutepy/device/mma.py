@@ -20,9 +20,9 @@ def make_tiled_mma(
 ) -> cute.TiledMma:
     """Make the TiledMMA of `warpgroups` WGMMA atoms 64 x `tile_n` x (32 bytes of K), stacked along M.
 
-    Both operands are read from shared memory through descriptors (the SS form) and fp32 accumulators stay in
-    registers. A contiguous mode of 1 is K-major; 0 is MN-major, which only 16-bit types have: the transpose
-    bits of the instruction exist for them alone.
+    Both operands are read from shared memory through descriptors (the SS form) and accumulators, fp32 or, of integers,
+    s32, stay in registers. Float32 is multiplied as tf32, and staged as TFloat32. A contiguous mode of 1 is K-major; 0
+    is MN-major, which only 16-bit types have: the transpose bits of the instruction exist for them alone.
 
     Raises
     ------

@@ -85,13 +85,11 @@ class PromotedLoop:
         order = [(rows, k) for k in range(self.k_blocks) for rows in range(row_blocks)]
         return tuple(_Block(rows, k, n % len(self.partial)) for n, (rows, k) in enumerate(order))
 
-    def at(self, work: Work):
-        """Give the loop for an output tile."""
-        (tile_m, tile_n), a, b = self.tile_mn, self.a, self.b
-        if a is not None:
-            a = replace(a, first=work.row * tile_m + a.first)
-        if b is not None:
-            b = replace(b, first=work.column * tile_n + b.first)
+    def at(self, work: Work, place: tuple):
+        """Give the loop for the output tile at a place: its first row, first column, and where in a batch it is."""
+        row, column, *batch = place
+        a = None if self.a is None else self.a.at_tile(row, batch)
+        b = None if self.b is None else self.b.at_tile(column, batch)
         return replace(self, a=a, b=b, k=work.k)
 
     @cute.jit
@@ -191,7 +189,7 @@ def make_promoted_loop(
     ----------
     tidx : Int32
         Index among the threads of `tiled_mma`.
-    a_scales, b_scales : Tensor, (places, K blocks), fp32
+    a_scales, b_scales : Tensor, (places, K blocks) or (places, K blocks, batch...), fp32
         One for so many rows of A, or of B, and 128 of K; None for none.
     rows : (int, int)
         How many that are: 1 or 128 each.

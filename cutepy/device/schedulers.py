@@ -49,6 +49,8 @@ class Work:
         Its part of K.
     index, first, end, step : Int32
         Of the tile in the order of all; of this CTA's first; behind the last; to the next.
+    sharing : object
+        What a scheduler that shares tiles among CTAs tells of that.
     """
 
     row: cutlass.Int32
@@ -59,6 +61,7 @@ class Work:
     first: cutlass.Int32
     end: cutlass.Int32
     step: cutlass.Int32
+    sharing: Any = None
 
     @property
     def is_first(self):

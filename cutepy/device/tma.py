@@ -10,23 +10,37 @@ from cutepy.dsl.traced_names import at_the_caller
 
 
 def make_load(
-    tensor: cute.Tensor, staged_layout: cute.ComposedLayout, tile: tuple[int, int], multicast: int
+    tensor: cute.Tensor,
+    staged_layout: cute.ComposedLayout,
+    tile: tuple[int, int],
+    multicast: int,
+    staged_type: type[cutlass.Numeric] | None = None,
 ) -> tuple[cute.CopyAtom, cute.Tensor]:
     """Make the copy atom and the coordinate tensor that load `tile` of `tensor` into one stage.
 
-    With `multicast` > 1, that many CTAs of the cluster each load 1/multicast of the tile and deliver it to all.
+    With `multicast` > 1, that many CTAs of the cluster each load 1/multicast of the tile and deliver it to all. A
+    `staged_type` of TFloat32 has TMA round fp32 to it, to the nearest; others are that of the tensor.
     """
     op = cpasync.CopyBulkTensorTileG2SOp() if multicast == 1 else cpasync.CopyBulkTensorTileG2SMulticastOp()
-    one_stage = cute.slice_(staged_layout, (None, None, 0))
-    return cpasync.make_tiled_tma_atom(op, tensor, one_stage, tile, num_multicast=multicast)
+    rounded = staged_type if staged_type is cutlass.TFloat32 else None
+    one_stage = _one_stage(staged_layout)
+    return cpasync.make_tiled_tma_atom(op, tensor, one_stage, tile, num_multicast=multicast, internal_type=rounded)
 
 
 def make_store(
     tensor: cute.Tensor, staged_layout: cute.ComposedLayout, tile: tuple[int, int]
 ) -> tuple[cute.CopyAtom, cute.Tensor]:
     """Make the copy atom and the coordinate tensor that store one stage to `tile` of `tensor`."""
-    one_stage = cute.slice_(staged_layout, (None, None, 0))
-    return cpasync.make_tiled_tma_atom(cpasync.CopyBulkTensorTileS2GOp(), tensor, one_stage, tile)
+    return cpasync.make_tiled_tma_atom(cpasync.CopyBulkTensorTileS2GOp(), tensor, _one_stage(staged_layout), tile)
+
+
+def _one_stage(staged: cute.ComposedLayout) -> cute.ComposedLayout:
+    """Give the layout of one of the stages: each begins where the pattern of the swizzle does.
+
+    The DSL 4.8.1 ends the process if it is asked for a slice of the whole whose stages are no multiples of 1024
+    elements, since it takes the swizzle of bytes for one of elements.
+    """
+    return cute.make_composed_layout(staged.inner, staged.offset, cute.slice_(staged.outer, (None, None, 0)))
 
 
 def partition(

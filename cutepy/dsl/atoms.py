@@ -18,8 +18,8 @@ _DTYPES = {
 """The DSL's element types -> PTX's names."""
 
 
-_FLOATS = {ptx: dsl for dsl, ptx in _DTYPES.items() if ptx in ("f16", "bf16", "e4m3", "e5m2")}
-"""PTX's names of what wgmma multiplies and sums in fp32 -> the DSL's."""
+_MULTIPLIED = {ptx: dsl for dsl, ptx in _DTYPES.items() if ptx in ("f16", "bf16", "tf32", "e4m3", "e5m2", "s8", "u8")}
+"""PTX's names of what wgmma multiplies -> the DSL's."""
 
 
 def read_mma_atom(atom: Any, read: Read) -> sm90.MmaTraits:  # noqa: ANN401 - MmaAtom
@@ -55,7 +55,9 @@ def read_tiled_mma(mma: Any, read: Read) -> sm90.TiledMMA:  # noqa: ANN401 - Til
 
 
 def to_tiled_mma(tiling: sm90.TiledMMA, a_major: sm90.Major = "K", b_major: sm90.Major = "K") -> Any:  # noqa: ANN401
-    """Build the DSL's form of wgmma atoms tiled over M, N and K, inside a traced function; it accumulates in fp32.
+    """Build the DSL's form of wgmma atoms tiled over M, N and K, inside a traced function.
+
+    It accumulates in fp32, and products of integers in s32, which saturates.
 
     Parameters
     ----------
@@ -67,14 +69,13 @@ def to_tiled_mma(tiling: sm90.TiledMMA, a_major: sm90.Major = "K", b_major: sm90
     Raises
     ------
     ValueError
-        If the atom is none of wgmma's with floating-point inputs and fp32 accumulators, it does not take these majors,
-        or the tiling is permuted.
+        If the atom is none of wgmma's, or sums in fp16 or in integers that wrap, which the DSL has no operation for; it
+        does not take these majors, or the tiling is permuted.
     """
     traits = tiling.traits
-    if not isinstance(traits, sm90.WgmmaTraits) or traits.c_dtype != "f32" or traits.a_dtype not in _FLOATS:
-        raise ValueError(
-            f"to_tiled_mma takes wgmma atoms of 16-bit and 8-bit floats that sum in f32, got {traits.name}"
-        )
+    saturates = isinstance(traits, sm90.WgmmaTraits) and traits.saturate
+    if not isinstance(traits, sm90.WgmmaTraits) or traits.c_dtype != ("s32" if saturates else "f32"):
+        raise ValueError(f"to_tiled_mma takes wgmma atoms that sum in f32, or in s32 and saturate, got {traits.name}")
     if a_major not in traits.a_majors or b_major not in traits.b_majors:
         raise ValueError(
             f"{traits.name} takes A {' or '.join(traits.a_majors)}-major and B {' or '.join(traits.b_majors)}-major, "
@@ -82,14 +83,20 @@ def to_tiled_mma(tiling: sm90.TiledMMA, a_major: sm90.Major = "K", b_major: sm90
         )
     if tiling.permutation_mnk != (None, None, None):
         raise ValueError(f"to_tiled_mma takes tilings without permutation, got {tiling}")
-    cutlass = require("cutlass", "Float32")
+    cutlass = require("cutlass", "Float32", "Int32")
     cute = require("cutlass.cute", "make_tiled_mma", "make_mma_atom")
     nvgpu = require("cutlass.cute.nvgpu", "OperandMajorMode", "warpgroup")
-    a, b = (getattr(cutlass, _FLOATS[dtype]) for dtype in (traits.a_dtype, traits.b_dtype))
+    a, b = (getattr(cutlass, _MULTIPLIED[dtype]) for dtype in (traits.a_dtype, traits.b_dtype))
     source = getattr(nvgpu.warpgroup.OperandSource, {"smem": "SMEM", "rmem": "RMEM"}[traits.a_source])
     majors = (getattr(nvgpu.OperandMajorMode, major) for major in (a_major, b_major))
     if a.width == 16:
         op = nvgpu.warpgroup.MmaF16BF16Op(a, cutlass.Float32, traits.shape_mnk, source, *majors)
+    elif a.width == 32:
+        from cutepy.dsl.tf32 import MmaTF32Op
+
+        op = MmaTF32Op(traits.shape_mnk, source, *majors)
+    elif traits.c_dtype == "s32":
+        op = nvgpu.warpgroup.MmaI8Op(a, b, cutlass.Int32, traits.shape_mnk, source, *majors)
     else:
         op = nvgpu.warpgroup.MmaF8Op(a, b, cutlass.Float32, traits.shape_mnk, source, *majors)
     atoms = tiling.atom_layout_mnk
@@ -151,7 +158,7 @@ def _candidates(operation: Any, shape: tuple[int, ...], a: str, b: str, c: str) 
     extents = "x".join(map(str, shape))
     if hasattr(operation, "a_src"):
         source = "SS" if operation.a_src.name == "SMEM" else "RS"
-        suffix = "" if DTYPE_BITS.get(a) == 16 else "_TN"
+        suffix = "" if DTYPE_BITS.get(a) == 16 else "_TN_SATURATE" if c == "s32" else "_TN"
         name = f"SM90_{extents}_{c}{a}{b}_{source}".upper().replace("X", "x") + suffix
         try:
             return [sm90.wgmma_traits(name)]

@@ -9,6 +9,7 @@ from cutepy.runtime.dtypes import DTYPES
 
 # Looked up when this module is imported: traced code may read globals, but import nothing.
 _TYPES: dict[str, Any] = {dtype: getattr(require("cutlass", t.dsl), t.dsl) for dtype, t in DTYPES.items() if t.dsl}
+_TF32: Any = require("cutlass", "TFloat32").TFloat32
 
 
 def element_type(dtype: str) -> Any:  # noqa: ANN401
@@ -22,6 +23,17 @@ def element_type(dtype: str) -> Any:  # noqa: ANN401
     if dtype not in _TYPES:
         raise ValueError(f"dtype must be one of {', '.join(_TYPES)}, got {dtype}")
     return _TYPES[dtype]
+
+
+def multiplied_type(dtype: str) -> Any:  # noqa: ANN401
+    """Give the DSL's element type that the tensor cores take elements of a type as: TFloat32 of float32.
+
+    Raises
+    ------
+    ValueError
+        If the DSL has none.
+    """
+    return _TF32 if dtype == "float32" else element_type(dtype)
 
 
 def dtype_of(element: Any) -> str:  # noqa: ANN401

@@ -110,6 +110,11 @@ PRIVATE_NAMES = (
     ),
     PrivateNames("cutlass.base_dsl.tvm_ffi_builder", ("spec",), "the types of what a packed entry takes"),
     PrivateNames("cutlass.cute.runtime", ("_Tensor",), "shows CPU tensors to the tracer as in global memory"),
+    PrivateNames(
+        "cutlass.cute.nvgpu.warpgroup",
+        ("MmaF8Op._verify",),
+        "lets an operation of wgmma have types that it refuses: tf32",
+    ),
     PrivateNames("cutlass.cutlass_dsl", ("CuTeDSL._get_dsl",), "the object that traces"),
     PrivateNames(
         "cutlass.cutlass_dsl.tvm_ffi_provider",

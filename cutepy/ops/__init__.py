@@ -1,4 +1,4 @@
-"""Kernels as operations of PyTorch: `gemm`, `grouped_gemm`, `scaled_gemm`, and `register` for your own.
+"""Kernels as operations of PyTorch: `gemm`, grouped and scaled ones, and `register` for your own.
 
 Attributes are loaded on first use; loading them imports torch, and the DSL only once something must be compiled.
 """
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from cutepy.ops.quantising import dequantise as dequantise, quantise as quantise
     from cutepy.ops.registration import register as register
     from cutepy.ops.scaled import scaled_gemm as scaled_gemm
+    from cutepy.ops.scaled_grouped import scaled_grouped_gemm as scaled_grouped_gemm
     from cutepy.runtime.invariance import batch_invariant as batch_invariant
 
 # Public name -> the module that defines it.
@@ -25,6 +26,7 @@ _HOMES = {
     "quantise": "cutepy.ops.quantising",
     "register": "cutepy.ops.registration",
     "scaled_gemm": "cutepy.ops.scaled",
+    "scaled_grouped_gemm": "cutepy.ops.scaled_grouped",
 }
 
 __all__ = [
@@ -36,6 +38,7 @@ __all__ = [
     "quantise",
     "register",
     "scaled_gemm",
+    "scaled_grouped_gemm",
 ]
 
 

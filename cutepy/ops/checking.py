@@ -6,8 +6,20 @@ from collections.abc import Sequence
 
 import torch
 
-from cutepy.kernels.gemm.operands import OPERAND_DTYPES, OUTPUT_DTYPES, Description, Problem, dtype_name
+from cutepy.device import rules
+from cutepy.kernels.gemm.operands import (
+    INTEGER_DTYPES,
+    OPERAND_DTYPES,
+    OUTPUT_DTYPES,
+    SUMS_DTYPE,
+    Description,
+    Problem,
+    default_dtype,
+    dtype_name,
+    new_result,
+)
 from cutepy.kernels.gemm.signature import ACTIVATIONS, Activation, multipliable
+from cutepy.ops.precision import check_precision
 
 
 def describe(
@@ -25,18 +37,21 @@ def describe(
     check_tensor("b", b, OPERAND_DTYPES)
     if not multipliable(dtype_name(a.dtype), dtype_name(b.dtype)):
         raise TypeError(
-            f"b must have a's dtype {dtype_name(a.dtype)} (only 8-bit floats mix), got {dtype_name(b.dtype)}; "
-            "convert one of them"
+            f"b must have a's dtype {dtype_name(a.dtype)} (only 8-bit floats mix, and 8-bit integers), got "
+            f"{dtype_name(b.dtype)}; convert one of them"
         )
     if activation not in (None, *ACTIVATIONS):
         raise ValueError(f"activation must be {', '.join(ACTIVATIONS)} or None, got {activation!r}")
     if out_major not in ("row", "col"):
         raise ValueError(f'out_major must be "row" or "col", got {out_major!r}')
     shape = _result_shape(a, b)
+    check_sums(a, b)
+    added = [name for name, given in (("c", c), ("bias", bias), ("activation", activation)) if given is not None]
+    results = (*OUTPUT_DTYPES, SUMS_DTYPE) if a.dtype in INTEGER_DTYPES and not added else OUTPUT_DTYPES
     for name, tensor in (("b", b), ("bias", bias), ("c", c), ("out", out)):
         if tensor is not None:
             if name != "b":
-                check_tensor(name, tensor, OUTPUT_DTYPES)
+                check_tensor(name, tensor, results if name == "out" else OUTPUT_DTYPES)
             if tensor.device != a.device:
                 raise ValueError(f"{name} must be on a's device {a.device}, got {tensor.device}")
     if bias is not None and (bias.dim() != 1 or bias.shape[0] != b.shape[-2]):
@@ -44,7 +59,7 @@ def describe(
     if c is not None and not _broadcasts(c.shape, shape):
         raise ValueError(f"c must have the result's shape {tuple(shape)}, or broadcast to it, got {tuple(c.shape)}")
     if out is None:
-        result = new_result(shape, _result_dtype(a, out_dtype), out_major, a.device)
+        result = new_result(shape, _result_dtype(a, out_dtype, results), out_major, a.device)
     elif list(out.shape) != shape:
         raise ValueError(f"out must have shape {tuple(shape)}, got {tuple(out.shape)}")
     elif out_dtype not in (None, out.dtype):
@@ -77,26 +92,33 @@ def _result_shape(a: torch.Tensor, b: torch.Tensor) -> list[int]:
     return [*batch, a.shape[-2], b.shape[-2]]
 
 
-def _result_dtype(a: torch.Tensor, out_dtype: torch.dtype | None) -> torch.dtype:
-    dtype = out_dtype or (torch.bfloat16 if a.dtype.itemsize == 1 else a.dtype)
-    if dtype not in OUTPUT_DTYPES:
+def check_sums(a: torch.Tensor, b: torch.Tensor) -> None:
+    """Check that the tensor cores may sum products of these types: that float32 may be rounded, and int32 holds sums.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If not.
+    """
+    check_precision("a", a)
+    if a.dtype in INTEGER_DTYPES:
+        most = rules.longest_sum(dtype_name(a.dtype), dtype_name(b.dtype))
+        # A K that is not known yet is no reason to bound it: the launch is checked, too.
+        if isinstance(a.shape[-1], int) and a.shape[-1] > most:
+            raise ValueError(
+                f"K must be at most {most} for {dtype_name(a.dtype)} by {dtype_name(b.dtype)}, whose sums int32 then "
+                f"holds, got {a.shape[-1]}; multiply parts of K, and add their products in float64 or int64"
+            )
+
+
+def _result_dtype(a: torch.Tensor, out_dtype: torch.dtype | None, allowed: tuple[torch.dtype, ...]) -> torch.dtype:
+    dtype = out_dtype or default_dtype(a, sums=SUMS_DTYPE in allowed)
+    if dtype not in allowed:
         got = dtype_name(dtype) if isinstance(dtype, torch.dtype) else f"{dtype!r}, which is no torch.dtype"
-        raise TypeError(f"out_dtype must be torch.float16, torch.bfloat16 or torch.float32, got {got}")
+        *most, last = (f"torch.{dtype_name(each)}" for each in allowed)
+        why = f" ({SUMS_DTYPE} is for sums of products of integers as they are)" if dtype == SUMS_DTYPE else ""
+        raise TypeError(f"out_dtype must be {', '.join(most)} or {last}, got {got}{why}")
     return dtype
-
-
-def new_result(shape: Sequence[int], dtype: torch.dtype, major: str, device: torch.device) -> Description:
-    """Describe a result that is allocated: its matrices one after another, each in the order asked for."""
-    turned = major == "col" and len(shape) > 1
-    order = (*shape[:-2], shape[-1], shape[-2]) if turned else shape
-    stride: list[int] = []
-    step = 1
-    for extent in reversed(order):
-        stride.insert(0, step)
-        step = step * torch.sym_max(extent, 1)
-    if turned:
-        stride[-2:] = stride[-1], stride[-2]
-    return Description(tuple(shape), tuple(stride), dtype, device)
 
 
 def _broadcasts(shape: Sequence[int], to: Sequence[int]) -> bool:

@@ -17,15 +17,16 @@ from cutepy.epilogues.functions import identity
 from cutepy.epilogues.graph import Graph, Operand
 from cutepy.epilogues.reference import check_operand, compute, expected_shape
 from cutepy.epilogues.tracing import Epilogue
-from cutepy.kernels.gemm.operands import UNIT_BYTES
+from cutepy.host.launches import Launches, described
 from cutepy.kernels.gemm.results import result_descriptions
-from cutepy.kernels.gemm.routes import find_route, launch_fused
-from cutepy.kernels.gemm.scales import Block, Scales
-from cutepy.ops.checking import describe
+from cutepy.kernels.gemm.routes import find_route
+from cutepy.kernels.gemm.scales import Scales
+from cutepy.ops.checking import check_sums, describe
 from cutepy.ops.eager import unobserved
 from cutepy.ops.epilogue_derivatives import differentiate
-from cutepy.ops.quantising import expanded
+from cutepy.ops.precision import check_precision
 from cutepy.ops.registration import register
+from cutepy.ops.scaling import in_double, passed, refuse_gradients, scales_of
 from cutepy.runtime.execution import EXECUTION
 from cutepy.runtime.invariance import INVARIANCE
 
@@ -65,11 +66,8 @@ def multiply_with(
     _check(graph, given, shape, a.device)
     if key is not None and 0 not in (*a.shape, *b.shape) and _is_plain(graph, given, shape):
         # Checked and found once for tensors like these; nothing else would see the call.
-        if len(_launches) >= _MOST_LAUNCHES:
-            _launches.clear()
         values = tuple(given.values())
-        route = find_route(graph, a, b, values, out_dtype, out_major, scales)
-        _launches[key] = launch = route.launch
+        launch = _launches.keep(key, find_route(graph, a, b, values, out_dtype, out_major, scales).launch)
         return epilogue.pack(launch(a, b, values, scales))
     kinds, tensors, numbers = "", [], []
     batched = b.dim() > 2
@@ -86,13 +84,11 @@ def multiply_with(
         b = b.expand(*shape[:-2], *b.shape[-2:]).flatten(0, -3)
     else:
         a = a.reshape(math.prod(shape[:-1]), a.shape[-1])
-    of_scales = (scales.a, scales.b, [*scales.of_a, *scales.of_b], scales.promotes) if scales else ()
-    results = _gemm_epilogue(a, b, tensors, numbers, kinds, epilogue.text, out_dtype, out_major, *of_scales)
+    results = _gemm_epilogue(a, b, tensors, numbers, kinds, epilogue.text, out_dtype, out_major, *passed(scales))
     return epilogue.pack([_unflattened(graph, n, result, shape, batched) for n, result in enumerate(results)])
 
 
-_MOST_LAUNCHES = 4096
-_launches: dict[tuple[Any, ...], Callable[..., list[torch.Tensor]]] = {}
+_launches: Launches[Callable[..., list[torch.Tensor]]] = Launches()
 
 
 def _key(
@@ -111,14 +107,9 @@ def _key(
     device = unobserved((a, b, *tensors))
     if not device or (device == "cpu" and EXECUTION.backend is None):
         return None
-    key: list[Any] = [epilogue.text, out_dtype, out_major, EXECUTION.backend is None, INVARIANCE.on]
-    key.append(scales and scales[2:])
-    for value in (a, b, *given.values()):
-        if isinstance(value, torch.Tensor):
-            key += (value.shape, value.stride(), value.dtype, value.device, value.data_ptr() % UNIT_BYTES != 0)
-        else:
-            key.append(type(value))
-    return tuple(key)
+    check_precision("a", a)
+    how = (epilogue.text, out_dtype, out_major, EXECUTION.backend is None, INVARIANCE.on, scales and scales[2:])
+    return *how, *described(a, b, *given.values())
 
 
 def _is_plain(graph: Graph, given: Mapping[str, Any], shape: tuple[int, ...]) -> bool:
@@ -206,16 +197,10 @@ def _refer(
     promotes: bool = False,
 ) -> list[torch.Tensor]:
     """Compute in float64, and round once."""
-    graph, scales = Graph.parse(epilogue), _scales(scale_a, scale_b, blocks, promotes)
-    wide, operands = [a.double(), b.double()], bound(graph, tensors, numbers, kinds)
-    scaled = graph
-    if scales is not None:
-        scaled = scales.before(graph)
-        operands |= dict(zip((operand.name for operand in scaled.operands), scales.of_results, strict=False))
-        for n, (scale, block) in enumerate(zip(scales.along_k(False), (scales.of_a, scales.of_b), strict=True)):
-            if scale is not None:
-                wide[n] *= expanded(scale.double(), block, wide[n].shape)
-    results = compute(scaled, wide[0] @ wide[1].mT, operands, torch.float64)
+    check_sums(a, b)
+    graph, scales = Graph.parse(epilogue), scales_of(scale_a, scale_b, blocks, promotes)
+    scaled, wide_a, wide_b, operands = in_double(graph, a, b, bound(graph, tensors, numbers, kinds), scales)
+    results = compute(scaled, wide_a @ wide_b.mT, operands, torch.float64)
     found = result_descriptions(graph, a, b, out_dtype, out_major)
     return [each.new().copy_(result) for each, result in zip(found, results, strict=True)]
 
@@ -240,14 +225,7 @@ def _fake(
 
 def _keep_for_backward(ctx: Any, inputs: tuple[Any, ...], output: Sequence[torch.Tensor]) -> None:  # noqa: ANN401
     a, b, tensors, ctx.numbers, ctx.kinds, ctx.epilogue, _, _, scale_a, scale_b, ctx.blocks, ctx.promotes = inputs
-    for name, scale in (("scale_a", scale_a), ("scale_b", scale_b)):
-        if scale is not None and scale.requires_grad:
-            raise NotImplementedError(f"scaled_gemm has no derivative by scales; detach {name}")
-    if a.dtype.itemsize == 1 and (a.requires_grad or b.requires_grad):
-        raise NotImplementedError(
-            "gemm has no derivative by 8-bit operands, since gradients would need scales of their own; "
-            "detach the operands, or convert them to bfloat16"
-        )
+    refuse_gradients(a, b, scale_a, scale_b)
     ctx.save_for_backward(a, b, scale_a, scale_b, *tensors)
 
 
@@ -279,12 +257,6 @@ def _backward(ctx: Any, grads: Sequence[torch.Tensor | None]) -> tuple[Any, ...]
     return grad_a, grad_b, grad_tensors or None, *(None,) * 9
 
 
-def _scales(a: torch.Tensor | None, b: torch.Tensor | None, blocks: Sequence[int], promotes: bool) -> Scales | None:
-    if a is None or b is None:
-        return None
-    return Scales(a, b, Block(*blocks[:2]), Block(*blocks[2:]), promotes)
-
-
 @register(
     "cutepy::gemm_epilogue(Tensor a, Tensor b, Tensor[] tensors, float[] numbers, str kinds, str epilogue, "
     'ScalarType? out_dtype=None, str out_major="row", Tensor? scale_a=None, Tensor? scale_b=None, '
@@ -308,8 +280,10 @@ def _gemm_epilogue(
     blocks: Sequence[int] = (),
     promotes: bool = False,
 ) -> list[torch.Tensor]:
+    check_sums(a, b)
     graph = Graph.parse(epilogue)
     if a.numel() * b.numel() == 0:
         return _refer(a, b, tensors, numbers, kinds, epilogue, out_dtype, out_major)
-    scales = _scales(scale_a, scale_b, blocks, promotes)
-    return launch_fused(graph, a, b, bound(graph, tensors, numbers, kinds), out_dtype, out_major, scales)
+    scales = scales_of(scale_a, scale_b, blocks, promotes)
+    operands = tuple(bound(graph, tensors, numbers, kinds).values())
+    return find_route(graph, a, b, operands, out_dtype, out_major, scales).launch(a, b, operands, scales)

@@ -7,18 +7,16 @@ from typing import Any
 import torch
 
 from cutepy.epilogues.tracing import Epilogue
-from cutepy.kernels.gemm.operands import OUTPUT_DTYPES, Description, dtype_name
+from cutepy.kernels.gemm.operands import dtype_name
 from cutepy.kernels.grouped.config import GRADIENTS, Along
+from cutepy.kernels.grouped.op import launch_groups
 from cutepy.kernels.grouped.reference import grouped_reference
-from cutepy.ops.checking import check_tensor, new_result
 from cutepy.ops.fused import lowered_by_autocast
+from cutepy.ops.grouped_forms import check_ends, describe_groups, read_form
 from cutepy.ops.grouped_fused import grouped_with
-from cutepy.ops.grouped_routes import launch_groups
 from cutepy.ops.overlap import check_apart, overlaps_itself
 from cutepy.ops.registration import register
 from cutepy.runtime.execution import EXECUTION
-
-_DTYPES = (torch.float16, torch.bfloat16)
 
 
 def grouped_gemm(
@@ -44,8 +42,11 @@ def grouped_gemm(
     - a (G, M, K), b (G, N, K), and `counts`: out (G, M, N), only the first rows of each group, so many (masked).
 
     Rows (or columns) of out that belong to no group, behind the last end or beyond a count, are left as they are: of a
-    new out they mean nothing. A group without K has a product of zeros. Ends beyond a's extent are taken for it, and a
-    group that ends before it begins is empty.
+    new out they mean nothing. A group without K has a product of zeros.
+
+    Ends must ascend. On the host that is checked; on the GPU nobody waits to look: rows of several groups then get
+    results of one of them, not the same each time. Whatever ends and counts are, nothing beyond the tensors is read or
+    written: those below 0 are taken for 0, and those beyond the extent for it.
 
     On the CPU the result is computed in float64 and rounded once, except within `cutepy.simulate()`, where the kernel
     runs. What TMA can't reach is copied first: tensors whose contiguous extent is no multiple of 16 bytes, or is the
@@ -89,17 +90,7 @@ def grouped_gemm(
     >>> grouped_gemm(tokens, weights, offs=torch.tensor([2, 6], dtype=torch.int32)).shape
     torch.Size([6, 4])
     """
-    groups = offs if counts is None else counts
-    along: Along | None = None
-    if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
-        along = _FORMS.get((a.dim(), b.dim()))
-    if along is None:
-        got = [tuple(x.shape) if isinstance(x, torch.Tensor) else type(x).__name__ for x in (a, b)]
-        raise ValueError(f"a must be (M, K) or (G, M, K), and b (N, K) or (G, N, K), got {got[0]} and {got[1]}")
-    name, other = ("counts", "offs") if a.dim() == b.dim() == 3 else ("offs", "counts")
-    if groups is None or (offs is not None and counts is not None) or (offs is None) != (name == "counts"):
-        what = "rows" if name == "counts" else f"ends along {along.upper()}"
-        raise ValueError(f"{name}, the groups' {what}, must be given with such a and b, and {other} must not")
+    groups, along = read_form(a, b, offs, counts)
     if epilogue is not None or operands:
         return _with_epilogue(a, b, groups, along, epilogue, operands, out, out_dtype)
     if out is None:
@@ -131,65 +122,12 @@ def _with_epilogue(
     return grouped_with(a, b, groups, along, epilogue, operands, product)
 
 
-_FORMS: dict[tuple[int, int], Along] = {(2, 3): "m", (3, 2): "n", (2, 2): "k", (3, 3): "m"}
-
-
-def describe_groups(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    groups: torch.Tensor,
-    along: Along,
-    out_dtype: torch.dtype | None = None,
-    out: torch.Tensor | None = None,
-) -> Description:
-    """Check all that can be told without data, and describe the result."""
-    check_tensor("a", a, _DTYPES)
-    check_tensor("b", b, (a.dtype,))
-    name = "counts" if a.dim() == b.dim() == 3 else "offs"
-    check_groups(name, groups)
-    for other, tensor in (("b", b), (name, groups), ("out", out)):
-        if tensor is not None and tensor.device != a.device:
-            raise ValueError(f"{other} must be on a's device {a.device}, got {tensor.device}")
-    if a.shape[-1] != b.shape[-1]:
-        raise ValueError(
-            f"b must be (..., N, K) with a's K = {a.shape[-1]}, got shape {tuple(b.shape)}; grouped_gemm computes "
-            "a @ b.mT, so pass the transpose of what a @ b takes"
-        )
-    count = groups.shape[0]
-    for other, tensor in (("a", a), ("b", b)):
-        if tensor.dim() == 3 and tensor.shape[0] != count:
-            raise ValueError(f"{other} must have a matrix for each of the {count} {name}, got {tuple(tensor.shape)}")
-    padded = a.dim() == b.dim() == 3
-    shape: tuple[int, ...] = (a.shape[-2], b.shape[-2])
-    if padded or along == "k":
-        shape = (count, *shape)
-    dtype = out_dtype or a.dtype
-    if out is not None:
-        check_tensor("out", out, OUTPUT_DTYPES)
-        if tuple(out.shape) != tuple(shape):
-            raise ValueError(f"out must have shape {tuple(shape)}, got {tuple(out.shape)}")
-        result = Description.of(out)
-    elif dtype in OUTPUT_DTYPES:
-        result = new_result(shape, dtype, "col" if along == "n" else "row", a.device)
-    else:
-        raise TypeError(f"out_dtype must be torch.float16, torch.bfloat16 or torch.float32, got {dtype}")
-    return result
-
-
-def check_groups(name: str, groups: object) -> None:
-    """Check the tensor that says where groups are, without its values."""
-    if not isinstance(groups, torch.Tensor) or groups.dim() != 1:
-        got = f"shape {tuple(groups.shape)}" if isinstance(groups, torch.Tensor) else type(groups).__name__
-        raise ValueError(f"{name} must be a tensor (G,) with an element for each group, got {got}")
-    if groups.dtype != torch.int32:
-        raise TypeError(f"{name} must have dtype int32, got {dtype_name(groups.dtype)}; convert it with .int()")
-
-
 def multiply_groups(a: torch.Tensor, b: torch.Tensor, groups: torch.Tensor, along: Along, out: torch.Tensor) -> None:
     """Compute into out, unseen by autograd: by the kernel on the GPU or in the simulator, on the CPU by the reference.
 
     What belongs to no group stays.
     """
+    check_ends(a, groups, along, padded=a.dim() == b.dim() == 3)
     if a.device.type == "cpu" and EXECUTION.backend is None:
         grouped_reference(a, b, groups, out, along)
     else:
@@ -240,7 +178,7 @@ def _backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]: 
     return grad_a, grad_b, None, None, None, None
 
 
-@register(
+_grouped = register(
     "cutepy::grouped_gemm(Tensor a, Tensor b, Tensor groups, str along, ScalarType? out_dtype=None, "
     "bool zero=False) -> Tensor",
     reference=_compute,
@@ -248,16 +186,7 @@ def _backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]: 
     setup_context=_keep_for_backward,
     backward=_backward,
     autocast="lower",
-)
-def _grouped(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    groups: torch.Tensor,
-    along: Along,
-    out_dtype: torch.dtype | None = None,
-    zero: bool = False,
-) -> torch.Tensor:
-    return _compute(a, b, groups, along, out_dtype, zero)
+)(_compute)
 
 
 def _check_out(a: torch.Tensor, b: torch.Tensor, groups: torch.Tensor, along: Along, out: torch.Tensor) -> None:

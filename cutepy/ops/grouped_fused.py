@@ -10,18 +10,21 @@ from typing import Any
 import torch
 
 from cutepy.epilogues.errors import EpilogueError
+from cutepy.epilogues.functions import identity
 from cutepy.epilogues.graph import Graph, Operand
+from cutepy.epilogues.operations import LARGEST
 from cutepy.epilogues.reference import check_operand, compute
 from cutepy.epilogues.tracing import Epilogue
-from cutepy.kernels.gemm.operands import Description
-from cutepy.kernels.grouped.config import GRADIENTS, Along
-from cutepy.kernels.grouped.op import has_one_for_each
+from cutepy.kernels.gemm.operands import Description, new_result
+from cutepy.kernels.gemm.scales import Scales
+from cutepy.kernels.grouped.config import GRADIENTS, Along, has_one_for_each
+from cutepy.kernels.grouped.op import launch_groups
 from cutepy.kernels.grouped.reference import grouped_reference
-from cutepy.ops.checking import new_result
 from cutepy.ops.epilogue_derivatives import differentiate
 from cutepy.ops.fused import NUMBER, TENSOR, bound
-from cutepy.ops.grouped_routes import launch_groups
+from cutepy.ops.grouped_forms import check_ends
 from cutepy.ops.registration import register
+from cutepy.ops.scaling import in_double, passed, refuse_gradients, scales_of
 from cutepy.runtime.execution import EXECUTION
 
 
@@ -33,14 +36,15 @@ def grouped_with(
     epilogue: Epilogue,
     operands: Mapping[str, Any],
     product: Description,
+    scales: Scales | None = None,
 ) -> Any:  # noqa: ANN401
-    """Compute an epilogue of the product of each group: what `grouped_gemm` does with one.
+    """Compute an epilogue of the product of each group: what `grouped_gemm` does with one, of scaled sums if there are.
 
     Raises
     ------
     EpilogueError
         If operands are missing, unknown, or of other shapes than the epilogue and the groups say, or the epilogue
-        reduces, or parts columns that are in groups.
+        reduces, or parts columns that are in groups, or rounds them to 8 bits.
     """
     if not isinstance(epilogue, Epilogue):
         raise TypeError(f"epilogue must be made by cutepy.epilogue, got {epilogue!r}; decorate the function")
@@ -52,6 +56,8 @@ def grouped_with(
         raise EpilogueError(
             f"N must be a multiple of {graph.widest}, {where}where columns are interleaved, got {product.shape[-1]}"
         )
+    if along == "n" and any(graph.dtype(result) in LARGEST for result in graph.results):
+        raise EpilogueError("results must have 16 bits at least where groups are along N; exchange a and b")
     kinds, tensors, numbers = "", [], []
     for operand in graph.operands:
         value = given[operand.name]
@@ -62,8 +68,8 @@ def grouped_with(
         else:
             kinds += NUMBER
             numbers.append(float(value))
-    results = _grouped_epilogue(a, b, groups, along, tensors, numbers, kinds, epilogue.text, product.dtype)
-    return epilogue.pack(results)
+    given_so = (tensors, numbers, kinds, epilogue.text, product.dtype)
+    return epilogue.pack(_grouped_epilogue(a, b, groups, along, *given_so, *passed(scales)))
 
 
 def _check(operand: Operand, value: Any, along: Along, shape: Sequence[int], groups: torch.Tensor) -> None:  # noqa: ANN401
@@ -152,19 +158,25 @@ def _compute(
     kinds: str,
     epilogue: str,
     out_dtype: torch.dtype,
+    scale_a: torch.Tensor | None = None,
+    scale_b: torch.Tensor | None = None,
+    blocks: Sequence[int] = (),
+    promotes: bool = False,
 ) -> list[torch.Tensor]:
-    graph = Graph.parse(epilogue)
+    graph, scales = Graph.parse(epilogue), scales_of(scale_a, scale_b, blocks, promotes)
     given = bound(graph, tensors, numbers, kinds)
     results = [each.new() for each in _results(graph, a, b, groups, along, out_dtype)]
+    padded = a.dim() == b.dim() == 3
+    check_ends(a, groups, along, padded=padded)
     if a.device.type == "cpu" and EXECUTION.backend is None:
-        batched = along == "k" or a.dim() == b.dim() == 3
+        graph, wide_a, wide_b, given = in_double(graph, a, b, given, scales)
         extents = (a.shape[-2], b.shape[-2])
-        acc = a.new_zeros((groups.shape[0], *extents) if batched else extents, dtype=torch.float64)
-        grouped_reference(a, b, groups, acc, along)
+        acc = wide_a.new_zeros((groups.shape[0], *extents) if padded or along == "k" else extents)
+        grouped_reference(wide_a, wide_b, groups, acc, along)
         for result, value in zip(results, _evaluate(graph, acc, given, along, groups, torch.float64), strict=True):
             result.copy_(value)
     else:
-        launch_groups(a, b, groups, along, results, epilogue, tuple(given.values()))
+        launch_groups(a, b, groups, along, results, graph, tuple(given.values()), scales)
     return results
 
 
@@ -178,14 +190,19 @@ def _fake(
     kinds: str,
     epilogue: str,
     out_dtype: torch.dtype,
+    scale_a: torch.Tensor | None = None,
+    scale_b: torch.Tensor | None = None,
+    blocks: Sequence[int] = (),
+    promotes: bool = False,
 ) -> list[torch.Tensor]:
     found = _results(Graph.parse(epilogue), a, b, groups, along, out_dtype)
     return [a.new_empty_strided(each.shape, each.stride, dtype=each.dtype) for each in found]
 
 
 def _keep_for_backward(ctx: Any, inputs: tuple[Any, ...], output: Sequence[torch.Tensor]) -> None:  # noqa: ANN401
-    a, b, groups, ctx.along, tensors, ctx.numbers, ctx.kinds, ctx.epilogue, _ = inputs
-    ctx.save_for_backward(a, b, groups, *tensors)
+    a, b, groups, ctx.along, tensors, ctx.numbers, ctx.kinds, ctx.epilogue, _, scale_a, scale_b, *ctx.scaling = inputs
+    refuse_gradients(a, b, scale_a, scale_b)
+    ctx.save_for_backward(a, b, groups, scale_a, scale_b, *tensors)
 
 
 def _owned(groups: torch.Tensor, along: Along, shape: Sequence[int]) -> torch.Tensor | None:
@@ -207,10 +224,15 @@ def _product(
 
 def _backward(ctx: Any, grads: Sequence[torch.Tensor | None]) -> tuple[Any, ...]:  # noqa: ANN401
     """Differentiate the epilogue in torch, at the product computed again in fp32; gradients are products again."""
-    a, b, groups, *tensors = ctx.saved_tensors
+    a, b, groups, scale_a, scale_b, *tensors = ctx.saved_tensors
     graph, along = Graph.parse(ctx.epilogue), ctx.along
-    acc = _product(a, b, groups, along, torch.float32)
+    if scale_a is None:
+        acc = _product(a, b, groups, along, torch.float32)
+    else:
+        scaled = (identity.text, torch.float32, scale_a, scale_b, *ctx.scaling)
+        (acc,) = _grouped_epilogue(a, b, groups, along, [], [], "", *scaled)
     owned = _owned(groups, along, acc.shape)
+    acc = acc if owned is None else torch.where(owned, acc, 0)
 
     def epilogue(acc: torch.Tensor, given: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
         values = bound(graph, given, ctx.numbers, ctx.kinds)
@@ -224,12 +246,13 @@ def _backward(ctx: Any, grads: Sequence[torch.Tensor | None]) -> tuple[Any, ...]
         grad_a = _product(lowered, b.mT, groups, of_a)
     if ctx.needs_input_grad[1]:
         grad_b = _product(lowered.mT, a.mT, groups, of_b)
-    return grad_a, grad_b, None, None, grad_tensors or None, None, None, None, None
+    return grad_a, grad_b, None, None, grad_tensors or None, *(None,) * 8
 
 
 _grouped_epilogue = register(
     "cutepy::grouped_gemm_epilogue(Tensor a, Tensor b, Tensor groups, str along, Tensor[] tensors, float[] numbers, "
-    "str kinds, str epilogue, ScalarType out_dtype) -> Tensor[]",
+    "str kinds, str epilogue, ScalarType out_dtype, Tensor? scale_a=None, Tensor? scale_b=None, int[] blocks=[], "
+    "bool promotes=False) -> Tensor[]",
     reference=_compute,
     fake=_fake,
     setup_context=_keep_for_backward,

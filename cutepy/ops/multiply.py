@@ -15,19 +15,20 @@ from typing import Any, NamedTuple
 
 import torch
 
+from cutepy.host.launches import Launches
 from cutepy.kernels.gemm.choice import expected_us
 from cutepy.kernels.gemm.joining import join
 from cutepy.kernels.gemm.op import Given, Launch, plan_gemm
-from cutepy.kernels.gemm.operands import UNIT_BYTES, Description, Problem, matrix
+from cutepy.kernels.gemm.operands import UNIT_BYTES, Description, Problem, matrix, new_result, padded_copy, whole_units
 from cutepy.kernels.gemm.reference import gemm_reference
 from cutepy.kernels.gemm.signature import Activation
-from cutepy.ops.checking import describe, new_result
+from cutepy.ops.checking import describe
 from cutepy.ops.overlap import check_apart, overlaps_itself, span_bytes
+from cutepy.ops.precision import check_precision, tf32_allowed
 from cutepy.runtime.execution import EXECUTION
 from cutepy.runtime.invariance import INVARIANCE
 
-_MOST_LAUNCHES = 4096
-_launches: dict[tuple[Any, ...], Launch] = {}
+_launches: Launches[Launch] = Launches()
 
 # What a copy costs: the host's work for another launch, and the bytes that the GPU's memory moves. Estimates for an
 # H200; they decide only whether ragged batches of rows are copied together, where some 20 us are at stake.
@@ -88,9 +89,7 @@ def multiply(
     if launch is None:
         problem = describe(a, b, bias, activation, out_dtype, c, out_major, out)
         launch = _find_launch(problem, a, b, c, bias, out)
-        if len(_launches) >= _MOST_LAUNCHES:
-            _launches.clear()
-        _launches[key] = launch
+        _launches.keep(key, launch)
     return launch(a, b, c, bias, out)
 
 
@@ -106,10 +105,23 @@ def _is_misaligned(tensor: Given) -> bool:
 def _find_launch(problem: Problem, a: torch.Tensor, b: torch.Tensor, c: Given, bias: Given, out: Given) -> Launch:
     """Find what multiplies tensors of a problem, and have its kernel compiled."""
     if out is None:
-        return _plan(problem, (a, b, c, out), bias)
+        return _checking_precision(_plan(problem, (a, b, c, out), bias), a)
     if overlaps_itself(problem.out):
         raise ValueError(f"out must not overlap itself, got {problem.out}; pass one whose elements lie apart")
-    return _checking_overlap(_plan(problem, (a, b, c, out), bias), a, b, c, bias, out)
+    return _checking_precision(_checking_overlap(_plan(problem, (a, b, c, out), bias), a, b, c, bias, out), a)
+
+
+def _checking_precision(launch: Launch, a: torch.Tensor) -> Launch:
+    """Check each time that float32 may be rounded, which may have changed."""
+    if a.dtype != torch.float32:
+        return launch
+
+    def checked(a: torch.Tensor, b: torch.Tensor, c: Given, bias: Given, out: Given) -> torch.Tensor:
+        if not tf32_allowed():
+            check_precision("a", a)
+        return launch(a, b, c, bias, out)
+
+    return checked
 
 
 def _checking_overlap(launch: Launch, *tensors: Given) -> Launch:
@@ -142,8 +154,8 @@ def _plan(problem: Problem, tensors: tuple[Given, ...], bias: Given) -> Launch:
     if views is None:
         return _Parts(problem).multiply
     *copied, indirect = (
-        seen is not None and (matrix(seen) is None or _is_misaligned(tensor))
-        for tensor, seen in zip(tensors, views[:4], strict=True)
+        seen is not None and (matrix(seen, is_operand=place < 2) is None or _is_misaligned(tensor))
+        for place, (tensor, seen) in enumerate(zip(tensors, views[:4], strict=True))
     )
     if not any(copied):
         copied[0] = _gathering_pays(views)
@@ -177,7 +189,7 @@ class _Parts(NamedTuple):
 
 
 class _Copy(NamedTuple):
-    """A copy's columns, and the place of its rows among the modes of a batch (`_padded_copy`)."""
+    """A copy's columns, and the place of its rows among the modes of a batch (`padded_copy`)."""
 
     columns: int
     place: int
@@ -246,20 +258,20 @@ def _seen(tensor: torch.Tensor, view: Description) -> torch.Tensor:
 
 
 def _copied(tensor: torch.Tensor, copy: _Copy | None) -> torch.Tensor:
-    return tensor if copy is None else _padded_copy(tensor, *copy)
+    return tensor if copy is None else padded_copy(tensor, *copy)
 
 
 def _description(tensor: Description | None, copy: _Copy | None) -> Any:  # noqa: ANN401
     """Describe a copy; None where there is no tensor."""
     if tensor is None or copy is None:
         return tensor
-    made = _padded_copy(torch.empty_strided(*tensor[:2], dtype=tensor.dtype, device="meta"), *copy)
+    made = padded_copy(torch.empty_strided(*tensor[:2], dtype=tensor.dtype, device="meta"), *copy)
     return tensor._replace(shape=tuple(made.shape), stride=made.stride())
 
 
 def _whole_units(tensor: Description) -> int:
     """Round the columns of a matrix up to whole units."""
-    return -(-tensor.shape[-1] * tensor.dtype.itemsize // UNIT_BYTES) * UNIT_BYTES // tensor.dtype.itemsize
+    return int(whole_units(tensor.shape[-1], tensor.dtype))
 
 
 def _gathering_pays(views: Problem) -> bool:
@@ -280,23 +292,3 @@ def _gathering_pays(views: Problem) -> bool:
 def _place_of_rows(out: Description) -> int:
     """Tell how many modes of a batch step farther in the result than its rows do."""
     return sum(step > out.stride[-2] for step in out.stride[:-2])
-
-
-def _padded_copy(tensor: torch.Tensor, columns: int, place: int) -> torch.Tensor:
-    """Copy matrices to such with contiguous rows of more columns, the others zero; one that a batch repeats only once.
-
-    At `place`, that many modes of the batch step farther than the rows, as those of the result do, to be joined.
-    """
-    if tensor.dtype.itemsize == 1 and tensor.dtype != torch.uint8:  # torch has few operations on 8-bit floats
-        return _padded_copy(tensor.view(torch.uint8), columns, place).view(tensor.dtype)
-    *extents, given = tensor.shape
-    once = tensor
-    for dimension in range(tensor.dim() - 2):
-        if tensor.stride(dimension) == 0:
-            once = once.narrow(dimension, 0, 1)
-    once = once.movedim(-2, place)
-    copy = once.new_empty((*once.shape[:-1], columns))
-    copy[..., :given] = once
-    if columns > given:
-        copy[..., given:] = 0
-    return copy.movedim(place, -2).expand(*extents, columns)

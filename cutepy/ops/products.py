@@ -16,6 +16,7 @@ from cutepy.ops.fused import multiply_with
 from cutepy.ops.multiply import as_matrix, multiply
 from cutepy.ops.registration import register
 from cutepy.ops.rules import one_by_one
+from cutepy.ops.scaling import refuse_gradients
 
 
 @overload
@@ -57,16 +58,16 @@ def gemm(
     epilogue: Epilogue | None = None,
     **operands: Any,
 ) -> Any:
-    """Compute activation(a @ b.mT + c + bias) with fp32 accumulators, as `torch.nn.functional.linear` does.
+    """Compute activation(a @ b.mT + c + bias), summed in fp32, or in int32 of integers, as torch's `linear` does.
 
     A function (..., K), (N, K) -> (..., N), or of batches (..., M, K), (..., N, K) -> (..., M, N). On a Hopper GPU one
     kernel does it all; on the CPU the result is computed in float64 and rounded once, except within
     `cutepy.simulate()`, where the kernel runs.
 
     Tensors may have any shape and strides. What TMA can't reach is copied first: operands in which neither extent is
-    contiguous, or which don't start, or whose rows don't follow each other, at multiples of 16 bytes; 8-bit operands
-    that are not contiguous along K. A K that is no multiple of 16 bytes costs copies of both operands, such an N one of
-    the result.
+    contiguous, or which don't start, or whose rows don't follow each other, at multiples of 16 bytes; 8-bit and
+    32-bit operands that are not contiguous along K. A K that is no multiple of 16 bytes costs copies of both operands,
+    such an N one of the result.
 
     All products of a batch are one launch, and matrices that are broadcast are not copied; only a batch with more than
     three dimensions that no view joins takes several launches. Leading dimensions of a that no view joins are a batch
@@ -74,8 +75,10 @@ def gemm(
 
     Parameters
     ----------
-    a : Tensor, (..., K), float16, bfloat16, float8_e4m3fn or float8_e5m2
-    b : Tensor, (N, K) or (..., N, K), of a's dtype, or the other 8-bit float
+    a : Tensor, (..., K), float16, bfloat16, float8_e4m3fn, float8_e5m2, float32, int8 or uint8
+        float32 is rounded to tf32, of 11 significant bits, where torch's settings allow that
+        (`torch.set_float32_matmul_precision("high")`).
+    b : Tensor, (N, K) or (..., N, K), of a's dtype, or the other 8-bit float, or the other 8-bit integer
         With a batch, a is (..., M, K), and the batches are broadcast.
     c : Tensor, (..., N) or (..., M, N), float16, bfloat16 or float32, optional
         Added in fp32; of the result's shape, or one that broadcasts to it.
@@ -87,8 +90,9 @@ def gemm(
     out : Tensor, optional
         Receives the result. It may be `c` itself, and must share no memory with another input; no argument may require
         grad, and `torch.vmap` refuses it.
-    out_dtype : float16, bfloat16 or float32, optional
-        Of the result; `out`'s or a's dtype if not given, bfloat16 for 8-bit inputs.
+    out_dtype : float16, bfloat16, float32 or int32, optional
+        Of the result; `out`'s or a's dtype if not given, bfloat16 for 8-bit inputs. int32 is for integers, whose sums
+        are then given as they are, and their default without c, bias, activation and epilogue.
     out_major : "row" or "col"
         Which extent of the result's matrices is contiguous: N, or M. Not read with `out`.
     epilogue : Epilogue, optional
@@ -105,10 +109,11 @@ def gemm(
     Raises
     ------
     TypeError
-        If an argument is no tensor or has a dtype that the kernel lacks; float32 inputs are refused, since the tensor
-        cores would round them: convert them, or use `torch.autocast`.
+        If an argument is no tensor or has a dtype that the kernel lacks, or a is float32 and must not be rounded: allow
+        it, convert it, or use `torch.autocast`.
     ValueError
-        If shapes, devices or memory don't fit; the message names the argument.
+        If shapes, devices or memory don't fit, or K of integers is so long that int32 may not hold a sum; the message
+        names the argument.
     NotImplementedError
         If 8-bit operands require grad: their gradients would need scales. A bias may.
 
@@ -191,11 +196,7 @@ def _fake_gemm(
 
 def _keep_for_backward(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:  # noqa: ANN401
     a, b, bias, activation, _, c, _ = inputs
-    if a.dtype.itemsize == 1 and (a.requires_grad or b.requires_grad):
-        raise NotImplementedError(
-            "gemm has no derivative by 8-bit operands, since gradients would need scales of their own; "
-            "detach the operands, or convert them to bfloat16"
-        )
+    refuse_gradients(a, b)
     # The sum that an activation took is computed again: `gemm` asks for it, where a gradient is wanted, anyway.
     again = activation not in (None, "relu")
     ctx.save_for_backward(a, b, *((bias, c, None) if again else (None, None, output if activation else None)))

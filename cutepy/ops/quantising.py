@@ -104,13 +104,13 @@ def dequantise(x: torch.Tensor, scale: torch.Tensor, dtype: torch.dtype = torch.
 
 
 def expanded(scale: torch.Tensor, block: Block, shape: torch.Size | tuple[int, ...]) -> torch.Tensor:
-    """Give each element of a matrix its scale, or what broadcasts to that."""
+    """Give each element of a matrix, or of a batch of them with blocks of scales, its own, or what broadcasts to it."""
     if block == ROW:
         return scale.reshape(-1, 1)[: shape[0]]
     if block.rows:
-        scale = scale.repeat_interleave(block.rows, 0)[: shape[0]]
+        scale = scale.repeat_interleave(block.rows, -2)[..., : shape[-2], :]
     if block.k:
-        scale = scale.repeat_interleave(block.k, 1)[:, : shape[1]]
+        scale = scale.repeat_interleave(block.k, -1)[..., : shape[-1]]
     return scale
 
 
@@ -129,6 +129,48 @@ def read_scale(name: str, scale: torch.Tensor, shape: torch.Size) -> tuple[torch
         scale = scale.reshape(rows, scale.shape[-1])
     block = scale_block(name, scale, (rows, k))
     return (scale if block.k else scale.reshape((rows,) if block.rows else ())), block
+
+
+def read_group_scale(
+    name: str, scale: torch.Tensor, shape: torch.Size, groups: int, along_k: bool
+) -> tuple[torch.Tensor, Block]:
+    """Tell what one number of a scale stands for, in a tensor whose rows or K are in groups, or with a matrix for each.
+
+    Gives it as `Scales` has it, or with the groups first.
+
+    Raises
+    ------
+    ValueError
+        If it is none of the shapes.
+    """
+    (rows, k), got = shape[-2:], tuple(scale.shape)
+    if scale.numel() == 1:
+        return scale.reshape(()), TENSOR
+    if scale.dim() == 2 and len(shape) == 3:
+        scale = scale.unsqueeze(-1)
+    found = tuple(scale.shape)
+    if scale.dim() == 3 and (len(shape) == 3 or along_k):
+        if found in ((groups, 1, 1), (groups, rows, 1)):
+            return scale.reshape(groups, found[1]).expand(groups, rows), ROW
+        if len(shape) == 3 and found[0] == groups:
+            return scale, scale_block(name, scale.new_empty(found[1:]), (rows, k))
+    elif scale.dim() < 3 and len(shape) == 2:
+        try:
+            block = scale_block(name, scale, (rows, k))
+        except ValueError as error:
+            none = "" if along_k else f"; rows that are in groups have no blocks of {K_BLOCK} x {K_BLOCK}"
+            raise ValueError(f"{error}{none}") from None
+        if block.rows <= 1 or along_k:
+            return (scale if block.k else scale.reshape(rows)), block
+    blocks = f"({rows}, {-(-k // K_BLOCK)}) for each {K_BLOCK} of a row"
+    squares = f", ({-(-rows // K_BLOCK)}, {-(-k // K_BLOCK)}) for blocks of {K_BLOCK} x {K_BLOCK}"
+    if len(shape) == 3:
+        each = f"for each of {groups} groups: (1, 1), ({rows}, 1) for rows, {blocks}{squares}"
+    elif along_k:
+        each = f"({rows}, 1) for rows, {blocks}{squares}, or ({groups}, 1, 1) or ({groups}, {rows}, 1) for each group"
+    else:
+        each = f"({rows}, 1) for rows, or {blocks}: a group may begin within {K_BLOCK} rows"
+    raise ValueError(f"{name} must have one element, or shape {each}; got {got}")
 
 
 def scale_block(name: str, scale: torch.Tensor, shape: tuple[int, int]) -> Block:

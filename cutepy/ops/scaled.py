@@ -10,13 +10,13 @@ from cutepy.epilogues.operations import LARGEST
 from cutepy.epilogues.tracing import Epilogue, Row, epilogue as make_epilogue
 from cutepy.epilogues.values import Value
 from cutepy.kernels.gemm.operands import OUTPUT_DTYPES, dtype_name
-from cutepy.kernels.gemm.scales import Scales
+from cutepy.kernels.gemm.scales import Block, Scales
 from cutepy.kernels.gemm.signature import OutputMajor
 from cutepy.ops.checking import check_tensor
 from cutepy.ops.fused import multiply_with
 from cutepy.ops.quantising import read_scale
 
-_FLOAT8 = tuple(getattr(torch, name) for name in LARGEST)
+FLOAT8 = tuple(getattr(torch, name) for name in LARGEST)
 
 
 def scaled_gemm(
@@ -89,31 +89,49 @@ def scaled_gemm(
     >>> scaled_gemm(a, b, scale_a, scale_b).shape
     torch.Size([2, 3, 200])
     """
+    check_scaled(a, b, scale_a, scale_b, out_dtype)
+    if b.dim() != 2 or a.dim() < 1 or a.shape[-1] != b.shape[-1]:
+        raise ValueError(f"a must be (..., K) and b (N, K), got shapes {tuple(a.shape)} and {tuple(b.shape)}")
+    (scale_a, of_a), (scale_b, of_b) = read_scale("scale_a", scale_a, a.shape), read_scale("scale_b", scale_b, b.shape)
+    scales = make_scales(scale_a, scale_b, of_a, of_b, use_fast_accum)
+    epilogue = choose_epilogue(epilogue, bias, out_dtype)
+    if bias is not None:
+        operands["bias"] = bias
+    return multiply_with(a, b, epilogue, operands, None if out_dtype in FLOAT8 else out_dtype, out_major, scales)
+
+
+def check_scaled(
+    a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: torch.Tensor, out_dtype: torch.dtype | None
+) -> None:
+    """Check the types of 8-bit operands, scales and result, and their devices."""
     for name, tensor, allowed in (
-        ("a", a, _FLOAT8),
-        ("b", b, _FLOAT8),
+        ("a", a, FLOAT8),
+        ("b", b, FLOAT8),
         ("scale_a", scale_a, (torch.float32,)),
         ("scale_b", scale_b, (torch.float32,)),
     ):
         check_tensor(name, tensor, allowed)
         if tensor.device != a.device:
             raise ValueError(f"{name} must be on a's device {a.device}, got {tensor.device}")
-    if b.dim() != 2 or a.dim() < 1 or a.shape[-1] != b.shape[-1]:
-        raise ValueError(f"a must be (..., K) and b (N, K), got shapes {tuple(a.shape)} and {tuple(b.shape)}")
-    (scale_a, of_a), (scale_b, of_b) = read_scale("scale_a", scale_a, a.shape), read_scale("scale_b", scale_b, b.shape)
-    if use_fast_accum and (of_a.k or of_b.k):
-        raise ValueError("fast accumulation sums all of K before it scales, which scales of blocks don't allow")
-    if out_dtype not in (None, *_FLOAT8, *OUTPUT_DTYPES):
-        names = ", ".join(dtype_name(dtype) for dtype in (*OUTPUT_DTYPES, *_FLOAT8))
+    if out_dtype not in (None, *FLOAT8, *OUTPUT_DTYPES):
+        names = ", ".join(dtype_name(dtype) for dtype in (*OUTPUT_DTYPES, *FLOAT8))
         raise TypeError(f"out_dtype must be {names} or None, got {out_dtype}")
+
+
+def make_scales(scale_a: torch.Tensor, scale_b: torch.Tensor, of_a: Block, of_b: Block, fast: bool) -> Scales:
+    """Put scales together, with sums that are promoted unless the tensor cores are to sum all of K."""
+    if fast and (of_a.k or of_b.k):
+        raise ValueError("fast accumulation sums all of K before it scales, which scales of blocks don't allow")
+    return Scales(scale_a, scale_b, of_a, of_b, promotes=not fast)
+
+
+def choose_epilogue(epilogue: Epilogue | None, bias: torch.Tensor | None, out_dtype: torch.dtype | None) -> Epilogue:
+    """Give the epilogue, by default the one that adds a bias and rounds to 8 bits."""
     if epilogue is None:
-        epilogue = _PLAIN[bias is not None, out_dtype if out_dtype in _FLOAT8 else None]
-    elif out_dtype in _FLOAT8:
+        return _PLAIN[bias is not None, out_dtype if out_dtype in FLOAT8 else None]
+    if out_dtype in FLOAT8:
         raise ValueError("an 8-bit out_dtype must be left out with an epilogue, which rounds its results itself")
-    if bias is not None:
-        operands["bias"] = bias
-    scales = Scales(scale_a, scale_b, of_a, of_b, promotes=not use_fast_accum)
-    return multiply_with(a, b, epilogue, operands, None if out_dtype in _FLOAT8 else out_dtype, out_major, scales)
+    return epilogue
 
 
 def _plain(adds: bool, rounded: torch.dtype | None) -> Epilogue:
@@ -126,4 +144,4 @@ def _plain(adds: bool, rounded: torch.dtype | None) -> Epilogue:
     return make_epilogue(biased if adds else unbiased)
 
 
-_PLAIN = {(adds, dtype): _plain(adds, dtype) for adds in (False, True) for dtype in (None, *_FLOAT8)}
+_PLAIN = {(adds, dtype): _plain(adds, dtype) for adds in (False, True) for dtype in (None, *FLOAT8)}

@@ -54,7 +54,7 @@ def _dsl(options: str) -> Way:
 
     from cutepy.host.examples import bind, to_dsl
     from cutepy.kernels.gemm.compilation import examples
-    from cutepy.kernels.gemm.kernel import StandardGemm
+    from cutepy.kernels.gemm.standard import StandardGemm
 
     config = _config()
     gemm = StandardGemm(config)
@@ -71,7 +71,7 @@ def _ours() -> Way:
     """Prepare `cutepy.compile`, as a user calls it whose file has imported the DSL, until a launch is ready."""
     import cutepy
     from cutepy.kernels.gemm.compilation import examples
-    from cutepy.kernels.gemm.kernel import StandardGemm
+    from cutepy.kernels.gemm.standard import StandardGemm
 
     config, on_gpu = _config(), _has_gpu()
     gemm = StandardGemm(config)
@@ -96,7 +96,7 @@ def _declared() -> Way:
     described: dict[str, Any] = dict(examples(config.signature))
 
     def compile() -> Callable[[], bool]:
-        kernel = cutepy.Deferred("cutepy.kernels.gemm.kernel:StandardGemm", config)
+        kernel = cutepy.Deferred("cutepy.kernels.gemm.standard:StandardGemm", config)
         _make_ready(cutepy.compile(kernel, **described, sources=SOURCES), on_gpu)
         return lambda: "cutlass" in sys.modules
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from cutepy.suites.gemm_problems import GemmProblem, buffers, tolerance
+from cutepy.suites.gemm_problems import GemmProblem, buffers, poison, tf32, tolerance
 from cutepy.suites.measuring import Output, measure_all, timed
 from cutepy.suites.sweeps import summary
 
@@ -46,6 +46,7 @@ def _complaint(problem: GemmProblem, rows: list[Row]) -> str | None:
     return None if right else f"{problem} is beyond its tolerance"
 
 
+@tf32()
 def _measure(peers: Mapping[str, Peer], problem: GemmProblem) -> list[Row]:
     """Measure a problem; peers that don't take it are left out."""
     from cutepy.kernels.gemm.reference import gemm_reference
@@ -59,7 +60,7 @@ def _measure(peers: Mapping[str, Peer], problem: GemmProblem) -> list[Row]:
     reference = gemm_reference(a[0], b[0])
     errors = {}
     for name, contender in contenders.items():
-        out[0].fill_(float("nan"))
+        poison(out[0])
         contender(0)
         errors[name] = relative_error(out[0], reference)
     del reference

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
+
+from cutepy.runtime.dtypes import DTYPES
 
 if TYPE_CHECKING:
     import torch
@@ -47,9 +51,9 @@ class GemmProblem:
 
     @property
     def bytes(self) -> float:
-        """Inputs once, and a result of 16-bit elements once."""
-        width = 1 if self.dtype.startswith("float8") else 2
-        return float(math.prod(self.batch) * (width * (self.m + self.n) * self.k + 2 * self.m * self.n))
+        """Inputs once, and the result once."""
+        width, result = (DTYPES[dtype].bits // 8 for dtype in (self.dtype, out_dtype(self.dtype)))
+        return float(math.prod(self.batch) * (width * (self.m + self.n) * self.k + result * self.m * self.n))
 
 
 def gemm_problems(suites: list[str], dtypes: list[str]) -> list[GemmProblem]:
@@ -90,15 +94,35 @@ def random_problems(count: int, seed: int) -> list[GemmProblem]:
 
 
 def out_dtype(dtype: str) -> str:
-    """Name the result's dtype: the operands', or bfloat16 for 8-bit floats."""
-    return "bfloat16" if dtype.startswith("float8") else dtype
+    """Name the result's dtype: the operands', bfloat16 for 8-bit floats, or int32 for integers."""
+    return {"int8": "int32"}.get(dtype, "bfloat16" if dtype.startswith("float8") else dtype)
 
 
 def tolerance(problem: GemmProblem) -> float:
-    """Give the relative error that a result may have."""
+    """Give the relative error that a result may have: none of integers."""
     from cutepy.testing.numerics import gemm_tolerance
 
-    return gemm_tolerance(problem.k, 8 if problem.dtype.startswith("float8") else 16, out_dtype(problem.dtype))
+    if problem.dtype == "int8":
+        return 0.0
+    return gemm_tolerance(problem.k, DTYPES[problem.dtype].bits, out_dtype(problem.dtype))
+
+
+@contextlib.contextmanager
+def tf32() -> Iterator[None]:
+    """Let torch, and `gemm`, round float32 to tf32, as all that is measured does."""
+    import torch
+
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def poison(result: torch.Tensor) -> None:
+    """Fill a result with what no product leaves there."""
+    result.fill_(float("nan") if result.is_floating_point() else -(2**31))
 
 
 class Buffers(NamedTuple):
@@ -116,7 +140,7 @@ class Buffers(NamedTuple):
 
 
 def buffers(problem: GemmProblem, device: str = "cuda") -> Buffers:
-    """Make sets of random normal operands and of results."""
+    """Make sets of random operands, normal or any integers, and of results."""
     import torch
 
     from cutepy.benchmark import buffer_sets
@@ -126,7 +150,10 @@ def buffers(problem: GemmProblem, device: str = "cuda") -> Buffers:
 
     def operand(rows: int, major: str) -> torch.Tensor:
         extents = (rows, problem.k) if major == "k" else (problem.k, rows)
-        drawn = torch.randn((*problem.batch, *extents), device=device).to(dtype)
+        shape = (*problem.batch, *extents)
+        if dtype == torch.int8:
+            return torch.randint(-128, 128, shape, device=device, dtype=dtype)
+        drawn = torch.randn(shape, device=device).to(dtype)
         return drawn if major == "k" else drawn.mT
 
     a = [operand(problem.m, problem.a_major) for _ in sets]

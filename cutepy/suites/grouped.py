@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
+import typer
+
 from cutepy.suites.measuring import Output, measure_all, timed
 
 if TYPE_CHECKING:
@@ -18,8 +20,12 @@ if TYPE_CHECKING:
 
 Along = Literal["m", "k"]
 Routing = Literal["balanced", "skewed"]
+Kind = Literal["bfloat16", "row", "block"]
 ROUTINGS = get_args(Routing)
 FORMS = get_args(Along)
+KINDS = get_args(Kind)
+_BLOCKS = {("row", "m"): ((1, 0), (1, 0)), ("block", "m"): ((1, 128), (128, 128)), ("block", "k"): ((1, 128), (1, 128))}
+"""Of A and B, what shares a scale."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +40,8 @@ class GroupedProblem:
         Whether experts get equal shares, or such as fall off as 1, 1/2, 1/3, ...
     along : "m" or "k"
         Rows by weights, (tokens, k) x (groups, n, k); or (n, tokens) x (k, tokens), a product for each expert.
-    dtype : str
+    kind : "bfloat16", "row" or "block"
+        Of elements; or of scales of e4m3 ones. Experts have whole 128 tokens where groups of such are along K.
     """
 
     groups: int
@@ -43,10 +50,11 @@ class GroupedProblem:
     k: int
     routing: Routing = "balanced"
     along: Along = "m"
-    dtype: str = "bfloat16"
+    kind: Kind = "bfloat16"
 
     def __str__(self) -> str:
-        return f"{self.dtype} {self.groups} {self.routing} along {self.along} {self.tokens}x{self.n}x{self.k}"
+        kind = self.kind if self.kind == "bfloat16" else f"fp8 {self.kind}"
+        return f"{kind} {self.groups} {self.routing} along {self.along} {self.tokens}x{self.n}x{self.k}"
 
     @property
     def sizes(self) -> list[int]:
@@ -57,12 +65,14 @@ class GroupedProblem:
         >>> GroupedProblem(4, 64, 8, 8).sizes, sum(GroupedProblem(4, 64, 8, 8, "skewed").sizes)
         ([16, 16, 16, 16], 64)
         """
+        unit = 128 if self.kind != "bfloat16" and self.along == "k" else 1
+        units = self.tokens // unit
         if self.routing == "balanced":
-            cuts = [self.tokens * group // self.groups for group in range(self.groups + 1)]
-            return [end - start for start, end in itertools.pairwise(cuts)]
+            cuts = [units * group // self.groups for group in range(self.groups + 1)]
+            return [unit * (end - start) for start, end in itertools.pairwise(cuts)]
         chance = random.Random(self.groups)
-        chosen = chance.choices(range(self.groups), [1 / (group + 1) for group in range(self.groups)], k=self.tokens)
-        sizes = [chosen.count(group) for group in range(self.groups)]
+        chosen = chance.choices(range(self.groups), [1 / (group + 1) for group in range(self.groups)], k=units)
+        sizes = [unit * chosen.count(group) for group in range(self.groups)]
         chance.shuffle(sizes)
         return sizes
 
@@ -75,13 +85,15 @@ class GroupedProblem:
     def bytes(self) -> float:
         """Inputs once, weights of experts that have tokens, and the result once."""
         experts = sum(size > 0 for size in self.sizes) if self.along == "m" else self.groups
-        return 2.0 * (self.tokens * (self.n + self.k) + experts * self.n * self.k)
+        operand = 2.0 if self.kind == "bfloat16" else 1.0
+        x, y, weights = self.tokens * self.k, self.tokens * self.n, experts * self.n * self.k
+        return operand * (x + weights) + 2.0 * y if self.along == "m" else operand * (x + y) + 2.0 * weights
 
 
 def grouped_problems(
-    groups: Sequence[int], routings: Sequence[Routing], forms: Sequence[Along]
+    groups: Sequence[int], routings: Sequence[Routing], forms: Sequence[Along], kinds: Sequence[Kind] = ("bfloat16",)
 ) -> list[GroupedProblem]:
-    """List the problems: 4096 tokens, between 7168 and 4096 columns, either way.
+    """List the problems: 4096 tokens, between 7168 and 4096 columns, either way; those along K have no scales of rows.
 
     Examples
     --------
@@ -89,8 +101,10 @@ def grouped_problems(
     bfloat16 8 skewed along m 4096x4096x7168, bfloat16 8 skewed along m 4096x7168x4096
     """
     return [
-        GroupedProblem(count, 4096, n, k, routing, along)
+        GroupedProblem(count, 4096, n, k, routing, along, kind)
+        for kind in kinds
         for along in forms
+        if kind == "bfloat16" or (kind, along) in _BLOCKS
         for count in groups
         for routing in routings
         for n, k in ((4096, 7168), (7168, 4096))
@@ -102,45 +116,79 @@ class Buffers(NamedTuple):
 
     Attributes
     ----------
-    a, b, out : list of Tensor
+    a, b : list of Tensor
         One of each set.
+    scale_a, scale_b : list of Tensor
+        Of 8-bit ones.
     ends : Tensor
         The groups' ends.
     """
 
     a: list[torch.Tensor]
     b: list[torch.Tensor]
-    out: list[torch.Tensor]
+    scale_a: list[torch.Tensor]
+    scale_b: list[torch.Tensor]
     ends: torch.Tensor
 
 
 def buffers(problem: GroupedProblem, device: str = "cuda") -> Buffers:
-    """Make sets of random normal operands and of results."""
+    """Make sets of random normal operands."""
     import torch
 
     from cutepy.benchmark import buffer_sets
+    from cutepy.ops import quantise
 
-    dtype, sets = getattr(torch, problem.dtype), range(buffer_sets(int(problem.bytes)))
+    ends = torch.tensor(problem.sizes, device=device).cumsum(0).int()
+    sets = Buffers([], [], [], [], ends)
     groups, tokens, n, k = problem.groups, problem.tokens, problem.n, problem.k
+    shapes = ((tokens, k), (groups, n, k)) if problem.along == "m" else ((tokens, n), (tokens, k))
+    for _ in range(buffer_sets(int(problem.bytes))):
+        for kept, scales, shape, of in zip(sets[:2], sets[2:4], shapes, (0, 1), strict=True):
+            x = torch.randn(shape, device=device, dtype=torch.bfloat16)
+            x = x if problem.along == "m" else x.mT
+            if problem.kind != "bfloat16":
+                each = [
+                    quantise(part, _BLOCKS[problem.kind, problem.along][of]) for part in (x if x.dim() > 2 else [x])
+                ]
+                x, scale = (torch.stack(made) if len(shape) > 2 else made[0] for made in zip(*each, strict=True))
+                scales.append(scale)
+            kept.append(x)
+    return sets
 
-    def operand(*extents: int) -> torch.Tensor:
-        return torch.randn(extents, device=device, dtype=dtype)
 
-    if problem.along == "m":
-        a, b = [operand(tokens, k) for _ in sets], [operand(groups, n, k) for _ in sets]
-    else:
-        a, b = [operand(tokens, n).mT for _ in sets], [operand(tokens, k).mT for _ in sets]
-    shape = (tokens, n) if problem.along == "m" else (groups, n, k)
-    out = [torch.empty(shape, device=device, dtype=dtype) for _ in sets]
-    return Buffers(a, b, out, torch.tensor(problem.sizes, device=device).cumsum(0).int())
+def ours(problem: GroupedProblem, made: Buffers) -> Contender:
+    """Multiply by cutepy; bfloat16 into results that there are."""
+    from cutepy.ops import grouped_gemm, scaled_grouped_gemm
+
+    if problem.kind != "bfloat16":
+        return lambda i: scaled_grouped_gemm(*(each[i] for each in made[:4]), offs=made.ends)
+    out = grouped_gemm(made.a[0], made.b[0], offs=made.ends)
+    outs = [out, *(out.clone() for _ in made.a[1:])]
+    return lambda i: grouped_gemm(made.a[i], made.b[i], offs=made.ends, out=outs[i])
 
 
-def torchs(made: Buffers) -> Contender:
-    """Multiply as torch does, into new results, for it has no `out`."""
+def torchs(problem: GroupedProblem, made: Buffers) -> Contender | None:
+    """Multiply as torch does, into new results, for it has no `out`; None where it has no such kernel."""
     import torch
 
-    multiply = getattr(torch.nn.functional, "grouped_mm", None) or torch._grouped_mm
-    return lambda index: multiply(made.a[index], made.b[index].mT, offs=made.ends)
+    if problem.kind == "bfloat16":
+        multiply = getattr(torch.nn.functional, "grouped_mm", None) or torch._grouped_mm
+        return lambda i: multiply(made.a[i], made.b[i].mT, offs=made.ends)
+    if problem.kind != "row":
+        typer.echo(f"torch doesn't multiply {problem}", err=True)
+        return None
+
+    def launch(i: int) -> torch.Tensor:
+        a, b, scale_a, scale_b = (each[i] for each in made[:4])
+        scales = scale_a.squeeze(-1), scale_b.squeeze(-1)
+        return torch._scaled_grouped_mm(a, b.mT, *scales, offs=made.ends, out_dtype=torch.bfloat16)
+
+    try:
+        launch(0)
+    except (AttributeError, RuntimeError, ValueError) as error:
+        typer.echo(f"torch doesn't multiply {problem}: {error}", err=True)
+        return None
+    return launch
 
 
 def run_grouped(problems: Sequence[GroupedProblem], output: Output) -> int:
@@ -161,10 +209,11 @@ def run_grouped(problems: Sequence[GroupedProblem], output: Output) -> int:
 
 
 def _complaint(problem: GroupedProblem, rows: list[Row]) -> str | None:
-    from cutepy.testing.numerics import gemm_tolerance
+    from cutepy.testing.numerics import gemm_tolerance, promoted_tolerance
 
     terms = problem.k if problem.along == "m" else max(problem.sizes)
-    right = all(row.error <= gemm_tolerance(terms, 16, problem.dtype) for row in rows)
+    bound = gemm_tolerance(terms, 16, "bfloat16") if problem.kind == "bfloat16" else promoted_tolerance("bfloat16")
+    right = all(row.error <= bound for row in rows if problem.kind == "bfloat16" or row.contender == "cutepy")
     return None if right else f"{problem} is beyond its tolerance"
 
 
@@ -173,19 +222,21 @@ def _measure(problem: GroupedProblem) -> list[Row]:
     import torch
 
     from cutepy.kernels.grouped.reference import grouped_reference
-    from cutepy.ops import grouped_gemm
+    from cutepy.ops import dequantise
     from cutepy.testing.numerics import relative_error
 
     made = buffers(problem)
-    a, b, out, ends = made
-    contenders: dict[str, Contender] = {
-        "cutepy": lambda index: grouped_gemm(a[index], b[index], offs=ends, out=out[index]),
-        "torch": torchs(made),
-    }
-    reference = grouped_reference(a[0], b[0], ends, torch.empty_like(out[0], dtype=torch.float64), problem.along)
-    errors = {}
-    for name, contender in contenders.items():
-        out[0].fill_(float("nan"))
-        errors[name] = relative_error(contender(0), reference)
-    del reference
-    return timed(problem, contenders, errors, sets=len(a))
+    a, b = made.a[0], made.b[0]
+    contenders = {"cutepy": ours(problem, made)}
+    if (theirs := torchs(problem, made)) is not None:
+        contenders["torch"] = theirs
+    if problem.kind != "bfloat16":
+        a = dequantise(a, made.scale_a[0])
+        pairs = zip(b, made.scale_b[0], strict=True) if b.dim() > 2 else [(b, made.scale_b[0])]
+        wide = [dequantise(*pair) for pair in pairs]
+        b = torch.stack(wide) if b.dim() > 2 else wide[0]
+    shape = (problem.tokens, problem.n) if problem.along == "m" else (problem.groups, problem.n, problem.k)
+    reference = grouped_reference(a, b, made.ends, a.new_empty(shape, dtype=torch.float64), problem.along)
+    errors = {name: relative_error(contender(0), reference) for name, contender in contenders.items()}
+    del reference, a, b
+    return timed(problem, contenders, errors, sets=len(made.a))

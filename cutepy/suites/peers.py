@@ -21,10 +21,11 @@ Peer = Callable[[GemmProblem, Buffers], "Contender | None"]
 """Gives what launches a problem on one of its sets of buffers; None if it doesn't take the problem."""
 
 GROUP = "cutepy.gemm_peers"
+_HALVES = ("float16", "bfloat16")
 
 
-def cublas(problem: GemmProblem, buffers: Buffers) -> Contender:
-    """Multiply as torch does: `torch.mm` and `torch.bmm`, and `torch._scaled_mm` one by one for 8-bit floats.
+def cublas(problem: GemmProblem, buffers: Buffers) -> Contender | None:
+    """Multiply as torch does: `torch.mm` and `torch.bmm`; one by one `torch._int_mm`, and `torch._scaled_mm`.
 
     Fast accumulation sums 8-bit products in the tensor cores alone, as our kernel does.
     """
@@ -38,6 +39,17 @@ def cublas(problem: GemmProblem, buffers: Buffers) -> Contender:
             multiply(a[index], b[index].mT, out=out[index])
 
         return launch
+    if problem.dtype == "int8":
+        # What torch takes, whatever cuBLAS does.
+        if problem.m <= 16 or problem.n % 8 or problem.k % 8:
+            return None
+
+        def summed(index: int) -> None:
+            own = (a[index], b[index], out[index])
+            for x, y, result in zip(*own, strict=True) if problem.batch else [own]:
+                torch._int_mm(x, y.t(), out=result)
+
+        return summed
     one, dtype = torch.ones((), device=a[0].device), getattr(torch, out_dtype(problem.dtype))
 
     def scaled(index: int) -> None:
@@ -49,8 +61,8 @@ def cublas(problem: GemmProblem, buffers: Buffers) -> Contender:
 
 
 def quack(problem: GemmProblem, buffers: Buffers) -> Contender | None:
-    """Multiply by QuACK, tuned, with whatever split of K its tuner chooses; not for 8-bit floats."""
-    if problem.dtype.startswith("float8"):
+    """Multiply by QuACK, tuned, with whatever split of K its tuner chooses; 16-bit floats only."""
+    if problem.dtype not in _HALVES:
         return None
     from quack.gemm_interface import gemm  # type: ignore[import-not-found]
 
@@ -59,8 +71,8 @@ def quack(problem: GemmProblem, buffers: Buffers) -> Contender | None:
 
 
 def triton(problem: GemmProblem, buffers: Buffers) -> Contender | None:
-    """Multiply by a persistent Triton kernel with TMA and autotuning; K-major matrices only."""
-    if problem.batch or {problem.a_major, problem.b_major} != {"k"}:
+    """Multiply by a persistent Triton kernel with TMA and autotuning; K-major matrices of 8 or 16-bit floats only."""
+    if problem.dtype in ("float32", "int8") or problem.batch or {problem.a_major, problem.b_major} != {"k"}:
         return None
     from cutepy.suites.triton_persistent import multiply
 

@@ -12,24 +12,34 @@ if TYPE_CHECKING:
 UNIT_ROUNDOFF = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24}
 """Largest relative error of rounding to nearest, by output type."""
 
-STEP_ERROR = {16: 2.0**-22, 8: 2.0**-12}
+OPERAND_ERROR = {32: 2.0**-11 * math.sqrt(2 / 3), 16: 0.0, 8: 0.0}
+"""Error of a product of two operands that are rounded first, in the mean square, relative to the product.
+
+float32 is rounded to the nearest tf32, of 11 bits. What that adds is anything up to 2**-11 of the value's power of two,
+of either sign: 2**-11 / sqrt(3) of the value at most in the mean square, and sqrt(2) as much of a product. Cut off
+instead, it would be 2**-11 of a value in the mean, always of the value's sign, and more than this of a product.
+"""
+
+STEP_ERROR = {32: 2.0**-22, 16: 2.0**-22, 8: 2.0**-12}
 """Error of one wgmma step (sum the products of one K extent, add the accumulator), relative to the largest addend.
 
 The tensor core aligns all addends to the largest exponent and cuts what lies below: at 2**-23 of the largest for 16-bit
-inputs, which keep fp32's 24 bits, and at 2**-13 for 8-bit inputs, whose products are summed in a narrower adder: on an
-H200, 2**14 + 2 is exact and 2**14 + 1 is 2**14 (DeepSeek-V3, arXiv 2412.19437, section 3.3.2, finds 14 bits). A cut of
+inputs and tf32, which keep fp32's 24 bits, and at 2**-13 for 8-bit inputs, whose products are summed in a narrower
+adder: on an H200, 2**14 + 2 is exact and 2**14 + 1 is 2**14 (DeepSeek-V3, arXiv 2412.19437, section 3.3.2, finds 14
+bits). A cut of
 up to q, of either sign as its product is, is q / sqrt(3) in the mean square, and 32 of them 3.3 q. A largest addend is
 on average 1.4 times its power of two, of which q is a fraction, so that a step errs by about 2 q: by the values above.
 """
 
-STEP_BIAS = {16: 2.0**-24, 8: 2.0**-18}
+STEP_BIAS = {32: 2.0**-24, 16: 2.0**-24, 8: 2.0**-18}
 """Largest mean relative loss of the accumulator in one step: what is cut off it has always its own sign.
 
-For 16-bit inputs the accumulator loses on average half of the last of 24 bits. For 8-bit inputs it loses much less than
-the 13 bits of the products let one expect: measured errors grow almost as sqrt(K) (`tests/testing/test_numerics.py`).
+For 16-bit inputs and tf32 the accumulator loses on average half of the last of 24 bits. For 8-bit inputs it loses much
+less than the 13 bits of the products let one expect: measured errors grow almost as sqrt(K)
+(`tests/testing/test_numerics.py`).
 """
 
-_STEP_EXTENT = {16: 16, 8: 32}
+_STEP_EXTENT = {32: 8, 16: 16, 8: 32}
 
 
 def gemm_tolerance(k: int, operand_bits: int, out_dtype: str) -> float:
@@ -46,15 +56,18 @@ def gemm_tolerance(k: int, operand_bits: int, out_dtype: str) -> float:
     Cuts of the accumulator have its sign: step i loses b S_i, and the S_i are not independent. The products of step j
     are in n - j + 1 of them, so their sum has the norm b sqrt(sum of j**2 / n) = b n / sqrt(3) times ||S_n||.
 
-    The bound is u + sqrt(e**2 (n + 2) + b**2 n**2 / 3). One lost step of n errs by 1 / sqrt(n), which is more than the
-    bound for K up to 65536, so that no lost step passes.
+    Roundings of the operands, by r of a product, are independent from product to product as they are of zero mean: they
+    err by r of the sum.
+
+    The bound is u + sqrt(r**2 + e**2 (n + 2) + b**2 n**2 / 3). One lost step of n errs by 1 / sqrt(n), which is more
+    than the bound for K up to 65536, so that no lost step passes.
 
     Parameters
     ----------
     k : int
         Extent of the sum.
-    operand_bits : 16 or 8
-        Width of the inputs.
+    operand_bits : 32, 16 or 8
+        Width of the inputs: float32, which is rounded to tf32, 16-bit or 8-bit floats.
     out_dtype : str
         "float16", "bfloat16" or "float32".
 
@@ -66,7 +79,7 @@ def gemm_tolerance(k: int, operand_bits: int, out_dtype: str) -> float:
     steps = -(-k // _STEP_EXTENT[operand_bits])
     random = STEP_ERROR[operand_bits] * math.sqrt(steps + 2)
     biased = STEP_BIAS[operand_bits] * steps / math.sqrt(3)
-    return UNIT_ROUNDOFF[out_dtype] + math.hypot(random, biased)
+    return UNIT_ROUNDOFF[out_dtype] + math.hypot(OPERAND_ERROR[operand_bits], random, biased)
 
 
 PROMOTED_STEPS = 4

@@ -6,6 +6,7 @@ import inspect
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 Plain = int | float | str | bool | None
 """What a problem and a candidate are made of: what JSON gives back as it was."""
@@ -28,7 +29,7 @@ class Rule:
     why: str
     holds: Callable[..., bool]
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         """Give what it asks for."""
         return tuple(inspect.signature(self.holds).parameters)

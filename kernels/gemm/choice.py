@@ -162,7 +162,7 @@ def _fitting(ways: Iterable[_Way]) -> Chosen:
     """Give the first that a kernel can have."""
     refusal = ""
     for way in ways:
-        if way.choice.tile.n % (16 * way.signature.graph.widest) == 0:
+        if way.choice.tile.n % (8 * way.signature.graph.widest) == 0:
             try:
                 return Chosen(way.transposed, way.choice.config(way.signature, way.k))
             except ValueError as error:

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from cutepy.device import rules
 from cutepy.host.compilation import compile
 from cutepy.host.declared import Deferred
 from cutepy.host.function import Function
@@ -33,6 +34,14 @@ def examples(signature: GemmSignature) -> Mapping[str, TensorSpec | int | None]:
     }
 
 
+def workspace_examples(config: GemmConfig) -> Mapping[str, Any]:
+    """Describe the workspace of a configuration's kernels: flags and sums (`rules.workspace_shapes`), or nothing."""
+    if not config.stream_k:
+        return {}
+    flags = TensorSpec("int32", ("places", rules.FLAGS), align=4)
+    return {"workspace": (flags, TensorSpec("float32", ("sums",), align=UNIT_BYTES))}
+
+
 def tile_spec(name: str, dtype: str, major: str, batch_modes: int) -> TensorSpec:
     """Describe matrices that TMA reaches, or batches of them."""
     pitch, batch = f"{name}_pitch", [f"{name}_batch{mode}" for mode in range(batch_modes)]
@@ -47,17 +56,18 @@ def tile_spec(name: str, dtype: str, major: str, batch_modes: int) -> TensorSpec
 
 def variant(config: GemmConfig) -> Variant:
     """Say what is compiled for a configuration, for `cutepy.compile_many`."""
-    kernel = Deferred("cutepy.kernels.gemm.kernel:StandardGemm", config)
-    return Variant(kernel, named=examples(config.signature), name=config.name, sources=SOURCES)
+    kernel = Deferred("cutepy.kernels.gemm.standard:StandardGemm", config)
+    named: dict[str, Any] = {**examples(config.signature), **workspace_examples(config)}
+    return Variant(kernel, named=named, name=config.name, sources=SOURCES)
 
 
 @cache
 def compile_gemm(config: GemmConfig) -> Function:
     """Compile the kernel of a configuration with a standard epilogue, unless memory or disk has it; needs no GPU.
 
-    The result is called with tensors A, B, C (or None) and D, the number of SMs to fill, and the bias (or None); it
-    tells its `ptx`, `sass` and `resources`. Callers see to it that no tensor is one that torch negates when it reads
-    it: that is not looked for.
+    The result is called with tensors A, B, C (or None) and D, the number of SMs to fill, and the bias (or None), which
+    with `stream_k` a workspace follows: flags, 0 at first, and sums. It tells its `ptx`, `sass` and `resources`.
+    Callers see to it that no tensor is one that torch negates when it reads it: that is not looked for.
     """
     asked = variant(config)
     return compile(asked.function, **asked.named, sources=asked.sources).of_resolved()
@@ -96,17 +106,17 @@ def fused_examples(signature: GemmSignature, modes: Callable[[str], int] | None 
         "operands": tuple(operands) or None,
         "results": tuple(results),
         "sm_count": 1,
-        "scale_a": _scales_spec("scale_a", signature.scale_rows, 0),
-        "scale_b": _scales_spec("scale_b", signature.scale_rows, 1),
+        "scale_a": _scales_spec("scale_a", signature.scale_rows, 0, modes("sA")),
+        "scale_b": _scales_spec("scale_b", signature.scale_rows, 1, modes("sB")),
     }
 
 
-def _scales_spec(name: str, rows: tuple[int, int] | None, place: int) -> TensorSpec | None:
+def _scales_spec(name: str, rows: tuple[int, int] | None, place: int, batch_modes: int) -> TensorSpec | None:
     """Describe the scales of A or B that differ along K: of any strides; None if there are none."""
     if not rows or not rows[place]:
         return None
-    extents, strides = (f"{name}_places", f"{name}_blocks"), (f"{name}_down", f"{name}_along")
-    return TensorSpec("float32", extents, strides=strides, align=4)
+    extents = (*(f"{name}_batch{mode}" for mode in range(batch_modes)), f"{name}_places", f"{name}_blocks")
+    return TensorSpec("float32", extents, strides=tuple(f"{extent}_step" for extent in extents), align=4)
 
 
 def _vector_spec(name: str, dtype: str, batch_modes: int) -> TensorSpec:
@@ -125,5 +135,5 @@ def compile_fused(config: GemmConfig) -> Function:
     for every 128 of K, or None.
     """
     kernel = Deferred("cutepy.kernels.gemm.kernel:Gemm", config)
-    arguments: dict[str, Any] = {**fused_examples(config.signature)}
+    arguments: dict[str, Any] = {**fused_examples(config.signature), **workspace_examples(config)}
     return compile(kernel, **arguments, sources=SOURCES).of_resolved()

@@ -40,8 +40,10 @@ class GemmConfig:
         CTAs of a cluster along M share tiles of B by multicast; along N, tiles of A.
     split_k : int
         CTAs of a cluster that share the K of an output tile, and sum through each other's shared memory.
+    stream_k : bool
+        Whether all CTAs share the K of the last tiles, too few for a wave, and sum through a workspace.
     epi_n : int
-        Columns of an epilogue subtile; its rows are 64 for each warpgroup.
+        Columns of an epilogue subtile, a multiple of 8 that divides tile_n; its rows are 64 for each warpgroup.
     epi_stages : int
         Subtiles of D in shared memory; 4 if 0, or 3 where that makes room for one more stage of A and B, or 2 where D
         has 32 bits or C needs room.
@@ -76,6 +78,7 @@ class GemmConfig:
     cluster_m: int = 1
     cluster_n: int = 1
     split_k: int = 1
+    stream_k: bool = False
     epi_n: int = 32
     epi_stages: int = 0
     c_stages: int = 0
@@ -85,9 +88,9 @@ class GemmConfig:
     def __post_init__(self) -> None:
         """Fill in the extents left to us, then refuse what the hardware cannot run."""
         for field in fields(self):
-            value = getattr(self, field.name)
-            if field.name != "signature" and type(value) is not int:
-                raise TypeError(f"{field.name} must be an int, got {value!r}")
+            value, kind = getattr(self, field.name), bool if field.name == "stream_k" else int
+            if field.name != "signature" and type(value) is not kind:
+                raise TypeError(f"{field.name} must be {'a bool' if kind is bool else 'an int'}, got {value!r}")
         if not self.tile_k:
             object.__setattr__(self, "tile_k", 1024 // self.signature.operand_bits)
         if self.signature.added and not self.c_stages:
@@ -98,9 +101,9 @@ class GemmConfig:
         object.__setattr__(self, "buffers", buffers)
         if not self.epi_stages:
             object.__setattr__(self, "epi_stages", self._fitting_epi_stages())
-        self._check_stages()
+        fitting = self._check_stages()
         if not self.stages:
-            object.__setattr__(self, "stages", self._stages_that_fit(self.epi_stages))
+            object.__setattr__(self, "stages", fitting)
 
     def _fitting_epi_stages(self) -> int:
         if self.c_stages or self.signature.out_bits == 32:
@@ -110,15 +113,15 @@ class GemmConfig:
     def _check_shape(self) -> None:
         kind = self.signature
         limits.check_consumers(self.warpgroups, self.consumers, self.split_k, kind.scale_rows is not None)
-        tile_mnk = (self.tile_m, self.tile_n, self.tile_k)
-        limits.check_tile(tile_mnk, self.epi_n, self.warpgroups, kind.operand_bits, kind.graph.widest)
+        limits.check_stream(self.stream_k, self.consumers, self.split_k, kind.sum_dtype)
+        limits.check_tile((self.tile_m, self.tile_n, self.tile_k), self.epi_n, self.warpgroups, kind)
         limits.check_cluster(self.cluster_m, self.cluster_n, self.split_k)
         rules.check_multicast((self.tile_m, self.tile_n), (self.cluster_m, self.cluster_n))
         if self.epi_stages and self.epi_stages < 2:
             raise ValueError(f"epi_stages must be at least 2, got {self.epi_stages}: one is filled while one is sent")
         if self.stages and self.stages < 2:
             raise ValueError(f"stages must be at least 2, one to load while one is multiplied, got {self.stages}")
-        if bool(self.signature.added) != bool(self.c_stages):
+        if bool(kind.added) != bool(self.c_stages):
             raise ValueError(f"c_stages must be 0 without C and positive with it, got {self.c_stages}")
         if self.band_rows < 1:
             raise ValueError(f"band_rows must be at least 1, got {self.band_rows}")
@@ -127,7 +130,7 @@ class GemmConfig:
         """Count the stages of A and B, 8 at most, that leave room for the rest; 0 if none does."""
         return next((stages for stages in range(8, 0, -1) if self._plan(stages, epi_stages).fits), 0)
 
-    def _check_stages(self) -> None:
+    def _check_stages(self) -> int:
         fitting = self._stages_that_fit(self.epi_stages)
         if fitting < 2:
             shorten = "fewer epi_stages or c_stages" if self.epilogue_bytes > 2 * self.stage_bytes else "a smaller tile"
@@ -143,11 +146,12 @@ class GemmConfig:
                 f"take {self.smem_bytes} bytes of shared memory, {self.smem_bytes - arch.SMEM_BYTES_PER_CTA} more "
                 f"than the {arch.SMEM_BYTES_PER_CTA} of a block; use {fitting} stages"
             )
+        return fitting
 
     def _staged(self, tile: StagedKind, stages: int) -> sm90.StagedTile:
         rows, columns = self.epi_tile
         bits, contiguous_mode = DTYPES[tile.dtype].bits, int(tile.major == "row")
-        return sm90.StagedTile((rows, columns // tile.width), stages, bits, contiguous_mode)
+        return sm90.staged_subtile((rows, columns // tile.width), stages, bits, contiguous_mode)
 
     def _plan(self, stages: int, epi_stages: int) -> sm90.SmemPlan:
         kind = self.signature
@@ -178,7 +182,7 @@ class GemmConfig:
     def name(self) -> str:
         """Name of the kernel, as profilers show it."""
         tile = f"{self.tile_m}x{self.tile_n}x{self.tile_k}x{self.stages}_cluster{self.cluster_m}x{self.cluster_n}"
-        split = f"_split{self.split_k}" if self.split_k > 1 else ""
+        split = f"_split{self.split_k}" if self.split_k > 1 else "_stream" if self.stream_k else ""
         turns = "_pingpong" if self.consumers > 1 else ""
         return f"cutepy_gemm_{self.signature.name}_{tile}{split}{turns}"
 

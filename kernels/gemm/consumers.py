@@ -66,13 +66,14 @@ class Consumer:
         """Compute the results of one output tile."""
         schedule, finishing = self.schedule, self.finishing
         operands, stored, exchange, tiles = state
-        own, owners = schedule.dealt()
+        own, owners = schedule.dealt(work)
         finishing.begin(self.place(work, own))
         schedule.before(work)
-        operands = self.loop.at(work).multiply(operands, work.k.count, lambda: schedule.hand_over(work))
+        loop = self.loop.at(work, self.place(work, 0))
+        operands = loop.multiply(operands, work.k.count, lambda: schedule.hand_over(work))
         ways = [result.subtiles((work.row, work.column, *work.batch)) for _, _, result in finishing.outs]
         subtiles = self.subtiles(self.loop.tCrC)
-        exchange = schedule.exchange(subtiles, exchange)
+        exchange = schedule.exchange(work, subtiles, exchange)
         schedule.before_reading(work)
         for index in cutlass.range(self.config.subtiles, unroll_full=True):
             if index % owners == own:

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from functools import partial
 
-import cutlass
 import cutlass.cute as cute
 
 from cutepy.device.finish import Finish
@@ -58,7 +57,7 @@ class Finishing:
                 self.finish.store_partials(evaluated, n, partials[(None, None, *batch)], row, column)
         for (n, out, _), way in zip(self.outs, ways, strict=True):
             values = self.finish.result(evaluated, n)
-            rD = cute.make_rmem_tensor(out.subtile_shape, cutlass.Float32)
+            rD = cute.make_rmem_tensor(out.subtile_shape, type(values[0]))
             for v, value in enumerate(values):
                 rD[v] = value
             out.store(rD, stage, way.copy, way.tSs, way.place(index))

@@ -9,7 +9,8 @@ from cutepy.host.function import Function
 from cutepy.kernels.gemm.config import GemmConfig
 from cutepy.layouts import sm90
 from cutepy.layouts.sm90 import arch
-from cutepy.runtime.dtypes import DTYPES
+
+_PREFIX = "wgmma.mma_async.sync.aligned."
 
 
 @dataclass(frozen=True)
@@ -48,10 +49,8 @@ def facts(config: GemmConfig, compiled: Function) -> list[Fact]:
 def _mma_facts(config: GemmConfig, text: str) -> Iterator[Fact]:
     signature = config.signature
     mmas = ptx.wgmmas(text, thread=arch.WARPGROUP_THREADS)  # the first consumer thread
-    n, k = config.tile_n, 256 // signature.operand_bits
-    types = f"f32.{DTYPES[signature.a_dtype].ptx}.{DTYPES[signature.b_dtype].ptx}"
-    found = {f"m{m.shape_mnk[0]}n{m.shape_mnk[1]}k{m.shape_mnk[2]}.{'.'.join(m.types)}" for m in mmas}
-    yield Fact("wgmma", f"m64n{n}k{k}.{types}", _join(found))
+    found = _join(m.spelling.removeprefix(_PREFIX) for m in mmas)
+    yield Fact("wgmma", config.tiled_mma.traits.ptx.removeprefix(_PREFIX), found)
     meant = tuple(int(major == "mn") for major in (signature.a_major, signature.b_major))
     yield Fact("transposes of A, B", str(meant), _join(str(m.transpose) for m in mmas))
     descriptors = [(int(a), int(b)) for a, b in _descriptors(config)]

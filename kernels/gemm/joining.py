@@ -83,7 +83,8 @@ def join(problem: Problem) -> Problem | None:
 
 
 def _reached(views: Problem) -> tuple[bool, ...]:
-    return tuple(tensor is None or matrix(tensor) is not None for tensor in (views.a, views.out, views.c))
+    others = (each is None or matrix(each) is not None for each in (views.out, views.c))
+    return matrix(views.a, is_operand=True) is not None, *others
 
 
 def _leading_modes(problem: Problem) -> Iterable[_Mode]:

@@ -31,13 +31,13 @@ from cutepy.device.pipeline import TmaRing, publish_barriers
 from cutepy.device.promotion import make_promoted_loop
 from cutepy.dsl import to_cute
 from cutepy.dsl.atoms import to_tiled_mma
-from cutepy.dsl.element_types import element_type
+from cutepy.dsl.element_types import element_type, multiplied_type
 from cutepy.kernels.gemm.config import GemmConfig
 from cutepy.kernels.gemm.consumers import Consumer, consume
 from cutepy.kernels.gemm.finishing import Finishing
 from cutepy.kernels.gemm.model import fills
 from cutepy.kernels.gemm.producers import OperandLoads, TileLoads, produce
-from cutepy.kernels.gemm.schedules import make_schedule, make_scheduler
+from cutepy.kernels.gemm.schedules import make_schedule, make_scheduler, most_parts
 from cutepy.layouts import sm90
 from cutepy.layouts.sm90 import arch
 
@@ -51,9 +51,9 @@ class Gemm:
         signature = config.signature
         self.config, self.graph = config, signature.graph
         self.added, self.stored = signature.added, signature.stored
-        self.types = {"sA": element_type(signature.a_dtype), "sB": element_type(signature.b_dtype)}
+        self.types = {"sA": multiplied_type(signature.a_dtype), "sB": multiplied_type(signature.b_dtype)}
         self.types |= {kind.name: element_type(kind.dtype) for kind in (*self.added, *self.stored)}
-        self.types["sums"] = cutlass.Float32
+        self.types["sums"] = element_type(signature.sum_dtype)
 
     @cute.jit
     def __call__(
@@ -66,29 +66,33 @@ class Gemm:
         stream: CUstream,
         scale_a: cute.Tensor | None = None,
         scale_b: cute.Tensor | None = None,
+        workspace: tuple | None = None,
     ):
         """Launch, for an epilogue's operands, None if it has none, and its results, partial reductions among them.
 
-        Scales are (rows / how many one stands for, K / 128), fp32, of any strides.
+        Scales are (rows / how many one stands for, K / 128), fp32, of any strides. A workspace is what
+        `rules.workspace_shapes` says, for all SMs that are filled.
         """
         operands = () if operands is None else operands
-        self.launch(a, b, operands, results, sm_count, stream, (scale_a, scale_b))
+        self.launch(a, b, operands, results, sm_count, stream, (scale_a, scale_b), workspace)
 
-    def launch(self, a, b, operands, results, sm_count, stream, scales=(None, None)):
+    def launch(self, a, b, operands, results, sm_count, stream, scales=(None, None), workspace=None):
         """Count the tiles of all products, and launch."""
         a, b = batch_last(a), batch_last(b)
         config = self.config
         rows = cute.ceil_div(cute.size(a, mode=[0]), config.tile_m * config.cluster_m)
         columns = cute.ceil_div(cute.size(b, mode=[0]), config.tile_n * config.cluster_n)
         raster = (rows, columns, *cute.shape(a)[2:])
-        self.start((a, b, operands, results), raster, math.prod(raster), sm_count, stream, scales)
+        parts = most_parts(config, math.prod(raster), cute.size(a, mode=[1]), sm_count)
+        self.start((a, b, operands, results), raster, parts, sm_count, stream, scales, workspace)
 
-    def start(self, tensors, raster, tiles, sm_count, stream, scales=(None, None)):
+    def start(self, tensors, raster, tiles, sm_count, stream, scales=(None, None), workspace=None):
         """Make the TMA copies, and launch a grid that fills the SMs, unless there are fewer clusters' tiles."""
         config = self.config
         self.kernel.set_name_prefix(self.name, remove_cutlass_symbol=True, keep_mangled_name=False)
         a, b, operands, results = tensors
         cluster_m, cluster_n, split_k = config.cluster
+        scales = tuple(None if each is None else batch_last(each) for each in scales)
         pairs = [self.make_load("sA", a, cluster_n), self.make_load("sB", b, cluster_m)]
         pairs += [self.make_load(kind.name, batch_last(operands[kind.place]), 1) for kind in self.added]
         pairs += [self.make_store(kind.name, batch_last(results[kind.place])) for kind in self.stored]
@@ -97,7 +101,8 @@ class Gemm:
         tiled_mma = to_tiled_mma(config.tiled_mma, *config.majors)
         direct, partials = without(self.added, operands, 1), without(self.stored, results, 2)
         lets_next_begin = fills(clusters * cluster_m * cluster_n * split_k, sm_count)
-        self.kernel(copies, coordinates, tiled_mma, raster, direct, partials, lets_next_begin, *scales).launch(
+        others = (lets_next_begin, *scales, workspace or (None, None))
+        self.kernel(copies, coordinates, tiled_mma, raster, direct, partials, *others).launch(
             grid=(cluster_m * clusters, cluster_n, split_k),
             block=(config.threads, 1, 1),
             cluster=config.cluster,
@@ -114,12 +119,17 @@ class Gemm:
     def make_load(self, name, tensor, multicast):
         """Make the copy that loads into a region of shared memory, and its coordinate tensor."""
         staged = self.config.smem[name].content
-        return tma.make_load(tensor, to_cute(staged.layout), staged.tile, multicast)
+        view = self.view(name, tensor)
+        return tma.make_load(view, to_cute(staged.layout), staged.tile, multicast, self.types[name])
 
     def make_store(self, name, tensor):
         """Make the copy that stores from a region of shared memory, and its coordinate tensor."""
         staged = self.config.smem[name].content
-        return tma.make_store(tensor, to_cute(staged.layout), staged.tile)
+        return tma.make_store(self.view(name, tensor), to_cute(staged.layout), staged.tile)
+
+    def view(self, name, tensor):
+        """See a tensor as TMA does, by the name of its region of shared memory."""
+        return tensor
 
     def make_tiles(self, name, copy, tensor, shared, tile):
         """Cut a tensor into tiles for a region of shared memory."""
@@ -141,6 +151,7 @@ class Gemm:
         lets_next_begin: cutlass.Boolean,
         scale_a: cute.Tensor | None,
         scale_b: cute.Tensor | None,
+        workspace: tuple,
     ):
         """Set up shared memory and barriers, then part into producer and consumers.
 
@@ -154,7 +165,7 @@ class Gemm:
                 cpasync.prefetch_descriptor(copy)
         shared = smem.share(config.smem, **self.types)
         ring, tile_ring = self.make_rings(shared["barriers"])
-        schedule = make_schedule(config, shared)
+        schedule = make_schedule(config, shared, workspace)
         if warp == LOAD_WARP:
             with cute.arch.elect_one():
                 ring.initialise()
@@ -176,7 +187,7 @@ class Gemm:
                 produce(OperandLoads(ring, a.loads(config.cluster, 1), b.loads(config.cluster, 0)), scheduler)
             if cutlass.const_expr(tile_ring is not None):
                 if warp == TILE_LOAD_WARP:
-                    produce(TileLoads(tile_ring, added, schedule.dealt()), scheduler)
+                    produce(TileLoads(tile_ring, added, schedule), scheduler)
         else:
             if cutlass.const_expr(config.registers.dealt):
                 cute.arch.setmaxregister_increase(config.registers.consumer)
@@ -247,31 +258,6 @@ class Gemm:
             out = make_tile_store(tiled_mma, tiles.staged, mode, schedule.tidx, threads, barrier)
             outs.append((kind.place, out, tiles))
         return tuple(outs)
-
-
-class StandardGemm(Gemm):
-    """D = activation(A B^T + C + bias): the same kernel, called with what that has names for, None where it is absent.
-
-    `GemmSignature.standard` has such an epilogue.
-    """
-
-    @cute.jit
-    def __call__(
-        self,
-        a: cute.Tensor,
-        b: cute.Tensor,
-        c: cute.Tensor | None,
-        d: cute.Tensor,
-        sm_count: cutlass.Int32,
-        stream: CUstream,
-        bias: cute.Tensor | None = None,
-    ):
-        """Launch."""
-        self.launch(a, b, self.given(c=c, bias=bias), (d,), sm_count, stream)
-
-    def given(self, **named):
-        """Put operands in the order of the graph's."""
-        return tuple(named[operand.name] for operand in self.graph.operands)
 
 
 def without(kinds, given, own):

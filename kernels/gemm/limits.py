@@ -1,7 +1,7 @@
 """What the extents of a configuration must be: each refusal names one, and what it must be, and why."""
 
 from cutepy.device import rules
-from cutepy.kernels.gemm.signature import GemmSignature
+from cutepy.kernels.gemm.signature import SUMS, GemmSignature
 
 _MAX_CONSUMER_WARPGROUPS, _MAX_CONSUMERS = 3, 2
 _MAX_CLUSTER = 4
@@ -37,6 +37,23 @@ def check_consumers(warpgroups: int, consumers: int, split_k: int, promotes: boo
         )
 
 
+def check_stream(stream_k: bool, consumers: int, split_k: int, sum_dtype: str) -> None:
+    """Check that all CTAs can share the K of the last tiles.
+
+    Raises
+    ------
+    ValueError
+        If K is split otherwise, consumers take tiles in turn, or sums are integers.
+    """
+    if not stream_k:
+        return
+    if sum_dtype != "float32":
+        raise ValueError(f"stream_k adds sums in float32, got {sum_dtype}; leave it out, or split K by split_k")
+    for name, count in (("split_k", split_k), ("consumers", consumers)):
+        if count > 1:
+            raise ValueError(f"stream_k shares the K of whole tiles of one consumer, got {name} {count}; use 1")
+
+
 def _promoted_beside(kind: GemmSignature) -> int:
     """Count the registers that an epilogue needs beside promoted sums.
 
@@ -69,33 +86,36 @@ def check_registers(
     return buffers
 
 
-def check_tile(tile_mnk: tuple[int, int, int], epi_n: int, warpgroups: int, operand_bits: int, widest: int) -> None:
-    """Check the extents of an output tile, and of an epilogue subtile whose columns are parted `widest` times.
+def check_tile(tile_mnk: tuple[int, int, int], epi_n: int, warpgroups: int, kind: GemmSignature) -> None:
+    """Check the extents of an output tile, and of an epilogue subtile, whose columns may be interleaved.
 
     Raises
     ------
     ValueError
         If the kernel can have no such.
     """
-    tile_m, tile_n, tile_k = tile_mnk
-    rows, instruction_k = 64 * warpgroups, 256 // operand_bits
+    (tile_m, tile_n, tile_k), widest = tile_mnk, kind.graph.widest
+    rows, instruction_k = 64 * warpgroups, 256 // kind.operand_bits
+    if kind.sum_dtype == SUMS and tile_n % 16 and tile_n not in (8, 24):
+        raise ValueError(f"tile_n must be 8, 24 or a multiple of 16 for integers, as wgmma's N is, got {tile_n}")
     for name, value, unit, why in (
         ("tile_m", tile_m, rows, "each consumer warpgroup multiplies 64 rows at a time"),
-        ("epi_n", epi_n, 16, "a four-matrix stmatrix writes 16 columns"),
-        ("tile_n", tile_n, epi_n, "the epilogue writes whole subtiles of epi_n columns"),
+        ("epi_n", epi_n, 8, "a matrix of stmatrix has 8 columns"),
+        ("tile_n", tile_n, epi_n, f"the epilogue writes whole subtiles of epi_n columns{_fitting(tile_n, widest)}"),
         ("tile_n", tile_n, 8, "wgmma's N is a multiple of 8"),
-        (
-            "epi_n",
-            epi_n,
-            16 * widest,
-            "16 columns are left where columns are interleaved",
-        ),
+        ("epi_n", epi_n, 8 * widest, "8 columns are left where columns are interleaved"),
         ("tile_k", tile_k, instruction_k, "one wgmma takes 32 bytes of K"),
     ):
         if value <= 0 or value % unit:
             raise ValueError(f"{name} must be a positive multiple of {unit}, got {value}: {why}")
     if tile_n > 256:
         raise ValueError(f"tile_n must be at most 256, the largest N of a wgmma, got {tile_n}")
+
+
+def _fitting(tile_n: int, widest: int) -> str:
+    """Say which columns of a subtile fit those of a tile, if any do."""
+    fitting = [columns for columns in range(8 * widest, tile_n + 1, 8 * widest) if tile_n % columns == 0]
+    return f"; with this one use an epi_n of {', '.join(map(str, fitting))}" if fitting else ""
 
 
 def check_cluster(cluster_m: int, cluster_n: int, split_k: int) -> None:

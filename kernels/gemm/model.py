@@ -237,4 +237,6 @@ def epilogue_columns(tile: Tile, k: int) -> int:
     if tile.split_k == 1 and k <= _SHORT_K and tile.n % 64 == 0:
         return 64
     subtiles = tile.m // (64 * tile.warpgroups) * tile.n // 32
-    return 32 if tile.n % 32 == 0 and (tile.split_k == 1 or subtiles >= tile.split_k) else 16
+    if tile.n % 32 == 0 and (tile.split_k == 1 or subtiles >= tile.split_k):
+        return 32
+    return next(columns for columns in (16, 24, 40, 56, 8) if tile.n % columns == 0)

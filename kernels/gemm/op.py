@@ -6,13 +6,15 @@ from typing import Any
 
 import torch
 
+from cutepy.epilogues.standard import standard
 from cutepy.kernels.gemm.choice import Chosen, choose
 from cutepy.kernels.gemm.compilation import compile_gemm
 from cutepy.kernels.gemm.config import GemmConfig
 from cutepy.kernels.gemm.model import fillable_sms
-from cutepy.kernels.gemm.operands import Description, Matrix, Problem, dtype_name, matrix
-from cutepy.kernels.gemm.signature import GemmSignature, OperandMajor, OutputMajor
+from cutepy.kernels.gemm.operands import Problem, new_result, reached, signature_of
+from cutepy.kernels.gemm.signature import GemmSignature
 from cutepy.kernels.gemm.tuned import tuned
+from cutepy.kernels.gemm.workspaces import with_workspace
 from cutepy.layouts.sm90.arch import SM_COUNT
 from cutepy.runtime.execution import EXECUTION
 from cutepy.runtime.invariance import INVARIANCE
@@ -21,13 +23,12 @@ Given = torch.Tensor | None
 Launch = Callable[[torch.Tensor, torch.Tensor, Given, Given, Given], torch.Tensor]
 """Multiplies (a, b, c, bias, out), into a new tensor if out is None; gives the result."""
 Way = tuple[tuple[int, ...], tuple[int, ...]]
-"""Shape and strides by which a tensor is seen."""
+"""Shape and strides by which a tensor is seen: those that are meant, where an extent of 1 leaves a stride open."""
 
 MOST_TILES = 2**31 - 2**16
 """A CTA's last step beyond them stays within 32 bits."""
-OPERAND_MAJORS: tuple[OperandMajor, OperandMajor] = ("mn", "k")
-OUTPUT_MAJORS: tuple[OutputMajor, OutputMajor] = ("col", "row")
-"""By the mode that is contiguous."""
+MOST_SHARED_K = 2**27
+"""A kernel counts the tiles of K, of 16 and more, of all output tiles that are left, fewer than 256, in 32 bits."""
 
 # Torch's compiled code allocates and makes views by these, at a third of what operators cost a call.
 _empty_on_gpu: Callable[..., torch.Tensor] | None = getattr(torch._C._dynamo.guards, "_empty_strided_cuda", None)
@@ -56,19 +57,22 @@ def plan_gemm(problem: Problem, views: Problem, chosen: Chosen | None = None) ->
         counts.
     """
     sm_count = sm_count_of(problem.a.device)
-    a, b, out = reached("a", views.a), reached("b", views.b), reached("out", views.out)
-    c = None if views.c is None else reached("c", views.c)
-    turned, config = chosen or choose_on(views.a.device, _signature(views, a, b, c, out), *_extents(views))
-    way_a, way_b = _way(problem.a, views.a, a), _way(problem.b, views.b, b)
+    given = problem.a, problem.b, problem.c, problem.out
+    seen = zip(("a", "b", "c", "out"), (views.a, views.b, views.c, views.out), strict=True)
+    ways: list[Way | None] = [view and (view.shape, reached(name, view).stride) for name, view in seen]
+    m, n, k, batch = _extents(views)
+    turned, config = chosen or choose_on(views.a.device, _signature(views), m, n, k, batch)
     if turned:
-        views = _turned(views)
-        a, b, c, out = b, a, c and _turned_matrix(c), _turned_matrix(out)
-    m, n, _, batch = _extents(views)
-    check_tiles(config, m, n, batch)
-    kernel = compile_gemm(config)
+        m, n = n, m
+    check_tiles(config, m, n, k, batch)
+    kernel = with_workspace(compile_gemm(config), config, problem.a.device, sm_count)
     sms = fillable_sms(config.cluster_m * config.cluster_n * config.split_k, sm_count)
-    way_c, way_out = _way(problem.c, views.c, c), _way(problem.out, views.out, out)
-    as_they_are = not (way_a or way_b or way_c or way_out)
+    if turned:
+        ways[2:] = [way and _transposed(way) for way in ways[2:]]
+    way_a, way_b, way_c, way_out = (
+        None if each is None or way == each[:2] else way for each, way in zip(given, ways, strict=True)
+    )
+    as_they_are = not (turned or way_a or way_b or way_c or way_out)
     shape, stride, dtype, device = problem.out
     index = None if EXECUTION.backend is not None else device.index  # of the GPU that must be current
     empty: Any = _empty_on_gpu if index is not None and _empty_on_gpu else lambda *_: problem.out.new()
@@ -95,7 +99,7 @@ def choose_on(device: torch.device, signature: GemmSignature, m: int, n: int, k:
     """Choose what tuning on such a GPU found, or else what the model expects to be fastest."""
     if device.type == "cuda" and EXECUTION.backend is None:
         found = tuned(torch.cuda.get_device_name(device), signature, m, n, k, batch)
-        if found is not None and not (INVARIANCE.on and found.config.split_k > 1):
+        if found is not None and not (INVARIANCE.on and (found.config.split_k > 1 or found.config.stream_k)):
             return found
     return choose(signature, m, n, k, sm_count_of(device), batch=batch)
 
@@ -106,30 +110,9 @@ def _extents(views: Problem) -> tuple[int, int, int, int]:
     return m, views.b.shape[-2], k, math.prod(batch)
 
 
-def _turned(views: Problem) -> Problem:
-    """See a product as that of the transposed result."""
-    return views._replace(a=views.b, b=views.a, c=views.c and _transposed(views.c), out=_transposed(views.out))
-
-
-def _transposed(tensor: Description) -> Description:
-    (*batch, rows, columns), (*steps, down, along) = tensor.shape, tensor.stride
-    return tensor._replace(shape=(*batch, columns, rows), stride=(*steps, along, down))
-
-
-def _turned_matrix(found: Matrix) -> Matrix:
-    *steps, down, along = found.stride
-    return Matrix(1 - found.contiguous_mode, (*steps, along, down))
-
-
-def _way(given: Description | None, seen: Description | None, found: Matrix | None) -> Way | None:
-    """Tell how a tensor is to be seen; None where it is so already.
-
-    An extent of 1 may leave a stride open that the kernel wants to be whole units.
-    """
-    if given is None or seen is None or found is None:
-        return None
-    way = (seen.shape, found.stride)
-    return None if way == given[:2] else way
+def _transposed(way: Way) -> Way:
+    shape, stride = ((*each[:-2], each[-1], each[-2]) for each in way)
+    return shape, stride
 
 
 def _see(tensor: Any, way: Way | None) -> Any:  # noqa: ANN401
@@ -137,24 +120,16 @@ def _see(tensor: Any, way: Way | None) -> Any:  # noqa: ANN401
     return tensor if way is None else _view(tensor, *way)
 
 
-def _signature(views: Problem, a: Matrix, b: Matrix, c: Matrix | None, out: Matrix) -> GemmSignature:
-    return GemmSignature.standard(
-        a_dtype=dtype_name(views.a.dtype),
-        b_dtype=dtype_name(views.b.dtype),
-        out_dtype=dtype_name(views.out.dtype),
-        a_major=OPERAND_MAJORS[a.contiguous_mode],
-        b_major=OPERAND_MAJORS[b.contiguous_mode],
-        out_major=OUTPUT_MAJORS[out.contiguous_mode],
-        c_dtype=dtype_name(views.c.dtype) if views.c else None,
-        c_major=OUTPUT_MAJORS[c.contiguous_mode] if c else None,
-        bias_dtype=dtype_name(views.bias) if views.bias else None,
-        activation=views.activation,
-        batch_modes=len(views.a.shape) - 2,
-    )
+def _signature(views: Problem) -> GemmSignature:
+    a, b, c, out, bias, activation = views
+    graph = standard(c=c is not None, bias=bias is not None, activation=activation).graph
+    vector = None if bias is None else new_result(b.shape[-2:-1], bias, "row", b.device)
+    operands = [c if operand.name == "c" else vector for operand in graph.operands]
+    return signature_of(graph, a, b, operands, [out], batch_modes=len(a.shape) - 2)
 
 
-def check_tiles(config: GemmConfig, m: int, n: int, batch: int) -> None:
-    """Check that a kernel can count the tiles of a batch.
+def check_tiles(config: GemmConfig, m: int, n: int, k: int, batch: int) -> None:
+    """Check that a kernel can count the tiles of a batch, and those of K where it shares them.
 
     Raises
     ------
@@ -164,26 +139,11 @@ def check_tiles(config: GemmConfig, m: int, n: int, batch: int) -> None:
     tiles = -(-m // config.tile_m) * -(-n // config.tile_n) * batch
     if tiles >= MOST_TILES:
         raise ValueError(
-            f"a batch must have fewer than {MOST_TILES} tiles, which a kernel counts in 32 bits, got {batch} "
-            f"products of {m}x{n} in tiles of {config.tile_m}x{config.tile_n}; split it"
+            f"products must have fewer than {MOST_TILES} tiles, which a kernel counts in 32 bits, got up to {tiles} of "
+            f"{config.tile_m}x{config.tile_n}; split them"
         )
-
-
-def reached(name: str, tensor: Description) -> Matrix:
-    """Tell how TMA reaches a tensor that has been copied if it had to be.
-
-    Raises
-    ------
-    ValueError
-        If an extent or stride is more than TMA holds.
-    """
-    found = matrix(tensor)
-    if found is None:  # all else has been copied to where TMA reaches it
-        raise ValueError(
-            f"{name} must have extents below 2**31 and strides below 2**40 bytes, which TMA can hold, got {tensor}; "
-            "split it"
-        )
-    return found
+    if config.stream_k and k >= MOST_SHARED_K:
+        raise ValueError(f"K must be less than {MOST_SHARED_K} where it is shared, got {k}; use no stream_k")
 
 
 def sm_count_of(device: torch.device) -> int:

@@ -3,16 +3,36 @@
 Tensors are matrices, or batches of them: the last two modes are the matrices'.
 """
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 
-from cutepy.kernels.gemm.signature import INPUTS, OUTPUTS, Activation
+from cutepy.device.rules import ragged as groups
+from cutepy.epilogues.graph import Graph
+from cutepy.kernels.gemm.signature import (
+    INPUTS,
+    INTEGERS,
+    OUTPUTS,
+    SUMS,
+    Activation,
+    GemmSignature,
+    OperandMajor,
+    OutputMajor,
+)
 
 OPERAND_DTYPES = tuple(getattr(torch, name) for name in INPUTS)
+INTEGER_DTYPES = tuple(getattr(torch, name) for name in INTEGERS)
 OUTPUT_DTYPES = tuple(getattr(torch, name) for name in OUTPUTS)
+SUMS_DTYPE: torch.dtype = getattr(torch, SUMS)
+"""Of products of integers, as they are summed."""
 UNIT_BYTES = 16
 """What TMA counts addresses and strides in."""
+MOST_EXTENT = 2**31 - 2**10
+"""So that 32 bits count the rows of the last tiles of a cluster too."""
+OPERAND_MAJORS: tuple[OperandMajor, OperandMajor] = ("mn", "k")
+OUTPUT_MAJORS: tuple[OutputMajor, OutputMajor] = ("col", "row")
+"""By the mode that is contiguous."""
 
 
 class Description(NamedTuple):
@@ -34,6 +54,20 @@ class Description(NamedTuple):
 
     def __str__(self) -> str:
         return f"shape {tuple(self.shape)} with strides {tuple(self.stride)}"
+
+
+def new_result(shape: Sequence[int], dtype: torch.dtype, major: str, device: torch.device) -> Description:
+    """Describe a result that is allocated: its matrices one after another, each in the order asked for."""
+    turned = major == "col" and len(shape) > 1
+    order = (*shape[:-2], shape[-1], shape[-2]) if turned else shape
+    stride: list[int] = []
+    step = 1
+    for extent in reversed(order):
+        stride.insert(0, step)
+        step = step * torch.sym_max(extent, 1)
+    if turned:
+        stride[-2:] = stride[-1], stride[-2]
+    return Description(tuple(shape), tuple(stride), dtype, device)
 
 
 class Problem(NamedTuple):
@@ -72,17 +106,19 @@ class Matrix(NamedTuple):
     stride: tuple[int, ...]
 
 
-def matrix(tensor: Description) -> Matrix | None:
+def matrix(tensor: Description, ragged: int | None = None, *, is_operand: bool = False) -> Matrix | None:
     """Tell how TMA reaches a matrix, or a batch of them, as it lies, but for its address; None if it doesn't.
 
     One extent is contiguous and in whole units of 16 bytes: TMA stores no less, so it would write beyond an end within
     one. The other stride is whole units, without overlap; matrices of a batch may lie anywhere, whole units apart. The
-    stride of an extent of 1 is never used, so any will do. wgmma transposes 16-bit elements only, so rows of narrower
-    ones must be contiguous. TMA holds extents below 2**31 and strides below 2**40 bytes.
+    stride of an extent of 1 is never used, so any will do. wgmma transposes 16-bit elements only, so rows of 8-bit ones
+    must be contiguous, and those of 32-bit ones of an operand, A or B. TMA holds extents below 2**31, to which a
+    cluster's tile must not be rounded up, and strides below 2**40 bytes. Where groups follow one another along a mode,
+    `ragged`, that one is not contiguous, and its stride below 2**34 bytes.
     """
     unit, shape = UNIT_BYTES // tensor.dtype.itemsize, tensor.shape[-2:]
     strides = [stride if extent > 1 else None for extent, stride in zip(shape, tensor.stride[-2:], strict=True)]
-    for mode in (1, 0) if tensor.dtype.itemsize > 1 else (1,):
+    for mode in (1, 0) if tensor.dtype.itemsize == 2 or (tensor.dtype.itemsize > 2 and not is_operand) else (1,):
         extent, leading = shape[mode], strides[1 - mode]
         fits = leading is None or (leading % unit == 0 and leading >= extent)
         if strides[mode] in (None, 1) and extent % unit == 0 and fits:
@@ -95,9 +131,103 @@ def matrix(tensor: Description) -> Matrix | None:
         for count, stride in zip(tensor.shape[:-2], tensor.stride[:-2], strict=True)
     ]
     farthest_bytes = max((pitch, *batch)) * tensor.dtype.itemsize
-    if any(stride % unit for stride in batch) or max(tensor.shape) >= 2**31 or farthest_bytes >= 2**40:
+    if any(stride % unit for stride in batch) or max(tensor.shape) > MOST_EXTENT or farthest_bytes >= 2**40:
+        return None
+    if ragged == mode or (ragged is not None and pitch * tensor.dtype.itemsize >= groups.PITCH_END_BYTES):
         return None
     return Matrix(mode, (*batch, pitch, 1) if mode == 1 else (*batch, 1, pitch))
+
+
+def default_dtype(a: torch.Tensor, *, sums: bool = False) -> torch.dtype:
+    """Give the dtype of results that nobody asks for another of: A's, or bfloat16 of 8-bit operands.
+
+    Of integers whose `sums` are the result, as they are, it is that of these.
+    """
+    if a.dtype in INTEGER_DTYPES and sums:
+        return SUMS_DTYPE
+    return torch.bfloat16 if a.dtype.itemsize == 1 else a.dtype
+
+
+def reached(name: str, tensor: Description, ragged: int | None = None) -> Matrix:
+    """Tell how TMA reaches a tensor, as `matrix`, that has been copied if it had to be.
+
+    Raises
+    ------
+    ValueError
+        If an extent or stride is more than TMA holds.
+    """
+    found = matrix(tensor, ragged)
+    if found is None:  # all else has been copied to where TMA reaches it
+        raise ValueError(
+            f"{name} must have extents of at most {MOST_EXTENT} and strides below 2**40 bytes, which TMA can hold, "
+            f"2**34 between rows of groups, got {tensor}; split it"
+        )
+    return found
+
+
+def signature_of(
+    graph: Graph,
+    a: Description,
+    b: Description,
+    operands: Sequence[Description | None],
+    results: Sequence[Description],
+    **more: Any,  # noqa: ANN401
+) -> GemmSignature:
+    """Name the types and majors of what a kernel takes, which TMA reaches; an operand is None if it is a number."""
+    types = []
+    for operand, given in zip(graph.operands, operands, strict=True):
+        major = OUTPUT_MAJORS[reached(operand.name, given).contiguous_mode] if given and operand.shape == "tile" else ""
+        types.append((dtype_name(given.dtype) if given else "", major))
+    tiles = [result for result in graph.results if graph.reduction(result) is None]
+    open_dtypes = [each.dtype for result, each in zip(tiles, results, strict=True) if graph.dtype(result) is None]
+    return GemmSignature(
+        a_dtype=dtype_name(a.dtype),
+        b_dtype=dtype_name(b.dtype),
+        out_dtype=dtype_name(open_dtypes[0]) if open_dtypes else "float32",
+        a_major=OPERAND_MAJORS[reached("a", a).contiguous_mode],
+        b_major=OPERAND_MAJORS[reached("b", b).contiguous_mode],
+        out_major=OUTPUT_MAJORS[reached("out", results[0]).contiguous_mode] if results else "row",
+        epilogue=graph.text,
+        operand_types=tuple(types),
+        **more,
+    )
+
+
+def whole_units(columns: Any, dtype: torch.dtype) -> Any:  # noqa: ANN401
+    """Round so many elements up to whole units of 16 bytes."""
+    unit = UNIT_BYTES // dtype.itemsize
+    return -(-columns // unit) * unit
+
+
+def padded_copy(tensor: torch.Tensor, columns: int, place: int = -2) -> torch.Tensor:
+    """Copy matrices to such with contiguous rows of more columns, the others zero; one that a batch repeats only once.
+
+    At `place`, that many modes of the batch step farther than the rows, as those of the result do, to be joined.
+    """
+    if tensor.dtype.itemsize == 1 and tensor.dtype != torch.uint8:  # torch has few operations on 8-bit floats
+        return padded_copy(tensor.view(torch.uint8), columns, place).view(tensor.dtype)
+    *extents, given = tensor.shape
+    once = tensor
+    for dimension in range(tensor.dim() - 2):
+        if tensor.stride(dimension) == 0:
+            once = once.narrow(dimension, 0, 1)
+    once = once.movedim(-2, place)
+    copy = once.new_empty((*once.shape[:-1], columns))
+    copy[..., :given] = once
+    if columns > given:
+        copy[..., given:] = 0
+    return copy.movedim(place, -2).expand(*extents, columns)
+
+
+def reachable(tensor: torch.Tensor, mode: int = 1) -> torch.Tensor:
+    """Copy matrices to such that TMA reaches, contiguous along a mode; those without elements get some, zeros."""
+    if mode == 0:
+        return reachable(tensor.mT).mT
+    *batch, rows, columns = tensor.shape
+    if not rows or not columns:
+        rows, columns = max(rows, 1), max(columns, 1)
+        tensor = tensor.new_zeros(*batch, rows, columns, dtype=torch.uint8).to(tensor.dtype)
+    return padded_copy(tensor, whole_units(columns, tensor.dtype))
 
 
 def dtype_name(dtype: object) -> str:

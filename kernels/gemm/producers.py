@@ -8,6 +8,7 @@ import cutlass.cute as cute
 from cutepy.device.pipeline import TmaRing
 from cutepy.device.schedulers import KTiles, Persistent, Work
 from cutepy.device.tma import TmaLoads
+from cutepy.kernels.gemm.schedules import Together
 
 
 @dataclass(frozen=True)
@@ -50,13 +51,13 @@ class TileLoads:
     ring : TmaRing
         Whose stages all operands share.
     tiles : tuple of TmaTiles
-    dealt : tuple
-        The first subtile that this CTA finishes, and how many further the next is.
+    schedule : Together
+        Tells which subtiles this CTA finishes.
     """
 
     ring: TmaRing
     tiles: tuple
-    dealt: tuple
+    schedule: Together
 
     def first_state(self, k: KTiles):
         """Give the position in the ring."""
@@ -66,7 +67,7 @@ class TileLoads:
     def on_tile(self, work: Work, state):
         """Load what belongs to an output tile, one subtile after another."""
         operands = [tiles.subtiles((work.row, work.column, *work.batch)) for tiles in self.tiles]
-        own, owners = self.dealt
+        own, owners = self.schedule.dealt(work)
         for index in cutlass.range(own, operands[0].count, owners, unroll_full=True):
             full = self.ring.acquire(state)
             for sC in operands:  # reports name memory by this name

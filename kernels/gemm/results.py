@@ -8,9 +8,19 @@ from typing import Any, NamedTuple
 import torch
 
 from cutepy.device import rules
+from cutepy.epilogues.functions import identity
 from cutepy.epilogues.graph import Graph, Reduction
 from cutepy.kernels.gemm.config import GemmConfig
-from cutepy.kernels.gemm.operands import UNIT_BYTES, Description
+from cutepy.kernels.gemm.operands import (
+    INTEGER_DTYPES,
+    SUMS_DTYPE,
+    Description,
+    default_dtype,
+    dtype_name,
+    new_result,
+    whole_units,
+)
+from cutepy.kernels.gemm.signature import SUMS
 
 _JOINED: Mapping[str, Callable[..., torch.Tensor]] = {"sum": torch.sum, "max": torch.amax, "min": torch.amin}
 
@@ -18,30 +28,29 @@ _JOINED: Mapping[str, Callable[..., torch.Tensor]] = {"sum": torch.sum, "max": t
 def result_descriptions(
     graph: Graph, a: torch.Tensor, b: torch.Tensor, out_dtype: torch.dtype | None, out_major: str
 ) -> list[Description]:
-    """Describe an epilogue's results for A (L, M, K) and B (L, N, K), or both without L."""
+    """Describe an epilogue's results for A (L, M, K) and B (L, N, K), or both without L.
+
+    Raises
+    ------
+    TypeError
+        If the epilogue can't give results of a dtype.
+    """
+    if out_dtype == SUMS_DTYPE and (a.dtype not in INTEGER_DTYPES or graph != identity.graph):
+        raise TypeError(
+            f"out_dtype {SUMS} is for sums of products of integers as they are, and an epilogue computes in fp32, got "
+            f"{dtype_name(a.dtype)} and {graph}; leave out the epilogue, or take a float dtype"
+        )
     batch, m, n = tuple(a.shape[:-2]), a.shape[-2], b.shape[-2]
     found = []
     for result in graph.results:
         columns, reduction, rounded = n // graph.width(result), graph.reduction(result), graph.dtype(result)
-        dtype = getattr(torch, rounded) if rounded else out_dtype or _default_dtype(a)
+        dtype = getattr(torch, rounded) if rounded else out_dtype or default_dtype(a)
         if reduction is not None:
             shape = (*batch, *{0: (columns,), 1: (m,), None: ()}[reduction.dim])
-            turned = False
         else:
-            shape, turned = (*batch, m, columns), out_major == "col"
-        stride: list[Any] = []
-        step: Any = 1
-        for extent in reversed((*shape[:-2], shape[-1], shape[-2]) if turned else shape):
-            stride.insert(0, step)
-            step = step * torch.sym_max(extent, 1)
-        if turned:
-            stride[-2:] = stride[-1], stride[-2]
-        found.append(Description(shape, tuple(stride), dtype, a.device))
+            shape = (*batch, m, columns)
+        found.append(new_result(shape, dtype, "row" if reduction else out_major, a.device))
     return found
-
-
-def _default_dtype(a: torch.Tensor) -> torch.dtype:
-    return torch.bfloat16 if a.dtype.itemsize == 1 else a.dtype
 
 
 class Written(NamedTuple):
@@ -54,19 +63,27 @@ class Written(NamedTuple):
         Of what the kernel writes: the result, or one with more columns, or partial reductions.
     reduction : Reduction or None
         Of the kernel's results, which are transposed if the product is.
+    take : callable or None
+        What the kernel writes to of a result that there is already.
     """
 
     result: Description
     kernel: Description
-    reduction: Reduction | None
+    reduction: Reduction | None = None
+    take: Callable[[Any], Any] | None = None
 
-    def finished(self, got: torch.Tensor) -> torch.Tensor:
+    def begin(self, out: torch.Tensor | None = None) -> torch.Tensor:
+        """Give what the kernel writes to."""
+        return self.kernel.new() if out is None or self.take is None else self.take(out)
+
+    def finished(self, got: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
         """Give the result of what the kernel has written."""
         if self.reduction is not None:
             return _JOINED[self.reduction.kind](got, dim=(-2, -1) if self.reduction.dim is None else -2)
-        if self.kernel is self.result:
+        if got is out or self.kernel is self.result:
             return got
-        return self.result.new().copy_(got[..., : self.result.shape[-1]])
+        rows, columns = self.result.shape[-2:]
+        return (self.result.new() if out is None else out).copy_(got[..., :rows, :columns])
 
 
 def partial_description(
@@ -78,19 +95,10 @@ def partial_description(
     assert reduction is not None
     rows, columns = rules.partial_shape(reduction.dim, m, n // width, config.epi_n // width)
     shape = (*batch, rows, columns)
-    return Description(shape, contiguous(shape), torch.float32, device)
+    return new_result(shape, torch.float32, "row", device)
 
 
 def widened(each: Description) -> Description:
     """Describe matrices like these, with contiguous rows of whole units of 16 bytes."""
-    unit = UNIT_BYTES // each.dtype.itemsize
-    shape = (*each.shape[:-1], -(-each.shape[-1] // unit) * unit)
-    return each._replace(shape=shape, stride=contiguous(shape))
-
-
-def contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Give the strides of a contiguous tensor."""
-    steps = [1]
-    for extent in reversed(shape[1:]):
-        steps.insert(0, steps[0] * extent)
-    return tuple(steps)
+    shape = (*each.shape[:-1], whole_units(each.shape[-1], each.dtype))
+    return new_result(shape, each.dtype, "row", each.device)

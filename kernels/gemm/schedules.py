@@ -9,9 +9,12 @@ from dataclasses import dataclass, replace
 import cutlass
 import cutlass.cute as cute
 
+from cutepy.device import rules
 from cutepy.device.exchange import ClusterSums
 from cutepy.device.schedulers import Persistent, Work
+from cutepy.device.stream_k import StreamK
 from cutepy.device.turns import Turns
+from cutepy.device.workspace import WorkspaceSums
 from cutepy.kernels.gemm.config import GemmConfig
 
 
@@ -39,8 +42,8 @@ class Together:
         """Tell consumer threads apart, which alone call this and what follows."""
         return replace(self, tidx=consumer_thread(self.config))
 
-    def dealt(self):
-        """Deal the subtiles out: this CTA finishes the first of these, and each so many after."""
+    def dealt(self, work: Work):
+        """Deal a tile's subtiles out: this CTA finishes the first of these, and each so many after."""
         return 0, 1
 
     def exchange_state(self):
@@ -61,7 +64,7 @@ class Together:
     def hand_over(self, work: Work):
         """Do what can be done as soon as all MMAs of a tile have been issued."""
 
-    def exchange(self, subtiles, state):
+    def exchange(self, work: Work, subtiles, state):
         """Exchange accumulators with other CTAs; gives the next state."""
         return state
 
@@ -151,7 +154,7 @@ class SplitK(Together):
         """Set the arrival counts of the exchange's barriers."""
         self.sums.initialise()
 
-    def dealt(self):
+    def dealt(self, work: Work):
         """Deal the subtiles out among the CTAs that share K."""
         return self.sums.part, self.sums.owners
 
@@ -166,7 +169,7 @@ class SplitK(Together):
             self.sums.announce()
 
     @cute.jit
-    def exchange(self, subtiles, state):
+    def exchange(self, work: Work, subtiles, state):
         """Send what others finish, and wait for the sums of what is finished here."""
         sent, read = state
         self.sums.send(subtiles, sent)
@@ -188,16 +191,46 @@ class SplitK(Together):
         self.sums.drain(state[0])
 
 
+@dataclass(frozen=True)
+class InShares(Together):
+    """CTAs share the K of the last tiles: one finishes each, with the sums that others have left in a workspace.
+
+    Attributes
+    ----------
+    sums : WorkspaceSums, optional
+    """
+
+    sums: WorkspaceSums | None = None
+
+    def dealt(self, work: Work):
+        """Leave no subtile to who doesn't finish the tile."""
+        return cutlass.Int32(cutlass.select_(work.sharing.is_finished_here, 0, self.config.subtiles)), 1
+
+    @cute.jit
+    def exchange(self, work: Work, subtiles, state):
+        """Leave the sums of a part, or fetch those of all others in their order."""
+        sharing = work.sharing
+        if sharing.is_finished_here:
+            for peer in cutlass.range(sharing.peers, unroll=1):
+                self.sums.add_to(subtiles, sharing.place + (peer + 1) * sharing.step)
+        else:
+            self.sums.leave(subtiles, sharing.place)
+        return state
+
+
 def consumer_thread(config: GemmConfig):
     """Count this thread among the consumers'; any value elsewhere."""
     return cute.arch.thread_idx()[0] - config.producer_threads
 
 
 @cute.jit
-def make_schedule(config: GemmConfig, shared: dict):
-    """Make the schedule of a configuration."""
+def make_schedule(config: GemmConfig, shared: dict, workspace: tuple = (None, None)):
+    """Make the schedule of a configuration; `workspace` has flags and sums where there is one."""
     if cutlass.const_expr(config.consumers > 1):
         return InTurns(config)
+    if cutlass.const_expr(config.stream_k):
+        registers, tidx = config.accumulator_registers, consumer_thread(config)
+        return InShares(config, sums=WorkspaceSums(*workspace, registers, config.consumer_threads, tidx))
     if cutlass.const_expr(config.split_k == 1):
         return Together(config)
     barriers = shared["barriers"] + 2 * (config.stages + config.c_stages)
@@ -218,6 +251,14 @@ def make_schedule(config: GemmConfig, shared: dict):
     return SplitK(config, sums=sums)
 
 
-def make_scheduler(config: GemmConfig, raster, k_tiles) -> Persistent:
+def most_parts(config: GemmConfig, tiles, k, sm_count):
+    """Count the tiles, or the parts in which shares may have as many as there are SMs, for each of which a cluster."""
+    if not config.stream_k:
+        return tiles
+    return cutlass.min(tiles, sm_count) * rules.parts_of(cute.ceil_div(k, config.tile_k), cutlass.min)
+
+
+def make_scheduler(config: GemmConfig, raster, k_tiles) -> Persistent | StreamK:
     """Make what deals the tiles out."""
-    return Persistent(raster, k_tiles, (config.cluster_m, config.cluster_n), config.split_k, config.band_rows)
+    product = Persistent(raster, k_tiles, (config.cluster_m, config.cluster_n), config.split_k, config.band_rows)
+    return StreamK(product) if config.stream_k else product

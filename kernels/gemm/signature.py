@@ -5,6 +5,7 @@ from functools import cached_property
 from hashlib import sha256
 from typing import Any, Literal, NamedTuple, get_args
 
+from cutepy.device import rules
 from cutepy.epilogues.functions import identity
 from cutepy.epilogues.graph import Graph
 from cutepy.epilogues.standard import Standard, standard, standard_of
@@ -15,19 +16,22 @@ OutputMajor = Literal["row", "col"]
 Activation = Literal["relu", "gelu", "gelu_tanh", "silu"]
 ACTIVATIONS = get_args(Activation)
 
-_FLOAT8 = ("float8_e4m3fn", "float8_e5m2")
-INPUTS = ("float16", "bfloat16", *_FLOAT8)
-"""What A and B may be."""
+FLOAT8 = ("float8_e4m3fn", "float8_e5m2")
+INTEGERS = ("int8", "uint8")
+INPUTS = ("float16", "bfloat16", "float32", *FLOAT8, *INTEGERS)
+"""What A and B may be; float32 is multiplied as tf32."""
 OUTPUTS = ("float16", "bfloat16", "float32")
 """What C, D and the bias may be."""
+SUMS = "int32"
+"""What D may be besides: the sums of products of integers, as they are."""
 MAX_BATCH_MODES = 3
 """Modes of a batch beside the two of a matrix: TMA knows five."""
 _TURNED = {"row": "col", "col": "row", "": ""}
 
 
 def multipliable(a_dtype: str, b_dtype: str) -> bool:
-    """Tell whether an instruction multiplies elements of these types: of one, or of two 8-bit floats."""
-    return a_dtype == b_dtype or {a_dtype, b_dtype} <= set(_FLOAT8)
+    """Tell whether an instruction multiplies elements of these types: of one, or two 8-bit floats, or two integers."""
+    return a_dtype == b_dtype or any({a_dtype, b_dtype} <= set(kinds) for kinds in (FLOAT8, INTEGERS))
 
 
 class StagedKind(NamedTuple):
@@ -59,11 +63,13 @@ class GemmSignature:
     Attributes
     ----------
     a_dtype, b_dtype : str
-        Torch's names. Both float16, both bfloat16, or each one of the two 8-bit floats.
+        Torch's names. Both float16, both bfloat16, both float32, which is rounded to tf32, each one of the two 8-bit
+        floats, or each int8 or uint8.
     a_major, b_major : "k" or "mn"
-        Which extent is contiguous. 8-bit operands are "k": wgmma transposes 16-bit elements only.
+        Which extent is contiguous. 8-bit and 32-bit operands are "k": wgmma transposes 16-bit elements only.
     out_dtype : str
-        "float16", "bfloat16" or "float32": of the results that the epilogue doesn't round itself.
+        "float16", "bfloat16" or "float32": of the results that the epilogue doesn't round itself. "int32": the sums of
+        products of integers, without an epilogue; any other epilogue takes these sums converted to fp32.
     out_major : "row" or "col"
         "row" if N is contiguous in results that are tiles.
     batch_modes : int
@@ -148,7 +154,7 @@ class GemmSignature:
         _check_each(
             ("a_dtype", self.a_dtype, INPUTS),
             ("b_dtype", self.b_dtype, INPUTS),
-            ("out_dtype", self.out_dtype, OUTPUTS),
+            ("out_dtype", self.out_dtype, (*OUTPUTS, SUMS) if self.sum_dtype == SUMS else OUTPUTS),
             ("a_major", self.a_major, ("k", "mn")),
             ("b_major", self.b_major, ("k", "mn")),
             ("out_major", self.out_major, ("row", "col")),
@@ -156,16 +162,21 @@ class GemmSignature:
         )
         if not multipliable(self.a_dtype, self.b_dtype):
             raise ValueError(
-                f"a and b must have one 16-bit dtype, or each an 8-bit float dtype, got {self.a_dtype} and "
-                f"{self.b_dtype}; convert one of them"
+                f"a and b must have one dtype, or each an 8-bit float or each an 8-bit integer one, got {self.a_dtype} "
+                f"and {self.b_dtype}; convert one of them"
             )
         for name, major in (("a", self.a_major), ("b", self.b_major)):
-            if self.operand_bits == 8 and major != "k":
+            if self.operand_bits != 16 and major != "k":
                 raise ValueError(
-                    f'{name} must be K-major (its K extent contiguous) for 8-bit types, got "{major}"; '
-                    f"wgmma transposes 16-bit elements only, so copy {name} to a K-major tensor"
+                    f"{name} must be K-major (its K extent contiguous) for {self.operand_bits}-bit types, got "
+                    f'"{major}"; wgmma transposes 16-bit elements only, so copy {name} to a K-major tensor'
                 )
         self._check_operands()
+        if self.out_dtype == SUMS and self.graph != identity.graph:
+            raise ValueError(
+                f"{SUMS} results are the sums as they are, and an epilogue computes in fp32, got {self.graph}; use "
+                f"an out_dtype of {', '.join(OUTPUTS)}, or no epilogue"
+            )
         if self.scale_rows is not None:
             _check_each(
                 *(
@@ -173,9 +184,9 @@ class GemmSignature:
                     for name, rows in zip("ab", self.scale_rows, strict=True)
                 )
             )
-            if self.operand_bits != 8 or self.batch_modes:
+            if self.a_dtype not in FLOAT8 or self.batch_modes:
                 raise ValueError(
-                    f"sums of 8-bit operands without a batch are promoted, got {self.a_dtype} and {self.batch_modes} "
+                    f"sums of 8-bit floats without a batch are promoted, got {self.a_dtype} and {self.batch_modes} "
                     "batch modes; leave out scale_rows"
                 )
 
@@ -259,6 +270,11 @@ class GemmSignature:
     def operand_bits(self) -> int:
         """Width of an element of A or B."""
         return DTYPES[self.a_dtype].bits
+
+    @property
+    def sum_dtype(self) -> str:
+        """Type of the accumulators: "float32", or "int32" of integers."""
+        return rules.accumulator_dtype(self.a_dtype)
 
     @property
     def out_bits(self) -> int:

@@ -3,6 +3,7 @@
 from dataclasses import asdict
 from typing import Any
 
+from cutepy.device import rules
 from cutepy.kernels.gemm.choice import Chosen, choose
 from cutepy.kernels.gemm.config import GemmConfig
 from cutepy.kernels.gemm.model import Candidates, Choice, Extents
@@ -16,36 +17,58 @@ MOST = 100
 """Candidates of a problem that are tried: those that the model expects to be fastest."""
 
 
+_WORTH_SHARING = 0.95
+"""Where shares are expected to take less than this of the time of whole tiles, they are tried."""
+
+
+def _of_waves(tile_m: int, tile_n: int, k_spans: int, m: int, n: int, spans: int, batch: int) -> float:
+    """Give the part of the steps of whole tiles that shares of the last ones take."""
+    tiles, k_tiles = -(-m // tile_m) * -(-n // tile_n) * batch, -(-spans // k_spans)
+    plan = rules.Shares(tiles, k_tiles, min(SM_COUNT, tiles * rules.parts_of(k_tiles)))
+    return float(plan.steps / (-(-tiles // SM_COUNT) * k_tiles))
+
+
 SPACE = (
     Space(
         {
             "tile_m": (64, 128, 192, 256),
-            "tile_n": (16, 32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192, 208, 224, 240, 256),
+            "tile_n": (*range(16, 257, 16), 24, 40, 56, 72, 120, 168, 200, 216),
             "consumers": (1, 2),
             "split_k": (1, 2, 4, 8),
             "k_spans": (1, 2),
+            "stream_k": (False, True),
             "cluster_m": (1, 2),
             "cluster_n": (1, 2),
-            "epi_n": (16, 32, 64),
+            "epi_n": (16, 32, 64, 24, 40, 56, 72),
         }
     )
     .where("mostly empty rows", lambda tile_m, m: tile_m < 2 * max(64, m))
     .where("mostly empty columns", lambda tile_n, n: tile_n < 2 * max(16, n))
     .where("two consumers where K is split", lambda consumers, split_k: 1 in (consumers, split_k))
     .where("less than two steps along K", lambda split_k, k_spans, spans: split_k <= max(1, spans // (2 * k_spans)))
+    .where("shares of what is split", lambda consumers, split_k, stream_k: not stream_k or consumers == split_k == 1)
+    .where("wide subtiles of what is shared", lambda stream_k, epi_n: not stream_k or epi_n <= 32)
+    .where(
+        "even waves",
+        lambda tile_m, tile_n, k_spans, stream_k, m, n, spans, batch: (
+            not stream_k or _of_waves(tile_m, tile_n, k_spans, m, n, spans, batch) < _WORTH_SHARING
+        ),
+    )
     .where("long stages of large tiles", lambda tile_n, k_spans: k_spans == 1 or tile_n <= 96)
     .where("no rows to share", lambda tile_m, cluster_m, m: tile_m * (cluster_m - 1) < m)
     .where("no columns to share", lambda tile_n, cluster_n, n: tile_n * (cluster_n - 1) < n)
     .where("large clusters", lambda split_k, cluster_m, cluster_n: cluster_m * cluster_n * min(split_k, 4) <= 4)
     .where("parts of subtiles in the epilogue", lambda tile_n, epi_n: tile_n % epi_n == 0)
+    .where("odd subtiles of even tiles", lambda tile_n, epi_n: epi_n % 16 == 0 or tile_n % 32 > 0)
     .where("small subtiles in the epilogue", lambda tile_n, split_k, epi_n: epi_n > 16 or split_k > 1 or tile_n % 32)
 )
-"""What is searched, for a kernel that sees M rows and N columns, and so many spans of 128 bytes along K.
+"""What is searched, for kernels that see a batch of M rows and N columns, and so many spans of 128 bytes along K.
 
 What the kernel refuses, and what the model expects to be slow, is left out besides.
 """
 
-_CANDIDATE = ("tile_m", "tile_n", "tile_k", "warpgroups", "consumers", "cluster_m", "cluster_n", "split_k", "epi_n")
+_TILE = ("tile_m", "tile_n", "tile_k", "warpgroups", "consumers", "cluster_m", "cluster_n")
+_CANDIDATE = (*_TILE, "split_k", "stream_k", "epi_n")
 
 
 def problem_of(signature: GemmSignature, m: int, n: int, k: int, batch: int = 1) -> dict[str, Any]:
@@ -95,8 +118,9 @@ def candidates(problem: Settings, most: int = MOST) -> list[dict[str, Any]]:
     for transposed, rows, columns in ((False, m, n), (True, n, m)):
         if transposed and signature.transposed is None:
             continue
-        points, choices = [], []
-        for point in SPACE.candidates({"m": rows, "n": columns, "spans": -(-k * bits // 1024)}):
+        points, choices, parts = [], [], []
+        facts = {"m": rows, "n": columns, "spans": -(-k * bits // 1024), "batch": batch}
+        for point in SPACE.candidates(facts):
             candidate: dict[str, Any] = {"transposed": transposed, **point}
             spans = candidate.pop("k_spans")
             candidate["tile_k"] = spans * 1024 // bits
@@ -108,7 +132,8 @@ def candidates(problem: Settings, most: int = MOST) -> list[dict[str, Any]]:
                 continue
             points.append(candidate)
             choices.append(Choice(tile, config.cluster_m, config.cluster_n))
-        expected = Candidates(choices).expected_us(Extents(rows, columns, k, bits, batch))
+            parts.append(_of_waves(tile.m, tile.n, spans, **facts) if config.stream_k else 1.0)
+        expected = Candidates(choices).expected_us(Extents(rows, columns, k, bits, batch)) * parts
         found += zip(expected.tolist(), points, strict=True)
     return [candidate for _, candidate in sorted(found, key=lambda each: each[0])[:most]]
 

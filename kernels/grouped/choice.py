@@ -12,7 +12,7 @@ import numpy as np
 from cutepy.kernels.gemm.choice import candidates
 from cutepy.kernels.gemm.model import Extents
 from cutepy.kernels.gemm.signature import GemmSignature
-from cutepy.kernels.grouped.config import Along, GroupedConfig
+from cutepy.kernels.grouped.config import Along, GroupedConfig, unit
 from cutepy.runtime.invariance import INVARIANCE
 
 _SPREAD = (0.5, 1.0, 1.5)
@@ -99,41 +99,32 @@ def _select(
     padded: bool,
     whole: bool,
 ) -> GroupedChoice:
-    m, n, k = mnk
-    straight = _configurations(signature, along, mnk, groups, sm_count, padded, whole)
-    found = [(cost, False, config) for cost, config in straight]
-    if signature.transposed is not None:
-        turned = _configurations(signature.transposed, _TURNED[along], (n, m, k), groups, sm_count, padded, whole)
-        found += [(cost * _TURNING, True, config) for cost, config in turned]
+    def fastest(kind: GemmSignature, along: Along, mnk: tuple[int, int, int]) -> tuple[float, GroupedConfig] | None:
+        """Give the fastest configuration and the microseconds that are expected of it, if there is one."""
+        samples = [_grown(mnk, along, max(1, round(mnk["mnk".index(along)] * part))) for part in _SPREAD]
+        table, bits = candidates(kind.b_major == "mn", kind.scale_rows is not None), kind.operand_bits
+        expected = np.mean([table.expected_us(Extents(*each, bits, groups), sm_count) for each in samples], axis=0)
+        m, n, k = samples[-1]  # the largest
+        if unit(along, bits) > 1:
+            m = max(m, 65)  # with stages of 128 of K, promoted sums have tiles of 128 rows
+        suits = table.suit(Extents(m, n, k, bits, groups, whole=whole or along == "k"))
+        for row in np.argsort(np.where(suits, expected, np.inf), kind="stable")[: suits.sum()].tolist():
+            choice = table.choices[row]
+            if choice.cluster_m * choice.cluster_n > _LARGEST_CLUSTER or (along == "k" and choice.tile.consumers > 1):
+                continue
+            try:
+                config = GroupedConfig(gemm=choice.config(kind, mnk[2]), along=along, padded=padded)
+            except ValueError:
+                continue
+            return float(expected[row]), config
+        return None
+
+    found = []
+    if straight := fastest(signature, along, mnk):
+        found.append((straight[0], GroupedChoice(False, straight[1])))
+    (m, n, k), kind = mnk, signature.transposed
+    if kind is not None and (turned := fastest(kind, _TURNED[along], (n, m, k))):
+        found.append((turned[0] * _TURNING, GroupedChoice(True, turned[1])))
     if not found:
         raise ValueError(f"no configuration computes groups along {along} of {signature}")
-    _, transposed, config = min(found, key=lambda each: each[0])
-    return GroupedChoice(transposed, config)
-
-
-def _configurations(
-    signature: GemmSignature,
-    along: Along,
-    mnk: tuple[int, int, int],
-    groups: int,
-    sm_count: int,
-    padded: bool,
-    whole: bool,
-) -> list[tuple[float, GroupedConfig]]:
-    """Give the fastest configuration and the microseconds that are expected of it, if there is one."""
-    mean = mnk["mnk".index(along)]
-    samples = [_grown(mnk, along, max(1, round(mean * part))) for part in _SPREAD]
-    table, bits = candidates(signature.b_major == "mn", promotes=False), signature.operand_bits
-    expected = np.mean([table.expected_us(Extents(m, n, k, bits, groups), sm_count) for m, n, k in samples], axis=0)
-    m, n, k = samples[-1]  # the largest
-    suits = table.suit(Extents(m, n, k, bits, groups, whole=whole or along == "k"))
-    for row in np.argsort(np.where(suits, expected, np.inf), kind="stable")[: suits.sum()].tolist():
-        choice = table.choices[row]
-        if choice.cluster_m * choice.cluster_n > _LARGEST_CLUSTER or (along == "k" and choice.tile.consumers > 1):
-            continue
-        try:
-            config = GroupedConfig(gemm=choice.config(signature, mnk[2]), along=along, padded=padded)
-        except ValueError:
-            continue
-        return [(float(expected[row]), config)]
-    return []
+    return min(found, key=lambda each: each[0])[1]

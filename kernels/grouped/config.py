@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
+from cutepy.device.rules import K_BLOCK
 from cutepy.kernels.gemm.config import GemmConfig
 
 Along = Literal["m", "n", "k"]
@@ -23,17 +24,37 @@ class Grouping(NamedTuple):
     batched: bool
 
 
-_A, _B, _TILES = 0, 1, 2
+_PLACES = {"sA": 0, "sB": 1}
 _VECTORS = {"column": 0, "row": 1}
 """The modes of the results that they run along."""
-RAGGED: dict[Along, tuple[int | None, int | None, int | None]] = {
+_RAGGED: dict[Along, tuple[int | None, int | None, int | None]] = {
     "m": (0, None, 0),
     "n": (None, 0, 1),
     "k": (1, 1, None),
 }
-"""The ragged modes of A (M, K), B (N, K), and of results and other tiles (M, N)."""
 GRADIENTS: dict[Along, tuple[Along, Along]] = {"m": ("m", "k"), "n": ("k", "m"), "k": ("n", "n")}
 """Along which extent the groups are of the products that give the gradients by A and B: grad B, and grad^T A."""
+
+
+def unit(along: Along, operand_bits: int) -> int:
+    """Give what ends of groups are multiples of: along K that of 8-bit operands, which TMA can't cut within a row."""
+    return K_BLOCK if along == "k" and operand_bits == 8 else 1
+
+
+def ragged_modes(along: Along, operand_bits: int) -> tuple[int | None, int | None, int | None]:
+    """Give the modes of A (M, K), B (N, K), and results and other tiles (M, N), along which groups begin anywhere.
+
+    Examples
+    --------
+    >>> ragged_modes("m", 16), ragged_modes("k", 16), ragged_modes("k", 8)
+    ((0, None, 0), (1, 1, None), (None, None, None))
+    """
+    return _RAGGED[along] if unit(along, operand_bits) == 1 else (None, None, None)
+
+
+def has_one_for_each(shape: str, along: Along, padded: bool) -> bool:
+    """Tell whether a kernel takes a "row" or "column" for each group: where they don't follow one another along it."""
+    return padded or _RAGGED[along][2] != _VECTORS[shape]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,17 +96,20 @@ class GroupedConfig:
         if signature.batch_modes:
             raise ValueError(f"groups take the place of a batch, got {signature.batch_modes} batch_modes")
         # The mode along which groups begin anywhere must not be the contiguous one.
-        majors = {
-            "m": {"a": "k", "out": "row"},
-            "n": {"b": "k", "out": "col"},
-            "k": {"a": "mn", "b": "mn"},
-        }[self.along]
-        for name, wanted in majors.items():
+        majors = {"m": {"a": "k", "out": "row"}, "n": {"b": "k", "out": "col"}, "k": {"a": "mn", "b": "mn"}}[self.along]
+        for name, wanted in majors.items() if self.along != "k" or self.unit == 1 else ():
             if (got := getattr(signature, f"{name}_major")) != wanted:
                 raise ValueError(
                     f'{name} must be "{wanted}"-major where groups are along {self.along}, so that groups can begin '
                     f'anywhere, got "{got}"; copy it'
                 )
+        if self.unit not in (1, gemm.tile_k):
+            raise ValueError(
+                f"tile_k must be {self.unit}, at multiples of which groups of 8-bit operands begin along k, got "
+                f"{gemm.tile_k}"
+            )
+        if gemm.stream_k:
+            raise ValueError("groups take whole tiles, so K may not be shared, got stream_k; leave it out")
         if self.along == "k" and (gemm.consumers > 1 or gemm.split_k > 1):
             raise ValueError(
                 "groups along k differ in K, so no consumers may take turns, and K may not be split, got "
@@ -111,10 +135,16 @@ class GroupedConfig:
         """Tell how the groups of a tensor are told apart, by the name of its region of shared memory.
 
         Of an epilogue's operands, "row" (N,) and "column" (M,), too: where groups don't follow one another along it,
-        there is one for each.
+        there is one for each. Scales of A and B that differ along K are in groups as these are.
         """
-        place = {"sA": _A, "sB": _B}.get(name, _TILES)
-        ragged = RAGGED[self.along][place]
-        if name in _VECTORS and ragged != _VECTORS[name]:
-            ragged = None
-        return Grouping(ragged, self.padded or ragged is None)
+        if name in _VECTORS:
+            each = has_one_for_each(name, self.along, self.padded)
+            return Grouping(None if each else _VECTORS[name], each)
+        place = _PLACES.get(name, 2)
+        batched = self.padded or _RAGGED[self.along][place] is None
+        return Grouping(ragged_modes(self.along, self.gemm.signature.operand_bits)[place], batched)
+
+    @property
+    def unit(self) -> int:
+        """What ends of groups are multiples of; those that aren't are taken for the next one."""
+        return unit(self.along, self.gemm.signature.operand_bits)

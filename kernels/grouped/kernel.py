@@ -59,8 +59,13 @@ class GroupedGemm(Gemm):
         results: tuple,
         sm_count: cutlass.Int32,
         stream: CUstream,
+        scale_a: cute.Tensor | None = None,
+        scale_b: cute.Tensor | None = None,
     ):
-        """Launch, for the ends of groups, or the rows of each where they are padded, and an epilogue's operands."""
+        """Launch, for the ends of groups, or the rows of each where they are padded, and an epilogue's operands.
+
+        Scales are those of `Gemm`, or for each group.
+        """
         config, gemm = self.grouped, self.config
         a, b = batch_last(a), batch_last(b)
         extents = (a.shape[0], b.shape[0], a.shape[1])
@@ -76,15 +81,8 @@ class GroupedGemm(Gemm):
         else:
             most = (columns * groups if config.padded else columns + groups) * rows
         raster = (ends, extent, rows, columns)
-        self.start((a, b, () if operands is None else operands, results), raster, most, sm_count, stream)
-
-    def make_load(self, name, tensor, multicast):
-        """Make the copy that loads into a region of shared memory, and its coordinate tensor."""
-        return super().make_load(name, self.view(name, tensor), multicast)
-
-    def make_store(self, name, tensor):
-        """Make the copy that stores from a region of shared memory, and its coordinate tensor."""
-        return super().make_store(name, self.view(name, tensor))
+        operands = () if operands is None else operands
+        self.start((a, b, operands, results), raster, most, sm_count, stream, (scale_a, scale_b))
 
     def view(self, name, tensor):
         """See a tensor with the modes that its groups need."""
@@ -104,7 +102,7 @@ class GroupedGemm(Gemm):
         """Make what deals the groups' tiles out."""
         config, gemm = self.grouped, self.config
         ends, extent, rows, columns = raster
-        groups = Groups(ends, extent, config.padded)
+        groups = Groups(ends, extent, config.padded, config.unit)
         cluster_mn = (gemm.cluster_m, gemm.cluster_n)
         if config.along == "k":
             product = Persistent((rows, columns, groups.count), k_tiles, cluster_mn, 1, gemm.band_rows)

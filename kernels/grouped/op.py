@@ -1,98 +1,47 @@
-"""From a grouped product to what is launched for it: the kernel, compiled, and how it is to see the tensors."""
+"""From products of groups to the kernel that is launched for them, compiled if need be."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
-from cutepy.device.rules import ragged
 from cutepy.epilogues.functions import identity
 from cutepy.epilogues.graph import Graph
 from cutepy.host.compilation import compile
 from cutepy.host.declared import Deferred
 from cutepy.host.function import Function
+from cutepy.host.launches import Launches, described
 from cutepy.host.specs import TensorSpec
 from cutepy.kernels.gemm.compilation import SOURCES as GEMM_SOURCES, fused_examples
-from cutepy.kernels.gemm.model import fillable_sms
-from cutepy.kernels.gemm.op import MOST_TILES, OPERAND_MAJORS, OUTPUT_MAJORS, sm_count_of
-from cutepy.kernels.gemm.operands import Description, Matrix, dtype_name, matrix
-from cutepy.kernels.gemm.signature import GemmSignature
+from cutepy.kernels.gemm.op import check_tiles, sm_count_of
+from cutepy.kernels.gemm.operands import Description, signature_of
+from cutepy.kernels.gemm.results import Written
+from cutepy.kernels.gemm.routes import Asked, Route, is_misaligned, taking
+from cutepy.kernels.gemm.scales import Scales
 from cutepy.kernels.grouped.choice import select_grouped
-from cutepy.kernels.grouped.config import RAGGED, Along, GroupedConfig
+from cutepy.kernels.grouped.config import Along, GroupedConfig, has_one_for_each, ragged_modes
 from cutepy.runtime.execution import EXECUTION
+from cutepy.runtime.invariance import INVARIANCE
 
 SOURCES = (*GEMM_SOURCES, "cutepy.kernels.grouped")
 """The packages whose content, with a configuration, decides what is compiled."""
 
-Launch = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, Sequence[Any], Sequence[torch.Tensor]], None]
-"""Computes (a, b, ends, operands, results), into the results."""
 
+def launch_groups(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    groups: torch.Tensor,
+    along: Along,
+    outs: Sequence[torch.Tensor],
+    graph: Graph = identity.graph,
+    operands: Sequence[Any] = (),
+    scales: Scales | None = None,
+) -> None:
+    """Compute an epilogue of the product of each group into results, by the kernel; what belongs to no group stays.
 
-class GroupedProblem(NamedTuple):
-    """An epilogue of a product for each group, of tensors of these descriptions.
-
-    Attributes
-    ----------
-    a, b : Description
-        (M, K) and (N, K), or with a matrix for each group.
-    results : tuple of Description
-        (M, N), or with a matrix for each group; N over the result's width.
-    groups : int
-    along : "m", "n" or "k"
-        Whose extents the groups have.
-    padded : bool
-        Whether all tensors have a matrix for each group.
-    epilogue : str
-        The text of the epilogue's graph.
-    operands : tuple of (Description or None)
-        Of its operands, None of a number: tiles as results; rows (N,) or (G, N), columns (M,) or (G, M), as `vector`
-        says; scalars (1,).
-    """
-
-    a: Description
-    b: Description
-    results: tuple[Description, ...]
-    groups: int
-    along: Along
-    padded: bool
-    epilogue: str = identity.text
-    operands: tuple[Description | None, ...] = ()
-
-    @property
-    def mnk(self) -> tuple[int, int, int]:
-        """Extents, of all groups together where they follow one another."""
-        m, k = self.a.shape[-2:]
-        return m, self.b.shape[-2], k
-
-
-def has_one_for_each(shape: str, along: Along, padded: bool) -> bool:
-    """Tell whether a kernel takes a "row" or "column" for each group: where they don't follow one another along it."""
-    return padded or RAGGED[along][2] != {"column": 0, "row": 1}[shape]
-
-
-def reached(name: str, tensor: Description, ragged_mode: int | None) -> Matrix | None:
-    """Tell how TMA reaches a tensor's groups as they lie, but for its address; None if it doesn't.
-
-    As `matrix`, and the mode along which groups begin anywhere is not the contiguous one.
-
-    Raises
-    ------
-    ValueError
-        If there are more rows than TMA can hold, whatever they were copied to.
-    """
-    found = matrix(tensor)
-    if ragged_mode is not None:
-        ragged.check_ragged(tensor.shape[ragged_mode - 2], ragged.UNIT_BYTES, name)
-        if found is not None:
-            pitch_bytes = found.stride[ragged_mode - 2] * tensor.dtype.itemsize
-            if found.contiguous_mode == ragged_mode or pitch_bytes >= ragged.PITCH_END_BYTES:
-                return None
-    return found
-
-
-def plan_grouped(problem: GroupedProblem) -> Launch:
-    """Choose and compile the kernel of a problem whose tensors TMA reaches.
+    All has been checked. Rows, columns and scales are of all groups, or one for each where that may be. What TMA can't
+    reach is copied first, and so are results that it can't write.
 
     Raises
     ------
@@ -100,100 +49,56 @@ def plan_grouped(problem: GroupedProblem) -> Launch:
         If the GPU is no Hopper, an extent or stride is more than TMA holds, or there are more tiles than a kernel
         counts.
     """
-    sm_count = sm_count_of(problem.a.device)
-    graph, modes = Graph.parse(problem.epilogue), RAGGED[problem.along]
-    a, b = _reached("a", problem.a, modes[0]), _reached("b", problem.b, modes[1])
-    results = [_reached("out", each, modes[2]) for each in problem.results]
-    operands: list[Matrix | None] = [
-        _reached(operand.name, each, modes[2]) if operand.shape == "tile" and each else None
-        for operand, each in zip(graph.operands, problem.operands, strict=True)
+    if not groups.shape[0] or 0 in outs[0].shape:
+        return
+    shape = (*outs[0].shape[:-1], b.shape[-2])
+    operands = [
+        value.expand(*shape[:-1], shape[-1] // operand.width)
+        if operand.shape == "tile" and isinstance(value, torch.Tensor)
+        else value
+        for operand, value in zip(graph.operands, operands, strict=True)
     ]
-    signature = _signature(problem, graph, (a, b, results[0]), operands)
-    turned, config = select_grouped(
-        signature, problem.along, problem.mnk, problem.groups, sm_count, padded=problem.padded
-    )
-    gemm = config.gemm
-    _check_tiles(problem, (gemm.tile_n, gemm.tile_m) if turned else (gemm.tile_m, gemm.tile_n))
-    kernel = compile_grouped(config)
-    sms = fillable_sms(gemm.cluster_m * gemm.cluster_n * gemm.split_k, sm_count)
-    index = problem.a.device.index if EXECUTION.backend is None else None
-
-    def launch(
-        x: torch.Tensor, y: torch.Tensor, ends: torch.Tensor, given: Sequence[Any], out: Sequence[torch.Tensor]
-    ) -> None:
-        if index is not None and index != torch.cuda.current_device():
-            with torch.cuda.device(index):
-                return launch(x, y, ends, given, out)
-        x, y = _see(x, a), _see(y, b)
-        given = [each if found is None else _see(each, found) for each, found in zip(given, operands, strict=True)]
-        out = [_see(each, found) for each, found in zip(out, results, strict=True)]
-        if turned:
-            x, y, out = y, x, [each.mT for each in out]
-            given = [each if found is None else each.mT for each, found in zip(given, operands, strict=True)]
-        kernel(x, y, ends, tuple(given) or None, tuple(out), sms)
-        return None
-
-    return launch
+    how = (graph.text, along, groups.shape, EXECUTION.backend is None, INVARIANCE.on, scales and scales[2:])
+    key = (*how, *described(a, b, *operands, *outs))
+    route = _routes.get(key)
+    if route is None:
+        results = tuple((Description.of(out), is_misaligned(out)) for out in outs)
+        asked = Asked.of(graph, a, b, operands, scales)
+        route = _routes.keep(key, find_groups_route(asked, along, groups.shape[0], results))
+    route.launch(a, b, operands, scales, (groups.contiguous(),), outs)
 
 
-def _signature(
-    problem: GroupedProblem, graph: Graph, found: tuple[Matrix, Matrix, Matrix], operands: Sequence[Matrix | None]
-) -> GemmSignature:
-    types = [
-        ("" if each is None else dtype_name(each.dtype), "" if seen is None else OUTPUT_MAJORS[seen.contiguous_mode])
-        for each, seen in zip(problem.operands, operands, strict=True)
-    ]
-    pairs = zip(graph.results, problem.results, strict=True)
-    open_dtypes = [each.dtype for result, each in pairs if graph.dtype(result) is None]
-    a, b, out = (each.contiguous_mode for each in found)
-    return GemmSignature(
-        a_dtype=dtype_name(problem.a.dtype),
-        b_dtype=dtype_name(problem.b.dtype),
-        out_dtype=dtype_name(open_dtypes[0]) if open_dtypes else "float32",
-        a_major=OPERAND_MAJORS[a],
-        b_major=OPERAND_MAJORS[b],
-        out_major=OUTPUT_MAJORS[out],
-        epilogue=problem.epilogue,
-        operand_types=tuple(types),
-    )
+_routes: Launches[Route] = Launches()
 
 
-def _reached(name: str, tensor: Description, ragged_mode: int | None) -> Matrix:
-    found = reached(name, tensor, ragged_mode)
-    if found is None:  # all else has been copied to where TMA reaches it
-        raise ValueError(
-            f"{name} must have extents below 2**31 and strides below 2**40 bytes, which TMA can hold, 2**34 between "
-            f"rows of groups, got {tensor}; split it"
-        )
-    return found
+def find_groups_route(asked: Asked, along: Along, count: int, results: tuple[tuple[Description, bool], ...]) -> Route:
+    """Decide what is done for groups of tensors like these: (M, K), (N, K) and (M, N), or a matrix for each group.
 
+    Results are described with whether they begin within 16 bytes.
+    """
+    graph, tensors = Graph.parse(asked.epilogue), [each for each in asked.tensors[:2] if each]
+    padded = all(len(each.shape) == 3 for each in tensors)
+    modes = ragged_modes(along, 8 * tensors[0].dtype.itemsize)
 
-def _see(tensor: torch.Tensor, found: Matrix) -> torch.Tensor:
-    """View a tensor by the strides that are meant, even where an extent of 1 makes one meaningless."""
-    return tensor if tensor.stride() == found.stride else tensor.as_strided(tensor.shape, found.stride)
+    def vectors(shape: str, extent: int) -> tuple[int, ...]:
+        return (count, extent) if has_one_for_each(shape, along, padded) else (extent,)
 
-
-def _check_tiles(problem: GroupedProblem, tile_mn: tuple[int, int]) -> None:
-    """Refuse more tiles than are counted in 32 bits: each group has at most one more than its share of them all."""
-    m, n, _ = problem.mnk
-    rows, columns = -(-m // tile_mn[0]), -(-n // tile_mn[1])
-    shared = not problem.padded and problem.along != "k"
-    tiles = rows * columns * (1 if shared else problem.groups)
-    if shared:
-        tiles += problem.groups * (columns if problem.along == "m" else rows)
-    if tiles >= MOST_TILES:
-        raise ValueError(
-            f"groups must have fewer than {MOST_TILES} tiles, which a kernel counts in 32 bits, got up to {tiles} of "
-            f"{tile_mn[0]}x{tile_mn[1]}; split them"
-        )
-
-
-def examples(config: GroupedConfig) -> Mapping[str, Any]:
-    """Describe the arguments of a kernel: A, B, the groups' ends, operands, results, and the SMs to fill."""
-    described = fused_examples(config.gemm.signature, lambda name: int(config.grouping(name).batched))
-    names = ("a", "b", "ends", "operands", "results", "sm_count")
-    described = {**described, "ends": TensorSpec("int32", ("groups",), align=4)}
-    return {name: described[name] for name in names}
+    takes, (a, b, *operands) = asked.taken(graph, vectors, modes)
+    writes = []
+    for result, misaligned in results:
+        take, seen = taking("out", result, misaligned, modes[2])
+        writes.append(Written(result, seen, take=take))
+    stored = [each.kernel for each in writes]
+    signature = signature_of(graph, a, b, operands, stored, scale_rows=asked.scale_rows)
+    mnk = (a.shape[-2], b.shape[-2], a.shape[-1])
+    turned, config = select_grouped(signature, along, mnk, count, sm_count_of(a.device), padded=padded)
+    (m, n), gemm = (mnk[1::-1] if turned else mnk[:2]), config.gemm
+    if config.along == "k" or padded:
+        check_tiles(gemm, m, n, mnk[2], count)
+    else:  # each group has at most one more, along one mode, than its share of them all
+        along_m = config.along == "m"
+        check_tiles(gemm, m + along_m * count * gemm.tile_m, n + (not along_m) * count * gemm.tile_n, mnk[2], 1)
+    return Route.of(compile_grouped(config), gemm, turned, asked, takes, writes)
 
 
 @cache
@@ -201,7 +106,10 @@ def compile_grouped(config: GroupedConfig) -> Function:
     """Compile the kernel of a configuration, unless memory or disk has it; needs no GPU.
 
     The result is called with A, B, the groups' ends (int32), a tuple of the epilogue's operands (None if there is
-    none), a tuple of the results, and the number of SMs to fill.
+    none), a tuple of the results, the number of SMs to fill, and the scales of A and B for every 128 of K, or None.
     """
+    named = {**fused_examples(config.gemm.signature, lambda name: int(config.grouping(name).batched))}
+    first = {name: named.pop(name) for name in "ab"}
+    ends = TensorSpec("int32", ("groups",), align=4)
     kernel = Deferred("cutepy.kernels.grouped.kernel:GroupedGemm", config)
-    return compile(kernel, **examples(config), sources=SOURCES).of_resolved()
+    return compile(kernel, **first, ends=ends, **named, sources=SOURCES).of_resolved()

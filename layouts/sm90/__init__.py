@@ -22,7 +22,7 @@ from .make_tiled_copy import (
     make_tiled_copy_tv as make_tiled_copy_tv,
 )
 from .smem_plan import SmemArray as SmemArray, SmemPlan as SmemPlan, SmemRegion as SmemRegion
-from .staged import StagedTile as StagedTile
+from .staged import DenseTile as DenseTile, StagedTile as StagedTile, staged_subtile as staged_subtile
 from .stmatrix import (
     MatrixCopyTraits as MatrixCopyTraits,
     accumulator_row_layout as accumulator_row_layout,
@@ -45,6 +45,7 @@ __all__ = [
     "AccumulatorCoordinates",
     "CopyAtom",
     "CopyTraits",
+    "DenseTile",
     "GmmaDescriptor",
     "GmmaDescriptorIterator",
     "Im2colTensorMap",
@@ -77,6 +78,7 @@ __all__ = [
     "make_tiled_copy_S",
     "make_tiled_copy_tv",
     "make_tma_copy",
+    "staged_subtile",
     "stmatrix_traits",
     "universal_copy",
     "wgmma_names",

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from ..composed import ComposedLayout
+from ..composed import ComposedLayout, SmemPtr
+from ..layout import Layout
 from ..tiling import tile_to_shape
 from .arch import CORE_MATRIX_ROWS, SWIZZLE_MODES, SwizzleMode, pattern_bytes, span_bytes
-from .gmma import gmma_layout_atom
+from .gmma import byte_swizzle, gmma_layout_atom
 
 _WIDEST_FIRST = tuple(sorted(SWIZZLE_MODES, key=span_bytes, reverse=True))
 
@@ -139,6 +140,50 @@ class StagedTile:
     def layout(self) -> ComposedLayout:
         """(rows, columns, stages) -> offset in elements, with the swizzle of byte addresses."""
         return _layout(self)
+
+
+@dataclass(frozen=True)
+class DenseTile(StagedTile):
+    """A tile of shared memory without swizzle: what is contiguous in it lies close together, as TMA moves it.
+
+    A layout for stmatrix, ldmatrix and TMA alone; operands of wgmma are in atoms. Where what is contiguous takes an odd
+    number of 16-byte units, eight neighbours of them are in different banks as they lie.
+
+    Examples
+    --------
+    >>> print(DenseTile((64, 24), stages=2, bits=16).layout)
+    Sw<0,4,3> o smem_ptr[16b](unset) o (64,24,2):(24,1,1536)
+    """
+
+    @property
+    def layout(self) -> ComposedLayout:
+        """(rows, columns, stages) -> offset in elements, without swizzle."""
+        rows, columns = self.tile
+        stride = (columns, 1) if self.contiguous_mode == 1 else (1, rows)
+        plain = Layout((rows, columns, self.stages), (*stride, rows * columns))
+        return ComposedLayout(byte_swizzle("INTER"), SmemPtr(self.bits), plain)
+
+
+def staged_subtile(tile: tuple[int, int], stages: int, bits: int, contiguous_mode: int = 1) -> StagedTile:
+    """Stage a subtile of an epilogue: swizzled, unless it keeps clear of bank conflicts by itself.
+
+    Parameters
+    ----------
+    tile, stages, bits, contiguous_mode
+        As of `StagedTile`.
+
+    Raises
+    ------
+    ValueError
+        As `StagedTile` does.
+
+    Examples
+    --------
+    >>> staged_subtile((64, 48), 2, 16).swizzle, type(staged_subtile((64, 56), 2, 16)).__name__
+    ('SW32', 'DenseTile')
+    """
+    units = tile[contiguous_mode] * bits // 128
+    return (DenseTile if units % 2 and units > 1 else StagedTile)(tile, stages, bits, contiguous_mode)
 
 
 @lru_cache(maxsize=256)

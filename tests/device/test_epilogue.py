@@ -72,6 +72,8 @@ WAYS = [
     ((64, 32), (64, 32), 1, 3),
     ((128, 16), (64, 16), 1, 2),
     ((128, 16), (128, 16), 2, 2),
+    ((64, 24), (64, 24), 1, 2),
+    ((64, 24), (64, 8), 1, 2),
 ]
 
 
@@ -97,8 +99,7 @@ def test_what_is_stored_is_in_its_place(tile, subtile, warpgroups, stages, dtype
         ((128, 32), (128, 16), {}, r"64 rows, 64 for each, .*, got \(128, 16\); use \(64, 16\)"),
         ((64, 32), (32, 16), {}, r"got \(32, 16\); use \(64, 16\)"),
         ((128, 32), (64, 16), {"warpgroups": 2}, r"128 rows, 64 for each, .*, got \(64, 16\); use \(128, 16\)"),
-        ((64, 32), (64, 8), {}, r"multiple of 16 columns, got \(64, 8\); use \(64, 16\)"),
-        ((64, 48), (64, 24), {}, r"multiple of 16 columns, got \(64, 24\); use \(64, 32\)"),
+        ((64, 24), (64, 12), {}, r"multiple of 8 columns, got \(64, 12\); use \(64, 16\)"),
         ((64, 48), (64, 32), {}, "divide the 24 accumulators of a thread, got subtiles of 16"),
         ((64, 32), (64, 16), {"stages": 1}, "at least 2 stages, got 1.*use 2"),
         ((64, 32), (64, 16), {"threads": 256}, "the 128 threads of its MMA, got 256"),

@@ -81,7 +81,7 @@ class Schedule:
 def expected_of(ends, rows, padded):
     """Starts and lengths, as the scheduler is to see them."""
     starts = [0] * len(ends) if padded else [0, *ends[:-1]]
-    starts = [max(start, 0) for start in starts]
+    starts = [min(max(start, 0), rows) for start in starts]
     return [(start, max(min(end, rows) - start, 0)) for start, end in zip(starts, ends, strict=True)]
 
 

@@ -54,9 +54,9 @@ class Multiplies:
 
     @cute.jit
     def on_tile(self, work, state):
-        loop = self.loop.at(work)
+        (tile_m, tile_n), tCrC, d = self.loop.tile_mn, self.loop.tCrC, self.d
+        loop = self.loop.at(work, (work.row * tile_m, work.column * tile_n))
         state = loop.multiply(state, work.k.count)
-        (tile_m, tile_n), tCrC, d = loop.tile_mn, loop.tCrC, self.d
         down, along = loop.block.of_thread(0), loop.block.of_thread(1)
         blocks = cute.size(tCrC, mode=[1])
         for block in cutlass.range_constexpr(blocks):

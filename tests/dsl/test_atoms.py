@@ -29,7 +29,7 @@ MMAS = {
     "SM90_64x128x16_F32F16F16_SS": lambda: warpgroup.MmaF16BF16Op(F16, F32, (64, 128, 16), SMEM, K, MN),
     "SM90_64x24x16_F32BF16BF16_RS": lambda: warpgroup.MmaF16BF16Op(BF16, F32, (64, 24, 16), RMEM, K, K),
     "SM90_64x8x32_F32E4M3E4M3_SS_TN": lambda: warpgroup.MmaF8Op(F8, F8, F32, (64, 8, 32), SMEM, K, K),
-    "SM90_64x64x32_S32S8U8_RS_TN": lambda: warpgroup.MmaI8Op(
+    "SM90_64x64x32_S32S8U8_RS_TN_SATURATE": lambda: warpgroup.MmaI8Op(
         cutlass.Int8, cutlass.Uint8, cutlass.Int32, (64, 64, 32), RMEM, K, K
     ),
 }

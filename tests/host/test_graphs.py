@@ -21,7 +21,7 @@ def add():
 def gemm():
     """A kernel whose parameters are TMA descriptors, which hold the addresses, launched as a cluster."""
     from cutepy.kernels.gemm import GemmSignature, select_config
-    from cutepy.kernels.gemm.kernel import StandardGemm
+    from cutepy.kernels.gemm.standard import StandardGemm
 
     def matrix(rows, columns):
         lead = "ld" + rows + columns

@@ -356,7 +356,7 @@ if "late" in sys.argv:
 import cutlass, cutlass.cute as cute, cutepy
 from cutepy.host.compilation import Call
 from cutepy.kernels.gemm import GemmSignature, select_config
-from cutepy.kernels.gemm.kernel import StandardGemm
+from cutepy.kernels.gemm.standard import StandardGemm
 from cutepy.kernels.gemm.compilation import examples
 import shared_module
 

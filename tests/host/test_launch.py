@@ -203,7 +203,7 @@ def test_each_device_gets_its_launches(add):
 def test_large_shared_memory_on_a_second_device():
     """The limit of shared memory is raised on each device before the first launch there counts."""
     from cutepy.kernels.gemm import GemmSignature, select_config
-    from cutepy.kernels.gemm.kernel import StandardGemm
+    from cutepy.kernels.gemm.standard import StandardGemm
 
     config = select_config(GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float16"), 512, 512, 512)
 

@@ -39,6 +39,8 @@ CONFIGS = {
     "mn-major": config("bfloat16", out="bfloat16", majors="mn mn col"),
     "one warpgroup": config(majors="k mn row", tile_m=64, tile_n=96, warpgroups=1, stages=3, cluster_n=2),
     "8-bit": config("float8_e4m3fn", "float8_e5m2", out="bfloat16", tile_n=128, cluster_m=2, cluster_n=2),
+    "tf32": config("float32", out="float32", tile_n=128, cluster_m=2),
+    "integers": config("int8", "uint8", out="int32", tile_n=96, tile_m=64, warpgroups=1),
     "two rows of MMAs": config("bfloat16", out="float32", majors="mn k row", tile_m=256, tile_n=64),
     "with c": config(c="float32 col", out="float32", tile_n=128, cluster_m=2),
     "with 16-bit c": config(c="float16 row", majors="k k col", stages=3),

@@ -35,7 +35,7 @@ TYPES = (("float32", ""), ("float16", ""), ("", ""), ("float16", "row"))
 @pytest.mark.parametrize(
     "options",
     [
-        {"tile_m": 128, "tile_n": 64, "warpgroups": 2, "cluster_m": 2},
+        {"tile_m": 128, "tile_n": 48, "epi_n": 48, "warpgroups": 2, "cluster_m": 2},
         pytest.param({"tile_m": 64, "tile_n": 64, "split_k": 2}, marks=pytest.mark.integration),
         pytest.param({"tile_m": 128, "tile_n": 64, "tile_k": 64}, marks=pytest.mark.deep),
         pytest.param({"tile_m": 64, "tile_n": 128, "epi_n": 64, "split_k": 4}, marks=pytest.mark.deep),
@@ -138,8 +138,8 @@ def test_a_signature_fits_its_graph():
     with pytest.raises(ValueError, match=r"c: tile/2 can't be of float16"):
         signature(rich.graph, (*TYPES[:3], ("float16", "")))
     kind = signature(rich.graph, TYPES)
-    with pytest.raises(ValueError, match="epi_n must be a positive multiple of 32, got 16"):
-        GemmConfig(signature=kind, tile_m=64, tile_n=64, epi_n=16)
+    with pytest.raises(ValueError, match="epi_n must be a positive multiple of 16, got 24"):
+        GemmConfig(signature=kind, tile_m=64, tile_n=48, epi_n=24)
 
 
 def test_shared_memory_has_room_for_all_tiles():

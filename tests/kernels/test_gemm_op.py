@@ -8,7 +8,7 @@ pytestmark = pytest.mark.dsl
 
 import cutepy  # noqa: E402
 from cutepy.kernels.gemm import GemmSignature, op, select_config  # noqa: E402
-from cutepy.kernels.gemm.operands import Description, Problem, matrix  # noqa: E402
+from cutepy.kernels.gemm.operands import MOST_EXTENT, Description, Problem, matrix  # noqa: E402
 from cutepy.kernels.gemm.reference import gemm_reference  # noqa: E402
 
 F16, E4M3 = torch.float16, torch.float8_e4m3fn
@@ -74,7 +74,7 @@ UNREACHABLE = {
     "matrices half a unit apart": described(2, 64, 32, stride=(64 * 32 + 4, 32, 1)),
     "8 bits along the rows": described(64, 32, stride=(1, 64), dtype=E4M3),
     "8 bits, half a unit": described(64, 24, dtype=E4M3),
-    "an extent beyond 32 bits": described(2**31, 8),
+    "an extent beyond 32 bits": described(MOST_EXTENT + 1, 8),
     "a stride beyond 40 bits": described(2, 8, stride=(2**39, 1)),
 }
 
@@ -85,7 +85,7 @@ def test_what_tma_does_not_reach(name):
 
 
 def test_what_tma_just_reaches():
-    assert matrix(described(2**31 - 1, 8)) == (1, (8, 1))
+    assert matrix(described(MOST_EXTENT, 8)) == (1, (8, 1))
     assert matrix(described(2, 8, stride=(2**39 - 8, 1))) == (1, (2**39 - 8, 1))
     assert matrix(described(64, 32, dtype=E4M3)) == (1, (32, 1))
     assert matrix(described(33, 40, stride=(1, 40), dtype=torch.float32)) is None
@@ -96,11 +96,11 @@ def test_extents_that_tma_cannot_hold_are_refused_by_name():
     a, b, out = described(8, 8), described(16, 8), described(8, 16)
     with cutepy.simulate():
         for name, tensors in {
-            "a": (described(2**31, 8), b, described(2**31 - 1, 16)),
+            "a": (described(MOST_EXTENT + 1, 8), b, described(MOST_EXTENT, 16)),
             "out": (a, b, described(8, 16, stride=(2**39, 1))),
             "c": (a, b, out, described(8, 16, stride=(2**39, 1))),
         }.items():
-            with pytest.raises(ValueError, match=rf"^{name} must have extents below 2\*\*31 .* split it"):
+            with pytest.raises(ValueError, match=rf"^{name} must have extents of at most {MOST_EXTENT} .* split it"):
                 plan(*tensors)
 
 
@@ -108,7 +108,7 @@ def test_more_tiles_than_a_kernel_counts_are_refused():
     tensors = described(2**30, 1024, 8), described(2**30, 1024, 8), described(2**30, 1024, 1024)
     tensors = [tensor._replace(stride=(tensor.shape[1] * tensor.shape[2], tensor.shape[2], 1)) for tensor in tensors]
     tensors[2] = tensors[2]._replace(stride=(0, 1024, 1))  # below the limit of strides
-    with cutepy.simulate(), pytest.raises(ValueError, match=r"fewer than 2147418112 tiles.* 1024x1024 .*split it"):
+    with cutepy.simulate(), pytest.raises(ValueError, match=r"fewer than 2147418112 tiles.* got up to .*; split them"):
         plan(*tensors)
 
 

@@ -1,6 +1,7 @@
 """What `cutepy tune gemm` searches, and what is computed when a winner is found."""
 
 from dataclasses import replace
+from itertools import cycle
 
 import pytest
 from hypothesis import given, strategies as st
@@ -34,6 +35,9 @@ def test_the_operands_of_an_epilogue_are_described_too():
     assert tuned.signature_of(described) == signature
 
 
+EXTENTS = [(16, 512, 4096), (512, 512, 512), (64, 64, 65536)]
+
+
 def test_few_rows_are_transposed_with_a_bias_and_not_where_columns_are_parted():
     from cutepy.epilogues import swiglu
 
@@ -51,8 +55,7 @@ def test_what_the_model_chooses_is_described_and_made_again(signature, m, n, k):
     assert tuned.chosen_of(problem, tuned.default(problem)) == choose(signature, m, n, k)
 
 
-@pytest.mark.parametrize("signature", SIGNATURES)
-@pytest.mark.parametrize("extents", [(16, 512, 4096), (512, 512, 512), (64, 64, 65536)])
+@pytest.mark.parametrize(("signature", "extents"), list(zip(SIGNATURES, cycle(EXTENTS), strict=False)))
 def test_candidates_can_be_configured_and_have_the_best_of_the_model_among_them(signature, extents):
     problem = tuned.problem_of(signature, *extents)
     found = tuned.candidates(problem, most=40)
@@ -62,6 +65,14 @@ def test_candidates_can_be_configured_and_have_the_best_of_the_model_among_them(
     assert {chosen.transposed for chosen in configs} == {False, True}
     for chosen in configs:
         assert chosen.config.signature == (signature.transposed if chosen.transposed else signature)
+
+
+def test_shares_of_waves_and_tiles_of_8_columns_are_tried():
+    found = tuned.candidates(tuned.problem_of(HALF, 64, 168, 4096), most=10**6)
+    assert any(candidate["stream_k"] and candidate["tile_n"] == 168 for candidate in found)
+    assert not any(candidate["stream_k"] and candidate["split_k"] > 1 for candidate in found)
+    short = tuned.candidates(tuned.problem_of(HALF, 64, 168, 256), most=10**6)
+    assert not any(candidate["stream_k"] for candidate in short), "too little of K for two"
 
 
 def test_a_winner_is_found_for_its_problem_and_one_of_another_kernel_is_not(monkeypatch, tmp_path):

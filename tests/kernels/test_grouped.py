@@ -12,6 +12,7 @@ from cutepy.epilogues import Column, Row, Scalar, Tile  # noqa: E402
 from cutepy.kernels.gemm import GemmConfig, GemmSignature  # noqa: E402
 from cutepy.kernels.grouped import GroupedConfig, compile_grouped, select_grouped  # noqa: E402
 from cutepy.kernels.grouped.reference import grouped_reference  # noqa: E402
+from cutepy.sim.sanitize.reports.collection import HazardError  # noqa: E402
 
 MAJORS = {"m": {}, "n": {"out_major": "col"}, "k": {"a_major": "mn", "b_major": "mn"}}
 UNTOUCHED = 77.0
@@ -193,12 +194,13 @@ def test_epilogues_meet_rows_and_columns_of_their_group(along, padded):
         ({"along": "m", "a_major": "mn"}, 'a must be "k"-major'),
         ({"along": "k", "a_major": "mn", "b_major": "mn", "split_k": 2}, "K may not be split.* split_k 2"),
         ({"along": "k", "a_major": "mn", "b_major": "mn", "consumers": 2}, "2 consumers"),
+        ({"along": "m", "stream_k": True}, "whole tiles, .* got stream_k"),
     ],
 )
 def test_what_has_no_kernel_is_refused(change, message):
     change = dict(change)
     along = change.pop("along")
-    tiling = {name: change.pop(name) for name in ("split_k", "consumers") if name in change}
+    tiling = {name: change.pop(name) for name in ("split_k", "stream_k", "consumers") if name in change}
     signature = GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float16", **change)
     gemm = GemmConfig(signature=signature, tile_m=64, tile_n=64, **tiling)
     with pytest.raises(ValueError, match=message):
@@ -217,3 +219,16 @@ def test_everything_has_a_configuration(along, mnk, groups, padded):
     chosen = select_grouped(signature, along, mnk, groups, padded=padded)
     turned = {"m": "n", "n": "m", "k": "k"}[along] if chosen.transposed else along
     assert (chosen.config.along, chosen.config.padded) == (turned, padded)
+
+
+def test_ends_that_descend_touch_nothing_beyond_and_the_sanitizer_sees_what_is_written_twice():
+    whole = torch.full((160, 64), UNTOUCHED).half()
+    a, b = stored((100, 64), 1, torch.float16), stored((3, 64, 64), 1, torch.float16)
+    ends, kernel = torch.tensor([80, -40, 400], dtype=torch.int32), compile_grouped(CONFIGS["m"])
+    with cutepy.simulate():
+        kernel(a, b, ends, None, (whole[:100],), 8)
+    assert (whole[:100] != UNTOUCHED).any(1).all()
+    assert (whole[100:] == UNTOUCHED).all()
+    run = cutepy.simulate(sanitize=True)
+    with pytest.raises(HazardError, match="unordered-write"), run:
+        kernel(a, b, ends, None, (whole[:100],), 8)

@@ -244,7 +244,7 @@ REFUSED = {
     ),
     "out_major": (lambda a, b: gemm(a, b, out_major="mn"), ValueError, 'out_major must be "row" or "col", got \'mn\''),
     "out_major list": (lambda a, b: gemm(a, b, out_major=["row"]), ValueError, "out_major must be .* got .'row'."),
-    "operands": (lambda a, b: gemm(a.float(), b), TypeError, "a must have dtype float16, bfloat16, float8_e4m3fn or"),
+    "operands": (lambda a, b: gemm(a.double(), b), TypeError, "a must have dtype float16, bfloat16, float32, fl"),
     "out": (lambda a, b: gemm(a, b, out=a.new_zeros(4, 8).int()), TypeError, "out must have dtype float16, .* float32"),
     "out_dtype": (
         lambda a, b: gemm(a, b, out_dtype=torch.int32),

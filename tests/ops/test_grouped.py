@@ -11,10 +11,11 @@ pytest.importorskip("cutlass")
 
 import cutepy  # noqa: E402
 from cutepy.epilogues import Column, Row, Scalar, Tile  # noqa: E402
+from cutepy.host.launches import Launches  # noqa: E402
 from cutepy.kernels.gemm.operands import Description  # noqa: E402
-from cutepy.kernels.grouped import choice  # noqa: E402
-from cutepy.kernels.grouped.op import GroupedProblem, plan_grouped  # noqa: E402
-from cutepy.ops import grouped_gemm, grouped_routes  # noqa: E402
+from cutepy.kernels.gemm.routes import Asked  # noqa: E402
+from cutepy.kernels.grouped import choice, op  # noqa: E402
+from cutepy.ops import grouped_gemm  # noqa: E402
 from cutepy.ops.grouped import multiply_groups  # noqa: E402
 
 F16, BF16, F32 = torch.float16, torch.bfloat16, torch.float32
@@ -97,7 +98,7 @@ def test_forms(name):
 def turning(monkeypatch):
     """Have the transposed product chosen, as where it is faster."""
     monkeypatch.setattr(choice, "_TURNING", 0.0)
-    monkeypatch.setattr(grouped_routes, "_launches", {})
+    monkeypatch.setattr(op, "_routes", Launches())
     choice._select.cache_clear()
     yield
     choice._select.cache_clear()
@@ -277,8 +278,9 @@ def test_more_tiles_than_are_counted_are_refused():
     m, n, cpu = 2**30, 2**21, torch.device("cpu")
     a, out = (Description((m, extent), (extent, 1), F16, cpu) for extent in (64, n))
     b = Description((4, n, 64), (64 * n, 64, 1), F16, cpu)
+    asked = Asked(cutepy.epilogues.identity.text, None, (a, b), (False, False), False, False)
     with pytest.raises(ValueError, match=r"fewer than 2147418112 tiles, .* got up to .*; split them"):
-        plan_grouped(GroupedProblem(a, b, (out,), 4, "m", False))
+        op.find_groups_route(asked, "m", 4, ((out, False),))
 
 
 @cutepy.epilogue

@@ -6,6 +6,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 
 import cutepy  # noqa: E402
+from cutepy.host.launches import Launches  # noqa: E402
 from cutepy.ops import gemm, multiply  # noqa: E402
 
 pytestmark = pytest.mark.dsl
@@ -26,7 +27,7 @@ def operands():
 
 @pytest.fixture
 def launches(monkeypatch):
-    monkeypatch.setattr(multiply, "_launches", {})
+    monkeypatch.setattr(multiply, "_launches", Launches())
     return multiply._launches
 
 

@@ -8,6 +8,7 @@ pytest.importorskip("cutlass")
 from hypothesis import HealthCheck, given, settings, strategies as st  # noqa: E402
 
 import cutepy  # noqa: E402
+from cutepy.host.launches import Launches  # noqa: E402
 from cutepy.kernels.gemm import op  # noqa: E402
 from cutepy.kernels.gemm.reference import gemm_reference  # noqa: E402
 from cutepy.ops import gemm, multiply  # noqa: E402
@@ -68,10 +69,10 @@ def watched(monkeypatch):
             made.append(result)
         return result
 
-    copy = multiply._padded_copy
-    monkeypatch.setattr(multiply, "_launches", {})
+    copy = multiply.padded_copy
+    monkeypatch.setattr(multiply, "_launches", Launches())
     monkeypatch.setattr(op, "compile_gemm", lambda _: kernel)
-    monkeypatch.setattr(multiply, "_padded_copy", watching)
+    monkeypatch.setattr(multiply, "padded_copy", watching)
     return made, launches
 
 

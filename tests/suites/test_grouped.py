@@ -1,5 +1,7 @@
 """`cutepy bench grouped` without a GPU."""
 
+from dataclasses import replace
+
 import pytest
 from typer.testing import CliRunner
 
@@ -15,6 +17,11 @@ def test_problems_are_the_experts_by_routing_and_form():
     first = problems[0]
     assert first.flops == 2 * 4096 * 4096 * 7168
     assert first.bytes == 2 * (4096 * (4096 + 7168) + 8 * 4096 * 7168)
+    scaled = grouped.grouped_problems([8, 64], ["skewed"], ["m", "k"], ["row", "block"])
+    assert len(set(scaled)) == len(scaled) == 12
+    assert scaled[0].bytes == 4096 * 7168 + 8 * 4096 * 7168 + 2 * 4096 * 4096
+    assert all(size % 128 == 0 for size in scaled[-1].sizes)
+    assert str(scaled[-1]) == "fp8 block 64 skewed along k 4096x7168x4096"
 
 
 def test_weights_of_experts_without_tokens_are_not_counted():
@@ -29,6 +36,7 @@ def test_weights_of_experts_without_tokens_are_not_counted():
     [
         (("--routing", "even"), "--routing must be one of balanced, skewed, got 'even'"),
         (("--along", "n"), "--along must be one of m, k, got 'n'"),
+        (("--kind", "fp8"), "--kind must be one of bfloat16, row, block, got 'fp8'"),
         (("--groups", "0"), "--groups must be at least 1, got 0"),
     ],
 )
@@ -38,8 +46,8 @@ def test_refusals(options, message):
     assert message in " ".join(result.output.split())
 
 
-@pytest.mark.parametrize("along", ["m", "k"])
-def test_both_are_measured_and_checked(monkeypatch, along):
+@pytest.mark.parametrize(("along", "kind"), [("m", "bfloat16"), ("k", "bfloat16"), ("m", "block"), ("k", "block")])
+def test_both_are_measured_and_checked(monkeypatch, along, kind):
     """With everything but the GPU: on the CPU, and a protocol that times nothing."""
     torch = pytest.importorskip("torch")
     from cutepy import benchmark
@@ -49,21 +57,23 @@ def test_both_are_measured_and_checked(monkeypatch, along):
             run(sets - 1)
         return {name: benchmark.Timing(2.0, 3.0) for name in contenders}
 
-    def torchs(made):
-        from cutepy.ops import grouped_gemm
-
-        return lambda index: 2 * grouped_gemm(made.a[index], made.b[index], offs=made.ends)
-
     real = grouped.buffers
+
+    def torchs(problem, made):
+        launch = grouped.ours(problem, made)
+        return lambda index: 2 * launch(index)
+
     monkeypatch.setattr(benchmark, "compare", compare)
     monkeypatch.setattr(benchmark, "buffer_sets", lambda _: 2)
     monkeypatch.setattr(grouped, "buffers", lambda problem: real(problem, "cpu"))
     monkeypatch.setattr(grouped, "torchs", torchs)
     torch.manual_seed(1)
-    problem = grouped.GroupedProblem(3, 40, 16, 24, "skewed", along)
+    tokens = 40 if kind == "bfloat16" else 640
+    problem = grouped.GroupedProblem(3, tokens, 16, 24, "skewed", along, kind)
     ours, theirs = rows = grouped._measure(problem)
     assert (ours.contender, ours.noise, theirs.contender, theirs.noise) == ("cutepy", 0.0, "torch", None)
     assert 0 < ours.error < 1e-2
     assert theirs.error == pytest.approx(1, rel=1e-2)
     assert grouped._complaint(problem, rows[:1]) is None
-    assert grouped._complaint(problem, rows) == f"{problem} is beyond its tolerance"
+    wrong = rows if kind == "bfloat16" else [replace(theirs, contender="cutepy")]
+    assert grouped._complaint(problem, wrong) == f"{problem} is beyond its tolerance"

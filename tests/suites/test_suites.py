@@ -25,6 +25,27 @@ def test_a_batch_is_a_problem():
     assert last.bytes == 8 * 3 * 2 * 2048**2
 
 
+@pytest.mark.parametrize(("dtype", "moved"), [("float32", 4 * (32 + 24) * 64 + 4 * 32 * 24), ("int8", 56 * 64 + 3072)])
+def test_problems_of_32_bits_and_of_integers(dtype, moved):
+    torch = pytest.importorskip("torch")
+    from cutepy.suites import peers
+    from cutepy.testing.numerics import relative_error
+
+    problem = gemm_problems.GemmProblem(32, 24, 64, dtype)
+    assert problem.bytes == moved
+    sets = gemm_problems.Buffers(*(part[:1] for part in gemm_problems.buffers(problem, "cpu")))
+    a, b, out = (part[0] for part in sets)
+    gemm_problems.poison(out)
+    assert relative_error(out, a.double() @ b.double().t()) != 0
+    with gemm_problems.tf32():
+        assert torch.get_float32_matmul_precision() == "high"
+        peers.cublas(problem, sets)(0)
+    assert torch.get_float32_matmul_precision() == "highest"
+    assert relative_error(out, a.double() @ b.double().t()) <= gemm_problems.tolerance(problem)
+    assert peers.quack(problem, sets) is peers.triton(problem, sets) is None
+    assert peers.cublas(gemm_problems.GemmProblem(16, 24, 64, "int8"), sets) is None or dtype == "float32"
+
+
 def test_a_problem_of_two_suites_is_measured_once():
     problems = gemm_problems.gemm_problems(["squares", "llama"], ["float16"])
     assert len(problems) == len(set(problems)) == 8

@@ -77,7 +77,22 @@ def test_the_bound_is_near_what_was_measured(name):
         assert k < 4096 or bound < 4 * error
 
 
-@pytest.mark.parametrize(("bits", "extent"), [(8, 32), (16, 16)])
+def rounded_to_tf32(x, *, cut=False):
+    """Round float32 to the nearest number of 11 bits, or cut the others off."""
+    bits = x.view(torch.int32)
+    return (bits + (0 if cut else 0xFFF + (bits >> 13 & 1)) & ~0x1FFF).view(torch.float32)
+
+
+@pytest.mark.parametrize("k", [8, 512, 4096])
+def test_the_bound_for_tf32_holds_and_is_broken_by_bits_that_are_cut_off(k):
+    torch.manual_seed(k)
+    a, b = torch.randn(48, k), torch.randn(40, k)
+    exact, bound = a.double() @ b.double().t(), gemm_tolerance(k, 32, "float32")
+    assert relative_error(tensor_core(rounded_to_tf32(a), rounded_to_tf32(b), 8), exact) <= bound
+    assert relative_error(tensor_core(*(rounded_to_tf32(x, cut=True) for x in (a, b)), 8), exact) > bound
+
+
+@pytest.mark.parametrize(("bits", "extent"), [(8, 32), (16, 16), (32, 8)])
 @pytest.mark.parametrize("k", [128, 4096, 14336, 65536])
 def test_no_lost_step_is_within_the_bound(k, bits, extent):
     assert gemm_tolerance(k, bits, "bfloat16") < (extent / k) ** 0.5

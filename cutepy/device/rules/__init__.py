@@ -17,6 +17,7 @@ from cutepy.device.rules.clusters import (
     PORTABLE_CLUSTER_CTAS as PORTABLE_CLUSTER_CTAS,
     check_multicast as check_multicast,
     check_schedule as check_schedule,
+    check_turns as check_turns,
     check_worker as check_worker,
 )
 from cutepy.device.rules.partials import (
@@ -48,15 +49,23 @@ from cutepy.device.rules.rings import (
     owners as owners,
     partial_bytes as partial_bytes,
 )
+from cutepy.device.rules.shares import Shares as Shares, parts_of as parts_of
 from cutepy.device.rules.tiles import (
     SUBTILE_COLUMNS as SUBTILE_COLUMNS,
+    accumulator_dtype as accumulator_dtype,
     accumulator_registers as accumulator_registers,
     check_region as check_region,
     check_smem as check_smem,
     check_stages as check_stages,
     check_subtile as check_subtile,
     check_subtile_registers as check_subtile_registers,
+    longest_sum as longest_sum,
     tile_bytes as tile_bytes,
     wgmma_tiling as wgmma_tiling,
+)
+from cutepy.device.rules.workspaces import (
+    FLAGS as FLAGS,
+    check_workspace as check_workspace,
+    workspace_shapes as workspace_shapes,
 )
 from cutepy.layouts.sm90.staged import staged_swizzle as staged_swizzle, widest_swizzle as widest_swizzle

@@ -28,6 +28,22 @@ def check_worker(worker: object) -> None:
         )
 
 
+def check_turns(turns: int) -> None:
+    """Check that the consumers of a CTA share all its tiles, where these have unlike parts of K.
+
+    Raises
+    ------
+    ValueError
+        If they take tiles in turn: a ring's stages of a tile that is another's couldn't be passed over.
+
+    Examples
+    --------
+    >>> check_turns(1)
+    """
+    if turns != 1:
+        raise ValueError(f"consumers can't take tiles in turn where parts of K differ, got {turns}; use one consumer")
+
+
 def check_schedule(cluster_mn: tuple[int, int], parts: int, band_rows: int) -> None:
     """Check how a persistent scheduler deals out tiles.
 

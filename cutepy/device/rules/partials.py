@@ -12,7 +12,7 @@ def check_widths(columns: int, widest: int) -> None:
     Raises
     ------
     ValueError
-        If parts would be narrower than 16 columns.
+        If parts would be narrower than 8 columns.
 
     Examples
     --------

@@ -4,8 +4,9 @@ from cutepy.layouts import Layout, sm90
 from cutepy.layouts.sm90 import arch
 from cutepy.runtime.dtypes import DTYPES
 
-SUBTILE_COLUMNS = 16
-"""Columns of what a four-matrix stmatrix moves."""
+SUBTILE_COLUMNS = 8
+"""Columns of a matrix of stmatrix: each thread of a warp holds four accumulators of 16 rows of them."""
+_MULTIPLIED_AS = {"float32": "tf32"}
 
 
 def tile_bytes(rows: int, columns: int, bits: int) -> int:
@@ -30,15 +31,42 @@ def accumulator_registers(tile_m: int, tile_n: int, warpgroups: int) -> int:
     return tile_m * tile_n // (warpgroups * arch.WARPGROUP_THREADS)
 
 
+def accumulator_dtype(operand_dtype: str) -> str:
+    """Name the type that wgmma sums products of a type in: int32 for integers, float32 for the others.
+
+    Examples
+    --------
+    >>> accumulator_dtype("uint8"), accumulator_dtype("float8_e5m2")
+    ('int32', 'float32')
+    """
+    return "int32" if operand_dtype in ("int8", "uint8") else "float32"
+
+
+_LARGEST = {"int8": 128, "uint8": 255}
+
+
+def longest_sum(a_dtype: str, b_dtype: str) -> int:
+    """Count the products of two integer types whose sum int32 always holds, whatever they are.
+
+    Examples
+    --------
+    >>> longest_sum("int8", "int8"), longest_sum("uint8", "uint8")
+    (131071, 33025)
+    """
+    return (2**31 - 1) // (_LARGEST[a_dtype] * _LARGEST[b_dtype])
+
+
 def wgmma_tiling(
     a_dtype: str, b_dtype: str, tile_n: int, warpgroups: int, *, a_in_registers: bool = False
 ) -> sm90.TiledMMA:
-    """Tile wgmma atoms 64 x `tile_n` x (32 bytes of K) that sum in fp32, one for each warpgroup, above one another.
+    """Tile wgmma atoms 64 x `tile_n` x (32 bytes of K), one for each warpgroup, above one another.
+
+    They sum in fp32, and products of integers in s32, which saturates.
 
     Parameters
     ----------
     a_dtype, b_dtype : str
-        Torch's names.
+        Torch's names; float32 is multiplied as tf32.
     a_in_registers : bool
         Whether A comes from registers (RS), not from shared memory (SS).
 
@@ -51,10 +79,15 @@ def wgmma_tiling(
     --------
     >>> print(wgmma_tiling("float16", "float16", 256, 2))
     TiledMMA(SM90_64x256x16_F32F16F16_SS, (2,1,1):(1,0,0), <_,_,_>)
+    >>> wgmma_tiling("float32", "float32", 128, 1).traits.name, wgmma_tiling("int8", "uint8", 128, 1).traits.name
+    ('SM90_64x128x8_F32TF32TF32_SS_TN', 'SM90_64x128x32_S32S8U8_SS_TN_SATURATE')
     """
-    a, b = DTYPES[a_dtype], DTYPES[b_dtype]
-    source, suffix = "RS" if a_in_registers else "SS", "" if a.bits == 16 else "_TN"
-    atom = f"SM90_{arch.WGMMA_M}x{tile_n}x{256 // a.bits}_F32{a.ptx.upper()}{b.ptx.upper()}_{source}{suffix}"
+    bits = DTYPES[a_dtype].bits
+    a, b = (_MULTIPLIED_AS.get(dtype, DTYPES[dtype].ptx).upper() for dtype in (a_dtype, b_dtype))
+    sums = DTYPES[accumulator_dtype(a_dtype)].ptx.upper()
+    source, suffix = "RS" if a_in_registers else "SS", "" if bits == 16 else "_TN"
+    suffix += "_SATURATE" if sums == "S32" else ""
+    atom = f"SM90_{arch.WGMMA_M}x{tile_n}x{256 // bits}_{sums}{a}{b}_{source}{suffix}"
     return sm90.TiledMMA(sm90.wgmma_traits(atom), Layout((warpgroups, 1, 1)))
 
 
@@ -86,7 +119,7 @@ def check_stages(a: tuple[int, int, int], b: tuple[int, int, int], mma: tuple[in
 def check_subtile(rows: int, columns: int, warpgroups: int) -> None:
     """Check the epilogue subtiles that `warpgroups` move between accumulators and shared memory.
 
-    A warpgroup holds its 64 rows of all columns, columns after one another, and moves blocks of 16 by 16.
+    A warpgroup holds its 64 rows of all columns, columns after one another, and moves blocks of 16 rows by 8 columns.
 
     Raises
     ------

@@ -1,0 +1,85 @@
+"""Deal whole tiles out to CTAs, and the K of the last ones in even shares, so that no wave is partly idle (traced).
+
+`cutepy.device.rules.shares` says who gets what. What has no tile's beginning leaves its sums in a workspace in global
+memory (`cutepy.device.workspace`), where who has the beginning fetches them. (Osama et al., "Stream-K: Work-centric
+Parallel Decomposition for Dense Matrix-Matrix Multiplication on the GPU", PPoPP 2023, section 5.)
+"""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import cutlass
+import cutlass.cute as cute
+
+from cutepy.device import rules
+from cutepy.device.schedulers import KTiles, Persistent, Work
+
+
+class Sharing(NamedTuple):
+    """How work is shared with other CTAs.
+
+    Attributes
+    ----------
+    is_finished_here : Boolean
+        Whether this CTA gets the others' sums of the tile and finishes it; else it leaves its own.
+    place : Int32
+        Where in the workspace this CTA leaves sums.
+    peers, step : Int32, int
+        So many others have sums of this tile; how far apart their places are, behind this CTA's.
+    """
+
+    is_finished_here: cutlass.Boolean
+    place: cutlass.Int32
+    peers: cutlass.Int32
+    step: int
+
+
+def _choose(condition, x, y):
+    """Give x where the condition holds, else y, without a branch."""
+    return cutlass.Int32(cutlass.select_(condition, cutlass.Int32(x), cutlass.Int32(y)))
+
+
+@dataclass(frozen=True)
+class StreamK:
+    """Each cluster takes its whole tiles as of `Persistent`, then its share of those that are left.
+
+    All CTAs must be resident at one time, or start in the order of their indices, since some wait for others that come
+    before them: a grid no larger than the GPU holds, which a persistent kernel has anyway.
+
+    Attributes
+    ----------
+    product : Persistent
+        Of one part.
+    """
+
+    product: Persistent
+
+    def plan(self):
+        """Tell who gets what."""
+        clusters, _, _ = cute.arch.cluster_dim()
+        tiles = cutlass.Int32(1)
+        for extent in self.product.raster:
+            tiles = tiles * extent
+        return rules.Shares(tiles, cutlass.max(self.product.k_tiles, 1), clusters, cutlass.min, _choose)
+
+    @cute.jit
+    def each(self, worker: Any, turn: Any = 0, turns: cutlass.Constexpr = 1):
+        """Let a worker do this CTA's work, as `Persistent.each` does; it tells work by its `sharing`."""
+        rules.check_worker(worker)
+        rules.check_turns(turns)
+        cluster, _, _ = cute.arch.cluster_idx()
+        cluster_m, cluster_n = self.product.cluster_mn
+        block_m, block_n, _ = cute.arch.block_in_cluster_idx()
+        plan = self.plan()
+        share = plan.share(cluster)
+        end = plan.units(share)
+        place = share.number * (cluster_m * cluster_n) + block_n * cluster_m + block_m
+        state = worker.first_state(KTiles(0, plan.k_tiles, 1))
+        for index in cutlass.range(end, unroll=1):
+            unit = plan.unit(cluster, share, index)
+            row, column, batch = self.product.locate(unit.tile)
+            sharing = Sharing(unit.first == 0, place, unit.peers, cluster_m * cluster_n)
+            k = KTiles(unit.first, unit.count, 1)
+            work = Work(row, column, batch, k, index, cutlass.Int32(0), end, cutlass.Int32(1), sharing)
+            state = worker.on_tile(work, state)
+        return state

@@ -1,0 +1,94 @@
+"""Memory for the sums that CTAs leave for each other (`stream_k`): one workspace for all that can't run at one time.
+
+A workspace has flags, 0 before and after each launch, and fp32 sums, a tile for each SM at most: 16.5 MiB for 132 SMs
+and tiles of 128x256. Each stream of a GPU has one, which grows to the largest that was asked for. A launch that is
+captured into a CUDA graph gets flags for good, of a stock that is made beforehand, since replays may go to any stream;
+its sums are the graph's own memory. Without stock the graph sets the flags to 0 itself, which costs it a node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any, NamedTuple
+
+import torch
+
+from cutepy.device import rules
+from cutepy.kernels.gemm.config import GemmConfig
+from cutepy.runtime.execution import EXECUTION
+
+STOCK = 64
+"""Flags that are kept ready for launches that are captured; 8 KiB each."""
+
+
+class Workspace(NamedTuple):
+    """What a launch takes (`rules.workspace_shapes`)."""
+
+    flags: torch.Tensor
+    sums: torch.Tensor
+
+
+class Workspaces:
+    """The workspaces of a GPU.
+
+    Parameters
+    ----------
+    device : torch.device
+    places : int
+        SMs.
+    """
+
+    def __init__(self, device: torch.device, places: int) -> None:
+        self.device, self.places = device, places
+        self.of_streams: dict[int, Workspace] = {}
+        self.stock: list[torch.Tensor] = []
+
+    def take(self, elements: int) -> Workspace:
+        """Give the workspace of the current stream, with so many sums at least; one of its own to what is captured."""
+        if self.device.type != "cuda":
+            return self._made(elements)  # in the simulator a launch that ends in an error may leave any flags
+        if torch.cuda.is_current_stream_capturing():
+            return self._made(elements, self.stock.pop() if self.stock else None)
+        self.fill_stock()
+        stream = torch.cuda.current_stream(self.device).cuda_stream
+        found = self.of_streams.get(stream)
+        if found is None or found.sums.numel() < elements:
+            # Memory that is given back goes to what comes later in this stream.
+            found = self.of_streams[stream] = self._made(elements, found and found.flags)
+        return found
+
+    def fill_stock(self) -> None:
+        """Make flags for launches that will be captured, if there are none; not while capturing."""
+        if not self.stock:
+            made = self._flags(STOCK * self.places)
+            torch.cuda.current_stream(self.device).synchronize()  # a graph may be replayed in another stream
+            self.stock.extend(made.split(self.places))
+
+    def _made(self, elements: int, flags: torch.Tensor | None = None) -> Workspace:
+        sums = torch.empty(elements, dtype=torch.float32, device=self.device)
+        return Workspace(self._flags(self.places) if flags is None else flags, sums)
+
+    def _flags(self, places: int) -> torch.Tensor:
+        return torch.zeros(places, rules.FLAGS, dtype=torch.int32, device=self.device)
+
+
+@cache
+def workspaces_of(device: torch.device, places: int) -> Workspaces:
+    """Give the workspaces of a GPU."""
+    return Workspaces(device, places)
+
+
+def with_workspace(
+    kernel: Callable[..., Any], config: GemmConfig, device: torch.device, sm_count: int
+) -> Callable[..., Any]:
+    """Give a kernel that is called without a workspace, its last argument: itself if it takes none."""
+    if not config.stream_k:
+        return kernel
+    workspaces = (workspaces_of if EXECUTION.backend is None else Workspaces)(device, sm_count)
+    _, (elements,) = rules.workspace_shapes(sm_count, config.tile_m, config.tile_n)
+
+    def launch(*arguments: Any) -> None:  # noqa: ANN401
+        kernel(*arguments, workspaces.take(elements))
+
+    return launch
