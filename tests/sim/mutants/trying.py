@@ -195,18 +195,21 @@ def _key(hazard: Hazard) -> tuple[str, ...]:
 
 @contextmanager
 def _within(seconds: float, enough: Callable[[], object]) -> Iterator[None]:
-    """Raise `EndlessError` in what takes longer; end it quietly once it is enough."""
-    end, runs = time.perf_counter() + seconds, True
+    """Raise `EndlessError` in what takes longer; end it quietly once it is enough.
+
+    What is raised at a tick may come to something else: where NumPy compares types it makes a `TypeError` of it.
+    """
+    end, runs, raised = time.perf_counter() + seconds, True, None
 
     def ring(number: int, frame: FrameType | None) -> None:
+        nonlocal raised
         if not runs:
             return
         over = enough()  # which may take longer than a tick
         signal.setitimer(signal.ITIMER_REAL, _TICK_SECONDS)
-        if over:
-            raise EnoughError
-        if time.perf_counter() > end:
-            raise EndlessError
+        if over or time.perf_counter() > end:
+            raised = EnoughError() if over else EndlessError()
+            raise raised
 
     before = signal.signal(signal.SIGALRM, ring)
     signal.setitimer(signal.ITIMER_REAL, _TICK_SECONDS)
@@ -215,8 +218,11 @@ def _within(seconds: float, enough: Callable[[], object]) -> Iterator[None]:
             yield
         finally:
             runs = False
-    except EnoughError:
-        pass
+    except Exception as error:
+        if raised is None:
+            raise
+        if isinstance(raised, EndlessError):
+            raise raised from error
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
