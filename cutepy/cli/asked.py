@@ -29,7 +29,7 @@ def check_folder(folder: Path, option: str) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        fail(f"{option} {folder} can't be made: {error.strerror}")
+        fail(f"{option} {folder} can't be written: {error.strerror}")
     if not os.access(folder, os.W_OK):
         fail(f"{option} {folder} can't be written")
 

@@ -4,15 +4,16 @@ from collections.abc import Iterable, Iterator
 from functools import cache, lru_cache
 from heapq import merge
 from itertools import chain
-from typing import NamedTuple
-
-import numpy as np
+from typing import TYPE_CHECKING, NamedTuple
 
 from cutepy.kernels.gemm.config import GemmConfig
-from cutepy.kernels.gemm.model import Candidates, Choice, Extents
+from cutepy.kernels.gemm.model import Choice, Extents
 from cutepy.kernels.gemm.signature import GemmSignature
 from cutepy.kernels.gemm.tiles import MN_TILES, PROMOTED_TILES, TILES
 from cutepy.runtime.invariance import INVARIANCE
+
+if TYPE_CHECKING:
+    from cutepy.kernels.gemm.candidates import Candidates
 
 _CLUSTERS = {1: ((1, 1), (2, 1), (1, 2), (2, 2)), 2: ((1, 1), (2, 1), (1, 2)), 4: ((1, 1),), 8: ((1, 1),)}
 """Clusters along M and N that are tried, by the CTAs that share K."""
@@ -21,8 +22,10 @@ _FEW_ROWS = 32
 
 
 @cache
-def candidates(mn_major: bool, promotes: bool) -> Candidates:
+def candidates(mn_major: bool, promotes: bool) -> "Candidates":
     """Give what may be chosen where B is MN-major, or sums are promoted: tiles in the clusters that they can share."""
+    from cutepy.kernels.gemm.candidates import Candidates  # NumPy is for those who choose
+
     return Candidates(
         Choice(tile, cluster_m, cluster_n)
         for tile in (PROMOTED_TILES if promotes else MN_TILES if mn_major else TILES)
@@ -39,11 +42,7 @@ def _ranked(problem: Extents, sm_count: int) -> tuple[tuple[float, Choice], ...]
         raise ValueError(
             f"m, n, k and batch must be positive, got {m}, {n}, {k}, {batch}; an empty product needs no kernel"
         )
-    table = candidates(problem.mn_major, problem.promotes)
-    expected, suits = table.expected_us(problem, sm_count), table.suit(problem)
-    order = np.argsort(np.where(suits, expected, np.inf), kind="stable")[: suits.sum()]
-    choices = map(table.choices.__getitem__, order.tolist())
-    return tuple(zip(expected[order].tolist(), choices, strict=True))
+    return candidates(problem.mn_major, problem.promotes).ranked(problem, sm_count)
 
 
 def select_config(

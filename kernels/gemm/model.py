@@ -6,12 +6,8 @@ L2, and stores; CTAs take their tiles in waves; nothing is faster than device me
 costs.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
 
 from cutepy.kernels.gemm.config import GemmConfig
 from cutepy.kernels.gemm.signature import GemmSignature
@@ -86,11 +82,11 @@ fit had not seen, the choice among some 20 tiles that were timed was 4.8% slower
 geometric mean.
 """
 
-_RESIDENT = {1: 132, 2: 132, 4: 120, 8: 120}
+RESIDENT = {1: 132, 2: 132, 4: 120, 8: 120}
 """The SMs of 132 that clusters of so many CTAs fill: an H200 holds 30 of 4 and 15 of 8 at once, 2026-11-23."""
-_FULL = 0.9
-_EPILOGUE_BYTES = 32768
-_SHORT_K = 256
+FULL = 0.9
+EPILOGUE_BYTES = 32768
+SHORT_K = 256
 
 
 class Extents(NamedTuple):
@@ -121,12 +117,12 @@ def fillable_sms(cluster: int, sm_count: int) -> int:
     >>> fillable_sms(2, 132), fillable_sms(8, 132)
     (132, 120)
     """
-    return max(cluster, sm_count * _RESIDENT[cluster] // arch.SM_COUNT)
+    return max(cluster, sm_count * RESIDENT[cluster] // arch.SM_COUNT)
 
 
 def fills(ctas: int, sm_count: int) -> bool:
     """Tell whether so many CTAs leave hardly an SM idle: then the next launch may begin on those that they leave."""
-    return ctas >= _FULL * sm_count
+    return ctas >= FULL * sm_count
 
 
 class Choice(NamedTuple):
@@ -153,88 +149,9 @@ class Choice(NamedTuple):
         )
 
 
-class Candidates:
-    """Choices as columns of a table: what each of them is expected to take is computed for all at once.
-
-    Attributes
-    ----------
-    choices : tuple of Choice
-        The rows.
-    """
-
-    def __init__(self, choices: Iterable[Choice]) -> None:
-        self.choices = tuple(choices)
-        rows = [(*tile, tile.warpgroups, *cluster) for tile, *cluster in self.choices]
-        columns = np.array(rows, np.int64).reshape(-1, 8).T
-        self._m, self._n, self._k_spans, self._consumers, self._split_k = columns[:5]
-        self._warpgroups, self._cluster_m, self._cluster_n = columns[5:]
-        self._cluster = self._cluster_m * self._cluster_n * self._split_k
-        self._resident = np.array([_RESIDENT[size] for size in self._cluster.tolist()], np.int64)
-        self._epilogue_columns = {
-            is_short: np.array([epilogue_columns(choice.tile, k) for choice in self.choices], np.int64)
-            for is_short, k in ((True, _SHORT_K), (False, _SHORT_K + 1))
-        }
-
-    def suit(self, problem: Extents) -> NDArray[np.bool_]:
-        """Tell which are worth a thought: no tile that is mostly empty, no cluster with nothing to share."""
-        m, n, k, operand_bits = problem[:4]
-        suits: NDArray[np.bool_] = (self._m < 2 * max(64, m)) & (self._n < 2 * max(16, n))
-        suits &= ((self._cluster_m == 1) | (m > self._m)) & ((self._cluster_n == 1) | (n > self._n))
-        is_long = (k * operand_bits >= 2048 * self._split_k * self._k_spans) & (not problem.whole)
-        suits &= (self._split_k == 1) | is_long
-        return suits
-
-    def expected_us(self, problem: Extents, sm_count: int = arch.SM_COUNT, costs: Costs = H200) -> NDArray[np.float64]:
-        """Estimate the microseconds that each takes."""
-        clusters = problem.batch * -(-problem.m // (self._m * self._cluster_m))
-        clusters *= -(-problem.n // (self._n * self._cluster_n))
-        resident = np.maximum(1, sm_count * self._resident // arch.SM_COUNT // self._cluster)
-        waves, ctas = -(-clusters // resident), np.minimum(clusters, resident) * self._cluster
-        elements = self._m * self._n
-        multiply = self._multiply_us(problem, ctas, costs)
-        subtiles = elements / (64 * self._warpgroups * self._epilogue_columns[problem.k <= _SHORT_K])
-        store = costs.store + costs.store_element * elements + costs.subtile * subtiles
-        in_turns = waves * _most(multiply, store / 2) + store
-        body = np.where(self._consumers == 2, in_turns, waves * (multiply + store))
-        exchanged = costs.split_element * elements * (self._split_k - 1) / self._split_k
-        body += np.where(self._split_k > 1, waves * (costs.split * np.log2(self._split_k) + exchanged), 0)
-        lost = np.where(ctas >= _FULL * sm_count, 0, costs.idle * (1 - ctas / sm_count))
-        memory = costs.memory_byte * problem.moved_bytes * (1 + lost)
-        return _most(costs.launch + costs.fill + body, costs.launch + costs.memory + memory)
-
-    def _multiply_us(self, problem: Extents, ctas: NDArray[np.int64], costs: Costs) -> NDArray[np.float64]:
-        """Estimate the time of a CTA's main loop, of which so many run at a time."""
-        span_bytes = 128 * self._k_spans
-        steps = np.ceil(np.ceil(problem.k * problem.operand_bits / (8 * span_bytes)) / self._split_k)
-        rows_bytes = span_bytes * np.minimum(problem.m, self._m)
-        columns_bytes = span_bytes * np.minimum(problem.n, self._n)
-        stage_bytes = span_bytes * (self._m + self._n)
-        exchange_bytes = 4 * self._m * self._n * (self._split_k - 1) // self._split_k
-        room_bytes = arch.SMEM_BYTES_PER_CTA - _EPILOGUE_BYTES - exchange_bytes
-        stages = np.clip(room_bytes // stage_bytes, 2, 8)
-        filled = rows_bytes + columns_bytes
-        step = _most(
-            costs.span * self._k_spans,
-            costs.latency / (stages - 1),
-            costs.cycle * self._m / 64 * self._k_spans * 4 * self._n / 2,
-            costs.l2_byte * ctas * (rows_bytes / self._cluster_n + columns_bytes / self._cluster_m),
-            costs.sm_byte * filled + costs.empty_byte * (stage_bytes - filled),
-        )
-        times: NDArray[np.float64] = step * steps
-        return times
-
-
-def _most(*times: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Give the longest of times that overlap, and somewhat more where others come close."""
-    squares = [time * time for time in times]
-    sums = sum((square * square * square for square in squares), np.zeros(1))
-    powers: NDArray[np.float64] = np.cbrt(np.sqrt(sums))
-    return powers
-
-
 def epilogue_columns(tile: Tile, k: int) -> int:
     """Choose the columns of an epilogue subtile: more where stores decide, fewer where a split needs many owners."""
-    if tile.split_k == 1 and k <= _SHORT_K and tile.n % 64 == 0:
+    if tile.split_k == 1 and k <= SHORT_K and tile.n % 64 == 0:
         return 64
     subtiles = tile.m // (64 * tile.warpgroups) * tile.n // 32
     if tile.n % 32 == 0 and (tile.split_k == 1 or subtiles >= tile.split_k):

@@ -4,9 +4,10 @@ from dataclasses import asdict
 from typing import Any
 
 from cutepy.device import rules
+from cutepy.kernels.gemm.candidates import Candidates
 from cutepy.kernels.gemm.choice import Chosen, choose
 from cutepy.kernels.gemm.config import GemmConfig
-from cutepy.kernels.gemm.model import Candidates, Choice, Extents
+from cutepy.kernels.gemm.model import Choice, Extents
 from cutepy.kernels.gemm.signature import GemmSignature
 from cutepy.kernels.gemm.tiles import Tile
 from cutepy.layouts.sm90.arch import SM_COUNT

@@ -1,0 +1,105 @@
+"""What is expected of many choices at once: the model, computed in columns of a table."""
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutepy.kernels.gemm.model import (
+    EPILOGUE_BYTES,
+    FULL,
+    H200,
+    RESIDENT,
+    SHORT_K,
+    Choice,
+    Costs,
+    Extents,
+    epilogue_columns,
+)
+from cutepy.layouts.sm90 import arch
+
+
+class Candidates:
+    """Choices as columns of a table: what each of them is expected to take is computed for all at once.
+
+    Attributes
+    ----------
+    choices : tuple of Choice
+        The rows.
+    """
+
+    def __init__(self, choices: Iterable[Choice]) -> None:
+        self.choices = tuple(choices)
+        rows = [(*tile, tile.warpgroups, *cluster) for tile, *cluster in self.choices]
+        columns = np.array(rows, np.int64).reshape(-1, 8).T
+        self._m, self._n, self._k_spans, self._consumers, self._split_k = columns[:5]
+        self._warpgroups, self._cluster_m, self._cluster_n = columns[5:]
+        self._cluster = self._cluster_m * self._cluster_n * self._split_k
+        self._resident = np.array([RESIDENT[size] for size in self._cluster.tolist()], np.int64)
+        self._epilogue_columns = {
+            is_short: np.array([epilogue_columns(choice.tile, k) for choice in self.choices], np.int64)
+            for is_short, k in ((True, SHORT_K), (False, SHORT_K + 1))
+        }
+
+    def suit(self, problem: Extents) -> NDArray[np.bool_]:
+        """Tell which are worth a thought: no tile that is mostly empty, no cluster with nothing to share."""
+        m, n, k, operand_bits = problem[:4]
+        suits: NDArray[np.bool_] = (self._m < 2 * max(64, m)) & (self._n < 2 * max(16, n))
+        suits &= ((self._cluster_m == 1) | (m > self._m)) & ((self._cluster_n == 1) | (n > self._n))
+        is_long = (k * operand_bits >= 2048 * self._split_k * self._k_spans) & (not problem.whole)
+        suits &= (self._split_k == 1) | is_long
+        return suits
+
+    def expected_us(self, problem: Extents, sm_count: int = arch.SM_COUNT, costs: Costs = H200) -> NDArray[np.float64]:
+        """Estimate the microseconds that each takes."""
+        clusters = problem.batch * -(-problem.m // (self._m * self._cluster_m))
+        clusters *= -(-problem.n // (self._n * self._cluster_n))
+        resident = np.maximum(1, sm_count * self._resident // arch.SM_COUNT // self._cluster)
+        waves, ctas = -(-clusters // resident), np.minimum(clusters, resident) * self._cluster
+        elements = self._m * self._n
+        multiply = self._multiply_us(problem, ctas, costs)
+        subtiles = elements / (64 * self._warpgroups * self._epilogue_columns[problem.k <= SHORT_K])
+        store = costs.store + costs.store_element * elements + costs.subtile * subtiles
+        in_turns = waves * _most(multiply, store / 2) + store
+        body = np.where(self._consumers == 2, in_turns, waves * (multiply + store))
+        exchanged = costs.split_element * elements * (self._split_k - 1) / self._split_k
+        body += np.where(self._split_k > 1, waves * (costs.split * np.log2(self._split_k) + exchanged), 0)
+        lost = np.where(ctas >= FULL * sm_count, 0, costs.idle * (1 - ctas / sm_count))
+        memory = costs.memory_byte * problem.moved_bytes * (1 + lost)
+        return _most(costs.launch + costs.fill + body, costs.launch + costs.memory + memory)
+
+    def ranked(self, problem: Extents, sm_count: int) -> tuple[tuple[float, Choice], ...]:
+        """Give those that suit, and the microseconds that are expected of each: what is fastest first."""
+        expected, suits = self.expected_us(problem, sm_count), self.suit(problem)
+        order = np.argsort(np.where(suits, expected, np.inf), kind="stable")[: suits.sum()]
+        choices = map(self.choices.__getitem__, order.tolist())
+        return tuple(zip(expected[order].tolist(), choices, strict=True))
+
+    def _multiply_us(self, problem: Extents, ctas: NDArray[np.int64], costs: Costs) -> NDArray[np.float64]:
+        """Estimate the time of a CTA's main loop, of which so many run at a time."""
+        span_bytes = 128 * self._k_spans
+        steps = np.ceil(np.ceil(problem.k * problem.operand_bits / (8 * span_bytes)) / self._split_k)
+        rows_bytes = span_bytes * np.minimum(problem.m, self._m)
+        columns_bytes = span_bytes * np.minimum(problem.n, self._n)
+        stage_bytes = span_bytes * (self._m + self._n)
+        exchange_bytes = 4 * self._m * self._n * (self._split_k - 1) // self._split_k
+        room_bytes = arch.SMEM_BYTES_PER_CTA - EPILOGUE_BYTES - exchange_bytes
+        stages = np.clip(room_bytes // stage_bytes, 2, 8)
+        filled = rows_bytes + columns_bytes
+        step = _most(
+            costs.span * self._k_spans,
+            costs.latency / (stages - 1),
+            costs.cycle * self._m / 64 * self._k_spans * 4 * self._n / 2,
+            costs.l2_byte * ctas * (rows_bytes / self._cluster_n + columns_bytes / self._cluster_m),
+            costs.sm_byte * filled + costs.empty_byte * (stage_bytes - filled),
+        )
+        times: NDArray[np.float64] = step * steps
+        return times
+
+
+def _most(*times: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Give the longest of times that overlap, and somewhat more where others come close."""
+    squares = [time * time for time in times]
+    sums = sum((square * square * square for square in squares), np.zeros(1))
+    powers: NDArray[np.float64] = np.cbrt(np.sqrt(sums))
+    return powers
