@@ -1,8 +1,10 @@
 """The mutator of kernels: what it changes of PTX, and that a mutant which nobody reports or explains is told."""
 
+import json
 import os
 import signal
 import time
+from dataclasses import asdict
 
 import pytest
 
@@ -11,6 +13,7 @@ from tests.sim.mutants.operators import Mutant, mutants
 from tests.sim.mutants.pool import verdicts
 from tests.sim.mutants.reasons import Reason, read_reasons
 from tests.sim.mutants.statements import sequences, statements
+from tests.sim.mutants.table import OUTCOMES, class_of, read, rows
 from tests.sim.mutants.trying import Verdict
 
 PTX = """.version 8.0
@@ -213,6 +216,27 @@ def test_reasons_are_for_what_is_silent_under_all_schedules(outcome, told, statu
         "a", "removed", "bar.sync", 1, "bar.sync 0;", outcome, told, 0.1, "", "a: removed at line 1: bar.sync 0;"
     )
     assert report([tried], [Reason("a: removed.*", "Because.")], whole=False) == status
+
+
+def test_records_are_counted_by_class(tmp_path):
+    def of(what, outcome, told=""):
+        name = f"handwritten: weakened at line 3: {what}"
+        facts = ("handwritten", "weakened", "", 3, what, outcome, told, 0.1, "", name, "")
+        return json.dumps(asdict(Tried(*facts)))
+
+    expects = "mbarrier.arrive.expect_tx.shared.b64 _, [a], 1;"  # of which silent.md says why it may be relaxed
+    path = tmp_path / "record.json"
+    path.write_text(
+        "\n".join((of(expects, "silent"), of(expects, "silent", "wrong if late"), of("fence.proxy.async;", "crash")))
+    )
+    found = rows(read(path), lambda one: class_of(one["what"]), ["proxy fences", "mbarrier: arrivals, counts, bytes"])
+    parts = [[part.strip() for part in line.strip("|").split("|")] for line in found]
+    told = [(name, total, dict(zip(OUTCOMES, counts, strict=True))) for name, total, *counts in parts]
+    assert [(name, total, each["explained"], each["silent"]) for name, total, each in told] == [
+        ("proxy fences", "1", "", "1"),
+        ("mbarrier: arrivals, counts, bytes", "2", "1", "1"),
+        ("all", "3", "1", "2"),
+    ]
 
 
 @pytest.mark.integration

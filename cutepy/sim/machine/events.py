@@ -43,6 +43,8 @@ class Access:
         The asynchronous operation whose effect it is.
     stores : array of bool or None
         Of a compare-and-swap, which lanes found what they expected: broadcasts to (CTAs, threads). None: all store.
+    values : tuple of array, or None
+        Of a store by threads its elements, where they are known: each broadcasts to (CTAs, threads).
     issuers : array of int or None
         Which lane of `part_of` issued what touches each address, counted CTA by CTA; None: those of its shape, or any.
     """
@@ -58,6 +60,7 @@ class Access:
     part_of: AsyncOperation | None = field(default=None, repr=False)
     stores: Array | None = field(default=None, repr=False)
     issuers: Array | None = field(default=None, repr=False)
+    values: tuple[Array, ...] | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

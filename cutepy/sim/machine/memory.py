@@ -349,7 +349,7 @@ class Memory:
             view = self._local[: len(self._local) // size * size].view(kind).reshape(-1, count)
             view[address // size] = value if count > 1 else value[..., None]
         if self._activity.observers:
-            self.observe(g, i, "write", place, "generic", address, size)
+            self.observe(g, i, "write", place, "generic", address, size, values=values)
 
     def _scatter(self, address: Array, value: Array, shape: tuple[int, ...], size: int) -> None:
         rows = np.ascontiguousarray(np.broadcast_to(value, (*shape, *value.shape[len(shape) :])))
@@ -369,10 +369,12 @@ class Memory:
         address: Array,
         size: int,
         stores: Array | None = None,
+        values: tuple[Array, ...] | None = None,
     ) -> None:
         """Tell the observers of an access; copies of no bytes are none."""
         if not size:
             return
-        access = Access(operation, space, proxy, i, g.ctas, g.threads, address, size, self._activity.completing, stores)
+        completing = self._activity.completing
+        access = Access(operation, space, proxy, i, g.ctas, g.threads, address, size, completing, stores, values=values)
         for observer in self._activity.observers:
             observer.on_access(access)

@@ -225,6 +225,7 @@ class Sanitizer(Observer):
         if access.instruction.parts[0] == "wgmma":
             return
         wave = self._of(access.ctas.residents)
+        self._examiner.access(access)
         if access.proxy == "async" and access.part_of is not None:
             issued = wave.issued[id(access.part_of)]
             if access.space == "shared" and access.part_of.kind in ("tma_store", "bulk_store"):
@@ -388,8 +389,7 @@ class Sanitizer(Observer):
 
 def _arrives_relaxed(i: Instruction) -> bool:
     """Tell whether an instruction is a relaxed arrival at a barrier."""
-    parts = i.parts
-    return "relaxed" in parts and parts[0] in ("mbarrier", "barrier") and any(p.startswith("arrive") for p in parts)
+    return "relaxed" in i.parts and i.parts[0] in ("mbarrier", "barrier") and "arrive" in i.opcode
 
 
 def _is_collective(i: Instruction) -> bool:

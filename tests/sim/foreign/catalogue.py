@@ -113,6 +113,8 @@ ARGUMENTS = (
         "128,256,192 --gradient --activation relu",
         "512,512,64 --symmetric",
         "256,128,128 is_dynamic_persistent=True --clusters 2",
+        "256,256,192 --lengths 100,156 --activation swiglu --add",
+        "320,128,192 pingpong=True is_dynamic_persistent=True --lengths 70,0,250",
     ]),
     (r"/foreign/cases/triton_matmul\.py$", [
         "256,192,320",

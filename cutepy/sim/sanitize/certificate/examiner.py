@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 from cutepy.sim.sanitize.certificate.certificates import Certificate
 from cutepy.sim.sanitize.certificate.extensions import extensions, merged
+from cutepy.sim.sanitize.certificate.lanes import undecided
 from cutepy.sim.sanitize.certificate.loops import line, loops
 from cutepy.sim.sanitize.certificate.premises import Premises, announces
 from cutepy.sim.sanitize.certificate.specialised import extents_of, specialised
-from cutepy.sim.sanitize.certificate.steering import steering
+from cutepy.sim.sanitize.certificate.steering import steering, steering_stores
 from cutepy.sim.sanitize.certificate.weak_memory import described, synchronises_by, unfenced
 from cutepy.sim.sanitize.order.tries import tries
 from cutepy.sim.sanitize.order.uses import Uses
@@ -20,6 +21,7 @@ from cutepy.sim.sanitize.order.uses import Uses
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from cutepy.sim.machine.events import Access
     from cutepy.sim.machine.launch import Launch
     from cutepy.sim.machine.step import Step
     from cutepy.sim.sanitize.certificate.extensions import Extension
@@ -70,7 +72,7 @@ class Examiner:
 
     def begin(self, launch: Launch, program: Program) -> None:
         """Begin with a launch."""
-        found, steered, self._may_announce, weak = _studied(program)
+        found, steered, self._stores, self._may_announce, weak = _studied(program)
         self._loops = _loops(program, extents_of(launch))
         self._heads = {} if isinstance(self._loops, str) else {one.head: one for one in self._loops}
         self._extensions: list[Extension] = []
@@ -89,10 +91,14 @@ class Examiner:
             *((_DEPENDENT,) if "griddepcontrol" in names else ()),
         )
         for one in steered:
-            self._refuse(
-                f"{one.value} ({line(one.source)}) reaches {one.role}: `{one.use.text.strip()}` ({line(one.use)})"
-            )
+            self._refuse_steering(one)
         self._launch = launch
+
+    def access(self, access: Access) -> None:
+        """See whether an access leaves by chance what steers."""
+        steered = self._stores.get(access.instruction.index)
+        if steered is not None and undecided(access):
+            self._refuse_steering(steered)
 
     def assume(self, what: str) -> None:
         """Take something for granted, beyond the PTX ISA."""
@@ -165,6 +171,9 @@ class Examiner:
                 written = self.certificates[n]
                 self.certificates[n] = replace(written, reasons=(reason, *written.reasons))
 
+    def _refuse_steering(self, one: Steering) -> None:
+        self._refuse(f"{one.value} ({line(one.source)}) reaches {one.role}: `{one.use.text.strip()}` ({line(one.use)})")
+
     def _refuse(self, reason: str) -> None:
         self._reasons[reason] = None
 
@@ -188,13 +197,14 @@ def _loops(program: Program, extents: tuple[tuple[str, int], ...]) -> list[Loop]
 
 
 @lru_cache(maxsize=16)
-def _studied(program: Program) -> tuple[list[Try], list[Steering], bool, tuple[str, ...]]:
+def _studied(program: Program) -> tuple[list[Try], list[Steering], dict[int, Steering], bool, tuple[str, ...]]:
     """Return what a program's code says, whatever it runs on.
 
-    That is its tries, what steers, if it announces bytes, and what no schedule shows.
+    That is its tries, what steers, what stores may steer, if it announces bytes, and what no schedule shows.
     """
     uses = Uses(program.flow)
     found = tries(program.flow, uses)
     announced = announces(program.function.instructions)
     weak = described(unfenced(program.flow))
-    return found, steering(program.flow, uses, found), announced, weak
+    steered = steering(program.flow, uses, found)
+    return found, steered, steering_stores(program.flow, uses, found), announced, weak

@@ -12,7 +12,7 @@ value is in all that is loaded from that space.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from cutepy.sim.ptx.model import Address, Operand, Register, Special, registers_in
@@ -66,17 +66,26 @@ class _Spread:
     """Follows values that depend on the schedule, to all that depends on them."""
 
     def __init__(self, flow: ControlFlow, uses: Uses, allowed: frozenset[int]) -> None:
+        self.found: list[Steering] = []
         self._flow, self._uses, self._allowed = flow, uses, allowed
         self._memory: dict[str, Origin] = {}
         self._done: set[int] = set()
-        self.found: list[Steering] = []
         self._instructions = [i for block in flow.blocks for i in block.instructions]
+
+    def all_that_depends(self) -> list[Steering]:
+        """Follow whatever depends on the schedule."""
         for i in self._instructions:
-            origin = _origin(i, allowed)
+            origin = _origin(i, self._allowed)
             if origin is not None:
                 self._write(i, origin)
         for i, space, what in left_by_chance(self._instructions):
             self._store(space, Origin(i, f"what {what} leave in memory"))
+        return self.found
+
+    def left_in(self, space: str, origin: Origin) -> list[Steering]:
+        """Follow what is left in a state space, and nothing else."""
+        self._store(space, origin)
+        return self.found
 
     def _write(self, i: Instruction, origin: Origin) -> None:
         """Follow what an instruction writes."""
@@ -138,8 +147,7 @@ def steering(flow: ControlFlow, uses: Uses, tries: Sequence[Try]) -> list[Steeri
     tries : sequence of Try
         All of the kernel.
     """
-    allowed = frozenset(one.instruction.index for one in tries if one.misuse is None)
-    found = _Spread(flow, uses, allowed).found
+    found = _Spread(flow, uses, _allowed(tries)).all_that_depends()
     for one in tries:
         if one.misuse is not None:
             found.append(Steering(one.instruction, "the outcome of a try", one.misuse, "more than whether to wait"))
@@ -147,6 +155,34 @@ def steering(flow: ControlFlow, uses: Uses, tries: Sequence[Try]) -> list[Steeri
             i = one.instruction
             found.append(Steering(i, "the outcome of a try", i, "what runs even if none succeeds"))
     return list({(s.source.index, s.use.index): s for s in found}.values())
+
+
+def steering_stores(flow: ControlFlow, uses: Uses, tries: Sequence[Try]) -> dict[int, Steering]:
+    """Return what is steered by what stores leave, by index of the store.
+
+    Which store of a warp stays is chance only where its lanes hit one place with different values, which
+    `lanes.undecided` tells of a run.
+
+    Parameters
+    ----------
+    flow, uses, tries
+        As of `steering`.
+    """
+    spaces: dict[str, list[Instruction]] = {}
+    for block in flow.blocks:
+        for i in block.instructions:
+            if i.parts[0] in ("st", "stmatrix") or (i.parts[:2] == ("cp", "async") and "bulk" not in i.parts):
+                spaces.setdefault(space_of(i), []).append(i)
+    found: dict[int, Steering] = {}
+    for space, stores in spaces.items():
+        value = "which of several lanes' values a store leaves"
+        steered = _Spread(flow, uses, _allowed(tries)).left_in(space, Origin(stores[0], value))
+        found.update((i.index, replace(one, source=i)) for one in steered[:1] for i in stores)
+    return found
+
+
+def _allowed(tries: Sequence[Try]) -> frozenset[int]:
+    return frozenset(one.instruction.index for one in tries if one.misuse is None)
 
 
 _TOKEN = "the state of an mbarrier"

@@ -186,10 +186,10 @@ class Clocks:
         best: Array = np.maximum(known, self._own[DONE][:, column])
         return best
 
-    def best_of(self, slot: int, rank: int) -> Array:
+    def best_of(self, slot: int, rank: int, plane: int = DONE) -> Array:
         """Return what the threads of one CTA know at best of all columns of a CTA of its cluster."""
-        known: Array = self._known[DONE][slot, :, rank].max(axis=0)
-        return np.maximum(known, self._own[DONE][slot]) if slot % self.cluster == rank else known
+        known: Array = self._known[plane][slot, :, rank].max(axis=0)
+        return np.maximum(known, self._own[plane][slot]) if slot % self.cluster == rank else known
 
     # What threads know.
 

@@ -2,12 +2,13 @@
 
 Shared memory is a CTA's own from its first instruction until its last thread exits. An access by a peer must come after
 something that the CTA has published, if only that it is there, and before the exit of one of its threads, which must
-know of it: by a barrier of the cluster, or by a wait for the phase of an mbarrier that the access arrives in.
+know of it: by a barrier of the cluster, by a later release of that scope, or, of an arrival, by a wait for its phase.
 
 References
 ----------
 PTX ISA, "State Spaces: Shared State Space", "barrier.cluster"; CUDA C++ Programming Guide, "Distributed Shared Memory":
-all thread blocks must have started before, and must exist until all accesses are over.
+all thread blocks must have started before, and must exist until all accesses are over. PTX ISA, "Morally Strong
+Operations": a release of scope ``.cta`` tells threads of other CTAs nothing of what came before it, arrivals included.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from cutepy.sim.machine.lanes import Array
-from cutepy.sim.sanitize.order.clocks import DONE, Clocks
+from cutepy.sim.sanitize.order.clocks import DONE, SEEN, Clocks
 
 if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Instruction
@@ -37,17 +38,25 @@ class Late(NamedTuple):
     thread: int
 
 
+class _Arrival(NamedTuple):
+    """The last arrival of a thread at an mbarrier: how far the thread had come, and the phase that it counts in."""
+
+    came: int
+    phase: int
+    instruction: Instruction
+
+
 @dataclass
 class _Reached:
-    """What the threads of one CTA did last to the shared memory of another; a count of 0 for nothing.
+    """What the threads of one CTA did last to the shared memory of another.
 
-    `counts` are those of the threads' columns, `columns` and `phases` the mbarrier that they arrived at, or -1.
+    `counts` are those of the threads' columns at their accesses, 0 for none; arrivals are by thread and by the column
+    of the mbarrier.
     """
 
     counts: Array
-    columns: Array
-    phases: Array
     instructions: dict[int, Instruction]
+    arrivals: dict[tuple[int, int], _Arrival]
 
 
 class Peers:
@@ -71,7 +80,6 @@ class Peers:
         reached = self._of(target, agent)
         at = np.array([agent])
         reached.counts[threads] = clocks.counts(at, threads)[0]
-        reached.columns[threads] = -1
         reached.instructions.update(dict.fromkeys(threads.tolist(), i))
         view, row_of = clocks.view(at, threads)
         known = view.known[DONE][0, row_of, target % clocks.cluster]
@@ -79,16 +87,13 @@ class Peers:
 
     def arrive(self, i: Instruction, target: int, agent: int, thread: int, column: int, phase: int) -> None:
         """Take an arrival at the mbarrier of another CTA, whose channel and phase these are."""
-        reached = self._of(target, agent)
-        reached.counts[thread] = self._clocks.counts(np.array([agent]), np.array([thread]))[0, 0]
-        reached.columns[thread], reached.phases[thread] = column, phase
-        reached.instructions[thread] = i
+        count = int(self._clocks.counts(np.array([agent]), np.array([thread]))[0, 0])
+        self._of(target, agent).arrivals[thread, column] = _Arrival(count, phase, i)
 
     def _of(self, target: int, agent: int) -> _Reached:
         found = self._reached.get((target, agent))
         if found is None:
-            none = np.full(self._threads, -1)
-            found = self._reached[target, agent] = _Reached(np.zeros(self._threads, np.int64), none, none.copy(), {})
+            found = self._reached[target, agent] = _Reached(np.zeros(self._threads, np.int64), {}, {})
         return found
 
     def late(self, has_ended: Array) -> Iterator[Late]:
@@ -97,11 +102,15 @@ class Peers:
         for (target, agent), reached in self._reached.items():
             if not has_ended[target]:
                 continue
-            threads = np.flatnonzero(reached.counts)
-            known = clocks.best_of(target, agent % clocks.cluster)[threads] >= reached.counts[threads]
-            own = clocks.best_of(target, target % clocks.cluster)
-            columns = reached.columns[threads]
-            known |= (columns >= 0) & (own[columns] > reached.phases[threads])
-            if not known.all():
-                thread = int(threads[np.argmin(known)])
-                yield Late(reached.instructions[thread], target, agent, thread)
+            seen = clocks.best_of(target, agent % clocks.cluster, SEEN)
+            over = clocks.best_of(target, target % clocks.cluster)
+            missed = [
+                (thread, one.instruction)
+                for (thread, column), one in reached.arrivals.items()
+                if seen[thread] < one.came and over[column] <= one.phase
+            ]
+            threads = np.flatnonzero(reached.counts > seen[: self._threads]).tolist()
+            missed.extend((thread, reached.instructions[thread]) for thread in threads)
+            if missed:
+                thread, i = min(missed, key=lambda each: each[0])
+                yield Late(i, target, agent, thread)

@@ -2,11 +2,12 @@
 
 Arguments are the extents M, N and K, and options of its `GemmConfig`; its sources are the user's to bring.
 `--clusters` is how many the DSL is told that the device holds at once, so that those of a persistent kernel have
-several tiles.
+several tiles. With `--lengths 100,156`, which make up M, the rows of each have a B of their own.
 """
 
 import argparse
 import ast
+import itertools
 
 import torch
 from cutlass.utils import HardwareInfo
@@ -24,6 +25,7 @@ def main() -> None:
     parser.add_argument("--gradient", action="store_true")
     parser.add_argument("--symmetric", action="store_true")
     parser.add_argument("--clusters", type=int, default=1)
+    parser.add_argument("--lengths")
     given = parser.parse_args()
     HardwareInfo.get_max_active_clusters = lambda *_, **__: given.clusters
     m, n, k = map(int, given.extents.split(","))
@@ -41,9 +43,15 @@ def main() -> None:
         found = gemm_dact(a, b.mT, c, **how)
         expected = gemm_dact_ref(a.float(), b.float().mT, c.float(), activation=given.activation)
     else:
-        found = gemm_act(a, b.mT, C=c, store_preact=True, **how)
+        ends = None
+        if given.lengths:
+            lengths = [int(length) for length in given.lengths.split(",")]
+            ends = torch.tensor([0, *itertools.accumulate(lengths)], dtype=torch.int32, device="cuda")
+            b = torch.randn(len(lengths), n, k, device="cuda").bfloat16() / k**0.5
+        found = gemm_act(a, b.mT, C=c, store_preact=True, cu_seqlens_m=ends, **how)
         bias = None if c is None else c.float()
-        expected = gemm_act_ref(a.float(), b.float().mT, C=bias, activation=given.activation, store_preact=True)
+        options = {"activation": given.activation, "store_preact": True, "cu_seqlens_m": ends}
+        expected = gemm_act_ref(a.float(), b.float().mT, C=bias, **options)
     for mine, theirs in zip(found, expected, strict=False):
         close(mine, theirs)
 
