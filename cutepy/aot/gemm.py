@@ -15,15 +15,8 @@ from cutepy.aot.symbols import SM_COUNT, of
 from cutepy.aot.variant import SM_COUNT_ARGUMENT, Variant
 from cutepy.host.specs import TensorSpec
 from cutepy.kernels.gemm.config import GemmConfig
-from cutepy.kernels.gemm.signature import (
-    FLOAT8,
-    INTEGERS,
-    SUMS,
-    Activation,
-    GemmSignature,
-    OperandMajor,
-    OutputMajor,
-)
+from cutepy.kernels.gemm.elements import FLOAT8, INTEGERS, SUMS
+from cutepy.kernels.gemm.signature import Activation, GemmSignature, OperandMajor, OutputMajor
 
 _MAJORS: dict[str, OperandMajor] = {"k": "k", "m": "mn", "n": "mn"}
 _EXTENTS = {"a": ("m", "k"), "b": ("n", "k"), "c": ("m", "n"), "d": ("m", "n")}

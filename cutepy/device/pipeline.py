@@ -1,4 +1,4 @@
-"""Pass shared-memory stages between one TMA producer warp and the warps that read them (traced).
+"""Pass shared-memory stages between producers, TMA or threads, and the warps that read them (traced).
 
 Each stage has two mbarriers. *full* completes when the producer has arrived once and TMA has delivered all the bytes
 it announced; *empty* completes when every consumer warp has released the stage. A barrier's phase bit flips each
@@ -109,6 +109,64 @@ class TmaRing:
         for _ in cutlass.range_constexpr(self.stages):
             cute.arch.mbarrier_wait(self.empty + state.index, state.phase)
             state.advance()
+
+
+@dataclass(frozen=True)
+class MixedRing(TmaRing):
+    """A ring of stages that threads fill by cp.async, or TMA and threads together.
+
+    *full* completes when each of the threads has arrived once for all of its copies into the stage, which have then
+    landed, and TMA has delivered its bytes, if it has any. Threads arrive by `cp.async.mbarrier.arrive.noinc`, which
+    the hardware does for them as soon as their copies have ended, so that they run ahead over all stages that are free
+    and wait for no copy.
+
+    Attributes
+    ----------
+    stage_bytes : int
+        Bytes of a stage that TMA delivers; 0 if threads copy it all.
+    threads : int
+        Threads that copy: whole warps.
+    """
+
+    threads: int = 0
+
+    def __post_init__(self) -> None:
+        rules.check_mixed_ring(self.stages, self.stage_bytes, self.threads, self.consumer_warps, self.cluster_mn)
+
+    @cute.jit
+    def initialise(self):
+        """Set the arrival counts of all barriers; one thread of one warp calls. A fence and a barrier must follow."""
+        full_arrivals = rules.full_barrier_arrivals(self.threads, self.stage_bytes)
+        empty_arrivals = rules.empty_barrier_arrivals(self.consumer_warps, self.cluster_mn)
+        for stage in cutlass.range_constexpr(self.stages):
+            cute.arch.mbarrier_init(self.full + stage, full_arrivals)
+            cute.arch.mbarrier_init(self.empty + stage, empty_arrivals)
+
+    @cute.jit
+    def acquire(self, state):
+        """Wait until the stage is free, in each warp that fills it; returns the barrier that completes."""
+        # Without this wait copies would overwrite a tile that wgmma is still reading.
+        cute.arch.mbarrier_wait(self.empty + state.index, state.phase)
+        return self.full + state.index
+
+    @cute.jit
+    def announce(self, full):
+        """Announce the bytes that TMA will deliver; one warp calls, which has acquired the stage."""
+        with cute.arch.elect_one():
+            cute.arch.mbarrier_arrive_and_expect_tx(full, self.stage_bytes)
+
+    @cute.jit
+    def commit(self, full):
+        """Arrive once this thread's copies so far have landed; each thread that copies calls, and waits for nothing."""
+        cute.arch.cp_async_mbarrier_arrive_noinc(full)
+
+    @cute.jit
+    def wait(self, state):
+        """Wait until all of the stage is there; it is then visible to this thread and to wgmma."""
+        cute.arch.mbarrier_wait(self.full + state.index, state.phase)
+        # cp.async writes as threads do, and wgmma reads through the async proxy. Who fills the stage can't fence: it
+        # would have to wait for its copies first. So who reads does, on the way from the barrier to its MMAs.
+        cute.arch.fence_proxy("async.shared", space="cta")
 
 
 @cute.jit

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from cutepy.device import rules
+from cutepy.kernels.gemm.elements import multipliable
 from cutepy.kernels.gemm.operands import (
     INTEGER_DTYPES,
     OPERAND_DTYPES,
@@ -18,7 +19,7 @@ from cutepy.kernels.gemm.operands import (
     dtype_name,
     new_result,
 )
-from cutepy.kernels.gemm.signature import ACTIVATIONS, Activation, multipliable
+from cutepy.kernels.gemm.signature import ACTIVATIONS, Activation
 from cutepy.ops.precision import check_precision
 
 

@@ -78,6 +78,15 @@ def check(code: int, what: str) -> None:
         raise CudaError(f"{what} failed with CUDA error {code} ({error_name(code)})")
 
 
+def capture_of(stream: int) -> int:
+    """Give the number of the capture into a CUDA graph that a stream takes part in, which no other has; 0 if none."""
+    status, number = ctypes.c_int(), ctypes.c_uint64()
+    rest = (None, None, None)  # the graph, and what the next node will depend on
+    code = driver().cuStreamGetCaptureInfo_v2(_P(stream), ctypes.byref(status), ctypes.byref(number), *rest)
+    check(code, "cuStreamGetCaptureInfo")
+    return number.value if status.value else 0
+
+
 def error_name(code: int) -> str:
     """Give CUDA's name of an error, and what it says of it."""
     texts = []

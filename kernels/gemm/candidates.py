@@ -1,6 +1,7 @@
 """What is expected of many choices at once: the model, computed in columns of a table."""
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,17 @@ from cutepy.kernels.gemm.model import (
     Extents,
     epilogue_columns,
 )
+from cutepy.kernels.gemm.refinement import h200
 from cutepy.layouts.sm90 import arch
+
+WIDEST_SWIZZLE_BITS = 1024
+NARROW = 32
+"""Columns of an MN-major B that may fill less than the span of the widest swizzle.
+
+(On an H200, 2026-11-23, 1617x1080x4688 with such a B took 56 us by 128x112, whose swizzle has 32 bytes, and cuBLAS 34.)
+"""
+SHORTLIST = 16
+"""So many that the model expects to be fastest are refined."""
 
 
 class Candidates:
@@ -48,6 +59,8 @@ class Candidates:
         suits &= ((self._cluster_m == 1) | (m > self._m)) & ((self._cluster_n == 1) | (n > self._n))
         is_long = (k * operand_bits >= 2048 * self._split_k * self._k_spans) & (not problem.whole)
         suits &= (self._split_k == 1) | is_long
+        if problem.b_mn_major:
+            suits &= (self._n * operand_bits % WIDEST_SWIZZLE_BITS == 0) | (self._n <= NARROW)
         return suits
 
     def expected_us(self, problem: Extents, sm_count: int = arch.SM_COUNT, costs: Costs = H200) -> NDArray[np.float64]:
@@ -72,8 +85,41 @@ class Candidates:
         """Give those that suit, and the microseconds that are expected of each: what is fastest first."""
         expected, suits = self.expected_us(problem, sm_count), self.suit(problem)
         order = np.argsort(np.where(suits, expected, np.inf), kind="stable")[: suits.sum()]
+        if problem.batch == 1 and not problem.promotes:
+            first = order[:SHORTLIST]
+            expected[first] *= np.exp(h200().sums(self._facts(problem, first, expected, sm_count)))
+            expected[order[SHORTLIST:]] *= 2  # they come last
+            order = order[np.argsort(expected[order], kind="stable")]
         choices = map(self.choices.__getitem__, order.tolist())
         return tuple(zip(expected[order].tolist(), choices, strict=True))
+
+    def _facts(
+        self, problem: Extents, rows: NDArray[np.int64], expected: NDArray[np.float64], sm_count: int
+    ) -> NDArray[np.float64]:
+        """Tell what trees decide by, of some of the candidates: (rows, facts)."""
+        m, n, k, bits = problem[:4]
+        tile_m, tile_n, cluster_m, cluster_n = (
+            each[rows] for each in (self._m, self._n, self._cluster_m, self._cluster_n)
+        )
+        split_k, k_spans, cluster = self._split_k[rows], self._k_spans[rows], self._cluster[rows]
+        covered_m = -(-m // (tile_m * cluster_m)) * tile_m * cluster_m
+        covered_n = -(-n // (tile_n * cluster_n)) * tile_n * cluster_n
+        clusters = problem.batch * (covered_m // (tile_m * cluster_m)) * (covered_n // (tile_n * cluster_n))
+        resident = np.maximum(1, sm_count * self._resident[rows] // arch.SM_COUNT // cluster)
+        waves = clusters / resident
+        facts: list[NDArray[Any] | float] = [
+            *(np.log(expected[rows]), np.log(m), np.log(n), np.log(k * bits), bits, problem.turned),
+            *(np.log(tile_m), np.log(tile_n), k_spans, self._consumers[rows]),
+            *(np.log2(split_k), np.log2(cluster_m), np.log2(cluster_n)),
+            _swizzle_bytes(tile_m // cluster_n, bits, problem.a_mn_major),
+            _swizzle_bytes(tile_n // cluster_m, bits, problem.b_mn_major),
+            *(np.ceil(waves) / waves, np.minimum(waves, 20)),
+            np.log(np.ceil(np.ceil(k * bits / (1024 * k_spans)) / split_k)),
+            m * n / (covered_m * covered_n),
+            np.minimum(clusters, resident) * cluster / sm_count,
+            np.log(tile_m * tile_n),
+        ]
+        return np.array(np.broadcast_arrays(*facts)).T
 
     def _multiply_us(self, problem: Extents, ctas: NDArray[np.int64], costs: Costs) -> NDArray[np.float64]:
         """Estimate the time of a CTA's main loop, of which so many run at a time."""
@@ -103,3 +149,12 @@ def _most(*times: NDArray[np.float64]) -> NDArray[np.float64]:
     sums = sum((square * square * square for square in squares), np.zeros(1))
     powers: NDArray[np.float64] = np.cbrt(np.sqrt(sums))
     return powers
+
+
+def _swizzle_bytes(extent: NDArray[np.int64], bits: int, mn_major: bool) -> NDArray[np.int64]:
+    """Give the widest swizzle that rows of so many elements fill, if they lie along them; else the widest there is."""
+    if not mn_major:
+        return np.full(len(extent), 128)
+    row_bytes = extent * bits // 8
+    swizzles: NDArray[np.int64] = np.minimum(row_bytes & -row_bytes, 128)
+    return swizzles

@@ -3,13 +3,12 @@
 from collections.abc import Iterable, Iterator
 from functools import cache, lru_cache
 from heapq import merge
-from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from cutepy.kernels.gemm.config import GemmConfig
 from cutepy.kernels.gemm.model import Choice, Extents
 from cutepy.kernels.gemm.signature import GemmSignature
-from cutepy.kernels.gemm.tiles import MN_TILES, PROMOTED_TILES, TILES
+from cutepy.kernels.gemm.tiles import PROMOTED_TILES, TILES
 from cutepy.runtime.invariance import INVARIANCE
 
 if TYPE_CHECKING:
@@ -17,18 +16,16 @@ if TYPE_CHECKING:
 
 _CLUSTERS = {1: ((1, 1), (2, 1), (1, 2), (2, 2)), 2: ((1, 1), (2, 1), (1, 2)), 4: ((1, 1),), 8: ((1, 1),)}
 """Clusters along M and N that are tried, by the CTAs that share K."""
-_FEW_ROWS = 32
-"""So many rows, or fewer, are always computed as columns, by which the model is not sure that it is faster."""
 
 
 @cache
-def candidates(mn_major: bool, promotes: bool) -> "Candidates":
-    """Give what may be chosen where B is MN-major, or sums are promoted: tiles in the clusters that they can share."""
+def candidates(promotes: bool) -> "Candidates":
+    """Give what may be chosen, where sums are promoted or not: tiles in the clusters that they can share."""
     from cutepy.kernels.gemm.candidates import Candidates  # NumPy is for those who choose
 
     return Candidates(
         Choice(tile, cluster_m, cluster_n)
-        for tile in (PROMOTED_TILES if promotes else MN_TILES if mn_major else TILES)
+        for tile in (PROMOTED_TILES if promotes else TILES)
         for cluster_m, cluster_n in _CLUSTERS[tile.split_k]
         if tile.m % (8 * cluster_n) == 0 == tile.n % (8 * cluster_m)
     )
@@ -42,7 +39,7 @@ def _ranked(problem: Extents, sm_count: int) -> tuple[tuple[float, Choice], ...]
         raise ValueError(
             f"m, n, k and batch must be positive, got {m}, {n}, {k}, {batch}; an empty product needs no kernel"
         )
-    return candidates(problem.mn_major, problem.promotes).ranked(problem, sm_count)
+    return candidates(problem.promotes).ranked(problem, sm_count)
 
 
 def select_config(
@@ -97,7 +94,7 @@ def expected_us(
     Examples
     --------
     >>> [round(expected_us(4096 // parts, 4096, 4096, 16, batch=parts)) for parts in (1, 32, 128)]
-    [187, 288, 1077]
+    [196, 288, 1076]
     """
     extents = Extents(m, n, k, operand_bits, batch, shared, INVARIANCE.on)
     expected, _ = _ranked(extents, sm_count)[0]
@@ -134,8 +131,6 @@ def choose(signature: GemmSignature, m: int, n: int, k: int, sm_count: int = 132
     if signature.transposed is None:
         return _fitting(straight)
     transposed = _ways(signature.transposed, n, m, k, sm_count, batch, transposed=True)
-    if m <= _FEW_ROWS < n:
-        return _fitting(chain(transposed, straight))
     return _fitting(merge(straight, transposed, key=lambda way: way.expected_us))
 
 
@@ -153,7 +148,7 @@ def _ways(
     signature: GemmSignature, m: int, n: int, k: int, sm_count: int, batch: int, transposed: bool = False
 ) -> Iterator[_Way]:
     """Give the ways to compute a product, by the time that is expected of them."""
-    for expected, choice in _ranked(_extents(signature, m, n, k, batch), sm_count):
+    for expected, choice in _ranked(_extents(signature, m, n, k, batch, transposed), sm_count):
         yield _Way(expected, transposed, signature, choice, k)
 
 
@@ -169,10 +164,12 @@ def _fitting(ways: Iterable[_Way]) -> Chosen:
     raise ValueError(f"no tile leaves room for the epilogue's operands and results; use fewer of them ({refusal})")
 
 
-def _extents(signature: GemmSignature, m: int, n: int, k: int, batch: int) -> Extents:
+def _extents(signature: GemmSignature, m: int, n: int, k: int, batch: int, turned: bool) -> Extents:
     return Extents(
         *(m, n, k, signature.operand_bits, batch),
         whole=INVARIANCE.on,
-        mn_major=signature.b_major == "mn",
+        a_mn_major=signature.a_major == "mn",
+        b_mn_major=signature.b_major == "mn",
         promotes=signature.scale_rows is not None,
+        turned=turned,
     )

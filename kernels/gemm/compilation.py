@@ -25,8 +25,8 @@ def examples(signature: GemmSignature) -> Mapping[str, TensorSpec | int | None]:
     types = dict(zip((operand.name for operand in signature.graph.operands), signature.operand_types, strict=True))
     modes, bias = signature.batch_modes, types.get("bias")
     return {
-        "a": tile_spec("a", signature.a_dtype, signature.a_major, modes),
-        "b": tile_spec("b", signature.b_dtype, signature.b_major, modes),
+        "a": tile_spec("a", signature.a_dtype, signature.a_major, modes, signature.a_align),
+        "b": tile_spec("b", signature.b_dtype, signature.b_major, modes, signature.b_align),
         "c": tile_spec("c", *types["c"], modes) if "c" in types else None,
         "d": tile_spec("d", signature.out_dtype, signature.out_major, modes),
         "sm_count": 1,
@@ -42,15 +42,16 @@ def workspace_examples(config: GemmConfig) -> Mapping[str, Any]:
     return {"workspace": (flags, TensorSpec("float32", ("sums",), align=UNIT_BYTES))}
 
 
-def tile_spec(name: str, dtype: str, major: str, batch_modes: int) -> TensorSpec:
-    """Describe matrices that TMA reaches, or batches of them."""
+def tile_spec(name: str, dtype: str, major: str, batch_modes: int, align: int = UNIT_BYTES) -> TensorSpec:
+    """Describe matrices, or batches of them, that begin at multiples of so many bytes, as do their rows; 16 for TMA."""
     pitch, batch = f"{name}_pitch", [f"{name}_batch{mode}" for mode in range(batch_modes)]
     steps = [f"{extent}_stride" for extent in batch]
     return TensorSpec(
         dtype,
         (*batch, f"{name}_rows", f"{name}_columns"),
         strides=(*steps, pitch, 1) if major in ("k", "row") else (*steps, 1, pitch),
-        divisibility=dict.fromkeys((*steps, pitch), UNIT_BYTES // getattr(torch, dtype).itemsize),
+        divisibility=dict.fromkeys((*steps, pitch), align // getattr(torch, dtype).itemsize),
+        align=align,
     )
 
 
@@ -101,8 +102,8 @@ def fused_examples(signature: GemmSignature, modes: Callable[[str], int] | None 
             batch = [f"{name}_batch{mode}" for mode in range(modes("sD"))]
             results.append(TensorSpec("float32", (*batch, f"{name}_rows", f"{name}_columns"), align=4))
     return {
-        "a": tile_spec("a", signature.a_dtype, signature.a_major, modes("sA")),
-        "b": tile_spec("b", signature.b_dtype, signature.b_major, modes("sB")),
+        "a": tile_spec("a", signature.a_dtype, signature.a_major, modes("sA"), signature.a_align),
+        "b": tile_spec("b", signature.b_dtype, signature.b_major, modes("sB"), signature.b_align),
         "operands": tuple(operands) or None,
         "results": tuple(results),
         "sm_count": 1,

@@ -115,7 +115,7 @@ class GemmConfig:
         limits.check_consumers(self.warpgroups, self.consumers, self.split_k, kind.scale_rows is not None)
         limits.check_stream(self.stream_k, self.consumers, self.split_k, kind.sum_dtype)
         limits.check_tile((self.tile_m, self.tile_n, self.tile_k), self.epi_n, self.warpgroups, kind)
-        limits.check_cluster(self.cluster_m, self.cluster_n, self.split_k)
+        limits.check_cluster(self.cluster_m, self.cluster_n, self.split_k, kind.by_threads)
         rules.check_multicast((self.tile_m, self.tile_n), (self.cluster_m, self.cluster_n))
         if self.epi_stages and self.epi_stages < 2:
             raise ValueError(f"epi_stages must be at least 2, got {self.epi_stages}: one is filled while one is sent")

@@ -21,23 +21,26 @@ import cutlass.cute as cute
 from cuda.bindings.driver import CUstream
 from cutlass.cute.nvgpu import cpasync
 
-from cutepy.device import smem, tma
+from cutepy.device import rules, smem, tma
 from cutepy.device.epilogue import make_tile_load, make_tile_store
 from cutepy.device.finish import Finish
 from cutepy.device.fragment import AccumulatorTile
 from cutepy.device.main_loop import make_main_loop
 from cutepy.device.overlap import follow_launch
-from cutepy.device.pipeline import TmaRing, publish_barriers
+from cutepy.device.pipeline import MixedRing, TmaRing, publish_barriers
 from cutepy.device.promotion import make_promoted_loop
+from cutepy.device.thread_loads import ThreadTiles
 from cutepy.dsl import to_cute
 from cutepy.dsl.atoms import to_tiled_mma
 from cutepy.dsl.element_types import element_type, multiplied_type
 from cutepy.kernels.gemm.config import GemmConfig
 from cutepy.kernels.gemm.consumers import Consumer, consume
 from cutepy.kernels.gemm.finishing import Finishing
+from cutepy.kernels.gemm.loading import find_loading
 from cutepy.kernels.gemm.model import fills
-from cutepy.kernels.gemm.producers import OperandLoads, TileLoads, produce
+from cutepy.kernels.gemm.producers import MixedLoads, OperandLoads, TileLoads, produce
 from cutepy.kernels.gemm.schedules import make_schedule, make_scheduler, most_parts
+from cutepy.kernels.gemm.views import batch_last, without
 from cutepy.layouts import sm90
 from cutepy.layouts.sm90 import arch
 
@@ -50,6 +53,7 @@ class Gemm:
     def __init__(self, config: GemmConfig):
         signature = config.signature
         self.config, self.graph = config, signature.graph
+        self.loading = find_loading(signature, (config.tile_m, config.tile_n, config.tile_k))
         self.added, self.stored = signature.added, signature.stored
         self.types = {"sA": multiplied_type(signature.a_dtype), "sB": multiplied_type(signature.b_dtype)}
         self.types |= {kind.name: element_type(kind.dtype) for kind in (*self.added, *self.stored)}
@@ -117,7 +121,9 @@ class Gemm:
         return self.config.name
 
     def make_load(self, name, tensor, multicast):
-        """Make the copy that loads into a region of shared memory, and its coordinate tensor."""
+        """Make the copy that loads into a region of shared memory, and its coordinate tensor; none where threads do."""
+        if self.piece_bytes(name):
+            return None, tensor
         staged = self.config.smem[name].content
         view = self.view(name, tensor)
         return tma.make_load(view, to_cute(staged.layout), staged.tile, multicast, self.types[name])
@@ -133,6 +139,9 @@ class Gemm:
 
     def make_tiles(self, name, copy, tensor, shared, tile):
         """Cut a tensor into tiles for a region of shared memory."""
+        if copy is None:
+            mode = self.config.smem[name].content.contiguous_mode
+            return ThreadTiles(tensor, shared[name], mode, self.piece_bytes(name))
         return tma.make_tiles(copy, tensor, shared[name], tile)
 
     def make_scheduler(self, raster, k_tiles):
@@ -161,7 +170,7 @@ class Gemm:
         config = self.config
         warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         if warp == LOAD_WARP:
-            for copy in copies:
+            for copy in filter(None, copies):
                 cpasync.prefetch_descriptor(copy)
         shared = smem.share(config.smem, **self.types)
         ring, tile_ring = self.make_rings(shared["barriers"])
@@ -183,7 +192,10 @@ class Gemm:
             # Registers are dealt out by warpgroup: the producer's go to the consumers, which hold accumulators.
             if cutlass.const_expr(config.registers.dealt):
                 cute.arch.setmaxregister_decrease(config.registers.producer)
-            if warp == LOAD_WARP:
+            if cutlass.const_expr(self.loading is not None):
+                if warp >= self.loading.first_warp:
+                    produce(self.make_mixed_loads(ring, a, b, warp), scheduler)
+            elif warp == LOAD_WARP:
                 produce(OperandLoads(ring, a.loads(config.cluster, 1), b.loads(config.cluster, 0)), scheduler)
             if cutlass.const_expr(tile_ring is not None):
                 if warp == TILE_LOAD_WARP:
@@ -198,6 +210,22 @@ class Gemm:
             finish = self.make_finish(operands, tensors, seated.tidx)
             finishing = Finishing(finish, finish.make_fragments(), tile_ring, reads, outs, partials)
             consume(self.make_consumer(seated, loop, finishing), scheduler)
+
+    def piece_bytes(self, name):
+        """Give the bytes that a thread copies at once into a region of shared memory; 0 where TMA loads it."""
+        signature = self.config.signature
+        align = {"sA": signature.a_align, "sB": signature.b_align}.get(name, rules.TMA_BYTES)
+        return align if align < rules.TMA_BYTES else 0
+
+    def make_mixed_loads(self, ring, a, b, warp):
+        """Make what loads A and B in one of the warps that do."""
+        loading, cluster = self.loading, self.config.cluster
+        tidx = cute.arch.thread_idx()[0] - loading.first_warp * arch.WARP_THREADS
+        sA, sB = (
+            each.loads(loading.threads, tidx) if isinstance(each, ThreadTiles) else each.loads(cluster, along)
+            for each, along in ((a, 1), (b, 0))
+        )
+        return MixedLoads(ring, sA, sB, warp == loading.first_warp)
 
     def make_consumer(self, schedule, loop, finishing):
         """Put together what a consumer thread does."""
@@ -215,7 +243,11 @@ class Gemm:
         """Make the ring of A and B, and that of the tiles, None if there are none."""
         config = self.config
         plane = (config.cluster_m, config.cluster_n)
-        ring = TmaRing(barriers, config.stages, config.stage_bytes, config.consumer_warps, plane)
+        if self.loading is None:
+            ring = TmaRing(barriers, config.stages, config.stage_bytes, config.consumer_warps, plane)
+        else:
+            tma_bytes, threads = self.loading.tma_bytes, self.loading.threads
+            ring = MixedRing(barriers, config.stages, tma_bytes, config.consumer_warps, plane, threads)
         if not self.added:
             return ring, None
         after = barriers + 2 * config.stages
@@ -258,22 +290,3 @@ class Gemm:
             out = make_tile_store(tiled_mma, tiles.staged, mode, schedule.tidx, threads, barrier)
             outs.append((kind.place, out, tiles))
         return tuple(outs)
-
-
-def without(kinds, given, own):
-    """Give operands or results but for those that pass through shared memory, None in their places.
-
-    Tensors are seen with the modes of a batch after their `own`.
-    """
-    places = [kind.place for kind in kinds]
-    seen = [batch_last(each, own) if isinstance(each, cute.Tensor) else each for each in given]
-    return tuple(None if n in places else each for n, each in enumerate(seen))
-
-
-def batch_last(tensor, own=2):
-    """See a tensor (batch..., rows, columns) as (rows, columns, batch...), the order of CuTe's modes."""
-    modes = cute.rank(tensor)
-    if modes <= own:
-        return tensor
-    mode = [*range(modes - own, modes), *range(modes - own)]
-    return cute.make_tensor(tensor.iterator, cute.select(tensor.layout, mode=mode))

@@ -1,7 +1,9 @@
 """What the extents of a configuration must be: each refusal names one, and what it must be, and why."""
 
 from cutepy.device import rules
-from cutepy.kernels.gemm.signature import SUMS, GemmSignature
+from cutepy.kernels.gemm.elements import SUMS
+from cutepy.kernels.gemm.loading import find_loading
+from cutepy.kernels.gemm.signature import GemmSignature
 
 _MAX_CONSUMER_WARPGROUPS, _MAX_CONSUMERS = 3, 2
 _MAX_CLUSTER = 4
@@ -108,6 +110,7 @@ def check_tile(tile_mnk: tuple[int, int, int], epi_n: int, warpgroups: int, kind
     ):
         if value <= 0 or value % unit:
             raise ValueError(f"{name} must be a positive multiple of {unit}, got {value}: {why}")
+    find_loading(kind, tile_mnk)
     if tile_n > 256:
         raise ValueError(f"tile_n must be at most 256, the largest N of a wgmma, got {tile_n}")
 
@@ -118,8 +121,8 @@ def _fitting(tile_n: int, widest: int) -> str:
     return f"; with this one use an epi_n of {', '.join(map(str, fitting))}" if fitting else ""
 
 
-def check_cluster(cluster_m: int, cluster_n: int, split_k: int) -> None:
-    """Check the CTAs of a cluster.
+def check_cluster(cluster_m: int, cluster_n: int, split_k: int, by_threads: tuple[bool, bool] = (False, False)) -> None:
+    """Check the CTAs of a cluster, where A, and B, may be loaded by threads, for their own CTA only.
 
     Raises
     ------
@@ -129,6 +132,15 @@ def check_cluster(cluster_m: int, cluster_n: int, split_k: int) -> None:
     for name, extent in (("cluster_m", cluster_m), ("cluster_n", cluster_n)):
         if extent not in (1, 2, 4):
             raise ValueError(f"{name} must be 1, 2 or 4, got {extent}")
+    for name, extent, operand, alone in (
+        ("cluster_n", cluster_n, "A", by_threads[0]),
+        ("cluster_m", cluster_m, "B", by_threads[1]),
+    ):
+        if alone and extent > 1:
+            raise ValueError(
+                f"{name} must be 1 where threads load {operand}, got {extent}: its CTAs share tiles of {operand} by "
+                "multicast, which is TMA's"
+            )
     if cluster_m * cluster_n > _MAX_CLUSTER:
         raise ValueError(
             f"a cluster must have at most {_MAX_CLUSTER} CTAs, got {cluster_m} x {cluster_n}: "

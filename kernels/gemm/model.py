@@ -90,7 +90,10 @@ SHORT_K = 256
 
 
 class Extents(NamedTuple):
-    """What is computed: a batch of products, of one B if it is shared, and in which way."""
+    """What is computed: a batch of products, of one B if it is shared, and in which way.
+
+    `turned` tells whether it is the transposed of the product that is asked for.
+    """
 
     m: int
     n: int
@@ -99,8 +102,10 @@ class Extents(NamedTuple):
     batch: int
     shared: bool = False
     whole: bool = False
-    mn_major: bool = False
+    a_mn_major: bool = False
+    b_mn_major: bool = False
     promotes: bool = False
+    turned: bool = False
 
     @property
     def moved_bytes(self) -> float:

@@ -84,12 +84,12 @@ def plan_gemm(problem: Problem, views: Problem, chosen: Chosen | None = None) ->
         if out is None:
             out = empty(shape, stride, dtype)
         if as_they_are:
-            kernel(a, b, c, out, sms, bias)
+            kernel(a, b, c, out, sms, bias, None)
         else:
             first, second = _see(a, way_a), _see(b, way_b)
             if turned:
                 first, second = second, first
-            kernel(first, second, _see(c, way_c), _see(out, way_out), sms, bias)
+            kernel(first, second, _see(c, way_c), _see(out, way_out), sms, bias, None)
         return out
 
     return launch

@@ -10,16 +10,8 @@ import torch
 
 from cutepy.device.rules import ragged as groups
 from cutepy.epilogues.graph import Graph
-from cutepy.kernels.gemm.signature import (
-    INPUTS,
-    INTEGERS,
-    OUTPUTS,
-    SUMS,
-    Activation,
-    GemmSignature,
-    OperandMajor,
-    OutputMajor,
-)
+from cutepy.kernels.gemm.elements import INPUTS, INTEGERS, OUTPUTS, SUMS
+from cutepy.kernels.gemm.signature import Activation, GemmSignature, OperandMajor, OutputMajor
 
 OPERAND_DTYPES = tuple(getattr(torch, name) for name in INPUTS)
 INTEGER_DTYPES = tuple(getattr(torch, name) for name in INTEGERS)

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 import cutlass
 import cutlass.cute as cute
 
-from cutepy.device.pipeline import TmaRing
+from cutepy.device.pipeline import MixedRing, TmaRing
 from cutepy.device.schedulers import KTiles, Persistent, Work
+from cutepy.device.thread_loads import ThreadLoads
 from cutepy.device.tma import TmaLoads
 from cutepy.kernels.gemm.schedules import Together
 
@@ -38,6 +39,48 @@ class OperandLoads:
             full = self.ring.acquire(state)
             self.sA.load((work.row, k_tile, *work.batch), state.index, full)
             self.sB.load((work.column, k_tile, *work.batch), state.index, full)
+            state.advance()
+        return state
+
+
+@dataclass(frozen=True)
+class MixedLoads:
+    """Keep the ring full of tiles of A and B, one or both by threads; whole warps, of which one leads.
+
+    Attributes
+    ----------
+    ring : MixedRing
+    sA, sB : TmaLoads or ThreadLoads
+        Into the stages of A and of B; reports name memory by these names.
+    leads : Boolean
+        Whether this warp is the one that starts TMA.
+    """
+
+    ring: MixedRing
+    sA: TmaLoads | ThreadLoads
+    sB: TmaLoads | ThreadLoads
+    leads: cutlass.Boolean
+
+    def first_state(self, k: KTiles):
+        """Give the position in the ring."""
+        return self.ring.producer_state()
+
+    @cute.jit
+    def on_tile(self, work: Work, state):
+        """Load an output tile's operands, one tile of K after another."""
+        for index in cutlass.range(work.k.count, unroll=1):
+            places = [(place, work.k[index], *work.batch) for place in (work.row, work.column)]
+            full = self.ring.acquire(state)
+            if cutlass.const_expr(self.ring.stage_bytes > 0):
+                if self.leads:
+                    self.ring.announce(full)
+                    for operand, place in zip((self.sA, self.sB), places, strict=True):
+                        if cutlass.const_expr(isinstance(operand, TmaLoads)):
+                            operand.load(place, state.index, full)
+            for operand, place in zip((self.sA, self.sB), places, strict=True):
+                if cutlass.const_expr(isinstance(operand, ThreadLoads)):
+                    operand.load(place, state.index)
+            self.ring.commit(full)
             state.advance()
         return state
 

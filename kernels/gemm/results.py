@@ -11,6 +11,7 @@ from cutepy.device import rules
 from cutepy.epilogues.functions import identity
 from cutepy.epilogues.graph import Graph, Reduction
 from cutepy.kernels.gemm.config import GemmConfig
+from cutepy.kernels.gemm.elements import SUMS
 from cutepy.kernels.gemm.operands import (
     INTEGER_DTYPES,
     SUMS_DTYPE,
@@ -20,7 +21,6 @@ from cutepy.kernels.gemm.operands import (
     new_result,
     whole_units,
 )
-from cutepy.kernels.gemm.signature import SUMS
 
 _JOINED: Mapping[str, Callable[..., torch.Tensor]] = {"sum": torch.sum, "max": torch.amax, "min": torch.amin}
 

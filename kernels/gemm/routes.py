@@ -122,6 +122,8 @@ class Route(NamedTuple):
     writes : tuple of Written
     device : int or None
         The GPU that must be current.
+    rest : tuple
+        What the kernel is passed last.
     """
 
     kernel: Callable[..., Any]
@@ -131,6 +133,7 @@ class Route(NamedTuple):
     tiles: tuple[bool, ...]
     writes: tuple[Written, ...]
     device: int | None
+    rest: tuple[None, ...]
 
     @classmethod
     def of(
@@ -141,13 +144,14 @@ class Route(NamedTuple):
         asked: Asked,
         takes: list[Take],
         writes: list[Written],
+        rest: tuple[None, ...] = (),
     ) -> Route:
         """Give the route to a kernel."""
         device = writes[0].result.device
         sms = fillable_sms(config.cluster_m * config.cluster_n * config.split_k, sm_count_of(device))
         index = device.index if asked.on_device and device.type == "cuda" else None
         tiles = tuple(operand.shape == "tile" for operand in Graph.parse(asked.epilogue).operands)
-        return cls(kernel, sms, turned, tuple(takes), tiles, tuple(writes), index)
+        return cls(kernel, sms, turned, tuple(takes), tiles, tuple(writes), index, rest)
 
     def launch(
         self,
@@ -176,7 +180,7 @@ class Route(NamedTuple):
             a, b = b, a
             given = [value.mT if tile else value for value, tile in zip(given, self.tiles, strict=True)]
             results = [got if each.reduction else got.mT for got, each in zip(made, self.writes, strict=True)]
-        self.kernel(a, b, *ends, tuple(given) or None, tuple(results), self.sms, scale_a, scale_b)
+        self.kernel(a, b, *ends, tuple(given) or None, tuple(results), self.sms, scale_a, scale_b, *self.rest)
         return [each.finished(got, out) for each, got, out in zip(self.writes, made, outs, strict=True)]
 
 
@@ -202,7 +206,7 @@ def _route(asked: Asked, results: tuple[Description, ...]) -> Route:
         seen = partial_description(final, place, config, batch, m, n, a.device) if reduction else each
         made.append(Written(result, seen, reduction))
     kernel = with_workspace(compile_fused(config), config, a.device, sm_count_of(a.device))
-    return Route.of(kernel, config, turned, asked, takes, made)
+    return Route.of(kernel, config, turned, asked, takes, made, (None,))
 
 
 def taking(

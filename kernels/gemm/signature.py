@@ -9,6 +9,7 @@ from cutepy.device import rules
 from cutepy.epilogues.functions import identity
 from cutepy.epilogues.graph import Graph
 from cutepy.epilogues.standard import Standard, standard, standard_of
+from cutepy.kernels.gemm.elements import FLOAT8, INPUTS, OUTPUTS, SUMS, multipliable
 from cutepy.runtime.dtypes import DTYPES
 
 OperandMajor = Literal["k", "mn"]
@@ -16,22 +17,9 @@ OutputMajor = Literal["row", "col"]
 Activation = Literal["relu", "gelu", "gelu_tanh", "silu"]
 ACTIVATIONS = get_args(Activation)
 
-FLOAT8 = ("float8_e4m3fn", "float8_e5m2")
-INTEGERS = ("int8", "uint8")
-INPUTS = ("float16", "bfloat16", "float32", *FLOAT8, *INTEGERS)
-"""What A and B may be; float32 is multiplied as tf32."""
-OUTPUTS = ("float16", "bfloat16", "float32")
-"""What C, D and the bias may be."""
-SUMS = "int32"
-"""What D may be besides: the sums of products of integers, as they are."""
 MAX_BATCH_MODES = 3
 """Modes of a batch beside the two of a matrix: TMA knows five."""
 _TURNED = {"row": "col", "col": "row", "": ""}
-
-
-def multipliable(a_dtype: str, b_dtype: str) -> bool:
-    """Tell whether an instruction multiplies elements of these types: of one, or two 8-bit floats, or two integers."""
-    return a_dtype == b_dtype or any({a_dtype, b_dtype} <= set(kinds) for kinds in (FLOAT8, INTEGERS))
 
 
 class StagedKind(NamedTuple):
@@ -67,6 +55,9 @@ class GemmSignature:
         floats, or each int8 or uint8.
     a_major, b_major : "k" or "mn"
         Which extent is contiguous. 8-bit and 32-bit operands are "k": wgmma transposes 16-bit elements only.
+    a_align, b_align : 16, 8 or 4
+        What addresses, strides and contiguous extents are multiples of, in bytes. TMA loads what has 16, threads the
+        rest, by cp.async.
     out_dtype : str
         "float16", "bfloat16" or "float32": of the results that the epilogue doesn't round itself. "int32": the sums of
         products of integers, without an epilogue; any other epilogue takes these sums converted to fp32.
@@ -97,6 +88,8 @@ class GemmSignature:
     out_dtype: str
     a_major: OperandMajor = "k"
     b_major: OperandMajor = "k"
+    a_align: int = rules.TMA_BYTES
+    b_align: int = rules.TMA_BYTES
     out_major: OutputMajor = "row"
     batch_modes: int = 0
     epilogue: str = identity.text
@@ -157,6 +150,8 @@ class GemmSignature:
             ("out_dtype", self.out_dtype, (*OUTPUTS, SUMS) if self.sum_dtype == SUMS else OUTPUTS),
             ("a_major", self.a_major, ("k", "mn")),
             ("b_major", self.b_major, ("k", "mn")),
+            ("a_align", self.a_align, rules.CP_ASYNC_BYTES),
+            ("b_align", self.b_align, rules.CP_ASYNC_BYTES),
             ("out_major", self.out_major, ("row", "col")),
             ("batch_modes", self.batch_modes, range(MAX_BATCH_MODES + 1)),
         )
@@ -171,6 +166,11 @@ class GemmSignature:
                     f"{name} must be K-major (its K extent contiguous) for {self.operand_bits}-bit types, got "
                     f'"{major}"; wgmma transposes 16-bit elements only, so copy {name} to a K-major tensor'
                 )
+        if self.a_dtype == "float32" and self.by_threads != (False, False):
+            raise ValueError(
+                f"TMA rounds float32 to tf32, and threads don't, got a_align {self.a_align} and b_align "
+                f"{self.b_align}; use {rules.TMA_BYTES}"
+            )
         self._check_operands()
         if self.out_dtype == SUMS and self.graph != identity.graph:
             raise ValueError(
@@ -242,6 +242,8 @@ class GemmSignature:
             b_dtype=self.a_dtype,
             a_major=self.b_major,
             b_major=self.a_major,
+            a_align=self.b_align,
+            b_align=self.a_align,
             out_major="col" if self.out_major == "row" else "row",
             epilogue=turned.text,
             operand_types=tuple((dtype, _TURNED[major]) for dtype, major in self.operand_types),
@@ -252,6 +254,7 @@ class GemmSignature:
     def name(self) -> str:
         """What kernels are called by, without their tiles."""
         types = f"{self.a_dtype}_{self.a_major}_{self.b_dtype}_{self.b_major}_{self.out_dtype}_{self.out_major}"
+        types += f"_align{self.a_align}x{self.b_align}" if any(self.by_threads) else ""
         types += "" if self.scale_rows is None else "_promoted{}x{}".format(*self.scale_rows)
         batch = f"_batch{self.batch_modes}" if self.batch_modes else ""
         known = standard_of(self.graph)
@@ -265,6 +268,11 @@ class GemmSignature:
         pairs = zip(self.graph.operands, self.operand_types, strict=True)
         parts = ["_".join(filter(None, (words[operand.name], *kind))) for operand, kind in pairs]
         return "".join(f"_{part}" for part in (*parts, known.activation) if part)
+
+    @property
+    def by_threads(self) -> tuple[bool, bool]:
+        """Whether threads load A, and B, which TMA doesn't reach."""
+        return self.a_align < rules.TMA_BYTES, self.b_align < rules.TMA_BYTES
 
     @property
     def operand_bits(self) -> int:

@@ -1,9 +1,10 @@
 """Memory for the sums that CTAs leave for each other (`stream_k`): one workspace for all that can't run at one time.
 
 A workspace has flags, 0 before and after each launch, and fp32 sums, a tile for each SM at most: 16.5 MiB for 132 SMs
-and tiles of 128x256. Each stream of a GPU has one, which grows to the largest that was asked for. A launch that is
-captured into a CUDA graph gets flags for good, of a stock that is made beforehand, since replays may go to any stream;
-its sums are the graph's own memory. Without stock the graph sets the flags to 0 itself, which costs it a node.
+and tiles of 128x256. Each stream of a GPU has one, which grows to the largest that was asked for. What a stream
+captures into a CUDA graph has flags of its own for good, of a stock that is made beforehand: nobody says when a graph
+is gone, and replays may go to any stream. Its sums are the graph's own memory. Without stock the graph sets the flags
+of each launch to 0 itself, which costs it a node.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ import torch
 
 from cutepy.device import rules
 from cutepy.kernels.gemm.config import GemmConfig
+from cutepy.runtime.cuda import capture_of
 from cutepy.runtime.execution import EXECUTION
 
 STOCK = 64
-"""Flags that are kept ready for launches that are captured; 8 KiB each."""
+"""Flags that are kept ready for captures; 8 KiB each."""
 
 
 class Workspace(NamedTuple):
@@ -43,15 +45,19 @@ class Workspaces:
         self.device, self.places = device, places
         self.of_streams: dict[int, Workspace] = {}
         self.stock: list[torch.Tensor] = []
+        self.captured: dict[tuple[int, int], torch.Tensor] = {}
 
     def take(self, elements: int) -> Workspace:
         """Give the workspace of the current stream, with so many sums at least; one of its own to what is captured."""
         if self.device.type != "cuda":
             return self._made(elements)  # in the simulator a launch that ends in an error may leave any flags
-        if torch.cuda.is_current_stream_capturing():
-            return self._made(elements, self.stock.pop() if self.stock else None)
-        self.fill_stock()
         stream = torch.cuda.current_stream(self.device).cuda_stream
+        if torch.cuda.is_current_stream_capturing():
+            key = capture_of(stream), stream
+            if key not in self.captured and self.stock:
+                self.captured[key] = self.stock.pop()
+            return self._made(elements, self.captured.get(key))
+        self.fill_stock()
         found = self.of_streams.get(stream)
         if found is None or found.sums.numel() < elements:
             # Memory that is given back goes to what comes later in this stream.
@@ -59,7 +65,7 @@ class Workspaces:
         return found
 
     def fill_stock(self) -> None:
-        """Make flags for launches that will be captured, if there are none; not while capturing."""
+        """Make flags for captures to come, if there are none; not while capturing."""
         if not self.stock:
             made = self._flags(STOCK * self.places)
             torch.cuda.current_stream(self.device).synchronize()  # a graph may be replayed in another stream
@@ -82,13 +88,13 @@ def workspaces_of(device: torch.device, places: int) -> Workspaces:
 def with_workspace(
     kernel: Callable[..., Any], config: GemmConfig, device: torch.device, sm_count: int
 ) -> Callable[..., Any]:
-    """Give a kernel that is called without a workspace, its last argument: itself if it takes none."""
+    """Give a kernel that is called with None for a workspace, its last argument: itself if it takes none."""
     if not config.stream_k:
         return kernel
     workspaces = (workspaces_of if EXECUTION.backend is None else Workspaces)(device, sm_count)
     _, (elements,) = rules.workspace_shapes(sm_count, config.tile_m, config.tile_n)
 
     def launch(*arguments: Any) -> None:  # noqa: ANN401
-        kernel(*arguments, workspaces.take(elements))
+        kernel(*arguments[:-1], workspaces.take(elements))
 
     return launch

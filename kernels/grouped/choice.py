@@ -102,12 +102,12 @@ def _select(
     def fastest(kind: GemmSignature, along: Along, mnk: tuple[int, int, int]) -> tuple[float, GroupedConfig] | None:
         """Give the fastest configuration and the microseconds that are expected of it, if there is one."""
         samples = [_grown(mnk, along, max(1, round(mnk["mnk".index(along)] * part))) for part in _SPREAD]
-        table, bits = candidates(kind.b_major == "mn", kind.scale_rows is not None), kind.operand_bits
+        table, bits = candidates(kind.scale_rows is not None), kind.operand_bits
         expected = np.mean([table.expected_us(Extents(*each, bits, groups), sm_count) for each in samples], axis=0)
         m, n, k = samples[-1]  # the largest
         if unit(along, bits) > 1:
             m = max(m, 65)  # with stages of 128 of K, promoted sums have tiles of 128 rows
-        suits = table.suit(Extents(m, n, k, bits, groups, whole=whole or along == "k"))
+        suits = table.suit(Extents(m, n, k, bits, groups, whole=whole or along == "k", b_mn_major=kind.b_major == "mn"))
         for row in np.argsort(np.where(suits, expected, np.inf), kind="stable")[: suits.sum()].tolist():
             choice = table.choices[row]
             if choice.cluster_m * choice.cluster_n > _LARGEST_CLUSTER or (along == "k" and choice.tile.consumers > 1):

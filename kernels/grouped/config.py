@@ -95,6 +95,11 @@ class GroupedConfig:
         gemm, signature = self.gemm, self.gemm.signature
         if signature.batch_modes:
             raise ValueError(f"groups take the place of a batch, got {signature.batch_modes} batch_modes")
+        if any(signature.by_threads):
+            raise ValueError(
+                f"TMA loads the operands of groups, got a_align {signature.a_align} and b_align {signature.b_align}; "
+                "use 16"
+            )
         # The mode along which groups begin anywhere must not be the contiguous one.
         majors = {"m": {"a": "k", "out": "row"}, "n": {"b": "k", "out": "col"}, "k": {"a": "mn", "b": "mn"}}[self.along]
         for name, wanted in majors.items() if self.along != "k" or self.unit == 1 else ():

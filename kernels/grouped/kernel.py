@@ -15,7 +15,8 @@ from cutepy.device.grouped import GroupedK, GroupedRows, Groups
 from cutepy.device.ragged import GroupedTiles, ragged_view
 from cutepy.device.schedulers import Persistent
 from cutepy.kernels.gemm.consumers import Consumer
-from cutepy.kernels.gemm.kernel import Gemm, batch_last
+from cutepy.kernels.gemm.kernel import Gemm
+from cutepy.kernels.gemm.views import batch_last
 from cutepy.kernels.grouped.config import GroupedConfig
 
 

@@ -124,12 +124,12 @@ def test_an_operation_gives_it_a_workspace(monkeypatch):
     assert torch.equal(out, (a.float() @ b.float().t()).half())
 
 
-def test_streams_and_graphs_have_workspaces_of_their_own():
+def test_streams_and_graphs_have_workspaces_of_their_own(monkeypatch):
     from cutepy.frontends import serve_cuda
-    from cutepy.kernels.gemm.workspaces import STOCK, Workspaces
+    from cutepy.kernels.gemm import workspaces as room
 
     with serve_cuda():
-        workspaces = Workspaces(torch.device("cuda:0"), 3)
+        workspaces = room.Workspaces(torch.device("cuda:0"), 3)
         first = workspaces.take(64)
         assert workspaces.take(32) is first
         larger = workspaces.take(128)
@@ -137,11 +137,18 @@ def test_streams_and_graphs_have_workspaces_of_their_own():
         assert larger.sums.numel() == 128
         with torch.cuda.stream(torch.cuda.Stream()):
             assert workspaces.take(64).flags is not first.flags
-        with torch.cuda.graph(torch.cuda.CUDAGraph()):
-            captured = [workspaces.take(64).flags for _ in range(STOCK + 1)]
-        assert len({flags.data_ptr() for flags in (first.flags, *captured)}) == STOCK + 2
-        assert not any(flags.any() for flags in captured)
-        assert {tuple(flags.shape) for flags in captured} == {(3, rules.FLAGS)}
+        captured = []
+        for capture in range(room.STOCK + 1):
+            monkeypatch.setattr(room, "capture_of", lambda stream, number=capture: number + 1)
+            with torch.cuda.graph(torch.cuda.CUDAGraph()):
+                captured.append([workspaces.take(64).flags for _ in range(3)])
+        # Launches of one graph follow each other. What it has is nobody else's, for as long as it may be replayed.
+        *stocked, own = captured
+        assert all(one is two is three for one, two, three in stocked)
+        assert {id(flags) for flags, _, _ in stocked} == set(map(id, workspaces.captured.values()))
+        each = [first.flags, *(flags for flags, _, _ in stocked), *own]
+        assert len({flags.data_ptr() for flags in each}) == len(each)
+        assert {(tuple(flags.shape), bool(flags.any())) for flags in each} == {((3, rules.FLAGS), False)}
 
 
 def test_sums_that_are_promoted():

@@ -80,3 +80,22 @@ def test_streams_and_graphs_at_one_time_give_the_same_bits(tile):
                 outs += zip(got, expected, strict=True)
     torch.cuda.synchronize()
     assert all(torch.equal(got, wanted) for got, wanted in (*outs, *zip(replayed, expected, strict=True)))
+
+
+def test_what_a_graph_has_stays_its_own():
+    torch.manual_seed(3)
+    product = Product((2304, 2304, 2304), "large", whole, stream_k=True)
+    expected = gemm_reference(product.a, product.b).half()
+    assert torch.equal(product.launch(), expected)
+    graphs = [torch.cuda.CUDAGraph() for _ in range(3)]
+    for graph in graphs:
+        with torch.cuda.graph(graph):
+            for _ in range(100):
+                product.launch()
+    torch.cuda.empty_cache()
+    others = [torch.full((2**18,), -1, device="cuda", dtype=torch.int32) for _ in range(300)]
+    for graph in graphs:
+        product.out.fill_(torch.nan)
+        graph.replay()
+        assert torch.equal(product.out, expected)
+    assert all((other == -1).all() for other in others)

@@ -9,7 +9,8 @@ from hypothesis import HealthCheck, given, settings, strategies as st  # noqa: E
 
 import cutepy  # noqa: E402
 from cutepy.host.launches import Launches  # noqa: E402
-from cutepy.kernels.gemm import op  # noqa: E402
+from cutepy.kernels.gemm import op, select_config  # noqa: E402
+from cutepy.kernels.gemm.choice import Chosen  # noqa: E402
 from cutepy.kernels.gemm.reference import gemm_reference  # noqa: E402
 from cutepy.ops import gemm, multiply  # noqa: E402
 
@@ -55,7 +56,10 @@ def watched(monkeypatch):
     """Multiply in plain torch what would be launched; count launches, and refuse to copy a copy."""
     made, launches = [], []
 
-    def kernel(a, b, c, out, _sm_count, bias):
+    def straight(_device, signature, m, n, k, batch):
+        return Chosen(False, select_config(signature, m, n, k, batch=batch))
+
+    def kernel(a, b, c, out, _sm_count, bias, _workspace):
         launches.append(a.shape)
         m, n = a.shape[-2], b.shape[-2]
         result = gemm_reference(a, b, None if c is None else c[..., :m, :n], bias)
@@ -72,6 +76,7 @@ def watched(monkeypatch):
     copy = multiply.padded_copy
     monkeypatch.setattr(multiply, "_launches", Launches())
     monkeypatch.setattr(op, "compile_gemm", lambda _: kernel)
+    monkeypatch.setattr(op, "choose_on", straight)
     monkeypatch.setattr(multiply, "padded_copy", watching)
     return made, launches
 

@@ -41,13 +41,19 @@ from cutepy.device.rules.registers import (
     register_budget as register_budget,
 )
 from cutepy.device.rules.rings import (
+    CP_ASYNC_BYTES as CP_ASYNC_BYTES,
     MAX_TRANSACTION_BYTES as MAX_TRANSACTION_BYTES,
+    TMA_BYTES as TMA_BYTES,
     check_exchange as check_exchange,
+    check_mixed_ring as check_mixed_ring,
+    check_pieces as check_pieces,
     check_ring as check_ring,
     empty_barrier_arrivals as empty_barrier_arrivals,
     exchange_bytes as exchange_bytes,
+    full_barrier_arrivals as full_barrier_arrivals,
     owners as owners,
     partial_bytes as partial_bytes,
+    piece_threads as piece_threads,
 )
 from cutepy.device.rules.shares import Shares as Shares, parts_of as parts_of
 from cutepy.device.rules.tiles import (

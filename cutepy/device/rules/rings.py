@@ -1,9 +1,16 @@
 """Who arrives how often on the mbarriers of a ring, and of an exchange of sums."""
 
+from math import gcd
+
 from cutepy.device.rules.clusters import MAX_CLUSTER_CTAS
+from cutepy.layouts.sm90 import arch
 
 MAX_TRANSACTION_BYTES = 2**20 - 16
 """What an mbarrier counts in one phase, in 16 bytes: its count has 20 bits."""
+TMA_BYTES = 16
+"""What TMA counts addresses and strides in."""
+CP_ASYNC_BYTES = (4, 8, 16)
+"""What a thread copies by one cp.async, to and from multiples of so many bytes."""
 
 
 def check_ring(stages: int, stage_bytes: int, consumer_warps: int, cluster_mn: tuple[int, int]) -> None:
@@ -29,6 +36,84 @@ def check_ring(stages: int, stage_bytes: int, consumer_warps: int, cluster_mn: t
     cluster_m, cluster_n = cluster_mn
     if cluster_m < 1 or cluster_n < 1 or cluster_m * cluster_n > MAX_CLUSTER_CTAS:
         raise ValueError(f"a cluster has 1 to {MAX_CLUSTER_CTAS} CTAs, got {cluster_mn}")
+
+
+def check_mixed_ring(
+    stages: int, stage_bytes: int, threads: int, consumer_warps: int, cluster_mn: tuple[int, int]
+) -> None:
+    """Check a ring of stages that threads fill, and TMA with them if it delivers bytes.
+
+    Raises
+    ------
+    ValueError
+        If its barriers could not count what it announces, or the threads are no whole warps.
+
+    Examples
+    --------
+    >>> check_mixed_ring(4, 0, 128, 8, (1, 1))
+    """
+    check_ring(stages, stage_bytes or 16, consumer_warps, cluster_mn)
+    if threads < 1 or threads % arch.WARP_THREADS:
+        raise ValueError(f"whole warps of threads fill a stage, got {threads} threads; without any use a TmaRing")
+
+
+def full_barrier_arrivals(threads: int, stage_bytes: int) -> int:
+    """Count the arrivals that fill one stage: one of each thread that copies, and one that announces TMA's bytes.
+
+    Too high a count deadlocks (consumers wait for arrivals that never come); too low a count races (they read a tile
+    that is still being written).
+
+    Examples
+    --------
+    >>> full_barrier_arrivals(128, 0), full_barrier_arrivals(64, 16384)
+    (128, 65)
+    """
+    return threads + (stage_bytes > 0)
+
+
+def check_pieces(tile: tuple[int, int], contiguous_mode: int, bits: int, piece_bytes: int, threads: int) -> None:
+    """Check that threads can copy a tile in pieces, each by one cp.async.
+
+    Raises
+    ------
+    ValueError
+        If no cp.async copies so many bytes, pieces don't fill the contiguous extent, or the threads don't share them.
+
+    Examples
+    --------
+    >>> check_pieces((128, 64), 1, 16, 8, 128)
+    """
+    if piece_bytes not in CP_ASYNC_BYTES:
+        raise ValueError(
+            f"cp.async copies {', '.join(map(str, CP_ASYNC_BYTES))} bytes, got {piece_bytes}; copy the tensor to one "
+            "whose rows begin at multiples of these"
+        )
+    if tile[contiguous_mode] * bits % (8 * piece_bytes):
+        raise ValueError(
+            f"pieces of {piece_bytes} bytes must fill a tile's contiguous extent, got {tile[contiguous_mode]} elements "
+            f"of {bits} bits; use a larger tile"
+        )
+    across, lines = tile[contiguous_mode] * bits // (8 * piece_bytes), tile[1 - contiguous_mode]
+    _, beside = piece_threads(across, threads)
+    if lines % beside:
+        raise ValueError(
+            f"{threads} threads that copy {across} pieces of {piece_bytes} bytes side by side take {beside} lines of a "
+            f"tile at once, got {lines}; use a larger tile, or fewer threads"
+        )
+
+
+def piece_threads(across: int, threads: int) -> tuple[int, int]:
+    """Arrange threads over the pieces of a tile: side by side in a line of so many pieces, and in lines.
+
+    Neighbours in a line read neighbouring bytes.
+
+    Examples
+    --------
+    >>> piece_threads(16, 128), piece_threads(6, 128)
+    ((16, 8), (2, 64))
+    """
+    along = gcd(across, threads)
+    return along, threads // along
 
 
 def empty_barrier_arrivals(consumer_warps: int, cluster_mn: tuple[int, int]) -> int:

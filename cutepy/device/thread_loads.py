@@ -1,0 +1,127 @@
+"""Load tiles from global into shared memory by threads: cp.async, for what TMA does not reach (traced).
+
+TMA counts addresses and strides in 16 bytes. cp.async copies pieces of 4, 8 or 16 bytes, each by one thread, from any
+multiple of so many bytes, into the same swizzled stages, so that who reads them notices nothing but the ring
+(`cutepy.device.pipeline.MixedRing`).
+"""
+
+from dataclasses import dataclass
+
+import cutlass
+import cutlass.cute as cute
+from cutlass.cute.nvgpu import cpasync
+
+from cutepy.device import rules
+
+UNROLLED = 8
+"""Copies that follow one another without a branch."""
+
+
+@dataclass(frozen=True)
+class ThreadLoads:
+    """What threads of one CTA load of a matrix: tiles in pieces, neighbouring ones by neighbouring threads.
+
+    Attributes
+    ----------
+    tensor : Tensor, (contiguous, other, batch...)
+        In global memory.
+    staged : Tensor, (contiguous, other, stages)
+        Shared memory.
+    mode : 0 or 1
+        Which of a tile's modes is contiguous.
+    piece_bytes : 4, 8 or 16
+        What one thread copies at once: the address, strides and contiguous extent are multiples of it.
+    threads : int
+        Which share a tile.
+    tidx : Int32
+        Index of this one.
+    """
+
+    tensor: cute.Tensor
+    staged: cute.Tensor
+    mode: int
+    piece_bytes: int
+    threads: int
+    tidx: cutlass.Int32
+
+    def __post_init__(self) -> None:
+        tile = (cute.size(self.staged, mode=[0]), cute.size(self.staged, mode=[1]))
+        bits = self.staged.element_type.width
+        rules.check_pieces(tile, 0, bits, self.piece_bytes, self.threads)
+
+    @cute.jit
+    def load(self, coordinate, stage):
+        """Begin to copy this thread's pieces of the tile at (row, column, batch...) into a stage; all threads call.
+
+        What lies beyond the matrix becomes zero, and is not read. The stage must have been acquired; the copies end
+        some time later, of which `MixedRing.commit` tells.
+        """
+        staged, bits = self.staged, 8 * self.piece_bytes
+        elements = bits // staged.element_type.width
+        across, lines = cute.size(staged, mode=[0]) // elements, cute.size(staged, mode=[1])
+        cache = cpasync.LoadCacheMode.GLOBAL if self.piece_bytes == 16 else cpasync.LoadCacheMode.ALWAYS
+        copy = cute.make_copy_atom(cpasync.CopyG2SOp(cache_mode=cache), staged.element_type, num_bits_per_copy=bits)
+        one = cute.make_layout(((elements, 1), 1))
+        source, into = self.tensor[(None, None, *coordinate[2:])], staged[None, None, stage]
+        along, beside = rules.piece_threads(across, self.threads)
+        first, line = coordinate[self.mode] * across + self.tidx % along, self.tidx // along
+        left = source.shape[1] - coordinate[1 - self.mode] * lines  # of the lines, from this tile on
+        step = cutlass.Int64(source.stride[1]) * beside
+        for group in cutlass.range_constexpr(across // along):
+            piece = first + group * along
+            exists = piece * elements < source.shape[0]
+            place = cute.local_tile(source, (elements, 1), (piece, coordinate[1 - self.mode] * lines + line)).iterator
+            # Counted up, which costs an addition; to multiply lines by a stride of 64 bits costs five instructions.
+            offset = cutlass.Int64(0)
+            for index in cutlass.range(lines // beside, unroll=UNROLLED):
+                here = line + index * beside
+                within = cute.make_rmem_tensor((1, 1), cutlass.Boolean)
+                within[0] = exists & (here < left)
+                to = cute.local_tile(into, (elements, 1), (self.tidx % along + group * along, here)).iterator
+                taken = cute.make_tensor(place + cute.assume(offset, divby=elements), one)
+                cute.copy(copy, taken, cute.make_tensor(to, one), pred=within)
+                offset += step
+
+
+@dataclass(frozen=True)
+class ThreadTiles:
+    """A matrix, or a batch of them, in tiles that threads load: it stands where `tma.TmaTiles` do for loads.
+
+    Attributes
+    ----------
+    tensor : Tensor, (rows, columns, batch...)
+        In global memory.
+    staged : Tensor, (rows, columns, stages)
+        Shared memory.
+    mode : 0 or 1
+        Which of rows and columns is contiguous, in both.
+    piece_bytes : 4, 8 or 16
+        As of `ThreadLoads`.
+    """
+
+    tensor: cute.Tensor
+    staged: cute.Tensor
+    mode: int
+    piece_bytes: int
+
+    @property
+    def columns(self):
+        """Tiles in a row."""
+        return cute.ceil_div(cute.size(self.tensor, mode=[1]), cute.size(self.staged, mode=[1]))
+
+    def loads(self, threads, tidx):
+        """Prepare the loads of so many threads of this CTA, of which this is the one with index `tidx`."""
+        return ThreadLoads(
+            _contiguous_first(self.tensor, self.mode),
+            _contiguous_first(self.staged, self.mode),
+            self.mode,
+            self.piece_bytes,
+            threads,
+            tidx,
+        )
+
+
+def _contiguous_first(tensor: cute.Tensor, mode: int) -> cute.Tensor:
+    """See a tensor (rows, columns, more...) with its contiguous mode before the other."""
+    order = [mode, 1 - mode, *range(2, cute.rank(tensor))]
+    return cute.make_tensor(tensor.iterator, cute.select(tensor.layout, mode=order))

@@ -1,0 +1,56 @@
+"""Which warps of the producer load A and B: one that lets TMA do it, or more, by cp.async, where TMA doesn't reach."""
+
+from typing import NamedTuple
+
+from cutepy.device import rules
+from cutepy.kernels.gemm.signature import GemmSignature
+from cutepy.layouts.sm90 import arch
+
+_PRODUCER_WARPS, _TILE_WARPS = 4, 2
+"""Of the producer's warps, two at most are TMA's, for A and B and for the tiles that an epilogue reads."""
+
+
+class Loading(NamedTuple):
+    """Who loads what by threads.
+
+    Attributes
+    ----------
+    first_warp : int
+        The first that loads; it also starts TMA for the other operand. The warps before it have other work.
+    threads : int
+        From there on.
+    tma_bytes : int
+        Of a stage, by TMA.
+    """
+
+    first_warp: int
+    threads: int
+    tma_bytes: int
+
+
+def find_loading(signature: GemmSignature, tile_mnk: tuple[int, int, int]) -> Loading | None:
+    """Tell which warps load operands by threads; None where TMA loads both.
+
+    Raises
+    ------
+    ValueError
+        If threads can't share a tile.
+    """
+    if not any(signature.by_threads):
+        return None
+    first = _TILE_WARPS if signature.added else 0
+    threads = (_PRODUCER_WARPS - first) * arch.WARP_THREADS
+    tma_bytes = 0
+    for extent, align, major, copied in zip(
+        tile_mnk[:2],
+        (signature.a_align, signature.b_align),
+        (signature.a_major, signature.b_major),
+        signature.by_threads,
+        strict=True,
+    ):
+        tile = extent, tile_mnk[2]
+        if copied:
+            rules.check_pieces(tile, int(major == "k"), signature.operand_bits, align, threads)
+        else:
+            tma_bytes += rules.tile_bytes(*tile, signature.operand_bits)
+    return Loading(first, threads, tma_bytes)
