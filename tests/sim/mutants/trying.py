@@ -6,12 +6,10 @@ back after each launch.
 
 from __future__ import annotations
 
-import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from types import FrameType
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +30,7 @@ REPORTED = ("hazard", "deadlock", "error", "advisory")
 """Outcomes of mutants that are noticed; the others are "wrong", "endless" and "silent"."""
 
 _SECONDS, _TIMES = 10.0, 30
-_TICK_SECONDS = 0.05
+_LOOK_SECONDS = 0.05
 _POLICIES = "late", "youngest", "random:1"
 
 Bytes = npt.NDArray[np.uint8]
@@ -75,6 +73,33 @@ class _Reached(Observer):
 
     def stops_at(self, instruction: Instruction, before: Instruction | None) -> bool:
         return is_synchronisation(instruction.opcode)
+
+
+class _Watch(Observer):
+    """Ends a launch that takes too long, or has shown enough: every loop comes by a branch.
+
+    Parameters
+    ----------
+    seconds : float
+        After which `EndlessError` is raised.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._end = time.perf_counter() + seconds
+        self._next = 0.0
+        self.enough: Callable[[], object] = lambda: False
+
+    def on_instruction(self, step: Step) -> None:
+        if time.perf_counter() < self._next:
+            return
+        if self.enough():
+            raise EnoughError
+        if time.perf_counter() > self._end:
+            raise EndlessError
+        self._next = time.perf_counter() + _LOOK_SECONDS
+
+    def stops_at(self, instruction: Instruction, before: Instruction | None) -> bool:
+        return instruction.opcode.split(".")[0] == "bra" or is_synchronisation(instruction.opcode)
 
 
 class Trial:
@@ -168,21 +193,23 @@ class Trial:
         Gives the hazards if there is no policy, and what it raised.
         """
         call = replace(self._call, loaded=LoadedModule(ptx))
-        run = Run((), policy, sanitize=policy is None, processes=1)
+        watch = _Watch(seconds)
+        run = Run((watch,), policy, sanitize=policy is None, processes=1)
+        watch.enough = lambda: enough(run.hazards)
         run._memory = self._memory
-        for view, held in zip(self._views, self._before, strict=True):
-            view[:] = held
+        self.restore()
         error: Exception | None = None
-        with _within(seconds, lambda: enough(run.hazards)):
-            try:
-                for _ in range(self._times):
-                    run.launch(call)
-            except (SimulationError, ValueError) as raised:
-                error = raised
+        try:
+            for _ in range(self._times):
+                run.launch(call)
+        except EnoughError:
+            pass
+        except (SimulationError, ValueError) as raised:
+            error = raised
         return run.hazards, error
 
     def restore(self) -> None:
-        """Put memory back as it was."""
+        """Put memory back as it was before."""
         for view, held in zip(self._views, self._before, strict=True):
             view[:] = held
 
@@ -191,41 +218,6 @@ def _key(hazard: Hazard) -> tuple[str, ...]:
     """Return what tells hazards apart, where instructions have other numbers: it was there before, or is new."""
     sides = (s.instruction.text for s in (hazard.before, hazard.after) if s is not None and s.instruction is not None)
     return hazard.kind, *sides
-
-
-@contextmanager
-def _within(seconds: float, enough: Callable[[], object]) -> Iterator[None]:
-    """Raise `EndlessError` in what takes longer; end it quietly once it is enough.
-
-    What is raised at a tick may come to something else: where NumPy compares types it makes a `TypeError` of it.
-    """
-    end, runs, raised = time.perf_counter() + seconds, True, None
-
-    def ring(number: int, frame: FrameType | None) -> None:
-        nonlocal raised
-        if not runs:
-            return
-        over = enough()  # which may take longer than a tick
-        signal.setitimer(signal.ITIMER_REAL, _TICK_SECONDS)
-        if over or time.perf_counter() > end:
-            raised = EnoughError() if over else EndlessError()
-            raise raised
-
-    before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, _TICK_SECONDS)
-    try:
-        try:
-            yield
-        finally:
-            runs = False
-    except Exception as error:
-        if raised is None:
-            raise
-        if isinstance(raised, EndlessError):
-            raise raised from error
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
 
 
 @contextmanager
