@@ -11,6 +11,7 @@ from cutepy.sim.translate.effects import written
 
 if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Instruction, Operand
+    from cutepy.sim.sanitize.certificate.natural_loops import NaturalLoop
     from cutepy.sim.translate.control_flow import ControlFlow
 
 _TYPES = frozenset("b32 s32 u32 b64 s64 u64".split())
@@ -50,7 +51,7 @@ _Held = dict[int, Sums | None]
 """By register; None is anything, and what is not there holds what it did."""
 
 
-def sums_from(flow: ControlFlow, head: int, loops: Sequence[tuple[int, frozenset[int]]]) -> dict[int, list[Sums]]:
+def sums_from(flow: ControlFlow, head: int, loops: Sequence[NaturalLoop]) -> dict[int, list[Sums]]:
     """Return of each comparison, by index, what its two operands may be, if that is known.
 
     Parameters
@@ -58,13 +59,13 @@ def sums_from(flow: ControlFlow, head: int, loops: Sequence[tuple[int, frozenset
     flow : ControlFlow
     head : int
         The block where a round begins.
-    loops : sequence of (int, frozenset of int)
-        All of the function, as head and blocks. What they change is not known from their heads on.
+    loops : sequence of NaturalLoop
+        All of the function. What they change is not known from their heads on.
     """
     changed = {
-        other: {r.index for b in blocks for i in flow.blocks[b].instructions for r in written(i)}
-        for other, blocks in loops
-        if other != head
+        one.head: {r.index for b in one.blocks for i in flow.blocks[b].instructions for r in written(i)}
+        for one in loops
+        if one.head != head
     }
     order, before = _order(flow, head)
     held: dict[int, _Held] = {}

@@ -26,7 +26,8 @@ from cutepy.sim.translate.effects import written
 if TYPE_CHECKING:
     from cutepy.sim.machine.lanes import Array
     from cutepy.sim.ptx.model import Instruction, Operand
-    from cutepy.sim.sanitize.order.uses import Use, Uses
+    from cutepy.sim.sanitize.certificate.dependence import Dependence
+    from cutepy.sim.sanitize.order.uses import Use
 
 
 class _Form(NamedTuple):
@@ -70,8 +71,7 @@ def modulus(
     entering: Iterable[Use],
     makers: Iterable[Instruction],
     steers: Callable[[Use, int], bool],
-    uses: Uses,
-    made_by: Callable[[Use, int], list[Instruction]],
+    code: Dependence,
 ) -> int | None:
     """Return what a counter's remainder is to be taken by, for all that steers; None if that is not known.
 
@@ -84,9 +84,7 @@ def modulus(
         What adds to it in the loop.
     steers : callable
         Whether the value of a register, by number, reaches something that steers through a use.
-    uses : Uses
-    made_by : callable
-        Returns what may have made the value of a register that is used somewhere.
+    code : Dependence
     """
     done = {i.index for i in makers}
     if not all(isinstance(i.operands[2], Immediate) and 0 < i.operands[2].value < 1 << 16 for i in makers):
@@ -95,7 +93,7 @@ def modulus(
     first = _Form(1, 0, -1)
     most = _MILLION * (1 + step)
     waiting = [(use, register.index, first) for use in entering]
-    waiting += [(use, register.index, first) for i in makers for use in uses.after(i, register.index)]
+    waiting += [(use, register.index, first) for i in makers for use in code.uses.after(i, register.index)]
     forms: dict[int, _Form] = {}
     later: list[tuple[Use, int, _Form]] = []
     found = 1
@@ -106,7 +104,7 @@ def modulus(
             continue
         if i is None or i.predicate is not None:
             return None
-        other = _other(use, index, forms, made_by)
+        other = _other(use, index, forms, code)
         result = _apply(i, index, form, other, most)
         if result is None:
             later.append((use, index, form))
@@ -116,15 +114,13 @@ def modulus(
             found = math.lcm(found, result)
         else:
             forms[i.index] = result
-            waiting += [(u, r.index, result) for r in written(i) for u in uses.after(i, r.index)]
+            waiting += [(u, r.index, result) for r in written(i) for u in code.uses.after(i, r.index)]
             waiting += later
             later = []
     return None if any(use.instruction is None or use.instruction.index not in done for use, _, _ in later) else found
 
 
-def _other(
-    use: Use, index: int, forms: dict[int, _Form], made_by: Callable[[Use, int], list[Instruction]]
-) -> int | _Form | None:
+def _other(use: Use, index: int, forms: dict[int, _Form], code: Dependence) -> int | _Form | None:
     """Return the other operand of an instruction with two: a constant, or what is known of a register."""
     assert use.instruction is not None
     others: list[Operand] = [
@@ -135,7 +131,7 @@ def _other(
     if isinstance(others[0], Immediate):
         return others[0].value
     if isinstance(others[0], Register):
-        makers = made_by(use, others[0].index)
+        makers = code.makers(use.block, use.instruction, others[0].index)
         return forms.get(makers[0].index) if len(makers) == 1 else None
     return None
 

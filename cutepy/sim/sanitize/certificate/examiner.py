@@ -192,8 +192,7 @@ def _name_of(ptx: str) -> str:
 @lru_cache(maxsize=16)
 def _loops(program: Program, extents: tuple[tuple[str, int], ...]) -> list[Loop] | str:
     """Return the loops of a program, as they are for a grid."""
-    flow = specialised(program.flow, dict(extents))
-    return loops(flow, Uses(flow))
+    return loops(specialised(program.flow, dict(extents)))
 
 
 @lru_cache(maxsize=16)

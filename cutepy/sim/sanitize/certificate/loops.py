@@ -8,7 +8,7 @@ is not asked: the branches that leave it are left out, for that loop and no othe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,8 +16,8 @@ from cutepy.sim.ptx.model import Label, Register, registers_in
 from cutepy.sim.sanitize.certificate.bounds import Bounded, Bounds
 from cutepy.sim.sanitize.certificate.counters import counts, modulus, remainder
 from cutepy.sim.sanitize.certificate.counting import Counting
-from cutepy.sim.sanitize.certificate.natural_loops import natural_loops
-from cutepy.sim.sanitize.certificate.sinks import is_relevant, loads, sinks, synchronises
+from cutepy.sim.sanitize.certificate.dependence import Dependence, Walk
+from cutepy.sim.sanitize.certificate.sinks import loads, sinks, synchronises
 from cutepy.sim.sanitize.certificate.thresholds import Thresholds
 from cutepy.sim.sanitize.order.failing import is_try
 from cutepy.sim.translate.control_flow import EXIT
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from cutepy.sim.machine.lanes import Array
     from cutepy.sim.ptx.model import Function, Instruction, SourceLine
     from cutepy.sim.sanitize.certificate.comparisons import Comparison
-    from cutepy.sim.sanitize.order.uses import Use, Uses
+    from cutepy.sim.sanitize.certificate.natural_loops import NaturalLoop
+    from cutepy.sim.sanitize.order.uses import Use
     from cutepy.sim.translate.control_flow import ControlFlow
 
 _CARRIES = frozenset("addc subc madc".split())
-_PASSES_ON = frozenset("mov selp setp set not and or xor cvt".split())
 
 
 class Steered(NamedTuple):
@@ -109,24 +109,25 @@ def heads(function: Function) -> frozenset[int]:
     return frozenset(found)
 
 
-def loops(flow: ControlFlow, uses: Uses) -> list[Loop] | str:
+def loops(flow: ControlFlow) -> list[Loop] | str:
     """Find the loops of a kernel that synchronise, inner ones first; or say why they are not known."""
     if any(i.parts[0] == "call" for block in flow.blocks for i in block.instructions):
         return "it calls functions"
-    found = natural_loops(flow)
+    code = Dependence(flow)
+    found = code.loops
     if isinstance(found, int):
         return f"a loop has two entries ({line(_last(flow, found))})"
-    made = _made_again([one[2] for one in found], flow)
+    made = _made_again([one.blocks for one in found], flow)
     if made:
         return made
-    steering = _Steering(flow, uses, [(head, blocks) for head, _, blocks in found])
+    steering = _Steering(code, found)
     result: list[Loop] = []
     callers: dict[int, SourceLine | None] = {}
-    for head, back, blocks in sorted(found, key=lambda one: len(one[2])):
+    for head, back, blocks in sorted(found, key=lambda one: len(one.blocks)):
         body = [i for b in blocks for i in flow.blocks[b].instructions]
         if any(synchronises(i) and not is_try(i) for i in body):
             indices = {i.index for b in blocks for i in (*flow.blocks[b].instructions, flow.blocks[b].branch) if i}
-            inner = frozenset().union(*(one[2] for one in found if one[2] < blocks))
+            inner = frozenset().union(*(one.blocks for one in found if one.blocks < blocks))
             state, moduli, counters, unknown, _, counting = steering.of(head, blocks, inner)
             own = [i for i in body if not any(i.index in inner.instructions for inner in result)]
             where = _place(own, _last(flow, back))
@@ -207,54 +208,14 @@ class _Steers(NamedTuple):
 class _Steering:
     """Follows what steers back to where it comes from."""
 
-    def __init__(self, flow: ControlFlow, uses: Uses, loops: list[tuple[int, frozenset[int]]]) -> None:
-        self._flow, self._uses = flow, uses
-        self._thresholds = Thresholds(flow, loops, self._reaching)
-        self._instructions = [i for block in flow.blocks for i in block.instructions]
-        self._block = {i.index: n for n, block in enumerate(flow.blocks) for i in block.instructions}
-        self._defines: dict[int, list[Instruction]] = {}
-        for i in self._instructions:
-            for register in written(i):
-                self._defines.setdefault(register.index, []).append(i)
-        self._relevant = [any(map(is_relevant, block.instructions)) for block in flow.blocks]
-        self._over = self._over_all()
-        self._outcomes = self._of_tries()
-        self.bounds = Bounds(flow, uses, self._reaching, self._over, self._relevant, self._outcomes)
-
-    def _over_all(self) -> list[list[int]]:
-        """Return, of each block, those whose branch decides whether it runs."""
-        found: list[list[int]] = [[] for _ in self._flow.blocks]
-        for n, block in enumerate(self._flow.blocks):
-            if block.condition is not None:
-                sides = (self._flow.blocks_between(side, self._flow.join[n]) for side in block.successors)
-                for inside in set().union(*sides):
-                    found[inside].append(n)
-        return found
-
-    def _reaching(self, block: int, use: Instruction | None, register: int) -> Iterator[Instruction]:
-        """Yield what may have written a register that is read somewhere."""
-        for i in self._defines.get(register, ()):
-            if any(u.block == block and u.instruction is use for u in self._uses.after(i, register)):
-                yield i
-
-    def _of_tries(self) -> set[int]:
-        """Return the instructions that do nothing but pass on the outcomes of tries, by index."""
-        found = {i.index for i in self._instructions if is_try(i)}
-        changed = True
-        while changed:
-            changed = False
-            for i in self._instructions:
-                if i.index in found or i.parts[0] not in _PASSES_ON or not read(i):
-                    continue
-                defined = [self._defines.get(r.index, []) for r in read(i)]
-                if all(some and all(d.index in found for d in some) for some in defined):
-                    found.add(i.index)
-                    changed = True
-        return found
+    def __init__(self, code: Dependence, loops: list[NaturalLoop]) -> None:
+        self._code = code
+        self._thresholds = Thresholds(code, loops)
+        self.bounds = Bounds(code)
 
     def of(self, head: int, blocks: frozenset[int], inner: frozenset[int]) -> _Steers:
         """Return what of a loop steers; counters by comparisons alone, where that is so."""
-        leaving = {n for n in blocks - inner if set(self._flow.blocks[n].successors) - blocks}
+        leaving = {n for n in self._code.leaving(blocks) if n not in inner}
         found = self._follow(head, blocks, leaving, {})
         if found.counters and found.unknown is None:
             comparisons, out = self._thresholds.of(head, blocks)
@@ -267,61 +228,44 @@ class _Steering:
         self, head: int, blocks: frozenset[int], leaving: set[int], comparisons: dict[int, Comparison]
     ) -> _Steers:
         """Follow what steers back to where a loop begins, but for the sides of comparisons that are looked at apart."""
-        reached: dict[tuple[int, int | None, int], Steered] = {}
+        code = self._code
         used: dict[int, Comparison] = {}
         unknown: str | None = None
-        waiting: list[tuple[int, Instruction | None, Register, Steered]] = []
-        decided: set[int] = set()
 
-        def decide(block: int) -> None:
-            """Take the branches that decide whether a block runs for such as steer.
+        def is_free(over: int, block: int) -> bool:
+            """Leave out what says how often the loop goes around; where it leads to different places, it steers."""
+            return over in leaving and block in blocks
 
-            Where a loop may be left to different places, that is such a branch of what is there.
-            """
-            for over in self._over[block]:
-                if over not in decided and not (over in leaving and block in blocks):
-                    decided.add(over)
-                    here = self._flow.blocks[over]
-                    assert here.condition is not None
-                    branch = _last(self._flow, over)
-                    waiting.append((over, None, here.condition[0], Steered(branch, "a branch")))
-
-        for n in self._flow.blocks_between(head, EXIT):
-            if self._relevant[n]:
-                decide(n)
-            for i in self._flow.blocks[n].instructions:
-                waiting += [(n, i, register, Steered(i, role)) for register, role in sinks(i)]
-        while waiting:
-            at, use, register, steered = waiting.pop()
-            key = at, None if use is None else use.index, register.index
-            if key in reached:
+        walk: Walk[Steered] = Walk(code, is_free, lambda over: Steered(_last(code.flow, over), "a branch"))
+        for n in code.flow.blocks_between(head, EXIT):
+            if code.is_relevant[n]:
+                walk.decide(n)
+            for i in code.flow.blocks[n].instructions:
+                for register, role in sinks(i):
+                    walk.begin(n, i, register, Steered(i, role))
+        for i, _, steered in walk.values():
+            at = code.block_of(i)
+            if i.parts[0] in _CARRIES:
+                unknown = unknown or f"a carry steers {steered.role} (`{i.text.strip()}`, {line(i)})"
+            if loads(i) and (at in blocks or "global" not in i.parts):
+                unknown = unknown or (
+                    f"what is loaded at {line(i)} steers {steered.role} (`{steered.instruction.text.strip()}`, "
+                    f"{line(steered.instruction)})"
+                )
                 continue
-            reached[key] = steered
-            for i in self._reaching(at, use, register.index):
-                if i.index in self._outcomes:
-                    continue
-                if i.parts[0] in _CARRIES:
-                    unknown = unknown or f"a carry steers {steered.role} (`{i.text.strip()}`, {line(i)})"
-                if loads(i) and (self._block[i.index] in blocks or "global" not in i.parts):
-                    unknown = unknown or (
-                        f"what is loaded at {line(i)} steers {steered.role} (`{steered.instruction.text.strip()}`, "
-                        f"{line(steered.instruction)})"
-                    )
-                    continue
-                decide(self._block[i.index])
-                compared: frozenset[int] = frozenset()
-                if i.index in comparisons:
-                    used[i.index] = comparisons[i.index]
-                    compared = frozenset(r.index for o in i.operands[1:3] for r in registers_in(o))
-                    for r in comparisons[i.index].registers:
-                        for maker in self._defines.get(r, ()):
-                            if self._block[maker.index] in blocks:
-                                decide(self._block[maker.index])
-                waiting += [(self._block[i.index], i, r, steered) for r in read(i) if r.index not in compared]
-        state = self._carried(head, blocks, reached)
-        makers = {r: [i for i in self._defines[r.index] if self._block[i.index] in blocks] for r in state}
+            walk.decide(at)
+            compared: frozenset[int] = frozenset()
+            if i.index in comparisons:
+                used[i.index] = comparisons[i.index]
+                compared = frozenset(r.index for o in i.operands[1:3] for r in registers_in(o))
+                for r in comparisons[i.index].registers:
+                    for maker in code.writers(r, blocks):
+                        walk.decide(code.block_of(maker))
+            walk.pass_on(i, steered, but=compared)
+        state = self._carried(head, blocks, walk.reached)
+        makers = {r: code.writers(r.index, blocks) for r in state}
         counting = {r: some for r, some in makers.items() if counts(r, some)}
-        moduli = self._moduli(head, counting, reached)
+        moduli = self._moduli(head, counting, walk.reached)
         return _Steers(state, moduli, tuple(r for r in counting if r not in moduli), unknown, tuple(used.values()))
 
     def _moduli(
@@ -335,13 +279,10 @@ class _Steering:
         def steers(use: Use, register: int) -> bool:
             return (use.block, None if use.instruction is None else use.instruction.index, register) in reached
 
-        def made_by(use: Use, register: int) -> list[Instruction]:
-            return list(self._reaching(use.block, use.instruction, register))
-
         found = {}
         for register, makers in counting.items():
-            entering = self._uses.on_entry(head, register.index)
-            number = modulus(register, entering, makers, steers, self._uses, made_by)
+            entering = self._code.uses.on_entry(head, register.index)
+            number = modulus(register, entering, makers, steers, self._code)
             if number is not None:
                 found[register] = number
         return found
@@ -351,14 +292,15 @@ class _Steering:
     ) -> dict[Register, Steered]:
         """Return what comes around a loop, of what is reached."""
         found = {}
-        inside = {r.index: r for b in blocks for i in self._flow.blocks[b].instructions for r in written(i)}
-        for index in sorted(inside.keys() & self._flow.live_in[head]):
-            makers = [i for i in self._defines[index] if self._block[i.index] in blocks]
-            if all(i.index in self._outcomes or not read(i) for i in makers) and any(
-                i.index in self._outcomes for i in makers
+        code = self._code
+        inside = {r.index: r for b in blocks for i in code.flow.blocks[b].instructions for r in written(i)}
+        for index in sorted(inside.keys() & code.flow.live_in[head]):
+            makers = code.writers(index, blocks)
+            if all(i.index in code.outcomes or not read(i) for i in makers) and any(
+                i.index in code.outcomes for i in makers
             ):
                 continue  # whether a wait is over already
-            for block, use in self._uses.on_entry(head, index):
+            for block, use in code.uses.on_entry(head, index):
                 steered = reached.get((block, None if use is None else use.index, index))
                 if steered is not None:
                     found[inside[index]] = steered

@@ -7,7 +7,8 @@ Aho, Lam, Sethi and Ullman, Compilers, 2nd edition, 9.6: dominators, natural loo
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from cutepy.sim.translate.control_flow import EXIT
 
@@ -15,9 +16,32 @@ if TYPE_CHECKING:
     from cutepy.sim.translate.control_flow import ControlFlow
 
 
-def natural_loops(flow: ControlFlow) -> list[tuple[int, int, frozenset[int]]] | int:
-    """Return loops as head, the last block of those that go back, and blocks; or a block that goes back elsewhere."""
-    order, above = dominators(flow)
+class NaturalLoop(NamedTuple):
+    """Blocks that go around.
+
+    Attributes
+    ----------
+    head : int
+        The block where rounds begin.
+    last : int
+        The last of the blocks that go back.
+    blocks : frozenset of int
+    """
+
+    head: int
+    last: int
+    blocks: frozenset[int]
+
+
+def natural_loops(flow: ControlFlow, order: Sequence[int], above: dict[int, set[int]]) -> list[NaturalLoop] | int:
+    """Return the loops; or a block that goes back to where none begins.
+
+    Parameters
+    ----------
+    flow : ControlFlow
+    order, above
+        As `dominators` gives them.
+    """
     place = {block: n for n, block in enumerate(order)}
     back: dict[int, list[int]] = {}
     for block in order:
@@ -26,10 +50,7 @@ def natural_loops(flow: ControlFlow) -> list[tuple[int, int, frozenset[int]]] | 
                 if to not in above[block]:
                     return block
                 back.setdefault(to, []).append(block)
-    before: dict[int, list[int]] = {}
-    for block in order:
-        for to in flow.blocks[block].successors:
-            before.setdefault(to, []).append(block)
+    before = predecessors(flow, order)
     found = []
     for head, lasts in back.items():
         blocks, waiting = {head}, list(lasts)
@@ -38,7 +59,16 @@ def natural_loops(flow: ControlFlow) -> list[tuple[int, int, frozenset[int]]] | 
             if one not in blocks:
                 blocks.add(one)
                 waiting += before.get(one, ())
-        found.append((head, max(lasts, key=place.__getitem__), frozenset(blocks)))
+        found.append(NaturalLoop(head, max(lasts, key=place.__getitem__), frozenset(blocks)))
+    return found
+
+
+def predecessors(flow: ControlFlow, order: Iterable[int]) -> dict[int, list[int]]:
+    """Return of each block those that lead to it, of some blocks."""
+    found: dict[int, list[int]] = {}
+    for block in order:
+        for to in flow.blocks[block].successors:
+            found.setdefault(to, []).append(block)
     return found
 
 
@@ -56,10 +86,7 @@ def dominators(flow: ControlFlow) -> tuple[list[int], dict[int, set[int]]]:
             seen.add(to)
             stack.append((to, iter(flow.blocks[to].successors)))
     order.reverse()
-    before: dict[int, list[int]] = {}
-    for block in order:
-        for to in flow.blocks[block].successors:
-            before.setdefault(to, []).append(block)
+    before = predecessors(flow, order)
     found: dict[int, set[int]] = {0: {0}}
     changed = True
     while changed:

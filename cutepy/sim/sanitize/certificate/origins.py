@@ -7,7 +7,7 @@ of the number that bounds the loop, and a constant, differs by that multiple. No
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from cutepy.sim.ptx.model import Immediate, Register, Special, Symbol, registers_in
@@ -16,6 +16,8 @@ from cutepy.sim.translate.effects import read
 
 if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Instruction, Operand
+    from cutepy.sim.sanitize.certificate.dependence import Dependence
+    from cutepy.sim.sanitize.certificate.natural_loops import NaturalLoop
 
 _PURE = frozenset(
     """mov add sub mul mad shl shr shf and or xor not lop3 min max neg abs selp set setp rem div bfe bfi prmt cvt
@@ -64,25 +66,13 @@ class Origins:
 
     Parameters
     ----------
-    reaching : callable
-        Yields the instructions that may have made the value of a register, by number, that an instruction reads.
-    is_around : callable
-        Whether an instruction is in a loop.
-    is_of_the_round : callable
-        Whether an instruction runs in each round of each loop that is around it and a block, before the block does.
-    dominates : callable
-        Whether the first instruction runs on each way to the second one.
+    code : Dependence
+    loops : sequence of NaturalLoop
+        All of it.
     """
 
-    def __init__(
-        self,
-        reaching: Callable[[Instruction, int], Iterable[Instruction]],
-        is_around: Callable[[Instruction], bool],
-        is_of_the_round: Callable[[Instruction, int], bool],
-        dominates: Callable[[Instruction, Instruction], bool],
-    ) -> None:
-        self._reaching, self._is_around = reaching, is_around
-        self._is_of_the_round, self._dominates = is_of_the_round, dominates
+    def __init__(self, code: Dependence, loops: Sequence[NaturalLoop]) -> None:
+        self._code, self._loops = code, loops
 
     def of(self, makers: Sequence[Instruction], head: int, inside: frozenset[int]) -> tuple[Origin, ...] | None:
         """Return what a value may be, where a loop is come to, that one of several instructions outside of it made.
@@ -102,7 +92,7 @@ class Origins:
                 found.append(_OF_THE_WAY if number is None else Origin(0, number, -1))
                 continue
             one = self._follow(i, head, inside)
-            if one is None or (len(makers) > 1 and self._is_around(one[1])):
+            if one is None or (len(makers) > 1 and self._around(self._code.block_of(one[1]))):
                 return None
             found.append(one[0])
         return tuple(found)
@@ -140,13 +130,13 @@ class Origins:
         """Follow an operand, if the value that its maker made last is the one that it has here."""
         if not isinstance(operand, Register):
             return None
-        makers = list(self._reaching(i, operand.index))
+        makers = self._code.makers(self._code.block_of(i), i, operand.index)
         if len(makers) != 1 or makers[0].index == i.index:
             return None
         (maker,) = makers
-        if self._is_around(maker):
+        if self._around(self._code.block_of(maker)):
             is_of_now = self._is_of_the_round(maker, head) and self._is_of_the_round(i, head)
-            if not (is_of_now and self._dominates(maker, i)):
+            if not (is_of_now and self._code.dominates(maker, i)):
                 return None
         return self._follow(maker, head, inside)
 
@@ -157,8 +147,17 @@ class Origins:
         met.add(i.index)
         if i.index in inside or i.parts[0] not in _PURE or not all(map(_is_same, _inputs(i))):
             return False
-        makers = [list(self._reaching(i, r.index)) for r in read(i)]
+        makers = [self._code.makers(self._code.block_of(i), i, r.index) for r in read(i)]
         return all(some and all(self._is_of_the_way(one, inside, met) for one in some) for some in makers)
+
+    def _around(self, block: int) -> frozenset[int]:
+        """Return the loops around a block, by their heads."""
+        return frozenset(loop.head for loop in self._loops if block in loop.blocks)
+
+    def _is_of_the_round(self, i: Instruction, head: int) -> bool:
+        """Tell whether an instruction runs in each round of each loop around it and a block, before the block does."""
+        block = self._code.block_of(i)
+        return block != head and block in self._code.above[head] and self._around(block) <= self._around(head)
 
 
 def _inputs(i: Instruction) -> Iterator[Operand]:

@@ -8,10 +8,10 @@ import pytest
 from cutepy.sim.sanitize.certificate import loops
 from cutepy.sim.sanitize.certificate.comparisons import Comparison
 from cutepy.sim.sanitize.certificate.counters import remainder
+from cutepy.sim.sanitize.certificate.dependence import Walk
 from cutepy.sim.sanitize.certificate.extensions import Extension, _Together, merged
 from cutepy.sim.sanitize.certificate.remainders import any_rounds
 from cutepy.sim.sanitize.certificate.specialised import specialised
-from cutepy.sim.sanitize.order.uses import Uses
 from cutepy.sim.translate import translate
 from tests.sim.sanitize.certificate.loop_programs import further, names_of, run, unrolled
 from tests.sim.sanitize.certificate.loop_trial import attention, examine, lagging, pingpong, prefetching, ring, turns
@@ -169,7 +169,7 @@ def test_without_the_branches_that_steer_it_would_be_wrong(monkeypatch):
     """A check of the checks: what nothing but the code says is not in the run."""
     roles, arrivals = with_step(("round", "c0", 9, [("arrive", 1, 0)]))
     counts = dict.fromkeys(names_of(roles), 8)
-    monkeypatch.setattr(loops._Steering, "_over_all", lambda self: [[] for _ in self._flow.blocks])
+    monkeypatch.setattr(Walk, "decide", lambda self, block: None)
     _refuted(roles, arrivals, counts)
 
 
@@ -211,7 +211,7 @@ mbarrier.arrive.shared.b64 _, [%r1]; add.u32 %r2, %r2, 1; setp.lt.u32 %p1, %r2, 
 def loop_of(body):
     text = TEXT.format(body=LOOP.format(body=body))
     flow = translate(text, "kernel").flow
-    (found,) = loops.loops(flow, Uses(flow))
+    (found,) = loops.loops(flow)
     return [r.name for r in found.state], {r.name: by for r, by in found.moduli.items()}, found.unknown
 
 
@@ -325,7 +325,7 @@ def test_what_is_compared_does_not_wrap_in_a_million_rounds(body, holds):
     """40 rounds, of which 4 to 36 repeat after 4; with more of them what is compared leaves its 32 bits, or not."""
     text = TEXT.format(body=LOOP.format(body=body + " @%p2 bra SKIP; bar.warp.sync -1; SKIP:"))
     flow = translate(text, "kernel").flow
-    (counting,) = (one.counting for one in loops.loops(flow, Uses(flow)))
+    (counting,) = (one.counting for one in loops.loops(flow))
     step = 128 if "128" in body else 10000000 if "10000000" in body else 0
     held = {"%r2": lambda n: n, "%r3": lambda n: n * step, "%r9": lambda n: 40}
     numbers = counting.numbers([[held[r.name](n) for r in counting.registers] for n in range(40)])
@@ -367,7 +367,7 @@ def test_what_the_bound_of_a_loop_steers(name):
     start, _, rest = LOOP.format(body=inside).partition("AGAIN:")
     text = TEXT.format(body=f"{start} {before} AGAIN: {rest} {after} END:")
     flow = translate(text, "kernel").flow
-    (loop,) = loops.loops(flow, Uses(flow))
+    (loop,) = loops.loops(flow)
     steered = loop.bounds.steered((loop.bounded,))
     assert (steered and steered.text.strip().startswith(found)) if found else steered is None
 
@@ -376,14 +376,14 @@ def test_ways_out_to_different_places_steer_what_is_there():
     body = "setp.eq.u32 %p2, %r2, 99; @%p2 bra ELSEWHERE;"
     for place, count in ("bar.sync 0;", 2), ("", 0):
         flow = translate(TEXT.format(body=LOOP.format(body=body) + f"ret; ELSEWHERE: {place}"), "kernel").flow
-        (loop,) = loops.loops(flow, Uses(flow))
+        (loop,) = loops.loops(flow)
         assert len(loop.counting.comparisons) == count
 
 
 def test_loops_of_one_line_are_told_apart():
     body = LOOP.format(body="") + LOOP.format(body="").replace("AGAIN", "ONCE_MORE")
     flow = translate(TEXT.format(body='.file 1 "kernel.py"\n.loc 1 7 0\n' + body), "kernel").flow
-    names = [one.where for one in loops.loops(flow, Uses(flow))]
+    names = [one.where for one in loops.loops(flow)]
     assert len(set(names)) == 2
     assert all(name.startswith(names[0].partition(" ")[0]) for name in names)
 
@@ -397,7 +397,7 @@ def test_what_is_loaded_and_steers_is_not_known():
 def test_mbarriers_that_change_in_a_loop_are_said(operation):
     text = TEXT.format(body=LOOP.format(body=f"mbarrier.{operation};"))
     flow = translate(text, "kernel").flow
-    assert "mbarriers change" in loops.loops(flow, Uses(flow))
+    assert "mbarriers change" in loops.loops(flow)
 
 
 # Any number of rounds.
