@@ -168,6 +168,14 @@ def test_what_runs_is_sanitized_and_schedules_of_it_are_played(tmp_path, form):
     assert any(line.startswith("- unordered-write, which a schedule shows") for line in lines)
 
 
+def test_what_runs_is_sanitized_where_no_schedules_are_asked_for(tmp_path):
+    (tmp_path / "test_racy.py").write_text(RACY)
+    (source,) = sources(str(tmp_path))
+    (found,) = examined(source.functions()[0], Choice(seconds=60, schedules=0))
+    assert (found["outcome"], found["launches"], found["schedules"]) == ("passed", 2, 0)
+    assert "unordered-write" in found["hazards"]
+
+
 def test_each_test_of_a_file_may_be_a_source(tmp_path):
     (tmp_path / "test_racy.py").write_text(RACY)
     (source,) = sources(str(tmp_path))

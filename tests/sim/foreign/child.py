@@ -65,9 +65,8 @@ def served(given: Mapping[str, Any], recorder: Recorder) -> Iterator[None]:
         with serve_cuda(exact_mma=given["exact"]):
             yield
         return
-    with serve_cuda(
-        exact_mma=given["exact"], sanitize=True, replay=True, schedules=given["schedules"], seed=given["seed"]
-    ) as run:
+    played = {"schedules": given["schedules"], "seed": given["seed"]} if given["schedules"] else {}
+    with serve_cuda(exact_mma=given["exact"], sanitize=True, replay=True, **played) as run:
         sanitized.explore_once(run)
         recorder.run, recorder.facts = run, sanitized.facts
         try:
