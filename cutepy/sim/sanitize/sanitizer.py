@@ -69,7 +69,7 @@ _NOT_BEGUN = (
     "nothing has written these sums, and the MMA adds to them: the first MMA must not accumulate, or zeros must be "
     "written before"
 )
-_FORGOTTEN = "64 touches of one place in shared memory are in no order with each other, and those before are forgotten"
+_FORGOTTEN = "64 touches of one place in memory are in no order with each other, and those before are forgotten"
 
 
 class Sanitizer(Observer):
@@ -94,7 +94,7 @@ class Sanitizer(Observer):
         self._findings = Findings(self._surroundings, allow)
         self._known, self._launches, self._messages, self._flags = known, Launches(), Messages(), Flags()
         self._global = GlobalTouches(
-            self._launches, self._messages, known, self._global_conflict, self._global_unwritten
+            self._launches, self._messages, known, self._global_conflict, self._global_unwritten, self._forgotten
         )
         self._launch: Launch | None = None
         self._wave: Wave | None = None
@@ -368,8 +368,8 @@ class Sanitizer(Observer):
         self._findings.conflict(found, self._wave.residents, self._granule, self._reasons[key])
 
     def _forgotten(self) -> None:
-        assert self._launch is not None
-        self._examiner.withdraw(self._launch, _FORGOTTEN)
+        if self._launch is not None:  # else the host alone has touched anything
+            self._examiner.withdraw(self._launch, _FORGOTTEN)
 
     def _unwritten(self, touch: Touch, row: int, granule: int) -> None:
         assert self._wave is not None

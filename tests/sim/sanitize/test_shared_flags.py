@@ -105,15 +105,19 @@ def test_what_is_wrong_is_found(body, options, kind):
 
 
 @pytest.mark.parametrize(("readers", "kinds"), [(60, {"unordered-write"}), (96, set())], ids=["told", "not certified"])
-def test_of_many_readers_all_must_be_met_or_there_is_no_certificate(readers, kinds):
+@pytest.mark.parametrize(
+    ("space", "place"),
+    [("shared", "mov.u64 %rd1, smem;"), ("global", "ld.param.u64 %rd1, [p0];")],
+    ids=["shared", "global"],
+)
+def test_of_many_readers_all_must_be_met_or_there_is_no_certificate(space, place, readers, kinds):
     run = Run((), None, sanitize=True)
-    start = (
-        "mov.u32 %r1, smem; mov.u32 %r2, %tid.x; setp.eq.u32 %p1, %r2, 0;\n@%p1 st.shared.u32 [%r1], 1; bar.sync 0;\n"
-    )
-    read = "setp.eq.u32 %p2, %r2, {}; @%p2 ld.shared.u32 %r7, [%r1];\n"
+    first = f"setp.eq.u32 %p1, %r2, 0;\n@%p1 st.{space}.u32 [%rd1], 1; bar.sync 0;\n"
+    start = f"{place} mov.u32 %r2, %tid.x; {first}"
+    read = f"setp.eq.u32 %p2, %r2, {{}}; @%p2 ld.{space}.u32 %r7, [%rd1];\n"
     others = "setp.lt.u32 %p2, %r2, 32; @%p2 bra END; bar.sync 1, 96;\n"
-    write = "setp.eq.u32 %p2, %r2, 96; @%p2 st.shared.u32 [%r1], 2;\nEND:\n"
+    write = f"setp.eq.u32 %p2, %r2, 96; @%p2 st.{space}.u32 [%rd1], 2;\nEND:\n"
     body = "".join((start, *map(read.format, range(readers)), others, write))
-    launch(body, block=128, smem_bytes=64, run=run)
+    launch(body, np.zeros(4, np.uint32), block=128, smem_bytes=64, run=run)
     assert {hazard.kind for hazard in run.hazards} == kinds
     assert ("forgotten" in run.certificates[0].reasons[0]) == (not kinds)

@@ -169,7 +169,7 @@ class Examiner:
         for n, one in enumerate(self._launches):
             if one is launch:
                 written = self.certificates[n]
-                self.certificates[n] = replace(written, reasons=(reason, *written.reasons))
+                self.certificates[n] = replace(written, reasons=tuple(dict.fromkeys((reason, *written.reasons))))
 
     def _refuse_steering(self, one: Steering) -> None:
         self._refuse(f"{one.value} ({line(one.source)}) reaches {one.role}: `{one.use.text.strip()}` ({line(one.use)})")

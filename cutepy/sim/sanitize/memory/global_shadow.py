@@ -17,12 +17,12 @@ import numpy as np
 from cutepy.sim.machine.lanes import WARP, Array
 from cutepy.sim.sanitize.memory.global_extent import EXTENT_BYTES, UNWRITTEN, Extent, within_extents
 from cutepy.sim.sanitize.memory.global_touch import GlobalConflict, GlobalTouch, Pattern
-from cutepy.sim.sanitize.order.strength import WEAK
+from cutepy.sim.sanitize.order.strength import GPU, WEAK
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.memory import GlobalMemory
 
-_DEEPEST = 16
+_DEEPEST = 64
 """How many touches of a granule that are unordered among each other are remembered."""
 
 _MOST_HISTORY = 1 << 26
@@ -56,12 +56,15 @@ class GlobalShadow:
         Called with a touch, a lane and an address, where it reads what nothing wrote.
     over : callable
         Tells of a launch, by number, whether it was over before the one that runs began.
+    forgot : callable
+        Called where a touch is not compared with all that it should be: some are forgotten, or too many.
     """
 
     known: Callable[[], GlobalMemory]
     report: Callable[[GlobalConflict], None]
     unwritten: Callable[[GlobalTouch, int, int], None]
     over: Callable[[int], bool]
+    forgot: Callable[[], None]
     floor: int = 0
     launch: int = 0
     _touches: dict[int, GlobalTouch] = field(default_factory=dict)
@@ -244,9 +247,11 @@ class GlobalShadow:
         last = self._touches[high]
         if int(before.min()) == high:
             if last.same_lanes(new):
-                new.before, new.depth = last.before, last.depth
+                new.before, new.depth, new.is_cut = last.before, last.depth, last.is_cut
             elif last.depth < _DEEPEST:
                 new.before, new.depth = high, last.depth + 1
+            else:
+                new.is_cut = True
             return
         depth = max(self._touches[n].depth for n in np.unique(before).tolist() if n > self.floor)
         if depth < _DEEPEST:
@@ -254,6 +259,8 @@ class GlobalShadow:
             self._history += before.size
             if self._history > _MOST_HISTORY:
                 self._forget_history()
+        else:
+            new.is_cut = True
 
     def _forget_history(self) -> None:
         for touch in self._touches.values():
@@ -261,7 +268,7 @@ class GlobalShadow:
                 break
             if not isinstance(touch.before, int):
                 self._history -= touch.before.size
-                touch.before = 0
+                touch.before, touch.is_cut = 0, True
 
     # Order.
 
@@ -297,6 +304,8 @@ class GlobalShadow:
                 if new.comes_after(old):
                     seen = seen | (old.modifies and new.scope == WEAK)
                 elif (old.writes or new.writes) and not self._is_over(old, new):
+                    if old.is_cut:
+                        self.forgot()
                     open_to = ~(seen & (old.writes and old.scope != WEAK))
                     found = self._compare(old, new, flat[here[open_to]], entry_of[here[open_to]], order)
                     if old.writes:
@@ -313,6 +322,8 @@ class GlobalShadow:
         of, before = old.entries(addresses)
         settled = np.zeros(len(addresses), bool)
         if len(of) > _MOST_PAIRS:  # some of many lanes at the same bytes
+            if min(old.scope, new.scope) < GPU:  # else all lanes are alike
+                self.forgot()
             in_order = np.argsort(addresses, kind="stable")
             _, first, many = np.unique(addresses[in_order], return_index=True, return_counts=True)
             some = np.unique(np.concatenate([first + k * many // _SAMPLE for k in range(_SAMPLE)]))

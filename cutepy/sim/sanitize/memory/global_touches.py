@@ -36,7 +36,7 @@ class GlobalTouches:
     ----------
     launches : Launches
     messages : Messages
-    known, report, unwritten : callable
+    known, report, unwritten, forgot : callable
         As of `GlobalShadow`.
     """
 
@@ -47,9 +47,10 @@ class GlobalTouches:
         known: Callable[[], GlobalMemory],
         report: Callable[[GlobalConflict], None],
         unwritten: Callable[[GlobalTouch, int, int], None],
+        forgot: Callable[[], None],
     ) -> None:
         self._launches, self._order = launches, GlobalOrder(launches, messages)
-        self.shadow = GlobalShadow(known, report, unwritten, launches.precedes)
+        self.shadow = GlobalShadow(known, report, unwritten, launches.precedes, forgot)
         self._maps = TensorMapUses(self.shadow, self._by_threads, self._order.sees, report)
         self._map_reads = TensorMapReads(report)
         self._beside: list[tuple[int, HostAccess]] = []
