@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from cutepy.sim.sanitize.certificate.natural_loops import NaturalLoop
     from cutepy.sim.translate.control_flow import ControlFlow
 
-_TYPES = frozenset("b32 s32 u32 b64 s64 u64".split())
+TYPES = frozenset("b32 s32 u32 b64 s64 u64".split())
+"""Of what counts: numbers of fewer bits wrap too soon."""
 _MOST = 4
 """Sums that a register may hold at one place, by different ways to it."""
 
@@ -87,10 +88,16 @@ def sums_from(flow: ControlFlow, head: int, loops: Sequence[NaturalLoop]) -> dic
     return found
 
 
+def is_plain(i: Instruction) -> bool:
+    """Tell whether an instruction makes one integer of 32 or 64 bits, as its name says: it does not saturate."""
+    modifiers = frozenset(i.parts[1:-1])
+    return i.parts[-1] in TYPES and modifiers <= {"lo"} and isinstance(i.operands[0], Register)
+
+
 def linear(i: Instruction) -> tuple[list[tuple[Operand, int]], int] | None:
     """Return what an instruction makes as multiples of its operands and a constant; None if it is no such sum."""
     name, operands = i.parts[0], i.operands[1:]
-    if i.parts[-1] not in _TYPES:
+    if not is_plain(i):
         return None
     if name == "mov" and len(operands) == 1:
         return [(operands[0], 1)], 0

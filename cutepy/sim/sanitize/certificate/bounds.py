@@ -14,6 +14,7 @@ from cutepy.sim.ptx.model import Address, Immediate, Register, Symbol, Vector, t
 from cutepy.sim.sanitize.certificate.affine import signed
 from cutepy.sim.sanitize.certificate.dependence import Walk
 from cutepy.sim.sanitize.certificate.sinks import loads, sinks
+from cutepy.sim.translate.traffic import traffic
 
 if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Instruction
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 _MEMORY = ("", 0)
 """Where what is loaded from memory comes from: it may all be one number."""
-_STORES = frozenset("st stmatrix red atom".split())
 
 _Place = tuple[str, int]
 """Where a number comes from: a parameter, and how many bytes into it."""
@@ -178,7 +178,7 @@ class Bounds:
     def _is_stored(self, sources: set[_Place]) -> bool:
         """Tell whether what is made of numbers from some places is stored."""
         made = self._made_of(sources)
-        for i in (i for i in self._code.instructions.values() if i.parts[0] in _STORES):
+        for i in (i for i in self._code.instructions.values() if traffic(i).stores):
             values = [o for o in i.operands if not isinstance(o, Address)]
             items = [r for o in values for r in (o.items if isinstance(o, Vector) else (o,))]
             for r in (r for r in items if isinstance(r, Register)):

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from cutepy.sim.ptx.model import Immediate, Register
+from cutepy.sim.sanitize.certificate.affine import is_plain
 from cutepy.sim.translate.effects import written
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class _Form(NamedTuple):
 
 
 _ZERO = _Form(0, 0, -2)
+_HIGH = ("mul", "hi", "s32"), ("mul", "hi", "u32")
 _MILLION = 1 << 20
 """Further rounds of which all is known that is said of any number, and what a counter may be in a run."""
 
@@ -59,6 +61,7 @@ def counts(register: Register, makers: Iterable[Instruction]) -> bool:
     """Tell whether all that gives a register a value in a loop adds a constant to it."""
     return all(
         i.parts[0] == "add"
+        and is_plain(i)
         and i.predicate is None
         and i.operands[1] == register
         and isinstance(i.operands[2], Immediate)
@@ -117,7 +120,8 @@ def modulus(
             waiting += [(u, r.index, result) for r in written(i) for u in code.uses.after(i, r.index)]
             waiting += later
             later = []
-    return None if any(use.instruction is None or use.instruction.index not in done for use, _, _ in later) else found
+    is_followed = all(use.instruction is not None and use.instruction.index in done for use, _, _ in later)
+    return found if is_followed and found < _MILLION else None
 
 
 def _other(use: Use, index: int, forms: dict[int, _Form], code: Dependence) -> int | _Form | None:
@@ -147,6 +151,8 @@ def _apply(i: Instruction, index: int, form: _Form, other: int | _Form | None, m
     `most` is what the counter stays below.
     """
     name, bits = i.parts[0], 64 if "64" in i.parts[-1] else 32
+    if not (is_plain(i) or i.parts in _HIGH):
+        return None
     is_first = any(isinstance(operand, Register) and operand.index == index for operand in i.operands[1:2])
     if name == "mov" and len(i.operands) == 2:
         return form
@@ -166,9 +172,9 @@ def _apply(i: Instruction, index: int, form: _Form, other: int | _Form | None, m
         return _quotient(name, "lo" in i.parts, is_first, form, signed)
     if form.floored:
         return None
-    is_plain = form.factor > 0 and form.offset >= 0 and form.factor * most + form.offset < 1 << bits - 1
+    is_small = form.factor > 0 and form.offset >= 0 and form.factor * most + form.offset < 1 << bits - 1
     if name == "mul" and "hi" in i.parts and bits == 32 and signed > 0:
-        return form._replace(high=signed) if is_plain else None
+        return form._replace(high=signed) if is_small else None
     if name == "add" or (name == "sub" and is_first):
         return _Form(form.factor, form.offset + (signed if name == "add" else -signed), i.index)
     if name == "or" and 0 <= signed < (low := form.factor & -form.factor) and not form.offset % low & signed:
@@ -180,9 +186,9 @@ def _apply(i: Instruction, index: int, form: _Form, other: int | _Form | None, m
     if name == "mul" and "lo" in i.parts:
         return _Form(form.factor * signed, form.offset * signed, i.index)
     if name == "shr" and is_first and signed == bits - 1:
-        return _ZERO if is_plain else None
+        return _ZERO if is_small else None
     if name == "rem" and is_first:
-        return _by(form, signed) if is_plain else None
+        return _by(form, signed) if is_small else None
     if name == "and" and signed > 0 and not signed & (signed + 1):
         return _by(form, signed + 1)
     if name == "and" and signed < 0 and not -signed & (-signed - 1):

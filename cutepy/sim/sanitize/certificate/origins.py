@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from cutepy.sim.ptx.model import Immediate, Register, Special, Symbol, registers_in
-from cutepy.sim.sanitize.certificate.affine import linear, signed
+from cutepy.sim.sanitize.certificate.affine import is_plain, linear, signed
 from cutepy.sim.translate.effects import read
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class Origins:
             return None
         root = Origin(1, 0, i.index), i
         if i.parts[0] in ("min", "max"):
-            if not isinstance(i.operands[2], Immediate):
+            if not is_plain(i) or not isinstance(i.operands[2], Immediate):
                 return root
             below = self._operand(i.operands[1], i, head, inside)
             if below is None or below[0].is_cut:
@@ -172,6 +172,6 @@ def _is_same(operand: Operand) -> bool:
 
 def _constant(i: Instruction) -> int | None:
     """Return the number that an instruction gives to a register, if it is one."""
-    if i.parts[0] != "mov" or i.predicate is not None or not isinstance(i.operands[1], Immediate):
+    if i.parts[0] != "mov" or not is_plain(i) or i.predicate is not None or not isinstance(i.operands[1], Immediate):
         return None
     return signed(i.operands[1].value, 64 if "64" in i.parts[-1] else 32)

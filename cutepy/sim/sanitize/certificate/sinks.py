@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from cutepy.sim.ptx.model import Address, Register, Sink, registers_in
-from cutepy.sim.sanitize.order.failing import is_try
 from cutepy.sim.translate.effects import written
+from cutepy.sim.translate.traffic import traffic
 
 if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Instruction, Operand
@@ -18,7 +18,7 @@ _ORDERS = _SYNCHRONISES | frozenset(
     """fence membar wgmma setmaxnreg griddepcontrol tensormap elect shfl vote match redux activemask brx""".split()
 )
 _ELSEWHERE = frozenset(("global", "local", "param", "const"))
-_LOADS = frozenset(("ld", "ldu", "ldmatrix", "atom", "tex", "suld", "tld4"))
+_CONSTANT = frozenset(("param", "const"))
 
 
 def synchronises(i: Instruction) -> bool:
@@ -34,8 +34,8 @@ def is_relevant(i: Instruction) -> bool:
 
 
 def loads(i: Instruction) -> bool:
-    """Tell whether an instruction loads what somebody may write."""
-    return i.parts[0] in _LOADS and not {"param", "const"} & {part.partition("::")[0] for part in i.parts}
+    """Tell whether an instruction takes what somebody may write, or what others give `bar.red`, into registers."""
+    return bool(written(i)) and not _CONSTANT.issuperset(traffic(i).loads)
 
 
 def sinks(i: Instruction) -> Iterator[tuple[Register, str]]:
@@ -44,13 +44,14 @@ def sinks(i: Instruction) -> Iterator[tuple[Register, str]]:
     if name in ("bar", "barrier", "mbarrier", "setmaxnreg", "brx"):
         for n, operand in enumerate(operands):
             if isinstance(operand, (Address, Sink)) or not (n == 0 and written(i)):
-                if not (is_try(i) and n == 2 and "parity" not in i.parts):  # the token of an arrival
-                    yield from ((r, "synchronisation") for r in registers_in(_plain(operand)))
+                yield from ((r, "synchronisation") for r in registers_in(_plain(operand)))
     elif name in ("cp", "red", "st") and ("bulk" in i.parts or "async" in i.parts):
         yield from _of_copy(i)
     elif name in _ACCESSES:
         if is_relevant(i):
             yield from ((r, "an address") for o in operands if isinstance(o, Address) for r in registers_in(_plain(o)))
+            if name == "wmma" and isinstance(operands[-1], Register):  # how far rows lie apart
+                yield operands[-1], "an address"
     elif name == "wgmma" and "mma_async" in i.parts:
         yield from ((r, "an address") for o in operands[1:3] if isinstance(o, Register) for r in registers_in(o))
     elif name == "tensormap":

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cutepy.sim.ptx.model import Immediate, Instruction, Operand, Register, Special
-from cutepy.sim.sanitize.certificate.affine import signed
+from cutepy.sim.sanitize.certificate.affine import is_plain, signed
 from cutepy.sim.translate.effects import written
 
 if TYPE_CHECKING:
@@ -94,6 +94,8 @@ def _made(i: Instruction, given: list[int | None]) -> int | None:
     """Return the number that an instruction makes, with its sign as the type has it; of a predicate 0 or 1."""
     name, kind = i.parts[0], i.parts[-1]
     bits = _TYPES.get(kind)
+    if name != "setp" and not is_plain(i):
+        return None
     if name == "selp" and bits and given[2] is not None:
         chosen = given[1 - given[2]]
         return None if chosen is None else signed(chosen, bits)

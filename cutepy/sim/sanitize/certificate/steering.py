@@ -6,7 +6,7 @@ schedule. It may be stored, and be part of a result; it must not reach a branch,
 synchronisation. Of tries it may decide whether to wait (`tries.py`), and a token may say for which phase.
 
 Registers are followed without regard to the order of instructions, memory by state space: what is stored of such a
-value is in all that is loaded from that space.
+value is in all that is loaded from that space, and what gives `bar.red` such a predicate is in the result of each.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from cutepy.sim.ptx.model import Address, Operand, Register, Special, registers_in
-from cutepy.sim.sanitize.certificate.chance import LOADS, RACING, SPACES, left_by_chance, space_of
+from cutepy.sim.ptx.model import Address, Operand, Register, Special, Symbol, Vector, registers_in
+from cutepy.sim.sanitize.certificate.chance import RACING, left_by_chance
 from cutepy.sim.translate.effects import written
+from cutepy.sim.translate.traffic import may_be_same, traffic
 
 if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Instruction
@@ -26,18 +27,13 @@ if TYPE_CHECKING:
     from cutepy.sim.translate.control_flow import ControlFlow
 
 _SPECIAL = {
-    "clock": "a clock",
-    "clock_hi": "a clock",
-    "clock64": "a clock",
-    "globaltimer": "a clock",
-    "globaltimer_lo": "a clock",
-    "globaltimer_hi": "a clock",
     "smid": "the number of the SM",
     "warpid": "the number of the warp on the SM",
     "gridid": "the number of the grid",
+    **dict.fromkeys(("clock", "clock_hi", "clock64", "globaltimer", "globaltimer_lo", "globaltimer_hi"), "a clock"),
+    **{f"pm{n}{part}": "a counter of performance" for n in range(8) for part in ("", "_64")},
 }
 _SYNCHRONISES = frozenset("bar barrier mbarrier cp fence wgmma red atom setmaxnreg elect shfl vote match redux".split())
-_STORES = frozenset(("st", "red", "atom", "stmatrix"))
 
 
 @dataclass(frozen=True)
@@ -80,6 +76,9 @@ class _Spread:
                 self._write(i, origin)
         for i, space, what in left_by_chance(self._instructions):
             self._store(space, Origin(i, f"what {what} leave in memory"))
+        for i in self._instructions:
+            if i.parts[0] == "call" and isinstance(i.operands[0], Symbol) and i.operands[0].name == "malloc":
+                self._store("frame", Origin(i, "what malloc gives"))
         return self.found
 
     def left_in(self, space: str, origin: Origin) -> list[Steering]:
@@ -113,20 +112,22 @@ class _Spread:
         for steered, role in _steered(use):
             if steered.index == register.index:
                 self.found.append(Steering(origin.source, origin.value, use, role))
-        if use.parts[0] in _STORES and _is_stored(use, register):
-            self._store(space_of(use), origin)
+        if _is_stored(use, register):
+            for space in traffic(use).stores:
+                self._store(space, origin)
         return use.index not in self._allowed
 
     def _store(self, space: str, origin: Origin) -> None:
-        """Follow what is loaded from a state space in which such a value is stored; bulk copies take it further."""
-        spaces = {space} | ({"global"} if space == "shared" else {"shared"} if space == "global" else set())
-        spaces |= {"generic"} if space != "generic" else set(SPACES)
+        """Follow what is taken from a state space in which such a value is stored, by copies to others too."""
         if space in self._memory:
             return
         self._memory[space] = origin
         for i in self._instructions:
-            if i.parts[0] in LOADS and space_of(i) in spaces:
+            taken, left = traffic(i)
+            if any(may_be_same(one, space) for one in taken):
                 self._write(i, origin)
+                for into in left if i.parts[0] in ("cp", "tensormap") else ():
+                    self._store(into, origin)
 
 
 class Origin(NamedTuple):
@@ -171,8 +172,9 @@ def steering_stores(flow: ControlFlow, uses: Uses, tries: Sequence[Try]) -> dict
     spaces: dict[str, list[Instruction]] = {}
     for block in flow.blocks:
         for i in block.instructions:
-            if i.parts[0] in ("st", "stmatrix") or (i.parts[:2] == ("cp", "async") and "bulk" not in i.parts):
-                spaces.setdefault(space_of(i), []).append(i)
+            if i.parts[0] not in ("red", "atom") and "bulk" not in i.parts:
+                for space in traffic(i).stores:
+                    spaces.setdefault(space, []).append(i)
     found: dict[int, Steering] = {}
     for space, stores in spaces.items():
         value = "which of several lanes' values a store leaves"
@@ -191,21 +193,29 @@ _TOKEN = "the state of an mbarrier"
 def _origin(i: Instruction, allowed: frozenset[int]) -> Origin | None:
     """Return what an instruction makes that depends on the schedule."""
     parts = i.parts
-    if parts[0] in ("mov", "cvt"):
-        for operand in i.operands[1:]:
-            if isinstance(operand, Special) and operand.name.removeprefix("%") in _SPECIAL:
-                return Origin(i, _SPECIAL[operand.name.removeprefix("%")])
+    for operand in i.operands:
+        for special in _specials(operand):
+            if special.name.removeprefix("%") in _SPECIAL:
+                return Origin(i, _SPECIAL[special.name.removeprefix("%")])
     if parts[0] == "atom":
         return Origin(i, "the result of an atomic")
     if parts[0] == "activemask":
         return Origin(i, "the mask of active lanes")
-    if parts[0] in LOADS and set(parts) & RACING:
+    if traffic(i).loads and set(parts) & RACING and written(i):
         return Origin(i, "what a load reads that may race")
     if parts[:2] in (("mbarrier", "try_wait"), ("mbarrier", "test_wait")) and i.index not in allowed:
         return Origin(i, "the outcome of a try")
     if parts[:2] in (("mbarrier", "arrive"), ("mbarrier", "arrive_drop")) and isinstance(i.operands[0], Register):
         return Origin(i, _TOKEN)
     return None
+
+
+def _specials(operand: Operand) -> Iterator[Special]:
+    if isinstance(operand, Special):
+        yield operand
+    elif isinstance(operand, Vector):
+        for item in operand.items:
+            yield from _specials(item)
 
 
 def _is_stored(i: Instruction, register: Register) -> bool:
@@ -222,12 +232,14 @@ def _steered(i: Instruction) -> Iterator[tuple[Register, str]]:
         if isinstance(operand, Address):
             yield from ((r, "an address") for r in registers_in(operand))
         elif i.parts[0] in ("bar", "barrier", "mbarrier", "setmaxnreg") and (n or not _results(i)):
-            if not (i.parts[0] == "bar" and "red" in i.parts and n == len(i.operands) - 1):
+            if not ("red" in i.parts and n == len(i.operands) - 1):
                 yield from ((r, "synchronisation") for r in registers_in(operand))
         elif i.parts[0] == "cp" and not isinstance(operand, Address):
             yield from ((r, "synchronisation") for r in registers_in(operand))
-        elif i.parts[0] == "brx":
+        elif i.parts[0] == "brx" or (i.parts[0] == "call" and n == 0):
             yield from ((r, "a branch") for r in registers_in(operand))
+        elif i.parts[:2] in (("wmma", "load"), ("wmma", "store")) and n == len(i.operands) - 1:
+            yield from ((r, "an address") for r in registers_in(operand))
         elif i.parts[0] in ("wgmma", "ldmatrix", "tensormap") and _is_descriptor(i, n, operand):
             yield from ((r, "an address") for r in registers_in(operand))
         elif i.parts[0] in ("elect", "shfl", "vote", "match", "redux") and n == len(i.operands) - 1:
