@@ -113,10 +113,13 @@ class Bounds:
         return None
 
     def _entering(self, one: Bounded) -> list[int]:
-        """Return the blocks whose branch decides whether a loop is come to."""
+        """Return the blocks whose branch decides whether a loop is come to, not how often one before goes around."""
         found = []
         flow, above = self._code.flow, self._code.above[one.head]
-        for n in above - one.blocks:
+        loops = self._code.loops
+        assert not isinstance(loops, int)
+        elsewhere = frozenset().union(*(loop.blocks for loop in loops if one.head not in loop.blocks))
+        for n in above - one.blocks - elsewhere:
             sides = flow.blocks[n].successors
             for side, other in (sides, sides[::-1]) if len(sides) == 2 else ():
                 if side in above and one.head not in flow.blocks_between(other, n):

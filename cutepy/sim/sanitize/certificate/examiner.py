@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from cutepy.sim.machine.events import Access
     from cutepy.sim.machine.launch import Launch
     from cutepy.sim.machine.step import Step
-    from cutepy.sim.sanitize.certificate.extensions import Extension
+    from cutepy.sim.sanitize.certificate.extensions import Said
     from cutepy.sim.sanitize.certificate.loops import Loop
     from cutepy.sim.sanitize.certificate.steering import Steering
     from cutepy.sim.sanitize.certificate.violations import Violation
@@ -75,7 +75,7 @@ class Examiner:
         found, steered, self._stores, self._may_announce, weak = _studied(program)
         self._loops = _loops(program, extents_of(launch))
         self._heads = {} if isinstance(self._loops, str) else {one.head: one for one in self._loops}
-        self._extensions: list[Extension] = []
+        self._extensions: list[Said] = []
         self._tries: dict[int, Try] = {one.instruction.index: one for one in found}
         self.peeks = frozenset(one.instruction.index for one in found if one.is_peek)
         self.guesses = frozenset(one.instruction.index for one in found if one.is_guess)

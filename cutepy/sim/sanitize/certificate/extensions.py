@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -80,6 +81,38 @@ class Extension:
         return f"also with any number of further rounds, from {self.least} on: {some}{but}"
 
 
+class Track(NamedTuple):
+    """What lanes did in a visit of a loop, but for phases.
+
+    Attributes
+    ----------
+    where : str
+        The loop.
+    states : tuple of tuple of int
+        As of `Visit`.
+    rounds : tuple of int
+        The same number for rounds in which the same was done.
+    """
+
+    where: str
+    states: tuple[tuple[int, ...], ...]
+    rounds: tuple[int, ...]
+
+    @classmethod
+    def of(cls, visit: Visit) -> Track:
+        """Note a visit."""
+        done = (tuple((deed.what, deed.thing, deed.state) for deed in deeds) for deeds in visit.rounds)
+        return cls(visit.loop.where, tuple(visit.states), tuple(map(hash, done)))
+
+    def is_within(self, other: Track) -> bool:
+        """Tell whether some rounds of another visit were as all of these, which ended sooner."""
+        count = len(self.states)
+        return any(
+            other.states[n : n + count] == self.states and other.rounds[n : n + count - 1] == self.rounds
+            for n in range(len(other.states) - count)
+        )
+
+
 class Steady(NamedTuple):
     """A visit of a loop whose rounds repeat.
 
@@ -105,44 +138,60 @@ class Steady(NamedTuple):
     grows: int = 0
 
 
-def extensions(notes: Notes, loops: Sequence[Loop]) -> list[Extension]:
+Said = tuple[Extension, tuple[Track, ...]]
+"""What is known of visits of loops that go around together."""
+
+
+def extensions(notes: Notes, loops: Sequence[Loop]) -> list[Said]:
     """Say of each loop that CTAs went around whether what they did holds for any number of further rounds."""
+
+    def nothing(reason: str) -> list[Said]:
+        return [(Extension(((loop.where, 0),), 0, reason), ()) for loop in loops]
+
     if notes.is_full:
-        return [Extension(((loop.where, 0),), 0, "the run is too long to look at its rounds") for loop in loops]
-    found: list[Extension] = []
+        return nothing("the run is too long to look at its rounds")
+    found: list[Said] = []
     for n, classes in enumerate(notes.clusters()):
         if n == _KINDS:
-            return [Extension(((loop.where, 0),), 0, "too many CTAs differ in what they do") for loop in loops]
+            return nothing("too many CTAs differ in what they do")
         found += _Together(classes, loops).extensions()
     return found
 
 
-def merged(found: Sequence[Extension]) -> tuple[Extension, ...]:
-    """Say the same once; of a loop for which something holds, what was too short for it is left out."""
+def merged(found: Sequence[Said]) -> tuple[Extension, ...]:
+    """Say the same once; of a loop for which something holds, visits are left out that ended too soon for it.
+
+    That is what is as some rounds of a visit for which it holds, and that made fewer than one of these.
+    """
     holding: dict[tuple[tuple[tuple[str, int], ...], tuple[int, ...], str], int] = {}
-    failing: dict[str, Extension] = {}
+    tracks: dict[str, list[Track]] = {}
     made: dict[str, set[int]] = {}
-    for one in found:
+    for one, visits_of in found:
         for (where, _), rounds in zip(one.loops, one.made, strict=False):
             made.setdefault(where, set()).update(rounds)
         if one.holds:
             key = one.loops, one.grows, one.steers
             holding[key] = max(one.least, holding.get(key, 0))
-        else:
-            held = failing.get(one.loops[0][0])
-            if held is None or one.least > held.least:
-                failing[one.loops[0][0]] = one
+            for track in visits_of:
+                tracks.setdefault(track.where, []).append(track)
+    failing: dict[str, Extension] = {}
+    ended: dict[str, int] = {}
+    for one, visits_of in found:
+        where = one.loops[0][0]
+        if not one.holds and all(any(map(track.is_within, tracks.get(where, ()))) for track in visits_of) and visits_of:
+            ended[where] = max(one.least, ended.get(where, 0))
+        elif not one.holds and (where not in failing or one.least > failing[where].least):
+            failing[where] = one
 
     def all_made(loops: tuple[tuple[str, int], ...]) -> tuple[tuple[int, ...], ...]:
         return tuple(tuple(sorted(made[where])) for where, _ in loops if where in made)
 
     result = []
     for (loops, grows, steers), least in holding.items():
-        longest = max((failing[where].least for where, _ in loops if where in failing), default=-1)
-        result.append(Extension(loops, max(least, longest + 1), "", all_made(loops), grows, steers))
-    known = {where for loops, _, _ in holding for where, _ in loops}
-    left = (one for where, one in failing.items() if where not in known)
-    return (*result, *(replace(one, made=all_made(one.loops)) for one in left))
+        if not any(where in failing for where, _ in loops):
+            longest = max((ended[where] for where, _ in loops if where in ended), default=-1)
+            result.append(Extension(loops, max(least, longest + 1), "", all_made(loops), grows, steers))
+    return (*result, *(replace(one, made=all_made(one.loops)) for one in failing.values()))
 
 
 class _Use(NamedTuple):
@@ -160,10 +209,10 @@ class _Together:
         self._classes = classes
         self._visits = [visit for n, deeds in enumerate(classes) for visit in visits(deeds, n, loops)]
         self._steady: list[Steady] = []
-        self._unsteady: list[tuple[Visit, str]] = []
+        self._unsteady: list[tuple[Visit, Unsteady]] = []
         for visit in self._visits:
             found = steady(visit)
-            if isinstance(found, str):
+            if isinstance(found, Unsteady):
                 self._unsteady.append((visit, found))
             else:
                 self._steady.append(found)
@@ -176,25 +225,32 @@ class _Together:
                     self._users.setdefault(deed.thing, {}).setdefault(n, []).append(use)
                 begun = deed.since
 
-    def extensions(self) -> Iterator[Extension]:
+    def extensions(self) -> Iterator[Said]:
         """Yield what is known of each visit of a loop."""
-        for visit, reason in self._unsteady:
-            yield Extension(((visit.loop.where, 0),), len(visit.times), reason, ((len(visit.times),),))
+
+        def fails(visit: Visit, reason: str, is_short: bool) -> Said:
+            rounds = len(visit.times)
+            is_short &= not visit.loop.counting.comparisons  # else more rounds might turn what others' don't
+            known = Extension(((visit.loop.where, 0),), rounds, reason, ((rounds,),))
+            return known, (Track.of(visit),) if is_short else ()
+
+        for visit, unsteady in self._unsteady:
+            yield fails(visit, *unsteady)
         done: set[int] = set()
         for seed in self._steady:
             if id(seed.visit) in done:
                 continue
-            found = self._join(seed)
+            found = self._join(seed, self._steady)
+            if isinstance(found, str) and not isinstance(inner := self._join(_inner(seed), self._inner), str):
+                found = inner  # others did something at the first rounds only, or the last ones
             if isinstance(found, str):
-                rounds = len(seed.visit.times)
-                yield Extension(((seed.visit.loop.where, 0),), rounds, found, ((rounds,),))
+                yield fails(seed.visit, found, is_short=False)
                 continue
             done |= {id(one.visit) for one, _ in found}
             if self._is_too_short(found):
                 for one, count in found:
-                    rounds = len(one.visit.times)
-                    reason = f"{rounds} rounds are too few, which repeat after {count}"
-                    yield Extension(((one.visit.loop.where, 0),), rounds, reason, ((rounds,),))
+                    few = f"{len(one.visit.times)} rounds are too few, which repeat after {count}"
+                    yield fails(one.visit, few, is_short=True)
             else:
                 counts = {one.visit.loop.where: count for one, count in found}
                 made: dict[str, set[int]] = {}
@@ -205,16 +261,21 @@ class _Together:
                 bounds = {one.visit.loop.where: one.grows * count // one.period for one, count in found}
                 grows = tuple(by for _, by in sorted(bounds.items()))
                 grows = grows if any(grows) else ()
-                yield Extension(tuple(sorted(counts.items())), least, "", each, grows, _steered(found))
+                known = Extension(tuple(sorted(counts.items())), least, "", each, grows, _steered(found))
+                yield known, tuple(Track.of(one.visit) for one, _ in found)
 
-    def _join(self, seed: Steady) -> list[tuple[Steady, int]] | str:
+    @cached_property
+    def _inner(self) -> list[Steady]:
+        return [_inner(one) for one in self._steady]
+
+    def _join(self, seed: Steady, steady: Sequence[Steady]) -> list[tuple[Steady, int]] | str:
         """Return the visits that count phases together, and of each how many rounds make the same step; or why not."""
         chosen = {seed.visit.of: (seed, Fraction(1))}
         waiting = [seed]
         while waiting:
             one = waiting.pop()
             _, share = chosen[one.visit.of]
-            for mate in self._in_lockstep(one):
+            for mate in self._in_lockstep(one, steady):
                 if isinstance(mate, str):
                     return mate
                 if mate.visit.of not in chosen:
@@ -228,7 +289,7 @@ class _Together:
                     if not any(low <= use.phase <= high for use in self._users[thing][of]):
                         continue
                     if of not in chosen:
-                        other = self._beside(of, thing, low, high)
+                        other = _beside(steady, of, thing, low, high)
                         if other is None:
                             return f"others that use {_name(thing)} meanwhile do not go around a loop that repeats"
                         chosen[of] = other, share * shift / other.shifts[thing]
@@ -239,25 +300,15 @@ class _Together:
         whole = math.lcm(*(share.denominator for _, share in chosen.values()))
         return [(one, int(one.period * share * whole)) for one, share in chosen.values()]
 
-    def _in_lockstep(self, one: Steady) -> Iterator[Steady | str]:
+    def _in_lockstep(self, one: Steady, steady: Sequence[Steady]) -> Iterator[Steady | str]:
         """Yield the visits of the same loop that began together: lanes of warps, which collectives keep together."""
-        for other in self._steady:
-            if other.visit.loop is one.visit.loop and other.visit.times[0] == one.visit.times[0] and other is not one:
+        for other in steady:
+            visit = other.visit
+            if visit.loop is one.visit.loop and visit.times[0] == one.visit.times[0] and visit is not one.visit:
                 yield other
-        for visit, reason in self._unsteady:
+        for visit, unsteady in self._unsteady:
             if visit.loop is one.visit.loop and visit.times[0] == one.visit.times[0]:
-                yield reason
-
-    def _beside(self, of: int, thing: Thing, low: int, high: int) -> Steady | None:
-        """Return the innermost loop of a class in which it uses something in about the same phases."""
-        found: list[tuple[int, int, Steady]] = []
-        for one in self._steady:
-            if one.visit.of == of and one.shifts.get(thing):
-                first, last = one.spans[thing]
-                common = min(last, high) - max(first, low) + 1
-                if 2 * common > high - low:
-                    found.append((len(one.visit.loop.instructions), -common, one))
-        return min(found, key=lambda some: some[:2], default=(0, 0, None))[2]
+                yield unsteady.reason
 
     def _is_too_short(self, found: list[tuple[Steady, int]]) -> bool:
         """Tell whether there are too few rounds for what premises compare."""
@@ -277,6 +328,36 @@ class _Together:
         return False
 
 
+def _beside(steady: Sequence[Steady], of: int, thing: Thing, low: int, high: int) -> Steady | None:
+    """Return the innermost loop of a class in which it uses something in about the same phases."""
+    found: list[tuple[int, int, Steady]] = []
+    for one in steady:
+        if one.visit.of == of and one.shifts.get(thing):
+            first, last = one.spans[thing]
+            common = min(last, high) - max(first, low) + 1
+            if 2 * common > high - low:
+                found.append((len(one.visit.loop.instructions), -common, one))
+    return min(found, key=lambda some: some[:2], default=(0, 0, None))[2]
+
+
+def _inner(one: Steady) -> Steady:
+    """Leave out a period at the beginning and at the end of what repeats, if enough is left."""
+    first, last = one.first + one.period, one.last - one.period
+    if last - first < 2 * one.period:
+        return one
+    return one._replace(first=first, last=last, spans=_spans(one.visit, first, last))
+
+
+def _spans(visit: Visit, first: int, last: int) -> dict[Thing, tuple[int, int]]:
+    """Return in which phases of each thing rounds count, or wait."""
+    spans: dict[Thing, tuple[int, int]] = {}
+    for deed in (deed for some in visit.rounds[first:last] for deed in some):
+        if deed.thing is not None:
+            low, high = spans.get(deed.thing, (deed.phase, deed.phase))
+            spans[deed.thing] = min(low, deed.phase), max(high, deed.phase)
+    return spans
+
+
 def _steered(found: list[tuple[Steady, int]]) -> str:
     """Name what the number of rounds of loops that go around together steers besides."""
     loops = {one.visit.loop.head: one.visit.loop for one, _ in found}
@@ -293,15 +374,22 @@ def _time_before(one: Steady, count: int, end: int) -> int:
     return next(times[n] for n in range(one.first, last) if n + count + 1 > last or times[n + count + 1] > end)
 
 
-def steady(visit: Visit) -> Steady | str:
+class Unsteady(NamedTuple):
+    """Why it is not known that the rounds of a visit repeat, and whether there may be too few of them to tell."""
+
+    reason: str
+    is_short: bool = False
+
+
+def steady(visit: Visit) -> Steady | Unsteady:
     """Find how the rounds of a visit repeat; or say why they don't."""
     loop, rounds = visit.loop, visit.rounds
     if loop.unknown is not None:
-        return loop.unknown
+        return Unsteady(loop.unknown)
     for register in loop.counters:
         role, i = loop.state[register].role, loop.state[register].instruction
-        return f"{register.name} counts its rounds, and steers {role}: `{i.text.strip()}` ({line(i)})"
-    reason = ""
+        return Unsteady(f"{register.name} counts its rounds, and steers {role}: `{i.text.strip()}` ({line(i)})")
+    reason: Unsteady | None = None
     alike, numbers = _alike(visit), loop.counting.numbers(visit.counted)
     for period in range(1, len(rounds)):
         first, last = _longest(alike[period:] == alike[:-period], numbers[period:-1] - numbers[: -period - 1])
@@ -312,20 +400,17 @@ def steady(visit: Visit) -> Steady | str:
         if last - first >= 2 * period:
             window = loop.counting.window(numbers, first, last, period)
             if isinstance(window, tuple):
-                spans: dict[Thing, tuple[int, int]] = {}
-                for deed in (deed for some in rounds[window[0] : window[1]] for deed in some):
-                    if deed.thing is not None:
-                        low, high = spans.get(deed.thing, (deed.phase, deed.phase))
-                        spans[deed.thing] = min(low, deed.phase), max(high, deed.phase)
-                return Steady(visit, *window, period, shifts, spans, loop.counting.grows(numbers, first, period))
-            reason = f"further rounds may turn a branch, or there are too few: `{window.text.strip()}` ({line(window)})"
+                spans, grows = _spans(visit, *window), loop.counting.grows(numbers, first, period)
+                return Steady(visit, *window, period, shifts, spans, grows)
+            turns = f"further rounds may turn a branch, or there are too few: `{window.text.strip()}` ({line(window)})"
+            reason = Unsteady(turns)
         else:
-            reason = reason or f"{len(visit.states)} rounds are too few, which repeat after {period}"
-    if reason:
+            reason = reason or Unsteady(f"{len(visit.states)} rounds are too few, which repeat after {period}", True)
+    if reason is not None:
         return reason
     if len(visit.states) < 3:
-        return "it goes around " + ("once" if len(visit.states) == 1 else "twice")
-    return f"its {len(visit.states)} rounds do not repeat"
+        return Unsteady("it goes around " + ("once" if len(visit.states) == 1 else "twice"), True)
+    return Unsteady(f"its {len(visit.states)} rounds do not repeat", True)
 
 
 def _alike(visit: Visit) -> Array:

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from cutepy.sim.sanitize.order.uses import Use
     from cutepy.sim.translate.control_flow import ControlFlow
 
+_GUARDED = "its first instruction, `{}` ({}), has a guard, so that it is not seen of all lanes where a round begins"
+_LEADS = ("bra", "ret", "exit")
 _CARRIES = frozenset("addc subc madc".split())
 
 
@@ -132,9 +134,11 @@ def loops(flow: ControlFlow) -> list[Loop] | str:
             own = [i for i in body if not any(i.index in inner.instructions for inner in result)]
             where = _place(own, _last(flow, back))
             first = _first(flow, head)
+            guarded = first.predicate is not None and first.parts[0] not in _LEADS
+            unknown = _GUARDED.format(first.text.strip(), line(first)) if guarded else unknown
             bounded = Bounded(head, blocks, frozenset(one.instruction.index for one in counting.comparisons))
             found_of = state, moduli, counters, unknown, counting, bounded, steering.bounds
-            result.append(Loop(first, frozenset(indices), where, *found_of))
+            result.append(Loop(first.index, frozenset(indices), where, *found_of))
             callers[result[-1].head] = next((i.source.caller for i in own if i.source and str(i.source) == where), None)
     return _told_apart(result, callers)
 
@@ -184,11 +188,11 @@ def _last(flow: ControlFlow, block: int) -> Instruction:
     return flow.blocks[block].branch or flow.blocks[block].instructions[-1]
 
 
-def _first(flow: ControlFlow, block: int) -> int:
+def _first(flow: ControlFlow, block: int) -> Instruction:
     here = flow.blocks[block]
     first = here.instructions[0] if here.instructions else here.branch
     assert first is not None
-    return first.index
+    return first
 
 
 # What steers.

@@ -86,7 +86,7 @@ def launches(config):
     ctas = config.cluster_m * config.cluster_n * config.split_k
     m, n, k = config.tile_m * config.cluster_m, config.tile_n * config.cluster_n, config.tile_k * config.split_k
     batch = (2,) + (1,) * (config.signature.batch_modes - 1) if config.signature.batch_modes else ()
-    long = 4 * config.stages + 6
+    long = 4 * config.stages * config.consumers + 6
     many = _tiles(config)
     turns = config.consumers
     return (

@@ -5,11 +5,12 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from cutepy.frontends import load_ptx, simulate
 from cutepy.sim.sanitize.certificate import loops
 from cutepy.sim.sanitize.certificate.comparisons import Comparison
 from cutepy.sim.sanitize.certificate.counters import remainder
 from cutepy.sim.sanitize.certificate.dependence import Walk
-from cutepy.sim.sanitize.certificate.extensions import Extension, _Together, merged
+from cutepy.sim.sanitize.certificate.extensions import Extension, Track, _Together, merged
 from cutepy.sim.sanitize.certificate.remainders import any_rounds
 from cutepy.sim.sanitize.certificate.specialised import specialised
 from cutepy.sim.translate import translate
@@ -180,7 +181,7 @@ def test_without_what_keeps_branches_from_turning_it_would_be_wrong(monkeypatch)
 
 
 def test_loops_taken_one_by_one_would_be_wrong(monkeypatch):
-    monkeypatch.setattr(_Together, "_join", lambda self, seed: [(seed, seed.period)])
+    monkeypatch.setattr(_Together, "_join", lambda self, seed, steady: [(seed, seed.period)])
     roles, arrivals = ring(1)
     _refuted(roles, arrivals, {"p": 8, "c0": 8})
 
@@ -193,12 +194,47 @@ def _refuted(roles, arrivals, counts):
     assert not all(explore(unrolled(roles, one), arrivals).is_safe for one in more)
 
 
-def test_what_is_too_short_for_what_holds_elsewhere_is_left_out():
-    loops_of = ("a.py:1", 2), ("a.py:5", 2)
-    short = Extension((("a.py:5", 0),), 9, "too few")
-    assert merged([Extension(loops_of, 8), short, Extension(loops_of, 12)]) == (Extension(loops_of, 12),)
-    assert merged([Extension(loops_of, 8), short]) == (Extension(loops_of, 10),)
-    assert merged([short]) == (short,)
+ROUNDS = tuple((n % 3,) for n in range(12))
+LOOPS = ("a.py:1", 2), ("a.py:5", 2)
+
+
+def track(states, where="a.py:5"):
+    return Track(where, tuple(states), (7,) * (len(states) - 1))
+
+
+@pytest.mark.parametrize(
+    ("states", "least"), [(ROUNDS[1:5], 9), (ROUNDS, None), (((1,), (1,)), None), (None, None)], ids=str
+)
+def test_what_ended_too_soon_for_what_holds_elsewhere_is_left_out(states, least):
+    """If it did what that did, and made fewer rounds: else more of its rounds may be other ones."""
+    whole = track(ROUNDS, "a.py:1"), track(ROUNDS)
+    short = Extension((("a.py:5", 0),), 8, "too few")
+    found = merged([(Extension(LOOPS, 6), whole), (short, () if states is None else (track(states),))])
+    assert found == ((short,) if least is None else (Extension(LOOPS, least),))
+
+
+def test_of_the_same_loops_the_least_that_holds_everywhere_counts():
+    whole = track(ROUNDS, "a.py:1"), track(ROUNDS)
+    assert merged([(Extension(LOOPS, 8), whole), (Extension(LOOPS, 12), whole)]) == (Extension(LOOPS, 12),)
+
+
+def test_warps_that_go_around_a_loop_otherwise_refuse_it():
+    """One after the other, each at an mbarrier of its own; one through memory, where it meets what another wrote."""
+    body = """mov.u32 %r2, %tid.x; ld.param.u64 %rd1, [p0]; ld.global.u32 %r9, [%rd1]; shr.u32 %r13, %r2, 5;
+    and.b32 %r14, %r2, 31; setp.eq.u32 %p1, %r14, 0; shl.b32 %r15, %r13, 3; add.u32 %r15, %r1, %r15;
+    setp.eq.u32 %p5, %r13, 1; and.pred %p8, %p5, %p1; @%p1 mbarrier.init.shared.b64 [%r15], 32; mov.u32 %r4, 0;
+    mov.u32 %r8, 0; mov.u32 %r10, 0; selp.u32 %r11, 4, 0, %p5; bar.sync 0; @!%p5 bra LOOP; bar.sync 1, 64;
+    LOOP: mov.u32 %r30, 0; mbarrier.arrive.shared.b64 _, [%r15];
+    W: mbarrier.try_wait.parity.shared.b64 %p2, [%r15], %r4; @!%p2 bra W;
+    xor.b32 %r4, %r4, 1; add.u32 %r12, %r1, %r10; @%p8 st.shared.u32 [%r12+1024], %r8;
+    add.u32 %r10, %r10, %r11; add.u32 %r8, %r8, 1; setp.lt.u32 %p4, %r8, %r9; @%p4 bra LOOP;
+    @%p5 bra END; bar.arrive 1, 64; END:"""
+    kernel = load_ptx(TEXT.format(body=body))
+    with simulate(sanitize=True) as launched:
+        kernel.launch("kernel", 1, 64, args=(np.full(4, 24, np.uint32),), smem=4096)
+    (certificate,) = launched.certificates
+    assert certificate.is_certified
+    assert [one.holds for one in certificate.extends] == [False]
 
 
 # What the code says.
@@ -218,6 +254,22 @@ def loop_of(body):
 STATES = {
     "nothing": ("", [], {}),
     "a phase": ("xor.b32 %r3, %r3, 1; mbarrier.try_wait.parity.shared.b64 %p2, [%r1], %r3;", ["%r3"], {}),
+    "a count of 16 bits": (
+        "add.u16 %rs1, %rs1, 1; rem.u16 %rs2, %rs1, 3; cvt.u32.u16 %r4, %rs2; st.shared.u32 [%r4], %r1;",
+        ["%rs1"],
+        {},
+    ),
+    "half of a count": (
+        "mov.b32 {{%rs1, %rs2}}, %r2; and.b16 %rs3, %rs2, 1; cvt.u32.u16 %r4, %rs3; st.shared.u32 [%r4], %r1;",
+        ["%r2"],
+        {},
+    ),
+    "a count beside another number": (
+        "mov.b64 %rd2, {{%r1, %r2}}; and.b64 %rd3, %rd2, 0x1fffffffff; st.shared.u32 [%rd3], %r1;",
+        ["%r2"],
+        {},
+    ),
+    "a sum that saturates": ("add.sat.s32 %r4, %r2, 5; and.b32 %r5, %r4, 3; st.shared.u32 [%r5], %r1;", ["%r2"], {}),
     "a count in an address": ("shl.b32 %r4, %r2, 3; add.u32 %r4, %r4, %r1; st.shared.u32 [%r4], %r1;", ["%r2"], {}),
     "its remainder": (
         "rem.u32 %r4, %r2, 3; shl.b32 %r4, %r4, 3; add.u32 %r5, %r4, %r1; st.shared.u32 [%r5], %r1;",
@@ -357,6 +409,12 @@ STEERED = {
     "a branch over nothing": ("setp.lt.u32 %p2, %r9, 9; @%p2 bra OVER; mov.u32 %r8, 1; OVER:", "", "", None),
     "the lesser of two numbers": ("min.u32 %r9, %r9, 99;", "", "", "min.u32"),
     "at least one round": ("max.u32 %r9, %r9, 1;", "", "", None),
+    "a loop before": (
+        "mov.u32 %r4, 0; L: st.shared.u32 [%r1], 0; add.u32 %r4, %r4, 1; setp.lt.u32 %p2, %r4, %r9; @%p2 bra L;",
+        "",
+        "",
+        "setp.lt.u32 %p2",
+    ),
     "a second way out": ("", "setp.eq.u32 %p2, %r2, 99; @%p2 bra END;", "", "@%p"),
 }
 
@@ -388,9 +446,31 @@ def test_loops_of_one_line_are_told_apart():
     assert all(name.startswith(names[0].partition(" ")[0]) for name in names)
 
 
-def test_what_is_loaded_and_steers_is_not_known():
-    _, _, unknown = loop_of("ld.global.u32 %r4, [%rd1]; st.shared.u32 [%r4], %r1;")
+@pytest.mark.parametrize(
+    "loads",
+    [
+        "ld.global.u32 %r4, [%rd1]",
+        "bar.red.popc.u32 %r4, 1, 64, %p1",
+        "wmma.load.c.sync.aligned.row.m16n16k16.shared.f32 {{%f1, %f2, %f3, %f4, %f5, %f6, %f7, %f8}}, [%r1]; "
+        "mov.b32 %r4, %f1",
+    ],
+)
+def test_what_is_loaded_and_steers_is_not_known(loads):
+    _, _, unknown = loop_of(f"{loads}; st.shared.u32 [%r4], %r1;")
     assert "what is loaded at" in unknown
+
+
+def test_which_state_is_waited_for_is_of_the_state():
+    state, _, _ = loop_of("""mbarrier.arrive.shared.b64 %rd2, [%r1]; setp.eq.u32 %p2, %r2, 30;
+        selp.b64 %rd3, %rd4, %rd2, %p2; A: mbarrier.test_wait.shared.b64 %p3, [%r1], %rd3; @!%p3 bra A;
+        mov.b64 %rd4, %rd2;""")
+    assert "%rd4" in state
+
+
+def test_a_round_that_begins_with_a_guard_is_not_seen_of_all_lanes():
+    text = TEXT.format(body=LOOP.format(body="@%p2 mbarrier.arrive.shared.b64 _, [%r1];"))
+    (found,) = loops.loops(translate(text, "kernel").flow)
+    assert "has a guard" in found.unknown
 
 
 @pytest.mark.parametrize("operation", ["init.shared.b64 [%r1], 1", "arrive_drop.shared.b64 _, [%r1]"])

@@ -12,9 +12,12 @@ TEXT = """
 .target sm_90a
 .address_size 64
 .extern .shared .align 1024 .b8 smem[];
+.extern .func (.param .b64 r) malloc (.param .b64 s);
+.func foo() {{ ret; }}
+.func bar() {{ ret; }}
 .visible .entry kernel(.param .u64 p0)
 {{
-.reg .pred %p<9>; .reg .b32 %r<99>; .reg .b64 %rd<9>; .reg .f32 %f<9>;
+.reg .pred %p<9>; .reg .b16 %rs<9>; .reg .b32 %r<99>; .reg .b64 %rd<9>; .reg .f32 %f<9>;
 ld.param.u64 %rd1, [p0]; mov.u32 %r1, smem;
 {body}
 ret;
@@ -70,6 +73,50 @@ STEERS = {
     "what a reduction and an atomic leave": (
         "red.global.add.u32 [%rd1], 1; atom.global.max.u32 %r2, [%rd1], 2; ld.global.u32 %r3, [%rd1];"
         + BRANCH.format("%r3"),
+        ("what unordered atomics leave in memory", "a branch"),
+    ),
+    "what minima of two types leave": (
+        "red.shared.min.s32 [%r1], -5; red.shared.min.u32 [%r1], 3; ld.shared.u32 %r3, [%r1];" + BRANCH.format("%r3"),
+        ("what unordered atomics leave in memory", "a branch"),
+    ),
+    "what sums of two sizes leave": (
+        "red.shared.add.u32 [%r1], 1; red.shared.add.u64 [%r1], 3; ld.shared.u32 %r3, [%r1];" + BRANCH.format("%r3"),
+        ("what unordered atomics leave in memory", "a branch"),
+    ),
+    "what another warp gives bar.red": (
+        "atom.shared.add.u32 %r2, [%r1], 1; setp.eq.u32 %p2, %r2, 1; setp.eq.u32 %p4, %r1, 7; @%p4 bra OTHER; "
+        "bar.red.or.pred %p3, 1, 64, %p2; OTHER: bar.red.or.pred %p5, 1, 64, %p4; @%p5 bra SKIP; bar.sync 0; SKIP:",
+        ("the result of an atomic", "a branch"),
+    ),
+    "the SM in a vector": (
+        "mov.b64 %rd2, {{%r2, %smid}}; setp.eq.u64 %p1, %rd2, 1; @%p1 bra SKIP; bar.sync 0; SKIP:",
+        ("the number of the SM", "a branch"),
+    ),
+    "the target of a call": (
+        "mov.u32 %r2, %clock; setp.eq.u32 %p1, %r2, 1; mov.u64 %rd2, foo; mov.u64 %rd3, bar; "
+        "selp.u64 %rd4, %rd2, %rd3, %p1; proto: .callprototype _ (); call %rd4, proto;",
+        ("a clock", "a branch"),
+    ),
+    "what malloc gives": (
+        "{{ .param .b64 s; .param .b64 r; st.param.b64 [s], 500; call.uni (r), malloc, (s); ld.param.b64 %rd2, [r]; }} "
+        "setp.eq.u64 %p1, %rd2, 0; @%p1 bra SKIP; bar.sync 0; SKIP:",
+        ("what malloc gives", "a branch"),
+    ),
+    "what is stored as a matrix": (
+        "atom.shared.add.u32 %r2, [%r1], 1; cvt.rn.f32.u32 %f1, %r2; "
+        "wmma.store.d.sync.aligned.row.m16n16k16.shared.f32 [%r1], {{%f1, %f1, %f1, %f1, %f1, %f1, %f1, %f1}}; "
+        "ld.shared.u32 %r3, [%r1];" + BRANCH.format("%r3"),
+        ("the result of an atomic", "a branch"),
+    ),
+    "what is loaded as a matrix": (
+        "red.shared.inc.u32 [%r1], 7; "
+        "wmma.load.c.sync.aligned.row.m16n16k16.shared.f32 {{%f1, %f2, %f3, %f4, %f5, %f6, %f7, %f8}}, [%r1]; "
+        "mov.b32 %r3, %f1;" + BRANCH.format("%r3"),
+        ("what unordered atomics leave in memory", "a branch"),
+    ),
+    "what a copy takes to another space": (
+        "red.shared.inc.u32 [%r1], 7; cp.async.bulk.global.shared::cta.bulk_group [%rd1], [%r1], 16; "
+        "ld.global.u32 %r3, [%rd1];" + BRANCH.format("%r3"),
         ("what unordered atomics leave in memory", "a branch"),
     ),
     "what increments leave": (
