@@ -73,13 +73,14 @@ def _parsed(text: str) -> GemmProblem:
     if 0 in (*batch, m, n, k):
         fail(f"extents must be positive, got {text!r}")
     a_major, b_major = (cast("str", major or "k") for major in majors)
-    bits = DTYPES[dtype].bits
-    unit, result_unit = (128 // DTYPES[each].bits for each in (dtype, out_dtype(dtype)))
+    bits, result_unit = DTYPES[dtype].bits, 128 // DTYPES[out_dtype(dtype)].bits
+    unit_bytes = 16 if dtype == "float32" else 4  # what threads load, and TMA rounds
+    unit = 8 * unit_bytes // bits
     for name, major, extent in (("A", a_major, m), ("B", b_major, n)):
         if bits != 16 and major != "k":
             fail(f"{name} must be K-major for {bits}-bit types, got {text!r}")
         if (k if major == "k" else extent) % unit:
-            fail(f"the contiguous extent of {name} must be a multiple of {unit}, which is 16 bytes, got {text!r}")
+            fail(f"the contiguous extent of {name} must be a multiple of {unit}, {unit_bytes} bytes, got {text!r}")
     if n % result_unit:
         fail(f"N must be a multiple of {result_unit}, as rows of the result are whole units of 16 bytes, got {text!r}")
     return GemmProblem(m, n, k, dtype, tuple(batch), a_major, b_major)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, TypeVar
 
 import torch
@@ -23,11 +24,11 @@ class Launches(dict[tuple[Any, ...], Launch]):
 
 
 def described(*values: object) -> list[Any]:
-    """Give all of tensors that decides what is launched: but for their addresses, whether these are whole 16 bytes."""
+    """Give all of tensors that decides what is launched: but for addresses, of what these are multiples, up to 16."""
     key: list[Any] = []
     for value in values:
         if isinstance(value, torch.Tensor):
-            key += (value.shape, value.stride(), value.dtype, value.device, value.data_ptr() % 16 != 0)
+            key += (value.shape, value.stride(), value.dtype, value.device, math.gcd(value.data_ptr(), 16))
         else:
             key.append(type(value))
     return key

@@ -142,7 +142,7 @@ def _fake(
     out_dtype: torch.dtype | None = None,
     zero: bool = False,
 ) -> torch.Tensor:
-    shape, stride, dtype, _ = describe_groups(a, b, groups, along, out_dtype)
+    shape, stride, dtype = describe_groups(a, b, groups, along, out_dtype)[:3]
     return a.new_empty_strided(shape, stride, dtype=dtype)
 
 

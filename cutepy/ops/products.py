@@ -65,9 +65,9 @@ def gemm(
     `cutepy.simulate()`, where the kernel runs.
 
     Tensors may have any shape and strides. What TMA can't reach is copied first: operands in which neither extent is
-    contiguous, or which don't start, or whose rows don't follow each other, at multiples of 16 bytes; 8-bit and
-    32-bit operands that are not contiguous along K. A K that is no multiple of 16 bytes costs copies of both operands,
-    such an N one of the result.
+    contiguous, or which don't start, or whose rows don't follow each other, at multiples of 16 bytes, unless threads
+    are expected to load multiples of 4 or 8 in less time; 8-bit and 32-bit operands that are not contiguous along K. A
+    K that is no multiple of 16 bytes costs copies of both operands if not, such an N one of the result.
 
     All products of a batch are one launch, and matrices that are broadcast are not copied; only a batch with more than
     three dimensions that no view joins takes several launches. Leading dimensions of a that no view joins are a batch
@@ -190,7 +190,7 @@ def _fake_gemm(
     c: torch.Tensor | None = None,
     out_major: str = "row",
 ) -> torch.Tensor:
-    shape, stride, dtype, _ = describe(a, b, bias, activation, out_dtype, c, out_major).out
+    shape, stride, dtype = describe(a, b, bias, activation, out_dtype, c, out_major).out[:3]
     return a.new_empty_strided(shape, stride, dtype=dtype)
 
 

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from cutepy.device import rules
 from cutepy.host import environment
 from cutepy.host.many import Variant
 from cutepy.kernels.gemm import tuned
 from cutepy.kernels.gemm.signature import GemmSignature
+from cutepy.runtime.dtypes import DTYPES
 from cutepy.suites.gemm_problems import GemmProblem, buffers, out_dtype, poison, tf32, tolerance
 from cutepy.suites.measuring import NOT_MEASURED, require_hopper
 from cutepy.tune import Settings, Tunable, Tuning, TuningError, Winner
@@ -25,13 +27,21 @@ if TYPE_CHECKING:
 
 
 def settings_of(problem: GemmProblem) -> dict[str, Any]:
-    """Describe a problem of the benchmark as tuning does."""
+    """Describe a problem of the benchmark as tuning does, with operands that are as aligned as their extents are."""
+    bits = DTYPES[problem.dtype].bits
+    contiguous = (
+        problem.k if major == "k" else rows
+        for rows, major in ((problem.m, problem.a_major), (problem.n, problem.b_major))
+    )
+    a_align, b_align = (math.gcd(extent * bits // 8, rules.TMA_BYTES) for extent in contiguous)
     signature = GemmSignature(
         a_dtype=problem.dtype,
         b_dtype=problem.dtype,
         out_dtype=out_dtype(problem.dtype),
         a_major="k" if problem.a_major == "k" else "mn",
         b_major="k" if problem.b_major == "k" else "mn",
+        a_align=a_align,
+        b_align=b_align,
         batch_modes=len(problem.batch),
     )
     return tuned.problem_of(signature, problem.m, problem.n, problem.k, math.prod(problem.batch))

@@ -53,12 +53,13 @@ class Candidates:
         }
 
     def suit(self, problem: Extents) -> NDArray[np.bool_]:
-        """Tell which are worth a thought: no tile that is mostly empty, no cluster with nothing to share."""
+        """Tell which are worth a thought: no tile that is mostly empty, no cluster with nothing to share by TMA."""
         m, n, k, operand_bits = problem[:4]
         suits: NDArray[np.bool_] = (self._m < 2 * max(64, m)) & (self._n < 2 * max(16, n))
         suits &= ((self._cluster_m == 1) | (m > self._m)) & ((self._cluster_n == 1) | (n > self._n))
         is_long = (k * operand_bits >= 2048 * self._split_k * self._k_spans) & (not problem.whole)
         suits &= (self._split_k == 1) | is_long
+        suits &= ((self._cluster_n == 1) | (not problem.a_copies)) & ((self._cluster_m == 1) | (not problem.b_copies))
         if problem.b_mn_major:
             suits &= (self._n * operand_bits % WIDEST_SWIZZLE_BITS == 0) | (self._n <= NARROW)
         return suits
@@ -85,7 +86,7 @@ class Candidates:
         """Give those that suit, and the microseconds that are expected of each: what is fastest first."""
         expected, suits = self.expected_us(problem, sm_count), self.suit(problem)
         order = np.argsort(np.where(suits, expected, np.inf), kind="stable")[: suits.sum()]
-        if problem.batch == 1 and not problem.promotes:
+        if problem.batch == 1 and not problem.promotes and not problem.by_threads:
             first = order[:SHORTLIST]
             expected[first] *= np.exp(h200().sums(self._facts(problem, first, expected, sm_count)))
             expected[order[SHORTLIST:]] *= 2  # they come last
@@ -136,6 +137,7 @@ class Candidates:
             costs.span * self._k_spans,
             costs.latency / (stages - 1),
             costs.cycle * self._m / 64 * self._k_spans * 4 * self._n / 2,
+            costs.copy * span_bytes * (self._m * problem.a_copies + self._n * problem.b_copies),
             costs.l2_byte * ctas * (rows_bytes / self._cluster_n + columns_bytes / self._cluster_m),
             costs.sm_byte * filled + costs.empty_byte * (stage_bytes - filled),
         )

@@ -6,7 +6,8 @@ from heapq import merge
 from typing import TYPE_CHECKING, NamedTuple
 
 from cutepy.kernels.gemm.config import GemmConfig
-from cutepy.kernels.gemm.model import Choice, Extents
+from cutepy.kernels.gemm.loading import copies_per_byte
+from cutepy.kernels.gemm.model import UNMEASURED, Choice, Extents
 from cutepy.kernels.gemm.signature import GemmSignature
 from cutepy.kernels.gemm.tiles import PROMOTED_TILES, TILES
 from cutepy.runtime.invariance import INVARIANCE
@@ -127,11 +128,23 @@ def choose(signature: GemmSignature, m: int, n: int, k: int, sm_count: int = 132
     >>> choose(half, 16, 8192, 8192).transposed, choose(half, 8192, 8192, 8192).transposed
     (True, False)
     """
-    straight = _ways(signature, m, n, k, sm_count, batch)
-    if signature.transposed is None:
-        return _fitting(straight)
-    transposed = _ways(signature.transposed, n, m, k, sm_count, batch, transposed=True)
-    return _fitting(merge(straight, transposed, key=lambda way: way.expected_us))
+    return _fitting(_both_ways(signature, m, n, k, sm_count, batch))
+
+
+def chosen_us(signature: GemmSignature, m: int, n: int, k: int, sm_count: int = 132, *, batch: int = 1) -> float:
+    """Estimate the microseconds that what `choose` chooses takes, times `UNMEASURED` where threads load.
+
+    Examples
+    --------
+    >>> types = {"a_dtype": "float16", "b_dtype": "float16", "out_dtype": "float16"}
+    >>> by_tma, by_threads = GemmSignature(**types), GemmSignature(**types, a_align=4, b_align=4)
+    >>> for m in (1, 4096):
+    ...     print(*(round(chosen_us(signature, m, 4097, 4098)) for signature in (by_tma, by_threads)))
+    10 24
+    201 775
+    """
+    way = next(iter(_both_ways(signature, m, n, k, sm_count, batch)))
+    return way.expected_us * (UNMEASURED if any(signature.by_threads) else 1)
 
 
 class _Way(NamedTuple):
@@ -144,11 +157,20 @@ class _Way(NamedTuple):
     k: int
 
 
+def _both_ways(signature: GemmSignature, m: int, n: int, k: int, sm_count: int, batch: int) -> Iterator[_Way]:
+    """Give the ways to compute a product, and its transposed, by the time that is expected of them."""
+    straight = _ways(signature, m, n, k, sm_count, batch)
+    if signature.transposed is None:
+        return straight
+    transposed = _ways(signature.transposed, n, m, k, sm_count, batch, transposed=True)
+    return merge(straight, transposed, key=lambda way: way.expected_us)
+
+
 def _ways(
     signature: GemmSignature, m: int, n: int, k: int, sm_count: int, batch: int, transposed: bool = False
 ) -> Iterator[_Way]:
     """Give the ways to compute a product, by the time that is expected of them."""
-    for expected, choice in _ranked(_extents(signature, m, n, k, batch, transposed), sm_count):
+    for expected, choice in _ranked(extents_of(signature, m, n, k, batch, transposed), sm_count):
         yield _Way(expected, transposed, signature, choice, k)
 
 
@@ -164,7 +186,9 @@ def _fitting(ways: Iterable[_Way]) -> Chosen:
     raise ValueError(f"no tile leaves room for the epilogue's operands and results; use fewer of them ({refusal})")
 
 
-def _extents(signature: GemmSignature, m: int, n: int, k: int, batch: int, turned: bool) -> Extents:
+def extents_of(signature: GemmSignature, m: int, n: int, k: int, batch: int, turned: bool) -> Extents:
+    """Say what is computed as the model knows it."""
+    a_copies, b_copies = copies_per_byte(signature)
     return Extents(
         *(m, n, k, signature.operand_bits, batch),
         whole=INVARIANCE.on,
@@ -172,4 +196,6 @@ def _extents(signature: GemmSignature, m: int, n: int, k: int, batch: int, turne
         b_mn_major=signature.b_major == "mn",
         promotes=signature.scale_rows is not None,
         turned=turned,
+        a_copies=a_copies,
+        b_copies=b_copies,
     )

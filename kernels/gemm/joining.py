@@ -3,7 +3,7 @@
 The leading dimensions of a product are modes, each with a stride in the result, in each operand and in what is added, 0
 where one is broadcast. Neighbours that step evenly in all of them join into one mode. Those along which b stays the
 same are rows of one matrix as well as products of a batch: the longest makes the rows, and the others the batch, unless
-TMA reaches a, or else the result, or what is added, only with other rows.
+TMA reaches a, or else the result, or what is added, or threads reach a, only with other rows.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def join(problem: Problem) -> Problem | None:
 
 def _reached(views: Problem) -> tuple[bool, ...]:
     others = (each is None or matrix(each) is not None for each in (views.out, views.c))
-    return matrix(views.a, is_operand=True) is not None, *others
+    return matrix(views.a, is_operand=True) is not None, *others, matrix(views.a, by_threads=True) is not None
 
 
 def _leading_modes(problem: Problem) -> Iterable[_Mode]:

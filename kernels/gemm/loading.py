@@ -38,9 +38,7 @@ def find_loading(signature: GemmSignature, tile_mnk: tuple[int, int, int]) -> Lo
     """
     if not any(signature.by_threads):
         return None
-    first = _TILE_WARPS if signature.added else 0
-    threads = (_PRODUCER_WARPS - first) * arch.WARP_THREADS
-    tma_bytes = 0
+    first, threads, tma_bytes = _first_warp(signature), _threads(signature), 0
     for extent, align, major, copied in zip(
         tile_mnk[:2],
         (signature.a_align, signature.b_align),
@@ -54,3 +52,24 @@ def find_loading(signature: GemmSignature, tile_mnk: tuple[int, int, int]) -> Lo
         else:
             tma_bytes += rules.tile_bytes(*tile, signature.operand_bits)
     return Loading(first, threads, tma_bytes)
+
+
+def copies_per_byte(signature: GemmSignature) -> tuple[float, float]:
+    """Count the cp.async of each thread that loads, for each byte of A, and of B; 0 where TMA loads.
+
+    Examples
+    --------
+    >>> types = {"a_dtype": "float16", "b_dtype": "float16", "out_dtype": "float16"}
+    >>> copies_per_byte(GemmSignature(**types, b_align=8))
+    (0.0, 0.0009765625)
+    """
+    (by_a, by_b), threads = signature.by_threads, _threads(signature)
+    return by_a / (threads * signature.a_align), by_b / (threads * signature.b_align)
+
+
+def _first_warp(signature: GemmSignature) -> int:
+    return _TILE_WARPS if signature.added else 0
+
+
+def _threads(signature: GemmSignature) -> int:
+    return (_PRODUCER_WARPS - _first_warp(signature)) * arch.WARP_THREADS

@@ -2,7 +2,7 @@
 
 The model knows no problem and no table of problems. It follows what a CTA does: it fills its ring, takes steps along K
 at the pace of whatever is slowest, the tensor cores, its own loads and their latency, or the loads of all CTAs from
-L2, and stores; CTAs take their tiles in waves; nothing is faster than device memory. Sixteen constants say what each
+L2, and stores; CTAs take their tiles in waves; nothing is faster than device memory. Seventeen constants say what each
 costs.
 """
 
@@ -27,6 +27,8 @@ class Costs:
         128 bytes of K, at least; a load, in which all stages but one are loaded.
     cycle : float
         Of a tensor core, by the rate of which a wgmma of N columns takes N / 2.
+    copy : float
+        From one cp.async of a thread to the next, where threads load.
     l2_byte, sm_byte, empty_byte, memory_byte : float
         Loaded from L2 by all CTAs; into one SM; filled with zeros there, beyond the end of A or B; moved to or from
         device memory.
@@ -44,6 +46,7 @@ class Costs:
     span: float
     latency: float
     cycle: float
+    copy: float
     l2_byte: float
     sm_byte: float
     empty_byte: float
@@ -63,6 +66,7 @@ H200 = Costs(
     span=0.1039,
     latency=0.959,
     cycle=6.0e-4,
+    copy=0.02,  # not fitted: see below
     l2_byte=1.193e-7,
     sm_byte=9.61e-6,
     empty_byte=1.696e-5,
@@ -80,7 +84,17 @@ H200 = Costs(
 Random ones, M, N and K log-uniform up to 16384, bfloat16 and float8, and 31 that were chosen. On fifths of them that a
 fit had not seen, the choice among some 20 tiles that were timed was 4.8% slower than the fastest measurement, in the
 geometric mean.
+
+`copy` was not measured, but estimated from what the DSL 4.8.1 makes of `cutepy.device.thread_loads` for 4 bytes
+(`compile_gemm(config).sass`, tiles of 64x16 and 128x128): loops of 104 to 145 instructions for 8 cp.async, most of them
+for addresses in both memories and for predicates. Each scheduler has one of the producer's four warps; if that issues
+an instruction every other cycle, as most wait for one before, it is 26 to 36 cycles of 1.755 GHz, 15 to 21 ns. The four
+warps load 512 bytes meanwhile; if those had to be in the 28 KiB of L1 that shared memory leaves, for the latency of
+0.96 us, it would be 17 ns. Pieces of 8 bytes take fewer instructions.
 """
+
+UNMEASURED = 1.5
+"""Kernels whose threads load are taken to run so many times as long as is expected: nobody has timed them."""
 
 RESIDENT = {1: 132, 2: 132, 4: 120, 8: 120}
 """The SMs of 132 that clusters of so many CTAs fill: an H200 holds 30 of 4 and 15 of 8 at once, 2026-11-23."""
@@ -92,7 +106,8 @@ SHORT_K = 256
 class Extents(NamedTuple):
     """What is computed: a batch of products, of one B if it is shared, and in which way.
 
-    `turned` tells whether it is the transposed of the product that is asked for.
+    `turned` tells whether it is the transposed of the product that is asked for; `a_copies` and `b_copies`, how many
+    cp.async a byte of A and B takes each thread that loads, 0 where TMA loads.
     """
 
     m: int
@@ -106,6 +121,13 @@ class Extents(NamedTuple):
     b_mn_major: bool = False
     promotes: bool = False
     turned: bool = False
+    a_copies: float = 0.0
+    b_copies: float = 0.0
+
+    @property
+    def by_threads(self) -> bool:
+        """Whether threads load."""
+        return self.a_copies + self.b_copies > 0
 
     @property
     def moved_bytes(self) -> float:

@@ -7,13 +7,13 @@ from typing import Any
 import torch
 
 from cutepy.epilogues.standard import standard
-from cutepy.kernels.gemm.choice import Chosen, choose
+from cutepy.kernels.gemm.choice import Chosen, choose, chosen_us
 from cutepy.kernels.gemm.compilation import compile_gemm
 from cutepy.kernels.gemm.config import GemmConfig
 from cutepy.kernels.gemm.model import fillable_sms
 from cutepy.kernels.gemm.operands import Problem, new_result, reached, signature_of
 from cutepy.kernels.gemm.signature import GemmSignature
-from cutepy.kernels.gemm.tuned import tuned
+from cutepy.kernels.gemm.tuned import Tuned, tuned
 from cutepy.kernels.gemm.workspaces import with_workspace
 from cutepy.layouts.sm90.arch import SM_COUNT
 from cutepy.runtime.execution import EXECUTION
@@ -37,7 +37,7 @@ _current_device: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", lambda
 
 
 def plan_gemm(problem: Problem, views: Problem, chosen: Chosen | None = None) -> Launch:
-    """Choose and compile the kernel of a problem, whose tensors are seen as matrices, or batches, that TMA reaches.
+    """Choose and compile the kernel of a problem, whose tensors are seen as matrices, or batches, that are reached.
 
     The result, and C, may have more columns than B has rows, as many as fill their last 16 bytes: what the kernel
     writes there means nothing.
@@ -58,8 +58,10 @@ def plan_gemm(problem: Problem, views: Problem, chosen: Chosen | None = None) ->
     """
     sm_count = sm_count_of(problem.a.device)
     given = problem.a, problem.b, problem.c, problem.out
-    seen = zip(("a", "b", "c", "out"), (views.a, views.b, views.c, views.out), strict=True)
-    ways: list[Way | None] = [view and (view.shape, reached(name, view).stride) for name, view in seen]
+    seen = zip(("a", "b", "c", "out"), views[:4], strict=True)
+    ways: list[Way | None] = [
+        view and (view.shape, reached(name, view, by_threads=name in "ab").stride) for name, view in seen
+    ]
     m, n, k, batch = _extents(views)
     turned, config = chosen or choose_on(views.a.device, _signature(views), m, n, k, batch)
     if turned:
@@ -73,7 +75,7 @@ def plan_gemm(problem: Problem, views: Problem, chosen: Chosen | None = None) ->
         None if each is None or way == each[:2] else way for each, way in zip(given, ways, strict=True)
     )
     as_they_are = not (turned or way_a or way_b or way_c or way_out)
-    shape, stride, dtype, device = problem.out
+    shape, stride, dtype, device = problem.out[:4]
     index = None if EXECUTION.backend is not None else device.index  # of the GPU that must be current
     empty: Any = _empty_on_gpu if index is not None and _empty_on_gpu else lambda *_: problem.out.new()
 
@@ -97,11 +99,28 @@ def plan_gemm(problem: Problem, views: Problem, chosen: Chosen | None = None) ->
 
 def choose_on(device: torch.device, signature: GemmSignature, m: int, n: int, k: int, batch: int) -> Chosen:
     """Choose what tuning on such a GPU found, or else what the model expects to be fastest."""
-    if device.type == "cuda" and EXECUTION.backend is None:
-        found = tuned(torch.cuda.get_device_name(device), signature, m, n, k, batch)
-        if found is not None and not (INVARIANCE.on and (found.config.split_k > 1 or found.config.stream_k)):
-            return found
-    return choose(signature, m, n, k, sm_count_of(device), batch=batch)
+    found = _tuned_on(device, signature, m, n, k, batch)
+    return found.chosen if found else choose(signature, m, n, k, sm_count_of(device), batch=batch)
+
+
+def chosen_us_on(device: torch.device, signature: GemmSignature, m: int, n: int, k: int, batch: int) -> float:
+    """Give the microseconds that what is chosen took when it was tuned, or else is expected to take."""
+    found = _tuned_on(device, signature, m, n, k, batch)
+    return found.us if found else chosen_us(signature, m, n, k, sm_count_of(device), batch=batch)
+
+
+def planned_us(views: Problem) -> float:
+    """Give such microseconds of what `plan_gemm` plans for a problem."""
+    return chosen_us_on(views.a.device, _signature(views), *_extents(views))
+
+
+def _tuned_on(device: torch.device, signature: GemmSignature, m: int, n: int, k: int, batch: int) -> Tuned | None:
+    if device.type != "cuda" or EXECUTION.backend is not None:
+        return None
+    found = tuned(torch.cuda.get_device_name(device), signature, m, n, k, batch)
+    if found is None or (INVARIANCE.on and (found.chosen.config.split_k > 1 or found.chosen.config.stream_k)):
+        return None
+    return found
 
 
 def _extents(views: Problem) -> tuple[int, int, int, int]:

@@ -1,13 +1,15 @@
-"""What a product is asked for, but for addresses, as plain values; and which tensors TMA reaches as they lie.
+"""What a product is asked for, as plain values; and which tensors TMA, or threads, reach as they lie.
 
 Tensors are matrices, or batches of them: the last two modes are the matrices'.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
 
+from cutepy.device import rules
 from cutepy.device.rules import ragged as groups
 from cutepy.epilogues.graph import Graph
 from cutepy.kernels.gemm.elements import INPUTS, INTEGERS, OUTPUTS, SUMS
@@ -27,18 +29,36 @@ OUTPUT_MAJORS: tuple[OutputMajor, OutputMajor] = ("col", "row")
 """By the mode that is contiguous."""
 
 
+def address_bytes(tensor: torch.Tensor | None) -> int:
+    """Give the bytes that a tensor's address is a multiple of, 16 at most; 16 where there is none."""
+    return UNIT_BYTES if tensor is None else math.gcd(tensor.data_ptr(), UNIT_BYTES)
+
+
 class Description(NamedTuple):
-    """What is known of a dense tensor without its address."""
+    """What is known of a dense tensor without its address, but for the bytes that this is a multiple of, 16 at most."""
 
     shape: tuple[int, ...]
     stride: tuple[int, ...]
     dtype: torch.dtype
     device: torch.device
+    address_bytes: int = UNIT_BYTES
 
     @classmethod
     def of(cls, tensor: torch.Tensor) -> "Description":
-        """Describe a tensor."""
+        """Describe a tensor that begins at whole units, or whose address isn't known."""
         return cls(tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.device)
+
+    @classmethod
+    def at(cls, tensor: torch.Tensor) -> "Description":
+        """Describe a tensor where it is."""
+        return cls.of(tensor)._replace(address_bytes=address_bytes(tensor))
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes of the elements, once where a batch repeats them."""
+        *batch, rows, columns = self.shape
+        once = (extent for extent, step in zip(batch, self.stride[:-2], strict=True) if step)
+        return math.prod(once) * rows * columns * self.dtype.itemsize
 
     def new(self) -> torch.Tensor:
         """Allocate such a tensor."""
@@ -82,6 +102,15 @@ class Problem(NamedTuple):
     bias: torch.dtype | None
     activation: Activation | None
 
+    def at(self, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor | None, out: torch.Tensor | None) -> "Problem":
+        """Describe where the tensors are, too."""
+        return self._replace(
+            a=Description.at(a),
+            b=Description.at(b),
+            c=None if c is None else Description.at(c),
+            out=self.out._replace(address_bytes=address_bytes(out)),
+        )
+
 
 class Matrix(NamedTuple):
     """A matrix, or a batch of them, as a kernel takes it.
@@ -92,23 +121,41 @@ class Matrix(NamedTuple):
         The mode of stride 1.
     stride : tuple of int
         In elements, meant for all modes even where an extent of 1 makes one meaningless.
+    unit_bytes : 16, 8 or 4
+        TMA's unit, or what threads copy at once.
     """
 
     contiguous_mode: int
     stride: tuple[int, ...]
+    unit_bytes: int = UNIT_BYTES
 
 
-def matrix(tensor: Description, ragged: int | None = None, *, is_operand: bool = False) -> Matrix | None:
-    """Tell how TMA reaches a matrix, or a batch of them, as it lies, but for its address; None if it doesn't.
+def matrix(
+    tensor: Description, ragged: int | None = None, *, is_operand: bool = False, by_threads: bool = False
+) -> Matrix | None:
+    """Tell how TMA reaches a matrix, or a batch of them, as it lies; None if it doesn't.
 
-    One extent is contiguous and in whole units of 16 bytes: TMA stores no less, so it would write beyond an end within
-    one. The other stride is whole units, without overlap; matrices of a batch may lie anywhere, whole units apart. The
-    stride of an extent of 1 is never used, so any will do. wgmma transposes 16-bit elements only, so rows of 8-bit ones
-    must be contiguous, and those of 32-bit ones of an operand, A or B. TMA holds extents below 2**31, to which a
-    cluster's tile must not be rounded up, and strides below 2**40 bytes. Where groups follow one another along a mode,
-    `ragged`, that one is not contiguous, and its stride below 2**34 bytes.
+    It begins at a unit of 16 bytes. One extent is contiguous and in whole units: TMA stores no less, so it would write
+    beyond an end within one. The other stride is whole units, without overlap; matrices of a batch may lie anywhere,
+    whole units apart. The stride of an extent of 1 is never used, so any will do. wgmma transposes 16-bit elements
+    only, so rows of 8-bit ones must be contiguous, and those of 32-bit ones of an operand, A or B. TMA holds extents
+    below 2**31, to which a cluster's tile must not be rounded up, and strides below 2**40 bytes. Where groups follow
+    one another along a mode, `ragged`, that one is not contiguous, and its stride below 2**34 bytes.
+
+    If threads may load it (`by_threads`, of operands), all this may be true of 8 or 4 bytes instead, but of float32,
+    which TMA rounds.
     """
-    unit, shape = UNIT_BYTES // tensor.dtype.itemsize, tensor.shape[-2:]
+    if by_threads and tensor.dtype != torch.float32:
+        units = (_matrix_of_units(tensor, each, ragged, is_operand=True) for each in rules.CP_ASYNC_BYTES[::-1])
+        return next((found for found in units if found is not None), None)
+    return _matrix_of_units(tensor, UNIT_BYTES, ragged, is_operand=is_operand or by_threads)
+
+
+def _matrix_of_units(tensor: Description, unit_bytes: int, ragged: int | None, *, is_operand: bool) -> Matrix | None:
+    """Tell how a matrix is reached in such units."""
+    unit, shape = unit_bytes // tensor.dtype.itemsize, tensor.shape[-2:]
+    if tensor.address_bytes % unit_bytes:
+        return None
     strides = [stride if extent > 1 else None for extent, stride in zip(shape, tensor.stride[-2:], strict=True)]
     for mode in (1, 0) if tensor.dtype.itemsize == 2 or (tensor.dtype.itemsize > 2 and not is_operand) else (1,):
         extent, leading = shape[mode], strides[1 - mode]
@@ -127,7 +174,7 @@ def matrix(tensor: Description, ragged: int | None = None, *, is_operand: bool =
         return None
     if ragged == mode or (ragged is not None and pitch * tensor.dtype.itemsize >= groups.PITCH_END_BYTES):
         return None
-    return Matrix(mode, (*batch, pitch, 1) if mode == 1 else (*batch, 1, pitch))
+    return Matrix(mode, (*batch, pitch, 1) if mode == 1 else (*batch, 1, pitch), unit_bytes)
 
 
 def default_dtype(a: torch.Tensor, *, sums: bool = False) -> torch.dtype:
@@ -140,15 +187,15 @@ def default_dtype(a: torch.Tensor, *, sums: bool = False) -> torch.dtype:
     return torch.bfloat16 if a.dtype.itemsize == 1 else a.dtype
 
 
-def reached(name: str, tensor: Description, ragged: int | None = None) -> Matrix:
-    """Tell how TMA reaches a tensor, as `matrix`, that has been copied if it had to be.
+def reached(name: str, tensor: Description, ragged: int | None = None, *, by_threads: bool = False) -> Matrix:
+    """Tell how TMA reaches a tensor, or threads, as `matrix`, that has been copied if it had to be.
 
     Raises
     ------
     ValueError
         If an extent or stride is more than TMA holds.
     """
-    found = matrix(tensor, ragged)
+    found = matrix(tensor, ragged, by_threads=by_threads)
     if found is None:  # all else has been copied to where TMA reaches it
         raise ValueError(
             f"{name} must have extents of at most {MOST_EXTENT} and strides below 2**40 bytes, which TMA can hold, "
@@ -165,7 +212,8 @@ def signature_of(
     results: Sequence[Description],
     **more: Any,  # noqa: ANN401
 ) -> GemmSignature:
-    """Name the types and majors of what a kernel takes, which TMA reaches; an operand is None if it is a number."""
+    """Name the types and majors of what a kernel takes, as it is reached; an operand is None if it is a number."""
+    matrix_a, matrix_b = (reached(name, each, by_threads=True) for name, each in (("a", a), ("b", b)))
     types = []
     for operand, given in zip(graph.operands, operands, strict=True):
         major = OUTPUT_MAJORS[reached(operand.name, given).contiguous_mode] if given and operand.shape == "tile" else ""
@@ -176,8 +224,10 @@ def signature_of(
         a_dtype=dtype_name(a.dtype),
         b_dtype=dtype_name(b.dtype),
         out_dtype=dtype_name(open_dtypes[0]) if open_dtypes else "float32",
-        a_major=OPERAND_MAJORS[reached("a", a).contiguous_mode],
-        b_major=OPERAND_MAJORS[reached("b", b).contiguous_mode],
+        a_major=OPERAND_MAJORS[matrix_a.contiguous_mode],
+        b_major=OPERAND_MAJORS[matrix_b.contiguous_mode],
+        a_align=matrix_a.unit_bytes,
+        b_align=matrix_b.unit_bytes,
         out_major=OUTPUT_MAJORS[reached("out", results[0]).contiguous_mode] if results else "row",
         epilogue=graph.text,
         operand_types=tuple(types),

@@ -13,11 +13,13 @@ from cutepy.device.rules import ragged as groups
 from cutepy.epilogues.graph import Graph
 from cutepy.kernels.gemm.compilation import compile_fused
 from cutepy.kernels.gemm.config import GemmConfig
+from cutepy.kernels.gemm.copying import loads_pay
 from cutepy.kernels.gemm.model import fillable_sms
-from cutepy.kernels.gemm.op import check_tiles, choose_on, sm_count_of
+from cutepy.kernels.gemm.op import check_tiles, choose_on, chosen_us_on, sm_count_of
 from cutepy.kernels.gemm.operands import UNIT_BYTES, Description, matrix, reachable, reached, signature_of
 from cutepy.kernels.gemm.results import Written, partial_description, result_descriptions, widened
 from cutepy.kernels.gemm.scales import Scales
+from cutepy.kernels.gemm.signature import GemmSignature
 from cutepy.kernels.gemm.workspaces import with_workspace
 from cutepy.runtime.execution import EXECUTION
 from cutepy.runtime.invariance import INVARIANCE
@@ -36,7 +38,8 @@ def find_route(
 ) -> Route:
     """Decide what is done for A (M, K) and B (N, K), or a batch (L, M, K) and (L, N, K), once for each description.
 
-    What TMA can't reach is copied first, and so are results that it can't write. Compiles if need be.
+    What TMA can't reach is copied first, unless threads load it in less time; and so are results that it can't write.
+    Compiles if need be.
     """
     results = result_descriptions(graph, a, b, out_dtype, out_major)
     return _route(Asked.of(graph, a, b, operands, scales), tuple(results))
@@ -53,8 +56,6 @@ class Asked(NamedTuple):
         Of the kernel's signature.
     tensors : tuple of (Description or None)
         A, B and operands; None of a number.
-    misaligned : tuple of bool
-        Whether they begin within 16 bytes.
     on_device, invariant : bool
         Whether the kernel runs on a GPU; whether rows have the same bits in any batch.
     """
@@ -62,7 +63,6 @@ class Asked(NamedTuple):
     epilogue: str
     scale_rows: tuple[int, int] | None
     tensors: tuple[Description | None, ...]
-    misaligned: tuple[bool, ...]
     on_device: bool
     invariant: bool
 
@@ -74,28 +74,33 @@ class Asked(NamedTuple):
         if scales is not None:
             graph, operands = scales.before(graph), (*scales.of_results, *operands)
         tensors = [each if isinstance(each, torch.Tensor) else None for each in (a, b, *operands)]
-        described = tuple(None if each is None else Description.of(each) for each in tensors)
-        misaligned = tuple(each is not None and is_misaligned(each) for each in tensors)
+        described = tuple(None if each is None else Description.at(each) for each in tensors)
         rows = scales and scales.rows
-        return cls(graph.text, rows, described, misaligned, EXECUTION.backend is None, INVARIANCE.on)
+        return cls(graph.text, rows, described, EXECUTION.backend is None, INVARIANCE.on)
 
     def taken(
-        self, graph: Graph, vectors: Callable[[str, int], tuple[int, ...]], modes: Sequence[int | None] = (None,) * 3
+        self,
+        graph: Graph,
+        vectors: Callable[[str, int], tuple[int, ...]],
+        modes: Sequence[int | None] = (None,) * 3,
+        *,
+        by_threads: bool = False,
     ) -> tuple[list[Take], list[Any]]:
         """Tell how A, B and each operand become what the kernel takes, and what that is, None for a number.
 
         `vectors` gives the extents of a "row" or "column" of so many elements; `modes` those of A, B and tiles along
-        which groups follow one another.
+        which groups follow one another; `by_threads`, whether threads load of A and B what they can and TMA can't.
         """
         kinds = [("a", "matrix", modes[0]), ("b", "matrix", modes[1])]
         kinds += [(operand.name, operand.shape, modes[2]) for operand in graph.operands]
         takes: list[Take] = []
         seen: list[Any] = []
-        for (name, shape, mode), described, misaligned in zip(kinds, self.tensors, self.misaligned, strict=True):
+        for (name, shape, mode), described in zip(kinds, self.tensors, strict=True):
             if described is None:
                 take: Take = int if graph.operands[len(seen) - 2].type == "i32" else float
             elif shape in ("matrix", "tile"):
-                take, described = taking(name, described, misaligned, mode, is_operand=shape == "matrix")
+                operand = shape == "matrix"
+                take, described = taking(name, described, mode, is_operand=operand, by_threads=operand and by_threads)
             else:
                 narrow = _NARROWED.get(described.dtype, described.dtype)
                 extents = (1,) if shape == "scalar" else vectors(shape, described.shape[-1])
@@ -187,32 +192,62 @@ class Route(NamedTuple):
 @lru_cache(maxsize=4096)
 def _route(asked: Asked, results: tuple[Description, ...]) -> Route:
     graph, batch = Graph.parse(asked.epilogue), asked.tensors[0].shape[:-2] if asked.tensors[0] else ()
-    takes, (a, b, *operands) = asked.taken(graph, lambda _, extent: (*batch, extent))
     tiles = [graph.reduction(result) is None for result in graph.results]
     direct = all(matrix(each) is not None for each, tile in zip(results, tiles, strict=True) if tile)
     writes = [each if direct or not tile else widened(each) for each, tile in zip(results, tiles, strict=True)]
     stored = [each for each, tile in zip(writes, tiles, strict=True) if tile]
-    more = {"batch_modes": len(batch), "scale_rows": asked.scale_rows}
-    signature = signature_of(graph, a, b, operands, stored, **more)
-    m, n, count = a.shape[-2], b.shape[-2], math.prod(batch)
-    turned, config = choose_on(a.device, signature, m, n, a.shape[-1], count)
+    takes, problem = _cheaper(asked, graph, batch, stored)
+    device, m, n = problem.device, problem.m, problem.n
+    turned, config = choose_on(*problem)
     if turned:
         m, n = n, m
-    check_tiles(config, m, n, a.shape[-1], count)
+    check_tiles(config, m, n, problem.k, problem.batch)
     final = config.signature.graph
     made = []
     for place, (result, each) in enumerate(zip(results, writes, strict=True)):
         reduction = final.reduction(final.results[place])
-        seen = partial_description(final, place, config, batch, m, n, a.device) if reduction else each
+        seen = partial_description(final, place, config, batch, m, n, device) if reduction else each
         made.append(Written(result, seen, reduction))
-    kernel = with_workspace(compile_fused(config), config, a.device, sm_count_of(a.device))
+    kernel = with_workspace(compile_fused(config), config, device, sm_count_of(device))
     return Route.of(kernel, config, turned, asked, takes, made, (None,))
 
 
+class _Problem(NamedTuple):
+    """What a kernel is chosen for."""
+
+    device: torch.device
+    signature: GemmSignature
+    m: int
+    n: int
+    k: int
+    batch: int
+
+
+def _cheaper(
+    asked: Asked, graph: Graph, batch: tuple[int, ...], stored: list[Description]
+) -> tuple[list[Take], _Problem]:
+    """Tell how all becomes what the kernel takes, with copies of A and B that TMA can't reach or without."""
+
+    def taken(*, by_threads: bool) -> tuple[list[Take], _Problem]:
+        takes, (a, b, *operands) = asked.taken(graph, lambda _, extent: (*batch, extent), by_threads=by_threads)
+        more = {"batch_modes": len(batch), "scale_rows": asked.scale_rows}
+        signature = signature_of(graph, a, b, operands, stored, **more)
+        return takes, _Problem(a.device, signature, a.shape[-2], b.shape[-2], a.shape[-1], math.prod(batch))
+
+    takes, problem = taken(by_threads=True)
+    loaded = zip(asked.tensors[:2], problem.signature.by_threads, strict=True)
+    saved_bytes = [tensor.stored_bytes for tensor, by_threads in loaded if tensor and by_threads]
+    if saved_bytes:
+        with_copies = taken(by_threads=False)
+        if not loads_pay(chosen_us_on(*problem), chosen_us_on(*with_copies[1]), saved_bytes):
+            return with_copies
+    return takes, problem
+
+
 def taking(
-    name: str, tensor: Description, misaligned: bool, ragged: int | None = None, *, is_operand: bool = False
+    name: str, tensor: Description, ragged: int | None = None, *, is_operand: bool = False, by_threads: bool = False
 ) -> tuple[Take, Description]:
-    """Tell how matrices become such that TMA reaches, and what these are; `ragged` and `is_operand` as of `matrix`.
+    """Tell how matrices become such as are reached, and what these are; `ragged` and what follows as of `matrix`.
 
     Raises
     ------
@@ -221,7 +256,9 @@ def taking(
     """
     if ragged is not None:
         groups.check_ragged(tensor.shape[ragged - 2], UNIT_BYTES, name)
-    found = None if misaligned or 0 in tensor.shape else matrix(tensor, ragged, is_operand=is_operand)
+    found = None
+    if 0 not in tensor.shape:
+        found = matrix(tensor, ragged, is_operand=is_operand, by_threads=by_threads)
     if found is None:
         take = partial(reachable, mode=1 if ragged is None else 1 - ragged)
         copy = take(torch.empty_strided(*tensor[:2], dtype=tensor.dtype, device="meta"))
@@ -231,11 +268,6 @@ def taking(
     if found.stride != tensor.stride:  # an extent of 1 leaves a stride open
         return partial(_viewed, stride=found.stride), tensor._replace(stride=found.stride)
     return _as_it_is, tensor
-
-
-def is_misaligned(tensor: torch.Tensor) -> bool:
-    """Tell whether a tensor begins within 16 bytes."""
-    return tensor.data_ptr() % UNIT_BYTES != 0
 
 
 _NARROWED = {torch.int64: torch.int32, torch.float64: torch.float32}

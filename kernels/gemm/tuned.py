@@ -1,13 +1,13 @@
 """What `cutepy tune gemm` searches, and how its winners are found again: plain values for problems and candidates."""
 
 from dataclasses import asdict
-from typing import Any
+from typing import Any, NamedTuple
 
 from cutepy.device import rules
 from cutepy.kernels.gemm.candidates import Candidates
-from cutepy.kernels.gemm.choice import Chosen, choose
+from cutepy.kernels.gemm.choice import Chosen, choose, extents_of
 from cutepy.kernels.gemm.config import GemmConfig
-from cutepy.kernels.gemm.model import Choice, Extents
+from cutepy.kernels.gemm.model import Choice
 from cutepy.kernels.gemm.signature import GemmSignature
 from cutepy.kernels.gemm.tiles import Tile
 from cutepy.layouts.sm90.arch import SM_COUNT
@@ -120,7 +120,8 @@ def candidates(problem: Settings, most: int = MOST) -> list[dict[str, Any]]:
     bits = signature.operand_bits
     found: list[tuple[float, dict[str, Any]]] = []
     for transposed, rows, columns in ((False, m, n), (True, n, m)):
-        if transposed and signature.transposed is None:
+        computed = signature.transposed if transposed else signature
+        if computed is None:
             continue
         points, choices, parts = [], [], []
         facts = {"m": rows, "n": columns, "spans": -(-k * bits // 1024), "batch": batch}
@@ -137,7 +138,8 @@ def candidates(problem: Settings, most: int = MOST) -> list[dict[str, Any]]:
             points.append(candidate)
             choices.append(Choice(tile, config.cluster_m, config.cluster_n))
             parts.append(_of_waves(tile.m, tile.n, spans, **facts) if config.stream_k else 1.0)
-        expected = Candidates(choices).expected_us(Extents(rows, columns, k, bits, batch)) * parts
+        extents = extents_of(computed, rows, columns, k, batch, transposed)
+        expected = Candidates(choices).expected_us(extents) * parts
         found += zip(expected.tolist(), points, strict=True)
     return [candidate for _, candidate in sorted(found, key=lambda each: each[0])[:most]]
 
@@ -148,14 +150,28 @@ def default(problem: Settings, sm_count: int = SM_COUNT) -> dict[str, Any]:
     return candidate_of(choose(signature_of(problem), m, n, k, sm_count, batch=batch))
 
 
-def tuned(device: str, signature: GemmSignature, m: int, n: int, k: int, batch: int = 1) -> Chosen | None:
+class Tuned(NamedTuple):
+    """What was found by tuning.
+
+    Attributes
+    ----------
+    chosen : Chosen
+    us : float
+        Device time of a launch, in microseconds.
+    """
+
+    chosen: Chosen
+    us: float
+
+
+def tuned(device: str, signature: GemmSignature, m: int, n: int, k: int, batch: int = 1) -> Tuned | None:
     """Look up what was found by tuning on a kind of GPU; None if nothing was, or it can't be configured any more."""
     problem = problem_of(signature, m, n, k, batch)
     found = winner(device, NAME, problem)
     if found is None:
         return None
     try:
-        return chosen_of(problem, found.candidate)
+        return Tuned(chosen_of(problem, found.candidate), found.us)
     except (ValueError, TypeError, KeyError):  # of another version's kernel
         return None
 

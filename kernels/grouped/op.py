@@ -17,7 +17,7 @@ from cutepy.kernels.gemm.compilation import SOURCES as GEMM_SOURCES, fused_examp
 from cutepy.kernels.gemm.op import check_tiles, sm_count_of
 from cutepy.kernels.gemm.operands import Description, signature_of
 from cutepy.kernels.gemm.results import Written
-from cutepy.kernels.gemm.routes import Asked, Route, is_misaligned, taking
+from cutepy.kernels.gemm.routes import Asked, Route, taking
 from cutepy.kernels.gemm.scales import Scales
 from cutepy.kernels.grouped.choice import select_grouped
 from cutepy.kernels.grouped.config import Along, GroupedConfig, has_one_for_each, ragged_modes
@@ -62,7 +62,7 @@ def launch_groups(
     key = (*how, *described(a, b, *operands, *outs))
     route = _routes.get(key)
     if route is None:
-        results = tuple((Description.of(out), is_misaligned(out)) for out in outs)
+        results = tuple(map(Description.at, outs))
         asked = Asked.of(graph, a, b, operands, scales)
         route = _routes.keep(key, find_groups_route(asked, along, groups.shape[0], results))
     route.launch(a, b, operands, scales, (groups.contiguous(),), outs)
@@ -71,11 +71,8 @@ def launch_groups(
 _routes: Launches[Route] = Launches()
 
 
-def find_groups_route(asked: Asked, along: Along, count: int, results: tuple[tuple[Description, bool], ...]) -> Route:
-    """Decide what is done for groups of tensors like these: (M, K), (N, K) and (M, N), or a matrix for each group.
-
-    Results are described with whether they begin within 16 bytes.
-    """
+def find_groups_route(asked: Asked, along: Along, count: int, results: tuple[Description, ...]) -> Route:
+    """Decide what is done for groups of tensors like these: (M, K), (N, K) and (M, N), or a matrix for each group."""
     graph, tensors = Graph.parse(asked.epilogue), [each for each in asked.tensors[:2] if each]
     padded = all(len(each.shape) == 3 for each in tensors)
     modes = ragged_modes(along, 8 * tensors[0].dtype.itemsize)
@@ -85,8 +82,8 @@ def find_groups_route(asked: Asked, along: Along, count: int, results: tuple[tup
 
     takes, (a, b, *operands) = asked.taken(graph, vectors, modes)
     writes = []
-    for result, misaligned in results:
-        take, seen = taking("out", result, misaligned, modes[2])
+    for result in results:
+        take, seen = taking("out", result, modes[2])
         writes.append(Written(result, seen, take=take))
     stored = [each.kernel for each in writes]
     signature = signature_of(graph, a, b, operands, stored, scale_rows=asked.scale_rows)

@@ -42,6 +42,16 @@ def test_problems_are_taken_with_their_types_and_majors_each_once(asked):
     assert settings == {"most": 100, "resume": False}
 
 
+def test_a_problem_tells_what_its_operands_are_aligned_to(asked):
+    assert run("gemm", "16x64x4098", "16x64x4100", "16x64x4104", "float8_e4m3fn:16x64x4100").exit_code == 0
+    ((problems, _),) = asked
+    described = [tuned.signature_of(gemm_tuning.settings_of(problem)) for problem in problems]
+    assert [(each.a_align, each.b_align) for each in described] == [(4, 4), (8, 8), (16, 16), (4, 4)]
+    turned = GemmProblem(20, 64, 4098, "bfloat16", (), "mn", "k")
+    signature = tuned.signature_of(gemm_tuning.settings_of(turned))
+    assert (signature.a_align, signature.b_align) == (8, 4)
+
+
 def test_suites_and_random_problems_are_taken_too(asked):
     assert run("gemm", "--suite", "squares", "--sweep", "3", "--seed", "1", "--candidates", "7").exit_code == 0
     ((problems, settings),) = asked
@@ -57,8 +67,9 @@ def test_suites_and_random_problems_are_taken_too(asked):
         (("512x512x512:k",), "a product is written"),
         (("int16:512x512x512",), "the type must be one of float16, bfloat16"),
         (("0x512x512",), "extents must be positive"),
-        (("64x64x12",), "the contiguous extent of A must be a multiple of 8"),
-        (("64x60x16:k,mn",), "the contiguous extent of B must be a multiple of 8"),
+        (("64x64x13",), "the contiguous extent of A must be a multiple of 2, 4 bytes"),
+        (("64x61x16:k,mn",), "the contiguous extent of B must be a multiple of 2"),
+        (("float32:64x64x14",), "the contiguous extent of A must be a multiple of 4, 16 bytes"),
         (("64x60x16",), "N must be a multiple of 8"),
         (("float8_e5m2:64x64x64:mn,k",), "A must be K-major for 8-bit types"),
         (("float32:64x66x16",), "N must be a multiple of 4"),

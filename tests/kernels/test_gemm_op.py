@@ -1,5 +1,7 @@
 """From a problem to its kernel: what TMA reaches, and what is refused before anything is compiled."""
 
+from dataclasses import replace
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -7,9 +9,12 @@ pytest.importorskip("cutlass")
 pytestmark = pytest.mark.dsl
 
 import cutepy  # noqa: E402
-from cutepy.kernels.gemm import GemmSignature, op, select_config  # noqa: E402
+import cutepy.ops  # noqa: E402
+from cutepy.kernels.gemm import GemmConfig, GemmSignature, op, select_config  # noqa: E402
+from cutepy.kernels.gemm.choice import Chosen, choose, chosen_us  # noqa: E402
 from cutepy.kernels.gemm.operands import MOST_EXTENT, Description, Problem, matrix  # noqa: E402
 from cutepy.kernels.gemm.reference import gemm_reference  # noqa: E402
+from cutepy.kernels.gemm.tuned import Tuned  # noqa: E402
 
 F16, E4M3 = torch.float16, torch.float8_e4m3fn
 
@@ -47,7 +52,7 @@ def plan(a, b, out, c=None):
 )
 def test_majors_are_read_from_the_strides(shape, stride, mode, pitch):
     """The stride of an extent of 1 never matters."""
-    assert matrix(described(*shape, stride=stride)) == (mode, (pitch, 1) if mode else (1, pitch))
+    assert matrix(described(*shape, stride=stride)) == (mode, (pitch, 1) if mode else (1, pitch), 16)
 
 
 @pytest.mark.parametrize(
@@ -84,12 +89,51 @@ def test_what_tma_does_not_reach(name):
     assert matrix(UNREACHABLE[name]) is None
 
 
+@pytest.mark.parametrize(
+    ("name", "tensor", "expected"),
+    [
+        ("whole units", described(64, 32), (1, (32, 1), 16)),
+        ("8 bytes at the end", described(64, 36), (1, (36, 1), 8)),
+        ("4 bytes at the end", described(64, 34), (1, (34, 1), 4)),
+        ("2 bytes at the end", described(64, 33), None),
+        ("rows 8 bytes apart", described(64, 32, stride=(36, 1)), (1, (36, 1), 8)),
+        ("along the rows", described(34, 64, stride=(1, 36)), (0, (1, 36), 4)),
+        ("matrices 4 bytes apart", described(2, 64, 32, stride=(64 * 32 + 2, 32, 1)), (1, (64 * 32 + 2, 32, 1), 4)),
+        ("begins within 16 bytes", described(64, 32)._replace(address_bytes=8), (1, (32, 1), 8)),
+        ("begins within 4 bytes", described(64, 32)._replace(address_bytes=2), None),
+        ("8 bits", described(64, 36, dtype=E4M3), (1, (36, 1), 4)),
+        ("8 bits along the rows", described(64, 36, stride=(1, 64), dtype=E4M3), None),
+        ("rows that overlap", described(48, 32, stride=(0, 1)), None),
+        ("one row", described(1, 34, stride=(5, 1)), (1, (34, 1), 4)),
+        ("float32, of which TMA makes tf32", described(64, 34, dtype=torch.float32), None),
+        ("float32, whole units", described(64, 36, dtype=torch.float32), (1, (36, 1), 16)),
+        ("beyond 32 bits", described(MOST_EXTENT + 1, 8), None),
+    ],
+)
+def test_what_threads_reach(name, tensor, expected):
+    assert matrix(tensor, by_threads=True) == expected, name
+    assert matrix(tensor, is_operand=True) == (expected if expected and expected[2] == 16 else None)
+
+
+def test_addresses_are_told_up_to_16_bytes():
+    whole = torch.empty(64, dtype=F16)
+    assert whole.data_ptr() % 16 == 0
+    told = [Description.at(whole[start:]).address_bytes for start in (0, 1, 2, 3, 4, 8)]
+    assert told == [16, 2, 4, 2, 8, 16]
+    assert Description.of(whole[1:]).address_bytes == 16, "not asked for"
+
+
+def test_what_a_batch_repeats_is_stored_once():
+    assert described(3, 4, 5).stored_bytes == 2 * 3 * 4 * 5
+    assert described(3, 4, 5, stride=(0, 5, 1)).stored_bytes == 2 * 4 * 5
+
+
 def test_what_tma_just_reaches():
-    assert matrix(described(MOST_EXTENT, 8)) == (1, (8, 1))
-    assert matrix(described(2, 8, stride=(2**39 - 8, 1))) == (1, (2**39 - 8, 1))
-    assert matrix(described(64, 32, dtype=E4M3)) == (1, (32, 1))
+    assert matrix(described(MOST_EXTENT, 8)) == (1, (8, 1), 16)
+    assert matrix(described(2, 8, stride=(2**39 - 8, 1))) == (1, (2**39 - 8, 1), 16)
+    assert matrix(described(64, 32, dtype=E4M3)) == (1, (32, 1), 16)
     assert matrix(described(33, 40, stride=(1, 40), dtype=torch.float32)) is None
-    assert matrix(described(36, 40, stride=(1, 36), dtype=torch.float32)) == (0, (1, 36))
+    assert matrix(described(36, 40, stride=(1, 36), dtype=torch.float32)) == (0, (1, 36), 16)
 
 
 def test_extents_that_tma_cannot_hold_are_refused_by_name():
@@ -129,6 +173,24 @@ def test_other_gpus_are_refused(monkeypatch, capability):
     major, minor = capability
     with pytest.raises(ValueError, match=rf"a must be on a Hopper GPU .* got cuda:0 with {major}\.{minor}"):
         plan(*(described(8, 8, device="cuda:0") for _ in range(3)))
+
+
+def test_what_was_tuned_counts_as_it_was_timed(monkeypatch):
+    lying = GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float16", b_align=4)
+    by_tma, cuda, extents = replace(lying, b_align=16), torch.device("cuda:0"), (16, 64, 4096, 1)
+    split = Chosen(False, GemmConfig(signature=lying, tile_m=64, tile_n=64, split_k=2))
+    monkeypatch.setattr(op, "tuned", lambda _, signature, *__: Tuned(split, 7.0) if signature == lying else None)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA H200")
+    monkeypatch.setattr(op, "sm_count_of", lambda _: 132)
+    assert op.choose_on(cuda, lying, *extents) == split
+    assert op.chosen_us_on(cuda, lying, *extents) == 7.0
+    assert op.choose_on(cuda, by_tma, *extents) == choose(by_tma, *extents[:3])
+    assert op.chosen_us_on(cuda, by_tma, *extents) == chosen_us(by_tma, *extents[:3])
+    with cutepy.ops.batch_invariant():
+        assert op.choose_on(cuda, lying, *extents) == choose(lying, *extents[:3])
+        assert op.chosen_us_on(cuda, lying, *extents) == chosen_us(lying, *extents[:3])
+    with cutepy.simulate():
+        assert op.chosen_us_on(cuda, lying, *extents) == chosen_us(lying, *extents[:3])
 
 
 def test_the_reference_is_exact():

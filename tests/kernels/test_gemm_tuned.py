@@ -18,6 +18,7 @@ SIGNATURES = (
     GemmSignature(a_dtype="float8_e4m3fn", b_dtype="float8_e5m2", out_dtype="bfloat16", batch_modes=1),
     GemmSignature.standard(a_dtype="float16", b_dtype="float16", out_dtype="float16", bias_dtype="float16"),
     GemmSignature.standard(a_dtype="float16", b_dtype="float16", out_dtype="float16", c_dtype="float32", c_major="col"),
+    replace(HALF, a_align=8, b_align=4),
 )
 
 
@@ -85,7 +86,8 @@ def test_a_winner_is_found_for_its_problem_and_one_of_another_kernel_is_not(monk
         tuned.NAME,
         [Winner(kept, candidate, 1.0, 2.0, 9), Winner(stale, {**candidate, "tile_x": 3}, 1.0, 2.0, 9)],
     )
-    assert tuned.tuned(DEVICE, HALF, 64, 48, 512) == Chosen(False, config)
+    assert tuned.tuned(DEVICE, HALF, 64, 48, 512) == (Chosen(False, config), 1.0)
+    assert tuned.tuned(DEVICE, replace(HALF, a_align=8), 64, 48, 512) is None
     assert tuned.tuned(DEVICE, HALF, 64, 48, 512, batch=2) is None
     assert tuned.tuned(DEVICE, HALF, 64, 48, 256) is None
 

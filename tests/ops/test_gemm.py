@@ -60,6 +60,11 @@ CASES = {
     "wide rows": lambda: (normal(33, 80)[:, :72], normal(40, 96)[:, :72]),
     "odd pitch": lambda: (normal(33, 77)[:, :72], normal(40, 72)),
     "within 16 bytes": lambda: (normal(33 * 72 + 1)[1:].view(33, 72), normal(40, 72)),
+    "k of 8 bytes": lambda: (normal(33, 76), normal(40, 76)),
+    "k of 4 bytes, odd n": lambda: (normal(3, 74), normal(41, 74)),
+    "k of 4 bytes, 8-bit": lambda: (normal(33, 84, dtype=E4M3), normal(40, 84, dtype=E5M2)),
+    "within 16 bytes, at 8": lambda: (normal(33, 72), normal(40 * 72 + 4)[4:].view(40, 72)),
+    "m and n of 4 bytes": lambda: (normal(72, 34).t(), normal(72, 42).t()),
     "expanded": lambda: (normal(1, 72).expand(33, 72), normal(40, 72)),
     "leading dimensions": lambda: (normal(2, 3, 7, 16), normal(24, 16)),
     "leading dimensions apart": lambda: (normal(3, 5, 16).transpose(0, 1), normal(24, 16)),
@@ -122,7 +127,7 @@ def test_bias_and_activation_of_a_batch():
 def test_rows_that_fill_their_tiles_badly_are_gathered_where_a_copy_costs_less():
     from cutepy.kernels.gemm.joining import join
     from cutepy.ops.checking import describe
-    from cutepy.ops.multiply import _gathering_pays
+    from cutepy.ops.copies import _gathering_pays
 
     def pays(rows, n, k):
         whole = torch.empty(32, rows + 1, k, dtype=F16, device="meta")
@@ -137,9 +142,9 @@ def test_rows_that_fill_their_tiles_badly_are_gathered_where_a_copy_costs_less()
 
 @pytest.mark.dsl
 def test_gathered_rows(monkeypatch):
-    from cutepy.ops import multiply
+    from cutepy.ops import copies, multiply
 
-    monkeypatch.setattr(multiply, "_COPY_US", -1000)
+    monkeypatch.setattr(copies, "_COPY_US", -1000)
     monkeypatch.setattr(multiply, "_launches", Launches())
     check(normal(4, 10, 24)[:, :9], normal(8, 24))
     check(normal(1, 9, 24).expand(4, 9, 24), normal(8, 24))

@@ -278,9 +278,9 @@ def test_more_tiles_than_are_counted_are_refused():
     m, n, cpu = 2**30, 2**21, torch.device("cpu")
     a, out = (Description((m, extent), (extent, 1), F16, cpu) for extent in (64, n))
     b = Description((4, n, 64), (64 * n, 64, 1), F16, cpu)
-    asked = Asked(cutepy.epilogues.identity.text, None, (a, b), (False, False), False, False)
+    asked = Asked(cutepy.epilogues.identity.text, None, (a, b), False, False)
     with pytest.raises(ValueError, match=r"fewer than 2147418112 tiles, .* got up to .*; split them"):
-        op.find_groups_route(asked, "m", 4, ((out, False),))
+        op.find_groups_route(asked, "m", 4, (out,))
 
 
 @cutepy.epilogue

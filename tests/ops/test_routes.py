@@ -8,15 +8,28 @@ pytest.importorskip("cutlass")
 from hypothesis import HealthCheck, given, settings, strategies as st  # noqa: E402
 
 import cutepy  # noqa: E402
+from cutepy.epilogues import Tile  # noqa: E402
 from cutepy.host.launches import Launches  # noqa: E402
-from cutepy.kernels.gemm import op, select_config  # noqa: E402
+from cutepy.kernels.gemm import op, routes, select_config  # noqa: E402
 from cutepy.kernels.gemm.choice import Chosen  # noqa: E402
 from cutepy.kernels.gemm.reference import gemm_reference  # noqa: E402
-from cutepy.ops import gemm, multiply  # noqa: E402
+from cutepy.ops import copies, fused, gemm, multiply  # noqa: E402
 
 pytestmark = [pytest.mark.integration, pytest.mark.dsl]
 
 F16 = torch.float16
+
+
+@cutepy.epilogue
+def added(acc, tile: Tile):
+    return acc + tile
+
+
+@cutepy.epilogue
+def doubled(acc):
+    return acc * 2
+
+
 EXTENTS = st.sampled_from([1, 2, 3, 5, 8, 16, 24])
 
 
@@ -73,11 +86,11 @@ def watched(monkeypatch):
             made.append(result)
         return result
 
-    copy = multiply.padded_copy
+    copy = copies.padded_copy
     monkeypatch.setattr(multiply, "_launches", Launches())
     monkeypatch.setattr(op, "compile_gemm", lambda _: kernel)
     monkeypatch.setattr(op, "choose_on", straight)
-    monkeypatch.setattr(multiply, "padded_copy", watching)
+    monkeypatch.setattr(copies, "padded_copy", watching)
     return made, launches
 
 
@@ -135,6 +148,103 @@ def test_an_address_within_16_bytes_costs_copies_of_whole_units(watched):
             assert torch.equal(gemm(b, a).double(), gemm_reference(b, a))
     made, launches = watched
     assert (len(made), len(launches)) == (8, 4)
+
+
+def apart(rows, columns, elements, begin=0):
+    """Rows that are so many elements longer than they seem, from one of the first."""
+    return numbers(begin + rows * (columns + elements))[begin:].view(rows, columns + elements)[:, :columns]
+
+
+LOADED = {
+    "k of 4 bytes": lambda: (numbers(3, 10), numbers(40, 10)),
+    "k of 8 bytes": lambda: (numbers(3, 12), numbers(40, 12)),
+    "k of 8 bytes, n of 2": lambda: (numbers(3, 12), numbers(41, 12)),
+    "rows 4 bytes apart": lambda: (numbers(3, 16), apart(40, 16, 2)),
+    "begins within 8 bytes": lambda: (numbers(3, 16), apart(40, 16, 0, begin=2)),
+    "m and n of 4 bytes": lambda: (numbers(16, 10).T, numbers(16, 42).T),
+    "a batch": lambda: (numbers(2, 3, 12), numbers(2, 40, 12)),
+    "a batch that shares b": lambda: (numbers(3, 2, 12).transpose(0, 1), numbers(40, 12)),
+    "two batches that share b by rows": lambda: (numbers(2, 3, 12), numbers(40, 12)),
+}
+COPIED = {
+    "k of 2 bytes": (lambda: (numbers(3, 11), numbers(40, 11)), 2),
+    "begins within 4 bytes": (lambda: (numbers(3, 16), apart(40, 16, 0, begin=1)), 1),
+    "k of 4 bytes, one begins within these": (lambda: (numbers(3, 10), apart(40, 10, 0, begin=1)), 2),
+    "k of 8 bytes, as one row, repeated": (lambda: (numbers(1, 12).expand(4, 12), numbers(40, 12)), 2),
+}
+
+
+@pytest.mark.parametrize("name", LOADED)
+def test_what_threads_load_is_not_copied_where_copies_cost_more(watched, name):
+    a, b = LOADED[name]()
+    with cutepy.simulate():
+        found = gemm(a, b)
+    made, launches = watched
+    assert (made, len(launches)) == ([], 1)
+    assert torch.equal(found.double(), gemm_reference(a, b))
+
+
+@pytest.mark.parametrize("name", COPIED)
+def test_what_threads_do_not_load_is_copied(watched, name):
+    operands, expected = COPIED[name]
+    a, b = operands()
+    with cutepy.simulate():
+        found = gemm(a, b)
+    made, launches = watched
+    assert (len(made), len(launches)) == (expected, 1)
+    assert torch.equal(found.double(), gemm_reference(a, b))
+
+
+def test_what_threads_load_is_copied_where_that_costs_less(watched, monkeypatch):
+    monkeypatch.setattr(copies, "loads_pay", lambda *_: False)
+    a, b = LOADED["k of 8 bytes"]()
+    with cutepy.simulate():
+        assert torch.equal(gemm(a, b).double(), gemm_reference(a, b))
+    made, launches = watched
+    assert [copy.shape for copy in made] == [(3, 16), (40, 16)]
+    assert launches == [(3, 16)]
+
+
+@pytest.mark.parametrize("epilogue", [None, doubled])
+def test_what_begins_elsewhere_is_taken_anew(monkeypatch, epilogue):
+    """Threads that loaded pieces of 8 bytes from within would fault."""
+    monkeypatch.setattr(multiply, "_launches", Launches())
+    monkeypatch.setattr(fused, "_launches", Launches())
+    a = numbers(3, 16)
+    for begin in (4, 2, 1, 0, 1, 2, 4):
+        b = apart(40, 16, 0, begin)
+        assert b.stride() == (16, 1)
+        with cutepy.simulate():
+            found = gemm(a, b, epilogue=epilogue) if epilogue else gemm(a, b)
+        assert torch.equal(found.double(), gemm_reference(a, b) * (2 if epilogue else 1))
+
+
+@pytest.mark.parametrize("pays", [True, False])
+def test_an_epilogue_takes_what_threads_load_as_it_lies(monkeypatch, pays):
+    made, asked = [], []
+
+    def reachable(tensor, **mode):
+        made.extend([] if tensor.device.type == "meta" else [tensor.shape])
+        return copy(tensor, **mode)
+
+    def rule(*times):
+        asked.append(times)
+        return pays
+
+    copy = routes.reachable
+    routes._route.cache_clear()
+    monkeypatch.setattr(routes, "reachable", reachable)
+    monkeypatch.setattr(routes, "loads_pay", rule)
+    monkeypatch.setattr(fused, "_launches", Launches())
+    a, b, tile = numbers(3, 12), numbers(40, 12), numbers(3, 41)[:, :40]
+    with cutepy.simulate():
+        found = gemm(a, b, epilogue=added, tile=tile)
+    routes._route.cache_clear()
+    assert torch.equal(found.double(), gemm_reference(a, b) + tile.double())
+    assert made == ([] if pays else [a.shape, b.shape]) + [tile.shape]
+    ((by_threads_us, by_tma_us, copied_bytes),) = asked
+    assert by_threads_us > by_tma_us > 0
+    assert copied_bytes == [2 * 3 * 12, 2 * 40 * 12]
 
 
 def numbers(*shape):
