@@ -6,8 +6,10 @@ from cutepy.device import rules
 from cutepy.kernels.gemm.signature import GemmSignature
 from cutepy.layouts.sm90 import arch
 
-_PRODUCER_WARPS, _TILE_WARPS = 4, 2
+_PRODUCER_WARPS, _OTHER_WARPS = 4, 2
 """Of the producer's warps, two at most are TMA's, for A and B and for the tiles that an epilogue reads."""
+LOAD_WARP, TILE_LOAD_WARP, SPARE_WARP = 0, 1, 2
+"""Who lets TMA load A and B, and the tiles; who has nothing to load where TMA loads all."""
 
 
 class Loading(NamedTuple):
@@ -28,8 +30,15 @@ class Loading(NamedTuple):
     tma_bytes: int
 
 
-def find_loading(signature: GemmSignature, tile_mnk: tuple[int, int, int]) -> Loading | None:
+def dealing_warp(loading: Loading | None) -> int:
+    """Tell which warp deals tiles out while a launch runs: one that loads nothing."""
+    return SPARE_WARP if loading is None else LOAD_WARP
+
+
+def find_loading(signature: GemmSignature, tile_mnk: tuple[int, int, int], dynamic: bool = False) -> Loading | None:
     """Tell which warps load operands by threads; None where TMA loads both.
+
+    One is left to deal tiles out where that is `dynamic`.
 
     Raises
     ------
@@ -38,7 +47,7 @@ def find_loading(signature: GemmSignature, tile_mnk: tuple[int, int, int]) -> Lo
     """
     if not any(signature.by_threads):
         return None
-    first = _TILE_WARPS if signature.added else 0
+    first = _OTHER_WARPS if signature.added or dynamic else 0
     threads = (_PRODUCER_WARPS - first) * arch.WARP_THREADS
     tma_bytes = 0
     for extent, align, major, copied in zip(
