@@ -4,8 +4,8 @@ A scheduler gives `Work` to whoever asks. All warps of a CTA ask the same schedu
 the same work in the same order, so that what the producer loads is what the consumers multiply; CTAs of one cluster
 work at the same time on tiles beside each other. Loops belong to the scheduler: ``scheduler.each(worker)`` calls
 ``worker.first_state(k)`` and then ``worker.on_tile(work, state)`` for each tile, whose result is carried on. A
-scheduler that doesn't know the next tile beforehand, since it asks a counter for it, say, differs in that loop, and
-workers don't.
+scheduler that doesn't know the next tile beforehand, since it asks a counter for it (`cutepy.device.dynamic`), differs
+in that loop, and workers don't.
 """
 
 import math

@@ -45,6 +45,7 @@ PRIVATE_NAMES = (
         ("arith", "cuda", "cute", "func", "llvm"),
         "writes what checks the tensors of TMA's maps into host code",
     ),
+    PrivateNames("cutlass._mlir.dialects.nvvm", ("MemScopeKind",), "arrives at an mbarrier by a release for a cluster"),
     PrivateNames(
         "cutlass._mlir.execution_engine",
         ("ExecutionEngine",),

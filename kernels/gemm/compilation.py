@@ -35,11 +35,14 @@ def examples(signature: GemmSignature) -> Mapping[str, TensorSpec | int | None]:
 
 
 def workspace_examples(config: GemmConfig) -> Mapping[str, Any]:
-    """Describe the workspace of a configuration's kernels: flags and sums (`rules.workspace_shapes`), or nothing."""
-    if not config.stream_k:
+    """Describe the workspace of a configuration's kernels: flags and sums (`rules.workspace_shapes`), or nothing.
+
+    A counter by which tiles are dealt out is the first of the flags, without sums.
+    """
+    if not (config.stream_k or config.dynamic):
         return {}
     flags = TensorSpec("int32", ("places", rules.FLAGS), align=4)
-    return {"workspace": (flags, TensorSpec("float32", ("sums",), align=UNIT_BYTES))}
+    return {"workspace": (flags, TensorSpec("float32", ("sums",), align=UNIT_BYTES) if config.stream_k else None)}
 
 
 def tile_spec(name: str, dtype: str, major: str, batch_modes: int, align: int = UNIT_BYTES) -> TensorSpec:
@@ -67,8 +70,8 @@ def compile_gemm(config: GemmConfig) -> Function:
     """Compile the kernel of a configuration with a standard epilogue, unless memory or disk has it; needs no GPU.
 
     The result is called with tensors A, B, C (or None) and D, the number of SMs to fill, and the bias (or None), which
-    with `stream_k` a workspace follows: flags, 0 at first, and sums. It tells its `ptx`, `sass` and `resources`.
-    Callers see to it that no tensor is one that torch negates when it reads it: that is not looked for.
+    with `stream_k` or `dynamic` a workspace follows: flags, 0 at first, and sums, or None. It tells its `ptx`, `sass`
+    and `resources`. Callers see to it that no tensor is one that torch negates when it reads it: that is not checked.
     """
     asked = variant(config)
     return compile(asked.function, **asked.named, sources=asked.sources).of_resolved()

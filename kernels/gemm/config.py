@@ -42,6 +42,8 @@ class GemmConfig:
         CTAs of a cluster that share the K of an output tile, and sum through each other's shared memory.
     stream_k : bool
         Whether all CTAs share the K of the last tiles, too few for a wave, and sum through a workspace.
+    dynamic : bool
+        Whether who is done sooner takes more tiles, by a counter in a workspace.
     epi_n : int
         Columns of an epilogue subtile, a multiple of 8 that divides tile_n; its rows are 64 for each warpgroup.
     epi_stages : int
@@ -79,6 +81,7 @@ class GemmConfig:
     cluster_n: int = 1
     split_k: int = 1
     stream_k: bool = False
+    dynamic: bool = False
     epi_n: int = 32
     epi_stages: int = 0
     c_stages: int = 0
@@ -88,7 +91,7 @@ class GemmConfig:
     def __post_init__(self) -> None:
         """Fill in the extents left to us, then refuse what the hardware cannot run."""
         for field in fields(self):
-            value, kind = getattr(self, field.name), bool if field.name == "stream_k" else int
+            value, kind = getattr(self, field.name), bool if field.name in ("stream_k", "dynamic") else int
             if field.name != "signature" and type(value) is not kind:
                 raise TypeError(f"{field.name} must be {'a bool' if kind is bool else 'an int'}, got {value!r}")
         if not self.tile_k:
@@ -114,17 +117,11 @@ class GemmConfig:
         kind = self.signature
         limits.check_consumers(self.warpgroups, self.consumers, self.split_k, kind.scale_rows is not None)
         limits.check_stream(self.stream_k, self.consumers, self.split_k, kind.sum_dtype)
-        limits.check_tile((self.tile_m, self.tile_n, self.tile_k), self.epi_n, self.warpgroups, kind)
+        limits.check_dynamic(self.dynamic, self.stream_k)
+        limits.check_tile((self.tile_m, self.tile_n, self.tile_k), self.epi_n, self.warpgroups, kind, self.dynamic)
         limits.check_cluster(self.cluster_m, self.cluster_n, self.split_k, kind.by_threads)
         rules.check_multicast((self.tile_m, self.tile_n), (self.cluster_m, self.cluster_n))
-        if self.epi_stages and self.epi_stages < 2:
-            raise ValueError(f"epi_stages must be at least 2, got {self.epi_stages}: one is filled while one is sent")
-        if self.stages and self.stages < 2:
-            raise ValueError(f"stages must be at least 2, one to load while one is multiplied, got {self.stages}")
-        if bool(kind.added) != bool(self.c_stages):
-            raise ValueError(f"c_stages must be 0 without C and positive with it, got {self.c_stages}")
-        if self.band_rows < 1:
-            raise ValueError(f"band_rows must be at least 1, got {self.band_rows}")
+        limits.check_depths(self.stages, self.epi_stages, self.c_stages, self.band_rows, kind)
 
     def _stages_that_fit(self, epi_stages: int) -> int:
         """Count the stages of A and B, 8 at most, that leave room for the rest; 0 if none does."""
@@ -166,7 +163,10 @@ class GemmConfig:
         if self.split_k > 1:
             sums = rules.exchange_bytes(self.split_k, self.subtiles, self.subtile_registers, self.consumer_threads)
             plan["sums"] = sm90.SmemArray(sums // 4, bits=32, alignment_bytes=16)
-        plan["barriers"] = sm90.SmemArray(2 * (stages + self.c_stages + (self.split_k > 1)), bits=64)
+        slots = rules.ticket_slots(self.consumers) if self.dynamic else 0
+        if slots:
+            plan["tickets"] = sm90.SmemArray(slots, bits=32)
+        plan["barriers"] = sm90.SmemArray(2 * (stages + self.c_stages + (self.split_k > 1) + slots), bits=64)
         return sm90.SmemPlan.of(plan)
 
     @cached_property
@@ -174,7 +174,7 @@ class GemmConfig:
         """Shared memory of a CTA, by names.
 
         The stages of A, B, D and, with C, of that, or of an epilogue's results and tiles; the sums of peers where K is
-        split; and two mbarriers for each stage of A and B, then of C, and for the exchange of sums.
+        split; tickets; and two mbarriers for each stage of A and B, then of C, for the exchange of sums, and tickets.
         """
         return self._plan(self.stages, self.epi_stages)
 
@@ -183,7 +183,7 @@ class GemmConfig:
         """Name of the kernel, as profilers show it."""
         tile = f"{self.tile_m}x{self.tile_n}x{self.tile_k}x{self.stages}_cluster{self.cluster_m}x{self.cluster_n}"
         split = f"_split{self.split_k}" if self.split_k > 1 else "_stream" if self.stream_k else ""
-        turns = "_pingpong" if self.consumers > 1 else ""
+        turns = ("_pingpong" if self.consumers > 1 else "") + ("_dynamic" if self.dynamic else "")
         return f"cutepy_gemm_{self.signature.name}_{tile}{split}{turns}"
 
     @property

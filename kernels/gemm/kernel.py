@@ -36,15 +36,13 @@ from cutepy.dsl.element_types import element_type, multiplied_type
 from cutepy.kernels.gemm.config import GemmConfig
 from cutepy.kernels.gemm.consumers import Consumer, consume
 from cutepy.kernels.gemm.finishing import Finishing
-from cutepy.kernels.gemm.loading import find_loading
+from cutepy.kernels.gemm.loading import LOAD_WARP, TILE_LOAD_WARP, dealing_warp, find_loading
 from cutepy.kernels.gemm.model import fills
 from cutepy.kernels.gemm.producers import MixedLoads, OperandLoads, TileLoads, produce
-from cutepy.kernels.gemm.schedules import make_schedule, make_scheduler, most_parts
+from cutepy.kernels.gemm.schedules import make_schedule, make_scheduler, make_tickets, most_parts
 from cutepy.kernels.gemm.views import batch_last, without
 from cutepy.layouts import sm90
 from cutepy.layouts.sm90 import arch
-
-LOAD_WARP, TILE_LOAD_WARP = 0, 1
 
 
 class Gemm:
@@ -53,7 +51,7 @@ class Gemm:
     def __init__(self, config: GemmConfig):
         signature = config.signature
         self.config, self.graph = config, signature.graph
-        self.loading = find_loading(signature, (config.tile_m, config.tile_n, config.tile_k))
+        self.loading = find_loading(signature, (config.tile_m, config.tile_n, config.tile_k), config.dynamic)
         self.added, self.stored = signature.added, signature.stored
         self.types = {"sA": multiplied_type(signature.a_dtype), "sB": multiplied_type(signature.b_dtype)}
         self.types |= {kind.name: element_type(kind.dtype) for kind in (*self.added, *self.stored)}
@@ -144,9 +142,14 @@ class Gemm:
             return ThreadTiles(tensor, shared[name], mode, self.piece_bytes(name))
         return tma.make_tiles(copy, tensor, shared[name], tile)
 
-    def make_scheduler(self, raster, k_tiles):
+    def make_tickets(self, shared, workspace):
+        """Make the ring of what was taken of the tiles, None where nobody takes any."""
+        warps = 1 if self.loading is None else self.loading.threads // arch.WARP_THREADS
+        return make_tickets(self.config, shared, workspace, warps)
+
+    def make_scheduler(self, raster, k_tiles, tickets):
         """Make what deals the tiles out."""
-        return make_scheduler(self.config, raster, k_tiles)
+        return make_scheduler(self.config, raster, k_tiles, tickets)
 
     @cute.kernel
     def kernel(
@@ -174,12 +177,14 @@ class Gemm:
                 cpasync.prefetch_descriptor(copy)
         shared = smem.share(config.smem, **self.types)
         ring, tile_ring = self.make_rings(shared["barriers"])
-        schedule = make_schedule(config, shared, workspace)
+        schedule, tickets = make_schedule(config, shared, workspace), self.make_tickets(shared, workspace)
         if warp == LOAD_WARP:
             with cute.arch.elect_one():
                 ring.initialise()
                 if cutlass.const_expr(tile_ring is not None):
                     tile_ring.initialise()
+                if cutlass.const_expr(tickets is not None):
+                    tickets.initialise()
                 schedule.initialise()
         publish_barriers(config.cluster)
         follow_launch(lets_next_begin)
@@ -187,7 +192,7 @@ class Gemm:
         a = self.make_tiles("sA", copies[0], tensors[0], shared, (config.tile_m, config.tile_k))
         b = self.make_tiles("sB", copies[1], tensors[1], shared, (config.tile_n, config.tile_k))
         added, results = self.output_tiles(copies[2:], tensors[2:], shared)
-        scheduler = self.make_scheduler(raster, a.columns)
+        scheduler = self.make_scheduler(raster, a.columns, tickets)
         if warp < config.producer_threads // arch.WARP_THREADS:
             # Registers are dealt out by warpgroup: the producer's go to the consumers, which hold accumulators.
             if cutlass.const_expr(config.registers.dealt):
@@ -200,6 +205,9 @@ class Gemm:
             if cutlass.const_expr(tile_ring is not None):
                 if warp == TILE_LOAD_WARP:
                     produce(TileLoads(tile_ring, added, schedule), scheduler)
+            if cutlass.const_expr(tickets is not None):
+                if warp == dealing_warp(self.loading):
+                    scheduler.deal()
         else:
             if cutlass.const_expr(config.registers.dealt):
                 cute.arch.setmaxregister_increase(config.registers.consumer)

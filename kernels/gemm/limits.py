@@ -56,6 +56,38 @@ def check_stream(stream_k: bool, consumers: int, split_k: int, sum_dtype: str) -
             raise ValueError(f"stream_k shares the K of whole tiles of one consumer, got {name} {count}; use 1")
 
 
+def check_dynamic(dynamic: bool, stream_k: bool) -> None:
+    """Check that tiles can be dealt out while a launch runs.
+
+    Raises
+    ------
+    ValueError
+        If CTAs are to share the K of the last tiles, which are told beforehand.
+    """
+    if dynamic and stream_k:
+        raise ValueError(
+            "dynamic deals whole tiles out as they are asked for, and stream_k beforehand; use one of them"
+        )
+
+
+def check_depths(stages: int, epi_stages: int, c_stages: int, band_rows: int, kind: GemmSignature) -> None:
+    """Check how many stages there are of A and B, of results and of what is added, 0 where that is left open.
+
+    Raises
+    ------
+    ValueError
+        If nothing could be moved while something is used, or bands of tiles have no rows.
+    """
+    if epi_stages and epi_stages < 2:
+        raise ValueError(f"epi_stages must be at least 2, got {epi_stages}: one is filled while one is sent")
+    if stages and stages < 2:
+        raise ValueError(f"stages must be at least 2, one to load while one is multiplied, got {stages}")
+    if bool(kind.added) != bool(c_stages):
+        raise ValueError(f"c_stages must be 0 without C and positive with it, got {c_stages}")
+    if band_rows < 1:
+        raise ValueError(f"band_rows must be at least 1, got {band_rows}")
+
+
 def _promoted_beside(kind: GemmSignature) -> int:
     """Count the registers that an epilogue needs beside promoted sums.
 
@@ -88,7 +120,9 @@ def check_registers(
     return buffers
 
 
-def check_tile(tile_mnk: tuple[int, int, int], epi_n: int, warpgroups: int, kind: GemmSignature) -> None:
+def check_tile(
+    tile_mnk: tuple[int, int, int], epi_n: int, warpgroups: int, kind: GemmSignature, dynamic: bool = False
+) -> None:
     """Check the extents of an output tile, and of an epilogue subtile, whose columns may be interleaved.
 
     Raises
@@ -110,7 +144,7 @@ def check_tile(tile_mnk: tuple[int, int, int], epi_n: int, warpgroups: int, kind
     ):
         if value <= 0 or value % unit:
             raise ValueError(f"{name} must be a positive multiple of {unit}, got {value}: {why}")
-    find_loading(kind, tile_mnk)
+    find_loading(kind, tile_mnk, dynamic)
     if tile_n > 256:
         raise ValueError(f"tile_n must be at most 256, the largest N of a wgmma, got {tile_n}")
 

@@ -6,8 +6,10 @@ from cutepy.device import rules
 from cutepy.kernels.gemm.signature import GemmSignature
 from cutepy.layouts.sm90 import arch
 
-_PRODUCER_WARPS, _TILE_WARPS = 4, 2
+_PRODUCER_WARPS, _OTHER_WARPS = 4, 2
 """Of the producer's warps, two at most are TMA's, for A and B and for the tiles that an epilogue reads."""
+LOAD_WARP, TILE_LOAD_WARP, SPARE_WARP = 0, 1, 2
+"""Who lets TMA load A and B, and the tiles; who has nothing to load where TMA loads all."""
 
 
 class Loading(NamedTuple):
@@ -28,8 +30,15 @@ class Loading(NamedTuple):
     tma_bytes: int
 
 
-def find_loading(signature: GemmSignature, tile_mnk: tuple[int, int, int]) -> Loading | None:
+def dealing_warp(loading: Loading | None) -> int:
+    """Tell which warp deals tiles out while a launch runs: one that loads nothing."""
+    return SPARE_WARP if loading is None else LOAD_WARP
+
+
+def find_loading(signature: GemmSignature, tile_mnk: tuple[int, int, int], dynamic: bool = False) -> Loading | None:
     """Tell which warps load operands by threads; None where TMA loads both.
+
+    One is left to deal tiles out where that is `dynamic`.
 
     Raises
     ------
@@ -38,7 +47,8 @@ def find_loading(signature: GemmSignature, tile_mnk: tuple[int, int, int]) -> Lo
     """
     if not any(signature.by_threads):
         return None
-    first, threads, tma_bytes = _first_warp(signature), _threads(signature), 0
+    first, tma_bytes = _first_warp(signature, dynamic), 0
+    threads = (_PRODUCER_WARPS - first) * arch.WARP_THREADS
     for extent, align, major, copied in zip(
         tile_mnk[:2],
         (signature.a_align, signature.b_align),
@@ -63,13 +73,11 @@ def copies_per_byte(signature: GemmSignature) -> tuple[float, float]:
     >>> copies_per_byte(GemmSignature(**types, b_align=8))
     (0.0, 0.0009765625)
     """
-    (by_a, by_b), threads = signature.by_threads, _threads(signature)
+    (by_a, by_b), warps = signature.by_threads, _PRODUCER_WARPS - _first_warp(signature)
+    threads = warps * arch.WARP_THREADS
     return by_a / (threads * signature.a_align), by_b / (threads * signature.b_align)
 
 
-def _first_warp(signature: GemmSignature) -> int:
-    return _TILE_WARPS if signature.added else 0
-
-
-def _threads(signature: GemmSignature) -> int:
-    return (_PRODUCER_WARPS - _first_warp(signature)) * arch.WARP_THREADS
+def _first_warp(signature: GemmSignature, dynamic: bool = False) -> int:
+    """Tell which warp is the first that loads by threads: those before it let TMA load, or deal tiles out."""
+    return _OTHER_WARPS if signature.added or dynamic else 0

@@ -4,12 +4,14 @@
 what they do otherwise. What each synchronises by is told at the blocks that it is made of.
 """
 
+import math
 from dataclasses import dataclass, replace
 
 import cutlass
 import cutlass.cute as cute
 
 from cutepy.device import rules
+from cutepy.device.dynamic import Dynamic, Tickets
 from cutepy.device.exchange import ClusterSums
 from cutepy.device.schedulers import Persistent, Work
 from cutepy.device.stream_k import StreamK
@@ -258,7 +260,19 @@ def most_parts(config: GemmConfig, tiles, k, sm_count):
     return cutlass.min(tiles, sm_count) * rules.parts_of(cute.ceil_div(k, config.tile_k), cutlass.min)
 
 
-def make_scheduler(config: GemmConfig, raster, k_tiles) -> Persistent | StreamK:
+def make_tickets(config: GemmConfig, shared: dict, workspace: tuple, loading_warps: int) -> Tickets | None:
+    """Make the ring by which tiles that were taken are handed on to all warps, if they are taken by a counter."""
+    if not config.dynamic:
+        return None
+    readers = loading_warps + (config.c_stages > 0) + config.consumers * config.consumer_warps
+    slots = rules.ticket_slots(config.consumers)
+    barriers = shared["barriers"] + (config.smem["barriers"].content.count - 2 * slots)
+    return Tickets(workspace[0].iterator, shared["tickets"], barriers, slots, readers, math.prod(config.cluster))
+
+
+def make_scheduler(config: GemmConfig, raster, k_tiles, tickets: Tickets | None) -> Persistent | StreamK | Dynamic:
     """Make what deals the tiles out."""
     product = Persistent(raster, k_tiles, (config.cluster_m, config.cluster_n), config.split_k, config.band_rows)
+    if tickets is not None:
+        return Dynamic(product, tickets)
     return StreamK(product) if config.stream_k else product

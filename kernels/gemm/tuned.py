@@ -20,6 +20,8 @@ MOST = 100
 
 _WORTH_SHARING = 0.95
 """Where shares are expected to take less than this of the time of whole tiles, they are tried."""
+_UNMEASURED = 1.05
+"""The model knows nothing of tiles that are dealt out while a launch runs: they are tried of the best, within this."""
 
 
 def _of_waves(tile_m: int, tile_n: int, k_spans: int, m: int, n: int, spans: int, batch: int) -> float:
@@ -38,6 +40,7 @@ SPACE = (
             "split_k": (1, 2, 4, 8),
             "k_spans": (1, 2),
             "stream_k": (False, True),
+            "dynamic": (False, True),
             "cluster_m": (1, 2),
             "cluster_n": (1, 2),
             "epi_n": (16, 32, 64, 24, 40, 56, 72),
@@ -55,6 +58,13 @@ SPACE = (
             not stream_k or _of_waves(tile_m, tile_n, k_spans, m, n, spans, batch) < _WORTH_SHARING
         ),
     )
+    .where("two ways to deal tiles out", lambda stream_k, dynamic: not (stream_k and dynamic))
+    .where(
+        "a tile each",
+        lambda tile_m, tile_n, split_k, dynamic, m, n, batch: (
+            not dynamic or -(-m // tile_m) * -(-n // tile_n) * batch * split_k > SM_COUNT
+        ),
+    )
     .where("long stages of large tiles", lambda tile_n, k_spans: k_spans == 1 or tile_n <= 96)
     .where("no rows to share", lambda tile_m, cluster_m, m: tile_m * (cluster_m - 1) < m)
     .where("no columns to share", lambda tile_n, cluster_n, n: tile_n * (cluster_n - 1) < n)
@@ -69,7 +79,7 @@ What the kernel refuses, and what the model expects to be slow, is left out besi
 """
 
 _TILE = ("tile_m", "tile_n", "tile_k", "warpgroups", "consumers", "cluster_m", "cluster_n")
-_CANDIDATE = (*_TILE, "split_k", "stream_k", "epi_n")
+_CANDIDATE = (*_TILE, "split_k", "stream_k", "dynamic", "epi_n")
 
 
 def problem_of(signature: GemmSignature, m: int, n: int, k: int, batch: int = 1) -> dict[str, Any]:
@@ -137,7 +147,8 @@ def candidates(problem: Settings, most: int = MOST) -> list[dict[str, Any]]:
                 continue
             points.append(candidate)
             choices.append(Choice(tile, config.cluster_m, config.cluster_n))
-            parts.append(_of_waves(tile.m, tile.n, spans, **facts) if config.stream_k else 1.0)
+            whole = _UNMEASURED if config.dynamic else 1.0
+            parts.append(_of_waves(tile.m, tile.n, spans, **facts) if config.stream_k else whole)
         extents = extents_of(computed, rows, columns, k, batch, transposed)
         expected = Candidates(choices).expected_us(extents) * parts
         found += zip(expected.tolist(), points, strict=True)

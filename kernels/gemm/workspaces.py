@@ -1,10 +1,10 @@
-"""Memory for the sums that CTAs leave for each other (`stream_k`): one workspace for all that can't run at one time.
+"""Memory for what CTAs leave for each other: one workspace for all that can't run at one time.
 
-A workspace has flags, 0 before and after each launch, and fp32 sums, a tile for each SM at most: 16.5 MiB for 132 SMs
-and tiles of 128x256. Each stream of a GPU has one, which grows to the largest that was asked for. What a stream
-captures into a CUDA graph has flags of its own for good, of a stock that is made beforehand: nobody says when a graph
-is gone, and replays may go to any stream. Its sums are the graph's own memory. Without stock the graph sets the flags
-of each launch to 0 itself, which costs it a node.
+A workspace has flags, 0 before and after each launch, and fp32 sums (`stream_k`), a tile for each SM at most: 16.5 MiB
+for 132 SMs and tiles of 128x256. The first flag counts the tiles that were taken (`dynamic`). Each stream of a GPU has
+one, which grows to the largest that was asked for. What a stream captures into a CUDA graph has flags of its own for
+good, of a stock that is made beforehand: nobody says when a graph is gone, and replays may go to any stream. Its sums
+are the graph's own memory. Without stock the graph sets the flags of each launch to 0 itself, which costs it a node.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def with_workspace(
     kernel: Callable[..., Any], config: GemmConfig, device: torch.device, sm_count: int
 ) -> Callable[..., Any]:
     """Give a kernel that is called with None for a workspace, its last argument: itself if it takes none."""
-    if not config.stream_k:
+    if not (config.stream_k or config.dynamic):
         return kernel
     workspaces = (workspaces_of if EXECUTION.backend is None else Workspaces)(device, sm_count)
     _, (elements,) = rules.workspace_shapes(sm_count, config.tile_m, config.tile_n)
@@ -97,4 +97,7 @@ def with_workspace(
     def launch(*arguments: Any) -> None:  # noqa: ANN401
         kernel(*arguments[:-1], workspaces.take(elements))
 
-    return launch
+    def launch_dynamic(*arguments: Any) -> None:  # noqa: ANN401
+        kernel(*arguments[:-1], (workspaces.take(0).flags, None))
+
+    return launch if config.stream_k else launch_dynamic

@@ -115,6 +115,8 @@ class GroupedConfig:
             )
         if gemm.stream_k:
             raise ValueError("groups take whole tiles, so K may not be shared, got stream_k; leave it out")
+        if gemm.dynamic:
+            raise ValueError("groups have schedules of their own, got dynamic; leave it out")
         if self.along == "k" and (gemm.consumers > 1 or gemm.split_k > 1):
             raise ValueError(
                 "groups along k differ in K, so no consumers may take turns, and K may not be split, got "

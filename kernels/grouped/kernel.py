@@ -99,8 +99,8 @@ class GroupedGemm(Gemm):
         ragged = None if self.grouped.padded else self.grouped.grouping("sD").ragged
         return GroupedConsumer(self.config, schedule, loop, finishing, ragged)
 
-    def make_scheduler(self, raster, k_tiles):
-        """Make what deals the groups' tiles out."""
+    def make_scheduler(self, raster, k_tiles, tickets):
+        """Make what deals the groups' tiles out; there are no tickets."""
         config, gemm = self.grouped, self.config
         ends, extent, rows, columns = raster
         groups = Groups(ends, extent, config.padded, config.unit)

@@ -76,6 +76,18 @@ def test_shares_of_waves_and_tiles_of_8_columns_are_tried():
     assert not any(candidate["stream_k"] for candidate in short), "too little of K for two"
 
 
+def test_tiles_that_are_dealt_out_while_a_launch_runs_are_tried_of_the_best():
+    problem = tuned.problem_of(HALF, 8192, 8192, 512)
+    found = tuned.candidates(problem)
+    count = sum(candidate["dynamic"] for candidate in found)
+    assert 10 < count < 50
+    assert not any(candidate["dynamic"] for candidate in found[:2])
+    assert not any(candidate["stream_k"] and candidate["dynamic"] for candidate in found)
+    small = tuned.candidates(tuned.problem_of(HALF, 64, 168, 4096), most=10**6)
+    assert not any(candidate["dynamic"] for candidate in small), "one tile for each SM at most"
+    assert not tuned.default(problem)["dynamic"]
+
+
 def test_a_winner_is_found_for_its_problem_and_one_of_another_kernel_is_not(monkeypatch, tmp_path):
     monkeypatch.setenv("CUTEPY_CACHE_DIR", str(tmp_path))
     config = GemmConfig(signature=HALF, tile_m=64, tile_n=48, epi_n=16)

@@ -195,12 +195,13 @@ def test_epilogues_meet_rows_and_columns_of_their_group(along, padded):
         ({"along": "k", "a_major": "mn", "b_major": "mn", "split_k": 2}, "K may not be split.* split_k 2"),
         ({"along": "k", "a_major": "mn", "b_major": "mn", "consumers": 2}, "2 consumers"),
         ({"along": "m", "stream_k": True}, "whole tiles, .* got stream_k"),
+        ({"along": "m", "dynamic": True}, "schedules of their own, got dynamic"),
     ],
 )
 def test_what_has_no_kernel_is_refused(change, message):
     change = dict(change)
     along = change.pop("along")
-    tiling = {name: change.pop(name) for name in ("split_k", "stream_k", "consumers") if name in change}
+    tiling = {name: change.pop(name) for name in ("split_k", "stream_k", "dynamic", "consumers") if name in change}
     signature = GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float16", **change)
     gemm = GemmConfig(signature=signature, tile_m=64, tile_n=64, **tiling)
     with pytest.raises(ValueError, match=message):

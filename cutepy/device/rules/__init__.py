@@ -56,6 +56,7 @@ from cutepy.device.rules.rings import (
     piece_threads as piece_threads,
 )
 from cutepy.device.rules.shares import Shares as Shares, parts_of as parts_of
+from cutepy.device.rules.tickets import check_tickets as check_tickets, ticket_slots as ticket_slots
 from cutepy.device.rules.tiles import (
     SUBTILE_COLUMNS as SUBTILE_COLUMNS,
     accumulator_dtype as accumulator_dtype,

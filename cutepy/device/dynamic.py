@@ -1,0 +1,222 @@
+"""Deal output tiles out while a launch runs: a cluster that is done sooner takes more of them (traced).
+
+Each cluster's first tile is that of its own index. For each tile that it has, one warp of it, the dealer, takes a
+ticket, ahead of use: the number of a counter in global memory, which it raises by an atomic addition. Tickets count the
+tiles behind the first ones. There are as many as tiles: who gets the last one puts the counter down again.
+
+(QuACK's dynamic persistent scheduler, and CUTLASS's by `clusterlaunchcontrol` on later GPUs, hand work on likewise.)
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import cutlass
+import cutlass.cute as cute
+from cutlass import pipeline
+
+from cutepy.device import rules
+from cutepy.device.schedulers import Persistent, Work
+from cutepy.dsl.traced_names import MemScopeKind
+
+
+@dataclass(frozen=True)
+class Tickets:
+    """A ring of slots by which a dealer hands the indices of tiles on to all warps of its cluster that work on them.
+
+    Each CTA has the slots, and two mbarriers for each. *full* completes when an index has come: one arrival, the
+    dealer's, which announces 4 bytes, and these, by `st.async`, whose bytes whoever has waited for them sees, in any
+    CTA. *empty*, that of the dealer's CTA, completes when every reader warp of every CTA of the cluster has read the
+    slot: one arrival of each. As in a ring of stages, who waits for *full* begins at parity 0, and for *empty* at
+    parity 1.
+
+    A reader's lanes read the slot, wait for each other, and one of them arrives, by a release of the scope of the
+    cluster where the dealer may be in another CTA: the dealer's next store must not come before what they have read.
+    A cluster's last index is behind all tiles; everyone reads it too, so that nothing is on its way to a CTA that has
+    exited, and the dealer, whose CTA they arrive at, ends last.
+
+    Nothing is ordered by the counter, so it is read and written relaxed. Who gets the last ticket comes after all
+    additions, and puts 0 by a plain store; the next launch comes after this one (`overlap.follow_launch`). So it serves
+    any number of launches one after another, replayed by CUDA graphs too, if it was 0 before the first. Launches that
+    may run at one time need counters of their own.
+
+    Attributes
+    ----------
+    counter : Pointer
+        To an int32 in global memory.
+    slots : Pointer
+        Shared memory for `count` int32.
+    barriers : Pointer
+        Shared memory for 2 * `count` mbarriers of 8 bytes: the full ones, then the empty ones.
+    count : int
+        Slots: so many tiles a cluster takes ahead of the one that it works on.
+    readers : int
+        Warps of a CTA that work on its tiles, in turns too.
+    ctas : int
+        Of the cluster.
+    """
+
+    counter: cute.Pointer
+    slots: cute.Pointer
+    barriers: cute.Pointer
+    count: int
+    readers: int
+    ctas: int = 1
+
+    def __post_init__(self) -> None:
+        rules.check_tickets(self.count, self.readers, self.ctas)
+
+    @property
+    def full(self) -> cute.Pointer:
+        """The barriers that readers wait on."""
+        return self.barriers
+
+    @property
+    def empty(self) -> cute.Pointer:
+        """The barriers that the dealer waits on, in its own CTA."""
+        return self.barriers + self.count
+
+    def dealer_state(self) -> pipeline.PipelineState:
+        """Make the dealer's position: slot 0, parity 1, so that its first round waits for nobody."""
+        return pipeline.make_pipeline_state(pipeline.PipelineUserType.Producer, self.count)
+
+    def reader_state(self) -> pipeline.PipelineState:
+        """Make a reader's position: slot 0, parity 0."""
+        return pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, self.count)
+
+    @cute.jit
+    def initialise(self):
+        """Set the arrival counts of all barriers; one thread of one warp calls. A fence and a barrier must follow."""
+        for slot in cutlass.range_constexpr(self.count):
+            cute.arch.mbarrier_init(self.full + slot, 1)
+            cute.arch.mbarrier_init(self.empty + slot, self.readers * self.ctas)
+
+    @cute.jit
+    def acquire(self, state):
+        """Wait until all have read what was in the slot; the dealer's warp calls, before it takes a ticket for it."""
+        cute.arch.mbarrier_wait(self.empty + state.index, state.phase)
+
+    @cute.jit
+    def take(self, tickets):
+        """Take a ticket of so many, which are all that will be taken; the dealer's warp calls."""
+        ticket = cutlass.Int32(0)
+        if cute.arch.lane_idx() == 0:
+            ticket = cute.arch.atomic_add(self.counter, cutlass.Int32(1), sem="relaxed", scope="gpu")
+            if ticket == tickets - 1:
+                cute.arch.store(self.counter, cutlass.Int32(0), sem="relaxed", scope="gpu")
+        # All lanes have waited for the slot when one of them lets it be filled: none takes a later phase for its own.
+        return cute.arch.shuffle_sync(ticket, 0)
+
+    @cute.jit
+    def send(self, index, state):
+        """Hand an index on to all CTAs of the cluster; the dealer's warp calls."""
+        rank = cute.arch.lane_idx()
+        if rank < self.ctas:
+            full = self.full + state.index
+            # The full phase can't complete before this arrival.
+            cute.arch.mbarrier_arrive_and_expect_tx(full, 4, rank)
+            cute.arch.store_async_dsmem(self.slots + state.index, index, full, rank)
+
+    @cute.jit
+    def drain(self, state):
+        """Wait until all that was handed on has been read, so that no peer still arrives on a CTA that has exited."""
+        for _ in cutlass.range_constexpr(self.count):
+            cute.arch.mbarrier_wait(self.empty + state.index, state.phase)
+            state.advance()
+
+    @cute.jit
+    def peek(self, state):
+        """Read a slot, once it is full; whole warps call."""
+        cute.arch.mbarrier_wait(self.full + state.index, state.phase)
+        index = cute.make_tensor(self.slots, cute.make_layout(self.count))[state.index]
+        return cute.arch.make_warp_uniform(index)
+
+    @cute.jit
+    def read(self, state):
+        """Read a slot, once it is full, and give it back to the dealer; whole warps call."""
+        index, empty = self.peek(state), self.empty + state.index
+        cute.arch.sync_warp()
+        if cute.arch.lane_idx() == 0:
+            if cutlass.const_expr(self.ctas == 1):
+                cute.arch.mbarrier_arrive(empty)
+            else:
+                cute.arch.mbarrier_arrive(empty, 0, scope=MemScopeKind.CLUSTER)
+        return index
+
+
+@dataclass(frozen=True)
+class Claimed(Work):
+    """A tile whose successor is known as soon as the next ticket is there: who asks for it waits; whole warps ask.
+
+    Attributes
+    ----------
+    tickets : Tickets
+    place : PipelineState
+        Where in the ring the next one comes.
+    """
+
+    tickets: Tickets | None = None
+    place: Any = None
+
+    @property
+    def has_next(self):
+        """Whether this CTA has more to do after it."""
+        return self.tickets.peek(self.place) < self.end
+
+
+@dataclass(frozen=True)
+class Dynamic:
+    """Each cluster takes the next tile when it is about to need one, in the order of `Persistent`.
+
+    Clusters wait for no other, so their number doesn't matter.
+
+    Attributes
+    ----------
+    product : Persistent
+        Which has the tiles, and their K.
+    tickets : Tickets
+        Whose readers are all warps that call `each`.
+    """
+
+    product: Persistent
+    tickets: Tickets
+
+    @cute.jit
+    def deal(self):
+        """Take tickets until there are no tiles left; one warp of each CTA calls, and nobody else takes any."""
+        first, _, _ = cute.arch.cluster_idx()
+        clusters, _, _ = cute.arch.cluster_dim()
+        end = math.prod(self.product.raster)
+        if cute.arch.block_idx_in_cluster() == 0:
+            index, state = cutlass.Int32(first), self.tickets.dealer_state()
+            while index < end:
+                self.tickets.acquire(state)
+                index = clusters + self.tickets.take(end)
+                self.tickets.send(index, state)
+                state.advance()
+            self.tickets.drain(state)
+
+    @cute.jit
+    def each(self, worker: Any, turn: Any = 0, turns: cutlass.Constexpr = 1):
+        """Let a worker do this CTA's work, as `Persistent.each` does; whole warps call."""
+        rules.check_worker(worker)
+        k = self.product.k()
+        first, _, _ = cute.arch.cluster_idx()
+        end = math.prod(self.product.raster)
+        state = worker.first_state(k)
+        index, place = self.follow(cutlass.Int32(first), self.tickets.reader_state(), turn)
+        while index < end:
+            row, column, batch = self.product.locate(index)
+            work = Claimed(row, column, batch, k, index, first, end, None, tickets=self.tickets, place=place)
+            state = worker.on_tile(work, state)
+            index, place = self.follow(index, place, turns)
+        return state
+
+    @cute.jit
+    def follow(self, index, place, count):
+        """Pass over so many tiles, or all that are left: every warp reads every ticket."""
+        for _ in cutlass.range(count, unroll=1):
+            if index < math.prod(self.product.raster):
+                index = self.tickets.read(place)
+                place.advance()
+        return index, place

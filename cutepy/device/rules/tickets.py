@@ -1,0 +1,38 @@
+"""The ring by which a cluster hands on which tiles it has taken."""
+
+from cutepy.device.rules.clusters import MAX_CLUSTER_CTAS
+
+
+def check_tickets(slots: int, readers: int, ctas: int) -> None:
+    """Check a ring of so many slots, which so many warps of each CTA of a cluster read.
+
+    Raises
+    ------
+    ValueError
+        If nothing could be handed on, nobody would free a slot, or there is no such cluster.
+
+    Examples
+    --------
+    >>> check_tickets(1, 9, 2)
+    """
+    if slots < 1:
+        raise ValueError(f"a ring of tickets needs at least 1 slot, got {slots}")
+    if readers < 1:
+        raise ValueError(f"a ring of tickets needs at least 1 reader warp, got {readers}: nobody would free its slots")
+    if not 1 <= ctas <= MAX_CLUSTER_CTAS:
+        raise ValueError(f"a cluster has 1 to {MAX_CLUSTER_CTAS} CTAs, got {ctas}")
+
+
+def ticket_slots(turns: int) -> int:
+    """Count the slots where so many groups take a CTA's tiles in turn.
+
+    One for each: a group that asks what comes after its tile finds that the others, which still work on the tiles
+    before, have freed a slot for it. Each slot more is a tile more that a cluster has taken and not begun while others
+    wait for work.
+
+    Examples
+    --------
+    >>> ticket_slots(1), ticket_slots(2)
+    (1, 2)
+    """
+    return turns
