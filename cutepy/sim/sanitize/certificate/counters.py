@@ -1,7 +1,7 @@
 """Counters that steer by a remainder only: of such a counter the remainder comes around a loop, and not the count.
 
 CUTLASS's epilogues choose a buffer by how many tiles there were before, modulo the buffers. What is followed: multiples
-and sums of the counter with constants, up to a remainder, by `rem`, by `and` with 2^n - 1, or as compilers write the
+and sums of the counter with constants, up to a remainder, by `rem`, by `and` with a constant, or as compilers write the
 remainder of a signed number by 2^n, x - ((x + (x >> 31 >>> 32 - n)) & -2^n), and by other numbers, as
 x - (x * m >> n) * d. All but `and` is so of numbers that are not negative: what a million rounds take out of its bits
 is not followed, nor what is less than the counter; and a counter that is negative, or begins with more than a million,
@@ -15,7 +15,7 @@ H. Warren, Hacker's Delight, 2nd edition, 10: division by constants.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -69,10 +69,33 @@ def counts(register: Register, makers: Iterable[Instruction]) -> bool:
     )
 
 
+def steps(register: Register, makers: Iterable[Instruction], code: Dependence) -> list[int] | None:
+    """Return the most that each of what gives a register a value in a loop adds to it, which is never less than 0.
+
+    What is added is a constant, or one of two by a condition, as compilers write `count += done`. None if it is not.
+    """
+    found = []
+    for i in makers:
+        if i.parts[0] != "add" or not is_plain(i) or i.predicate is not None or i.operands[1] != register:
+            return None
+        added = [i.operands[2]]
+        if isinstance(added[0], Register):
+            chosen = code.makers(code.block_of(i), i, added[0].index)
+            if not all(x.parts[0] in ("mov", "selp") and is_plain(x) and x.predicate is None for x in chosen):
+                return None
+            added = [operand for x in chosen for operand in x.operands[1:3]]
+        numbers = [operand.value for operand in added if isinstance(operand, Immediate)]
+        if len(numbers) < len(added) or not all(0 <= number < 1 << 16 for number in numbers):
+            return None
+        found.append(max(numbers, default=0))
+    return found
+
+
 def modulus(
+    head: int,
     register: Register,
     entering: Iterable[Use],
-    makers: Iterable[Instruction],
+    makers: Sequence[Instruction],
     steers: Callable[[Use, int], bool],
     code: Dependence,
 ) -> int | None:
@@ -80,21 +103,24 @@ def modulus(
 
     Parameters
     ----------
+    head : int
+        The block where rounds of the loop begin.
     register : Register
     entering : iterable of Use
         Of its value where a round begins.
-    makers : iterable of Instruction
-        What adds to it in the loop.
+    makers : sequence of Instruction
+        What gives it a value in the loop.
     steers : callable
         Whether the value of a register, by number, reaches something that steers through a use.
     code : Dependence
     """
     done = {i.index for i in makers}
-    if not all(isinstance(i.operands[2], Immediate) and 0 < i.operands[2].value < 1 << 16 for i in makers):
-        return None  # it counts down
-    step = max((i.operands[2].value for i in makers if isinstance(i.operands[2], Immediate)), default=0)
+    added = steps(register, makers, code)
+    if added is None or not any(added):
+        return None
     first = _Form(1, 0, -1)
-    most = _MILLION * (1 + step)
+    is_once = not any(_is_further_in(head, code.block_of(i), code) for i in makers)
+    most = _MILLION * (1 + sum(added)) if is_once else 1 << 64
     waiting = [(use, register.index, first) for use in entering]
     waiting += [(use, register.index, first) for i in makers for use in code.uses.after(i, register.index)]
     forms: dict[int, _Form] = {}
@@ -138,6 +164,12 @@ def _other(use: Use, index: int, forms: dict[int, _Form], code: Dependence) -> i
         makers = code.makers(use.block, use.instruction, others[0].index)
         return forms.get(makers[0].index) if len(makers) == 1 else None
     return None
+
+
+def _is_further_in(head: int, block: int, code: Dependence) -> bool:
+    """Tell whether a block of a loop is in another one inside of that, and so may run often in a round."""
+    assert not isinstance(code.loops, int)
+    return any(block in loop.blocks and head not in loop.blocks for loop in code.loops)
 
 
 def remainder(held: Array, by: int) -> Array:
@@ -189,8 +221,8 @@ def _apply(i: Instruction, index: int, form: _Form, other: int | _Form | None, m
         return _ZERO if is_small else None
     if name == "rem" and is_first:
         return _by(form, signed) if is_small else None
-    if name == "and" and signed > 0 and not signed & (signed + 1):
-        return _by(form, signed + 1)
+    if name == "and" and signed > 0:
+        return _by(form, 1 << signed.bit_length())
     if name == "and" and signed < 0 and not -signed & (-signed - 1):
         return form._replace(floored=-signed)
     return None

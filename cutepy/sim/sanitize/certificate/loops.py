@@ -268,25 +268,25 @@ class _Steering:
             walk.pass_on(i, steered, but=compared)
         state = self._carried(head, blocks, walk.reached)
         makers = {r: code.writers(r.index, blocks) for r in state}
-        counting = {r: some for r, some in makers.items() if counts(r, some)}
-        moduli = self._moduli(head, counting, walk.reached)
-        return _Steers(state, moduli, tuple(r for r in counting if r not in moduli), unknown, tuple(used.values()))
+        moduli = self._moduli(head, makers, walk.reached)
+        counters = tuple(r for r, some in makers.items() if r not in moduli and counts(r, some))
+        return _Steers(state, moduli, counters, unknown, tuple(used.values()))
 
     def _moduli(
         self,
         head: int,
-        counting: dict[Register, list[Instruction]],
+        made: dict[Register, list[Instruction]],
         reached: dict[tuple[int, int | None, int], Steered],
     ) -> dict[Register, int]:
-        """Return of which counters only a remainder steers."""
+        """Return of what grows the remainder by which it steers, where it does so by nothing else."""
 
         def steers(use: Use, register: int) -> bool:
             return (use.block, None if use.instruction is None else use.instruction.index, register) in reached
 
         found = {}
-        for register, makers in counting.items():
+        for register, makers in made.items():
             entering = self._code.uses.on_entry(head, register.index)
-            number = modulus(register, entering, makers, steers, self._code)
+            number = modulus(head, register, entering, makers, steers, self._code)
             if number is not None:
                 found[register] = number
         return found

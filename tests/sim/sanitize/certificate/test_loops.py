@@ -254,6 +254,34 @@ def loop_of(body):
 STATES = {
     "nothing": ("", [], {}),
     "a phase": ("xor.b32 %r3, %r3, 1; mbarrier.try_wait.parity.shared.b64 %p2, [%r1], %r3;", ["%r3"], {}),
+    "one of its bits": (
+        "shl.b32 %r4, %r2, 3; and.b32 %r5, %r4, 8; add.u32 %r6, %r5, %r1; st.shared.u32 [%r6], %r1;",
+        ["%r2"],
+        {"%r2": 2},
+    ),
+    "a count of what happens in some rounds": (
+        "setp.eq.u32 %p2, %r6, 3; selp.b32 %r6, 0, %r6, %p2; add.u32 %r6, %r6, 1; selp.b32 %r4, 1, 0, %p2; "
+        "add.u32 %r3, %r3, %r4; and.b32 %r5, %r3, 1; mbarrier.try_wait.parity.shared.b64 %p3, [%r1], %r5;",
+        ["%r3", "%r6"],
+        {"%r3": 2},
+    ),
+    "a count that a loop inside may take out of its bits": (
+        "INNER: add.u32 %r3, %r3, 9; setp.lt.u32 %p2, %r3, %r9; @%p2 bra INNER; "
+        "rem.u32 %r5, %r3, 3; st.shared.u32 [%r5], %r1;",
+        ["%r3"],
+        {},
+    ),
+    "the lowest bits of such a count": (
+        "INNER: add.u32 %r3, %r3, 9; setp.lt.u32 %p2, %r3, %r9; @%p2 bra INNER; "
+        "and.b32 %r5, %r3, 3; st.shared.u32 [%r5], %r1;",
+        ["%r3"],
+        {"%r3": 4},
+    ),
+    "a count of more than constants": (
+        "add.u32 %r3, %r3, %r9; and.b32 %r5, %r3, 1; st.shared.u32 [%r5], %r1;",
+        ["%r3"],
+        {},
+    ),
     "a count of 16 bits": (
         "add.u16 %rs1, %rs1, 1; rem.u16 %rs2, %rs1, 3; cvt.u32.u16 %r4, %rs2; st.shared.u32 [%r4], %r1;",
         ["%rs1"],
