@@ -266,13 +266,13 @@ STATES = {
         {"%r3": 2},
     ),
     "a count that a loop inside may take out of its bits": (
-        "INNER: add.u32 %r3, %r3, 9; setp.lt.u32 %p2, %r3, %r9; @%p2 bra INNER; "
+        "mov.u32 %r40, 0; INNER: add.u32 %r3, %r3, 9; setp.lt.u32 %p2, %r3, %r9; @%p2 bra INNER; "
         "rem.u32 %r5, %r3, 3; st.shared.u32 [%r5], %r1;",
         ["%r3"],
         {},
     ),
     "the lowest bits of such a count": (
-        "INNER: add.u32 %r3, %r3, 9; setp.lt.u32 %p2, %r3, %r9; @%p2 bra INNER; "
+        "mov.u32 %r40, 0; INNER: add.u32 %r3, %r3, 9; setp.lt.u32 %p2, %r3, %r9; @%p2 bra INNER; "
         "and.b32 %r5, %r3, 3; st.shared.u32 [%r5], %r1;",
         ["%r3"],
         {"%r3": 4},
