@@ -98,7 +98,8 @@ _ENTRIES = (
     Kind(
         "misused-barrier",
         "a barrier is used against its protocol: more arrivals than a phase of an mbarrier expects, a count or a "
-        "number that there isn't, an mbarrier that is loaded as data, or `st.async` with data and mbarrier in two CTAs",
+        "number that there isn't, a wait by the state of a phase too far back or of another mbarrier, an mbarrier that "
+        "is loaded as data, or `st.async` with data and mbarrier in two CTAs",
         "a phase of an mbarrier must get as many arrivals as mbarrier.init says",
         "Parallel Synchronization and Communication Instructions: mbarrier; bar, barrier; st.async; red.async",
         defect="either",
