@@ -254,7 +254,7 @@ _ENTRIES = (
     Kind(
         "partial-warp",
         "some lanes of a warp execute an instruction that is `.aligned`, such as `bar.sync`, `ldmatrix` or `mma`, and "
-        "others do not",
+        "others do not; or lanes of a warp are at two barriers of the CTA, and wait for each other",
         "all threads of a warp must execute the same instruction that is .aligned, where they have met again",
         "Parallel Synchronization and Communication Instructions: bar, barrier; barrier.cluster; Warp Level Matrix "
         "Instructions",
