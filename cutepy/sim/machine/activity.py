@@ -16,14 +16,14 @@ from cutepy.sim.machine.traffic import Traffic
 
 if TYPE_CHECKING:
     from cutepy.sim.errors import SimulationError
-    from cutepy.sim.machine.group import Group
+    from cutepy.sim.machine.group import Done, Group
     from cutepy.sim.machine.observer import Observer
     from cutepy.sim.ptx.model import Instruction
 
 _COUNTS = "wgmma wgmma_flops wgmma_bytes tma tma_bytes bulk bulk_bytes splits".split()
 
 
-_BEGINNINGS = ("join", "commit")
+_BEGINNINGS = ("come", "join", "commit")
 
 
 class Activity:
@@ -71,7 +71,7 @@ class Activity:
         self,
         operation: str,
         barrier: str,
-        g: Group,
+        g: Group | Done,
         i: Instruction,
         amounts: Array | int | None = None,
         lanes: Array | None = None,

@@ -93,8 +93,8 @@ class BarrierEvent:
     ----------
     operation : str
         "init", "inval", "arrive", "expect_arrivals", "expect_tx", "complete_tx", "wait", "sync", "fence",
-        "cluster_arrive", "cluster_wait", "set_registers", and "blocked" in a deadlock; for `on_begin` "join" and
-        "commit".
+        "cluster_arrive", "cluster_wait", "set_registers", and "blocked" in a deadlock; for `on_begin` "come",
+        "join" and "commit".
     barrier : str
         What it acted on, such as "mbarrier 0x400" or "bar 1".
     instruction : Instruction

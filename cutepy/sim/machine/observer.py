@@ -45,6 +45,8 @@ class Observer:
     def on_begin(self, event: BarrierEvent) -> None:
         """See lanes come to a bar.sync ("join"), or close a group of asynchronous operations ("commit").
 
+        Lanes that come to a barrier of a CTA before others of their warp only "come", and are there once all are.
+
         What comes of it is told by `on_barrier`.
         """
 

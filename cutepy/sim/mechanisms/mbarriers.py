@@ -9,6 +9,7 @@ PTX ISA, "Parallel Synchronization and Communication Instructions: mbarrier".
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,8 +18,10 @@ from cutepy.sim.errors import BarrierError, Place
 from cutepy.sim.machine.events import BarrierState
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.machine.mechanism import Mechanism
-from cutepy.sim.machine.memory import OFFSET_MASK, RANK_SHIFT
+from cutepy.sim.machine.memory import RANK_SHIFT
+from cutepy.sim.mechanisms.mbarrier_states import is_of, object_of, offset_in, pending_in, phases_since, state_of
 from cutepy.sim.ptx.barrier_names import barrier_name
+from cutepy.sim.ptx.model import Register
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.activity import Activity
@@ -28,7 +31,7 @@ if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Instruction
 
 _TRUE = np.array([[True]])
-_TOKEN_PHASE_SHIFT = 32
+_NO_STATE = np.zeros((1, 1), np.uint64)
 SIZE_BYTES = 8
 MAX_COUNT = (1 << 20) - 1
 """Of arrivals; of bytes it is the largest count either way."""
@@ -43,6 +46,7 @@ class Mbarrier:
         self.pending = np.zeros(slots, np.int64)
         self.transactions = np.zeros(slots, np.int64)
         self.phase = np.zeros(slots, np.int64)
+        self.life = np.zeros(slots, np.int64)  # how many were made here
         self.done: dict[str, Done] = {}  # the last "init", "inval", "arrive", "expect_tx" and "complete_tx"
 
     def settle(self, rows: Array) -> None:
@@ -63,7 +67,7 @@ class Mbarriers(Mechanism):
 
     def start(self, residents: Residents, threads: int) -> None:
         """Forget all objects: new CTAs become resident."""
-        self._slots = residents.count
+        self._slots, self._blocks = residents.count, residents.blocks
         self._objects = {}
 
     def _targets(self, g: Group, i: Instruction, address: Array, weight: Array | int) -> list[tuple[int, Array, Array]]:
@@ -141,6 +145,7 @@ class Mbarriers(Mechanism):
             found.count[slots] = found.pending[slots] = total // lanes
             found.transactions[slots] = 0
             found.phase[slots] = 0
+            found.life[slots] += 1
             self._memory.objects.mark(offset, slots, found.done["init"])
             self._tell("init", offset, slots, g, i, total // lanes, address)
 
@@ -164,11 +169,10 @@ class Mbarriers(Mechanism):
             got = int(count.max()) if int(count.min()) else 0
             raise BarrierError(f"the count of an arrival must be 1 to {MAX_COUNT}, got {got}", i, g.describe())
         self._activity.changes += 1
-        state = np.zeros((g.ctas.count, 1), np.uint64)
-        for offset, slots, total in self._targets(g, i, address, 1 if count is None else count):
+        targets = self._targets(g, i, address, 1 if count is None else count)
+        state = self._states(g, i, address) if isinstance(i.operands[0], Register) else _NO_STATE
+        for offset, slots, total in targets:
             found = self._object(g, i, offset, slots)
-            if len(slots) == len(state):
-                state = (found.phase[slots] << _TOKEN_PHASE_SHIFT | found.pending[slots])[:, None].astype(np.uint64)
             if drop:
                 found.count[slots] -= total
             found.pending[slots] -= total
@@ -191,6 +195,30 @@ class Mbarriers(Mechanism):
             found.settle(slots)
             self._tell("arrive", offset, slots, g, i, total, address, before)
         return state
+
+    def _states(self, g: Group, i: Instruction, address: Array) -> Array:
+        """Return the states of the objects that lanes address, as they are before an arrival."""
+        if address.dtype == np.uint64:
+            _, address = self._memory.resolve("generic", address)
+        position = self._memory.locate(g, i, address, SIZE_BYTES, SIZE_BYTES)
+        phase = self._read(g, i, position, lambda found, _, slots: found.phase[slots])
+        pending = self._read(g, i, position, lambda found, _, slots: found.pending[slots])
+        return state_of(self._read(g, i, position, self._numbers), phase, pending)
+
+    def _read(self, g: Group, i: Instruction, position: Array, what: Callable[[Mbarrier, int, Array], Array]) -> Array:
+        """Return something of the objects at places, by lane: `what` takes an object, its offset, and slots."""
+        slots, offsets = np.divmod(position, self._memory.slot_bytes)
+        first = int(offsets.flat[0])
+        if (offsets == first).all():
+            return what(self._object(g, i, first, slots), first, slots)
+        result = np.empty(position.shape, np.int64)
+        for offset in np.unique(offsets).tolist():
+            here = offsets == offset
+            result[here] = what(self._object(g, i, offset, slots[here]), offset, slots[here])
+        return result
+
+    def _numbers(self, found: Mbarrier, offset: int, slots: Array) -> Array:
+        return object_of(offset, self._blocks[slots], found.life[slots])
 
     def expect_arrivals(self, g: Group, i: Instruction, address: Array) -> None:
         """Expect an arrival of each lane in the current phase, beside those of the count."""
@@ -267,18 +295,13 @@ class Mbarriers(Mechanism):
         if address.dtype == np.uint64:
             _, address = memory.resolve("generic", address)
         position = self._check_own(g, i, address)
-        if address.size == 1:
-            offset = int(address.flat[0]) & OFFSET_MASK
-            slots = position[:, 0] // memory.slot_bytes
-            phase = self._object(g, i, offset, slots).phase[slots][:, None]
-        else:
-            phase = np.empty(position.shape, np.int64)
-            for offset in np.unique(position % memory.slot_bytes):
-                here = position % memory.slot_bytes == offset
-                slots = position[here] // memory.slot_bytes
-                phase[here] = self._object(g, i, int(offset), slots).phase[slots]
+        phase = self._read(g, i, position, lambda found, _, slots: found.phase[slots])
         # Of the parity the hardware takes the lowest bit: pipelines xor the number of phases passed into it.
-        done = (phase & 1) != (state & 1) if parity else phase != (state >> np.uint64(32)).astype(np.int64)
+        done = (phase & 1) != (state & 1)
+        if not parity:
+            since = phases_since(state, phase)
+            done = since != 0
+            self._check_state(g, i, position, state, phase)
         tried = np.where(done, phase - 1, phase) if self._activity.observers else None
         if tried is not None:
             peeked = self._peek(g, i, position, tried, done)
@@ -299,6 +322,31 @@ class Mbarriers(Mechanism):
         g.ready = done
         g.waits_for = lambda: self._describe(position, state, parity)
         return None
+
+    def _check_state(self, g: Group, i: Instruction, position: Array, state: Array, phase: Array) -> None:
+        """Refuse a state that a wait cannot take: too old, or of something else."""
+        is_own, since = is_of(state, self._read(g, i, position, self._numbers)), phases_since(state, phase)
+        is_valid = is_own & (since >= 0) & (since <= 1)
+        if is_valid.all():
+            return
+        shape = is_valid.shape
+        at = np.unravel_index(int((~is_valid).argmax()), shape)
+        offset = int(np.broadcast_to(position, shape)[at]) % self._memory.slot_bytes
+        value, now, old, own = (np.broadcast_to(x, shape)[at].item() for x in (state, phase, since, is_own))
+        name = self._name(offset)
+        if own and old > 0:
+            wrong = (
+                f"this state is of phase {now - old} of {name}, which is in phase {now}: a wait takes one "
+                "of the current phase or of the one before, and may hang, or pass, with an older one"
+            )
+        else:
+            other = offset_in(value)
+            of = "what arrivals at another CTA's, or at one that was made here before, have returned"
+            if other != offset:
+                of = f"one of {self._name(other)}" if other in self._objects else "none that an arrival has returned"
+            wrong = f"this state is not of {name}, but {of}"
+        fix = "wait with the state that the last arrival at this mbarrier has returned"
+        raise self._wrong(g, i, offset, wrong, fix, after="arrive")
 
     def _peek(self, g: Group, i: Instruction, position: Array, phase: Array, done: Array) -> Array | None:
         """Return where a try succeeds that fails for who doesn't know better; None if it is no such try."""
@@ -372,7 +420,7 @@ class Mbarriers(Mechanism):
 
     def pending_count(self, state: Array) -> Array:
         """Return the pending count that a state held."""
-        return (state & np.uint64(0xFFFFFFFF)).astype(np.uint32)
+        return pending_in(state)
 
     def _name(self, offset: int) -> str:
         return barrier_name(offset, {at: found.done["init"].instruction for at, found in self._objects.items()})
@@ -381,8 +429,10 @@ class Mbarriers(Mechanism):
         where = int(position.flat[0])
         offset, slot = where % self._memory.slot_bytes, where // self._memory.slot_bytes
         found = self._objects[offset]
-        value = int(state.flat[0])
-        wanted = f"the phase of parity {value & 1}" if parity else f"phase {value >> _TOKEN_PHASE_SHIFT}"
+        now = int(found.phase[slot])
+        wanted = f"the phase of parity {int(state.flat[0]) & 1}"
+        if not parity:
+            wanted = f"phase {now - int(phases_since(state, found.phase[slot : slot + 1]).flat[0])}"
         lacking, size = (
             f"{int(found.pending[slot])} of {int(found.count[slot])} arrivals",
             int(found.transactions[slot]),
@@ -390,4 +440,4 @@ class Mbarriers(Mechanism):
         held = f"{lacking} and {size} bytes pending"
         if size < 0:
             held = f"{lacking} pending and {-size} bytes delivered beyond those expected"
-        return f"{wanted} of {self._name(offset)}, which is in phase {int(found.phase[slot])} with {held}"
+        return f"{wanted} of {self._name(offset)}, which is in phase {now} with {held}"

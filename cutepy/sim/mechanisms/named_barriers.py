@@ -1,5 +1,7 @@
 """The CTA's sixteen named barriers: bar.sync, bar.arrive and bar.red.
 
+What they count are warps: one has arrived once all of its lanes that have not ended are there (`partial_arrivals.py`).
+
 References
 ----------
 PTX ISA, "Parallel Synchronization and Communication Instructions: bar, barrier".
@@ -12,14 +14,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cutepy.sim.errors import BarrierError, Place
-from cutepy.sim.machine.lanes import WARP, Array
+from cutepy.sim.machine.group import Done
+from cutepy.sim.machine.lanes import WARP, Array, Ctas, Threads
 from cutepy.sim.machine.mechanism import Mechanism
 from cutepy.sim.machine.uniform import check_uniform
+from cutepy.sim.mechanisms.partial_arrivals import PartialArrivals
 from cutepy.sim.ptx.alignment import aligned_threads
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.activity import Activity
-    from cutepy.sim.machine.group import Done, Group
+    from cutepy.sim.machine.group import Group
     from cutepy.sim.machine.lanes import Residents
     from cutepy.sim.ptx.model import Instruction
 
@@ -34,17 +38,20 @@ class Barriers(Mechanism):
 
     def start(self, residents: Residents, threads: int) -> None:
         """Make the barriers of CTAs that become resident."""
-        slots = residents.count
-        self._arrived = np.zeros((slots, BARRIERS), np.int64)
+        slots, sizes = residents.count, np.bincount(np.arange(threads) // WARP)
+        self._arrived = np.zeros((slots, BARRIERS), np.int64)  # threads, 32 of each warp, as the counts have it
+        self._lanes = np.zeros((slots, BARRIERS), np.int64)
         self._expected = np.zeros((slots, BARRIERS), np.int64)
         self._generation = np.zeros((slots, BARRIERS), np.int64)
         self._true = np.zeros((slots, BARRIERS), np.int64)
-        # Of the phase that completed last: how many predicates held, and whether all did.
-        self._counted = np.zeros((slots, BARRIERS), np.int64)
-        self._unanimous = np.zeros((slots, BARRIERS), bool)
-        self._ended = np.zeros(slots, np.int64)
+        self._here = np.zeros((slots, BARRIERS, len(sizes)), bool)  # the warps that have arrived
+        self._live = np.tile(sizes, (slots, 1))  # lanes of each warp that have not ended
+        self._has_ended = self._reduces = False
+        # Of the phase that completed last for each warp: how many predicates held, and whether all did.
+        self._counted = np.zeros((slots, BARRIERS, len(sizes)), np.int64)
+        self._unanimous = np.zeros((slots, BARRIERS, len(sizes)), bool)
         self._last: dict[int, Done] = {}  # by barrier, who came last
-        self._threads = threads
+        self._partial = PartialArrivals(slots, BARRIERS, len(sizes))
 
     def generations(self, slot: int) -> Array:
         """Return the generation of each barrier of a CTA."""
@@ -53,31 +60,39 @@ class Barriers(Mechanism):
 
     def is_idle(self) -> bool:
         """Tell whether no thread has arrived at any barrier, or ended."""
-        return not (self._arrived.any() or self._ended.any())
+        return not (self._arrived.any() or self._partial or self._has_ended)
 
-    def arrive(self, g: Group, i: Instruction, identity: Array, count: Array | None) -> None:
-        """Arrive without waiting."""
+    def leaves_others(self, g: Group) -> bool:
+        """Tell whether there are lanes of a group's warps that have not ended and are not of it."""
+        return bool((self._live[g.ctas.slots[:, None], g.threads.warps] != g.threads.extents[:, 1]).any())
+
+    def arrive(self, g: Group, i: Instruction, identity: Array, count: Array | None) -> bool:
+        """Arrive without waiting for other warps; tells whether all of one's own have come, called again until then."""
         self._check(g, i, identity)
-        before = self._generation[g.ctas.slots[:, None], identity]
-        self._arrive(g, i, identity, count)
-        self._notify("arrive", g, i, identity, before)
+        if g.token is None:
+            g.token = self._come(g, i, identity, count)
+        g.token = self._partial.generations(g.token, g.ctas.slots[:, None], identity, g.threads)
+        return self._goes_on(g, identity, g.token >= 0)
 
-    def sync(self, g: Group, i: Instruction, identity: Array, count: Array | None) -> bool:
+    def sync(
+        self, g: Group, i: Instruction, identity: Array, count: Array | None, predicate: Array | None = None
+    ) -> bool:
         """Arrive, and tell whether all that are expected have; called again until they have."""
         slots = g.ctas.slots[:, None]
         self._check(g, i, identity)
+        may_pass = True
         if g.token is None:
-            before = self._generation[slots, identity]
-            self._arrive(g, i, identity, count)
-            g.token = before
-            self._notify("join", g, i, identity, before)
+            g.token = self._come(g, i, identity, count, predicate)
             policy = self._activity.policy
             may_pass = policy is None or not policy.parts_arrivals
-        else:
-            may_pass = True
-        done = self._generation[slots, identity] != g.token
+        token = g.token = self._partial.generations(g.token, slots, identity, g.threads)
+        done = (token >= 0) & (self._generation[slots, identity] != token)
         if may_pass and done.all():
-            self._notify("sync", g, i, identity, g.token)
+            self._notify_exits(g, i, identity, token)
+        return self._goes_on(g, identity, done, may_pass)
+
+    def _goes_on(self, g: Group, identity: Array, done: Array, may_pass: bool = True) -> bool:
+        if may_pass and done.all():
             g.token, g.ready, g.waits_for = None, None, None
             return True
         g.ready = done
@@ -88,24 +103,33 @@ class Barriers(Mechanism):
         self, g: Group, i: Instruction, identity: Array, count: Array | None, operation: str, predicate: Array
     ) -> Array | None:
         """Synchronise, and combine the predicates of all threads (popc, and, or); None until all have arrived."""
-        slots = g.ctas.slots[:, None]
-        self._check(g, i, identity)
-        if g.token is None:
-            shape = (g.ctas.count, g.threads.count)
-            holds = np.broadcast_to(predicate, shape)
-            for number in np.unique(identity):
-                self._true[g.ctas.slots, number] += (holds & np.broadcast_to(identity == number, shape)).sum(axis=1)
-        if not self.sync(g, i, identity, count):
+        self._reduces = True
+        if not self.sync(g, i, identity, count, predicate):
             return None
+        at = g.ctas.slots[:, None], identity, g.threads.ids // WARP
         if operation == "popc":
-            return self._counted[slots, identity].astype(np.uint32)
-        result: Array = self._unanimous[slots, identity] if operation == "and" else self._counted[slots, identity] > 0
+            return self._counted[at].astype(np.uint32)
+        result: Array = self._unanimous[at] if operation == "and" else self._counted[at] > 0
         return result
 
-    def _notify(self, operation: str, g: Group, i: Instruction, identity: Array, generation: Array) -> None:
+    def _notify(self, operation: str, g: Group | Done, i: Instruction, identity: Array, generation: Array) -> None:
         """Tell observers of each barrier that lanes are at, and the generation that they take part in."""
         for number in np.unique(identity).tolist() if self._activity.observers else ():
             self._activity.notify(operation, f"bar {number}", g, i, lanes=identity == number, phase=generation)
+
+    def _notify_exits(self, g: Group, i: Instruction, identity: Array, generation: Array) -> None:
+        """Tell observers that lanes go on; of one CTA those together that took part in one generation."""
+        if (generation == generation[:, :1]).all():
+            self._notify("sync", g, i, identity, generation[:, :1])
+            return
+        shape = g.ctas.count, g.threads.count
+        identity, generation = np.broadcast_to(identity, shape), np.broadcast_to(generation, shape)
+        for row, slot in enumerate(g.ctas.slots):
+            for value in np.unique(generation[row]).tolist():
+                lanes = generation[row] == value
+                ctas = Ctas(np.array([slot]), g.ctas.residents)
+                part = Done(i, ctas, Threads(g.threads.ids[lanes], g.threads.block))
+                self._notify("sync", part, i, identity[row : row + 1, lanes], np.array([[value]]))
 
     def _check(self, g: Group, i: Instruction, identity: Array) -> None:
         if int(identity.max()) >= BARRIERS:
@@ -119,57 +143,123 @@ class Barriers(Mechanism):
             )
 
     def leave(self, g: Group) -> None:
-        """Count threads that ended: barriers over all threads of a CTA no longer expect them."""
-        self._ended[g.ctas.slots] += g.threads.count
+        """Take note of threads that end: their warps, and barriers over all threads of a CTA, no longer expect them."""
+        slots, warps = g.ctas.slots, g.threads.warps
+        self._has_ended = True
+        self._live[slots[:, None], warps] -= g.threads.extents[:, 1]
+        for key in self._partial.of(slots, warps) if self._partial else ():
+            self._count_if_whole(key)
         for identity in range(BARRIERS):
-            whole = self._expected[g.ctas.slots, identity] == -1
+            whole = self._expected[slots, identity] == -1
             if whole.any():
-                self._release(g.ctas.slots[whole], identity)
+                self._release(slots[whole], identity)
 
-    def _arrive(self, g: Group, i: Instruction, identity: Array, count: Array | None) -> None:
+    def _come(
+        self, g: Group, i: Instruction, identity: Array, count: Array | None, predicate: Array | None = None
+    ) -> Array:
+        """Let lanes come; returns the generation that each counts in, or what it waits by for others of its warp."""
         self._activity.changes += 1
-        slots = g.ctas.slots
-        self._check(g, i, identity)
         if aligned_threads(i) > 1:
             check_uniform(self._activity, g, i, identity, "the number of the barrier")
-        for number in np.unique(identity):
-            here = identity == number
-            columns = np.broadcast_to(here, (g.ctas.count, g.threads.count)).sum(axis=1)
-            expected = np.full(len(slots), -1) if count is None else self._counts(g, i, int(number), count, here)
-            active = columns > 0
+        slots, shape = g.ctas.slots, (g.ctas.count, g.threads.count)
+        token = self._generation[slots[:, None], identity]
+        held = np.broadcast_to(False if predicate is None else predicate, shape)
+        live = self._live[slots[:, None], g.threads.warps]
+        for number in np.unique(identity).tolist():
+            here = np.broadcast_to(identity == number, shape)
+            lanes = np.add.reduceat(here, g.threads.extents[:, 0], axis=1, dtype=np.int64)
+            active = lanes.any(axis=1)
             rows = slots[active]
-            self._check_agreed(g, i, int(number), rows, expected[active])
-            before = self._last.get(int(number))
-            self._last[int(number)] = g.did(i)
-            self._arrived[rows, number] += columns[active]
+            expected = np.full(len(slots), -1) if count is None else self._counts(g, i, number, count, here)
+            self._check_agreed(g, i, number, rows, expected[active])
             self._expected[rows, number] = expected[active]
-            arrived = self._arrived[rows, number]
-            if count is not None and (arrived > expected[active]).any():
-                over = int((arrived > expected[active]).argmax())
-                wrong = (
-                    f"barrier {int(number)} expects {int(expected[active][over])} threads, and {int(arrived[over])} "
-                    "arrive"
-                )
-                raise self._wrong(g, i, int(number), wrong, "give it the number of threads that call it", before)
-            self._release(rows, int(number))
+            before = self._last.get(number)
+            self._last[number] = g.did(i)
+            if ((lanes == live) | (lanes == 0)).all():
+                generation = self._generation[slots[:, None], number]
+                if predicate is not None:
+                    self._true[slots, number] += (held & here).sum(axis=1)
+                come = lanes[active]
+                self._count(self._last[number], number, rows, come > 0, g.threads.warps, come, before)
+                self._activity.notify(_operation(i), f"bar {number}", g, i, lanes=identity == number, phase=generation)
+                self._release(rows, number)
+                continue
+            self._activity.notify("come", f"bar {number}", g, i, lanes=identity == number, phase=token)
+            waits, came = self._partial.come(g, i, number, here, held)
+            token = np.where(here, waits, token)
+            for key in came:
+                self._count_if_whole(key, before)
+                self._check_not_crossed(g, i, key)
+        return token
+
+    def _check_not_crossed(self, g: Group, i: Instruction, key: tuple[int, int, int]) -> None:
+        """Stop where lanes of a warp wait for the rest of it, which waits for them at another barrier.
+
+        Of what is .aligned it is told who does not execute it (`alignment.py`).
+        """
+        slot, number, warp = key
+        other = next((n for _, n, _ in self._partial.of(np.array([slot]), np.array([warp])) if n != number), None)
+        if other is None or not self._partial.count_of(key) or aligned_threads(i) > 1:
+            return
+        raise BarrierError(
+            f"lanes of warp {warp} wait at barrier {number} for the rest of the warp, which waits at barrier {other} "
+            "for them: barriers count warps, and each lane waits for all of its own that have not ended",
+            i,
+            g.describe(),
+            fix="let whole warps come to one barrier, or use an mbarrier",
+            kind="partial-warp",
+            at=Place(f"barrier {number}"),
+            before=self._partial.last((slot, other, warp)).deed,
+        )
+
+    def _count_if_whole(self, key: tuple[int, int, int], before: Done | None = None) -> None:
+        """Let a warp count that has come in part, if none of its lanes is missing any more."""
+        slot, number, warp = key
+        lanes, rows = self._partial.count_of(key), np.array([slot])
+        if lanes != self._live[slot, warp] or not lanes:
+            return
+        self._activity.changes += 1
+        generation = self._generation[rows, number][:, None]
+        came, held = self._partial.count(key, int(generation[0, 0]))
+        self._true[slot, number] += held
+        self._count(came[-1], number, rows, np.array([[True]]), np.array([warp]), np.array([[lanes]]), before)
+        for done in came:
+            self._notify(_operation(done.instruction), done, done.instruction, np.array([[number]]), generation)
+        self._release(rows, number)
+
+    def _count(
+        self, by: Done, number: int, rows: Array, arrive: Array, warps: Array, lanes: Array, before: Done | None
+    ) -> None:
+        """Count warps: `arrive`, (CTAs, warps), says which, and `lanes` how many of each have not ended."""
+        self._here[rows[:, None], number, warps] |= arrive
+        self._arrived[rows, number] += WARP * arrive.sum(axis=1)
+        self._lanes[rows, number] += lanes.sum(axis=1)
+        expected, arrived = self._expected[rows, number], self._arrived[rows, number]
+        over = (expected != -1) & (arrived > expected)
+        if over.any():
+            at = int(over.argmax())
+            wrong = f"barrier {number} expects {int(expected[at])} threads, and {int(arrived[at])} arrive"
+            raise self._wrong(by, number, wrong, "give it the number of threads that call it", before)
 
     def _check_agreed(self, g: Group, i: Instruction, number: int, rows: Array, expected: Array) -> None:
         """Check that who comes to a barrier expects as many threads as those who are there."""
-        before, now = (np.where(x == -1, self._threads, x) for x in (self._expected[rows, number], expected))
-        differ = (self._arrived[rows, number] > 0) & (before != now)
+        every = WARP * self._live.shape[1]
+        before, now = (np.where(x == -1, every, x) for x in (self._expected[rows, number], expected))
+        differ = before != now
+        if differ.any():
+            waited_for = [self._partial.at(slot, number) for slot in rows.tolist()]
+            differ &= (self._arrived[rows, number] > 0) | np.array(waited_for)
         if differ.any():
             at = int(differ.argmax())
             self._refuse(g, i, number, int(before[at]), int(now[at]))
 
     def _refuse(self, g: Group, i: Instruction, number: int, some: int, others: int) -> None:
         wrong = f"barrier {number} expects {some} threads for some of those who arrive, and {others} for others"
-        raise self._wrong(g, i, number, wrong, "all who take part must give it one count", self._last.get(number))
+        raise self._wrong(g.did(i), number, wrong, "all who take part must give it one count", self._last.get(number))
 
-    def _wrong(
-        self, g: Group, i: Instruction, number: int, wrong: str, fix: str, before: Done | None = None
-    ) -> BarrierError:
+    def _wrong(self, by: Done, number: int, wrong: str, fix: str, before: Done | None = None) -> BarrierError:
         at, deed = Place(f"barrier {number}"), None if before is None else before.deed
-        return BarrierError(wrong, i, g.describe(), fix=fix, kind="mismatched-count", at=at, before=deed)
+        return BarrierError(wrong, by.instruction, by.deed.who, fix=fix, kind="mismatched-count", at=at, before=deed)
 
     def _counts(self, g: Group, i: Instruction, number: int, count: Array, here: Array) -> Array:
         shape = (g.ctas.count, g.threads.count)
@@ -180,22 +270,40 @@ class Barriers(Mechanism):
         if (values % WARP).any():
             wrong = f"the thread count of a barrier must be a multiple of {WARP}, got {values[0]}"
             fix = f"give it {-(-int(values[0]) // WARP) * WARP}, and let whole warps call it"
-            raise self._wrong(g, i, number, wrong, fix)
+            raise self._wrong(g.did(i), number, wrong, fix)
         return values
 
     def _release(self, rows: Array, number: int) -> None:
-        expected = self._expected[rows, number]
-        expected = np.where(expected == -1, self._threads - self._ended[rows], expected)
-        done = rows[(self._arrived[rows, number] >= expected) & (self._arrived[rows, number] > 0)]
+        """Complete the generation where all that are expected have arrived: so many, or all warps that are left."""
+        expected, arrived = self._expected[rows, number], self._arrived[rows, number]
+        complete = (arrived >= expected) & (arrived > 0)
+        of_all = expected == -1
+        if of_all.any():
+            complete &= ~of_all | (self._here[rows, number] | (self._live[rows] == 0)).all(axis=1)
+        done = rows[complete]
         if len(done):
-            self._counted[done, number] = self._true[done, number]
-            self._unanimous[done, number] = self._true[done, number] == self._arrived[done, number]
-            self._true[done, number] = 0
-            self._arrived[done, number] = 0
+            if self._reduces:
+                here, true = self._here[done, number], self._true[done, number][:, None]
+                is_true = true == self._lanes[done, number][:, None]
+                self._counted[done, number] = np.where(here, true, self._counted[done, number])
+                self._unanimous[done, number] = np.where(here, is_true, self._unanimous[done, number])
+            self._here[done, number] = False
+            self._true[done, number] = self._arrived[done, number] = self._lanes[done, number] = 0
             self._generation[done, number] += 1
 
     def _describe(self, g: Group, identity: Array) -> str:
         number, slot = int(identity.flat[0]), int(g.ctas.slots[0])
-        expected = int(self._expected[slot, number])
-        wanted = self._threads - int(self._ended[slot]) if expected == -1 else expected
-        return f"barrier {number}: {int(self._arrived[slot, number])} of {wanted} threads arrived"
+        warp = int(g.threads.ids[0]) // WARP
+        came = self._partial.count_of((slot, number, warp))
+        if came:
+            lacking = f"{came} of the {int(self._live[slot, warp])} threads of warp {warp}"
+            return f"barrier {number}: {lacking} arrived, and each waits for all of its warp"
+        expected, arrived = int(self._expected[slot, number]), int(self._arrived[slot, number])
+        if expected == -1:
+            expected, arrived = int(self._live[slot].sum()), int(self._lanes[slot, number])
+        return f"barrier {number}: {arrived} of {expected} threads arrived"
+
+
+def _operation(i: Instruction) -> str:
+    """Return what observers are told of who comes."""
+    return "arrive" if "arrive" in i.parts else "join"

@@ -98,7 +98,8 @@ _ENTRIES = (
     Kind(
         "misused-barrier",
         "a barrier is used against its protocol: more arrivals than a phase of an mbarrier expects, a count or a "
-        "number that there isn't, an mbarrier that is loaded as data, or `st.async` with data and mbarrier in two CTAs",
+        "number that there isn't, a wait by the state of a phase too far back or of another mbarrier, an mbarrier that "
+        "is loaded as data, or `st.async` with data and mbarrier in two CTAs",
         "a phase of an mbarrier must get as many arrivals as mbarrier.init says",
         "Parallel Synchronization and Communication Instructions: mbarrier; bar, barrier; st.async; red.async",
         defect="either",
@@ -253,7 +254,7 @@ _ENTRIES = (
     Kind(
         "partial-warp",
         "some lanes of a warp execute an instruction that is `.aligned`, such as `bar.sync`, `ldmatrix` or `mma`, and "
-        "others do not",
+        "others do not; or lanes of a warp are at two barriers of the CTA, and wait for each other",
         "all threads of a warp must execute the same instruction that is .aligned, where they have met again",
         "Parallel Synchronization and Communication Instructions: bar, barrier; barrier.cluster; Warp Level Matrix "
         "Instructions",

@@ -307,7 +307,8 @@ class Sanitizer(Observer):
 
     def on_begin(self, event: BarrierEvent) -> None:
         """Pass on what threads publish that come to a barrier, and the groups that they close."""
-        self.on_barrier(event)
+        if event.operation != "come":
+            self.on_barrier(event)
 
     def look_at(self, function: Function) -> None:
         """Find where the rounds of loops begin, and whether there are waits whose ends are to be known."""

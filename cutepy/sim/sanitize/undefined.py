@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from cutepy.sim.ptx.model import Address, Instruction, Register, Vector, registers_in
+from cutepy.sim.ptx.model import Address, FrameSlot, Instruction, Register, Vector, registers_in
 from cutepy.sim.sanitize.order.uses import Uses
 from cutepy.sim.translate.control_flow import analyse
 from cutepy.sim.translate.effects import has_destination, written
@@ -50,7 +50,7 @@ class _Effect(NamedTuple):
 def _without_values(function: Function) -> dict[int, str]:
     """Return which instructions make something of registers that none gives a value, and of which one, by index."""
     effects = [_effect(i) for i in function.instructions]
-    valued: set[int] = set()
+    valued = {r.index for i in function.instructions for operand in i.operands for r in _frames_in(operand)}
     waiting = [effect for effect in effects if effect.to]
     before = -1
     while len(valued) != before:
@@ -72,6 +72,16 @@ def _without_values(function: Function) -> dict[int, str]:
         if register is not None:
             found[effect.instruction.index] = register.name
     return found
+
+
+def _frames_in(operand: Operand) -> Iterator[Register]:
+    """Yield the registers by which a function knows its frame: no instruction writes them, the call gives them."""
+    found = operand.base if isinstance(operand, Address) else operand
+    if isinstance(found, FrameSlot):
+        yield from registers_in(found)
+    elif isinstance(found, Vector):
+        for item in found.items:
+            yield from _frames_in(item)
 
 
 def _effect(i: Instruction) -> _Effect:

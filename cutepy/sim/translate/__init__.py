@@ -112,7 +112,7 @@ def may_wait(i: Instruction) -> bool:
     if parts[0] == "mbarrier":
         return parts[1] in ("try_wait", "test_wait")
     if parts[0] in ("bar", "barrier"):
-        return "arrive" not in parts
+        return "cluster" not in parts or "arrive" not in parts  # of a CTA's each waits for the others of its warp
     return parts[0] in _WARP_COLLECTIVES or parts[0] == "setmaxnreg"
 
 

@@ -32,7 +32,7 @@ def _bar(e: Emitter, i: Instruction) -> None:
     identity = e.read(operands[0], "u4")
     count = e.read(operands[1], "u4") if len(operands) > 1 else "None"
     if operation == "arrive":
-        e.emit(f"m.barriers.arrive(g, {e.site}, {identity}, {count})")
+        e.emit(f"if not m.barriers.arrive(g, {e.site}, {identity}, {count}): {PARK}")
     else:
         e.emit(f"if not m.barriers.sync(g, {e.site}, {identity}, {count}): {PARK}")
 

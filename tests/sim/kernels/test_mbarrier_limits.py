@@ -103,6 +103,36 @@ def test_a_state_names_the_phase_that_it_was_taken_in(wait):
     assert done.tolist() == [0, 1] * phases
 
 
+@pytest.mark.parametrize("phases", [0, 1, 2, 3])
+@pytest.mark.parametrize("wait", ["test_wait", "try_wait"])
+def test_a_state_is_good_for_its_phase_and_the_next(wait, phases):
+    """PTX ISA, "mbarrier.test_wait": one of the current phase or the immediately preceding one; else undefined."""
+    body = f"""{INIT.replace(", 1;", ", 2;")} mbarrier.arrive.shared.b64 %rd4, [%r10];
+    {"mbarrier.arrive.shared.b64 _, [%r10];" * (2 * phases - 1 if phases else 0)}
+    mbarrier.{wait}.shared.b64 %p1, [%r10], %rd4; selp.u32 %r2, 1, 0, %p1; st.global.u32 [%rd0], %r2;"""
+    done = np.full(1, 9, np.uint32)
+    if phases > 1:
+        with pytest.raises(BarrierError, match=f"of phase 0 of mbarrier 0x0, which is in phase {phases}"):
+            launch(body, [done], block=(1, 1, 1), smem=64)
+    else:
+        launch(body, [done], block=(1, 1, 1), smem=64)
+        assert done == phases
+
+
+@pytest.mark.parametrize("lanes", [1, 32])
+def test_each_lane_has_the_state_of_its_own_mbarrier(lanes):
+    """What is pending there before all that arrive together, and a wait that passes there and nowhere else."""
+    body = """mov.u32 %r10, smem; mov.u32 %r1, %tid.x; mul.wide.u32 %rd5, %r1, 4; add.u64 %rd0, %rd0, %rd5;
+    shl.b32 %r2, %r1, 3; add.u32 %r10, %r10, %r2; add.u32 %r3, %r1, 1;
+    mbarrier.init.shared.b64 [%r10], %r3; bar.warp.sync 0xffffffff;
+    mbarrier.arrive.shared.b64 %rd4, [%r10]; mbarrier.pending_count.b64 %r4, %rd4;
+    mbarrier.test_wait.shared.b64 %p1, [%r10], %rd4; @%p1 add.u32 %r4, %r4, 100;
+    st.global.u32 [%rd0], %r4;"""
+    found = np.zeros(lanes, np.uint32)
+    launch(body, [found], block=(lanes, 1, 1), smem=512)
+    assert found.tolist() == [101, *range(2, lanes + 1)]
+
+
 @pytest.mark.parametrize("lacking", [0, 1])
 def test_each_lane_arrives_and_expects_by_its_own_count(lacking):
     total = 32 * 33 // 2

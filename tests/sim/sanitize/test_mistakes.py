@@ -29,6 +29,9 @@ MULTICAST = (
     "mov.u16 %rs1, {};\n@%p1 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
     "[%r1], [%rd1], 256, [%r8], %rs1;\n"
 )
+ALONE = "@!%p1 exit;\n"
+STATE = "mbarrier.arrive.shared.b64 %rd4, [%r8];\n"
+OTHER = "mbarrier.try_wait.shared.b64 %p3, [{}], {};\n"
 PAIR = {"grid": 2, "cluster": 2}
 
 ENDING = {
@@ -62,6 +65,35 @@ ENDING = {
         "misused-barrier",
         PAIR,
     ),
+    "a state of two phases ago": (
+        INIT + ALONE + STATE + ARRIVE + "mbarrier.test_wait.shared.b64 %p3, [%r8], %rd4;\n",
+        "misused-barrier",
+        {},
+    ),
+    "a state of another mbarrier": (
+        "@%p1 mbarrier.init.shared.b64 [%r8+8], 1;\n" + INIT + ALONE + STATE + OTHER.format("%r8+8", "%rd4"),
+        "misused-barrier",
+        {},
+    ),
+    "a state of the one that was made here before": (
+        INIT + ALONE + STATE + INVAL + "mbarrier.init.shared.b64 [%r8], 1;\n" + OTHER.format("%r8", "%rd4"),
+        "misused-barrier",
+        {},
+    ),
+    "a state of another CTA's": (
+        INIT
+        + MEET
+        + PEER
+        + STATE.replace("mbarrier", "@%p1 mbarrier")
+        + "@%p1 st.shared::cluster.u64 [%r10+64], %rd4;\n"
+        + MEET
+        + "@%p1 ld.shared.u64 %rd5, [%r8+64];\n@!%p1 bra END;\n"
+        + OTHER.format("%r8", "%rd5")
+        + "END:",
+        "misused-barrier",
+        PAIR,
+    ),
+    "no state": (INIT + OTHER.format("%r8", "0"), "misused-barrier", {}),
     "inval of the peer's": (INIT + MEET + PEER + "@%p1 mbarrier.inval.shared.b64 [%r10];\n", "misused-barrier", PAIR),
     "init of the peer's": (INIT + MEET + PEER + "@%p1 mbarrier.init.shared.b64 [%r10], 1;\n", "misused-barrier", PAIR),
     "a multicast beyond the cluster": (INIT + MEET + MULTICAST.format(6), "invalid-access", PAIR),

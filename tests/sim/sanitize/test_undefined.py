@@ -78,3 +78,82 @@ def test_what_nothing_comes_of_is_not_reported(name):
 @pytest.mark.parametrize("name", WRONG)
 def test_what_something_comes_of_is_found(name):
     assert hazards_of(WRONG[name]) == {"uninitialised-read"}
+
+
+PLUS = """ld.param.u32 %a1, [a]; add.u32 %a2, %a1, 3; st.param.b32 [r], %a2; ret;"""
+TAKES = ".func (.param .b32 r) {}(.param .b32 a) {{ .reg .b32 %a<9>; .reg .b64 %b<3>; .reg .pred %q; {} }}"
+GIVEN = "{ .param .b32 x; .param .b32 y; st.param.b32 [x], %r1; call.uni (y), first, (x); ld.param.b32 %r9, [y]; }\n"
+WITHIN = "{ .param .b32 x; .param .b32 y; st.param.b32 [x], %a1; call (y), OTHER, (x); ld.param.b32 %a3, [y]; }"
+CALLS = {
+    "parameters": (TAKES.format("first", PLUS), GIVEN),
+    "registers": (
+        ".func (.reg .b32 r) first(.reg .b32 a, .reg .b64 n) { add.u32 r, a, 3; ret; }",
+        "call.uni (%r9), first, (%r1, %rd1);\n",
+    ),
+    "a structure, as nvcc passes it": (
+        """.visible .func (.param .align 8 .b8 func_retval0[16]) _Z3foo4Pair(
+        .param .align 8 .b8 _Z3foo4Pair_param_0[16])
+        { .reg .b32 %r<9>; .reg .b64 %rd<9>; ld.param.u32 %r1, [_Z3foo4Pair_param_0+4]; add.s32 %r2, %r1, 3;
+        ld.param.u64 %rd1, [_Z3foo4Pair_param_0+8]; add.s64 %rd2, %rd1, 3;
+        st.param.b32 [func_retval0+4], %r2; st.param.b64 [func_retval0+8], %rd2; ret; }""",
+        """{ // callseq 0, 0
+        .reg .b32 temp_param_reg; .param .align 8 .b8 param0[16]; st.param.b32 [param0+4], %r1;
+        st.param.b64 [param0+8], %rd1; .param .align 8 .b8 retval0[16];
+        call.uni (retval0), _Z3foo4Pair, (param0);
+        ld.param.b32 %r9, [retval0+4]; ld.param.b64 %rd5, [retval0+8]; } // callseq 0\n""",
+    ),
+    "a call within a call": (
+        TAKES.format("second", PLUS)
+        + TAKES.format(
+            "first",
+            "ld.param.u32 %a1, [a];" + WITHIN.replace("OTHER", "second") + "st.param.b32 [r], %a3; ret;",
+        ),
+        GIVEN,
+    ),
+    "a function that calls itself": (
+        TAKES.format(
+            "first",
+            "ld.param.u32 %a1, [a]; setp.eq.u32 %q, %a1, 0; mov.u32 %a3, 0; @%q bra DONE; sub.u32 %a1, %a1, 1;"
+            + WITHIN.replace("OTHER", "first")
+            + "DONE: add.u32 %a3, %a3, 1; add.u32 %a3, %a3, 2; st.param.b32 [r], %a3; ret;",
+        ),
+        GIVEN,
+    ),
+    "an address": (
+        TAKES.format("first", PLUS),
+        "mov.u64 %rd5, first; P: .callprototype (.param .b32 _) _ (.param .b32 _);\n"
+        + GIVEN.replace("call.uni (y), first, (x)", "call (y), %rd5, (x), P"),
+    ),
+    "a local variable": (
+        TAKES.format(
+            "first",
+            ".local .b32 v[4]; ld.param.u32 %a1, [a]; mov.u64 %b1, v; add.u64 %b2, v, 8; st.local.u32 [v+4], %a1;"
+            "ld.local.u32 %a2, [%b2+-4]; st.param.b32 [r], %a2; ret;",
+        ),
+        GIVEN,
+    ),
+    "memory that is taken": (
+        TAKES.format(
+            "first",
+            "ld.param.u32 %a1, [a]; stacksave.u64 %b2; alloca.u64 %b1, 16; st.local.u32 [%b1], %a1;"
+            "ld.local.u32 %a2, [%b1]; stackrestore.u64 %b2; st.param.b32 [r], %a2; ret;",
+        ),
+        GIVEN,
+    ),
+}
+
+
+@pytest.mark.parametrize("how", CALLS)
+def test_what_a_call_gives_is_not_reported(how):
+    module, call = CALLS[how]
+    run = Run((), None, sanitize=True)
+    launch(START + call + KEEP, np.zeros(64, np.uint32), module=module, run=run)
+    assert not run.hazards
+    assert all(c.is_certified for c in run.certificates), run.certificates
+
+
+def test_what_a_function_reads_that_nothing_gives_is_found():
+    module = TAKES.format("first", "ld.param.u32 %a1, [a]; add.u32 %a2, %a1, %a5; st.param.b32 [r], %a2; ret;")
+    run = Run((), None, sanitize=True)
+    launch(START + GIVEN + KEEP, np.zeros(64, np.uint32), module=module, run=run)
+    assert [hazard.kind for hazard in run.hazards] == ["uninitialised-read"]

@@ -95,12 +95,14 @@ class Guided(Choices):
         self._tree.hold(self._agent.number)
 
     def left(self, g: Group) -> None:
-        """Note that barriers expect fewer threads."""
+        """Note that barriers expect fewer threads, those of a count where others of the warp stay."""
         touched, barriers, cluster = self._touching.touched, self._engine.barriers, self._engine.cluster
         size = g.ctas.residents.cluster_size
+        kinds = ("bar of all", "bar")[: 1 + barriers.leaves_others(g)]
         for slot in g.ctas.slots.tolist():
             for number, generation in enumerate(barriers.generations(slot).tolist()):
-                touched.add(("bar of all", slot, number), ("leave", generation))
+                for kind in kinds:
+                    touched.add((kind, slot, number), ("leave", generation))
             if size > 1:
                 touched.add(("cluster", slot // size), ("leave", cluster.generation(slot)))
 

@@ -82,9 +82,12 @@ class Generations:
         self._reports.history.add(event)
 
     def _by_warp(self, event: BarrierEvent, actors: Actors, need: Array) -> Iterator[tuple[Array, Array]]:
-        """Yield the lanes of each warp, and what they need to know: of their own warp nothing, which comes as one."""
+        """Yield the lanes of each warp, and what they need to know: of their own warp nothing, which comes as one.
+
+        At a cluster's barrier lanes come one by one, unless that is .aligned.
+        """
         every = np.arange(len(actors.threads))
-        if event.instruction.parts[0] == "barrier" and "aligned" not in event.instruction.parts:
+        if self._column is not None and "aligned" not in event.instruction.parts:
             yield every, need
             return
         if actors.lack(need) is None:

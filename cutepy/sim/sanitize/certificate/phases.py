@@ -296,13 +296,16 @@ class Phases:
             waiter = slot - slot % self._clocks.cluster + rank
             side = self._reports.history.side(waiter, thread, self._waited[thread], "wait")
             number = int(phases[row] - self._first[slot])
+            finds = "finds the parity of another phase, and waits for ever or passes too early"
+            if "parity" not in self._waited[thread].parts:
+                finds = "has a state that is neither of the current phase nor of the one before, which is undefined"
             self._reports.say(
                 "lapped-wait",
                 event,
                 side,
                 f"phase {number} completes here, and nothing makes it wait until that wait for phase {number - 1} is "
-                "over: a slow thread then finds the parity of another phase, and waits for ever or passes too early. "
-                "One of those who complete the phase must hear from the thread after its wait",
+                f"over: a slow thread then {finds}. One of those who complete the phase must hear from the thread "
+                "after its wait",
             )
         self._announcing.complete(slots)
         self._announcing.finish(event, slots, phases - self._first[slots])

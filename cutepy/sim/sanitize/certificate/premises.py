@@ -111,7 +111,11 @@ class Premises:
     # Tries.
 
     def _is_void(self, event: BarrierEvent) -> bool:
-        found = self._tries.get(event.instruction.index)
+        """Tell whether nothing depends on a try, and it may come whenever it does, as none may by a state."""
+        return "parity" in event.instruction.parts and self._is_idle(event.instruction)
+
+    def _is_idle(self, i: Instruction) -> bool:
+        found = self._tries.get(i.index)
         return found is not None and (found.is_guess or (found.is_peek and not found.followers))
 
     def knows_complete(self, address: int, slots: Array, phases: Array, ctas: Ctas, threads: Threads) -> Array:
@@ -146,6 +150,10 @@ class Premises:
             self._peek[at] = np.where(lanes & (counted >= -1), _NONE, pending)
             pending = self._peek[at]
         failed = counted < -1
+        if "parity" not in i.parts and failed.any() and self._is_idle(i):
+            self._refuse(
+                f"the try at {_line(i)} fails and is not tried again: it may come when its state is too old for it"
+            )
         self._tried[at] = np.where(failed, phases.address, _NONE)
         self._for[at] = np.where(failed, absolute, self._for[at])
         if here is None or here.is_guess or not failed.any():

@@ -67,7 +67,7 @@ def synchronise(wave: Wave, event: BarrierEvent, report: Report) -> None:
             assert what is not None
             wave.clocks.learn(slots, threads, what, together=True)
         else:
-            if event.instruction.parts[1] == "arrive":
+            if "arrive" in event.instruction.parts:
                 wave.arrivals.note(wave.clocks, event.instruction, slots, threads, slots[:, None], None, event.counted)
             meeting.add(slots, generation, wave.clocks.publish(slots, threads))
     elif event.operation.startswith("cluster"):

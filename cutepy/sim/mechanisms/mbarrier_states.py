@@ -1,0 +1,59 @@
+"""What arrivals at mbarriers return: opaque to kernels, 64 bits that say of which phase of which object they are.
+
+A state is the pending count, the phase, the object's address, and what tells objects apart that have one address: of
+other CTAs, and those that were made there before. Numbers that are too large for their bits wrap.
+
+References
+----------
+PTX ISA, "mbarrier.arrive": the state is opaque, of the phase before the arrival; "mbarrier.test_wait": a state that is
+not of the current phase or the immediately preceding one is undefined; "mbarrier.pending_count".
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cutepy.sim.machine.lanes import Array
+
+_PENDING_BITS = 20
+_PHASE_BITS = 20
+_LIFE_BITS = 9
+_ALIGNMENT = 8
+
+
+def state_of(objects: Array, phase: Array, pending: Array) -> Array:
+    """Return the states of objects, as `object_of` numbers them."""
+    bits = (objects << _PHASE_BITS | phase & _mask(_PHASE_BITS)) << _PENDING_BITS | pending & _mask(_PENDING_BITS)
+    return bits.astype(np.uint64)
+
+
+def object_of(offset: int, block: Array, life: Array) -> Array:
+    """Return numbers of the objects at an offset of CTAs' shared memory; `life` counts those that were made there."""
+    return offset // _ALIGNMENT << _LIFE_BITS | (31 * block + life) & _mask(_LIFE_BITS)
+
+
+def offset_in(state: int) -> int:
+    """Return where in shared memory the object is that a state is of."""
+    return (state >> _PENDING_BITS + _PHASE_BITS + _LIFE_BITS) * _ALIGNMENT
+
+
+def pending_in(state: Array) -> Array:
+    """Return the pending count."""
+    return (state & np.uint64(_mask(_PENDING_BITS))).astype(np.uint32)
+
+
+def is_of(state: Array, objects: Array) -> Array:
+    """Tell which states are of objects."""
+    found: Array = state >> np.uint64(_PENDING_BITS + _PHASE_BITS) == objects.astype(np.uint64)
+    return found
+
+
+def phases_since(state: Array, phase: Array) -> Array:
+    """Return how many phases have completed since states were returned; below 0 of what cannot be."""
+    since = (phase - (state >> np.uint64(_PENDING_BITS)).astype(np.int64)) & _mask(_PHASE_BITS)
+    result: Array = np.where(since >= 1 << _PHASE_BITS - 1, since - (1 << _PHASE_BITS), since)
+    return result
+
+
+def _mask(bits: int) -> int:
+    return (1 << bits) - 1
