@@ -284,7 +284,8 @@ _ENTRIES = (
     ),
     Kind(
         "exhausted-registers",
-        "a warpgroup asks for more registers than there are, by `setmaxnreg.inc`, and nobody gives any back",
+        "a warpgroup asks for more registers than there are, by `setmaxnreg.inc`, and nobody gives any back, or nobody "
+        "would if others were served first",
         "give as many back before, by setmaxnreg.dec in all warps of other warpgroups, or ask for fewer",
         "Miscellaneous Instructions: setmaxnreg",
         defect="either",
