@@ -337,7 +337,8 @@ _ENTRIES = (
     ),
     Kind(
         "discarded-read",
-        "shared memory is read that nothing has written, and the launch writes the same whatever is there",
+        "shared memory is read that nothing has written, and the launch writes the same whatever is there; or a load "
+        "races, and its lane stores nothing that is made of it",
         "nothing has written these bytes since the CTA began, and nothing comes of them: with other values there the "
         "launch writes the same to global memory",
         "State Spaces, Types, and Variables: Shared State Space",
