@@ -93,8 +93,8 @@ class BarrierEvent:
     ----------
     operation : str
         "init", "inval", "arrive", "expect_arrivals", "expect_tx", "complete_tx", "wait", "sync", "fence",
-        "cluster_arrive", "cluster_wait", "set_registers", and "blocked" in a deadlock; for `on_begin` "come",
-        "join" and "commit".
+        "cluster_arrive", "cluster_wait", "set_registers", and "blocked" in a deadlock, of waits and setmaxnreg.inc;
+        for `on_begin` "come", "join" and "commit".
     barrier : str
         What it acted on, such as "mbarrier 0x400" or "bar 1".
     instruction : Instruction
@@ -102,7 +102,8 @@ class BarrierEvent:
         Who.
     amounts : tuple of int
         By CTA of the barrier, or one for all: of "init" the arrivals that a phase expects, of "arrive" at an mbarrier
-        those that were made, of "expect_tx" and "complete_tx" bytes; empty for other operations.
+        those that were made, of "expect_tx" and "complete_tx" bytes, of
+        "set_registers" the registers; empty for other operations.
     state : BarrierState or None
         Of an mbarrier that it changed.
     counted : array of int, or None
@@ -131,6 +132,12 @@ class BarrierEvent:
     part_of: AsyncOperation | None = field(default=None, repr=False)
     tried: Array | None = field(default=None, repr=False)
     deliveries: Array | None = field(default=None, repr=False)
+
+    @property
+    def is_of_all(self) -> bool:
+        """Whether a named barrier is for all threads of the CTA, so that it matters who has ended."""
+        i = self.instruction
+        return len(i.operands) == (3 if "red" in i.parts else 1)
 
 
 @dataclass(slots=True, eq=False)

@@ -252,12 +252,12 @@ class Schedule:
             observer.on_wait(event)
 
     def _tell_stuck(self) -> list[str]:
-        """Tell observers for what phases of mbarriers lanes wait that can't go on, and return what they say of it."""
+        """Tell observers for what phases and registers lanes wait that can't go on, and return what they say of it."""
         observers = self._activity.observers
         self._activity.is_stuck = True
         for g in list(self.roster.groups) if observers else ():
             first = self._flow.blocks[g.block].instructions[:1]
-            if g.waits_for is not None and first and first[0].parts[0] == "mbarrier":
+            if g.waits_for is not None and first and first[0].parts[0] in ("mbarrier", "setmaxnreg"):
                 self._program.blocks[g.block](g, g.registers, self._m)
         self.alignment.stick(self._joins)
         spinning = self.roster.lanes_of([g for g in self.roster.groups if g.waits_for is None])

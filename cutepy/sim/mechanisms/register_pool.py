@@ -55,6 +55,13 @@ def registers_at_launch(directives: Mapping[str, Sequence[int]], asked: Sequence
     return min(max(asked, default=_MOST), REGISTERS // (warps * WARP) // _UNIT * _UNIT)
 
 
+def held_at_launch(function: Function) -> int | None:
+    """Return how many registers a thread of a kernel has at first; None if its setmaxnreg, if any, mean nothing."""
+    uses = [i for i in function.instructions if i.parts[0] == "setmaxnreg"]
+    asked = [count.value for i in uses for count in i.operands if "inc" in i.parts and isinstance(count, Immediate)]
+    return registers_at_launch(function.directives, asked) if uses else None
+
+
 class RegisterPool(Mechanism):
     """What each warp of each resident CTA holds, and what nobody does.
 
@@ -67,9 +74,7 @@ class RegisterPool(Mechanism):
 
     def __init__(self, activity: Activity, function: Function) -> None:
         self._activity = activity
-        uses = [i for i in function.instructions if i.parts[0] == "setmaxnreg"]
-        asked = [count.value for i in uses for count in i.operands if "inc" in i.parts and isinstance(count, Immediate)]
-        self._at_launch = registers_at_launch(function.directives, asked) if uses else None
+        self._at_launch = held_at_launch(function)
 
     def start(self, residents: Residents, threads: int) -> None:
         """Give the warps of CTAs that become resident what they have at first."""
@@ -86,6 +91,8 @@ class RegisterPool(Mechanism):
             last = np.searchsorted(warps * WARP // WARPGROUP, g.threads.ids // WARPGROUP, "right") - 1
             enough = (np.cumsum(change, axis=1) <= self._free[slots][:, None])[:, last]
             if not enough.all():
+                if self._activity.is_stuck:
+                    self._activity.notify("blocked", "registers", g, i, count, lanes=~enough)
                 g.ready = enough
                 g.waits_for = lambda: self._describe(slots, count)
                 return False

@@ -285,7 +285,8 @@ _ENTRIES = (
     ),
     Kind(
         "exhausted-registers",
-        "a warpgroup asks for more registers than there are, by `setmaxnreg.inc`, and nobody gives any back",
+        "a warpgroup asks for more registers than there are, by `setmaxnreg.inc`, and nobody gives any back, or nobody "
+        "would if others were served first",
         "give as many back before, by setmaxnreg.dec in all warps of other warpgroups, or ask for fewer",
         "Miscellaneous Instructions: setmaxnreg",
         defect="either",
@@ -337,7 +338,8 @@ _ENTRIES = (
     ),
     Kind(
         "discarded-read",
-        "shared memory is read that nothing has written, and the launch writes the same whatever is there",
+        "shared memory is read that nothing has written, and the launch writes the same whatever is there; or a load "
+        "races, and its lane stores nothing that is made of it",
         "nothing has written these bytes since the CTA began, and nothing comes of them: with other values there the "
         "launch writes the same to global memory",
         "State Spaces, Types, and Variables: Shared State Space",

@@ -16,6 +16,7 @@ from cutepy.sim.sanitize.certificate.examiner import Examiner
 from cutepy.sim.sanitize.certificate.loops import heads
 from cutepy.sim.sanitize.hazards import Side
 from cutepy.sim.sanitize.meaning.layouts import Through, of_map
+from cutepy.sim.sanitize.memory.discarded import Discarded
 from cutepy.sim.sanitize.memory.global_touches import GlobalTouches
 from cutepy.sim.sanitize.memory.sizes import granule_bytes
 from cutepy.sim.sanitize.memory.touch import Conflict, Touch
@@ -102,7 +103,7 @@ class Sanitizer(Observer):
         self._mistakes: set[tuple[str, str]] = set()  # of the launch, by kind and barrier
         self._examiner = Examiner(self._violated)
         self._rounds: frozenset[int] = frozenset()
-        self._undefined = Undefined()
+        self._undefined, self._discarded = Undefined(), Discarded()
         self._waits = False
         self._reasons: dict[tuple[int, int, str], Reason | None] = {}
 
@@ -117,7 +118,7 @@ class Sanitizer(Observer):
     @property
     def certificates(self) -> tuple[Certificate, ...]:
         """What is known of all schedules of each launch that has ended."""
-        self._examiner.finish(self._findings.of_launch)
+        self._finish()
         return tuple(self._examiner.certificates)
 
     @property
@@ -128,6 +129,7 @@ class Sanitizer(Observer):
     @property
     def hazards(self) -> Hazards:
         """What was found, each pair of lines once, the likeliest causes first."""
+        self._tell_held(is_over=False)
         return self._findings.hazards
 
     @property
@@ -139,16 +141,21 @@ class Sanitizer(Observer):
         """Say that nothing comes of what the last launch reads so."""
         self._findings.discard_unwritten()
 
+    def _finish(self) -> None:
+        """End a launch, if there is one: of loads that race and that are still held, anything may have come."""
+        self._tell_held(is_over=False)
+        self._examiner.finish(self._findings.of_launch)
+
     def restart(self) -> None:
         """Forget what was found, but for the certificates of what has ended."""
-        self._examiner.finish(self._findings.of_launch)
+        self._finish()
         self._findings = Findings(self._surroundings, self._allow)
 
     # Launches and waves.
 
     def on_launch(self, launch: Launch) -> None:
         """Begin with a launch."""
-        self._examiner.finish(self._findings.of_launch)
+        self._finish()
         self._launch, self._wave, self._reasons = launch, None, {}
         self._mistakes.clear()
         self._findings.begin(launch)
@@ -165,6 +172,7 @@ class Sanitizer(Observer):
                 self._findings.tell(*remark)
         self._messages.begin(self._launches.now + 1, launch, self._global.begin(launch))
         self._flags.begin(self._messages.launch)
+        self._discarded.begin(launch, program.function)
         self._granule, self._slot_bytes = granule_bytes(launch.ptx, launch.kernel), launch.slot_bytes
 
     def _of(self, residents: Residents) -> Wave:
@@ -184,8 +192,9 @@ class Sanitizer(Observer):
         return wave
 
     def on_end(self, residents: Residents) -> None:
-        """See whether something is in flight that uses shared memory."""
+        """See whether something is in flight that uses shared memory, and what comes of loads that race."""
         wave = self._of(residents)
+        self._tell_held(is_over=True)
         self._examiner.leave(self._premises)
         self._tell(ends(wave, np.arange(residents.count)))
         self._tell(uneven(wave, np.ones((residents.count, wave.clocks.threads), bool)))
@@ -205,6 +214,7 @@ class Sanitizer(Observer):
 
     def on_deadlock(self, ended: Array, spinning: Array) -> list[str]:
         """Say whether every schedule hangs."""
+        self._tell_held(is_over=False)
         if self._wave is not None:
             self._premises.check_stuck(spinning)
             ended_ctas = np.flatnonzero(ended.all(axis=1))
@@ -219,6 +229,7 @@ class Sanitizer(Observer):
 
     def on_access(self, access: Access) -> None:
         """Check an access to shared or global memory."""
+        self._discarded.note(access)
         if access.space == "local":
             self._tell_undefined("ld read", "a thread", access.instruction, self._undefined.access(access))
             return
@@ -377,9 +388,19 @@ class Sanitizer(Observer):
         self._findings.unwritten(touch, row, self._wave.residents, granule * self._granule)
 
     def _global_conflict(self, found: GlobalConflict) -> None:
+        if self._launch is None or not self._discarded.hold(found):
+            self._tell_global(found)
+
+    def _tell_held(self, *, is_over: bool) -> None:
+        for found, comes_to_nothing in self._discarded.decided(is_over=is_over):
+            self._tell_global(found, comes_to_nothing)
+
+    def _tell_global(self, found: GlobalConflict, comes_to_nothing: bool = False) -> None:
         before, after = global_memory.sides(found, self._launches)
         where = global_memory.place(found.address, self._known(), self._launch)
         kind, missing = global_memory.told(found, self._launches, self._flags)
+        if comes_to_nothing:
+            kind, missing = "discarded-read", global_memory.COMES_TO_NOTHING
         self._findings.tell(kind, where, before, after, missing)
 
     def _global_unwritten(self, touch: GlobalTouch, lane: int, address: int) -> None:

@@ -145,3 +145,45 @@ selp.b64 %rd10, %rd8, %rd9, %p1; selp.b32 %r12, %r1, %r10, %p1; bar.sync 0;
         maps = tensor_map(A, "f16", (64, 64), "SW128"), tensor_map(B, "f16", (32, 8), "SW64")
         launch(body, *maps, out, A, B, block=128, smem_bytes=16400, run=run, assembles=False)
         assert {hazard.kind for hazard in run.hazards} == found
+
+
+def strays(a_sbo, a_start=0, rows=8, same_tensor=False, b_at=B_AT):
+    """Multiply A at 0 by B at `b_at`, each loaded by a box of its own; return what is told."""
+    b = np.ascontiguousarray(np.resize(B, (rows, 64)))
+    a = np.concatenate([A, b])[: len(A)] if not same_tensor else np.concatenate([A, b])
+    maps = [tensor_map(x, "f16", (64, n), "SW128") for x, n in ((a, 64), (a if same_tensor else b, rows))]
+    body = START.replace("8192; mov.b64", f"{b_at}; mov.b64")
+    body += f"@%p1 mbarrier.arrive.expect_tx.shared.b64 _, [%r8], {128 * (64 + rows)};\n"
+    body += LOAD.format("%r1", "%rd8", "%r9") + LOAD.format("%r10", "%rd9", "%r9")
+    body += WAIT.format(a=descriptor(a_start, 16, a_sbo, "SW128"), b=descriptor(b_at, 16, 1024, "SW128"))
+    sums = ", ".join(f"%f{n}" for n in range(rows // 2))
+    body += "".join(f"mov.b32 %f{n}, 0f00000000; " for n in range(rows // 2)) + "wgmma.fence.sync.aligned;\n"
+    body += MMA.replace("n8", f"n{rows}").format(k=16, types="f32.f16.f16", sums=sums, scales=", 1, 1, 0, 0")
+    body += END.format("%f0", "%f1", "%f2", "%f3")
+    run, out = Run((), None, sanitize=True), np.zeros((128, 2, 2), np.float32)
+    launch(body, *maps, out, a, b, block=128, smem_bytes=16400, run=run, assembles=False)
+    return run.hazards
+
+
+@pytest.mark.parametrize("rows", [8, 32, 64])
+@pytest.mark.parametrize(("sbo", "start"), [(2048, 0), (1024, 4096)])
+def test_an_operand_that_walks_into_the_other_ones_tile_is_told(rows, sbo, start):
+    """A's stride is twice what it should be, or it begins in the middle: what follows is B."""
+    hazards = strays(sbo, start, rows)
+    told = [hazard for hazard in hazards if hazard.kind == "layout-mismatch"]
+    if sbo == 1024 and rows <= 32:  # all of B follows A without a gap, as where two tensors are one operand
+        assert not told
+        return
+    (found,) = told
+    assert "A also takes bytes of this copy, which are B's in the same MMA" in found.missing
+    assert f"(leading 16, stride {sbo} bytes)" in found.missing
+
+
+def test_tiles_that_are_read_as_they_were_written_are_not_told():
+    assert not strays(1024, rows=64)
+
+
+@pytest.mark.parametrize("b_at", [0, 4096])
+def test_one_tensor_may_be_both_operands(b_at):
+    """A product with the own transpose takes bytes twice."""
+    assert not [h for h in strays(1024, rows=32, same_tensor=True, b_at=b_at) if h.kind == "layout-mismatch"]

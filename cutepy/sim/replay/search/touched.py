@@ -198,7 +198,7 @@ class Touching(Observer):
         elif name.startswith("bar "):
             mode = "pass" if operation == "sync" else "join"
             for slot, generation in _by_slot(event.ctas.slots, event.counted):
-                for kind in ("bar", "bar of all")[: 1 + _is_of_all(event)]:
+                for kind in ("bar", "bar of all")[: 1 + event.is_of_all]:
                     self.touched.add((kind, slot, int(name[4:])), (mode, generation))
         elif operation in ("cluster_arrive", "cluster_wait"):
             size = event.ctas.residents.cluster_size
@@ -246,12 +246,6 @@ class Touching(Observer):
         if operation == "complete_tx":
             return ("complete", phase) if lacking >= 0 else WRITE
         return (operation, phase)
-
-
-def _is_of_all(event: BarrierEvent) -> bool:
-    """Tell whether a named barrier is for all threads of the CTA, so that it matters who has ended."""
-    i = event.instruction
-    return len(i.operands) == (3 if "red" in i.parts else 1)
 
 
 def _by_slot(slots: Array, counted: Array | None) -> Iterable[tuple[int, int]]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from cutepy.sim.mechanisms.register_pool import held_at_launch
 from cutepy.sim.sanitize.certificate.certificates import Certificate
 from cutepy.sim.sanitize.certificate.extensions import extensions, merged
 from cutepy.sim.sanitize.certificate.lanes import undecided
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 
 _PROGRESS = "each thread runs again and again until it ends, and each copy and MMA completes"
 _MODEL = "copies, barriers and fences do what the PTX ISA says, as docs/certificate.md reads it"
-_REGISTERS = "setmaxnreg.inc finds the registers that others have given back"
 _DEPENDENT = "griddepcontrol: what other grids of the stream do meanwhile"
 _FLAGS = "{} memory that threads synchronise by: atomics and flags"
 _OTHERS = "launches of other sizes, or with other values that steer; results"
@@ -83,7 +83,9 @@ class Examiner:
         self._reasons: dict[str, None] = {}
         self._ctas = self._operations = 0
         names = {i.parts[0] for i in instructions}
-        self._assumptions = dict.fromkeys((_PROGRESS, _MODEL, *((_REGISTERS,) if "setmaxnreg" in names else ())))
+        asks = any(i.parts[:2] == ("setmaxnreg", "inc") for i in instructions)
+        self._registers = held_at_launch(program.function) if asks else None
+        self._assumptions = dict.fromkeys((_PROGRESS, _MODEL))
         self._uncovered = (
             _OTHERS,
             *map(_FLAGS.format, synchronises_by(instructions)),
@@ -106,7 +108,8 @@ class Examiner:
 
     def premises(self, wave: Wave) -> Premises:
         """Return the premises of CTAs that become resident."""
-        return Premises(wave, self._tries, self._may_announce, self._violation, self._refuse, self.assume)
+        told = self._violation, self._refuse, self.assume
+        return Premises(wave, self._tries, self._may_announce, self._registers, *told)
 
     def begin_round(self, premises: Premises, step: Step) -> None:
         """Note that a round of a loop begins."""

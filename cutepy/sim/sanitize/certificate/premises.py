@@ -1,8 +1,8 @@
 """The premises of the certificate, checked on the trace of a launch as it runs.
 
 `Premises` is told of what synchronises before threads learn anything by it, and passes it on: mbarriers to `phases.py`,
-named and cluster barriers to `generations.py`. What outlives a CTA is a hazard (`order/ends.py`). What the code says is
-asked once for each launch (`steering.py`).
+named and cluster barriers to `generations.py`, setmaxnreg to `register_supply.py`. What outlives a CTA is a hazard
+(`order/ends.py`). What the code says is asked once for each launch (`steering.py`).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 from cutepy.sim.sanitize.certificate.actors import Actors
 from cutepy.sim.sanitize.certificate.generations import Generations
 from cutepy.sim.sanitize.certificate.phases import Phases
+from cutepy.sim.sanitize.certificate.register_supply import RegisterSupply
 from cutepy.sim.sanitize.certificate.rounds import Notes
 from cutepy.sim.sanitize.certificate.violations import Violation
 from cutepy.sim.sanitize.order.clocks import rectangle
@@ -40,6 +41,8 @@ class Premises:
         Of the kernel, by index of the instruction.
     may_announce : bool
         Whether the kernel announces apart from arrivals.
+    registers : int or None
+        How many a thread begins with, if warps may ask for more.
     violated, refuse, assume : callable
         Called with each `Violation`, with what the certificate does not understand, in words, and with what it takes
         for granted beyond the PTX ISA.
@@ -55,6 +58,7 @@ class Premises:
         wave: Wave,
         tries: dict[int, Try],
         may_announce: bool,
+        registers: int | None,
         violated: Callable[[Violation], None],
         refuse: Callable[[str], None],
         assume: Callable[[str], None],
@@ -63,6 +67,7 @@ class Premises:
         self._violated, self._refuse, self._assume = violated, refuse, assume
         self._phases: dict[int, Phases] = {}
         self._generations: dict[str, Generations] = {}
+        self._supply = None if registers is None else RegisterSupply(wave, registers, violated, refuse)
         shape = wave.residents.count, wave.clocks.threads
         # Of each thread the last peek that no wait has followed yet: which, of what address, for which phase.
         self._peek, self._address = np.full((2, *shape), _NONE)
@@ -78,6 +83,10 @@ class Premises:
         """Check an operation, before threads learn anything by it."""
         self.notes.see(event)
         kind = event.barrier.partition(" ")[0]
+        if self._supply is not None:
+            if kind == "registers" and event.operation == "blocked":
+                self._supply.block(event)
+            self._supply.see(event)
         if kind == "mbarrier":
             assert event.state is not None
             self.operations += 1
@@ -199,6 +208,8 @@ class Premises:
             if self._tries[peek].followers:
                 self._refuse(f"the wait did not run that follows the peek at {_line(self._tries[peek].instruction)}")
         self.stick(np.arange(self.ctas))
+        if self._supply is not None:
+            self._supply.end()
 
 
 def announces(instructions: tuple[Instruction, ...]) -> bool:

@@ -51,6 +51,12 @@ class Through(NamedTuple):
         Of a box; 0 of an MMA's operand, whose patterns have 8 each.
     fault : str
         What is wrong with a descriptor, whoever wrote what it reads; empty if nothing is.
+    tensor : int
+        The address in global memory of what a map describes; 0 of a descriptor.
+    strides : (int, int)
+        Of a descriptor, the leading one and the other, in bytes.
+    has_gaps : bool
+        Whether a K-major operand with a swizzle leaves out bytes from one 8 rows to the next.
     """
 
     swizzle: SwizzleMode
@@ -59,6 +65,9 @@ class Through(NamedTuple):
     row_bytes: int
     rows: int = 0
     fault: str = ""
+    tensor: int = 0
+    strides: tuple[int, int] = (0, 0)
+    has_gaps: bool = False
 
 
 class Span(NamedTuple):
@@ -74,7 +83,8 @@ def of_map(tensor_map: TensorMap | Im2colTensorMap, start: int) -> Through | Non
     if getattr(tensor_map, "interleave", "none") != "none":
         return None
     row_bytes = tensor_map.box_elems[0] * tensor_map.bits // 8
-    return Through(tensor_map.swizzle, tensor_map.dtype, start, row_bytes, tensor_map.box_bytes // row_bytes)
+    rows = tensor_map.box_bytes // row_bytes
+    return Through(tensor_map.swizzle, tensor_map.dtype, start, row_bytes, rows, tensor=tensor_map.global_address)
 
 
 def of_descriptor(word: int, element: str, tile: SharedTile) -> Through:
@@ -82,7 +92,11 @@ def of_descriptor(word: int, element: str, tile: SharedTile) -> Through:
     descriptor = GmmaDescriptor.decode(word)
     swizzle = descriptor.swizzle
     fault = "" if swizzle == "INTER" else _fault(descriptor, tile)
-    return Through(swizzle, element, descriptor.start_address, span_bytes(swizzle), fault=fault)
+    row_bytes, strides = span_bytes(swizzle), (descriptor.lbo, descriptor.sbo)
+    is_sparse = swizzle != "INTER" and tile.major == "K" and tile.extent > 8 and descriptor.sbo > 8 * row_bytes
+    return Through(
+        swizzle, element, descriptor.start_address, row_bytes, fault=fault, strides=strides, has_gaps=is_sparse
+    )
 
 
 def _fault(descriptor: GmmaDescriptor, tile: SharedTile) -> str:

@@ -346,10 +346,9 @@ class GlobalShadow:
             wrong[_observed(wrong == "", before, after, addresses)] = ""
         for kind in np.unique(wrong).tolist():
             if kind:
-                first = int(np.flatnonzero(wrong == kind)[0])
-                self.report(
-                    GlobalConflict(kind, old, new, int(before[first]), int(after[first]), int(addresses[first]))
-                )
+                pairs = before[wrong == kind], after[wrong == kind], addresses[wrong == kind]
+                lanes_before, lanes_after, where = (int(x[0]) for x in pairs)
+                self.report(GlobalConflict(kind, old, new, lanes_before, lanes_after, where, pairs))
         return np.asarray(wrong == "")
 
 

@@ -168,6 +168,8 @@ class GlobalConflict:
     before, after : GlobalTouch
     before_lane, after_lane : int
     address : int
+    pairs : (array of int, array of int, array of int) or None
+        The lanes before and after, and the addresses, of all that are so.
     """
 
     kind: str
@@ -176,3 +178,4 @@ class GlobalConflict:
     before_lane: int
     after_lane: int
     address: int
+    pairs: tuple[Array, Array, Array] | None = None

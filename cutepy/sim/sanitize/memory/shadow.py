@@ -68,6 +68,11 @@ class Shadow:
         self._sets: Numbered[tuple[int, ...]] = Numbered()
         self._numbers: dict[tuple[int, ...], int] = {}
 
+    def writers(self, slot: int, granules: Array) -> list[Touch]:
+        """Return the touches that wrote some granules of a CTA last."""
+        _, members = self._present(self._written[slot, granules])
+        return [self._touches[m] for m in {*chain(*members)}]
+
     def touch(self, new: Touch) -> None:
         """Check a touch against those before it, and record it."""
         if self._touches.is_full or self._sets.is_full:

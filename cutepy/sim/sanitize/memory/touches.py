@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from cutepy.layouts.sm90.arch import UNIT_BYTES
 from cutepy.sim.machine.lanes import WARP, WARPGROUP, Array, as_index
-from cutepy.sim.mechanisms.wgmma.operands import tile_units
 from cutepy.sim.sanitize.hazards import Side
-from cutepy.sim.sanitize.meaning.layouts import Span, Through, described, misread, of_descriptor
+from cutepy.sim.sanitize.meaning.layouts import Span, Through, described, misread
+from cutepy.sim.sanitize.memory.operands import ReadOperands, granules_of, strayed
 from cutepy.sim.sanitize.memory.shadow import Shadow
 from cutepy.sim.sanitize.memory.touch import Conflict, Touch
 from cutepy.sim.sanitize.order.clocks import View
@@ -22,11 +21,7 @@ if TYPE_CHECKING:
     from cutepy.sim.machine.events import Access, AsyncOperation, WgmmaEvent
     from cutepy.sim.ptx.model import Instruction
     from cutepy.sim.sanitize.order.synchronisation import Report as Tell
-    from cutepy.sim.translate.wgmma_shapes import SharedTile
 
-
-_Operands = tuple[Array, tuple[Span, ...]]
-"""What a warpgroup reads: the granules, (CTA or 1, 1, n), and through which layout each operand is read."""
 
 _OPAQUE = (
     "what an mbarrier holds is known to mbarrier operations only: mbarrier.test_wait says whether a phase is complete"
@@ -70,7 +65,7 @@ class SharedTouches:
         self._tell = tell
         self._wave, self._granule, self._slot_bytes = wave, granule, slot_bytes
         granules = -(-slot_bytes // granule)
-        self._of_operands: dict[object, list[_Operands]] = {}
+        self._operands = ReadOperands(granule)
         self._shadow = Shadow(wave.clocks, wave.residents.count, granules, report, unwritten, self._misread, forgot)
 
     def access(self, access: Access) -> None:
@@ -181,15 +176,14 @@ class SharedTouches:
         """Return the granules of ranges of bytes, (CTA or 1, lane, n)."""
         if len(offsets) > 1 and (offsets == offsets[:1]).all():
             offsets = offsets[:1]
-        count = -(-size // self._granule)
-        return (offsets // self._granule)[..., None] + np.arange(count)
+        return granules_of(offsets, size, self._granule)
 
     def wgmma(self, event: WgmmaEvent) -> None:
         """Take what an MMA reads."""
         wave = self._wave
         clocks, slots = wave.clocks, event.ctas.slots
         groups = event.threads.ids[::WARPGROUP] // WARPGROUP
-        for group, (flat, spans) in zip(groups.tolist(), self._operands(event, len(groups)), strict=True):
+        for group, operands in zip(groups.tolist(), self._operands.of(event, len(groups)), strict=True):
             threads = np.arange(group * WARPGROUP, (group + 1) * WARPGROUP)
             column = np.array([clocks.column((MMAS, group))])
             view, _ = clocks.view(slots, threads)
@@ -206,43 +200,26 @@ class SharedTouches:
                 None,
                 column,
                 counts,
-                flat,
+                operands.flat,
                 view,
                 np.zeros(1, int),
-                spans,
+                operands.spans,
                 warps=threads[::WARP] // WARP,
                 when=wave.arrivals.number,
             )
+            for n in operands.may_stray:
+                self._stray(touch, n)
             self._shadow.touch(touch)
             wave.note(int(column[0]), event.instruction, slots, counts)
 
-    def _operands(self, event: WgmmaEvent, groups: int) -> list[_Operands]:
-        """Return what each warpgroup reads of an MMA's operands."""
-        shape = event.shape
-        key = shape, tuple((x.shape, x.tobytes()) for x in (event.b, event.a) if x is not None)
-        found = self._of_operands.get(key)
-        if found is None:
-            words = [(event.b, shape.b_tile, shape.b)]
-            if event.a is not None:
-                words.append((event.a, shape.a_tile, shape.a))
-            found = self._of_operands[key] = [
-                self._of_group(
-                    [(np.broadcast_to(w, (len(w), groups))[:, n], tile, element) for w, tile, element in words]
-                )
-                for n in range(groups)
-            ]
-        return found
-
-    def _of_group(self, operands: list[tuple[Array, SharedTile, str]]) -> _Operands:
-        """Return the granules of operands, given by the descriptors of the CTAs, and how each is read."""
-        each = [(w[:1] if (w == w[0]).all() else w, tile, element) for w, tile, element in operands]
-        places = [np.stack([tile_units(w, tile).reshape(-1) for w in words.tolist()]) for words, tile, _ in each]
-        rows = max(map(len, places))
-        flat = np.concatenate([np.broadcast_to(p, (rows, p.shape[1])) for p in places], axis=1)
-        flat = self._places(flat * UNIT_BYTES, UNIT_BYTES).reshape(rows, 1, -1)
-        ends = np.cumsum([p.shape[1] * -(-UNIT_BYTES // self._granule) for p in places]).tolist()
-        through = [tuple(of_descriptor(w, element, tile) for w in words.tolist()) for words, tile, element in each]
-        return flat, tuple(map(Span, [0, *ends], ends, through))
+    def _stray(self, new: Touch, n: int) -> None:
+        """Report an operand that has come into the tile of the other one."""
+        found = strayed(new, n, self._shadow.writers)
+        if found is not None:
+            wrote, row, granule, wrong = found
+            cta = self._wave.residents.coordinate(int(new.slots[row]))
+            before, after = (Side(t.what, f"the async proxy for CTA {cta}", t.instruction, cta) for t in (wrote, new))
+            self._tell("layout-mismatch", f"shared memory at {granule * self._granule:#x}", before, after, wrong)
 
     def took(self, operation: AsyncOperation, issued: Issued, accesses: Sequence[Access]) -> None:
         """Take what an operation has read, or written, or both."""

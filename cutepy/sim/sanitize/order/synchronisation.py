@@ -82,6 +82,8 @@ def _set_registers(wave: Wave, event: BarrierEvent, report: Report) -> None:
     """Report warps that change how many registers they have, and have not met since they did so before."""
     i = event.instruction
     found = wave.register_changes.change(i, event.ctas.slots, event.threads.ids)
+    # Like the end of a wait, what its thread issues after it comes after it: see `register_supply.py`.
+    wave.clocks.end_waits(event.ctas.slots, event.threads.ids)
     if found is None:
         return
     slot, warp, other, last = found

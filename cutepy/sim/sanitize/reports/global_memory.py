@@ -56,6 +56,10 @@ NEVER_WRITTEN = (
     "nothing has written these bytes since they were allocated, or discarded, and they hold what was there before: "
     "write them first, such as by torch.zeros in place of torch.empty, or order this after what does"
 )
+COMES_TO_NOTHING = (
+    "nothing orders these, and nothing comes of what this lane reads: the lanes that store what is made of it are "
+    "others; let these alone read it, and there is no race"
+)
 
 
 def sides(found: GlobalConflict, launches: Launches) -> tuple[Side, Side]:
@@ -138,15 +142,15 @@ def _advice(found: GlobalConflict, launches: Launches) -> str:
         return _GIVEN_AWAY
     if before.proxy == "tensormap":
         return _MAP_IN_USE
-    if before is after and before.threads is not None:
+    row_before, row_after = found.before_lane // before.lanes, found.after_lane // after.lanes
+    same_cta = int(before.ctas[row_before]) == int(after.ctas[row_after])
+    if before is after and before.threads is not None and same_cta:
         return TOGETHER
     if before.launch != after.launch:
         return (
             "the launches are in streams that nothing orders: record an event after the first and let the other's "
             "stream wait for it"
         )
-    row_before, row_after = found.before_lane // before.lanes, found.after_lane // after.lanes
-    same_cta = int(before.ctas[row_before]) == int(after.ctas[row_after])
     if before.proxy == "async" and before.writes:
         done = "the store may not be complete: cp.async.bulk.wait_group (without .read) must come before"
         return f"{done}, then " + ("a barrier" if same_cta else "a release that the other CTA acquires")

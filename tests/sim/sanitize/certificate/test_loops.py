@@ -271,12 +271,6 @@ STATES = {
         ["%r3"],
         {},
     ),
-    "the lowest bits of such a count": (
-        "mov.u32 %r40, 0; INNER: add.u32 %r3, %r3, 9; setp.lt.u32 %p2, %r3, %r9; @%p2 bra INNER; "
-        "and.b32 %r5, %r3, 3; st.shared.u32 [%r5], %r1;",
-        ["%r3"],
-        {"%r3": 4},
-    ),
     "a count of more than constants": (
         "add.u32 %r3, %r3, %r9; and.b32 %r5, %r3, 1; st.shared.u32 [%r5], %r1;",
         ["%r3"],

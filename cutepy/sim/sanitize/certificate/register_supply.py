@@ -1,0 +1,245 @@
+"""Whether each setmaxnreg.inc finds registers in every schedule: premise 7.
+
+What a `.dec` gives back is there in every schedule if no `.inc` comes before it, of any warp of the cluster. Taking
+only that for granted, all is well if the peaks of all warps fit a CTA's registers at once, whoever asks first. So it is
+where each warp gives or takes once. Where it is not so, the orders in which warps may ask are searched.
+
+A warp that asks waits, and what its thread does after that, issues of copies too, comes after it: so a change counts
+among the waits that threads have ended, which clocks pass on wherever control does. Where a barrier of all threads did
+not wait for some since they had ended, what comes later in the cluster is taken to come after all that those did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from cutepy.sim.machine.lanes import WARP
+from cutepy.sim.ptx.model import Immediate
+from cutepy.sim.sanitize.certificate.loops import line
+from cutepy.sim.sanitize.certificate.starving import Change, Starved, starved
+from cutepy.sim.sanitize.certificate.violations import Violation
+from cutepy.sim.sanitize.hazards import Side
+from cutepy.sim.sanitize.order.clocks import DONE
+
+if TYPE_CHECKING:
+    from cutepy.sim.machine.events import BarrierEvent
+    from cutepy.sim.machine.lanes import Array
+    from cutepy.sim.ptx.model import Instruction
+    from cutepy.sim.sanitize.order.wave import Wave
+
+_MOST_ROUNDS = 8
+"""How many changes of a warp are told apart."""
+
+
+class _Done(NamedTuple):
+    """What one instruction changed for a warp of some CTAs.
+
+    Attributes
+    ----------
+    instruction : Instruction
+    slots : array of int
+    warp : int
+    amounts : array of int, (CTA,)
+    after : array of int, (CTA, rank, warp)
+        How many changes of each warp of the cluster come before.
+    """
+
+    instruction: Instruction
+    slots: Array
+    warp: int
+    amounts: Array
+    after: Array
+
+
+class RegisterSupply:
+    """What the warps of resident CTAs hold, give back and ask for.
+
+    Parameters
+    ----------
+    wave : Wave
+    at_launch : int
+        Registers that a thread begins with.
+    violated, refuse : callable
+        As of `Premises`.
+    """
+
+    def __init__(
+        self,
+        wave: Wave,
+        at_launch: int,
+        violated: Callable[[Violation], None],
+        refuse: Callable[[str], None],
+    ) -> None:
+        self._wave, self._clocks, self._at_launch = wave, wave.clocks, at_launch
+        self._violated, self._refuse = violated, refuse
+        slots, self._warps = wave.residents.count, wave.clocks.warps
+        shape = slots, self._warps
+        self._held, self._peak = np.full((2, *shape), at_launch)
+        self._given = np.zeros(slots, np.int64)
+        self._is_sure, self._has_ended = np.ones(shape, bool), np.zeros(shape, bool)
+        self._many = np.zeros(shape, int)
+        # By how often a warp had changed before, and thread: how many waits it has ended by then, 0 if it never has.
+        self._when: list[Array] = []
+        self._asked = np.zeros((slots, wave.clocks.threads), np.int32)  # the same, of the first time it took some
+        self._came: dict[str, Array] = {}
+        self._done: list[_Done] = []
+
+    def see(self, event: BarrierEvent) -> None:
+        """Take a change, before its threads count it; or who comes to a barrier and goes on from one."""
+        if event.operation == "set_registers":
+            for warp in np.unique(event.threads.ids // WARP).tolist():
+                self._change(event, warp)
+        elif event.operation in ("join", "cluster_arrive") and self._is_of_all(event):
+            came = self._came.setdefault(event.barrier, np.full_like(self._asked, -1))
+            slots, threads = event.ctas.slots, event.threads.ids
+            came[slots[:, None], threads] = _generation(event)[:, None]
+        elif event.operation in ("sync", "cluster_wait") and self._is_of_all(event):
+            self._miss(event)
+
+    @staticmethod
+    def _is_of_all(event: BarrierEvent) -> bool:
+        return event.operation.startswith("cluster") or event.is_of_all
+
+    def _miss(self, event: BarrierEvent) -> None:
+        """Note the threads that a barrier did not wait for: they had ended."""
+        came, slots, size = self._came.get(event.barrier), event.ctas.slots, self._clocks.cluster
+        if came is None or not self._asked.any():
+            return
+        size = 1 if event.operation == "sync" else size
+        for rank in range(size):
+            of = slots // size * size + rank
+            absent = (came[of] < _generation(event)[:, None]) & (self._asked[of] > 0)
+            rows, threads = np.nonzero(absent)
+            self._has_ended[of[rows], threads // WARP] = True
+
+    # Changes.
+
+    def _change(self, event: BarrierEvent, warp: int) -> None:
+        i, clocks, slots, cluster = event.instruction, self._clocks, event.ctas.slots, self._clocks.cluster
+        count = i.operands[0]
+        assert isinstance(count, Immediate)
+        threads = event.threads.ids[event.threads.ids // WARP == warp]
+        held, more = self._held[slots, warp], "inc" in i.parts
+        now = np.maximum(held, count.value) if more else np.minimum(held, count.value)
+        known = clocks.joint(slots, threads)[DONE][..., clocks.all_ends]
+        members = (slots // cluster * cluster)[:, None] + np.arange(cluster)
+        if more:
+            self._peak[slots, warp] = np.maximum(self._peak[slots, warp], now)
+        else:
+            self._give(slots, warp, held - now, self._comes_after_requests(known, members))
+        self._held[slots, warp] = now
+        if self._many.max() < _MOST_ROUNDS:
+            self._done.append(_Done(i, slots, warp, now - held, self._before(known, members)))
+        ends = clocks.counts(slots, clocks.ends(threads)) + 1
+        takes = (now > held)[:, None] & (self._asked[slots[:, None], threads] == 0)
+        self._asked[slots[:, None], threads] += np.where(takes, ends, 0).astype(np.int32)
+        self._note(slots, warp, threads, ends)
+
+    def _give(self, slots: Array, warp: int, amounts: Array, after: Array) -> None:
+        self._given[slots] += amounts
+        self._is_sure[slots, warp] &= ~after
+        sure = slots[self._is_sure[slots, warp]]
+        self._peak[sure, warp] = self._held[sure, warp] - amounts[self._is_sure[slots, warp]]
+
+    def _comes_after_requests(self, known: Array, members: Array) -> Array:
+        """Tell by CTA whether something comes after a warp of its cluster took registers."""
+        asked = self._asked[members]
+        either = ((known >= asked) & (asked > 0)).any(axis=2) | self._has_ended[members].any(axis=2)
+        found: Array = np.logical_or.reduce(either, axis=1)
+        return found
+
+    def _before(self, known: Array, members: Array) -> Array:
+        """Return how many changes of each warp of the cluster are known to be done, (CTA, rank, warp)."""
+        result = np.zeros((*members.shape, self._warps), int)
+        first = np.arange(self._warps) * WARP
+        for when in self._when:
+            there = when[members]
+            result += np.logical_or.reduceat((known >= there) & (there > 0), first, axis=2)
+        return result
+
+    def _note(self, slots: Array, warp: int, threads: Array, ends: Array) -> None:
+        before = self._many[slots, warp]
+        for many in np.unique(before).tolist():
+            if many >= _MOST_ROUNDS:
+                continue
+            if many == len(self._when):
+                self._when.append(np.zeros_like(self._asked))
+            here = before == many
+            self._when[many][slots[here][:, None], threads] = ends[here]
+        self._many[slots, warp] += 1
+
+    # What comes of it.
+
+    def end(self) -> None:
+        """Check that whoever asks finds registers, in every order."""
+        short = self._peak.sum(axis=1) > self._at_launch * self._warps
+        cluster = self._clocks.cluster
+        for first in np.unique(np.flatnonzero(short) // cluster * cluster).tolist():
+            if self._search(first):
+                return
+
+    def _search(self, first: int) -> bool:
+        """Search the orders of one cluster's changes; tells whether something was said."""
+        cluster, members = self._clocks.cluster, slice(first, first + self._clocks.cluster)
+        by_warp: list[list[tuple[Change, Instruction]]] = [[] for _ in range(cluster * self._warps)]
+        for done in self._done:
+            for row in np.flatnonzero((done.slots >= first) & (done.slots < first + cluster)).tolist():
+                after = tuple(done.after[row].reshape(-1).tolist())
+                change = Change(int(done.amounts[row]), after)
+                by_warp[(int(done.slots[row]) - first) * self._warps + done.warp].append((change, done.instruction))
+        found: Starved | bool = True
+        if self._many[members].max() < _MOST_ROUNDS and not self._has_ended[members].any():
+            pools = np.repeat(np.arange(cluster), self._warps).tolist()
+            found = starved([[change for change, _ in one] for one in by_warp], pools)
+        if found is True:
+            self._refuse(self._unknown([i for one in by_warp for _, i in one]))
+        elif found is not False:
+            sides = [
+                self._side(by_warp[w][n][1], first + w // self._warps, w % self._warps)
+                for w, n in (found.took, found.waits)
+            ]
+            w, n = found.waits
+            late = next((i for one in by_warp for c, i in one if c.amount < 0 and c.after[w] > n), None)
+            self._violated(Violation("exhausted-registers", "registers", sides[0], sides[1], _starves(late)))
+        return found is not False
+
+    def _unknown(self, changes: list[Instruction]) -> str:
+        lines = " and ".join(dict.fromkeys(f"`{i.text.strip()}` ({line(i)})" for i in changes if "inc" in i.parts))
+        return (
+            f"it is not known whether each setmaxnreg.inc finds registers, whoever asks first: {lines}; what is given "
+            "back before any of them is less than all need at most"
+        )
+
+    def _side(self, i: Instruction, slot: int, warp: int) -> Side:
+        cta = self._wave.residents.coordinate(slot)
+        return Side("setmaxnreg", f"warp {warp} of CTA {cta}", i, cta, warp)
+
+    def block(self, event: BarrierEvent) -> None:
+        """Refuse to say that every schedule hangs where warps wait for registers, unless too few were given back."""
+        count = event.instruction.operands[0]
+        assert isinstance(count, Immediate)
+        slots, warps = event.ctas.slots, np.unique(event.threads.ids // WARP)
+        needed = count.value - self._held[slots[:, None], warps]
+        if ((needed > 0) & (needed <= self._given[slots][:, None])).any():
+            self._refuse(
+                f"a warp waits for registers that others were given first: `{event.instruction.text.strip()}` "
+                f"({line(event.instruction)})"
+            )
+
+
+def _generation(event: BarrierEvent) -> Array:
+    assert event.counted is not None
+    shape = len(event.ctas.slots), len(event.threads.ids)
+    generation: Array = np.broadcast_to(event.counted, shape)[:, 0]
+    return generation
+
+
+def _starves(late: Instruction | None) -> str:
+    but = "" if late is None else f", for what `{late.text.strip()}` gives back ({line(late)}) comes after that one"
+    return (
+        f"in another order the first takes the registers that the second then waits for, forever{but}: give back more "
+        "before either of them, or ask for fewer"
+    )

@@ -1,0 +1,51 @@
+"""Operands of MMAs that walk out of their own tile, into that of the other operand.
+
+Where the start or a stride of a descriptor is wrong, the MMA goes on into what lies beyond the tile. If nothing has
+written that, or something writes it meanwhile, the access itself is a hazard. What another copy has written in order
+reads well, and is wrong. It is told where one instruction takes bytes for both operands, and one of them has bytes of
+another tensor besides: it began in its own tile and came into the other's.
+
+Both operands may share bytes by intent: a matrix with its own transpose (one tensor), or rows of two tensors below each
+other with those of one of them, where one operand has all of the other's. The latter is a tile without gaps; one that
+has all of the other's and leaves out rows on the way there is told.
+
+References
+----------
+PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions: Shared Memory Matrix Layout".
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cutepy.sim.sanitize.meaning.layouts import Through
+
+if TYPE_CHECKING:
+    from cutepy.sim.machine.lanes import Array
+
+
+def may_stray(mine: Array, other: Array, through: Through) -> bool:
+    """Tell whether an operand takes some of the other's bytes, and may not be meant to.
+
+    Examples
+    --------
+    >>> tile = np.arange(8)
+    >>> dense, gaps = (Through("SW128", "f16", 0, 128, has_gaps=gaps) for gaps in (False, True))
+    >>> [may_stray(tile, other, dense) for other in (tile + 8, tile + 4, tile, tile[4:])]
+    [False, True, False, False]
+    >>> may_stray(tile * 2, np.array([8, 10]), gaps)
+    True
+    """
+    common = np.isin(other, mine)
+    return bool(common.any() and not (common.all() and not through.has_gaps))
+
+
+def told(name: str, other: str, through: Through) -> str:
+    """Say what is wrong."""
+    leading, stride = through.strides
+    return (
+        f"{name} also takes bytes of this copy, which are {other}'s in the same MMA: its descriptor must start in its "
+        f"own tile, and its strides (leading {leading}, stride {stride} bytes) stay there"
+    )

@@ -1,0 +1,184 @@
+"""Loads that race, where nothing comes of what the lane that races has loaded.
+
+Compilers load a scalar in all lanes and store in one what they have made of it: the others' loads race with that store,
+and their values come to nothing. So it is where what is loaded goes to stores only, through arithmetic of its own lane,
+and the lane executes none of these. Whether it does is known when its CTA has ended; until then such a race is held. A
+value that reaches no store at all is none of these: it is not known what the load is for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from cutepy.sim.ptx.model import Address, registers_in
+from cutepy.sim.sanitize.order.uses import Uses
+from cutepy.sim.translate.control_flow import analyse
+from cutepy.sim.translate.effects import written
+
+if TYPE_CHECKING:
+    from cutepy.sim.machine.events import Access
+    from cutepy.sim.machine.lanes import Array
+    from cutepy.sim.machine.launch import Launch
+    from cutepy.sim.ptx.model import Function, Instruction
+    from cutepy.sim.sanitize.memory.global_touch import GlobalConflict, GlobalTouch
+
+_OF_A_LANE = frozenset(
+    """abs add addc and bfe bfi clz cnot copysign cos cvt cvta div ex2 fma lg2 lop3 mad mad24 madc max min mov mul mul24
+    neg not or popc prmt rcp rem rsqrt sad selp set setp shf shl shr sin slct sqrt sub subc tanh testp xor""".split()
+)
+"""What gives a lane values that are made of its own ones."""
+_MOST_LANES = 1 << 26
+"""Of a launch with more, nothing is held."""
+_MOST_HELD = 64
+"""Races of the same two instructions that are held, of which one is told."""
+
+
+class _Held(NamedTuple):
+    """A race that may come to nothing, once for each lane that reads.
+
+    Attributes
+    ----------
+    conflict : GlobalConflict
+    befores, afters, addresses : array of int
+    ctas, threads : array of int
+        Who reads.
+    stores : frozenset of int
+        The instructions that may store what is read.
+    """
+
+    conflict: GlobalConflict
+    befores: Array
+    afters: Array
+    addresses: Array
+    ctas: Array
+    threads: Array
+    stores: frozenset[int]
+
+
+class Discarded:
+    """The loads of a launch that race, and the stores of each lane."""
+
+    def __init__(self) -> None:
+        self._function: Function | None = None
+        self._uses: Uses | None = None
+        self._stores: dict[int, frozenset[int]] = {}
+        self._shape = 0, 0
+        self._executed: dict[int, Array] = {}
+        self._held: dict[tuple[int, int, str], list[_Held]] = {}
+
+    def begin(self, launch: Launch, function: Function) -> None:
+        """Begin with a launch."""
+        if self._function is not function:
+            self._function, self._uses, self._stores = function, None, {}
+        x, y, z = launch.block
+        self._shape = launch.ctas, x * y * z
+        self._executed, self._held = {}, {}
+
+    def note(self, access: Access) -> None:
+        """Note the lanes that store, each with an instruction of its own."""
+        if not _is_store(access.instruction) or self._shape[0] * self._shape[1] > _MOST_LANES:
+            return
+        index = access.instruction.index
+        if index not in self._executed:
+            self._executed[index] = np.zeros(self._shape, bool)
+        ctas = access.ctas.residents.blocks[access.ctas.slots]
+        self._executed[index][ctas[:, None], access.threads.ids] = True
+
+    def hold(self, found: GlobalConflict) -> bool:
+        """Take a race of one launch, and tell whether it is told later."""
+        old, new = found.before, found.after
+        reader = old if new.writes else new
+        if not found.kind.startswith("unordered") or old.launch != new.launch or (old.writes and new.writes):
+            return False
+        i = reader.instruction
+        if i.parts[0] != "ld" or reader.threads is None or self._shape[0] * self._shape[1] > _MOST_LANES:
+            return False
+        stores = self._reached(i)
+        key = old.instruction.index, new.instruction.index, found.kind
+        held = self._held.setdefault(key, [])
+        if not stores or len(held) >= _MOST_HELD:
+            return False
+        held.append(_lanes_of(found, reader, stores))
+        return True
+
+    def decided(self, *, is_over: bool) -> Iterator[tuple[GlobalConflict, bool]]:
+        """Yield the races that were held, each with whether nothing comes of it; of some that is not known yet.
+
+        `is_over`: whether the CTAs have come to their end.
+        """
+        for each in self._held.values():
+            harmless: GlobalConflict | None = None
+            for one in each:
+                comes = np.full(len(one.ctas), not is_over)
+                for store in one.stores & self._executed.keys():
+                    comes |= self._executed[store][one.ctas, one.threads]
+                found = _at(one, int(np.argmax(comes)))
+                if comes.any():
+                    yield found, False
+                elif harmless is None:
+                    harmless = found
+            if harmless is not None:
+                yield harmless, True
+        self._held = {}
+
+    def _reached(self, load: Instruction) -> frozenset[int]:
+        if load.index not in self._stores:
+            assert self._function is not None
+            if any(i.parts[0] == "call" for i in self._function.instructions):  # arguments are not followed
+                return frozenset()
+            if self._uses is None:
+                self._uses = Uses(analyse(self._function, lambda i: False, lambda i: True))
+            self._stores[load.index] = _stores_of(self._uses, load)
+        return self._stores[load.index]
+
+
+def _lanes_of(found: GlobalConflict, reader: GlobalTouch, stores: frozenset[int]) -> _Held:
+    """Return a race once for each lane that reads."""
+    assert reader.threads is not None
+    assert found.pairs is not None
+    befores, afters, addresses = found.pairs
+    lanes, first = np.unique(befores if reader is found.before else afters, return_index=True)
+    row, column = np.divmod(lanes, reader.lanes)
+    where = befores[first], afters[first], addresses[first]
+    return _Held(replace(found, pairs=None), *where, reader.ctas[row], reader.threads[column], stores)
+
+
+def _at(held: _Held, n: int) -> GlobalConflict:
+    lanes = int(held.befores[n]), int(held.afters[n])
+    return replace(held.conflict, before_lane=lanes[0], after_lane=lanes[1], address=int(held.addresses[n]))
+
+
+def _stores_of(uses: Uses, load: Instruction) -> frozenset[int]:
+    """Return the stores that what is loaded reaches; nothing if it reaches anything else."""
+    stores, seen, waiting = set(), set(), [(load, r.index) for r in written(load)]
+    while waiting:
+        source, value = waiting.pop()
+        for use in uses.after(source, value):
+            i = use.instruction
+            if i is None or _steers(i, value) or not (i.parts[0] in _OF_A_LANE or _is_store(i)):
+                return frozenset()
+            if (i.index, value) in seen:
+                continue
+            seen.add((i.index, value))
+            if i.parts[0] == "st":
+                stores.add(i.index)
+            else:
+                waiting += [(i, to.index) for to in written(i)]
+    return frozenset(stores)
+
+
+def _is_store(i: Instruction) -> bool:
+    """Tell whether an instruction stores, as `Discarded.note` sees it: for its lanes, when they execute it."""
+    return i.parts[0] == "st" and not {"async", "bulk", "param"} & {*i.parts}
+
+
+def _steers(i: Instruction, value: int) -> bool:
+    """Tell whether a value decides if an instruction is executed, or where it goes."""
+    guard = () if i.predicate is None else (i.predicate[0].index,)
+    return value in guard or any(
+        value == r.index for operand in i.operands if isinstance(operand, Address) for r in registers_in(operand)
+    )

@@ -1,0 +1,140 @@
+"""What MMAs read of shared memory, and operands among that which have come into the tile of the other one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from cutepy.layouts.sm90.arch import UNIT_BYTES
+from cutepy.sim.machine.lanes import Array
+from cutepy.sim.mechanisms.wgmma.operands import tile_units
+from cutepy.sim.sanitize.meaning.layouts import Span, of_descriptor
+from cutepy.sim.sanitize.meaning.straying import may_stray, told
+
+if TYPE_CHECKING:
+    from cutepy.sim.machine.events import WgmmaEvent
+    from cutepy.sim.sanitize.memory.touch import Touch
+    from cutepy.sim.translate.wgmma_shapes import SharedTile
+
+
+class Operands(NamedTuple):
+    """What a warpgroup reads.
+
+    Attributes
+    ----------
+    flat : array of int, (CTA or 1, 1, n)
+        The granules.
+    spans : tuple of Span
+        Through which layout each operand is read: B, and A if that is in shared memory.
+    may_stray : tuple of int
+        The operands that take bytes of the other one.
+    """
+
+    flat: Array
+    spans: tuple[Span, ...]
+    may_stray: tuple[int, ...]
+
+
+class ReadOperands:
+    """The operands of MMAs.
+
+    Parameters
+    ----------
+    granule : int
+        Bytes that are watched as one.
+    """
+
+    def __init__(self, granule: int) -> None:
+        self._granule = granule
+        self._found: dict[object, list[Operands]] = {}
+
+    def of(self, event: WgmmaEvent, groups: int) -> list[Operands]:
+        """Return what each warpgroup reads."""
+        shape = event.shape
+        key = shape, tuple((x.shape, x.tobytes()) for x in (event.b, event.a) if x is not None)
+        found = self._found.get(key)
+        if found is None:
+            words = [(event.b, shape.b_tile, shape.b)]
+            if event.a is not None:
+                words.append((event.a, shape.a_tile, shape.a))
+            found = self._found[key] = [
+                self._of_group(
+                    [(np.broadcast_to(w, (len(w), groups))[:, n], tile, element) for w, tile, element in words]
+                )
+                for n in range(groups)
+            ]
+        return found
+
+    def _of_group(self, operands: list[tuple[Array, SharedTile, str]]) -> Operands:
+        """Return what operands are, given by the descriptors of the CTAs, and how each is read."""
+        each = [(w[:1] if (w == w[0]).all() else w, tile, element) for w, tile, element in operands]
+        places = [np.stack([tile_units(w, tile).reshape(-1) for w in words.tolist()]) for words, tile, _ in each]
+        rows = max(map(len, places))
+        flat = np.concatenate([np.broadcast_to(p, (rows, p.shape[1])) for p in places], axis=1)
+        flat = granules_of(flat * UNIT_BYTES, UNIT_BYTES, self._granule).reshape(rows, 1, -1)
+        ends = np.cumsum([p.shape[1] * -(-UNIT_BYTES // self._granule) for p in places]).tolist()
+        through = [tuple(of_descriptor(w, element, tile) for w in words.tolist()) for words, tile, element in each]
+        spans = tuple(map(Span, [0, *ends], ends, through))
+        return Operands(flat, spans, tuple(n for n in range(len(spans)) if _may_stray(flat[:, 0], spans, n)))
+
+
+def granules_of(offsets: Array, size: int, granule: int) -> Array:
+    """Return the granules of ranges of bytes, an axis more than there was."""
+    result: Array = (offsets // granule)[..., None] + np.arange(-(-size // granule))
+    return result
+
+
+def _may_stray(flat: Array, spans: tuple[Span, ...], n: int) -> bool:
+    if len(spans) < 2:
+        return False
+    own, others = (spans[k] for k in (n, 1 - n))
+    return any(
+        may_stray(row[own.start : own.end], row[others.start : others.end], own.through[min(k, len(own.through) - 1)])
+        for k, row in enumerate(flat)
+    )
+
+
+def strayed(new: Touch, n: int, writers: Callable[[int, Array], Iterable[Touch]]) -> tuple[Touch, int, int, str] | None:
+    """Find where an MMA's operand takes bytes of the other one, and of another tensor besides.
+
+    Parameters
+    ----------
+    new : Touch
+        What the MMA reads.
+    n : int
+        The operand.
+    writers : callable
+        A slot and granules -> the touches that wrote these last.
+
+    Returns
+    -------
+    tuple or None
+        Who wrote what is the other's; the CTA, by position in `new.slots`; the first granule that is both's; in words.
+    """
+    rows = new.places.reshape(len(new.places), -1)
+    for row, slot in enumerate(new.slots.tolist()):
+        flat = rows[min(row, len(rows) - 1)]
+        own, others = (flat[new.spans[k].start : new.spans[k].end] for k in (n, 1 - n))
+        common = np.intersect1d(own, others)
+        if not len(common):
+            continue
+        mine, theirs = (_written_for(writers(slot, granules)) for granules in (own, others))
+        wrote = next((mine[source] for source in mine if source in theirs), None)
+        if wrote is not None and not mine.keys() <= theirs.keys():
+            through = new.spans[n].through
+            wrong = told("A" if n else "B", "B" if n else "A", through[min(row, len(through) - 1)])
+            return wrote, row, int(common[0]), wrong
+    return None
+
+
+def _written_for(writers: Iterable[Touch]) -> dict[object, Touch]:
+    """Return the copies that wrote some bytes by what they copied: a tensor, or where there is no map a line."""
+    return {_source(touch): touch for touch in writers if touch.asynchronous and touch.writes}
+
+
+def _source(touch: Touch) -> object:
+    if touch.spans:
+        return touch.spans[0].through[0].tensor
+    return touch.instruction.source or touch.instruction.index

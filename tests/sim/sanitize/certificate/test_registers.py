@@ -1,0 +1,112 @@
+"""What is certified finds registers in every order in which warps ask for them, and only that hangs that does."""
+
+import contextlib
+from collections import Counter
+
+import numpy as np
+import pytest
+
+import cutepy
+from cutepy.sim import HazardError, ScheduleError
+from tests.sim.sanitize.certificate.programs import policy_of
+from tests.sim.sanitize.certificate.registers import MODULE, drawn, explore, ptx, run
+
+PROGRAMS = 150
+
+TURNS = [
+    [("wait", 0), ("dec", 24)],
+    [("inc", 72), ("arrive", 0)],
+    [("inc", 72)],
+    [("dec", 56)],
+]
+"""Two warpgroups ask for what one gives back, and more is given back only once the first of them has got it."""
+
+IDIOMS = {
+    "a producer and two consumers": [[("dec", 24)], [("inc", 80)], [("inc", 80)]],
+    "fewer than there are": [[("dec", 40)], [("inc", 72)], [("inc", 72)]],
+    "given back once more at the end": [[("dec", 24)], [("inc", 80), ("meet",), ("dec", 64)], [("inc", 80)]],
+    "given back while others wait, and taken again": [
+        [("dec", 24), ("wait", 0), ("meet",), ("inc", 64)],
+        [("inc", 80), ("meet",), ("dec", 40), ("arrive", 0)],
+        [("inc", 80), ("meet",), ("dec", 64), ("arrive", 0)],
+    ],
+    "passed from one to the next": [
+        [("dec", 56), ("arrive", 0)],
+        [("wait", 0), ("inc", 72), ("meet",), ("dec", 64), ("arrive", 1)],
+        [("wait", 1), ("inc", 72)],
+    ],
+}
+
+
+@pytest.mark.parametrize("name", IDIOMS)
+def test_a_split_is_certified_and_nothing_is_assumed_of_it(name):
+    certificate, hazards, error = run(IDIOMS[name])
+    assert (error, hazards, certificate.reasons) == (None, (), ())
+    assert not any("setmaxnreg" in one for one in certificate.assumptions)
+    assert explore(IDIOMS[name]) == (True, False)
+
+
+def test_what_hangs_in_another_order_is_told_with_both_that_ask():
+    certificate, (found,), error = run(TURNS)
+    assert error is None
+    assert explore(TURNS) == (True, True)
+    assert not certificate.is_certified
+    assert found.kind == "exhausted-registers"
+    assert {side.warp // 4 for side in found.sides} == {1, 2}
+    assert "`setmaxnreg.dec.sync.aligned.u32 24` gives back" in found.missing
+
+
+@pytest.mark.parametrize("policy", [None, "youngest"])
+def test_what_a_copy_brings_that_is_issued_after_comes_after(policy):
+    """The issue waits for registers, so that who waits for the bytes does."""
+    turns = [TURNS[0], [("inc", 72), ("issue", 0)], *TURNS[2:]]
+    certificate, hazards, _ = run(turns, {0: 1}, policy_of(policy))
+    assert certificate is None or not certificate.is_certified
+    assert [hazard.kind for hazard in hazards] == ["exhausted-registers"]
+
+
+def test_who_has_ended_had_its_registers():
+    """A barrier of all threads waits for those that have not ended, and they end once they have got registers."""
+    turns = [[("all",), ("dec", 24)], [("inc", 72), ("exit",)], [("inc", 72), ("exit",)], [("dec", 56), ("exit",)]]
+    certificate, _, error = run(turns)
+    assert error is not None or not certificate.is_certified
+    alone = [[("all",), ("dec", 24)], [("inc", 72), ("exit",)], [("exit",)], [("dec", 56), ("exit",)]]
+    certificate, hazards, error = run(alone)
+    assert (error, hazards, certificate.reasons) == (None, (), ())
+
+
+def test_certified_means_that_no_order_hangs():
+    kinds = Counter()
+    for seed in range(PROGRAMS):
+        groups = drawn(seed)
+        ends, hangs = explore(groups)
+        certificate, hazards, error = run(groups)
+        is_certified = certificate is not None and error is None and certificate.is_certified
+        assert not (is_certified and hangs), (seed, groups)
+        assert not ("it hangs in every schedule: all" in str(error) and ends), (seed, groups)
+        if not hangs:
+            assert not hazards, (seed, groups)
+        kinds[is_certified, hangs, error is None] += 1
+    assert kinds[False, False, True] == 0  # all that are safe are certified
+    assert kinds[True, False, True] > PROGRAMS // 10
+    assert kinds[False, True, True] > 0
+
+
+WITHIN = [("dec", 56), ("meet",), ("inc", 64), ("arrive", 0), ("meet",), ("dec", 56)]
+FEW = {
+    "one warp asks for a part of what four give": ([WITHIN[:1], [("inc", 72)]], False),
+    "one waits for what four do that lack what it took": ([WITHIN, [("inc", 72), ("wait", 0)]], True),
+}
+
+
+@pytest.mark.parametrize("name", FEW)
+def test_exhaustive_search_agrees(name):
+    """Four warps and one, in all schedules of the simulator."""
+    groups, hangs = FEW[name]
+    program, x = cutepy.load_ptx(MODULE.format(ptx(groups, block=160))), np.zeros(8, np.uint32)
+    with contextlib.suppress(HazardError), cutepy.simulate(sanitize=True) as run:
+        program.launch("k", 1, 160, (x,))
+    assert [one.is_certified for one in run.certificates] == [not hangs]
+    with pytest.raises(ScheduleError, match="hang") if hangs else contextlib.nullcontext():
+        with cutepy.simulate(schedules="all"):
+            program.launch("k", 1, 160, (x,))

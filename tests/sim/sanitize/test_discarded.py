@@ -1,0 +1,77 @@
+"""Loads that race: an advisory where nothing comes of what the lane has loaded, and only there."""
+
+import numpy as np
+import pytest
+
+from cutepy.sim import Run
+from tests.sim.opcode_runner import launch
+
+START = """mov.u32 %r1, %tid.x; mov.u32 %r2, %ctaid.x; ld.param.u64 %rd1, [p0]; setp.eq.u32 %p1, %r1, 0;
+mov.u32 %r20, 0; setp.lt.u32 %p2, %r1, 40; add.u64 %rd2, %rd1, 256; mul.wide.u32 %rd3, %r2, 4;
+"""
+LOAD = "ld.global.u32 %r9, [%rd1];\n"
+STORE = "add.u32 %r10, %r9, 1; @%p1 st.global.u32 [%rd1], %r10;\n"
+
+
+def run_of(*lines, grid=1, block=64):
+    """Run a kernel sanitized."""
+    run = Run((), None, sanitize=True)
+    launch("".join((START, *lines)), np.zeros(1024, np.uint32), grid=grid, block=block, run=run, smem_bytes=1024)
+    return run
+
+
+COMES_TO_SOMETHING = {
+    "another lane stores it": "@%p2 st.global.u32 [%rd2], %r9;\n",
+    "a branch": "setp.eq.u32 %p3, %r9, 77; @%p3 bra OUT; mov.u32 %r20, 1; OUT:\n",
+    "a guard": "setp.eq.u32 %p3, %r9, 77; @%p3 st.global.u32 [%rd2], %r20;\n",
+    "an address": "and.b32 %r11, %r9, 4; cvt.u64.u32 %rd5, %r11; add.u64 %rd5, %rd2, %rd5; "
+    "ld.global.u32 %r12, [%rd5];\n",
+    "other lanes": "shfl.sync.idx.b32 %r11, %r9, 3, 31, 0xffffffff; @%p1 st.global.u32 [%rd2], %r11;\n",
+    "a vote": "setp.eq.u32 %p3, %r9, 77; vote.sync.any.pred %p4, %p3, 0xffffffff;\n",
+    "an atomic": "red.global.add.u32 [%rd2], %r9;\n",
+    "shared memory": "mov.u32 %r13, smem; st.shared.u32 [%r13], %r9;\n",
+}
+
+
+def test_a_load_of_all_lanes_of_which_one_stores_is_an_advisory():
+    hazards = run_of(LOAD, STORE).hazards
+    (found,) = hazards.advisories
+    assert (list(hazards), found.kind) == ([], "discarded-read")
+    assert (found.before.what, found.before.lane, found.after.lane) == ("ld read", 1, 0)
+
+
+def test_its_launch_is_certified():
+    (certificate,) = run_of(LOAD, STORE).certificates
+    assert certificate.is_certified
+
+
+@pytest.mark.parametrize("name", COMES_TO_SOMETHING)
+def test_what_comes_to_something_is_a_hazard(name):
+    run = run_of(LOAD, COMES_TO_SOMETHING[name], STORE)
+    assert "unordered-write" in [hazard.kind for hazard in run.hazards]
+    assert not [hazard for hazard in run.hazards.advisories if hazard.kind == "discarded-read"]
+
+
+def test_a_store_before_the_race_is_found_counts():
+    run = run_of(LOAD, "@!%p1 st.global.u32 [%rd2], %r9;\n", "bar.sync 0;\n", STORE, block=32)
+    assert "discarded-read" not in [hazard.kind for hazard in run.hazards.advisories]
+
+
+@pytest.mark.parametrize("grid", [2, 4])
+def test_the_update_that_ctas_lose_is_told_in_its_place(grid):
+    hazards = run_of(LOAD, STORE, grid=grid).hazards
+    assert not hazards.advisories
+    lost = next(h for h in hazards if h.before.what == "ld read")
+    assert lost.before.cta != lost.after.cta
+    assert lost.before.lane == lost.after.lane == 0
+    assert all("nothing orders these CTAs" in hazard.missing for hazard in hazards)
+
+
+def test_a_launch_that_ends_in_an_error_tells_what_is_held():
+    run = Run((), None, sanitize=True)
+    body = (
+        START + LOAD + STORE + "AGAIN: ld.volatile.global.u32 %r12, [%rd2]; setp.eq.u32 %p4, %r12, 0; @%p4 bra AGAIN;\n"
+    )
+    with pytest.raises(Exception, match="deadlock"):
+        launch(body, np.zeros(1024, np.uint32), block=64, run=run)
+    assert [hazard.kind for hazard in run.hazards] == ["unordered-write"]
