@@ -175,22 +175,35 @@ class Barriers(Mechanism):
             self._expected[rows, number] = expected[active]
             before = self._last.get(number)
             self._last[number] = g.did(i)
-            if ((lanes == live) | (lanes == 0)).all():
+            whole, mask = lanes == live, identity == number
+            if not (whole | (lanes == 0)).all():
+                # Those that have come whole are a rectangle, or none: that is what observers see at once.
+                whole &= (whole == whole[:1]).all()
+                mask = here & whole[:, np.searchsorted(g.threads.warps, g.threads.ids // WARP)]
+            come = np.where(whole, lanes, 0)[active]
+            if come.any():
                 generation = self._generation[slots[:, None], number]
                 if predicate is not None:
-                    self._true[slots, number] += (held & here).sum(axis=1)
-                come = lanes[active]
+                    self._true[slots, number] += (held & mask).sum(axis=1)
                 self._count(self._last[number], number, rows, come > 0, g.threads.warps, come, before)
-                self._activity.notify(_operation(i), f"bar {number}", g, i, lanes=identity == number, phase=generation)
+                self._activity.notify(_operation(i), f"bar {number}", g, i, lanes=mask, phase=generation)
                 self._release(rows, number)
-                continue
-            self._activity.notify("come", f"bar {number}", g, i, lanes=identity == number, phase=token)
-            waits, came = self._partial.come(g, i, number, here, held)
-            token = np.where(here, waits, token)
-            for key in came:
-                self._count_if_whole(key, before)
-                self._check_not_crossed(g, i, key)
+            left = here & ~mask
+            if left.any():
+                token = np.where(left, self._come_in_part(g, i, number, left, held, before), token)
         return token
+
+    def _come_in_part(
+        self, g: Group, i: Instruction, number: int, here: Array, held: Array, before: Done | None
+    ) -> Array:
+        """Let lanes come that are not all of their warps; returns what each waits by."""
+        generation = self._generation[g.ctas.slots[:, None], number]
+        self._activity.notify("come", f"bar {number}", g, i, lanes=here, phase=generation)
+        waits, came = self._partial.come(g, i, number, here, held)
+        for key in came:
+            self._count_if_whole(key, before)
+            self._check_not_crossed(g, i, key)
+        return waits
 
     def _check_not_crossed(self, g: Group, i: Instruction, key: tuple[int, int, int]) -> None:
         """Stop where lanes of a warp wait for the rest of it, which waits for them at another barrier.

@@ -39,8 +39,8 @@ class PartialArrivals:
         # How often each warp has come whole in the end, and in which generation it counted then.
         self._times: Array | None = None
         self._counted: Array | None = None
-        self._came: dict[_Warp, list[Done]] = {}
-        self._holds: dict[_Warp, int] = {}
+        # By slot and warp, and by barrier: who came, and how many predicates held.
+        self._came: dict[tuple[int, int], dict[int, tuple[list[Done], int]]] = {}
 
     def __bool__(self) -> bool:
         """Tell whether there are any now."""
@@ -65,36 +65,45 @@ class PartialArrivals:
                 key = slot, number, warp
                 ctas = Ctas(np.array([slot]), g.ctas.residents)
                 done = Done(i, ctas, Threads(g.threads.ids[lanes], g.threads.block))
-                self._came.setdefault(key, []).append(done)
-                self._holds[key] = self._holds.get(key, 0) + int((held[row] & lanes).sum())
+                before, holds = self._came.setdefault((slot, warp), {}).get(number, ([], 0))
+                self._came[slot, warp][number] = [*before, done], holds + int((held[row] & lanes).sum())
                 warps.append(key)
         return -1 - self._times[g.ctas.slots[:, None], number, warp_of], warps
 
     def count_of(self, key: _Warp) -> int:
         """Return how many lanes of a warp have come."""
-        return sum(done.threads.count for done in self._came.get(key, ()))
+        slot, number, warp = key
+        came, _ = self._came.get((slot, warp), {}).get(number, ((), 0))
+        return sum(done.threads.count for done in came)
 
-    def of(self, slots: Array, warps: Array, number: int | None = None) -> Iterator[_Warp]:
-        """Yield those of some CTAs and warps, at one barrier or at any."""
-        for key in list(self._came):
-            if key[0] in slots and key[2] in warps and number in (None, key[1]):
-                yield key
+    def of(self, slots: Array, warps: Array) -> Iterator[_Warp]:
+        """Yield those of some CTAs and warps."""
+        for slot in slots.tolist():
+            for warp in warps.tolist():
+                for number in list(self._came.get((slot, warp), ())):
+                    yield slot, number, warp
 
     def at(self, slot: int, number: int) -> bool:
         """Tell whether there is one at a barrier."""
-        return any(key[:2] == (slot, number) for key in self._came)
+        return any(number in self._came.get((slot, warp), ()) for warp in range(self._shape[2]))
 
     def last(self, key: _Warp) -> Done:
         """Return who came last."""
-        return self._came[key][-1]
+        slot, number, warp = key
+        return self._came[slot, warp][number][0][-1]
 
     def count(self, key: _Warp, generation: int) -> tuple[list[Done], int]:
         """Let a warp count in a generation; returns who came, and how many predicates held."""
         assert self._times is not None
         assert self._counted is not None
+        slot, number, warp = key
         self._times[key] += 1
         self._counted[key] = generation
-        return self._came.pop(key), self._holds.pop(key)
+        at = self._came[slot, warp]
+        found = at.pop(number)
+        if not at:
+            del self._came[slot, warp]
+        return found
 
     def generations(self, token: Array, slots: Array, identity: Array, threads: Threads) -> Array:
         """Return what lanes wait by: of those whose warps have come meanwhile the generation that they count in."""
