@@ -6,6 +6,7 @@ from heapq import merge
 from typing import TYPE_CHECKING, NamedTuple
 
 from cutepy.kernels.gemm.config import GemmConfig
+from cutepy.kernels.gemm.families import ProductConfig
 from cutepy.kernels.gemm.model import Choice, Extents
 from cutepy.kernels.gemm.signature import GemmSignature
 from cutepy.kernels.gemm.tiles import PROMOTED_TILES, TILES
@@ -74,7 +75,7 @@ def select_config(
     8192 8192 512 128 192 2 1
     64 64 8192 64 16 1 8
     """
-    return _fitting(_ways(signature, m, n, k, sm_count, batch)).config
+    return _fitting(_ways(signature, m, n, k, sm_count, batch))[1]
 
 
 def expected_us(
@@ -108,12 +109,12 @@ class Chosen(NamedTuple):
     ----------
     transposed : bool
         Whether as the transposed product, with A and B exchanged.
-    config : GemmConfig
+    config : ProductConfig
         The kernel.
     """
 
     transposed: bool
-    config: GemmConfig
+    config: ProductConfig
 
 
 def choose(signature: GemmSignature, m: int, n: int, k: int, sm_count: int = 132, *, batch: int = 1) -> Chosen:
@@ -129,9 +130,9 @@ def choose(signature: GemmSignature, m: int, n: int, k: int, sm_count: int = 132
     """
     straight = _ways(signature, m, n, k, sm_count, batch)
     if signature.transposed is None:
-        return _fitting(straight)
+        return Chosen(*_fitting(straight))
     transposed = _ways(signature.transposed, n, m, k, sm_count, batch, transposed=True)
-    return _fitting(merge(straight, transposed, key=lambda way: way.expected_us))
+    return Chosen(*_fitting(merge(straight, transposed, key=lambda way: way.expected_us)))
 
 
 class _Way(NamedTuple):
@@ -152,13 +153,13 @@ def _ways(
         yield _Way(expected, transposed, signature, choice, k)
 
 
-def _fitting(ways: Iterable[_Way]) -> Chosen:
-    """Give the first that a kernel can have."""
+def _fitting(ways: Iterable[_Way]) -> tuple[bool, GemmConfig]:
+    """Give the first that a kernel can have, and whether it is transposed."""
     refusal = ""
     for way in ways:
         if way.choice.tile.n % (8 * way.signature.graph.widest) == 0:
             try:
-                return Chosen(way.transposed, way.choice.config(way.signature, way.k))
+                return way.transposed, way.choice.config(way.signature, way.k)
             except ValueError as error:
                 refusal = str(error)
     raise ValueError(f"no tile leaves room for the epilogue's operands and results; use fewer of them ({refusal})")

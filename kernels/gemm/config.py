@@ -85,6 +85,8 @@ class GemmConfig:
     buffers: int = 0
     band_rows: int = 8
 
+    kernels = ("cutepy.kernels.gemm.standard:StandardGemm", "cutepy.kernels.gemm.kernel:Gemm")
+
     def __post_init__(self) -> None:
         """Fill in the extents left to us, then refuse what the hardware cannot run."""
         for field in fields(self):
@@ -195,6 +197,11 @@ class GemmConfig:
     def cluster(self) -> tuple[int, int, int]:
         """CTAs of a cluster along M, N and K."""
         return self.cluster_m, self.cluster_n, self.split_k
+
+    @property
+    def is_batch_invariant(self) -> bool:
+        """Whether a row has the same bits in any batch: K is not split."""
+        return self.split_k == 1 and not self.stream_k
 
     @property
     def consumer_threads(self) -> int:

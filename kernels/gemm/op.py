@@ -9,7 +9,7 @@ import torch
 from cutepy.epilogues.standard import standard
 from cutepy.kernels.gemm.choice import Chosen, choose
 from cutepy.kernels.gemm.compilation import compile_gemm
-from cutepy.kernels.gemm.config import GemmConfig
+from cutepy.kernels.gemm.families import ProductConfig
 from cutepy.kernels.gemm.model import fillable_sms
 from cutepy.kernels.gemm.operands import Problem, new_result, reached, signature_of
 from cutepy.kernels.gemm.signature import GemmSignature
@@ -66,7 +66,7 @@ def plan_gemm(problem: Problem, views: Problem, chosen: Chosen | None = None) ->
         m, n = n, m
     check_tiles(config, m, n, k, batch)
     kernel = with_workspace(compile_gemm(config), config, problem.a.device, sm_count)
-    sms = fillable_sms(config.cluster_m * config.cluster_n * config.split_k, sm_count)
+    sms = fillable_sms(math.prod(config.cluster), sm_count)
     if turned:
         ways[2:] = [way and _transposed(way) for way in ways[2:]]
     way_a, way_b, way_c, way_out = (
@@ -99,7 +99,7 @@ def choose_on(device: torch.device, signature: GemmSignature, m: int, n: int, k:
     """Choose what tuning on such a GPU found, or else what the model expects to be fastest."""
     if device.type == "cuda" and EXECUTION.backend is None:
         found = tuned(torch.cuda.get_device_name(device), signature, m, n, k, batch)
-        if found is not None and not (INVARIANCE.on and (found.config.split_k > 1 or found.config.stream_k)):
+        if found is not None and (found.config.is_batch_invariant or not INVARIANCE.on):
             return found
     return choose(signature, m, n, k, sm_count_of(device), batch=batch)
 
@@ -128,7 +128,7 @@ def _signature(views: Problem) -> GemmSignature:
     return signature_of(graph, a, b, operands, [out], batch_modes=len(a.shape) - 2)
 
 
-def check_tiles(config: GemmConfig, m: int, n: int, k: int, batch: int) -> None:
+def check_tiles(config: ProductConfig, m: int, n: int, k: int, batch: int) -> None:
     """Check that a kernel can count the tiles of a batch, and those of K where it shares them.
 
     Raises

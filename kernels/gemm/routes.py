@@ -11,8 +11,9 @@ import torch
 
 from cutepy.device.rules import ragged as groups
 from cutepy.epilogues.graph import Graph
+from cutepy.kernels.gemm.choice import Chosen
 from cutepy.kernels.gemm.compilation import compile_fused
-from cutepy.kernels.gemm.config import GemmConfig
+from cutepy.kernels.gemm.families import ProductConfig
 from cutepy.kernels.gemm.model import fillable_sms
 from cutepy.kernels.gemm.op import check_tiles, choose_on, sm_count_of
 from cutepy.kernels.gemm.operands import UNIT_BYTES, Description, matrix, reachable, reached, signature_of
@@ -33,13 +34,15 @@ def find_route(
     out_dtype: torch.dtype | None,
     out_major: str,
     scales: Scales | None = None,
+    choose: Callable[..., Chosen] = choose_on,
 ) -> Route:
     """Decide what is done for A (M, K) and B (N, K), or a batch (L, M, K) and (L, N, K), once for each description.
 
-    What TMA can't reach is copied first, and so are results that it can't write. Compiles if need be.
+    What TMA can't reach is copied first, and so are results that it can't write. Compiles if need be. `choose` decides
+    as `choose_on` does; what it is called with and its hash tell all.
     """
     results = result_descriptions(graph, a, b, out_dtype, out_major)
-    return _route(Asked.of(graph, a, b, operands, scales), tuple(results))
+    return _route(Asked.of(graph, a, b, operands, scales), tuple(results), choose)
 
 
 class Asked(NamedTuple):
@@ -139,7 +142,7 @@ class Route(NamedTuple):
     def of(
         cls,
         kernel: Callable[..., Any],
-        config: GemmConfig,
+        config: ProductConfig,
         turned: bool,
         asked: Asked,
         takes: list[Take],
@@ -148,7 +151,7 @@ class Route(NamedTuple):
     ) -> Route:
         """Give the route to a kernel."""
         device = writes[0].result.device
-        sms = fillable_sms(config.cluster_m * config.cluster_n * config.split_k, sm_count_of(device))
+        sms = fillable_sms(math.prod(config.cluster), sm_count_of(device))
         index = device.index if asked.on_device and device.type == "cuda" else None
         tiles = tuple(operand.shape == "tile" for operand in Graph.parse(asked.epilogue).operands)
         return cls(kernel, sms, turned, tuple(takes), tiles, tuple(writes), index, rest)
@@ -185,7 +188,7 @@ class Route(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def _route(asked: Asked, results: tuple[Description, ...]) -> Route:
+def _route(asked: Asked, results: tuple[Description, ...], choose: Callable[..., Chosen]) -> Route:
     graph, batch = Graph.parse(asked.epilogue), asked.tensors[0].shape[:-2] if asked.tensors[0] else ()
     takes, (a, b, *operands) = asked.taken(graph, lambda _, extent: (*batch, extent))
     tiles = [graph.reduction(result) is None for result in graph.results]
@@ -195,7 +198,7 @@ def _route(asked: Asked, results: tuple[Description, ...]) -> Route:
     more = {"batch_modes": len(batch), "scale_rows": asked.scale_rows}
     signature = signature_of(graph, a, b, operands, stored, **more)
     m, n, count = a.shape[-2], b.shape[-2], math.prod(batch)
-    turned, config = choose_on(a.device, signature, m, n, a.shape[-1], count)
+    turned, config = choose(a.device, signature, m, n, a.shape[-1], count)
     if turned:
         m, n = n, m
     check_tiles(config, m, n, a.shape[-1], count)

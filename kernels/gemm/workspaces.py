@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 
 from cutepy.device import rules
-from cutepy.kernels.gemm.config import GemmConfig
+from cutepy.kernels.gemm.families import ProductConfig
 from cutepy.runtime.cuda import capture_of
 from cutepy.runtime.execution import EXECUTION
 
@@ -86,7 +86,7 @@ def workspaces_of(device: torch.device, places: int) -> Workspaces:
 
 
 def with_workspace(
-    kernel: Callable[..., Any], config: GemmConfig, device: torch.device, sm_count: int
+    kernel: Callable[..., Any], config: ProductConfig, device: torch.device, sm_count: int
 ) -> Callable[..., Any]:
     """Give a kernel that is called with None for a workspace, its last argument: itself if it takes none."""
     if not config.stream_k:
