@@ -12,7 +12,7 @@ import cutlass
 import cutlass.cute as cute
 from cutlass import Boolean, Float32, Int32
 
-from cutepy.device.fragment import AccumulatorTile
+from cutepy.device.fragment import Registers
 from cutepy.dsl.element_types import element_type
 from cutepy.epilogues.graph import Graph, Node
 
@@ -107,13 +107,13 @@ class Evaluation:
     Parameters
     ----------
     graph : Graph
-    tile : AccumulatorTile
+    tile : Registers
         Where this thread's registers are.
     accumulators : sequence of Float32
         This thread's registers.
     read : callable
         (operand's name, slot) -> its value, for each of the thread's rows, columns or registers
-        (`AccumulatorTile.slots`).
+        (`Registers.slots`).
     row, column : Int32
         Of this thread's first register.
     """
@@ -121,7 +121,7 @@ class Evaluation:
     def __init__(
         self,
         graph: Graph,
-        tile: AccumulatorTile,
+        tile: Registers,
         accumulators: Sequence[Any],
         read: Callable[[str, int], Any],
         row: Any,
@@ -133,7 +133,7 @@ class Evaluation:
         self._values: dict[tuple[int, int], Any] = {}
         self._pairs: dict[tuple[int, int], Sequence[Any]] = {}
 
-    def places(self, node: Node) -> AccumulatorTile:
+    def places(self, node: Node) -> Registers:
         """Tell where the registers of a value are: parted columns fill a narrower subtile in the same order."""
         return self._tiles[node.width]
 
@@ -218,6 +218,8 @@ class Evaluation:
 
     def _part(self, node: Node, source: int, slot: int) -> Any:
         given = self.graph.nodes[source]
+        if self.places(given).has_whole_rows:
+            return self.value(source, 2 * slot + int(node.value))
         if given.shape == "tile":
             register, block = slot % 4, slot // 4
         else:

@@ -14,7 +14,7 @@ import cutlass.cute as cute
 from cutlass import Float32, Int32
 
 from cutepy.device import evaluation, reduce, rules
-from cutepy.device.fragment import AccumulatorTile
+from cutepy.device.fragment import Registers
 from cutepy.epilogues.graph import Graph
 
 
@@ -25,8 +25,8 @@ class Finish:
     Attributes
     ----------
     graph : Graph
-    tile : AccumulatorTile
-        Of the accumulator subtiles.
+    tile : AccumulatorTile or OwnColumns
+        Of the accumulator subtiles; reductions need the former.
     operands : tuple
         For each of the graph's: a number, or a tensor of one element, of a scalar; a tensor (N,) of a row, (M,) of a
         column; None of a tile.
@@ -35,13 +35,13 @@ class Finish:
     """
 
     graph: Graph
-    tile: AccumulatorTile
+    tile: Registers
     operands: tuple
     m: cutlass.Int32
     n: cutlass.Int32
 
     def __post_init__(self):
-        rules.check_widths(self.tile.epi_tile[1], self.graph.widest)
+        self.tile.check_widths(self.graph.widest)
 
     def make_fragments(self):
         """Make the registers for this thread's values of rows and columns, and read the scalars."""

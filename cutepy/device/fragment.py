@@ -16,8 +16,42 @@ from cutepy.layouts import sm90
 from cutepy.layouts.sm90 import arch
 
 
+class Registers:
+    """A thread's values of a subtile, by their places: what an epilogue's graph is computed on.
+
+    Attributes
+    ----------
+    registers : tuple of (int, int)
+        (row, column) in its subtile of each, to be added to the thread's own.
+    has_whole_rows : bool
+        Whether no other thread has values of this one's rows.
+    """
+
+    registers: tuple[tuple[int, int], ...]
+    has_whole_rows = False
+
+    def distinct(self, mode: int) -> tuple[int, ...]:
+        """Give the rows, mode 0, or columns, mode 1, that the registers of a subtile have, each once, in order."""
+        return tuple(sorted({register[mode] for register in self.registers}))
+
+    def place(self, mode: int) -> tuple[int, ...]:
+        """Give for each register which of the `distinct` rows, mode 0, or columns, mode 1, it has."""
+        places = {value: place for place, value in enumerate(self.distinct(mode))}
+        return tuple(places[register[mode]] for register in self.registers)
+
+    def count(self, shape: str) -> int:
+        """Count a thread's different values that vary with rows, columns, both or nothing: an `Operand`'s shape."""
+        return 1 + max(self.slots(shape))
+
+    def slots(self, shape: str) -> tuple[int, ...]:
+        """Give for each register which of the values that vary with rows, columns, both or nothing is its own."""
+        if shape in ("row", "column"):  # a row has a value for each column
+            return self.place(1 if shape == "row" else 0)
+        return tuple(range(len(self.registers))) if shape == "tile" else (0,) * len(self.registers)
+
+
 @dataclass(frozen=True)
-class AccumulatorTile:
+class AccumulatorTile(Registers):
     """Where a thread's accumulators are in the output tile, for all subtiles of it alike.
 
     Attributes
@@ -44,24 +78,9 @@ class AccumulatorTile:
         count = self.epi_tile[0] * self.epi_tile[1] // self.coordinates.tiling.thr_size
         return self.coordinates.registers[:count]
 
-    def distinct(self, mode: int) -> tuple[int, ...]:
-        """Give the rows, mode 0, or columns, mode 1, that the registers of a subtile have, each once, in order."""
-        return tuple(sorted({register[mode] for register in self.registers}))
-
-    def place(self, mode: int) -> tuple[int, ...]:
-        """Give for each register which of the `distinct` rows, mode 0, or columns, mode 1, it has."""
-        places = {value: place for place, value in enumerate(self.distinct(mode))}
-        return tuple(places[register[mode]] for register in self.registers)
-
-    def count(self, shape: str) -> int:
-        """Count a thread's different values that vary with rows, columns, both or nothing: an `Operand`'s shape."""
-        return 1 + max(self.slots(shape))
-
-    def slots(self, shape: str) -> tuple[int, ...]:
-        """Give for each register which of the values that vary with rows, columns, both or nothing is its own."""
-        if shape in ("row", "column"):  # a row has a value for each column
-            return self.place(1 if shape == "row" else 0)
-        return tuple(range(len(self.registers))) if shape == "tile" else (0,) * len(self.registers)
+    def check_widths(self, widest: int) -> None:
+        """Check that columns can be parted; see `rules.check_widths`."""
+        rules.check_widths(self.epi_tile[1], widest)
 
     def narrowed(self, width: int) -> "AccumulatorTile":
         """Give the tile whose subtiles have fewer columns by `width`, in the distribution of an MMA of so many."""
@@ -88,6 +107,39 @@ class AccumulatorTile:
         """Compute the row and column in the tile of a register of a subtile."""
         (row, column), (down, across) = self.origin(index), self.registers[register]
         return row + self.of_thread(0) + down, column + self.of_thread(1) + across
+
+
+@dataclass(frozen=True)
+class OwnColumns(Registers):
+    """Columns of one row, next to one another, that a thread has for itself.
+
+    Attributes
+    ----------
+    columns : int
+    """
+
+    columns: int
+    has_whole_rows = True
+
+    @property
+    def registers(self) -> tuple[tuple[int, int], ...]:
+        """Each column of the row."""
+        return tuple((0, column) for column in range(self.columns))
+
+    def check_widths(self, widest: int) -> None:
+        """Check that columns can be parted."""
+        if self.columns % widest:
+            raise ValueError(
+                f"columns interleaved in {widest} parts must be a multiple of {widest}, got {self.columns}"
+            )
+
+    def narrowed(self, width: int) -> "OwnColumns":
+        """Give the columns that are left where they are fewer by `width`."""
+        return OwnColumns(self.columns // width)
+
+    def of_thread(self, mode: int, thread=None) -> int:
+        """Give 0: a subtile is one thread's."""
+        return 0
 
 
 def make_subtile(epi_tile: tuple[int, int], warpgroups: int, tidx) -> AccumulatorTile:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import cutlass
 import cutlass.cute as cute
+from cutlass import Float32
 
 from cutepy.device import rules
 from cutepy.device.fragment import AccumulatorTile
@@ -75,6 +76,44 @@ def warp_reduce(value, operation: Callable):
     for step in range(5):
         value = operation(value, cute.arch.shuffle_sync_bfly(value, offset=1 << step))
     return value
+
+
+def warp_scatter_reduce(values, operation: Callable):
+    """Reduce each of several values over the lanes of a warp, to lanes of their own; all lanes call.
+
+    With each shuffle a lane gives half of its values away and joins the others, so that 32 values take 31 shuffles
+    where `warp_reduce` of each took 160. Pairs of lanes are joined in the order in which that joins them.
+
+    Parameters
+    ----------
+    values : sequence of Float32
+        As many as a power of 2, 32 at most.
+
+    Returns
+    -------
+    value, index
+        A value over all lanes, and which one; that of lanes of one index is the same.
+    """
+    held, lane, index = list(values), cute.arch.lane_idx(), 0
+    for step in range(arch.WARP_THREADS.bit_length() - 1):
+        upper = (lane >> step & 1) != 0
+        half = len(held) // 2
+        if half:
+            given = [_select(upper, x, y) for x, y in zip(held[:half], held[half:], strict=True)]
+            held = [_select(upper, y, x) for x, y in zip(held[:half], held[half:], strict=True)]
+            index += (lane >> step & 1) * half
+        else:
+            given = held
+        held = [
+            operation(own, cute.arch.shuffle_sync_bfly(other, offset=1 << step))
+            for own, other in zip(held, given, strict=True)
+        ]
+    (value,) = held
+    return value, index
+
+
+def _select(condition, x, y):
+    return Float32(cutlass.select_(condition, x, y))
 
 
 @cute.jit

@@ -63,7 +63,7 @@ class GemmTunable(Tunable):
     def __init__(self, problems: Sequence[GemmProblem], most: int = tuned.MOST) -> None:
         from cutepy.kernels.gemm.compilation import SOURCES
 
-        self.sources = SOURCES
+        self.sources = (*SOURCES, "cutepy.kernels.gemv")
         self._problems = {key_of(settings_of(problem)): problem for problem in problems}
         self._most = most
 

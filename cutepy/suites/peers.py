@@ -80,6 +80,28 @@ def triton(problem: GemmProblem, buffers: Buffers) -> Contender | None:
     return lambda index: multiply(a[index], b[index], out[index])
 
 
+def gemv(problem: GemmProblem, buffers: Buffers) -> Contender | None:
+    """Multiply by our kernel without tensor cores, as its model chooses it: `--peer cutepy.suites.peers:gemv`.
+
+    K-major matrices of 8 or 16-bit floats only, in rows of whole 16 bytes, of which one has few rows.
+    """
+    from cutepy.kernels.gemm.tuned import signature_of
+    from cutepy.kernels.gemv.choice import MOST_ROWS, choose_gemv, configs
+    from cutepy.suites.gemm_tuning import settings_of
+
+    kind = signature_of(settings_of(problem))
+    many = min(problem.m, problem.n) > MOST_ROWS
+    if many or problem.dtype == "float32" or not configs(kind, problem.m, problem.n, problem.k):
+        return None
+    from cutepy.kernels.gemm.op import plan_gemm
+    from cutepy.ops.checking import describe
+
+    a, b, out = buffers
+    described = describe(a[0], b[0], None, None, None, None, "row", out[0])
+    launch = plan_gemm(described, described, choose_gemv(kind, problem.m, problem.n, problem.k))
+    return lambda index: launch(a[index], b[index], None, None, out[index])
+
+
 PEERS: dict[str, Peer] = {"cuBLAS": cublas, "QuACK": quack, "Triton": triton}
 """Those that come with cutepy."""
 

@@ -6,6 +6,7 @@ from heapq import merge
 from typing import TYPE_CHECKING, NamedTuple
 
 from cutepy.kernels.gemm.config import GemmConfig
+from cutepy.kernels.gemm.families import ProductConfig
 from cutepy.kernels.gemm.loading import copies_per_byte
 from cutepy.kernels.gemm.model import UNMEASURED, Choice, Extents
 from cutepy.kernels.gemm.signature import GemmSignature
@@ -75,7 +76,7 @@ def select_config(
     8192 8192 512 128 192 2 1
     64 64 8192 64 16 1 8
     """
-    return _fitting(_ways(signature, m, n, k, sm_count, batch)).config
+    return _fitting(_ways(signature, m, n, k, sm_count, batch))[1]
 
 
 def expected_us(
@@ -109,12 +110,12 @@ class Chosen(NamedTuple):
     ----------
     transposed : bool
         Whether as the transposed product, with A and B exchanged.
-    config : GemmConfig
+    config : ProductConfig
         The kernel.
     """
 
     transposed: bool
-    config: GemmConfig
+    config: ProductConfig
 
 
 def choose(signature: GemmSignature, m: int, n: int, k: int, sm_count: int = 132, *, batch: int = 1) -> Chosen:
@@ -128,7 +129,7 @@ def choose(signature: GemmSignature, m: int, n: int, k: int, sm_count: int = 132
     >>> choose(half, 16, 8192, 8192).transposed, choose(half, 8192, 8192, 8192).transposed
     (True, False)
     """
-    return _fitting(_both_ways(signature, m, n, k, sm_count, batch))
+    return Chosen(*_fitting(_both_ways(signature, m, n, k, sm_count, batch)))
 
 
 def chosen_us(signature: GemmSignature, m: int, n: int, k: int, sm_count: int = 132, *, batch: int = 1) -> float:
@@ -174,13 +175,13 @@ def _ways(
         yield _Way(expected, transposed, signature, choice, k)
 
 
-def _fitting(ways: Iterable[_Way]) -> Chosen:
-    """Give the first that a kernel can have."""
+def _fitting(ways: Iterable[_Way]) -> tuple[bool, GemmConfig]:
+    """Give the first that a kernel can have, and whether it is transposed."""
     refusal = ""
     for way in ways:
         if way.choice.tile.n % (8 * way.signature.graph.widest) == 0:
             try:
-                return Chosen(way.transposed, way.choice.config(way.signature, way.k))
+                return way.transposed, way.choice.config(way.signature, way.k)
             except ValueError as error:
                 refusal = str(error)
     raise ValueError(f"no tile leaves room for the epilogue's operands and results; use fewer of them ({refusal})")

@@ -12,12 +12,12 @@ from cutepy.host.declared import Deferred
 from cutepy.host.function import Function
 from cutepy.host.many import Variant
 from cutepy.host.specs import TensorSpec
-from cutepy.kernels.gemm.config import GemmConfig
+from cutepy.kernels.gemm.families import ProductConfig
 from cutepy.kernels.gemm.operands import UNIT_BYTES
 from cutepy.kernels.gemm.signature import GemmSignature
 
 SOURCES = ("cutepy.epilogues", "cutepy.layouts", "cutepy.device", "cutepy.kernels.gemm")
-"""The packages whose content, with a configuration, decides what is compiled."""
+"""The packages whose content, with a configuration, decides what is compiled; beside that of its own family."""
 
 
 def examples(signature: GemmSignature) -> Mapping[str, TensorSpec | int | None]:
@@ -34,15 +34,16 @@ def examples(signature: GemmSignature) -> Mapping[str, TensorSpec | int | None]:
     }
 
 
-def workspace_examples(config: GemmConfig) -> Mapping[str, Any]:
+def workspace_examples(config: ProductConfig) -> Mapping[str, Any]:
     """Describe the workspace of a configuration's kernels: flags and sums (`rules.workspace_shapes`), or nothing.
 
     A counter by which tiles are dealt out is the first of the flags, without sums.
     """
-    if not (config.stream_k or config.dynamic):
+    if config.workspace is None:
         return {}
     flags = TensorSpec("int32", ("places", rules.FLAGS), align=4)
-    return {"workspace": (flags, TensorSpec("float32", ("sums",), align=UNIT_BYTES) if config.stream_k else None)}
+    sums = TensorSpec("float32", ("sums",), align=UNIT_BYTES) if config.workspace == "sums" else None
+    return {"workspace": (flags, sums)}
 
 
 def tile_spec(name: str, dtype: str, major: str, batch_modes: int, align: int = UNIT_BYTES) -> TensorSpec:
@@ -58,15 +59,29 @@ def tile_spec(name: str, dtype: str, major: str, batch_modes: int, align: int = 
     )
 
 
-def variant(config: GemmConfig) -> Variant:
+def sources_of(config: ProductConfig) -> tuple[str, ...]:
+    """Name the packages that decide what is compiled for a configuration.
+
+    Examples
+    --------
+    >>> from cutepy.kernels.gemv import GemvConfig
+    >>> half = GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float16")
+    >>> sources_of(GemvConfig(signature=half))[-2:]
+    ('cutepy.kernels.gemm', 'cutepy.kernels.gemv')
+    """
+    families = (kernel.partition(":")[0].rpartition(".")[0] for kernel in config.kernels)
+    return tuple(dict.fromkeys((*SOURCES, *families)))
+
+
+def variant(config: ProductConfig) -> Variant:
     """Say what is compiled for a configuration, for `cutepy.compile_many`."""
-    kernel = Deferred("cutepy.kernels.gemm.standard:StandardGemm", config)
+    kernel = Deferred(config.kernels[0], config)
     named: dict[str, Any] = {**examples(config.signature), **workspace_examples(config)}
-    return Variant(kernel, named=named, name=config.name, sources=SOURCES)
+    return Variant(kernel, named=named, name=config.name, sources=sources_of(config))
 
 
 @cache
-def compile_gemm(config: GemmConfig) -> Function:
+def compile_gemm(config: ProductConfig) -> Function:
     """Compile the kernel of a configuration with a standard epilogue, unless memory or disk has it; needs no GPU.
 
     The result is called with tensors A, B, C (or None) and D, the number of SMs to fill, and the bias (or None), which
@@ -131,13 +146,13 @@ def _vector_spec(name: str, dtype: str, batch_modes: int) -> TensorSpec:
 
 
 @cache
-def compile_fused(config: GemmConfig) -> Function:
+def compile_fused(config: ProductConfig) -> Function:
     """Compile the kernel of a configuration with any epilogue, unless memory or disk has it; needs no GPU.
 
     The result is called with A, B, a tuple of the operands (None if there is none), a tuple of the results, partial
     reductions among them (`cutepy.device.rules.partial_shape`), the number of SMs to fill, and the scales of A and B
     for every 128 of K, or None.
     """
-    kernel = Deferred("cutepy.kernels.gemm.kernel:Gemm", config)
+    kernel = Deferred(config.kernels[1], config)
     arguments: dict[str, Any] = {**fused_examples(config.signature), **workspace_examples(config)}
-    return compile(kernel, **arguments, sources=SOURCES).of_resolved()
+    return compile(kernel, **arguments, sources=sources_of(config)).of_resolved()

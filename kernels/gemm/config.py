@@ -10,6 +10,7 @@ from functools import cached_property
 
 from cutepy.device import rules
 from cutepy.kernels.gemm import limits
+from cutepy.kernels.gemm.families import WorkspaceKind
 from cutepy.kernels.gemm.signature import GemmSignature, StagedKind
 from cutepy.layouts import ComposedLayout, sm90
 from cutepy.layouts.sm90 import arch
@@ -87,6 +88,8 @@ class GemmConfig:
     c_stages: int = 0
     buffers: int = 0
     band_rows: int = 8
+
+    kernels = ("cutepy.kernels.gemm.standard:StandardGemm", "cutepy.kernels.gemm.kernel:Gemm")
 
     def __post_init__(self) -> None:
         """Fill in the extents left to us, then refuse what the hardware cannot run."""
@@ -195,6 +198,16 @@ class GemmConfig:
     def cluster(self) -> tuple[int, int, int]:
         """CTAs of a cluster along M, N and K."""
         return self.cluster_m, self.cluster_n, self.split_k
+
+    @property
+    def workspace(self) -> WorkspaceKind | None:
+        """What CTAs leave for each other in global memory: sums of shares of K, or flags, whose first counts tiles."""
+        return "sums" if self.stream_k else "flags" if self.dynamic else None
+
+    @property
+    def is_batch_invariant(self) -> bool:
+        """Whether a row has the same bits in any batch: K is not split."""
+        return self.split_k == 1 and not self.stream_k
 
     @property
     def consumer_threads(self) -> int:

@@ -9,7 +9,7 @@ import torch
 from cutepy.epilogues.standard import standard
 from cutepy.kernels.gemm.choice import Chosen, choose, chosen_us
 from cutepy.kernels.gemm.compilation import compile_gemm
-from cutepy.kernels.gemm.config import GemmConfig
+from cutepy.kernels.gemm.families import ProductConfig
 from cutepy.kernels.gemm.model import fillable_sms
 from cutepy.kernels.gemm.operands import Problem, new_result, reached, signature_of
 from cutepy.kernels.gemm.signature import GemmSignature
@@ -68,7 +68,7 @@ def plan_gemm(problem: Problem, views: Problem, chosen: Chosen | None = None) ->
         m, n = n, m
     check_tiles(config, m, n, k, batch)
     kernel = with_workspace(compile_gemm(config), config, problem.a.device, sm_count)
-    sms = fillable_sms(config.cluster_m * config.cluster_n * config.split_k, sm_count)
+    sms = fillable_sms(math.prod(config.cluster), sm_count)
     if turned:
         ways[2:] = [way and _transposed(way) for way in ways[2:]]
     way_a, way_b, way_c, way_out = (
@@ -118,7 +118,7 @@ def _tuned_on(device: torch.device, signature: GemmSignature, m: int, n: int, k:
     if device.type != "cuda" or EXECUTION.backend is not None:
         return None
     found = tuned(torch.cuda.get_device_name(device), signature, m, n, k, batch)
-    if found is None or (INVARIANCE.on and (found.chosen.config.split_k > 1 or found.chosen.config.stream_k)):
+    if found is None or (INVARIANCE.on and not found.chosen.config.is_batch_invariant):
         return None
     return found
 
@@ -147,7 +147,7 @@ def _signature(views: Problem) -> GemmSignature:
     return signature_of(graph, a, b, operands, [out], batch_modes=len(a.shape) - 2)
 
 
-def check_tiles(config: GemmConfig, m: int, n: int, k: int, batch: int) -> None:
+def check_tiles(config: ProductConfig, m: int, n: int, k: int, batch: int) -> None:
     """Check that a kernel can count the tiles of a batch, and those of K where it shares them.
 
     Raises
@@ -161,7 +161,7 @@ def check_tiles(config: GemmConfig, m: int, n: int, k: int, batch: int) -> None:
             f"products must have fewer than {MOST_TILES} tiles, which a kernel counts in 32 bits, got up to {tiles} of "
             f"{config.tile_m}x{config.tile_n}; split them"
         )
-    if config.stream_k and k >= MOST_SHARED_K:
+    if config.workspace == "sums" and k >= MOST_SHARED_K:
         raise ValueError(f"K must be less than {MOST_SHARED_K} where it is shared, got {k}; use no stream_k")
 
 

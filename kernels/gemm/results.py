@@ -10,8 +10,8 @@ import torch
 from cutepy.device import rules
 from cutepy.epilogues.functions import identity
 from cutepy.epilogues.graph import Graph, Reduction
-from cutepy.kernels.gemm.config import GemmConfig
 from cutepy.kernels.gemm.elements import SUMS
+from cutepy.kernels.gemm.families import ProductConfig
 from cutepy.kernels.gemm.operands import (
     INTEGER_DTYPES,
     SUMS_DTYPE,
@@ -87,7 +87,7 @@ class Written(NamedTuple):
 
 
 def partial_description(
-    graph: Graph, place: int, config: GemmConfig, batch: tuple[int, ...], m: int, n: int, device: torch.device
+    graph: Graph, place: int, config: ProductConfig, batch: tuple[int, ...], m: int, n: int, device: torch.device
 ) -> Description:
     """Describe the partial reductions of a result, of a kernel that computes products of M x N."""
     result = graph.results[place]

@@ -11,9 +11,10 @@ import torch
 
 from cutepy.device.rules import ragged as groups
 from cutepy.epilogues.graph import Graph
+from cutepy.kernels.gemm.choice import Chosen
 from cutepy.kernels.gemm.compilation import compile_fused
-from cutepy.kernels.gemm.config import GemmConfig
 from cutepy.kernels.gemm.copying import loads_pay
+from cutepy.kernels.gemm.families import ProductConfig
 from cutepy.kernels.gemm.model import fillable_sms
 from cutepy.kernels.gemm.op import check_tiles, choose_on, chosen_us_on, sm_count_of
 from cutepy.kernels.gemm.operands import UNIT_BYTES, Description, matrix, reachable, reached, signature_of
@@ -35,14 +36,16 @@ def find_route(
     out_dtype: torch.dtype | None,
     out_major: str,
     scales: Scales | None = None,
+    choose: Callable[..., Chosen] | None = None,
 ) -> Route:
     """Decide what is done for A (M, K) and B (N, K), or a batch (L, M, K) and (L, N, K), once for each description.
 
     What TMA can't reach is copied first, unless threads load it in less time; and so are results that it can't write.
-    Compiles if need be.
+    Compiles if need be. `choose` decides in the place of `choose_on`, for kernels to which all is copied that TMA can't
+    reach; what it is called with and its hash tell all.
     """
     results = result_descriptions(graph, a, b, out_dtype, out_major)
-    return _route(Asked.of(graph, a, b, operands, scales), tuple(results))
+    return _route(Asked.of(graph, a, b, operands, scales), tuple(results), choose)
 
 
 class Asked(NamedTuple):
@@ -144,7 +147,7 @@ class Route(NamedTuple):
     def of(
         cls,
         kernel: Callable[..., Any],
-        config: GemmConfig,
+        config: ProductConfig,
         turned: bool,
         asked: Asked,
         takes: list[Take],
@@ -153,7 +156,7 @@ class Route(NamedTuple):
     ) -> Route:
         """Give the route to a kernel."""
         device = writes[0].result.device
-        sms = fillable_sms(config.cluster_m * config.cluster_n * config.split_k, sm_count_of(device))
+        sms = fillable_sms(math.prod(config.cluster), sm_count_of(device))
         index = device.index if asked.on_device and device.type == "cuda" else None
         tiles = tuple(operand.shape == "tile" for operand in Graph.parse(asked.epilogue).operands)
         return cls(kernel, sms, turned, tuple(takes), tiles, tuple(writes), index, rest)
@@ -190,15 +193,15 @@ class Route(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def _route(asked: Asked, results: tuple[Description, ...]) -> Route:
+def _route(asked: Asked, results: tuple[Description, ...], choose: Callable[..., Chosen] | None) -> Route:
     graph, batch = Graph.parse(asked.epilogue), asked.tensors[0].shape[:-2] if asked.tensors[0] else ()
     tiles = [graph.reduction(result) is None for result in graph.results]
     direct = all(matrix(each) is not None for each, tile in zip(results, tiles, strict=True) if tile)
     writes = [each if direct or not tile else widened(each) for each, tile in zip(results, tiles, strict=True)]
     stored = [each for each, tile in zip(writes, tiles, strict=True) if tile]
-    takes, problem = _cheaper(asked, graph, batch, stored)
+    takes, problem = _cheaper(asked, graph, batch, stored, by_threads=choose is None)
     device, m, n = problem.device, problem.m, problem.n
-    turned, config = choose_on(*problem)
+    turned, config = (choose or choose_on)(*problem)
     if turned:
         m, n = n, m
     check_tiles(config, m, n, problem.k, problem.batch)
@@ -224,9 +227,12 @@ class _Problem(NamedTuple):
 
 
 def _cheaper(
-    asked: Asked, graph: Graph, batch: tuple[int, ...], stored: list[Description]
+    asked: Asked, graph: Graph, batch: tuple[int, ...], stored: list[Description], *, by_threads: bool
 ) -> tuple[list[Take], _Problem]:
-    """Tell how all becomes what the kernel takes, with copies of A and B that TMA can't reach or without."""
+    """Tell how all becomes what the kernel takes, with copies of A and B that TMA can't reach or without.
+
+    With copies in any case unless threads may load (`by_threads`).
+    """
 
     def taken(*, by_threads: bool) -> tuple[list[Take], _Problem]:
         takes, (a, b, *operands) = asked.taken(graph, lambda _, extent: (*batch, extent), by_threads=by_threads)
@@ -234,9 +240,9 @@ def _cheaper(
         signature = signature_of(graph, a, b, operands, stored, **more)
         return takes, _Problem(a.device, signature, a.shape[-2], b.shape[-2], a.shape[-1], math.prod(batch))
 
-    takes, problem = taken(by_threads=True)
-    loaded = zip(asked.tensors[:2], problem.signature.by_threads, strict=True)
-    saved_bytes = [tensor.stored_bytes for tensor, by_threads in loaded if tensor and by_threads]
+    takes, problem = taken(by_threads=by_threads)
+    loads = zip(asked.tensors[:2], problem.signature.by_threads, strict=True)
+    saved_bytes = [tensor.stored_bytes for tensor, loaded in loads if tensor and loaded]
     if saved_bytes:
         with_copies = taken(by_threads=False)
         if not loads_pay(chosen_us_on(*problem), chosen_us_on(*with_copies[1]), saved_bytes):

@@ -10,6 +10,8 @@ from cutepy.kernels.gemm.config import GemmConfig
 from cutepy.kernels.gemm.model import Choice
 from cutepy.kernels.gemm.signature import GemmSignature
 from cutepy.kernels.gemm.tiles import Tile
+from cutepy.kernels.gemv import choice as gemv
+from cutepy.kernels.gemv.config import GemvConfig
 from cutepy.layouts.sm90.arch import SM_COUNT
 from cutepy.tune import Settings, Space, winner
 
@@ -78,6 +80,9 @@ SPACE = (
 What the kernel refuses, and what the model expects to be slow, is left out besides.
 """
 
+GEMV = "gemv"
+_FAMILIES: dict[str, type[GemmConfig | GemvConfig]] = {NAME: GemmConfig, GEMV: GemvConfig}
+"""What a candidate's `family` is; the GEMM's have none, as before there were others."""
 _TILE = ("tile_m", "tile_n", "tile_k", "warpgroups", "consumers", "cluster_m", "cluster_n")
 _CANDIDATE = (*_TILE, "split_k", "stream_k", "dynamic", "epi_n")
 
@@ -104,7 +109,10 @@ def signature_of(problem: Settings) -> GemmSignature:
 
 def candidate_of(chosen: Chosen) -> dict[str, Any]:
     """Describe a choice in plain values; stages are as many as fit."""
-    return {"transposed": chosen.transposed, **{name: getattr(chosen.config, name) for name in _CANDIDATE}}
+    transposed, config = chosen
+    if isinstance(config, GemvConfig):
+        return {"transposed": transposed, "family": GEMV, **gemv.settings_of(config)}
+    return {"transposed": transposed, **{name: getattr(config, name) for name in _CANDIDATE}}
 
 
 def chosen_of(problem: Settings, candidate: Settings) -> Chosen:
@@ -121,7 +129,8 @@ def chosen_of(problem: Settings, candidate: Settings) -> Chosen:
     signature = asked.transposed if transposed else asked
     if signature is None:
         raise ValueError("an epilogue that parts columns has no place in the transposed product")
-    return Chosen(transposed, GemmConfig(signature=signature, **settings))
+    family = _FAMILIES[settings.pop("family", NAME)]
+    return Chosen(transposed, family(signature=signature, **settings))
 
 
 def candidates(problem: Settings, most: int = MOST) -> list[dict[str, Any]]:
@@ -142,17 +151,28 @@ def candidates(problem: Settings, most: int = MOST) -> list[dict[str, Any]]:
             tile = Tile(candidate["tile_m"], candidate["tile_n"], spans, candidate["consumers"], candidate["split_k"])
             candidate["warpgroups"] = tile.warpgroups
             try:
-                _, config = chosen_of(problem, candidate)
+                chosen_of(problem, candidate)
             except ValueError:
                 continue
             points.append(candidate)
-            choices.append(Choice(tile, config.cluster_m, config.cluster_n))
-            whole = _UNMEASURED if config.dynamic else 1.0
-            parts.append(_of_waves(tile.m, tile.n, spans, **facts) if config.stream_k else whole)
+            choices.append(Choice(tile, candidate["cluster_m"], candidate["cluster_n"]))
+            whole = _UNMEASURED if candidate["dynamic"] else 1.0
+            parts.append(_of_waves(tile.m, tile.n, spans, **facts) if candidate["stream_k"] else whole)
         extents = extents_of(computed, rows, columns, k, batch, transposed)
         expected = Candidates(choices).expected_us(extents) * parts
         found += zip(expected.tolist(), points, strict=True)
+        found += _without_tensor_cores(computed, transposed, rows, columns, k, batch)
     return [candidate for _, candidate in sorted(found, key=lambda each: each[0])[:most]]
+
+
+def _without_tensor_cores(
+    signature: GemmSignature, transposed: bool, m: int, n: int, k: int, batch: int
+) -> list[tuple[float, dict[str, Any]]]:
+    """List candidates of the other family, and what is expected of them, for few rows."""
+    if m > gemv.MOST_ROWS or batch > 1:
+        return []
+    ranked = gemv.configs(signature, m, n, k)[: gemv.MOST]
+    return [(expected, candidate_of(Chosen(transposed, config))) for expected, config in ranked]
 
 
 def default(problem: Settings, sm_count: int = SM_COUNT) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 
 from cutepy.device import rules
-from cutepy.kernels.gemm.config import GemmConfig
+from cutepy.kernels.gemm.families import ProductConfig
 from cutepy.runtime.cuda import capture_of
 from cutepy.runtime.execution import EXECUTION
 
@@ -86,10 +86,10 @@ def workspaces_of(device: torch.device, places: int) -> Workspaces:
 
 
 def with_workspace(
-    kernel: Callable[..., Any], config: GemmConfig, device: torch.device, sm_count: int
+    kernel: Callable[..., Any], config: ProductConfig, device: torch.device, sm_count: int
 ) -> Callable[..., Any]:
     """Give a kernel that is called with None for a workspace, its last argument: itself if it takes none."""
-    if not (config.stream_k or config.dynamic):
+    if config.workspace is None:
         return kernel
     workspaces = (workspaces_of if EXECUTION.backend is None else Workspaces)(device, sm_count)
     _, (elements,) = rules.workspace_shapes(sm_count, config.tile_m, config.tile_n)
@@ -97,7 +97,7 @@ def with_workspace(
     def launch(*arguments: Any) -> None:  # noqa: ANN401
         kernel(*arguments[:-1], workspaces.take(elements))
 
-    def launch_dynamic(*arguments: Any) -> None:  # noqa: ANN401
+    def launch_with_flags(*arguments: Any) -> None:  # noqa: ANN401
         kernel(*arguments[:-1], (workspaces.take(0).flags, None))
 
-    return launch if config.stream_k else launch_dynamic
+    return launch if config.workspace == "sums" else launch_with_flags

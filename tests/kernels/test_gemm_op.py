@@ -193,6 +193,23 @@ def test_what_was_tuned_counts_as_it_was_timed(monkeypatch):
         assert op.chosen_us_on(cuda, lying, *extents) == chosen_us(lying, *extents[:3])
 
 
+@pytest.mark.parametrize(
+    ("settings", "kept"),
+    [({}, True), ({"dynamic": True}, True), ({"stream_k": True}, False), ({"split_k": 2}, False)],
+    ids=str,
+)
+def test_where_rows_are_to_be_alike_what_was_tuned_counts_if_it_leaves_k_whole(monkeypatch, settings, kept):
+    kind = GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float16")
+    won = Chosen(False, GemmConfig(signature=kind, tile_m=64, tile_n=24, epi_n=24, **settings))
+    monkeypatch.setattr(op, "tuned", lambda *_: Tuned(won, 7.0))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA H200")
+    monkeypatch.setattr(op, "sm_count_of", lambda _: 132)
+    asked = torch.device("cuda:0"), kind, 512, 512, 4096, 1
+    assert op.choose_on(*asked) == won
+    with cutepy.ops.batch_invariant():
+        assert (op.choose_on(*asked) == won) == kept
+
+
 def test_the_reference_is_exact():
     a, b = torch.randn(5, 7).half(), torch.randn(3, 7).half()
     expected = [[sum(float(x) * float(y) for x, y in zip(row, column, strict=True)) for column in b] for row in a]

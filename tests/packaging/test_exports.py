@@ -16,6 +16,7 @@ NEEDS_THE_DSL = {
     "cutepy.anatomy",
     "cutepy.dsl",
     "cutepy.kernels.gemm",
+    "cutepy.kernels.gemv",
     "cutepy.kernels.grouped",
     "cutepy.nn",
     "cutepy.ops",

@@ -46,6 +46,35 @@ def test_problems_of_32_bits_and_of_integers(dtype, moved):
     assert peers.cublas(gemm_problems.GemmProblem(16, 24, 64, "int8"), sets) is None or dtype == "float32"
 
 
+@pytest.mark.dsl
+def test_the_peer_without_tensor_cores_takes_few_rows_of_whole_16_bytes():
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("cutlass")
+    import cutepy
+    from cutepy.suites.peers import gemv
+
+    def contender(*extents, dtype="float16", **more):
+        problem = gemm_problems.GemmProblem(*extents, dtype, **more)
+        sets = gemm_problems.Buffers(*(part[:1] for part in gemm_problems.buffers(problem, "cpu")))
+        with cutepy.simulate():
+            launch = gemv(problem, sets)
+            if launch is not None:
+                gemm_problems.poison(sets.out[0])
+                launch(0)
+                wanted = (sets.a[0].float() @ sets.b[0].float().mT).to(sets.out[0].dtype)
+                torch.testing.assert_close(sets.out[0], wanted, rtol=2**-8, atol=2**-8)
+        return launch
+
+    assert contender(2, 64, 72) is not None
+    assert contender(64, 8, 72) is not None, "transposed"
+    assert contender(2, 64, 68) is None
+    assert contender(9, 64, 72) is None
+    assert contender(2, 64, 64, b_major="mn") is None
+    assert contender(2, 64, 64, batch=(3,)) is None
+    assert contender(2, 64, 64, dtype="int8") is None
+    assert contender(2, 64, 64, dtype="float32") is None
+
+
 def test_a_problem_of_two_suites_is_measured_once():
     problems = gemm_problems.gemm_problems(["squares", "llama"], ["float16"])
     assert len(problems) == len(set(problems)) == 8

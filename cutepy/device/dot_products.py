@@ -1,0 +1,117 @@
+"""Multiply rows by rows with fused multiply-adds, straight from global memory: for products of few rows (traced).
+
+Few rows of A by many of B are as fast as B can be read, once. An H200 reads 4.2 TB/s, 32 bytes a nanosecond for each of
+132 SMs, and a load that finds the memory busy takes a microsecond: 32 KiB must be on their way to an SM at any time,
+and twice that where loads come in bursts. Loads into registers hold them without barriers, tensor maps or a ring that
+fills first: 16 warps, of whose lanes each waits for 8 pieces of 16 bytes, have 64 KiB. A is read over and over; it
+stays in L1, where B is not allocated.
+"""
+
+from dataclasses import dataclass
+
+import cutlass
+import cutlass.cute as cute
+from cutlass import Boolean, Float32, Int64
+
+from cutepy.dsl.version import require
+from cutepy.layouts.sm90 import arch
+
+nvgpu = require("cutlass.cute.nvgpu", "CopyG2ROp")
+
+
+@dataclass(frozen=True)
+class DotProducts:
+    """Products of rows of A (M, K) by rows of B (N, K), as a warp computes them: sums of each lane's elements.
+
+    A piece is 16 bytes along K, a chunk one piece for each lane. Of all chunks a warp takes every `parts`-th, in the
+    order of K whatever the other extents are, so that the sums of a row of A and one of B are the same in any batch.
+
+    Attributes
+    ----------
+    a, b : Tensor, (M, K) and (N, K)
+        K-major; addresses, rows and K in whole pieces.
+    rows, columns : int
+        Rows of A and of B that are multiplied at a time.
+    unroll : int
+        Chunks of B that are on their way before the first is used.
+    parts : int
+        Warps that share K.
+    """
+
+    a: cute.Tensor
+    b: cute.Tensor
+    rows: int
+    columns: int
+    unroll: int
+    parts: int
+
+    @cute.jit
+    def multiply(self, row, column, part):
+        """Multiply rows from `row` on by those of B from `column` on; gives fp32 sums (rows, columns) of this lane.
+
+        Rows beyond the last are taken for that one; what they give is not to be used.
+        """
+        pieces = cute.size(self.b, mode=[1]) // self.piece
+        step = self.parts * arch.WARP_THREADS
+        first = part * arch.WARP_THREADS + cute.arch.lane_idx()
+        rows = [self._start(self.a, row + place) for place in range(self.rows)]
+        columns = [self._start(self.b, column + place) for place in range(self.columns)]
+        sums = cute.make_rmem_tensor((self.rows, self.columns), Float32)
+        sums.fill(0.0)
+        together = self.unroll * step
+        whole = pieces // together
+        for index in cutlass.range(whole, unroll=1):
+            self._add(sums, rows, columns, index * together + first, [None] * self.unroll)
+        left = whole * together
+        if left < pieces:
+            exist = [first + turn * step < pieces - left for turn in range(self.unroll)]
+            self._add(sums, rows, columns, left + first, exist)
+        return sums
+
+    @property
+    def piece(self) -> int:
+        """Elements of a piece."""
+        return arch.UNIT_BITS // self.b.element_type.width
+
+    def _start(self, tensor, index):
+        """Give where a row begins, or the last one if there are fewer."""
+        index = cutlass.min(index, cute.size(tensor, mode=[0]) - 1)
+        return tensor.iterator + cute.assume(Int64(index) * Int64(tensor.stride[0]), divby=self.piece)
+
+    def _add(self, sums, rows, columns, first, exist):
+        """Add the products of `unroll` pieces from one on; those that don't exist are not read, and are zeros."""
+        offset = cute.assume(Int64(first) * self.piece, divby=self.piece)
+        rows, columns = ([start + offset for start in starts] for starts in (rows, columns))
+        read = [[self._load(start, turn, exist, streams=True) for start in columns] for turn in range(self.unroll)]
+        for turn, pieces in enumerate(read):
+            wide = [self._wide(piece) for piece in pieces]
+            for m, start in enumerate(rows):
+                given = self._wide(self._load(start, turn, exist))
+                for n, other in enumerate(wide):
+                    total = sums[m, n]
+                    for element in range(self.piece):
+                        total = cute.math.fma(given[element], other[element], total)
+                    sums[m, n] = total
+
+    def _load(self, start, turn, exist, streams=False):
+        """Load this lane's piece of a chunk into registers: of what streams, nothing stays in L1."""
+        kind, priorities = start.dtype, nvgpu.CacheEvictionPriority
+        priority = priorities.NO_ALLOCATE if streams else priorities.EVICT_NORMAL
+        atom = cute.make_copy_atom(
+            nvgpu.CopyG2ROp(), kind, num_bits_per_copy=arch.UNIT_BITS, l1c_evict_priority=priority
+        )
+        one = cute.make_layout(((self.piece, 1), 1))
+        loaded, predicate = cute.make_rmem_tensor(one, kind), None
+        if exist[turn] is not None:
+            loaded.fill(kind(0.0))
+            predicate = cute.make_rmem_tensor((1, 1), Boolean)
+            predicate[0] = exist[turn]
+        place = start + turn * self.parts * arch.WARP_THREADS * self.piece
+        cute.copy(atom, cute.make_tensor(place, one), loaded, pred=predicate)
+        return loaded
+
+    def _wide(self, piece):
+        """Convert a piece to fp32."""
+        wide = cute.make_rmem_tensor(cute.size(piece), Float32)
+        wide.store(piece.load().reshape((cute.size(piece),)).to(Float32))
+        return wide

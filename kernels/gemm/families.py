@@ -1,0 +1,51 @@
+"""What the routes ask of a kernel that computes products, whatever family it is of."""
+
+from typing import Literal, Protocol
+
+from cutepy.kernels.gemm.signature import GemmSignature
+
+WorkspaceKind = Literal["flags", "sums"]
+
+
+class ProductConfig(Protocol):
+    """A configuration of a kernel that is called as the GEMM is.
+
+    Attributes
+    ----------
+    signature : GemmSignature
+        What the kernel computes.
+    kernels : (str, str)
+        "package.module:name" of what makes it of a configuration: called as `StandardGemm` is, and as `Gemm` is.
+    name : str
+        As profilers show it.
+    tile_m, tile_n : int
+        Output tile of a CTA.
+    epi_n : int
+        Columns whose epilogue is computed together.
+    cluster : (int, int, int)
+        CTAs along M, N and K.
+    workspace : "flags", "sums" or None
+        What it takes of `cutepy.kernels.gemm.workspaces`: flags only, sums too, or nothing.
+    is_batch_invariant : bool
+        Whether a row has the bits that it has in any other batch.
+    """
+
+    def __hash__(self) -> int: ...
+    @property
+    def signature(self) -> GemmSignature: ...  # noqa: D102
+    @property
+    def kernels(self) -> tuple[str, str]: ...  # noqa: D102
+    @property
+    def name(self) -> str: ...  # noqa: D102
+    @property
+    def tile_m(self) -> int: ...  # noqa: D102
+    @property
+    def tile_n(self) -> int: ...  # noqa: D102
+    @property
+    def epi_n(self) -> int: ...  # noqa: D102
+    @property
+    def cluster(self) -> tuple[int, int, int]: ...  # noqa: D102
+    @property
+    def workspace(self) -> WorkspaceKind | None: ...  # noqa: D102
+    @property
+    def is_batch_invariant(self) -> bool: ...  # noqa: D102

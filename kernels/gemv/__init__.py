@@ -1,0 +1,28 @@
+"""Products of few rows without tensor cores, at the pace at which B is read; `cutepy.ops.gemm` takes what tuning found.
+
+`config` and `choice` are plain Python; `gemv` loads torch when it is first asked for, and the DSL only where it must
+compile. The oracle is the GEMM's, `cutepy.kernels.gemm.reference`.
+"""
+
+from typing import TYPE_CHECKING
+
+from cutepy.kernels.gemv.choice import select_gemv as select_gemv
+from cutepy.kernels.gemv.config import GemvConfig as GemvConfig
+
+if TYPE_CHECKING:
+    from cutepy.kernels.gemv.op import gemv as gemv
+
+__all__ = ["GemvConfig", "gemv", "select_gemv"]
+
+
+def __getattr__(name: str) -> object:
+    """Load the kernel's call on first use (PEP 562)."""
+    if name == "gemv":
+        from cutepy.kernels.gemv.op import gemv
+
+        return gemv
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(__all__)}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

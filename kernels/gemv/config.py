@@ -1,0 +1,200 @@
+"""Say how a product of few rows is parted, checked before anything compiles."""
+
+from dataclasses import dataclass, fields
+from functools import cached_property
+from math import prod
+
+from cutepy.kernels.gemm.elements import FLOAT8
+from cutepy.kernels.gemm.signature import GemmSignature
+from cutepy.layouts import sm90
+from cutepy.layouts.sm90 import arch
+
+INPUTS = ("float16", "bfloat16", "float32", *FLOAT8)
+"""What A and B may be: what converts to fp32 without loss."""
+ENOUGH_BYTES = 64 * 1024
+"""On their way to an SM: twice what 32 bytes a nanosecond, its share of an H200's 4.2 TB/s, are in a microsecond."""
+_BESIDE = 24
+"""Registers for counters and the like: with them ptxas 13.0 spills nothing of what is chosen for models' shapes."""
+_POWERS = (1, 2, 4, 8)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GemvConfig:
+    """How one kernel computes products of few rows of A: D = epilogue(A B^T), with B read once, and no tensor core.
+
+    Attributes
+    ----------
+    signature : GemmSignature
+        What the kernel computes: of matrices, K-major and in whole 16 bytes, by an epilogue without reductions. float32
+        is not rounded.
+    tile_m : 1, 2, 4 or 8
+        Rows of A that a CTA multiplies with what it reads of B; more rows read it again, from L2.
+    columns : 1, 2, 4 or 8
+        Rows of B that a warp reads at a time: each shares what is read of A.
+    unroll : 1, 2, 4 or 8
+        16 bytes along K that each lane reads ahead of each of these.
+    warps : 1, 2, 4, 8 or 16
+        Of a CTA.
+    k_warps : int
+        Those of them that share K. Of all fields only this one decides in which order a product is summed.
+    ctas_per_sm : int
+        For which the compiler leaves registers; if 0, as many as have 64 KiB on their way, or fit.
+
+    Examples
+    --------
+    >>> half = GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float16")
+    >>> config = GemvConfig(signature=half, tile_m=1, columns=4, unroll=2, warps=4, k_warps=4)
+    >>> config.tile_n, config.chunk_k, config.ctas_per_sm, config.flying_bytes
+    (4, 1024, 4, 65536)
+    >>> GemvConfig(signature=half, tile_m=8, columns=8)
+    Traceback (most recent call last):
+    ...
+    ValueError: tile_m * columns must be at most 32, a sum for each lane of a warp, got 8 * 8; use columns=4
+    """
+
+    signature: GemmSignature
+    tile_m: int = 1
+    columns: int = 4
+    unroll: int = 2
+    warps: int = 4
+    k_warps: int = 4
+    ctas_per_sm: int = 0
+
+    kernels = ("cutepy.kernels.gemv.kernel:StandardGemv", "cutepy.kernels.gemv.kernel:Gemv")
+    cluster = (1, 1, 1)
+    workspace = None
+    is_batch_invariant = False
+    """More rows are multiplied by tensor cores, which sum otherwise."""
+
+    def __post_init__(self) -> None:
+        """Refuse what the kernel can't do, then fill in the CTAs of an SM."""
+        for field in fields(self):
+            if field.name != "signature" and type(getattr(self, field.name)) is not int:
+                raise TypeError(f"{field.name} must be an int, got {getattr(self, field.name)!r}")
+        self._check_signature()
+        self._check_shape()
+        fitting = self._fitting_ctas()
+        if not fitting:
+            raise ValueError(
+                f"{self.threads} threads of some {self._registers} registers exceed the {arch.REGISTERS_PER_SM} of an "
+                "SM; use less unroll, columns or warps"
+            )
+        if self.ctas_per_sm > fitting:
+            raise ValueError(
+                f"ctas_per_sm must be at most {fitting}, of {self.threads} threads and some {self._registers} "
+                f"registers each, got {self.ctas_per_sm}"
+            )
+        if not self.ctas_per_sm:
+            enough = -(-ENOUGH_BYTES // self._cta_bytes)
+            object.__setattr__(self, "ctas_per_sm", min(enough, fitting))
+
+    def _check_signature(self) -> None:
+        kind = self.signature
+        graph = kind.graph
+        if kind.a_dtype not in INPUTS:
+            raise ValueError(f"a and b must be of {', '.join(INPUTS)}, got {kind.a_dtype}; use a GemmConfig")
+        for name, major, align in (("a", kind.a_major, kind.a_align), ("b", kind.b_major, kind.b_align)):
+            if major != "k" or align != arch.UNIT_BYTES:
+                raise ValueError(
+                    f'{name} must be "k"-major, in whole {arch.UNIT_BYTES} bytes, which a lane reads at once, got '
+                    f'"{major}" and {align}; use a GemmConfig'
+                )
+        if kind.batch_modes or kind.scale_rows is not None:
+            raise ValueError(
+                f"matrices without scales along K are multiplied, got {kind.batch_modes} batch_modes and scale_rows "
+                f"{kind.scale_rows}; use a GemmConfig"
+            )
+        if any(graph.reduction(result) for result in graph.results):
+            raise ValueError(f"an epilogue of few rows has no reductions, got {graph}; use a GemmConfig")
+
+    def _check_shape(self) -> None:
+        for name, powers in (("tile_m", _POWERS), ("columns", _POWERS), ("unroll", _POWERS), ("warps", (*_POWERS, 16))):
+            if (got := getattr(self, name)) not in powers:
+                raise ValueError(f"{name} must be one of {', '.join(map(str, powers))}, got {got}")
+        if self.tile_m * self.columns > arch.WARP_THREADS:
+            raise ValueError(
+                f"tile_m * columns must be at most {arch.WARP_THREADS}, a sum for each lane of a warp, got "
+                f"{self.tile_m} * {self.columns}; use columns={arch.WARP_THREADS // self.tile_m}"
+            )
+        if self.k_warps < 1 or self.warps % self.k_warps:
+            raise ValueError(f"k_warps must divide the {self.warps} warps, got {self.k_warps}")
+        widest = self.signature.graph.widest
+        if self.tile_n % widest:
+            raise ValueError(
+                f"a CTA's columns, columns * warps / k_warps, must be a multiple of {widest}, which are interleaved, "
+                f"got {self.tile_n}; use more columns or warps"
+            )
+        if self.ctas_per_sm < 0:
+            raise ValueError(f"ctas_per_sm must be positive, or 0 for as many as are needed, got {self.ctas_per_sm}")
+
+    @property
+    def _registers(self) -> int:
+        """Registers of a thread, about: what is on its way, sums, addresses, and pieces that are converted.
+
+        Of these all of B's are kept where several rows of A meet them.
+        """
+        read = arch.UNIT_BYTES // 4 * self.columns * self.unroll
+        converted = self.piece * (1 + (self.columns if self.tile_m > 1 else 1))
+        rows = 2 * (self.tile_m + self.columns)
+        return min(read + self.tile_m * self.columns + rows + converted + _BESIDE, arch.MAX_REGISTERS_PER_THREAD)
+
+    @property
+    def _cta_bytes(self) -> int:
+        return self.threads * self.columns * self.unroll * arch.UNIT_BYTES
+
+    def _fitting_ctas(self) -> int:
+        """Count the CTAs of an SM that its registers and warps suffice for."""
+        by_registers = arch.REGISTERS_PER_SM // (self.threads * self._registers)
+        return min(by_registers, arch.MAX_WARPS_PER_SM // self.warps, arch.MAX_CTAS_PER_SM)
+
+    @property
+    def name(self) -> str:
+        """Name of the kernel, as profilers show it."""
+        shape = f"{self.tile_m}x{self.columns}x{self.unroll}_warps{self.warps}_split{self.k_warps}x{self.ctas_per_sm}"
+        return f"cutepy_gemv_{self.signature.name}_{shape}"
+
+    @property
+    def threads(self) -> int:
+        """Threads of a CTA."""
+        return arch.WARP_THREADS * self.warps
+
+    @property
+    def tile_n(self) -> int:
+        """Columns of the product that a CTA computes."""
+        return self.columns * (self.warps // self.k_warps)
+
+    @property
+    def epi_n(self) -> int:
+        """Columns whose epilogue is computed together."""
+        return self.tile_n
+
+    @property
+    def piece(self) -> int:
+        """Elements that a lane reads at once."""
+        return arch.UNIT_BITS // self.signature.operand_bits
+
+    @property
+    def chunk_k(self) -> int:
+        """Elements along K that a CTA reads at once of each of its rows of B."""
+        return arch.WARP_THREADS * self.piece * self.k_warps
+
+    @property
+    def flying_bytes(self) -> int:
+        """Bytes of B on their way to an SM, where so many CTAs are at work."""
+        return self._cta_bytes * self.ctas_per_sm
+
+    @property
+    def sums(self) -> tuple[int, int, int]:
+        """Sums that a CTA's warps leave: (k_warps, tile_m, tile_n)."""
+        return self.k_warps, self.tile_m, self.tile_n
+
+    @cached_property
+    def smem(self) -> sm90.SmemPlan:
+        """Shared memory of a CTA: the sums."""
+        return sm90.SmemPlan.of({"sums": sm90.SmemArray(prod(self.sums), bits=32)})
+
+    @property
+    def smem_percent(self) -> int:
+        """What of the memory that L1 and shared memory have together the latter needs; the rest keeps A."""
+        needed = self.ctas_per_sm * (self.smem.size_bytes + arch.RESERVED_SMEM_BYTES)
+        return -(-100 * needed // arch.SMEM_BYTES_PER_SM)

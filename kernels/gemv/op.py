@@ -1,0 +1,63 @@
+"""Compute products of few rows without tensor cores, whatever the GEMM would choose for them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from cutepy.epilogues.functions import identity
+from cutepy.epilogues.tracing import Epilogue
+from cutepy.kernels.gemm.choice import Chosen
+from cutepy.kernels.gemm.op import sm_count_of
+from cutepy.kernels.gemm.routes import find_route
+from cutepy.kernels.gemm.signature import GemmSignature
+from cutepy.kernels.gemv.choice import choose_gemv
+
+
+def gemv(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    *,
+    epilogue: Epilogue = identity,
+    out_dtype: torch.dtype | None = None,
+    settings: Mapping[str, int] | None = None,
+    **operands: Any,  # noqa: ANN401
+) -> Any:  # noqa: ANN401
+    """Compute an epilogue of a @ b.mT for few rows of a, or, transposed, of b: on the GPU or in the simulator.
+
+    `cutepy.ops.gemm` checks its arguments, has derivatives, and takes this way where tuning found it to be the fastest;
+    here nothing is checked but what the kernel can't do.
+
+    Parameters
+    ----------
+    a : Tensor, (M, K)
+    b : Tensor, (N, K)
+    epilogue : Epilogue
+        Without reductions.
+    out_dtype : dtype, optional
+        Of results that the epilogue doesn't round itself.
+    settings : mapping, optional
+        Fields of `GemvConfig` that are not to be chosen.
+    **operands
+        The epilogue's.
+
+    Raises
+    ------
+    ValueError
+        If the kernel has no such configuration.
+    """
+    given = tuple(epilogue.bind(operands).values())
+    chooser = _Chooser(tuple((settings or {}).items()))
+    route = find_route(epilogue.graph, a, b, given, out_dtype, "row", choose=chooser)
+    return epilogue.pack(route.launch(a, b, given))
+
+
+@dataclass(frozen=True)
+class _Chooser:
+    """Choose as `cutepy.kernels.gemm.op.choose_on` does, with these settings."""
+
+    settings: tuple[tuple[str, int], ...]
+
+    def __call__(self, device: torch.device, signature: GemmSignature, m: int, n: int, k: int, batch: int) -> Chosen:
+        return choose_gemv(signature, m, n, k, sm_count_of(device), dict(self.settings))

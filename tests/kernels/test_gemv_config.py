@@ -1,0 +1,123 @@
+"""How products of few rows are parted, what is expected of that, and how tuning finds it: no GPU, no compiler."""
+
+from dataclasses import replace
+from functools import partial
+
+import pytest
+
+from cutepy.epilogues import amax, epilogue, swiglu
+from cutepy.kernels.gemm import GemmConfig, GemmSignature, tuned
+from cutepy.kernels.gemm.choice import Chosen, choose
+from cutepy.kernels.gemv import GemvConfig, select_gemv
+from cutepy.kernels.gemv.choice import MOST_ROWS, configs
+from cutepy.kernels.gemv.config import ENOUGH_BYTES
+from cutepy.kernels.gemv.model import Costs, expected_us
+from cutepy.tune.winners import Winner, keep, key_of
+
+HALF = GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float16")
+EIGHT = GemmSignature(a_dtype="float8_e4m3fn", b_dtype="float8_e5m2", out_dtype="bfloat16")
+# N x K of models that decode.
+SHAPES = ((4096, 7168), (7168, 2048), (8192, 8192), (14336, 4096), (4096, 14336), (6144, 6144))
+Half = partial(GemvConfig, signature=HALF)
+
+
+@epilogue
+def largest(acc):
+    return acc, amax(acc)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"tile_m": 3}, "tile_m must be one of 1, 2, 4, 8, got 3"),
+        ({"warps": 32}, "warps must be one of 1, 2, 4, 8, 16, got 32"),
+        ({"tile_m": 8, "columns": 8}, r"at most 32, a sum for each lane of a warp, got 8 \* 8; use columns=4"),
+        ({"warps": 4, "k_warps": 3}, "k_warps must divide the 4 warps, got 3"),
+        ({"columns": 8, "unroll": 8, "warps": 16}, "512 threads of some 255 registers exceed the 65536 of an SM"),
+        ({"ctas_per_sm": 9}, "ctas_per_sm must be at most 5, of 128 threads and some"),
+        ({"ctas_per_sm": -1}, "ctas_per_sm must be positive"),
+        ({"signature": replace(HALF, epilogue=swiglu.text), "columns": 1}, "must be a multiple of 2, which are inter"),
+        ({"signature": replace(HALF, epilogue=largest.text)}, "an epilogue of few rows has no reductions"),
+        ({"signature": replace(HALF, a_major="mn")}, 'a must be "k"-major, in whole 16 bytes'),
+        ({"signature": replace(HALF, b_align=8)}, 'b must be "k"-major, in whole 16 bytes'),
+        ({"signature": replace(HALF, batch_modes=1)}, "matrices without scales along K are multiplied, got 1 batch"),
+        ({"signature": replace(EIGHT, scale_rows=(1, 128))}, r"scale_rows \(1, 128\); use a GemmConfig"),
+        (
+            {"signature": GemmSignature(a_dtype="int8", b_dtype="uint8", out_dtype="int32")},
+            "must be of float16, bfloat16, float32, float8_e4m3fn, float8_e5m2, got int8; use a GemmConfig",
+        ),
+    ],
+)
+def test_what_the_kernel_cannot_do_is_refused(options, said):
+    with pytest.raises(ValueError, match=said):
+        Half(**options)
+
+
+def test_fields_are_whole_numbers():
+    with pytest.raises(TypeError, match=r"unroll must be an int, got 2\.0"):
+        Half(unroll=2.0)
+
+
+def test_enough_is_on_its_way_where_registers_suffice():
+    """32 KiB of B for each SM are what 4.2 TB/s are in a microsecond."""
+    for signature in (HALF, EIGHT):
+        for m in (1, 2, 4):
+            for n, k in SHAPES:
+                assert select_gemv(signature, m, n, k).flying_bytes >= 4.2e12 / 132 * 1e-6
+    assert Half(columns=4, unroll=2, warps=4).flying_bytes == ENOUGH_BYTES
+
+
+@pytest.mark.parametrize("signature", [HALF, EIGHT], ids=["16 bits", "8 bits"])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_the_order_of_sums_depends_on_no_m(signature, shape):
+    assert len({select_gemv(signature, m, *shape).k_warps for m in (1, 2, 3, 4, 7, 8, 20)}) == 1
+
+
+def test_the_model_knows_what_bounds_it():
+    one, eight = Half(tile_m=1), Half(tile_m=8)
+    read = 8192 * 8192 * 2 * Costs().memory_byte
+    assert read < expected_us(one, 1, 8192, 8192) < read + 4
+    assert expected_us(eight, 8, 8192, 8192) > expected_us(one, 1, 8192, 8192)
+    assert expected_us(one, 8, 8192, 8192) > 2 * expected_us(eight, 8, 8192, 8192), "B is read from L2 for each row"
+    slow = replace(Costs(), memory_byte=2 * Costs().memory_byte)
+    assert expected_us(one, 1, 8192, 8192, costs=slow) > 1.8 * expected_us(one, 1, 8192, 8192)
+
+
+def test_tuning_tries_few_rows_without_tensor_cores_and_nothing_else():
+    def families(signature, *extents):
+        found = tuned.candidates(tuned.problem_of(signature, *extents))
+        return {(each.get("family"), each["transposed"]) for each in found}
+
+    assert ("gemv", False) in families(HALF, 4, 4096, 4096)
+    assert ("gemv", True) in families(HALF, 4096, 4, 4096)
+    for signature, *extents in (
+        (HALF, MOST_ROWS + 1, 4096, 4096),
+        (replace(HALF, b_major="mn"), 4, 4096, 4096),
+        (replace(HALF, epilogue=largest.text), 4, 4096, 4096),
+    ):
+        assert "gemv" not in {family for family, _ in families(signature, *extents)}
+    assert not configs(replace(HALF, batch_modes=1), 1, 64, 64)
+
+
+def test_nothing_is_chosen_that_was_not_tuned():
+    for m in (1, 8):
+        assert isinstance(choose(HALF, m, 4096, 4096).config, GemmConfig)
+
+
+def test_a_winner_is_found_again_and_not_in_batches_that_are_to_be_alike(monkeypatch, tmp_path):
+    torch = pytest.importorskip("torch")
+    from cutepy.kernels.gemm import op
+    from cutepy.ops import batch_invariant
+
+    monkeypatch.setenv("CUTEPY_CACHE_DIR", str(tmp_path))
+    problem, chosen = tuned.problem_of(HALF, 4, 4096, 4096), Chosen(False, select_gemv(HALF, 4, 4096, 4096))
+    candidate = tuned.candidate_of(chosen)
+    assert key_of(candidate)
+    assert tuned.chosen_of(problem, candidate) == chosen
+    keep("NVIDIA H200", tuned.NAME, [Winner(problem, candidate, 1.0, 2.0, 9)])
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA H200")
+    monkeypatch.setattr(op, "sm_count_of", lambda _: 132)
+    asked = torch.device("cuda"), HALF, 4, 4096, 4096, 1
+    assert op.choose_on(*asked) == chosen
+    with batch_invariant():
+        assert isinstance(op.choose_on(*asked).config, GemmConfig)
