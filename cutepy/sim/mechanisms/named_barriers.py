@@ -7,19 +7,23 @@ PTX ISA, "Parallel Synchronization and Communication Instructions: bar, barrier"
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cutepy.sim.errors import BarrierError, Place
+from cutepy.sim.machine.awaited import Awaited
 from cutepy.sim.machine.lanes import WARP, Array
 from cutepy.sim.machine.mechanism import Mechanism
 from cutepy.sim.machine.uniform import check_uniform
 from cutepy.sim.ptx.alignment import aligned_threads
+from cutepy.sim.ptx.model import Immediate
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.activity import Activity
-    from cutepy.sim.machine.group import Done, Group
+    from cutepy.sim.machine.deeds import Done
+    from cutepy.sim.machine.group import Group
     from cutepy.sim.machine.lanes import Residents
     from cutepy.sim.ptx.model import Instruction
 
@@ -81,7 +85,7 @@ class Barriers(Mechanism):
             g.token, g.ready, g.waits_for = None, None, None
             return True
         g.ready = done
-        g.waits_for = lambda: self._describe(g, identity)
+        g.waits_for = lambda: self._awaited(g, identity)
         return False
 
     def reduce(
@@ -194,8 +198,29 @@ class Barriers(Mechanism):
             self._arrived[done, number] = 0
             self._generation[done, number] += 1
 
-    def _describe(self, g: Group, identity: Array) -> str:
-        number, slot = int(identity.flat[0]), int(g.ctas.slots[0])
-        expected = int(self._expected[slot, number])
+    def _awaited(self, g: Group, identity: Array) -> Awaited:
+        first, *others = (self._at(g, int(number)) for number in dict.fromkeys(identity.reshape(-1).tolist()))
+        return replace(first, beside=tuple(others))
+
+    def _at(self, g: Group, number: int) -> Awaited:
+        slot = int(g.ctas.slots[0])
+        expected, came = int(self._expected[slot, number]), int(self._arrived[slot, number])
         wanted = self._threads - int(self._ended[slot]) if expected == -1 else expected
-        return f"barrier {number}: {int(self._arrived[slot, number])} of {wanted} threads arrived"
+        return Awaited(
+            f"barrier {number}: {came} of {wanted} threads arrived",
+            Place(f"barrier {number}"),
+            f"{came} of {wanted} threads have come",
+            f"all {wanted} threads must come to the barrier, or it must be given the number of those that do",
+            last=self._last.get(number),
+            brings=lambda i: _may_be_at(i, number),
+            is_of_a_cta=True,
+            nobody="no other thread that still runs comes there",
+        )
+
+
+def _may_be_at(i: Instruction, number: int) -> bool:
+    """Tell whether an instruction may arrive at a barrier."""
+    if i.parts[0] not in ("bar", "barrier") or {"warp", "cluster"} & set(i.parts):
+        return False
+    named = i.operands["red" in i.parts]
+    return not isinstance(named, Immediate) or named.value == number

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from cutepy.sim.sanitize.memory.global_touch import GlobalConflict, GlobalTouch
     from cutepy.sim.sanitize.order.ends import End
     from cutepy.sim.sanitize.reports.collection import Hazards
+    from cutepy.sim.sanitize.reports.mistakes import Told
     from cutepy.sim.sanitize.reports.reasons import Reason
 
 
@@ -104,6 +105,7 @@ class Sanitizer(Observer):
         self._rounds: frozenset[int] = frozenset()
         self._undefined = Undefined()
         self._waits = False
+        self._spinning: Array = np.zeros((0, 0), bool)
         self._reasons: dict[tuple[int, int, str], Reason | None] = {}
 
     def fresh(self) -> Sanitizer:
@@ -196,15 +198,25 @@ class Sanitizer(Observer):
 
     def on_error(self, error: SimulationError, *, ends: bool) -> bool:
         """Report what the kernel does wrong: the launch may go on, if it can."""
-        mistake = error.mistake
-        if mistake is not None:
-            found = told(mistake, ends=ends)
+        for mistake in error.mistakes:
+            found = self._in_memory(told(mistake, ends=ends))
             self._mistakes.add(found[:2])
             self._findings.tell(*found)
-        return mistake is not None
+        return bool(error.mistakes)
+
+    def _in_memory(self, found: Told) -> Told:
+        """Name what a loop waits for in global memory, and who wrote it last."""
+        kind, where, before, after = found[:4]
+        if kind != "deadlock" or not where.startswith("global memory at ") or self._wave is None:
+            return found
+        address, blocks = int(where.split()[-1], 16), self._wave.residents.blocks
+        waiting = {(int(blocks[slot]), thread) for slot, thread in np.argwhere(self._spinning).tolist()}
+        before = before or global_memory.last_writer(address, self._global.shadow, self._launches, waiting)
+        return kind, global_memory.place(address, self._known(), self._launch), before, after, *found[4:]
 
     def on_deadlock(self, ended: Array, spinning: Array) -> list[str]:
         """Say whether every schedule hangs."""
+        self._spinning = spinning
         if self._wave is not None:
             self._premises.check_stuck(spinning)
             ended_ctas = np.flatnonzero(ended.all(axis=1))
