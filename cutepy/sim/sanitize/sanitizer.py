@@ -27,7 +27,7 @@ from cutepy.sim.sanitize.order.launches import Launches
 from cutepy.sim.sanitize.order.messages import Messages
 from cutepy.sim.sanitize.order.strength import fenced_spaces
 from cutepy.sim.sanitize.order.synchronisation import converge, overlook, synchronise
-from cutepy.sim.sanitize.order.wave import Issued, Wave
+from cutepy.sim.sanitize.order.wave import FAILED, Issued, Wave
 from cutepy.sim.sanitize.registers import register_hazards
 from cutepy.sim.sanitize.repairs import MADE_GOOD, judged, remarks
 from cutepy.sim.sanitize.reports import global_memory
@@ -63,8 +63,6 @@ if TYPE_CHECKING:
 
 _COLLECTIVES = frozenset(("elect", "shfl", "vote", "match", "redux"))
 _ALL = 0xFFFFFFFF
-_FAILED = -2
-"""What a try that fails counted, as in `BarrierEvent`."""
 _ASSEMBLED = "ptxas puts each wgmma.fence and each wait for MMAs that is missing, as the advisories say"
 _NOT_BEGUN = (
     "nothing has written these sums, and the MMA adds to them: the first MMA must not accumulate, or zeros must be "
@@ -137,6 +135,10 @@ class Sanitizer(Observer):
         """The reads of shared memory that nothing wrote which the last launch was the first to have."""
         return self._findings.unwritten_reads
 
+    def explain_unwritten(self, read: Hazard, found: Hazard) -> None:
+        """Tell a read of what nothing wrote as the hazard that another schedule shows it to be."""
+        self._findings.explain(read, found)
+
     def discard_unwritten(self) -> None:
         """Say that nothing comes of what the last launch reads so."""
         self._findings.discard_unwritten()
@@ -179,7 +181,7 @@ class Sanitizer(Observer):
             fences = {fenced_spaces(i.opcode) for i in instructions if "proxy" in i.parts} - {frozenset()}
             ends_mbarriers = "mbarrier.inval" in self._launch.ptx
             wave = self._wave = Wave(residents, x * y * z, ends_mbarriers, has_relaxed, fences)
-            told = self._conflict, self._unwritten, self._findings.tell, self._forgotten
+            told = self._conflict, self._unwritten, self._findings.tell, self._forgotten, self._filled
             self._shared = SharedTouches(wave, self._granule, self._slot_bytes, *told)
             self._premises = self._examiner.premises(wave)
             self._sums = Sums(instructions, residents.count, x * y * z)
@@ -301,12 +303,14 @@ class Sanitizer(Observer):
         if event.instruction.index in self._examiner.guesses:  # who goes on may have failed, and knows no more
             assert event.counted is not None
             overlook(wave, event)
-            event = replace(event, counted=np.full_like(event.counted, _FAILED))
+            event = replace(event, counted=np.full_like(event.counted, FAILED))
         if "aligned" in event.instruction.parts:
             converge(wave, event.ctas.slots, event.threads.ids)
         self._premises.see(event)
         if event.operation == "blocked":
             return
+        if event.operation == "wait" and event.state is not None and event.counted is not None:
+            wave.passes(event)
         synchronise(wave, event, self._findings.tell)
         if event.operation == "fence":
             self._messages.fence(wave, event)
@@ -386,6 +390,10 @@ class Sanitizer(Observer):
     def _unwritten(self, touch: Touch, row: int, granule: int) -> None:
         assert self._wave is not None
         self._findings.unwritten(touch, row, self._wave.residents, granule * self._granule)
+
+    def _filled(self, read: Touch, write: Touch, row: int, granule: int) -> None:
+        assert self._wave is not None
+        self._findings.filled(read, write, row, self._wave.residents, granule * self._granule)
 
     def _global_conflict(self, found: GlobalConflict) -> None:
         before, after = global_memory.sides(found, self._launches)

@@ -51,7 +51,7 @@ class SharedTouches:
         Bytes that are watched as one.
     slot_bytes : int
         Of shared memory, from one CTA to the next.
-    report, unwritten, forgot : callable
+    report, unwritten, forgot, filled : callable
         As of `Shadow`.
     tell : callable
         Takes what is wrong beside that.
@@ -66,12 +66,14 @@ class SharedTouches:
         unwritten: Callable[[Touch, int, int], None],
         tell: Tell,
         forgot: Callable[[], None],
+        filled: Callable[[Touch, Touch, int, int], None],
     ) -> None:
         self._tell = tell
         self._wave, self._granule, self._slot_bytes = wave, granule, slot_bytes
         granules = -(-slot_bytes // granule)
         self._of_operands: dict[object, list[_Operands]] = {}
-        self._shadow = Shadow(wave.clocks, wave.residents.count, granules, report, unwritten, self._misread, forgot)
+        callbacks = report, unwritten, self._misread, forgot, filled
+        self._shadow = Shadow(wave.clocks, wave.residents.count, granules, *callbacks)
 
     def access(self, access: Access) -> None:
         """Take an access by threads."""
