@@ -95,9 +95,9 @@ class SimulationError(RuntimeError):
         super().__init__("\n".join(lines))
 
     @property
-    def mistake(self) -> SimulationError | None:
-        """What the kernel did wrong, if it is that; None for what the simulator doesn't know, and the like."""
-        return self if self.kind else None
+    def mistakes(self) -> tuple[SimulationError, ...]:
+        """What the kernel did wrong, if it is that; nothing for what the simulator doesn't know, and the like."""
+        return (self,) if self.kind else ()
 
 
 class UnknownInstructionError(SimulationError):
@@ -162,20 +162,20 @@ class DeadlockError(SimulationError):
     ----------
     waiting : sequence of str
         Who waits, where and for what.
-    cause : SimulationError, optional
-        The mistake that it comes of, if that is known.
+    mistakes : sequence of SimulationError
+        One for each thing that is waited for, what it comes of before what follows from it.
     """
 
     _what = "deadlock: no thread can go on"
 
-    def __init__(self, waiting: Sequence[str], cause: SimulationError | None = None) -> None:
-        self.waiting, self.cause = tuple(waiting), cause
+    def __init__(self, waiting: Sequence[str], mistakes: Sequence[SimulationError] = ()) -> None:
+        self.waiting, self._mistakes = tuple(waiting), tuple(mistakes)
         super().__init__(f"{self._what}\n" + "\n".join(f"  {line}" for line in waiting))
 
     @property
-    def mistake(self) -> SimulationError | None:
-        """The mistake that it comes of, if that is known."""
-        return self.cause
+    def mistakes(self) -> tuple[SimulationError, ...]:
+        """One for each thing that is waited for."""
+        return self._mistakes
 
 
 class AbsentCtaError(DeadlockError):

@@ -122,7 +122,7 @@ class Run(Replayable):
             yield self
         except Exception as error:
             if hazards := self.hazards:
-                if isinstance(error, SimulationError) and error.mistake is not None:
+                if isinstance(error, SimulationError) and error.mistakes:
                     raise HazardError(hazards) from error
                 error.add_note(f"The sanitizer found before that, the likeliest cause first: {hazards}")
             raise

@@ -8,13 +8,16 @@ from dataclasses import asdict
 
 import pytest
 
+from cutepy.sim import Run
+from cutepy.sim.machine.launch import KernelCall
+from cutepy.sim.machine.loaded_module import LoadedModule
 from tests.sim.mutants.__main__ import Tried, main, report
 from tests.sim.mutants.operators import Mutant, mutants
 from tests.sim.mutants.pool import verdicts
 from tests.sim.mutants.reasons import Reason, read_reasons
 from tests.sim.mutants.statements import sequences, statements
 from tests.sim.mutants.table import OUTCOMES, class_of, read, rows
-from tests.sim.mutants.trying import Verdict
+from tests.sim.mutants.trying import Trial, Verdict
 
 PTX = """.version 8.0
 .target sm_90a
@@ -175,6 +178,28 @@ def test_mutants_are_tried_apart_and_what_dies_or_goes_on_costs_no_other():
         3: ("crash", "KeyError: 'x'"),
         4: ("hazard", "told"),
     }
+
+
+def test_a_mutant_that_hangs_is_a_deadlock_unless_something_else_is_told():
+    body = """.shared .b8 x[256];
+    mov.u32 %r1, %tid.x; shl.b32 %r1, %r1, 2; mov.u32 %r2, x; add.u32 %r3, %r1, %r2; xor.b32 %r4, %r1, 252;
+    add.u32 %r4, %r4, %r2; st.shared.u32 [%r3], %r1;
+    bar.sync 1, 64;
+    ld.shared.u32 %r5, [%r4];
+    bar.sync 2, 64;
+    ret;"""
+    whole = PTX.format(body).replace(".param .u32 n", "")
+    trial = Trial(Run((), None), KernelCall(LoadedModule(whole), "k", (1, 1, 1), (64, 1, 1)))
+    lines = {text.strip(): n for n, text in enumerate(whole.splitlines(), 1)}
+
+    def verdict(old, new):
+        return trial.verdict(Mutant("count", old, lines[old], whole.replace(old, new))).outcome
+
+    assert verdict("bar.sync 2, 64;", "bar.sync 2, 96;") == "deadlock"
+    assert verdict("bar.sync 1, 64;", "bar.sync 1, 96;") == "deadlock"
+    assert verdict("bar.sync 1, 64;", "bar.arrive 1, 64;") == "hazard"
+    race = whole.replace("bar.sync 1, 64;", "bar.arrive 1, 64;").replace("bar.sync 2, 64;", "bar.sync 2, 96;")
+    assert trial.verdict(Mutant("both", "", lines["bar.sync 1, 64;"], race)).outcome == "hazard"
 
 
 @pytest.mark.integration

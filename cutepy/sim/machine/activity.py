@@ -16,7 +16,8 @@ from cutepy.sim.machine.traffic import Traffic
 
 if TYPE_CHECKING:
     from cutepy.sim.errors import SimulationError
-    from cutepy.sim.machine.group import Done, Group
+    from cutepy.sim.machine.deeds import Done
+    from cutepy.sim.machine.group import Group
     from cutepy.sim.machine.observer import Observer
     from cutepy.sim.ptx.model import Instruction
 

@@ -8,17 +8,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cutepy.sim.errors import AbsentCtaError, DeadlockError, Place, SimulationError
+from cutepy.sim.machine.awaited import Awaited
+from cutepy.sim.machine.hangs import instruction, loop, mistakes
 from cutepy.sim.machine.lanes import WARP, Threads
 from cutepy.sim.machine.ordering import waits_for_others
 from cutepy.sim.ptx.places import place
-from cutepy.sim.translate.control_flow import EXIT
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.group import Group
     from cutepy.sim.machine.launch import Launch
     from cutepy.sim.machine.roster import Roster
     from cutepy.sim.ptx.model import Instruction
-    from cutepy.sim.translate.control_flow import ControlFlow
+
+
+_TOGETHER = "all threads that take an instruction together must come to it, and wait for nothing else before"
 
 
 class PartOfAUnit(Exception):
@@ -46,7 +49,8 @@ class PartOfAUnit(Exception):
         g, i, unit = self.g, self.i, self.unit
         if any(h is not g and h.waits_for is not None and _share_a_unit(g, h, unit) for h in roster.groups):
             of = "warp" if unit == WARP else "warpgroup"
-            g.waits_for = lambda: f"the other threads of their {of}"
+            rest = f"the other threads of their {of}"
+            g.waits_for = lambda: Awaited(rest, Place(rest), f"{i.opcode} needs them all", _TOGETHER)
             return deadlock(roster, launch, {g: i})
         kind = "partial-warp" if unit == WARP else "partial-warpgroup"
         return SimulationError(self.refusal, i, g.describe(), kind=kind, at=Place(i.opcode))
@@ -69,19 +73,7 @@ def deadlock(
         run = f"{len(launch.order)} of the grid's {launch.ctas} CTAs"
         lines.append(f"{run} run, as ctas chose: add those that set what is waited for, or set it before the launch")
         return AbsentCtaError(lines)
-    return DeadlockError(lines, _exhausted(roster))
-
-
-def _exhausted(roster: Roster) -> SimulationError | None:
-    """Return the mistake that it is to ask for registers that nobody gives back."""
-    for g in roster.groups:
-        i = _instruction(roster, g)
-        if i is not None and i.parts[0] == "setmaxnreg" and g.waits_for is not None:
-            fix = "give as many back before, by setmaxnreg.dec in all warps of other warpgroups, or ask for fewer"
-            asked, _, held = g.waits_for().partition(": ")
-            wrong = f"{asked} are asked for, and nobody gives back as many: {held}"
-            return SimulationError(wrong, i, g.describe(), fix=fix, kind="exhausted-registers", at=Place("registers"))
-    return None
+    return DeadlockError(lines, mistakes(roster, at or {}, said))
 
 
 def _polls_global(roster: Roster, g: Group) -> bool:
@@ -89,22 +81,17 @@ def _polls_global(roster: Roster, g: Group) -> bool:
     if g.waits_for is not None:
         return False
     flow = roster.flow
-    loop = [b for b in flow.blocks_between(g.block, EXIT) if g.block in _after(flow, b)]
-    read = (i for block in loop for i in flow.blocks[block].instructions if i.parts[0] in ("ld", "atom"))
+    blocks = (flow.blocks[n] for n in loop(flow, g.block))
+    read = (i for block in blocks for i in block.instructions if i.parts[0] in ("ld", "atom"))
     return any(not {"param", "const", "local", "shared", "shared::cta", "shared::cluster"} & set(i.parts) for i in read)
-
-
-def _after(flow: ControlFlow, block: int) -> set[int]:
-    """Return the blocks that may run after a block."""
-    return set().union(*(flow.blocks_between(n, EXIT) for n in flow.blocks[block].successors))
 
 
 def report(roster: Roster, launch: Launch, at: Mapping[Group, Instruction] | None = None) -> list[str]:
     """Return a line for each group of threads, which are where their blocks begin, or at other instructions."""
     lines = []
-    waits = [g.waits_for() if g.waits_for else "" for g in roster.groups]
+    waits = [str(g.waits_for()) if g.waits_for else "" for g in roster.groups]
     for g, wait in zip(roster.groups, waits, strict=True):
-        i = (at or {}).get(g) or _instruction(roster, g)
+        i = (at or {}).get(g) or instruction(roster, g)
         where = f" {place(i)}" if i is not None else ""
         text = f" in `{i.text}`" if i is not None else ""
         fellows = [other for other, theirs in zip(roster.groups, waits, strict=True) if theirs == wait]
@@ -116,11 +103,6 @@ def report(roster: Roster, launch: Launch, at: Mapping[Group, Instruction] | Non
             "others wait for must be among them"
         )
     return lines
-
-
-def _instruction(roster: Roster, g: Group) -> Instruction | None:
-    block = roster.flow.blocks[g.block]
-    return block.instructions[0] if block.instructions else block.branch
 
 
 def _absent(roster: Roster, g: Group, fellows: list[Group]) -> str:

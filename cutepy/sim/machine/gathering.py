@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cutepy.sim.errors import Deed, Place, SimulationError
+from cutepy.sim.machine.awaited import Awaited
 from cutepy.sim.machine.group import Gathering, Group
 from cutepy.sim.machine.lanes import WARP, Array, mask_of
 from cutepy.sim.machine.merging import in_whole_units, regroup
@@ -61,7 +62,7 @@ def gather(roster: Roster, g: Group, i: Instruction, wanted: Array) -> bool | No
     named = np.logical_or.reduce([h.gathering.wanted for h in fellows if h.gathering is not None])
     chosen = in_whole_units(roster.lanes_of(fellows), named & ~roster.ended, WARP)
     if not chosen.any():
-        g.waits_for = lambda: f"{absent(roster, g)}, which its mask names,"
+        g.waits_for = lambda: _awaited(roster, g, i)
         return False
     for block in {h.block for h in fellows}:
         parts = [h for h in fellows if h.block == block]
@@ -88,6 +89,19 @@ def absent(roster: Roster, g: Group) -> str:
     lanes = np.zeros(WARP, bool)
     lanes[: len(missing[slot, first : first + WARP])] = missing[slot, first : first + WARP]
     return f"lanes {int(mask_of(lanes)):#010x} of warp {thread // WARP}"
+
+
+def _awaited(roster: Roster, g: Group, i: Instruction) -> Awaited:
+    lanes = absent(roster, g)
+    return Awaited(
+        f"{lanes}, which its mask names,",
+        Place(lanes),
+        f"the mask of {i.opcode} names them, and they do not come",
+        "all lanes that a mask names must come to the instruction, or end, or the mask must name those that do",
+        brings=lambda other: other.opcode == i.opcode,
+        is_of_a_cta=True,
+        nobody="they cannot come there any more",
+    )
 
 
 def check_not_crossed(roster: Roster, join: Join) -> None:

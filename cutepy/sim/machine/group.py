@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from cutepy.sim.errors import Deed, Who
+from cutepy.sim.errors import Who
+from cutepy.sim.machine.deeds import Done, first
 from cutepy.sim.machine.executions import Executions
-from cutepy.sim.machine.lanes import WARP, Array, Ctas, Index, Threads, as_index, select
+from cutepy.sim.machine.lanes import Array, Ctas, Index, Threads, as_index, select
 
 if TYPE_CHECKING:
+    from cutepy.sim.machine.awaited import Awaited
     from cutepy.sim.machine.events import AsyncOperation
     from cutepy.sim.machine.spinning import Spin
     from cutepy.sim.machine.tiles import Issued, Tile
@@ -167,40 +169,20 @@ class Group:
         self.unwatched = 0
         self.gathering: Gathering | None = None
         self.is_gathered = False
-        self.waits_for: Callable[[], str] | None = None
+        self.waits_for: Callable[[], Awaited] | None = None
 
     def lane(self, row: int, column: int) -> Who:
         """Name one lane."""
-        first = _first(self.ctas, self.threads, row, column)
-        return replace(first, text=f"thread {self.threads.ids[column]} (warp {first.warp}) of CTA {first.cta}")
+        who = first(self.ctas, self.threads, row, column)
+        return replace(who, text=f"thread {self.threads.ids[column]} (warp {who.warp}) of CTA {who.cta}")
 
     def describe(self) -> Who:
         """Name the lanes."""
-        return _first(self.ctas, self.threads)
+        return first(self.ctas, self.threads)
 
     def did(self, i: Instruction) -> Done:
         """Remember that the lanes executed an instruction."""
         return Done(i, self.ctas, self.threads)
-
-
-class Done(NamedTuple):
-    """An instruction, and the lanes that executed it."""
-
-    instruction: Instruction
-    ctas: Ctas
-    threads: Threads
-
-    @property
-    def deed(self) -> Deed:
-        """The same, with the lanes named."""
-        return Deed(self.instruction, _first(self.ctas, self.threads))
-
-
-def _first(ctas: Ctas, threads: Threads, row: int = 0, column: int = 0) -> Who:
-    """Name lanes, of which one is the first."""
-    warp, lane = divmod(int(threads.ids[column]), WARP)
-    cta = ctas.residents.coordinate(int(ctas.slots[row]))
-    return Who(f"{threads.describe()} of {ctas.describe()}", cta, warp, lane)
 
 
 def is_unchanged(part: Group, index: int) -> bool:

@@ -16,7 +16,8 @@ from cutepy.sim.machine.lanes import Array
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.activity import Activity
-    from cutepy.sim.machine.group import Done, Group
+    from cutepy.sim.machine.deeds import Done
+    from cutepy.sim.machine.group import Group
     from cutepy.sim.ptx.model import Instruction
 
 _BYTES = 8

@@ -247,7 +247,7 @@ class Schedule:
     def _tell_waiting(self, g: Group) -> None:
         """Tell observers of lanes that begin to wait."""
         i = self._flow.blocks[g.block].instructions[0]
-        event = BarrierEvent("wait", g.waits_for() if g.waits_for else "a barrier", i, g.ctas, g.threads)
+        event = BarrierEvent("wait", str(g.waits_for()) if g.waits_for else "a barrier", i, g.ctas, g.threads)
         for observer in self._activity.observers:
             observer.on_wait(event)
 

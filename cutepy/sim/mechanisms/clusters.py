@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cutepy.sim.errors import BarrierError, Place
+from cutepy.sim.machine.awaited import Awaited
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.machine.mechanism import Mechanism
 from cutepy.sim.mechanisms.async_stores import issue
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.activity import Activity
-    from cutepy.sim.machine.group import Done, Group
+    from cutepy.sim.machine.deeds import Done
+    from cutepy.sim.machine.group import Group
     from cutepy.sim.machine.lanes import Residents
     from cutepy.sim.machine.memory import Memory
     from cutepy.sim.mechanisms.mbarriers import Mbarriers
@@ -106,10 +108,20 @@ class Cluster(Mechanism):
             self._activity.notify("cluster_wait", "barrier.cluster", g, i, phase=seen)
             return True
         g.ready = done
-        arrived = int(self._arrived[clusters[0]])
-        expected = int(self._expected[clusters[0]])
-        g.waits_for = lambda: f"the cluster barrier: {arrived} of {expected} threads arrived"
+        g.waits_for = lambda: self._awaited(int(clusters[0]))
         return False
+
+    def _awaited(self, cluster: int) -> Awaited:
+        arrived, expected = int(self._arrived[cluster]), int(self._expected[cluster])
+        return Awaited(
+            f"the cluster barrier: {arrived} of {expected} threads arrived",
+            _BARRIER,
+            f"{arrived} of {expected} threads have arrived",
+            "all threads of the cluster that have not ended must execute barrier.cluster.arrive",
+            last=self._last,
+            brings=lambda i: i.parts[:3] == ("barrier", "cluster", "arrive"),
+            nobody="no other thread that still runs arrives there",
+        )
 
     def store_async(self, g: Group, i: Instruction, address: Array, values: tuple[Array, ...], barrier: Array) -> None:
         """Store to a CTA of the cluster, and count the bytes at an mbarrier there."""

@@ -10,22 +10,25 @@ PTX ISA, "Parallel Synchronization and Communication Instructions: mbarrier".
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cutepy.sim.errors import BarrierError, Place
+from cutepy.sim.machine.awaited import Awaited
 from cutepy.sim.machine.events import BarrierState
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.machine.mechanism import Mechanism
 from cutepy.sim.machine.memory import RANK_SHIFT
+from cutepy.sim.mechanisms.mbarrier_objects import Mbarrier
 from cutepy.sim.mechanisms.mbarrier_states import is_of, object_of, offset_in, pending_in, phases_since, state_of
 from cutepy.sim.ptx.barrier_names import barrier_name
 from cutepy.sim.ptx.model import Register
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.activity import Activity
-    from cutepy.sim.machine.group import Done, Group
+    from cutepy.sim.machine.group import Group
     from cutepy.sim.machine.lanes import Residents
     from cutepy.sim.machine.memory import Memory
     from cutepy.sim.ptx.model import Instruction
@@ -35,26 +38,6 @@ _NO_STATE = np.zeros((1, 1), np.uint64)
 SIZE_BYTES = 8
 MAX_COUNT = (1 << 20) - 1
 """Of arrivals; of bytes it is the largest count either way."""
-
-
-class Mbarrier:
-    """The objects at one offset of all CTAs' shared memory, by slot."""
-
-    def __init__(self, slots: int) -> None:
-        self.valid = np.zeros(slots, bool)
-        self.count = np.zeros(slots, np.int64)
-        self.pending = np.zeros(slots, np.int64)
-        self.transactions = np.zeros(slots, np.int64)
-        self.phase = np.zeros(slots, np.int64)
-        self.life = np.zeros(slots, np.int64)  # how many were made here
-        self.done: dict[str, Done] = {}  # the last "init", "inval", "arrive", "expect_tx" and "complete_tx"
-
-    def settle(self, rows: Array) -> None:
-        """Complete the phase where nothing is pending."""
-        done = rows[(self.pending[rows] == 0) & (self.transactions[rows] == 0)]
-        if len(done):
-            self.phase[done] += 1
-            self.pending[done] = self.count[done]
 
 
 class Mbarriers(Mechanism):
@@ -191,6 +174,7 @@ class Mbarriers(Mechanism):
                 wrong = f"an arrival at {self._name(offset)} completes the phase in spite of noComplete"
                 raise self._wrong(g, i, offset, wrong, "leave .noComplete out", after="arrive")
             found.done["arrive"] = g.did(i)
+            found.arrivals.add(i.index)
             before = found.phase.copy()
             found.settle(slots)
             self._tell("arrive", offset, slots, g, i, total, address, before)
@@ -320,7 +304,7 @@ class Mbarriers(Mechanism):
         if self._activity.is_stuck:
             self._tell_try("blocked", g, i, address, position, done, tried)
         g.ready = done
-        g.waits_for = lambda: self._describe(position, state, parity)
+        g.waits_for = lambda: self._awaited(position, state, parity)
         return None
 
     def _check_state(self, g: Group, i: Instruction, position: Array, state: Array, phase: Array) -> None:
@@ -425,19 +409,19 @@ class Mbarriers(Mechanism):
     def _name(self, offset: int) -> str:
         return barrier_name(offset, {at: found.done["init"].instruction for at, found in self._objects.items()})
 
-    def _describe(self, position: Array, state: Array, parity: bool) -> str:
-        where = int(position.flat[0])
+    def _awaited(self, position: Array, state: Array, parity: bool) -> Awaited:
+        """Return what lanes wait for, which may be at several mbarriers: the first is told."""
+        shape = np.broadcast_shapes(position.shape, state.shape)
+        places, states = (np.broadcast_to(x, shape).reshape(-1) for x in (position, state))
+        _, first = np.unique(places % self._memory.slot_bytes, return_index=True)
+        each = [self._at(int(places[n]), int(states[n]), parity) for n in sorted(first.tolist())]
+        return replace(each[0], beside=tuple(each[1:]))
+
+    def _at(self, where: int, value: int, parity: bool) -> Awaited:
         offset, slot = where % self._memory.slot_bytes, where // self._memory.slot_bytes
         found = self._objects[offset]
-        now = int(found.phase[slot])
-        wanted = f"the phase of parity {int(state.flat[0]) & 1}"
+        wanted = f"the phase of parity {value & 1}"
         if not parity:
-            wanted = f"phase {now - int(phases_since(state, found.phase[slot : slot + 1]).flat[0])}"
-        lacking, size = (
-            f"{int(found.pending[slot])} of {int(found.count[slot])} arrivals",
-            int(found.transactions[slot]),
-        )
-        held = f"{lacking} and {size} bytes pending"
-        if size < 0:
-            held = f"{lacking} pending and {-size} bytes delivered beyond those expected"
-        return f"{wanted} of {self._name(offset)}, which is in phase {now} with {held}"
+            since = phases_since(np.array(value, np.uint64), found.phase[slot])
+            wanted = f"phase {int(found.phase[slot] - since)}"
+        return found.awaited(slot, self._name(offset), wanted)

@@ -9,17 +9,20 @@ PTX ISA, "Parallel Synchronization and Communication Instructions: bar, barrier"
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cutepy.sim.errors import BarrierError, Place
-from cutepy.sim.machine.group import Done
+from cutepy.sim.machine.awaited import Awaited
+from cutepy.sim.machine.deeds import Done
 from cutepy.sim.machine.lanes import WARP, Array, Ctas, Threads
 from cutepy.sim.machine.mechanism import Mechanism
 from cutepy.sim.machine.uniform import check_uniform
 from cutepy.sim.mechanisms.partial_arrivals import PartialArrivals
 from cutepy.sim.ptx.alignment import aligned_threads
+from cutepy.sim.ptx.model import Immediate
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.activity import Activity
@@ -96,7 +99,7 @@ class Barriers(Mechanism):
             g.token, g.ready, g.waits_for = None, None, None
             return True
         g.ready = done
-        g.waits_for = lambda: self._describe(g, identity)
+        g.waits_for = lambda: self._awaited(g, identity)
         return False
 
     def reduce(
@@ -304,19 +307,49 @@ class Barriers(Mechanism):
             self._true[done, number] = self._arrived[done, number] = self._lanes[done, number] = 0
             self._generation[done, number] += 1
 
-    def _describe(self, g: Group, identity: Array) -> str:
-        number, slot = int(identity.flat[0]), int(g.ctas.slots[0])
-        warp = int(g.threads.ids[0]) // WARP
+    def _awaited(self, g: Group, identity: Array) -> Awaited:
+        first, *others = (self._at(g, int(number)) for number in dict.fromkeys(identity.reshape(-1).tolist()))
+        return replace(first, beside=tuple(others))
+
+    def _at(self, g: Group, number: int) -> Awaited:
+        slot, warp = int(g.ctas.slots[0]), int(g.threads.ids[0]) // WARP
+        at, nobody = Place(f"barrier {number}"), "no other thread that still runs comes there"
         came = self._partial.count_of((slot, number, warp))
         if came:
-            lacking = f"{came} of the {int(self._live[slot, warp])} threads of warp {warp}"
-            return f"barrier {number}: {lacking} arrived, and each waits for all of its warp"
-        expected, arrived = int(self._expected[slot, number]), int(self._arrived[slot, number])
-        if expected == -1:
-            expected, arrived = int(self._live[slot].sum()), int(self._lanes[slot, number])
-        return f"barrier {number}: {arrived} of {expected} threads arrived"
+            lacks = f"{came} of the {int(self._live[slot, warp])} threads of warp {warp}"
+            return Awaited(
+                f"barrier {number}: {lacks} arrived, and each waits for all of its warp",
+                at,
+                f"{lacks} have come, and each waits for all of its warp",
+                "all threads of a warp that have not ended must come to the barrier",
+                last=self._last.get(number),
+                brings=lambda i: _may_be_at(i, number),
+                is_of_a_cta=True,
+                nobody=nobody,
+            )
+        wanted, came = int(self._expected[slot, number]), int(self._arrived[slot, number])
+        if wanted == -1:
+            wanted, came = int(self._live[slot].sum()), int(self._lanes[slot, number])
+        return Awaited(
+            f"barrier {number}: {came} of {wanted} threads arrived",
+            at,
+            f"{came} of {wanted} threads have come",
+            f"all {wanted} threads must come to the barrier, or it must be given the number of those that do",
+            last=self._last.get(number),
+            brings=lambda i: _may_be_at(i, number),
+            is_of_a_cta=True,
+            nobody=nobody,
+        )
 
 
 def _operation(i: Instruction) -> str:
     """Return what observers are told of who comes."""
     return "arrive" if "arrive" in i.parts else "join"
+
+
+def _may_be_at(i: Instruction, number: int) -> bool:
+    """Tell whether an instruction may arrive at a barrier."""
+    if i.parts[0] not in ("bar", "barrier") or {"warp", "cluster"} & set(i.parts):
+        return False
+    named = i.operands["red" in i.parts]
+    return not isinstance(named, Immediate) or named.value == number

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cutepy.sim.machine.group import Done
+from cutepy.sim.machine.deeds import Done
 from cutepy.sim.machine.lanes import WARP, Array, Ctas, Threads
 
 if TYPE_CHECKING:

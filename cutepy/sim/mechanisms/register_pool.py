@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cutepy.sim.errors import Place, SimulationError
+from cutepy.sim.machine.awaited import Awaited
 from cutepy.sim.machine.lanes import WARP, WARPGROUP, Array
 from cutepy.sim.machine.mechanism import Mechanism
 from cutepy.sim.ptx.model import Immediate
@@ -94,7 +95,7 @@ class RegisterPool(Mechanism):
                 if self._activity.is_stuck:
                     self._activity.notify("blocked", "registers", g, i, count, lanes=~enough)
                 g.ready = enough
-                g.waits_for = lambda: self._describe(slots, count)
+                g.waits_for = lambda: self._awaited(slots, count)
                 return False
             g.ready, g.waits_for = None, None
             self._check(g, i, count, more, held)
@@ -117,9 +118,19 @@ class RegisterPool(Mechanism):
             error = SimulationError(said, i, g.describe(), fix=fix, kind="misused-setmaxnreg", at=Place("registers"))
             self._activity.fault(error, stops=False)
 
-    def _describe(self, slots: Array, count: int) -> str:
+    def _awaited(self, slots: Array, count: int) -> Awaited:
         slot = int(slots[0])
         counts = zip(*np.unique(self._held[slot], return_counts=True), strict=True)
         held = ", ".join(f"{warps} warps hold {registers} a thread" for registers, warps in counts)
         free = int(self._free[slot]) // WARP
-        return f"{count} registers a thread: launched with {self._at_launch}, {held}, and {free} times {WARP} are free"
+        said = f"launched with {self._at_launch}, {held}, and {free} times {WARP} are free"
+        asked = f"{count} registers a thread"
+        return Awaited(
+            f"{asked}: {said}",
+            Place("registers"),
+            f"{asked} are asked for, and nobody gives back as many: {said}",
+            "give as many back before, by setmaxnreg.dec in all warps of other warpgroups, or ask for fewer",
+            "exhausted-registers",
+            brings=lambda i: i.parts[:2] == ("setmaxnreg", "dec"),
+            is_of_a_cta=True,
+        )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from cutepy.sim.errors import SimulationError
@@ -11,10 +11,12 @@ from cutepy.sim.machine.interleaving import RandomSchedule
 from cutepy.sim.machine.policies import policy_named
 from cutepy.sim.replay.outcomes import Outcome, Request, difference
 from cutepy.sim.replay.search.search import Search
+from cutepy.sim.sanitize.reports import structured
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.memory import GlobalMemory
     from cutepy.sim.replay.snapshots import Snapshot
+    from cutepy.sim.sanitize.hazards import Hazard
 
 LIMIT = 1000
 """Schedules that are played where all are asked for."""
@@ -30,11 +32,14 @@ class Divergence:
         Plays it: ``cutepy.simulate(policy=divergence.policy)``.
     kind : "values", "hang", "error" or "hazard"
     what : str
+    hazard : Hazard or None
+        The one that it is.
     """
 
     policy: str
     kind: str
     what: str
+    hazard: Hazard | None = field(default=None, repr=False)
 
     @property
     def seed(self) -> int | None:
@@ -44,10 +49,33 @@ class Divergence:
 
     def to_json(self) -> dict[str, object]:
         """Return it as `json.dump` takes it."""
-        return {"policy": self.policy, "seed": self.seed, "kind": self.kind, "what": self.what}
+        told: dict[str, object] = {"policy": self.policy, "seed": self.seed, "kind": self.kind, "what": self.what}
+        return told if self.hazard is None else told | {"hazard": structured.of_hazard(self.hazard)}
 
     def __str__(self) -> str:
         return f"{self.policy if self.seed is None else f'seed {self.seed}'}, {self.kind}: {self.what}"
+
+
+@dataclass(frozen=True)
+class ShownBy:
+    """A schedule in which a hazard is told that the launch itself does not show.
+
+    Attributes
+    ----------
+    schedule : str
+        The name of the policy.
+    """
+
+    schedule: str
+
+    @property
+    def said(self) -> str:
+        """What there is to say of it."""
+        return f"{self.schedule} shows it, and the launch by default does not"
+
+    def to_json(self) -> dict[str, object]:
+        """Return it as `json.dump` takes it."""
+        return {"policy": self.schedule, "how": self.said, "kind": None, "what": None}
 
 
 @dataclass(frozen=True)
@@ -186,12 +214,14 @@ class Comparison:
     def add(self, policy: str, outcome: Outcome) -> None:
         """Compare what a schedule comes to."""
         what = difference(self.expected, outcome, self._snapshot.read, self._memory)
-        if what is not None:
+        new = {name: hazard for name, hazard in outcome.hazards if name not in self._hazards}
+        says_it = outcome.is_hang and any(hazard.kind == "deadlock" for hazard in new.values())
+        if what is not None and not says_it:
             self.divergences.append(Divergence(policy, outcome.kind, what))
-        for name, said in outcome.hazards:
-            if name not in self._hazards:
-                self._hazards.add(name)
-                self.divergences.append(Divergence(policy, "hazard", said))
+        for name, hazard in new.items():
+            self._hazards.add(name)
+            shown = replace(hazard, witness=ShownBy(policy))
+            self.divergences.append(Divergence(policy, "hazard", str(hazard), shown))
 
     def parted(self, processes: int = 1) -> tuple[tuple[Divergence, ...], tuple[str, ...]]:
         """Return what differs, and the policies whose values are the same where atomics add floats as integers."""

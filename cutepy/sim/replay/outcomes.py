@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from cutepy.sim.machine.events import CompletionPolicy
     from cutepy.sim.machine.lanes import Array
     from cutepy.sim.machine.memory import GlobalMemory
+    from cutepy.sim.sanitize.hazards import Hazard
 
 
 @dataclass(frozen=True)
@@ -64,8 +65,8 @@ class Outcome:
         The addresses that it wrote to, as ranges, and the bytes there at the end; None where they are known.
     reads : (array, array) or None
         The addresses that it read from.
-    hazards : tuple of (str, str)
-        What the sanitizer found: the lines of each, by which it is known, and what is said of it.
+    hazards : tuple of (str, Hazard)
+        What the sanitizer found: the lines of each, by which it is known, and the hazard.
     """
 
     error: str = ""
@@ -75,9 +76,9 @@ class Outcome:
     ends: Array | None = field(default=None, repr=False)
     data: Array | None = field(default=None, repr=False)
     reads: tuple[Array, Array] | None = field(default=None, repr=False)
-    hazards: tuple[tuple[str, str], ...] = ()
+    hazards: tuple[tuple[str, Hazard], ...] = field(default=(), compare=False)
 
-    def with_hazards(self, hazards: Sequence[tuple[str, str]]) -> Outcome:
+    def with_hazards(self, hazards: Sequence[tuple[str, Hazard]]) -> Outcome:
         """Return the same with these hazards."""
         return replace(self, hazards=tuple(hazards))
 

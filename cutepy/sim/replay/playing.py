@@ -120,9 +120,9 @@ class LaunchPlayer:
                 engine.run(blocks)
 
 
-def _told(sanitizer: Sanitizer) -> list[tuple[str, str]]:
-    """Return the hazards that were found: what tells each from others, and what is said of it."""
-    return [(name_of(hazard), str(replace(hazard, count=1))) for hazard in sanitizer.hazards]
+def _told(sanitizer: Sanitizer) -> list[tuple[str, Hazard]]:
+    """Return the hazards that were found, with what tells each from others."""
+    return [(name_of(hazard), replace(hazard, count=1)) for hazard in sanitizer.hazards]
 
 
 def name_of(hazard: Hazard) -> str:

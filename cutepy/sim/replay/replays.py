@@ -9,11 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from cutepy.sim.errors import DeadlockError
 from cutepy.sim.options import checked_count
 from cutepy.sim.parallel.workers import default_processes
 from cutepy.sim.replay.discarding import are_discarded
 from cutepy.sim.replay.episodes import Episode, Kept
 from cutepy.sim.replay.exploring import LIMIT, Exploration, ScheduleError, explore, explore_all
+from cutepy.sim.replay.late_writes import late_writes
 from cutepy.sim.replay.playing import LaunchPlayer
 from cutepy.sim.replay.reproducers.scripts import write_script
 from cutepy.sim.replay.snapshots import Snapshot
@@ -89,7 +91,8 @@ class Replays:
         """Keep memory as it is before a launch, explore its schedules after it, and note which hazards it has."""
         self._launches += 1
         if not (self._asked or self._keep):
-            yield
+            with self._blaming(launch, memory, None):
+                yield
             self._judge(launch, memory, None)
             return
         sanitizer = None if self._sanitizer is None else self._sanitizer.fresh
@@ -99,7 +102,8 @@ class Replays:
         before = {hazard.key for hazard in hazards()}
         self._recent.append(kept)
         try:
-            yield
+            with self._blaming(launch, memory, kept.snapshot):
+                yield
             self._judge(launch, memory, kept.snapshot)
         finally:
             new = [h for h in hazards() if h.key not in before]
@@ -119,16 +123,43 @@ class Replays:
         first = next((n for n, kept in enumerate(recent) if kept.launch is begins), len(recent) - 1)
         return Episode(tuple(recent[first:]))
 
+    @contextmanager
+    def _blaming(self, launch: Launch, memory: GlobalMemory, before: Snapshot | None) -> Iterator[None]:
+        """If a launch hangs before what it reads is written, look for what would write that.
+
+        Then that may never be issued: where who reads is held back, it is.
+        """
+        try:
+            yield
+        except DeadlockError:
+            sanitizer = self._sanitizer
+            reads = sanitizer.unwritten_reads if sanitizer else ()
+            snapshot = self._snapshot(launch, memory, before) if reads else None
+            if sanitizer and snapshot:
+                for read, found in late_writes(reads, snapshot, default_processes()):
+                    sanitizer.explain_unwritten(read, found)
+                if before is None:
+                    snapshot.close()
+            raise
+
+    def _snapshot(self, launch: Launch, memory: GlobalMemory, before: Snapshot | None) -> Snapshot | None:
+        """Return memory before a launch, or after it if nothing else is kept; None if it can't be played again."""
+        if before is not None or self._sanitizer is None:
+            return before
+        try:
+            player = LaunchPlayer(launch, memory, self._exact_mma, self._sanitizer.fresh)
+            return Snapshot(player, memory.ranges())
+        except RuntimeError:
+            return None
+
     def _judge(self, launch: Launch, memory: GlobalMemory, before: Snapshot | None) -> None:
         """Let reads of what nothing wrote in shared memory be advisories if nothing comes of them."""
         sanitizer = self._sanitizer
         reads = sanitizer.unwritten_reads if sanitizer else ()
         if not sanitizer or not reads or any(name in launch.ptx for name in _LEAVES_MORE):
             return
-        try:
-            player = LaunchPlayer(launch, memory, self._exact_mma, sanitizer.fresh)
-            snapshot = before or Snapshot(player, memory.ranges())
-        except RuntimeError:  # it can't be played again, and they stay hazards
+        snapshot = self._snapshot(launch, memory, before)
+        if snapshot is None:  # they stay hazards
             return
         if are_discarded(reads, snapshot, before is not None, self._policy, default_processes()):
             sanitizer.discard_unwritten()

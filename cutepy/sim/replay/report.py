@@ -84,7 +84,8 @@ class Report:
         notes = [(str(explored), "error" if explored.divergences else "note") for explored in self.explorations]
         notes += [(str(certificate), "note") for certificate in dict.fromkeys(self.certificates)]
         notes += [(str(together), "note") for together in any_rounds(self.certificates)]
-        return structured.encodable(sarif.as_sarif(self.hazards.every, script, notes))
+        explored = (d.hazard for one in self.explorations for d in one.divergences if d.hazard is not None)
+        return structured.encodable(sarif.as_sarif([*self.hazards.every, *explored], script, notes))
 
     @property
     def lines(self) -> list[text.Line]:

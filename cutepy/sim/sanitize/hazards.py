@@ -198,6 +198,8 @@ class Hazard:
     @property
     def key(self) -> tuple[object, ...]:
         """What two reports of the same defect have in common."""
+        if KINDS[self.kind].defect == "place":
+            return self.kind, self.kernel, self.where
         sides = (self.before,) if KINDS[self.kind].defect == "before" else (self.before, self.after)
         return self.kind, self.kernel, *(None if s is None else s.place for s in sides)
 

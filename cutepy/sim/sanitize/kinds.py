@@ -28,9 +28,9 @@ class Kind:
         The clause that orders it otherwise: a section of the PTX ISA.
     severity : "hazard" or "advisory"
         Whether a run fails by it. What costs time, what the assembler repairs, or what nothing comes of is an advisory.
-    defect : "between", "before" or "either"
-        Where the mistake is: between the two operations, at the first, whatever comes after it, or at one of them, in
-        whatever order they come. One mistake is told once.
+    defect : "between", "before", "either" or "place"
+        Where the mistake is: between the two operations, at the first, whatever comes after it, at one of them, in
+        whatever order they come, or at what they are at, whoever they are. One mistake is told once.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Kind:
     missing: str
     section: str
     severity: Severity = "hazard"
-    defect: Literal["between", "before", "either"] = "between"
+    defect: Literal["between", "before", "either", "place"] = "between"
 
 
 _ENTRIES = (
@@ -335,6 +335,14 @@ _ENTRIES = (
         "a CTA ends while a copy reads or writes its shared memory, or MMAs read it",
         "the wait for what is in flight must come before the end",
         "Data Movement and Conversion Instructions: cp.async.bulk.wait_group, cp.async.wait_group",
+    ),
+    Kind(
+        "deadlock",
+        "threads wait for ever: for arrivals that nobody makes, at a barrier that others do not come to, or in a loop "
+        "for memory that nobody writes any more",
+        "what is waited for must come, by threads that do not wait for this one first",
+        "Parallel Synchronization and Communication Instructions: bar, barrier; barrier.cluster; mbarrier.try_wait",
+        defect="place",
     ),
     Kind(
         "discarded-read",

@@ -28,7 +28,7 @@ from cutepy.sim.sanitize.order.launches import Launches
 from cutepy.sim.sanitize.order.messages import Messages
 from cutepy.sim.sanitize.order.strength import fenced_spaces
 from cutepy.sim.sanitize.order.synchronisation import converge, overlook, synchronise
-from cutepy.sim.sanitize.order.wave import Issued, Wave
+from cutepy.sim.sanitize.order.wave import FAILED, Issued, Wave
 from cutepy.sim.sanitize.registers import register_hazards
 from cutepy.sim.sanitize.repairs import MADE_GOOD, judged, remarks
 from cutepy.sim.sanitize.reports import global_memory
@@ -58,13 +58,12 @@ if TYPE_CHECKING:
     from cutepy.sim.sanitize.memory.global_touch import GlobalConflict, GlobalTouch
     from cutepy.sim.sanitize.order.ends import End
     from cutepy.sim.sanitize.reports.collection import Hazards
+    from cutepy.sim.sanitize.reports.mistakes import Told
     from cutepy.sim.sanitize.reports.reasons import Reason
 
 
 _COLLECTIVES = frozenset(("elect", "shfl", "vote", "match", "redux"))
 _ALL = 0xFFFFFFFF
-_FAILED = -2
-"""What a try that fails counted, as in `BarrierEvent`."""
 _ASSEMBLED = "ptxas puts each wgmma.fence and each wait for MMAs that is missing, as the advisories say"
 _NOT_BEGUN = (
     "nothing has written these sums, and the MMA adds to them: the first MMA must not accumulate, or zeros must be "
@@ -105,6 +104,7 @@ class Sanitizer(Observer):
         self._rounds: frozenset[int] = frozenset()
         self._undefined, self._discarded = Undefined(), Discarded()
         self._waits = False
+        self._spinning: Array = np.zeros((0, 0), bool)
         self._reasons: dict[tuple[int, int, str], Reason | None] = {}
 
     def fresh(self) -> Sanitizer:
@@ -136,6 +136,10 @@ class Sanitizer(Observer):
     def unwritten_reads(self) -> list[Hazard]:
         """The reads of shared memory that nothing wrote which the last launch was the first to have."""
         return self._findings.unwritten_reads
+
+    def explain_unwritten(self, read: Hazard, found: Hazard) -> None:
+        """Tell a read of what nothing wrote as the hazard that another schedule shows it to be."""
+        self._findings.explain(read, found)
 
     def discard_unwritten(self) -> None:
         """Say that nothing comes of what the last launch reads so."""
@@ -185,7 +189,7 @@ class Sanitizer(Observer):
             fences = {fenced_spaces(i.opcode) for i in instructions if "proxy" in i.parts} - {frozenset()}
             ends_mbarriers = "mbarrier.inval" in self._launch.ptx
             wave = self._wave = Wave(residents, x * y * z, ends_mbarriers, has_relaxed, fences)
-            told = self._conflict, self._unwritten, self._findings.tell, self._forgotten
+            told = self._conflict, self._unwritten, self._findings.tell, self._forgotten, self._filled
             self._shared = SharedTouches(wave, self._granule, self._slot_bytes, *told)
             self._premises = self._examiner.premises(wave)
             self._sums = Sums(instructions, residents.count, x * y * z)
@@ -205,16 +209,26 @@ class Sanitizer(Observer):
 
     def on_error(self, error: SimulationError, *, ends: bool) -> bool:
         """Report what the kernel does wrong: the launch may go on, if it can."""
-        mistake = error.mistake
-        if mistake is not None:
-            found = told(mistake, ends=ends)
+        for mistake in error.mistakes:
+            found = self._in_memory(told(mistake, ends=ends))
             self._mistakes.add(found[:2])
             self._findings.tell(*found)
-        return mistake is not None
+        return bool(error.mistakes)
+
+    def _in_memory(self, found: Told) -> Told:
+        """Name what a loop waits for in global memory, and who wrote it last."""
+        kind, where, before, after = found[:4]
+        if kind != "deadlock" or not where.startswith("global memory at ") or self._wave is None:
+            return found
+        address, blocks = int(where.split()[-1], 16), self._wave.residents.blocks
+        waiting = {(int(blocks[slot]), thread) for slot, thread in np.argwhere(self._spinning).tolist()}
+        before = before or global_memory.last_writer(address, self._global.shadow, self._launches, waiting)
+        return kind, global_memory.place(address, self._known(), self._launch), before, after, *found[4:]
 
     def on_deadlock(self, ended: Array, spinning: Array) -> list[str]:
         """Say whether every schedule hangs."""
         self._tell_held(is_over=False)
+        self._spinning = spinning
         if self._wave is not None:
             self._premises.check_stuck(spinning)
             ended_ctas = np.flatnonzero(ended.all(axis=1))
@@ -300,12 +314,14 @@ class Sanitizer(Observer):
         if event.instruction.index in self._examiner.guesses:  # who goes on may have failed, and knows no more
             assert event.counted is not None
             overlook(wave, event)
-            event = replace(event, counted=np.full_like(event.counted, _FAILED))
+            event = replace(event, counted=np.full_like(event.counted, FAILED))
         if "aligned" in event.instruction.parts:
             converge(wave, event.ctas.slots, event.threads.ids)
         self._premises.see(event)
         if event.operation == "blocked":
             return
+        if event.operation == "wait" and event.state is not None and event.counted is not None:
+            wave.passes(event)
         synchronise(wave, event, self._findings.tell)
         if event.operation == "fence":
             self._messages.fence(wave, event)
@@ -386,6 +402,10 @@ class Sanitizer(Observer):
     def _unwritten(self, touch: Touch, row: int, granule: int) -> None:
         assert self._wave is not None
         self._findings.unwritten(touch, row, self._wave.residents, granule * self._granule)
+
+    def _filled(self, read: Touch, write: Touch, row: int, granule: int) -> None:
+        assert self._wave is not None
+        self._findings.filled(read, write, row, self._wave.residents, granule * self._granule)
 
     def _global_conflict(self, found: GlobalConflict) -> None:
         if self._launch is None or not self._discarded.hold(found):

@@ -43,9 +43,9 @@ class Verdict:
     Attributes
     ----------
     outcome : str
-        "hazard", "deadlock" or "error" if it is reported, "advisory" if ptxas makes it good; "wrong" if values are and
-        nothing is said, "endless" if it takes far longer than the kernel; "silent"; "unreached" if the inputs never
-        lead to the statement.
+        "hazard", "deadlock" or "error" if it is reported, the second if nothing else is told than that; "advisory" if
+        ptxas makes it good; "wrong" if values are and nothing is said, "endless" if it takes far longer than the
+        kernel; "silent"; "unreached" if the inputs never lead to the statement.
     told : str
         What was reported first, or under which policies of completion the values are wrong.
     """
@@ -144,7 +144,8 @@ class Trial:
             hazards, error = self._launched(mutant.ptx, None, limit, self._new)
         except EndlessError:
             return Verdict("endless")
-        if found := self._new(hazards):
+        found = self._new(hazards)
+        if any(h.kind != "deadlock" for h in found):
             return Verdict("hazard", ", ".join(sorted({h.kind for h in found})))
         if isinstance(error, DeadlockError):
             return Verdict("deadlock", str(error).splitlines()[1].strip())

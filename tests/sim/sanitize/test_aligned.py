@@ -241,4 +241,5 @@ def test_a_deadlock_of_two_halves_is_told_with_the_cause():
     body = "@%p2 bra LOW;\nbar.sync 1, 32;\nbra MEET;\nLOW: bar.sync 2, 32;\nMEET:"
     with pytest.raises(SimulationError, match="deadlock"):
         launch(START + body + END, np.zeros(64, np.uint32), smem_bytes=2048, run=run, assembles=False)
-    assert {hazard.kind for hazard in run.hazards} == {"partial-warp"}
+    kinds = [hazard.kind for hazard in run.hazards]
+    assert kinds == ["partial-warp"] * (len(kinds) - 2) + ["deadlock"] * 2

@@ -151,7 +151,7 @@ def stopped(body, sanitize=True, **options):
 def test_what_ends_a_launch_is_a_hazard(body, kind, options):
     error, hazards = stopped(body, **options)
     found = next(hazard for hazard in hazards if hazard.kind == kind)
-    assert error.mistake is error
+    assert error.mistakes == (error,)
     assert error.kind == kind
     assert ENDS in found.missing
     assert found.after.instruction is error.instruction

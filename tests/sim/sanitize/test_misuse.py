@@ -307,7 +307,7 @@ def test_a_hang_tells_what_is_in_flight_where_a_cta_has_ended():
             "".join((START, first, *load, *wait)), np.zeros(1024, np.uint32), block=64, grid=2, cluster=2,
             smem_bytes=2048, run=run, assembles=False,
         )  # fmt: skip
-    assert [hazard.kind for hazard in run.hazards] == ["in-flight-at-exit"]
+    assert [hazard.kind for hazard in run.hazards] == ["in-flight-at-exit", "deadlock"]
 
 
 def test_an_arrival_of_copies_is_in_flight_until_its_mbarrier_is_waited_for():

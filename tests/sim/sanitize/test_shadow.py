@@ -14,12 +14,16 @@ SLOTS = np.array([0, 1])
 THREADS = 3 * WARP
 
 
+def nothing(*where):
+    pass
+
+
 class Memory:
     """Words of two CTAs of three warps: each thread touches the word of its lane."""
 
     def __init__(self):
         self.clocks, self.conflicts = Clocks(2, THREADS, 1), []
-        self._shadow = Shadow(self.clocks, 2, WARP, self.conflicts.append, lambda *where: None, None, lambda: None)
+        self._shadow = Shadow(self.clocks, 2, WARP, self.conflicts.append, nothing, None, nothing, nothing)
 
     def touch(self, threads, writes=False, slots=SLOTS):
         threads = np.array(threads)

@@ -147,6 +147,13 @@ class GlobalShadow:
             return 0
         return int(extent.written[extent.index(np.array([address]), size)].max())
 
+    def writers(self, address: int) -> Iterator[tuple[GlobalTouch, int]]:
+        """Yield the touches that wrote to a byte, with each lane that did, the last one first."""
+        for touch in reversed(self._touches.values()):
+            if touch.writes:
+                _, entries = touch.entries(np.array([address]))
+                yield from ((touch, lane) for lane in touch.pattern.lanes[entries].tolist())
+
     def still_counts(self, number: int) -> GlobalTouch | None:
         """Return a touch by its number, unless all comes after it."""
         found = self._touches.get(number)

@@ -48,6 +48,9 @@ class Shadow:
         were written and are read, where this differs; tells whether it is a mistake.
     forgot : callable
         Called where a touch is forgotten that a later one should have been compared with.
+    filled : callable
+        Called with a touch that reads what nothing wrote, the one that writes it first, the position of a CTA in that,
+        and a granule.
     """
 
     def __init__(
@@ -59,8 +62,9 @@ class Shadow:
         unwritten: Callable[[Touch, int, int], None],
         misread: Callable[[Touch, Touch, int, Array, Through, Through], bool],
         forgot: Callable[[], None],
+        filled: Callable[[Touch, Touch, int, int], None],
     ) -> None:
-        self._clocks = clocks
+        self._clocks, self._filled = clocks, filled
         self._report, self._unwritten, self._misread, self._forgot = report, unwritten, misread, forgot
         self._written = np.zeros((slots, granules), np.int32)
         self._read = np.zeros((slots, granules), np.int32)
@@ -94,12 +98,26 @@ class Shadow:
             self._unwritten(new, row, int(flat[min(row, len(flat) - 1), k]))
         if new.writes:
             self._check(new, read, flat)
+            if not written.all():
+                self._first(new, written, read, flat)
             if not new.scope:  # else who comes next need not come after this write, but after the reads
                 self._read[at] = 0
             self._written[at] = self._joined(new, written) if new.scope else new.number
         else:
             self._read[at] = self._joined(new, read)
         new.view = _FORGOTTEN
+
+    def _first(self, new: Touch, written: Array, read: Array, flat: Array) -> None:
+        """Tell who has read already what a touch is the first to write."""
+        numbers, members = self._present(read)
+        for number, each in zip(numbers, members, strict=True):
+            for old in (self._touches[member] for member in each):
+                if old.early is None or old.writes:
+                    continue
+                here = (read == number) & (written == 0) & np.isin(flat, old.early)
+                if here.any():
+                    row, k = (int(x[0]) for x in np.nonzero(here))
+                    self._filled(old, new, row, int(flat[min(row, len(flat) - 1), k]))
 
     def _within(self, new: Touch, warps: Array) -> None:
         """Check lanes against each other that write the same bytes in one instruction.

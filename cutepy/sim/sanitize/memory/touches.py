@@ -46,7 +46,7 @@ class SharedTouches:
         Bytes that are watched as one.
     slot_bytes : int
         Of shared memory, from one CTA to the next.
-    report, unwritten, forgot : callable
+    report, unwritten, forgot, filled : callable
         As of `Shadow`.
     tell : callable
         Takes what is wrong beside that.
@@ -61,12 +61,14 @@ class SharedTouches:
         unwritten: Callable[[Touch, int, int], None],
         tell: Tell,
         forgot: Callable[[], None],
+        filled: Callable[[Touch, Touch, int, int], None],
     ) -> None:
         self._tell = tell
         self._wave, self._granule, self._slot_bytes = wave, granule, slot_bytes
         granules = -(-slot_bytes // granule)
         self._operands = ReadOperands(granule)
-        self._shadow = Shadow(wave.clocks, wave.residents.count, granules, report, unwritten, self._misread, forgot)
+        callbacks = report, unwritten, self._misread, forgot, filled
+        self._shadow = Shadow(wave.clocks, wave.residents.count, granules, *callbacks)
 
     def access(self, access: Access) -> None:
         """Take an access by threads."""

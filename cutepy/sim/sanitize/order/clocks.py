@@ -142,6 +142,11 @@ class Clocks:
         """Return the column of a channel, or None if there is none yet."""
         return self._columns.get(channel)
 
+    def channel(self, column: int) -> tuple[Any, ...] | None:
+        """Return the channel (kind, ...) of a column, if it is one's."""
+        found = next((key for key, at in self._columns.items() if at == column), None)
+        return found if isinstance(found, tuple) else None
+
     def is_channel(self, kinds: tuple[object, ...], columns: int) -> Array:
         """Tell which of the first columns are those of channels (kind, ...)."""
         result = np.zeros(columns, bool)

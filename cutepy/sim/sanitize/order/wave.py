@@ -29,6 +29,8 @@ BULK, COPIES, MMAS = "bulk_group", "cp.async group", "wgmma group"
 """Kinds of groups that threads close, and wait for."""
 GENERIC = "cp_async", "st_async"
 """Operations of the generic proxy: PTX ISA, "st.async", "red.async"; and "Async proxy", which doesn't list cp.async."""
+FAILED = -2
+"""What a try that fails counted, as in `BarrierEvent`."""
 GROUP = 1 << 10
 """Steps of a count for each group that is closed; within one, each mbarrier that is let track its copies is a step."""
 _STORES = BULK, ((BULK, "read"), (BULK, "write"))
@@ -197,6 +199,8 @@ class Wave:
     register_changes : RegisterChanges
     patterns : Patterns
     arrivals : Arrivals
+    passed : dict of (int, int) to (Instruction, int)
+        By an mbarrier's address and a warp, the wait there that was over last, and the phase that it saw complete.
     """
 
     def __init__(
@@ -219,6 +223,7 @@ class Wave:
         self.chains: dict[int, int] = {}
         self.lent: dict[tuple[int, int, int], tuple[Instruction, int]] = {}
         self.inits: dict[int, Making] = {}
+        self.passed: dict[tuple[int, int], tuple[Instruction, int]] = {}
         self._phases: dict[int, Array] = {}
         self.apart = np.zeros((slots, -(-threads // WARP)), bool)
         self.peers = Peers(self.clocks, threads)
@@ -240,6 +245,15 @@ class Wave:
         if kind == COPIES and "mbarrier" in operation.instruction.parts:
             self.closed[kind][at] = count  # that mbarrier tells nothing of copies that come after
         return count
+
+    def passes(self, event: BarrierEvent) -> None:
+        """Note that warps have waited at an mbarrier."""
+        assert event.state is not None
+        assert event.counted is not None
+        phase = int(event.counted.max())
+        if phase > FAILED:
+            for warp in event.threads.warps.tolist():
+                self.passed[event.state.address, warp] = event.instruction, phase
 
     def close(self, kind: str, slots: Array, threads: Array) -> None:
         """Close a group of each thread."""

@@ -31,6 +31,8 @@ Key = tuple[object, ...]
 """By what hazards of one defect are known."""
 _RACES = ("unordered-read", "unordered-write")
 """Two accesses that race both ways are told once."""
+_FIRST = "here the read came first, and nothing had written these bytes before"
+_WAIT = "write them first, or wait for what does"
 _BOTH_WAYS = ", and again before the first comes round"
 
 
@@ -189,7 +191,9 @@ class Findings:
         unwritten, cause = None, reason and reason.cause
         if found.read_first:
             wanted = _advice(after, before, None).rpartition(": ")[2]
-            missing = f"here the read came first, and nothing had written these bytes before: {wanted}"
+            missing = f"{_FIRST}: {wanted}"
+            if reason is not None and reason.is_early:
+                missing = f"{_FIRST}; {reason.missing}"
             kind, old, new = "unordered-read", new, old
             unwritten = Hazard("uninitialised-read", self._kernel, "", None, new, "").key
         address, size = (x * granule_bytes for x in _shared_granules(found))
@@ -199,6 +203,27 @@ class Findings:
         """Report a touch that reads what nothing has written."""
         side = _side(residents, touch, 0, row)
         self.tell("uninitialised-read", f"shared memory at {address:#x}", None, side, None, address)
+
+    def filled(self, read: Touch, write: Touch, row: int, residents: Residents, address: int) -> None:
+        """Report a touch that reads what is written later for the first time, by who knows of that."""
+        at = int(np.searchsorted(read.slots, write.slots[row]))
+        reader, writer = _side(residents, read, 0, at), _side(residents, write, 0, row)
+        unwritten = Hazard("uninitialised-read", self._kernel, "", None, reader, "").key
+        if unwritten in self._found:
+            told = f"{_FIRST}: {_advice(write, read, None).rpartition(': ')[2] if write.asynchronous else _WAIT}"
+            where = f"shared memory at {address:#x}"
+            self.tell("uninitialised-read", where, writer, reader, told, address, None, unwritten)
+
+    def explain(self, read: Hazard, found: Hazard) -> None:
+        """Tell a read of what nothing wrote as a hazard that another schedule shows."""
+        if read.key in self._found:
+            _, scene = self._found[read.key]
+            if not found.missing.startswith(_FIRST):
+                found = replace(found, missing=f"{_FIRST}; if the copy comes first, {found.missing}")
+            same = read.key
+            every = ((found.key, (found, scene)) if key == same else (key, one) for key, one in self._found.items())
+            self._found = dict(every)
+            self._counts[found.key] += self._counts.pop(read.key)
 
 
 def _shared_granules(found: Conflict) -> tuple[int, int]:

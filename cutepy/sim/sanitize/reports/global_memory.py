@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,6 +18,7 @@ from cutepy.sim.sanitize.reports.reasons import TOGETHER
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.memory import GlobalMemory
+    from cutepy.sim.sanitize.memory.global_shadow import GlobalShadow
     from cutepy.sim.sanitize.memory.global_touch import GlobalConflict, GlobalTouch
     from cutepy.sim.sanitize.order.flags import Flags
     from cutepy.sim.sanitize.order.launches import Launches
@@ -100,6 +101,18 @@ def place(address: int, known: GlobalMemory, launch: Launch | None) -> str:
         start, number = max(given)
         name = f"argument {-number}, {'in ' * name.startswith('an ')}{name}"
     return f"global memory, byte {address - start:#x} of {name}"
+
+
+def last_writer(
+    address: int, shadow: GlobalShadow, launches: Launches, waiting: Collection[tuple[int, int]]
+) -> Side | None:
+    """Return who wrote last to what threads wait for, none of which, (CTA, thread), is meant."""
+    for touch, lane in shadow.writers(address):
+        row, column = divmod(lane, touch.lanes)
+        thread = -1 if touch.threads is None else int(touch.threads[column])
+        if (int(touch.ctas[row]), thread) not in waiting:
+            return side(touch, lane, launches)
+    return None
 
 
 def _pointers(launch: Launch | None) -> Iterator[tuple[int, int]]:

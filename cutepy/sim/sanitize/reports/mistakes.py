@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from cutepy.sim.errors import SimulationError, Who
     from cutepy.sim.ptx.model import Instruction
 
+_HANGS = ("deadlock", "exhausted-registers")
 _ENDS = "; the launch ends there, and what would come after was not looked at"
 
 Told = tuple[str, str, Side | None, Side, str, int | None, int | None]
@@ -22,6 +23,7 @@ def told(error: SimulationError, *, ends: bool) -> Told:
     """Return the hazard that a mistake is; `ends` tells whether the launch ends by it."""
     i, before, at = error.instruction, error.before, error.at
     after = Side(error.kind, str(error.who or "the kernel")) if i is None else _side(i, error.who)
+    ends = ends and error.kind not in _HANGS  # of these all know that nothing comes after
     wrong, wanted = error.message + _ENDS * ends, error.fix or KINDS[error.kind].missing
     where, address, size = (_SUBJECTS[error.kind], None, None) if at is None else (at.name, at.address, at.size_bytes)
     sides = None if before is None else _side(before.instruction, before.who), after

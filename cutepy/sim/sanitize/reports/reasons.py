@@ -42,11 +42,14 @@ class Reason(NamedTuple):
         What is wrong, and what there should be.
     cause : Instruction or None
         What is at fault, by whatever pair of touches that shows.
+    is_early : bool
+        Whether who reads has waited for an earlier phase than that of the copy.
     """
 
     kind: str | None
     missing: str
     cause: Instruction | None = None
+    is_early: bool = False
 
 
 def reason(wave: Wave, flags: Flags, code: Sequence[Instruction], found: Conflict) -> Reason | None:
@@ -56,6 +59,7 @@ def reason(wave: Wave, flags: Flags, code: Sequence[Instruction], found: Conflic
     return (
         _of_guesses(wave, found)
         or _of_waits(wave, found)
+        or _of_phases(wave, found)
         or _of_arrivals(wave, found)
         or _of_flags(wave, flags, found)
         or _of_places(wave, code, found)
@@ -103,6 +107,31 @@ def _of_waits(wave: Wave, found: Conflict) -> Reason | None:
                 "was over: it must be .acquire, which it is by default, or fence.acq_rel must come after it",
             )
     return None
+
+
+def _of_phases(wave: Wave, found: Conflict) -> Reason | None:
+    """See whether who reads has waited for the mbarrier of the copy that writes, and saw an earlier phase."""
+    copy, reader, lane = found.before, found.after, found.after_lane
+    _, column, count = _older(found)
+    if found.read_first:
+        copy, reader, lane = found.after, found.before, found.before_lane
+        column = int(copy.columns[found.after_lane])
+        count = int(copy.counts[min(found.row, len(copy.counts) - 1)][found.after_lane])
+    channel = wave.clocks.channel(column) if copy.threads is None else None
+    if channel is None or channel[0] != "mbarrier" or wave.ends_mbarriers:
+        return None
+    warps = reader.warps if reader.threads is None else reader.threads[lane : lane + 1] // WARP
+    keys = [(channel[1], warp) for warp in (() if warps is None else warps.tolist())]
+    seen = [wave.passed[key] for key in keys if key in wave.passed]
+    phase = count - 1
+    if not seen or seen[0][1] >= phase:
+        return None
+    wait, over = seen[0]
+    saw = "at once, as of a new mbarrier the phase before the first is over"
+    saw = f"when phase {over} was over" if over >= 0 else saw
+    wrong = f"the wait at {_line(wait)} passed {saw}, and the copy's bytes count in phase {phase}"
+    wanted = f"wait for the parity of that phase, {phase % 2}, in the threads that go on"
+    return Reason(None, f"{wrong}: {wanted}", is_early=True)
 
 
 def _is_by(found: Conflict, threads: Array) -> bool:

@@ -21,14 +21,15 @@ def as_json(
     """Return a report as `json.dump` takes it."""
     return {
         "version": VERSION,
-        "hazards": [*map(_hazard, hazards)],
-        "advisories": [*map(_hazard, advisories)],
-        "allowed": [*map(_hazard, allowed)],
+        "hazards": [*map(of_hazard, hazards)],
+        "advisories": [*map(of_hazard, advisories)],
+        "allowed": [*map(of_hazard, allowed)],
         "unused": [{"kinds": [*a.kinds], "reason": a.reason, "file": a.file, "line": a.line} for a in unused],
     }
 
 
-def _hazard(hazard: Hazard) -> dict[str, object]:
+def of_hazard(hazard: Hazard) -> dict[str, object]:
+    """Return a hazard as `json.dump` takes it."""
     return {
         "kind": hazard.kind,
         "severity": hazard.severity,

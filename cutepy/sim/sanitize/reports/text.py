@@ -140,7 +140,7 @@ def _sides(sides: tuple[Side, ...], style: str) -> Iterator[Line]:
 
 def _between(hazard: Hazard) -> str:
     """Say where what is missing belongs; nothing where one line says it all."""
-    if hazard.before is None or KINDS[hazard.kind].defect == "either":
+    if hazard.before is None or KINDS[hazard.kind].defect in ("either", "place"):
         return ""
     before, after = excerpt(hazard.before), excerpt(hazard.after)
     if before is None or after is None or (before.file, before.line) == (after.file, after.line):

@@ -1,0 +1,71 @@
+"""What lanes wait for: what it is called, what of it has not come, and what could bring it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from cutepy.sim.errors import Place
+
+if TYPE_CHECKING:
+    from cutepy.sim.machine.deeds import Done
+    from cutepy.sim.ptx.model import Instruction
+
+
+def arrives(i: Instruction) -> bool:
+    """Tell whether an instruction arrives at an mbarrier, by itself or behind copies."""
+    return "mbarrier" in i.parts and ("arrive" in i.parts or "arrive_drop" in i.parts)
+
+
+def _nothing(i: Instruction) -> bool:
+    return False
+
+
+@dataclass(frozen=True)
+class Awaited:
+    """What lanes wait for.
+
+    Attributes
+    ----------
+    said : str
+        All in a line, such as "barrier 1: 32 of 64 threads arrived".
+    at : Place
+        What it is: lanes that wait at places of one name wait for one thing.
+    lacks : str
+        What has come of it, and what has not, in words.
+    fix : str
+        What to do.
+    kind : str
+        What the sanitizer calls it if it never comes.
+    last : Done or None
+        Who has done something for it last, or has said how much it takes.
+    brings : callable
+        Tells whether an instruction may bring it.
+    brought : frozenset of int
+        The instructions that have brought it, or a part of it, so far.
+    nobody : str
+        What to say if none of the other lanes can come to such an instruction.
+    is_begun : bool
+        Whether others have brought a part of it.
+    is_of_a_cta : bool
+        Whether none but threads of the same CTA can bring it.
+    beside : tuple of Awaited
+        What others of these lanes wait for.
+    """
+
+    said: str
+    at: Place
+    lacks: str
+    fix: str
+    kind: str = "deadlock"
+    last: Done | None = None
+    brings: Callable[[Instruction], bool] = field(default=_nothing, compare=False)
+    brought: frozenset[int] = frozenset()
+    nobody: str = ""
+    is_begun: bool = False
+    is_of_a_cta: bool = False
+    beside: tuple[Awaited, ...] = ()
+
+    def __str__(self) -> str:
+        return self.said

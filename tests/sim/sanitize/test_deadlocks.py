@@ -1,0 +1,274 @@
+"""Threads that wait for ever are a hazard: one for each thing that is waited for, with what it lacks, and who waits."""
+
+import json
+
+import numpy as np
+import pytest
+
+import cutepy
+from cutepy.sim import AbsentCtaError, DeadlockError, HazardError, Run
+from tests.sim.opcode_runner import launch
+
+START = """mov.u32 %r1, smem; mov.u32 %r2, %tid.x; shl.b32 %r3, %r2, 2; add.u32 %r4, %r1, %r3; add.u32 %r8, %r1, 1024;
+setp.eq.u32 %p1, %r2, 0; setp.lt.u32 %p2, %r2, 32; ld.param.u64 %rd1, [p0];
+"""
+INIT = "@%p1 mbarrier.init.shared.b64 [%r8{at}], {count};\n"
+SHOW = "fence.mbarrier_init.release.cluster;\nbar.sync 0;\n"
+ARRIVE = "mbarrier.arrive.shared.b64 _, [%r8{at}];\n"
+EXPECT = "@%p1 mbarrier.arrive.expect_tx.shared.b64 _, [%r8], {};\n"
+TRY = "L{n}: mbarrier.try_wait.parity.shared.b64 %p3, [%r8{at}], {parity};\n@!%p3 bra L{n};\n"
+EVERY = "it hangs in every schedule"
+
+
+def wait(n, at="", parity=0):
+    return TRY.format(n=n, at=at, parity=parity)
+
+
+def hung(body, data=None, **options):
+    """Return what stops a launch, and the hazards."""
+    run = Run((), None, sanitize=True)
+    with pytest.raises(DeadlockError) as found:
+        launch(
+            START + body, np.zeros(256, np.uint32) if data is None else data, smem_bytes=2048, run=run,
+            assembles=False, **options,
+        )  # fmt: skip
+    return found.value, run.hazards
+
+
+def test_an_arrival_that_nobody_makes():
+    """Of a ring, the release is gone: who fills it waits for that, and who reads it for what comes next."""
+    body = (
+        INIT.format(at="", count=1) + INIT.format(at="+8", count=32) + SHOW + "@!%p2 bra READ;\n"
+        + wait(0, "+8", 1) + "@%p1 " + ARRIVE.format(at="")
+        + wait(1, "+8", 0) + "@%p1 " + ARRIVE.format(at="") + "bra END;\n"
+        + "READ:\n" + wait(2) + wait(3, parity=1) + "END:\n"
+    )  # fmt: skip
+    error, hazards = hung(body, block=64)
+    assert [(h.kind, h.where) for h in hazards] == [("deadlock", "mbarrier 0x408"), ("deadlock", "mbarrier 0x400")]
+    empty, full = hazards
+    assert "0 of 32 arrivals of its phase 0 have come" in empty.missing
+    assert "come, and no other thread that still runs arrives there" in empty.missing
+    assert "threads 0-31 of CTA (0, 0, 0) wait, and threads 32-63 for mbarrier 0x400" in empty.missing
+    assert (empty.before.what, empty.after.what, empty.after.warp) == ("mbarrier.init", "mbarrier.try_wait", 0)
+    assert "0 of 1 arrivals of its phase 1 have come" in full.missing
+    assert "who arrives there waits for mbarrier 0x408 first" in full.missing
+    assert (full.before.what, full.before.warp, full.after.warp) == ("mbarrier.arrive", 0, 1)
+    assert all(EVERY in hazard.missing for hazard in hazards)
+    assert {hazard.kind for hazard in error.mistakes} == {"deadlock"}
+
+
+def test_what_a_part_has_come_of_comes_before_what_waits_for_it():
+    """A count too high by one: the waiters of the phase after it wait in vain as well."""
+    body = (
+        INIT.format(at="", count=2) + INIT.format(at="+8", count=32) + SHOW + "@!%p2 bra READ;\n"
+        + "@%p1 " + ARRIVE.format(at="") + wait(0, "+8") + "@%p1 " + ARRIVE.format(at="") + "bra END;\n"
+        + "READ:\n" + wait(1) + ARRIVE.format(at="+8") + "END:\n"
+    )  # fmt: skip
+    _, hazards = hung(body, block=64)
+    assert [hazard.where for hazard in hazards] == ["mbarrier 0x400", "mbarrier 0x408"]
+    assert "1 of 2 arrivals of its phase 0 have come" in hazards[0].missing
+
+
+def test_one_for_each_thing_however_many_wait():
+    """Two warps at two lines, in two CTAs."""
+    apart = "@%p2 bra OTHER;\n" + wait(0) + "bra END;\nOTHER:\n" + wait(1) + "END:\n"
+    body = INIT.format(at="", count=1) + SHOW + apart
+    _, (found,) = hung(body, block=64, grid=2)
+    assert found.kind == "deadlock"
+    ctas = "CTAs (0, 0, 0), (1, 0, 0)"
+    assert f"threads 0-31 of {ctas} and threads 32-63 of {ctas} wait" in found.missing
+
+
+def test_two_things_at_one_line_are_two():
+    body = (
+        INIT.format(at="", count=1) + INIT.format(at="+8", count=1) + SHOW
+        + "selp.u32 %r9, 8, 0, %p2;\nadd.u32 %r8, %r8, %r9;\n" + wait(0)
+    )  # fmt: skip
+    _, hazards = hung(body, block=64)
+    assert sorted(hazard.where for hazard in hazards) == ["mbarrier 0x400", "mbarrier 0x408"]
+
+
+def test_bytes_that_do_not_come_follow_from_what_was_announced():
+    _, hazards = hung(INIT.format(at="", count=1) + SHOW + EXPECT.format(256) + wait(0))
+    assert [hazard.kind for hazard in hazards] == ["uneven-bytes", "deadlock"]
+    assert "the arrivals of its phase 0 have all come, and 256 bytes that were announced have not" in hazards[1].missing
+    assert hazards[1].before.what == "mbarrier.arrive"
+
+
+def test_a_named_barrier():
+    _, (found,) = hung("@!%p2 bra END;\nbar.sync 1, 64;\nEND:\n", block=64)
+    assert (found.kind, found.where, found.before) == ("deadlock", "barrier 1", None)
+    assert "32 of 64 threads have come, and no other thread that still runs comes there" in found.missing
+    assert "threads 32-63 have ended" in found.missing
+    assert found.after.what == "bar.sync"
+
+
+def test_barriers_that_are_waited_for_in_turns():
+    one, other = "bar.sync 1, 64;\n", "bar.sync 2, 64;\n"
+    body = f"@!%p2 bra OTHER;\n{one}{other}bra END;\nOTHER: {other}{one}END:\n"
+    _, hazards = hung(body, block=64)
+    assert [hazard.where for hazard in hazards] == ["barrier 1", "barrier 2"]
+    for mine, other, hazard in ((0, 1, hazards[0]), (1, 0, hazards[1])):
+        assert (hazard.after.warp, hazard.before.warp) == (mine, other)
+        assert f"who may come there waits for barrier {2 - mine} first" in hazard.missing
+
+
+def test_the_barrier_of_a_cluster():
+    body = "mov.u32 %r9, %cluster_ctarank;\nsetp.eq.u32 %p3, %r9, 0;\n@%p3 barrier.cluster.arrive;\n"
+    late = body + "@!%p3 bra OTHER;\nbarrier.cluster.wait;\nbra END;\nOTHER: bar.sync 1, 64;\nEND:\n"
+    _, hazards = hung(late, grid=2, cluster=2)
+    assert [hazard.where for hazard in hazards] == ["the barrier of the cluster", "barrier 1"]
+    assert "32 of 64 threads have arrived, and no other thread that still runs arrives there" in hazards[0].missing
+
+
+def test_a_flag_in_global_memory():
+    spin = "SPIN: ld.acquire.gpu.global.u32 %r9, [%rd1+64];\nsetp.eq.u32 %p3, %r9, 0;\n@%p3 bra SPIN;\n"
+    _, (found,) = hung(spin)
+    assert found.kind == "deadlock"
+    assert found.where.startswith("global memory, byte 0x40 of argument 0")
+    assert found.after.what == "ld read"
+    assert "a loop reads it again and again, and no other thread that still runs writes to memory" in found.missing
+    assert "not known" in found.missing
+
+
+def test_a_lock_that_is_not_given_back_has_who_took_it():
+    lock = "SPIN: atom.cas.acquire.gpu.global.b32 %r9, [%rd1], 0, 1;\nsetp.ne.u32 %p3, %r9, 0;\n@%p3 bra SPIN;\n"
+    body = f"and.b32 %r3, %r2, 31;\nsetp.ne.u32 %p4, %r3, 0;\n@%p4 bra END;\n{lock}END:\n"
+    _, (found,) = hung(body, block=64)
+    assert found.kind == "deadlock"
+    assert found.after.what == "atom atomic"
+    assert {found.before.warp, found.after.warp} == {0, 1}
+
+
+def test_a_word_in_shared_memory_and_a_loop_without_memory():
+    word = "@%p1 st.shared.u32 [%r1+16], 0;\nbar.sync 0;\n"
+    spin = "SPIN: ld.volatile.shared.u32 %r9, [%r1+16];\nsetp.eq.u32 %p3, %r9, 0;\n@%p3 bra SPIN;\n"
+    _, (found,) = hung(word + spin)
+    assert (found.where, found.address) == ("shared memory at 0x10", 16)
+    _, (found,) = hung("SPIN: setp.ne.u32 %p3, %r2, 99;\n@%p3 bra SPIN;\n")
+    assert found.where.startswith("the loop at ")
+
+
+def test_an_mbarrier_that_is_tested_in_a_loop():
+    test = "SPIN: mbarrier.test_wait.parity.shared.b64 %p3, [%r8], 0;\n@!%p3 bra SPIN;\n"
+    _, (found,) = hung(INIT.format(at="", count=1) + SHOW + test)
+    assert (found.kind, found.where, found.after.what) == ("deadlock", "mbarrier 0x400", "mbarrier.test_wait")
+
+
+def test_registers_come_first_and_who_waits_for_those_that_wait_for_them():
+    grows = "setmaxnreg.inc.sync.aligned.u32 232;\n"
+    body = f"setp.lt.u32 %p4, %r2, 128;\n@%p4 bra END;\n{grows}END: bar.sync 0;\n"
+    _, hazards = hung(body, block=384, directives=".reqntid 384, 1, 1")
+    assert [hazard.kind for hazard in hazards] == ["exhausted-registers", "deadlock"]
+    assert hazards[1].where == "barrier 0"
+
+
+def test_causes_come_first():
+    race = "@%p1 st.shared.u32 [%r1], %r2;\n@!%p2 ld.shared.u32 %r9, [%r1];\n"
+    _, hazards = hung(race + "bar.sync 1, 96;\n", block=64)
+    assert [hazard.kind for hazard in hazards] == ["unordered-read", "deadlock"]
+    assert "it may not hang in every schedule" in hazards[-1].missing
+
+
+def test_an_absent_cta_is_no_mistake():
+    spin = "SPIN: ld.acquire.gpu.global.u32 %r0, [%rd0];\nsetp.eq.u32 %p0, %r0, 0;\n@%p0 bra SPIN;\n"
+    with pytest.raises(AbsentCtaError) as error, cutepy.simulate(sanitize=True, ctas=[0]) as run:
+        waits(PTX.replace("bar.sync 1, 128;", REGISTERS + spin), grid=4)
+    assert not run.hazards
+    assert not error.value.mistakes
+
+
+REGISTERS = ".reg .pred %p<2>; .reg .b64 %rd<2>; .reg .b32 %r<2>; ld.param.u64 %rd0, [x];\n"
+PTX = """.version 8.7
+.target sm_90a
+.address_size 64
+.visible .entry waits(.param .u64 x) {
+    bar.sync 1, 128;
+    ret;
+}"""
+SOME = """.version 8.7
+.target sm_90a
+.address_size 64
+.visible .entry some(.param .u64 x) {
+    .reg .pred %p<3>; .reg .b64 %rd<2>; .reg .b32 %r<4>;
+    ld.param.u64 %rd0, [x];
+    mov.u32 %r0, %tid.x;
+    and.b32 %r1, %r0, 31;
+    setp.ne.u32 %p0, %r1, 0;
+    @%p0 bra END;
+    atom.relaxed.gpu.global.add.u32 %r2, [%rd0], 1;
+    setp.eq.u32 %p1, %r2, 0;
+    setp.eq.u32 %p2, %r0, 0;
+    @!%p2 bra END;
+    @%p1 bra END;
+WAIT: bar.warp.sync 1;
+    barrier.sync 1, 64;
+END: ret;
+}"""
+"""The first warp waits for ever if it does not come first."""
+
+
+def waits(text=PTX, name="waits", block=64, grid=1):
+    cutepy.load_ptx(text).launch(name, grid=grid, block=block, args=(np.zeros(4, np.uint32),))
+
+
+def test_simulate_raises_hazards_in_its_place():
+    with pytest.raises(HazardError) as found, cutepy.simulate(sanitize=True):
+        waits()
+    assert isinstance(found.value.__cause__, DeadlockError)
+    assert [hazard.kind for hazard in found.value.hazards] == ["deadlock"]
+    with pytest.raises(DeadlockError), cutepy.simulate():
+        waits()
+
+
+def test_one_that_is_allowed_is_the_deadlock_that_it_is():
+    with pytest.raises(DeadlockError), cutepy.simulate(sanitize=True, allow={"deadlock": "to see it"}) as run:
+        waits()
+    (allowed,) = run.hazards.allowed
+    assert (allowed.kind, allowed.allowed) == ("deadlock", "to see it")
+
+
+def test_the_command_tells_it_and_fails_by_it(tmp_path, capsys):
+    from cutepy.cli.sanitize import run
+
+    script = tmp_path / "waits.py"
+    script.write_text(
+        f"import numpy as np\nimport cutepy\nkernel = cutepy.load_ptx({PTX!r})\n"
+        'kernel.launch("waits", grid=1, block=64, args=(np.zeros(4, np.uint32),))\n'
+    )
+    for form in ("json", "sarif"):
+        assert run(script, (), lambda line: None, form, tmp_path / f"found.{form}") == 1
+    (told,) = json.loads((tmp_path / "found.json").read_text())["hazards"]
+    assert (told["kind"], told["where"], told["after"]["ptx_line"]) == ("deadlock", "barrier 1", 5)
+    (log,) = json.loads((tmp_path / "found.sarif").read_text())["runs"]
+    assert [result["ruleId"] for result in log["results"]] == ["deadlock"]
+    assert "64 of 128 threads have come" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("schedules", [20, "all"])
+def test_a_schedule_that_hangs_is_one_too(schedules):
+    with cutepy.simulate(sanitize=True, replay=True) as run:
+        waits(SOME, "some")
+        assert not run.hazards
+        found = run.explore(schedules)
+    hangs = [one for one in found.divergences if one.kind == "hazard"]
+    assert len(hangs) == 1
+    assert hangs[0].hazard.kind == "deadlock"
+    assert hangs[0].what.startswith("deadlock: barrier 1 of some")
+    with pytest.raises(HazardError, match="deadlock: barrier 1"), cutepy.simulate(
+        sanitize=True, policy=hangs[0].policy
+    ):  # fmt: skip
+        waits(SOME, "some")
+
+
+def test_the_reports_have_the_hazards_of_schedules():
+    with pytest.raises(cutepy.sim.ScheduleError), cutepy.simulate(sanitize=True, schedules=20) as run:
+        waits(SOME, "some")
+    report = run.report()
+    assert not report.is_clean
+    (result,) = report.to_sarif()["runs"][0]["results"]
+    assert result["ruleId"] == "deadlock"
+    (explored,) = report.to_json()["schedules"]
+    (told,) = (one["hazard"] for one in explored["differ"] if one["kind"] == "hazard")
+    assert told["kind"] == "deadlock"
+    assert told["witness"]["policy"].startswith("schedule:")

@@ -1,0 +1,80 @@
+"""What is read before the first write to it is told with that write, and with the wait that lets it be read so."""
+
+import numpy as np
+import pytest
+
+from cutepy.sim import DeadlockError, Run
+from tests.sim.opcode_runner import launch
+
+START = """mov.u32 %r1, smem; mov.u32 %r2, %tid.x; shl.b32 %r3, %r2, 2; add.u32 %r4, %r1, %r3; add.u32 %r8, %r1, 1024;
+setp.eq.u32 %p1, %r2, 0; setp.lt.u32 %p2, %r2, 32; ld.param.u64 %rd1, [p0]; ld.param.u64 %rd2, [p1];
+"""
+INIT = "@%p1 mbarrier.init.shared.b64 [%r8], 1;\n@%p1 mbarrier.init.shared.b64 [%r8+8], 32;\n"
+SHOW = "fence.mbarrier_init.release.cluster;\nbar.sync 0;\n"
+COPY = """@%p1 mbarrier.arrive.expect_tx.shared.b64 _, [%r8], 128;
+@%p1 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r1], [%rd1], 128, [%r8];
+"""
+WAIT = "L{n}: mbarrier.try_wait.parity.shared.b64 %p3, [%r8{at}], {parity};\n@!%p3 bra L{n};\n"
+TAKE = "and.b32 %r9, %r3, 127; add.u32 %r9, %r9, %r1; ld.shared.u32 %r10, [%r9]; st.global.u32 [%rd2], %r10;\n"
+FIRST = TAKE.replace("[%rd2]", "[%rd2+512]")
+KEEP = "and.b32 %r9, %r3, 127; add.u32 %r9, %r9, %r1; ld.shared.u32 %r10, [%r9];\n"
+
+
+def wait(n, at="", parity=0):
+    return WAIT.format(n=n, at=at, parity=parity)
+
+
+def run_of(*lines, hangs=False, policy=None, **options):
+    run = Run((), policy, sanitize=True)
+    arrays = np.ones(256, np.uint32), np.zeros(256, np.uint32)
+    if not hangs:
+        launch("".join((START, *lines)), *arrays, smem_bytes=2048, run=run, assembles=False, **options)
+        return run.hazards
+    with pytest.raises(DeadlockError):
+        launch("".join((START, *lines)), *arrays, smem_bytes=2048, run=run, assembles=False, **options)
+    return run.hazards
+
+
+@pytest.mark.parametrize("waits", ["", wait(2, parity=1)], ids=["no wait", "the wrong parity"])
+def test_a_copy_that_is_never_issued_is_told_where_a_launch_hangs(waits):
+    """The reader gives back what it has not got, twice: who fills it finds another phase than it waits for."""
+    fills = "@%p2 bra READ;\n" + wait(0, "+8", 1) + COPY.replace("%p1", "%p4")
+    reads = "bra END;\nREAD:\n" + waits + TAKE + "mbarrier.arrive.shared.b64 _, [%r8+8];\nEND:\n"
+    found = run_of(INIT, SHOW, "setp.eq.u32 %p4, %r2, 32;\n", fills, reads, wait(5), hangs=True, block=64)
+    first = found[0]
+    assert (first.kind, found[-1].kind) == ("unordered-read", "deadlock")
+    assert (first.before.what, first.after.what) == ("bulk copy write", "ld read")
+    assert first.missing.startswith("here the read came first, and nothing had written these bytes before")
+    if waits:
+        assert "passed at once, as of a new mbarrier the phase before the first is over" in first.missing
+        assert "wait for the parity of that phase, 0" in first.advice[1]
+    else:
+        assert "wait for the mbarrier that counts its bytes" in first.advice[1]
+    assert "uninitialised-read" not in {hazard.kind for hazard in found}
+
+
+def test_a_copy_that_comes_after_who_has_read_is_told():
+    """It is in order, after the read; what is read is what another CTA left."""
+    (found,) = run_of(INIT, SHOW, FIRST, "fence.proxy.async;\nbar.sync 0;\n", COPY, wait(0), TAKE)
+    assert found.kind == "uninitialised-read"
+    assert (found.before.what, found.after.what) == ("bulk copy write", "ld read")
+    assert "nothing had written these bytes before" in found.advice[0]
+    assert "wait for the mbarrier that counts its bytes" in found.advice[1]
+
+
+def test_threads_that_write_after_who_has_read_are_told():
+    (found,) = run_of(FIRST, "bar.sync 0;\nst.shared.u32 [%r4], %r2;\nbar.sync 0;\n", TAKE)
+    assert found.kind == "uninitialised-read"
+    assert (found.before.what, found.after.what) == ("st write", "ld read")
+
+
+def test_a_wait_for_another_phase_is_named():
+    """It passes while the copy is under way, or before that was issued."""
+    found, *_ = run_of(INIT, SHOW, COPY, wait(0, parity=1), TAKE, wait(1), policy="late")
+    assert found.kind == "unordered-read"
+    assert "the wait at" in found.advice[0]
+    assert "the copy's bytes count in phase 0" in found.advice[0]
+    first = COPY + wait(0) + KEEP + "fence.proxy.async;\nbar.sync 0;\n"
+    (found,) = run_of(INIT, SHOW, first, COPY, TAKE, wait(1, parity=1))
+    assert "passed when phase 0 was over, and the copy's bytes count in phase 1" in found.advice[0]
+    assert "the parity of that phase, 1" in found.advice[1]
