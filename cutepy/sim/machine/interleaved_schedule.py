@@ -8,6 +8,7 @@ another where paths meet: in hardware none does.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -175,7 +176,7 @@ class InterleavedSchedule(Schedule):
                     block = blocks[g.block] if g.block != EXIT else None
                     first = None if block is None else block.instructions[0] if block.instructions else block.branch
                     agent = known[key] = Agent(g.number, first, g.ctas, g.threads)
-                agents.append(agent)
+                agents.append(self._with_awaited(agent, g) if self._policy.sees_awaited else agent)
                 groups.append(g)
         for operation in self._activity.pending:
             agent = self._operations.get(operation)
@@ -186,6 +187,11 @@ class InterleavedSchedule(Schedule):
             agents.append(agent)
             groups.append(None)
         return agents, groups
+
+    def _with_awaited(self, agent: Agent, g: Group) -> Agent:
+        i = agent.instruction
+        found = [] if i is None else [one for mechanism in self._mechanisms for one in mechanism.awaited(g, i)]
+        return replace(agent, awaits=tuple(one for one in found if not one.done)) if found else agent
 
     def _take_apart(self, g: Group) -> bool:
         """Part a group into what goes its own way from here; tells whether it was more than one."""

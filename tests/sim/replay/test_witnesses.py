@@ -26,13 +26,15 @@ LOAD = """@%p1 mbarrier.arrive.expect_tx.shared.b64 _, [%r8], 256;
 """
 TRY = "AGAIN: mbarrier.try_wait.parity.shared.b64 %p2, [%r8], 0;\n@!%p2 bra AGAIN;\n"
 COPY = "cvt.u64.u32 %rd3, %r3; add.u64 %rd2, %rd1, %rd3;\ncp.async.ca.shared.global [%r4], [%rd2], 4;\n"
+MET, OVERWRITE = "bar.sync 1, 64;\n", "st.shared.u32 [%r6], 99;\n"
+AWAY = "xor.b32 %r5, %r3, 128; add.u32 %r6, %r1, %r5; setp.ge.u32 %p3, %r2, 32; @%p3 bra LATER;\n"
 OUT = "cvt.u64.u32 %rd4, %r3; add.u64 %rd5, %rd1, %rd4; st.global.u32 [%rd5+2048], %r7;\n"
 
 
-def watched(*lines, block=64):
+def watched(*lines, block=64, smem_bytes=2048):
     run = Run((), None, sanitize=True, replay=True)
     data = np.arange(1024, dtype=np.uint32)
-    launch("".join((ADDRESS, *lines, OUT)), data, block=block, smem_bytes=2048, run=run)
+    launch("".join((ADDRESS, *lines, OUT)), data, block=block, smem_bytes=smem_bytes, run=run)
     return run
 
 
@@ -56,6 +58,45 @@ SHOWN = {
     "no wait for a load": ((INIT, SHOW, BARRIER, LOAD, READ), "unordered-read", "[513]", "0, not 1"),
     "no wait for cp.async": ((COPY, READ), "unordered-read", "[513]", "0, not 1"),
     "no barrier after cp.async": ((COPY, "cp.async.wait_all;\n", NEXT), "unordered-read", "[512]", "0, not 1"),
+    "shared memory given back before the wait for a store": (
+        (
+            WRITE,
+            FENCE,
+            BARRIER,
+            AWAY,
+            STORE,
+            "bar.arrive 1, 64;\n",
+            WAIT,
+            "bra END;\nLATER:\n",
+            MET,
+            OVERWRITE,
+            "END:\n",
+        ),
+        "unordered-write",
+        "[0]",
+        "99, not 0",
+    ),
+    "a word shown before the wait for cp.async": (
+        (AWAY, COPY, "bar.arrive 1, 64;\ncp.async.wait_all;\nbra END;\nLATER:\n", MET, OTHER, "END:\n"),
+        "unordered-read",
+        "[545]",
+        "0, not 1",
+    ),
+    "a word shown before the mbarrier that counts cp.async": (
+        (
+            INIT,
+            BARRIER,
+            AWAY,
+            COPY,
+            "@%p1 cp.async.mbarrier.arrive.noinc.shared.b64 [%r8];\n",
+            TRY,
+            "bra END;\nLATER:\n",
+        )
+        + (TRY.replace("AGAIN", "MORE"), OTHER, "END:\n"),
+        "unordered-read",
+        "[545]",
+        "0, not 1",
+    ),
     "bytes that nothing wrote": ((READ,), "uninitialised-read", "[512]", "4294967295, not 0"),
 }
 
@@ -67,6 +108,30 @@ def test_a_hazard_is_played_and_says_which_value_changes(name):
     witness = next(h for h in run.hazards if h.kind == kind).replay()
     assert witness.kind == "values", witness
     assert f"first {where} of a tensor of shape (1024,) and type uint32: {values}" in witness.what
+
+
+MMA = """wgmma.fence.sync.aligned;
+wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%f0, %f1, %f2, %f3}, %rd6, %rd6, %p4, 1, 1, 0, 0;
+wgmma.commit_group.sync.aligned;
+"""
+MMA_WAIT = "wgmma.wait_group.sync.aligned 0;\n"
+RELEASE = "bar.arrive 1, 160;\n"
+"""That the operands may be written again."""
+
+
+@pytest.mark.parametrize(
+    "lines", [(MMA, RELEASE, MMA_WAIT), (MMA, MMA, "wgmma.wait_group.sync.aligned 1;\n", RELEASE, MMA_WAIT)]
+)
+def test_operands_released_before_the_wait_for_their_mmas_are_overwritten(lines):
+    """The warpgroup waits at once: it is the writer that must come before."""
+    filled = "".join(f"st.shared.u32 [%r4+{640 * n}], 0x3c003c00;\n" for n in range(8))
+    begin = f"setp.ge.u32 %p3, %r2, 128; setp.ne.u32 %p4, 0, 0; mov.u64 %rd6, 0x1000080000;\n{filled}{FENCE}{BARRIER}"
+    end = "cvt.rzi.u32.f32 %r7, %f0; bra END;\nLATER: bar.sync 1, 160;\nst.shared.u32 [%r4+-512], 0;\nEND:\n"
+    run = watched(begin, "@%p3 bra LATER;\n", *lines, end, block=160, smem_bytes=8192)
+    (hazard,) = run.hazards
+    witness = hazard.replay()
+    assert (hazard.kind, witness.kind) == ("unordered-write", "values"), witness
+    assert "mmas,operation" in witness.schedule
 
 
 def test_what_holds_back_the_init_of_an_mbarrier_ends_in_an_error():
