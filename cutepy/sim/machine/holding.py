@@ -2,7 +2,8 @@
 
 It has a name, such as "hold:17,warp=1,cta=0.0.0": what the instruction of that index does is held back, for that warp
 of that CTA. Of all lanes where none are named; ``operation`` holds what completes rather than the lanes that execute
-the instruction, ``mmas`` all MMAs, ``poison`` puts NaN into shared memory where a CTA begins and ends.
+the instruction, ``mmas`` all MMAs, ``poison`` puts NaN into shared memory where a CTA begins and ends; where something
+is held too, others reach that memory only between the CTA's first step and its end.
 """
 
 from __future__ import annotations
@@ -108,6 +109,7 @@ class HoldBack(Interleaving):
 
     def __init__(self, site: Site | None, poison: int | None = None) -> None:
         self.site, self.poison = site, poison
+        self.tells_absence = site is not None and poison is not None
         self.begin()
 
     def __repr__(self) -> str:

@@ -81,6 +81,7 @@ class InterleavedSchedule(Schedule):
         self._looks: dict[int, list[Look]] = {}  # at each group, since something has changed
         if policy.poison is not None:
             self._m.memory.shared[:] = policy.poison
+        self._m.memory.absent = np.ones(residents.count, bool) if policy.tells_absence else None
         for g in list(roster.groups):
             self._take_apart(g)
         while roster.groups or activity.pending:
@@ -110,6 +111,9 @@ class InterleavedSchedule(Schedule):
     def _step(self, g: Group) -> None:
         """Let a group go on to where it stops next."""
         watches, activity = self._policy.watches, self._activity
+        absent = self._m.memory.absent
+        if absent is not None:
+            absent[g.ctas.slots] = False
         if watches:
             g.timed_out = None  # each try returns: to wait is to be picked later
             before = look(g, self._flow, activity.changes)
@@ -237,9 +241,11 @@ class InterleavedSchedule(Schedule):
         """End a group's lanes; of CTAs that have none left, the shared memory is another's."""
         self._policy.left(g)
         super()._leave(g)
+        memory, ended = self._m.memory, g.ctas.slots[self.roster.ended[g.ctas.slots].all(axis=1)]
+        if memory.absent is not None:
+            memory.absent[ended] = True
         if self._policy.poison is not None:
-            memory = self._m.memory
-            for slot in g.ctas.slots[self.roster.ended[g.ctas.slots].all(axis=1)].tolist():
+            for slot in ended.tolist():
                 start = slot * memory.slot_bytes
                 memory.shared[start : start + memory.slot_bytes] = self._policy.poison
 

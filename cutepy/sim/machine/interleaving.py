@@ -66,6 +66,8 @@ class Interleaving(CompletionPolicy):
     poison : int or None
         The bytes that shared memory has when a CTA begins, and again once it has ended; None leaves zeros, and what was
         there.
+    tells_absence : bool
+        Whether it is an error to reach into the memory of another CTA before that has made a step, or after its end.
     watches : bool
         Whether to tell what came of each step: `went`, `left` and `unblocked`. Agents are groups that nothing takes
         apart any more, and one whose step changed nothing is none until something has changed.
@@ -77,6 +79,7 @@ class Interleaving(CompletionPolicy):
 
     splits_ctas = True
     poison: int | None = None
+    tells_absence = False
     watches = False
     sees_awaited = False
     is_stuck = False
