@@ -7,7 +7,7 @@ from functools import lru_cache
 from cutepy.binaries.ptxas import Assembly, AssemblyError, assemble
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=64)
 def ask_ptxas(ptx: str) -> Assembly | None:
     """Assemble a module with the ptxas that is installed; None if there is none, or it refuses."""
     try:

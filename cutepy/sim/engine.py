@@ -125,7 +125,7 @@ class Engine:
         self.wgmma = Wgmma(activity, memory, program, exact_mma)
         self.printing = Printing(activity, memory)
         self.registers = registers = RegisterPool(activity, program.function)
-        mechanisms = self.wgmma, self.barriers, mbarriers, self.cluster, registers
+        mechanisms = self.wgmma, self.barriers, mbarriers, self.cluster, registers, self.copies, self.bulk
         self.schedule: Schedule
         if isinstance(policy, Interleaving):
             self.schedule = schedule = InterleavedSchedule(program, launch, activity, mechanisms, policy)

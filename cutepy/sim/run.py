@@ -374,7 +374,7 @@ class Run(Replayable):
             return Engine(program, launch, self._memory, self._observers, self._policy, stopping, self._exact_mma)
 
         alone = self._observers or self._policy is not None or not may_run_in_any_order(launch)
-        team = Team(make_engine, deal(launch), 1 if alone else self._processes, self._keep)
+        team = Team(make_engine, deal(launch, bool(self._observers)), 1 if alone else self._processes, self._keep)
         self._engine = engine = team.engine
         try:
             with one_thread():

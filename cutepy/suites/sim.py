@@ -2,7 +2,8 @@
 
 The small product is timed on one core, in turns with its peers: itself under the sanitizer, numpy's float32 product of
 the same extents, and a Triton kernel of the same tiles in Triton's interpreter, if that is installed. Of a larger one
-the memory is told, under the sanitizer and without it. The largest is spread over all cores.
+the memory is told, under the sanitizer and without it. The largest is spread over all cores. A kernel of plain threads
+is timed in machine code, without, and under the sanitizer, which has none.
 """
 
 import datetime
@@ -18,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -26,6 +28,8 @@ SMALL: Extents = (512, 512, 1024)
 LARGE: Extents = (4096, 4096, 4096)
 DEEP: Extents = (1024, 1024, 4096)
 TILE: Extents = (128, 128, 64)
+THREADS = 512, 64
+"""CTAs and rounds of the kernel of plain threads."""
 ROUNDS = 9
 _TRANSLATIONS = 3
 _TRITON = "Triton's interpreter"
@@ -65,6 +69,7 @@ def run_sim(
     rounds: int = ROUNDS,
     json_path: Path | None = None,
     deep: Extents | None = DEEP,
+    threads: tuple[int, int] = THREADS,
 ) -> int:
     """Measure, print, and check every result.
 
@@ -74,9 +79,11 @@ def run_sim(
         Multiples of `TILE`, for the product beside its peers, for the one on all cores, and for the one whose memory is
         measured. Without `large` or `deep`, that one is left out.
     rounds : int
-        Of the small product; the figure is their median.
+        Of the small product, and of plain threads; the figures are their medians.
     json_path : Path, optional
         Where to write the figures.
+    threads : (int, int)
+        CTAs and rounds of the kernel of plain threads.
 
     Returns
     -------
@@ -90,6 +97,7 @@ def run_sim(
     # First, for its peak of memory: that of a process never falls.
     figures = [] if large is None else large_product(large)
     figures += small_product(small, rounds)
+    figures += plain_threads(threads, rounds)
     figures += [] if deep is None else [sanitized_memory(deep)]
     machine = _machine()
     typer.echo(_table(figures, machine))
@@ -191,6 +199,35 @@ def small_product(extents: Extents = SMALL, rounds: int = ROUNDS) -> list[Figure
         ),
         Figure("translating its PTX, once", "cutepy", translation, "s"),
     ]
+
+
+def plain_threads(extents: tuple[int, int] = THREADS, rounds: int = ROUNDS) -> list[Figure]:
+    """Time a kernel of plain threads on one core: in machine code, without, and under the sanitizer."""
+    from cutepy.frontends import simulate
+    from cutepy.sim import Observer
+    from cutepy.suites.simt import BLOCK, Rounds
+
+    kernel = Rounds(*extents)
+
+    def run(**options: Any) -> Callable[[], None]:  # noqa: ANN401
+        def launch() -> None:
+            with simulate(processes=1, **options):
+                kernel()
+
+        return launch
+
+    ways = {"cutepy": run(), "cutepy, watched": run(observers=(Observer(),)), _SANITIZED: run(sanitize=True)}
+    with _one_core():
+        times = _in_turns(ways, rounds)
+    compiled, watched, sanitized = times.values()
+    what = f"{extents[0]} CTAs of {BLOCK} threads, {extents[1]} rounds with barriers, one core"
+    relations = (
+        f"in machine code; median of {rounds}",
+        f"without machine code, {watched / compiled:.1f} times as long",
+        f"{sanitized / compiled:.1f} times as long, {sanitized / watched:.1f} times as what is watched",
+    )
+    right = kernel.is_right()
+    return [Figure(what, who, times[who], "s", said, right) for who, said in zip(times, relations, strict=True)]
 
 
 def sanitized_memory(extents: Extents = DEEP) -> Figure:

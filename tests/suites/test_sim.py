@@ -18,7 +18,7 @@ pytest.importorskip("cutlass")
 def test_figures_are_printed_and_saved(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sim, "_triton", lambda gemm: None)
     path = tmp_path / "sim.json"
-    assert sim.run_sim((128, 128, 64), (256, 128, 64), 1, path, deep=(128, 128, 64)) == 0
+    assert sim.run_sim((128, 128, 64), (256, 128, 64), 1, path, deep=(128, 128, 64), threads=(4, 2)) == 0
     printed = capsys.readouterr().out
     saved = json.loads(path.read_text())
     assert {"CPU", "versions", "date"} <= set(saved["environment"])
@@ -26,6 +26,7 @@ def test_figures_are_printed_and_saved(tmp_path, monkeypatch, capsys):
     assert [who for _, who in rows] == [
         *("cutepy", "cutepy"),  # the large product
         *("cutepy", "cutepy, sanitized", "numpy float32", "Triton's interpreter", "cutepy"),
+        *("cutepy", "cutepy, watched", "cutepy, sanitized"),  # plain threads
         "cutepy, sanitized",
     ]
     for (what, who), row in rows.items():
@@ -56,6 +57,22 @@ def test_both_ratios_of_the_sanitizer_are_told(monkeypatch):
     assert (by_memory.value, by_memory.relation) == (450, "1.50 times the 300 MiB of the simulator, 4 at most")
 
 
+def test_plain_threads_are_timed_in_three_ways(monkeypatch):
+    def in_turns(ways, rounds):
+        for way in ways.values():
+            way()
+        return dict(zip(ways, (0.1, 0.5, 1.5), strict=True))
+
+    monkeypatch.setattr(sim, "_in_turns", in_turns)
+    figures = sim.plain_threads((4, 3), 1)
+    assert all(figure.right for figure in figures)
+    assert [figure.relation for figure in figures] == [
+        "in machine code; median of 1",
+        "without machine code, 5.0 times as long",
+        "15.0 times as long, 3.0 times as what is watched",
+    ]
+
+
 def test_memory_is_that_of_the_product_alone():
     """A process that takes much already does not count."""
     much = b"1" * (1 << 30)
@@ -69,7 +86,7 @@ def test_tritons_interpreter_computes_the_same(tmp_path):
     path = tmp_path / "sim.json"
     code = """import pathlib, sys
 from cutepy.suites import sim
-sim.run_sim((128, 128, 64), None, 1, pathlib.Path(sys.argv[1]), None)"""
+sim.run_sim((128, 128, 64), None, 1, pathlib.Path(sys.argv[1]), None, (4, 2))"""
     subprocess.run([sys.executable, "-c", code, str(path)], check=True, capture_output=True)
     (row,) = [row for row in json.loads(path.read_text())["rows"] if row["who"] == "Triton's interpreter"]
     assert row["value"] > 0
@@ -77,14 +94,14 @@ sim.run_sim((128, 128, 64), None, 1, pathlib.Path(sys.argv[1]), None)"""
 
 def test_a_missing_triton_is_said(monkeypatch, capsys):
     monkeypatch.setattr(sim, "_triton", lambda gemm: None)
-    assert sim.run_sim((128, 128, 64), None, 1, deep=None) == 0
+    assert sim.run_sim((128, 128, 64), None, 1, deep=None, threads=(4, 2)) == 0
     assert "Triton's interpreter         - s    not installed" in capsys.readouterr().out
 
 
 def test_a_wrong_result_fails(monkeypatch, capsys):
     monkeypatch.setattr(sim, "_triton", lambda gemm: None)
     monkeypatch.setattr(sim._Gemm, "is_right", lambda gemm: False)
-    assert sim.run_sim((128, 128, 64), None, 1, deep=None) == 1
+    assert sim.run_sim((128, 128, 64), None, 1, deep=None, threads=(4, 2)) == 1
     assert "WRONG: fp16 GEMM 128x128x64, one core" in capsys.readouterr().err
 
 

@@ -2,7 +2,8 @@
 
 It has a name, such as "hold:17,warp=1,cta=0.0.0": what the instruction of that index does is held back, for that warp
 of that CTA. Of all lanes where none are named; ``operation`` holds what completes rather than the lanes that execute
-the instruction, ``mmas`` all MMAs, ``poison`` puts NaN into shared memory where a CTA begins and ends.
+the instruction, ``mmas`` all MMAs, ``poison`` puts NaN into shared memory where a CTA begins and ends; where something
+is held too, others reach that memory only between the CTA's first step and its end.
 """
 
 from __future__ import annotations
@@ -75,9 +76,14 @@ class Site:
             return agent.operation.kind == "wgmma"
         return agent.instruction is not None and agent.instruction.index == self.instruction
 
-    def issues(self, operation: AsyncOperation) -> bool:
-        """Tell whether an operation that is issued is what is held."""
-        return self.holds(Agent(-1, operation.instruction, operation.ctas, operation.threads, operation))
+    def delays(self, agent: Agent) -> bool:
+        """Tell whether an agent can't go on before what is held does: it is that, comes after it, or waits for it."""
+        earlier = agent.awaits if agent.operation is None else agent.operation.after
+        return self.holds(agent) or any(self.delays(_completion(one)) for one in earlier if not one.done)
+
+
+def _completion(of: AsyncOperation) -> Agent:
+    return Agent(-1, of.instruction, of.ctas, of.threads, of)
 
 
 def _is_among(cta: tuple[int, ...] | None, ctas: Ctas) -> bool:
@@ -90,14 +96,20 @@ def _is_among(cta: tuple[int, ...] | None, ctas: Ctas) -> bool:
 class HoldBack(Interleaving):
     """Let one side go on only when nothing else can; all others take turns, and their operations complete at once.
 
+    Who waits for an operation that is held, such as its issuer in `wait_group`, is held with it: what it has let others
+    do before comes first.
+
     Parameters
     ----------
     site : Site or None
     poison : int or None
     """
 
+    sees_awaited = True
+
     def __init__(self, site: Site | None, poison: int | None = None) -> None:
         self.site, self.poison = site, poison
+        self.tells_absence = site is not None and poison is not None
         self.begin()
 
     def __repr__(self) -> str:
@@ -113,7 +125,7 @@ class HoldBack(Interleaving):
 
     def completes_at_issue(self, operation: AsyncOperation) -> bool:
         """Say that all do but the one that is held."""
-        return self.site is None or not self.site.issues(operation)
+        return self.site is None or not self.site.delays(_completion(operation))
 
     def stops_at(self, instruction: Instruction, before: Instruction | None) -> bool:
         """Say that lanes stop at what is held, behind it, and where they synchronise."""
@@ -130,7 +142,7 @@ class HoldBack(Interleaving):
 
     def next(self, agents: Sequence[Agent]) -> int:
         """Pick the next in turn of those that are not held."""
-        free = [n for n, agent in enumerate(agents) if self.site is None or not self.site.holds(agent)]
+        free = [n for n, agent in enumerate(agents) if self.site is None or not self.site.delays(agent)]
         self._waited = self._waited + 1 if len(free) < len(agents) else 0
         if not free or self._waited > _PATIENCE:  # others may go around a loop for ever
             self._waited = 0

@@ -8,6 +8,7 @@ another where paths meet: in hardware none does.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -80,6 +81,7 @@ class InterleavedSchedule(Schedule):
         self._looks: dict[int, list[Look]] = {}  # at each group, since something has changed
         if policy.poison is not None:
             self._m.memory.shared[:] = policy.poison
+        self._m.memory.absent = np.ones(residents.count, bool) if policy.tells_absence else None
         for g in list(roster.groups):
             self._take_apart(g)
         while roster.groups or activity.pending:
@@ -109,6 +111,9 @@ class InterleavedSchedule(Schedule):
     def _step(self, g: Group) -> None:
         """Let a group go on to where it stops next."""
         watches, activity = self._policy.watches, self._activity
+        absent = self._m.memory.absent
+        if absent is not None:
+            absent[g.ctas.slots] = False
         if watches:
             g.timed_out = None  # each try returns: to wait is to be picked later
             before = look(g, self._flow, activity.changes)
@@ -175,7 +180,7 @@ class InterleavedSchedule(Schedule):
                     block = blocks[g.block] if g.block != EXIT else None
                     first = None if block is None else block.instructions[0] if block.instructions else block.branch
                     agent = known[key] = Agent(g.number, first, g.ctas, g.threads)
-                agents.append(agent)
+                agents.append(self._with_awaited(agent, g) if self._policy.sees_awaited else agent)
                 groups.append(g)
         for operation in self._activity.pending:
             agent = self._operations.get(operation)
@@ -186,6 +191,11 @@ class InterleavedSchedule(Schedule):
             agents.append(agent)
             groups.append(None)
         return agents, groups
+
+    def _with_awaited(self, agent: Agent, g: Group) -> Agent:
+        i = agent.instruction
+        found = [] if i is None else [one for mechanism in self._mechanisms for one in mechanism.awaited(g, i)]
+        return replace(agent, awaits=tuple(one for one in found if not one.done)) if found else agent
 
     def _take_apart(self, g: Group) -> bool:
         """Part a group into what goes its own way from here; tells whether it was more than one."""
@@ -231,9 +241,11 @@ class InterleavedSchedule(Schedule):
         """End a group's lanes; of CTAs that have none left, the shared memory is another's."""
         self._policy.left(g)
         super()._leave(g)
+        memory, ended = self._m.memory, g.ctas.slots[self.roster.ended[g.ctas.slots].all(axis=1)]
+        if memory.absent is not None:
+            memory.absent[ended] = True
         if self._policy.poison is not None:
-            memory = self._m.memory
-            for slot in g.ctas.slots[self.roster.ended[g.ctas.slots].all(axis=1)].tolist():
+            for slot in ended.tolist():
                 start = slot * memory.slot_bytes
                 memory.shared[start : start + memory.slot_bytes] = self._policy.poison
 

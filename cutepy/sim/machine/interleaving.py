@@ -41,6 +41,8 @@ class Agent:
     ctas, threads : Ctas, Threads
         The lanes, or those that issued the operation.
     operation : AsyncOperation or None
+    awaits : tuple of AsyncOperation
+        What the instruction completes, as it waits for it: told to policies that see it.
     """
 
     number: int
@@ -48,6 +50,7 @@ class Agent:
     ctas: Ctas
     threads: Threads
     operation: AsyncOperation | None = None
+    awaits: tuple[AsyncOperation, ...] = ()
 
 
 class Interleaving(CompletionPolicy):
@@ -63,16 +66,22 @@ class Interleaving(CompletionPolicy):
     poison : int or None
         The bytes that shared memory has when a CTA begins, and again once it has ended; None leaves zeros, and what was
         there.
+    tells_absence : bool
+        Whether it is an error to reach into the memory of another CTA before that has made a step, or after its end.
     watches : bool
         Whether to tell what came of each step: `went`, `left` and `unblocked`. Agents are groups that nothing takes
         apart any more, and one whose step changed nothing is none until something has changed.
+    sees_awaited : bool
+        Whether agents tell what they wait for.
     is_stuck : bool
         Set where nothing can go on.
     """
 
     splits_ctas = True
     poison: int | None = None
+    tells_absence = False
     watches = False
+    sees_awaited = False
     is_stuck = False
 
     def completes_at_issue(self, operation: AsyncOperation) -> bool:

@@ -128,6 +128,9 @@ class Memory:
         self.slot_bytes, self.used_bytes, self._local_bytes = slot_bytes, 0, local_bytes
         self.shared: Array = np.zeros(0, np.uint8)
         self.unwritten = 0  # what bytes of shared memory hold where a CTA begins
+        self.absent: Array | None = (
+            None  # CTAs, by slot, whose memory others can't reach: it is not yet, or no longer, theirs
+        )
         self._local: Array = np.zeros(0, np.uint8)
         self._shared_views: dict[tuple[str, int], Array] = {}
         self.objects = OpaqueObjects(activity, 0, slot_bytes)
@@ -216,6 +219,9 @@ class Memory:
             if int(rank.max()) > size_of_cluster:
                 self._fail(g, i, "shared", address, rank > size_of_cluster, size, "names no CTA of the cluster")
             slot = np.where(rank > 0, slot - slot % size_of_cluster + rank - 1, slot)
+            if self.absent is not None and self.absent[slot].any():
+                bad = self.absent[slot]
+                self._fail(g, i, "shared", address, bad, size, "is of a CTA that has not begun, or has ended")
             offset = offset & OFFSET_MASK
             highest = int(offset.max())
         if highest + size > self.used_bytes:

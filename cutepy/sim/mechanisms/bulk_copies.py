@@ -7,6 +7,7 @@ PTX ISA, "cp.async.bulk", "cp.reduce.async.bulk", "cp.async.bulk.commit_group", 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ import numpy as np
 from cutepy.sim.errors import MemoryAccessError
 from cutepy.sim.machine.events import AsyncOperation
 from cutepy.sim.machine.lanes import WARP, Array, Ctas, Threads
+from cutepy.sim.machine.mechanism import Mechanism, left_by
 from cutepy.sim.machine.traffic import Kind
 from cutepy.sim.mechanisms.atomics import combine
 from cutepy.sim.mechanisms.global_runs import Operation, observe_runs
@@ -33,7 +35,7 @@ Reduction = tuple[str, str]
 """An operation and the type of the elements that it combines."""
 
 
-class BulkCopies:
+class BulkCopies(Mechanism):
     """Bulk copies of all lanes."""
 
     def __init__(self, activity: Activity, memory: Memory, mbarriers: Mbarriers) -> None:
@@ -216,13 +218,28 @@ class BulkCopies:
             self._activity.notify("wait", f"bulk_group {remaining}{' read' if read_only else ''}", g, i)
         if not self._committed:
             return
+        for groups in self._groups(g):
+            for operation in _all_but(remaining, groups):
+                (self._activity.take if read_only else self._activity.complete)(operation)
+            while groups and all(operation.done for operation in groups[0]):
+                del groups[0]
+
+    def awaited(self, g: Group, i: Instruction) -> list[AsyncOperation]:
+        """Return the stores that a wait completes, or lets read."""
+        if not i.opcode.startswith("cp.async.bulk.wait_group"):
+            return []
+        found = [operation for groups in self._groups(g) for operation in _all_but(left_by(i), groups)]
+        return [one for one in found if one.takes is not None] if "read" in i.parts else found
+
+    def _groups(self, g: Group) -> Iterator[list[list[AsyncOperation]]]:
+        """Yield the groups that each thread has committed, if it has any."""
         for row in range(g.ctas.count):
             for column in range(g.threads.count):
-                groups = self._committed.get(self._thread(g, row, column), [])
-                for operation in chain(*groups[: max(len(groups) - remaining, 0)]):
-                    (self._activity.take if read_only else self._activity.complete)(operation)
-                while groups and all(operation.done for operation in groups[0]):
-                    del groups[0]
+                yield self._committed.get(self._thread(g, row, column), [])
+
+
+def _all_but(remaining: int, groups: list[list[AsyncOperation]]) -> list[AsyncOperation]:
+    return list(chain(*groups[: max(len(groups) - remaining, 0)]))
 
 
 def _one(g: Group, lane: Lane) -> tuple[Ctas, Threads]:

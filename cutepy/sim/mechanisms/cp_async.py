@@ -7,12 +7,14 @@ PTX ISA, "cp.async", "cp.async.commit_group", "cp.async.wait_group", "cp.async.m
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cutepy.sim.machine.events import AsyncOperation
 from cutepy.sim.machine.lanes import Array
+from cutepy.sim.machine.mechanism import Mechanism, left_by
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.activity import Activity
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 Lane = tuple[int, int]
 
 
-class ThreadCopies:
+class ThreadCopies(Mechanism):
     """Asynchronous copies of all lanes."""
 
     def __init__(self, activity: Activity, memory: Memory, mbarriers: Mbarriers) -> None:
@@ -100,6 +102,17 @@ class ThreadCopies:
             while len(groups) > remaining:
                 for operation in groups.pop(0):
                     self._activity.complete(operation)
+
+    def awaited(self, g: Group, i: Instruction) -> list[AsyncOperation]:
+        """Return the copies that a wait completes."""
+        everything = i.opcode == "cp.async.wait_all"
+        if not (everything or i.opcode == "cp.async.wait_group"):
+            return []
+        found: list[AsyncOperation] = []
+        for lane in self._lanes(g):
+            groups = [*self._committed.get(lane, []), *([self._open.get(lane, [])] if everything else [])]
+            found += chain(*groups[: max(len(groups) - left_by(i), 0)])
+        return list(dict.fromkeys(found))
 
     def arrive(self, g: Group, i: Instruction, barrier: Array, counted: bool) -> None:
         """Arrive at an mbarrier some time after the copies that the lanes have issued are complete.

@@ -17,7 +17,10 @@ _RESIDENT_CTAS = 32
 """CTAs that run in lockstep: enough to spread the cost of dispatch, few enough for their tiles to stay in cache."""
 
 _RESIDENT_LANES, _FEW_WAVES = 1 << 16, 16
-"""Lanes in a wave of a kernel without tiles, of which a grid that has no more than so many waves may have fewer."""
+"""Lanes in a wave of a kernel without tiles, of which a grid that has no more than so many waves may have fewer.
+
+It becomes machine code after some waves, and is spread over processes by waves; neither where something watches.
+"""
 
 _HAS_TILES = re.compile(r"mma[._]|cp\.(?:reduce\.)?async\.bulk")
 
@@ -27,8 +30,10 @@ def has_tiles(launch: Launch) -> bool:
     return _HAS_TILES.search(launch.ptx) is not None
 
 
-def deal(launch: Launch) -> list[NDArray[np.intp]]:
+def deal(launch: Launch, is_watched: bool = False) -> list[NDArray[np.intp]]:
     """Deal the CTAs that run out to waves of those that are resident together, of about equal size.
+
+    `is_watched`: what each wave costs does not depend on how many there are.
 
     Returns
     -------
@@ -43,8 +48,9 @@ def deal(launch: Launch) -> list[NDArray[np.intp]]:
         size = max(launch.resident_ctas // cluster, 1) * cluster
     else:
         waves = max(1, round(len(order) / _RESIDENT_CTAS))
-        if waves > _FEW_WAVES and not has_tiles(launch):
+        few = 1 if is_watched else _FEW_WAVES
+        if waves > few and not has_tiles(launch):
             threads = launch.block[0] * launch.block[1] * launch.block[2]
-            waves = min(waves, max(_FEW_WAVES, round(len(order) * threads / _RESIDENT_LANES)))
+            waves = min(waves, max(few, round(len(order) * threads / _RESIDENT_LANES)))
         size = -(-len(order) // (waves * cluster)) * cluster
     return [order[start : start + size] for start in range(0, len(order), size)]

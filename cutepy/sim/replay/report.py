@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cutepy.sim.replay.witnesses import Witness
@@ -15,7 +16,7 @@ from cutepy.sim.sanitize.reports.collection import Hazards
 if TYPE_CHECKING:
     from cutepy.sim.replay.exploring import Exploration
     from cutepy.sim.sanitize.certificate.certificates import Certificate
-    from cutepy.sim.sanitize.hazards import Hazard
+    from cutepy.sim.sanitize.hazards import Hazard, Shown
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,32 @@ class Report:
         """Return the same with what came of playing each hazard again, or why it can't be."""
         found = self.hazards
         return replace(self, hazards=Hazards((*map(_played, found), *found.advisories, *found.allowed), found.unused))
+
+    def replay(self) -> tuple[Shown, ...]:
+        """Play each hazard again, for a schedule that shows it: the witnesses, in the order of `hazards`.
+
+        Raises
+        ------
+        RuntimeError
+            If a hazard can't be played: the run was not made with ``simulate(sanitize=True, replay=True)``, say.
+        """
+        return tuple(hazard.replay() for hazard in self.hazards)
+
+    def reproducer(self, path: str | Path) -> tuple[Path, ...]:
+        """Write scripts that look for the hazards on a GPU, one for each: of the first it is `path`.
+
+        Those of further ones have a number behind: hang.py, hang-2.py, hang-3.py.
+
+        Raises
+        ------
+        RuntimeError, ValueError
+            If there is none, or no script can be made of one: see `Run.reproducer`.
+        """
+        first = Path(path)
+        if not self.hazards:
+            raise ValueError("a reproducer is of a hazard, and the report has none")
+        names = [first, *(first.with_stem(f"{first.stem}-{n}") for n in range(2, len(self.hazards) + 1))]
+        return tuple(hazard.reproducer(name) for hazard, name in zip(self.hazards, names, strict=True))
 
     @property
     def is_clean(self) -> bool:

@@ -35,6 +35,16 @@ def site_of(side: Side) -> Site:
 
 def cta_of(side: Side) -> tuple[int, ...] | None:
     """Return which CTA a side of a hazard is in, if that is known."""
-    if side.cta is None and (named := _CTA.search(side.who)):
-        return tuple(map(int, named.groups()))
-    return side.cta
+    return cta_named(side.who) if side.cta is None else side.cta
+
+
+def cta_named(text: str) -> tuple[int, ...] | None:
+    """Return the first CTA that a text names, if it does.
+
+    Examples
+    --------
+    >>> cta_named("shared memory of CTA (1, 0, 0)")
+    (1, 0, 0)
+    """
+    named = _CTA.search(text)
+    return None if named is None else tuple(map(int, named.groups()))

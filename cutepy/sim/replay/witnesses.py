@@ -10,7 +10,7 @@ from cutepy.sim.machine.holding import POISON, HoldBack, Site
 from cutepy.sim.machine.interleaving import RandomSchedule
 from cutepy.sim.replay.exploring import played, reference
 from cutepy.sim.replay.outcomes import Outcome, Request, difference
-from cutepy.sim.replay.sites import site_of
+from cutepy.sim.replay.sites import cta_named, site_of
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.interleaving import Interleaving
@@ -33,6 +33,17 @@ _NO_SCHEDULE = {
     "partial-warp": "the simulator executes lanes by themselves where the ISA does not say what happens",
     "undefined-shuffle": "the simulator gives a lane its own value where the ISA does not say which it gets",
 }
+
+
+_AT_EXIT = "in-flight-at-exit", "exited-peer"
+_SELDOM = {
+    "too-narrow-scope": "the simulator has one memory, in which all see at once what is written",
+    "partial-overlap": "the simulator has one memory, in which a word is written at once",
+    "overwritten-mbarrier": "the simulator keeps what an mbarrier counts beside memory",
+    "partial-warpgroup": "the simulator executes warps by themselves where the ISA does not say what happens",
+    "misused-setmaxnreg": "the simulator gives registers to warps by themselves",
+}
+"""Why schedules that were tried may have shown nothing."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +105,9 @@ def witness(hazard: Hazard, episode: Episode, processes: int) -> Witness:
             what = difference(expected, outcome, snapshot.read, memory)
             if what is not None:
                 return Witness(hazard, how, what, outcome.kind, policy)
-    return Witness(hazard, f"{len(tried)} schedules come to the same, {', '.join(how for _, how in tried[:2])}, ...")
+    why = f"; {_SELDOM[hazard.kind]}" if hazard.kind in _SELDOM else ""
+    some = ", ".join(how for _, how in tried[:2])
+    return Witness(hazard, f"{len(tried)} schedules come to the same, {some}, ...{why}")
 
 
 def _of_launches(hazard: Hazard, episode: Episode, expected: Outcome) -> Witness:
@@ -140,9 +153,14 @@ def _aimed(hazard: Hazard) -> Iterator[tuple[Interleaving, str]]:
     before, after = hazard.before, hazard.after
     if hazard.kind == "uninitialised-read":
         yield HoldBack(None, POISON), "with NaN in shared memory where a CTA begins"
+    elif hazard.kind == "unstarted-peer" and (cta := cta_named(hazard.where)) is not None:
+        yield HoldBack(Site(0, cta=cta), POISON), f"holding back CTA {cta}"
+    elif before is None and after.instruction is not None:
+        for site in dict.fromkeys((site_of(after), replace(site_of(after), lane=None))):
+            yield HoldBack(site), f"holding back the {after.what} of {_whose(site)} at {after.line}"
     elif before is not None and before.instruction is not None:
         lane = site_of(before)
-        poison = POISON if hazard.kind == "in-flight-at-exit" else None
+        poison = POISON if hazard.kind in _AT_EXIT else None
         warp, every = replace(lane, lane=None), replace(lane, lane=None, warp=None)
         # Those who issue an operation may wait for it themselves, and others not: then they are late as a whole.
         issuers = [replace(site, is_operation=False) for site in (warp, lane) if site.warp is not None]

@@ -121,7 +121,7 @@ _of_all = False
 
 @contextmanager
 def asked_of_all() -> Iterator[None]:
-    """Ask of each kernel with MMAs, rather than of those with hazards of registers: what costs time is told too.
+    """Ask of each kernel, rather than of those with hazards of registers: what costs time is told too.
 
     Examples
     --------
@@ -138,7 +138,7 @@ def asked_of_all() -> Iterator[None]:
 
 
 def asks_of_all() -> bool:
-    """Tell whether the assembler is asked of each kernel with MMAs."""
+    """Tell whether the assembler is asked of each kernel."""
     return _of_all
 
 

@@ -384,7 +384,7 @@ _ENTRIES = (
     ),
     Kind(
         "spilled-registers",
-        "a kernel with MMAs keeps values in local memory for want of registers",
+        "a kernel keeps values in local memory for want of registers",
         "use a smaller tile, or give the warps more registers by setmaxnreg",
         "State Spaces, Types, and Variables: Local State Space",
         "advisory",

@@ -69,11 +69,12 @@ def _takes_apart(i: Instruction | None) -> bool:
 
 
 def remarks(ptx: str, kernel: str, instructions: Sequence[Instruction]) -> Iterator[Advisory]:
-    """Yield what ptxas says that a kernel with MMAs loses, if it was asked."""
-    first = next((i for i in instructions if i.opcode.startswith("wgmma.mma_async")), None)
-    assembly = None if first is None else assembly_of(ptx)
-    if first is None or assembly is None:
+    """Yield what ptxas says that a kernel loses, if it was asked."""
+    mma = next((i for i in instructions if i.opcode.startswith("wgmma.mma_async")), None)
+    assembly = assembly_of(ptx)
+    if not instructions or assembly is None:
         return
+    first = mma or instructions[0]
     for advice in _advice(ptx, kernel) or ():
         if _SERIALISED.fullmatch(advice.code):
             kind = "serialised-wgmma"
@@ -87,12 +88,14 @@ def remarks(ptx: str, kernel: str, instructions: Sequence[Instruction]) -> Itera
             site, where = (first, _NO_TOOL) if found is None else _spilled_at(found, instructions, first)
             cost = (
                 f"{resources.spill_store_bytes} bytes a thread are stored and {resources.spill_load_bytes} loaded for "
-                f"want of registers, {where}: use a smaller tile, or give these warps more by setmaxnreg"
+                f"want of registers, {where}: {_FEWER if mma is None else _FEWER_WITH_MMAS}"
             )
             yield "spilled-registers", "registers", None, Side("spill", "all warps", site), cost
 
 
 _NO_TOOL = "where and whether in a loop nvdisasm would say (pip install 'cutepy[inspect]')"
+_FEWER_WITH_MMAS = "use a smaller tile, or give these warps more by setmaxnreg"
+_FEWER = "keep fewer values at a time, or let threads have more by .maxnreg, or by fewer threads in __launch_bounds__"
 _LINES = 3
 """Lines of the source that are named."""
 

@@ -19,10 +19,11 @@ MODULE = """.version 8.7
 """
 
 
-def launch(ctas, cluster=1, ptx="", cooperative=False, resident_ctas=132, called="", other=""):
+def launch(ctas, cluster=1, ptx="", cooperative=False, resident_ctas=132, called="", other="", block=(128, 1, 1)):
     grid, extents = (ctas, 1, 1), (cluster, 1, 1)
     return SimpleNamespace(
         grid=grid,
+        block=block,
         cluster=extents,
         order=cluster_order(grid, extents),
         ptx=MODULE.format(body=ptx, called=called, other=other),
@@ -47,6 +48,21 @@ def test_waves_are_of_about_equal_size_and_keep_clusters_together(ctas, cluster,
     waves = deal(launch(ctas, cluster))
     assert [len(wave) for wave in waves] == sizes
     np.testing.assert_array_equal(np.concatenate(waves), np.arange(ctas))
+
+
+@pytest.mark.parametrize(
+    ("block", "ptx", "sizes"),
+    [
+        (256, "", [256, 256]),
+        (32, "", [512]),
+        (256, "wgmma.mma_async.sync.aligned.x {}, %rd0, %rd0, 0, 1, 1, 0, 0;", [32] * 16),
+    ],
+)
+def test_a_launch_that_is_watched_has_few_waves_of_many_lanes(block, ptx, sizes):
+    """Neither machine code nor processes wait for the end of one; tiles are many bytes."""
+    watched = launch(512, block=(block, 1, 1), ptx=ptx)
+    assert [len(wave) for wave in deal(watched, is_watched=True)] == sizes
+    assert [len(wave) for wave in deal(watched)] == [32] * 16
 
 
 WAITS = {"ptx": "red.global.add.u32 [%rd0], 1;"}

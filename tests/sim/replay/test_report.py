@@ -26,6 +26,25 @@ def report():
     return run.report(replay=True)
 
 
+def test_a_report_plays_its_hazards_and_writes_their_scripts(report, tmp_path):
+    (witness,) = report.replay()
+    assert (witness.hazard.kind, witness.kind) == ("unordered-read", "values")
+    assert report.reproducer(tmp_path / "race.py") == (tmp_path / "race.py",)
+    both = Report.of_all([report, report])
+    assert [path.name for path in both.reproducer(tmp_path / "race.py")] == ["race.py", "race-2.py"]
+    assert all("nanosleep" in path.read_text() for path in tmp_path.iterdir())
+
+
+def test_a_report_that_has_nothing_to_play_says_so():
+    assert Report(Hazards()).replay() == ()
+    with pytest.raises(ValueError, match="the report has none"):
+        Report(Hazards()).reproducer("race.py")
+    with pytest.raises(HazardError), cutepy.simulate(sanitize=True) as run:
+        module(RACE).launch("k", 1, 64, (np.zeros(64, np.uint32),))
+    with pytest.raises(RuntimeError, match=r"use simulate\(sanitize=True, replay=True\)"):
+        run.report().replay()
+
+
 def test_json_has_the_schedules_that_were_played(report):
     told = json.loads(json.dumps(report.to_json()))
     assert [*told] == [

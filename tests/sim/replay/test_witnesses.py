@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from cutepy.sim import Run, lazy_tensor
+from cutepy.sim.machine.policies import policy_named
 from tests.sim.opcode_runner import launch
 
 ADDRESS = """mov.u32 %r1, smem; mov.u32 %r2, %tid.x; shl.b32 %r3, %r2, 2; add.u32 %r4, %r1, %r3;
@@ -26,13 +27,16 @@ LOAD = """@%p1 mbarrier.arrive.expect_tx.shared.b64 _, [%r8], 256;
 """
 TRY = "AGAIN: mbarrier.try_wait.parity.shared.b64 %p2, [%r8], 0;\n@!%p2 bra AGAIN;\n"
 COPY = "cvt.u64.u32 %rd3, %r3; add.u64 %rd2, %rd1, %rd3;\ncp.async.ca.shared.global [%r4], [%rd2], 4;\n"
+MET, OVERWRITE = "bar.sync 1, 64;\n", "st.shared.u32 [%r6], 99;\n"
+AWAY = "xor.b32 %r5, %r3, 128; add.u32 %r6, %r1, %r5; setp.ge.u32 %p3, %r2, 32; @%p3 bra LATER;\n"
+TRACK = "@%p1 cp.async.mbarrier.arrive.noinc.shared.b64 [%r8];\n"
 OUT = "cvt.u64.u32 %rd4, %r3; add.u64 %rd5, %rd1, %rd4; st.global.u32 [%rd5+2048], %r7;\n"
 
 
-def watched(*lines, block=64):
+def watched(*lines, block=64, smem_bytes=2048, **extents):
     run = Run((), None, sanitize=True, replay=True)
     data = np.arange(1024, dtype=np.uint32)
-    launch("".join((ADDRESS, *lines, OUT)), data, block=block, smem_bytes=2048, run=run)
+    launch("".join((ADDRESS, *lines, OUT)), data, block=block, smem_bytes=smem_bytes, run=run, **extents)
     return run
 
 
@@ -56,6 +60,36 @@ SHOWN = {
     "no wait for a load": ((INIT, SHOW, BARRIER, LOAD, READ), "unordered-read", "[513]", "0, not 1"),
     "no wait for cp.async": ((COPY, READ), "unordered-read", "[513]", "0, not 1"),
     "no barrier after cp.async": ((COPY, "cp.async.wait_all;\n", NEXT), "unordered-read", "[512]", "0, not 1"),
+    "shared memory given back before the wait for a store": (
+        (
+            WRITE,
+            FENCE,
+            BARRIER,
+            AWAY,
+            STORE,
+            "bar.arrive 1, 64;\n",
+            WAIT,
+            "bra END;\nLATER:\n",
+            MET,
+            OVERWRITE,
+            "END:\n",
+        ),
+        "unordered-write",
+        "[0]",
+        "99, not 0",
+    ),
+    "a word shown before the wait for cp.async": (
+        (AWAY, COPY, "bar.arrive 1, 64;\ncp.async.wait_all;\nbra END;\nLATER:\n", MET, OTHER, "END:\n"),
+        "unordered-read",
+        "[545]",
+        "0, not 1",
+    ),
+    "a word shown before the mbarrier that counts cp.async": (
+        (INIT, BARRIER, AWAY, COPY, TRACK, TRY, "bra END;\nLATER:\n", TRY.replace("AGAIN", "MORE"), OTHER, "END:\n"),
+        "unordered-read",
+        "[545]",
+        "0, not 1",
+    ),
     "bytes that nothing wrote": ((READ,), "uninitialised-read", "[512]", "4294967295, not 0"),
 }
 
@@ -69,10 +103,80 @@ def test_a_hazard_is_played_and_says_which_value_changes(name):
     assert f"first {where} of a tensor of shape (1024,) and type uint32: {values}" in witness.what
 
 
+MMA = """wgmma.fence.sync.aligned;
+wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%f0, %f1, %f2, %f3}, %rd6, %rd6, %p4, 1, 1, 0, 0;
+wgmma.commit_group.sync.aligned;
+"""
+MMA_WAIT = "wgmma.wait_group.sync.aligned 0;\n"
+RELEASE = "bar.arrive 1, 160;\n"
+"""That the operands may be written again."""
+
+
+@pytest.mark.parametrize(
+    "lines", [(MMA, RELEASE, MMA_WAIT), (MMA, MMA, "wgmma.wait_group.sync.aligned 1;\n", RELEASE, MMA_WAIT)]
+)
+def test_operands_released_before_the_wait_for_their_mmas_are_overwritten(lines):
+    """The warpgroup waits at once: it is the writer that must come before."""
+    filled = "".join(f"st.shared.u32 [%r4+{640 * n}], 0x3c003c00;\n" for n in range(8))
+    begin = f"setp.ge.u32 %p3, %r2, 128; setp.ne.u32 %p4, 0, 0; mov.u64 %rd6, 0x1000080000;\n{filled}{FENCE}{BARRIER}"
+    end = "cvt.rzi.u32.f32 %r7, %f0; bra END;\nLATER: bar.sync 1, 160;\nst.shared.u32 [%r4+-512], 0;\nEND:\n"
+    run = watched(begin, "@%p3 bra LATER;\n", *lines, end, block=160, smem_bytes=8192)
+    (hazard,) = run.hazards
+    witness = hazard.replay()
+    assert (hazard.kind, witness.kind) == ("unordered-write", "values"), witness
+    assert "mmas,operation" in witness.schedule
+
+
 def test_what_holds_back_the_init_of_an_mbarrier_ends_in_an_error():
     run = watched(INIT, SHOW, LOAD, TRY, READ)
     witness = next(h for h in run.hazards if h.kind == "unpublished-mbarrier").replay()
     assert (witness.kind, "there is no initialised mbarrier" in witness.what) == ("error", True)
+
+
+PEER = """mov.u32 %r9, %cluster_ctarank; mul.wide.u32 %rd6, %r9, 256; add.u64 %rd1, %rd1, %rd6;
+xor.b32 %r10, %r9, 1; mapa.shared::cluster.u32 %r11, %r4, %r10;
+"""
+CLUSTER = "barrier.cluster.arrive;\nbarrier.cluster.wait;\n"
+IN_PEERS = {
+    "read after its end": (WRITE, CLUSTER, "ld.shared::cluster.u32 %r7, [%r11];\n"),
+    "write after its end": (WRITE, CLUSTER, "st.shared::cluster.u32 [%r11], %r2;\n"),
+    "write before it begins": ("st.shared::cluster.u32 [%r11], %r2;\n", CLUSTER),
+}
+
+
+@pytest.mark.parametrize("name", IN_PEERS)
+def test_who_reaches_into_a_cta_that_is_not_there_gets_an_error(name):
+    run = watched(PEER, *IN_PEERS[name], "mov.u32 %r7, 0;\n", block=32, grid=2, cluster=2)
+    (hazard,) = run.hazards
+    witness = hazard.replay()
+    assert hazard.kind == ("unstarted-peer" if "begins" in name else "exited-peer")
+    assert witness.kind == "error", witness
+    assert "is of a CTA that has not begun, or has ended" in witness.what
+    assert policy_named(witness.schedule).tells_absence
+
+
+def test_who_knows_that_its_peer_is_there_gets_none():
+    lines = PEER, CLUSTER, "st.shared::cluster.u32 [%r11], %r2;\n", CLUSTER, READ
+    run = watched(*lines, block=32, grid=2, cluster=2)
+    assert not run.hazards
+    for name in ("hold:0,cta=1.0.0,poison", "hold:0,cta=0.0.0,poison"):
+        again = Run((), policy_named(name))
+        launch(
+            "".join((ADDRESS, *lines, OUT)),
+            np.arange(1024, dtype=np.uint32),
+            block=32,
+            grid=2,
+            cluster=2,
+            smem_bytes=2048,
+            run=again,
+        )
+
+
+def test_an_mbarrier_made_by_two_threads_hangs_where_one_is_late():
+    two = "and.b32 %r9, %r2, 31; setp.eq.u32 %p3, %r9, 0;\nadd.u32 %r8, %r1, 1024;\n"
+    run = watched(two, "@%p3 mbarrier.init.shared.b64 [%r8], 2;\n@%p3 mbarrier.arrive.shared.b64 _, [%r8];\n", TRY)
+    witness = next(h for h in run.hazards if h.kind == "repeated-init").replay()
+    assert (witness.kind, witness.schedule[:5]) == ("hang", "hold:"), witness
 
 
 def test_what_no_schedule_shows_says_why():

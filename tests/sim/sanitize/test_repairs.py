@@ -69,7 +69,7 @@ def test_without_hazards_nobody_is_asked(monkeypatch):
     assert repairs.judged("", "kernel", [], SimpleNamespace(blocks=[])) == []
 
 
-def test_of_all_kernels_with_mmas_it_is_asked_what_costs_time():
+def test_of_all_kernels_it_is_asked_what_costs_time():
     """As `cutepy sanitize` does; by default only where registers are used too early."""
     ready = SUMS.replace("mov.b32 {%rs1, %rs2}, %r1;\nmov.b32 %r3, {%rs1, %rs2};\n", "").replace("%r3", "%r1")
     said = Assembly("13.0", (KernelResources("kernel", 255, 8, 0, 16, 24, None),), (says("C7512"), says("C7508")))
@@ -81,6 +81,32 @@ def test_of_all_kernels_with_mmas_it_is_asked_what_costs_time():
         kinds.append([advisory.kind for advisory in run.hazards.advisories])
         assert not {hazard.kind for hazard in run.hazards} & {"missing-wgmma-fence", *WAITS}
     assert kinds == [[], ["serialised-wgmma", "ignored-setmaxnreg", "spilled-registers"]]
+
+
+GIVES = """.version 8.0
+.target sm_90a
+.address_size 64
+.visible .entry kernel()
+{
+.reg .b32 %r<5>;
+mov.u32 %r1, 1;
+setmaxnreg.dec.sync.aligned.u32 24;
+ret;
+}
+"""
+
+
+def test_kernels_without_mmas_are_asked_of_too():
+    said = Assembly("13.0", (KernelResources("kernel", 32, 8, 0, 16, 24, None),), (says("C7508"),))
+    run = Run((), None, sanitize=True)
+    with asked_of_all(), assembled_by(lambda ptx: said):
+        run.launch(KernelCall(LoadedModule(GIVES), "kernel", (1, 1, 1), (128, 1, 1)))
+    found = run.hazards.advisories
+    assert [(one.kind, one.after.instruction.line) for one in found] == [
+        ("ignored-setmaxnreg", 8),
+        ("spilled-registers", 7),
+    ]
+    assert ".maxnreg" in str(found)
 
 
 @pytest.mark.parametrize(

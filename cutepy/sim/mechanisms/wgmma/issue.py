@@ -12,7 +12,7 @@ from cutepy.sim.errors import DescriptorError
 from cutepy.sim.machine.deadlock import PartOfAUnit
 from cutepy.sim.machine.events import AsyncOperation, WgmmaEvent
 from cutepy.sim.machine.lanes import WARPGROUP, Array
-from cutepy.sim.machine.mechanism import Mechanism
+from cutepy.sim.machine.mechanism import Mechanism, left_by
 from cutepy.sim.machine.tiles import Issued, Tile
 from cutepy.sim.machine.uniform import check_uniform
 from cutepy.sim.mechanisms.wgmma.products import Products
@@ -121,7 +121,13 @@ class Wgmma(Mechanism):
         while g.committed:
             self._activity.complete(g.committed.pop(0))
 
-    # What the schedule tells.
+    # What the schedule tells, and asks.
+
+    def awaited(self, g: Group, i: Instruction) -> list[AsyncOperation]:
+        """Return the groups of MMAs that a wait completes."""
+        if not i.opcode.startswith("wgmma.wait_group"):
+            return []
+        return g.committed[: max(len(g.committed) - left_by(i), 0)]
 
     def before_parting(self, g: Group, blocks: Collection[int], join_block: int) -> None:
         """Bring back to registers the accumulators that a part may touch, once their MMAs are complete.

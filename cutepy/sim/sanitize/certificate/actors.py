@@ -101,9 +101,7 @@ class Actors:
     def _missing(self, need: Array) -> tuple[Array, Array, Array]:
         """Return what rows lack of a need, (CTA, row, rank, column), the need, and what threads know of their own."""
         assert self.view.own is not None
-        known, own = self.view.known[DONE], self.view.own[DONE]
-        width = max(need.shape[-1], known.shape[-1])
-        known, own, need = (_padded(x, width) for x in (known, own, need))
+        known, own = (_padded(x[DONE], need.shape[-1]) for x in (self.view.known, self.view.own))
         return need[:, None] > known, need, own
 
     def joint(self, releases: bool = True, columns: slice = slice(None)) -> Array:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cutepy.sim.machine.lanes import WARP
+from cutepy.sim.machine.lanes import WARP, as_index
 from cutepy.sim.sanitize.certificate.actors import Actors
 from cutepy.sim.sanitize.certificate.violations import Reports, Violation, names
-from cutepy.sim.sanitize.order.clocks import DONE
+from cutepy.sim.sanitize.order.clocks import DONE, rectangle
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import BarrierEvent
@@ -53,9 +53,7 @@ class Generations:
         objects = slots // self._size * self._size
         for rows in _generations(generation):
             self._begin(objects[rows], generation[rows])
-        earlier = (generation - 1) & 1
-        held = self._generation[earlier, objects] == generation - 1
-        need = np.where(held[:, None, None], self._used[earlier, objects], 0)
+        need = self._participated(objects, generation - 1)
         known = None if self._column is None else actors.knows(objects % clocks.cluster, self._column, generation)
         for lanes, asked in self._by_warp(event, actors, need):
             some = actors.only(lanes)
@@ -76,10 +74,23 @@ class Generations:
                 some.threads[found.lane],
             )
             break
-        self._last[slots[:, None], threads] = generation[:, None]
-        ranks = slots % clocks.cluster
-        self._used[(generation & 1)[:, None], objects[:, None], ranks[:, None], threads] = clocks.counts(slots, threads)
+        self._last[rectangle(slots, threads)] = generation[:, None]
+        if clocks.cluster == 1 and (generation == generation[0]).all():
+            of, columns = rectangle(objects, threads)
+            self._used[int(generation[0]) & 1][of, 0, columns] = clocks.counts(slots, threads)
+        else:
+            at = (generation & 1)[:, None], objects[:, None], (slots % clocks.cluster)[:, None], threads
+            self._used[at] = clocks.counts(slots, threads)
         self._reports.history.add(event)
+
+    def _participated(self, objects: Array, generation: Array) -> Array:
+        """Return how far those had come who took part in generations of barriers, (barrier, rank, thread)."""
+        parity = generation & 1
+        held = self._generation[parity, objects] == generation
+        if held.all() and (parity == parity[0]).all():
+            found: Array = self._used[int(parity[0])][as_index(objects)]
+            return found
+        return np.where(held[:, None, None], self._used[parity, objects], 0)
 
     def _by_warp(self, event: BarrierEvent, actors: Actors, need: Array) -> Iterator[tuple[Array, Array]]:
         """Yield the lanes of each warp, and what they need to know: of their own warp nothing, which comes as one.

@@ -257,18 +257,21 @@ class Shadow:
 
     def _known(self, old: Touch, new: Touch, how: Need, rows: Array, olds: Array) -> Array:
         """Return, by CTA, row of knowledge (for the async proxy one) and lane of the old touch, whether it is known."""
-        ranks = old.agents[olds] % self._clocks.cluster
-        columns, counts = old.columns, old.counts[olds] if len(old.counts) > 1 else old.counts
+        counts = old.counts[as_index(olds)] if len(old.counts) > 1 else old.counts
         capacity = new.view.known.shape[-1]
-        columns = np.minimum(columns, capacity - 1)
-        at = (
-            rows[:, None, None],
-            np.arange(new.view.known.shape[2])[None, :, None],
-            ranks[:, None, None],
-            columns[None, None, :],
-        )
-        held = how.of(lambda plane: new.view.known[plane][at])
-        result: Array = (held >= counts[:, None, :]) & (old.columns < capacity)
+        columns = np.minimum(old.columns, capacity - 1)
+        if self._clocks.cluster > 1:
+            ranks = old.agents[olds] % self._clocks.cluster
+            every = np.arange(new.view.known.shape[2])[None, :, None]
+            held = how.of(
+                lambda plane: new.view.known[plane][rows[:, None, None], every, ranks[:, None, None], columns]
+            )
+        else:
+            by_row, by_column = as_index(rows), as_index(columns)
+            held = how.of(lambda plane: new.view.known[plane, by_row, :, 0][..., by_column])
+        result: Array = held >= counts[:, None, :]
+        if int(old.columns.max()) >= capacity:
+            result &= old.columns < capacity
         return result if new.threads is not None else np.logical_and.reduce(result, axis=1, keepdims=True)
 
     def _compare_lanes(

@@ -96,6 +96,8 @@ class Clocks:
         self.owner = np.tile(np.arange(threads), 2)
         capacity = 2 * threads + _NEW_COLUMNS
         self._known = np.zeros((self.planes, slots, self.warps, cluster, capacity), np.int32)
+        # CTAs whose warps all know the same: the row of the first warp has it, and the others follow in `_spread`.
+        self._alike = np.ones(slots, bool)
         self._rows, self._row_of = self.warps, np.full(threads, -1)
         self._own = np.zeros((self.planes, slots, capacity), np.int32)
         self._own[: SEEN + 1, :, :threads] = 1
@@ -173,7 +175,7 @@ class Clocks:
 
     def held(self, plane: int, slots: Array, threads: Array, ranks: Array, columns: Array) -> Array:
         """Return what each of some threads knows of a column of a CTA of its cluster, its own ones included."""
-        known: Array = self._known[plane, slots, self._row[slots, threads], ranks, columns]
+        known = self.rows_know(plane, slots, threads, ranks, columns)
         mine = np.flatnonzero((self.owner[columns] == threads) & (slots % self.cluster == ranks))
         if len(mine):
             known[mine] = np.maximum(known[mine], self._own[plane, slots[mine], columns[mine]])
@@ -181,6 +183,7 @@ class Clocks:
 
     def rows_know(self, plane: int, slots: Array, threads: Array, ranks: Array, columns: Array) -> Array:
         """Return what the rows of threads know of columns of CTAs of their cluster, their own ones apart."""
+        self._spread(slots)
         known: Array = self._known[plane, slots, self._row[slots, threads], ranks, columns]
         return known
 
@@ -209,6 +212,9 @@ class Clocks:
         `planes`: how many, from `DONE` on; all if it isn't said.
         """
         known, own = self._known[:planes], self._own[:planes, neighbours(slots)]
+        if self._are_alike(slots, threads):
+            return View(known[:, neighbours(slots), :1], own), np.zeros(len(threads), np.intp)
+        self._spread(slots)
         used, place = _distinct(threads // WARP)
         if self._parted[used].any():
             rows = self.rows(slots, threads)
@@ -216,6 +222,17 @@ class Clocks:
                 return View(known[:, slots[:, None], rows], own), np.arange(len(threads))
             used, place = _distinct(rows[0])
         return View(known[:, *rectangle(slots, used)], own), place
+
+    def _are_alike(self, slots: Array, threads: Array) -> bool:
+        """Tell whether all warps of CTAs know the same, and some threads what their warps do."""
+        return bool(self._alike[slots].all()) and not self._parted[threads // WARP].any()
+
+    def _spread(self, slots: Array) -> None:
+        """Let each warp of CTAs have what it knows in its own row."""
+        if self._alike[slots].any():
+            here = np.unique(slots[self._alike[slots]])
+            self._known[:, here, 1 : self.warps] = self._known[:, here, :1]
+            self._alike[here] = False
 
     def sharing(self, warps: Array) -> Array:
         """Return those of some warps all of whose lanes share a row, in each CTA."""
@@ -232,10 +249,14 @@ class Clocks:
         """Return what threads know together, their own columns included: (plane, CTA, rank, column)."""
         view, _ = self.view(slots, threads)
         assert view.own is not None
-        found: Array = view.known.max(axis=2)
+        found: Array = view.known[:, :, 0].copy() if view.known.shape[2] == 1 else view.known.max(axis=2)
         mine = self.belongs(threads)
-        at = slice(None), np.arange(len(slots)), slots % self.cluster, slice(len(mine))
-        found[at] = np.maximum(found[at], np.where(mine, view.own[..., : len(mine)], 0))
+        if self.cluster == 1:
+            here = found[:, :, 0, : len(mine)]
+            np.maximum(here, view.own[..., : len(mine)], out=here, where=mine)
+        else:
+            at = slice(None), np.arange(len(slots)), slots % self.cluster, slice(len(mine))
+            found[at] = np.maximum(found[at], np.where(mine, view.own[..., : len(mine)], 0))
         return found
 
     def publish(self, slots: Array, threads: Array) -> Array:
@@ -261,8 +282,14 @@ class Clocks:
                 self._parted = np.bincount(self._warp_of, (self._row != self._warp_of).any(axis=0)) > 0
             else:
                 shares[place[(rows != warp_of).any(axis=0)]] = False
+        is_whole = int(shares.sum()) == self.warps
+        if is_whole and together:
+            self._alike[slots] = True
+        elif not (is_whole and self._are_alike(slots, threads)):
+            self._spread(slots)
+            is_whole = False
         if shares.any():
-            at = slice(None), *rectangle(slots, warps[shares])
+            at = slice(None), *rectangle(slots, warps[:1] if is_whole else warps[shares])
             if together:
                 self._known[at] = self.padded(what)[:, :, None]
             else:
@@ -309,6 +336,7 @@ class Clocks:
         if not len(others):
             return
         waits = self.ends(others)
+        self._spread(slots)
         at = slots[:, None], others // WARP, (slots % self.cluster)[:, None], waits
         self._known[DONE][at] = np.maximum(self._known[DONE][at], self._own[DONE][rectangle(slots, waits)])
 
@@ -325,7 +353,11 @@ class Clocks:
         if "global" in spaces and self.fenced_global is not None:
             covered.add(self.fenced_global)
         there = np.zeros((len(slots), self._known.shape[2]), bool)
-        there[np.arange(len(slots))[:, None], self.rows(slots, threads)] = True
+        if len(threads) == self.threads and self._are_alike(slots, threads):
+            there[:, 0] = True
+        else:
+            self._spread(slots)
+            there[np.arange(len(slots))[:, None], self.rows(slots, threads)] = True
         of, rows = np.nonzero(there)
         cells, at_home = (slots[of], rows), (np.arange(len(of)), slots[of] % self.cluster)
         passed = self._known[SEEN][cells]

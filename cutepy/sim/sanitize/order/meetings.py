@@ -30,18 +30,24 @@ class Meeting:
             if len(here):
                 of = slots[here]
                 new = self._phase[parity, of] != phase[here]
-                if new.any():
+                at, added = (slice(None), as_index(of)), what[:, as_index(here)]
+                if new.all():
+                    self._what[parity][*at, ..., : what.shape[-1]] = added
+                    self._what[parity][*at, ..., what.shape[-1] :] = 0
+                else:
                     self._what[parity][:, of[new]] = 0
-                    self._phase[parity, of] = phase[here]
-                raise_at(self._what[parity], (slice(None), as_index(of), ..., slice(what.shape[-1])), what[:, here])
+                    raise_at(self._what[parity], (*at, ..., slice(what.shape[-1])), added)
+                self._phase[parity, of] = phase[here]
 
     def published(self, slots: Array, phase: Array) -> Array | None:
-        """Return what was published in phases, (plane, CTA, rank, column); None if nothing ever was."""
+        """Return what was published in phases, (plane, CTA, rank, column), as kept; None if nothing was."""
         if self._what is None:
             return None
         phase = np.broadcast_to(phase, slots.shape)
-        found = np.moveaxis(self._what[phase & 1, :, slots], 0, 1)
         other = self._phase[phase & 1, slots] != phase
-        if other.any():
-            found[:, other] = 0
+        if (phase == phase[0]).all() and not other.any():
+            held: Array = self._what[int(phase[0]) & 1][:, as_index(slots)]
+            return held
+        found = np.moveaxis(self._what[phase & 1, :, slots], 0, 1)
+        found[:, other] = 0
         return found

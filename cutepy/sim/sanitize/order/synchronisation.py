@@ -146,7 +146,7 @@ def _cluster(wave: Wave, event: BarrierEvent) -> None:
     found = meeting.published(slots // size * size, generation)
     if found is None:
         found = wave.clocks.nothing(len(slots), wave.clocks.capacity)
-    found = wave.clocks.padded(found)
+    found = wave.clocks.padded(found).copy()
     found[: SEEN + 1, :, 0, column] = generation + 1
     wave.clocks.learn(slots, threads, found)
 
@@ -292,7 +292,7 @@ def _shown(wave: Wave, event: BarrierEvent, meeting: Meeting, first: Array) -> I
             near = meeting.published(objects, phases[rows])
             if near is None:
                 near = clocks.nothing(len(objects), clocks.capacity)
-            far = near = clocks.padded(near)
+            far = near = clocks.padded(near).copy()
             published = None if distant is None else distant.published(objects, phases[rows])
             if published is not None:
                 far = np.maximum(near, clocks.padded(published))
