@@ -14,7 +14,7 @@ from cutepy.sim.ptx.model import Address, Immediate, Register, Symbol, Vector, t
 from cutepy.sim.sanitize.certificate.affine import signed
 from cutepy.sim.sanitize.certificate.dependence import Walk
 from cutepy.sim.sanitize.certificate.sinks import loads, sinks
-from cutepy.sim.translate.traffic import traffic
+from cutepy.sim.translate.state_spaces import state_spaces
 
 if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Instruction
@@ -181,7 +181,7 @@ class Bounds:
     def _is_stored(self, sources: set[_Place]) -> bool:
         """Tell whether what is made of numbers from some places is stored."""
         made = self._made_of(sources)
-        for i in (i for i in self._code.instructions.values() if traffic(i).stores):
+        for i in (i for i in self._code.instructions.values() if state_spaces(i).stores):
             values = [o for o in i.operands if not isinstance(o, Address)]
             items = [r for o in values for r in (o.items if isinstance(o, Vector) else (o,))]
             for r in (r for r in items if isinstance(r, Register)):

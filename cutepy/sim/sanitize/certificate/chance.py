@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from cutepy.sim.ptx.model import type_bits
-from cutepy.sim.translate.traffic import may_be_same, space_of
+from cutepy.sim.translate.state_spaces import may_be_same, space_of
 
 if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Instruction

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from cutepy.sim.ptx.model import Address, Register, Sink, registers_in
 from cutepy.sim.translate.effects import written
-from cutepy.sim.translate.traffic import traffic
+from cutepy.sim.translate.state_spaces import state_spaces
 
 if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Instruction, Operand
@@ -35,7 +35,7 @@ def is_relevant(i: Instruction) -> bool:
 
 def loads(i: Instruction) -> bool:
     """Tell whether an instruction takes what somebody may write, or what others give `bar.red`, into registers."""
-    return bool(written(i)) and not _CONSTANT.issuperset(traffic(i).loads)
+    return bool(written(i)) and not _CONSTANT.issuperset(state_spaces(i).loads)
 
 
 def sinks(i: Instruction) -> Iterator[tuple[Register, str]]:

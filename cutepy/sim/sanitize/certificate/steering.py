@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from cutepy.sim.ptx.model import Address, Operand, Register, Special, Symbol, Vector, registers_in
 from cutepy.sim.sanitize.certificate.chance import RACING, left_by_chance
 from cutepy.sim.translate.effects import written
-from cutepy.sim.translate.traffic import may_be_same, traffic
+from cutepy.sim.translate.state_spaces import may_be_same, state_spaces
 
 if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Instruction
@@ -113,7 +113,7 @@ class _Spread:
             if steered.index == register.index:
                 self.found.append(Steering(origin.source, origin.value, use, role))
         if _is_stored(use, register):
-            for space in traffic(use).stores:
+            for space in state_spaces(use).stores:
                 self._store(space, origin)
         return use.index not in self._allowed
 
@@ -123,7 +123,7 @@ class _Spread:
             return
         self._memory[space] = origin
         for i in self._instructions:
-            taken, left = traffic(i)
+            taken, left = state_spaces(i)
             if any(may_be_same(one, space) for one in taken):
                 self._write(i, origin)
                 for into in left if i.parts[0] in ("cp", "tensormap") else ():
@@ -173,7 +173,7 @@ def steering_stores(flow: ControlFlow, uses: Uses, tries: Sequence[Try]) -> dict
     for block in flow.blocks:
         for i in block.instructions:
             if i.parts[0] not in ("red", "atom") and "bulk" not in i.parts:
-                for space in traffic(i).stores:
+                for space in state_spaces(i).stores:
                     spaces.setdefault(space, []).append(i)
     found: dict[int, Steering] = {}
     for space, stores in spaces.items():
@@ -201,7 +201,7 @@ def _origin(i: Instruction, allowed: frozenset[int]) -> Origin | None:
         return Origin(i, "the result of an atomic")
     if parts[0] == "activemask":
         return Origin(i, "the mask of active lanes")
-    if traffic(i).loads and set(parts) & RACING and written(i):
+    if state_spaces(i).loads and set(parts) & RACING and written(i):
         return Origin(i, "what a load reads that may race")
     if parts[:2] in (("mbarrier", "try_wait"), ("mbarrier", "test_wait")) and i.index not in allowed:
         return Origin(i, "the outcome of a try")

@@ -4,13 +4,13 @@ import pytest
 
 from cutepy.sim.ptx.model import Address, FrameSlot, Immediate, Instruction
 from cutepy.sim.translate.emitter import _TRANSLATORS
-from cutepy.sim.translate.traffic import NO_TRAFFIC, TRAFFIC, may_be_same, traffic
+from cutepy.sim.translate.state_spaces import MEMORY, NO_MEMORY, may_be_same, state_spaces
 
 
 def test_each_instruction_that_is_translated_is_known():
     for name in _TRANSLATORS:
         known = {name.split(".")[0], ".".join(name.split(".")[:2])}
-        assert len(known & (NO_TRAFFIC | TRAFFIC)) == 1, name
+        assert len(known & (NO_MEMORY | MEMORY)) == 1, name
 
 
 @pytest.mark.parametrize(
@@ -39,11 +39,11 @@ def test_each_instruction_that_is_translated_is_known():
     ],
 )
 def test_state_spaces(opcode, found):
-    assert traffic(Instruction(0, opcode, ())) == found
+    assert state_spaces(Instruction(0, opcode, ())) == found
 
 
 def test_arguments_of_calls_are_no_parameters_of_the_kernel():
     address = Address(FrameSlot(None, 8))
-    found = traffic(Instruction(0, "st.param.b64", (address, Immediate(1))))
+    found = state_spaces(Instruction(0, "st.param.b64", (address, Immediate(1))))
     assert found == ((), ("frame",))
     assert not may_be_same("frame", "param")

@@ -19,14 +19,14 @@ SPACES = ("shared", "global", "local", "param", "const")
 _OF_PROGRAM = frozenset((*SPACES, "generic"))
 
 
-class Traffic(NamedTuple):
+class StateSpaces(NamedTuple):
     """State spaces that an instruction loads from, and stores to."""
 
     loads: tuple[str, ...] = ()
     stores: tuple[str, ...] = ()
 
 
-NO_TRAFFIC = frozenset(
+NO_MEMORY = frozenset(
     """abs activemask add addc alloca and applypriority bfe bfi bfind bmsk bra brev brkpt brx call clz cnot copysign
     cos createpolicy cvt cvta discard div dp2a dp4a elect ex2 exit fence fma fns getctarank griddepcontrol isspacep
     istypep lg2 lop3 mad mad24 madc mapa match max mbarrier membar min mma mov movmatrix mul mul24 nanosleep neg not or
@@ -39,7 +39,7 @@ NO_TRAFFIC = frozenset(
 _LOADS = frozenset("ld ldu ldmatrix tex tld4 suld wmma.load".split())
 _STORES = frozenset("st stmatrix sust wmma.store tensormap.replace".split())
 _BOTH = frozenset("red atom".split())
-TRAFFIC = _LOADS | _STORES | _BOTH | frozenset("bar barrier cp wgmma wmma.mma tensormap.cp_fenceproxy".split())
+MEMORY = _LOADS | _STORES | _BOTH | frozenset("bar barrier cp wgmma wmma.mma tensormap.cp_fenceproxy".split())
 """The others."""
 _OF_COPIES = frozenset("commit_group wait_group wait_all prefetch mbarrier".split())
 _ELSEWHERE = {"tex": "global", "tld4": "global", "suld": "global", "sust": "global", "ldmatrix": "shared"}
@@ -47,35 +47,35 @@ _ELSEWHERE |= {"stmatrix": "shared"}
 """Where instructions access that name no state space and have no generic address."""
 
 
-def traffic(i: Instruction) -> Traffic:
+def state_spaces(i: Instruction) -> StateSpaces:
     """Return what an instruction takes from memory, and leaves there; of one that is not known, anything.
 
     Examples
     --------
-    >>> traffic(Instruction(0, "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes", ()))
-    Traffic(loads=('global',), stores=('shared',))
+    >>> state_spaces(Instruction(0, "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes", ()))
+    StateSpaces(loads=('global',), stores=('shared',))
     """
     parts = i.parts
     name = ".".join(parts[:2]) if parts[0] in ("wmma", "tensormap") else parts[0]
-    if name in NO_TRAFFIC or name == "wmma.mma":
-        return Traffic()
+    if name in NO_MEMORY or name == "wmma.mma":
+        return StateSpaces()
     if name in ("bar", "barrier"):
-        return Traffic(("barrier",), ("barrier",)) if "red" in parts else Traffic()
+        return StateSpaces(("barrier",), ("barrier",)) if "red" in parts else StateSpaces()
     if name == "wgmma":
-        return Traffic(("shared",)) if parts[1] == "mma_async" else Traffic()
+        return StateSpaces(("shared",)) if parts[1] == "mma_async" else StateSpaces()
     named = [*_named(i)] or [_ELSEWHERE.get(name, "generic")]
     if name in ("cp", "tensormap.cp_fenceproxy"):
         into, taken = named[0], named[-1]
         if name == "cp" and not _OF_COPIES.isdisjoint(parts):
-            return Traffic()
-        return Traffic((taken, into) if "reduce" in parts else (taken,), (into,))
+            return StateSpaces()
+        return StateSpaces((taken, into) if "reduce" in parts else (taken,), (into,))
     space = named[0]
-    return Traffic(() if name in _STORES else (space,), () if name in _LOADS else (space,))
+    return StateSpaces(() if name in _STORES else (space,), () if name in _LOADS else (space,))
 
 
 def space_of(i: Instruction) -> str:
     """Return the state space of an access, of a copy the one that it writes; "generic" if that is not said."""
-    found = traffic(i)
+    found = state_spaces(i)
     return (*found.stores, *found.loads, "generic")[0]
 
 
