@@ -17,6 +17,7 @@ from cutepy.sim.sanitize.order.failing import is_quiet, is_try, place_of
 from cutepy.sim.sanitize.order.outcomes import deciding, value_of
 from cutepy.sim.translate.control_flow import EXIT
 from cutepy.sim.translate.effects import read, written
+from cutepy.sim.translate.state_spaces import may_be_same, state_spaces
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from cutepy.sim.translate.control_flow import Block, ControlFlow
 
 _MOST_STATES = 5_000
-_STORES = frozenset("st stmatrix red atom cp call".split())
-_SPACES = ("shared", "global", "local", "param", "const")
 _ENDS = frozenset("trap exit ret".split())
 _STRONG = frozenset("volatile relaxed acquire acq_rel mmio".split())
 _OF_OTHERS = frozenset("call activemask".split())
@@ -143,8 +142,8 @@ def _passed(
                 return ()
             reached.add(x.index)
             here.has_gone_on |= x.index in wanted
-            if x.parts[0] in _STORES and (x.index not in wanted or here.is_told(x)):
-                here.stored |= {_space(x)}
+            if x.index not in wanted or here.is_told(x):
+                here.stored |= {"generic"} if x.parts[0] == "call" else {*state_spaces(x).stores}
         here.run(x)
     condition = None if block.condition is None else block.condition[0].index
     is_open = condition is not None and condition not in here.values
@@ -247,20 +246,9 @@ class _Registers:
 
     def _is_of_others(self, i: Instruction) -> bool:
         """Tell whether an instruction brings what somebody may have made of an outcome."""
-        name = i.parts[0]
-        if name in ("ld", "ldu", "ldmatrix", "atom"):
-            space = _space(i)
-            if space in ("param", "const"):
-                return False
-            is_strong = name == "atom" or not _STRONG.isdisjoint(i.parts)
-            is_stored = bool(self.stored) if space == "generic" else not self.stored.isdisjoint(("generic", space))
-            return is_stored or (is_strong and not self.is_as_after_success)
-        return name in _OF_OTHERS or is_try(i) or i.parts[:2] == ("mbarrier", "pending_count")
-
-
-def _space(i: Instruction) -> str:
-    """Return the state space of an access; "generic" if it is not said, or of what may reach several."""
-    if i.parts[0] in ("cp", "call"):
-        return "generic"
-    named = (part.partition("::")[0] for part in i.parts[1:])
-    return next((name for name in named if name in _SPACES), "generic")
+        is_strong = i.parts[0] == "atom" or not _STRONG.isdisjoint(i.parts)
+        for space in {*state_spaces(i).loads} - {"param", "const"}:
+            is_stored = any(may_be_same(space, other) for other in self.stored)
+            if is_stored or space == "barrier" or (is_strong and not self.is_as_after_success):
+                return True
+        return i.parts[0] in _OF_OTHERS or is_try(i) or i.parts[:2] == ("mbarrier", "pending_count")
