@@ -10,7 +10,7 @@ import numpy as np
 
 from cutepy.sim.machine.host_events import HostAccess, HostEvent, StreamEvent
 from cutepy.sim.machine.observer import Observer, stops
-from cutepy.sim.ptx.model import Immediate, Register
+from cutepy.sim.ptx.model import Register
 from cutepy.sim.sanitize.assembler import asks_of_all
 from cutepy.sim.sanitize.certificate.examiner import Examiner
 from cutepy.sim.sanitize.certificate.loops import heads
@@ -21,6 +21,7 @@ from cutepy.sim.sanitize.memory.global_touches import GlobalTouches
 from cutepy.sim.sanitize.memory.sizes import granule_bytes
 from cutepy.sim.sanitize.memory.touch import Conflict, Touch
 from cutepy.sim.sanitize.memory.touches import SharedTouches
+from cutepy.sim.sanitize.order.collectives import ALL_LANES, arrives_relaxed, is_collective
 from cutepy.sim.sanitize.order.ends import ends, uneven
 from cutepy.sim.sanitize.order.failing import is_try
 from cutepy.sim.sanitize.order.flags import Flags
@@ -37,7 +38,7 @@ from cutepy.sim.sanitize.reports.mistakes import told
 from cutepy.sim.sanitize.reports.parts import part_of_a_unit
 from cutepy.sim.sanitize.reports.reasons import reason
 from cutepy.sim.sanitize.reports.scene import Surroundings
-from cutepy.sim.sanitize.sums import Sums
+from cutepy.sim.sanitize.sums import NOT_BEGUN, Sums
 from cutepy.sim.sanitize.undefined import Undefined
 from cutepy.sim.translate import linked, translate
 
@@ -62,13 +63,7 @@ if TYPE_CHECKING:
     from cutepy.sim.sanitize.reports.reasons import Reason
 
 
-_COLLECTIVES = frozenset(("elect", "shfl", "vote", "match", "redux"))
-_ALL = 0xFFFFFFFF
 _ASSEMBLED = "ptxas puts each wgmma.fence and each wait for MMAs that is missing, as the advisories say"
-_NOT_BEGUN = (
-    "nothing has written these sums, and the MMA adds to them: the first MMA must not accumulate, or zeros must be "
-    "written before"
-)
 _FORGOTTEN = "64 touches of one place in memory are in no order with each other, and those before are forgotten"
 
 
@@ -185,7 +180,7 @@ class Sanitizer(Observer):
             assert self._launch is not None
             x, y, z = self._launch.block
             instructions = linked(self._launch.ptx, self._launch.kernel).function.instructions
-            has_relaxed = any(map(_arrives_relaxed, instructions))
+            has_relaxed = any(map(arrives_relaxed, instructions))
             fences = {fenced_spaces(i.opcode) for i in instructions if "proxy" in i.parts} - {frozenset()}
             ends_mbarriers = "mbarrier.inval" in self._launch.ptx
             wave = self._wave = Wave(residents, x * y * z, ends_mbarriers, has_relaxed, fences)
@@ -220,9 +215,8 @@ class Sanitizer(Observer):
         kind, where, before, after = found[:4]
         if kind != "deadlock" or not where.startswith("global memory at ") or self._wave is None:
             return found
-        address, blocks = int(where.split()[-1], 16), self._wave.residents.blocks
-        waiting = {(int(blocks[slot]), thread) for slot, thread in np.argwhere(self._spinning).tolist()}
-        before = before or global_memory.last_writer(address, self._global.shadow, self._launches, waiting)
+        address, of = int(where.split()[-1], 16), (self._wave.residents.blocks, self._spinning)
+        before = before or global_memory.last_writer(address, self._global.shadow, self._launches, *of)
         return kind, global_memory.place(address, self._known(), self._launch), before, after, *found[4:]
 
     def on_deadlock(self, ended: Array, spinning: Array) -> list[str]:
@@ -271,7 +265,7 @@ class Sanitizer(Observer):
         self._of(event.ctas.residents)
         self._shared.wgmma(event)
         if self._sums.see(event):
-            self._tell_undefined("wgmma", "a warpgroup", event.instruction, _NOT_BEGUN)
+            self._tell_undefined("wgmma", "a warpgroup", event.instruction, NOT_BEGUN)
 
     def _tell_undefined(self, what: str, who: str, i: Instruction, wrong: str | None) -> None:
         if wrong is not None:
@@ -320,8 +314,7 @@ class Sanitizer(Observer):
         self._premises.see(event)
         if event.operation == "blocked":
             return
-        if event.operation == "wait" and event.state is not None and event.counted is not None:
-            wave.passes(event)
+        wave.passes(event)
         synchronise(wave, event, self._findings.tell)
         if event.operation == "fence":
             self._messages.fence(wave, event)
@@ -345,7 +338,7 @@ class Sanitizer(Observer):
 
     def stops_at(self, instruction: Instruction, before: Instruction | None) -> bool:
         """Stop where whole warps come together, which says that their waits are over, and where rounds begin."""
-        if self._waits and _is_collective(instruction):
+        if self._waits and is_collective(instruction):
             return True
         return instruction.index in self._rounds or self._undefined.stops_at(instruction)
 
@@ -357,9 +350,9 @@ class Sanitizer(Observer):
         if step.instruction.index in self._rounds:
             self._of(step.ctas.residents)
             self._examiner.begin_round(self._premises, step)
-        if self._waits and _is_collective(step.instruction) and self._wave is not None:
+        if self._waits and is_collective(step.instruction) and self._wave is not None:
             mask = step.instruction.operands[-1]
-            is_whole = not isinstance(mask, Register) or bool((step.value(mask.index) & _ALL == _ALL).all())
+            is_whole = not isinstance(mask, Register) or bool((step.value(mask.index) & ALL_LANES == ALL_LANES).all())
             if is_whole and self._wave.residents is step.ctas.residents:
                 converge(self._wave, step.ctas.slots, step.threads.ids)
 
@@ -427,16 +420,3 @@ class Sanitizer(Observer):
         after = global_memory.side(touch, lane, self._launches)
         where = global_memory.place(address, self._known(), self._launch)
         self._findings.tell("uninitialised-read", where, None, after, global_memory.NEVER_WRITTEN)
-
-
-def _arrives_relaxed(i: Instruction) -> bool:
-    """Tell whether an instruction is a relaxed arrival at a barrier."""
-    return "relaxed" in i.parts and i.parts[0] in ("mbarrier", "barrier") and "arrive" in i.opcode
-
-
-def _is_collective(i: Instruction) -> bool:
-    """Tell whether whole warps may come together at an instruction: its mask may be known when it runs."""
-    if i.parts[0] not in _COLLECTIVES or "sync" not in i.parts:
-        return False
-    mask = i.operands[-1]
-    return isinstance(mask, Register) or (isinstance(mask, Immediate) and mask.value & _ALL == _ALL)

@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     from cutepy.sim.machine.events import WgmmaEvent
     from cutepy.sim.ptx.model import Instruction
 
+NOT_BEGUN = (
+    "nothing has written these sums, and the MMA adds to them: the first MMA must not accumulate, or zeros must be "
+    "written before"
+)
+
 
 class Sums:
     """The sums that resident CTAs have begun.

@@ -247,9 +247,9 @@ class Wave:
         return count
 
     def passes(self, event: BarrierEvent) -> None:
-        """Note that warps have waited at an mbarrier."""
-        assert event.state is not None
-        assert event.counted is not None
+        """Note that warps have waited at an mbarrier, if that is what an event is."""
+        if event.operation != "wait" or event.state is None or event.counted is None:
+            return
         phase = int(event.counted.max())
         if phase > FAILED:
             for warp in event.threads.warps.tolist():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,6 +17,7 @@ from cutepy.sim.sanitize.order.strength import NAMES
 from cutepy.sim.sanitize.reports.reasons import TOGETHER
 
 if TYPE_CHECKING:
+    from cutepy.sim.machine.lanes import Array
     from cutepy.sim.machine.memory import GlobalMemory
     from cutepy.sim.sanitize.memory.global_shadow import GlobalShadow
     from cutepy.sim.sanitize.memory.global_touch import GlobalConflict, GlobalTouch
@@ -103,14 +104,13 @@ def place(address: int, known: GlobalMemory, launch: Launch | None) -> str:
     return f"global memory, byte {address - start:#x} of {name}"
 
 
-def last_writer(
-    address: int, shadow: GlobalShadow, launches: Launches, waiting: Collection[tuple[int, int]]
-) -> Side | None:
-    """Return who wrote last to what threads wait for, none of which, (CTA, thread), is meant."""
+def last_writer(address: int, shadow: GlobalShadow, launches: Launches, blocks: Array, waiting: Array) -> Side | None:
+    """Return who wrote last to what threads wait for, (slot, thread), of the CTAs in the slots, beside these."""
+    those = {(int(blocks[slot]), thread) for slot, thread in np.argwhere(waiting).tolist()}
     for touch, lane in shadow.writers(address):
         row, column = divmod(lane, touch.lanes)
         thread = -1 if touch.threads is None else int(touch.threads[column])
-        if (int(touch.ctas[row]), thread) not in waiting:
+        if (int(touch.ctas[row]), thread) not in those:
             return side(touch, lane, launches)
     return None
 
