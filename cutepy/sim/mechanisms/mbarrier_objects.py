@@ -8,10 +8,16 @@ import numpy as np
 
 from cutepy.sim.errors import Place
 from cutepy.sim.machine.awaited import Awaited, arrives
+from cutepy.sim.machine.memory import RANK_SHIFT
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.deeds import Done
+    from cutepy.sim.machine.group import Group
     from cutepy.sim.machine.lanes import Array
+    from cutepy.sim.machine.memory import Memory
+    from cutepy.sim.ptx.model import Instruction
+
+SIZE_BYTES = 8
 
 
 class Mbarrier:
@@ -62,3 +68,25 @@ class Mbarrier:
             brought=frozenset(self.arrivals),
             nobody="no other thread that still runs arrives there",
         )
+
+
+def targets(
+    memory: Memory, g: Group, i: Instruction, address: Array, weight: Array | int
+) -> list[tuple[int, Array, Array]]:
+    """Return (offset, slots, total weight by slot) of the objects that lanes address."""
+    if address.dtype == np.uint64:
+        _, address = memory.resolve("generic", address)
+    position = memory.locate(g, i, address, SIZE_BYTES, SIZE_BYTES)
+    shape = position.shape if isinstance(weight, int) else np.broadcast_shapes(position.shape, weight.shape)
+    lanes = g.threads.count if shape[1] == 1 else 1
+    flat = np.broadcast_to(position, shape).reshape(-1)
+    weights = np.broadcast_to(weight, shape).reshape(-1).astype(np.int64) * lanes
+    # One address for all is an object of each CTA, or of each cluster if it names one of its CTAs.
+    apart = address.size == 1 and shape[1] == 1 and int(address.flat[0]) < 1 << RANK_SHIFT
+    if len(flat) > 1 and not apart:
+        flat, inverse = np.unique(flat, return_inverse=True)
+        weights = np.bincount(inverse.reshape(-1), weights).astype(np.int64)
+    offsets, slots = flat % memory.slot_bytes, flat // memory.slot_bytes
+    if (offsets == offsets[0]).all():
+        return [(int(offsets[0]), slots, weights)]
+    return [(int(o), slots[offsets == o], weights[offsets == o]) for o in np.unique(offsets)]

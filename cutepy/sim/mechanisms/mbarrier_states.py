@@ -11,6 +11,8 @@ not of the current phase or the immediately preceding one is undefined; "mbarrie
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from cutepy.sim.machine.lanes import Array
@@ -53,6 +55,31 @@ def phases_since(state: Array, phase: Array) -> Array:
     since = (phase - (state >> np.uint64(_PENDING_BITS)).astype(np.int64)) & _mask(_PHASE_BITS)
     result: Array = np.where(since >= 1 << _PHASE_BITS - 1, since - (1 << _PHASE_BITS), since)
     return result
+
+
+def said_of(state: int, offset: int, names: Mapping[int, str], phase: int, since: int) -> str:
+    """Say what is wrong with a state that a wait at an object cannot take: too old, or of something else.
+
+    Parameters
+    ----------
+    state, offset : int
+    names : mapping of int to str
+        Of objects, by their offsets.
+    phase : int
+        That the object is in.
+    since : int
+        How many phases have completed since the state was returned; below 0 if it is not of the object.
+    """
+    if since > 0:
+        return (
+            f"this state is of phase {phase - since} of {names[offset]}, which is in phase {phase}: a wait takes one "
+            "of the current phase or of the one before, and may hang, or pass, with an older one"
+        )
+    other = offset_in(state)
+    of = "what arrivals at another CTA's, or at one that was made here before, have returned"
+    if other != offset:
+        of = f"one of {names[other]}" if other in names else "none that an arrival has returned"
+    return f"this state is not of {names[offset]}, but {of}"
 
 
 def _mask(bits: int) -> int:

@@ -20,9 +20,8 @@ from cutepy.sim.machine.awaited import Awaited
 from cutepy.sim.machine.events import BarrierState
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.machine.mechanism import Mechanism
-from cutepy.sim.machine.memory import RANK_SHIFT
-from cutepy.sim.mechanisms.mbarrier_objects import Mbarrier
-from cutepy.sim.mechanisms.mbarrier_states import is_of, object_of, offset_in, pending_in, phases_since, state_of
+from cutepy.sim.mechanisms import mbarrier_states as states
+from cutepy.sim.mechanisms.mbarrier_objects import SIZE_BYTES, Mbarrier, targets
 from cutepy.sim.ptx.barrier_names import barrier_name
 from cutepy.sim.ptx.model import Register
 
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
 
 _TRUE = np.array([[True]])
 _NO_STATE = np.zeros((1, 1), np.uint64)
-SIZE_BYTES = 8
 MAX_COUNT = (1 << 20) - 1
 """Of arrivals; of bytes it is the largest count either way."""
 
@@ -52,26 +50,6 @@ class Mbarriers(Mechanism):
         """Forget all objects: new CTAs become resident."""
         self._slots, self._blocks = residents.count, residents.blocks
         self._objects = {}
-
-    def _targets(self, g: Group, i: Instruction, address: Array, weight: Array | int) -> list[tuple[int, Array, Array]]:
-        """Return (offset, slots, total weight by slot) of the objects that lanes address."""
-        memory = self._memory
-        if address.dtype == np.uint64:
-            _, address = memory.resolve("generic", address)
-        position = memory.locate(g, i, address, SIZE_BYTES, SIZE_BYTES)
-        shape = position.shape if isinstance(weight, int) else np.broadcast_shapes(position.shape, weight.shape)
-        lanes = g.threads.count if shape[1] == 1 else 1
-        flat = np.broadcast_to(position, shape).reshape(-1)
-        weights = np.broadcast_to(weight, shape).reshape(-1).astype(np.int64) * lanes
-        # One address for all is an object of each CTA, or of each cluster if it names one of its CTAs.
-        apart = address.size == 1 and shape[1] == 1 and int(address.flat[0]) < 1 << RANK_SHIFT
-        if len(flat) > 1 and not apart:
-            flat, inverse = np.unique(flat, return_inverse=True)
-            weights = np.bincount(inverse.reshape(-1), weights).astype(np.int64)
-        offsets, slots = flat % memory.slot_bytes, flat // memory.slot_bytes
-        if (offsets == offsets[0]).all():
-            return [(int(offsets[0]), slots, weights)]
-        return [(int(o), slots[offsets == o], weights[offsets == o]) for o in np.unique(offsets)]
 
     def _object(self, g: Group, i: Instruction, offset: int, slots: Array) -> Mbarrier:
         found = self._objects.get(offset)
@@ -121,7 +99,7 @@ class Mbarriers(Mechanism):
         self._check_own(g, i, address)
         shape = np.broadcast_shapes(address.shape, count.shape)
         lanes = g.threads.count if shape[1] == 1 else 1
-        for offset, slots, total in self._targets(g, i, address, count):
+        for offset, slots, total in targets(self._memory, g, i, address, count):
             found = self._objects.setdefault(offset, Mbarrier(self._slots))
             found.valid[slots] = True
             found.done["init"] = g.did(i)
@@ -135,7 +113,7 @@ class Mbarriers(Mechanism):
     def invalidate(self, g: Group, i: Instruction, address: Array) -> None:
         """End an object."""
         self._check_own(g, i, address)
-        for offset, slots, _ in self._targets(g, i, address, 1):
+        for offset, slots, _ in targets(self._memory, g, i, address, 1):
             found = self._object(g, i, offset, slots)
             found.valid[slots] = False
             found.done["inval"] = g.did(i)
@@ -152,9 +130,9 @@ class Mbarriers(Mechanism):
             got = int(count.max()) if int(count.min()) else 0
             raise BarrierError(f"the count of an arrival must be 1 to {MAX_COUNT}, got {got}", i, g.describe())
         self._activity.changes += 1
-        targets = self._targets(g, i, address, 1 if count is None else count)
+        objects = targets(self._memory, g, i, address, 1 if count is None else count)
         state = self._states(g, i, address) if isinstance(i.operands[0], Register) else _NO_STATE
-        for offset, slots, total in targets:
+        for offset, slots, total in objects:
             found = self._object(g, i, offset, slots)
             if drop:
                 found.count[slots] -= total
@@ -187,7 +165,7 @@ class Mbarriers(Mechanism):
         position = self._memory.locate(g, i, address, SIZE_BYTES, SIZE_BYTES)
         phase = self._read(g, i, position, lambda found, _, slots: found.phase[slots])
         pending = self._read(g, i, position, lambda found, _, slots: found.pending[slots])
-        return state_of(self._read(g, i, position, self._numbers), phase, pending)
+        return states.state_of(self._read(g, i, position, self._numbers), phase, pending)
 
     def _read(self, g: Group, i: Instruction, position: Array, what: Callable[[Mbarrier, int, Array], Array]) -> Array:
         """Return something of the objects at places, by lane: `what` takes an object, its offset, and slots."""
@@ -202,12 +180,12 @@ class Mbarriers(Mechanism):
         return result
 
     def _numbers(self, found: Mbarrier, offset: int, slots: Array) -> Array:
-        return object_of(offset, self._blocks[slots], found.life[slots])
+        return states.object_of(offset, self._blocks[slots], found.life[slots])
 
     def expect_arrivals(self, g: Group, i: Instruction, address: Array) -> None:
         """Expect an arrival of each lane in the current phase, beside those of the count."""
         self._activity.changes += 1
-        for offset, slots, total in self._targets(g, i, address, 1):
+        for offset, slots, total in targets(self._memory, g, i, address, 1):
             found = self._object(g, i, offset, slots)
             found.pending[slots] += total
             self._tell("expect_arrivals", offset, slots, g, i, total, address, found.phase)
@@ -219,7 +197,7 @@ class Mbarriers(Mechanism):
         operation" have; "Phase Completion" has a phase complete when nothing is pending, by whatever.
         """
         self._activity.changes += 1
-        for offset, slots, total in self._targets(g, i, address, size):
+        for offset, slots, total in targets(self._memory, g, i, address, size):
             found = self._count_bytes(g, i, offset, slots, total)
             if not (found.pending[slots] | found.transactions[slots]).all():
                 wrong = (
@@ -233,7 +211,7 @@ class Mbarriers(Mechanism):
 
     def complete_tx(self, g: Group, i: Instruction, address: Array, size: Array) -> None:
         """Count bytes as arrived."""
-        for offset, slots, total in self._targets(g, i, address, size):
+        for offset, slots, total in targets(self._memory, g, i, address, size):
             self.deliver(g, i, offset, slots, total, address=address)
 
     def deliver(
@@ -283,7 +261,7 @@ class Mbarriers(Mechanism):
         # Of the parity the hardware takes the lowest bit: pipelines xor the number of phases passed into it.
         done = (phase & 1) != (state & 1)
         if not parity:
-            since = phases_since(state, phase)
+            since = states.phases_since(state, phase)
             done = since != 0
             self._check_state(g, i, position, state, phase)
         tried = np.where(done, phase - 1, phase) if self._activity.observers else None
@@ -309,7 +287,10 @@ class Mbarriers(Mechanism):
 
     def _check_state(self, g: Group, i: Instruction, position: Array, state: Array, phase: Array) -> None:
         """Refuse a state that a wait cannot take: too old, or of something else."""
-        is_own, since = is_of(state, self._read(g, i, position, self._numbers)), phases_since(state, phase)
+        is_own, since = (
+            states.is_of(state, self._read(g, i, position, self._numbers)),
+            states.phases_since(state, phase),
+        )
         is_valid = is_own & (since >= 0) & (since <= 1)
         if is_valid.all():
             return
@@ -317,18 +298,8 @@ class Mbarriers(Mechanism):
         at = np.unravel_index(int((~is_valid).argmax()), shape)
         offset = int(np.broadcast_to(position, shape)[at]) % self._memory.slot_bytes
         value, now, old, own = (np.broadcast_to(x, shape)[at].item() for x in (state, phase, since, is_own))
-        name = self._name(offset)
-        if own and old > 0:
-            wrong = (
-                f"this state is of phase {now - old} of {name}, which is in phase {now}: a wait takes one "
-                "of the current phase or of the one before, and may hang, or pass, with an older one"
-            )
-        else:
-            other = offset_in(value)
-            of = "what arrivals at another CTA's, or at one that was made here before, have returned"
-            if other != offset:
-                of = f"one of {self._name(other)}" if other in self._objects else "none that an arrival has returned"
-            wrong = f"this state is not of {name}, but {of}"
+        names = {at: self._name(at) for at in (offset, states.offset_in(value)) if at in self._objects}
+        wrong = states.said_of(value, offset, names, now, old if own else -1)
         fix = "wait with the state that the last arrival at this mbarrier has returned"
         raise self._wrong(g, i, offset, wrong, fix, after="arrive")
 
@@ -404,7 +375,7 @@ class Mbarriers(Mechanism):
 
     def pending_count(self, state: Array) -> Array:
         """Return the pending count that a state held."""
-        return pending_in(state)
+        return states.pending_in(state)
 
     def _name(self, offset: int) -> str:
         return barrier_name(offset, {at: found.done["init"].instruction for at, found in self._objects.items()})
@@ -412,9 +383,9 @@ class Mbarriers(Mechanism):
     def _awaited(self, position: Array, state: Array, parity: bool) -> Awaited:
         """Return what lanes wait for, which may be at several mbarriers: the first is told."""
         shape = np.broadcast_shapes(position.shape, state.shape)
-        places, states = (np.broadcast_to(x, shape).reshape(-1) for x in (position, state))
+        places, values = (np.broadcast_to(x, shape).reshape(-1) for x in (position, state))
         _, first = np.unique(places % self._memory.slot_bytes, return_index=True)
-        each = [self._at(int(places[n]), int(states[n]), parity) for n in sorted(first.tolist())]
+        each = [self._at(int(places[n]), int(values[n]), parity) for n in sorted(first.tolist())]
         return replace(each[0], beside=tuple(each[1:]))
 
     def _at(self, where: int, value: int, parity: bool) -> Awaited:
@@ -422,6 +393,6 @@ class Mbarriers(Mechanism):
         found = self._objects[offset]
         wanted = f"the phase of parity {value & 1}"
         if not parity:
-            since = phases_since(np.array(value, np.uint64), found.phase[slot])
+            since = states.phases_since(np.array(value, np.uint64), found.phase[slot])
             wanted = f"phase {int(found.phase[slot] - since)}"
         return found.awaited(slot, self._name(offset), wanted)

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from cutepy.sim.ptx.places import is_of_a_library
-from cutepy.sim.sanitize.kinds import KINDS, Severity
+from cutepy.sim.sanitize.kind import Severity
+from cutepy.sim.sanitize.kinds import KINDS
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.launch import Launch

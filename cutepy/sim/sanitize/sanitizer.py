@@ -16,7 +16,6 @@ from cutepy.sim.sanitize.certificate.examiner import Examiner
 from cutepy.sim.sanitize.certificate.loops import heads
 from cutepy.sim.sanitize.hazards import Side
 from cutepy.sim.sanitize.meaning.layouts import Through, of_map
-from cutepy.sim.sanitize.memory.discarded import Discarded
 from cutepy.sim.sanitize.memory.global_touches import GlobalTouches
 from cutepy.sim.sanitize.memory.sizes import granule_bytes
 from cutepy.sim.sanitize.memory.touch import Conflict, Touch
@@ -34,6 +33,7 @@ from cutepy.sim.sanitize.registers import register_hazards
 from cutepy.sim.sanitize.repairs import MADE_GOOD, judged, remarks
 from cutepy.sim.sanitize.reports import global_memory
 from cutepy.sim.sanitize.reports.findings import Findings
+from cutepy.sim.sanitize.reports.global_findings import GlobalFindings
 from cutepy.sim.sanitize.reports.mistakes import told
 from cutepy.sim.sanitize.reports.parts import part_of_a_unit
 from cutepy.sim.sanitize.reports.reasons import reason
@@ -56,7 +56,6 @@ if TYPE_CHECKING:
     from cutepy.sim.sanitize.certificate.certificates import Certificate
     from cutepy.sim.sanitize.certificate.violations import Violation
     from cutepy.sim.sanitize.hazards import Hazard
-    from cutepy.sim.sanitize.memory.global_touch import GlobalConflict, GlobalTouch
     from cutepy.sim.sanitize.order.ends import End
     from cutepy.sim.sanitize.reports.collection import Hazards
     from cutepy.sim.sanitize.reports.mistakes import Told
@@ -88,16 +87,16 @@ class Sanitizer(Observer):
         self.observers: tuple[Observer, ...] = (self._surroundings, self)
         self._findings = Findings(self._surroundings, allow)
         self._known, self._launches, self._messages, self._flags = known, Launches(), Messages(), Flags()
-        self._global = GlobalTouches(
-            self._launches, self._messages, known, self._global_conflict, self._global_unwritten, self._forgotten
-        )
+        self._of_global = GlobalFindings(self._findings, self._launches, self._flags, known)
+        told = self._of_global.conflict, self._of_global.unwritten, self._forgotten
+        self._global = GlobalTouches(self._launches, self._messages, known, *told)
         self._launch: Launch | None = None
         self._wave: Wave | None = None
         self._through: dict[int, Through | None] = {}
         self._mistakes: set[tuple[str, str]] = set()  # of the launch, by kind and barrier
         self._examiner = Examiner(self._violated)
         self._rounds: frozenset[int] = frozenset()
-        self._undefined, self._discarded = Undefined(), Discarded()
+        self._undefined = Undefined()
         self._waits = False
         self._spinning: Array = np.zeros((0, 0), bool)
         self._reasons: dict[tuple[int, int, str], Reason | None] = {}
@@ -124,7 +123,7 @@ class Sanitizer(Observer):
     @property
     def hazards(self) -> Hazards:
         """What was found, each pair of lines once, the likeliest causes first."""
-        self._tell_held(is_over=False)
+        self._of_global.tell_held(is_over=False)
         return self._findings.hazards
 
     @property
@@ -142,7 +141,7 @@ class Sanitizer(Observer):
 
     def _finish(self) -> None:
         """End a launch, if there is one: of loads that race and that are still held, anything may have come."""
-        self._tell_held(is_over=False)
+        self._of_global.tell_held(is_over=False)
         self._examiner.finish(self._findings.of_launch)
 
     def restart(self) -> None:
@@ -171,7 +170,7 @@ class Sanitizer(Observer):
                 self._findings.tell(*remark)
         self._messages.begin(self._launches.now + 1, launch, self._global.begin(launch))
         self._flags.begin(self._messages.launch)
-        self._discarded.begin(launch, program.function)
+        self._of_global.begin(launch, program.function)
         self._granule, self._slot_bytes = granule_bytes(launch.ptx, launch.kernel), launch.slot_bytes
 
     def _of(self, residents: Residents) -> Wave:
@@ -193,7 +192,7 @@ class Sanitizer(Observer):
     def on_end(self, residents: Residents) -> None:
         """See whether something is in flight that uses shared memory, and what comes of loads that race."""
         wave = self._of(residents)
-        self._tell_held(is_over=True)
+        self._of_global.tell_held(is_over=True)
         self._examiner.leave(self._premises)
         self._tell(ends(wave, np.arange(residents.count)))
         self._tell(uneven(wave, np.ones((residents.count, wave.clocks.threads), bool)))
@@ -221,7 +220,7 @@ class Sanitizer(Observer):
 
     def on_deadlock(self, ended: Array, spinning: Array) -> list[str]:
         """Say whether every schedule hangs."""
-        self._tell_held(is_over=False)
+        self._of_global.tell_held(is_over=False)
         self._spinning = spinning
         if self._wave is not None:
             self._premises.check_stuck(spinning)
@@ -237,7 +236,7 @@ class Sanitizer(Observer):
 
     def on_access(self, access: Access) -> None:
         """Check an access to shared or global memory."""
-        self._discarded.note(access)
+        self._of_global.note(access)
         if access.space == "local":
             self._tell_undefined("ld read", "a thread", access.instruction, self._undefined.access(access))
             return
@@ -399,24 +398,3 @@ class Sanitizer(Observer):
     def _filled(self, read: Touch, write: Touch, row: int, granule: int) -> None:
         assert self._wave is not None
         self._findings.filled(read, write, row, self._wave.residents, granule * self._granule)
-
-    def _global_conflict(self, found: GlobalConflict) -> None:
-        if self._launch is None or not self._discarded.hold(found):
-            self._tell_global(found)
-
-    def _tell_held(self, *, is_over: bool) -> None:
-        for found, comes_to_nothing in self._discarded.decided(is_over=is_over):
-            self._tell_global(found, comes_to_nothing)
-
-    def _tell_global(self, found: GlobalConflict, comes_to_nothing: bool = False) -> None:
-        before, after = global_memory.sides(found, self._launches)
-        where = global_memory.place(found.address, self._known(), self._launch)
-        kind, missing = global_memory.told(found, self._launches, self._flags)
-        if comes_to_nothing:
-            kind, missing = "discarded-read", global_memory.COMES_TO_NOTHING
-        self._findings.tell(kind, where, before, after, missing)
-
-    def _global_unwritten(self, touch: GlobalTouch, lane: int, address: int) -> None:
-        after = global_memory.side(touch, lane, self._launches)
-        where = global_memory.place(address, self._known(), self._launch)
-        self._findings.tell("uninitialised-read", where, None, after, global_memory.NEVER_WRITTEN)

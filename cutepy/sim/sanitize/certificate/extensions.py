@@ -15,13 +15,11 @@ from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
 from cutepy.sim.sanitize.certificate.loops import line
 from cutepy.sim.sanitize.certificate.rounds import Deed, Thing, Visit, visits
+from cutepy.sim.sanitize.certificate.steady import Steady, Unsteady, inner, steady
 
 if TYPE_CHECKING:
-    from cutepy.sim.machine.lanes import Array
     from cutepy.sim.sanitize.certificate.loops import Loop
     from cutepy.sim.sanitize.certificate.rounds import Notes
 
@@ -111,31 +109,6 @@ class Track(NamedTuple):
             other.states[n : n + count] == self.states and other.rounds[n : n + count - 1] == self.rounds
             for n in range(len(other.states) - count)
         )
-
-
-class Steady(NamedTuple):
-    """A visit of a loop whose rounds repeat.
-
-    Attributes
-    ----------
-    visit : Visit
-    first, last, period : int
-        From which round on, before which one, and after how many.
-    shifts : dict of Thing to int
-        How many phases each advances in a period.
-    spans : dict of Thing to (int, int)
-        The phases that were counted in, or waited for.
-    grows : int
-        As of `Counting.grows`, in a period.
-    """
-
-    visit: Visit
-    first: int
-    last: int
-    period: int
-    shifts: dict[Thing, int]
-    spans: dict[Thing, tuple[int, int]]
-    grows: int = 0
 
 
 Said = tuple[Extension, tuple[Track, ...]]
@@ -241,8 +214,8 @@ class _Together:
             if id(seed.visit) in done:
                 continue
             found = self._join(seed, self._steady)
-            if isinstance(found, str) and not isinstance(inner := self._join(_inner(seed), self._inner), str):
-                found = inner  # others did something at the first rounds only, or the last ones
+            if isinstance(found, str) and not isinstance(within := self._join(inner(seed), self._inner), str):
+                found = within  # others did something at the first rounds only, or the last ones
             if isinstance(found, str):
                 yield fails(seed.visit, found, is_short=False)
                 continue
@@ -266,7 +239,7 @@ class _Together:
 
     @cached_property
     def _inner(self) -> list[Steady]:
-        return [_inner(one) for one in self._steady]
+        return [inner(one) for one in self._steady]
 
     def _join(self, seed: Steady, steady: Sequence[Steady]) -> list[tuple[Steady, int]] | str:
         """Return the visits that count phases together, and of each how many rounds make the same step; or why not."""
@@ -340,24 +313,6 @@ def _beside(steady: Sequence[Steady], of: int, thing: Thing, low: int, high: int
     return min(found, key=lambda some: some[:2], default=(0, 0, None))[2]
 
 
-def _inner(one: Steady) -> Steady:
-    """Leave out a period at the beginning and at the end of what repeats, if enough is left."""
-    first, last = one.first + one.period, one.last - one.period
-    if last - first < 2 * one.period:
-        return one
-    return one._replace(first=first, last=last, spans=_spans(one.visit, first, last))
-
-
-def _spans(visit: Visit, first: int, last: int) -> dict[Thing, tuple[int, int]]:
-    """Return in which phases of each thing rounds count, or wait."""
-    spans: dict[Thing, tuple[int, int]] = {}
-    for deed in (deed for some in visit.rounds[first:last] for deed in some):
-        if deed.thing is not None:
-            low, high = spans.get(deed.thing, (deed.phase, deed.phase))
-            spans[deed.thing] = min(low, deed.phase), max(high, deed.phase)
-    return spans
-
-
 def _steered(found: list[tuple[Steady, int]]) -> str:
     """Name what the number of rounds of loops that go around together steers besides."""
     loops = {one.visit.loop.head: one.visit.loop for one, _ in found}
@@ -372,78 +327,6 @@ def _time_before(one: Steady, count: int, end: int) -> int:
     """Return when the first round began of those that so many rounds later do not end before some time."""
     times, last = one.visit.times, one.last
     return next(times[n] for n in range(one.first, last) if n + count + 1 > last or times[n + count + 1] > end)
-
-
-class Unsteady(NamedTuple):
-    """Why it is not known that the rounds of a visit repeat, and whether there may be too few of them to tell."""
-
-    reason: str
-    is_short: bool = False
-
-
-def steady(visit: Visit) -> Steady | Unsteady:
-    """Find how the rounds of a visit repeat; or say why they don't."""
-    loop, rounds = visit.loop, visit.rounds
-    if loop.unknown is not None:
-        return Unsteady(loop.unknown)
-    for register in loop.counters:
-        role, i = loop.state[register].role, loop.state[register].instruction
-        return Unsteady(f"{register.name} counts its rounds, and steers {role}: `{i.text.strip()}` ({line(i)})")
-    reason: Unsteady | None = None
-    alike, numbers = _alike(visit), loop.counting.numbers(visit.counted)
-    for period in range(1, len(rounds)):
-        first, last = _longest(alike[period:] == alike[:-period], numbers[period:-1] - numbers[: -period - 1])
-        if first == last:
-            continue
-        first, shifts = _shifted(visit, first, last, period)
-        last += period
-        if last - first >= 2 * period:
-            window = loop.counting.window(numbers, first, last, period)
-            if isinstance(window, tuple):
-                spans, grows = _spans(visit, *window), loop.counting.grows(numbers, first, period)
-                return Steady(visit, *window, period, shifts, spans, grows)
-            turns = f"further rounds may turn a branch, or there are too few: `{window.text.strip()}` ({line(window)})"
-            reason = Unsteady(turns)
-        else:
-            reason = reason or Unsteady(f"{len(visit.states)} rounds are too few, which repeat after {period}", True)
-    if reason is not None:
-        return reason
-    if len(visit.states) < 3:
-        return Unsteady("it goes around " + ("once" if len(visit.states) == 1 else "twice"), True)
-    return Unsteady(f"its {len(visit.states)} rounds do not repeat", True)
-
-
-def _alike(visit: Visit) -> Array:
-    """Return numbers of rounds: the same one where but phases, and what is counted, differ."""
-    numbers: dict[object, int] = {}
-    found = []
-    for state, deeds in zip(visit.states, visit.rounds, strict=False):
-        key = state, tuple((deed.what, deed.thing, deed.state) for deed in deeds)
-        found.append(numbers.setdefault(key, len(numbers)))
-    return np.array(found, np.int64)
-
-
-def _longest(repeats: Array, advances: Array) -> tuple[int, int]:
-    """Return where the longest run of what repeats, and counts alike, begins and ends; of several, the last."""
-    found, first = (0, 0), 0
-    changes = 1 + np.flatnonzero((repeats[1:] != repeats[:-1]) | (advances[1:] != advances[:-1]).any(axis=1))
-    for end in (*changes.tolist(), len(repeats)):
-        if repeats[first] and end - first >= found[1] - found[0]:
-            found = first, end
-        first = end
-    return found
-
-
-def _shifted(visit: Visit, first: int, last: int, period: int) -> tuple[int, dict[Thing, int]]:
-    """Return from which round on phases advance alike, of rounds that are alike a period later, and by how much."""
-    shifts: dict[Thing, int] = {}
-    for n in reversed(range(first, last)):
-        found = dict(shifts)
-        for a, b in zip(visit.rounds[n], visit.rounds[n + period], strict=True):
-            if a.thing is not None and found.setdefault(a.thing, b.phase - a.phase) != b.phase - a.phase:
-                return n + 1, shifts
-        shifts = found
-    return first, shifts
 
 
 def _name(thing: Thing) -> str:

@@ -18,7 +18,7 @@ from cutepy.sim.sanitize.certificate.phases import Phases
 from cutepy.sim.sanitize.certificate.register_supply import RegisterSupply
 from cutepy.sim.sanitize.certificate.rounds import Notes
 from cutepy.sim.sanitize.certificate.violations import Violation
-from cutepy.sim.sanitize.order.clocks import rectangle
+from cutepy.sim.sanitize.order.indices import rectangle
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import BarrierEvent

@@ -17,7 +17,8 @@ from cutepy.sim.machine.lanes import WARP, Array, as_index
 from cutepy.sim.sanitize.meaning.layouts import Through, agree
 from cutepy.sim.sanitize.memory.numbered import Numbered
 from cutepy.sim.sanitize.memory.touch import Conflict, Lacks, Touch, are_strong, hides, needed
-from cutepy.sim.sanitize.order.clocks import DONE, SEEN, Clocks, View, neighbours
+from cutepy.sim.sanitize.order.clocks import DONE, SEEN, Clocks, View
+from cutepy.sim.sanitize.order.indices import neighbours
 from cutepy.sim.sanitize.order.needs import UNFENCED, Need
 from cutepy.sim.sanitize.order.strength import CLUSTER, CTA
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from cutepy.sim.machine.lanes import Array, as_index
-from cutepy.sim.sanitize.order.clocks import raise_at
+from cutepy.sim.sanitize.order.indices import raise_at
 
 
 class Meeting:

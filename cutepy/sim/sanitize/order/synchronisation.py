@@ -9,7 +9,8 @@ import numpy as np
 
 from cutepy.sim.machine.lanes import WARP, WARPGROUP, Array
 from cutepy.sim.sanitize.hazards import Side
-from cutepy.sim.sanitize.order.clocks import DONE, SEEN, neighbours, raise_at, rectangle
+from cutepy.sim.sanitize.order.clocks import DONE, SEEN
+from cutepy.sim.sanitize.order.indices import neighbours, raise_at, rectangle
 from cutepy.sim.sanitize.order.making import INITS, check_made, fence_inits, side_of, used_by
 from cutepy.sim.sanitize.order.meetings import Meeting
 from cutepy.sim.sanitize.order.patterns import Wait, scope_of

@@ -12,7 +12,8 @@ import numpy as np
 from cutepy.sim.machine.lanes import WARP, Array
 from cutepy.sim.sanitize.meaning.layouts import Through
 from cutepy.sim.sanitize.order.arrivals import Arrivals
-from cutepy.sim.sanitize.order.clocks import DONE, NO_COLUMNS, SEEN, Clocks, View, rectangle
+from cutepy.sim.sanitize.order.clocks import DONE, NO_COLUMNS, SEEN, Clocks, View
+from cutepy.sim.sanitize.order.indices import rectangle
 from cutepy.sim.sanitize.order.meetings import Meeting
 from cutepy.sim.sanitize.order.objects import Objects
 from cutepy.sim.sanitize.order.patterns import Patterns

@@ -1,0 +1,72 @@
+"""What is found of global memory, as it is told."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cutepy.sim.sanitize.memory.discarded import Discarded
+from cutepy.sim.sanitize.reports import global_memory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cutepy.sim.machine.events import Access
+    from cutepy.sim.machine.launch import Launch
+    from cutepy.sim.machine.memory import GlobalMemory
+    from cutepy.sim.ptx.model import Function
+    from cutepy.sim.sanitize.memory.global_touch import GlobalConflict, GlobalTouch
+    from cutepy.sim.sanitize.order.flags import Flags
+    from cutepy.sim.sanitize.order.launches import Launches
+    from cutepy.sim.sanitize.reports.findings import Findings
+
+
+class GlobalFindings:
+    """Tells conflicts in global memory, those of loads once it is known what comes of what they loaded.
+
+    Parameters
+    ----------
+    findings : Findings
+        Where they are told.
+    launches : Launches
+    flags : Flags
+    known : callable
+        Returns the memory that kernels may touch.
+    """
+
+    def __init__(self, findings: Findings, launches: Launches, flags: Flags, known: Callable[[], GlobalMemory]) -> None:
+        self._findings, self._launches, self._flags, self._known = findings, launches, flags, known
+        self._launch: Launch | None = None
+        self._discarded = Discarded()
+
+    def begin(self, launch: Launch, function: Function) -> None:
+        """Begin with a launch."""
+        self._launch = launch
+        self._discarded.begin(launch, function)
+
+    def note(self, access: Access) -> None:
+        """See an access, which may store what was loaded."""
+        self._discarded.note(access)
+
+    def conflict(self, found: GlobalConflict) -> None:
+        """Tell a conflict, or hold it."""
+        if self._launch is None or not self._discarded.hold(found):
+            self._tell(found)
+
+    def tell_held(self, *, is_over: bool) -> None:
+        """Tell those that were held, when CTAs have ended, or can't go on."""
+        for found, comes_to_nothing in self._discarded.decided(is_over=is_over):
+            self._tell(found, comes_to_nothing)
+
+    def unwritten(self, touch: GlobalTouch, lane: int, address: int) -> None:
+        """Tell that something is read which nothing wrote."""
+        after = global_memory.side(touch, lane, self._launches)
+        where = global_memory.place(address, self._known(), self._launch)
+        self._findings.tell("uninitialised-read", where, None, after, global_memory.NEVER_WRITTEN)
+
+    def _tell(self, found: GlobalConflict, comes_to_nothing: bool = False) -> None:
+        before, after = global_memory.sides(found, self._launches)
+        where = global_memory.place(found.address, self._known(), self._launch)
+        kind, missing = global_memory.told(found, self._launches, self._flags)
+        if comes_to_nothing:
+            kind, missing = "discarded-read", global_memory.COMES_TO_NOTHING
+        self._findings.tell(kind, where, before, after, missing)
