@@ -20,7 +20,8 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from cutepy.sim.sanitize.kinds import KINDS, Kind
+from cutepy.sim.sanitize.kind import Kind
+from cutepy.sim.sanitize.kinds import KINDS
 from cutepy.sim.sanitize.reports.excerpts import Excerpt, excerpt, excerpt_of, shortened
 
 if TYPE_CHECKING:
