@@ -87,7 +87,7 @@ class Sanitizer(Observer):
         self.observers: tuple[Observer, ...] = (self._surroundings, self)
         self._findings = Findings(self._surroundings, allow)
         self._known, self._launches, self._messages, self._flags = known, Launches(), Messages(), Flags()
-        self._of_global = GlobalFindings(self._findings, self._launches, self._flags, known)
+        self._of_global = GlobalFindings(lambda *what: self._findings.tell(*what), self._launches, self._flags, known)
         told = self._of_global.conflict, self._of_global.unwritten, self._forgotten
         self._global = GlobalTouches(self._launches, self._messages, known, *told)
         self._launch: Launch | None = None

@@ -192,7 +192,7 @@ WMMA = "wmma.load.a.sync.aligned.row.m16n16k16.shared.f16 {%r10,%r11,%r12,%r13,%
     [
         ("shr.u32 %r9, %r2, 5;\nbar.sync %r9, 32;", []),
         ("and.b32 %r9, %r2, 1;\nbarrier.sync %r9, 32;", ["partial-warp"]),
-        ("and.b32 %r9, %r2, 1;\nbar.arrive %r9, 64;", ["partial-warp"]),
+        ("and.b32 %r9, %r2, 1;\nbar.arrive %r9, 64;", ["deadlock", "partial-warp"]),
         (f"mov.u32 %r5, %r1; mov.u32 %r9, 16;\n{WMMA}", []),
         (f"add.u32 %r5, %r1, %r6; sub.u32 %r5, %r5, %r1; mov.u32 %r9, 16;\n{WMMA}", ["partial-warp"]),
         (f"mov.u32 %r5, %r1; and.b32 %r9, %r3, 8; add.u32 %r9, %r9, 16;\n{WMMA}", ["partial-warp"]),

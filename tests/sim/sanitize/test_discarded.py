@@ -74,4 +74,4 @@ def test_a_launch_that_ends_in_an_error_tells_what_is_held():
     )
     with pytest.raises(Exception, match="deadlock"):
         launch(body, np.zeros(1024, np.uint32), block=64, run=run)
-    assert [hazard.kind for hazard in run.hazards] == ["unordered-write"]
+    assert [hazard.kind for hazard in run.hazards] == ["unordered-write", "deadlock"]

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from cutepy.sim.sanitize.memory.global_touch import GlobalConflict, GlobalTouch
     from cutepy.sim.sanitize.order.flags import Flags
     from cutepy.sim.sanitize.order.launches import Launches
-    from cutepy.sim.sanitize.reports.findings import Findings
 
 
 class GlobalFindings:
@@ -25,16 +24,18 @@ class GlobalFindings:
 
     Parameters
     ----------
-    findings : Findings
-        Where they are told.
+    tell : callable
+        Tells one, as `Findings.tell` does.
     launches : Launches
     flags : Flags
     known : callable
         Returns the memory that kernels may touch.
     """
 
-    def __init__(self, findings: Findings, launches: Launches, flags: Flags, known: Callable[[], GlobalMemory]) -> None:
-        self._findings, self._launches, self._flags, self._known = findings, launches, flags, known
+    def __init__(
+        self, tell: Callable[..., None], launches: Launches, flags: Flags, known: Callable[[], GlobalMemory]
+    ) -> None:
+        self._tell_one, self._launches, self._flags, self._known = tell, launches, flags, known
         self._launch: Launch | None = None
         self._discarded = Discarded()
 
@@ -61,7 +62,7 @@ class GlobalFindings:
         """Tell that something is read which nothing wrote."""
         after = global_memory.side(touch, lane, self._launches)
         where = global_memory.place(address, self._known(), self._launch)
-        self._findings.tell("uninitialised-read", where, None, after, global_memory.NEVER_WRITTEN)
+        self._tell_one("uninitialised-read", where, None, after, global_memory.NEVER_WRITTEN)
 
     def _tell(self, found: GlobalConflict, comes_to_nothing: bool = False) -> None:
         before, after = global_memory.sides(found, self._launches)
@@ -69,4 +70,4 @@ class GlobalFindings:
         kind, missing = global_memory.told(found, self._launches, self._flags)
         if comes_to_nothing:
             kind, missing = "discarded-read", global_memory.COMES_TO_NOTHING
-        self._findings.tell(kind, where, before, after, missing)
+        self._tell_one(kind, where, before, after, missing)
