@@ -170,7 +170,7 @@ class Sanitizer(Observer):
                 self._findings.tell(*remark)
         self._messages.begin(self._launches.now + 1, launch, self._global.begin(launch))
         self._flags.begin(self._messages.launch)
-        self._of_global.begin(launch, program.function)
+        self._of_global.begin(launch, program.function, self._examiner.is_steered)
         self._granule, self._slot_bytes = granule_bytes(launch.ptx, launch.kernel), launch.slot_bytes
 
     def _of(self, residents: Residents) -> Wave:

@@ -75,3 +75,21 @@ def test_a_launch_that_ends_in_an_error_tells_what_is_held():
     with pytest.raises(Exception, match="deadlock"):
         launch(body, np.zeros(1024, np.uint32), block=64, run=run)
     assert [hazard.kind for hazard in run.hazards] == ["unordered-write", "deadlock"]
+
+
+def test_where_the_schedule_says_who_stores_it_is_a_race():
+    """In another one the lane that races is the one that stores."""
+    body = """setp.eq.u32 %p3, %r2, 0; @!%p1 bra OUT; @%p3 bra TAKE; st.global.u32 [%rd1+4], 11;
+    TAKE: ld.global.u32 %r9, [%rd1+4]; atom.acq_rel.gpu.global.add.u32 %r10, [%rd1+128], 1;
+    setp.eq.u32 %p4, %r10, 1; @%p4 st.global.u32 [%rd1+256], %r9; OUT:
+"""
+    hazards = run_of(body, grid=2, block=32).hazards
+    assert "unordered-read" in {hazard.kind for hazard in hazards}
+    assert not [one for one in hazards.advisories if one.kind == "discarded-read"]
+
+
+def test_of_many_loads_that_come_to_nothing_none_is_a_race():
+    body = "mov.u32 %r12, 0; AGAIN: " + LOAD + STORE
+    body += "add.u64 %rd1, %rd1, 4; add.u32 %r12, %r12, 1; setp.lt.u32 %p3, %r12, 90; @%p3 bra AGAIN;\n"
+    hazards = run_of(body).hazards
+    assert (list(hazards), {one.kind for one in hazards.advisories}) == ([], {"discarded-read"})

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from cutepy.sim.ptx.model import Address, Immediate, Register, Symbol, Vector, type_bits
+from cutepy.sim.ptx.model import Address, Immediate, Register, Symbol, Vector, registers_in, type_bits
 from cutepy.sim.sanitize.certificate.affine import signed
 from cutepy.sim.sanitize.certificate.dependence import Walk
 from cutepy.sim.sanitize.certificate.sinks import loads, sinks
-from cutepy.sim.translate.state_spaces import state_spaces
+from cutepy.sim.translate.state_spaces import may_be_same, state_spaces
 
 if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Instruction
@@ -74,6 +74,9 @@ class Bounds:
         sources = {place for found, _ in slices for place in found}
         if not sources:
             return None
+        if _MEMORY in sources:
+            loaded = (state_spaces(i).loads for _, some in slices for i, _ in some)
+            sources |= self._stored_in({space for spaces in loaded for space in spaces})
         made, leaving = self._made_of(sources), {one: self._code.leaving(one.blocks) for one in together}
         for one, (_, visited) in zip(together, slices, strict=True):
             ways = [branch for n in leaving[one] if (branch := self._code.flow.blocks[n].branch) is not None]
@@ -154,6 +157,28 @@ class Bounds:
                 walk.pass_on(i, None)
                 walk.decide(code.block_of(i))
         return found, [(i, register) for (_, register), i in visited.items()]
+
+    def _stored_in(self, spaces: set[str]) -> set[_Place]:
+        """Return where the numbers come from that are stored in some state spaces, or in those that these come from."""
+        code = self._code
+        walk: Walk[None] = Walk(code, lambda over, _: True, lambda _: None)
+        found: set[_Place] = set()
+        before = -1
+        while len(spaces) > before:
+            before = len(spaces)
+            for i in code.instructions.values():
+                if any(may_be_same(one, other) for one in state_spaces(i).stores for other in spaces):
+                    for r in (r for o in i.operands if not isinstance(o, Address) for r in registers_in(o)):
+                        walk.begin(code.block_of(i), i, r, None)
+            for i, register, _ in walk.values():
+                place = self._places(i).get(register)
+                if place is None:
+                    walk.pass_on(i, None)
+                elif place == _MEMORY:
+                    spaces |= {*state_spaces(i).loads}
+                else:
+                    found.add(place)
+        return found
 
     def _made_of(self, sources: set[_Place]) -> set[tuple[int, int]]:
         """Return what is made of numbers from some places: instructions and registers, by number."""

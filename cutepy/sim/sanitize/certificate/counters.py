@@ -114,7 +114,7 @@ def modulus(
         Whether the value of a register, by number, reaches something that steers through a use.
     code : Dependence
     """
-    done = {i.index for i in makers}
+    makes = {i.index for i in makers}
     added = steps(register, makers, code)
     if added is None or not any(added):
         return None
@@ -124,15 +124,19 @@ def modulus(
     waiting = [(use, register.index, first) for use in entering]
     waiting += [(use, register.index, first) for i in makers for use in code.uses.after(i, register.index)]
     forms: dict[int, _Form] = {}
+    done: set[int] = set()
+    given: dict[tuple[int, int], _Form] = {}
     later: list[tuple[Use, int, _Form]] = []
     found = 1
     while waiting:
         use, index, form = waiting.pop()
         i = use.instruction
-        if not steers(use, index) or (i is not None and i.index in done):
+        if not steers(use, index) or (i is not None and i.index in makes):
             continue
-        if i is None or i.predicate is not None:
-            return None
+        if i is None or i.predicate is not None or given.setdefault((i.index, index), form) != form:
+            return None  # by one way to it something else than by another
+        if i.index in done:
+            continue
         other = _other(use, index, forms, code)
         result = _apply(i, index, form, other, most)
         if result is None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from cutepy.sim.machine.events import Access
     from cutepy.sim.machine.launch import Launch
     from cutepy.sim.machine.step import Step
-    from cutepy.sim.sanitize.certificate.extensions import Said
+    from cutepy.sim.sanitize.certificate.extensions import Extension
     from cutepy.sim.sanitize.certificate.loops import Loop
     from cutepy.sim.sanitize.certificate.steering import Steering
     from cutepy.sim.sanitize.certificate.violations import Violation
@@ -60,6 +60,8 @@ class Examiner:
         The peeks of the launch that runs, by index of the instruction.
     guesses : frozenset of int
         Its guesses.
+    is_steered : bool
+        Whether something that depends on the schedule may steer it.
     """
 
     def __init__(self, violated: Callable[[Violation], None]) -> None:
@@ -67,6 +69,7 @@ class Examiner:
         self.certificates: list[Certificate] = []
         self.peeks: frozenset[int] = frozenset()
         self.guesses: frozenset[int] = frozenset()
+        self.is_steered = False
         self._launch: Launch | None = None
         self._launches: list[Launch] = []  # whose certificates are written
 
@@ -75,7 +78,7 @@ class Examiner:
         found, steered, self._stores, self._may_announce, weak = _studied(program)
         self._loops = _loops(program, extents_of(launch))
         self._heads = {} if isinstance(self._loops, str) else {one.head: one for one in self._loops}
-        self._extensions: list[Said] = []
+        self._extensions: list[Extension] = []
         self._tries: dict[int, Try] = {one.instruction.index: one for one in found}
         self.peeks = frozenset(one.instruction.index for one in found if one.is_peek)
         self.guesses = frozenset(one.instruction.index for one in found if one.is_guess)
@@ -94,6 +97,7 @@ class Examiner:
         )
         for one in steered:
             self._refuse_steering(one)
+        self.is_steered = bool(steered)
         self._launch = launch
 
     def access(self, access: Access) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from cutepy.sim.sanitize.certificate.loops import line
 from cutepy.sim.sanitize.certificate.rounds import Deed, Thing, Visit, visits
-from cutepy.sim.sanitize.certificate.steady import Steady, Unsteady, inner, steady
+from cutepy.sim.sanitize.certificate.steady import Steady, inner, steady
 
 if TYPE_CHECKING:
     from cutepy.sim.sanitize.certificate.loops import Loop
@@ -79,51 +79,15 @@ class Extension:
         return f"also with any number of further rounds, from {self.least} on: {some}{but}"
 
 
-class Track(NamedTuple):
-    """What lanes did in a visit of a loop, but for phases.
-
-    Attributes
-    ----------
-    where : str
-        The loop.
-    states : tuple of tuple of int
-        As of `Visit`.
-    rounds : tuple of int
-        The same number for rounds in which the same was done.
-    """
-
-    where: str
-    states: tuple[tuple[int, ...], ...]
-    rounds: tuple[int, ...]
-
-    @classmethod
-    def of(cls, visit: Visit) -> Track:
-        """Note a visit."""
-        done = (tuple((deed.what, deed.thing, deed.state) for deed in deeds) for deeds in visit.rounds)
-        return cls(visit.loop.where, tuple(visit.states), tuple(map(hash, done)))
-
-    def is_within(self, other: Track) -> bool:
-        """Tell whether some rounds of another visit were as all of these, which ended sooner."""
-        count = len(self.states)
-        return any(
-            other.states[n : n + count] == self.states and other.rounds[n : n + count - 1] == self.rounds
-            for n in range(len(other.states) - count)
-        )
-
-
-Said = tuple[Extension, tuple[Track, ...]]
-"""What is known of visits of loops that go around together."""
-
-
-def extensions(notes: Notes, loops: Sequence[Loop]) -> list[Said]:
+def extensions(notes: Notes, loops: Sequence[Loop]) -> list[Extension]:
     """Say of each loop that CTAs went around whether what they did holds for any number of further rounds."""
 
-    def nothing(reason: str) -> list[Said]:
-        return [(Extension(((loop.where, 0),), 0, reason), ()) for loop in loops]
+    def nothing(reason: str) -> list[Extension]:
+        return [Extension(((loop.where, 0),), 0, reason) for loop in loops]
 
     if notes.is_full:
         return nothing("the run is too long to look at its rounds")
-    found: list[Said] = []
+    found: list[Extension] = []
     for n, classes in enumerate(notes.clusters()):
         if n == _KINDS:
             return nothing("too many CTAs differ in what they do")
@@ -131,40 +95,30 @@ def extensions(notes: Notes, loops: Sequence[Loop]) -> list[Said]:
     return found
 
 
-def merged(found: Sequence[Said]) -> tuple[Extension, ...]:
-    """Say the same once; of a loop for which something holds, visits are left out that ended too soon for it.
-
-    That is what is as some rounds of a visit for which it holds, and that made fewer than one of these.
-    """
+def merged(found: Sequence[Extension]) -> tuple[Extension, ...]:
+    """Say the same once, and of a loop only what holds of all its visits."""
     holding: dict[tuple[tuple[tuple[str, int], ...], tuple[int, ...], str], int] = {}
-    tracks: dict[str, list[Track]] = {}
+    failing: dict[str, Extension] = {}
     made: dict[str, set[int]] = {}
-    for one, visits_of in found:
+    for one in found:
         for (where, _), rounds in zip(one.loops, one.made, strict=False):
             made.setdefault(where, set()).update(rounds)
+        where = one.loops[0][0]
         if one.holds:
             key = one.loops, one.grows, one.steers
             holding[key] = max(one.least, holding.get(key, 0))
-            for track in visits_of:
-                tracks.setdefault(track.where, []).append(track)
-    failing: dict[str, Extension] = {}
-    ended: dict[str, int] = {}
-    for one, visits_of in found:
-        where = one.loops[0][0]
-        if not one.holds and all(any(map(track.is_within, tracks.get(where, ()))) for track in visits_of) and visits_of:
-            ended[where] = max(one.least, ended.get(where, 0))
-        elif not one.holds and (where not in failing or one.least > failing[where].least):
+        elif where not in failing or one.least > failing[where].least:
             failing[where] = one
 
     def all_made(loops: tuple[tuple[str, int], ...]) -> tuple[tuple[int, ...], ...]:
         return tuple(tuple(sorted(made[where])) for where, _ in loops if where in made)
 
-    result = []
-    for (loops, grows, steers), least in holding.items():
-        if not any(where in failing for where, _ in loops):
-            longest = max((ended[where] for where, _ in loops if where in ended), default=-1)
-            result.append(Extension(loops, max(least, longest + 1), "", all_made(loops), grows, steers))
-    return (*result, *(replace(one, made=all_made(one.loops)) for one in failing.values()))
+    held = [
+        Extension(loops, least, "", all_made(loops), grows, steers)
+        for (loops, grows, steers), least in holding.items()
+        if not any(where in failing for where, _ in loops)
+    ]
+    return (*held, *(replace(one, made=all_made(one.loops)) for one in failing.values()))
 
 
 class _Use(NamedTuple):
@@ -182,10 +136,10 @@ class _Together:
         self._classes = classes
         self._visits = [visit for n, deeds in enumerate(classes) for visit in visits(deeds, n, loops)]
         self._steady: list[Steady] = []
-        self._unsteady: list[tuple[Visit, Unsteady]] = []
+        self._unsteady: list[tuple[Visit, str]] = []
         for visit in self._visits:
             found = steady(visit)
-            if isinstance(found, Unsteady):
+            if isinstance(found, str):
                 self._unsteady.append((visit, found))
             else:
                 self._steady.append(found)
@@ -198,17 +152,15 @@ class _Together:
                     self._users.setdefault(deed.thing, {}).setdefault(n, []).append(use)
                 begun = deed.since
 
-    def extensions(self) -> Iterator[Said]:
+    def extensions(self) -> Iterator[Extension]:
         """Yield what is known of each visit of a loop."""
 
-        def fails(visit: Visit, reason: str, is_short: bool) -> Said:
+        def fails(visit: Visit, reason: str) -> Extension:
             rounds = len(visit.times)
-            is_short &= not visit.loop.counting.comparisons  # else more rounds might turn what others' don't
-            known = Extension(((visit.loop.where, 0),), rounds, reason, ((rounds,),))
-            return known, (Track.of(visit),) if is_short else ()
+            return Extension(((visit.loop.where, 0),), rounds, reason, ((rounds,),))
 
-        for visit, unsteady in self._unsteady:
-            yield fails(visit, *unsteady)
+        for visit, reason in self._unsteady:
+            yield fails(visit, reason)
         done: set[int] = set()
         for seed in self._steady:
             if id(seed.visit) in done:
@@ -217,13 +169,12 @@ class _Together:
             if isinstance(found, str) and not isinstance(within := self._join(inner(seed), self._inner), str):
                 found = within  # others did something at the first rounds only, or the last ones
             if isinstance(found, str):
-                yield fails(seed.visit, found, is_short=False)
+                yield fails(seed.visit, found)
                 continue
             done |= {id(one.visit) for one, _ in found}
             if self._is_too_short(found):
                 for one, count in found:
-                    few = f"{len(one.visit.times)} rounds are too few, which repeat after {count}"
-                    yield fails(one.visit, few, is_short=True)
+                    yield fails(one.visit, f"{len(one.visit.times)} rounds are too few, which repeat after {count}")
             else:
                 counts = {one.visit.loop.where: count for one, count in found}
                 made: dict[str, set[int]] = {}
@@ -234,8 +185,7 @@ class _Together:
                 bounds = {one.visit.loop.where: one.grows * count // one.period for one, count in found}
                 grows = tuple(by for _, by in sorted(bounds.items()))
                 grows = grows if any(grows) else ()
-                known = Extension(tuple(sorted(counts.items())), least, "", each, grows, _steered(found))
-                yield known, tuple(Track.of(one.visit) for one, _ in found)
+                yield Extension(tuple(sorted(counts.items())), least, "", each, grows, _steered(found))
 
     @cached_property
     def _inner(self) -> list[Steady]:
@@ -279,9 +229,9 @@ class _Together:
             visit = other.visit
             if visit.loop is one.visit.loop and visit.times[0] == one.visit.times[0] and visit is not one.visit:
                 yield other
-        for visit, unsteady in self._unsteady:
+        for visit, reason in self._unsteady:
             if visit.loop is one.visit.loop and visit.times[0] == one.visit.times[0]:
-                yield unsteady.reason
+                yield reason
 
     def _is_too_short(self, found: list[tuple[Steady, int]]) -> bool:
         """Tell whether there are too few rounds for what premises compare."""

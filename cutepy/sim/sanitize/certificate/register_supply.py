@@ -6,7 +6,8 @@ where each warp gives or takes once. Where it is not so, the orders in which war
 
 A warp that asks waits, and what its thread does after that, issues of copies too, comes after it: so a change counts
 among the waits that threads have ended, which clocks pass on wherever control does. Where a barrier of all threads did
-not wait for some since they had ended, what comes later in the cluster is taken to come after all that those did.
+not wait for some since they had ended, what comes later in the cluster is taken to come after all that those did, and
+so it is where an operation on a barrier is relaxed, which clocks take for nothing.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ class RegisterSupply:
         shape = slots, self._warps
         self._held, self._peak = np.full((2, *shape), at_launch)
         self._given = np.zeros(slots, np.int64)
-        self._is_sure, self._has_ended = np.ones(shape, bool), np.zeros(shape, bool)
+        self._is_sure, self._is_hidden = np.ones(shape, bool), np.zeros(shape, bool)
         self._many = np.zeros(shape, int)
         # By how often a warp had changed before, and thread: how many waits it has ended by then, 0 if it never has.
         self._when: list[Array] = []
@@ -89,6 +90,8 @@ class RegisterSupply:
 
     def see(self, event: BarrierEvent) -> None:
         """Take a change, before its threads count it; or who comes to a barrier and goes on from one."""
+        if "relaxed" in event.instruction.parts and event.operation != "expect_tx":  # which lets nobody go on
+            self._overlook(event)
         if event.operation == "set_registers":
             for warp in np.unique(event.threads.ids // WARP).tolist():
                 self._change(event, warp)
@@ -113,7 +116,14 @@ class RegisterSupply:
             of = slots // size * size + rank
             absent = (came[of] < _generation(event)[:, None]) & (self._asked[of] > 0)
             rows, threads = np.nonzero(absent)
-            self._has_ended[of[rows], threads // WARP] = True
+            self._is_hidden[of[rows], threads // WARP] = True
+
+    def _overlook(self, event: BarrierEvent) -> None:
+        """Note that relaxed operations pass on control, which clocks don't tell, of who took registers so far."""
+        cluster = self._clocks.cluster
+        members = np.unique(event.ctas.slots // cluster)[:, None] * cluster + np.arange(cluster)
+        for of in members[(self._asked[members] > 0).any(axis=(1, 2))]:
+            self._is_hidden[of] = True
 
     # Changes.
 
@@ -147,7 +157,7 @@ class RegisterSupply:
     def _comes_after_requests(self, known: Array, members: Array) -> Array:
         """Tell by CTA whether something comes after a warp of its cluster took registers."""
         asked = self._asked[members]
-        either = ((known >= asked) & (asked > 0)).any(axis=2) | self._has_ended[members].any(axis=2)
+        either = ((known >= asked) & (asked > 0)).any(axis=2) | self._is_hidden[members].any(axis=2)
         found: Array = np.logical_or.reduce(either, axis=1)
         return found
 
@@ -191,7 +201,7 @@ class RegisterSupply:
                 change = Change(int(done.amounts[row]), after)
                 by_warp[(int(done.slots[row]) - first) * self._warps + done.warp].append((change, done.instruction))
         found: Starved | bool = True
-        if self._many[members].max() < _MOST_ROUNDS and not self._has_ended[members].any():
+        if self._many[members].max() < _MOST_ROUNDS and not self._is_hidden[members].any():
             pools = np.repeat(np.arange(cluster), self._warps).tolist()
             found = starved([[change for change, _ in one] for one in by_warp], pools)
         if found is True:

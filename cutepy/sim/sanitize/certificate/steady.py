@@ -38,22 +38,15 @@ class Steady(NamedTuple):
     grows: int = 0
 
 
-class Unsteady(NamedTuple):
-    """Why it is not known that the rounds of a visit repeat, and whether there may be too few of them to tell."""
-
-    reason: str
-    is_short: bool = False
-
-
-def steady(visit: Visit) -> Steady | Unsteady:
+def steady(visit: Visit) -> Steady | str:
     """Find how the rounds of a visit repeat; or say why they don't."""
     loop, rounds = visit.loop, visit.rounds
     if loop.unknown is not None:
-        return Unsteady(loop.unknown)
+        return loop.unknown
     for register in loop.counters:
         role, i = loop.state[register].role, loop.state[register].instruction
-        return Unsteady(f"{register.name} counts its rounds, and steers {role}: `{i.text.strip()}` ({line(i)})")
-    reason: Unsteady | None = None
+        return f"{register.name} counts its rounds, and steers {role}: `{i.text.strip()}` ({line(i)})"
+    reason = ""
     alike, numbers = _alike(visit), loop.counting.numbers(visit.counted)
     for period in range(1, len(rounds)):
         first, last = _longest(alike[period:] == alike[:-period], numbers[period:-1] - numbers[: -period - 1])
@@ -66,15 +59,14 @@ def steady(visit: Visit) -> Steady | Unsteady:
             if isinstance(window, tuple):
                 spans, grows = spans_of(visit, *window), loop.counting.grows(numbers, first, period)
                 return Steady(visit, *window, period, shifts, spans, grows)
-            turns = f"further rounds may turn a branch, or there are too few: `{window.text.strip()}` ({line(window)})"
-            reason = Unsteady(turns)
+            reason = f"further rounds may turn a branch, or there are too few: `{window.text.strip()}` ({line(window)})"
         else:
-            reason = reason or Unsteady(f"{len(visit.states)} rounds are too few, which repeat after {period}", True)
-    if reason is not None:
+            reason = reason or f"{len(visit.states)} rounds are too few, which repeat after {period}"
+    if reason:
         return reason
     if len(visit.states) < 3:
-        return Unsteady("it goes around " + ("once" if len(visit.states) == 1 else "twice"), True)
-    return Unsteady(f"its {len(visit.states)} rounds do not repeat", True)
+        return "it goes around " + ("once" if len(visit.states) == 1 else "twice")
+    return f"its {len(visit.states)} rounds do not repeat"
 
 
 def _alike(visit: Visit) -> Array:

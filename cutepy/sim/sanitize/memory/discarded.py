@@ -64,14 +64,16 @@ class Discarded:
 
     def __init__(self) -> None:
         self._function: Function | None = None
+        self._is_steered = False
         self._uses: Uses | None = None
         self._stores: dict[int, frozenset[int]] = {}
         self._shape = 0, 0
         self._executed: dict[int, Array] = {}
         self._held: dict[tuple[int, int, str], list[_Held]] = {}
 
-    def begin(self, launch: Launch, function: Function) -> None:
-        """Begin with a launch."""
+    def begin(self, launch: Launch, function: Function, is_steered: bool) -> None:
+        """Begin with a launch; where the schedule steers it, other lanes may store in another one, and none is held."""
+        self._is_steered = is_steered
         if self._function is not function:
             self._function, self._uses, self._stores = function, None, {}
         x, y, z = launch.block
@@ -92,7 +94,12 @@ class Discarded:
         """Take a race of one launch, and tell whether it is told later."""
         old, new = found.before, found.after
         reader = old if new.writes else new
-        if not found.kind.startswith("unordered") or old.launch != new.launch or (old.writes and new.writes):
+        if (
+            self._is_steered
+            or not found.kind.startswith("unordered")
+            or old.launch != new.launch
+            or (old.writes and new.writes)
+        ):
             return False
         i = reader.instruction
         if i.parts[0] != "ld" or reader.threads is None or self._shape[0] * self._shape[1] > _MOST_LANES:
@@ -100,9 +107,14 @@ class Discarded:
         stores = self._reached(i)
         key = old.instruction.index, new.instruction.index, found.kind
         held = self._held.setdefault(key, [])
-        if not stores or len(held) >= _MOST_HELD:
+        if not stores:
             return False
-        held.append(_lanes_of(found, reader, stores))
+        new_one = _lanes_of(found, reader, stores)
+        if any(np.array_equal(new_one.ctas, x.ctas) and np.array_equal(new_one.threads, x.threads) for x in held):
+            return True  # whether they store what they have read is the same question
+        if len(held) >= _MOST_HELD:
+            return False
+        held.append(new_one)
         return True
 
     def decided(self, *, is_over: bool) -> Iterator[tuple[GlobalConflict, bool]]:

@@ -39,10 +39,10 @@ class GlobalFindings:
         self._launch: Launch | None = None
         self._discarded = Discarded()
 
-    def begin(self, launch: Launch, function: Function) -> None:
-        """Begin with a launch."""
+    def begin(self, launch: Launch, function: Function, is_steered: bool) -> None:
+        """Begin with a launch, which something that depends on the schedule may steer."""
         self._launch = launch
-        self._discarded.begin(launch, function)
+        self._discarded.begin(launch, function, is_steered)
 
     def note(self, access: Access) -> None:
         """See an access, which may store what was loaded."""

@@ -10,7 +10,7 @@ from cutepy.sim.sanitize.certificate import loops
 from cutepy.sim.sanitize.certificate.comparisons import Comparison
 from cutepy.sim.sanitize.certificate.counters import remainder
 from cutepy.sim.sanitize.certificate.dependence import Walk
-from cutepy.sim.sanitize.certificate.extensions import Extension, Track, _Together, merged
+from cutepy.sim.sanitize.certificate.extensions import Extension, _Together, merged
 from cutepy.sim.sanitize.certificate.remainders import any_rounds
 from cutepy.sim.sanitize.certificate.specialised import specialised
 from cutepy.sim.translate import translate
@@ -194,28 +194,11 @@ def _refuted(roles, arrivals, counts):
     assert not all(explore(unrolled(roles, one), arrivals).is_safe for one in more)
 
 
-ROUNDS = tuple((n % 3,) for n in range(12))
-LOOPS = ("a.py:1", 2), ("a.py:5", 2)
-
-
-def track(states, where="a.py:5"):
-    return Track(where, tuple(states), (7,) * (len(states) - 1))
-
-
-@pytest.mark.parametrize(
-    ("states", "least"), [(ROUNDS[1:5], 9), (ROUNDS, None), (((1,), (1,)), None), (None, None)], ids=str
-)
-def test_what_ended_too_soon_for_what_holds_elsewhere_is_left_out(states, least):
-    """If it did what that did, and made fewer rounds: else more of its rounds may be other ones."""
-    whole = track(ROUNDS, "a.py:1"), track(ROUNDS)
-    short = Extension((("a.py:5", 0),), 8, "too few")
-    found = merged([(Extension(LOOPS, 6), whole), (short, () if states is None else (track(states),))])
-    assert found == ((short,) if least is None else (Extension(LOOPS, least),))
-
-
-def test_of_the_same_loops_the_least_that_holds_everywhere_counts():
-    whole = track(ROUNDS, "a.py:1"), track(ROUNDS)
-    assert merged([(Extension(LOOPS, 8), whole), (Extension(LOOPS, 12), whole)]) == (Extension(LOOPS, 12),)
+def test_of_a_loop_only_what_holds_of_all_its_visits_is_said():
+    loops_of = ("a.py:1", 2), ("a.py:5", 2)
+    short = Extension((("a.py:5", 0),), 9, "too few")
+    assert merged([Extension(loops_of, 8), Extension(loops_of, 12)]) == (Extension(loops_of, 12),)
+    assert merged([Extension(loops_of, 8), short, Extension(loops_of, 12)]) == (short,)
 
 
 def test_warps_that_go_around_a_loop_otherwise_refuse_it():
@@ -269,6 +252,12 @@ STATES = {
         "mov.u32 %r40, 0; INNER: add.u32 %r3, %r3, 9; setp.lt.u32 %p2, %r3, %r9; @%p2 bra INNER; "
         "rem.u32 %r5, %r3, 3; st.shared.u32 [%r5], %r1;",
         ["%r3"],
+        {},
+    ),
+    "remainders of two forms of it": (
+        "setp.eq.u32 %p2, %r6, 0; mov.u32 %r4, %r2; @%p2 bra TAKE; shl.b32 %r4, %r2, 9; "
+        "TAKE: and.b32 %r5, %r4, 1023; st.shared.u32 [%r5], %r1;",
+        ["%r2"],
         {},
     ),
     "a count of more than constants": (
@@ -436,6 +425,12 @@ STEERED = {
         "",
         "",
         "setp.lt.u32 %p2",
+    ),
+    "by way of memory": (
+        "st.shared.u32 [%r1+64], %r9; ld.shared.u32 %r10, [%r1+64];",
+        "setp.ge.u32 %p3, %r2, %r10; @%p3 bra END;",
+        "setp.ge.u32 %p2, %r9, 100; @%p2 bra END; st.shared.u32 [%r1], 0;",
+        "@%p",
     ),
     "a second way out": ("", "setp.eq.u32 %p2, %r2, 99; @%p2 bra END;", "", "@%p"),
 }

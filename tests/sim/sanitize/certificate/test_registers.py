@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import cutepy
-from cutepy.sim import HazardError, ScheduleError
+from cutepy.sim import HazardError, Run, ScheduleError
+from tests.sim.opcode_runner import launch
 from tests.sim.sanitize.certificate.programs import policy_of
 from tests.sim.sanitize.certificate.registers import MODULE, drawn, explore, ptx, run
 
@@ -63,6 +64,24 @@ def test_what_a_copy_brings_that_is_issued_after_comes_after(policy):
     certificate, hazards, _ = run(turns, {0: 1}, policy_of(policy))
     assert certificate is None or not certificate.is_certified
     assert [hazard.kind for hazard in hazards] == ["exhausted-registers"]
+
+
+RELAXED = """mov.u32 %r1, smem; mov.u32 %r2, %tid.x; shr.u32 %r3, %r2, 7; setp.eq.u32 %p1, %r3, 0;
+setp.eq.u32 %p2, %r3, 1; setp.eq.u32 %p4, %r2, 0; @%p4 mbarrier.init.shared.b64 [%r1], 128; bar.sync 0;
+@%p1 bra A; @%p2 bra B; setmaxnreg.inc.sync.aligned.u32 200; bra E;
+B: setmaxnreg.inc.sync.aligned.u32 200; mbarrier.arrive.ARRIVES.shared.b64 _, [%r1]; bra E;
+A: setmaxnreg.dec.sync.aligned.u32 136; W: mbarrier.try_wait.parity.WAITS.shared.b64 %p5, [%r1], 0; @!%p5 bra W;
+bar.sync 1, 128; setmaxnreg.dec.sync.aligned.u32 104; E:"""
+
+
+@pytest.mark.parametrize("arrives", ["relaxed.cta", "release.cta"])
+@pytest.mark.parametrize("waits", ["relaxed.cta", "acquire.cta"])
+def test_relaxed_operations_pass_on_that_registers_were_there(arrives, waits):
+    """They show nothing, but who waits for them goes on after them."""
+    body = RELAXED.replace("ARRIVES", arrives).replace("WAITS", waits)
+    simulation = Run((), None, sanitize=True)
+    launch(body, np.zeros(4, np.uint32), block=384, smem_bytes=64, run=simulation, directives=".maxnreg 168")
+    assert not simulation.certificates[0].is_certified
 
 
 def test_who_has_ended_had_its_registers():
