@@ -2,9 +2,10 @@
 
 Groups take turns, each running until it has to wait. When none can go on, in this order: a pending asynchronous
 operation completes; lanes whose wait is over leave those whose is not; warps that met whole go on; a try_wait times
-out; time passes; lanes that met where others of their warp are missing go ahead; and if there are none either, the
-kernel is deadlocked. A group that spins can't go on until something changes; warps that met go on also if others keep
-them waiting for long, and lanes that nothing takes together with the rest of their warp.
+out, unless its lanes wait as they did when it did before; time passes; lanes that met where others of their warp are
+missing go ahead; and if there are none either, the kernel is deadlocked. A group that spins can't go on until something
+changes; warps that met go on also if others keep them waiting for long, and lanes that nothing takes together with the
+rest of their warp.
 
 References
 ----------
@@ -28,6 +29,7 @@ from cutepy.sim.machine.merging import in_whole_units, merge
 from cutepy.sim.machine.parting import Part, parts_of, split
 from cutepy.sim.machine.roster import Roster
 from cutepy.sim.machine.spinning import TRUSTED_BLOCKS, Spin, together
+from cutepy.sim.machine.time_outs import TimeOuts
 from cutepy.sim.translate.control_flow import EXIT
 
 if TYPE_CHECKING:
@@ -90,6 +92,7 @@ class Schedule:
         self._told: set[int] = set()  # groups that wait, of which observers know
         self._waited = 0
         self._leapt = -1, 0
+        self._time_outs = TimeOuts(program.flow, activity)
 
     def gather(self, g: Group, i: Instruction, mask: Array) -> int:
         """Bring together the lanes that masks name; 0 if they are all here, or what their block returns."""
@@ -261,7 +264,8 @@ class Schedule:
                 self._program.blocks[g.block](g, g.registers, self._m)
         self.alignment.stick(self._joins)
         spinning = self.roster.lanes_of([g for g in self.roster.groups if g.waits_for is None])
-        return [line for observer in observers for line in observer.on_deadlock(self.roster.ended, spinning)]
+        said = [line for observer in observers for line in observer.on_deadlock(self.roster.ended, spinning)]
+        return self._time_outs.told() + said
 
     def _tell_apart(self, apart: Apart) -> None:
         for observer in self._activity.observers:
@@ -346,14 +350,13 @@ class Schedule:
 
     def _time_out(self) -> bool:
         """Let a try_wait return; tells whether one does."""
-        for g in self.roster.groups:
-            if g.ready is not None and g.timed_out not in (self._activity.changes, ~self._activity.changes):
-                g.timed_out = self._activity.changes  # negated once it is used
-                return True
-        return False
+        g = self._time_outs.pick(self.roster.groups)
+        if g is not None:
+            g.timed_out = self._activity.changes  # negated once it is used
+        return g is not None
 
     def _leap(self) -> bool:
-        """Let time pass if some group reads clocks while it spins; tells whether it does.
+        """Let time pass if some group reads clocks while it spins or tries again; tells whether it does.
 
         The leaps double, and time ends some minutes of a GPU's cycles after the last change.
         """
@@ -364,9 +367,10 @@ class Schedule:
             if g.spin is not None and g.spin.asleep and g.spin.by_clock and g.spin.changes == changes
         ]
         since, size = self._leapt if self._leapt[0] == changes else (changes, _FIRST_LEAP)
-        if not sleepers or size > _LAST_LEAP:
+        if not (sleepers or self._time_outs.by_clock) or size > _LAST_LEAP:
             return False
         self._activity.time += size
+        self._time_outs.leap()
         self._leapt = since, 2 * size
         for spin in sleepers:
             spin.wake()

@@ -244,3 +244,81 @@ def test_the_last_store_of_a_warp_wakes_another():
     SPIN: ld.volatile.global.u32 %r3, [%rd0]; setp.eq.u32 %p2, %r3, 0; @%p2 bra SPIN; st.global.u32 [%rd0+4], 2;"""
     launch(body, [out], block=(64, 1, 1))
     assert out.tolist() == [1, 2]
+
+
+_TRIES = f"""{_INDEX} mov.u32 %r10, smem; mov.u32 %r5, 0; setp.eq.u32 %p3, %r1, 0;
+@%p3 mbarrier.init.shared.b64 [%r10], {{count}}; bar.sync 0;
+"""
+_TRY = "mbarrier.try_wait.parity.shared.b64 %p1, [%r10], 0;"
+
+
+@pytest.mark.parametrize("failures", [1, 2, 3, 1000])
+@pytest.mark.parametrize(
+    ("count", "act"),
+    [
+        (32, "mbarrier.arrive.shared.b64 _, [%r10]; bra X;"),
+        (1, "st.volatile.global.u32 [%rd0+4], 1; bra DONE;"),
+        (1, "bra DONE;"),
+    ],
+)
+def test_who_tries_in_vain_may_do_something_else_after_some_failures(failures, count, act):
+    out = np.zeros(2, "u4")
+    launch(
+        f"""{_TRIES.format(count=count)} X: {_TRY} @%p1 bra DONE;
+        add.u32 %r5, %r5, 1; setp.ne.u32 %p2, %r5, {failures}; @%p2 bra X; {act}
+        DONE: st.global.u32 [%rd0], %r5;""",
+        [out],
+        smem=64,
+    )
+    assert out[0] == failures
+    assert out[1] == (act[:2] == "st")
+
+
+def test_who_counts_for_ever_lets_others_try():
+    """The second warp arrives for both after its hundredth failure; the first counts until then."""
+    out = np.zeros(64, "u4")
+    launch(
+        f"""{_TRIES.format(count=32)} setp.ge.u32 %p0, %r1, 32; @%p0 bra Y;
+        X: {_TRY} add.u32 %r5, %r5, 1; @!%p1 bra X; bra DONE;
+        Y: {_TRY} @%p1 bra DONE; add.u32 %r5, %r5, 1; setp.ne.u32 %p2, %r5, 100; @%p2 bra Y;
+        mbarrier.arrive.shared.b64 _, [%r10]; bra Y;
+        DONE: mad.wide.u32 %rd1, %r1, 4, %rd0; st.global.u32 [%rd1], %r5;""",
+        [out],
+        block=(64, 1, 1),
+        smem=64,
+    )
+    assert (out[32:] == 100).all()
+
+
+def test_time_passes_for_who_tries_until_some_has():
+    out = np.zeros(1, "u8")
+    launch(
+        f"""{_TRIES.format(count=32)} mov.u64 %rd5, %clock64;
+        X: {_TRY} @%p1 bra DONE; mov.u64 %rd6, %clock64; sub.u64 %rd6, %rd6, %rd5; setp.lt.u64 %p2, %rd6, 20000000;
+        @%p2 bra X; mbarrier.arrive.shared.b64 _, [%r10]; bra X;
+        DONE: st.global.u64 [%rd0], %rd6;""",
+        [out],
+        smem=64,
+    )
+    assert 20_000_000 <= out[0] <= 60_000_000
+
+
+@pytest.mark.parametrize(
+    ("does", "says"),
+    [
+        ("", "pending at"),
+        ("add.u32 %r5, %r5, 1; and.b32 %r5, %r5, 7;", "pending at"),
+        ("mov.u64 %rd6, %clock64;", "pending at"),
+        ("add.u32 %r5, %r5, 1; mov.u64 %rd6, %clock64;", "tries have failed meanwhile"),
+        ("add.u32 %r5, %r5, 1;", "4,096 tries have failed meanwhile; what more would do is not known"),
+    ],
+)
+def test_tries_that_fail_for_ever_are_deadlocks(does, says):
+    with pytest.raises(DeadlockError) as found:
+        launch(
+            f"{_TRIES.format(count=1)} X: {_TRY} {does} @!%p1 bra X; st.global.u32 [%rd0], %r5;",
+            [np.zeros(1, "u4")],
+            smem=64,
+        )
+    assert says in str(found.value)
+    assert ("tries have" in str(found.value)) == ("tries have" in says)
