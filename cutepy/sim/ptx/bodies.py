@@ -76,6 +76,7 @@ class Body:
         self._source: SourceLine | None = None
         self._pending: list[tuple[str, str, str | None, bool, Scope, SourceLine | None, int]] = []
         self._results: tuple[Parameter, ...] = ()
+        self._returned: list[tuple[str, Parameter]] = []  # results in registers, behind where they go
         self._sources: dict[SourceLine, SourceLine] = {}
         self._places: dict[tuple[int, int, int], SourceLine] = {}
         self._vague: set[SourceLine] = set()
@@ -88,7 +89,7 @@ class Body:
         parameters, directives = head["parameters"] or "", head["directives"]
         declared = attempt(partial(read_parameters, parameters), self._line, parameters, none)
         results = attempt(partial(read_parameters, head["results"] or ""), self._line, parameters, none)
-        declared, self._results = self._formals(declared, True), self._formals(results, False)
+        declared, self._results = self._formals(declared, "parameter"), self._formals(results, "result")
         header = attempt(partial(_directives, directives), self._line, directives, nothing)
         position, counted, end = 0, 0, len(body)
         match_at = STATEMENT.match
@@ -156,15 +157,17 @@ class Body:
     def _append(self, opcode: str, operands: str, guard: str | None = None, negated: bool = False) -> None:
         self._pending.append((usual(opcode), operands, guard, negated, self._names.scope, self._source, self._line))
 
-    def _formals(self, declared: tuple[Parameter, ...], are_read: bool) -> tuple[Parameter, ...]:
+    def _formals(self, declared: tuple[Parameter, ...], what: str) -> tuple[Parameter, ...]:
         """Declare formal parameters or results; those in registers have a place in memory too, by another name."""
         found = []
-        for formal in declared:
+        for number, formal in enumerate(declared):
             if formal.is_register:
                 self._names.add_register(formal.name, formal.type)
-                name = f"{formal.name}.formal"
-                if are_read:
+                name = f"formal.{what}{number}"  # no name of PTX has a point
+                if what == "parameter":
                     self._append(f"ld.param.b{8 * formal.size_bytes}", f"{formal.name}, [{name}]")
+                else:
+                    self._returned.append((name, formal))
                 formal = replace(formal, name=name)
             self._names.add_outer(Variable(formal.name, "param", formal.size_bytes, formal.alignment))
             found.append(formal)
@@ -172,10 +175,8 @@ class Body:
 
     def _store_results(self, guard: str | None, negated: bool) -> None:
         """Write the results that are in registers where who called looks for them."""
-        for formal in self._results:
-            if formal.is_register:
-                operands = f"[{formal.name}], {formal.name.removesuffix('.formal')}"
-                self._append(f"st.param.b{8 * formal.size_bytes}", operands, guard, negated)
+        for name, result in self._returned:
+            self._append(f"st.param.b{8 * result.size_bytes}", f"[{name}], {result.name}", guard, negated)
 
     def _call(self, opcode: str, operands: str, guard: str | None, negated: bool) -> None:
         """Write a call; what is passed in registers, or as a number, goes by way of memory."""

@@ -1,9 +1,11 @@
 """Declarations of registers."""
 
+import numpy as np
 import pytest
 
 from cutepy.sim.ptx.model import Register, Vector
 from cutepy.sim.ptx.parser import parse_module
+from tests.sim.opcode_runner import launch
 
 ENTRY = ".target sm_90a\n.visible .entry k() {{ {} ret; }}"
 
@@ -27,3 +29,20 @@ def test_a_vector_is_of_its_block():
         "{ .reg .v2 .b32 v; mov.b32 v.x, 1; } { .reg .v2 .b32 v; mov.b32 v.x, 1; }"
     )  # fmt: skip
     assert first.operands[0] != second.operands[0]
+
+
+@pytest.mark.parametrize("names", ["r a n", "%r %a %n", "%ret $arg _n", "%a a $a"])
+@pytest.mark.parametrize("function", [".func", ".visible .func"])
+def test_formals_in_registers_have_any_name(names, function):
+    """PTX ISA, "Identifiers": a name may begin with a percent sign, as those of registers do."""
+    result, one, other = names.split()
+    module = (
+        f"{function} (.reg .b32 {result}) f (.reg .b32 {one}, .reg .b64 {other}) {{\n"
+        f".reg .pred %p; .reg .b32 %low; cvt.u32.u64 %low, {other}; sub.u32 {result}, {one}, %low;\n"
+        f"setp.gt.u32 %p, {one}, 10; @%p ret; add.u32 {result}, {result}, 100; ret; }}"
+    )
+    out = np.zeros(2, np.uint32)
+    body = """ld.param.u64 %rd1, [p0]; mov.u64 %rd2, 2; mov.u32 %r1, 11; call (%r2), f, (%r1, %rd2);
+    st.global.u32 [%rd1], %r2; call.uni (%r3), f, (5, %rd2); st.global.u32 [%rd1+4], %r3;"""
+    launch(body, out, module=module, block=1)
+    assert out.tolist() == [9, 103]
