@@ -12,9 +12,10 @@ from cutepy.sim.errors import Deed, Place, SimulationError
 from cutepy.sim.machine.awaited import Awaited, arrives
 from cutepy.sim.machine.group import inherited
 from cutepy.sim.machine.lanes import Threads
-from cutepy.sim.machine.memory import OFFSET_MASK
+from cutepy.sim.machine.memory import OFFSET_MASK, RANK_SHIFT
 from cutepy.sim.ptx.model import Address, Register
 from cutepy.sim.ptx.places import place
+from cutepy.sim.translate import LOCAL_WINDOW, SHARED_WINDOW
 from cutepy.sim.translate.control_flow import EXIT
 
 if TYPE_CHECKING:
@@ -189,9 +190,12 @@ def _writes(i: Instruction) -> bool:
 
 
 def _place(address: int, i: Instruction) -> Place:
-    if any(part.startswith("shared") for part in i.parts):
-        return Place(f"shared memory at {address & OFFSET_MASK:#x}", address & OFFSET_MASK)
-    return Place(f"global memory at {address:#x}")
+    if not (SHARED_WINDOW <= address < LOCAL_WINDOW or any(part.startswith("shared") for part in i.parts)):
+        return Place(f"global memory at {address:#x}")
+    offset, rank = address & OFFSET_MASK, (address & (SHARED_WINDOW - 1)) >> RANK_SHIFT
+    if rank:
+        return Place(f"shared memory of the cluster's CTA {rank - 1} at {offset:#x}")
+    return Place(f"shared memory at {offset:#x}", offset)
 
 
 def _address(g: Group, i: Instruction) -> int | None:

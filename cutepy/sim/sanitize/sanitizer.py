@@ -31,9 +31,9 @@ from cutepy.sim.sanitize.order.synchronisation import converge, overlook, synchr
 from cutepy.sim.sanitize.order.wave import FAILED, Issued, Wave
 from cutepy.sim.sanitize.registers import register_hazards
 from cutepy.sim.sanitize.repairs import MADE_GOOD, judged, remarks
-from cutepy.sim.sanitize.reports import global_memory
 from cutepy.sim.sanitize.reports.findings import Findings
 from cutepy.sim.sanitize.reports.global_findings import GlobalFindings
+from cutepy.sim.sanitize.reports.last_writers import with_last_writer
 from cutepy.sim.sanitize.reports.mistakes import told
 from cutepy.sim.sanitize.reports.parts import part_of_a_unit
 from cutepy.sim.sanitize.reports.reasons import reason
@@ -210,13 +210,11 @@ class Sanitizer(Observer):
         return bool(error.mistakes)
 
     def _in_memory(self, found: Told) -> Told:
-        """Name what a loop waits for in global memory, and who wrote it last."""
-        kind, where, before, after = found[:4]
-        if kind != "deadlock" or not where.startswith("global memory at ") or self._wave is None:
+        """Name what a loop waits for in memory, and who wrote it last."""
+        if self._wave is None:
             return found
-        address, of = int(where.split()[-1], 16), (self._wave.residents.blocks, self._spinning)
-        before = before or global_memory.last_writer(address, self._global.shadow, self._launches, *of)
-        return kind, global_memory.place(address, self._known(), self._launch), before, after, *found[4:]
+        of = self._wave.residents, self._spinning, self._shared
+        return with_last_writer(found, *of, self._of_global, self._global.shadow)
 
     def on_deadlock(self, ended: Array, spinning: Array) -> list[str]:
         """Say whether every schedule hangs."""

@@ -149,6 +149,49 @@ def test_a_word_in_shared_memory_and_a_loop_without_memory():
     assert found.where.startswith("the loop at ")
 
 
+GENERIC = "cvt.u64.u32 %rd2, %r1;\ncvta.shared.u64 %rd2, %rd2;\n"
+READS = [("ld.acquire.cta.shared.u32 %r9, [%r1+16];\n", "ld read"), ("ld.acquire.cta.u32 %r9, [%rd2+16];\n", "ld read")]
+
+
+@pytest.mark.parametrize(("read", "what"), READS)
+def test_a_word_in_shared_memory_has_who_wrote_it_last(read, what):
+    """The second warp waits for 2, the first one has written 1, after the third one has cleared it."""
+    body = (
+        "setp.eq.u32 %p4, %r2, 64;\n@%p4 st.shared.u32 [%r1+16], 0;\nbar.sync 0;\n" + GENERIC
+        + "@%p1 st.release.cta.shared.u32 [%r1+16], 1;\nsetp.ne.u32 %p4, %r2, 32;\n@%p4 bra END;\n"
+        + f"SPIN: {read}setp.ne.u32 %p3, %r9, 2;\n@%p3 bra SPIN;\nEND:\n"
+    )  # fmt: skip
+    _, (found,) = hung(body, block=96)
+    assert (found.kind, found.where, found.address) == ("deadlock", "shared memory at 0x10", 16)
+    assert (found.before.what, found.before.warp, found.before.lane) == ("st write", 0, 0)
+    assert (found.after.what, found.after.warp) == (what, 1)
+
+
+def test_tries_at_a_lock_in_shared_memory_hide_who_took_it():
+    """What is told is no other write before that."""
+    lock = "SPIN: atom.cas.acquire.cta.shared.b32 %r9, [%r1+16], 0, 1;\nsetp.ne.u32 %p3, %r9, 0;\n@%p3 bra SPIN;\n"
+    only = "and.b32 %r3, %r2, 31;\nsetp.ne.u32 %p4, %r3, 0;\n@%p4 bra END;\n"
+    _, (found,) = hung(f"@%p1 st.shared.u32 [%r1+16], 0;\nbar.sync 0;\n{only}{lock}END:\n", block=64)
+    assert (found.where, found.after.what, found.before) == ("shared memory at 0x10", "atom atomic", None)
+
+
+def test_a_word_in_shared_memory_that_a_copy_wrote_last():
+    copy = "@%p1 cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r1], [%rd1], 256, [%r8];\n"
+    spin = "SPIN: ld.volatile.shared.u32 %r9, [%r1+16];\nsetp.eq.u32 %p3, %r9, 0;\n@%p3 bra SPIN;\n"
+    _, (found,) = hung(INIT.format(at="", count=1) + SHOW + EXPECT.format(256) + copy + wait(0) + spin)
+    assert (found.kind, found.where) == ("deadlock", "shared memory at 0x10")
+    assert (found.before.what, found.before.warp) == ("bulk copy write", 0)
+
+
+def test_a_word_in_shared_memory_of_another_cta_has_no_writer_of_the_own_one():
+    peer = "mov.u32 %r9, %cluster_ctarank;\nxor.b32 %r9, %r9, 1;\nmapa.shared::cluster.u32 %r9, %r1, %r9;\n"
+    word = "@%p1 st.shared.u32 [%r1+16], 0;\nbarrier.cluster.arrive;\nbarrier.cluster.wait;\n"
+    spin = "SPIN: ld.acquire.cluster.shared::cluster.u32 %r10, [%r9+16];\nsetp.eq.u32 %p3, %r10, 0;\n@%p3 bra SPIN;\n"
+    _, hazards = hung(peer + word + spin, grid=2, cluster=2)
+    assert hazards[-1].where.startswith("shared memory of the cluster's CTA ")
+    assert hazards[-1].before is None
+
+
 def test_an_mbarrier_that_is_tested_in_a_loop():
     test = "SPIN: mbarrier.test_wait.parity.shared.b64 %p3, [%r8], 0;\n@!%p3 bra SPIN;\n"
     _, (found,) = hung(INIT.format(at="", count=1) + SHOW + test)

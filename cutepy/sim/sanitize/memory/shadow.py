@@ -74,9 +74,9 @@ class Shadow:
         self._numbers: dict[tuple[int, ...], int] = {}
 
     def writers(self, slot: int, granules: Array) -> list[Touch]:
-        """Return the touches that wrote some granules of a CTA last."""
+        """Return the touches that wrote some granules of a CTA last; those of one granule as they came."""
         _, members = self._present(self._written[slot, granules])
-        return [self._touches[m] for m in {*chain(*members)}]
+        return [self._touches[m] for m in dict.fromkeys(chain(*members))]
 
     def touch(self, new: Touch) -> None:
         """Check a touch against those before it, and record it."""

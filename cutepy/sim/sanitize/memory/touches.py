@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -69,6 +69,14 @@ class SharedTouches:
         self._operands = ReadOperands(granule)
         callbacks = report, unwritten, self._misread, forgot, filled
         self._shadow = Shadow(wave.clocks, wave.residents.count, granules, *callbacks)
+
+    def last_writers(self, slot: int, address: int) -> Iterator[tuple[Touch, int, int]]:
+        """Yield what wrote a byte of a CTA last, and in which of its rows and lanes."""
+        granule = address // self._granule
+        for touch in self._shadow.writers(slot, np.array([granule]))[-1:]:
+            row = int(np.searchsorted(touch.slots, slot))
+            granules, lanes = touch.touched(row)
+            yield from ((touch, row, lane) for lane in lanes[granules == granule].tolist())
 
     def access(self, access: Access) -> None:
         """Take an access by threads."""

@@ -183,8 +183,8 @@ class Findings:
         kind = unfenced(before.writes) if unfenced_only else "unordered-" + ("write" if after.writes else "read")
         narrow = found.narrow or (found.lacks == "scope" and not before.asynchronous)
         kind = "too-narrow-scope" if narrow else "partial-overlap" if found.partial else kind
-        old = _side(residents, before, found.before_lane, int(np.searchsorted(before.slots, after.slots[found.row])))
-        new = _side(residents, after, found.after_lane, found.row)
+        old = side(residents, before, found.before_lane, int(np.searchsorted(before.slots, after.slots[found.row])))
+        new = side(residents, after, found.after_lane, found.row)
         missing = _advice(before, after, found.mate) if kind.startswith("unordered") else None
         if reason is not None and not (unfenced_only or found.partial) and found.mate is None:
             kind, missing = reason.kind or kind, reason.missing
@@ -201,13 +201,13 @@ class Findings:
 
     def unwritten(self, touch: Touch, row: int, residents: Residents, address: int) -> None:
         """Report a touch that reads what nothing has written."""
-        side = _side(residents, touch, 0, row)
-        self.tell("uninitialised-read", f"shared memory at {address:#x}", None, side, None, address)
+        reader = side(residents, touch, 0, row)
+        self.tell("uninitialised-read", f"shared memory at {address:#x}", None, reader, None, address)
 
     def filled(self, read: Touch, write: Touch, row: int, residents: Residents, address: int) -> None:
         """Report a touch that reads what is written later for the first time, by who knows of that."""
         at = int(np.searchsorted(read.slots, write.slots[row]))
-        reader, writer = _side(residents, read, 0, at), _side(residents, write, 0, row)
+        reader, writer = side(residents, read, 0, at), side(residents, write, 0, row)
         unwritten = Hazard("uninitialised-read", self._kernel, "", None, reader, "").key
         if unwritten in self._found:
             told = f"{_FIRST}: {_advice(write, read, None).rpartition(': ')[2] if write.asynchronous else _WAIT}"
@@ -238,7 +238,8 @@ def _shared_granules(found: Conflict) -> tuple[int, int]:
     return int(both[0]), int(both[-1] - both[0]) + 1
 
 
-def _side(residents: Residents, touch: Touch, lane: int, row: int) -> Side:
+def side(residents: Residents, touch: Touch, lane: int, row: int) -> Side:
+    """Return what a lane of a touch did, of the CTA in a row of it."""
     cta = residents.coordinate(int(touch.agents[row]))
     if touch.threads is None:
         return Side(touch.what, f"the async proxy for CTA {cta}", touch.instruction, cta)

@@ -30,12 +30,16 @@ class GlobalFindings:
     flags : Flags
     known : callable
         Returns the memory that kernels may touch.
+
+    Attributes
+    ----------
+    launches : Launches
     """
 
     def __init__(
         self, tell: Callable[..., None], launches: Launches, flags: Flags, known: Callable[[], GlobalMemory]
     ) -> None:
-        self._tell_one, self._launches, self._flags, self._known = tell, launches, flags, known
+        self._tell_one, self.launches, self._flags, self._known = tell, launches, flags, known
         self._launch: Launch | None = None
         self._discarded = Discarded()
 
@@ -60,14 +64,18 @@ class GlobalFindings:
 
     def unwritten(self, touch: GlobalTouch, lane: int, address: int) -> None:
         """Tell that something is read which nothing wrote."""
-        after = global_memory.side(touch, lane, self._launches)
-        where = global_memory.place(address, self._known(), self._launch)
+        after = global_memory.side(touch, lane, self.launches)
+        where = self.place(address)
         self._tell_one("uninitialised-read", where, None, after, global_memory.NEVER_WRITTEN)
 
+    def place(self, address: int) -> str:
+        """Say where an address is."""
+        return global_memory.place(address, self._known(), self._launch)
+
     def _tell(self, found: GlobalConflict, comes_to_nothing: bool = False) -> None:
-        before, after = global_memory.sides(found, self._launches)
-        where = global_memory.place(found.address, self._known(), self._launch)
-        kind, missing = global_memory.told(found, self._launches, self._flags)
+        before, after = global_memory.sides(found, self.launches)
+        where = self.place(found.address)
+        kind, missing = global_memory.told(found, self.launches, self._flags)
         if comes_to_nothing:
             kind, missing = "discarded-read", global_memory.COMES_TO_NOTHING
         self._tell_one(kind, where, before, after, missing)

@@ -1,0 +1,47 @@
+"""Who wrote last what threads wait for that read a word again and again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cutepy.sim.sanitize.reports import global_memory
+from cutepy.sim.sanitize.reports.findings import side
+
+if TYPE_CHECKING:
+    from cutepy.sim.machine.lanes import Array, Residents
+    from cutepy.sim.sanitize.hazards import Side
+    from cutepy.sim.sanitize.memory.global_shadow import GlobalShadow
+    from cutepy.sim.sanitize.memory.touches import SharedTouches
+    from cutepy.sim.sanitize.reports.global_findings import GlobalFindings
+    from cutepy.sim.sanitize.reports.mistakes import Told
+
+
+def with_last_writer(
+    found: Told,
+    residents: Residents,
+    waiting: Array,
+    shared: SharedTouches,
+    of_global: GlobalFindings,
+    shadow: GlobalShadow,
+) -> Told:
+    """Return a deadlock at a word in memory with who wrote it last, beside those who wait, (slot, thread)."""
+    kind, where, before, after = found[:4]
+    space, is_word, address = where.partition(" memory at ")
+    if kind != "deadlock" or not is_word:
+        return found
+    at = int(address, 16)
+    if space == "shared":
+        before = before or _last_writer(at, after, residents, waiting, shared)
+    else:
+        before = before or global_memory.last_writer(at, shadow, of_global.launches, residents.blocks, waiting)
+        where = of_global.place(at)
+    return kind, where, before, after, *found[4:]
+
+
+def _last_writer(address: int, after: Side, residents: Residents, waiting: Array, shared: SharedTouches) -> Side | None:
+    """Return who wrote last to shared memory of the CTA that reads it: None if that is who waits, by atomics."""
+    slot = None if after.cta is None else residents.slot_of(after.cta)
+    for touch, row, lane in () if slot is None else shared.last_writers(slot, address):
+        if touch.threads is None or not waiting[touch.agents[row], touch.threads[lane]]:
+            return side(residents, touch, lane, row)
+    return None
