@@ -226,6 +226,8 @@ def _is_stored(i: Instruction, register: Register) -> bool:
 
 def _steered(i: Instruction) -> Iterator[tuple[Register, str]]:
     """Yield the registers that steer, and as what."""
+    if i.parts[:2] == ("mbarrier", "pending_count"):  # arithmetic on a register
+        return
     if i.predicate is not None and i.parts[0] in _SYNCHRONISES:
         yield i.predicate[0], "synchronisation"
     for n, operand in enumerate(i.operands):

@@ -142,6 +142,10 @@ STEERS = {
         "mbarrier.arrive.shared.b64 %rd2, [%r1]; setp.eq.u64 %p1, %rd2, 0; @%p1 bra SKIP; bar.sync 0; SKIP:",
         ("the state of an mbarrier", "a branch"),
     ),
+    "a pending count that is compared": (
+        "mbarrier.arrive.shared.b64 %rd2, [%r1]; mbarrier.pending_count.b64 %r2, %rd2;" + BRANCH.format("%r2"),
+        ("the state of an mbarrier", "a branch"),
+    ),
     "the outcome of a try, stored": (
         "mbarrier.try_wait.parity.shared.b64 %p1, [%r1], 0; selp.b32 %r2, 1, 0, %p1; st.shared.u32 [%r1+8], %r2;",
         ("the outcome of a try", "more than whether to wait"),
@@ -180,6 +184,9 @@ HARMLESS = {
     "what was loaded": "ld.global.u32 %r2, [%rd1];" + BRANCH.format("%r2"),
     "a state that is waited for": (
         "mbarrier.arrive.shared.b64 %rd2, [%r1]; A: mbarrier.try_wait.shared.b64 %p1, [%r1], %rd2; @!%p1 bra A;"
+    ),
+    "a pending count that is stored": (
+        "mbarrier.arrive.shared.b64 %rd2, [%r1]; mbarrier.pending_count.b64 %r2, %rd2; st.global.u32 [%rd1], %r2;"
     ),
     "which lane was elected": "elect.sync %r2|%p1, -1; @!%p1 bra SKIP; st.global.u32 [%rd1], %r1; SKIP:",
 }
