@@ -262,3 +262,42 @@ def test_what_a_thread_finds_of_its_own_is_no_flag():
     other = OTHER.format(distance=4).replace("ld.", "ld.volatile.")
     assert hazards_of(WRITE, own, other, block=32) == ["unordered-read"]
     assert hazards_of(WRITE, WARP, own, other, block=32) == []
+
+
+def missing_of(body, **options):
+    """Return what the one hazard of a kernel lacks."""
+    run = Run((), None, sanitize=True)
+    launch(ADDRESS + body, np.arange(1024, dtype=np.uint32), smem_bytes=2048, run=run, **options)
+    (found,) = run.hazards
+    return found.missing
+
+
+def test_a_copy_to_a_peer_has_read_once_its_mbarrier_has_counted_it():
+    """PTX ISA, "cp.async.bulk": it completes by the mbarrier, and is of no bulk group."""
+    meet = "barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;\n"
+    send = (
+        "mov.u32 %r10, %cluster_ctarank; xor.b32 %r10, %r10, 1;\n"
+        "mapa.shared::cluster.u32 %r11, %r1, %r10; mapa.shared::cluster.u32 %r12, %r8, %r10; add.u32 %r11, %r11, 512;\n"
+        "@%p1 mbarrier.arrive.expect_tx.shared.b64 _, [%r8], 128;\n@%p1 cp.async.bulk.shared::cluster.shared::cta"
+        ".mbarrier::complete_tx::bytes [%r11], [%r1], 128, [%r12];\n"
+    )
+    again = "@%p1 st.shared.u32 [%r1], 3;\n"
+    shape = {"grid": 2, "cluster": 2, "block": 32}
+    missing = missing_of(INIT + WRITE + SHOW + FENCE + meet + send + again + TRY + meet, **shape)
+    assert "wait for the mbarrier that counts its bytes where they go" in missing
+    assert "wait_group" not in missing
+    run = Run((), None, sanitize=True)
+    right = ADDRESS + INIT + WRITE + SHOW + FENCE + meet + send + TRY + meet + again
+    launch(right, np.arange(1024, dtype=np.uint32), smem_bytes=2048, run=run, **shape)
+    assert not run.hazards
+
+
+def test_of_lanes_of_one_warp_none_has_been_elected():
+    split, high, low = (
+        "setp.lt.u32 %p3, %r2, 16;\n@%p3 bra LOW;\n",
+        "bar.warp.sync 0xffff0000;\n",
+        "bar.warp.sync 0xffff;\n",
+    )
+    halves = f"{split}{high}bra END;\nLOW: {low}END:\n"
+    missing = missing_of(WRITE + halves + OTHER.format(distance=64), block=32)
+    assert "elect" not in missing

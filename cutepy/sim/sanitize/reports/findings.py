@@ -185,7 +185,8 @@ class Findings:
         kind = "too-narrow-scope" if narrow else "partial-overlap" if found.partial else kind
         old = side(residents, before, found.before_lane, int(np.searchsorted(before.slots, after.slots[found.row])))
         new = side(residents, after, found.after_lane, found.row)
-        missing = _advice(before, after, found.mate) if kind.startswith("unordered") else None
+        mate = None if _are_of_a_warp(found) else found.mate
+        missing = _advice(before, after, mate) if kind.startswith("unordered") else None
         if reason is not None and not (unfenced_only or found.partial) and found.mate is None:
             kind, missing = reason.kind or kind, reason.missing
         unwritten, cause = None, reason and reason.cause
@@ -238,6 +239,16 @@ def _shared_granules(found: Conflict) -> tuple[int, int]:
     return int(both[0]), int(both[-1] - both[0]) + 1
 
 
+def _are_of_a_warp(found: Conflict) -> bool:
+    """Tell whether both are threads of one warp."""
+    before, after = found.before, found.after
+    if before.threads is None or after.threads is None:
+        return False
+    row = int(np.searchsorted(before.slots, after.slots[found.row]))
+    warps = before.threads[found.before_lane] // WARP, after.threads[found.after_lane] // WARP
+    return bool(before.agents[row] == after.agents[found.row] and warps[0] == warps[1])
+
+
 def side(residents: Residents, touch: Touch, lane: int, row: int) -> Side:
     """Return what a lane of a touch did, of the CTA in a row of it."""
     cta = residents.coordinate(int(touch.agents[row]))
@@ -260,6 +271,10 @@ def _advice(before: Touch, after: Touch, mate: int | None) -> str:
         return "the copy may not be complete: wait for the mbarrier that counts its bytes, in the threads that go on"
     if before.instruction.parts[0] == "wgmma":
         return "the MMAs may still read it: wgmma.wait_group must come before whoever writes is told to"
+    if before.asynchronous and "mbarrier::complete_tx::bytes" in before.instruction.parts:
+        return (
+            "the copy may still read it: wait for the mbarrier that counts its bytes where they go, and let it be told"
+        )
     if before.asynchronous:
         return "the store may still read it: cp.async.bulk.wait_group.read must come before, then a barrier"
     if before.what.startswith("cp.async"):
