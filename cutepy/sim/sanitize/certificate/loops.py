@@ -18,6 +18,7 @@ from cutepy.sim.sanitize.certificate.counters import counts, modulus, remainder
 from cutepy.sim.sanitize.certificate.counting import Counting
 from cutepy.sim.sanitize.certificate.dependence import Dependence, Walk
 from cutepy.sim.sanitize.certificate.sinks import loads, sinks, synchronises
+from cutepy.sim.sanitize.certificate.steering import is_arrival
 from cutepy.sim.sanitize.certificate.thresholds import Thresholds
 from cutepy.sim.sanitize.order.failing import is_try
 from cutepy.sim.translate.control_flow import EXIT
@@ -304,6 +305,8 @@ class _Steering:
                 i.index in code.outcomes for i in makers
             ):
                 continue  # whether a wait is over already
+            if all(map(is_arrival, makers)):
+                continue  # a state, which is to be waited for only: for which phase the rounds show
             for block, use in code.uses.on_entry(head, index):
                 steered = reached.get((block, None if use is None else use.index, index))
                 if steered is not None:

@@ -205,9 +205,14 @@ def _origin(i: Instruction, allowed: frozenset[int]) -> Origin | None:
         return Origin(i, "what a load reads that may race")
     if parts[:2] in (("mbarrier", "try_wait"), ("mbarrier", "test_wait")) and i.index not in allowed:
         return Origin(i, "the outcome of a try")
-    if parts[:2] in (("mbarrier", "arrive"), ("mbarrier", "arrive_drop")) and isinstance(i.operands[0], Register):
+    if is_arrival(i) and isinstance(i.operands[0], Register):
         return Origin(i, _TOKEN)
     return None
+
+
+def is_arrival(i: Instruction) -> bool:
+    """Tell whether an instruction arrives at an mbarrier; what it writes is a state."""
+    return i.parts[:2] in (("mbarrier", "arrive"), ("mbarrier", "arrive_drop"))
 
 
 def _specials(operand: Operand) -> Iterator[Special]:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from cutepy.frontends import load_ptx, simulate
+from cutepy.sim.run import Run
 from cutepy.sim.sanitize.certificate import loops
 from cutepy.sim.sanitize.certificate.comparisons import Comparison
 from cutepy.sim.sanitize.certificate.counters import remainder
@@ -14,6 +15,7 @@ from cutepy.sim.sanitize.certificate.extensions import Extension, _Together, mer
 from cutepy.sim.sanitize.certificate.remainders import any_rounds
 from cutepy.sim.sanitize.certificate.specialised import specialised
 from cutepy.sim.translate import translate
+from tests.sim.opcode_runner import launch
 from tests.sim.sanitize.certificate.loop_programs import further, names_of, run, unrolled
 from tests.sim.sanitize.certificate.loop_trial import attention, examine, lagging, pingpong, prefetching, ring, turns
 from tests.sim.sanitize.certificate.model import explore
@@ -482,6 +484,64 @@ def test_which_state_is_waited_for_is_of_the_state():
         selp.b64 %rd3, %rd4, %rd2, %p2; A: mbarrier.test_wait.shared.b64 %p3, [%r1], %rd3; @!%p3 bra A;
         mov.b64 %rd4, %rd2;""")
     assert "%rd4" in state
+
+
+PIPELINED = """mov.u32 %r1, smem; mov.u32 %r2, %tid.x; setp.eq.u32 %p1, %r2, 0; mov.u32 %r9, 0; mov.u32 %r10, 0;
+shl.b32 %r3, %r2, 2; add.u32 %r4, %r1, %r3; xor.b32 %r5, %r4, 128;
+@%p1 mbarrier.init.shared.b64 [%r1+1024], 64; @%p1 mbarrier.init.shared.b64 [%r1+1032], 64; bar.sync 0;
+{before}
+ROUND: {round}
+add.u32 %r9, %r9, 1; setp.lt.u32 %p4, %r9, {rounds}; @%p4 bra ROUND;
+"""
+ONE, OTHER = "mbarrier.arrive.shared.b64 %rd4, [%r1+1024];\n", "mbarrier.arrive.shared.b64 %rd5, [%r1+1032];\n"
+UNTIL = "W{0}: mbarrier.try_wait.shared.b64 %p3, [%r1+{1}], %rd{0}; @!%p3 bra W{0};\n"
+WAIT_ONE, WAIT_OTHER = UNTIL.format(4, 1024), UNTIL.format(5, 1032)
+
+
+STORE, LOAD = "st.shared.u32 [%r4], %r2;\n", "ld.shared.u32 %r6, [%r5];\n"
+
+
+def pipelined(before, body, rounds):
+    """Return the hazards, and the certificate, of two warps that wait by states."""
+    kept = Run((), None, sanitize=True)
+    text = PIPELINED.format(before=before, round=body, rounds=rounds)
+    launch(text, block=64, smem_bytes=2048, run=kept, assembles=False)
+    return [hazard.kind for hazard in kept.hazards], kept.certificates[0]
+
+
+@pytest.mark.parametrize(
+    ("before", "body"),
+    [
+        (ONE, WAIT_ONE + ONE),
+        (ONE, WAIT_ONE + STORE + OTHER + WAIT_OTHER + LOAD + ONE),
+        (ONE + OTHER, WAIT_ONE + ONE + WAIT_OTHER + OTHER),
+    ],
+)
+def test_a_state_that_the_next_round_waits_for(before, body):
+    hazards, certificate = pipelined(before, body, 16)
+    assert (hazards, certificate.reasons) == ([], ())
+    assert [one.holds for one in certificate.extends] == [True]
+    for more in (1, 2, 4):
+        hazards, certificate = pipelined(before, body, 16 + more)
+        assert (hazards, certificate.reasons) == ([], ())
+
+
+def test_a_state_that_all_rounds_wait_for_is_of_one_phase():
+    """The rounds come to other phases of the other mbarrier, and to the same one of this."""
+    begins = "setp.eq.u32 %p2, %r9, 0; @!%p2 bra ON;\n" + ONE + "ON:\n"
+    hazards, certificate = pipelined("", begins + WAIT_ONE + OTHER + WAIT_OTHER, 16)
+    assert (hazards, certificate.reasons) == ([], ())
+    assert [one.holds for one in certificate.extends] == [True]
+    hazards, certificate = pipelined("", begins + WAIT_ONE + OTHER + WAIT_OTHER, 23)
+    assert (hazards, certificate.reasons) == ([], ())
+
+
+def test_a_state_that_is_moved_on_is_of_the_state_of_the_loop():
+    hazards, certificate = pipelined(
+        ONE + "mov.b64 %rd6, %rd4;\n", UNTIL.format(6, 1024) + ONE + "mov.b64 %rd6, %rd4;\n", 16
+    )
+    assert (hazards, certificate.reasons) == ([], ())
+    assert [one.holds for one in certificate.extends] == [False]
 
 
 def test_a_round_that_begins_with_a_guard_is_not_seen_of_all_lanes():
