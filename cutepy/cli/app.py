@@ -10,6 +10,7 @@ from cutepy.cli import cache, export, tune
 from cutepy.cli.asked import asked_ctas, asked_schedules, check_folder, check_output, check_script
 from cutepy.cli.dtypes import BENCH_DTYPES
 from cutepy.cli.failure import fail
+from cutepy.cli.products import PRODUCTS, parse_product
 
 if TYPE_CHECKING:
     from cutepy.suites.measuring import Output
@@ -357,9 +358,16 @@ def _output(json: Path | None, picture: Path | None, against: Path | None) -> "O
 
 @bench.command("gemm")
 def bench_gemm(
+    problem: Annotated[
+        list[str] | None,
+        typer.Argument(metavar=PRODUCTS, help="Products to measure instead: bfloat16:512x1024x64:k,mn."),
+    ] = None,
     suite: Annotated[
         list[str] | None,
-        typer.Option(help="squares, llama, skinny or batched; may be given again. Default: squares and llama."),
+        typer.Option(
+            help="squares, llama, skinny, batched, cubes, short or rows; may be given again. "
+            "Default: squares and llama."
+        ),
     ] = None,
     dtype: Annotated[
         list[str] | None,
@@ -382,6 +390,8 @@ def bench_gemm(
 
     if sweep and (suite or dtype):
         fail("--sweep draws extents and types, so --suite and --dtype can't be given with it")
+    if problem and (sweep or suite or dtype):
+        fail("products say their extents and types, so --sweep, --suite and --dtype can't be given with them")
     suite, dtype = suite or ["squares", "llama"], dtype or ["float16"]
     suite, dtype = [name.lower() for name in suite], [name.lower() for name in dtype]
     for chosen, known, option in ((suite, GEMM_SUITES, "--suite"), (dtype, BENCH_DTYPES, "--dtype")):
@@ -389,6 +399,8 @@ def bench_gemm(
             if name not in known:
                 fail(f"{option} must be one of {', '.join(known)}, got {name!r}")
     problems = random_problems(sweep, seed) if sweep else gemm_problems(suite, dtype)
+    if problem:
+        problems = list(dict.fromkeys(parse_product(text) for text in problem))
     output = _output(json, picture, against)
     try:
         peers = dict(map(find, peer or ["cuBLAS"]))

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from cutepy.cli.dtypes import BENCH_DTYPES
 from cutepy.cli.failure import fail
-from cutepy.runtime.dtypes import DTYPES
+from cutepy.cli.products import PRODUCTS, parse_product
 
 if TYPE_CHECKING:
-    from cutepy.suites.gemm_problems import GemmProblem
     from cutepy.tune.tuning import Note
 
 app = typer.Typer(help="Find the fastest way to run a kernel on this GPU, and keep it.", no_args_is_help=True)
-
-_PROBLEM = re.compile(r"(?:(\w+):)?(\d+(?:x\d+){2,3})(?::(k|mn),(k|mn))?")
 
 
 @app.command("gemm")
@@ -27,7 +22,7 @@ def tune_gemm(
     problem: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[DTYPE:][Lx]MxNxK[:MAJORS]...",
+            metavar=PRODUCTS,
             help="Products: 4096x4096x4096, or bfloat16:512x1024x64:k,mn with types and majors of A and B.",
         ),
     ] = None,
@@ -45,7 +40,7 @@ def tune_gemm(
     from cutepy.suites.gemm_problems import GEMM_SUITES, gemm_problems, random_problems
     from cutepy.suites.gemm_tuning import run_tuning
 
-    problems = [_parsed(text) for text in problem or []]
+    problems = [parse_product(text) for text in problem or []]
     for name in suite or []:
         if name not in GEMM_SUITES:
             fail(f"--suite must be one of {', '.join(GEMM_SUITES)}, got {name!r}")
@@ -57,33 +52,6 @@ def tune_gemm(
     with _progress() as note:
         status = run_tuning(problems, most=candidates, resume=not again, note=note)
     raise typer.Exit(status)
-
-
-def _parsed(text: str) -> GemmProblem:
-    from cutepy.suites.gemm_problems import GemmProblem, out_dtype
-
-    match = _PROBLEM.fullmatch(text)
-    if match is None:
-        fail(f"a product is written [DTYPE:][Lx]MxNxK[:MAJORS], such as bfloat16:512x1024x64:k,mn; got {text!r}")
-    dtype, extents, *majors = match.groups()
-    *batch, m, n, k = map(int, extents.split("x"))
-    dtype = dtype or "float16"
-    if dtype not in BENCH_DTYPES:
-        fail(f"the type must be one of {', '.join(BENCH_DTYPES)}, got {dtype!r}")
-    if 0 in (*batch, m, n, k):
-        fail(f"extents must be positive, got {text!r}")
-    a_major, b_major = (cast("str", major or "k") for major in majors)
-    bits, result_unit = DTYPES[dtype].bits, 128 // DTYPES[out_dtype(dtype)].bits
-    unit_bytes = 16 if dtype == "float32" else 4  # what threads load, and TMA rounds
-    unit = 8 * unit_bytes // bits
-    for name, major, extent in (("A", a_major, m), ("B", b_major, n)):
-        if bits != 16 and major != "k":
-            fail(f"{name} must be K-major for {bits}-bit types, got {text!r}")
-        if (k if major == "k" else extent) % unit:
-            fail(f"the contiguous extent of {name} must be a multiple of {unit}, {unit_bytes} bytes, got {text!r}")
-    if n % result_unit:
-        fail(f"N must be a multiple of {result_unit}, as rows of the result are whole units of 16 bytes, got {text!r}")
-    return GemmProblem(m, n, k, dtype, tuple(batch), a_major, b_major)
 
 
 @contextlib.contextmanager

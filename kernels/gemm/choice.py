@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from cutepy.kernels.gemm.config import GemmConfig
 from cutepy.kernels.gemm.families import ProductConfig
 from cutepy.kernels.gemm.loading import copies_per_byte
-from cutepy.kernels.gemm.model import UNMEASURED, Choice, Extents
+from cutepy.kernels.gemm.model import Choice, Extents
 from cutepy.kernels.gemm.signature import GemmSignature
 from cutepy.kernels.gemm.tiles import PROMOTED_TILES, TILES
 from cutepy.runtime.invariance import INVARIANCE
@@ -133,7 +133,7 @@ def choose(signature: GemmSignature, m: int, n: int, k: int, sm_count: int = 132
 
 
 def chosen_us(signature: GemmSignature, m: int, n: int, k: int, sm_count: int = 132, *, batch: int = 1) -> float:
-    """Estimate the microseconds that what `choose` chooses takes, times `UNMEASURED` where threads load.
+    """Estimate the microseconds that what `choose` chooses takes.
 
     Examples
     --------
@@ -141,11 +141,10 @@ def chosen_us(signature: GemmSignature, m: int, n: int, k: int, sm_count: int = 
     >>> by_tma, by_threads = GemmSignature(**types), GemmSignature(**types, a_align=4, b_align=4)
     >>> for m in (1, 4096):
     ...     print(*(round(chosen_us(signature, m, 4097, 4098)) for signature in (by_tma, by_threads)))
-    10 24
-    201 775
+    10 15
+    201 455
     """
-    way = next(iter(_both_ways(signature, m, n, k, sm_count, batch)))
-    return way.expected_us * (UNMEASURED if any(signature.by_threads) else 1)
+    return next(iter(_both_ways(signature, m, n, k, sm_count, batch))).expected_us
 
 
 class _Way(NamedTuple):

@@ -128,7 +128,12 @@ def test_desc_refuses_with_a_reason(arguments, message):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--suite", "cubes"), "--suite must be one of squares, llama, skinny, batched, got 'cubes'"),
+        (
+            ("--suite", "round"),
+            "--suite must be one of squares, llama, skinny, batched, cubes, short, rows, got",
+        ),
+        (("8x8", "--suite", "cubes"), "products say their extents and types, so --sweep, --suite and --dtype"),
+        (("8x8",), "a product is written [DTYPE:][Lx]MxNxK[:MAJORS]"),
         (("--suite", "llama", "--dtype", "float64"), "--dtype must be one of float16, bfloat16"),
         (("--sweep", "3", "--suite", "llama"), "--suite and --dtype can't be given with it"),
     ],
@@ -150,6 +155,17 @@ def test_bench_takes_names_in_any_case(monkeypatch):
     assert problems == gemm_problems(["llama"], ["float8_e4m3fn"])
     assert list(peers) == ["cuBLAS"]
     assert (output, named) == ((None, None, None), {"summed": False})
+
+
+def test_bench_takes_products_by_their_extents(monkeypatch):
+    from cutepy.suites import gemm
+    from cutepy.suites.gemm_problems import GemmProblem
+
+    measured = []
+    monkeypatch.setattr(gemm, "run_gemm", lambda problems, *_, **__: measured.append(problems) or 0)
+    assert invoke("bench", "gemm", "512x256x64", "bfloat16:2x64x512x1024:k,mn", "512x256x64").exit_code == 0
+    both = [GemmProblem(512, 256, 64, "float16"), GemmProblem(64, 512, 1024, "bfloat16", (2,), "k", "mn")]
+    assert measured == [both]
 
 
 @pytest.mark.dsl
