@@ -34,6 +34,8 @@ class Row:
         Relative Frobenius error, taken before timing.
     noise : float, optional
         What its device time differed by from that of the same kernel in the same run, as a part of it.
+    peer : bool
+        Whether ours is compared with it; not with what is there to tell how ours comes about.
     """
 
     problem: str
@@ -44,6 +46,7 @@ class Row:
     bytes: float
     error: float
     noise: float | None = None
+    peer: bool = True
 
     @property
     def tflops(self) -> float:
@@ -74,7 +77,8 @@ class Report:
     def ratio(self, problem: str) -> float | None:
         """Divide the best peer's device time by ours: above 1 we are faster. None if either is missing."""
         ours = [row.device_us for row in self.rows if row.problem == problem and row.contender == self.ours]
-        peers = [row.device_us for row in self.rows if row.problem == problem and row.contender != self.ours]
+        others = [row for row in self.rows if row.problem == problem and row.contender != self.ours]
+        peers = [row.device_us for row in others if row.peer]
         return min(peers) / ours[0] if ours and peers else None
 
     def of(self, problem: str) -> dict[str, Row]:
@@ -85,8 +89,9 @@ class Report:
         """Draw the rows as text, with a bar for each ratio ours / best peer (full width is 1)."""
         lines = [f"{key}: {value}" for key, value in self.environment.items()]
         width = max((len(row.problem) for row in self.rows), default=0)
+        who = max([10, *(len(row.contender) for row in self.rows)])
         lines.append(
-            f"{'problem':{width}}  {'contender':>10} {'device us':>10} {'call us':>9} {'TFLOP/s':>8} {'TB/s':>6} "
+            f"{'problem':{width}}  {'contender':>{who}} {'device us':>10} {'call us':>9} {'TFLOP/s':>8} {'TB/s':>6} "
             f"{'rel error':>9} {'noise':>6}  speed against the best peer"
         )
         for row in self.rows:
@@ -94,7 +99,7 @@ class Report:
             bar = "" if ratio is None else f"{ratio:.3f} {'#' * min(2 * _BAR_WIDTH, round(ratio * _BAR_WIDTH))}"
             noise = "" if row.noise is None else f"{row.noise:.1%}"
             lines.append(
-                f"{row.problem:{width}}  {row.contender:>10} {row.device_us:10.1f} {row.call_us:9.1f} "
+                f"{row.problem:{width}}  {row.contender:>{who}} {row.device_us:10.1f} {row.call_us:9.1f} "
                 f"{row.tflops:8.1f} {row.terabytes_per_second:6.2f} {row.error:9.1e} {noise:>6}  {bar}".rstrip()
             )
         return "\n".join(lines)

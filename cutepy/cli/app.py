@@ -474,6 +474,45 @@ def bench_scaled(
     raise typer.Exit(status)
 
 
+@bench.command("fused")
+def bench_fused(
+    what: Annotated[
+        list[str] | None,
+        typer.Option(help="swiglu, bias_gelu, residual or scales; may be given again. Default: all."),
+    ] = None,
+    tokens: Annotated[
+        list[int] | None, typer.Option(help="Rows of the product; may be given again. Default: 4096 and 512.")
+    ] = None,
+    dtype: Annotated[
+        list[str] | None, typer.Option(help="bfloat16 or float16; may be given again. Default: bfloat16.")
+    ] = None,
+    peer: Annotated[
+        list[str] | None, typer.Option(help="torch.compile or QuACK; may be given again. Default: torch.compile.")
+    ] = None,
+    json: _Json = None,
+    picture: _Picture = None,
+    against: _Against = None,
+) -> None:
+    """Time products with fused epilogues against fused peers and our unfused pair, and check every result."""
+    from cutepy.suites.fused import PEERS, run_fused
+    from cutepy.suites.fused_problems import DTYPES, KINDS, TOKENS, fused_problems
+
+    whats, dtypes, names = what or [*KINDS], dtype or [DTYPES[0]], peer or ["torch.compile"]
+    for chosen, known, option in ((whats, KINDS, "--what"), (dtypes, DTYPES, "--dtype"), (names, PEERS, "--peer")):
+        for name in chosen:
+            if name not in known:
+                fail(f"{option} must be one of {', '.join(known)}, got {name!r}")
+    if any(count < 1 for count in tokens or ()):
+        fail(f"--tokens must be at least 1, got {min(tokens or ())}")
+    problems = fused_problems(whats, tokens or TOKENS, dtypes)
+    output = _output(json, picture, against)
+    try:
+        status = run_fused(problems, {name: PEERS[name] for name in names}, output)
+    except (ValueError, ImportError) as error:
+        fail(str(error))
+    raise typer.Exit(status)
+
+
 @bench.command("accuracy")
 def bench_accuracy(
     k: Annotated[

@@ -108,6 +108,36 @@ def promoted_tolerance(out_dtype: str) -> float:
     return UNIT_ROUNDOFF[out_dtype] + math.hypot(STEP_ERROR[8] * math.sqrt(PROMOTED_STEPS + 2), biased) + 2.0**-17
 
 
+def epilogue_tolerance(
+    k: int, operand_bits: int, out_dtype: str, *, condition: float = 1.0, rounds_product: bool = False
+) -> float:
+    """Bound the relative Frobenius error of f(A B^T), f computed in fp32 or better and rounded once.
+
+    An error that is e of each product x at most errs by e |x f'(x)| in a result, hence by e ||x f'(x)|| / ||f(x)|| in
+    the norm: e times the condition of f on such products; of an f of several products such terms add up. Sums over K
+    err by g - u, g from `gemm_tolerance` and u its rounding, or by g where the product is rounded to the result's type
+    before f is computed. Rounding the result adds u.
+
+    Parameters
+    ----------
+    k, operand_bits, out_dtype
+        As `gemm_tolerance` takes them.
+    condition : float
+        Of f: 1 of the identity.
+    rounds_product : bool
+        Whether the product is rounded to the result's type first, as that of two kernels is.
+
+    Examples
+    --------
+    >>> f"{epilogue_tolerance(4096, 16, 'bfloat16', condition=2.3):.1e}"
+    '3.9e-03'
+    >>> f"{epilogue_tolerance(4096, 16, 'bfloat16', condition=2.3, rounds_product=True):.1e}"
+    '1.3e-02'
+    """
+    rounding, product = UNIT_ROUNDOFF[out_dtype], gemm_tolerance(k, operand_bits, out_dtype)
+    return rounding + condition * (product if rounds_product else product - rounding)
+
+
 def relative_error(result: "torch.Tensor", reference: "torch.Tensor") -> float:
     """Give ||result - reference|| / ||reference|| in the Frobenius norm; NaN if either holds one.
 
