@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from cutepy.epilogues.standard import standard
-from cutepy.kernels.gemm.choice import Chosen, choose, chosen_us
+from cutepy.kernels.gemm.choice import Chosen, chosen_us
 from cutepy.kernels.gemm.compilation import compile_gemm
 from cutepy.kernels.gemm.families import ProductConfig
 from cutepy.kernels.gemm.model import fillable_sms
@@ -15,6 +15,7 @@ from cutepy.kernels.gemm.operands import Problem, new_result, reached, signature
 from cutepy.kernels.gemm.signature import GemmSignature
 from cutepy.kernels.gemm.tuned import Tuned, tuned
 from cutepy.kernels.gemm.workspaces import with_workspace
+from cutepy.kernels.gemv.choice import fastest
 from cutepy.layouts.sm90.arch import SM_COUNT
 from cutepy.runtime.execution import EXECUTION
 from cutepy.runtime.invariance import INVARIANCE
@@ -100,7 +101,7 @@ def plan_gemm(problem: Problem, views: Problem, chosen: Chosen | None = None) ->
 def choose_on(device: torch.device, signature: GemmSignature, m: int, n: int, k: int, batch: int) -> Chosen:
     """Choose what tuning on such a GPU found, or else what the model expects to be fastest."""
     found = _tuned_on(device, signature, m, n, k, batch)
-    return found.chosen if found else choose(signature, m, n, k, sm_count_of(device), batch=batch)
+    return found.chosen if found else fastest(signature, m, n, k, sm_count_of(device), batch=batch)
 
 
 def chosen_us_on(device: torch.device, signature: GemmSignature, m: int, n: int, k: int, batch: int) -> float:

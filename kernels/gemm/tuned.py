@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from cutepy.device import rules
 from cutepy.kernels.gemm.candidates import Candidates
-from cutepy.kernels.gemm.choice import Chosen, choose, extents_of
+from cutepy.kernels.gemm.choice import Chosen, extents_of
 from cutepy.kernels.gemm.config import GemmConfig
 from cutepy.kernels.gemm.model import Choice
 from cutepy.kernels.gemm.signature import GemmSignature
@@ -178,7 +178,7 @@ def _without_tensor_cores(
 def default(problem: Settings, sm_count: int = SM_COUNT) -> dict[str, Any]:
     """Give the candidate that the model chooses."""
     m, n, k, batch = _extents(problem)
-    return candidate_of(choose(signature_of(problem), m, n, k, sm_count, batch=batch))
+    return candidate_of(gemv.fastest(signature_of(problem), m, n, k, sm_count, batch=batch))
 
 
 class Tuned(NamedTuple):

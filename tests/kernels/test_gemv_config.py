@@ -4,14 +4,16 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
+from hypothesis import given, strategies as st
 
 from cutepy.epilogues import amax, epilogue, swiglu
 from cutepy.kernels.gemm import GemmConfig, GemmSignature, tuned
-from cutepy.kernels.gemm.choice import Chosen, choose
+from cutepy.kernels.gemm.choice import Chosen
 from cutepy.kernels.gemv import GemvConfig, select_gemv
-from cutepy.kernels.gemv.choice import MOST_ROWS, configs
+from cutepy.kernels.gemv.choice import MOST_ROWS, configs, fastest
 from cutepy.kernels.gemv.config import ENOUGH_BYTES
 from cutepy.kernels.gemv.model import Costs, expected_us
+from cutepy.runtime.invariance import batch_invariant
 from cutepy.tune.winners import Winner, keep, key_of
 
 HALF = GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float16")
@@ -60,8 +62,8 @@ def test_fields_are_whole_numbers():
 
 def test_enough_is_on_its_way_where_registers_suffice():
     """32 KiB of B for each SM are what 4.2 TB/s are in a microsecond."""
-    for signature in (HALF, EIGHT):
-        for m in (1, 2, 4):
+    for signature, rows in ((HALF, (1, 2, 4)), (EIGHT, (1,))):
+        for m in rows:
             for n, k in SHAPES:
                 assert select_gemv(signature, m, n, k).flying_bytes >= 4.2e12 / 132 * 1e-6
     assert Half(columns=4, unroll=2, warps=4).flying_bytes == ENOUGH_BYTES
@@ -99,9 +101,34 @@ def test_tuning_tries_few_rows_without_tensor_cores_and_nothing_else():
     assert not configs(replace(HALF, batch_modes=1), 1, 64, 64)
 
 
-def test_nothing_is_chosen_that_was_not_tuned():
-    for m in (1, 8):
-        assert isinstance(choose(HALF, m, 4096, 4096).config, GemmConfig)
+def test_few_rows_are_multiplied_without_tensor_cores_where_that_was_faster():
+    for signature, extents, is_gemv in (
+        (HALF, (1, 8192, 8192), True),
+        (HALF, (8192, 1, 8192), True),
+        (HALF, (2, 14336, 4096), True),
+        (HALF, (4, 8192, 8192), False),
+        (HALF, (4, 2048, 1024), True),
+        (HALF, (8, 4096, 4096), False),
+        (EIGHT, (1, 14336, 4096), True),
+        (EIGHT, (2, 14336, 4096), False),
+        (replace(HALF, b_major="mn"), (1, 8192, 8192), False),
+        (replace(HALF, epilogue=largest.text), (1, 8192, 8192), False),
+        (replace(HALF, batch_modes=1), (1, 8192, 8192), False),
+        (GemmSignature(a_dtype="float32", b_dtype="float32", out_dtype="float32"), (1, 8192, 8192), False),
+    ):
+        assert isinstance(fastest(signature, *extents).config, GemvConfig) == is_gemv, (signature, extents)
+    with batch_invariant():
+        assert isinstance(fastest(HALF, 1, 8192, 8192).config, GemmConfig)
+
+
+@pytest.mark.parametrize("signature", [HALF, EIGHT], ids=["16 bits", "8 bits"])
+@given(m=st.integers(1, 8), n=st.integers(1, 40_000), k=st.integers(1, 40_000), turned=st.booleans())
+def test_what_is_chosen_computes_the_product(signature, m, n, k, turned):
+    rows, columns = (n, m) if turned else (m, n)
+    transposed, config = fastest(signature, rows, columns, k)
+    if isinstance(config, GemvConfig):
+        assert min(m, n) <= config.tile_m
+        assert (columns if transposed else rows) == min(m, n)
 
 
 def test_a_winner_is_found_again_and_not_in_batches_that_are_to_be_alike(monkeypatch, tmp_path):
