@@ -11,7 +11,7 @@ PTX ISA, "Instruction Set": the operands of each instruction, and what is undefi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from cutepy.sim.ptx.alignment import aligned_threads
@@ -154,6 +154,11 @@ def is_relevant(i: Instruction) -> bool:
 def is_tensor_copy(i: Instruction) -> bool:
     """Tell whether an instruction copies as a tensor map says."""
     return i.parts[0] == "cp" and "tensor" in i.parts and "prefetch" not in i.parts
+
+
+def acquires_maps(instructions: Iterable[Instruction]) -> bool:
+    """Tell whether a kernel shows tensor maps to copies that it has changed: any other change of one is a hazard."""
+    return any(i.parts[0] == "fence" and {"tensormap::generic", "acquire"} <= {*i.parts} for i in instructions)
 
 
 def deciding(i: Instruction) -> Iterator[Deciding]:

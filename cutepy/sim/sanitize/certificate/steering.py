@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from cutepy.sim.ptx.model import Address, Operand, Register, Special, Symbol, Vector, registers_in
 from cutepy.sim.sanitize.certificate.chance import RACING, left_by_chance
-from cutepy.sim.translate.deciding import SYNCHRONISATION, deciding, is_plain, is_tensor_copy
+from cutepy.sim.translate.deciding import SYNCHRONISATION, acquires_maps, deciding, is_plain, is_tensor_copy
 from cutepy.sim.translate.effects import written
 from cutepy.sim.translate.state_spaces import may_be_same, state_spaces
 
@@ -67,7 +67,9 @@ class _Spread:
         self._memory: dict[str, Origin] = {}
         self._done: set[int] = set()
         self._instructions = [i for block in flow.blocks for i in block.instructions]
-        self._of_maps = [i for i in self._instructions if is_tensor_copy(i)] if _acquires(self._instructions) else []
+        self._of_maps = (
+            [i for i in self._instructions if is_tensor_copy(i)] if acquires_maps(self._instructions) else []
+        )
 
     def all_that_depends(self) -> list[Steering]:
         """Follow whatever depends on the schedule."""
@@ -211,11 +213,6 @@ def _origin(i: Instruction, allowed: frozenset[int]) -> Origin | None:
     if is_arrival(i) and isinstance(i.operands[0], Register):
         return Origin(i, _TOKEN)
     return None
-
-
-def _acquires(instructions: Sequence[Instruction]) -> bool:
-    """Tell whether a kernel shows tensor maps to copies that it has changed: any other change of one is a hazard."""
-    return any(i.parts[0] == "fence" and {"tensormap::generic", "acquire"} <= {*i.parts} for i in instructions)
 
 
 def is_arrival(i: Instruction) -> bool:
