@@ -33,14 +33,11 @@ class Deciding(NamedTuple):
         What as: `ADDRESS`, `BRANCH`, `LANES`, `SYNCHRONISATION`.
     is_elsewhere : bool
         Whether it decides nothing but what is accessed in other memory than shared memory.
-    operand : int
-        Which operand it is of.
     """
 
     register: Register
     role: str
     is_elsewhere: bool
-    operand: int
 
 
 PLAIN = frozenset(
@@ -125,7 +122,6 @@ _ROLES = {
     "lanes": LANES,
     **dict.fromkeys(("barrier", "bytes", "mask", "alike"), SYNCHRONISATION),  # "alike" must be so in all threads
 }
-_COPIES = ("cp", "st.async", "red.async")
 _BEYOND_SHARED = frozenset(("global", "local", "param", "const", "frame"))
 
 
@@ -166,9 +162,9 @@ def deciding(i: Instruction) -> Iterator[Deciding]:
 
     Examples
     --------
-    >>> register = Register("%r1", "b32", 1)
-    >>> [(one.operand, one.role) for one in deciding(Instruction(0, "vote.sync.all.pred", (register,) * 3))]
-    [(2, 'the lanes that take part')]
+    >>> registers = [Register(f"%r{n}", "b32", n) for n in range(3)]
+    >>> [(one.register.name, one.role) for one in deciding(Instruction(0, "match.any.sync.b32", (*registers,)))]
+    [('%r2', 'the lanes that take part')]
     """
     words = _found(i.opcode)
     if words is not None and "red" in i.parts and i.parts[0] in ("bar", "barrier"):
@@ -181,14 +177,14 @@ def deciding(i: Instruction) -> Iterator[Deciding]:
             is_map = operand.coordinates is not None and i.parts[0] == "cp"
             is_elsewhere = not is_map and spaces[min(places, len(spaces) - 1)] in _BEYOND_SHARED
             places += 1
-            yield from (Deciding(r, ADDRESS, is_elsewhere, n) for r in registers_in(operand.base))
+            yield from (Deciding(r, ADDRESS, is_elsewhere) for r in registers_in(operand.base))
             for at in operand.coordinates or ():
-                yield from (Deciding(r, ADDRESS, True, n) for r in registers_in(at))
+                yield from (Deciding(r, ADDRESS, True) for r in registers_in(at))
         elif n >= first and not (_is_hinted(i) and n == len(i.operands) - 1):
             word = _word(i, words, values, operand)
             values += 1
             if word in _ROLES:
-                yield from (Deciding(r, _ROLES[word], word == "elsewhere", n) for r in registers_in(operand))
+                yield from (Deciding(r, _ROLES[word], word == "elsewhere") for r in registers_in(operand))
 
 
 def _word(i: Instruction, words: list[str] | None, n: int, operand: Operand) -> str:
