@@ -1,10 +1,16 @@
-"""Scales of blocks of an operand, in the registers of the threads whose accumulators they meet (traced)."""
+"""Scales of blocks of an operand: from global memory into the stages, and from there to the accumulators (traced).
+
+Threads copy those of a tile, for the blocks of K of a stage, into shared memory beside the stage, from any layout, by
+cp.async of 4 bytes; `cutepy.device.pipeline.MixedRing` passes them on with the stage. Who multiplies it reads the few
+that its accumulators meet.
+"""
 
 from dataclasses import dataclass, replace
 
 import cutlass
 import cutlass.cute as cute
 from cutlass import Float32
+from cutlass.cute.nvgpu import cpasync
 
 from cutepy.device import rules
 from cutepy.device.evaluation import select
@@ -12,66 +18,100 @@ from cutepy.layouts.sm90 import arch
 
 
 @dataclass(frozen=True)
-class BlockScales:
-    """The scales of one operand that a thread's accumulators meet, one block of K after another.
-
-    They come from global memory straight into registers, in any layout; few of them a block ahead of use.
+class ScaleLoads:
+    """What threads of one CTA load of an operand's scales: those of a tile, neighbouring ones by neighbouring threads.
 
     Attributes
     ----------
     scales : Tensor, (places, K blocks), or (places, K blocks, batch...), fp32
+        In global memory, of any strides.
+    staged : Tensor, (places, K blocks, stages), fp32
+        Shared memory, for one tile.
+    rows : int
+        Rows of A, or of B, that one scale stands for: 1 or 128.
+    threads : int
+        Which share a stage.
+    tidx : Int32
+        Index of this one.
+    """
+
+    scales: cute.Tensor
+    staged: cute.Tensor
+    rows: int
+    threads: int
+    tidx: cutlass.Int32
+
+    @cute.jit
+    def load(self, first, batch: cutlass.Constexpr, block, stage):
+        """Begin to copy this thread's scales of the tile that begins at a row, from a block of K on, into a stage.
+
+        All threads call, which have acquired the stage; the copies end some time later, of which `MixedRing.commit`
+        tells. What lies beyond the last row or block becomes zero, and is not read: A and B are zeros there, of which
+        an infinite scale would make NaN. `batch` is not used where all products have the same scales.
+        """
+        staged, scales = self.staged, self.scales
+        if cutlass.const_expr(cute.rank(scales) > 2):
+            scales = scales[(None, None, *batch)]
+        places, blocks = cute.size(staged, mode=[0]), cute.size(staged, mode=[1])
+        for k in cutlass.range_constexpr(blocks):
+            for group in cutlass.range_constexpr(0, places, self.threads):
+                place = group + self.tidx
+                if cutlass.const_expr(group + self.threads <= places):
+                    self.copy(scales, (first // self.rows + place, block + k), (place, k, stage))
+                elif place < places:
+                    self.copy(scales, (first // self.rows + place, block + k), (place, k, stage))
+
+    def copy(self, scales, source, destination):
+        """Begin to copy one scale, or a zero where there is none."""
+        copy = cute.make_copy_atom(cpasync.CopyG2SOp(), Float32, num_bits_per_copy=32)
+        one, exists = cute.make_layout(((1, 1), 1)), cute.make_rmem_tensor((1, 1), cutlass.Boolean)
+        exists[0] = (source[0] < scales.shape[0]) & (source[1] < scales.shape[1])
+        taken, put = (
+            cute.make_tensor(tensor.iterator + cute.crd2idx(at, tensor.layout), one)
+            for tensor, at in ((scales, source), (self.staged, destination))
+        )
+        cute.copy(copy, taken, put, pred=exists)
+
+
+@dataclass(frozen=True)
+class BlockScales:
+    """The scales of one operand that a thread's accumulators meet, one block of K after another.
+
+    Attributes
+    ----------
+    staged : Tensor, (places, K blocks, stages), fp32
+        Shared memory, for one tile.
     rows : int
         Rows of A, or of B, that one scale stands for: 1 or 128.
     offsets : tuple of int
         Of each scale that this thread holds: its row in the tile, counted from the thread's first.
-    here, ahead : Tensor
-        Registers for the block at hand, and for the next one; the same where a thread holds many.
+    here : Tensor
+        Registers for the block at hand.
     first : Int32
-        The thread's first row, in the operand.
+        The thread's first row, in the tile.
+    within : Int32
+        Rows from the beginning of a block of scales to the tile's.
     """
 
-    scales: cute.Tensor
+    staged: cute.Tensor
     rows: int
     offsets: tuple[int, ...]
     here: cute.Tensor
-    ahead: cute.Tensor
     first: cutlass.Int32 | int = 0
+    within: cutlass.Int32 | int = 0
 
-    @property
-    def prefetches(self) -> bool:
-        """Whether they are loaded a block ahead."""
-        return rules.prefetched(len(self.offsets))
+    def at_tile(self, first):
+        """Give those of a tile that begins at a row of the operand."""
+        return self if self.rows == 1 else replace(self, within=first % self.rows)
 
-    def at_tile(self, first, batch):
-        """Give those of a tile that begins at a row of the operand; of a batch, where each product has its own."""
-        scales = self.scales
-        if cute.rank(scales) > 2:
-            scales = scales[(None, None, *batch)]
-        return replace(self, scales=scales, first=first + self.first)
-
-    def load(self, values, block):
-        """Load those of a block of K."""
-        places, blocks = cute.size(self.scales, mode=[0]), cute.size(self.scales, mode=[1])
+    def read(self, k, stage):
+        """Read those of a block of K of a stage, which is full; then the stage may be released, by all of the warp."""
         for slot, offset in enumerate(self.offsets):
-            # Rows beyond the last are never stored, so the last one's scale will do there.
-            place = cutlass.min((self.first + offset) // self.rows, places - 1)
-            values[slot] = self.scales[place, cutlass.min(block, blocks - 1)]
+            self.here[slot] = self.staged[self.place(offset), k, stage]
 
-    def begin(self, block):
-        """Ask for the first block's."""
-        if self.prefetches:
-            self.load(self.ahead, block)
-
-    def advance(self, block, following):
-        """Take those of a block, and ask for those of the one that follows."""
-        if not self.prefetches:
-            self.load(self.here, block)
-        # Beyond the last block A and B are zeros, of which an infinite scale would make NaN.
-        within = block < cute.size(self.scales, mode=[1])
-        for slot in range(len(self.offsets)):
-            self.here[slot] = select(within, self.ahead[slot], Float32(0.0))
-        if self.prefetches:
-            self.load(self.ahead, following)
+    def place(self, offset: int):
+        """Give the place of a scale in the stage."""
+        return self.first + offset if self.rows == 1 else (self.within + self.first + offset) // self.rows
 
 
 @dataclass(frozen=True)
@@ -94,6 +134,10 @@ class ColumnScales(BlockScales):
 
     tile_n: int = 0
 
+    def place(self, offset: int):
+        """Give the place of a scale in the stage: blocks are counted from that in which the tile begins."""
+        return self.first + offset if self.rows == 1 else offset // self.rows
+
     def key(self, column: int):
         """Tell columns apart, counted from the thread's first, as far as their scales may be."""
         if self.rows == 1:
@@ -110,10 +154,20 @@ class ColumnScales(BlockScales):
         least, most, group = self.key(column)
         if least == most:
             return self.here[least]
-        return select(self.first % self.rows + group < most * self.rows, self.here[least], self.here[most])
+        return select(self.within + group < most * self.rows, self.here[least], self.here[most])
 
 
-def make_registers(offsets: tuple[int, ...]) -> tuple[cute.Tensor, cute.Tensor]:
-    """Make the registers for scales at these offsets: `here` and `ahead`."""
-    here = cute.make_rmem_tensor(len(offsets), Float32)
-    return here, cute.make_rmem_tensor(len(offsets), Float32) if rules.prefetched(len(offsets)) else here
+def stage_scales(
+    pointer: cute.Pointer, tile_mn: tuple[int, int], rows: tuple[int, int], k_blocks: int, stages: int
+) -> tuple[cute.Tensor | None, cute.Tensor | None]:
+    """See shared memory as the scales of A and of B, (places, K blocks, stages): beside each other in each block of K.
+
+    `rows` are how many a scale stands for; None is given where that is 0.
+    """
+    places = tuple(map(rules.staged_scales, tile_mn, rows))
+    stride = (1, sum(places), sum(places) * k_blocks)
+    a, b = (
+        cute.make_tensor(pointer + begin, cute.make_layout((count, k_blocks, stages), stride=stride)) if count else None
+        for begin, count in zip((0, places[0]), places, strict=True)
+    )
+    return a, b

@@ -126,9 +126,12 @@ class MixedRing(TmaRing):
         Bytes of a stage that TMA delivers; 0 if threads copy it all.
     threads : int
         Threads that copy: whole warps.
+    fenced : bool
+        Whether wgmma reads what they copy; if not, who waits needn't fence it.
     """
 
     threads: int = 0
+    fenced: bool = True
 
     def __post_init__(self) -> None:
         rules.check_mixed_ring(self.stages, self.stage_bytes, self.threads, self.consumer_warps, self.cluster_mn)
@@ -162,11 +165,12 @@ class MixedRing(TmaRing):
 
     @cute.jit
     def wait(self, state):
-        """Wait until all of the stage is there; it is then visible to this thread and to wgmma."""
+        """Wait until all of the stage is there; it is then visible to this thread, and if it is `fenced` to wgmma."""
         cute.arch.mbarrier_wait(self.full + state.index, state.phase)
         # cp.async writes as threads do, and wgmma reads through the async proxy. Who fills the stage can't fence: it
         # would have to wait for its copies first. So who reads does, on the way from the barrier to its MMAs.
-        cute.arch.fence_proxy("async.shared", space="cta")
+        if cutlass.const_expr(self.fenced):
+            cute.arch.fence_proxy("async.shared", space="cta")
 
 
 @cute.jit

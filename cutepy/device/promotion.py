@@ -16,11 +16,11 @@ from cutlass import Float32
 from cutlass.cute.nvgpu import warpgroup
 
 from cutepy.device import mma, rules
-from cutepy.device.block_scales import BlockScales, ColumnScales, RowScales, make_registers
+from cutepy.device.block_scales import BlockScales, ColumnScales, RowScales
 from cutepy.device.fragment import AccumulatorTile, make_subtile
 from cutepy.device.main_loop import nothing
 from cutepy.device.pipeline import TmaRing
-from cutepy.device.schedulers import KTiles, Work
+from cutepy.device.schedulers import Work
 from cutepy.layouts.sm90 import arch
 
 
@@ -52,8 +52,6 @@ class PromotedLoop:
     tile_mn : (int, int)
     block : AccumulatorTile
         Where the accumulators of a block are.
-    k : KTiles or None
-        The tiles of K, once a loop is `at` a tile.
     """
 
     ring: TmaRing
@@ -66,7 +64,6 @@ class PromotedLoop:
     b: ColumnScales | None
     tile_mn: tuple[int, int]
     block: AccumulatorTile
-    k: KTiles | None = None
 
     @cached_property
     def steps(self) -> int:
@@ -87,10 +84,9 @@ class PromotedLoop:
 
     def at(self, work: Work, place: tuple):
         """Give the loop for the output tile at a place: its first row, first column, and where in a batch it is."""
-        row, column, *batch = place
-        a = None if self.a is None else self.a.at_tile(row, batch)
-        b = None if self.b is None else self.b.at_tile(column, batch)
-        return replace(self, a=a, b=b, k=work.k)
+        a = None if self.a is None else self.a.at_tile(place[0])
+        b = None if self.b is None else self.b.at_tile(place[1])
+        return replace(self, a=a, b=b)
 
     @cute.jit
     def multiply(self, state, k_tiles, hand_over: Callable = nothing):
@@ -99,10 +95,8 @@ class PromotedLoop:
         `hand_over` is called when the last MMAs have finished.
         """
         self.tCrC.fill(0.0)
-        for scales in self.scales:
-            scales.begin(self.k_block(0, 0))
-        for index in cutlass.range(k_tiles, unroll=1):
-            self.multiply_stage(state, index)
+        for _ in cutlass.range(k_tiles, unroll=1):
+            self.multiply_stage(state)
             state.advance()
         hand_over()
         return state
@@ -112,25 +106,21 @@ class PromotedLoop:
         """Those that there are."""
         return tuple(scales for scales in (self.a, self.b) if scales is not None)
 
-    def k_block(self, index, k):
-        """Give the place of a block in K by the stages before its own, and its place in that."""
-        return self.k[index] * self.k_blocks + k
-
     @cute.jit
-    def multiply_stage(self, state, index):
-        """Multiply a stage, `index` stages after the first, block by block, and add all blocks up."""
+    def multiply_stage(self, state):
+        """Multiply a stage block by block, and add all blocks up."""
         self.ring.wait(state)
         pending = ()
         for block in self.blocks:
             self.issue(block, state.index)
             pending = (*pending, block)
             if cutlass.const_expr(len(pending) == len(self.partial)):
-                self.finish_block(state, index, pending[0], len(pending) - 1)
+                self.finish_block(state, pending[0], len(pending) - 1)
                 pending = pending[1:]
         # No block stays in flight from stage to stage: where other instructions then read its accumulators, ptxas lets
         # each MMA wait for the one before (its remark C7514).
         for block in pending:
-            self.finish_block(state, index, block, 0)
+            self.finish_block(state, block, 0)
 
     def issue(self, block, stage):
         """Issue the MMAs of a block as one group, which overwrite its set of accumulators."""
@@ -139,14 +129,16 @@ class PromotedLoop:
         mma.issue_rows(self.tiled_mma, self.tCrA, self.tCrB, self.partial[block.buffer], block.rows, steps, stage)
 
     @cute.jit
-    def finish_block(self, state, index, block: cutlass.Constexpr, in_flight: cutlass.Constexpr):
+    def finish_block(self, state, block: cutlass.Constexpr, in_flight: cutlass.Constexpr):
         """Wait for the oldest group, others of which stay in flight, and add it up; release the stage with its last."""
         if cutlass.const_expr(block.rows == 0):
-            after = (index, block.k + 1) if block.k + 1 < self.k_blocks else (index + 1, 0)
             for scales in self.scales:
-                scales.advance(self.k_block(index, block.k), self.k_block(*after))
+                scales.read(block.k, state.index)
         warpgroup.wait_group(in_flight)
         if cutlass.const_expr(block == self.blocks[-1]):
+            if cutlass.const_expr(len(self.scales) > 0):
+                # One lane releases the stage for the warp, so the others must have read their scales before it does.
+                cute.arch.sync_warp()
             self.ring.release(state)
         self.promote(block)
 
@@ -189,8 +181,9 @@ def make_promoted_loop(
     ----------
     tidx : Int32
         Index among the threads of `tiled_mma`.
-    a_scales, b_scales : Tensor, (places, K blocks) or (places, K blocks, batch...), fp32
-        One for so many rows of A, or of B, and 128 of K; None for none.
+    a_scales, b_scales : Tensor, (places, K blocks, stages), fp32
+        In shared memory, filled with the stages: one for so many rows of A, or of B, and 128 of K
+        (`block_scales.stage_scales`); None for none.
     rows : (int, int)
         How many that are: 1 or 128 each.
     buffers : 1 or 2
@@ -221,8 +214,8 @@ def make_promoted_loop(
     a = b = None
     if a_scales is not None:
         offsets = rules.row_offsets(tile_m, warpgroups, rows[0])
-        a = RowScales(a_scales, rows[0], offsets, *make_registers(offsets), block.of_thread(0))
+        a = RowScales(a_scales, rows[0], offsets, cute.make_rmem_tensor(len(offsets), Float32), block.of_thread(0))
     if b_scales is not None:
         offsets, first = rules.column_offsets(tile_n, rows[1]), block.of_thread(1) if rows[1] == 1 else 0
-        b = ColumnScales(b_scales, rows[1], offsets, *make_registers(offsets), first, tile_n)
+        b = ColumnScales(b_scales, rows[1], offsets, cute.make_rmem_tensor(len(offsets), Float32), first, tile_n=tile_n)
     return PromotedLoop(ring, tiled_mma, tCrA, tCrB, sums, partial, a, b, (tile_m, tile_n), block)

@@ -163,6 +163,8 @@ class GemmConfig:
             plan[tile.name] = self._staged(tile, epi_stages * self.consumers)
         for tile in kind.added:
             plan[tile.name] = self._staged(tile, self.c_stages)
+        if scales := limits.stage_scales((self.tile_m, self.tile_n, self.tile_k), kind):
+            plan["scales"] = sm90.SmemArray(scales * stages, bits=32)
         if self.split_k > 1:
             sums = rules.exchange_bytes(self.split_k, self.subtiles, self.subtile_registers, self.consumer_threads)
             plan["sums"] = sm90.SmemArray(sums // 4, bits=32, alignment_bytes=16)
@@ -176,8 +178,9 @@ class GemmConfig:
     def smem(self) -> sm90.SmemPlan:
         """Shared memory of a CTA, by names.
 
-        The stages of A, B, D and, with C, of that, or of an epilogue's results and tiles; the sums of peers where K is
-        split; tickets; and two mbarriers for each stage of A and B, then of C, for the exchange of sums, and tickets.
+        The stages of A, B, D and, with C, of that, or of an epilogue's results and tiles; scales of the stages of A and
+        B; the sums of peers where K is split; tickets; and two mbarriers for each stage of A and B, then of C, for the
+        exchange of sums, and tickets.
         """
         return self._plan(self.stages, self.epi_stages)
 

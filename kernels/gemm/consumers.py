@@ -12,6 +12,7 @@ from cutepy.device.promotion import PromotedLoop
 from cutepy.device.schedulers import KTiles, Persistent, Work
 from cutepy.kernels.gemm.config import GemmConfig
 from cutepy.kernels.gemm.finishing import Finishing
+from cutepy.kernels.gemm.places import Places
 from cutepy.kernels.gemm.schedules import Together
 
 
@@ -45,12 +46,14 @@ class Consumer:
     config : GemmConfig
     schedule : Together
         Which of the schedules, `seated`.
+    places : Places
     loop : MainLoop or PromotedLoop
     finishing : Finishing
     """
 
     config: GemmConfig
     schedule: Together
+    places: Places
     loop: MainLoop | PromotedLoop
     finishing: Finishing
 
@@ -67,9 +70,9 @@ class Consumer:
         schedule, finishing = self.schedule, self.finishing
         operands, stored, exchange, tiles = state
         own, owners = schedule.dealt(work)
-        finishing.begin(self.place(work, own))
+        finishing.begin(self.places.of(work, own))
         schedule.before(work)
-        loop = self.loop.at(work, self.place(work, 0))
+        loop = self.loop.at(work, self.places.of(work, 0))
         operands = loop.multiply(operands, work.k.count, lambda: schedule.hand_over(work))
         ways = [result.subtiles((work.row, work.column, *work.batch)) for _, _, result in finishing.outs]
         subtiles = self.subtiles(self.loop.tCrC)
@@ -79,7 +82,7 @@ class Consumer:
             if index % owners == own:
                 rC = subtiles[None, None, None, index]
                 schedule.add_to(rC, index)
-                place, following = self.place(work, index), self.place(work, index + owners)
+                place, following = self.places.of(work, index), self.places.of(work, index + owners)
                 stage = stored % self.config.epi_stages
                 tiles = finishing.apply(rC, place, following, tiles, stage, ways, index)
                 stored += 1
@@ -91,14 +94,6 @@ class Consumer:
         """See this thread's accumulators as subtiles (registers, 1, 1, subtiles), in the order of their layout."""
         size = self.config.subtile_registers
         return cute.make_tensor(tCrC.iterator, cute.make_layout((size, 1, 1, cute.size(tCrC) // size)))
-
-    def place(self, work, index):
-        """Give row and column of the product at which a subtile of an output tile begins, and those of the batch."""
-        config = self.config
-        rows, columns = config.epi_tile
-        across = config.tile_n // columns
-        row = work.row * config.tile_m + index // across * rows
-        return row, work.column * config.tile_n + index % across * columns, *work.batch
 
 
 @cute.jit

@@ -27,7 +27,7 @@ from cutepy.device.finish import Finish
 from cutepy.device.fragment import AccumulatorTile
 from cutepy.device.main_loop import make_main_loop
 from cutepy.device.overlap import follow_launch
-from cutepy.device.pipeline import MixedRing, TmaRing, publish_barriers
+from cutepy.device.pipeline import publish_barriers
 from cutepy.device.promotion import make_promoted_loop
 from cutepy.device.thread_loads import ThreadTiles
 from cutepy.dsl import to_cute
@@ -38,7 +38,10 @@ from cutepy.kernels.gemm.consumers import Consumer, consume
 from cutepy.kernels.gemm.finishing import Finishing
 from cutepy.kernels.gemm.loading import LOAD_WARP, TILE_LOAD_WARP, dealing_warp, find_loading
 from cutepy.kernels.gemm.model import fills
+from cutepy.kernels.gemm.places import Places
 from cutepy.kernels.gemm.producers import MixedLoads, OperandLoads, TileLoads, produce
+from cutepy.kernels.gemm.rings import make_rings
+from cutepy.kernels.gemm.scaling import make_scale_loads, make_staged_scales
 from cutepy.kernels.gemm.schedules import make_schedule, make_scheduler, make_tickets, most_parts
 from cutepy.kernels.gemm.views import batch_last, without
 from cutepy.layouts import sm90
@@ -55,7 +58,7 @@ class Gemm:
         self.added, self.stored = signature.added, signature.stored
         self.types = {"sA": multiplied_type(signature.a_dtype), "sB": multiplied_type(signature.b_dtype)}
         self.types |= {kind.name: element_type(kind.dtype) for kind in (*self.added, *self.stored)}
-        self.types["sums"] = element_type(signature.sum_dtype)
+        self.types |= {"sums": element_type(signature.sum_dtype), "scales": cutlass.Float32}
 
     @cute.jit
     def __call__(
@@ -176,7 +179,7 @@ class Gemm:
             for copy in filter(None, copies):
                 cpasync.prefetch_descriptor(copy)
         shared = smem.share(config.smem, **self.types)
-        ring, tile_ring = self.make_rings(shared["barriers"])
+        ring, tile_ring = make_rings(config, self.loading, shared["barriers"])
         schedule, tickets = make_schedule(config, shared, workspace), self.make_tickets(shared, workspace)
         if warp == LOAD_WARP:
             with cute.arch.elect_one():
@@ -193,13 +196,15 @@ class Gemm:
         b = self.make_tiles("sB", copies[1], tensors[1], shared, (config.tile_n, config.tile_k))
         added, results = self.output_tiles(copies[2:], tensors[2:], shared)
         scheduler = self.make_scheduler(raster, a.columns, tickets)
+        scales = scale_a, scale_b
+        staged_scales = make_staged_scales(config, shared)
         if warp < config.producer_threads // arch.WARP_THREADS:
             # Registers are dealt out by warpgroup: the producer's go to the consumers, which hold accumulators.
             if cutlass.const_expr(config.registers.dealt):
                 cute.arch.setmaxregister_decrease(config.registers.producer)
             if cutlass.const_expr(self.loading is not None):
                 if warp >= self.loading.first_warp:
-                    produce(self.make_mixed_loads(ring, a, b, warp), scheduler)
+                    produce(self.make_mixed_loads(ring, (a, b), scales, staged_scales, warp), scheduler)
             elif warp == LOAD_WARP:
                 produce(OperandLoads(ring, a.loads(config.cluster, 1), b.loads(config.cluster, 0)), scheduler)
             if cutlass.const_expr(tile_ring is not None):
@@ -212,12 +217,12 @@ class Gemm:
             if cutlass.const_expr(config.registers.dealt):
                 cute.arch.setmaxregister_increase(config.registers.consumer)
             seated = schedule.seated()
-            loop = self.make_loop(ring, tiled_mma, a.staged, b.staged, seated.tidx, scale_a, scale_b)
+            loop = self.make_loop(ring, tiled_mma, a.staged, b.staged, seated.tidx, staged_scales)
             outs = self.make_stores(seated, tiled_mma, results)
             reads = self.make_reads(seated, tiled_mma, added)
             finish = self.make_finish(operands, tensors, seated.tidx)
             finishing = Finishing(finish, finish.make_fragments(), tile_ring, reads, outs, partials)
-            consume(self.make_consumer(seated, loop, finishing), scheduler)
+            consume(Consumer(config, seated, self.make_places(), loop, finishing), scheduler)
 
     def piece_bytes(self, name):
         """Give the bytes that a thread copies at once into a region of shared memory; 0 where TMA loads it."""
@@ -225,41 +230,27 @@ class Gemm:
         align = {"sA": signature.a_align, "sB": signature.b_align}.get(name, rules.TMA_BYTES)
         return align if align < rules.TMA_BYTES else 0
 
-    def make_mixed_loads(self, ring, a, b, warp):
-        """Make what loads A and B in one of the warps that do."""
-        loading, cluster = self.loading, self.config.cluster
+    def make_mixed_loads(self, ring, tiles, scales, staged_scales, warp):
+        """Make what loads A, B and their scales in one of the warps that do."""
+        config, loading = self.config, self.loading
         tidx = cute.arch.thread_idx()[0] - loading.first_warp * arch.WARP_THREADS
-        sA, sB = (
-            each.loads(loading.threads, tidx) if isinstance(each, ThreadTiles) else each.loads(cluster, along)
-            for each, along in ((a, 1), (b, 0))
+        operands = (
+            each.loads(loading.threads, tidx) if isinstance(each, ThreadTiles) else each.loads(config.cluster, along)
+            for each, along in zip(tiles, (1, 0), strict=True)
         )
-        return MixedLoads(ring, sA, sB, warp == loading.first_warp)
+        of_scales = make_scale_loads(config, self.make_places(), scales, staged_scales, loading.threads, tidx)
+        return MixedLoads(ring, *operands, warp == loading.first_warp, of_scales)
 
-    def make_consumer(self, schedule, loop, finishing):
-        """Put together what a consumer thread does."""
-        return Consumer(self.config, schedule, loop, finishing)
+    def make_places(self):
+        """Make what tells where subtiles are."""
+        return Places(self.config)
 
-    def make_loop(self, ring, tiled_mma, sA, sB, tidx, scale_a, scale_b):
+    def make_loop(self, ring, tiled_mma, sA, sB, tidx, scales):
         """Make what multiplies a tile."""
-        config = self.config
-        if config.signature.scale_rows is None:
+        rows, buffers = self.config.signature.scale_rows, self.config.buffers
+        if rows is None:
             return make_main_loop(ring, tiled_mma, sA, sB, tidx)
-        rows, buffers = config.signature.scale_rows, config.buffers
-        return make_promoted_loop(ring, tiled_mma, sA, sB, tidx, scale_a, scale_b, rows, buffers)
-
-    def make_rings(self, barriers):
-        """Make the ring of A and B, and that of the tiles, None if there are none."""
-        config = self.config
-        plane = (config.cluster_m, config.cluster_n)
-        if self.loading is None:
-            ring = TmaRing(barriers, config.stages, config.stage_bytes, config.consumer_warps, plane)
-        else:
-            tma_bytes, threads = self.loading.tma_bytes, self.loading.threads
-            ring = MixedRing(barriers, config.stages, tma_bytes, config.consumer_warps, plane, threads)
-        if not self.added:
-            return ring, None
-        after = barriers + 2 * config.stages
-        return ring, TmaRing(after, config.c_stages, config.c_stage_bytes, config.consumer_warps)
+        return make_promoted_loop(ring, tiled_mma, sA, sB, tidx, *scales, rows, buffers)
 
     def output_tiles(self, copies, tensors, shared):
         """Cut operands and results into what belongs to the output tiles, whose subtiles are staged."""

@@ -1,4 +1,4 @@
-"""Which warps of the producer load A and B: one that lets TMA do it, or more, by cp.async, where TMA doesn't reach."""
+"""Which warps of the producer load A and B: one that lets TMA do it, or more, where cp.async loads some, or scales."""
 
 from typing import NamedTuple
 
@@ -13,12 +13,12 @@ LOAD_WARP, TILE_LOAD_WARP, SPARE_WARP = 0, 1, 2
 
 
 class Loading(NamedTuple):
-    """Who loads what by threads.
+    """Who loads what by threads: operands that TMA doesn't reach, and scales.
 
     Attributes
     ----------
     first_warp : int
-        The first that loads; it also starts TMA for the other operand. The warps before it have other work.
+        The first that loads; it also starts TMA for the other operands. The warps before it have other work.
     threads : int
         From there on.
     tma_bytes : int
@@ -36,7 +36,7 @@ def dealing_warp(loading: Loading | None) -> int:
 
 
 def find_loading(signature: GemmSignature, tile_mnk: tuple[int, int, int], dynamic: bool = False) -> Loading | None:
-    """Tell which warps load operands by threads; None where TMA loads both.
+    """Tell which warps load operands or scales by threads; None where TMA loads all.
 
     One is left to deal tiles out where that is `dynamic`.
 
@@ -45,7 +45,7 @@ def find_loading(signature: GemmSignature, tile_mnk: tuple[int, int, int], dynam
     ValueError
         If threads can't share a tile.
     """
-    if not any(signature.by_threads):
+    if not any(signature.by_threads) and not any(signature.scale_rows or ()):
         return None
     first, tma_bytes = _first_warp(signature, dynamic), 0
     threads = (_PRODUCER_WARPS - first) * arch.WARP_THREADS
@@ -79,5 +79,8 @@ def copies_per_byte(signature: GemmSignature) -> tuple[float, float]:
 
 
 def _first_warp(signature: GemmSignature, dynamic: bool = False) -> int:
-    """Tell which warp is the first that loads by threads: those before it let TMA load, or deal tiles out."""
-    return _OTHER_WARPS if signature.added or dynamic else 0
+    """Tell which warp is the first that loads by threads: those before it let TMA load, or deal tiles out.
+
+    Two are enough for scales alone: each of their threads arrives on the stage's barrier.
+    """
+    return _OTHER_WARPS if signature.added or dynamic or not any(signature.by_threads) else 0

@@ -9,6 +9,7 @@ from cutepy.device.pipeline import MixedRing, TmaRing
 from cutepy.device.schedulers import KTiles, Persistent, Work
 from cutepy.device.thread_loads import ThreadLoads
 from cutepy.device.tma import TmaLoads
+from cutepy.kernels.gemm.scaling import OperandScales
 from cutepy.kernels.gemm.schedules import Together
 
 
@@ -45,7 +46,7 @@ class OperandLoads:
 
 @dataclass(frozen=True)
 class MixedLoads:
-    """Keep the ring full of tiles of A and B, one or both by threads; whole warps, of which one leads.
+    """Keep the ring full of A, B and their scales, some of these by threads; whole warps, of which one leads.
 
     Attributes
     ----------
@@ -54,12 +55,14 @@ class MixedLoads:
         Into the stages of A and of B; reports name memory by these names.
     leads : Boolean
         Whether this warp is the one that starts TMA.
+    scales : OperandScales, optional
     """
 
     ring: MixedRing
     sA: TmaLoads | ThreadLoads
     sB: TmaLoads | ThreadLoads
     leads: cutlass.Boolean
+    scales: OperandScales | None = None
 
     def first_state(self, k: KTiles):
         """Give the position in the ring."""
@@ -75,11 +78,13 @@ class MixedLoads:
                 if self.leads:
                     self.ring.announce(full)
                     for operand, place in zip((self.sA, self.sB), places, strict=True):
-                        if cutlass.const_expr(isinstance(operand, TmaLoads)):
+                        if cutlass.const_expr(not isinstance(operand, ThreadLoads)):
                             operand.load(place, state.index, full)
             for operand, place in zip((self.sA, self.sB), places, strict=True):
                 if cutlass.const_expr(isinstance(operand, ThreadLoads)):
                     operand.load(place, state.index)
+            if cutlass.const_expr(self.scales is not None):
+                self.scales.load(work, work.k[index], state.index)
             self.ring.commit(full)
             state.advance()
         return state

@@ -14,15 +14,15 @@ from cuda.bindings.driver import CUstream
 from cutepy.device.grouped import GroupedK, GroupedRows, Groups
 from cutepy.device.ragged import GroupedTiles, ragged_view
 from cutepy.device.schedulers import Persistent
-from cutepy.kernels.gemm.consumers import Consumer
 from cutepy.kernels.gemm.kernel import Gemm
+from cutepy.kernels.gemm.places import Places
 from cutepy.kernels.gemm.views import batch_last
 from cutepy.kernels.grouped.config import GroupedConfig
 
 
 @dataclass(frozen=True)
-class GroupedConsumer(Consumer):
-    """A consumer whose epilogue has rows and columns of all groups, or for each group.
+class GroupedPlaces(Places):
+    """Where subtiles begin, whose epilogue and scales have rows and columns of all groups, or for each group.
 
     Attributes
     ----------
@@ -32,9 +32,9 @@ class GroupedConsumer(Consumer):
 
     ragged: int | None
 
-    def place(self, work, index):
+    def of(self, work, index=0):
         """Give row and column, among those of all groups, at which a subtile begins, and its group."""
-        row, column, group, start, _ = super().place(work, index)
+        row, column, group, start, _ = super().of(work, index)
         return row + (start if self.ragged == 0 else 0), column + (start if self.ragged == 1 else 0), group
 
 
@@ -94,10 +94,9 @@ class GroupedGemm(Gemm):
         """Cut a tensor into tiles of groups for a region of shared memory."""
         return GroupedTiles(copy, tensor, shared[name], tile, *self.grouped.grouping(name))
 
-    def make_consumer(self, schedule, loop, finishing):
-        """Put together what a consumer thread does."""
-        ragged = None if self.grouped.padded else self.grouped.grouping("sD").ragged
-        return GroupedConsumer(self.config, schedule, loop, finishing, ragged)
+    def make_places(self):
+        """Make what tells where subtiles are."""
+        return GroupedPlaces(self.config, None if self.grouped.padded else self.grouped.grouping("sD").ragged)
 
     def make_scheduler(self, raster, k_tiles, tickets):
         """Make what deals the groups' tiles out; there are no tickets."""

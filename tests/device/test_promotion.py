@@ -13,7 +13,8 @@ import cutlass.cute as cute  # noqa: E402
 
 import cutepy  # noqa: E402
 from cutepy.device import promotion, rules, schedulers, smem, tma  # noqa: E402
-from cutepy.device.pipeline import TmaRing, publish_barriers  # noqa: E402
+from cutepy.device.block_scales import ScaleLoads, stage_scales  # noqa: E402
+from cutepy.device.pipeline import MixedRing, publish_barriers  # noqa: E402
 from cutepy.dsl import to_cute  # noqa: E402
 from cutepy.dsl.atoms import to_tiled_mma  # noqa: E402
 from cutepy.layouts import sm90  # noqa: E402
@@ -23,11 +24,13 @@ E4M3 = "float8_e4m3fn"
 
 @dataclass(frozen=True)
 class Loads:
-    """The producer: it keeps the ring full."""
+    """The producer: it keeps the ring full, by TMA and by the threads of one warp."""
 
-    ring: TmaRing
+    ring: MixedRing
     a: tma.TmaLoads
     b: tma.TmaLoads
+    scales: tuple
+    tile: tuple[int, int, int]
 
     def first_state(self, k):
         return self.ring.producer_state()
@@ -36,8 +39,13 @@ class Loads:
     def on_tile(self, work, state):
         for index in cutlass.range(work.k.count, unroll=1):
             full = self.ring.acquire(state)
+            self.ring.announce(full)
             self.a.load((work.row, work.k[index]), state.index, full)
             self.b.load((work.column, work.k[index]), state.index, full)
+            for loads, first in zip(self.scales, (work.row * self.tile[0], work.column * self.tile[1]), strict=True):
+                if cutlass.const_expr(loads is not None):
+                    loads.load(first, (), work.k[index] * (self.tile[2] // 128), state.index)
+            self.ring.commit(full)
             state.advance()
         return state
 
@@ -77,6 +85,7 @@ class Promoted:
         self.plan = sm90.SmemPlan.of(
             sA=sm90.StagedTile((tile_m, tile_k), stages, 8),
             sB=sm90.StagedTile((tile_n, tile_k), stages, 8),
+            scales=sm90.SmemArray((tile_m + tile_n) * (tile_k // 128) * stages, bits=32),
             barriers=sm90.SmemArray(2 * stages, bits=64),
         )
         self.tiling = rules.wgmma_tiling(E4M3, E4M3, tile_n, warpgroups)
@@ -105,8 +114,9 @@ class Promoted:
         of_b: cute.Tensor | None,
     ):
         tile_m, tile_n, tile_k = self.tile
-        shared = smem.share(self.plan, sA=cutlass.Float8E4M3FN, sB=cutlass.Float8E4M3FN)
-        ring = TmaRing(shared["barriers"], self.stages, (tile_m + tile_n) * tile_k, 4 * self.warpgroups)
+        shared = smem.share(self.plan, sA=cutlass.Float8E4M3FN, sB=cutlass.Float8E4M3FN, scales=cutlass.Float32)
+        stage_bytes, consumer_warps = (tile_m + tile_n) * tile_k, 4 * self.warpgroups
+        ring = MixedRing(shared["barriers"], self.stages, stage_bytes, consumer_warps, threads=32, fenced=False)
         warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         if warp == 0:
             with cute.arch.elect_one():
@@ -115,13 +125,19 @@ class Promoted:
         a = tma.make_tiles(copies[0], tensors[0], shared["sA"], (tile_m, tile_k))
         b = tma.make_tiles(copies[1], tensors[1], shared["sB"], (tile_n, tile_k))
         scheduler = schedulers.Persistent(raster, cute.size(a.tiles, mode=[3]))
+        rows = 0 if of_a is None else self.rows[0], 0 if of_b is None else self.rows[1]
+        staged = stage_scales(shared["scales"], (tile_m, tile_n), rows, tile_k // 128, self.stages)
+        tidx, _, _ = cute.arch.thread_idx()
         if warp < 4:
             if warp == 0:
-                ring.drain(scheduler.each(Loads(ring, a.loads(), b.loads())))
+                scales = tuple(
+                    None if into is None else ScaleLoads(tensor, into, per, 32, tidx)
+                    for tensor, into, per in zip((of_a, of_b), staged, rows, strict=True)
+                )
+                ring.drain(scheduler.each(Loads(ring, a.loads(), b.loads(), scales, self.tile)))
         else:
-            tidx = cute.arch.thread_idx()[0] - 128
             loop = promotion.make_promoted_loop(
-                ring, tiled_mma, a.staged, b.staged, tidx, of_a, of_b, self.rows, self.buffers
+                ring, tiled_mma, a.staged, b.staged, tidx - 128, *staged, self.rows, self.buffers
             )
             scheduler.each(Multiplies(loop, d))
 

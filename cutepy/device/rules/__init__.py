@@ -32,8 +32,8 @@ from cutepy.device.rules.promotion import (
     check_promotion as check_promotion,
     column_offsets as column_offsets,
     fitting_buffers as fitting_buffers,
-    prefetched as prefetched,
     row_offsets as row_offsets,
+    staged_scales as staged_scales,
 )
 from cutepy.device.rules.registers import (
     RegisterBudget as RegisterBudget,

@@ -11,8 +11,6 @@ K_BLOCK = 128
 """Elements of K that the tensor cores sum before their sums are added up in fp32: what one scale stands for, too."""
 _ADDRESSING = 28
 """What a thread needs besides: with 128x192 and 256x128 sums and fewer, ptxas of CUDA 13 spills nothing."""
-_PREFETCHED = 8
-"""Scales of an operand that a thread loads a block ahead; more of them would cost too many registers."""
 
 
 COLUMN_GROUP = 8
@@ -71,26 +69,15 @@ def _held(columns: int, mode: int) -> tuple[int, ...]:
     return tuple(sorted({register[mode] for register in registers}))
 
 
-def prefetched(scales: int) -> bool:
-    """Tell whether a thread loads so many scales of an operand a block ahead.
+def staged_scales(tile: int, rows: int) -> int:
+    """Count the scales of an operand's tile for one block of K, which a stage holds: wherever the tile begins.
 
     Examples
     --------
-    >>> prefetched(4), prefetched(32)
-    (True, False)
+    >>> staged_scales(256, 1), staged_scales(256, 128), staged_scales(192, 128), staged_scales(256, 0)
+    (256, 2, 2, 0)
     """
-    return scales <= _PREFETCHED
-
-
-def scale_registers(scales: int) -> int:
-    """Count the registers that a thread needs for its scales of an operand: two of each, or one and its address.
-
-    Examples
-    --------
-    >>> scale_registers(4), scale_registers(32)
-    (8, 96)
-    """
-    return (2 if prefetched(scales) else 3) * scales
+    return block_range(tile, rows, tile - 1)[1] + 1 if rows else 0
 
 
 def fitting_buffers(tile_mnk: tuple[int, int, int], warpgroups: int, rows: tuple[int, int], beside: int = 0) -> int:
@@ -156,7 +143,7 @@ def check_promotion(
     sums = accumulator_registers(tile_m, tile_n, warpgroups)
     partial = accumulator_registers(block_m, tile_n, warpgroups)
     held = len(row_offsets(tile_m, warpgroups, rows[0])), len(column_offsets(tile_n, rows[1]))
-    scaled = sum(map(scale_registers, held))
+    scaled = sum(held)
     others, budget = _ADDRESSING + beside, register_budget(warpgroups).consumer
     needed = sums + buffers * partial + scaled + others
     if needed > budget:

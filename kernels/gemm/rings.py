@@ -1,0 +1,21 @@
+"""The rings that stages pass through (traced)."""
+
+from cutepy.device.pipeline import MixedRing, TmaRing
+from cutepy.kernels.gemm.config import GemmConfig
+from cutepy.kernels.gemm.loading import Loading
+
+
+def make_rings(config: GemmConfig, loading: Loading | None, barriers):
+    """Make the ring of A and B, and that of the tiles, None if there are none."""
+    plane = (config.cluster_m, config.cluster_n)
+    if loading is None:
+        ring = TmaRing(barriers, config.stages, config.stage_bytes, config.consumer_warps, plane)
+    else:
+        copied = any(config.signature.by_threads)  # or scales alone, which wgmma doesn't read
+        ring = MixedRing(
+            barriers, config.stages, loading.tma_bytes, config.consumer_warps, plane, loading.threads, fenced=copied
+        )
+    if not config.signature.added:
+        return ring, None
+    after = barriers + 2 * config.stages
+    return ring, TmaRing(after, config.c_stages, config.c_stage_bytes, config.consumer_warps)
