@@ -149,7 +149,7 @@ class Messages:
     def _read(self, wave: Wave, lane: Lane, key: int, found: Location, scope: int, acquires: bool) -> None:
         if acquires:
             for earlier, location in (self._pending.get(lane, {}).pop(key, (scope, found)), (scope, found)):
-                self._learn(wave, lane, location, min(earlier, scope))
+                self._learn(wave, lane[0], lane[1:], location, min(earlier, scope))
             return
         mine = self._pending.setdefault(lane, {})
         before = mine.get(key)
@@ -199,11 +199,11 @@ class Messages:
         hidden = wave.hidden_from(event.instruction)
         for lane in lanes if how.acquires and self._pending else ():
             for scope, location in self._pending.pop(lane, {}).values():
-                self._learn(wave, lane, location, min(scope, how.scope), hidden)
+                self._learn(wave, lane[0], lane[1:], location, min(scope, how.scope), hidden)
         sc = is_sc(event.instruction.opcode) and how.scope >= GPU
-        for lane in lanes if sc else ():
-            for location in self._sc.after(wave, lane):
-                self._learn(wave, lane, location, how.scope)
+        for slot in slots.tolist() if sc else ():
+            for location, after in self._sc.after(wave, slot, threads):
+                self._learn(wave, slot, tuple(after.tolist()), location, how.scope)
         if how.releases:
             reached = wave.writes(slots, threads), wave.clocks.counts(slots, threads)
             snapshot = Snapshot(wave, self.launch, slots, threads, hidden)
@@ -246,19 +246,28 @@ class Messages:
                 return sent.hint
         return len(self._tails)
 
-    def _learn(self, wave: Wave, lane: Lane, location: Location, scope: int, hidden: Array = NO_COLUMNS) -> None:
-        """Let a thread know what the messages at a location say that are in scope for it and it for them."""
+    def _learn(
+        self,
+        wave: Wave,
+        slot: int,
+        threads: tuple[int, ...],
+        location: Location,
+        scope: int,
+        hidden: Array = NO_COLUMNS,
+    ) -> None:
+        """Let threads of a CTA know what the messages at a location say that are in scope for it and it for them."""
         clocks, blocks = wave.clocks, wave.residents.blocks
-        cta = int(blocks[lane[0]])
-        key = self.launch, cta, lane[1], WEAK if len(hidden) else scope
-        if location.learnt.get(key) == location.version:
+        cta = int(blocks[slot])
+        keys = {t: (self.launch, cta, t, WEAK if len(hidden) else scope) for t in threads}
+        threads = tuple(t for t in threads if location.learnt.get(keys[t]) != location.version)
+        if not threads:
             return
         for sent in location.sent.values():
             message = self._message(sent)
             location.messages[message.chain] = message
         location.sent.clear()
-        location.learnt[key] = location.version
-        cluster = self.launch, int(blocks[lane[0] // clocks.cluster * clocks.cluster])
+        location.learnt.update((keys[t], location.version) for t in threads)
+        cluster = self.launch, int(blocks[slot // clocks.cluster * clocks.cluster])
         heard = {}
         for chain, m in location.messages.items():
             needed = GPU if m.cluster != cluster else CLUSTER if m.cta != cta else CTA
@@ -281,8 +290,8 @@ class Messages:
         columns = np.array([wave.chains[k] for k in known.tolist()])
         for plane in (DONE, SEEN):
             what[plane, 0, 0, columns] = np.maximum(what[plane, 0, 0, columns], chains[known])
-        clocks.learn(np.array([lane[0]]), np.array([lane[1]]), hide(what, hidden))
-        self._hints[lane] = next(reversed(heard))
+        clocks.learn(np.array([slot]), np.array(threads), hide(what, hidden))
+        self._hints.update(((slot, t), next(reversed(heard))) for t in threads)
 
     # What messages say.
 

@@ -111,13 +111,12 @@ class ScFences:
             mine.append(_Read(int(wave.writes(*at)[0]), reached, found.as_it_is()))
             del mine[:-_MOST_READS]
 
-    def after(self, wave: Wave, lane: tuple[int, int]) -> Iterator[Location]:
-        """Yield what has been found by reads that a thread comes after."""
-        size = wave.clocks.cluster
-        at = np.array([lane[0]]), np.array([lane[1]])
-        for (slot, _), reads in self._read.items():
-            if slot // size == lane[0] // size:
-                for read in reads:
-                    rank, column = np.array([slot % size]), np.array([read.column])
-                    if wave.clocks.held(SEEN, *at, rank, column)[0] >= read.reached:
-                        yield read.found
+    def after(self, wave: Wave, slot: int, threads: Array) -> Iterator[tuple[Location, Array]]:
+        """Yield what reads have found that some threads of a CTA come after, and which threads."""
+        size, slots = wave.clocks.cluster, np.full(len(threads), slot)
+        for (of, _), reads in self._read.items():
+            for read in reads if of // size == slot // size else ():
+                ranks, columns = np.full(len(threads), of % size), np.full(len(threads), read.column)
+                known = wave.clocks.held(SEEN, slots, threads, ranks, columns) >= read.reached
+                if known.any():
+                    yield read.found, threads[known]
