@@ -16,12 +16,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from cutepy.sim.sanitize.certificate.loops import line
-from cutepy.sim.sanitize.certificate.rounds import Deed, Thing, Visit, visits
+from cutepy.sim.sanitize.certificate.rounds import Thing, Visit, visits
 from cutepy.sim.sanitize.certificate.steady import Steady, inner, steady
 
 if TYPE_CHECKING:
     from cutepy.sim.sanitize.certificate.loops import Loop
-    from cutepy.sim.sanitize.certificate.rounds import Notes
+    from cutepy.sim.sanitize.certificate.rounds import Classes, Notes
 
 _KINDS = 32
 """Clusters that do different things, of which loops are looked at."""
@@ -132,9 +132,9 @@ class _Use(NamedTuple):
 class _Together:
     """Finds the loops that classes of lanes of a cluster go around together."""
 
-    def __init__(self, classes: Sequence[list[Deed]], loops: Sequence[Loop]) -> None:
-        self._classes = classes
-        self._visits = [visit for n, deeds in enumerate(classes) for visit in visits(deeds, n, loops)]
+    def __init__(self, classes: Classes, loops: Sequence[Loop]) -> None:
+        self._deeds, self._beside = classes.deeds, classes.beside
+        self._visits = [visit for n, deeds in enumerate(classes.deeds) for visit in visits(deeds, n, loops)]
         self._steady: list[Steady] = []
         self._unsteady: list[tuple[Visit, str]] = []
         for visit in self._visits:
@@ -144,7 +144,7 @@ class _Together:
             else:
                 self._steady.append(found)
         self._users: dict[Thing, dict[int, list[_Use]]] = {}
-        for n, deeds in enumerate(classes):
+        for n, deeds in enumerate(classes.deeds):
             begun = 0
             for deed in deeds:
                 if deed.thing is not None:
@@ -224,7 +224,7 @@ class _Together:
         return [(one, int(one.period * share * whole)) for one, share in chosen.values()]
 
     def _in_lockstep(self, one: Steady, steady: Sequence[Steady]) -> Iterator[Steady | str]:
-        """Yield the visits of the same loop that began together: lanes of warps, which collectives keep together."""
+        """Yield the visits of the same loop by lanes that began it together, or that meet in it at collectives."""
         for other in steady:
             visit = other.visit
             if visit.loop is one.visit.loop and visit.times[0] == one.visit.times[0] and visit is not one.visit:
@@ -232,6 +232,21 @@ class _Together:
         for visit, reason in self._unsteady:
             if visit.loop is one.visit.loop and visit.times[0] == one.visit.times[0]:
                 yield reason
+        loop = one.visit.loop
+        mine = self._visits_of(loop, one.visit.of)
+        by_visit = {id(other.visit): other for other in steady}
+        for of in self._beside[loop.unit][one.visit.of] if loop.unit else ():
+            theirs = self._visits_of(loop, of)
+            if not theirs and loop.meets.isdisjoint(deed.instruction for deed in self._deeds[of]):
+                continue
+            if [len(visit.times) for visit in mine] != [len(visit.times) for visit in theirs]:
+                yield "lanes of one warp, or warps of one warpgroup, do not go around it as often, and meet in it"
+                return
+            mate = theirs[next(n for n, visit in enumerate(mine) if visit is one.visit)]
+            yield by_visit.get(id(mate), "others that meet with it do not repeat")
+
+    def _visits_of(self, loop: Loop, of: int) -> list[Visit]:
+        return [visit for visit in self._visits if visit.loop is loop and visit.of == of]
 
     def _is_too_short(self, found: list[tuple[Steady, int]]) -> bool:
         """Tell whether there are too few rounds for what premises compare."""
