@@ -155,3 +155,38 @@ def test_a_visit_of_an_inner_loop_ends_wherever_the_outer_one_goes_back(place, g
     body = VISITS.format(**parts)
     assert not any(one.holds for one in said_of(body))
     assert is_refuted(body, 34)
+
+
+EVEN = "and.b32 %r21, %r2, 1; setp.eq.u32 %p8, %r21, 1;"
+ONE_MORE = "add.u32 %r20, %r20, 1;"
+EITHER = "@%p8 bra ONE; mov.u32 %r22, {}; bra BOTH; ONE: mov.u32 %r22, %r20; BOTH: "
+MEANT = "setp.eq.u32 %p5, %r24, {}; " + RACES
+REMAINDERS = {
+    "what is taken off is of another number": (
+        EITHER.format(0) + "and.b32 %r23, %r22, -4; sub.u32 %r24, %r20, %r23;",
+        30,
+    ),
+    "it is taken off another number": (EITHER.format(64) + "and.b32 %r23, %r20, -4; sub.u32 %r24, %r22, %r23;", 36),
+    "a quotient of another number": (
+        EITHER.format(0) + "mul.hi.u32 %r23, %r22, 0x55555556; mul.lo.u32 %r23, %r23, 3; sub.u32 %r24, %r20, %r23;",
+        30,
+    ),
+    "what is taken off is of an earlier round": (
+        "setp.eq.u32 %p9, %r20, 5; @!%p9 bra OLD; and.b32 %r23, %r20, -4; OLD: sub.u32 %r24, %r20, %r23;",
+        26,
+    ),
+    "one of its sides is guarded": (
+        "mov.u32 %r22, %r20; @!%p8 mov.u32 %r22, 0; and.b32 %r23, %r22, -4; sub.u32 %r24, %r20, %r23;",
+        30,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REMAINDERS)
+def test_what_is_a_remainder_by_one_way_is_none_by_another(name):
+    begin, last = REMAINDERS[name]
+    body = program(before=EVEN + "mov.u32 %r23, 0;", begin=begin + MEANT.format(last), end=ONE_MORE)
+    assert not any(one.holds for one in said_of(body))
+    assert is_refuted(body, 48)
+    plain = "and.b32 %r23, %r20, -4; sub.u32 %r24, %r20, %r23;" + MEANT.format(last)
+    assert [one.holds for one in said_of(program(begin=plain, end=ONE_MORE))] == [True]
