@@ -19,6 +19,7 @@ from cutepy.sim.sanitize.certificate.bounds import Bounded, Bounds
 from cutepy.sim.sanitize.certificate.counters import counts, modulus, remainder
 from cutepy.sim.sanitize.certificate.counting import Counting
 from cutepy.sim.sanitize.certificate.dependence import Dependence, Walk
+from cutepy.sim.sanitize.certificate.left_in_memory import LeftInMemory
 from cutepy.sim.sanitize.certificate.sinks import loads, sinks, synchronises
 from cutepy.sim.sanitize.certificate.steering import is_arrival
 from cutepy.sim.sanitize.certificate.thresholds import Thresholds
@@ -248,7 +249,7 @@ class _Steering:
 
     def __init__(self, code: Dependence, loops: list[NaturalLoop]) -> None:
         self._code = code
-        self._thresholds = Thresholds(code, loops)
+        self._thresholds, self._left = Thresholds(code, loops), LeftInMemory(code)
         self.bounds = Bounds(code)
 
     def of(self, head: int, blocks: frozenset[int], inner: frozenset[int]) -> _Steers:
@@ -275,7 +276,8 @@ class _Steering:
             return over in leaving and block in blocks
 
         walk: Walk[Steered] = Walk(code, is_free, lambda over: Steered(_last(code.flow, over), "a branch"))
-        for n in code.flow.blocks_between(head, EXIT):
+        after = code.flow.blocks_between(head, EXIT)
+        for n in code.above:  # all that others do, too: what the loop leaves in memory may steer there
             if code.is_relevant[n]:
                 walk.decide(n)
             for i in code.flow.blocks[n].instructions:
@@ -283,9 +285,9 @@ class _Steering:
                     walk.begin(n, i, register, Steered(i, role))
         for i, _, steered in walk.values():
             at = code.block_of(i)
-            if i.parts[0] in _CARRIES:
+            if i.parts[0] in _CARRIES and at in after:
                 unknown = unknown or f"a carry steers {steered.role} (`{i.text.strip()}`, {line(i)})"
-            if loads(i) and (at in blocks or "global" not in i.parts):
+            if loads(i) and (at in blocks or not self._left.is_constant(i, head)):
                 unknown = unknown or (
                     f"what is loaded at {line(i)} steers {steered.role} (`{steered.instruction.text.strip()}`, "
                     f"{line(steered.instruction)})"

@@ -190,3 +190,68 @@ def test_what_is_a_remainder_by_one_way_is_none_by_another(name):
     assert is_refuted(body, 48)
     plain = "and.b32 %r23, %r20, -4; sub.u32 %r24, %r20, %r23;" + MEANT.format(last)
     assert [one.holds for one in said_of(program(begin=plain, end=ONE_MORE))] == [True]
+
+
+STAYS = "{0}: mbarrier.try_wait.parity.shared.b64 %p3, [%r1+8], 1; @!%p3 bra {0};"
+OTHER_LOADS = f"OTHER: {WAITS.format(0)} {{}} setp.ne.u32 %p5, %r40, {{}}; @%p5 bra END; {STAYS.format('STAY')}"
+"""Another warp loads once the loop is over, and hangs after so many rounds."""
+THROUGH_MEMORY = {
+    "stored in each round, and loaded after the loop": {
+        "end": "st.global.u32 [%rd1+64], %r8;",
+        "after": "ld.global.u32 %r40, [%rd1+64]; setp.eq.u32 %p5, %r40, 29; " + RACES,
+    },
+    "stored after the loop": {
+        "after": "st.global.u32 [%rd1+64], %r8; ld.global.u32 %r40, [%rd1+64]; setp.eq.u32 %p5, %r40, 30; " + RACES,
+    },
+    "loaded by another warp": {
+        "end": "st.shared.u32 [%r1+1152], %r8;",
+        "after": ARRIVES,
+        "other": OTHER_LOADS.format("ld.shared.u32 %r40, [%r1+1152];", 29),
+    },
+    "loaded by another warp from global memory": {
+        "end": "st.global.u32 [%rd1+64], %r8;",
+        "after": ARRIVES,
+        "other": OTHER_LOADS.format("ld.global.u32 %r40, [%rd1+64];", 29),
+    },
+    "added one by one": {
+        "end": "red.shared.add.u32 [%r1+1152], 1;",
+        "after": ARRIVES,
+        "other": OTHER_LOADS.format("ld.shared.u32 %r40, [%r1+1152];", 30),
+    },
+    "loaded by another warp before it goes around, too": {
+        "roles": "setp.eq.u32 %p8, %r2, 32; setp.ne.u32 %p7, %r5, 0; @%p7 bra END; @!%p8 bra BEGIN; "
+        + WAITS.format(0)
+        + " add.u32 %r1, %r1, 64; BEGIN: ld.global.u32 %r40, [%rd1+64]; setp.eq.u32 %p5, %r40, 29; "
+        + f"and.pred %p5, %p5, %p8; @!%p5 bra NOW; {STAYS.format('STAY')} NOW:",
+        "end": "st.global.u32 [%rd1+64], %r8;",
+        "after": "@%p8 bra END; " + ARRIVES,
+    },
+}
+
+
+@pytest.mark.parametrize("name", THROUGH_MEMORY)
+def test_how_often_a_loop_goes_around_may_be_left_in_memory(name):
+    body = program(**THROUGH_MEMORY[name])
+    body = body.replace("READY: ", "READY: and.b32 %r5, %r2, 31; ")
+    assert not any(one.holds for one in said_of(body))
+    assert any("what is loaded at" in one.reason for one in said_of(body))
+    assert is_refuted(body, 30)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"end": "st.global.u32 [%rd1+64], %r8;"},
+        {
+            "before": "ld.global.u32 %r40, [%rd1]; setp.eq.u32 %p5, %r40, 9; " + RACES,
+            "end": "st.global.u32 [%rd1+64], %r8;",
+        },
+        {"after": "ld.global.u32 %r40, [%rd1+64]; setp.eq.u32 %p5, %r40, 9; " + RACES},
+        {
+            "after": "ld.global.nc.u32 %r40, [%rd1]; setp.eq.u32 %p5, %r40, 9; " + RACES,
+            "end": "st.global.u32 [%rd1+64], %r8;",
+        },
+    ],
+)
+def test_what_is_loaded_at_the_beginning_or_where_nothing_is_stored_is_a_constant(fields):
+    assert [one.holds for one in said_of(program(**fields))] == [True]
