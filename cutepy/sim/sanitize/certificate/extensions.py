@@ -20,6 +20,7 @@ from cutepy.sim.sanitize.certificate.rounds import Thing, Visit, visits
 from cutepy.sim.sanitize.certificate.steady import Steady, inner, steady
 
 if TYPE_CHECKING:
+    from cutepy.sim.sanitize.certificate.bounds import Argument
     from cutepy.sim.sanitize.certificate.loops import Loop
     from cutepy.sim.sanitize.certificate.rounds import Classes, Notes
 
@@ -45,6 +46,8 @@ class Extension:
         By how much the number that bounds each loop is to differ then; 0 where the rounds say it.
     steers : str
         What the number of rounds steers beside the loops, and is to be as it was; empty if nothing.
+    besides : tuple of Argument, or None
+        What else of the launch's arguments steers, and is to be as it was; None if more than arguments does.
 
     Examples
     --------
@@ -60,6 +63,7 @@ class Extension:
     made: tuple[tuple[int, ...], ...] = ()
     grows: tuple[int, ...] = ()
     steers: str = ""
+    besides: tuple[Argument, ...] | None = ()
 
     @property
     def holds(self) -> bool:
@@ -97,7 +101,7 @@ def extensions(notes: Notes, loops: Sequence[Loop]) -> list[Extension]:
 
 def merged(found: Sequence[Extension]) -> tuple[Extension, ...]:
     """Say the same once, and of a loop only what holds of all its visits."""
-    holding: dict[tuple[tuple[tuple[str, int], ...], tuple[int, ...], str], int] = {}
+    holding: dict[tuple[tuple[tuple[str, int], ...], tuple[int, ...], str, tuple[Argument, ...] | None], int] = {}
     failing: dict[str, Extension] = {}
     made: dict[str, set[int]] = {}
     for one in found:
@@ -105,7 +109,7 @@ def merged(found: Sequence[Extension]) -> tuple[Extension, ...]:
             made.setdefault(where, set()).update(rounds)
         where = one.loops[0][0]
         if one.holds:
-            key = one.loops, one.grows, one.steers
+            key = one.loops, one.grows, one.steers, one.besides
             holding[key] = max(one.least, holding.get(key, 0))
         elif where not in failing or one.least > failing[where].least:
             failing[where] = one
@@ -114,8 +118,8 @@ def merged(found: Sequence[Extension]) -> tuple[Extension, ...]:
         return tuple(tuple(sorted(made[where])) for where, _ in loops if where in made)
 
     held = [
-        Extension(loops, least, "", all_made(loops), grows, steers)
-        for (loops, grows, steers), least in holding.items()
+        Extension(loops, least, "", all_made(loops), grows, steers, besides)
+        for (loops, grows, steers, besides), least in holding.items()
         if not any(where in failing for where, _ in loops)
     ]
     return (*held, *(replace(one, made=all_made(one.loops)) for one in failing.values()))
@@ -185,7 +189,7 @@ class _Together:
                 bounds = {one.visit.loop.where: one.grows * count // one.period for one, count in found}
                 grows = tuple(by for _, by in sorted(bounds.items()))
                 grows = grows if any(grows) else ()
-                yield Extension(tuple(sorted(counts.items())), least, "", each, grows, _steered(found))
+                yield Extension(tuple(sorted(counts.items())), least, "", each, grows, *_steered(found))
 
     @cached_property
     def _inner(self) -> list[Steady]:
@@ -278,14 +282,15 @@ def _beside(steady: Sequence[Steady], of: int, thing: Thing, low: int, high: int
     return min(found, key=lambda some: some[:2], default=(0, 0, None))[2]
 
 
-def _steered(found: list[tuple[Steady, int]]) -> str:
-    """Name what the number of rounds of loops that go around together steers besides."""
+def _steered(found: list[tuple[Steady, int]]) -> tuple[str, tuple[Argument, ...] | None]:
+    """Name what the number of rounds of loops that go around together steers besides, and return what else steers."""
     loops = {one.visit.loop.head: one.visit.loop for one, _ in found}
     bounds = next(iter(loops.values())).bounds
     if bounds is None:
-        return ""
-    i = bounds.steered(tuple(one.bounded for _, one in sorted(loops.items()) if one.bounded is not None))
-    return "" if i is None else f"`{i.text.strip()}` ({line(i)})"
+        return "", None
+    together = tuple(one.bounded for _, one in sorted(loops.items()) if one.bounded is not None)
+    i = bounds.steered(together)
+    return "" if i is None else f"`{i.text.strip()}` ({line(i)})", bounds.besides(together)
 
 
 def _time_before(one: Steady, count: int, end: int) -> int:

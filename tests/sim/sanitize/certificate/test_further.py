@@ -5,6 +5,7 @@ import pytest
 
 from cutepy.sim.errors import SimulationError
 from cutepy.sim.run import Run
+from cutepy.sim.sanitize.certificate.remainders import any_rounds
 from tests.sim.opcode_runner import launch
 
 START = """mov.u32 %r1, smem; mov.u32 %r2, %tid.x; ld.param.u64 %rd1, [p0]; ld.param.u32 %r9, [p1];
@@ -255,3 +256,44 @@ def test_how_often_a_loop_goes_around_may_be_left_in_memory(name):
 )
 def test_what_is_loaded_at_the_beginning_or_where_nothing_is_stored_is_a_constant(fields):
     assert [one.holds for one in said_of(program(**fields))] == [True]
+
+
+def steered_by(body, *numbers):
+    (one,) = sanitized(body, *numbers).certificates[0].extends
+    assert one.holds
+    return one.steers
+
+
+def test_a_bound_that_no_parameter_gives_steers_besides_what_it_does():
+    """The size of dynamic shared memory, and what two pointers may both point to."""
+    meant = "setp.ge.u32 %p5, %r40, 30; " + RACES
+    size = "mov.u32 %r9, %dynamic_smem_size; shr.u32 %r9, %r9, 9; add.u32 %r9, %r9, 8; {}"
+    assert steered_by(program(before=size.format("mov.u32 %r40, %r9; " + meant)), 1).startswith("`setp.ge")
+    assert steered_by(program(before=size.format("")), 1) == ""
+    loaded = "st.global.u32 [%rd1], %r9; ldu.global.u32 %r9, [%rd1]; ld.global.u32 %r40, [%rd1]; "
+    assert steered_by(program(before=loaded + meant), 24).startswith("`setp.ge")
+
+
+FLAG = "ld.param.u32 %r40, [p2]; setp.eq.u32 %p5, %r40, 1; setp.eq.u32 %p8, %r4, 0; and.pred %p5, %p5, %p8; " + RACES
+
+
+def test_launches_are_taken_together_where_all_that_steers_but_the_bound_is_alike():
+    body = program(after=FLAG)
+    for flags, count in ((0, 0), 1), ((0, 1), 0):
+        run = Run((), None, sanitize=True)
+        for rounds, flag in zip((24, 25), flags, strict=True):
+            sanitized(body, rounds, flag, run=run)  # by another array, at another address
+        assert (len(run.hazards), len(any_rounds(run.certificates))) == (0, count)
+    run = Run((), None, sanitize=True)
+    for rounds, flag in (24, 0), (25, 1):
+        sanitized(program(after="ld.param.u32 %r40, [p2]; st.global.u32 [%rd1], %r40;"), rounds, flag, run=run)
+    assert len(any_rounds(run.certificates)) == 1
+
+
+def test_launches_are_not_taken_together_where_what_is_loaded_steers():
+    body = program(before="ld.global.u32 %r40, [%rd1]; setp.eq.u32 %p5, %r40, 1; " + RACES)
+    run = Run((), None, sanitize=True)
+    for rounds in (24, 25):
+        sanitized(body, rounds, run=run)
+    assert [one.holds for certificate in run.certificates for one in certificate.extends] == [True, True]
+    assert any_rounds(run.certificates) == ()
