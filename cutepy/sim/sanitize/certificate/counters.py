@@ -141,7 +141,7 @@ def modulus(
             continue
         if i is None or i.predicate is not None or given.setdefault((i.index, index), form) != form:
             return None  # by one way to it something else than by another
-        known = ((m, index) in counter if form == first else forms.get(m) == form for m in made(use, index))
+        known = (forms.get(m, first if (m, index) in counter else None) == form for m in made(use, index))
         if not all(known):
             return None  # so it is, or by none that is followed in this round
         if i.index in done:

@@ -300,6 +300,12 @@ STATES = {
         ["%r2"],
         {"%r2": 4},
     ),
+    "the remainder of the count itself, as compilers write it": (
+        """shr.s32 %r5, %r2, 31; shr.u32 %r5, %r5, 30; add.s32 %r5, %r2, %r5; and.b32 %r6, %r5, -4;
+        sub.s32 %r7, %r2, %r6; st.shared.u32 [%r7], %r1;""",
+        ["%r2"],
+        {"%r2": 4},
+    ),
     "the remainder by what is no power of two": (
         """mul.hi.s32 %r4, %r2, 1431655766; shr.u32 %r5, %r4, 31; add.s32 %r5, %r4, %r5; mul.lo.s32 %r6, %r5, 3;
         sub.s32 %r7, %r2, %r6; st.shared.u32 [%r7], %r1;""",
