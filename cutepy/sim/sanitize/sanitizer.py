@@ -330,7 +330,7 @@ class Sanitizer(Observer):
     def look_at(self, function: Function) -> None:
         """Find where the rounds of loops begin, and whether there are waits whose ends are to be known."""
         self._waits = any(map(is_try, function.instructions))
-        self._rounds = heads(function)
+        self._rounds = heads(function.instructions)
         self._undefined.look_at(function)
 
     def stops_at(self, instruction: Instruction, before: Instruction | None) -> bool:

@@ -8,23 +8,36 @@ second way out, or the lesser of that number and another.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from cutepy.sim.ptx.model import Address, Immediate, Register, Symbol, Vector, registers_in, type_bits
+from cutepy.sim.ptx.model import Address, Immediate, Register, Special, Symbol, Vector, registers_in, type_bits
 from cutepy.sim.sanitize.certificate.affine import signed
 from cutepy.sim.sanitize.certificate.dependence import Walk
+from cutepy.sim.sanitize.certificate.origins import PURE, is_same
 from cutepy.sim.sanitize.certificate.sinks import loads
+from cutepy.sim.translate.effects import read, written
 from cutepy.sim.translate.state_spaces import may_be_same, state_spaces
 
 if TYPE_CHECKING:
-    from cutepy.sim.ptx.model import Instruction
+    from cutepy.sim.ptx.model import Instruction, Operand
     from cutepy.sim.sanitize.certificate.dependence import Dependence
 
 _MEMORY = ("", 0)
 """Where what is loaded from memory comes from: it may all be one number."""
 
 _Place = tuple[str, int]
-"""Where a number comes from: a parameter, and how many bytes into it."""
+"""Where a number comes from: a parameter, and how many bytes into it; or a special register, or an instruction."""
+_SAYS_THE_PLACE = frozenset("cvta mapa getctarank elect vote match redux".split())
+"""What makes the same of the same, but for `origins.PURE`."""
+
+
+class Argument(NamedTuple):
+    """A part of a parameter, or what a special register holds, by name: so many bytes, from an offset on."""
+
+    name: str
+    offset: int
+    size_bytes: int
 
 
 class Bounded(NamedTuple):
@@ -44,6 +57,14 @@ class Bounded(NamedTuple):
     compared: frozenset[int]
 
 
+class _Slice(NamedTuple):
+    """What says how often a loop goes around: where numbers come from, what is made of them, and what reads that."""
+
+    sources: set[_Place]
+    made: dict[tuple[int, int], Instruction]
+    reads: frozenset[tuple[int, int | None, int]]
+
+
 class Bounds:
     """Follows what bounds loops to all that it steers.
 
@@ -56,6 +77,7 @@ class Bounds:
         self._code = code
         self._loads = [i for i in code.instructions.values() if self._places(i)]
         self._found: dict[tuple[Bounded, ...], Instruction | None] = {}
+        self._besides: dict[tuple[Bounded, ...], tuple[Argument, ...] | None] = {}
 
     def steered(self, together: tuple[Bounded, ...]) -> Instruction | None:
         """Return what tells how many rounds loops are to make, and steers more than that; None if nothing does.
@@ -69,18 +91,54 @@ class Bounds:
             self._found[together] = self._look(together)
         return self._found[together]
 
+    def besides(self, together: tuple[Bounded, ...]) -> tuple[Argument, ...] | None:
+        """Return what of a launch's arguments steers, but for what bounds loops; None if what is loaded does.
+
+        Where the addresses lie that arguments give, of global memory, steers nothing.
+
+        Parameters
+        ----------
+        together : tuple of Bounded
+            Loops that make further rounds together.
+        """
+        if together not in self._besides:
+            self._besides[together] = self._look_besides(together)
+        return self._besides[together]
+
+    def _look_besides(self, together: tuple[Bounded, ...]) -> tuple[Argument, ...] | None:
+        code, bounding = self._code, {place for one in together for place in self._slice(one).sources}
+        walk: Walk[None] = Walk(code, lambda over, _: False, lambda _: None)
+        for n in code.above:
+            if code.is_relevant[n]:
+                walk.decide(n)
+            for i in code.flow.blocks[n].instructions:
+                for register, _ in code.sinks(i):
+                    walk.begin(n, i, register, None)
+        found = set()
+        for i, index, _ in walk.values():
+            walk.decide(code.block_of(i))
+            place = self._places(i).get(index)
+            if place is not None and place not in bounding:
+                if loads(i):
+                    return None
+                found.add(Argument(*place, type_bits(i.parts[-1]) // 8))
+            if not loads(i):
+                walk.pass_on(i, None)
+        return tuple(sorted(found))
+
     def _look(self, together: tuple[Bounded, ...]) -> Instruction | None:
         slices = [self._slice(one) for one in together]
-        sources = {place for found, _ in slices for place in found}
+        sources = {place for found, _, _ in slices for place in found}
         if not sources:
             return None
         if _MEMORY in sources:
-            loaded = (state_spaces(i).loads for _, some in slices for i, _ in some)
+            loaded = (state_spaces(i).loads for _, some, _ in slices for i in some.values())
             sources |= self._stored_in({space for spaces in loaded for space in spaces})
         made, leaving = self._made_of(sources), {one: self._code.leaving(one.blocks) for one in together}
-        for one, (_, visited) in zip(together, slices, strict=True):
+        for one, (_, visited, reads) in zip(together, slices, strict=True):
             ways = [branch for n in leaving[one] if (branch := self._code.flow.blocks[n].branch) is not None]
-            cut = [i for i, r in visited if self._is_cut(i, one) and (i.index, r) in made]
+            cut = [i for (index, r), i in visited.items() if (index, r) in made and self._is_cut(i, one, made)]
+            cut += self._chosen(reads, one, made)
             if ways[1:] or cut:
                 return (cut or ways)[-1]
         free = {n for one in together for n in (*leaving[one], *self._entering(one))}
@@ -102,8 +160,8 @@ class Bounds:
             if code.is_relevant[n]:
                 walk.decide(n)
             for i in block.instructions:
-                for read, _ in code.sinks(i):
-                    walk.begin(n, i, read, i)
+                for steering, _ in code.sinks(i):
+                    walk.begin(n, i, steering, i)
         for i, register, by in walk.values():
             walk.decide(code.block_of(i))
             if i.index in compared:
@@ -129,17 +187,36 @@ class Bounds:
                     found.append(n)
         return found
 
-    def _is_cut(self, i: Instruction, one: Bounded) -> bool:
-        """Tell whether an instruction makes a loop end by more than one number: not by at least 1, say."""
-        if i.parts[0] in ("min", "max"):
-            least = (
-                signed(i.operands[2].value, type_bits(i.parts[-1])) if isinstance(i.operands[2], Immediate) else None
-            )
-            return least is None or (least > 0 if i.parts[0] == "min" else least < 0)
-        return self._code.block_of(i) in one.blocks and i.parts in (("and", "pred"), ("or", "pred"))
+    def _is_cut(self, i: Instruction, one: Bounded, made: set[tuple[int, int]]) -> bool:
+        """Tell whether an instruction makes a loop end by other than one number's sums and quotients."""
+        name, last, code = i.parts[0], i.operands[-1], self._code
+        number = signed(last.value, type_bits(i.parts[-1])) if isinstance(last, Immediate) else None
+        if name in ("min", "max"):  # not at least 1, say
+            return number is None or (number > 0 if name == "min" else number < 0)
+        if i.parts[-1] == "pred":
+            return code.block_of(i) in one.blocks and name in ("and", "or")
+        if name == "sub":  # x - x / 8 * 8 is a remainder
+            some = {r.index: code.makers(code.block_of(i), i, r.index) for r in read(i)}
+            return sum(any((m.index, r) in made for m in makers) for r, makers in some.items()) > 1
+        if name == "selp":
+            chosen = [o.value for o in i.operands[1:3] if isinstance(o, Immediate)]
+            return len(chosen) < 2 or abs(chosen[0] - chosen[1]) > 1
+        return name == "rem" or (name == "and" and (number is None or 0 <= number < 1 << 30))
 
-    def _slice(self, one: Bounded) -> tuple[set[_Place], list[tuple[Instruction, int]]]:
-        """Return where the numbers come from that say how often a loop goes around, and what is made of them."""
+    def _chosen(
+        self, reads: Iterable[tuple[int, int | None, int]], one: Bounded, made: set[tuple[int, int]]
+    ) -> list[Instruction]:
+        """Return what makes a loop end by one number where a branch does not choose another one."""
+        found = []
+        for block, use, register in reads:
+            makers = self._code.makers(block, None if use is None else self._code.instructions[use], register)
+            entering = [i for i in makers if self._code.block_of(i) not in one.blocks]
+            if entering[1:]:
+                found += [i for i in entering if (i.index, register) in made]
+        return found
+
+    def _slice(self, one: Bounded) -> _Slice:
+        """Return what says how often a loop goes around."""
         code, leaving = self._code, self._code.leaving(one.blocks)
         walk: Walk[None] = Walk(code, lambda over, _: over not in one.blocks or over in leaving, lambda _: None)
         for n in leaving:
@@ -154,9 +231,10 @@ class Bounds:
             if place is not None:
                 found.add(place)
             else:
-                walk.pass_on(i, None)
                 walk.decide(code.block_of(i))
-        return found, [(i, register) for (_, register), i in visited.items()]
+            if not loads(i):
+                walk.pass_on(i, None)
+        return _Slice(found, visited, frozenset(walk.reached))
 
     def _stored_in(self, spaces: set[str]) -> set[_Place]:
         """Return where the numbers come from that are stored in some state spaces, or in those that these come from."""
@@ -172,12 +250,12 @@ class Bounds:
                         walk.begin(code.block_of(i), i, r, None)
             for i, register, _ in walk.values():
                 place = self._places(i).get(register)
-                if place is None:
-                    walk.pass_on(i, None)
-                elif place == _MEMORY:
+                if place == _MEMORY:
                     spaces |= {*state_spaces(i).loads}
-                else:
+                elif place is not None:
                     found.add(place)
+                if not loads(i):
+                    walk.pass_on(i, None)
         return found
 
     def _made_of(self, sources: set[_Place]) -> set[tuple[int, int]]:
@@ -187,29 +265,34 @@ class Bounds:
 
     def _places(self, i: Instruction) -> dict[int, _Place]:
         """Return where what an instruction loads comes from, by number of the register."""
+        if loads(i):
+            return {r.index: _MEMORY for r in written(i)}
         address = i.operands[1] if len(i.operands) > 1 else None
         if i.parts[0] != "ld" or not isinstance(address, Address):
-            return {}
-        to = i.operands[0]
-        items = to.items if isinstance(to, Vector) else (to,)
-        registers = [item for item in items if isinstance(item, Register)]
-        if not {"param", "const"} & {part.partition("::")[0] for part in i.parts}:
-            return {r.index: _MEMORY for r in registers}
-        base = address.base
+            named = [o.name for o in _flat(i.operands[1:]) if isinstance(o, Special) and not is_same(o)]
+            if not named and (read(i) or i.parts[0] in PURE | _SAYS_THE_PLACE):
+                return {}
+            return {r.index: ((named or [i.opcode])[0], 0) for r in written(i)}
+        base, bytes_apart = address.base, type_bits(i.parts[-1]) // 8
         if isinstance(base, Register):
             makers = self._code.makers(self._code.block_of(i), i, base.index)
             bases = [m.operands[1] for m in makers if m.parts[0] == "mov" and isinstance(m.operands[1], Symbol)]
             base = bases[0] if len(makers) == len(bases) == 1 else base
         name, first = (base.name, base.offset) if isinstance(base, Symbol) else (f"{base}", 0)
-        return {r.index: (name, first + address.offset + n * r.bits // 8) for n, r in enumerate(registers)}
+        found = ((r, first + address.offset + n * bytes_apart) for n, r in enumerate(_flat(i.operands[:1])))
+        return {r.index: (name, offset) for r, offset in found if isinstance(r, Register)}
 
     def _is_stored(self, sources: set[_Place]) -> bool:
         """Tell whether what is made of numbers from some places is stored."""
         made = self._made_of(sources)
         for i in (i for i in self._code.instructions.values() if state_spaces(i).stores):
-            values = [o for o in i.operands if not isinstance(o, Address)]
-            items = [r for o in values for r in (o.items if isinstance(o, Vector) else (o,))]
-            for r in (r for r in items if isinstance(r, Register)):
+            values = _flat([o for o in i.operands if not isinstance(o, Address)])
+            for r in (r for r in values if isinstance(r, Register)):
                 if any((m.index, r.index) in made for m in self._code.makers(self._code.block_of(i), i, r.index)):
                     return True
         return False
+
+
+def _flat(operands: Sequence[Operand]) -> list[Operand]:
+    """Return operands, and of vectors their items."""
+    return [one for o in operands for one in (o.items if isinstance(o, Vector) else (o,))]

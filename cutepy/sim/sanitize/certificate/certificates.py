@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,6 +37,8 @@ class Certificate:
         Of its loops, whether it holds for further rounds of them.
     program : str
         Names the PTX, by its contents.
+    arguments : tuple of (str, bytes)
+        Of the launch, by name of the parameter.
 
     Examples
     --------
@@ -65,6 +67,7 @@ class Certificate:
     uncovered: tuple[str, ...]
     extends: tuple[Extension, ...] = ()
     program: str = ""
+    arguments: tuple[tuple[str, bytes], ...] = field(default=(), repr=False)
 
     @property
     def is_certified(self) -> bool:

@@ -22,6 +22,7 @@ import numpy as np
 
 from cutepy.sim.ptx.model import Immediate, Register
 from cutepy.sim.sanitize.certificate.affine import is_plain
+from cutepy.sim.sanitize.certificate.dependence import BEGUN
 from cutepy.sim.translate.effects import written
 
 if TYPE_CHECKING:
@@ -119,6 +120,7 @@ def modulus(
     if added is None or not any(added):
         return None
     first = _Form(1, 0, -1)
+    counter = {(maker, register.index) for maker in (BEGUN, *makes)}
     is_once = not any(_is_further_in(head, code.block_of(i), code) for i in makers)
     most = _MILLION * (1 + sum(added)) if is_once else 1 << 64
     waiting = [(use, register.index, first) for use in entering]
@@ -128,6 +130,10 @@ def modulus(
     given: dict[tuple[int, int], _Form] = {}
     later: list[tuple[Use, int, _Form]] = []
     found = 1
+
+    def made(use: Use, index: int) -> set[int]:
+        return code.makers_since(head, use.block, use.instruction, index)
+
     while waiting:
         use, index, form = waiting.pop()
         i = use.instruction
@@ -135,9 +141,12 @@ def modulus(
             continue
         if i is None or i.predicate is not None or given.setdefault((i.index, index), form) != form:
             return None  # by one way to it something else than by another
+        known = (forms.get(m, first if (m, index) in counter else None) == form for m in made(use, index))
+        if not all(known):
+            return None  # so it is, or by none that is followed in this round
         if i.index in done:
             continue
-        other = _other(use, index, forms, code)
+        other = _other(use, index, forms, made)
         result = _apply(i, index, form, other, most)
         if result is None:
             later.append((use, index, form))
@@ -154,7 +163,7 @@ def modulus(
     return found if is_followed and found < _MILLION else None
 
 
-def _other(use: Use, index: int, forms: dict[int, _Form], code: Dependence) -> int | _Form | None:
+def _other(use: Use, index: int, forms: dict[int, _Form], made: Callable[[Use, int], set[int]]) -> int | _Form | None:
     """Return the other operand of an instruction with two: a constant, or what is known of a register."""
     assert use.instruction is not None
     others: list[Operand] = [
@@ -165,8 +174,8 @@ def _other(use: Use, index: int, forms: dict[int, _Form], code: Dependence) -> i
     if isinstance(others[0], Immediate):
         return others[0].value
     if isinstance(others[0], Register):
-        makers = code.makers(use.block, use.instruction, others[0].index)
-        return forms.get(makers[0].index) if len(makers) == 1 else None
+        makers = made(use, others[0].index)
+        return forms.get(makers.pop()) if len(makers) == 1 else None
     return None
 
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+BEGUN, NEVER = -1, -2
+
 _PASSES_ON = frozenset("mov selp setp set not and or xor cvt".split())
 
 
@@ -86,6 +88,33 @@ class Dependence:
             for i in self.writers(register)
             if any(u.block == block and u.instruction is use for u in reads(i, register))
         ]
+
+    def makers_since(self, head: int, block: int, use: Instruction | None, register: int) -> set[int]:
+        """Return what made the value that an instruction, or a block's branch, reads, since a block began, by index.
+
+        `BEGUN` is among them if it may be what the register held there, and `NEVER` if that block may not have run.
+        """
+        here = self.flow.blocks[block].instructions
+        place = len(here) if use is None else self._at[use.index][1]
+        found: set[int] = set()
+        seen: set[int] = set()
+        waiting = [(block, here[:place])]
+        while waiting:
+            at, instructions = waiting.pop()
+            for i in reversed(instructions):
+                if any(r.index == register for r in written(i)):
+                    found.add(i.index)
+                    if i.predicate is None:
+                        break
+            else:
+                if at == head:
+                    found.add(BEGUN)
+                    continue
+                if not at:
+                    found.add(NEVER)
+                waiting += [(b, self.flow.blocks[b].instructions) for b in self.before.get(at, ()) if b not in seen]
+                seen.update(self.before.get(at, ()))
+        return found
 
     def made_of(self, i: Instruction) -> Iterator[Instruction]:
         """Yield what may have made the values that an instruction reads."""

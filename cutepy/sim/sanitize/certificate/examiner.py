@@ -39,6 +39,7 @@ _DEPENDENT = "griddepcontrol: what other grids of the stream do meanwhile"
 _FLAGS = "{} memory that threads synchronise by: atomics and flags"
 _OTHERS = "launches of other sizes, or with other values that steer; results"
 _ABSENT = "{} of the grid's {} CTAs, which were not chosen to run, and what they and the others do to each other"
+_DYNAMIC = "%dynamic_smem_size"
 _LINES = 5
 _TOLD_OTHERWISE = ("barrier-outlived", "unannounced-bytes")
 """What premises find of mbarriers that are ended, and of bytes, which the sanitizer looks for by itself too."""
@@ -167,6 +168,7 @@ class Examiner:
                 self._uncovered,
                 () if reasons else merged(self._extended()),
                 _name_of(launch.ptx),
+                (*launch.parameters.items(), (_DYNAMIC, launch.dynamic_smem_bytes.to_bytes(4, "little"))),
             )
         )
         self._launches.append(launch)

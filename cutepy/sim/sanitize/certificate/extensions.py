@@ -16,12 +16,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from cutepy.sim.sanitize.certificate.loops import line
-from cutepy.sim.sanitize.certificate.rounds import Deed, Thing, Visit, visits
+from cutepy.sim.sanitize.certificate.rounds import Thing, Visit, visits
 from cutepy.sim.sanitize.certificate.steady import Steady, inner, steady
 
 if TYPE_CHECKING:
+    from cutepy.sim.sanitize.certificate.bounds import Argument
     from cutepy.sim.sanitize.certificate.loops import Loop
-    from cutepy.sim.sanitize.certificate.rounds import Notes
+    from cutepy.sim.sanitize.certificate.rounds import Classes, Notes
 
 _KINDS = 32
 """Clusters that do different things, of which loops are looked at."""
@@ -45,6 +46,8 @@ class Extension:
         By how much the number that bounds each loop is to differ then; 0 where the rounds say it.
     steers : str
         What the number of rounds steers beside the loops, and is to be as it was; empty if nothing.
+    besides : tuple of Argument, or None
+        What else of the launch's arguments steers, and is to be as it was; None if more than arguments does.
 
     Examples
     --------
@@ -60,6 +63,7 @@ class Extension:
     made: tuple[tuple[int, ...], ...] = ()
     grows: tuple[int, ...] = ()
     steers: str = ""
+    besides: tuple[Argument, ...] | None = ()
 
     @property
     def holds(self) -> bool:
@@ -97,7 +101,7 @@ def extensions(notes: Notes, loops: Sequence[Loop]) -> list[Extension]:
 
 def merged(found: Sequence[Extension]) -> tuple[Extension, ...]:
     """Say the same once, and of a loop only what holds of all its visits."""
-    holding: dict[tuple[tuple[tuple[str, int], ...], tuple[int, ...], str], int] = {}
+    holding: dict[tuple[tuple[tuple[str, int], ...], tuple[int, ...], str, tuple[Argument, ...] | None], int] = {}
     failing: dict[str, Extension] = {}
     made: dict[str, set[int]] = {}
     for one in found:
@@ -105,7 +109,7 @@ def merged(found: Sequence[Extension]) -> tuple[Extension, ...]:
             made.setdefault(where, set()).update(rounds)
         where = one.loops[0][0]
         if one.holds:
-            key = one.loops, one.grows, one.steers
+            key = one.loops, one.grows, one.steers, one.besides
             holding[key] = max(one.least, holding.get(key, 0))
         elif where not in failing or one.least > failing[where].least:
             failing[where] = one
@@ -114,8 +118,8 @@ def merged(found: Sequence[Extension]) -> tuple[Extension, ...]:
         return tuple(tuple(sorted(made[where])) for where, _ in loops if where in made)
 
     held = [
-        Extension(loops, least, "", all_made(loops), grows, steers)
-        for (loops, grows, steers), least in holding.items()
+        Extension(loops, least, "", all_made(loops), grows, steers, besides)
+        for (loops, grows, steers, besides), least in holding.items()
         if not any(where in failing for where, _ in loops)
     ]
     return (*held, *(replace(one, made=all_made(one.loops)) for one in failing.values()))
@@ -132,9 +136,9 @@ class _Use(NamedTuple):
 class _Together:
     """Finds the loops that classes of lanes of a cluster go around together."""
 
-    def __init__(self, classes: Sequence[list[Deed]], loops: Sequence[Loop]) -> None:
-        self._classes = classes
-        self._visits = [visit for n, deeds in enumerate(classes) for visit in visits(deeds, n, loops)]
+    def __init__(self, classes: Classes, loops: Sequence[Loop]) -> None:
+        self._deeds, self._beside = classes.deeds, classes.beside
+        self._visits = [visit for n, deeds in enumerate(classes.deeds) for visit in visits(deeds, n, loops)]
         self._steady: list[Steady] = []
         self._unsteady: list[tuple[Visit, str]] = []
         for visit in self._visits:
@@ -144,7 +148,7 @@ class _Together:
             else:
                 self._steady.append(found)
         self._users: dict[Thing, dict[int, list[_Use]]] = {}
-        for n, deeds in enumerate(classes):
+        for n, deeds in enumerate(classes.deeds):
             begun = 0
             for deed in deeds:
                 if deed.thing is not None:
@@ -185,7 +189,7 @@ class _Together:
                 bounds = {one.visit.loop.where: one.grows * count // one.period for one, count in found}
                 grows = tuple(by for _, by in sorted(bounds.items()))
                 grows = grows if any(grows) else ()
-                yield Extension(tuple(sorted(counts.items())), least, "", each, grows, _steered(found))
+                yield Extension(tuple(sorted(counts.items())), least, "", each, grows, *_steered(found))
 
     @cached_property
     def _inner(self) -> list[Steady]:
@@ -224,7 +228,7 @@ class _Together:
         return [(one, int(one.period * share * whole)) for one, share in chosen.values()]
 
     def _in_lockstep(self, one: Steady, steady: Sequence[Steady]) -> Iterator[Steady | str]:
-        """Yield the visits of the same loop that began together: lanes of warps, which collectives keep together."""
+        """Yield the visits of the same loop by lanes that began it together, or that meet in it at collectives."""
         for other in steady:
             visit = other.visit
             if visit.loop is one.visit.loop and visit.times[0] == one.visit.times[0] and visit is not one.visit:
@@ -232,6 +236,21 @@ class _Together:
         for visit, reason in self._unsteady:
             if visit.loop is one.visit.loop and visit.times[0] == one.visit.times[0]:
                 yield reason
+        loop = one.visit.loop
+        mine = self._visits_of(loop, one.visit.of)
+        by_visit = {id(other.visit): other for other in steady}
+        for of in self._beside[loop.unit][one.visit.of] if loop.unit else ():
+            theirs = self._visits_of(loop, of)
+            if not theirs and loop.meets.isdisjoint(deed.instruction for deed in self._deeds[of]):
+                continue
+            if [len(visit.times) for visit in mine] != [len(visit.times) for visit in theirs]:
+                yield "lanes of one warp, or warps of one warpgroup, do not go around it as often, and meet in it"
+                return
+            mate = theirs[next(n for n, visit in enumerate(mine) if visit is one.visit)]
+            yield by_visit.get(id(mate), "others that meet with it do not repeat")
+
+    def _visits_of(self, loop: Loop, of: int) -> list[Visit]:
+        return [visit for visit in self._visits if visit.loop is loop and visit.of == of]
 
     def _is_too_short(self, found: list[tuple[Steady, int]]) -> bool:
         """Tell whether there are too few rounds for what premises compare."""
@@ -263,14 +282,15 @@ def _beside(steady: Sequence[Steady], of: int, thing: Thing, low: int, high: int
     return min(found, key=lambda some: some[:2], default=(0, 0, None))[2]
 
 
-def _steered(found: list[tuple[Steady, int]]) -> str:
-    """Name what the number of rounds of loops that go around together steers besides."""
+def _steered(found: list[tuple[Steady, int]]) -> tuple[str, tuple[Argument, ...] | None]:
+    """Name what the number of rounds of loops that go around together steers besides, and return what else steers."""
     loops = {one.visit.loop.head: one.visit.loop for one, _ in found}
     bounds = next(iter(loops.values())).bounds
     if bounds is None:
-        return ""
-    i = bounds.steered(tuple(one.bounded for _, one in sorted(loops.items()) if one.bounded is not None))
-    return "" if i is None else f"`{i.text.strip()}` ({line(i)})"
+        return "", None
+    together = tuple(one.bounded for _, one in sorted(loops.items()) if one.bounded is not None)
+    i = bounds.steered(together)
+    return "" if i is None else f"`{i.text.strip()}` ({line(i)})", bounds.besides(together)
 
 
 def _time_before(one: Steady, count: int, end: int) -> int:

@@ -8,15 +8,18 @@ is not asked: the branches that leave it are left out, for that loop and no othe
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from cutepy.sim.machine.lanes import WARP, WARPGROUP
 from cutepy.sim.ptx.model import Label, Register, registers_in
 from cutepy.sim.sanitize.certificate.bounds import Bounded, Bounds
 from cutepy.sim.sanitize.certificate.counters import counts, modulus, remainder
 from cutepy.sim.sanitize.certificate.counting import Counting
 from cutepy.sim.sanitize.certificate.dependence import Dependence, Walk
+from cutepy.sim.sanitize.certificate.left_in_memory import LeftInMemory
 from cutepy.sim.sanitize.certificate.sinks import loads, synchronises
 from cutepy.sim.sanitize.certificate.steering import is_arrival
 from cutepy.sim.sanitize.certificate.thresholds import Thresholds
@@ -26,13 +29,14 @@ from cutepy.sim.translate.effects import read, written
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.lanes import Array
-    from cutepy.sim.ptx.model import Function, Instruction, SourceLine
+    from cutepy.sim.ptx.model import Instruction, SourceLine
     from cutepy.sim.sanitize.certificate.comparisons import Comparison
     from cutepy.sim.sanitize.certificate.natural_loops import NaturalLoop
     from cutepy.sim.sanitize.order.uses import Use
     from cutepy.sim.translate.control_flow import ControlFlow
 
 _GUARDED = "its first instruction, `{}` ({}), has a guard, so that it is not seen of all lanes where a round begins"
+_UNSEEN = "it is in a loop that goes back, at {}, to what is further on, so that its rounds are not seen"
 _LEADS = ("bra", "ret", "exit")
 _CARRIES = frozenset("addc subc madc".split())
 
@@ -69,6 +73,10 @@ class Loop:
     bounded : Bounded or None
     bounds : Bounds or None
         What the number that bounds it steers besides, with those of other loops.
+    unit : int
+        How many threads go around it together, since they execute something that takes all: a warp, a warpgroup, or 0.
+    meets : frozenset of int
+        Where lanes of a warp may be for whom it waits at a bar.warp.sync, if it does: by index, in it and elsewhere.
     """
 
     head: int
@@ -81,6 +89,8 @@ class Loop:
     counting: Counting = field(default_factory=Counting)
     bounded: Bounded | None = None
     bounds: Bounds | None = None
+    unit: int = 0
+    meets: frozenset[int] = frozenset()
 
     def noted(self, value: Callable[[Register], Array]) -> list[Array]:
         """Return what matters where a round begins: the state, and then all of what is compared.
@@ -100,16 +110,16 @@ def line(i: Instruction) -> str:
     return str(i.source) if i.source is not None else f"line {i.line} of the PTX"
 
 
-def heads(function: Function) -> frozenset[int]:
-    """Return where rounds of a function's loops may begin, by index: a little more than its loops that synchronise."""
-    found = set()
-    for i in function.instructions:
-        for label in i.operands:
-            if isinstance(label, Label) and label.target <= i.index:
-                body = function.instructions[label.target : i.index + 1]
-                if any(synchronises(x) and not is_try(x) for x in body):
-                    found.add(label.target)
-    return frozenset(found)
+def heads(instructions: Iterable[Instruction]) -> frozenset[int]:
+    """Return where rounds of loops may be seen to begin, by index: a little more than the loops that synchronise."""
+    known = sorted(instructions, key=lambda i: i.index)
+    synchronising = [i.index for i in known if synchronises(i) and not is_try(i)]
+    return frozenset(
+        label.target
+        for i in known
+        for label in i.operands
+        if isinstance(label, Label) and bisect_left(synchronising, label.target) < bisect_right(synchronising, i.index)
+    )
 
 
 def loops(flow: ControlFlow) -> list[Loop] | str:
@@ -124,6 +134,7 @@ def loops(flow: ControlFlow) -> list[Loop] | str:
     if made:
         return made
     steering = _Steering(code, found)
+    unseen = _unseen(found, flow)
     result: list[Loop] = []
     callers: dict[int, SourceLine | None] = {}
     for head, back, blocks in sorted(found, key=lambda one: len(one.blocks)):
@@ -135,13 +146,36 @@ def loops(flow: ControlFlow) -> list[Loop] | str:
             own = [i for i in body if not any(i.index in inner.instructions for inner in result)]
             where = _place(own, _last(flow, back))
             first = _first(flow, head)
-            guarded = first.predicate is not None and first.parts[0] not in _LEADS
-            unknown = _GUARDED.format(first.text.strip(), line(first)) if guarded else unknown
+            unknown = next((why for around, why in unseen if blocks <= around), unknown)
             bounded = Bounded(head, blocks, frozenset(one.instruction.index for one in counting.comparisons))
-            found_of = state, moduli, counters, unknown, counting, bounded, steering.bounds
-            result.append(Loop(first.index, frozenset(indices), where, *found_of))
+            found_of = state, moduli, counters, unknown, counting, bounded, steering.bounds, _unit(body)
+            meets = [i.index for i in code.instructions.values() if _meets(i)] if any(map(_meets, body)) else ()
+            result.append(Loop(first.index, frozenset(indices), where, *found_of, frozenset(meets)))
             callers[result[-1].head] = next((i.source.caller for i in own if i.source and str(i.source) == where), None)
     return _told_apart(result, callers)
+
+
+def _unseen(found: Sequence[NaturalLoop], flow: ControlFlow) -> list[tuple[frozenset[int], str]]:
+    """Return the loops of which it is not seen where each round begins, and why: one further in may end unseen, too."""
+    seen = heads(i for block in flow.blocks for i in (*block.instructions, block.branch) if i is not None)
+    result = []
+    for head, back, blocks in found:
+        first = _first(flow, head)
+        if first.predicate is not None and first.parts[0] not in _LEADS:
+            result.append((blocks, _GUARDED.format(first.text.strip(), line(first))))
+        elif first.index not in seen:
+            result.append((blocks, _UNSEEN.format(line(_last(flow, back)))))
+    return result
+
+
+def _unit(body: Iterable[Instruction]) -> int:
+    """Return how many threads some of a loop's instructions take together."""
+    names = {i.parts[0] for i in body if _meets(i) or ("sync" in i.parts and i.parts[0] not in ("bar", "barrier"))}
+    return WARPGROUP if names & {"wgmma", "setmaxnreg"} else WARP if names else 0
+
+
+def _meets(i: Instruction) -> bool:
+    return i.parts[:2] == ("bar", "warp")
 
 
 def _told_apart(found: list[Loop], callers: dict[int, SourceLine | None]) -> list[Loop]:
@@ -215,7 +249,7 @@ class _Steering:
 
     def __init__(self, code: Dependence, loops: list[NaturalLoop]) -> None:
         self._code = code
-        self._thresholds = Thresholds(code, loops)
+        self._thresholds, self._left = Thresholds(code, loops), LeftInMemory(code)
         self.bounds = Bounds(code)
 
     def of(self, head: int, blocks: frozenset[int], inner: frozenset[int]) -> _Steers:
@@ -242,7 +276,8 @@ class _Steering:
             return over in leaving and block in blocks
 
         walk: Walk[Steered] = Walk(code, is_free, lambda over: Steered(_last(code.flow, over), "a branch"))
-        for n in code.flow.blocks_between(head, EXIT):
+        after = code.flow.blocks_between(head, EXIT)
+        for n in code.above:  # all that others do, too: what the loop leaves in memory may steer there
             if code.is_relevant[n]:
                 walk.decide(n)
             for i in code.flow.blocks[n].instructions:
@@ -250,9 +285,9 @@ class _Steering:
                     walk.begin(n, i, register, Steered(i, role))
         for i, _, steered in walk.values():
             at = code.block_of(i)
-            if i.parts[0] in _CARRIES:
+            if i.parts[0] in _CARRIES and at in after:
                 unknown = unknown or f"a carry steers {steered.role} (`{i.text.strip()}`, {line(i)})"
-            if loads(i) and (at in blocks or "global" not in i.parts):
+            if loads(i) and (at in blocks or not self._left.is_constant(i, head)):
                 unknown = unknown or (
                     f"what is loaded at {line(i)} steers {steered.role} (`{steered.instruction.text.strip()}`, "
                     f"{line(steered.instruction)})"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from cutepy.sim.sanitize.certificate.dependence import Dependence
     from cutepy.sim.sanitize.certificate.natural_loops import NaturalLoop
 
-_PURE = frozenset(
+PURE = frozenset(
     """mov add sub mul mad shl shr shf and or xor not lop3 min max neg abs selp set setp rem div bfe bfi prmt cvt
     shfl""".split()
 )
@@ -145,7 +145,7 @@ class Origins:
         if i.index in met:
             return True
         met.add(i.index)
-        if i.index in inside or i.parts[0] not in _PURE or not all(map(_is_same, _inputs(i))):
+        if i.index in inside or i.parts[0] not in PURE or not all(map(is_same, _inputs(i))):
             return False
         makers = [self._code.makers(self._code.block_of(i), i, r.index) for r in read(i)]
         return all(some and all(self._is_of_the_way(one, inside, met) for one in some) for some in makers)
@@ -164,7 +164,8 @@ def _inputs(i: Instruction) -> Iterator[Operand]:
     return (o for o in i.operands[1:] if not list(registers_in(o)))
 
 
-def _is_same(operand: Operand) -> bool:
+def is_same(operand: Operand) -> bool:
+    """Tell whether an operand is a constant, or says the place of a thread."""
     if isinstance(operand, Special):
         return operand.name.removeprefix("%").partition(".")[0] in _PLACE
     return isinstance(operand, (Immediate, Symbol))

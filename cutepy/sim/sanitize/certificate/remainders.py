@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from cutepy.sim.sanitize.certificate.bounds import Argument
     from cutepy.sim.sanitize.certificate.certificates import Certificate
     from cutepy.sim.sanitize.certificate.extensions import Extension
 
@@ -66,6 +67,7 @@ class _Family(NamedTuple):
     step: int
     apart: tuple[int, ...]
     others: tuple[object, ...]
+    besides: tuple[bytes | None, ...]
 
 
 def any_rounds(certificates: Iterable[Certificate]) -> tuple[AnyRounds, ...]:
@@ -91,7 +93,7 @@ def any_rounds(certificates: Iterable[Certificate]) -> tuple[AnyRounds, ...]:
 
 def _family(one: Certificate, extension: Extension) -> _Family | None:
     """Return the family that a launch belongs to by some of its loops, if these always made as many rounds."""
-    if extension.grows or extension.steers:
+    if extension.grows or extension.steers or extension.besides is None:
         return None  # how often its loops go around does not say all
     steps = {count for _, count in extension.loops}
     if not (
@@ -112,4 +114,11 @@ def _family(one: Certificate, extension: Extension) -> _Family | None:
         steps.pop(),
         tuple(number - rounds[0] for number in rounds),
         others,
+        tuple(_value(one, argument) for argument in extension.besides),
     )
+
+
+def _value(one: Certificate, argument: Argument) -> bytes | None:
+    """Return what an argument was in a launch; None if that is not known, but the same in all."""
+    held = dict(one.arguments).get(argument.name)
+    return held and held[argument.offset : argument.offset + argument.size_bytes]

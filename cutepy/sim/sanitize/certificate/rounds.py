@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from cutepy.sim.machine.lanes import as_index
+from cutepy.sim.machine.lanes import WARP, WARPGROUP, as_index
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import AsyncOperation, BarrierEvent
@@ -25,6 +25,7 @@ LIMIT = 1 << 16
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 _NOUGHT = np.zeros((1, 1), np.int64)
 _ROUND = "round"
+_UNITS = WARP, WARPGROUP
 _LABELLED = ("arrive", "expect_tx", "complete_tx", "expect_arrivals", "wait", "join", "cluster_arrive")
 
 Thing = tuple[str, int]
@@ -74,6 +75,8 @@ class Deed(NamedTuple):
         The phase or generation.
     state : tuple of int or None
         Where a round begins, what came around the loop and steers.
+    waits : bool
+        Whether it only waits for that phase, and does not count in it.
     """
 
     time: int
@@ -83,6 +86,7 @@ class Deed(NamedTuple):
     thing: Thing | None
     phase: int
     state: tuple[int, ...] | None
+    waits: bool = False
 
 
 class Visit(NamedTuple):
@@ -109,6 +113,21 @@ class Visit(NamedTuple):
     states: list[tuple[int, ...]]
     counted: list[tuple[int, ...]]
     rounds: list[list[Deed]]
+
+
+class Classes(NamedTuple):
+    """The lanes of a cluster, by what they did.
+
+    Attributes
+    ----------
+    deeds : list of list of Deed
+        What each class did, in order.
+    beside : dict of int to list of set of int
+        By the threads of a unit, the other classes that some lanes of a class share one with.
+    """
+
+    deeds: list[list[Deed]]
+    beside: dict[int, list[set[int]]]
 
 
 class Notes:
@@ -161,7 +180,7 @@ class Notes:
         small = [_small(value) for value in values]
         self._add(_Noted(now, "", i, _ROUND, step.ctas.slots, step.threads.ids, values=small))
 
-    def clusters(self) -> Iterator[list[list[Deed]]]:
+    def clusters(self) -> Iterator[Classes]:
         """Yield what each class of lanes did in a cluster, once for all clusters in which the same was done."""
         names: list[tuple[object, ...]] = []
         rows = list(self._rows(names))
@@ -181,7 +200,8 @@ class Notes:
         whole = seen.reshape(-1, self._cluster * self._shape[1])
         for one in np.unique(whole, axis=0, return_index=True)[1].tolist():
             _, classes = np.unique(whole[one], return_inverse=True)
-            yield self._deeds(one, classes.reshape(self._cluster, -1), rows, names)
+            classes = classes.reshape(self._cluster, -1)
+            yield Classes(self._deeds(one, classes, rows, names), {unit: _beside(classes, unit) for unit in _UNITS})
 
     def _deeds(self, one: int, classes: Array, rows: list[_Row], names: list[tuple[object, ...]]) -> list[list[Deed]]:
         """Return what each class of a cluster did, in order."""
@@ -195,7 +215,7 @@ class Notes:
                 which, at = np.unique(here, return_index=True)
                 places = mine[at // len(row.threads)], at % len(row.threads)
                 lanes[key] = list(zip(which.tolist(), *(place.tolist() for place in places), strict=True))
-            index, _, barrier = names[row.code][:3]
+            index, operation, barrier = names[row.code][:3]
             assert isinstance(index, int)
             for of, slot, thread in lanes[key]:
                 lane = [int(v[slot % v.shape[0], thread % v.shape[1]]) for v in row.values]
@@ -203,7 +223,8 @@ class Notes:
                 if barrier == _ROUND:
                     deed = deed._replace(state=tuple(lane))
                 elif lane:
-                    deed = deed._replace(thing=(str(barrier), lane[0]), phase=lane[1])
+                    thing = str(barrier), lane[0]
+                    deed = deed._replace(thing=thing, phase=lane[1], waits=operation == "wait")
                 found[of].append(deed)
         return [_once(sorted(some, key=lambda deed: deed.since)) for some in found]
 
@@ -247,6 +268,17 @@ class Notes:
             values = np.array([[rank]]), phase[:, None]
             name = code(what.instruction, what.operation, what.barrier, rank)
             yield _Row(time, what.since, name, slots, what.threads[lane : lane + 1], values)
+
+
+def _beside(classes: Array, unit: int) -> list[set[int]]:
+    """Return which classes of lanes, by CTA and thread, are in units of so many threads together, without itself."""
+    found: list[set[int]] = [set() for _ in range(int(classes.max()) + 1)]
+    for here in classes:
+        for first in range(0, len(here), unit):
+            together = set(here[first : first + unit].tolist())
+            for one in together:
+                found[one] |= together - {one}
+    return found
 
 
 def _rectangle(slots: Array, threads: Array) -> tuple[Index, Index]:

@@ -55,6 +55,9 @@ def steady(visit: Visit) -> Steady | str:
         first, shifts = _shifted(visit, first, last, period)
         last += period
         if last - first >= 2 * period:
+            filled = _filled(visit, first, last, shifts)
+            if filled is not None:
+                return f"its rounds count in one phase of {filled}, which takes only so many"
             window = loop.counting.window(numbers, first, last, period)
             if isinstance(window, tuple):
                 spans, grows = spans_of(visit, *window), loop.counting.grows(numbers, first, period)
@@ -100,6 +103,12 @@ def _shifted(visit: Visit, first: int, last: int, period: int) -> tuple[int, dic
                 return n + 1, shifts
         shifts = found
     return first, shifts
+
+
+def _filled(visit: Visit, first: int, last: int, shifts: dict[Thing, int]) -> str | None:
+    """Name what rounds count in without moving it on."""
+    deeds = (deed for some in visit.rounds[first:last] for deed in some if not deed.waits)
+    return next((deed.thing[0] for deed in deeds if deed.thing is not None and not shifts[deed.thing]), None)
 
 
 def inner(one: Steady) -> Steady:

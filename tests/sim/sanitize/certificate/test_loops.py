@@ -300,6 +300,12 @@ STATES = {
         ["%r2"],
         {"%r2": 4},
     ),
+    "the remainder of the count itself, as compilers write it": (
+        """shr.s32 %r5, %r2, 31; shr.u32 %r5, %r5, 30; add.s32 %r5, %r2, %r5; and.b32 %r6, %r5, -4;
+        sub.s32 %r7, %r2, %r6; st.shared.u32 [%r7], %r1;""",
+        ["%r2"],
+        {"%r2": 4},
+    ),
     "the remainder by what is no power of two": (
         """mul.hi.s32 %r4, %r2, 1431655766; shr.u32 %r5, %r4, 31; add.s32 %r5, %r4, %r5; mul.lo.s32 %r6, %r5, 3;
         sub.s32 %r7, %r2, %r6; st.shared.u32 [%r7], %r1;""",
@@ -458,6 +464,52 @@ STEERED = {
     "a branch over the loop": ("setp.lt.u32 %p2, %r9, 9; @%p2 bra END;", "", "", None),
     "a branch over nothing": ("setp.lt.u32 %p2, %r9, 9; @%p2 bra OVER; mov.u32 %r8, 1; OVER:", "", "", None),
     "the lesser of two numbers": ("min.u32 %r9, %r9, 99;", "", "", "min.u32"),
+    "the lesser of two numbers, by a condition": (
+        "setp.lt.u32 %p2, %r9, 99; selp.b32 %r9, %r9, 99, %p2;",
+        "",
+        "",
+        "selp.b32",
+    ),
+    "the lesser of two numbers, by a branch": (
+        "mov.u32 %r8, %r9; setp.lt.u32 %p2, %r9, 99; @%p2 bra OVER; mov.u32 %r8, 99; OVER: mov.u32 %r9, %r8;",
+        "",
+        "",
+        "mov.u32 %r8, %r9",
+    ),
+    "the lesser of two numbers, by a guard": (
+        "mov.u32 %r8, %r9; setp.lt.u32 %p2, %r9, 99; @!%p2 mov.u32 %r8, 99; mov.u32 %r9, %r8;",
+        "",
+        "",
+        "@!%p2 mov.u32 %r8",
+    ),
+    "a remainder": ("rem.u32 %r9, %r9, 99;", "", "", "rem.u32"),
+    "some of its bits": ("and.b32 %r9, %r9, 127;", "", "", "and.b32"),
+    "what is left of a quotient": (
+        "and.b32 %r8, %r9, -64; sub.u32 %r9, %r9, %r8;",
+        "",
+        "",
+        "sub.u32",
+    ),
+    "a quotient, rounded up": (
+        "shr.u32 %r8, %r9, 4; and.b32 %r9, %r9, -16; setp.ne.u32 %p2, %r9, 0; selp.b32 %r7, 1, 0, %p2; "
+        "add.u32 %r9, %r8, %r7;",
+        "",
+        "",
+        None,
+    ),
+    "the second of a vector": (
+        "ld.param.v2.u32 {_, %r9}, [p0]; ld.param.u32 %r8, [p0+4]; setp.lt.u32 %p2, %r8, 9; @%p2 bra ON; bar.sync 0; "
+        "ON:",
+        "",
+        "",
+        "setp.lt",
+    ),
+    "a special register": (
+        "mov.u32 %r9, %dynamic_smem_size; setp.lt.u32 %p2, %r9, 9; @%p2 bra OVER; bar.sync 0; OVER:",
+        "",
+        "",
+        "setp.lt",
+    ),
     "at least one round": ("max.u32 %r9, %r9, 1;", "", "", None),
     "a loop before": (
         "mov.u32 %r4, 0; L: st.shared.u32 [%r1], 0; add.u32 %r4, %r4, 1; setp.lt.u32 %p2, %r4, %r9; @%p2 bra L;",
