@@ -155,7 +155,8 @@ class Choice(NamedTuple):
 
     def config(self, signature: GemmSignature, k: int) -> GemmConfig:
         """Configure the kernel; where K is short, the epilogue gets shared memory that the ring doesn't need."""
-        tile = self.tile
+        tile, widest = self.tile, signature.graph.widest
+        columns = epilogue_columns(tile, k)
         return GemmConfig(
             signature=signature,
             tile_m=tile.m,
@@ -166,7 +167,7 @@ class Choice(NamedTuple):
             cluster_m=self.cluster_m,
             cluster_n=self.cluster_n,
             split_k=tile.split_k,
-            epi_n=max(epilogue_columns(tile, k), 16 * signature.graph.widest),
+            epi_n=columns if columns % (8 * widest) == 0 else 16 * widest,
         )
 
 

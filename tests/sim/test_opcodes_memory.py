@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from cutepy.sim import DescriptorError, MemoryAccessError
+from cutepy.sim import DescriptorError, MemoryAccessError, Run
 from tests.sim.opcode_runner import apply, launch
 from tests.sim.operands import KINDS, assert_same_bits, float_bits, flushed, integers, round_bits, value_of
 
@@ -608,6 +608,19 @@ def test_cp_async(size, cache, form):
         taken = {"source size": lane % (size + 1), "ignored": 0 if lane < 9 else size, "short": 2}.get(form, size)
         expected[lane, taken:] = 0
     np.testing.assert_array_equal(out.reshape(32, size), expected)
+
+
+def test_cp_async_takes_no_more_than_it_copies():
+    data = np.arange(64, dtype=np.uint32)
+    body = """mov.u32 %r1, %tid.x; ld.param.u64 %rd1, [p0]; mov.u32 %r2, smem; mad.lo.u32 %r2, %r1, 4, %r2;
+    setp.eq.u32 %p1, %r1, 5; selp.u32 %r8, 8, 4, %p1; cp.async.ca.shared.global [%r2], [%rd1], 4, %r8;"""
+    with pytest.raises(MemoryAccessError, match="of 4 bytes must take at most 4, got the src-size 8") as stopped:
+        launch(body, data, smem_bytes=256, assembles=False)
+    assert stopped.value.who.lane == 5
+    run = Run((), None, sanitize=True)
+    with pytest.raises(MemoryAccessError):
+        launch(body, data, smem_bytes=256, assembles=False, run=run)
+    assert [hazard.kind for hazard in run.hazards] == ["invalid-access"]
 
 
 def test_cp_async_arrives_at_an_mbarrier():

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cutepy.sim.errors import MemoryAccessError
 from cutepy.sim.machine.events import AsyncOperation
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.machine.mechanism import Mechanism, left_by
@@ -46,6 +47,8 @@ class ThreadCopies(Mechanism):
         shape = (g.ctas.count, g.threads.count)
         where = np.broadcast_to(source, shape)
         used = None if taken is None else np.broadcast_to(taken, shape)
+        if used is not None:
+            self._check_taken(g, i, size, used)
         if used is None or (used == size).all():
             memory.region(g, i, source, size, size)
             used = None
@@ -67,6 +70,19 @@ class ThreadCopies(Mechanism):
         if not operation.done:
             for lane in self._lanes(g):
                 self._open.setdefault(lane, []).append(operation)
+
+    @staticmethod
+    def _check_taken(g: Group, i: Instruction, size: int, taken: Array) -> None:
+        """Stop where a lane takes more bytes than it copies, which is undefined (PTX ISA, "cp.async": src-size)."""
+        if (taken > size).any():
+            row, column = (int(x[0]) for x in np.nonzero(taken > size))
+            raise MemoryAccessError(
+                f"cp.async of {size} bytes must take at most {size}, got the src-size {taken[row, column]}: what it "
+                "does is undefined",
+                i,
+                g.lane(row, column),
+                fix='give it a src-size up to its cp-size (PTX ISA, "cp.async")',
+            )
 
     def _partial(self, where: Array, used: Array, size: int) -> Array:
         """Return the bytes of lanes that copy fewer than `size`, or none."""

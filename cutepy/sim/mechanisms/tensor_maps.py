@@ -74,14 +74,21 @@ class TensorMaps:
         self._observe(g, i, "read", "global", "tensormap", address)
 
     def _observe(
-        self, g: Group, i: Instruction, what: Literal["read", "write"], space: Space, proxy: Proxy, address: Array
+        self,
+        g: Group,
+        i: Instruction,
+        what: Literal["read", "write"],
+        space: Space,
+        proxy: Proxy,
+        address: Array,
+        values: tuple[Array, ...] | None = None,
     ) -> None:
         if self._activity.observers:
             if space == "shared":
                 address = self._memory.locate(g, i, address, SIZE_BYTES, ALIGNMENT)
             elif address.dtype == np.uint64:
                 _, address = self._memory.resolve("generic", address)
-            self._memory.observe(g, i, what, space, proxy, address, SIZE_BYTES)
+            self._memory.observe(g, i, what, space, proxy, address, SIZE_BYTES, values=values)
 
     def prefetch(self, g: Group, i: Instruction, address: Array) -> None:
         """Check that there can be a tensor map at an address; what is there may yet be written."""
@@ -119,7 +126,7 @@ class TensorMaps:
             space, address = self._memory.resolve("generic" if space == "global" else "shared", address)
         for slot, at, number in _lanes(g, address, value):
             _set_field(self._bytes(g, i, space, slot, at), field, ordinal, number, i)
-        self._observe(g, i, "write", space, "generic", address)
+        self._observe(g, i, "write", space, "generic", address, (value,))
 
     def copy(self, g: Group, i: Instruction, to: Array, source: Array) -> None:
         """Copy tensor maps from shared to global memory."""
@@ -127,7 +134,9 @@ class TensorMaps:
         for slot, target, start in _lanes(g, to, source):
             self._bytes(g, i, "global", slot, target)[:] = self._bytes(g, i, "shared", slot, start)
         self._observe(g, i, "read", "shared", "generic", source)
-        self._observe(g, i, "write", "global", "generic", to)
+        if self._activity.observers:  # lanes that copy from one place write the same
+            sources = self._memory.locate(g, i, source, SIZE_BYTES, ALIGNMENT)
+            self._observe(g, i, "write", "global", "generic", to, (sources,))
 
 
 def _lanes(g: Group, *values: Array) -> Iterator[tuple[int, ...]]:

@@ -269,7 +269,8 @@ _ENTRIES = (
     ),
     Kind(
         "invalid-access",
-        "memory is accessed that is not the kernel's: out of range, freed, or at an address that is not aligned",
+        "memory is accessed that is not the kernel's: out of range, freed, or at an address that is not aligned; or a "
+        "`cp.async` takes more bytes than it copies",
         "an access must be within an allocation, or within the shared memory of a CTA, at a multiple of its size",
         "Instruction Operands: Addresses as Operands; Data Movement and Conversion Instructions",
         defect="either",

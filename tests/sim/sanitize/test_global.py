@@ -50,6 +50,14 @@ LOCK = """LOCK: atom.acquire.gpu.global.cas.b32 %r8, [%rd2], 0, 1; setp.ne.u32 %
 ld.global.u32 %r9, [%rd1]; add.u32 %r9, %r9, 1; st.global.u32 [%rd1], %r9;
 UNLOCK
 """
+
+
+def beyond_barriers(first, last, load="ld.relaxed.gpu.global.u32"):
+    """Raise a flag in one thread, after fences of all, and see it in one, before fences of all."""
+    raised, seen = "@%p3 st.relaxed.gpu.global.u32 [%rd2], 1;\n", one_spins(load)
+    return FILL, first, BARRIER, raised, seen, BARRIER, last, TAKE
+
+
 AGAIN = "sub.u32 %r5, %r5, 1; setp.ne.u32 %p5, %r5, 0; @%p5 bra MORE;\n"
 TICKET = """@!%p1 bra GO; atom.relaxed.gpu.global.add.u32 %r8, [%rd2], 1; GO:
 """
@@ -98,6 +106,7 @@ RIGHT = {
         ),
         {},
     ),
+    "fences with .sc of other threads than those of the flag": (beyond_barriers("membar.gl;\n", "fence.sc.sys;\n"), {}),
     "a flag raised by an atomic": (
         (FILL, BARRIER, "@%p3 red.release.gpu.global.add.u32 [%rd2], 1;\n", spin("ld.acquire.gpu.global.u32"), TAKE),
         {},
@@ -219,6 +228,26 @@ WRONG = {
         (FILL, BARRIER, SEND.replace("release", "relaxed"), spin("ld.acquire.gpu.global.u32"), TAKE),
         {},
         "too-weak-semantics",
+    ),
+    "a fence with .sc before, of other threads than the flag's": (
+        beyond_barriers("membar.gl;\n", FENCE),
+        {},
+        "too-weak-semantics",
+    ),
+    "a fence with .sc after, of other threads than the flag's": (
+        beyond_barriers(FENCE, "membar.gl;\n"),
+        {},
+        "too-weak-semantics",
+    ),
+    "fences with .sc of other threads than the flag's, one of its CTA's scope": (
+        beyond_barriers("membar.cta;\n", "membar.gl;\n"),
+        {},
+        "unordered-read",
+    ),
+    "fences with .sc of other threads than the flag's, read in its CTA's scope": (
+        beyond_barriers("membar.gl;\n", "membar.gl;\n", "ld.relaxed.cta.global.u32"),
+        {},
+        "unordered-read",
     ),
     "a flag that is not acquired": (
         (FILL, BARRIER, SEND, spin("ld.relaxed.gpu.global.u32"), TAKE),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from cutepy.sim.ptx.model import Address, Immediate, Register, Symbol, Vector, registers_in, type_bits
 from cutepy.sim.sanitize.certificate.affine import signed
 from cutepy.sim.sanitize.certificate.dependence import Walk
-from cutepy.sim.sanitize.certificate.sinks import loads, sinks
+from cutepy.sim.sanitize.certificate.sinks import loads
 from cutepy.sim.translate.state_spaces import may_be_same, state_spaces
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class Bounds:
             if code.is_relevant[n]:
                 walk.decide(n)
             for i in block.instructions:
-                for read, _ in sinks(i):
+                for read, _ in code.sinks(i):
                     walk.begin(n, i, read, i)
         for i, register, by in walk.values():
             walk.decide(code.block_of(i))

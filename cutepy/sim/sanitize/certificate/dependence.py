@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from cutepy.sim.ptx.model import Immediate
 from cutepy.sim.sanitize.certificate.natural_loops import dominators, natural_loops, predecessors
-from cutepy.sim.sanitize.certificate.sinks import is_relevant
+from cutepy.sim.sanitize.certificate.sinks import sinks
 from cutepy.sim.sanitize.order.failing import is_try
 from cutepy.sim.sanitize.order.uses import Uses
+from cutepy.sim.translate.deciding import is_relevant
 from cutepy.sim.translate.effects import read, written
 
 if TYPE_CHECKING:
@@ -42,7 +44,7 @@ class Dependence:
     over : list of list of int
         Of each block, those whose branch decides whether it runs.
     is_relevant : list of bool
-        Whether a block synchronises, or accesses shared memory.
+        Whether it matters who runs a block: it synchronises, accesses shared memory, or is for whole warps.
     outcomes : set of int
         The instructions that do nothing but pass on the outcomes of tries, by index.
     """
@@ -89,6 +91,26 @@ class Dependence:
         """Yield what may have made the values that an instruction reads."""
         for register in read(i):
             yield from self.makers(self.block_of(i), i, register.index)
+
+    def sinks(self, i: Instruction) -> Iterator[tuple[Register, str]]:
+        """Yield the registers that steer an instruction, and as what; no numbers of bytes that any way leaves valid."""
+        for register, role in sinks(i):
+            if not (i.parts[:2] == ("cp", "async") and self._takes_no_more(i, register)):
+                yield register, role
+
+    def _takes_no_more(self, i: Instruction, register: Register) -> bool:
+        """Tell whether a register is the src-size of a cp.async, and one of constants up to its cp-size."""
+        if "bulk" in i.parts or register not in i.operands[3:4]:
+            return False
+        size = i.operands[2]
+        makers = self.makers(self.block_of(i), i, register.index)
+        values = [operand for m in makers for operand in m.operands[1 : 3 if m.parts[0] == "selp" else 2]]
+        return (
+            isinstance(size, Immediate)
+            and bool(makers)
+            and all(m.parts[0] in ("mov", "selp") and m.predicate is None for m in makers)
+            and all(isinstance(value, Immediate) and 0 <= value.value <= size.value for value in values)
+        )
 
     def behind(self, i: Instruction) -> Iterator[Instruction]:
         """Yield what has a part in the values that an instruction reads."""

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 from cutepy.sim.mechanisms.register_pool import held_at_launch
 from cutepy.sim.sanitize.certificate.certificates import Certificate
-from cutepy.sim.sanitize.certificate.extensions import extensions, merged
+from cutepy.sim.sanitize.certificate.extensions import Extension, extensions, merged
 from cutepy.sim.sanitize.certificate.lanes import undecided
 from cutepy.sim.sanitize.certificate.loops import line, loops
+from cutepy.sim.sanitize.certificate.map_writes import MapWrites
 from cutepy.sim.sanitize.certificate.premises import Premises, announces
 from cutepy.sim.sanitize.certificate.specialised import extents_of, specialised
 from cutepy.sim.sanitize.certificate.steering import steering, steering_stores
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from cutepy.sim.machine.events import Access
     from cutepy.sim.machine.launch import Launch
     from cutepy.sim.machine.step import Step
-    from cutepy.sim.sanitize.certificate.extensions import Extension
     from cutepy.sim.sanitize.certificate.loops import Loop
     from cutepy.sim.sanitize.certificate.steering import Steering
     from cutepy.sim.sanitize.certificate.violations import Violation
@@ -79,6 +79,8 @@ class Examiner:
         self._loops = _loops(program, extents_of(launch))
         self._heads = {} if isinstance(self._loops, str) else {one.head: one for one in self._loops}
         self._extensions: list[Extension] = []
+        in_loops = frozenset[int]().union(*(one.instructions for one in self._heads.values()))
+        self._map_writes = MapWrites(program.function.instructions, in_loops)
         self._tries: dict[int, Try] = {one.instruction.index: one for one in found}
         self.peeks = frozenset(one.instruction.index for one in found if one.is_peek)
         self.guesses = frozenset(one.instruction.index for one in found if one.is_guess)
@@ -101,7 +103,8 @@ class Examiner:
         self._launch = launch
 
     def access(self, access: Access) -> None:
-        """See whether an access leaves by chance what steers."""
+        """See whether an access leaves by chance what steers, and whether it writes tensor maps."""
+        self._map_writes.see(access)
         steered = self._stores.get(access.instruction.index)
         if steered is not None and undecided(access):
             self._refuse_steering(steered)
@@ -162,12 +165,21 @@ class Examiner:
                 (*reasons[:_LINES], *more),
                 tuple(self._assumptions),
                 self._uncovered,
-                () if reasons else merged(self._extensions),
+                () if reasons else merged(self._extended()),
                 _name_of(launch.ptx),
             )
         )
         self._launches.append(launch)
         self._launch = None
+
+    def _extended(self) -> list[Extension]:
+        """Return what is known of further rounds: nothing, where loops store words of tensor maps."""
+        by = self._map_writes.found()
+        if by is None:
+            return self._extensions
+        reason = f"tensor maps are written by `{by.text.strip()}` ({line(by)})"
+        each = {where: None for one in self._extensions for where, _ in one.loops}
+        return [Extension(((where, 0),), 0, reason) for where in each]
 
     def withdraw(self, launch: Launch, reason: str) -> None:
         """Refuse a launch, whether or not its certificate is written."""

@@ -17,7 +17,7 @@ from cutepy.sim.sanitize.certificate.bounds import Bounded, Bounds
 from cutepy.sim.sanitize.certificate.counters import counts, modulus, remainder
 from cutepy.sim.sanitize.certificate.counting import Counting
 from cutepy.sim.sanitize.certificate.dependence import Dependence, Walk
-from cutepy.sim.sanitize.certificate.sinks import loads, sinks, synchronises
+from cutepy.sim.sanitize.certificate.sinks import loads, synchronises
 from cutepy.sim.sanitize.certificate.steering import is_arrival
 from cutepy.sim.sanitize.certificate.thresholds import Thresholds
 from cutepy.sim.sanitize.order.failing import is_try
@@ -246,7 +246,7 @@ class _Steering:
             if code.is_relevant[n]:
                 walk.decide(n)
             for i in code.flow.blocks[n].instructions:
-                for register, role in sinks(i):
+                for register, role in code.sinks(i):
                     walk.begin(n, i, register, Steered(i, role))
         for i, _, steered in walk.values():
             at = code.block_of(i)

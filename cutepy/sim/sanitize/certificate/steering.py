@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from cutepy.sim.ptx.model import Address, Operand, Register, Special, Symbol, Vector, registers_in
 from cutepy.sim.sanitize.certificate.chance import RACING, left_by_chance
+from cutepy.sim.translate.deciding import SYNCHRONISATION, acquires_maps, deciding, is_plain, is_tensor_copy
 from cutepy.sim.translate.effects import written
 from cutepy.sim.translate.state_spaces import may_be_same, state_spaces
 
@@ -33,7 +34,6 @@ _SPECIAL = {
     **dict.fromkeys(("clock", "clock_hi", "clock64", "globaltimer", "globaltimer_lo", "globaltimer_hi"), "a clock"),
     **{f"pm{n}{part}": "a counter of performance" for n in range(8) for part in ("", "_64")},
 }
-_SYNCHRONISES = frozenset("bar barrier mbarrier cp fence wgmma red atom setmaxnreg elect shfl vote match redux".split())
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Steering:
     use : Instruction
         What it steers.
     role : str
-        As what: "a branch", "an address", "synchronisation".
+        As what: "a branch", "an address", "synchronisation", "a tensor map".
     """
 
     source: Instruction
@@ -67,6 +67,9 @@ class _Spread:
         self._memory: dict[str, Origin] = {}
         self._done: set[int] = set()
         self._instructions = [i for block in flow.blocks for i in block.instructions]
+        self._of_maps = (
+            [i for i in self._instructions if is_tensor_copy(i)] if acquires_maps(self._instructions) else []
+        )
 
     def all_that_depends(self) -> list[Steering]:
         """Follow whatever depends on the schedule."""
@@ -122,6 +125,8 @@ class _Spread:
         if space in self._memory:
             return
         self._memory[space] = origin
+        if may_be_same(space, "global"):
+            self.found += (Steering(origin.source, origin.value, i, "a tensor map") for i in self._of_maps)
         for i in self._instructions:
             taken, left = state_spaces(i)
             if any(may_be_same(one, space) for one in taken):
@@ -231,34 +236,9 @@ def _is_stored(i: Instruction, register: Register) -> bool:
 
 def _steered(i: Instruction) -> Iterator[tuple[Register, str]]:
     """Yield the registers that steer, and as what."""
-    if i.parts[:2] == ("mbarrier", "pending_count"):  # arithmetic on a register
-        return
-    if i.predicate is not None and i.parts[0] in _SYNCHRONISES:
-        yield i.predicate[0], "synchronisation"
-    for n, operand in enumerate(i.operands):
-        if isinstance(operand, Address):
-            yield from ((r, "an address") for r in registers_in(operand))
-        elif i.parts[0] in ("bar", "barrier", "mbarrier", "setmaxnreg") and (n or not _results(i)):
-            if not ("red" in i.parts and n == len(i.operands) - 1):
-                yield from ((r, "synchronisation") for r in registers_in(operand))
-        elif i.parts[0] == "cp" and not isinstance(operand, Address):
-            yield from ((r, "synchronisation") for r in registers_in(operand))
-        elif i.parts[0] == "brx" or (i.parts[0] == "call" and n == 0):
-            yield from ((r, "a branch") for r in registers_in(operand))
-        elif i.parts[:2] in (("wmma", "load"), ("wmma", "store")) and n == len(i.operands) - 1:
-            yield from ((r, "an address") for r in registers_in(operand))
-        elif i.parts[0] in ("wgmma", "ldmatrix", "tensormap") and _is_descriptor(i, n, operand):
-            yield from ((r, "an address") for r in registers_in(operand))
-        elif i.parts[0] in ("elect", "shfl", "vote", "match", "redux") and n == len(i.operands) - 1:
-            yield from ((r, "the lanes that take part") for r in registers_in(operand))
-
-
-def _results(i: Instruction) -> bool:
-    return bool(written(i))
-
-
-def _is_descriptor(i: Instruction, n: int, operand: Operand) -> bool:
-    return i.parts[:2] == ("wgmma", "mma_async") and n in (1, 2) and isinstance(operand, Register)
+    if i.predicate is not None and not is_plain(i):
+        yield i.predicate[0], SYNCHRONISATION
+    yield from ((one.register, one.role) for one in deciding(i))
 
 
 def _is_state(i: Instruction, register: Register) -> bool:

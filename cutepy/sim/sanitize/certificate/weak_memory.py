@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from cutepy.sim.ptx.model import Address, registers_in
 from cutepy.sim.sanitize.certificate.loops import line
-from cutepy.sim.sanitize.order.strength import CLUSTER, CTA, GPU, WEAK, strength
+from cutepy.sim.sanitize.order.strength import CLUSTER, CTA, GPU, WEAK, is_sc, strength
 from cutepy.sim.translate import translate
 from cutepy.sim.translate.control_flow import EXIT
 from cutepy.sim.translate.effects import written
@@ -105,7 +105,7 @@ def _address(i: Instruction) -> Address | None:
 
 def _after(state: _State, i: Instruction, shared: int) -> _State:
     """Return what is not fenced after an instruction; `shared` is the scope that has all who reach shared memory."""
-    if i.parts[0] == "membar" or i.parts[:2] == ("fence", "sc"):  # on these GPUs membar is fence.sc
+    if is_sc(i.opcode):
         scope = strength(i.opcode).scope
         state = frozenset(one for one in state if one.scope > scope)
     changed = {register.index for register in written(i)}

@@ -24,8 +24,9 @@ import numpy as np
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.sanitize.order.clocks import DONE, NO_COLUMNS, SEEN
 from cutepy.sim.sanitize.order.patterns import hide
+from cutepy.sim.sanitize.order.sc_fences import ScFences
 from cutepy.sim.sanitize.order.sent import Cluster, Location, Message, Sent, Snapshot, acquirers, releases_to_launches
-from cutepy.sim.sanitize.order.strength import CLUSTER, CTA, GPU, WEAK, strength
+from cutepy.sim.sanitize.order.strength import CLUSTER, CTA, GPU, WEAK, is_sc, strength
 from cutepy.sim.sanitize.order.wave import CHAIN
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ class Messages:
         """Begin with CTAs that become resident: what was published through shared memory is gone."""
         self._wave = wave
         self._fences: dict[Lane, Sent] = {}
+        self._sc = ScFences()
         self._releases: dict[tuple[Lane, int], Sent] = {}
         self._pending: dict[Lane, dict[int, tuple[int, Location]]] = {}
         self._hints: dict[Lane, int] = {}
@@ -122,17 +124,22 @@ class Messages:
         keys = np.broadcast_to(access.addresses, shape).astype(np.int64)
         keys = keys if access.space == "global" else -1 - keys
         snapshot = Snapshot(wave, self.launch, slots, threads) if writes and how.releases else None
+        passed = self._sc.before(wave, self.launch, slots, threads) if writes and how.scope >= GPU else None
         here = np.isin(keys, self._all_keys()) if snapshot is None and not fenced else np.ones(shape, bool)
         stores = None if access.stores is None else np.broadcast_to(access.stores, shape)
         learns = reads and how.scope and access.instruction.index in self._acquirers
         for row, column in np.argwhere(here).tolist():
             lane, key = (int(slots[row]), int(threads[column])), int(keys[row, column])
             found = self._locations.get(key)
-            if learns and found is not None and found.says_something and found.size == access.size_bytes:
-                self._read(wave, lane, key, found, how.scope, how.acquires)
+            if learns and found is not None and found.size == access.size_bytes:
+                if found.says_something:
+                    self._read(wave, lane, key, found, how.scope, how.acquires)
+                if found.passed is not None and how.scope >= GPU:
+                    self._sc.read(wave, lane, found.passed)
             if writes and (stores is None or stores[row, column]):
                 sent = self._release(lane, key, how.scope, snapshot, row, column)
-                self._write(key, access.size_bytes, found if reads else None, sent)
+                also = None if passed is None else self._sends(lane, how.scope, passed, row, column)
+                self._write(key, access.size_bytes, found if reads else None, sent, also)
 
     def _all_keys(self) -> Array:
         if self._keys is None:
@@ -142,7 +149,7 @@ class Messages:
     def _read(self, wave: Wave, lane: Lane, key: int, found: Location, scope: int, acquires: bool) -> None:
         if acquires:
             for earlier, location in (self._pending.get(lane, {}).pop(key, (scope, found)), (scope, found)):
-                self._learn(wave, lane, location, min(earlier, scope))
+                self._learn(wave, lane[0], lane[1:], location, min(earlier, scope))
             return
         mine = self._pending.setdefault(lane, {})
         before = mine.get(key)
@@ -164,10 +171,10 @@ class Messages:
         self._order += 1
         return Sent(scope, snapshot, row, column, self._order, self._hints.get(lane))
 
-    def _write(self, key: int, size: int, found: Location | None, sent: Sent | None) -> None:
-        """Leave what a write releases, beside what a read-modify-write found."""
+    def _write(self, key: int, size: int, found: Location | None, sent: Sent | None, passed: Sent | None) -> None:
+        """Leave what a write releases, and fences that it comes after, beside what a read-modify-write found."""
         if found is None or found.size != size:
-            if sent is None:
+            if sent is None and passed is None:
                 if self._locations.pop(key, None) is not None:
                     self._keys = None
                 return
@@ -175,8 +182,10 @@ class Messages:
                 self._keys = None
             found = self._locations[key] = Location(size)
         if sent is not None:
-            found.sent[sent.sender] = sent
-            found.version += 1
+            found.add(sent)
+        if passed is not None:
+            found.passed = found.passed or Location(size)
+            found.passed.add(passed)
 
     def fence(self, wave: Wave, event: BarrierEvent) -> None:
         """Take a fence: what threads have read they acquire, and what they know their writes release from now on."""
@@ -190,11 +199,18 @@ class Messages:
         hidden = wave.hidden_from(event.instruction)
         for lane in lanes if how.acquires and self._pending else ():
             for scope, location in self._pending.pop(lane, {}).values():
-                self._learn(wave, lane, location, min(scope, how.scope), hidden)
+                self._learn(wave, lane[0], lane[1:], location, min(scope, how.scope), hidden)
+        sc = is_sc(event.instruction.opcode) and how.scope >= GPU
+        for slot in slots.tolist() if sc else ():
+            for location, after in self._sc.after(wave, slot, threads):
+                self._learn(wave, slot, tuple(after.tolist()), location, how.scope)
         if how.releases:
+            reached = wave.writes(slots, threads), wave.clocks.counts(slots, threads)
             snapshot = Snapshot(wave, self.launch, slots, threads, hidden)
             for n, lane in enumerate(lanes):
                 self._fences[lane] = self._sends(lane, how.scope, snapshot, *divmod(n, len(threads)))
+            if sc:
+                self._sc.fence(slots, threads, *reached, snapshot)
 
     # Messages.
 
@@ -230,19 +246,28 @@ class Messages:
                 return sent.hint
         return len(self._tails)
 
-    def _learn(self, wave: Wave, lane: Lane, location: Location, scope: int, hidden: Array = NO_COLUMNS) -> None:
-        """Let a thread know what the messages at a location say that are in scope for it and it for them."""
+    def _learn(
+        self,
+        wave: Wave,
+        slot: int,
+        threads: tuple[int, ...],
+        location: Location,
+        scope: int,
+        hidden: Array = NO_COLUMNS,
+    ) -> None:
+        """Let threads of a CTA know what the messages at a location say that are in scope for it and it for them."""
         clocks, blocks = wave.clocks, wave.residents.blocks
-        cta = int(blocks[lane[0]])
-        key = self.launch, cta, lane[1], WEAK if len(hidden) else scope
-        if location.learnt.get(key) == location.version:
+        cta = int(blocks[slot])
+        keys = {t: (self.launch, cta, t, WEAK if len(hidden) else scope) for t in threads}
+        threads = tuple(t for t in threads if location.learnt.get(keys[t]) != location.version)
+        if not threads:
             return
         for sent in location.sent.values():
             message = self._message(sent)
             location.messages[message.chain] = message
         location.sent.clear()
-        location.learnt[key] = location.version
-        cluster = self.launch, int(blocks[lane[0] // clocks.cluster * clocks.cluster])
+        location.learnt.update((keys[t], location.version) for t in threads)
+        cluster = self.launch, int(blocks[slot // clocks.cluster * clocks.cluster])
         heard = {}
         for chain, m in location.messages.items():
             needed = GPU if m.cluster != cluster else CLUSTER if m.cta != cta else CTA
@@ -265,8 +290,8 @@ class Messages:
         columns = np.array([wave.chains[k] for k in known.tolist()])
         for plane in (DONE, SEEN):
             what[plane, 0, 0, columns] = np.maximum(what[plane, 0, 0, columns], chains[known])
-        clocks.learn(np.array([lane[0]]), np.array([lane[1]]), hide(what, hidden))
-        self._hints[lane] = next(reversed(heard))
+        clocks.learn(np.array([slot]), np.array(threads), hide(what, hidden))
+        self._hints.update(((slot, t), next(reversed(heard))) for t in threads)
 
     # What messages say.
 

@@ -42,12 +42,12 @@ class Snapshot:
         self._blocks, self._size = wave.residents.blocks, wave.clocks.cluster
         self.launch, self.columns, self._hidden = launch, wave.chains, hidden
 
-    def known(self, row: int, column: int) -> Array:
-        """Return what one of the threads knows: (plane, rank, column)."""
-        at = int(self._row_of[column])
-        found: Array = self._view.known[:, row, at].copy()
+    def known(self, row: int, columns: int | Array) -> Array:
+        """Return what one of the threads knows, or some together: (plane, rank, column)."""
+        lanes = np.atleast_1d(columns)
+        found: Array = self._view.known[:, row, np.unique(self._row_of[lanes])].max(axis=1)
         assert self._view.own is not None
-        mine = np.flatnonzero(self._owner == self._threads[column])
+        mine = np.flatnonzero(np.isin(self._owner, self._threads[lanes]))
         rank = int(self._slots[row]) % self._size
         found[:, rank, mine] = np.maximum(found[:, rank, mine], self._view.own[:, row, mine])
         return hide(found, self._hidden)
@@ -136,6 +136,8 @@ class Location:
         Counts the changes.
     learnt : dict
         By launch, CTA, thread and scope, which version it has learnt.
+    passed : Location or None
+        What fences with .sc say that came before the writes: see `sc_fences.py`.
     """
 
     size: int
@@ -143,12 +145,18 @@ class Location:
     messages: dict[int, Message] = field(default_factory=dict)
     version: int = 0
     learnt: dict[tuple[int, int, int, int], int] = field(default_factory=dict)
+    passed: Location | None = None
     _chains: tuple[int, Array] | None = None
 
     @property
     def says_something(self) -> bool:
         """Whether there are messages."""
         return bool(self.sent or self.messages)
+
+    def add(self, sent: Sent) -> None:
+        """Add what a write says."""
+        self.sent[sent.sender] = sent
+        self.version += 1
 
     def chains(self) -> Array:
         """Return how far each chain is known to who knows all messages."""

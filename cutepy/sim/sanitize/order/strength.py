@@ -77,6 +77,18 @@ def strength(opcode: str) -> Strength:
     return _NONE
 
 
+def is_sc(opcode: str) -> bool:
+    """Tell whether an opcode is a fence that is in the order of those with .sc, as membar is.
+
+    Examples
+    --------
+    >>> is_sc("membar.gl"), is_sc("fence.sc.cta"), is_sc("fence.acq_rel.gpu"), is_sc("membar.proxy.alias")
+    (True, True, False, False)
+    """
+    parts = opcode.split(".")
+    return parts[:2] == ["fence", "sc"] or (parts[0] == "membar" and "proxy" not in parts)
+
+
 def is_restricted(opcode: str) -> bool:
     """Tell whether a fence covers shared memory only.
 

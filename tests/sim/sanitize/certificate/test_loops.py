@@ -370,6 +370,42 @@ STATES = {
 }
 
 
+ROW = "{{%f1, %f2, %f3, %f4, %f5, %f6, %f7, %f8}}"
+BY_SOME = {
+    "trap": "trap;",
+    "mma": "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {{%f1, %f2, %f3, %f4}}, {{%r60, %r60, %r60, %r60}}, "
+    "{{%r60, %r60}}, {{%f1, %f1, %f1, %f1}};",
+    "movmatrix": "movmatrix.sync.aligned.m8n8.trans.b16 %r61, %r60;",
+    "a matrix in global memory": f"wmma.load.c.sync.aligned.row.m16n16k16.global.f32 {ROW}, [%rd1];",
+    "a fence": "fence.proxy.async;",
+}
+for name, what in BY_SOME.items():
+    STATES[f"who executes {name}"] = f"setp.eq.f32 %p2, %r2, 0f40A00000; @%p2 bra SKIP; {what} SKIP:", ["%r2"], {}
+OPERANDS = {
+    "the lane that a shuffle takes from": "shfl.sync.idx.b32 %r42, %r1, %r4, 31, 0xffff;",
+    "how much cp.async takes": "cp.async.ca.shared.global [%r1], [%rd1], 4, %r4;",
+    "a box of a tensor map": "tensormap.replace.tile.box_dim.global.b1024.b32 [%rd1], 0, %r4;",
+    "an address of a tensor map": "fence.proxy.tensormap::generic.acquire.gpu [%rd1], %r4;",
+}
+for name, what in OPERANDS.items():
+    STATES[name] = f"mul.lo.u32 %r4, %r2, 5; {what}", ["%r2"], {}
+STATES["how much cp.async takes, of what is valid"] = (
+    "setp.eq.f32 %p2, %r2, 0f40A00000; selp.u32 %r4, 4, 0, %p2; cp.async.ca.shared.global [%r1], [%rd1], 4, %r4;",
+    [],
+    {},
+)
+STATES["how much cp.async takes, of what is not"] = (
+    "setp.eq.f32 %p2, %r2, 0f40A00000; selp.u32 %r4, 8, 4, %p2; cp.async.ca.shared.global [%r1], [%rd1], 4, %r4;",
+    ["%r2"],
+    {},
+)
+STATES["whether cp.async takes nothing, and where from"] = (
+    "setp.eq.f32 %p2, %r2, 0f40A00000; mul.wide.u32 %rd3, %r2, 4; cp.async.ca.shared.global [%r1], [%rd3], 4, %p2;",
+    [],
+    {},
+)
+
+
 @pytest.mark.parametrize("name", STATES)
 def test_what_comes_around_and_steers(name):
     body, state, moduli = STATES[name]
@@ -409,6 +445,7 @@ STEERED = {
         *("", "", "ld.param.u32 %r8, [p0]; setp.lt.u32 %p2, %r8, 9; @%p2 bra OVER; bar.sync 0; OVER:"),
         "setp.lt",
     ),
+    "a trap before": ("setp.ge.u32 %p2, %r9, 99; @%p2 trap;", "", "", "setp.ge"),
     "an address": ("", "", "and.b32 %r8, %r9, 4; st.shared.u32 [%r8], %r1;", "st.shared.u32 [%r8]"),
     "what a counter is compared with": (
         "setp.lt.u32 %p2, %r9, 9; @%p2 bra OVER; mov.u32 %r3, 5; OVER:",

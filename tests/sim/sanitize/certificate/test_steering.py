@@ -36,6 +36,11 @@ def found_in(body):
 
 
 BRANCH = "setp.eq.u32 %p1, {}, 0; @%p1 bra SKIP; st.global.u32 [%rd1], %r1; SKIP:"
+SHOWN = "fence.proxy.tensormap::generic.acquire.gpu [%rd1], 128; "
+MAPPED = (
+    "cp.async.bulk.tensor.1d.shared::cta.global.tile.mbarrier::complete_tx::bytes [%r1+1024], [%rd1, {{%r4}}], [%r1];"
+)
+STORED = "cp.async.bulk.tensor.1d.global.shared::cta.tile.bulk_group [%rd1, {{%r4}}], [%r1];"
 STEERS = {
     "an atomic's result as a branch": (
         "atom.global.add.u32 %r2, [%rd1], 1;" + BRANCH.format("%r2"),
@@ -133,6 +138,43 @@ STEERS = {
         "ld.global.u32 %r3, [%rd1];" + BRANCH.format("%r3"),
         ("what unordered atomics leave in memory", "a branch"),
     ),
+    "the lane that a shuffle takes from": (
+        "atom.shared.add.u32 %r2, [%r1], 1; shfl.sync.idx.b32 %r3, %r1, %r2, 31, 0xffff;",
+        ("the result of an atomic", "the lanes that take part"),
+    ),
+    "the lanes that a shuffle is clamped to": (
+        "atom.shared.add.u32 %r2, [%r1], 1; shfl.sync.up.b32 %r3|%p1, %r1, 1, %r2, -1;",
+        ("the result of an atomic", "the lanes that take part"),
+    ),
+    "a box of a tensor map": (
+        "atom.shared.add.u32 %r2, [%r1], 1; tensormap.replace.tile.box_dim.global.b1024.b32 [%rd1], 0, %r2;",
+        ("the result of an atomic", "synchronisation"),
+    ),
+    "a word of a tensor map": (
+        "atom.shared.add.u32 %r2, [%r1], 1; st.global.u32 [%rd1], %r2; " + SHOWN + MAPPED,
+        ("the result of an atomic", "a tensor map"),
+    ),
+    "a word of a tensor map in shared memory": (
+        "atom.shared.add.u32 %r2, [%r1], 1; st.shared.u32 [%r1+128], %r2; "
+        "tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [%rd1], [%r1], 128; "
+        + SHOWN
+        + MAPPED,
+        ("the result of an atomic", "a tensor map"),
+    ),
+    "a word of a tensor map that reductions leave": (
+        "red.global.add.f32 [%rd1], %f1; " + SHOWN + STORED,
+        ("what unordered atomics leave in memory", "a tensor map"),
+    ),
+    "how much a copy takes": (
+        "atom.shared.add.u32 %r2, [%r1], 1; cp.async.ca.shared.global [%r1], [%rd1], 4, %r2;",
+        ("the result of an atomic", "synchronisation"),
+    ),
+    "whether MMAs go on with their sums": (
+        "atom.shared.add.u32 %r2, [%r1], 1; setp.eq.u32 %p1, %r2, 0; "
+        "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {{%f1, %f2, %f3, %f4}}, %rd2, %rd3, %p1, 1, 1, 0, 0;",
+        ("the result of an atomic", "synchronisation"),
+    ),
+    "a trap": ("mov.u32 %r2, %clock; setp.eq.u32 %p1, %r2, 0; @%p1 trap;", ("a clock", "a branch")),
     "a flag": (
         "ld.acquire.gpu.global.u32 %r2, [%rd1];" + BRANCH.format("%r2"),
         ("what a load reads that may race", "a branch"),
@@ -187,6 +229,17 @@ HARMLESS = {
     ),
     "a pending count that is stored": (
         "mbarrier.arrive.shared.b64 %rd2, [%r1]; mbarrier.pending_count.b64 %r2, %rd2; st.global.u32 [%rd1], %r2;"
+    ),
+    "what a shuffle passes on": (
+        "atom.shared.add.u32 %r2, [%r1], 1; shfl.sync.idx.b32 %r3, %r2, 0, 31, -1; st.global.u32 [%rd1], %r3;"
+    ),
+    "a cache policy": (
+        "mov.u64 %rd2, %globaltimer; "
+        "cp.async.bulk.prefetch.L2.global.L2::cache_hint [%rd1], 16, %rd2; "
+        "ld.global.L2::cache_hint.u32 %r3, [%rd1], %rd2;"
+    ),
+    "results beside tensor maps that the kernel does not change": (
+        "red.global.add.f32 [%rd1], %f1; atom.global.add.u32 %r2, [%rd1], 1; st.global.u32 [%rd1], %r2; " + MAPPED
     ),
     "which lane was elected": "elect.sync %r2|%p1, -1; @!%p1 bra SKIP; st.global.u32 [%rd1], %r1; SKIP:",
 }

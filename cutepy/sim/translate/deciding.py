@@ -1,0 +1,242 @@
+"""What an instruction's operands decide beside results: places, bytes, lanes, synchronisation, ways through the code.
+
+Whatever the condition of a hazard reads is told here: a value that differs in another schedule, or another round, may
+make something undefined there that is defined here. Of an instruction that is not in the tables, and of operands that
+it has more than these say, all is taken to decide.
+
+References
+----------
+PTX ISA, "Instruction Set": the operands of each instruction, and what is undefined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from cutepy.sim.ptx.alignment import aligned_threads
+from cutepy.sim.ptx.model import Address, Instruction, Operand, Register, registers_in
+from cutepy.sim.translate.effects import has_destination, is_wgmma
+from cutepy.sim.translate.state_spaces import state_spaces
+
+ADDRESS, BRANCH, LANES = "an address", "a branch", "the lanes that take part"
+SYNCHRONISATION = "synchronisation"
+
+
+class Deciding(NamedTuple):
+    """A register that decides something.
+
+    Attributes
+    ----------
+    register : Register
+    role : str
+        What as: `ADDRESS`, `BRANCH`, `LANES`, `SYNCHRONISATION`.
+    is_elsewhere : bool
+        Whether it decides nothing but what is accessed in other memory than shared memory.
+    """
+
+    register: Register
+    role: str
+    is_elsewhere: bool
+
+
+PLAIN = frozenset(
+    """abs add addc alloca and bfe bfi bfind bmsk bra brev clz cnot copysign cos createpolicy cvt cvta div dp2a dp4a
+    ex2 exit fma fns getctarank isspacep istypep lg2 lop3 mad mad24 madc mapa max min mov mul mul24 nanosleep neg not
+    or pmevent popc prmt rcp rem ret rsqrt sad selp set setp shf shl shr sin slct sqrt stackrestore stacksave sub subc
+    suq szext tanh testp txq vabsdiff vabsdiff2 vabsdiff4 vadd vadd2 vadd4 vavrg2 vavrg4 vmad vmax vmax2 vmax4 vmin
+    vmin2 vmin4 vset vset2 vset4 vshl vshr vsub vsub2 vsub4 xor""".split()
+)
+"""The instructions that give results and decide nothing, whoever executes them; branches are ends of blocks."""
+_ACCESSES = {
+    "ld": "",
+    "ldu": "",
+    "st": "value",
+    "atom": "value value",
+    "red": "value",
+    "ldmatrix": "",
+    "stmatrix": "value",
+    "wmma.load": "stride",
+    "wmma.store": "value stride",
+    "tex": "value value value value",
+    "tld4": "value value value value",
+    "suld": "",
+    "sust": "value",
+    "prefetch": "",
+    "prefetchu": "",
+    "applypriority": "",
+    "discard": "",
+}
+_OTHERS = {
+    "activemask": "",
+    "bar": "barrier barrier",
+    "barrier": "barrier barrier",
+    "brkpt": "",
+    "brx": "branch",
+    "call": "branch value value",
+    "cp.async.bulk": "bytes mask",
+    "cp.async.bulk.commit_group": "",
+    "cp.async.bulk.prefetch": "bytes",
+    "cp.async.bulk.tensor": "mask",
+    "cp.async.bulk.wait_group": "barrier",
+    "cp.async.ca": "bytes bytes",
+    "cp.async.cg": "bytes bytes",
+    "cp.async.commit_group": "",
+    "cp.async.mbarrier": "",
+    "cp.async.wait_all": "",
+    "cp.async.wait_group": "barrier",
+    "cp.reduce.async.bulk": "bytes",
+    "cp.reduce.async.bulk.tensor": "",
+    "elect": "lanes",
+    "fence": "bytes",
+    "griddepcontrol": "",
+    "match": "value lanes",
+    "mbarrier": "barrier barrier",
+    "mbarrier.pending_count": "value",
+    "membar": "",
+    "mma": "value value value value value",
+    "movmatrix": "value",
+    "red.async": "value",
+    "redux": "value lanes",
+    "setmaxnreg": "barrier",
+    "shfl": "value lanes lanes lanes",
+    "st.async": "value",
+    "tensormap.cp_fenceproxy": "bytes",
+    "tensormap.replace": "bytes bytes",
+    "tensormap.replace.tile.global_address": "elsewhere",
+    "trap": "",
+    "vote": "value lanes",
+    "wgmma.commit_group": "",
+    "wgmma.fence": "",
+    "wgmma.mma_async": "descriptor descriptor alike",
+    "wgmma.mma_async.sp": "descriptor descriptor value value alike",
+    "wgmma.wait_group": "barrier",
+    "wmma.mma": "value value value",
+}
+"""By the longest beginning of an opcode, what those of its operands are that are no result, address or cache policy."""
+_ROLES = {
+    "stride": ADDRESS,
+    "elsewhere": ADDRESS,
+    "descriptor": ADDRESS,
+    "branch": BRANCH,
+    "lanes": LANES,
+    **dict.fromkeys(("barrier", "bytes", "mask", "alike"), SYNCHRONISATION),  # "alike" must be so in all threads
+}
+_BEYOND_SHARED = frozenset(("global", "local", "param", "const", "frame"))
+
+
+def is_known(opcode: str) -> bool:
+    """Tell whether the tables say what an instruction decides."""
+    return _found(opcode) is not None
+
+
+def is_plain(i: Instruction) -> bool:
+    """Tell whether an instruction gives results and decides nothing else."""
+    return i.parts[0] in PLAIN
+
+
+def is_relevant(i: Instruction) -> bool:
+    """Tell whether it matters who executes an instruction, beyond results and accesses outside of shared memory.
+
+    Examples
+    --------
+    >>> opcodes = "add.u32", "ld.global.u32", "ld.shared.u32", "mma.sync.aligned", "trap", "something.new"
+    >>> [is_relevant(Instruction(0, opcode, ())) for opcode in opcodes]
+    [False, False, True, True, True, True]
+    """
+    return not is_plain(i) and (aligned_threads(i) > 1 or not _is_access_elsewhere(i))
+
+
+def is_tensor_copy(i: Instruction) -> bool:
+    """Tell whether an instruction copies as a tensor map says."""
+    return i.parts[0] == "cp" and "tensor" in i.parts and "prefetch" not in i.parts
+
+
+def acquires_maps(instructions: Iterable[Instruction]) -> bool:
+    """Tell whether a kernel shows tensor maps to copies that it has changed: any other change of one is a hazard."""
+    return any(i.parts[0] == "fence" and {"tensormap::generic", "acquire"} <= {*i.parts} for i in instructions)
+
+
+def deciding(i: Instruction) -> Iterator[Deciding]:
+    """Yield the registers of operands that decide something beside results.
+
+    Examples
+    --------
+    >>> registers = [Register(f"%r{n}", "b32", n) for n in range(3)]
+    >>> [(one.register.name, one.role) for one in deciding(Instruction(0, "match.any.sync.b32", (*registers,)))]
+    [('%r2', 'the lanes that take part')]
+    """
+    words = _found(i.opcode)
+    if words is not None and "red" in i.parts and i.parts[0] in ("bar", "barrier"):
+        words = [*words[: len(i.operands) - 2], "value"]
+    spaces = _spaces(i)
+    first = 1 if has_destination(i) or is_wgmma(i) else 0
+    places = values = 0
+    for n, operand in enumerate(i.operands):
+        if isinstance(operand, Address):
+            is_map = operand.coordinates is not None and i.parts[0] == "cp"
+            is_elsewhere = not is_map and spaces[min(places, len(spaces) - 1)] in _BEYOND_SHARED
+            places += 1
+            yield from (Deciding(r, ADDRESS, is_elsewhere) for r in registers_in(operand.base))
+            for at in operand.coordinates or ():
+                yield from (Deciding(r, ADDRESS, True) for r in registers_in(at))
+        elif n >= first and not (_is_hinted(i) and n == len(i.operands) - 1):
+            word = _word(i, words, values, operand)
+            values += 1
+            if word in _ROLES:
+                yield from (Deciding(r, _ROLES[word], word == "elsewhere") for r in registers_in(operand))
+
+
+def _word(i: Instruction, words: list[str] | None, n: int, operand: Operand) -> str:
+    """Return what an operand is that is no result, address or cache policy."""
+    if words is not None and i.parts[0] in PLAIN:
+        return "value"
+    if words is None or n >= len(words):
+        return "bytes"
+    if words[n] == "descriptor" and not isinstance(operand, Register):
+        return "value"  # a fragment of A
+    if words[n] == "stride" and _is_access_elsewhere(i):
+        return "elsewhere"
+    if words[n] == "bytes" and i.parts[:3] in _THREADS_OWN and isinstance(operand, Register):
+        return {"pred": "elsewhere", "b64": "value"}.get(operand.type, "bytes")
+    return words[n]
+
+
+_THREADS_OWN = (("cp", "async", "ca"), ("cp", "async", "cg"))
+"""Copies with an operand that is how much to take, or whether to take nothing, or a cache policy, by its type."""
+
+
+def _found(opcode: str) -> list[str] | None:
+    """Return what the tables say of operands; None of an instruction that they lack."""
+    parts = opcode.split(".")
+    if parts[0] in PLAIN:
+        return []
+    for n in range(len(parts), 0, -1):
+        name = ".".join(parts[:n])
+        for table in (_OTHERS, _ACCESSES):
+            if name in table:
+                return table[name].split()
+    return None
+
+
+def _is_hinted(i: Instruction) -> bool:
+    """Tell whether the last operand is a cache policy."""
+    return any(part.endswith("cache_hint") for part in i.parts)
+
+
+def _is_access_elsewhere(i: Instruction) -> bool:
+    """Tell whether an instruction accesses memory outside of shared memory, and does nothing else."""
+    name = ".".join(i.parts[:2]) if i.parts[0] == "wmma" else i.parts[0]
+    if name not in _ACCESSES or "async" in i.parts:
+        return False
+    if name in ("prefetch", "prefetchu", "applypriority", "discard"):
+        return "tensormap" not in i.parts
+    return not {*state_spaces(i).loads, *state_spaces(i).stores} - _BEYOND_SHARED
+
+
+def _spaces(i: Instruction) -> list[str]:
+    """Return where an instruction's addresses are, one by one; the last for all others."""
+    if i.parts[0] in ("cp", "st", "red") and not {"bulk", "async"}.isdisjoint(i.parts):
+        named = [part.partition("::")[0] for part in i.parts]
+        return [*(part for part in named if part in ("shared", "global")), "shared"]  # and the mbarrier
+    return ["global" if _is_access_elsewhere(i) else "shared"]
