@@ -92,7 +92,7 @@ def _promoted_beside(kind: GemmSignature) -> int:
     """Count the registers that an epilogue needs beside promoted sums.
 
     By what ptxas 13.0 spills with the tiles that are chosen from: operands that are loaded ahead, fp32 results, which
-    are not packed, and the addresses of scales for each column.
+    are not packed, and scales for each column.
     """
     assert kind.scale_rows is not None
     ahead = len(kind.graph.operands) - len(kind.added)

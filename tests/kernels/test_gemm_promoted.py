@@ -27,12 +27,14 @@ def signature(rows=(1, 128), **changed):
 CONFIGS = {
     "two warpgroups": {"tile_m": 128, "tile_n": 48, "epi_n": 24, "warpgroups": 2, "cluster_m": 2},
     "split, two buffers": {"tile_m": 64, "tile_n": 16, "epi_n": 16, "tile_k": 256, "split_k": 2},
+    "threads load a": {"tile_m": 128, "tile_n": 16, "epi_n": 16, "warpgroups": 2},
 }
 
 
 @cache
 def kernel(name):
-    return compile_fused(GemmConfig(signature=signature(), **CONFIGS[name]))
+    kind = signature(a_align=4 if "threads" in name else 16)
+    return compile_fused(GemmConfig(signature=kind, **CONFIGS[name]))
 
 
 def multiply(name, m, n, k, sms, **options):
@@ -60,6 +62,24 @@ def test_every_schedule_is_certified(name):
     assert not run.hazards
     assert all(certificate.reasons == () for certificate in run.certificates)
     assert run.certificates
+
+
+@pytest.mark.dsl
+@pytest.mark.parametrize("name", CONFIGS)
+def test_scales_of_another_layout_and_infinite_ones(name):
+    a, b, scales, expected = problem(100, 40, 592, (1, 128))  # the last stage of 256 has one block of K
+    infinite = [torch.full((scale.shape[1] + 2, scale.shape[0] + 3), float("inf")) for scale in scales]
+    for whole, scale in zip(infinite, scales, strict=True):
+        whole[: scale.shape[1], : scale.shape[0]] = scale.mT
+    of_a, of_b = (whole[: s.shape[1], : s.shape[0]].mT for whole, s in zip(infinite, scales, strict=True))
+    of_a[7, -1] = float("inf")
+    d = torch.full((100, 40), float("nan"))
+    with cutepy.simulate(sanitize=True) as run:
+        kernel(name)(a, b, None, (d,), 4, of_a, of_b)
+    assert not run.hazards
+    rest = torch.arange(100) != 7
+    assert torch.equal(d[rest], expected[rest])
+    assert not d[7].isfinite().all()
 
 
 @pytest.mark.dsl
@@ -98,6 +118,20 @@ def test_what_is_chosen_for_large_products_spills_nothing(rows, shapes, out_dtyp
     )
     (resources,) = compile_fused(choose(kind, 4096, 7168, 4096).config).resources
     assert resources.spill_store_bytes == 0
+
+
+def test_a_stage_has_the_scales_of_its_tile():
+    for rows, tile, scales in (
+        ((1, 128), (128, 48, 256), 2 * (128 + 2)),
+        ((1, 128), (128, 96, 128), 128 + 2),
+        ((128, 1), (256, 64, 128), 2 + 64),
+        ((0, 1), (64, 64, 128), 64),
+    ):
+        tile_m, tile_n, tile_k = tile
+        tiling = {"tile_k": tile_k, "epi_n": 16, "warpgroups": min(2, tile_m // 64)}
+        config = GemmConfig(signature=signature(rows), tile_m=tile_m, tile_n=tile_n, **tiling)
+        assert config.smem["scales"].size_bytes == 4 * scales * config.stages
+    assert "scales" not in GemmConfig(signature=signature((0, 0)), tile_m=64, tile_n=64).smem
 
 
 def test_what_cannot_be_is_refused():
