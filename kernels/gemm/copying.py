@@ -3,8 +3,10 @@
 from collections.abc import Iterable
 
 _LAUNCH_US, _BYTES_PER_US = 4.4, 0.85e6
-"""Of torch's copies into rows of a padded pitch, between other launches, and of the bytes that they store: on an H200 13
-pairs of 0.07 to 117 MB took what this says, 11 to 146 us, within 10% (2026-11-24)."""
+"""Of torch's copies into rows of a padded pitch, between other launches, and of the bytes that they store.
+
+On an H200 13 pairs of 0.07 to 117 MB took what this says, 11 to 146 us, within 10% (2026-11-24).
+"""
 
 
 def copy_us(stored_bytes: int) -> float:
@@ -24,8 +26,8 @@ def loads_pay(by_threads_us: float, by_tma_us: float, copied_bytes: Iterable[int
     A function of the time of the kernel that loads by threads, of that of the kernel that reads copies, both as they
     were tuned or are expected (`op.chosen_us_on`), and of the bytes of each copy that is saved.
 
-    Threads load where the copies are most of the work, as of few rows times a large matrix, whose bytes a copy has moved
-    three times. What the copies cost the host is left out.
+    Threads load where the copies are most of the work, as of few rows times a large matrix, whose bytes a copy has
+    moved three times. What the copies cost the host is left out.
 
     Examples
     --------

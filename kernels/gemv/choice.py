@@ -66,7 +66,7 @@ def configs(
 
 
 def select_gemv(signature: GemmSignature, m: int, n: int, k: int, sm_count: int = arch.SM_COUNT) -> GemvConfig:
-    """Choose a configuration, of those that sum in the same order for any M: one that was fast for many, or the model's.
+    """Choose a configuration that sums in the same order for any M: one that was fast for many, or the model's.
 
     Raises
     ------
@@ -94,7 +94,7 @@ def select_gemv(signature: GemmSignature, m: int, n: int, k: int, sm_count: int 
 
 
 def _steady(signature: GemmSignature, m: int, k: int) -> GemvConfig | None:
-    """Give the configuration that is fast for most products of such rows, if K is long enough and the kernel takes it."""
+    """Give the configuration that is fast for most such products, if K is long enough and the kernel takes it."""
     bits, tile_m = signature.operand_bits, _tile_m(m)
     settings = _STEADY.get((bits, tile_m))
     if settings is None or 4 * settings["unroll"] * arch.WARP_THREADS > k * bits // arch.UNIT_BITS:
