@@ -86,8 +86,8 @@ fit had not seen, the choice among some 20 tiles that were timed was 4.8% slower
 geometric mean.
 
 `copy` was fitted to 183 device times of 9 problems in pieces of 4 bytes, of 1 to 4096 rows (2026-11-24): with it they
-are what is expected in the mean, within 12%. By the instructions that the DSL 4.8.1 makes of `cutepy.device.thread_loads`,
-104 to 145 for 8 cp.async, it would be 0.015 to 0.021.
+are what is expected in the mean, within 12%. By the instructions that the DSL 4.8.1 makes of
+`cutepy.device.thread_loads`, 104 to 145 for 8 cp.async, it would be 0.015 to 0.021.
 """
 
 RESIDENT = {1: 132, 2: 132, 4: 120, 8: 120}

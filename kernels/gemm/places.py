@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+import cutlass
+
 from cutepy.device.schedulers import Work
 from cutepy.kernels.gemm.config import GemmConfig
 
@@ -17,7 +19,7 @@ class Places:
 
     config: GemmConfig
 
-    def of(self, work: Work, index=0):
+    def of(self, work: Work, index: cutlass.Int32 | int = 0):
         """Give row and column of the product at which a subtile of an output tile begins, and those of the batch."""
         config = self.config
         rows, columns = config.epi_tile

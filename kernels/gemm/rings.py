@@ -1,11 +1,13 @@
 """The rings that stages pass through (traced)."""
 
+import cutlass.cute as cute
+
 from cutepy.device.pipeline import MixedRing, TmaRing
 from cutepy.kernels.gemm.config import GemmConfig
 from cutepy.kernels.gemm.loading import Loading
 
 
-def make_rings(config: GemmConfig, loading: Loading | None, barriers):
+def make_rings(config: GemmConfig, loading: Loading | None, barriers: cute.Pointer):
     """Make the ring of A and B, and that of the tiles, None if there are none."""
     plane = (config.cluster_m, config.cluster_n)
     if loading is None:

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+import cutlass
+
 from cutepy.device import rules
 from cutepy.device.block_scales import ScaleLoads, stage_scales
 from cutepy.device.schedulers import Work
@@ -41,7 +43,9 @@ def make_staged_scales(config: GemmConfig, shared: dict):
     return stage_scales(shared.get("scales"), (config.tile_m, config.tile_n), rows, k_blocks, config.stages)
 
 
-def make_scale_loads(config: GemmConfig, places: Places, scales: tuple, staged: tuple, threads: int, tidx):
+def make_scale_loads(
+    config: GemmConfig, places: Places, scales: tuple, staged: tuple, threads: int, tidx: cutlass.Int32
+):
     """Make what so many threads load of the scales of A and B, of which this is the one with index `tidx`, if any."""
     rows = config.signature.scale_rows or (0, 0)
     if not any(rows):
