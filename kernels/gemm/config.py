@@ -5,7 +5,7 @@ stages and cluster, and making one that the hardware cannot run raises, saying w
 `choice.select_config` picks one for a problem.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 
 from cutepy.device import rules
@@ -93,10 +93,7 @@ class GemmConfig:
 
     def __post_init__(self) -> None:
         """Fill in the extents left to us, then refuse what the hardware cannot run."""
-        for field in fields(self):
-            value, kind = getattr(self, field.name), bool if field.name in ("stream_k", "dynamic") else int
-            if field.name != "signature" and type(value) is not kind:
-                raise TypeError(f"{field.name} must be {'a bool' if kind is bool else 'an int'}, got {value!r}")
+        limits.check_types(self, bools=("stream_k", "dynamic"))
         if not self.tile_k:
             object.__setattr__(self, "tile_k", 1024 // self.signature.operand_bits)
         if self.signature.added and not self.c_stages:
@@ -107,7 +104,8 @@ class GemmConfig:
         object.__setattr__(self, "buffers", buffers)
         if not self.epi_stages:
             object.__setattr__(self, "epi_stages", self._fitting_epi_stages())
-        fitting = self._check_stages()
+        fitting = self._stages_that_fit(self.epi_stages)
+        limits.check_room(self, fitting)
         if not self.stages:
             object.__setattr__(self, "stages", fitting)
 
@@ -129,24 +127,6 @@ class GemmConfig:
     def _stages_that_fit(self, epi_stages: int) -> int:
         """Count the stages of A and B, 8 at most, that leave room for the rest; 0 if none does."""
         return next((stages for stages in range(8, 0, -1) if self._plan(stages, epi_stages).fits), 0)
-
-    def _check_stages(self) -> int:
-        fitting = self._stages_that_fit(self.epi_stages)
-        if fitting < 2:
-            shorten = "fewer epi_stages or c_stages" if self.epilogue_bytes > 2 * self.stage_bytes else "a smaller tile"
-            raise ValueError(
-                f"stages must be at least 2, one to load while one is multiplied, and there is room for "
-                f"{fitting}: a stage of A and B takes {self.stage_bytes} bytes, the epilogue's "
-                f"{self.epi_stages} + {self.c_stages} stages {self.epilogue_bytes} and the sums of {self.split_k - 1} "
-                f"peers {self.exchange_bytes} of the {arch.SMEM_BYTES_PER_CTA} bytes of shared memory; use {shorten}"
-            )
-        if self.stages and not self.smem.fits:
-            raise ValueError(
-                f"{self.stages} stages of {self.stage_bytes} bytes and {self.epilogue_bytes} bytes for the epilogue "
-                f"take {self.smem_bytes} bytes of shared memory, {self.smem_bytes - arch.SMEM_BYTES_PER_CTA} more "
-                f"than the {arch.SMEM_BYTES_PER_CTA} of a block; use {fitting} stages"
-            )
-        return fitting
 
     def _staged(self, tile: StagedKind, stages: int) -> sm90.StagedTile:
         rows, columns = self.epi_tile

@@ -1,9 +1,16 @@
 """What the extents of a configuration must be: each refusal names one, and what it must be, and why."""
 
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import fields
+from typing import Any
+
 from cutepy.device import rules
 from cutepy.kernels.gemm.elements import SUMS
 from cutepy.kernels.gemm.loading import find_loading
 from cutepy.kernels.gemm.signature import GemmSignature
+from cutepy.layouts.sm90 import arch
 
 _MAX_CONSUMER_WARPGROUPS, _MAX_CONSUMERS = 3, 2
 _MAX_CLUSTER = 4
@@ -193,4 +200,43 @@ def check_cluster(cluster_m: int, cluster_n: int, split_k: int, by_threads: tupl
         raise ValueError(
             f"a cluster must have at most {rules.PORTABLE_CLUSTER_CTAS} CTAs, got {cluster_m} x "
             f"{cluster_n} x {split_k}; split K, or share operands, among fewer"
+        )
+
+
+def check_types(config: Any, bools: Collection[str] = ()) -> None:  # noqa: ANN401
+    """Check that the fields of a configuration but its signature are whole numbers, and those that are named bools.
+
+    Raises
+    ------
+    TypeError
+        If one isn't.
+    """
+    for field in fields(config):
+        value, kind = getattr(config, field.name), bool if field.name in bools else int
+        if field.name != "signature" and type(value) is not kind:
+            raise TypeError(f"{field.name} must be {'a bool' if kind is bool else 'an int'}, got {value!r}")
+
+
+def check_room(config: Any, fitting: int) -> None:  # noqa: ANN401
+    """Check that shared memory has room for the stages of A and B that a `GemmConfig` asks for: so many fit.
+
+    Raises
+    ------
+    ValueError
+        If it hasn't, or not for two.
+    """
+    if fitting < 2:
+        ring, epilogue = config.stage_bytes, config.epilogue_bytes
+        shorten = "fewer epi_stages or c_stages" if epilogue > 2 * ring else "a smaller tile"
+        raise ValueError(
+            f"stages must be at least 2, one to load while one is multiplied, and there is room for "
+            f"{fitting}: a stage of A and B takes {ring} bytes, the epilogue's "
+            f"{config.epi_stages} + {config.c_stages} stages {epilogue} and the sums of {config.split_k - 1} "
+            f"peers {config.exchange_bytes} of the {arch.SMEM_BYTES_PER_CTA} bytes of shared memory; use {shorten}"
+        )
+    if config.stages and not config.smem.fits:
+        raise ValueError(
+            f"{config.stages} stages of {config.stage_bytes} bytes and {config.epilogue_bytes} bytes for the epilogue "
+            f"take {config.smem_bytes} bytes of shared memory, {config.smem_bytes - arch.SMEM_BYTES_PER_CTA} more "
+            f"than the {arch.SMEM_BYTES_PER_CTA} of a block; use {fitting} stages"
         )

@@ -1,10 +1,11 @@
 """Say how a product of few rows is parted, checked before anything compiles."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
 from cutepy.kernels.gemm.elements import FLOAT8
+from cutepy.kernels.gemm.limits import check_types
 from cutepy.kernels.gemm.signature import GemmSignature
 from cutepy.layouts import sm90
 from cutepy.layouts.sm90 import arch
@@ -68,9 +69,7 @@ class GemvConfig:
 
     def __post_init__(self) -> None:
         """Refuse what the kernel can't do, then fill in the CTAs of an SM."""
-        for field in fields(self):
-            if field.name != "signature" and type(getattr(self, field.name)) is not int:
-                raise TypeError(f"{field.name} must be an int, got {getattr(self, field.name)!r}")
+        check_types(self)
         self._check_signature()
         self._check_shape()
         fitting = self._fitting_ctas()
