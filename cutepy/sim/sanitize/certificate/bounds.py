@@ -8,6 +8,7 @@ second way out, or the lesser of that number and another.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 _MEMORY = ("", 0)
 """Where what is loaded from memory comes from: it may all be one number."""
 
+_TYPE = re.compile(r"pred|tf32|e4m3|e5m2|(b|s|u|f|bf)\d+(x\d)?")
 _Place = tuple[str, int]
 """Where a number comes from: a parameter, and how many bytes into it; or a special register, or an instruction."""
 _SAYS_THE_PLACE = frozenset("cvta mapa getctarank elect vote match redux".split())
@@ -121,7 +123,7 @@ class Bounds:
             if place is not None and place not in bounding:
                 if loads(i):
                     return None
-                found.add(Argument(*place, type_bits(i.parts[-1]) // 8))
+                found.add(Argument(*place, _bits(i) // 8))
             if not loads(i):
                 walk.pass_on(i, None)
         return tuple(sorted(found))
@@ -190,7 +192,7 @@ class Bounds:
     def _is_cut(self, i: Instruction, one: Bounded, made: set[tuple[int, int]]) -> bool:
         """Tell whether an instruction makes a loop end by other than one number's sums and quotients."""
         name, last, code = i.parts[0], i.operands[-1], self._code
-        number = signed(last.value, type_bits(i.parts[-1])) if isinstance(last, Immediate) else None
+        number = signed(last.value, _bits(i)) if isinstance(last, Immediate) else None
         if name in ("min", "max"):  # not at least 1, say
             return number is None or (number > 0 if name == "min" else number < 0)
         if i.parts[-1] == "pred":
@@ -272,8 +274,9 @@ class Bounds:
             named = [o.name for o in _flat(i.operands[1:]) if isinstance(o, Special) and not is_same(o)]
             if not named and (read(i) or i.parts[0] in PURE | _SAYS_THE_PLACE):
                 return {}
-            return {r.index: ((named or [i.opcode])[0], 0) for r in written(i)}
-        base, bytes_apart = address.base, type_bits(i.parts[-1]) // 8
+            place = (named or [i.opcode])[0]
+            return {r.index: ("smem_size" if place.endswith("smem_size") else place, 0) for r in written(i)}
+        base, bytes_apart = address.base, _bits(i) // 8
         if isinstance(base, Register):
             makers = self._code.makers(self._code.block_of(i), i, base.index)
             bases = [m.operands[1] for m in makers if m.parts[0] == "mov" and isinstance(m.operands[1], Symbol)]
@@ -291,6 +294,11 @@ class Bounds:
                 if any((m.index, r.index) in made for m in self._code.makers(self._code.block_of(i), i, r.index)):
                     return True
         return False
+
+
+def _bits(i: Instruction) -> int:
+    """Return the bits of an instruction's last type, behind which there may be how it rounds or saturates."""
+    return type_bits(next(part for part in reversed(i.parts) if _TYPE.fullmatch(part)))
 
 
 def _flat(operands: Sequence[Operand]) -> list[Operand]:

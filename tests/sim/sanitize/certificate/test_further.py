@@ -270,8 +270,14 @@ def test_a_bound_that_no_parameter_gives_steers_besides_what_it_does():
     size = "mov.u32 %r9, %dynamic_smem_size; shr.u32 %r9, %r9, 9; add.u32 %r9, %r9, 8; {}"
     assert steered_by(program(before=size.format("mov.u32 %r40, %r9; " + meant)), 1).startswith("`setp.ge")
     assert steered_by(program(before=size.format("")), 1) == ""
+    total = "mov.u32 %r40, %total_smem_size; setp.ge.u32 %p5, %r40, 11264; " + RACES
+    assert steered_by(program(before=size.format(total)), 1).startswith("`setp.ge")
     loaded = "st.global.u32 [%rd1], %r9; ldu.global.u32 %r9, [%rd1]; ld.global.u32 %r40, [%rd1]; "
     assert steered_by(program(before=loaded + meant), 24).startswith("`setp.ge")
+
+
+def test_a_bound_may_be_made_by_what_saturates():
+    assert steered_by(program(roles="vadd.u32.u32.u32.sat %r9, %r9, 0; " + ROLES), 24) == ""
 
 
 FLAG = "ld.param.u32 %r40, [p2]; setp.eq.u32 %p5, %r40, 1; setp.eq.u32 %p8, %r4, 0; and.pred %p5, %p5, %p8; " + RACES
