@@ -1,5 +1,6 @@
 """The commands of `cutepy`, each a thin door to the module that does the work."""
 
+from collections.abc import Collection, Iterable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
@@ -356,6 +357,14 @@ def _output(json: Path | None, picture: Path | None, against: Path | None) -> "O
     return Output(json, picture, against)
 
 
+def _check_known(*options: tuple[Iterable[str], Collection[str], str]) -> None:
+    """End the command if an option was given a name that is not among those it takes."""
+    for chosen, known, option in options:
+        for name in chosen:
+            if name not in known:
+                fail(f"{option} must be one of {', '.join(known)}, got {name!r}")
+
+
 @bench.command("gemm")
 def bench_gemm(
     problem: Annotated[
@@ -394,13 +403,11 @@ def bench_gemm(
         fail("products say their extents and types, so --sweep, --suite and --dtype can't be given with them")
     suite, dtype = suite or ["squares", "llama"], dtype or ["float16"]
     suite, dtype = [name.lower() for name in suite], [name.lower() for name in dtype]
-    for chosen, known, option in ((suite, GEMM_SUITES, "--suite"), (dtype, BENCH_DTYPES, "--dtype")):
-        for name in chosen:
-            if name not in known:
-                fail(f"{option} must be one of {', '.join(known)}, got {name!r}")
-    problems = random_problems(sweep, seed) if sweep else gemm_problems(suite, dtype)
+    _check_known((suite, GEMM_SUITES, "--suite"), (dtype, BENCH_DTYPES, "--dtype"))
     if problem:
-        problems = list(dict.fromkeys(parse_product(text) for text in problem))
+        problems = list(dict.fromkeys(map(parse_product, problem)))
+    else:
+        problems = random_problems(sweep, seed) if sweep else gemm_problems(suite, dtype)
     output = _output(json, picture, against)
     try:
         peers = dict(map(find, peer or ["cuBLAS"]))
@@ -432,10 +439,7 @@ def bench_grouped(
 
     routings, forms, kinds = routing or [*ROUTINGS], along or [*FORMS], kind or [*KINDS]
     options = ((routings, ROUTINGS, "--routing"), (forms, FORMS, "--along"), (kinds, KINDS, "--kind"))
-    for chosen, known, option in options:
-        for name in chosen:
-            if name not in known:
-                fail(f"{option} must be one of {', '.join(known)}, got {name!r}")
+    _check_known(*options)
     if any(count < 1 for count in groups or ()):
         fail(f"--groups must be at least 1, got {min(groups or ())}")
     problems = grouped_problems(groups or [8, 64], *(cast("Any", chosen) for chosen, _, _ in options))
@@ -459,10 +463,7 @@ def bench_scaled(
     from cutepy.suites.scaled import BLOCKS, EXTENTS, PEERS, ScaledProblem, run_scaled
 
     kinds, names = kind or ["block"], peer or ["torch"]
-    for chosen, known, option in ((kinds, BLOCKS, "--kind"), (names, PEERS, "--peer")):
-        for name in chosen:
-            if name not in known:
-                fail(f"{option} must be one of {', '.join(known)}, got {name!r}")
+    _check_known((kinds, BLOCKS, "--kind"), (names, PEERS, "--peer"))
     if fast and "block" in kinds:
         fail("--fast is for tensor and row; scales of blocks are applied every 128 of K")
     problems = [ScaledProblem(*extents, each, fast) for each in kinds for extents in EXTENTS]
@@ -498,10 +499,7 @@ def bench_fused(
     from cutepy.suites.fused_problems import DTYPES, KINDS, TOKENS, fused_problems
 
     whats, dtypes, names = what or [*KINDS], dtype or [DTYPES[0]], peer or ["torch.compile"]
-    for chosen, known, option in ((whats, KINDS, "--what"), (dtypes, DTYPES, "--dtype"), (names, PEERS, "--peer")):
-        for name in chosen:
-            if name not in known:
-                fail(f"{option} must be one of {', '.join(known)}, got {name!r}")
+    _check_known((whats, KINDS, "--what"), (dtypes, DTYPES, "--dtype"), (names, PEERS, "--peer"))
     if any(count < 1 for count in tokens or ()):
         fail(f"--tokens must be at least 1, got {min(tokens or ())}")
     problems = fused_problems(whats, tokens or TOKENS, dtypes)

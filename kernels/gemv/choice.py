@@ -83,13 +83,12 @@ def select_gemv(signature: GemmSignature, m: int, n: int, k: int, sm_count: int 
     4 4 2 4 4 4
     4 8 1 4 4 2
     """
-    steady, of_one_row = _steady(signature, m, k), _steady(signature, 1, k)
-    if steady:
+    if steady := _steady(signature, m, k):
         return steady
     ranked = configs(signature, 1, n, k, sm_count)
     if not ranked:
         return GemvConfig(signature=signature)  # says why
-    k_warps = (of_one_row or ranked[0][1]).k_warps
+    k_warps = (_steady(signature, 1, k) or ranked[0][1]).k_warps
     return next(config for _, config in configs(signature, m, n, k, sm_count) if config.k_warps == k_warps)
 
 

@@ -297,8 +297,8 @@ class Bounds:
 
 
 def _bits(i: Instruction) -> int:
-    """Return the bits of an instruction's last type, behind which there may be how it rounds or saturates."""
-    return type_bits(next(part for part in reversed(i.parts) if _TYPE.fullmatch(part)))
+    """Return the bits of an instruction's last type, before how it rounds or saturates; 32 if it has none."""
+    return type_bits(next((part for part in reversed(i.parts) if _TYPE.fullmatch(part)), "b32"))
 
 
 def _flat(operands: Sequence[Operand]) -> list[Operand]:
