@@ -1,31 +1,31 @@
-"""What the number that bounds loops steers beside how often they go around: over all of the kernel's code.
+"""What the number that bounds loops steers beside how often they go around, as far as the code says it.
 
 Further rounds of a loop are a launch in which some number is another: an extent that is a parameter, or what is loaded.
-What is made of that number may steer something else, before the loops, in them, or after them. A branch that decides
-whether a loop is entered does not count: what is said is said of loops that are. Nor may anything else end a loop: a
-second way out, or the lesser of that number and another.
+What is said of them holds where all else that steers is as it was; so where that number steers something else, too, a
+reader wants to know it. It is advice: the number is followed from the loops' exits back to where it comes from, and
+from there to what it steers, through registers, and no claim rests on that. A branch that decides whether a loop is
+entered does not count: what is said is said of loops that are.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from cutepy.sim.ptx.model import Address, Immediate, Register, Special, Symbol, Vector, registers_in, type_bits
-from cutepy.sim.sanitize.certificate.affine import signed
+from cutepy.sim.ptx.model import Address, Register, Special, Symbol, Vector, registers_in, type_bits
 from cutepy.sim.sanitize.certificate.dependence import Walk
 from cutepy.sim.sanitize.certificate.origins import PURE, is_same
 from cutepy.sim.sanitize.certificate.sinks import loads
 from cutepy.sim.translate.effects import read, written
-from cutepy.sim.translate.state_spaces import may_be_same, state_spaces
+from cutepy.sim.translate.state_spaces import state_spaces
 
 if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Instruction, Operand
     from cutepy.sim.sanitize.certificate.dependence import Dependence
 
 _MEMORY = ("", 0)
-"""Where what is loaded from memory comes from: it may all be one number."""
+"""Where what is loaded from memory comes from, or of parameters from anywhere: it may all be one number."""
 
 _TYPE = re.compile(r"pred|tf32|e4m3|e5m2|(b|s|u|f|bf)\d+(x\d)?")
 _Place = tuple[str, int]
@@ -59,14 +59,6 @@ class Bounded(NamedTuple):
     compared: frozenset[int]
 
 
-class _Slice(NamedTuple):
-    """What says how often a loop goes around: where numbers come from, what is made of them, and what reads that."""
-
-    sources: set[_Place]
-    made: dict[tuple[int, int], Instruction]
-    reads: frozenset[tuple[int, int | None, int]]
-
-
 class Bounds:
     """Follows what bounds loops to all that it steers.
 
@@ -77,7 +69,6 @@ class Bounds:
 
     def __init__(self, code: Dependence) -> None:
         self._code = code
-        self._loads = [i for i in code.instructions.values() if self._places(i)]
         self._found: dict[tuple[Bounded, ...], Instruction | None] = {}
         self._besides: dict[tuple[Bounded, ...], tuple[Argument, ...] | None] = {}
 
@@ -108,7 +99,7 @@ class Bounds:
         return self._besides[together]
 
     def _look_besides(self, together: tuple[Bounded, ...]) -> tuple[Argument, ...] | None:
-        code, bounding = self._code, {place for one in together for place in self._slice(one).sources}
+        code, bounding = self._code, {place for one in together for place in self._sources(one)}
         walk: Walk[None] = Walk(code, lambda over, _: False, lambda _: None)
         for n in code.above:
             if code.is_relevant[n]:
@@ -121,7 +112,7 @@ class Bounds:
             walk.decide(code.block_of(i))
             place = self._places(i).get(index)
             if place is not None and place not in bounding:
-                if loads(i):
+                if place == _MEMORY:
                     return None
                 found.add(Argument(*place, _bits(i) // 8))
             if not loads(i):
@@ -129,34 +120,9 @@ class Bounds:
         return tuple(sorted(found))
 
     def _look(self, together: tuple[Bounded, ...]) -> Instruction | None:
-        slices = [self._slice(one) for one in together]
-        sources = {place for found, _, _ in slices for place in found}
-        if not sources:
-            return None
-        if _MEMORY in sources:
-            loaded = (state_spaces(i).loads for _, some, _ in slices for i in some.values())
-            sources |= self._stored_in({space for spaces in loaded for space in spaces})
-        made, leaving = self._made_of(sources), {one: self._code.leaving(one.blocks) for one in together}
-        for one, (_, visited, reads) in zip(together, slices, strict=True):
-            ways = [branch for n in leaving[one] if (branch := self._code.flow.blocks[n].branch) is not None]
-            cut = [i for (index, r), i in visited.items() if (index, r) in made and self._is_cut(i, one, made)]
-            cut += self._chosen(reads, one, made)
-            if ways[1:] or cut:
-                return (cut or ways)[-1]
-        free = {n for one in together for n in (*leaving[one], *self._entering(one))}
-        return self._steered(sources, frozenset[int]().union(*(one.compared for one in together)), free)
-
-    def _steered(self, sources: set[_Place], compared: frozenset[int], free: set[int]) -> Instruction | None:
-        """Return what is steered by numbers, but for some comparisons, and some branches: an operation, or a condition.
-
-        Parameters
-        ----------
-        sources : set of (str, int)
-            Where these numbers come from.
-        compared, free : set of int
-            The comparisons, by index, and the branches, by block.
-        """
-        code, is_stored = self._code, self._is_stored(sources)
+        code, sources = self._code, {place for one in together for place in self._sources(one)}
+        is_stored, compared = self._is_stored(sources), {index for one in together for index in one.compared}
+        free = {n for one in together for n in (*code.leaving(one.blocks), *self._entering(one))}
         walk: Walk[Instruction | None] = Walk(code, lambda over, _: over in free, lambda _: None)
         for n, block in enumerate(code.flow.blocks):
             if code.is_relevant[n]:
@@ -189,36 +155,8 @@ class Bounds:
                     found.append(n)
         return found
 
-    def _is_cut(self, i: Instruction, one: Bounded, made: set[tuple[int, int]]) -> bool:
-        """Tell whether an instruction makes a loop end by other than one number's sums and quotients."""
-        name, last, code = i.parts[0], i.operands[-1], self._code
-        number = signed(last.value, _bits(i)) if isinstance(last, Immediate) else None
-        if name in ("min", "max"):  # not at least 1, say
-            return number is None or (number > 0 if name == "min" else number < 0)
-        if i.parts[-1] == "pred":
-            return code.block_of(i) in one.blocks and name in ("and", "or")
-        if name == "sub":  # x - x / 8 * 8 is a remainder
-            some = {r.index: code.makers(code.block_of(i), i, r.index) for r in read(i)}
-            return sum(any((m.index, r) in made for m in makers) for r, makers in some.items()) > 1
-        if name == "selp":
-            chosen = [o.value for o in i.operands[1:3] if isinstance(o, Immediate)]
-            return len(chosen) < 2 or abs(chosen[0] - chosen[1]) > 1
-        return name == "rem" or (name == "and" and (number is None or 0 <= number < 1 << 30))
-
-    def _chosen(
-        self, reads: Iterable[tuple[int, int | None, int]], one: Bounded, made: set[tuple[int, int]]
-    ) -> list[Instruction]:
-        """Return what makes a loop end by one number where a branch does not choose another one."""
-        found = []
-        for block, use, register in reads:
-            makers = self._code.makers(block, None if use is None else self._code.instructions[use], register)
-            entering = [i for i in makers if self._code.block_of(i) not in one.blocks]
-            if entering[1:]:
-                found += [i for i in entering if (i.index, register) in made]
-        return found
-
-    def _slice(self, one: Bounded) -> _Slice:
-        """Return what says how often a loop goes around."""
+    def _sources(self, one: Bounded) -> set[_Place]:
+        """Return where the numbers come from that say how often a loop goes around."""
         code, leaving = self._code, self._code.leaving(one.blocks)
         walk: Walk[None] = Walk(code, lambda over, _: over not in one.blocks or over in leaving, lambda _: None)
         for n in leaving:
@@ -226,9 +164,7 @@ class Bounds:
             if condition is not None:
                 walk.begin(n, None, condition[0], None)
         found: set[_Place] = set()
-        visited: dict[tuple[int, int], Instruction] = {}
         for i, register, _ in walk.values():
-            visited[i.index, register] = i
             place = self._places(i).get(register)
             if place is not None:
                 found.add(place)
@@ -236,34 +172,7 @@ class Bounds:
                 walk.decide(code.block_of(i))
             if not loads(i):
                 walk.pass_on(i, None)
-        return _Slice(found, visited, frozenset(walk.reached))
-
-    def _stored_in(self, spaces: set[str]) -> set[_Place]:
-        """Return where the numbers come from that are stored in some state spaces, or in those that these come from."""
-        code = self._code
-        walk: Walk[None] = Walk(code, lambda over, _: True, lambda _: None)
-        found: set[_Place] = set()
-        before = -1
-        while len(spaces) > before:
-            before = len(spaces)
-            for i in code.instructions.values():
-                if any(may_be_same(one, other) for one in state_spaces(i).stores for other in spaces):
-                    for r in (r for o in i.operands if not isinstance(o, Address) for r in registers_in(o)):
-                        walk.begin(code.block_of(i), i, r, None)
-            for i, register, _ in walk.values():
-                place = self._places(i).get(register)
-                if place == _MEMORY:
-                    spaces |= {*state_spaces(i).loads}
-                elif place is not None:
-                    found.add(place)
-                if not loads(i):
-                    walk.pass_on(i, None)
         return found
-
-    def _made_of(self, sources: set[_Place]) -> set[tuple[int, int]]:
-        """Return what is made of numbers from some places: instructions and registers, by number."""
-        places = ((i, register, place) for i in self._loads for register, place in self._places(i).items())
-        return self._code.made_from((i, register) for i, register, place in places if place in sources)
 
     def _places(self, i: Instruction) -> dict[int, _Place]:
         """Return where what an instruction loads comes from, by number of the register."""
@@ -280,18 +189,21 @@ class Bounds:
         if isinstance(base, Register):
             makers = self._code.makers(self._code.block_of(i), i, base.index)
             bases = [m.operands[1] for m in makers if m.parts[0] == "mov" and isinstance(m.operands[1], Symbol)]
-            base = bases[0] if len(makers) == len(bases) == 1 else base
+            if not len(makers) == len(bases) == 1:
+                return {r.index: _MEMORY for r in written(i)}
+            base = bases[0]
         name, first = (base.name, base.offset) if isinstance(base, Symbol) else (f"{base}", 0)
         found = ((r, first + address.offset + n * bytes_apart) for n, r in enumerate(_flat(i.operands[:1])))
         return {r.index: (name, offset) for r, offset in found if isinstance(r, Register)}
 
     def _is_stored(self, sources: set[_Place]) -> bool:
         """Tell whether what is made of numbers from some places is stored."""
-        made = self._made_of(sources)
-        for i in (i for i in self._code.instructions.values() if state_spaces(i).stores):
-            values = _flat([o for o in i.operands if not isinstance(o, Address)])
-            for r in (r for r in values if isinstance(r, Register)):
-                if any((m.index, r.index) in made for m in self._code.makers(self._code.block_of(i), i, r.index)):
+        code, instructions = self._code, self._code.instructions.values()
+        places = ((i, register, place) for i in instructions for register, place in self._places(i).items())
+        made = code.made_from((i, register) for i, register, place in places if place in sources)
+        for i in (i for i in instructions if state_spaces(i).stores):
+            for r in (r for o in i.operands if not isinstance(o, Address) for r in registers_in(o)):
+                if any((m.index, r.index) in made for m in code.makers(code.block_of(i), i, r.index)):
                     return True
         return False
 

@@ -32,6 +32,9 @@ _KINDS = 32
 class Extension:
     """Loops of a launch that go around together, and whether they may do so any number of times more.
 
+    It speaks of launches in which nothing else that steers changes: threads go the same ways, and what synchronises has
+    the same operands, but for what the rounds make of them.
+
     Attributes
     ----------
     loops : tuple of (str, int)
@@ -45,16 +48,17 @@ class Extension:
     grows : tuple of int
         By how much the number that bounds each loop is to differ then; 0 where the rounds say it.
     steers : str
-        What the number of rounds steers beside the loops, and is to be as it was; empty if nothing.
+        What the number of rounds was found to steer besides, so that it may change; empty if nothing was.
     besides : tuple of Argument, or None
-        What else of the launch's arguments steers, and is to be as it was; None if more than arguments does.
+        What else of the launch's arguments steers; None if more than arguments does.
 
     Examples
     --------
-    >>> print(Extension((("gemm.py:10", 4), ("gemm.py:30", 4)), 16))
-    also with any number of further rounds, from 16 on: the loops around gemm.py:10 (4 more) and gemm.py:30 (4 more)
-    >>> print(Extension((("gemm.py:10", 1),), 0, "it makes 1 round"))
-    not beyond this run: the loop around gemm.py:10: it makes 1 round
+    >>> print(Extension((("k.py:9", 4), ("k.py:30", 4)), 16))  # doctest: +NORMALIZE_WHITESPACE
+    also with any number of further rounds, from 16 on, if nothing else that steers changes:
+        the loops around k.py:9 (4 more) and k.py:30 (4 more)
+    >>> print(Extension((("k.py:9", 1),), 0, "it makes 1 round"))
+    not beyond this run: the loop around k.py:9: it makes 1 round
     """
 
     loops: tuple[tuple[str, int], ...]
@@ -79,8 +83,9 @@ class Extension:
         some = (
             f"the loops around {', '.join(names[:-1])} and {names[-1]}" if names[1:] else f"the loop around {names[0]}"
         )
-        but = f"; where their number leaves as it was what it steers besides: {self.steers}" if self.steers else ""
-        return f"also with any number of further rounds, from {self.least} on: {some}{but}"
+        also = f"; their number also steers {self.steers}" if self.steers else ""
+        from_on = f"also with any number of further rounds, from {self.least} on, if nothing else that steers changes"
+        return f"{from_on}: {some}{also}"
 
 
 def extensions(notes: Notes, loops: Sequence[Loop]) -> list[Extension]:

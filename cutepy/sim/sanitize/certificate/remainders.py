@@ -34,7 +34,7 @@ class AnyRounds:
     --------
     >>> print(AnyRounds("gemm", ("gemm.py:10", "gemm.py:30"), (31, 30), 4))
     certified for any number of rounds: gemm: the loops around gemm.py:10 (from 31 on) and gemm.py:30 (from 30 on)
-        by 4 launches, one of each remainder by 4; where all make as many rounds more, and all else is as it was
+        by 4 launches, one of each remainder by 4; if all make as many rounds more, and nothing else that steers changes
     """
 
     kernel: str
@@ -53,7 +53,7 @@ class AnyRounds:
         )
         return (
             f"certified for any number of rounds: {self.kernel}: the {some}\n"
-            f"    by {by}; where all make as many rounds more, and all else is as it was"
+            f"    by {by}; if all make as many rounds more, and nothing else that steers changes"
         )
 
 

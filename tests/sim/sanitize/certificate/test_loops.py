@@ -463,40 +463,6 @@ STEERED = {
     ),
     "a branch over the loop": ("setp.lt.u32 %p2, %r9, 9; @%p2 bra END;", "", "", None),
     "a branch over nothing": ("setp.lt.u32 %p2, %r9, 9; @%p2 bra OVER; mov.u32 %r8, 1; OVER:", "", "", None),
-    "the lesser of two numbers": ("min.u32 %r9, %r9, 99;", "", "", "min.u32"),
-    "the lesser of two numbers, by a condition": (
-        "setp.lt.u32 %p2, %r9, 99; selp.b32 %r9, %r9, 99, %p2;",
-        "",
-        "",
-        "selp.b32",
-    ),
-    "the lesser of two numbers, by a branch": (
-        "mov.u32 %r8, %r9; setp.lt.u32 %p2, %r9, 99; @%p2 bra OVER; mov.u32 %r8, 99; OVER: mov.u32 %r9, %r8;",
-        "",
-        "",
-        "mov.u32 %r8, %r9",
-    ),
-    "the lesser of two numbers, by a guard": (
-        "mov.u32 %r8, %r9; setp.lt.u32 %p2, %r9, 99; @!%p2 mov.u32 %r8, 99; mov.u32 %r9, %r8;",
-        "",
-        "",
-        "@!%p2 mov.u32 %r8",
-    ),
-    "a remainder": ("rem.u32 %r9, %r9, 99;", "", "", "rem.u32"),
-    "some of its bits": ("and.b32 %r9, %r9, 127;", "", "", "and.b32"),
-    "what is left of a quotient": (
-        "and.b32 %r8, %r9, -64; sub.u32 %r9, %r9, %r8;",
-        "",
-        "",
-        "sub.u32",
-    ),
-    "a quotient, rounded up": (
-        "shr.u32 %r8, %r9, 4; and.b32 %r9, %r9, -16; setp.ne.u32 %p2, %r9, 0; selp.b32 %r7, 1, 0, %p2; "
-        "add.u32 %r9, %r8, %r7;",
-        "",
-        "",
-        None,
-    ),
     "the second of a vector": (
         "ld.param.v2.u32 {_, %r9}, [p0]; ld.param.u32 %r8, [p0+4]; setp.lt.u32 %p2, %r8, 9; @%p2 bra ON; bar.sync 0; "
         "ON:",
@@ -510,20 +476,13 @@ STEERED = {
         "",
         "setp.lt",
     ),
-    "at least one round": ("max.u32 %r9, %r9, 1;", "", "", None),
+    "no other loop": ("min.u32 %r9, %r9, 99;", "setp.eq.u32 %p2, %r2, 99; @%p2 bra END;", "", None),
     "a loop before": (
         "mov.u32 %r4, 0; L: st.shared.u32 [%r1], 0; add.u32 %r4, %r4, 1; setp.lt.u32 %p2, %r4, %r9; @%p2 bra L;",
         "",
         "",
         "setp.lt.u32 %p2",
     ),
-    "by way of memory": (
-        "st.shared.u32 [%r1+64], %r9; ld.shared.u32 %r10, [%r1+64];",
-        "setp.ge.u32 %p3, %r2, %r10; @%p3 bra END;",
-        "setp.ge.u32 %p2, %r9, 100; @%p2 bra END; st.shared.u32 [%r1], 0;",
-        "@%p",
-    ),
-    "a second way out": ("", "setp.eq.u32 %p2, %r2, 99; @%p2 bra END;", "", "@%p"),
 }
 
 
