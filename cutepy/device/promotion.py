@@ -204,9 +204,7 @@ def make_promoted_loop(
     )
     rows = 0 if a_scales is None else rows[0], 0 if b_scales is None else rows[1]
     rules.check_promotion((tile_m, tile_n, tile_k), warpgroups, buffers, rows)
-    thr_mma = tiled_mma.get_slice(tidx)
-    tCrA = tiled_mma.make_fragment_A(thr_mma.partition_A(sA))
-    tCrB = tiled_mma.make_fragment_B(thr_mma.partition_B(sB))
+    tCrA, tCrB = mma.partition_stages(tiled_mma, sA, sB, tidx)
     sums = cute.make_rmem_tensor(tiled_mma.partition_shape_C((tile_m, tile_n)), Float32)
     block = make_subtile((arch.WGMMA_M * warpgroups, tile_n), warpgroups, tidx)
     shape = tiled_mma.partition_shape_C(block.epi_tile)
