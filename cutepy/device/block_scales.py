@@ -1,8 +1,9 @@
 """Scales of blocks of an operand: from global memory into the stages, and from there to the accumulators (traced).
 
-Threads copy those of a tile, for the blocks of K of a stage, into shared memory beside the stage, from any layout, by
-cp.async of 4 bytes; `cutepy.device.pipeline.MixedRing` passes them on with the stage. Who multiplies it reads the few
-that its accumulators meet.
+Those of a tile, for the blocks of K of a stage, pass through shared memory beside the stage. TMA loads them where each
+row has one, and these lie beside each other; threads copy them from any layout, by cp.async of 4 bytes, and
+`cutepy.device.pipeline.MixedRing` passes them on with the stage. Who multiplies it reads the few that its accumulators
+meet.
 """
 
 from dataclasses import dataclass, replace
@@ -71,6 +72,13 @@ class ScaleLoads:
             for tensor, at in ((scales, source), (self.staged, destination))
         )
         cute.copy(copy, taken, put, pred=exists)
+
+
+def make_scale_load(scales: cute.Tensor, stage: rules.ScaleStage) -> tuple[cute.CopyAtom, cute.Tensor]:
+    """Make the copy atom and the coordinate tensor by which TMA loads scales (rows, K blocks, batch...) into stages."""
+    tile = (stage.places, stage.k_blocks)
+    layout = cute.make_layout(tile, stride=(1, stage.places))
+    return cpasync.make_tiled_tma_atom(cpasync.CopyBulkTensorTileG2SOp(), scales, layout, tile)
 
 
 @dataclass(frozen=True)
@@ -157,17 +165,7 @@ class ColumnScales(BlockScales):
         return select(self.within + group < most * self.rows, self.here[least], self.here[most])
 
 
-def stage_scales(
-    pointer: cute.Pointer, tile_mn: tuple[int, int], rows: tuple[int, int], k_blocks: int, stages: int
-) -> tuple[cute.Tensor | None, cute.Tensor | None]:
-    """See shared memory as the scales of A and of B, (places, K blocks, stages): beside each other in each block of K.
-
-    `rows` are how many a scale stands for; None is given where that is 0.
-    """
-    places = tuple(map(rules.staged_scales, tile_mn, rows))
-    stride = (1, sum(places), sum(places) * k_blocks)
-    a, b = (
-        cute.make_tensor(pointer + begin, cute.make_layout((count, k_blocks, stages), stride=stride)) if count else None
-        for begin, count in zip((0, places[0]), places, strict=True)
-    )
-    return a, b
+def stage_scales(pointer: cute.Pointer, stage: rules.ScaleStage, stages: int) -> cute.Tensor:
+    """See shared memory as an operand's scales in so many stages: (places, K blocks, stages)."""
+    shape, stride = (stage.places, stage.k_blocks, stages), (1, stage.places, stage.stride)
+    return cute.make_tensor(pointer, cute.make_layout(shape, stride=stride))

@@ -52,6 +52,8 @@ class PromotedLoop:
     tile_mn : (int, int)
     block : AccumulatorTile
         Where the accumulators of a block are.
+    fenced : bool
+        Whether TMA loads scales.
     """
 
     ring: TmaRing
@@ -64,6 +66,7 @@ class PromotedLoop:
     b: ColumnScales | None
     tile_mn: tuple[int, int]
     block: AccumulatorTile
+    fenced: bool = False
 
     @cached_property
     def steps(self) -> int:
@@ -136,6 +139,10 @@ class PromotedLoop:
                 scales.read(block.k, state.index)
         warpgroup.wait_group(in_flight)
         if cutlass.const_expr(block == self.blocks[-1]):
+            if cutlass.const_expr(self.fenced):
+                # TMA overwrites these scales through the async proxy, which the release does not hold back by itself.
+                # (The DSL 4.8.1 ends the process where a fence comes before `wait_group`, with MMAs in flight.)
+                cute.arch.fence_proxy("async.shared", space="cta")
             if cutlass.const_expr(len(self.scales) > 0):
                 # One lane releases the stage for the warp, so the others must have read their scales before it does.
                 cute.arch.sync_warp()
@@ -174,6 +181,7 @@ def make_promoted_loop(
     b_scales: cute.Tensor | None = None,
     rows: tuple[int, int] = (1, rules.K_BLOCK),
     buffers: int = 1,
+    fenced: bool = False,
 ) -> PromotedLoop:
     """Prepare to multiply the stages of `sA` (M, K, stages) and `sB` (N, K, stages), and make the accumulators.
 
@@ -188,6 +196,8 @@ def make_promoted_loop(
         How many that are: 1 or 128 each.
     buffers : 1 or 2
         Sets of accumulators of the MMAs.
+    fenced : bool
+        Whether TMA loads scales, so that who has read them fences before it releases their stage.
 
     Raises
     ------
@@ -216,4 +226,4 @@ def make_promoted_loop(
     if b_scales is not None:
         offsets, first = rules.column_offsets(tile_n, rows[1]), block.of_thread(1) if rows[1] == 1 else 0
         b = ColumnScales(b_scales, rows[1], offsets, cute.make_rmem_tensor(len(offsets), Float32), first, tile_n=tile_n)
-    return PromotedLoop(ring, tiled_mma, tCrA, tCrB, sums, partial, a, b, (tile_m, tile_n), block)
+    return PromotedLoop(ring, tiled_mma, tCrA, tCrB, sums, partial, a, b, (tile_m, tile_n), block, fenced)

@@ -108,7 +108,7 @@ def _key(
     if not device or (device == "cpu" and EXECUTION.backend is None):
         return None
     check_precision("a", a)
-    how = (epilogue.text, out_dtype, out_major, EXECUTION.backend is None, INVARIANCE.on, scales and scales[2:])
+    how = (epilogue.text, out_dtype, out_major, EXECUTION.backend is None, INVARIANCE.on, scales and scales.how)
     return *how, *described(a, b, *given.values())
 
 

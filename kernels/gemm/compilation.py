@@ -125,17 +125,23 @@ def fused_examples(signature: GemmSignature, modes: Callable[[str], int] | None 
         "operands": tuple(operands) or None,
         "results": tuple(results),
         "sm_count": 1,
-        "scale_a": _scales_spec("scale_a", signature.scale_rows, 0, modes("sA")),
-        "scale_b": _scales_spec("scale_b", signature.scale_rows, 1, modes("sB")),
+        "scale_a": _scales_spec("scale_a", signature, 0, modes("sA")),
+        "scale_b": _scales_spec("scale_b", signature, 1, modes("sB")),
     }
 
 
-def _scales_spec(name: str, rows: tuple[int, int] | None, place: int, batch_modes: int) -> TensorSpec | None:
-    """Describe the scales of A or B that differ along K: of any strides; None if there are none."""
+def _scales_spec(name: str, signature: GemmSignature, place: int, batch_modes: int) -> TensorSpec | None:
+    """Describe the scales of A or B that differ along K: of any strides that TMA can have; None if there are none."""
+    rows = signature.scale_rows
     if not rows or not rows[place]:
         return None
     extents = (*(f"{name}_batch{mode}" for mode in range(batch_modes)), f"{name}_places", f"{name}_blocks")
-    return TensorSpec("float32", extents, strides=tuple(f"{extent}_step" for extent in extents), align=4)
+    strides = tuple(f"{extent}_step" for extent in extents)
+    if not signature.tma_scales[place]:
+        return TensorSpec("float32", extents, strides=strides, align=4)
+    *batch, _, k = strides
+    units = dict.fromkeys((*batch, k), rules.TMA_BYTES // 4)
+    return TensorSpec("float32", extents, strides=(*batch, 1, k), divisibility=units, align=rules.TMA_BYTES)
 
 
 def _vector_spec(name: str, dtype: str, batch_modes: int) -> TensorSpec:

@@ -11,6 +11,7 @@ from functools import cached_property
 from cutepy.device import rules
 from cutepy.kernels.gemm import limits
 from cutepy.kernels.gemm.families import WorkspaceKind
+from cutepy.kernels.gemm.loading import scale_stages
 from cutepy.kernels.gemm.signature import GemmSignature, StagedKind
 from cutepy.layouts import ComposedLayout, sm90
 from cutepy.layouts.sm90 import arch
@@ -143,8 +144,8 @@ class GemmConfig:
             plan[tile.name] = self._staged(tile, epi_stages * self.consumers)
         for tile in kind.added:
             plan[tile.name] = self._staged(tile, self.c_stages)
-        if scales := limits.stage_scales((self.tile_m, self.tile_n, self.tile_k), kind):
-            plan["scales"] = sm90.SmemArray(scales * stages, bits=32)
+        for name, stage in self.scale_stages.items():
+            plan[name] = sm90.SmemArray(stage.stride * stages, bits=32, alignment_bytes=stage.alignment_bytes)
         if self.split_k > 1:
             sums = rules.exchange_bytes(self.split_k, self.subtiles, self.subtile_registers, self.consumer_threads)
             plan["sums"] = sm90.SmemArray(sums // 4, bits=32, alignment_bytes=16)
@@ -158,9 +159,8 @@ class GemmConfig:
     def smem(self) -> sm90.SmemPlan:
         """Shared memory of a CTA, by names.
 
-        The stages of A, B, D and, with C, of that, or of an epilogue's results and tiles; scales of the stages of A and
-        B; the sums of peers where K is split; tickets; and two mbarriers for each stage of A and B, then of C, for the
-        exchange of sums, and tickets.
+        Stages of A, B, D and, with C, of that, or of an epilogue's results and tiles; scales; sums of peers where
+        K is split; tickets; and two mbarriers for each stage of A and B, of C, for the exchange of sums, and tickets.
         """
         return self._plan(self.stages, self.epi_stages)
 
@@ -235,10 +235,15 @@ class GemmConfig:
         return rules.accumulator_registers(self.tile_m, self.tile_n, self.warpgroups)
 
     @property
+    def scale_stages(self) -> dict[str, rules.ScaleStage]:
+        """What a stage holds of the scales of A and B, by the names that these have in shared memory."""
+        return scale_stages(self.signature, (self.tile_m, self.tile_n, self.tile_k))
+
+    @property
     def stage_bytes(self) -> int:
-        """Bytes of one stage of A and B: what the full barrier of the stage waits for."""
-        plan = self._plan(1, 1)
-        return plan["sA"].size_bytes + plan["sB"].size_bytes
+        """Bytes of a stage of A, B, and scales that TMA loads: what its full barrier waits for."""
+        scales = sum(stage.tma_bytes for stage in self.scale_stages.values())
+        return scales + sum(self._plan(1, 1)[name].size_bytes for name in ("sA", "sB"))
 
     @property
     def epilogue_bytes(self) -> int:

@@ -41,7 +41,7 @@ from cutepy.kernels.gemm.model import fills
 from cutepy.kernels.gemm.places import Places
 from cutepy.kernels.gemm.producers import MixedLoads, OperandLoads, TileLoads, produce
 from cutepy.kernels.gemm.rings import make_rings
-from cutepy.kernels.gemm.scaling import make_scale_loads, make_staged_scales
+from cutepy.kernels.gemm.scaling import make_scale_copies, make_scale_loads, make_staged_scales
 from cutepy.kernels.gemm.schedules import make_schedule, make_scheduler, make_tickets, most_parts
 from cutepy.kernels.gemm.views import batch_last, without
 from cutepy.layouts import sm90
@@ -58,7 +58,11 @@ class Gemm:
         self.added, self.stored = signature.added, signature.stored
         self.types = {"sA": multiplied_type(signature.a_dtype), "sB": multiplied_type(signature.b_dtype)}
         self.types |= {kind.name: element_type(kind.dtype) for kind in (*self.added, *self.stored)}
-        self.types |= {"sums": element_type(signature.sum_dtype), "scales": cutlass.Float32}
+        self.types |= {
+            "sums": element_type(signature.sum_dtype),
+            "scalesA": cutlass.Float32,
+            "scalesB": cutlass.Float32,
+        }
 
     @cute.jit
     def __call__(
@@ -97,7 +101,7 @@ class Gemm:
         self.kernel.set_name_prefix(self.name, remove_cutlass_symbol=True, keep_mangled_name=False)
         a, b, operands, results = tensors
         cluster_m, cluster_n, split_k = config.cluster
-        scales = tuple(None if each is None else batch_last(each) for each in scales)
+        scales = make_scale_copies(config, scales)
         pairs = [self.make_load("sA", a, cluster_n), self.make_load("sB", b, cluster_m)]
         pairs += [self.make_load(kind.name, batch_last(operands[kind.place]), 1) for kind in self.added]
         pairs += [self.make_store(kind.name, batch_last(results[kind.place])) for kind in self.stored]
@@ -106,7 +110,7 @@ class Gemm:
         tiled_mma = to_tiled_mma(config.tiled_mma, *config.majors)
         direct, partials = without(self.added, operands, 1), without(self.stored, results, 2)
         lets_next_begin = fills(clusters * cluster_m * cluster_n * split_k, sm_count)
-        others = (lets_next_begin, *scales, workspace or (None, None))
+        others = (lets_next_begin, scales, workspace or (None, None))
         self.kernel(copies, coordinates, tiled_mma, raster, direct, partials, *others).launch(
             grid=(cluster_m * clusters, cluster_n, split_k),
             block=(config.threads, 1, 1),
@@ -164,19 +168,18 @@ class Gemm:
         operands: tuple,
         partials: tuple,
         lets_next_begin: cutlass.Boolean,
-        scale_a: cute.Tensor | None,
-        scale_b: cute.Tensor | None,
+        scales: tuple,
         workspace: tuple,
     ):
         """Set up shared memory and barriers, then part into producer and consumers.
 
-        Copies and their coordinate tensors are those of A and B, operands and results. `lets_next_begin` says
-        whether the next launch may take the SMs that this one leaves.
+        Copies and their coordinate tensors are those of A and B, operands and results; `scales`, of A and B, a copy and
+        the tensor each. `lets_next_begin` says whether the next launch may take the SMs that this one leaves.
         """
         config = self.config
         warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         if warp == LOAD_WARP:
-            for copy in filter(None, copies):
+            for copy in filter(None, (*copies, *(copy for copy, _ in scales))):
                 cpasync.prefetch_descriptor(copy)
         shared = smem.share(config.smem, **self.types)
         ring, tile_ring = make_rings(config, self.loading, shared["barriers"])
@@ -196,7 +199,6 @@ class Gemm:
         b = self.make_tiles("sB", copies[1], tensors[1], shared, (config.tile_n, config.tile_k))
         added, results = self.output_tiles(copies[2:], tensors[2:], shared)
         scheduler = self.make_scheduler(raster, a.columns, tickets)
-        scales = scale_a, scale_b
         staged_scales = make_staged_scales(config, shared)
         if warp < config.producer_threads // arch.WARP_THREADS:
             # Registers are dealt out by warpgroup: the producer's go to the consumers, which hold accumulators.
@@ -206,7 +208,10 @@ class Gemm:
                 if warp >= self.loading.first_warp:
                     produce(self.make_mixed_loads(ring, (a, b), scales, staged_scales, warp), scheduler)
             elif warp == LOAD_WARP:
-                produce(OperandLoads(ring, a.loads(config.cluster, 1), b.loads(config.cluster, 0)), scheduler)
+                of_scales = make_scale_loads(config, self.make_places(), scales, staged_scales)
+                produce(
+                    OperandLoads(ring, a.loads(config.cluster, 1), b.loads(config.cluster, 0), of_scales), scheduler
+                )
             if cutlass.const_expr(tile_ring is not None):
                 if warp == TILE_LOAD_WARP:
                     produce(TileLoads(tile_ring, added, schedule), scheduler)
@@ -247,10 +252,11 @@ class Gemm:
 
     def make_loop(self, ring, tiled_mma, sA, sB, tidx, scales):
         """Make what multiplies a tile."""
-        rows, buffers = self.config.signature.scale_rows, self.config.buffers
-        if rows is None:
+        kind = self.config.signature
+        if kind.scale_rows is None:
             return make_main_loop(ring, tiled_mma, sA, sB, tidx)
-        return make_promoted_loop(ring, tiled_mma, sA, sB, tidx, *scales, rows, buffers)
+        how = kind.scale_rows, self.config.buffers, any(kind.tma_scales)
+        return make_promoted_loop(ring, tiled_mma, sA, sB, tidx, *scales, *how)
 
     def output_tiles(self, copies, tensors, shared):
         """Cut operands and results into what belongs to the output tiles, whose subtiles are staged."""

@@ -106,13 +106,6 @@ def _promoted_beside(kind: GemmSignature) -> int:
     return 12 * ahead + 8 * (kind.out_bits == 32) + 8 * (kind.scale_rows[1] == 1)
 
 
-def stage_scales(tile_mnk: tuple[int, int, int], kind: GemmSignature) -> int:
-    """Count the scales of A and B in a stage."""
-    rows_a, rows_b = kind.scale_rows or (0, 0)
-    tile_m, tile_n, tile_k = tile_mnk
-    return (rules.staged_scales(tile_m, rows_a) + rules.staged_scales(tile_n, rows_b)) * (tile_k // rules.K_BLOCK)
-
-
 def check_registers(
     tile_mnk: tuple[int, int, int], warpgroups: int, consumers: int, buffers: int, kind: GemmSignature
 ) -> int:

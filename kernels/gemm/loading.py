@@ -45,9 +45,10 @@ def find_loading(signature: GemmSignature, tile_mnk: tuple[int, int, int], dynam
     ValueError
         If threads can't share a tile.
     """
-    if not any(signature.by_threads) and not any(signature.scale_rows or ()):
+    scales = scale_stages(signature, tile_mnk).values()
+    if not any(signature.by_threads) and all(stage.by_tma for stage in scales):
         return None
-    first, tma_bytes = _first_warp(signature, dynamic), 0
+    first, tma_bytes = _first_warp(signature, dynamic), sum(stage.tma_bytes for stage in scales)
     threads = (_PRODUCER_WARPS - first) * arch.WARP_THREADS
     for extent, align, major, copied in zip(
         tile_mnk[:2],
@@ -62,6 +63,23 @@ def find_loading(signature: GemmSignature, tile_mnk: tuple[int, int, int], dynam
         else:
             tma_bytes += rules.tile_bytes(*tile, signature.operand_bits)
     return Loading(first, threads, tma_bytes)
+
+
+def scale_stages(signature: GemmSignature, tile_mnk: tuple[int, int, int]) -> dict[str, rules.ScaleStage]:
+    """Tell what a stage holds of the scales of A and of B: "scalesA" and "scalesB", of what has some along K.
+
+    Examples
+    --------
+    >>> types = {"a_dtype": "float8_e4m3fn", "b_dtype": "float8_e4m3fn", "out_dtype": "float16"}
+    >>> blocks = GemmSignature(**types, scale_rows=(1, 128), tma_scales=(True, False))
+    >>> scale_stages(blocks, (64, 128, 256))["scalesA"]
+    ScaleStage(places=64, k_blocks=2, by_tma=True)
+    """
+    rows, k_blocks = signature.scale_rows or (0, 0), tile_mnk[2] // rules.K_BLOCK
+    each = zip(("scalesA", "scalesB"), tile_mnk[:2], rows, signature.tma_scales, strict=True)
+    return {
+        name: rules.ScaleStage(rules.staged_scales(tile, of), k_blocks, by_tma) for name, tile, of, by_tma in each if of
+    }
 
 
 def copies_per_byte(signature: GemmSignature) -> tuple[float, float]:
@@ -81,6 +99,9 @@ def copies_per_byte(signature: GemmSignature) -> tuple[float, float]:
 def _first_warp(signature: GemmSignature, dynamic: bool = False) -> int:
     """Tell which warp is the first that loads by threads: those before it let TMA load, or deal tiles out.
 
-    Two are enough for scales alone: each of their threads arrives on the stage's barrier.
+    Fewer are enough for scales alone: each of their threads arrives on the stage's barrier.
     """
-    return _OTHER_WARPS if signature.added or dynamic or not any(signature.by_threads) else 0
+    if not any(signature.by_threads):
+        rows = zip(signature.scale_rows or (), signature.tma_scales, strict=False)
+        return _OTHER_WARPS if any(of == 1 and not by_tma for of, by_tma in rows) else _PRODUCER_WARPS - 1
+    return _OTHER_WARPS if signature.added or dynamic else 0

@@ -22,11 +22,14 @@ class OperandLoads:
     ring : TmaRing
     sA, sB : TmaLoads
         Into the stages of A and of B; reports name memory by these names.
+    scales : OperandScales, optional
+        All of which TMA loads.
     """
 
     ring: TmaRing
     sA: TmaLoads
     sB: TmaLoads
+    scales: OperandScales | None = None
 
     def first_state(self, k: KTiles):
         """Give the position in the ring."""
@@ -40,6 +43,8 @@ class OperandLoads:
             full = self.ring.acquire(state)
             self.sA.load((work.row, k_tile, *work.batch), state.index, full)
             self.sB.load((work.column, k_tile, *work.batch), state.index, full)
+            if cutlass.const_expr(self.scales is not None):
+                self.scales.load_by_tma(work, k_tile, state.index, full)
             state.advance()
         return state
 
@@ -80,11 +85,13 @@ class MixedLoads:
                     for operand, place in zip((self.sA, self.sB), places, strict=True):
                         if cutlass.const_expr(not isinstance(operand, ThreadLoads)):
                             operand.load(place, state.index, full)
+                    if cutlass.const_expr(self.scales is not None):
+                        self.scales.load_by_tma(work, work.k[index], state.index, full)
             for operand, place in zip((self.sA, self.sB), places, strict=True):
                 if cutlass.const_expr(isinstance(operand, ThreadLoads)):
                     operand.load(place, state.index)
             if cutlass.const_expr(self.scales is not None):
-                self.scales.load(work, work.k[index], state.index)
+                self.scales.load_by_threads(work, work.k[index], state.index)
             self.ring.commit(full)
             state.advance()
         return state

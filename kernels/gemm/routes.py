@@ -61,6 +61,8 @@ class Asked(NamedTuple):
         A, B and operands; None of a number.
     on_device, invariant : bool
         Whether the kernel runs on a GPU; whether rows have the same bits in any batch.
+    tma_scales : (bool, bool)
+        Of the kernel's signature.
     """
 
     epilogue: str
@@ -68,6 +70,7 @@ class Asked(NamedTuple):
     tensors: tuple[Description | None, ...]
     on_device: bool
     invariant: bool
+    tma_scales: tuple[bool, bool] = (False, False)
 
     @classmethod
     def of(
@@ -78,8 +81,8 @@ class Asked(NamedTuple):
             graph, operands = scales.before(graph), (*scales.of_results, *operands)
         tensors = [each if isinstance(each, torch.Tensor) else None for each in (a, b, *operands)]
         described = tuple(None if each is None else Description.at(each) for each in tensors)
-        rows = scales and scales.rows
-        return cls(graph.text, rows, described, EXECUTION.backend is None, INVARIANCE.on)
+        rows, by_tma = (scales.rows, scales.by_tma) if scales else (None, (False, False))
+        return cls(graph.text, rows, described, EXECUTION.backend is None, INVARIANCE.on, by_tma)
 
     def taken(
         self,
@@ -236,7 +239,7 @@ def _cheaper(
 
     def taken(*, by_threads: bool) -> tuple[list[Take], _Problem]:
         takes, (a, b, *operands) = asked.taken(graph, lambda _, extent: (*batch, extent), by_threads=by_threads)
-        more = {"batch_modes": len(batch), "scale_rows": asked.scale_rows}
+        more = {"batch_modes": len(batch), "scale_rows": asked.scale_rows, "tma_scales": asked.tma_scales}
         signature = signature_of(graph, a, b, operands, stored, **more)
         return takes, _Problem(a.device, signature, a.shape[-2], b.shape[-2], a.shape[-1], math.prod(batch))
 

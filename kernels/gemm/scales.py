@@ -9,6 +9,7 @@ import torch
 from cutepy.epilogues.graph import Graph
 from cutepy.epilogues.operations import Shape
 from cutepy.epilogues.scaling import scaled
+from cutepy.kernels.gemm.operands import UNIT_BYTES
 
 
 class Block(NamedTuple):
@@ -47,6 +48,17 @@ class Scales(NamedTuple):
         return self.of_a.rows if self.of_a.k else 0, self.of_b.rows if self.of_b.k else 0
 
     @property
+    def by_tma(self) -> tuple[bool, bool]:
+        """The `tma_scales` of the kernel's signature: whether TMA reaches those of A, and of B, as they lie."""
+        rows = self.rows or (0, 0)
+        return rows[0] == 1 and _is_reached(self.a), rows[1] == 1 and _is_reached(self.b)
+
+    @property
+    def how(self) -> tuple[Block, Block, bool, tuple[bool, bool]]:
+        """Give all of them that decides what kernel is launched."""
+        return self.of_a, self.of_b, self.promotes, self.by_tma
+
+    @property
     def of_results(self) -> tuple[torch.Tensor, ...]:
         """Those that don't differ along K: the epilogue's first operands."""
         return tuple(scale for scale, block in ((self.a, self.of_a), (self.b, self.of_b)) if not block.k)
@@ -60,3 +72,11 @@ class Scales(NamedTuple):
         """Give those that differ along K to the kernel, exchanged for the transposed product."""
         a, b = self.a if self.of_a.k else None, self.b if self.of_b.k else None
         return (b, a) if turned else (a, b)
+
+
+def _is_reached(scales: torch.Tensor) -> bool:
+    """Tell whether TMA reaches scales of rows: beside each other, and whole units apart in all other modes."""
+    *batch, rows, k = scales.stride()
+    unit = UNIT_BYTES // scales.itemsize
+    apart = rows == 1 and all(step > 0 and step % unit == 0 for step in (*batch, k))
+    return apart and scales.data_ptr() % UNIT_BYTES == 0

@@ -19,6 +19,8 @@ ACTIVATIONS = get_args(Activation)
 
 MAX_BATCH_MODES = 3
 """Modes of a batch beside the two of a matrix: TMA knows five."""
+_OF_EACH = ("dtype", "major", "align")
+"""Fields of A, and of B."""
 _TURNED = {"row": "col", "col": "row", "": ""}
 
 
@@ -74,6 +76,8 @@ class GemmSignature:
         For 8-bit operands: their sums are promoted to fp32 every 128 of K, and scaled by one number for each 128 of K
         and so many rows of A, and of B: 1, 128, or 0 for none. None: the tensor cores sum all of K, and nothing scales
         before the epilogue.
+    tma_scales : (bool, bool)
+        Whether TMA loads those of A, and of B, of single rows, which lie beside each other; else threads do.
 
     Examples
     --------
@@ -95,6 +99,7 @@ class GemmSignature:
     epilogue: str = identity.text
     operand_types: tuple[tuple[str, str], ...] = ()
     scale_rows: tuple[int, int] | None = None
+    tma_scales: tuple[bool, bool] = (False, False)
 
     @classmethod
     def standard(
@@ -189,6 +194,7 @@ class GemmSignature:
                     f"sums of 8-bit floats without a batch are promoted, got {self.a_dtype} and {self.batch_modes} "
                     "batch modes; leave out scale_rows"
                 )
+        rules.check_tma_scales(self.scale_rows or (0, 0), self.tma_scales)
 
     def _check_operands(self) -> None:
         operands = self.graph.operands
@@ -238,16 +244,12 @@ class GemmSignature:
             return None
         return replace(
             self,
-            a_dtype=self.b_dtype,
-            b_dtype=self.a_dtype,
-            a_major=self.b_major,
-            b_major=self.a_major,
-            a_align=self.b_align,
-            b_align=self.a_align,
+            **{f"{one}_{what}": getattr(self, f"{other}_{what}") for what in _OF_EACH for one, other in ("ab", "ba")},
             out_major="col" if self.out_major == "row" else "row",
             epilogue=turned.text,
             operand_types=tuple((dtype, _TURNED[major]) for dtype, major in self.operand_types),
             scale_rows=self.scale_rows and (self.scale_rows[1], self.scale_rows[0]),
+            tma_scales=self.tma_scales[::-1],
         )
 
     @property
@@ -255,7 +257,9 @@ class GemmSignature:
         """What kernels are called by, without their tiles."""
         types = f"{self.a_dtype}_{self.a_major}_{self.b_dtype}_{self.b_major}_{self.out_dtype}_{self.out_major}"
         types += f"_align{self.a_align}x{self.b_align}" if any(self.by_threads) else ""
-        types += "" if self.scale_rows is None else "_promoted{}x{}".format(*self.scale_rows)
+        types += (
+            "" if self.scale_rows is None else "_promoted{}x{}".format(*self.scale_rows) + "_tma" * any(self.tma_scales)
+        )
         batch = f"_batch{self.batch_modes}" if self.batch_modes else ""
         known = standard_of(self.graph)
         if known is not None:

@@ -91,7 +91,8 @@ def problem_of(signature: GemmSignature, m: int, n: int, k: int, batch: int = 1)
     """Describe a problem, as it is asked and not transposed, in plain values."""
     operands = " ".join(":".join(each) for each in signature.operand_types)
     scales = signature.scale_rows and " ".join(map(str, signature.scale_rows))
-    types = {**asdict(signature), "operand_types": operands, "scale_rows": scales}
+    by_tma = " ".join(str(int(loads)) for loads in signature.tma_scales)
+    types = {**asdict(signature), "operand_types": operands, "scale_rows": scales, "tma_scales": by_tma}
     for name in ("a_align", "b_align"):  # winners that were kept before there were such are found as before
         if types[name] == rules.TMA_BYTES:
             del types[name]
@@ -104,6 +105,7 @@ def signature_of(problem: Settings) -> GemmSignature:
     kept["operand_types"] = tuple(tuple(each.split(":")) for each in kept["operand_types"].split())
     if kept["scale_rows"] is not None:
         kept["scale_rows"] = tuple(map(int, kept["scale_rows"].split()))
+    kept["tma_scales"] = tuple(each == "1" for each in kept["tma_scales"].split())
     return GemmSignature(**kept)
 
 

@@ -58,7 +58,7 @@ def launch_groups(
         else value
         for operand, value in zip(graph.operands, operands, strict=True)
     ]
-    how = (graph.text, along, groups.shape, EXECUTION.backend is None, INVARIANCE.on, scales and scales[2:])
+    how = (graph.text, along, groups.shape, EXECUTION.backend is None, INVARIANCE.on, scales and scales.how)
     key = (*how, *described(a, b, *operands, *outs))
     route = _routes.get(key)
     if route is None:
@@ -86,7 +86,11 @@ def find_groups_route(asked: Asked, along: Along, count: int, results: tuple[Des
         take, seen = taking("out", result, modes[2])
         writes.append(Written(result, seen, take=take))
     stored = [each.kernel for each in writes]
-    signature = signature_of(graph, a, b, operands, stored, scale_rows=asked.scale_rows)
+    # Groups of rows that follow one another begin anywhere, and TMA reads scales from whole 16 bytes on.
+    begins_anywhere = not padded and along == "m", not padded and along == "n"
+    by_tma = tuple(loads and not anywhere for loads, anywhere in zip(asked.tma_scales, begins_anywhere, strict=True))
+    more = {"scale_rows": asked.scale_rows, "tma_scales": by_tma}
+    signature = signature_of(graph, a, b, operands, stored, **more)
     mnk = (a.shape[-2], b.shape[-2], a.shape[-1])
     turned, config = select_grouped(signature, along, mnk, count, sm_count_of(a.device), padded=padded)
     (m, n), gemm = (mnk[1::-1] if turned else mnk[:2]), config.gemm

@@ -85,7 +85,8 @@ class Promoted:
         self.plan = sm90.SmemPlan.of(
             sA=sm90.StagedTile((tile_m, tile_k), stages, 8),
             sB=sm90.StagedTile((tile_n, tile_k), stages, 8),
-            scales=sm90.SmemArray((tile_m + tile_n) * (tile_k // 128) * stages, bits=32),
+            scalesA=sm90.SmemArray(tile_m * (tile_k // 128) * stages, bits=32),
+            scalesB=sm90.SmemArray(tile_n * (tile_k // 128) * stages, bits=32),
             barriers=sm90.SmemArray(2 * stages, bits=64),
         )
         self.tiling = rules.wgmma_tiling(E4M3, E4M3, tile_n, warpgroups)
@@ -114,7 +115,13 @@ class Promoted:
         of_b: cute.Tensor | None,
     ):
         tile_m, tile_n, tile_k = self.tile
-        shared = smem.share(self.plan, sA=cutlass.Float8E4M3FN, sB=cutlass.Float8E4M3FN, scales=cutlass.Float32)
+        shared = smem.share(
+            self.plan,
+            sA=cutlass.Float8E4M3FN,
+            sB=cutlass.Float8E4M3FN,
+            scalesA=cutlass.Float32,
+            scalesB=cutlass.Float32,
+        )
         stage_bytes, consumer_warps = (tile_m + tile_n) * tile_k, 4 * self.warpgroups
         ring = MixedRing(shared["barriers"], self.stages, stage_bytes, consumer_warps, threads=32, fenced=False)
         warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
@@ -126,7 +133,11 @@ class Promoted:
         b = tma.make_tiles(copies[1], tensors[1], shared["sB"], (tile_n, tile_k))
         scheduler = schedulers.Persistent(raster, cute.size(a.tiles, mode=[3]))
         rows = 0 if of_a is None else self.rows[0], 0 if of_b is None else self.rows[1]
-        staged = stage_scales(shared["scales"], (tile_m, tile_n), rows, tile_k // 128, self.stages)
+        places = map(rules.staged_scales, (tile_m, tile_n), rows)
+        staged = tuple(
+            stage_scales(shared[name], rules.ScaleStage(count, tile_k // 128, False), self.stages) if count else None
+            for name, count in zip(("scalesA", "scalesB"), places, strict=True)
+        )
         tidx, _, _ = cute.arch.thread_idx()
         if warp < 4:
             if warp == 0:

@@ -28,17 +28,30 @@ CONFIGS = {
     "two warpgroups": {"tile_m": 128, "tile_n": 48, "epi_n": 24, "warpgroups": 2, "cluster_m": 2},
     "split, two buffers": {"tile_m": 64, "tile_n": 16, "epi_n": 16, "tile_k": 256, "split_k": 2},
     "threads load a": {"tile_m": 128, "tile_n": 16, "epi_n": 16, "warpgroups": 2},
+    "TMA loads the scales of a": {"tile_m": 64, "tile_n": 48, "epi_n": 24, "tile_k": 256, "cluster_n": 2},
+    "TMA loads all scales": {"tile_m": 128, "tile_n": 48, "epi_n": 24, "warpgroups": 2, "cluster_m": 2},
 }
+BY_TMA = {"TMA loads the scales of a": (True, False), "TMA loads all scales": (True, True)}
 
 
 @cache
 def kernel(name):
-    kind = signature(a_align=4 if "threads" in name else 16)
+    by_tma = BY_TMA.get(name, (False, False))
+    kind = signature((1, 1) if all(by_tma) else (1, 128), a_align=4 if "threads" in name else 16, tma_scales=by_tma)
     return compile_fused(GemmConfig(signature=kind, **CONFIGS[name]))
 
 
+def beside(scales):
+    """Lay those of rows beside each other, and those of K whole 16 bytes apart."""
+    rows, blocks = scales.shape
+    laid = torch.full((blocks, -(-rows // 4) * 4), float("nan"))[:, :rows].mT
+    return laid.copy_(scales)
+
+
 def multiply(name, m, n, k, sms, **options):
-    a, b, scales, expected = problem(m, n, k, (1, 128))
+    by_tma = BY_TMA.get(name, (False, False))
+    a, b, scales, expected = problem(m, n, k, (1, 1) if all(by_tma) else (1, 128))
+    scales = [beside(each) if loads else each for each, loads in zip(scales, by_tma, strict=True)]
     d = torch.full((m, n), float("nan"))
     with cutepy.simulate(**options) as run:
         kernel(name)(a, b, None, (d,), sms, *scales)
@@ -67,8 +80,9 @@ def test_every_schedule_is_certified(name):
 @pytest.mark.dsl
 @pytest.mark.parametrize("name", CONFIGS)
 def test_scales_of_another_layout_and_infinite_ones(name):
-    a, b, scales, expected = problem(100, 40, 592, (1, 128))  # the last stage of 256 has one block of K
-    infinite = [torch.full((scale.shape[1] + 2, scale.shape[0] + 3), float("inf")) for scale in scales]
+    rows = (1, 1) if all(BY_TMA.get(name, (False,))) else (1, 128)
+    a, b, scales, expected = problem(100, 40, 592, rows)  # the last stage of 256 has one block of K
+    infinite = [torch.full((scale.shape[1] + 2, scale.shape[0] + 4), float("inf")) for scale in scales]
     for whole, scale in zip(infinite, scales, strict=True):
         whole[: scale.shape[1], : scale.shape[0]] = scale.mT
     of_a, of_b = (whole[: s.shape[1], : s.shape[0]].mT for whole, s in zip(infinite, scales, strict=True))
@@ -121,17 +135,18 @@ def test_what_is_chosen_for_large_products_spills_nothing(rows, shapes, out_dtyp
 
 
 def test_a_stage_has_the_scales_of_its_tile():
-    for rows, tile, scales in (
-        ((1, 128), (128, 48, 256), 2 * (128 + 2)),
-        ((1, 128), (128, 96, 128), 128 + 2),
-        ((128, 1), (256, 64, 128), 2 + 64),
-        ((0, 1), (64, 64, 128), 64),
+    for rows, by_tma, tile, scales in (
+        ((1, 128), (False, False), (128, 48, 256), (2 * 128, 2 * 2)),
+        ((1, 128), (True, False), (128, 96, 128), (128, 2)),
+        ((128, 1), (False, False), (256, 64, 128), (2, 64)),
+        ((0, 1), (False, True), (64, 80, 128), (0, 96)),
     ):
         tile_m, tile_n, tile_k = tile
         tiling = {"tile_k": tile_k, "epi_n": 16, "warpgroups": min(2, tile_m // 64)}
-        config = GemmConfig(signature=signature(rows), tile_m=tile_m, tile_n=tile_n, **tiling)
-        assert config.smem["scales"].size_bytes == 4 * scales * config.stages
-    assert "scales" not in GemmConfig(signature=signature((0, 0)), tile_m=64, tile_n=64).smem
+        config = GemmConfig(signature=signature(rows, tma_scales=by_tma), tile_m=tile_m, tile_n=tile_n, **tiling)
+        for name, count in zip(("scalesA", "scalesB"), scales, strict=True):
+            assert (config.smem[name].size_bytes if count else 0) == 4 * count * config.stages
+            assert (name in config.smem) == bool(count)
 
 
 def test_what_cannot_be_is_refused():

@@ -35,7 +35,7 @@ def made(kind, x):
             scales = [scale.reshape(1, 1) for scale in scales]
         return torch.stack(scales), torch.stack(wide)
     _, like = quantise(torch.zeros(x.shape, device="cuda"), BLOCKS[kind])
-    scale = 2.0 ** torch.randint(-1, 2, like.shape, device="cuda")
+    scale = torch.empty_like(like).copy_(2.0 ** torch.randint(-1, 2, like.shape, device="cuda"))  # laid out as those
     return scale, dequantise(x, scale, torch.float64)
 
 

@@ -113,6 +113,21 @@ def test_kinds_of_scales(form, of_a, of_b):
     assert all(certificate.is_certified for certificate in run.certificates)
 
 
+@pytest.mark.parametrize(
+    ("form", "of_a", "of_b"), [("rows", (M, 3), (G, 2, 3)), ("masked", (G, M, 3), (G, 2, 3)), ("k", (M, 4), (N, 4))]
+)
+def test_scales_of_rows_that_lie_beside_each_other(form, of_a, of_b):
+    """As `quantise` lays them out: TMA loads them but where groups of rows begin anywhere."""
+    (a, b, groups), scale_a, scale_b = FORMS[form](), *(powers(*of).mT.contiguous().mT for of in (of_a, of_b))
+    expected = one_by_one(a, b, scale_a, scale_b, **groups).float()
+    with cutepy.simulate(sanitize=True) as run:
+        got = scaled_grouped_gemm(a, b, scale_a, scale_b, out_dtype=F32, **groups)
+    owned = ~expected.isnan()
+    assert torch.equal(got[owned], expected[owned])
+    assert ("_tma_" in run.launches[0].kernel) == (form != "rows")
+    assert run.certificates[0].is_certified
+
+
 def test_scales_of_one_are_none():
     """The same small whole numbers as bfloat16, without scales, give the same."""
     a, b, groups = FORMS["rows"]()

@@ -28,8 +28,10 @@ from cutepy.device.rules.partials import (
 from cutepy.device.rules.promotion import (
     COLUMN_GROUP as COLUMN_GROUP,
     K_BLOCK as K_BLOCK,
+    ScaleStage as ScaleStage,
     block_range as block_range,
     check_promotion as check_promotion,
+    check_tma_scales as check_tma_scales,
     column_offsets as column_offsets,
     fitting_buffers as fitting_buffers,
     row_offsets as row_offsets,

@@ -1,6 +1,7 @@
 """How 8-bit products are summed in fp32, beyond what the tensor cores keep, and what that takes of registers."""
 
 from math import gcd
+from typing import NamedTuple
 
 from cutepy.device.rules.registers import register_budget
 from cutepy.device.rules.tiles import SUBTILE_COLUMNS, accumulator_registers, wgmma_tiling
@@ -13,6 +14,8 @@ _ADDRESSING = 28
 """What a thread needs besides: with 128x192 and 256x128 sums and fewer, ptxas of CUDA 13 spills nothing."""
 
 
+SCALES_ALIGNMENT_BYTES = 128
+"""Of what TMA writes to."""
 COLUMN_GROUP = 8
 """Columns of an MMA's N that no block of scales parts: tiles start at multiples of them."""
 
@@ -78,6 +81,69 @@ def staged_scales(tile: int, rows: int) -> int:
     (256, 2, 2, 0)
     """
     return block_range(tile, rows, tile - 1)[1] + 1 if rows else 0
+
+
+def check_tma_scales(rows: tuple[int, int], by_tma: tuple[bool, bool]) -> None:
+    """Check whether TMA can load scales of A, and of B, that stand for so many rows each.
+
+    It reads whole 16 bytes, from a multiple of 16 bytes on. Tiles begin at such rows; blocks of 128 are too few.
+
+    Raises
+    ------
+    ValueError
+        If it can't.
+
+    Examples
+    --------
+    >>> check_tma_scales((1, 128), (True, True))
+    Traceback (most recent call last):
+    ...
+    ValueError: TMA loads scales of single rows, got tma_scales (True, True) with scale_rows (1, 128); use False where these are not 1
+    """  # noqa: E501
+    if any(loads and of != 1 for loads, of in zip(by_tma, rows, strict=True)):
+        raise ValueError(
+            f"TMA loads scales of single rows, got tma_scales {by_tma} with scale_rows {rows}; use False where these "
+            "are not 1"
+        )
+
+
+class ScaleStage(NamedTuple):
+    """What a stage holds of an operand's scales: (places, K blocks), one of a place beside that of the next.
+
+    Attributes
+    ----------
+    places : int
+        Scales of a tile for one block of K.
+    k_blocks : int
+    by_tma : bool
+        Whether TMA loads them: those of rows, which lie beside each other.
+
+    Examples
+    --------
+    >>> by_tma, by_threads = ScaleStage(80, 2, True), ScaleStage(2, 1, False)
+    >>> by_tma.stride, by_tma.tma_bytes, by_threads.stride, by_threads.tma_bytes
+    (160, 640, 2, 0)
+    """
+
+    places: int
+    k_blocks: int
+    by_tma: bool
+
+    @property
+    def stride(self) -> int:
+        """Scales from a stage to the next: TMA writes to whole 128 bytes."""
+        count, unit = self.places * self.k_blocks, SCALES_ALIGNMENT_BYTES // 4 if self.by_tma else 1
+        return -(-count // unit) * unit
+
+    @property
+    def alignment_bytes(self) -> int:
+        """Where they may begin in shared memory."""
+        return SCALES_ALIGNMENT_BYTES if self.by_tma else 4
+
+    @property
+    def tma_bytes(self) -> int:
+        """Bytes that TMA delivers."""
+        return 4 * self.places * self.k_blocks * self.by_tma
 
 
 def fitting_buffers(tile_mnk: tuple[int, int, int], warpgroups: int, rows: tuple[int, int], beside: int = 0) -> int:
