@@ -93,7 +93,9 @@ def make_main_loop(
         tuple(tiled_mma.get_tile_size(mode) for mode in range(3)),
         ring.stages,
     )
-    tCrA, tCrB = mma.partition_stages(tiled_mma, sA, sB, tidx)
+    thr_mma = tiled_mma.get_slice(tidx)
+    tCrA = tiled_mma.make_fragment_A(thr_mma.partition_A(sA))  # (MMA, MMA_M, MMA_K, stages) of descriptors
+    tCrB = tiled_mma.make_fragment_B(thr_mma.partition_B(sB))  # (MMA, MMA_N, MMA_K, stages)
     tile = (cute.size(sA, mode=[0]), cute.size(sB, mode=[0]))
     sums = cute.make_rmem_tensor(tiled_mma.partition_shape_C(tile), tiled_mma.op.acc_dtype)
     return MainLoop(ring, tiled_mma, tCrA, tCrB, sums)

@@ -7,7 +7,6 @@ from cutlass.cute.nvgpu import warpgroup
 from cutepy.device.rules import wgmma_tiling
 from cutepy.dsl.atoms import to_tiled_mma
 from cutepy.dsl.element_types import dtype_of
-from cutepy.layouts.sm90 import arch
 
 
 def make_tiled_mma(
@@ -49,19 +48,6 @@ def with_accumulate(tiled_mma: cute.TiledMma, accumulate: bool) -> cute.TiledMma
     twin = tiled_mma.__new_from_mlir_values__(tiled_mma.__extract_mlir_values__())
     twin.set(warpgroup.Field.ACCUMULATE, accumulate)
     return twin
-
-
-def partition_stages(tiled_mma: cute.TiledMma, sA: cute.Tensor, sB: cute.Tensor, tidx: cutlass.Int32):
-    """Give the descriptors of a warpgroup's stages: (MMA, MMA_M or MMA_N, MMA_K, stages) of `sA` and `sB`.
-
-    wgmma takes descriptors in uniform registers. Which warpgroup this is, the compiler can't know from an index of
-    threads to be the same in all of a warp, and would move each descriptor there just before its MMA, which then waits.
-    """
-    warpgroup_index = cute.arch.make_warp_uniform(tidx // arch.WARPGROUP_THREADS)
-    thr_mma = tiled_mma.get_slice(warpgroup_index * arch.WARPGROUP_THREADS)
-    tCrA = tiled_mma.make_fragment_A(thr_mma.partition_A(sA))
-    tCrB = tiled_mma.make_fragment_B(thr_mma.partition_B(sB))
-    return tCrA, tCrB
 
 
 @cute.jit
