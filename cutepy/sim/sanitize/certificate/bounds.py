@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 _MEMORY = ("", 0)
 """Where what is loaded from memory comes from, or of parameters from anywhere: it may all be one number."""
 
+SMEM_SIZE = "%dynamic_smem_size"
+"""As which a launch's dynamic shared memory is known, of which other special registers tell, too."""
+
 _TYPE = re.compile(r"pred|tf32|e4m3|e5m2|(b|s|u|f|bf)\d+(x\d)?")
 _Place = tuple[str, int]
 """Where a number comes from: a parameter, and how many bytes into it; or a special register, or an instruction."""
@@ -184,7 +187,7 @@ class Bounds:
             if not named and (read(i) or i.parts[0] in PURE | _SAYS_THE_PLACE):
                 return {}
             place = (named or [i.opcode])[0]
-            return {r.index: ("smem_size" if place.endswith("smem_size") else place, 0) for r in written(i)}
+            return {r.index: (SMEM_SIZE if place.endswith("smem_size") else place, 0) for r in written(i)}
         base, bytes_apart = address.base, _bits(i) // 8
         if isinstance(base, Register):
             makers = self._code.makers(self._code.block_of(i), i, base.index)

@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from cutepy.sim.mechanisms.register_pool import held_at_launch
+from cutepy.sim.sanitize.certificate.bounds import SMEM_SIZE
 from cutepy.sim.sanitize.certificate.certificates import Certificate
 from cutepy.sim.sanitize.certificate.extensions import Extension, extensions, merged
 from cutepy.sim.sanitize.certificate.lanes import undecided
@@ -39,7 +40,6 @@ _DEPENDENT = "griddepcontrol: what other grids of the stream do meanwhile"
 _FLAGS = "{} memory that threads synchronise by: atomics and flags"
 _OTHERS = "launches of other sizes, or with other values that steer; results"
 _ABSENT = "{} of the grid's {} CTAs, which were not chosen to run, and what they and the others do to each other"
-_DYNAMIC = "%dynamic_smem_size"
 _LINES = 5
 _TOLD_OTHERWISE = ("barrier-outlived", "unannounced-bytes")
 """What premises find of mbarriers that are ended, and of bytes, which the sanitizer looks for by itself too."""
@@ -168,7 +168,7 @@ class Examiner:
                 self._uncovered,
                 () if reasons else merged(self._extended()),
                 _name_of(launch.ptx),
-                (*launch.parameters.items(), (_DYNAMIC, launch.dynamic_smem_bytes.to_bytes(4, "little"))),
+                (*launch.parameters.items(), (SMEM_SIZE, launch.dynamic_smem_bytes.to_bytes(4, "little"))),
             )
         )
         self._launches.append(launch)

@@ -230,6 +230,9 @@ class _Together:
                     if other.shifts.get(thing, 0) * theirs != shift * share:
                         return f"others that use {_name(thing)} meanwhile go around at another pace"
         whole = math.lcm(*(share.denominator for _, share in chosen.values()))
+        shifts = [(thing, shift * share) for one, share in chosen.values() for thing, shift in one.shifts.items()]
+        if any(_has_parity(thing) and shift * whole % 2 for thing, shift in shifts):
+            whole *= 2  # who waits by parity, after the loops or beside them, waits as before
         return [(one, int(one.period * share * whole)) for one, share in chosen.values()]
 
     def _in_lockstep(self, one: Steady, steady: Sequence[Steady]) -> Iterator[Steady | str]:
@@ -296,6 +299,10 @@ def _steered(found: list[tuple[Steady, int]]) -> tuple[str, tuple[Argument, ...]
     together = tuple(one.bounded for _, one in sorted(loops.items()) if one.bounded is not None)
     i = bounds.steered(together)
     return "" if i is None else f"`{i.text.strip()}` ({line(i)})", bounds.besides(together)
+
+
+def _has_parity(thing: Thing) -> bool:
+    return thing[0].startswith("mbarrier")
 
 
 def _time_before(one: Steady, count: int, end: int) -> int:

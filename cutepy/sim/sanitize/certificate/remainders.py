@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -93,8 +94,11 @@ def any_rounds(certificates: Iterable[Certificate]) -> tuple[AnyRounds, ...]:
 
 def _family(one: Certificate, extension: Extension) -> _Family | None:
     """Return the family that a launch belongs to by some of its loops, if these always made as many rounds."""
-    if extension.grows or extension.steers or extension.besides is None:
+    if extension.grows or extension.steers or extension.besides is None or one.ctas < prod(one.grid):
         return None  # how often its loops go around does not say all
+    besides = [_value(one, argument) for argument in extension.besides]
+    if None in besides:
+        return None
     steps = {count for _, count in extension.loops}
     if not (
         one.is_certified and extension.holds and len(steps) == 1 and all(len(made) == 1 for made in extension.made)
@@ -114,11 +118,11 @@ def _family(one: Certificate, extension: Extension) -> _Family | None:
         steps.pop(),
         tuple(number - rounds[0] for number in rounds),
         others,
-        tuple(_value(one, argument) for argument in extension.besides),
+        tuple(besides),
     )
 
 
 def _value(one: Certificate, argument: Argument) -> bytes | None:
-    """Return what an argument was in a launch; None if that is not known, but the same in all."""
+    """Return what an argument was in a launch; None if that is not known."""
     held = dict(one.arguments).get(argument.name)
     return held and held[argument.offset : argument.offset + argument.size_bytes]

@@ -1,5 +1,7 @@
 """Programs whose further rounds do otherwise than those of the run, though these repeat: nothing is said of them."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -37,10 +39,11 @@ def program(**fields):
     return (START + ROUNDS).format(**(FIELDS | fields))
 
 
-def sanitized(body, *numbers, block=64, run=None):
+def sanitized(body, *numbers, block=64, run=None, smem_bytes=8192, **options):
     """Launch a program with some numbers, the first of which bounds its loop; returns the run."""
     run = run or Run((), None, sanitize=True)
-    launch(body, np.zeros(1024, np.uint32), *numbers, block=block, smem_bytes=8192, run=run, assembles=False)
+    options = {"block": block, "smem_bytes": smem_bytes, "run": run, "assembles": False} | options
+    launch(body, np.zeros(1024, np.uint32), *numbers, **options)
     return run
 
 
@@ -294,6 +297,48 @@ def test_launches_are_taken_together_where_all_that_steers_but_the_bound_is_alik
     for rounds, flag in (24, 0), (25, 1):
         sanitized(program(after="ld.param.u32 %r40, [p2]; st.global.u32 [%rd1], %r40;"), rounds, flag, run=run)
     assert len(any_rounds(run.certificates)) == 1
+
+
+def test_launches_are_not_taken_together_where_shared_memory_or_constants_that_steer_differ():
+    """A constant may be changed between launches, which is not asked."""
+    steers = " setp.lt.u32 %p5, %r40, 8000; setp.eq.u32 %p8, %r4, 0; and.pred %p5, %p5, %p8; " + RACES
+    for sizes, count in ((8192, 8192), 1), ((4096, 8192), 0):
+        run = Run((), None, sanitize=True)
+        for rounds, size in zip((24, 25), sizes, strict=True):
+            sanitized(program(after="mov.u32 %r40, %dynamic_smem_size;" + steers), rounds, run=run, smem_bytes=size)
+        assert len(any_rounds(run.certificates)) == count
+    run = Run((), None, sanitize=True)
+    for rounds in (24, 25):
+        body = program(after="ld.const.u32 %r40, [mode];" + steers)
+        sanitized(body, rounds, run=run, module=".const .align 4 .u32 mode = 9000;")
+    assert any_rounds(run.certificates) == ()
+
+
+def test_launches_of_some_ctas_are_not_taken_together():
+    run = Run((), None, sanitize=True)
+    for rounds in (24, 25):
+        sanitized(program(), rounds, run=run)
+    assert len(any_rounds(run.certificates)) == 1
+    assert any_rounds([replace(one, grid=(2, 1, 1)) for one in run.certificates]) == ()
+
+
+STATE = "mbarrier.arrive.shared.b64 %rd5, [%r1]; WAIT: mbarrier.try_wait.shared.b64 %p3, [%r1], %rd5; @!%p3 bra WAIT;"
+PARITY = "ON: mbarrier.try_wait.parity.shared.b64 %p3, [%r1], 1; @!%p3 bra ON;"
+
+
+@pytest.mark.parametrize("told", ["itself", "another"])
+def test_who_waits_by_parity_after_rounds_that_wait_by_states_waits_for_an_even_number_more(told):
+    body = program(after=PARITY if told == "itself" else ARRIVES, other="OTHER: bra END;" if told == "itself" else "")
+    start, _, rest = body.partition("LOOP: ")
+    _, _, rest = rest.partition("xor.b32 %r4, %r4, 1;")
+    if told == "another":
+        rest = rest.replace("END:", f"OTHER: {WAITS.format(0)} {PARITY} END:")
+    body = f"{start}LOOP: {STATE} {rest}"
+    (one,) = said_of(body)
+    assert (one.holds, one.loops[0][1]) == (True, 2)
+    assert any_rounds(sanitized(body, 24).certificates) == ()
+    assert is_refuted(body, 25)
+    assert not is_refuted(body, 26)
 
 
 def test_launches_are_not_taken_together_where_what_is_loaded_steers():
