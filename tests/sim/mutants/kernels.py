@@ -56,12 +56,13 @@ def _gemm(name: str) -> Callable[[], None]:
 
 _SCALED: dict[str, tuple[tuple[int, int, int], dict[str, object]]] = {
     "gemm-scaled": ((256, 48, 640), {"tile_m": 128, "tile_n": 48, "epi_n": 16, "stages": 3, "epi_stages": 2}),
+    "gemm-scaled-tma": ((256, 48, 640), {"tile_m": 128, "tile_n": 48, "epi_n": 16, "stages": 3, "epi_stages": 2}),
     "gemm-scaled-split": (
         (192, 16, 1536),
         {"tile_m": 64, "tile_n": 16, "epi_n": 16, "tile_k": 256, "stages": 2, "epi_stages": 2, "split_k": 2},
     ),
 }
-"""Name -> extents, and the configuration of a product of 8-bit floats whose sums are promoted."""
+"""Name -> extents, and the configuration of a product of 8-bit floats whose sums are promoted; TMA may load scales."""
 
 _GROUPS = [70, *[70] * 33, 80]
 """Ends of 35 groups, all but two of them empty: more than the lanes of a warp."""
@@ -81,13 +82,14 @@ def _scaled(name: str) -> Callable[[], None]:
         from cutepy.kernels.gemm.compilation import compile_fused
 
         (m, n, k), options = _SCALED[name]
-        kind = torch.float8_e4m3fn
-        signature = GemmSignature(
-            a_dtype="float8_e4m3fn", b_dtype="float8_e4m3fn", out_dtype="float32", scale_rows=(1, 128)
-        )
+        kind, by_tma = torch.float8_e4m3fn, name.endswith("tma")
+        types = {"a_dtype": "float8_e4m3fn", "b_dtype": "float8_e4m3fn", "out_dtype": "float32"}
+        signature = GemmSignature(**types, scale_rows=(1, 128), tma_scales=(by_tma, False))
         config = GemmConfig(signature=signature, **options)  # type: ignore[arg-type]
         a, b = (torch.randint(-3, 4, (rows, k)).to(kind) for rows in (m, n))
         scale_a, scale_b = (2.0 ** torch.randint(-2, 3, (places, k // 128)) for places in (m, 1))
+        if by_tma:
+            scale_a = scale_a.mT.contiguous().mT
         kernel = compile_fused(config)
         with simulate(processes=1):
             kernel(a, b, None, (torch.empty(m, n),), config.split_k, scale_a, scale_b)
