@@ -122,13 +122,23 @@ bench-layouts: $(DEV)  ## time the layout algebra against pycute
 	$(PY) -m tests.layouts.bench_pycute $(ARGS)
 
 .PHONY: check
-check: $(DEV)  ## lint, types, layers, doctests, the integration tests, this site
+check: $(DEV)  ## lint, types, layers, doctests, this site, the integration tests
+	$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint types doctests site
+	$(MAKE) --no-print-directory test-integration
+
+.PHONY: lint types doctests site
+lint:
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
-	$(PY) -m mypy
 	$(PY) -c 'from importlinter.cli import lint_imports_command as lint; lint()' --no-cache
+
+types:
+	$(PY) -m mypy
+
+doctests:
 	$(PY) -m pytest -q --doctest-modules --doctest-ignore-import-errors cutepy
-	$(MAKE) --no-print-directory test-integration
+
+site:
 	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
 
 .PHONY: format
