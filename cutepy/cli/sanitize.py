@@ -84,10 +84,11 @@ def run(
         runs = [simulation, *others]
         if not any(run.launches for run in runs):
             echo("cutepy: nothing was watched: no kernel was launched in this process, and in others none is watched")
-            code = code or FAILED
         report = Report.of_all([run.report() for run in runs])
         if code and report.is_clean:
             echo("cutepy: the script failed: no hazards are found in what ran, and nothing is known of the rest")
+        if not any(run.launches for run in runs):
+            code = code or FAILED
         if replay:
             report = report.played()
         unwritten = None if reproducers is None else _reproduce(report.hazards, echo, reproducers)

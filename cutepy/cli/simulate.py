@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cutepy.cli.failure import fail
 from cutepy.cli.scripts import run_as_main, started_name
 
 if TYPE_CHECKING:
@@ -54,12 +55,16 @@ def run(
         The script's exit code: 1 if it raised, of which the traceback is printed.
     """
     from cutepy.frontends import serve_cuda
+    from cutepy.sim.errors import PolicyError
 
-    with serve_cuda(inspect=inspect, policy=policy, observers=observers, ctas=ctas) as simulation:
-        try:
-            return execute(script, arguments, echo)
-        finally:
-            summarise(simulation, echo, inspect)
+    try:
+        with serve_cuda(inspect=inspect, policy=policy, observers=observers, ctas=ctas) as simulation:
+            try:
+                return execute(script, arguments, echo)
+            finally:
+                summarise(simulation, echo, inspect)
+    except PolicyError as error:
+        fail(str(error))
 
 
 def execute(script: Path, arguments: Sequence[str], echo: Callable[[str], None]) -> int:

@@ -44,6 +44,10 @@ class Place:
     size_bytes: int | None = None
 
 
+class PolicyError(ValueError):
+    """A policy names what no launch of its run has."""
+
+
 class SimulationError(RuntimeError):
     """A kernel did what the hardware would not let pass, or would let pass with wrong results.
 

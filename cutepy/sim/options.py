@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from operator import index
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from cutepy.sim.machine.events import CompletionPolicy
@@ -45,6 +46,26 @@ def checked_count(name: str, value: object, least: int, otherwise: str = "") -> 
     if count < least:
         raise ValueError(f"{name} must be at least {least}{otherwise}, got {count}")
     return count
+
+
+def checked_script(path: object) -> Path:
+    """Return where to write a script, if that is the path of a file.
+
+    Examples
+    --------
+    >>> checked_script("races/race.py").stem
+    'race'
+
+    Raises
+    ------
+    TypeError, ValueError
+    """
+    if not isinstance(path, (str, os.PathLike)) or not isinstance(name := os.fspath(path), str):
+        raise TypeError(f"path must be where to write the script, such as 'race.py', got {path!r}")
+    if not name or Path(name).is_dir():
+        said = "a folder, " if name else ""
+        raise ValueError(f"path must be the file to write the script to, such as 'race.py', got {said}{name!r}")
+    return Path(name)
 
 
 def checked_processes(processes: int) -> int:

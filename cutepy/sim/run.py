@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cutepy.sim.engine import Engine
-from cutepy.sim.errors import SimulationError
+from cutepy.sim.errors import PolicyError, SimulationError
 from cutepy.sim.inspect.banks import AccessSite, Sites, WaitSite
 from cutepy.sim.inspect.breakpoints import Breakpoint
 from cutepy.sim.inspect.tracing import Recorder
@@ -87,6 +87,7 @@ class Run(Replayable):
         self._exact_mma, self._ctas = exact_mma, checked_ctas(ctas)
         self._replays = Replays(schedules, seed, limit, replay, exact_mma, self._sanitizer, self._policy)
         self._memory = GlobalMemory()
+        self._missed: list[str] = []  # by launch that ended
         self._engine: Engine | None = None
         self.plan: SmemPlan | None = None
         self._shared: list[tuple[int, SharedMemory]] = []  # with the index of its launch
@@ -127,6 +128,7 @@ class Run(Replayable):
                 error.add_note(f"The sanitizer found before that, the likeliest cause first: {hazards}")
             raise
         self.check_breakpoints()
+        self.check_policy()
         self.check_hazards()
         self.check_schedules()
 
@@ -292,6 +294,21 @@ class Run(Replayable):
             if isinstance(observer, Breakpoint):
                 observer.check()
 
+    def check_policy(self) -> None:
+        """Raise if the policy names what no launch has, such as a warp to hold back.
+
+        Raises
+        ------
+        PolicyError
+            Saying what the first launch has.
+        """
+        if self._policy is not None and self._missed and all(self._missed):
+            others = f", nor do the others of {len(self._missed)} launches" if len(self._missed) > 1 else ""
+            raise PolicyError(
+                f"policy must name what a launch has, got {self._policy!r}: {self._missed[0]}{others}; take "
+                "the policy of a witness or a schedule for the kernel that it was found in"
+            )
+
     def _shared_now(self) -> tuple[Array, int]:
         assert self._engine is not None
         return self._engine.memory.shared, self._engine.memory.slot_bytes
@@ -379,6 +396,8 @@ class Run(Replayable):
         try:
             with one_thread():
                 team.run()
+            if self._policy is not None:
+                self._missed.append(self._policy.missed(launch))
         finally:
             self._engine = None
             launch.processes = team.used

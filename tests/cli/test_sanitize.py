@@ -271,4 +271,10 @@ def test_runs_of_the_script_itself_are_watched(tmp_path):
     script.write_text("print('nothing')\n")
     result = CliRunner().invoke(app, ["sanitize", str(script)])
     assert result.exit_code == 2
+    assert "nothing was watched: no kernel was launched" in result.output
+    assert "failed" not in result.output
+    script.write_text("raise SystemExit(3)\n")
+    result = CliRunner().invoke(app, ["sanitize", str(script)])
+    assert result.exit_code == 2
     assert "nothing was watched" in result.output
+    assert "the script failed" in result.output

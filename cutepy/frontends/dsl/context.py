@@ -89,8 +89,8 @@ def simulate(
         If an option is of another type, impossible, or without effect beside the others.
     RuntimeError
         If another thread is simulating.
-    BreakpointError
-        At the end, if no launch had code at a breakpoint.
+    BreakpointError, PolicyError
+        At the end, if no launch had code at a breakpoint, or what the policy names.
     """
     run = Run(
         observers,

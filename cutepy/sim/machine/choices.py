@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from cutepy.sim.machine.interleaving import Agent, Interleaving
 
 if TYPE_CHECKING:
+    from cutepy.sim.machine.launch import Launch
     from cutepy.sim.ptx.model import Instruction
 
 _MEMORY = frozenset("ld st atom red ldmatrix stmatrix multimem tex tld4 suld sust sured".split())
@@ -57,6 +58,7 @@ class Choices(Interleaving):
     def start(self) -> None:
         """Begin with a launch."""
         self._at, self._last = 0, -1
+        self._refused: dict[int, int] = {}  # choices that were not offered, and of how many
         self.is_stuck = False
 
     def stops_at(self, instruction: Instruction, before: Instruction | None) -> bool:
@@ -71,10 +73,21 @@ class Choices(Interleaving):
         """Pick the one that is chosen."""
         order = self.preferred(agents)
         choice = self.others.get(self._at, 0)
+        if choice >= len(order):
+            self._refused[self._at] = len(order)
         picked = order[min(choice, len(order) - 1)]
         self._at += 1
         self.note(agents[picked])
         return picked
+
+    def missed(self, launch: Launch) -> str:
+        """Say which choice there was not, or that it had not so many."""
+        for at, choice in sorted(self.others.items()):
+            if at in self._refused:
+                return f"at choice {at} {launch.name} has 0 to {self._refused[at] - 1}, and no {choice}"
+            if choice and at >= self._at:
+                return f"{launch.name} has {self._at} choices, counted from 0, and no choice {at}"
+        return ""
 
     def note(self, agent: Agent) -> None:
         """Take note of who goes on."""

@@ -13,6 +13,7 @@ from cutepy.layouts.sm90 import Im2colTensorMap, TensorMap
 from cutepy.sim.machine.lanes import Array, Ctas, Threads
 
 if TYPE_CHECKING:
+    from cutepy.sim.machine.launch import Launch
     from cutepy.sim.ptx.model import Instruction
     from cutepy.sim.translate.wgmma_shapes import Shape
 
@@ -251,3 +252,7 @@ class CompletionPolicy:
     def gives_up(self) -> bool:
         """Say whether a try_wait whose phase is not complete returns now; it is asked once between two changes."""
         return False
+
+    def missed(self, launch: Launch) -> str:
+        """Say what it names that a launch, which is over, has not; nothing if it has all, or it names nothing."""
+        return ""

@@ -17,10 +17,12 @@ import numpy as np
 
 from cutepy.sim.machine.interleaving import Agent, Interleaving
 from cutepy.sim.machine.lanes import WARP
+from cutepy.sim.translate import linked
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import AsyncOperation
     from cutepy.sim.machine.lanes import Ctas, Threads
+    from cutepy.sim.machine.launch import Launch
     from cutepy.sim.ptx.model import Instruction
 
 POISON = 0xFF
@@ -110,6 +112,7 @@ class HoldBack(Interleaving):
     def __init__(self, site: Site | None, poison: int | None = None) -> None:
         self.site, self.poison = site, poison
         self.tells_absence = site is not None and poison is not None
+        self.start()
         self.begin()
 
     def __repr__(self) -> str:
@@ -118,6 +121,12 @@ class HoldBack(Interleaving):
 
     def start(self) -> None:
         """Begin with a launch."""
+        self._has_held = False
+
+    def missed(self, launch: Launch) -> str:
+        """Say what of a launch there is not, or that nobody came to what is held."""
+        site = self.site
+        return "" if site is None or self._has_held else _absent(site, launch)
 
     def begin(self) -> None:
         """Forget the agents there were."""
@@ -125,7 +134,7 @@ class HoldBack(Interleaving):
 
     def completes_at_issue(self, operation: AsyncOperation) -> bool:
         """Say that all do but the one that is held."""
-        return self.site is None or not self.site.delays(_completion(operation))
+        return self.site is None or not self._delays(_completion(operation))
 
     def stops_at(self, instruction: Instruction, before: Instruction | None) -> bool:
         """Say that lanes stop at what is held, behind it, and where they synchronise."""
@@ -142,7 +151,7 @@ class HoldBack(Interleaving):
 
     def next(self, agents: Sequence[Agent]) -> int:
         """Pick the next in turn of those that are not held."""
-        free = [n for n, agent in enumerate(agents) if self.site is None or not self.site.delays(agent)]
+        free = [n for n, agent in enumerate(agents) if self.site is None or not self._delays(agent)]
         self._waited = self._waited + 1 if len(free) < len(agents) else 0
         if not free or self._waited > _PATIENCE:  # others may go around a loop for ever
             self._waited = 0
@@ -151,6 +160,34 @@ class HoldBack(Interleaving):
         picked = min(later or free, key=lambda n: agents[n].number)
         self._last = agents[picked].number
         return picked
+
+    def _delays(self, agent: Agent) -> bool:
+        assert self.site is not None
+        held = self.site.delays(agent)
+        self._has_held |= held
+        return held
+
+
+def _absent(site: Site, launch: Launch) -> str:
+    """Say what keeps a launch from having what is held."""
+    code = linked(launch.ptx, launch.kernel).function.instructions
+    x, y, z = launch.block
+    threads = x * y * z
+    warp, lane = site.warp, site.lane
+    if site.instruction >= len(code):
+        return f"{launch.name} has {len(code)} instructions, counted from 0, and no {site.instruction}"
+    if site.cta is not None and any(c >= extent for c, extent in zip(site.cta, launch.grid, strict=True)):
+        return f"the grid of {launch.name} is {launch.grid}, and has no CTA {site.cta}"
+    if warp is not None and warp * WARP + (lane or 0) % WARP >= threads:
+        return f"CTAs of {launch.name} have {threads} threads, and no {_who(site)}"
+    does = "issues an operation by" if site.is_operation else "executes"
+    cta = "" if site.cta is None else f" of CTA {site.cta}"
+    text = code[site.instruction].text.strip()
+    return f"in {launch.name} no {_who(site)}{cta} {does} instruction {site.instruction}, `{text}`"
+
+
+def _who(site: Site) -> str:
+    return "thread" if site.warp is None else f"warp {site.warp}" + ("" if site.lane is None else f", lane {site.lane}")
 
 
 _NAME = re.compile(
@@ -174,6 +211,8 @@ def held_of(text: str) -> HoldBack:
     """
     found = _NAME.fullmatch(text)
     names = None if found is None else found.groupdict()
+    if names is not None and names["lane"] is not None and (names["warp"] is None or int(names["lane"]) >= WARP):
+        raise ValueError(f"policy hold: names a lane, 0 to {WARP - 1}, of a warp, such as warp=1,lane=3, got {text!r}")
     if not text or names is None or repr(made := _held(names)) != f"hold:{text}":
         raise ValueError(
             f"policy hold: must be followed by what a witness names, such as hold:17,cta=0.0.0,warp=1, got {text!r}; "

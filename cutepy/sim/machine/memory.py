@@ -19,6 +19,7 @@ import numpy as np
 from cutepy.sim.errors import MemoryAccessError, Place
 from cutepy.sim.machine.events import Access, Proxy, Space
 from cutepy.sim.machine.lanes import Array, Residents
+from cutepy.sim.machine.leftovers import Words, leftover
 from cutepy.sim.machine.opaque_objects import OpaqueObjects
 from cutepy.sim.machine.shared_memory import SharedMemory
 from cutepy.sim.translate import LOCAL_WINDOW, SHARED_WINDOW
@@ -127,7 +128,7 @@ class Memory:
         self.known = global_memory
         self.slot_bytes, self.used_bytes, self._local_bytes = slot_bytes, 0, local_bytes
         self.shared: Array = np.zeros(0, np.uint8)
-        self.unwritten = 0  # what bytes of shared memory hold where a CTA begins
+        self.unwritten: int | Words = 0  # what bytes of shared memory hold where a CTA begins
         self.absent: Array | None = (
             None  # CTAs, by slot, whose memory others can't reach: it is not yet, or no longer, theirs
         )
@@ -141,8 +142,7 @@ class Memory:
         slots = residents.count
         self.residents = residents
         self.used_bytes = used_bytes
-        size, held = slots * self.slot_bytes, self.unwritten
-        self.shared = np.full(size, held, np.uint8) if held else np.zeros(size, np.uint8)
+        self.shared = leftover(slots * self.slot_bytes, self.unwritten)
         self._threads, self._lanes = threads, slots * threads
         self._local = np.zeros(0, np.uint8)
         self._shared_views = {}

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cutepy.sim.machine.leftovers import Words
 from cutepy.sim.replay.outcomes import Outcome, Request
 from cutepy.sim.replay.playing import name_of
 
@@ -19,8 +20,9 @@ if TYPE_CHECKING:
     from cutepy.sim.replay.snapshots import Snapshot
     from cutepy.sim.sanitize.hazards import Hazard
 
-_CONTENTS = (0x00, 0xFF, 0x5A, 0xDA)
-"""Bytes of shared memory where a CTA begins: zero, NaN, large numbers and very negative ones, as integers too."""
+_CONTENTS = (0x00, 0xFF, 0x5A, 0xDA, Words(1), Words(1, is_complement=True), Words())
+"""Shared memory where a CTA begins: zeros, NaN, large numbers and very negative ones, as integers too, throughout; and
+words that differ, since the difference of two, which is larger, or whether they are equal, is the same throughout."""
 
 _TIMEOUT_S = 60.0
 
@@ -46,14 +48,18 @@ def are_discarded(
     outcomes: dict[int, Outcome] = {}
     requests = [Request(policy, with_reads=True, unwritten_shared=held, sanitizes=True) for held in _CONTENTS]
     snapshot.play(requests, outcomes.__setitem__, processes, _TIMEOUT_S)
-    names = set(map(name_of, reads))
+    names, first = set(map(name_of, reads)), outcomes[0]
     return all(
         not outcome.error
-        and outcome.digest == outcomes[0].digest
-        and names <= {name for name, _ in outcome.hazards}
+        and outcome.digest == first.digest
+        and names <= _hazards_of(outcome) == _hazards_of(first)  # as where it says which way somebody goes
         and (is_before or not _reads_what_it_writes(outcome))
         for outcome in outcomes.values()
     )
+
+
+def _hazards_of(outcome: Outcome) -> frozenset[str]:
+    return frozenset(name for name, _ in outcome.hazards)
 
 
 def _reads_what_it_writes(outcome: Outcome) -> bool:

@@ -14,6 +14,7 @@ from cutepy.sim.parallel.footprint import Ranges, take
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import CompletionPolicy
     from cutepy.sim.machine.lanes import Array
+    from cutepy.sim.machine.leftovers import Words
     from cutepy.sim.machine.memory import GlobalMemory
     from cutepy.sim.sanitize.hazards import Hazard
 
@@ -29,8 +30,10 @@ class Request:
         The digest of the outcome that is not told at length, since it is known.
     with_reads : bool
         Whether to tell what was read.
-    unwritten, unwritten_shared : int
-        The bytes of registers, and those of shared memory, that nothing has written.
+    unwritten : int
+        The bytes of registers that nothing has written.
+    unwritten_shared : int or Words
+        What nothing has written in shared memory.
     sanitizes : bool
         Whether to look for hazards, if the run does.
     integer_sums : bool
@@ -43,7 +46,7 @@ class Request:
     expected: bytes = b""
     with_reads: bool = False
     unwritten: int = 0
-    unwritten_shared: int = 0
+    unwritten_shared: int | Words = 0
     sanitizes: bool = False
     integer_sums: bool = False
     memory: tuple[Array, Array, Array] | None = field(default=None, repr=False)

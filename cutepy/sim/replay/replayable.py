@@ -112,6 +112,8 @@ class Replayable:
         ------
         RuntimeError
             If the run was not made with ``simulate(sanitize=True, replay=True)``.
+        TypeError, ValueError
+            If that is no path of a file.
         """
         return self._replays.reproducer(hazard, path)
 

@@ -6,11 +6,10 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from cutepy.sim.errors import DeadlockError
-from cutepy.sim.options import checked_count
+from cutepy.sim.options import checked_count, checked_script
 from cutepy.sim.parallel.workers import default_processes
 from cutepy.sim.replay.discarding import are_discarded
 from cutepy.sim.replay.episodes import Episode, Kept
@@ -23,6 +22,8 @@ from cutepy.sim.replay.witnesses import Witness, other_orders, witness
 from cutepy.sim.sanitize.certificate.weak_memory import beyond_schedules
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from cutepy.sim.machine.events import CompletionPolicy
     from cutepy.sim.machine.launch import Launch
     from cutepy.sim.machine.memory import GlobalMemory
@@ -220,9 +221,10 @@ class Replays:
 
     def reproducer(self, hazard: Hazard, path: str | Path) -> Path:
         """Write a script that looks for a hazard on a GPU."""
+        script = checked_script(path)
         episode = self._launches_of(hazard)
         others = other_orders(hazard, episode, default_processes())
-        return write_script(hazard, episode, others, Path(path))
+        return write_script(hazard, episode, others, script)
 
 
 def _checked(schedules: Schedules, seed: int | None, limit: int | None) -> range | int:

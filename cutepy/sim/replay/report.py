@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cutepy.sim.options import checked_script
 from cutepy.sim.replay.witnesses import Witness
 from cutepy.sim.sanitize.certificate.remainders import any_rounds
 from cutepy.sim.sanitize.reports import html, sarif, structured, text
@@ -68,10 +69,10 @@ class Report:
 
         Raises
         ------
-        RuntimeError, ValueError
-            If there is none, or no script can be made of one: see `Run.reproducer`.
+        RuntimeError, ValueError, TypeError
+            If that is no path of a file, there is no hazard, or no script can be made of one: see `Run.reproducer`.
         """
-        first = Path(path)
+        first = checked_script(path)
         if not self.hazards:
             raise ValueError("a reproducer is of a hazard, and the report has none")
         names = [first, *(first.with_stem(f"{first.stem}-{n}") for n in range(2, len(self.hazards) + 1))]

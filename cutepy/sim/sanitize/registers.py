@@ -5,8 +5,8 @@ Before it, wgmma.fence must come after the last access to these registers by any
 one shape that accumulate in the same registers need neither between them, nor those that read the same A.
 
 A move gives another name to a value, or makes a constant: compilers write those where they like, after wgmma.fence too,
-and assemblers put them where they belong. A register that only ever is a constant has no place of its own: one zero may
-begin sums, and be half of a descriptor between MMAs.
+and assemblers put them where they belong, but not out of the way of an MMA in flight: see `replaced`. A register that
+only ever is a constant has no place of its own: one zero may begin sums, and be half of a descriptor between MMAs.
 
 References
 ----------
@@ -15,12 +15,13 @@ PTX ISA, "wgmma.mma_async", "wgmma.fence", "wgmma.commit_group", "wgmma.wait_gro
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from cutepy.sim.ptx.model import Immediate, Instruction, Register, Vector
+from cutepy.sim.sanitize.replaced import Names, Replaced, absorb, is_rename, makes_constant
 from cutepy.sim.translate.effects import accumulators, is_wgmma, read, written
 
 if TYPE_CHECKING:
@@ -61,15 +62,18 @@ class _State:
         Register -> what accessed it after the last fence, and is no MMA; None as the kernel begins.
     used : dict of int to dict of str to Instruction
         Register -> what it was to MMAs after the last fence, or in flight: "A", or sums of some shape; and which MMA.
+    replaced : dict of int to Replaced
+        Register -> what was put there in the place of a sum in flight, and nobody has read yet.
     """
 
     flying: dict[int, int] = field(default_factory=dict)
     read: dict[int, int] = field(default_factory=dict)
     touched: dict[int, Instruction | None] = field(default_factory=dict)
     used: dict[int, dict[str, Instruction]] = field(default_factory=dict)
+    replaced: dict[int, Replaced] = field(default_factory=dict)
 
     def copy(self) -> _State:
-        return _State(dict(self.flying), dict(self.read), dict(self.touched), dict(self.used))
+        return _State(dict(self.flying), dict(self.read), dict(self.touched), dict(self.used), dict(self.replaced))
 
     def absorb(self, other: _State) -> bool:
         """Add what another path may have left; tells whether that was more."""
@@ -88,20 +92,22 @@ class _State:
             if not uses.keys() <= mine_of.keys():
                 self.used[register] = {**uses, **mine_of}
                 changed = True
-        return changed
+        return absorb(self.replaced, other.replaced) or changed
 
 
 @lru_cache(maxsize=16)
 def register_hazards(flow: ControlFlow) -> list[RegisterHazard]:
     """Find the hazards of a kernel's registers."""
-    mmas = [i for block in flow.blocks for i in block.instructions if is_wgmma(i)]
+    instructions = [i for block in flow.blocks for i in block.instructions]
+    mmas = [i for i in instructions if is_wgmma(i)]
     if not mmas:
         return []
+    names = Names(instructions)
     users: dict[int, Instruction] = {}
     for i in mmas:
         for register in (*accumulators(i), *_fragments(i)):
             users.setdefault(register.index, i)
-    _add_sources(flow, users)
+    _add_sources(instructions, names, users)
     found: dict[tuple[str, int, int], RegisterHazard] = {}
     before = {0: _State(touched=dict.fromkeys(users))}
     waiting = [0]
@@ -109,7 +115,7 @@ def register_hazards(flow: ControlFlow) -> list[RegisterHazard]:
         number = waiting.pop()
         state = before[number].copy()
         for i in flow.blocks[number].instructions:
-            for hazard in _step(state, i, users):
+            for hazard in _step(state, i, users, names):
                 before_it = -1 if hazard.before is None else hazard.before.index
                 found.setdefault((hazard.kind, before_it, hazard.after.index), hazard)
         for successor in flow.blocks[number].successors:
@@ -123,27 +129,23 @@ def register_hazards(flow: ControlFlow) -> list[RegisterHazard]:
     return list(found.values())
 
 
-def _add_sources(flow: ControlFlow, users: dict[int, Instruction]) -> None:
+def _add_sources(instructions: Iterable[Instruction], names: Names, users: dict[int, Instruction]) -> None:
     """Add the registers whose values become those of MMAs by moves, but for constants."""
-    instructions = [i for block in flow.blocks for i in block.instructions]
-    variable = {register.index for i in instructions if not _is_constant(i) for register in written(i)}
-    moves = [i for i in instructions if _is_rename(i)]
+    moves = [i for i in instructions if is_rename(i)]
     more = True
     while more:
         more = False
         for i in moves:
-            to, source = (operand.index for operand in i.operands if isinstance(operand, Register))
-            if to in users and source not in users and source in variable:
+            to, source = _renamed(i)
+            if to in users and source not in users and not names.is_constant(source):
                 users[source] = users[to]
                 more = True
 
 
-def _is_rename(i: Instruction) -> bool:
-    return i.parts[0] == "mov" and i.predicate is None and all(isinstance(operand, Register) for operand in i.operands)
-
-
-def _is_constant(i: Instruction) -> bool:
-    return i.parts[0] == "mov" and isinstance(i.operands[1], Immediate)
+def _renamed(i: Instruction) -> tuple[int, int]:
+    """Return the registers of a move, to and from."""
+    to, source = (operand.index for operand in i.operands if isinstance(operand, Register))
+    return to, source
 
 
 def _fragments(i: Instruction) -> tuple[Register, ...]:
@@ -151,10 +153,10 @@ def _fragments(i: Instruction) -> tuple[Register, ...]:
     return tuple(r for r in a.items if isinstance(r, Register)) if isinstance(a, Vector) else ()
 
 
-def _step(state: _State, i: Instruction, users: Mapping[int, Instruction]) -> Iterator[RegisterHazard]:
+def _step(state: _State, i: Instruction, users: Mapping[int, Instruction], names: Names) -> Iterator[RegisterHazard]:
     if i.parts[0] == "wgmma":
         if is_wgmma(i):
-            yield from _mma(state, i)
+            yield from _mma(state, i, names)
         elif i.parts[1] == "fence":
             state.touched.clear()
             state.used = {r: uses for r, uses in state.used.items() if r in state.flying or r in state.read}
@@ -165,24 +167,60 @@ def _step(state: _State, i: Instruction, users: Mapping[int, Instruction]) -> It
             count = i.operands[0]
             assert isinstance(count, Immediate)
             _wait(state, count.value)
+    elif is_rename(i):
+        _rename(state, i, users, names)
+    elif makes_constant(i):
+        yield from _constant(state, i, users, names)
+    else:
+        yield from _use(state, i, users, names)
+
+
+def _rename(state: _State, i: Instruction, users: Mapping[int, Instruction], names: Names) -> None:
+    to, source = _renamed(i)
+    if source in state.flying or source in state.replaced:
+        state.replaced.pop(to, None)
+    else:
+        _replace(state, to, i, users, names)
+    for of in (state.flying, state.used):
+        of.pop(to, None)
+    if source in state.used:
+        state.used[to] = state.used[source]
+    if source in state.flying:
+        state.flying[to] = state.flying[source]
+    if source in state.touched:
+        state.touched[to] = state.touched[source]
+    if source in state.replaced:
+        state.replaced[to] = state.replaced[source]
+
+
+def _constant(
+    state: _State, i: Instruction, users: Mapping[int, Instruction], names: Names
+) -> Iterator[RegisterHazard]:
+    for register in (r.index for r in written(i)):
+        if register in state.read and register not in names.constants:
+            yield RegisterHazard("fragment-in-flight", users.get(register, i), i)
+            state.read.pop(register)
+        _replace(state, register, i, users, names)
+        if register not in state.flying and register not in state.read:
+            state.used.pop(register, None)
+
+
+def _replace(state: _State, register: int, i: Instruction, users: Mapping[int, Instruction], names: Names) -> None:
+    """Note that a register is given a value that is no sum in flight, if it may have the place of one."""
+    place = names.place(register, state.flying.keys())
+    if place is None:
+        if i.predicate is None:
+            state.replaced.pop(register, None)
         return
-    if _is_rename(i):
-        to, source = (operand.index for operand in i.operands if isinstance(operand, Register))
-        for of in (state.flying, state.used):
-            of.pop(to, None)
-        if source in state.used:
-            state.used[to] = state.used[source]
-        if source in state.flying:
-            state.flying[to] = state.flying[source]
-        if source in state.touched:
-            state.touched[to] = state.touched[source]
-        return
-    if _is_constant(i):
-        for register in written(i):
-            if register.index not in state.flying and register.index not in state.read:
-                state.used.pop(register.index, None)
-        return
+    is_lost = register in names.sums and register in state.flying
+    state.replaced[register] = Replaced(users[place], i, is_lost)
+    if i.predicate is None and not is_lost:
+        state.flying.pop(register, None)
+
+
+def _use(state: _State, i: Instruction, users: Mapping[int, Instruction], names: Names) -> Iterator[RegisterHazard]:
     for register in read(i):
+        yield from _lost(state, register.index)
         if register.index in state.flying:
             yield RegisterHazard("accumulator-in-flight", users.get(register.index, i), i)
             state.flying.pop(register.index)
@@ -197,13 +235,28 @@ def _step(state: _State, i: Instruction, users: Mapping[int, Instruction]) -> It
             yield RegisterHazard("fragment-in-flight", users.get(register.index, i), i)
             state.read.pop(register.index)
         state.used.pop(register.index, None)
+        _replace(state, register.index, i, users, names)
         if register.index in users:
             state.touched[register.index] = i
 
 
-def _mma(state: _State, i: Instruction) -> Iterator[RegisterHazard]:
+def _lost(state: _State, register: int, *, is_met: bool = False) -> Iterator[RegisterHazard]:
+    """Tell of a value that is read, and that an MMA may write over; `is_met`: if it is read with sums in flight."""
+    replaced = state.replaced.get(register)
+    if replaced is not None and (replaced.is_lost or is_met):
+        yield RegisterHazard("accumulator-in-flight", replaced.mma, replaced.by)
+        state.flying.pop(register, None)
+        del state.replaced[register]
+
+
+def _mma(state: _State, i: Instruction, names: Names) -> Iterator[RegisterHazard]:
     sums, fragments = accumulators(i), _fragments(i)
     shape = next(part for part in i.parts if part.startswith("m64n"))
+    is_met = any(r.index in state.flying for r in sums)
+    for summand in fragments if names.begins(i) else (*sums, *fragments):
+        yield from _lost(state, summand.index, is_met=is_met)
+    for summand in sums:
+        state.replaced.pop(summand.index, None)
     touched = [state.touched[r.index] for r in (*sums, *fragments) if r.index in state.touched]
     if touched:
         yield RegisterHazard("missing-wgmma-fence", touched[0], i)
@@ -236,6 +289,9 @@ def _wait(state: _State, remaining: int) -> None:
     """Forget groups that are complete once no more than the youngest `remaining` are not."""
     # Bit 0 is a group that is not committed, which no wait covers; bit k + 1 one with k younger groups.
     kept = (1 << (remaining + 1)) - 1
+    for register, replaced in state.replaced.items():
+        if register in state.flying:  # paths have met, of which one has the sum here, and one the value
+            state.replaced[register] = replaced._replace(is_lost=True)
     for ages in (state.flying, state.read):
         for register, bits in list(ages.items()):
             if bits & kept:

@@ -104,6 +104,13 @@ def test_a_script_that_is_absent_is_said(tmp_path):
     assert "there is no file" in result.output
 
 
+def test_a_policy_that_names_what_the_script_has_not_is_said(script):
+    result = CliRunner().invoke(app, ["simulate", "--policy", "hold:9999", str(script), "--n", "100"])
+    assert result.exit_code == 2
+    assert "passed 100 beside" in result.output
+    assert "error: policy must name what a launch has, got hold:9999: " in result.stderr
+
+
 def test_what_the_script_raises_is_shown_as_python_shows_it(script):
     script.write_text("def fails():\n    raise KeyError('mine')\nfails()")
     result = CliRunner().invoke(app, ["simulate", str(script)])

@@ -5,6 +5,7 @@ import pytest
 
 import cutepy
 from cutepy.sim import CompletionPolicy, Run
+from cutepy.sim.errors import PolicyError
 from cutepy.sim.machine.policies import Late, Random, Youngest, policy_named
 from tests.sim.opcode_runner import launch
 
@@ -46,6 +47,59 @@ def test_operations_complete_as_they_are_issued_unless_a_policy_says_otherwise()
     """What a policy of one's own leaves out is done at once, the oldest first."""
     assert CompletionPolicy().completes_at_issue(None)
     assert CompletionPolicy().choose(range(3)) == 0
+
+
+STEPS = """mov.u32 %r1, smem; mov.u32 %r2, %tid.x; setp.lt.u32 %p1, %r2, 32; @%p1 bra ON; bar.warp.sync 0xffffffff;
+ON: bar.sync 0; ret;
+"""
+
+
+def played(policy, *bodies):
+    """Run kernels of one CTA of two warps, in one context with a policy."""
+    with cutepy.simulate(policy=policy) as run:
+        for body in bodies or (STEPS,):
+            launch(body, run=run, block=64, smem_bytes=64)
+
+
+ABSENT = {
+    "hold:999": "kernel has 8 instructions, counted from 0, and no 999",
+    "hold:999,cta=0.0.0,warp=1": "kernel has 8 instructions, counted from 0, and no 999",
+    "hold:2,cta=9.9.9,warp=1": r"the grid of kernel is \(1, 1, 1\), and has no CTA \(9, 9, 9\)",
+    "hold:2,cta=0.0.0,warp=77": "CTAs of kernel have 64 threads, and no warp 77",
+    "hold:4,cta=0.0.0,warp=0": "in kernel no warp 0 of CTA .* executes instruction 4, `bar.warp.sync .*`",
+    "hold:5,operation": "in kernel no thread issues an operation by instruction 5, `bar.sync 0`",
+    "schedule:0=99": "at choice 0 kernel has 0 to 1, and no 99",
+    "schedule:0=1,99999=1": "kernel has .* choices, counted from 0, and no choice 99999",
+}
+
+
+@pytest.mark.parametrize("policy", ABSENT)
+def test_a_policy_that_names_what_no_launch_has_says_so(policy):
+    with pytest.raises(PolicyError, match=f"policy must name what a launch has, got {policy}: {ABSENT[policy]}; take"):
+        played(policy)
+
+
+@pytest.mark.parametrize(
+    "policy",
+    ["hold:4,cta=0.0.0,warp=1", "hold:5", "hold:5,warp=0,lane=31", "schedule:0=1", "schedule:0=0", "hold:poison"],
+)
+def test_a_policy_that_names_what_there_is_doesnt(policy):
+    played(policy)
+
+
+def test_of_several_launches_one_may_have_it():
+    other = "mov.u32 %r1, smem;\n"
+    played("hold:4,cta=0.0.0,warp=1", other, STEPS)
+    with pytest.raises(PolicyError, match=r"kernel has 2 instructions.*, nor do the others of 2 launches; take"):
+        played("hold:4,cta=0.0.0,warp=1", other, other)
+    with cutepy.simulate(policy="hold:4"):  # nothing was launched
+        pass
+
+
+@pytest.mark.parametrize("lane", ["cta=0.0.0,lane=1", "warp=1,lane=32"])
+def test_a_lane_is_one_of_a_warp(lane):
+    with pytest.raises(ValueError, match="hold: names a lane, 0 to 31, of a warp, such as warp=1,lane=3, got"):
+        policy_named(f"hold:2,{lane}")
 
 
 STORE = """mov.u32 %r1, smem; mov.u32 %r2, 7; ld.param.u64 %rd1, [p0];

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from cutepy.sim import Run
+from cutepy.sim.machine.leftovers import Words, leftover
 from tests.sim.opcode_runner import launch
 
 READ = """mov.u32 %r1, %tid.x; ld.param.u64 %rd1, [p0]; mul.wide.u32 %rd3, %r1, 4; add.u64 %rd1, %rd1, %rd3;
@@ -14,10 +15,10 @@ ROWS = READ + "add.f32 %f1, %f1, %f1; @%p1 st.global.f32 [%rd1], %f1;\n"
 """Half of the lanes read what they wrote, the others what nobody did, and these store nothing."""
 
 
-def found(body, policy=None, **options):
+def found(body, policy=None, block=32, **options):
     """Return the kinds of hazards and of advisories."""
     run = Run((), policy, sanitize=True, **options)
-    launch(body, np.zeros(64, np.uint32), run=run, smem_bytes=256)
+    launch(body, np.zeros(64, np.uint32), run=run, smem_bytes=512, block=block)
     return [h.kind for h in run.hazards], [h.kind for h in run.hazards.advisories]
 
 
@@ -41,6 +42,49 @@ def test_what_is_not_stored_is_an_advisory(options):
 def test_what_reaches_memory_or_whether_it_ends_is_a_hazard(use, monkeypatch):
     monkeypatch.setattr("cutepy.sim.replay.discarding._TIMEOUT_S", 1.0)
     assert found(READ + use + "\n") == (["uninitialised-read"], [])
+
+
+NEXT = "bar.sync 0; ld.shared.{0} %{1}6, [%r2]; ld.shared.{0} %{1}7, [%r2+4];\n"
+HALVES = "bar.sync 0; ld.shared.u16 %rs1, [%r2]; ld.shared.u16 %rs2, [%r2+2]; "
+WARPS = "bar.sync 0; and.b32 %r3, %r1, 32; shl.b32 %r3, %r3, 2; add.u32 %r3, %r3, %r0; ld.shared.u32 %r6, [%r3];\n"
+STORES = "st.global.u32 [%rd1], %r8;"
+ONE_IF = "selp.u32 %r8, 1, 0, %p3; " + STORES
+VARIES = {
+    "a difference": NEXT.format("u32", "r") + "sub.u32 %r8, %r6, %r7; " + STORES,
+    "a difference of floats": NEXT.format("f32", "f") + "sub.f32 %f8, %f6, %f7; st.global.f32 [%rd1], %f8;",
+    "which is larger": NEXT.format("s32", "r") + "setp.lt.s32 %p3, %r6, %r7; " + ONE_IF,
+    "which float is larger": NEXT.format("f32", "f") + "setp.lt.f32 %p3, %f6, %f7; " + ONE_IF,
+    "whether they are equal": NEXT.format("u32", "r") + "setp.eq.u32 %p3, %r6, %r7; " + ONE_IF,
+    "halves of a word": HALVES + "sub.u16 %rs1, %rs1, %rs2; cvt.u32.u16 %r8, %rs1; " + STORES,
+    "bytes of a word": HALVES.replace("u16", "u8").replace("+2", "+1") + "setp.lt.u16 %p3, %rs1, %rs2; " + ONE_IF,
+    "a barrier's number": WARPS + "and.b32 %r6, %r6, 0x10000; shr.u32 %r6, %r6, 16; add.u32 %r6, %r6, 1; "
+    "bar.sync %r6, 64; " + STORES,
+    "whether a barrier orders them": "bar.sync 0; ld.shared.u32 %r6, [%r0]; ld.shared.u32 %r7, [%r0+128]; "
+    "setp.ne.u32 %p3, %r6, %r7; setp.ge.u32 %p4, %r1, 32; @!%p4 st.shared.u32 [%r2+256], %r1; @%p3 bra ON; bar.sync 1; "
+    "ON: mov.u32 %r8, 0; @%p4 ld.shared.u32 %r8, [%r2+128]; and.b32 %r8, %r8, 0; " + STORES,
+}
+"""What comes out alike where all words are."""
+
+
+@pytest.mark.parametrize("name", VARIES)
+def test_what_depends_on_words_that_differ_is_a_hazard(name):
+    body = READ.partition("@%p1 st")[0] + VARIES[name] + "\n"
+    hazards, advisories = found(body, block=64)
+    assert (set(hazards), advisories) == ({"uninitialised-read"}, [])
+
+
+def test_words_are_numbers_of_both_signs_that_differ():
+    for words in (Words(1), Words(1, is_complement=True), Words()):
+        for kind in ("i4", "f4", "i2", "f2", "i1"):
+            held = leftover(1 << 12, words).view(kind)
+            held = held[np.isfinite(held)]
+            assert len(held) > 0.8 * (1 << 12) / np.dtype(kind).itemsize
+            for sign in (held < 0, held > 0):
+                assert 0.2 < sign.mean() < 0.8
+            assert (held[1:] != held[:-1]).mean() > 0.5
+    assert np.array_equal(leftover(9, Words(1)), leftover(12, Words(1))[:9])
+    cta = leftover(4 << 18, Words(1)).reshape(4, -1)
+    assert (cta[1:] != cta[:-1]).mean() > 0.9
 
 
 def test_what_is_computed_in_place_can_be_judged_before_only():

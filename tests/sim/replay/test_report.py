@@ -127,6 +127,23 @@ def test_the_name_of_a_witness_makes_its_schedule(name):
                 assert sites[0] == sites[1]
 
 
+@pytest.mark.parametrize(
+    ("path", "error", "said"),
+    [
+        ("", ValueError, "path must be the file to write the script to, such as 'race.py', got ''"),
+        (".", ValueError, "got a folder, '.'"),
+        (3, TypeError, "path must be where to write the script, such as 'race.py', got 3"),
+        (None, TypeError, "such as 'race.py', got None"),
+        (b"race.py", TypeError, "such as 'race.py', got b'race.py'"),
+    ],
+)
+def test_a_reproducer_is_written_to_a_file(path, error, said):
+    run = watched(*SHOWN[next(iter(SHOWN))][0])
+    for writes in (run.hazards[0].reproducer, run.report().reproducer):
+        with pytest.raises(error, match=said):
+            writes(path)
+
+
 def test_names_of_what_is_held_back():
     site = Site(17, "wgmma", True, (0, 1, 0), 2, 3)
     policy = HoldBack(site, 0xFF)

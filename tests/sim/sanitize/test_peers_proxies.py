@@ -2,7 +2,18 @@
 
 import pytest
 
-from tests.sim.sanitize.test_cluster_scopes import ACQUIRE, ARRIVE, FILL, MEET, ONE, STORE, TAKE, WAIT, hazards_of
+from tests.sim.sanitize.test_cluster_scopes import (
+    ACQUIRE,
+    ARRIVE,
+    BARRIER,
+    FILL,
+    MEET,
+    ONE,
+    STORE,
+    TAKE,
+    WAIT,
+    hazards_of,
+)
 
 WRITE = "add.u32 %r7, %r5, 128; @%p1 st.shared::cluster.v4.u32 [%r7], {%r2, %r2, %r2, %r2};\n"
 """CTA 1 writes 16 bytes of CTA 0."""
@@ -75,6 +86,60 @@ def test_a_fence_of_either_cta_counts_on_the_path(there, here):
 )
 def test_without_it_the_proxy_fence_is_missing(there, here, kind):
     assert hazards_of(there, here) == [kind]
+
+
+ALL = FENCE.replace("async", "async.global")
+OVER = MINE + "@%p1 st.shared.v4.u32 [%r7], {%r2, %r2, %r2, %r2}; fence.proxy.async.shared::cta;\n"
+RAISE = "@%p1 st.release.cluster.global.u32 [%rd1+128], 1;\n"
+RAISED = "UP: ld.acquire.cluster.global.u32 %r8, [%rd1+128]; setp.eq.u32 %p5, %r8, 1; @!%p5 bra UP;\n"
+RELAXED = "fence.acq_rel.cluster; " + MEET.replace(".arrive", ".arrive.relaxed")
+
+
+@pytest.mark.parametrize("fence", [FENCE, ALL])
+@pytest.mark.parametrize(
+    ("there", "here"),
+    [
+        (FILL + MEET, MEET + "FENCE" + MINE + LOAD),
+        (FILL + MEET + MEET, MEET + "@%p3 FENCE" + MEET + MINE + LOAD),
+        (FILL + MEET, MEET + "@%p3 FENCE" + BARRIER + MINE + LOAD),
+        (FILL + RAISE, RAISED + "FENCE" + MINE + LOAD),
+        (TAKE + MEET, MEET + OVER + "FENCE" + STORE),
+    ],
+    ids=["the thread", "met at the cluster's barrier", "met at a barrier", "behind a flag", "what was read"],
+)
+def test_of_global_memory_a_fence_of_the_cta_that_copies_counts(there, here, fence):
+    assert hazards_of(there, here.replace("FENCE", fence)) == []
+    kind = "unfenced-overwrite" if OVER in here else "missing-proxy-fence"
+    assert hazards_of(there, here.replace("@%p3 FENCE", "").replace("FENCE", "")) == [kind]
+
+
+@pytest.mark.parametrize("fence", [FENCE, ALL])
+@pytest.mark.parametrize(
+    ("there", "here"),
+    [
+        (FILL + "FENCE" + MEET, MEET + MINE + LOAD),
+        (FILL + MEET + "FENCE" + MEET, MEET + MEET + MINE + LOAD),
+        (FILL + "FENCE" + ARRIVE, MINE + ACQUIRE + LOAD),
+        (FILL + "FENCE" + RAISE, RAISED + MINE + LOAD),
+        (FILL + "FENCE" + RELAXED, MEET + MINE + LOAD),
+        (TAKE + "FENCE" + MEET, MEET + OVER + STORE),
+    ],
+    ids=["before the barrier", "after it", "before an arrival", "before a flag", "a relaxed arrival", "what was read"],
+)
+def test_of_global_memory_a_fence_of_the_peer_does_not(there, here, fence):
+    kind = "unfenced-overwrite" if OVER in here else "missing-proxy-fence"
+    assert hazards_of(there.replace("FENCE", fence), here) == [kind]
+
+
+@pytest.mark.parametrize("fence", [FENCE, ALL])
+def test_nor_does_one_of_a_third_cta(fence):
+    """What CTA 3 has written, in another cluster, CTA 1 is shown, which fences, and meets CTA 0, which copies."""
+    which = "mov.u32 %r8, %ctaid.x; setp.ge.u32 %p6, %r8, 2;\n"
+    there = "@!%p6 bra FIRST;\n" + FILL + RAISE + "bra MET;\nFIRST:\n" + RAISED + "{}MET:\n" + MEET
+    here = MEET + "@%p6 bra END;\n{}" + MINE + LOAD
+    wide = which + there.replace(".cluster.global", ".gpu.global")
+    for first, last, kinds in ((fence, "", ["missing-proxy-fence"]), ("", fence, [])):
+        assert hazards_of(wide.replace("{}", first), which + here.replace("{}", last), grid=4) == kinds
 
 
 SEND = "fence.release.sync_restrict::shared::cta.cluster;\n" + ARRIVE.replace("release", "relaxed")

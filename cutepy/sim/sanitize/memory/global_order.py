@@ -122,9 +122,11 @@ class GlobalOrder:
             column = wave.clocks.column(self._launches.channel(old.launch))
             result |= held(SEEN, after, np.zeros_like(before), np.full(len(before), column)) > 0
         if plane == FENCED:
-            if wave.clocks.fenced_global is None:
+            crosses = new.proxy == "async" and old.proxy != "async"
+            fenced = wave.clocks.fenced_here if crosses else wave.clocks.fenced_global
+            if fenced is None:
                 return result
-            plane = wave.clocks.fenced_global
+            plane = fenced
         of, at = np.divmod(before, old.lanes)
         shape = len(old.ctas), old.lanes
         ranks, clusters = old.ranks[of], old.clusters[of]

@@ -6,13 +6,15 @@ cp.async groups of a thread, the wgmma groups of a warpgroup. Each counts up; wh
 known to who knows n or more of it. Of a thread the count goes up when it publishes something (before that, what it did
 is known to nobody else), and when it does something that is not to be taken for what it did before.
 
-What is known comes in three *planes*, or four:
+What is known comes in three *planes*, or up to five:
 
 - ``DONE``: something came after it that has counted. Of what the async proxy has read no more is needed.
 - ``SEEN``: it is over, and what it wrote is visible: a release came after it that includes who knows it.
 - ``FENCED``: it is over, for a proxy fence came after it, of its CTA or of who had seen it. Needed by the async proxy
   to write over what the generic proxy read, and beside ``SEEN`` to touch what that wrote.
 - ``FENCED_GLOBAL``: as ``FENCED``, of global memory, in kernels whose proxy fences differ in what they cover.
+- The last one in clusters, `fenced_here`: as that, by a fence in the CTA of who knows it, which no other CTA is told.
+  Of global memory the async proxy needs such a fence in the CTA that issues the copy.
 
 Lanes of a warp that know the same share a row; a lane that learns something alone has a row of its own until the warp
 synchronises. What a thread knows of its own columns stands beside, in `own`.
@@ -72,8 +74,8 @@ class Clocks:
     Attributes
     ----------
     planes : int
-    fenced_global : int or None
-        The plane of what is fenced in global memory; None if no fence covers that.
+    fenced_global, fenced_here : int or None
+        The planes of what is fenced in global memory, by whomever and in the own CTA; None if no fence covers that.
     threads, warps : int
         Of a CTA.
     sizes : array of int
@@ -87,6 +89,9 @@ class Clocks:
     ) -> None:
         self.cluster, self.threads = cluster, threads
         self.planes, self.fenced_global = _planes(fences)
+        self.fenced_here = self.fenced_global
+        if cluster > 1 and self.fenced_global is not None and fences:
+            self.planes, self.fenced_here = self.planes + 1, self.planes
         self._slots = slots
         self.warps = -(-threads // WARP)
         self._warp_of = np.arange(threads) // WARP
@@ -319,6 +324,17 @@ class Clocks:
         """Return a clock with the columns that came since."""
         return _widened(what, self._known.shape[-1] - what.shape[-1])
 
+    def leave_home(self, what: Array, away: Array | slice = slice(None)) -> Array:
+        """Take from a clock, (plane, CTA, ...), what is told to no other CTA; returns that plane alone, as it was.
+
+        `away`: which of its CTAs are others than those it comes from.
+        """
+        if self.fenced_here in (None, self.fenced_global):
+            return what[:0]
+        kept: Array = what[-1:].copy()
+        what[-1, away] = 0
+        return kept
+
     def synchronise(self, slots: Array, threads: Array) -> None:
         """Let threads know all that each of them does."""
         for warp in np.unique(threads // WARP).tolist():
@@ -351,8 +367,8 @@ class Clocks:
         `spaces`: the state spaces that it covers.
         """
         covered = {FENCED} if "shared" in spaces else set()
-        if "global" in spaces and self.fenced_global is not None:
-            covered.add(self.fenced_global)
+        if "global" in spaces and self.fenced_global is not None and self.fenced_here is not None:
+            covered |= {self.fenced_global, self.fenced_here}
         there = np.zeros((len(slots), self._known.shape[2]), bool)
         if len(threads) == self.threads and self._are_alike(slots, threads):
             there[:, 0] = True

@@ -285,8 +285,11 @@ class Messages:
         what = clocks.nothing(1, len(clocks.owner))
         for m in heard.values():
             if m.cluster == cluster:
-                mine = what[:, 0, :, : m.known.shape[-1]]
-                np.maximum(mine, m.known[..., : what.shape[-1]], out=mine)
+                mine, said = what[:, 0, :, : m.known.shape[-1]], m.known[..., : what.shape[-1]]
+                if m.cta != cta:
+                    said = said.copy()
+                    clocks.leave_home(said)
+                np.maximum(mine, said, out=mine)
         columns = np.array([wave.chains[k] for k in known.tolist()])
         for plane in (DONE, SEEN):
             what[plane, 0, 0, columns] = np.maximum(what[plane, 0, 0, columns], chains[known])
