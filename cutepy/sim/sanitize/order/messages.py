@@ -3,10 +3,12 @@
 A release pattern leaves a *message* where it writes: what its thread knows. Read-modify-writes keep the messages that
 they find, other writes end them. Who reads there with an acquire pattern, in scope, learns what the messages say.
 
-Threads of one cluster keep their knowledge in `Clocks`. Of other clusters a thread knows messages, as numbers in
-*chains*: of two messages of one chain, who sent the later one knew the earlier. So there are as many chains as there
-are unordered senders, one for a lock that passes through a thousand threads, and each is a column of the clocks like
-others, which barriers pass on as they do all that is known. Only what somebody acquires gets a place in a chain.
+Threads of one cluster keep their knowledge of each other in `Clocks`. Of other clusters a thread knows messages, as
+numbers in *chains*: of two messages of one chain, who sent the later one knew the earlier. So there are as many chains
+as there are unordered senders, one for a lock that passes through a thousand threads, and each is a column of the
+clocks like others, which barriers pass on as they do all that is known. Only what somebody acquires gets a place in a
+chain. Who learns of a message that its own cluster has sent, by way of others, learns what it says: of its own cluster
+a thread's clock has all that it knows, whichever way that came.
 
 References
 ----------
@@ -16,7 +18,7 @@ PTX ISA, "Memory Consistency Model": "Observation Order", "Release and Acquire P
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -283,7 +285,7 @@ class Messages:
             if k not in wave.chains:
                 wave.chains[k] = clocks.column((CHAIN, k))
         what = clocks.nothing(1, len(clocks.owner))
-        for m in heard.values():
+        for m in (*heard.values(), *self._passed_on(cluster, chains, heard)):
             if m.cluster == cluster:
                 mine = what[:, 0, :, : m.known.shape[-1]]
                 np.maximum(mine, m.known[..., : what.shape[-1]], out=mine)
@@ -292,6 +294,15 @@ class Messages:
             what[plane, 0, 0, columns] = np.maximum(what[plane, 0, 0, columns], chains[known])
         clocks.learn(np.array([slot]), np.array(threads), hide(what, hidden))
         self._hints.update(((slot, t), next(reversed(heard))) for t in threads)
+
+    def _passed_on(self, cluster: Cluster, chains: Array, heard: dict[int, Message]) -> Iterator[Message]:
+        """Yield what a cluster has sent itself that messages of others know, the last of each chain."""
+        if all(m.cluster == cluster for m in heard.values()):
+            return  # who sent them knows all that they know of it
+        for chain, (numbers, messages) in self._sent.get(cluster, {}).items():
+            at = bisect_right(numbers, chains[chain]) if chain < len(chains) else 0
+            if at:
+                yield messages[at - 1]
 
     # What messages say.
 
