@@ -229,7 +229,8 @@ class Messages:
             if column < known.shape[-1] and k < len(chains):
                 chains[k] = known[SEEN, 0, column]
         cluster = snapshot.cluster(sent.row)
-        message = Message(cluster, snapshot.cta(sent.row), sent.scope, known, chains, chain, count)
+        over = snapshot.over(known)
+        message = Message(cluster, snapshot.cta(sent.row), sent.scope, known, chains, over, chain, count)
         counts, messages = self._sent.setdefault(cluster, {}).setdefault(chain, ([], []))
         counts.append(count)
         messages.append(message)
@@ -284,6 +285,7 @@ class Messages:
         for k in known.tolist():
             if k not in wave.chains:
                 wave.chains[k] = clocks.column((CHAIN, k))
+        over = wave.over_columns(frozenset().union(*(m.over for m in heard.values())))
         what = clocks.nothing(1, len(clocks.owner))
         for m in (*heard.values(), *self._passed_on(cluster, chains, heard)):
             if m.cluster == cluster:
@@ -292,6 +294,7 @@ class Messages:
         columns = np.array([wave.chains[k] for k in known.tolist()])
         for plane in (DONE, SEEN):
             what[plane, 0, 0, columns] = np.maximum(what[plane, 0, 0, columns], chains[known])
+        what[: SEEN + 1, 0, 0, over] = 1
         clocks.learn(np.array([slot]), np.array(threads), hide(what, hidden))
         self._hints.update(((slot, t), next(reversed(heard))) for t in threads)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from cutepy.sim.machine.lanes import Array
-from cutepy.sim.sanitize.order.clocks import NO_COLUMNS
+from cutepy.sim.sanitize.order.clocks import NO_COLUMNS, SEEN
 from cutepy.sim.sanitize.order.patterns import hide
 from cutepy.sim.sanitize.order.strength import GPU, strength
 from cutepy.sim.translate import linked
@@ -40,7 +40,7 @@ class Snapshot:
         wave.clocks.tick(slots, threads)
         self._slots, self._threads, self._owner = slots, threads, wave.clocks.owner
         self._blocks, self._size = wave.residents.blocks, wave.clocks.cluster
-        self.launch, self.columns, self._hidden = launch, wave.chains, hidden
+        self.launch, self.columns, self._over, self._hidden = launch, wave.chains, wave.over, hidden
 
     def known(self, row: int, columns: int | Array) -> Array:
         """Return what one of the threads knows, or some together: (plane, rank, column)."""
@@ -51,6 +51,10 @@ class Snapshot:
         rank = int(self._slots[row]) % self._size
         found[:, rank, mine] = np.maximum(found[:, rank, mine], self._view.own[:, row, mine])
         return hide(found, self._hidden)
+
+    def over(self, known: Array) -> frozenset[int]:
+        """Return the launches that are over by what threads know."""
+        return frozenset(n for n, at in self._over.items() if at < known.shape[-1] and known[SEEN, 0, at])
 
     def cta(self, row: int) -> int:
         """Return a CTA's index in the grid."""
@@ -107,6 +111,8 @@ class Message:
         What it says of its own cluster.
     chains : array of int, (chain,)
         How far it knows each chain.
+    over : frozenset of int
+        The launches that it knows to be over.
     chain, count : int
         Its own place.
     """
@@ -116,6 +122,7 @@ class Message:
     scope: int
     known: Array
     chains: Array
+    over: frozenset[int]
     chain: int
     count: int
 
