@@ -14,6 +14,7 @@ mapa.shared::cluster.u32 %r6, %r1, 0;
 
 WRITE, READ = "st.global.u32 [%rd1], 7;", "ld.global.u32 %r9, [%rd1];"
 FILL, TAKE = "st.shared.v4.u32 [%r1], {%r9, %r9, %r9, %r9};", "ld.shared.u32 %r9, [%r1];"
+RESTRICTED = "fence.release.sync_restrict::shared::cta.cluster;"
 PROXY = "fence.proxy.async;"
 PUT = """cp.async.bulk.global.shared::cta.bulk_group [%rd1], [%r1], 16;
 cp.async.bulk.commit_group;
@@ -205,6 +206,16 @@ WRONG = {
     "another thread reads": (
         ((0, 0, WRITE + raises(0)), (2, 0, sees(0) + raises(1)), (1, 0, sees(1)), (1, 1, READ)),
         "unordered-read",
+    ),
+    "the last release is of shared memory only, after one of all": (
+        (
+            (2, 0, WRITE + raises(0)),
+            (0, 0, sees(0) + raises(1)),
+            (3, 0, sees(1) + raises(2, "relaxed.gpu")),
+            (0, 0, sees(2, "relaxed.gpu") + RESTRICTED + raises(3, "relaxed.cluster")),
+            (1, 0, sees(3, "acquire.cluster") + READ),
+        ),
+        "too-narrow-scope",
     ),
     "a bulk store of what nobody has fenced": (by_way_of(FILL, PUT_AND_WAIT, there=(0, 1)), "missing-proxy-fence"),
     "a bulk store of what the other cluster has fenced": (

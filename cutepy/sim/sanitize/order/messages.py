@@ -237,7 +237,9 @@ class Messages:
         return message
 
     def _chain(self, sent: Sent, known: Array) -> int:
-        """Return a chain whose last message the sender knows, or a new one."""
+        """Return a chain whose last message the sender knows and shows, or a new one."""
+        if sent.snapshot.hides:
+            return len(self._tails)
         own = self._last_of.get(sent.sender)
         if own is not None:
             _, last = self._tails[own]

@@ -56,6 +56,11 @@ class Snapshot:
         """Return the launches that are over by what threads know."""
         return frozenset(n for n, at in self._over.items() if at < known.shape[-1] and known[SEEN, 0, at])
 
+    @property
+    def hides(self) -> bool:
+        """Whether it shows less than threads know."""
+        return len(self._hidden) > 0
+
     def cta(self, row: int) -> int:
         """Return a CTA's index in the grid."""
         return int(self._blocks[self._slots[row]])
