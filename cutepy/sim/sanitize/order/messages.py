@@ -25,6 +25,7 @@ import numpy as np
 
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.sanitize.order.clocks import DONE, NO_COLUMNS, SEEN
+from cutepy.sim.sanitize.order.locations import Locations, elements
 from cutepy.sim.sanitize.order.patterns import hide
 from cutepy.sim.sanitize.order.sc_fences import ScFences
 from cutepy.sim.sanitize.order.sent import Cluster, Location, Message, Sent, Snapshot, acquirers, releases_to_launches
@@ -51,15 +52,14 @@ class Messages:
 
     def __init__(self) -> None:
         self.launch = 0
-        self._acquirers: frozenset[int] = frozenset()
+        self._acquirers: dict[int, frozenset[int]] = {}
         self._is_followed = False
         self._wave: Wave | None = None
         self._forget()
 
     def _forget(self) -> None:
         """Forget all: what has sent messages is over, and all that comes knows it."""
-        self._locations: dict[int, Location] = {}
-        self._keys: Array | None = None
+        self._locations = Locations()
         self._order = 0
         self._tails: list[tuple[int, Sent]] = []  # by chain, the last count, and what was sent
         self._sent: dict[Cluster, dict[int, tuple[list[int], list[Message]]]] = {}
@@ -74,9 +74,7 @@ class Messages:
         self._releases: dict[tuple[Lane, int], Sent] = {}
         self._pending: dict[Lane, dict[int, tuple[int, Location]]] = {}
         self._hints: dict[Lane, int] = {}
-        for key in [key for key in self._locations if key < 0]:
-            del self._locations[key]
-            self._keys = None
+        self._locations.end_shared()
 
     def begin(self, number: int, launch: Launch, alone: bool) -> None:
         """Begin with a launch, with nothing that runs beside it if it is alone."""
@@ -117,36 +115,29 @@ class Messages:
         fenced = writes and how.scope and bool(self._fences)
         if not (writes and how.releases) and not fenced and not (self._locations and (writes or how.scope)):
             return
-        if (
-            access.part_of is not None
-            or access.proxy != "generic"
-            or access.addresses.shape[1] not in (1, len(threads))
-        ):
-            return  # copies, tensor maps and matrices, which are weak
-        keys = np.broadcast_to(access.addresses, shape).astype(np.int64)
-        keys = keys if access.space == "global" else -1 - keys
+        touched = elements(access)
+        if touched is None:
+            return
+        keys, size = touched
         snapshot = Snapshot(wave, self.launch, slots, threads) if writes and how.releases else None
         passed = self._sc.before(wave, self.launch, slots, threads) if writes and how.scope >= GPU else None
-        here = np.isin(keys, self._all_keys()) if snapshot is None and not fenced else np.ones(shape, bool)
+        is_all = snapshot is not None or fenced
+        here = np.ones(shape, bool) if is_all else self._locations.are_near(keys).any(axis=-1)
         stores = None if access.stores is None else np.broadcast_to(access.stores, shape)
-        learns = reads and how.scope and access.instruction.index in self._acquirers
+        looked_at = self._acquirers.get(access.instruction.index, frozenset()) if reads and how.scope else frozenset()
         for row, column in np.argwhere(here).tolist():
-            lane, key = (int(slots[row]), int(threads[column])), int(keys[row, column])
-            found = self._locations.get(key)
-            if learns and found is not None and found.size == access.size_bytes:
-                if found.says_something:
-                    self._read(wave, lane, key, found, how.scope, how.acquires)
-                if found.passed is not None and how.scope >= GPU:
-                    self._sc.read(wave, lane, found.passed)
-            if writes and (stores is None or stores[row, column]):
-                sent = self._release(lane, key, how.scope, snapshot, row, column)
-                also = None if passed is None else self._sends(lane, how.scope, passed, row, column)
-                self._write(key, access.size_bytes, found if reads else None, sent, also)
-
-    def _all_keys(self) -> Array:
-        if self._keys is None:
-            self._keys = np.array(list(self._locations), np.int64)
-        return self._keys
+            lane = int(slots[row]), int(threads[column])
+            for n, key in enumerate(keys[row, column].tolist()):
+                found = self._locations.get(key, size) if reads else None
+                if n in looked_at and found is not None:
+                    if found.says_something:
+                        self._read(wave, lane, key, found, how.scope, how.acquires)
+                    if found.passed is not None and how.scope >= GPU:
+                        self._sc.read(wave, lane, found.passed)
+                if writes and (stores is None or stores[row, column]):
+                    sent = self._release(lane, key, how.scope, snapshot, row, column)
+                    also = None if passed is None else self._sends(lane, how.scope, passed, row, column)
+                    self._write(key, size, found, sent, also)
 
     def _read(self, wave: Wave, lane: Lane, key: int, found: Location, scope: int, acquires: bool) -> None:
         if acquires:
@@ -175,14 +166,11 @@ class Messages:
 
     def _write(self, key: int, size: int, found: Location | None, sent: Sent | None, passed: Sent | None) -> None:
         """Leave what a write releases, and fences that it comes after, beside what a read-modify-write found."""
-        if found is None or found.size != size:
+        if found is None:
+            self._locations.end(key, size)
             if sent is None and passed is None:
-                if self._locations.pop(key, None) is not None:
-                    self._keys = None
                 return
-            if key not in self._locations:
-                self._keys = None
-            found = self._locations[key] = Location(size)
+            found = self._locations.put(key, Location(size))
         if sent is not None:
             found.add(sent)
         if passed is not None:

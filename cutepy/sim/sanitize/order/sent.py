@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from cutepy.sim.machine.lanes import Array
+from cutepy.sim.ptx.model import Instruction, Register, Vector, registers_in
 from cutepy.sim.sanitize.order.clocks import NO_COLUMNS, SEEN
 from cutepy.sim.sanitize.order.patterns import hide
 from cutepy.sim.sanitize.order.strength import GPU, strength
@@ -187,8 +189,8 @@ class Location:
 
 
 @lru_cache(maxsize=64)
-def acquirers(ptx: str, kernel: str) -> frozenset[int]:
-    """Return which instructions can learn from a message, by index.
+def acquirers(ptx: str, kernel: str) -> dict[int, frozenset[int]]:
+    """Return which instructions can learn from a message, by index, each with the elements by which it can.
 
     A value that nobody looks at tells nobody that something was released.
     """
@@ -197,13 +199,22 @@ def acquirers(ptx: str, kernel: str) -> frozenset[int]:
     for i in instructions:
         # What a guarded atomic leaves as it was counts as read.
         used |= {*read(i)} - ({*written(i)} if i.parts[0] in ("ld", "atom") else set())
+    found = {}
     fences = any(strength(i.opcode).acquires for i in instructions if i.parts[0] in ("fence", "membar"))
-    found = set()
     for i in instructions:
         how = strength(i.opcode)
-        if i.parts[0] in ("ld", "atom") and (how.acquires or (how.scope and fences)) and used & {*written(i)}:
-            found.add(i.index)
-    return frozenset(found)
+        if i.parts[0] in ("ld", "atom") and (how.acquires or (how.scope and fences)):
+            found[i.index] = frozenset(_elements_in(i, used))
+    return {index: elements for index, elements in found.items() if elements}
+
+
+def _elements_in(i: Instruction, used: set[Register]) -> Iterator[int]:
+    """Yield the elements of an access whose registers are used; those of packed values share one."""
+    to = i.operands[0]
+    each = 2 if any(part.endswith("x2") for part in i.parts) else 1
+    for n, item in enumerate(to.items if isinstance(to, Vector) else (to,)):
+        if not used.isdisjoint(registers_in(item)):
+            yield from range(n * each, (n + 1) * each)
 
 
 @lru_cache(maxsize=64)
