@@ -17,6 +17,7 @@ PTX ISA, "Memory Consistency Model": "Observation Order", "Release and Acquire P
 
 from __future__ import annotations
 
+import itertools
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
 
 Lane = tuple[int, int]
 """A resident CTA, by slot, and a thread of it."""
+
+_MOST_READS = 16
+"""Of a thread, how many values that it has read at a place, and not acquired so far, are kept."""
 
 
 class Messages:
@@ -72,7 +76,7 @@ class Messages:
         self._fences: dict[Lane, Sent] = {}
         self._sc = ScFences()
         self._releases: dict[tuple[Lane, int], Sent] = {}
-        self._pending: dict[Lane, dict[int, tuple[int, Location]]] = {}
+        self._pending: dict[Lane, dict[int, list[tuple[int, Location]]]] = {}
         self._hints: dict[Lane, int] = {}
         self._locations.end_shared()
 
@@ -141,13 +145,16 @@ class Messages:
 
     def _read(self, wave: Wave, lane: Lane, key: int, found: Location, scope: int, acquires: bool) -> None:
         if acquires:
-            for earlier, location in (self._pending.get(lane, {}).pop(key, (scope, found)), (scope, found)):
+            for earlier, location in (*self._pending.get(lane, {}).pop(key, ()), (scope, found)):
                 self._learn(wave, lane[0], lane[1:], location, min(earlier, scope))
             return
-        mine = self._pending.setdefault(lane, {})
-        before = mine.get(key)
-        if before is None or before[1].version != found.version or before[1].learnt is not found.learnt:
-            mine[key] = scope, found.as_it_is()
+        mine = self._pending.setdefault(lane, {}).setdefault(key, [])
+        if mine and mine[-1][1].learnt is found.learnt:  # nothing has replaced it since
+            if mine[-1][1].version == found.version:
+                return
+            mine.pop()
+        mine.append((scope, found.as_it_is()))
+        del mine[:-_MOST_READS]
 
     def _release(
         self, lane: Lane, key: int, scope: int, snapshot: Snapshot | None, row: int, column: int
@@ -188,7 +195,7 @@ class Messages:
         lanes = [(slot, thread) for slot in slots.tolist() for thread in threads.tolist()]
         hidden = wave.hidden_from(event.instruction)
         for lane in lanes if how.acquires and self._pending else ():
-            for scope, location in self._pending.pop(lane, {}).values():
+            for scope, location in itertools.chain.from_iterable(self._pending.pop(lane, {}).values()):
                 self._learn(wave, lane[0], lane[1:], location, min(scope, how.scope), hidden)
         sc = is_sc(event.instruction.opcode) and how.scope >= GPU
         for slot in slots.tolist() if sc else ():

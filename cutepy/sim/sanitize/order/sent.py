@@ -200,11 +200,9 @@ def acquirers(ptx: str, kernel: str) -> dict[int, frozenset[int]]:
         # What a guarded atomic leaves as it was counts as read.
         used |= {*read(i)} - ({*written(i)} if i.parts[0] in ("ld", "atom") else set())
     found = {}
-    fences = any(strength(i.opcode).acquires for i in instructions if i.parts[0] in ("fence", "membar"))
-    for i in instructions:
-        how = strength(i.opcode)
-        if i.parts[0] in ("ld", "atom") and (how.acquires or (how.scope and fences)):
-            found[i.index] = frozenset(_elements_in(i, used))
+    if any(strength(i.opcode).acquires for i in instructions):  # a relaxed read, too, acquires by what comes after it
+        strong = (i for i in instructions if i.parts[0] in ("ld", "atom") and strength(i.opcode).scope)
+        found = {i.index: frozenset(_elements_in(i, used)) for i in strong}
     return {index: elements for index, elements in found.items() if elements}
 
 
