@@ -1,10 +1,13 @@
 """Random programs of four threads: races as the memory model defines them, and as the sanitizer finds them.
 
-In global memory they are in two CTAs, in shared memory in one. Bulk copies read and write both words, "get" and
-"put", and their thread waits for them; what the generic proxy has touched they come after only by way of a proxy fence.
+In global memory they are in two CTAs, or as "clusters" in two clusters of two CTAs; in shared memory they are in one.
+Of clusters the narrowest scope and the barriers are theirs, and there are no copies. Bulk copies read and write both
+words, "get" and "put", and their thread waits for them; what the generic proxy has touched they come after only by way
+of a proxy fence.
 The oracle has no clocks: it writes down all events, the edges between them, and what can be reached over them.
 """
 
+import itertools
 import re
 from dataclasses import dataclass, replace
 
@@ -17,13 +20,13 @@ from tests.sim.opcode_runner import launch
 from tests.sim.test_opcodes_tma import aligned
 
 WORDS = 2
-SPACES = {"global": "%rd1", "shared": "%r20"}
+SPACES = {"global": "%rd1", "shared": "%r20", "clusters": "%rd1"}
 SCOPES = {"cta": 1, "gpu": 3, "sys": 4}
 
 
 @dataclass(frozen=True)
 class Step:
-    """What a thread does, or for "bar.sync" its CTA; `thread` is 0 to 3, of CTAs of two."""
+    """What a thread does, or for "bar.sync" its CTA; `thread` is 0 to 3, of CTAs of two, or clusters."""
 
     thread: int
     operation: str
@@ -32,6 +35,10 @@ class Step:
     word: int = 0
     pair: bool = False
     """Of both words, as one."""
+    vector: bool = False
+    """Of both words, each for itself."""
+    step: int = 0
+    """Of one element of a vector, which step of the program it is of."""
 
     @property
     def cta(self):
@@ -51,7 +58,8 @@ class Step:
 
     @property
     def words(self):
-        return (0, 1, 2, 3) if self.is_async else (0, 1) if self.pair else (self.word,)
+        even = self.word // 2 * 2
+        return (0, 1, 2, 3) if self.is_async else (even, even + 1) if self.pair or self.vector else (self.word,)
 
     @property
     def is_strong(self):
@@ -70,19 +78,26 @@ class Step:
         where = f"[{SPACES[space]}+{4 * self.words[0]}]"
         if self.is_async:
             return self.copy(where, into=self.operation == ("put" if space == "shared" else "get"))
-        name = "" if self.operation == "fence" else f".{space}"
-        how = f".{self.order}" + (f".{self.scope}" if self.is_strong else "")
+        name = "" if self.operation == "fence" else ".shared" if space == "shared" else ".global"
+        scope = "cluster" if space == "clusters" and self.scope == "cta" else self.scope
+        how = f".{self.order}" + (f".{scope}" if self.is_strong else "")
         text = {
             "ld": f"ld{how}{name}.u64 %rd8, {where};" if self.pair else f"ld{how}{name}.u32 %r8, {where};",
+            "ld.v2": f"ld{how}{name}.v2.u32 {{%r8, %r7}}, {where};",
             "st": f"st{how}{name}.u64 {where}, %rd8;" if self.pair else f"st{how}{name}.u32 {where}, %r1;",
+            "st.v2": f"st{how}{name}.v2.u32 {where}, {{%r1, %r1}};",
             "atom": f"atom{how}{name}.add.u32 %r8, {where}, 1;",
             "fence": f"fence{how};",
             "proxy": "fence.proxy.async;",
-            "bar.sync": "bar.sync 0;" if space == "global" else f"bar.sync {self.cta}, 64;",
-        }[self.operation]
-        both = f"%p{10 + self.cta}" if space == "global" else f"%p{15 + self.cta}"
+            "bar.sync": f"bar.sync {self.cta}, 64;" if space == "shared" else "bar.sync 0;",
+        }[self.operation + ".v2" * self.vector]
+        both = f"%p{15 + self.cta}" if space == "shared" else f"%p{10 + self.cta}"
         guard = both if self.operation == "bar.sync" else f"%p{self.thread}"
-        used = f"@{guard} cvt.u32.u64 %r8, %rd8;\n" if self.reads and self.pair else ""  # else a race may be harmless
+        if self.operation == "bar.sync" and space == "clusters":
+            text = f"barrier.cluster.arrive; @{guard} barrier.cluster.wait;"
+        used = ""  # else a race may be harmless
+        if self.reads and (self.pair or self.vector):
+            used = f"@{guard} cvt.u32.u64 %r8, %rd8;\n" if self.pair else f"@{guard} add.u32 %r8, %r8, %r7;\n"
         return f"@{guard} {text}\n{used}@{guard} add.u32 %r9, %r9, %r8;"
 
     def copy(self, where, into):
@@ -102,9 +117,16 @@ class Step:
 def steps():
     threads, words, scopes = st.integers(0, 3), st.integers(0, WORDS - 1), st.sampled_from(["gpu", "gpu", "cta", "sys"])
     wide = st.sampled_from(["gpu", "sys"])
-    pairs = st.sampled_from([False, False, False, True])
+    pairs, strong = (
+        st.sampled_from([False, False, False, True]),
+        [["ld", "relaxed", "acquire"], ["st", "relaxed", "release"]],
+    )
     return st.one_of(
         st.builds(Step, threads, st.sampled_from(["ld", "st"]), word=words, pair=pairs),
+        *(
+            st.builds(Step, threads, st.just(n), st.sampled_from(how), scopes, words, vector=st.just(True))
+            for n, *how in strong
+        ),
         st.builds(Step, threads, st.just("ld"), st.sampled_from(["relaxed", "acquire"]), scopes, words, pairs),
         st.builds(Step, threads, st.just("st"), st.sampled_from(["relaxed", "release"]), scopes, words, pairs),
         st.builds(
@@ -114,6 +136,28 @@ def steps():
         st.builds(Step, threads, st.just("bar.sync")),
         st.builds(Step, threads, st.sampled_from(["get", "put", "proxy"])),
     )
+
+
+@st.composite
+def handed_on(draw):
+    """Draw programs in which threads tell each other one after the other that something was done to a word."""
+
+    def link(thread, operation, order):
+        often, flag = st.sampled_from([order] * 8 + ["relaxed"]), draw(st.integers(2, 3))
+        scope = draw(st.sampled_from(["gpu"] * 8 + ["cta"]))
+        by_fence, is_vector = draw(st.sampled_from([False] * 3 + [True])), draw(st.sampled_from([False] * 3 + [True]))
+        access = Step(thread, operation, "relaxed" if by_fence else draw(often), scope, flag, vector=is_vector)
+        fence = [Step(thread, "fence", "acq_rel", scope)] if by_fence else []
+        return [access, *fence] if operation == "ld" else [*fence, access]
+
+    what = st.sampled_from(["st", "ld", "put", "get"])
+    threads = draw(st.lists(st.integers(0, 3), min_size=3, max_size=5))
+    program = [Step(threads[0], draw(what))]
+    for sender, receiver in itertools.pairwise(threads):
+        program += link(sender, "st", "release") + link(receiver, "ld", "acquire")
+    for _ in range(draw(st.integers(0, 2))):
+        program.insert(draw(st.integers(1, len(program))), draw(steps()))
+    return [*program, *([Step(threads[-1], "proxy")] if draw(st.booleans()) else []), Step(threads[-1], draw(what))]
 
 
 @st.composite
@@ -168,10 +212,11 @@ def races(program, space, with_observed):
     for j, b in enumerate(program):
         for i, a in enumerate(program[:j]):
             both = common(a, b) if (a.reads or a.writes) and (b.reads or b.writes) else set()
+            where = a.step, b.step
             if not both or not (a.writes or b.writes) or ordered[i, j]:
                 continue
             if not strong(a, b):
-                found[i, j] = both
+                found[where] = found.get(where, set()) | both
             elif a.pair != b.pair:
                 mixed |= both
     return found, mixed
@@ -191,6 +236,7 @@ def causality(program, everywhere):
         for i, a in enumerate(program[:j]):
             met = "bar.sync" in (a.operation, b.operation) and a.cta == b.cta
             edges[i, j] = a.thread == b.thread or met
+            edges[j, i] = a.step == b.step  # in no order, and each tells of both
     for w, r in observations(program):
         for first in releasing(program, w):
             for last in acquiring(program, r):
@@ -207,6 +253,15 @@ def causality(program, everywhere):
                 forced = any(way[first, w] and way[r, last] for w, r in seen)
                 edges[first, last] |= forced and strong(program[first], program[last])
     return closed(edges)
+
+
+def elements(program):
+    """Return a program with two steps for each that is of a vector."""
+    return [
+        replace(step, vector=False, word=word, step=n)
+        for n, step in enumerate(program)
+        for word in (step.words if step.vector else (step.word,))
+    ]
 
 
 def closed(edges):
@@ -273,6 +328,8 @@ fence.mbarrier_init.release.cluster; fence.proxy.async;
 PLACES = {
     "global": "".join(f"setp.eq.u32 %p{10 + c}, %r2, {c};\n" for c in range(2))
     + "".join(f"setp.eq.u32 %p20, %r1, {t % 2 * 32}; and.pred %p{t}, %p20, %p{10 + t // 2};\n" for t in range(4)),
+    "clusters": "".join(f"setp.eq.u32 %p{t}, %r2, {t}; setp.eq.and.u32 %p{t}, %r1, 0, %p{t};\n" for t in range(4))
+    + "setp.lt.u32 %p10, %r2, 2; not.pred %p11, %p10;\n",
     "shared": "mov.u32 %r20, smem; setp.lt.u32 %p15, %r1, 64; not.pred %p16, %p15;\n"
     + "".join(f"setp.eq.u32 %p{t}, %r1, {t * 32};\n" for t in range(4))
     + "@%p0 st.shared.v4.u32 [%r20], {%r8, %r8, %r8, %r8};\n"
@@ -280,7 +337,11 @@ PLACES = {
 }
 END = "ld.param.u64 %rd2, [p1]; shl.b32 %r3, %r2, 6; add.u32 %r3, %r3, %r1; mul.wide.u32 %rd3, %r3, 4;\n"
 END += "add.u64 %rd2, %rd2, %rd3; st.global.u32 [%rd2], %r9;\n"
-EXTENTS = {"global": {"grid": 2, "block": 64}, "shared": {"grid": 1, "block": 128}}
+EXTENTS = {
+    "global": {"grid": 2, "block": 64},
+    "clusters": {"grid": 4, "cluster": 2, "block": 32},
+    "shared": {"grid": 1, "block": 128},
+}
 
 
 def reported(program, space):
@@ -291,7 +352,7 @@ def reported(program, space):
         run.adopt(array.base)
     steps = [re.sub("(PAST|AGAIN)", rf"\g<1>{n}", step.ptx(space)) for n, step in enumerate(program)]
     first = START + PLACES[space]
-    arrays = data.reshape(-1), np.zeros(128, np.uint32), own.reshape(-1)
+    arrays = data.reshape(-1), np.zeros(256, np.uint32), own.reshape(-1)
     body = first + "\n".join(steps) + "\n" + END
     launch(body, *arrays, run=run, smem_bytes=1024, **EXTENTS[space])
     step_of = dict(enumerate((n for n, step in enumerate(steps) for _ in step.split("\n")), first.count("\n") + 1))
@@ -304,22 +365,35 @@ def reported(program, space):
     return pairs, partial
 
 
+RAISE, SEE, FIND = ("st", "release", "gpu", 3), ("ld", "acquire", "gpu", 3), ("ld", "relaxed", "gpu", 3)
+
+
 @pytest.mark.parametrize("space", SPACES)
 @settings(max_examples=100, deadline=None)
-@given(st.one_of(st.lists(steps(), min_size=2, max_size=20), around_fences()))
+@given(st.one_of(st.lists(steps(), min_size=2, max_size=20), around_fences(), handed_on()))
 @example([Step(0, "get"), Step(3, "st", pair=True), Step(3, "st", word=1)])
 @example([Step(1, "ld", pair=True), Step(0, "st", pair=True)])
+@example([Step(*s) for s in ((0, "st"), (0, *RAISE), (2, *SEE), (2, *RAISE), (1, *SEE), (1, "ld"))])
+@example([Step(0, "st"), Step(0, *RAISE, vector=True), Step(2, *SEE), Step(2, "ld")])
+@example([Step(0, "st"), Step(0, *RAISE), Step(2, *SEE, vector=True), Step(2, "ld")])
+@example([Step(*s) for s in ((0, "st"), (0, *RAISE), (2, *FIND), (2, *RAISE), (2, *SEE), (2, "st"))])
+@example(
+    [Step(*s) for s in ((0, "st"), (0, *RAISE), (2, *FIND), (2, *RAISE), (2, *FIND), (2, "fence", "sc"), (2, "st"))]
+)
 def test_races_are_those_of_the_memory_model(space, program):
+    if space == "clusters":
+        program = [step for step in program if not (step.is_async or step.operation == "proxy")]
     if space == "shared":  # one CTA, in which barriers are of two warps
         program = [replace(step, scope="gpu" if step.is_strong else step.scope) for step in program]
     found, partial = reported(program, space)
     words = {word for i, j in found for word in common(program[i], program[j])}
-    racy, mixed = races(program, space, with_observed=True)
+    singles = elements(program)
+    racy, mixed = races(singles, space, with_observed=True)
     if mixed:
         assert found or partial
     else:
         assert set().union(*racy.values()) <= words, "none is missed"
     # Observations are asked for of read-modify-writes and weak accesses only.
-    racy, mixed = races(program, space, with_observed=False)
+    racy, mixed = races(singles, space, with_observed=False)
     assert partial <= mixed
     assert found <= racy.keys()

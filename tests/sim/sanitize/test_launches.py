@@ -33,11 +33,12 @@ class Script:
         for stream in (1000, 2000):
             self.tell("create", stream, blocking=False)
 
-    def kernel(self, body, stream=0, programmatic=False, smem_bytes=0, grid=1, early_events=()):
+    def kernel(self, body, stream=0, programmatic=False, smem_bytes=0, grid=1, early_events=(), cluster=1):
         launch(
             body,
             self.data,
             grid=grid,
+            cluster=cluster,
             block=len(self.data) if smem_bytes else 32,
             run=self.run,
             stream=stream,
@@ -338,6 +339,27 @@ def test_one_thread_waits_and_a_barrier_passes_it_on():
         script.kernel(WRITE + GO)
         script.kernel(one + barrier + READ, programmatic=True)
         assert script.kinds == kinds
+
+
+@pytest.mark.parametrize("cluster", [1, 2])
+def test_one_cta_waits_and_a_flag_passes_it_on_to_others(cluster):
+    rank = "mov.u32 %r3, %ctaid.x; setp.ne.u32 %p3, %r3, 0; @%p3 bra OTHER;\n"
+    for semantics, kinds in (("", []), ("release", ["early-access"]), ("acquire", ["early-access"])):
+        script = Script()
+        script.kernel(WRITE + GO)
+        lines = WHERE + rank + WAIT + RAISE + "bra END;\nOTHER:\n" + FIND + "ld.global.u32 %r2, [%rd1];\nEND:\n"
+        lines = lines.replace(semantics, "relaxed") if semantics else lines
+        script.kernel(lines, programmatic=True, grid=4, cluster=cluster)
+        assert script.kinds == kinds
+
+
+def test_who_has_not_waited_tells_nobody_that_another_cta_has():
+    waits = "mov.u32 %r3, %ctaid.x; setp.eq.u32 %p4, %r3, 2; @%p4 griddepcontrol.wait; @%p4 bra END;\n"
+    others = "setp.eq.u32 %p3, %r3, 1; @%p3 bra OTHER;\n" + RAISE + "bra END;\nOTHER:\n" + FIND
+    script = Script()
+    script.kernel(WRITE + GO)
+    script.kernel(waits + WHERE + others + "ld.global.u32 %r2, [%rd1];\nEND:\n", programmatic=True, grid=3)
+    assert script.kinds == ["early-access"]
 
 
 def test_without_the_attribute_kernels_do_not_begin_early():

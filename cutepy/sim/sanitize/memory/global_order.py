@@ -118,8 +118,8 @@ class GlobalOrder:
         result = np.zeros(len(before), bool)
         if wave is None:
             return result
-        if self._launches.waits(old.launch):  # what launches wait for is visible to all proxies
-            column = wave.clocks.column(self._launches.channel(old.launch))
+        column = wave.over.get(old.launch)
+        if column is not None:  # what launches wait for is visible to all proxies
             result |= held(SEEN, after, np.zeros_like(before), np.full(len(before), column)) > 0
         if plane == FENCED:
             crosses = new.proxy == "async" and old.proxy != "async"

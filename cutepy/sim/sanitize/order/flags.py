@@ -17,6 +17,7 @@ import numpy as np
 
 from cutepy.sim.sanitize.hazards import Side
 from cutepy.sim.sanitize.order.clocks import SEEN
+from cutepy.sim.sanitize.order.locations import elements
 from cutepy.sim.sanitize.order.sent import Cluster, Sent, Snapshot
 from cutepy.sim.sanitize.order.strength import strength
 
@@ -106,19 +107,19 @@ class Flags:
 
     def see(self, wave: Wave, access: Access, messages: Messages) -> None:
         """Take an access by threads: strong ones find flags, and raise them."""
-        is_strong = access.part_of is None and access.proxy == "generic" and strength(access.instruction.opcode).scope
-        slots, threads = access.ctas.slots, access.threads.ids
-        if not is_strong or access.addresses.shape[1] not in (1, len(threads)):
+        touched = elements(access) if strength(access.instruction.opcode).scope else None
+        if touched is None:
             return
-        keys = np.broadcast_to(access.addresses, (len(slots), len(threads))).astype(np.int64)
-        keys = keys if access.space == "global" else -1 - keys
+        keys, slots, threads = touched[0], access.ctas.slots, access.threads.ids
         reads, raises = access.operation != "write", access.operation != "read" and len(threads) <= _MOST_THREADS
         if not (raises or self._raised):
             return
         snapshot = Snapshot(wave, self.launch, slots, threads) if raises else None
         here = np.ones(keys.shape, bool) if raises else np.isin(keys, list(self._raised))
-        for row, column in np.argwhere(here).tolist():  # one after the other: of a counter the later find the earlier
-            slot, thread, key = int(slots[row]), int(threads[column]), int(keys[row, column])
+        for row, column, n in np.argwhere(
+            here
+        ).tolist():  # one after the other: of a counter the later find the earlier
+            slot, thread, key = int(slots[row]), int(threads[column]), int(keys[row, column, n])
             before = self._raised.get(key, ())
             if reads and before:
                 acquires = strength(access.instruction.opcode).acquires

@@ -207,7 +207,7 @@ class Launches:
             here.covers |= here.waits
             self._streams[here.stream] |= here.waits
             clocks, slots = wave.clocks, event.ctas.slots
-            columns = [clocks.column(self.channel(number)) for number in here.waits]
+            columns = wave.over_columns(here.waits)
             what = clocks.nothing(len(slots), len(clocks.owner))
             what[:, :, 0, columns] = 1
             clocks.learn(slots, event.threads.ids, what)
@@ -215,10 +215,6 @@ class Launches:
     def waits(self, number: int) -> bool:
         """Tell whether griddepcontrol.wait waits for an operation."""
         return number in self._operations[self.now].waits
-
-    def channel(self, number: int) -> tuple[str, int]:
-        """Return the channel that says that a launch is over."""
-        return "launch", number
 
     @property
     def is_programmatic(self) -> bool:

@@ -3,10 +3,12 @@
 A release pattern leaves a *message* where it writes: what its thread knows. Read-modify-writes keep the messages that
 they find, other writes end them. Who reads there with an acquire pattern, in scope, learns what the messages say.
 
-Threads of one cluster keep their knowledge in `Clocks`. Of other clusters a thread knows messages, as numbers in
-*chains*: of two messages of one chain, who sent the later one knew the earlier. So there are as many chains as there
-are unordered senders, one for a lock that passes through a thousand threads, and each is a column of the clocks like
-others, which barriers pass on as they do all that is known. Only what somebody acquires gets a place in a chain.
+Threads of one cluster keep their knowledge of each other in `Clocks`. Of other clusters a thread knows messages, as
+numbers in *chains*: of two messages of one chain, who sent the later one knew the earlier. So there are as many chains
+as there are unordered senders, one for a lock that passes through a thousand threads, and each is a column of the
+clocks like others, which barriers pass on as they do all that is known. Only what somebody acquires gets a place in a
+chain. Who learns of a message that its own cluster has sent, by way of others, learns what it says: of its own cluster
+a thread's clock has all that it knows, whichever way that came.
 
 References
 ----------
@@ -15,14 +17,16 @@ PTX ISA, "Memory Consistency Model": "Observation Order", "Release and Acquire P
 
 from __future__ import annotations
 
+import itertools
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.sanitize.order.clocks import DONE, NO_COLUMNS, SEEN
+from cutepy.sim.sanitize.order.locations import Locations, elements
 from cutepy.sim.sanitize.order.patterns import hide
 from cutepy.sim.sanitize.order.sc_fences import ScFences
 from cutepy.sim.sanitize.order.sent import Cluster, Location, Message, Sent, Snapshot, acquirers, releases_to_launches
@@ -37,6 +41,9 @@ if TYPE_CHECKING:
 Lane = tuple[int, int]
 """A resident CTA, by slot, and a thread of it."""
 
+_MOST_READS = 16
+"""Of a thread, how many values that it has read at a place, and not acquired so far, are kept."""
+
 
 class Messages:
     """What is published through memory in a run.
@@ -49,15 +56,14 @@ class Messages:
 
     def __init__(self) -> None:
         self.launch = 0
-        self._acquirers: frozenset[int] = frozenset()
+        self._acquirers: dict[int, frozenset[int]] = {}
         self._is_followed = False
         self._wave: Wave | None = None
         self._forget()
 
     def _forget(self) -> None:
         """Forget all: what has sent messages is over, and all that comes knows it."""
-        self._locations: dict[int, Location] = {}
-        self._keys: Array | None = None
+        self._locations = Locations()
         self._order = 0
         self._tails: list[tuple[int, Sent]] = []  # by chain, the last count, and what was sent
         self._sent: dict[Cluster, dict[int, tuple[list[int], list[Message]]]] = {}
@@ -70,11 +76,9 @@ class Messages:
         self._fences: dict[Lane, Sent] = {}
         self._sc = ScFences()
         self._releases: dict[tuple[Lane, int], Sent] = {}
-        self._pending: dict[Lane, dict[int, tuple[int, Location]]] = {}
+        self._pending: dict[Lane, dict[int, list[tuple[int, Location]]]] = {}
         self._hints: dict[Lane, int] = {}
-        for key in [key for key in self._locations if key < 0]:
-            del self._locations[key]
-            self._keys = None
+        self._locations.end_shared()
 
     def begin(self, number: int, launch: Launch, alone: bool) -> None:
         """Begin with a launch, with nothing that runs beside it if it is alone."""
@@ -115,46 +119,42 @@ class Messages:
         fenced = writes and how.scope and bool(self._fences)
         if not (writes and how.releases) and not fenced and not (self._locations and (writes or how.scope)):
             return
-        if (
-            access.part_of is not None
-            or access.proxy != "generic"
-            or access.addresses.shape[1] not in (1, len(threads))
-        ):
-            return  # copies, tensor maps and matrices, which are weak
-        keys = np.broadcast_to(access.addresses, shape).astype(np.int64)
-        keys = keys if access.space == "global" else -1 - keys
+        touched = elements(access)
+        if touched is None:
+            return
+        keys, size = touched
         snapshot = Snapshot(wave, self.launch, slots, threads) if writes and how.releases else None
         passed = self._sc.before(wave, self.launch, slots, threads) if writes and how.scope >= GPU else None
-        here = np.isin(keys, self._all_keys()) if snapshot is None and not fenced else np.ones(shape, bool)
+        is_all = snapshot is not None or fenced
+        here = np.ones(shape, bool) if is_all else self._locations.are_near(keys).any(axis=-1)
         stores = None if access.stores is None else np.broadcast_to(access.stores, shape)
-        learns = reads and how.scope and access.instruction.index in self._acquirers
+        looked_at = self._acquirers.get(access.instruction.index, frozenset()) if reads and how.scope else frozenset()
         for row, column in np.argwhere(here).tolist():
-            lane, key = (int(slots[row]), int(threads[column])), int(keys[row, column])
-            found = self._locations.get(key)
-            if learns and found is not None and found.size == access.size_bytes:
-                if found.says_something:
-                    self._read(wave, lane, key, found, how.scope, how.acquires)
-                if found.passed is not None and how.scope >= GPU:
-                    self._sc.read(wave, lane, found.passed)
-            if writes and (stores is None or stores[row, column]):
-                sent = self._release(lane, key, how.scope, snapshot, row, column)
-                also = None if passed is None else self._sends(lane, how.scope, passed, row, column)
-                self._write(key, access.size_bytes, found if reads else None, sent, also)
-
-    def _all_keys(self) -> Array:
-        if self._keys is None:
-            self._keys = np.array(list(self._locations), np.int64)
-        return self._keys
+            lane = int(slots[row]), int(threads[column])
+            for n, key in enumerate(keys[row, column].tolist()):
+                found = self._locations.get(key, size) if reads else None
+                if n in looked_at and found is not None:
+                    if found.says_something:
+                        self._read(wave, lane, key, found, how.scope, how.acquires)
+                    if found.passed is not None and how.scope >= GPU:
+                        self._sc.read(wave, lane, found.passed)
+                if writes and (stores is None or stores[row, column]):
+                    sent = self._release(lane, key, how.scope, snapshot, row, column)
+                    also = None if passed is None else self._sends(lane, how.scope, passed, row, column)
+                    self._write(key, size, found, sent, also)
 
     def _read(self, wave: Wave, lane: Lane, key: int, found: Location, scope: int, acquires: bool) -> None:
         if acquires:
-            for earlier, location in (self._pending.get(lane, {}).pop(key, (scope, found)), (scope, found)):
+            for earlier, location in (*self._pending.get(lane, {}).pop(key, ()), (scope, found)):
                 self._learn(wave, lane[0], lane[1:], location, min(earlier, scope))
             return
-        mine = self._pending.setdefault(lane, {})
-        before = mine.get(key)
-        if before is None or before[1].version != found.version or before[1].learnt is not found.learnt:
-            mine[key] = scope, found.as_it_is()
+        mine = self._pending.setdefault(lane, {}).setdefault(key, [])
+        if mine and mine[-1][1].learnt is found.learnt:  # nothing has replaced it since
+            if mine[-1][1].version == found.version:
+                return
+            mine.pop()
+        mine.append((scope, found.as_it_is()))
+        del mine[:-_MOST_READS]
 
     def _release(
         self, lane: Lane, key: int, scope: int, snapshot: Snapshot | None, row: int, column: int
@@ -173,14 +173,11 @@ class Messages:
 
     def _write(self, key: int, size: int, found: Location | None, sent: Sent | None, passed: Sent | None) -> None:
         """Leave what a write releases, and fences that it comes after, beside what a read-modify-write found."""
-        if found is None or found.size != size:
+        if found is None:
+            self._locations.end(key, size)
             if sent is None and passed is None:
-                if self._locations.pop(key, None) is not None:
-                    self._keys = None
                 return
-            if key not in self._locations:
-                self._keys = None
-            found = self._locations[key] = Location(size)
+            found = self._locations.put(key, Location(size))
         if sent is not None:
             found.add(sent)
         if passed is not None:
@@ -198,7 +195,7 @@ class Messages:
         lanes = [(slot, thread) for slot in slots.tolist() for thread in threads.tolist()]
         hidden = wave.hidden_from(event.instruction)
         for lane in lanes if how.acquires and self._pending else ():
-            for scope, location in self._pending.pop(lane, {}).values():
+            for scope, location in itertools.chain.from_iterable(self._pending.pop(lane, {}).values()):
                 self._learn(wave, lane[0], lane[1:], location, min(scope, how.scope), hidden)
         sc = is_sc(event.instruction.opcode) and how.scope >= GPU
         for slot in slots.tolist() if sc else ():
@@ -227,14 +224,17 @@ class Messages:
             if column < known.shape[-1] and k < len(chains):
                 chains[k] = known[SEEN, 0, column]
         cluster = snapshot.cluster(sent.row)
-        message = Message(cluster, snapshot.cta(sent.row), sent.scope, known, chains, chain, count)
+        over = snapshot.over(known)
+        message = Message(cluster, snapshot.cta(sent.row), sent.scope, known, chains, over, chain, count)
         counts, messages = self._sent.setdefault(cluster, {}).setdefault(chain, ([], []))
         counts.append(count)
         messages.append(message)
         return message
 
     def _chain(self, sent: Sent, known: Array) -> int:
-        """Return a chain whose last message the sender knows, or a new one."""
+        """Return a chain whose last message the sender knows and shows, or a new one."""
+        if sent.snapshot.hides:
+            return len(self._tails)
         own = self._last_of.get(sent.sender)
         if own is not None:
             _, last = self._tails[own]
@@ -282,8 +282,9 @@ class Messages:
         for k in known.tolist():
             if k not in wave.chains:
                 wave.chains[k] = clocks.column((CHAIN, k))
+        over = wave.over_columns(frozenset().union(*(m.over for m in heard.values())))
         what = clocks.nothing(1, len(clocks.owner))
-        for m in heard.values():
+        for m in (*heard.values(), *self._passed_on(cluster, chains, heard)):
             if m.cluster == cluster:
                 mine, said = what[:, 0, :, : m.known.shape[-1]], m.known[..., : what.shape[-1]]
                 if m.cta != cta:
@@ -293,8 +294,18 @@ class Messages:
         columns = np.array([wave.chains[k] for k in known.tolist()])
         for plane in (DONE, SEEN):
             what[plane, 0, 0, columns] = np.maximum(what[plane, 0, 0, columns], chains[known])
+        what[: SEEN + 1, 0, 0, over] = 1
         clocks.learn(np.array([slot]), np.array(threads), hide(what, hidden))
         self._hints.update(((slot, t), next(reversed(heard))) for t in threads)
+
+    def _passed_on(self, cluster: Cluster, chains: Array, heard: dict[int, Message]) -> Iterator[Message]:
+        """Yield what a cluster has sent itself that messages of others know, the last of each chain."""
+        if all(m.cluster == cluster for m in heard.values()):
+            return  # who sent them knows all that they know of it
+        for chain, (numbers, messages) in self._sent.get(cluster, {}).items():
+            at = bisect_right(numbers, chains[chain]) if chain < len(chains) else 0
+            if at:
+                yield messages[at - 1]
 
     # What messages say.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
@@ -9,7 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from cutepy.sim.machine.lanes import Array
-from cutepy.sim.sanitize.order.clocks import NO_COLUMNS
+from cutepy.sim.ptx.model import Instruction, Register, Vector, registers_in
+from cutepy.sim.sanitize.order.clocks import NO_COLUMNS, SEEN
 from cutepy.sim.sanitize.order.patterns import hide
 from cutepy.sim.sanitize.order.strength import GPU, strength
 from cutepy.sim.translate import linked
@@ -40,7 +42,7 @@ class Snapshot:
         wave.clocks.tick(slots, threads)
         self._slots, self._threads, self._owner = slots, threads, wave.clocks.owner
         self._blocks, self._size = wave.residents.blocks, wave.clocks.cluster
-        self.launch, self.columns, self._hidden = launch, wave.chains, hidden
+        self.launch, self.columns, self._over, self._hidden = launch, wave.chains, wave.over, hidden
 
     def known(self, row: int, columns: int | Array) -> Array:
         """Return what one of the threads knows, or some together: (plane, rank, column)."""
@@ -51,6 +53,15 @@ class Snapshot:
         rank = int(self._slots[row]) % self._size
         found[:, rank, mine] = np.maximum(found[:, rank, mine], self._view.own[:, row, mine])
         return hide(found, self._hidden)
+
+    def over(self, known: Array) -> frozenset[int]:
+        """Return the launches that are over by what threads know."""
+        return frozenset(n for n, at in self._over.items() if at < known.shape[-1] and known[SEEN, 0, at])
+
+    @property
+    def hides(self) -> bool:
+        """Whether it shows less than threads know."""
+        return len(self._hidden) > 0
 
     def cta(self, row: int) -> int:
         """Return a CTA's index in the grid."""
@@ -107,6 +118,8 @@ class Message:
         What it says of its own cluster.
     chains : array of int, (chain,)
         How far it knows each chain.
+    over : frozenset of int
+        The launches that it knows to be over.
     chain, count : int
         Its own place.
     """
@@ -116,6 +129,7 @@ class Message:
     scope: int
     known: Array
     chains: Array
+    over: frozenset[int]
     chain: int
     count: int
 
@@ -175,8 +189,8 @@ class Location:
 
 
 @lru_cache(maxsize=64)
-def acquirers(ptx: str, kernel: str) -> frozenset[int]:
-    """Return which instructions can learn from a message, by index.
+def acquirers(ptx: str, kernel: str) -> dict[int, frozenset[int]]:
+    """Return which instructions can learn from a message, by index, each with the elements by which it can.
 
     A value that nobody looks at tells nobody that something was released.
     """
@@ -185,13 +199,20 @@ def acquirers(ptx: str, kernel: str) -> frozenset[int]:
     for i in instructions:
         # What a guarded atomic leaves as it was counts as read.
         used |= {*read(i)} - ({*written(i)} if i.parts[0] in ("ld", "atom") else set())
-    fences = any(strength(i.opcode).acquires for i in instructions if i.parts[0] in ("fence", "membar"))
-    found = set()
-    for i in instructions:
-        how = strength(i.opcode)
-        if i.parts[0] in ("ld", "atom") and (how.acquires or (how.scope and fences)) and used & {*written(i)}:
-            found.add(i.index)
-    return frozenset(found)
+    found = {}
+    if any(strength(i.opcode).acquires for i in instructions):  # a relaxed read, too, acquires by what comes after it
+        strong = (i for i in instructions if i.parts[0] in ("ld", "atom") and strength(i.opcode).scope)
+        found = {i.index: frozenset(_elements_in(i, used)) for i in strong}
+    return {index: elements for index, elements in found.items() if elements}
+
+
+def _elements_in(i: Instruction, used: set[Register]) -> Iterator[int]:
+    """Yield the elements of an access whose registers are used; those of packed values share one."""
+    to = i.operands[0]
+    each = 2 if any(part.endswith("x2") for part in i.parts) else 1
+    for n, item in enumerate(to.items if isinstance(to, Vector) else (to,)):
+        if not used.isdisjoint(registers_in(item)):
+            yield from range(n * each, (n + 1) * each)
 
 
 @lru_cache(maxsize=64)

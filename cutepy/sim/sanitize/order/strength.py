@@ -9,6 +9,7 @@ PTX ISA, "Memory Consistency Model": "Strong Operations", "Scope", "Morally stro
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -19,6 +20,7 @@ WEAK, CTA, CLUSTER, GPU, SYS = range(5)
 
 SCOPES = {"cta": CTA, "cluster": CLUSTER, "gpu": GPU, "sys": SYS}
 NAMES = {scope: name for name, scope in SCOPES.items()}
+_TYPE = re.compile(r"(?:[busf]|bf)\d+(?:x2)?")
 _OLD_FENCES = {"cta": CTA, "gl": GPU, "sys": SYS}
 
 
@@ -133,9 +135,11 @@ def unit_bytes(opcode: str) -> int:
     (4, 8)
     >>> unit_bytes("red.global.add.noftz.bf16x2"), unit_bytes("atom.global.cas.b128")
     (2, 16)
+    >>> unit_bytes("red.global.v2.f32.add"), unit_bytes("cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile")
+    (4, 0)
     """
-    name = opcode.rpartition(".")[2]
-    if not name[-1].isdigit():
+    name = next(filter(_TYPE.fullmatch, reversed(opcode.split("."))), None)
+    if name is None:
         return 0
     return type_bits(name) // (16 if name.endswith("x2") else 8)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Set as AbstractSet
+from collections.abc import Collection, Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -187,6 +187,8 @@ class Wave:
         By column of groups: what was issued last, and in which group of each CTA.
     chains : dict of int to int
         Which chains of messages its threads know of, and the columns that count them.
+    over : dict of int to int
+        Which launches its threads have waited for, or heard to be over, and the columns that say so.
     copied : Copied
     lent : dict of (CTA, CTA, int) to (Instruction, int)
         What copies to a peer read last, by the CTA that they read, the peer, and the column and count that tell of it.
@@ -222,6 +224,7 @@ class Wave:
         self.copied = Copied(*np.zeros((2, slots, threads), np.int64))
         self.last: dict[int, tuple[Instruction, Array]] = {}
         self.chains: dict[int, int] = {}
+        self.over: dict[int, int] = {}
         self.lent: dict[tuple[int, int, int], tuple[Instruction, int]] = {}
         self.inits: dict[int, Making] = {}
         self.passed: dict[tuple[int, int], tuple[Instruction, int]] = {}
@@ -233,6 +236,13 @@ class Wave:
         self.mma_groups = MmaGroups(self.clocks, slots)
         self.register_changes = RegisterChanges(self.clocks, slots, -(-threads // WARP))
         self.patterns, self.arrivals = Patterns(self.clocks, has_relaxed), Arrivals()
+
+    def over_columns(self, launches: Collection[int]) -> list[int]:
+        """Return the columns, of the first CTA of a cluster, in which 1 says that launches are over."""
+        for number in launches:
+            if number not in self.over:
+                self.over[number] = self.clocks.column(("launch", number))
+        return [self.over[number] for number in launches]
 
     def counted(self, operation: AsyncOperation) -> Array:
         """Return by which count of the groups of each thread an operation that is issued will be complete."""
