@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,7 +22,7 @@ from cutepy.sim.machine.host_tensors import described, storage_range
 from cutepy.sim.machine.interleaving import Interleaving, pauses
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.machine.launch import KernelCall, Launch, prepare
-from cutepy.sim.machine.loaded_module import LoadedModule
+from cutepy.sim.machine.launch_memory import its_memory
 from cutepy.sim.machine.memory import GlobalMemory
 from cutepy.sim.machine.observer import Observer, stops
 from cutepy.sim.machine.ordering import may_run_in_any_order
@@ -360,27 +359,11 @@ class Run(Replayable):
         if not self._observers and not isinstance(self._policy, Interleaving):
             program = replace(program, blocks=hot_blocks(program))
         self.launches.append(launch)
-        with self._own_memory(launch, call.loaded), self._replays.around(launch, self._memory, lambda: self.hazards):
+        with (
+            its_memory(self._memory, launch, call.loaded),
+            self._replays.around(launch, self._memory, lambda: self.hazards),
+        ):
             self._run(launch, program, stopping)
-
-    @contextmanager
-    def _own_memory(self, launch: Launch, loaded: LoadedModule) -> Iterator[None]:
-        """Make parameters known while their kernel runs, and variables as long as their module is loaded."""
-        for placed in launch.variables:
-            if self._memory.register(placed.data.ctypes.data, placed.data.nbytes, placed.data, placed.variable.name):
-                weakref.finalize(loaded, _forget, weakref.ref(self._memory), placed.data.ctypes.data)
-        block = launch.parameter_block
-        assert block is not None
-        own = [(block, "the kernel's parameters")]
-        if launch.grid_workspace is not None:
-            own.append((launch.grid_workspace, "the grid's workspace"))
-        for data, name in own:
-            self._memory.register(data.ctypes.data, data.nbytes, data, name)
-        try:
-            yield
-        finally:
-            for data, _ in own:
-                self._memory.forget(data.ctypes.data)
 
     def _run(self, launch: Launch, program: Program, stopping: Mapping[int, tuple[Observer, ...]]) -> None:
         for observer in self._observers:
@@ -411,9 +394,3 @@ class Run(Replayable):
         if not self._inspect:
             self._shared.clear()
         self._shared.append((len(self.launches) - 1, engine.memory.now()))
-
-
-def _forget(memory: weakref.ref[GlobalMemory], address: int) -> None:
-    known = memory()
-    if known is not None:
-        known.forget(address)

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cutepy.sim.machine.lanes import WARP, Array
-from cutepy.sim.sanitize.order.indices import neighbours, raise_at, rectangle
+from cutepy.sim.sanitize.order.indices import distinct, neighbours, raise_at, rectangle, widened
 
 DONE, SEEN, FENCED, FENCED_GLOBAL = range(4)
 _SHARED, _ALL = frozenset({"shared"}), frozenset({"shared", "global"})
@@ -143,7 +143,7 @@ class Clocks:
             self.owner = np.append(self.owner, owner)
             if found == self._known.shape[-1]:
                 more = max(_NEW_COLUMNS, found // 2)
-                self._known, self._own = _widened(self._known, more), _widened(self._own, more)
+                self._known, self._own = widened(self._known, more), widened(self._own, more)
         return found
 
     def known_column(self, channel: object) -> int | None:
@@ -221,12 +221,12 @@ class Clocks:
         if self._are_alike(slots, threads):
             return View(known[:, neighbours(slots), :1], own), np.zeros(len(threads), np.intp)
         self._spread(slots)
-        used, place = _distinct(threads // WARP)
+        used, place = distinct(threads // WARP)
         if self._parted[used].any():
             rows = self.rows(slots, threads)
             if not (rows == rows[0]).all():
                 return View(known[:, slots[:, None], rows], own), np.arange(len(threads))
-            used, place = _distinct(rows[0])
+            used, place = distinct(rows[0])
         return View(known[:, *rectangle(slots, used)], own), place
 
     def _are_alike(self, slots: Array, threads: Array) -> bool:
@@ -279,7 +279,7 @@ class Clocks:
         """
         columns = ..., slice(first, first + what.shape[-1])
         warp_of = threads // WARP
-        warps, place = _distinct(warp_of)
+        warps, place = distinct(warp_of)
         shares = np.bincount(place) == self.sizes[warps]
         if self._parted[warps].any():
             rows = self.rows(slots, threads)
@@ -322,7 +322,7 @@ class Clocks:
 
     def padded(self, what: Array) -> Array:
         """Return a clock with the columns that came since."""
-        return _widened(what, self._known.shape[-1] - what.shape[-1])
+        return widened(what, self._known.shape[-1] - what.shape[-1])
 
     def leave_home(self, what: Array, away: Array | slice = slice(None)) -> Array:
         """Take from a clock, (plane, CTA, ...), what is told to no other CTA; returns that plane alone, as it was.
@@ -392,20 +392,3 @@ def _planes(fences: AbstractSet[frozenset[str]]) -> tuple[int, int | None]:
     if fences <= {_ALL}:
         return FENCED + 1, FENCED
     return (FENCED + 1, None) if fences == {_SHARED} else (FENCED_GLOBAL + 1, FENCED_GLOBAL)
-
-
-def _widened(what: Array, columns: int) -> Array:
-    """Return a clock with further columns."""
-    if not columns:
-        return what
-    result: Array = np.zeros((*what.shape[:-1], what.shape[-1] + columns), what.dtype)
-    result[..., : what.shape[-1]] = what
-    return result
-
-
-def _distinct(rows: Array) -> tuple[Array, Array]:
-    """Return the rows that there are, and which of these each is."""
-    if (rows == rows[0]).all():
-        return rows[:1], np.zeros(len(rows), int)
-    used = np.flatnonzero(np.bincount(rows))
-    return used, np.searchsorted(used, rows)

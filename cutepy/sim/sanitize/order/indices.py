@@ -1,4 +1,4 @@
-"""Indices of what is in order: slices where nothing is left out, which copy nothing."""
+"""Indices of what is in order, slices where nothing is left out, which copy nothing; and what clocks are made of."""
 
 from __future__ import annotations
 
@@ -37,3 +37,20 @@ def raise_at(held: Array, at: Any, what: Array) -> None:  # noqa: ANN401 - slice
     np.maximum(here, what, out=here)
     if not np.may_share_memory(held, here):
         held[at] = here
+
+
+def widened(what: Array, columns: int) -> Array:
+    """Return a clock with further columns."""
+    if not columns:
+        return what
+    result: Array = np.zeros((*what.shape[:-1], what.shape[-1] + columns), what.dtype)
+    result[..., : what.shape[-1]] = what
+    return result
+
+
+def distinct(rows: Array) -> tuple[Array, Array]:
+    """Return the rows that there are, and which of these each is."""
+    if (rows == rows[0]).all():
+        return rows[:1], np.zeros(len(rows), int)
+    used = np.flatnonzero(np.bincount(rows))
+    return used, np.searchsorted(used, rows)
