@@ -29,6 +29,7 @@ STORE = "@%p1 cp.async.bulk.global.shared::cta.bulk_group [%rd1], [%r1], 256;\n@
 WAIT = "@%p1 cp.async.bulk.wait_group.read 0;\n"
 ARRIVE = "@%p1 mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r9];\n"
 ARRIVE_BY_DEFAULT = "@%p1 mbarrier.arrive.shared::cluster.b64 _, [%r9];\n"
+ANNOUNCE = "@%p1 mbarrier.expect_tx.relaxed.cluster.shared::cluster.b64 [%r9], 16;\n"
 INIT_NEXT = "@%p1 mbarrier.init.shared.b64 [%r8+8], 1;\n"
 ARRIVE_NEXT = "@%p1 mbarrier.arrive.shared::cluster.b64 _, [%r9+8];\n"
 FILL = f"{WRITE}st.shared.u32 [%r4+256], %r2;\nfence.proxy.async.shared::cta;\n"
@@ -68,6 +69,9 @@ def hazards_of(*lines, block=64, cluster=1, directives="", policy=None):
         ((INIT.format(count=1), SHOW, CLUSTER, ARRIVE, TRY.format(n=0, how=".relaxed.cta")), [], {"cluster": 2}),
         ((INIT.format(count=1), SHOW, CLUSTER, ARRIVE, CLUSTER), [], {"cluster": 2}),
         ((INIT.format(count=1), SHOW, CLUSTER, ARRIVE), ["exited-peer"], {"cluster": 2}),
+        # Bytes that are announced there.
+        ((INIT.format(count=1), SHOW, CLUSTER, ANNOUNCE, CLUSTER), ["uneven-bytes"], {"cluster": 2}),
+        ((INIT.format(count=1), SHOW, CLUSTER, ANNOUNCE), ["uneven-bytes", "exited-peer"], {"cluster": 2}),
         # What a thread did there before an arrival of scope .cta is not known by that, but by one of scope .cluster.
         (
             (INIT.format(count=1), INIT_NEXT, SHOW, CLUSTER, ARRIVE_NEXT, ARRIVE_BY_DEFAULT, TRY.format(n=0, how="")),

@@ -192,6 +192,7 @@ def _mbarrier(wave: Wave, event: BarrierEvent) -> None:
     elif event.operation == "arrive":
         _arrive(wave, event, meeting, first)
     elif event.operation in ("expect_tx", "complete_tx", "expect_arrivals"):
+        _reach(wave, event, first)
         clocks.tick(event.ctas.slots, event.threads.ids)
 
 
@@ -236,10 +237,8 @@ def _arrive(wave: Wave, event: BarrierEvent, meeting: Meeting, first: Array) -> 
     if not is_relaxed and is_local:
         meeting.add(slots, phases[:, 0], clocks.publish(slots, threads))
         return
+    _reach(wave, event, first)
     for column, thread in enumerate(threads.tolist()):
-        for row in np.flatnonzero(of[:, column] != slots).tolist():
-            to = int(of[row, column]), int(slots[row])
-            wave.peers.arrive(i, *to, thread, channel, int(phases[row, column]))
         what, wide = clocks.publish(slots, np.array([thread])), np.full(len(slots), scope_of(i) >= CLUSTER)
         if is_relaxed:
             what, wide = wave.patterns.released(i, slots, thread)
@@ -254,6 +253,19 @@ def _arrive(wave: Wave, event: BarrierEvent, meeting: Meeting, first: Array) -> 
                     far = wave.meeting(("mbarrier", event.state.address, "cluster"))
                     far.add(of[here, column], phases[here, column], whole)
                 meeting.add(of[here, column], phases[here, column], sent)
+
+
+def _reach(wave: Wave, event: BarrierEvent, first: Array) -> None:
+    """Note which threads count, bytes too, at mbarriers of other CTAs, which must not have ended."""
+    if event.slots is None or event.counted is None or event.state is None:
+        return
+    slots, threads = event.ctas.slots, event.threads.ids
+    shape, channel = (len(slots), len(threads)), wave.clocks.column(("mbarrier", event.state.address))
+    of = np.broadcast_to(event.slots, shape)
+    phases = np.broadcast_to(event.counted, shape) + first[of]
+    for row, column in np.argwhere(of != slots[:, None]).tolist():
+        to, thread = (int(of[row, column]), int(slots[row])), int(threads[column])
+        wave.peers.arrive(event.instruction, *to, thread, channel, int(phases[row, column]))
 
 
 def _hide(wave: Wave, what: Array, away: Array) -> bool:
