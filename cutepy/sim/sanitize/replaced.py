@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Set as AbstractSet
 from typing import NamedTuple
 
-from cutepy.sim.ptx.model import Immediate, Instruction, Negated, Operand, Register
+from cutepy.sim.ptx.model import Immediate, Instruction, Negated, Operand, Register, type_bits
 from cutepy.sim.translate.effects import accumulators, is_wgmma, written
 
 _SAYS: dict[tuple[str, ...], bool] = {("setp", "eq"): True, ("setp", "ne"): False}
@@ -114,10 +114,11 @@ class Names:
         if made is None or made.parts[:2] not in _SAYS or made.parts[2] not in _INTEGERS or made.predicate is not None:
             return None
         to, *sources = made.operands
-        values = [self._value(source) for source in sources]
+        values, ones = [self._value(source) for source in sources], (1 << type_bits(made.parts[2])) - 1
         if not isinstance(to, Register) or len(values) != 2 or None in values:
             return None
-        return int((values[0] == values[1]) == _SAYS[made.parts[:2]])
+        one, other = (value & ones for value in values if value is not None)
+        return int((one == other) == _SAYS[made.parts[:2]])
 
 
 def is_rename(i: Instruction) -> bool:

@@ -100,6 +100,13 @@ ENDING = {
     "a multicast to nobody": (INIT + MEET + MULTICAST.format(0), "invalid-access", PAIR),
     "misaligned": ("add.u32 %r9, %r1, 2;\nst.shared.u32 [%r9], %r2;\n", "invalid-access", {}),
     "beyond shared memory": ("add.u32 %r9, %r1, 4096;\nld.shared.u32 %r10, [%r9];\n", "invalid-access", {}),
+    "an MMA's descriptor beyond shared memory": (
+        "mov.b64 %rd8, 0x0000000800080400; mov.b64 %rd9, 0x0000000800080000; setp.ne.u32 %p6, 0, 0;\n"
+        "wgmma.fence.sync.aligned; wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%f1, %f2, %f3, %f4}, %rd8, %rd9, "
+        "0, 1, 1, 0, 0; wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;\n",
+        "invalid-access",
+        {"block": 128},
+    ),
     "beyond global memory": ("st.global.u32 [%rd1+1048576], %r2;\n", "invalid-access", {}),
     "a misaligned copy": (
         INIT + "@%p1 cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r1], [%rd1+4], 256, [%r8];\n",

@@ -117,3 +117,11 @@ def test_constants_are_not_to_be_moved_into_a_fragment_in_flight(before, move, f
     before += "mov.b32 %r12, 0; mov.b32 %r13, 0; mov.b32 %r14, 0;\n"
     assert kinds(loop(mma(a=A) + ONE + move, before=ZERO + before)) == found
     assert kinds(loop(mma(a=A) + NONE + move, before=ZERO + before)) == []
+
+
+@pytest.mark.parametrize(("one", "found"), [("4294967295", IN_FLIGHT), ("4294967294", [])])
+def test_constants_are_compared_in_their_bits(one, found):
+    """Scale-d is 1 if -1 is what it is compared with: the MMA then adds to the zero, which another one overwrites."""
+    scale = f"mov.u32 %r11, -1; mov.u32 %r12, {one}; setp.eq.u32 %p6, %r11, %r12;\n"
+    text = HEAD + ZERO + scale + mma() + "mov.f32 %f1, 0f00000000;\n" + mma(scale="%p6") + NONE + END
+    assert kinds(text) == found

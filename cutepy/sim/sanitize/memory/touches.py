@@ -194,6 +194,8 @@ class SharedTouches:
         clocks, slots = wave.clocks, event.ctas.slots
         groups = event.threads.ids[::WARPGROUP] // WARPGROUP
         for group, operands in zip(groups.tolist(), self._operands.of(event, len(groups)), strict=True):
+            if operands.flat.max() >= self._slot_bytes // self._granule:
+                continue  # beyond the shared memory of a CTA, which is told as the MMA is computed
             threads = np.arange(group * WARPGROUP, (group + 1) * WARPGROUP)
             column = np.array([clocks.column((MMAS, group))])
             view, _ = clocks.view(slots, threads)

@@ -75,7 +75,7 @@ class Messages:
         self._wave = wave
         self._fences: dict[Lane, Sent] = {}
         self._sc = ScFences()
-        self._releases: dict[tuple[Lane, int], Sent] = {}
+        self._releases: dict[tuple[Lane, int, int], Sent] = {}
         self._pending: dict[Lane, dict[int, list[tuple[int, Location]]]] = {}
         self._hints: dict[Lane, int] = {}
         self._locations.end_shared()
@@ -139,7 +139,7 @@ class Messages:
                     if found.passed is not None and how.scope >= GPU:
                         self._sc.read(wave, lane, found.passed)
                 if writes and (stores is None or stores[row, column]):
-                    sent = self._release(lane, key, how.scope, snapshot, row, column)
+                    sent = self._release(lane, (key, size), how.scope, snapshot, row, column)
                     also = None if passed is None else self._sends(lane, how.scope, passed, row, column)
                     self._write(key, size, found, sent, also)
 
@@ -157,13 +157,13 @@ class Messages:
         del mine[:-_MOST_READS]
 
     def _release(
-        self, lane: Lane, key: int, scope: int, snapshot: Snapshot | None, row: int, column: int
+        self, lane: Lane, at: tuple[int, int], scope: int, snapshot: Snapshot | None, row: int, column: int
     ) -> Sent | None:
-        """Return what a write releases: by itself, or by a fence or a release at the same place before it."""
+        """Return what a write releases: by itself, or by a fence or a release before it, at the same place and size."""
         if snapshot is not None:
-            sent = self._releases[lane, key] = self._sends(lane, scope, snapshot, row, column)
+            sent = self._releases[lane, *at] = self._sends(lane, scope, snapshot, row, column)
             return sent
-        before = (self._fences.get(lane), self._releases.get((lane, key))) if scope else ()
+        before = (self._fences.get(lane), self._releases.get((lane, *at))) if scope else ()
         last = max((b for b in before if b is not None), key=lambda b: b.order, default=None)
         return None if last is None else last._replace(scope=min(scope, last.scope))
 
@@ -195,8 +195,13 @@ class Messages:
         lanes = [(slot, thread) for slot in slots.tolist() for thread in threads.tolist()]
         hidden = wave.hidden_from(event.instruction)
         for lane in lanes if how.acquires and self._pending else ():
-            for scope, location in itertools.chain.from_iterable(self._pending.pop(lane, {}).values()):
+            mine = self._pending.pop(lane, {})
+            for scope, location in itertools.chain.from_iterable(mine.values()):
                 self._learn(wave, lane[0], lane[1:], location, min(scope, how.scope), hidden)
+            # A fence of a wider scope may come yet.
+            wider = {key: [one for one in reads if one[0] > how.scope] for key, reads in mine.items()}
+            if any(wider.values()):
+                self._pending[lane] = {key: reads for key, reads in wider.items() if reads}
         sc = is_sc(event.instruction.opcode) and how.scope >= GPU
         for slot in slots.tolist() if sc else ():
             for location, after in self._sc.after(wave, slot, threads):

@@ -1,0 +1,46 @@
+"""What comes of a release and an acquire with fences of two scopes, and of writes of two sizes, between two CTAs."""
+
+import numpy as np
+import pytest
+
+from cutepy.sim import Run
+from tests.sim.opcode_runner import launch
+
+TWO = """mov.u32 %r2, %tid.x; mov.u32 %r3, %ctaid.x; ld.param.u64 %rd1, [p0]; setp.ne.u32 %p1, %r2, 0; @%p1 bra END;
+setp.eq.u32 %p2, %r3, 1; @%p2 bra SEE;
+st.global.u32 [%rd1+256], 7; {raises} bra END;
+SEE: ld.{how}.gpu.global.{type} {to}, [%rd1]; setp.ne.{type} %p3, {to}, {value}; @%p3 bra SEE;
+{fences} ld.global.u32 %r9, [%rd1+256]; st.global.u32 [%rd1+512], %r9;
+END:
+"""
+
+
+def hazards_of(raises, fences="", how="relaxed", kind="u32", value=1):
+    """Let one CTA write and raise a flag, and another one see it and read."""
+    to = "%r8" if kind == "u32" else "%rd8"
+    body = TWO.format(raises=raises, fences=fences, how=how, type=kind, to=to, value=value)
+    run = Run((), None, sanitize=True)
+    launch(body, np.zeros(256, np.uint32), grid=2, run=run)
+    return [hazard.kind for hazard in run.hazards]
+
+
+RELEASE = "st.release.gpu.global.u32 [%rd1], 1;"
+CTA, GPU = "fence.acq_rel.cta; ", "fence.acq_rel.gpu; "
+
+
+@pytest.mark.parametrize("fences", [GPU, CTA + GPU, "membar.cta; membar.gl; ", GPU + CTA])
+def test_what_a_narrow_fence_leaves_a_wider_one_acquires(fences):
+    assert hazards_of(RELEASE, fences) == []
+
+
+@pytest.mark.parametrize("fences", ["", CTA, CTA + CTA])
+def test_narrow_fences_do_not_acquire_what_another_cta_releases(fences):
+    assert hazards_of(RELEASE, fences) != []
+
+
+def test_a_release_of_another_size_begins_no_pattern():
+    """PTX ISA, "Release and Acquire Patterns": a strong write on the same location, which one of another size is not."""
+    again = "st.relaxed.gpu.global.{} [%rd1], {};"
+    assert hazards_of(RELEASE + again.format("u32", 2), how="acquire", value=2) == []
+    wide = RELEASE.replace("u32", "u64") + again.format("u32", 2)
+    assert hazards_of(wide, how="acquire", value=2) != []
