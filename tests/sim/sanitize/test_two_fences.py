@@ -39,7 +39,7 @@ def test_narrow_fences_do_not_acquire_what_another_cta_releases(fences):
 
 
 def test_a_release_of_another_size_begins_no_pattern():
-    """PTX ISA, "Release and Acquire Patterns": a strong write on the same location, which one of another size is not."""
+    """PTX ISA, "Release and Acquire Patterns": a strong write there, and one of another size is elsewhere."""
     again = "st.relaxed.gpu.global.{} [%rd1], {};"
     assert hazards_of(RELEASE + again.format("u32", 2), how="acquire", value=2) == []
     wide = RELEASE.replace("u32", "u64") + again.format("u32", 2)
