@@ -33,6 +33,34 @@ def test_what_a_narrow_fence_leaves_a_wider_one_acquires(fences):
     assert hazards_of(RELEASE, fences) == []
 
 
+RELAXED = "st.relaxed.gpu.global.u32 [%rd1], 1;"
+
+
+@pytest.mark.parametrize(
+    "raises",
+    [
+        GPU + CTA + RELAXED,
+        "membar.gl; membar.cta; red.global.add.u32 [%rd1], 1;",
+        GPU + CTA + CTA + RELAXED,
+        RELEASE.replace("1;", "2;") + CTA + RELAXED,
+    ],
+)
+def test_what_a_wide_fence_releases_a_narrower_one_leaves(raises):
+    assert hazards_of(raises, how="acquire") == []
+    assert (
+        hazards_of(
+            raises.replace(".gpu; ", ".cta; ").replace("membar.gl", "membar.cta").replace(".release", ".relaxed"),
+            how="acquire",
+        )
+        != []
+    )
+
+
+def test_what_comes_between_two_fences_only_the_narrower_one_releases():
+    between = GPU + "st.global.u32 [%rd1+256], 8; " + CTA + RELAXED
+    assert hazards_of(between, how="acquire") != []
+
+
 @pytest.mark.parametrize("fences", ["", CTA, CTA + CTA])
 def test_narrow_fences_do_not_acquire_what_another_cta_releases(fences):
     assert hazards_of(RELEASE, fences) != []

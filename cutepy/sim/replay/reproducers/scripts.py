@@ -61,7 +61,8 @@ def write_script(hazard: Hazard, episode: Episode, others: Sequence[Sequence[Out
         If the launches use more memory than a script may carry, or the host changes it between them.
     """
     is_known = not episode.error
-    total = sum(region.end - region.start for region, _ in episode.regions.values())
+    used = {region.start: region for part in episode.parts for region in part.used}  # no bytes of it yet
+    total = sum(region.end - region.start for region in used.values())
     if total > MAX_BYTES:
         raise ValueError(f"a script carries at most {MAX_BYTES} bytes of memory, got {total}; use a smaller launch")
     outcomes = [part.outcome for part in episode.parts] if is_known else []

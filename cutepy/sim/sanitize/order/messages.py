@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -73,7 +73,7 @@ class Messages:
     def _begin_wave(self, wave: Wave | None) -> None:
         """Begin with CTAs that become resident: what was published through shared memory is gone."""
         self._wave = wave
-        self._fences: dict[Lane, Sent] = {}
+        self._fences: dict[Lane, dict[int, Sent]] = {}
         self._sc = ScFences()
         self._releases: dict[tuple[Lane, int, int], Sent] = {}
         self._pending: dict[Lane, dict[int, list[tuple[int, Location]]]] = {}
@@ -95,7 +95,7 @@ class Messages:
 
     def fenced(self, lane: Lane) -> Sent | None:
         """Return what the last fence of a thread releases, if it is known."""
-        return self._fences.get(lane)
+        return max(self._fences.get(lane, {}).values(), key=lambda sent: sent.order, default=None)
 
     # What threads do.
 
@@ -158,28 +158,36 @@ class Messages:
 
     def _release(
         self, lane: Lane, at: tuple[int, int], scope: int, snapshot: Snapshot | None, row: int, column: int
-    ) -> Sent | None:
-        """Return what a write releases: by itself, or by a fence or a release before it, at the same place and size."""
+    ) -> list[Sent]:
+        """Return what a write releases: by itself, or by fences or a release before it, at the same place and size.
+
+        One after another: what came earlier counts where its scope is the wider one.
+        """
         if snapshot is not None:
             sent = self._releases[lane, *at] = self._sends(lane, scope, snapshot, row, column)
-            return sent
-        before = (self._fences.get(lane), self._releases.get((lane, *at))) if scope else ()
-        last = max((b for b in before if b is not None), key=lambda b: b.order, default=None)
-        return None if last is None else last._replace(scope=min(scope, last.scope))
+            return [sent]
+        before = [*self._fences.get(lane, {}).values()] if scope else []
+        release = self._releases.get((lane, *at)) if scope else None
+        found: list[Sent] = []
+        for one in sorted((*before, *([release] if release else [])), key=lambda sent: -sent.order):
+            reached = min(scope, one.scope)
+            if not found or reached > found[0].scope:
+                found.insert(0, one._replace(scope=reached))
+        return found
 
     def _sends(self, lane: Lane, scope: int, snapshot: Snapshot, row: int, column: int) -> Sent:
         self._order += 1
         return Sent(scope, snapshot, row, column, self._order, self._hints.get(lane))
 
-    def _write(self, key: int, size: int, found: Location | None, sent: Sent | None, passed: Sent | None) -> None:
+    def _write(self, key: int, size: int, found: Location | None, sent: Sequence[Sent], passed: Sent | None) -> None:
         """Leave what a write releases, and fences that it comes after, beside what a read-modify-write found."""
         if found is None:
             self._locations.end(key, size)
-            if sent is None and passed is None:
+            if not sent and passed is None:
                 return
             found = self._locations.put(key, Location(size))
-        if sent is not None:
-            found.add(sent)
+        for one in sent:
+            found.add(one)
         if passed is not None:
             found.passed = found.passed or Location(size)
             found.passed.add(passed)
@@ -195,11 +203,11 @@ class Messages:
         lanes = [(slot, thread) for slot in slots.tolist() for thread in threads.tolist()]
         hidden = wave.hidden_from(event.instruction)
         for lane in lanes if how.acquires and self._pending else ():
-            mine = self._pending.pop(lane, {})
-            for scope, location in itertools.chain.from_iterable(mine.values()):
+            found = self._pending.pop(lane, {})
+            for scope, location in itertools.chain.from_iterable(found.values()):
                 self._learn(wave, lane[0], lane[1:], location, min(scope, how.scope), hidden)
             # A fence of a wider scope may come yet.
-            wider = {key: [one for one in reads if one[0] > how.scope] for key, reads in mine.items()}
+            wider = {key: [one for one in reads if one[0] > how.scope] for key, reads in found.items()}
             if any(wider.values()):
                 self._pending[lane] = {key: reads for key, reads in wider.items() if reads}
         sc = is_sc(event.instruction.opcode) and how.scope >= GPU
@@ -210,7 +218,9 @@ class Messages:
             reached = wave.writes(slots, threads), wave.clocks.counts(slots, threads)
             snapshot = Snapshot(wave, self.launch, slots, threads, hidden)
             for n, lane in enumerate(lanes):
-                self._fences[lane] = self._sends(lane, how.scope, snapshot, *divmod(n, len(threads)))
+                mine = {s: one for s, one in self._fences.get(lane, {}).items() if s > how.scope}
+                mine[how.scope] = self._sends(lane, how.scope, snapshot, *divmod(n, len(threads)))
+                self._fences[lane] = mine
             if sc:
                 self._sc.fence(slots, threads, *reached, snapshot)
 
@@ -269,19 +279,19 @@ class Messages:
             return
         for sent in location.sent.values():
             message = self._message(sent)
-            location.messages[message.chain] = message
+            location.messages[message.chain, message.scope] = message
         location.sent.clear()
         location.learnt.update((keys[t], location.version) for t in threads)
         cluster = self.launch, int(blocks[slot // clocks.cluster * clocks.cluster])
-        heard = {}
-        for chain, m in location.messages.items():
+        heard: dict[int, Message] = {}
+        for (chain, _), m in location.messages.items():
             needed = GPU if m.cluster != cluster else CLUSTER if m.cta != cta else CTA
-            if min(m.scope, scope) >= needed:
+            if min(m.scope, scope) >= needed and (chain not in heard or heard[chain].count < m.count):
                 heard[chain] = m
         if not heard:
             return
         if len(heard) < len(location.messages):
-            location = Location(location.size, messages=heard)
+            location = Location(location.size, messages={(chain, m.scope): m for chain, m in heard.items()})
         chains = location.chains()
         known = np.flatnonzero(chains)
         for k in known.tolist():

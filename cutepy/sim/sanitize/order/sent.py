@@ -13,7 +13,7 @@ from cutepy.sim.machine.lanes import Array
 from cutepy.sim.ptx.model import Instruction, Register, Vector, registers_in
 from cutepy.sim.sanitize.order.clocks import NO_COLUMNS, SEEN
 from cutepy.sim.sanitize.order.patterns import hide
-from cutepy.sim.sanitize.order.strength import GPU, strength
+from cutepy.sim.sanitize.order.strength import CTA, GPU, strength
 from cutepy.sim.translate import linked
 from cutepy.sim.translate.effects import read, written
 
@@ -142,10 +142,10 @@ class Location:
     ----------
     size : int
         Bytes of the accesses there.
-    sent : dict of sender to Sent
-        Those that nobody has acquired, the last of each thread.
-    messages : dict of int to Message
-        Others, the last of each chain.
+    sent : dict of (sender, scope) to Sent
+        Those that nobody has acquired, the last of each thread, and earlier ones of wider scopes.
+    messages : dict of (int, scope) to Message
+        Others, the last of each chain and scope.
     version : int
         Counts the changes.
     learnt : dict
@@ -155,8 +155,8 @@ class Location:
     """
 
     size: int
-    sent: dict[tuple[int, int, int], Sent] = field(default_factory=dict)
-    messages: dict[int, Message] = field(default_factory=dict)
+    sent: dict[tuple[tuple[int, int, int], int], Sent] = field(default_factory=dict)
+    messages: dict[tuple[int, int], Message] = field(default_factory=dict)
     version: int = 0
     learnt: dict[tuple[int, int, int, int], int] = field(default_factory=dict)
     passed: Location | None = None
@@ -169,7 +169,9 @@ class Location:
 
     def add(self, sent: Sent) -> None:
         """Add what a write says."""
-        self.sent[sent.sender] = sent
+        for scope in range(CTA, sent.scope + 1):  # what it said before, to no wider scope, is part of that
+            self.sent.pop((sent.sender, scope), None)
+        self.sent[sent.sender, sent.scope] = sent
         self.version += 1
 
     def chains(self) -> Array:
