@@ -302,7 +302,7 @@ def test_huge_layouts_are_not_walked():
     render_svg(layout_grid(Layout((1 << 20, 1 << 20)), bits=32))
     render_text(layout_grid(Layout((999999999, 99999999999), (1, 7))), width=80, height=100)
     render_text(compare(Layout((1 << 30, 1 << 70)), Layout((1 << 30, 1 << 70), (1 << 70, 1))), width=80, height=100)
-    assert time.process_time() - start < 2
+    assert time.process_time() - start < 20  # a walk takes hours; a process that holds much may stop for a second
 
 
 def test_what_differs_is_marked_in_pictures_too_large_to_count():
