@@ -127,6 +127,7 @@ check: $(DEV)  ## lint, types, layers, doctests, this site, the integration test
 	$(MAKE) --no-print-directory test-integration
 
 .PHONY: lint types doctests site
+lint types doctests site: $(DEV)
 lint:
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .

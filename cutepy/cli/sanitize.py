@@ -82,12 +82,13 @@ def run(
             code = execute(script, arguments, echo)
         summarise(simulation, echo, inspect=False)
         runs = [simulation, *others]
-        if not any(run.launches for run in runs):
+        is_empty = not any(run.launches for run in runs)
+        if is_empty:
             echo("cutepy: nothing was watched: no kernel was launched in this process, and in others none is watched")
         report = Report.of_all([run.report() for run in runs])
         if code and report.is_clean:
             echo("cutepy: the script failed: no hazards are found in what ran, and nothing is known of the rest")
-        if not any(run.launches for run in runs):
+        if is_empty:
             code = code or FAILED
         if replay:
             report = report.played()

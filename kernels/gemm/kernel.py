@@ -60,8 +60,8 @@ class Gemm:
         self.types |= {kind.name: element_type(kind.dtype) for kind in (*self.added, *self.stored)}
         self.types |= {
             "sums": element_type(signature.sum_dtype),
-            "scalesA": cutlass.Float32,
-            "scalesB": cutlass.Float32,
+            "sScaleA": cutlass.Float32,
+            "sScaleB": cutlass.Float32,
         }
 
     @cute.jit

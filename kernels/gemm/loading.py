@@ -66,17 +66,17 @@ def find_loading(signature: GemmSignature, tile_mnk: tuple[int, int, int], dynam
 
 
 def scale_stages(signature: GemmSignature, tile_mnk: tuple[int, int, int]) -> dict[str, rules.ScaleStage]:
-    """Tell what a stage holds of the scales of A and of B: "scalesA" and "scalesB", of what has some along K.
+    """Tell what a stage holds of the scales of A and of B: "sScaleA" and "sScaleB", of what has some along K.
 
     Examples
     --------
     >>> types = {"a_dtype": "float8_e4m3fn", "b_dtype": "float8_e4m3fn", "out_dtype": "float16"}
     >>> blocks = GemmSignature(**types, scale_rows=(1, 128), tma_scales=(True, False))
-    >>> scale_stages(blocks, (64, 128, 256))["scalesA"]
+    >>> scale_stages(blocks, (64, 128, 256))["sScaleA"]
     ScaleStage(places=64, k_blocks=2, by_tma=True)
     """
     rows, k_blocks = signature.scale_rows or (0, 0), tile_mnk[2] // rules.K_BLOCK
-    each = zip(("scalesA", "scalesB"), tile_mnk[:2], rows, signature.tma_scales, strict=True)
+    each = zip(("sScaleA", "sScaleB"), tile_mnk[:2], rows, signature.tma_scales, strict=True)
     return {
         name: rules.ScaleStage(rules.staged_scales(tile, of), k_blocks, by_tma) for name, tile, of, by_tma in each if of
     }

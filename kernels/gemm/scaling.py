@@ -13,7 +13,7 @@ from cutepy.kernels.gemm.config import GemmConfig
 from cutepy.kernels.gemm.places import Places
 from cutepy.kernels.gemm.views import batch_last
 
-_NAMES = ("scalesA", "scalesB")
+_NAMES = ("sScaleA", "sScaleB")
 
 
 @dataclass(frozen=True)
@@ -23,35 +23,38 @@ class OperandScales:
     Attributes
     ----------
     places : Places
-    scalesA, scalesB : ScaleLoads, TmaLoads or None
+    sScaleA, sScaleB : ScaleLoads, TmaLoads or None
         Of A, and of B, into their stages; None of what has none. Reports name memory by these names.
     k_blocks : int
         Blocks of K in a stage.
     """
 
     places: Places
-    scalesA: ScaleLoads | TmaLoads | None
-    scalesB: ScaleLoads | TmaLoads | None
+    sScaleA: ScaleLoads | TmaLoads | None
+    sScaleB: ScaleLoads | TmaLoads | None
     k_blocks: int
 
     def load_by_tma(self, work: Work, k_tile, stage, full):
         """Let TMA load those of an output tile and a tile of K into a stage; the warp calls that leads."""
         _, _, *batch = self.places.of(work)
-        if isinstance(self.scalesA, TmaLoads):
-            self.scalesA.load((work.row, k_tile, *batch[: _batch_modes(self.scalesA)]), stage, full)
-        if isinstance(self.scalesB, TmaLoads):
-            self.scalesB.load((work.column, k_tile, *batch[: _batch_modes(self.scalesB)]), stage, full)
+        if isinstance(self.sScaleA, TmaLoads):
+            tile = _tile(self.sScaleA, work.row, k_tile, batch)
+            self.sScaleA.load(tile, stage, full)
+        if isinstance(self.sScaleB, TmaLoads):
+            tile = _tile(self.sScaleB, work.column, k_tile, batch)
+            self.sScaleB.load(tile, stage, full)
 
     def load_by_threads(self, work: Work, k_tile, stage):
         """Begin to copy those of an output tile and a tile of K into a stage, as `ScaleLoads.load` does."""
         row, column, *batch = self.places.of(work)
-        for loads, first in ((self.scalesA, row), (self.scalesB, column)):
+        for loads, first in ((self.sScaleA, row), (self.sScaleB, column)):
             if isinstance(loads, ScaleLoads):
                 loads.load(first, batch, k_tile * self.k_blocks, stage)
 
 
-def _batch_modes(loads: TmaLoads) -> int:
-    return cute.rank(loads.tSg) - 3
+def _tile(loads: TmaLoads, row, k_tile, batch) -> tuple:
+    """Give the place of a tile: without a batch where all products have the same scales."""
+    return row, k_tile, *batch[: cute.rank(loads.tSg) - 3]
 
 
 def make_scale_copies(config: GemmConfig, scales: tuple) -> tuple:

@@ -257,9 +257,8 @@ class GemmSignature:
         """What kernels are called by, without their tiles."""
         types = f"{self.a_dtype}_{self.a_major}_{self.b_dtype}_{self.b_major}_{self.out_dtype}_{self.out_major}"
         types += f"_align{self.a_align}x{self.b_align}" if any(self.by_threads) else ""
-        types += (
-            "" if self.scale_rows is None else "_promoted{}x{}".format(*self.scale_rows) + "_tma" * any(self.tma_scales)
-        )
+        types += "" if self.scale_rows is None else "_promoted{}x{}".format(*self.scale_rows)
+        types += "_tma" * any(self.tma_scales)
         batch = f"_batch{self.batch_modes}" if self.batch_modes else ""
         known = standard_of(self.graph)
         if known is not None:

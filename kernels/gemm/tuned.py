@@ -87,14 +87,18 @@ _TILE = ("tile_m", "tile_n", "tile_k", "warpgroups", "consumers", "cluster_m", "
 _CANDIDATE = (*_TILE, "split_k", "stream_k", "dynamic", "epi_n")
 
 
+_USUAL: dict[str, Any] = {"a_align": rules.TMA_BYTES, "b_align": rules.TMA_BYTES, "tma_scales": "0 0"}
+"""What is left out of a description, so that winners that were kept before there were such are found as before."""
+
+
 def problem_of(signature: GemmSignature, m: int, n: int, k: int, batch: int = 1) -> dict[str, Any]:
     """Describe a problem, as it is asked and not transposed, in plain values."""
     operands = " ".join(":".join(each) for each in signature.operand_types)
     scales = signature.scale_rows and " ".join(map(str, signature.scale_rows))
     by_tma = " ".join(str(int(loads)) for loads in signature.tma_scales)
     types = {**asdict(signature), "operand_types": operands, "scale_rows": scales, "tma_scales": by_tma}
-    for name in ("a_align", "b_align"):  # winners that were kept before there were such are found as before
-        if types[name] == rules.TMA_BYTES:
+    for name, usual in _USUAL.items():
+        if types[name] == usual:
             del types[name]
     return {"m": m, "n": n, "k": k, "batch": batch, **types}
 
@@ -105,7 +109,7 @@ def signature_of(problem: Settings) -> GemmSignature:
     kept["operand_types"] = tuple(tuple(each.split(":")) for each in kept["operand_types"].split())
     if kept["scale_rows"] is not None:
         kept["scale_rows"] = tuple(map(int, kept["scale_rows"].split()))
-    kept["tma_scales"] = tuple(each == "1" for each in kept["tma_scales"].split())
+    kept["tma_scales"] = tuple(each == "1" for each in kept.get("tma_scales", _USUAL["tma_scales"]).split())
     return GemmSignature(**kept)
 
 

@@ -85,8 +85,8 @@ class Promoted:
         self.plan = sm90.SmemPlan.of(
             sA=sm90.StagedTile((tile_m, tile_k), stages, 8),
             sB=sm90.StagedTile((tile_n, tile_k), stages, 8),
-            scalesA=sm90.SmemArray(tile_m * (tile_k // 128) * stages, bits=32),
-            scalesB=sm90.SmemArray(tile_n * (tile_k // 128) * stages, bits=32),
+            sScaleA=sm90.SmemArray(tile_m * (tile_k // 128) * stages, bits=32),
+            sScaleB=sm90.SmemArray(tile_n * (tile_k // 128) * stages, bits=32),
             barriers=sm90.SmemArray(2 * stages, bits=64),
         )
         self.tiling = rules.wgmma_tiling(E4M3, E4M3, tile_n, warpgroups)
@@ -119,8 +119,8 @@ class Promoted:
             self.plan,
             sA=cutlass.Float8E4M3FN,
             sB=cutlass.Float8E4M3FN,
-            scalesA=cutlass.Float32,
-            scalesB=cutlass.Float32,
+            sScaleA=cutlass.Float32,
+            sScaleB=cutlass.Float32,
         )
         stage_bytes, consumer_warps = (tile_m + tile_n) * tile_k, 4 * self.warpgroups
         ring = MixedRing(shared["barriers"], self.stages, stage_bytes, consumer_warps, threads=32, fenced=False)
@@ -136,7 +136,7 @@ class Promoted:
         places = map(rules.staged_scales, (tile_m, tile_n), rows)
         staged = tuple(
             stage_scales(shared[name], rules.ScaleStage(count, tile_k // 128, False), self.stages) if count else None
-            for name, count in zip(("scalesA", "scalesB"), places, strict=True)
+            for name, count in zip(("sScaleA", "sScaleB"), places, strict=True)
         )
         tidx, _, _ = cute.arch.thread_idx()
         if warp < 4:

@@ -144,7 +144,7 @@ def test_a_stage_has_the_scales_of_its_tile():
         tile_m, tile_n, tile_k = tile
         tiling = {"tile_k": tile_k, "epi_n": 16, "warpgroups": min(2, tile_m // 64)}
         config = GemmConfig(signature=signature(rows, tma_scales=by_tma), tile_m=tile_m, tile_n=tile_n, **tiling)
-        for name, count in zip(("scalesA", "scalesB"), scales, strict=True):
+        for name, count in zip(("sScaleA", "sScaleB"), scales, strict=True):
             assert (config.smem[name].size_bytes if count else 0) == 4 * count * config.stages
             assert (name in config.smem) == bool(count)
 

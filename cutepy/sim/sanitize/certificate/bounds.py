@@ -3,7 +3,8 @@
 Further rounds of a loop are a launch in which some number is another: an extent that is a parameter, or what is loaded.
 What is said of them holds where all else that steers is as it was; so where that number steers something else, too, a
 reader wants to know it. It is advice: the number is followed from the loops' exits back to where it comes from, and
-from there to what it steers, through registers, and no claim rests on that. A branch that decides whether a loop is
+from there to what it steers, and no claim rests on that. Through memory it is not followed: where it is stored, all
+that is loaded may be it. A branch that decides whether a loop is
 entered does not count: what is said is said of loops that are.
 """
 

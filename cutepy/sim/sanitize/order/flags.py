@@ -116,9 +116,8 @@ class Flags:
             return
         snapshot = Snapshot(wave, self.launch, slots, threads) if raises else None
         here = np.ones(keys.shape, bool) if raises else np.isin(keys, list(self._raised))
-        for row, column, n in np.argwhere(
-            here
-        ).tolist():  # one after the other: of a counter the later find the earlier
+        # One after the other: of a counter the later find the earlier.
+        for row, column, n in np.argwhere(here).tolist():
             slot, thread, key = int(slots[row]), int(threads[column]), int(keys[row, column, n])
             before = self._raised.get(key, ())
             if reads and before:
