@@ -39,16 +39,24 @@ class Words:
         return found
 
 
-def leftover(size: int, held: int | Words) -> Array:
-    """Return memory that holds one byte throughout, or words.
+Held = int | Words | Array
+"""One byte throughout, words, or bytes that repeat."""
+
+
+def leftover(size: int, held: Held) -> Array:
+    """Return memory that holds this.
 
     Examples
     --------
-    >>> leftover(4, 90).tolist(), leftover(8, Words()).view("f2").tolist()
-    ([90, 90, 90, 90], [210.75, 1.9404296875, -0.0211334228515625, -2.1171875])
+    >>> leftover(4, 90).tolist(), leftover(4, np.uint8([1, 2, 3])).tolist()
+    ([90, 90, 90, 90], [1, 2, 3, 1])
+    >>> leftover(8, Words()).view("f2").tolist()
+    [210.75, 1.9404296875, -0.0211334228515625, -2.1171875]
     """
     if isinstance(held, Words):
         return held.fill(size)
+    if isinstance(held, np.ndarray):
+        return np.resize(held, size)
     return np.full(size, held, np.uint8) if held else np.zeros(size, np.uint8)
 
 

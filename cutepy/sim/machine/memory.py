@@ -19,7 +19,7 @@ import numpy as np
 from cutepy.sim.errors import MemoryAccessError, Place
 from cutepy.sim.machine.events import Access, Proxy, Space
 from cutepy.sim.machine.lanes import Array, Residents
-from cutepy.sim.machine.leftovers import Words, leftover
+from cutepy.sim.machine.leftovers import Held, leftover
 from cutepy.sim.machine.opaque_objects import OpaqueObjects
 from cutepy.sim.machine.shared_memory import SharedMemory
 from cutepy.sim.translate import LOCAL_WINDOW, SHARED_WINDOW
@@ -128,7 +128,7 @@ class Memory:
         self.known = global_memory
         self.slot_bytes, self.used_bytes, self._local_bytes = slot_bytes, 0, local_bytes
         self.shared: Array = np.zeros(0, np.uint8)
-        self.unwritten: int | Words = 0  # what bytes of shared memory hold where a CTA begins
+        self.unwritten: Held = 0  # what bytes of shared memory hold where a CTA begins
         self.absent: Array | None = (
             None  # CTAs, by slot, whose memory others can't reach: it is not yet, or no longer, theirs
         )
@@ -151,6 +151,10 @@ class Memory:
     def now(self) -> SharedMemory:
         """Return the shared memory of the resident CTAs, as it is and will become."""
         return SharedMemory(self.residents, self.slot_bytes, self.used_bytes, self.shared)
+
+    def left(self) -> Array:
+        """Return what a CTA finds in shared memory after these, if each comes after the one before it."""
+        return np.roll(self.shared, self.slot_bytes)
 
     def shared_view(self, kind: np.dtype[Any], count: int) -> Array:
         """Return shared memory as rows of `count` elements."""

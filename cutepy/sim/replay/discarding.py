@@ -1,7 +1,8 @@
 """Whether anything comes of what a launch reads of shared memory that nothing has written.
 
-It is played with several values there. If it writes the same to global memory, bit for bit, whatever comes of these
-reads is thrown away: rows beyond a tensor's last, say, that are computed and not stored.
+It is played with several values there, and with what its own CTAs leave. If it writes the same to global memory, bit
+for bit, whatever comes of these reads is thrown away: rows beyond a tensor's last, say, that are computed and not
+stored.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cutepy.sim.machine.leftovers import Words
+from cutepy.sim.machine.leftovers import Held, Words
 from cutepy.sim.replay.outcomes import Outcome, Request
 from cutepy.sim.replay.playing import name_of
 
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
 
 _CONTENTS = (0x00, 0xFF, 0x5A, 0xDA, Words(1), Words(1, is_complement=True), Words())
 """Shared memory where a CTA begins: zeros, NaN, large numbers and very negative ones, as integers too, throughout; and
-words that differ, since the difference of two, which is larger, or whether they are equal, is the same throughout."""
+words that differ, since the difference of two, which is larger, or whether they are equal, is the same throughout.
+
+What its own CTAs leave is tried after them."""
 
 _TIMEOUT_S = 60.0
 
@@ -45,17 +48,28 @@ def are_discarded(
     processes : int
         How many play at the same time.
     """
-    outcomes: dict[int, Outcome] = {}
-    requests = [Request(policy, with_reads=True, unwritten_shared=held, sanitizes=True) for held in _CONTENTS]
-    snapshot.play(requests, outcomes.__setitem__, processes, _TIMEOUT_S)
-    names, first = set(map(name_of, reads)), outcomes[0]
-    return all(
-        not outcome.error
-        and outcome.digest == first.digest
-        and names <= _hazards_of(outcome) == _hazards_of(first)  # as where it says which way somebody goes
-        and (is_before or not _reads_what_it_writes(outcome))
-        for outcome in outcomes.values()
-    )
+    names = set(map(name_of, reads))
+
+    def play(*contents: Held) -> list[Outcome]:
+        requests = [Request(policy, with_reads=True, unwritten_shared=held, sanitizes=True) for held in contents]
+        found: dict[int, Outcome] = {}
+        snapshot.play(requests, found.__setitem__, processes, _TIMEOUT_S)
+        return [found[n] for n in range(len(contents))]
+
+    def comes_to(first: Outcome, outcome: Outcome) -> bool:
+        return (
+            not outcome.error
+            and outcome.digest == first.digest
+            and names <= _hazards_of(outcome) == _hazards_of(first)  # as where it says which way somebody goes
+            and (is_before or not _reads_what_it_writes(outcome))
+        )
+
+    outcomes = play(*_CONTENTS)
+    first = outcomes[0]
+    if not all(comes_to(first, outcome) for outcome in outcomes):
+        return False
+    assert first.left is not None
+    return comes_to(first, *play(first.left))
 
 
 def _hazards_of(outcome: Outcome) -> frozenset[str]:

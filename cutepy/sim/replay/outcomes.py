@@ -14,7 +14,7 @@ from cutepy.sim.parallel.footprint import Ranges, take
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import CompletionPolicy
     from cutepy.sim.machine.lanes import Array
-    from cutepy.sim.machine.leftovers import Words
+    from cutepy.sim.machine.leftovers import Held
     from cutepy.sim.machine.memory import GlobalMemory
     from cutepy.sim.sanitize.hazards import Hazard
 
@@ -29,10 +29,10 @@ class Request:
     expected : bytes
         The digest of the outcome that is not told at length, since it is known.
     with_reads : bool
-        Whether to tell what was read.
+        Whether to tell what was read, and what the last CTAs left in shared memory.
     unwritten : int
         The bytes of registers that nothing has written.
-    unwritten_shared : int or Words
+    unwritten_shared : int, Words or array
         What nothing has written in shared memory.
     sanitizes : bool
         Whether to look for hazards, if the run does.
@@ -46,7 +46,7 @@ class Request:
     expected: bytes = b""
     with_reads: bool = False
     unwritten: int = 0
-    unwritten_shared: int | Words = 0
+    unwritten_shared: Held = field(default=0, repr=False)
     sanitizes: bool = False
     integer_sums: bool = False
     memory: tuple[Array, Array, Array] | None = field(default=None, repr=False)
@@ -68,6 +68,8 @@ class Outcome:
         The addresses that it wrote to, as ranges, and the bytes there at the end; None where they are known.
     reads : (array, array) or None
         The addresses that it read from.
+    left : array or None
+        What CTAs find in shared memory after it.
     hazards : tuple of (str, Hazard)
         What the sanitizer found: the lines of each, by which it is known, and the hazard.
     """
@@ -79,6 +81,7 @@ class Outcome:
     ends: Array | None = field(default=None, repr=False)
     data: Array | None = field(default=None, repr=False)
     reads: tuple[Array, Array] | None = field(default=None, repr=False)
+    left: Array | None = field(default=None, repr=False, compare=False)
     hazards: tuple[tuple[str, Hazard], ...] = field(default=(), compare=False)
 
     def with_hazards(self, hazards: Sequence[tuple[str, Hazard]]) -> Outcome:

@@ -76,6 +76,8 @@ class LaunchPlayer:
             outcome = Outcome(str(error), isinstance(error, DeadlockError))
         else:
             outcome = outcome_of(footprint.writes, footprint.reads, request)
+            if request.with_reads:
+                outcome = replace(outcome, left=engine.memory.left())
         return outcome if sanitizer is None else outcome.with_hazards(_told(sanitizer))
 
     def search(self, request: Search, rewind: Callable[[Ranges], None]) -> Searched:

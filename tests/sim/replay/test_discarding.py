@@ -73,6 +73,21 @@ def test_what_depends_on_words_that_differ_is_a_hazard(name):
     assert (set(hazards), advisories) == ({"uninitialised-read"}, [])
 
 
+FIRST = "setp.eq.u32 %p2, %r1, 0; mov.u32 %r8, 0; mov.u32 %r9, 0; mov.u32 %r7, %ctaid.x; "
+OWN = {
+    "a flag": "@%p2 ld.shared.u32 %r8, [%r0]; setp.eq.u32 %p3, %r8, 4711; selp.u32 %r9, 1, 2, %p3; bar.sync 0; "
+    "@%p2 st.shared.u32 [%r0], 4711; @%p2 st.global.u32 [%rd1], %r9;",
+    "a count": "@%p2 atom.shared.add.u32 %r8, [%r0], 1; setp.eq.u32 %p3, %r8, 1; @%p3 st.global.u32 [%rd1], 1;",
+}
+"""What no usual value is like, but what the CTA before has left."""
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_what_depends_on_what_a_cta_before_has_left_is_a_hazard(name):
+    body = READ.partition("@%p1 st")[0] + FIRST + OWN[name] + "\n"
+    assert found(body) == (["uninitialised-read"], [])
+
+
 def test_words_are_numbers_of_both_signs_that_differ():
     for words in (Words(1), Words(1, is_complement=True), Words()):
         for kind in ("i4", "f4", "i2", "f2", "i1"):
