@@ -191,7 +191,7 @@ def _who(site: Site) -> str:
 
 
 _NAME = re.compile(
-    r"(?P<instruction>\d+)?(?P<mmas>,mmas)?(?P<operation>,operation)?(?:,cta=(?P<cta>\d+(?:\.\d+){2}))?"
+    r"(?P<instruction>\d+)?(?P<mmas>,mmas(?=,operation))?(?P<operation>,operation)?(?:,cta=(?P<cta>\d+(?:\.\d+){2}))?"
     r"(?:,warp=(?P<warp>\d+))?(?:,lane=(?P<lane>\d+))?(?P<poison>,?poison)?"
 )
 

@@ -68,6 +68,7 @@ ABSENT = {
     "hold:2,cta=0.0.0,warp=77": "CTAs of kernel have 64 threads, and no warp 77",
     "hold:4,cta=0.0.0,warp=0": "in kernel no warp 0 of CTA .* executes instruction 4, `bar.warp.sync .*`",
     "hold:5,operation": "in kernel no thread issues an operation by instruction 5, `bar.sync 0`",
+    "hold:5,mmas,operation": "in kernel no thread issues an operation by instruction 5, `bar.sync 0`",
     "schedule:0=99": "at choice 0 kernel has 0 to 1, and no 99",
     "schedule:0=1,99999=1": "kernel has .* choices, counted from 0, and no choice 99999",
 }

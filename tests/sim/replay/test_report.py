@@ -150,7 +150,7 @@ def test_names_of_what_is_held_back():
     assert repr(policy) == "hold:17,mmas,operation,cta=0.1.0,warp=2,lane=3,poison"
     assert policy_named(repr(policy)).site == site
     assert repr(held_of("poison")) == "hold:poison"
-    for wrong in ("", "x", "17,", "17,lane", "17,warp=-1", "17,lane=3,warp=2", "17poison", "poison,17"):
+    for wrong in ("", "x", "17,", "17,lane", "17,warp=-1", "17,lane=3,warp=2", "17poison", "poison,17", "17,mmas"):
         with pytest.raises(ValueError, match="policy hold: must be followed by what a witness names"):
             held_of(wrong)
 
