@@ -72,3 +72,51 @@ def test_a_release_of_another_size_begins_no_pattern():
     assert hazards_of(RELEASE + again.format("u32", 2), how="acquire", value=2) == []
     wide = RELEASE.replace("u32", "u64") + again.format("u32", 2)
     assert hazards_of(wide, how="acquire", value=2) != []
+
+
+PEERS = """mov.u32 %r2, %tid.x; mov.u32 %r3, %cluster_ctarank; ld.param.u64 %rd1, [p0]; mov.u32 %r1, smem;
+setp.ne.u32 %p1, %r2, 0; setp.eq.u32 %p2, %r3, 1; @!%p1 mbarrier.init.shared.b64 [%r1], 1;
+@!%p1 fence.mbarrier_init.release.cluster; barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
+mov.u32 %r4, 1; mapa.shared::cluster.u32 %r5, %r1, %r4; @%p2 bra SEE;
+@!%p1 st.global.u32 [%rd1+256], 7; {before} {arrive} bra END;
+SEE: {wait} {after} @!%p1 ld.global.u32 %r9, [%rd1+256]; @!%p1 st.global.u32 [%rd1+512], %r9;
+END: barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
+"""
+CLUSTER = "fence.acq_rel.cluster; "
+AT = {
+    "mbarrier": (
+        "@!%p1 mbarrier.arrive.{}.cluster.shared::cluster.b64 _, [%r5];",
+        "WAIT: mbarrier.try_wait.parity.{}.cluster.shared::cta.b64 %p4, [%r1], 0; @!%p4 bra WAIT;",
+    ),
+    "cluster": (
+        "barrier.cluster.arrive.{}.aligned; barrier.cluster.wait.acquire.aligned;",
+        "barrier.cluster.arrive.relaxed.aligned; barrier.cluster.wait.acquire.aligned;",
+    ),
+}
+
+
+@pytest.mark.parametrize("at", AT)
+@pytest.mark.parametrize("is_released_by_fences", [True, False])
+@pytest.mark.parametrize(
+    ("before", "after", "is_right"),
+    [
+        (CLUSTER + CTA, CTA + CLUSTER, True),
+        (CTA + CLUSTER, CLUSTER + CTA, True),
+        (GPU + CTA + CTA, CTA + CTA + GPU, True),
+        (CTA + CTA, CTA + CTA, False),
+    ],
+)
+def test_peers_of_a_cluster_are_shown_by_the_wider_of_two_fences(at, is_released_by_fences, before, after, is_right):
+    arrive, wait = AT[at]
+    kinds = ("relaxed", "acquire") if is_released_by_fences or at == "cluster" else ("release", "relaxed")
+    body = PEERS.format(
+        before=before if kinds[0] == "relaxed" else "",
+        arrive=arrive.format(kinds[0]),
+        wait=wait.format(kinds[1]),
+        after=after if kinds[1] == "relaxed" else "",
+    )
+    run = Run((), None, sanitize=True)
+    launch(body, np.zeros(256, np.uint32), grid=2, cluster=(2, 1, 1), block=32, run=run, smem_bytes=64)
+    found = {hazard.kind for hazard in run.hazards}
+    assert found <= (set() if is_right else {"unordered-read", "too-narrow-scope"})
+    assert bool(found) != is_right

@@ -25,13 +25,6 @@ if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Instruction
 
 
-class _Fence(NamedTuple):
-    """What the thread of a fence knew: (plane, rank, column)."""
-
-    scope: int
-    known: Array
-
-
 class Wait(NamedTuple):
     """What a wait has seen, and not shown to its threads so far.
 
@@ -69,7 +62,8 @@ class Patterns:
 
     def __init__(self, clocks: Clocks, has_relaxed: bool) -> None:
         self._clocks, self._has_relaxed = clocks, has_relaxed
-        self._fences: dict[tuple[int, int], _Fence] = {}
+        # What the thread of a fence knew, (plane, rank, column), by scope: a narrower one may follow a wider one.
+        self._fences: dict[tuple[int, int], dict[int, Array]] = {}
         self.waits: list[Wait] = []
         self.overlooked: list[Wait] = []
 
@@ -81,7 +75,9 @@ class Patterns:
             for thread in threads.tolist():
                 known = hide(self._clocks.publish(slots, np.array([thread])), hidden)
                 for row, slot in enumerate(slots.tolist()):
-                    self._fences[slot, thread] = _Fence(how.scope, known[:, row])
+                    before = self._fences.get((slot, thread), {})
+                    wider = {scope: what for scope, what in before.items() if scope > how.scope}
+                    self._fences[slot, thread] = {**wider, how.scope: known[:, row]}
 
     @property
     def has_fences(self) -> bool:
@@ -89,15 +85,15 @@ class Patterns:
         return bool(self._fences)
 
     def released(self, i: Instruction, slots: Array, thread: int) -> tuple[Array, Array]:
-        """Return what a relaxed arrival of one thread publishes, and by CTA whether it is of scope .cluster."""
+        """Return what a relaxed arrival of one thread publishes, in its CTA and, if that is less, in others."""
         clocks = self._clocks
-        what, wide = clocks.nothing(len(slots), clocks.capacity), np.zeros(len(slots), bool)
+        near, far = clocks.nothing(len(slots), clocks.capacity), clocks.nothing(len(slots), clocks.capacity)
         for row, slot in enumerate(slots.tolist()):
-            fence = self._fences.get((slot, thread))
-            if fence is not None:
-                what[:, row, :, : fence.known.shape[-1]] = fence.known
-                wide[row] = min(fence.scope, scope_of(i)) >= CLUSTER
-        return what, wide
+            for scope, known in self._fences.get((slot, thread), {}).items():
+                for what in (near, far) if min(scope, scope_of(i)) >= CLUSTER else (near,):
+                    at = what[:, row, :, : known.shape[-1]]
+                    np.maximum(at, known, out=at)
+        return near, far
 
     def defer(self, wait: Wait) -> None:
         """Keep what a relaxed wait has seen until a fence comes after it."""
@@ -131,8 +127,12 @@ class Patterns:
             if not (of.any() and by.any()):
                 left.append(wait)
                 continue
-            seen = wait.far if min(scope, scope_of(wait.instruction)) >= CLUSTER else wait.near
+            is_wide = min(scope, scope_of(wait.instruction)) >= CLUSTER
+            seen = wait.far if is_wide else wait.near
             self._clocks.learn(wait.slots[of], wait.threads[by], hide(seen[:, of], hidden))
+            if not is_wide and scope_of(wait.instruction) >= CLUSTER:
+                left.append(wait)  # a wider one may follow
+                continue
             if not by.all():
                 left.append(wait._replace(threads=wait.threads[~by]))
             if not of.all():

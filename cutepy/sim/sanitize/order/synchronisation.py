@@ -136,8 +136,8 @@ def _cluster(wave: Wave, event: BarrierEvent) -> None:
             what[..., ~wave.clocks.is_channel((INITS,), what.shape[-1])] = 0
             what[DONE, np.arange(len(slots)), slots % size, begun] = 1
             for thread in threads.tolist() if wave.patterns.has_fences else ():
-                released, wide = wave.patterns.released(event.instruction, slots, thread)
-                what = np.maximum(what, np.where(wide[:, None, None], released, 0)[..., : what.shape[-1]])
+                _, far = wave.patterns.released(event.instruction, slots, thread)
+                what = np.maximum(what, far[..., : what.shape[-1]])
             wave.clocks.tick(slots, threads)
         else:
             what = wave.clocks.publish(slots, threads)
@@ -239,16 +239,19 @@ def _arrive(wave: Wave, event: BarrierEvent, meeting: Meeting, first: Array) -> 
         return
     _reach(wave, event, first)
     for column, thread in enumerate(threads.tolist()):
-        what, wide = clocks.publish(slots, np.array([thread])), np.full(len(slots), scope_of(i) >= CLUSTER)
+        near = far = clocks.publish(slots, np.array([thread]))
         if is_relaxed:
-            what, wide = wave.patterns.released(i, slots, thread)
+            near, far = wave.patterns.released(i, slots, thread)
+        elif scope_of(i) < CLUSTER:
+            far = clocks.nothing(len(slots), clocks.capacity)
         for rank in range(clocks.cluster):
             here = slots % clocks.cluster == rank
             if here.any():
-                sent, away = what[:, here].copy(), of[here, column] != slots[here]
+                sent, away = near[:, here].copy(), of[here, column] != slots[here]
                 clocks.leave_home(sent, away)
+                # Others learn that it has counted, and see of it what is released to them.
+                sent[SEEN, away] = clocks.padded(far)[SEEN, here][away][..., : sent.shape[-1]]
                 whole = sent.copy()
-                sent[SEEN, away & ~wide[here]] = 0  # others learn that it has counted, and see nothing of it
                 if _hide(wave, sent, away):
                     far = wave.meeting(("mbarrier", event.state.address, "cluster"))
                     far.add(of[here, column], phases[here, column], whole)
