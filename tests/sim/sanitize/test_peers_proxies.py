@@ -1,7 +1,10 @@
 """What threads of one CTA of a cluster write or read, and copies of another one touch: whose proxy fence counts."""
 
+import numpy as np
 import pytest
 
+from cutepy.sim import Run
+from tests.sim.opcode_runner import launch
 from tests.sim.sanitize.test_cluster_scopes import (
     ACQUIRE,
     ARRIVE,
@@ -172,3 +175,36 @@ READ_MINE = "@%p1 ld.shared.u32 %r9, [%r7];\n"
 )
 def test_fences_of_shared_memory_release_and_acquire_that_alone(there, here, kinds):
     assert hazards_of(there, here) == kinds
+
+
+ROUND = """mov.u32 %r1, smem; mov.u32 %r2, %tid.x; mov.u32 %r3, %cluster_ctarank; ld.param.u64 %rd1, [p0];
+setp.eq.u32 %p1, %r2, 0; setp.eq.u32 %p2, %r2, 32; setp.eq.u32 %p3, %r3, 0;
+@%p1 mbarrier.init.shared.b64 [%r1], 1; @%p1 mbarrier.init.shared.b64 [%r1+8], 1;
+@%p1 mbarrier.init.shared.b64 [%r1+16], 1; @%p1 fence.mbarrier_init.release.cluster;
+barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
+mov.u32 %r4, 0; mapa.shared::cluster.u32 %r5, %r1, %r4; mov.u32 %r4, 1; mapa.shared::cluster.u32 %r6, %r1, %r4;
+@!%p3 bra PEER; @%p2 bra BACK; @!%p1 bra END;
+st.global.v4.u32 [%rd1+256], {{%r2, %r2, %r2, %r2}}; {writer}
+mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r6+8]; bra END;
+BACK: GOT: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %p4, [%r1+8], 0; @!%p4 bra GOT; {back}
+mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r6+16]; bra END;
+PEER: @%p2 bra COPY; @!%p1 bra END;
+SEEN: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %p4, [%r1+8], 0; @!%p4 bra SEEN; {peer}
+mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r5+8]; bra END;
+COPY: DUE: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %p4, [%r1+16], 0; @!%p4 bra DUE; {copy}
+mbarrier.arrive.expect_tx.shared.b64 _, [%r1], 16;
+cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r1+128], [%rd1+256], 16, [%r1];
+DONE: mbarrier.try_wait.parity.shared.b64 %p4, [%r1], 0; @!%p4 bra DONE;
+END: barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
+"""
+"""CTA 0 writes global memory, CTA 1 hears of it, tells CTA 0, which tells another warp of CTA 1, which copies it."""
+
+
+@pytest.mark.parametrize("where", ["peer", "copy", "writer", "back", None])
+def test_a_fence_of_the_copys_cta_counts_that_comes_back_by_way_of_a_peer(where):
+    fences = dict.fromkeys(("writer", "back", "peer", "copy"), "") | ({where: FENCE} if where else {})
+    run = Run((), None, sanitize=True)
+    body = ROUND.format(**fences).replace("\n", " ")
+    launch(body, np.zeros(256, np.uint32), grid=2, cluster=(2, 1, 1), block=64, run=run, smem_bytes=256)
+    is_right = where in ("peer", "copy")
+    assert [hazard.kind for hazard in run.hazards] == ([] if is_right else ["missing-proxy-fence"])

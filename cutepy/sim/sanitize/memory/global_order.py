@@ -114,19 +114,36 @@ class GlobalOrder:
     def knows(
         self, wave: Wave | None, held: Held, plane: int, old: GlobalTouch, new: GlobalTouch, before: Array, after: Array
     ) -> Array:
-        """Tell by pair whether the newer lane knows that the older one's touch is over, or sees it."""
+        """Tell by pair whether the newer lane knows that the older one's touch is over, or sees it, or it is fenced."""
+        if plane != FENCED or wave is None:
+            return self._knows(wave, held, plane, old, new, before, after)
+        crosses = new.proxy == "async" and old.proxy != "async"
+        planes = wave.clocks.fenced_in(new.ranks[after // new.lanes]) if crosses else wave.clocks.fenced_global
+        result = self._knows(wave, held, None, old, new, before, after)
+        for one in () if planes is None else np.unique(planes).tolist():
+            by = np.broadcast_to(planes == one, len(before))
+            result[by] = self._knows(wave, held, one, old, new, before[by], after[by])
+        return result
+
+    def _knows(
+        self,
+        wave: Wave | None,
+        held: Held,
+        plane: int | None,
+        old: GlobalTouch,
+        new: GlobalTouch,
+        before: Array,
+        after: Array,
+    ) -> Array:
+        """Tell by pair what is known in one plane, or, without one, from launches that are waited for."""
         result = np.zeros(len(before), bool)
         if wave is None:
             return result
         column = wave.over.get(old.launch)
         if column is not None:  # what launches wait for is visible to all proxies
             result |= held(SEEN, after, np.zeros_like(before), np.full(len(before), column)) > 0
-        if plane == FENCED:
-            crosses = new.proxy == "async" and old.proxy != "async"
-            fenced = wave.clocks.fenced_here if crosses else wave.clocks.fenced_global
-            if fenced is None:
-                return result
-            plane = fenced
+        if plane is None:
+            return result
         of, at = np.divmod(before, old.lanes)
         shape = len(old.ctas), old.lanes
         ranks, clusters = old.ranks[of], old.clusters[of]

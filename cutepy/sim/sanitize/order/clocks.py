@@ -6,15 +6,15 @@ cp.async groups of a thread, the wgmma groups of a warpgroup. Each counts up; wh
 known to who knows n or more of it. Of a thread the count goes up when it publishes something (before that, what it did
 is known to nobody else), and when it does something that is not to be taken for what it did before.
 
-What is known comes in three *planes*, or up to five:
+What is known comes in three *planes*, or more:
 
 - ``DONE``: something came after it that has counted. Of what the async proxy has read no more is needed.
 - ``SEEN``: it is over, and what it wrote is visible: a release came after it that includes who knows it.
 - ``FENCED``: it is over, for a proxy fence came after it, of its CTA or of who had seen it. Needed by the async proxy
   to write over what the generic proxy read, and beside ``SEEN`` to touch what that wrote.
 - ``FENCED_GLOBAL``: as ``FENCED``, of global memory, in kernels whose proxy fences differ in what they cover.
-- The last one in clusters, `fenced_here`: as that, by a fence in the CTA of who knows it, which no other CTA is told.
-  Of global memory the async proxy needs such a fence in the CTA that issues the copy.
+- The last ones in clusters, `fenced_in`: as that, by a fence in the CTA of one rank. Of global memory the async proxy
+  needs a fence in the CTA that issues the copy, wherever it was heard of since.
 
 Lanes of a warp that know the same share a row; a lane that learns something alone has a row of its own until the warp
 synchronises. What a thread knows of its own columns stands beside, in `own`.
@@ -74,8 +74,8 @@ class Clocks:
     Attributes
     ----------
     planes : int
-    fenced_global, fenced_here : int or None
-        The planes of what is fenced in global memory, by whomever and in the own CTA; None if no fence covers that.
+    fenced_global : int or None
+        The plane of what is fenced in global memory, by whomever; None if no fence covers that.
     threads, warps : int
         Of a CTA.
     sizes : array of int
@@ -89,9 +89,9 @@ class Clocks:
     ) -> None:
         self.cluster, self.threads = cluster, threads
         self.planes, self.fenced_global = _planes(fences)
-        self.fenced_here = self.fenced_global
+        self._fenced_in = None
         if cluster > 1 and self.fenced_global is not None and fences:
-            self.planes, self.fenced_here = self.planes + 1, self.planes
+            self.planes, self._fenced_in = self.planes + cluster, self.planes
         self._slots = slots
         self.warps = -(-threads // WARP)
         self._warp_of = np.arange(threads) // WARP
@@ -324,17 +324,6 @@ class Clocks:
         """Return a clock with the columns that came since."""
         return widened(what, self._known.shape[-1] - what.shape[-1])
 
-    def leave_home(self, what: Array, away: Array | slice = slice(None)) -> Array:
-        """Take from a clock, (plane, CTA, ...), what is told to no other CTA; returns that plane alone, as it was.
-
-        `away`: which of its CTAs are others than those it comes from.
-        """
-        if self.fenced_here in (None, self.fenced_global):
-            return what[:0]
-        kept: Array = what[-1:].copy()
-        what[-1, away] = 0
-        return kept
-
     def synchronise(self, slots: Array, threads: Array) -> None:
         """Let threads know all that each of them does."""
         for warp in np.unique(threads // WARP).tolist():
@@ -357,6 +346,12 @@ class Clocks:
         at = slots[:, None], others // WARP, (slots % self.cluster)[:, None], waits
         self._known[DONE][at] = np.maximum(self._known[DONE][at], self._own[DONE][rectangle(slots, waits)])
 
+    def fenced_in(self, ranks: Array) -> Array | None:
+        """Return the planes of what is fenced in global memory in CTAs of these ranks; None if no fence covers that."""
+        if self.fenced_global is None:
+            return None
+        return np.full(len(ranks), self.fenced_global) if self._fenced_in is None else self._fenced_in + ranks
+
     def nothing(self, slots: int, columns: int) -> Array:
         """Return what somebody knows who knows nothing, of so many CTAs and columns: (plane, CTA, rank, column)."""
         return np.zeros((self.planes, slots, self.cluster, columns), np.int32)
@@ -367,8 +362,8 @@ class Clocks:
         `spaces`: the state spaces that it covers.
         """
         covered = {FENCED} if "shared" in spaces else set()
-        if "global" in spaces and self.fenced_global is not None and self.fenced_here is not None:
-            covered |= {self.fenced_global, self.fenced_here}
+        if "global" in spaces and self.fenced_global is not None:
+            covered.add(self.fenced_global)
         there = np.zeros((len(slots), self._known.shape[2]), bool)
         if len(threads) == self.threads and self._are_alike(slots, threads):
             there[:, 0] = True
@@ -384,6 +379,10 @@ class Clocks:
         for plane in covered:
             self._known[plane][cells] = np.maximum(self._known[plane][cells], passed)
             self._own[plane][at] = np.where(mine, self._own[DONE][at], self._own[plane][at])
+        if self._fenced_in is not None and self.fenced_global in covered:
+            by = self._fenced_in + slots % self.cluster
+            raise_at(self._known, (by[of], *cells), passed)
+            self._own[by, slots, : len(mine)] = np.where(mine, self._own[DONE][at], self._own[by, slots, : len(mine)])
         self.tick(slots, threads)
 
 

@@ -301,11 +301,8 @@ class Messages:
         what = clocks.nothing(1, len(clocks.owner))
         for m in (*heard.values(), *self._passed_on(cluster, chains, heard)):
             if m.cluster == cluster:
-                mine, said = what[:, 0, :, : m.known.shape[-1]], m.known[..., : what.shape[-1]]
-                if m.cta != cta:
-                    said = said.copy()
-                    clocks.leave_home(said)
-                np.maximum(mine, said, out=mine)
+                mine = what[:, 0, :, : m.known.shape[-1]]
+                np.maximum(mine, m.known[..., : what.shape[-1]], out=mine)
         columns = np.array([wave.chains[k] for k in known.tolist()])
         for plane in (DONE, SEEN):
             what[plane, 0, 0, columns] = np.maximum(what[plane, 0, 0, columns], chains[known])

@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from cutepy.sim.sanitize.order.wave import Wave
 
 
-_HOME = "cluster, at home"
-"""Where threads of one CTA meet at the barrier of their cluster."""
-
 Report = Callable[[str, str, Side | None, Side, str | None], None]
 """Takes the kind of a hazard, its barrier, the two sides, and what is missing where the kind doesn't say."""
 
@@ -141,9 +138,6 @@ def _cluster(wave: Wave, event: BarrierEvent) -> None:
             wave.clocks.tick(slots, threads)
         else:
             what = wave.clocks.publish(slots, threads)
-        kept = wave.clocks.leave_home(what)
-        if len(kept):
-            wave.meeting(_HOME).add(slots, generation, kept)
         for rank in range(size):
             here = slots % size == rank
             if here.any():
@@ -154,9 +148,6 @@ def _cluster(wave: Wave, event: BarrierEvent) -> None:
     if found is None:
         found = wave.clocks.nothing(len(slots), wave.clocks.capacity)
     found = wave.clocks.padded(found).copy()
-    at_home = wave.meetings[_HOME].published(slots, generation) if _HOME in wave.meetings else None
-    if at_home is not None:
-        found[-1, ..., : at_home.shape[-1]] = at_home[0]
     found[: SEEN + 1, :, 0, column] = generation + 1
     wave.clocks.learn(slots, threads, found)
 
@@ -178,7 +169,6 @@ def _mbarrier(wave: Wave, event: BarrierEvent) -> None:
         to, rows, lanes = event.deliveries.T
         what = clocks.padded(issued.lanes(rows, lanes, releases=False))
         _hide(wave, what, issued.slots[rows] != to)
-        clocks.leave_home(what, issued.slots[rows] != to)
         if not np.array_equal(to, state.slots):
             copied = what
             what = np.zeros((len(copied), len(state.slots), *copied.shape[2:]), np.int32)
@@ -218,9 +208,7 @@ def _copies_arrive(wave: Wave, event: BarrierEvent, meeting: Meeting, first: Arr
     for rank in range(clocks.cluster):
         here = slots % clocks.cluster == rank
         if here.any():
-            sent = what[:, here].copy()
-            clocks.leave_home(sent, of[here] != slots[here])
-            meeting.add(of[here], phases[here], sent)
+            meeting.add(of[here], phases[here], what[:, here])
 
 
 def _arrive(wave: Wave, event: BarrierEvent, meeting: Meeting, first: Array) -> None:
@@ -248,13 +236,12 @@ def _arrive(wave: Wave, event: BarrierEvent, meeting: Meeting, first: Array) -> 
             here = slots % clocks.cluster == rank
             if here.any():
                 sent, away = near[:, here].copy(), of[here, column] != slots[here]
-                clocks.leave_home(sent, away)
                 # Others learn that it has counted, and see of it what is released to them.
                 sent[SEEN, away] = clocks.padded(far)[SEEN, here][away][..., : sent.shape[-1]]
                 whole = sent.copy()
                 if _hide(wave, sent, away):
-                    far = wave.meeting(("mbarrier", event.state.address, "cluster"))
-                    far.add(of[here, column], phases[here, column], whole)
+                    distant = wave.meeting(("mbarrier", event.state.address, "cluster"))
+                    distant.add(of[here, column], phases[here, column], whole)
                 meeting.add(of[here, column], phases[here, column], sent)
 
 
@@ -328,8 +315,6 @@ def _shown(wave: Wave, event: BarrierEvent, meeting: Meeting, first: Array) -> I
                 far = np.maximum(near, clocks.padded(published))
             place = np.arange(len(objects)), objects % clocks.cluster, column
             for seen in (near, far):
-                if at:
-                    clocks.leave_home(seen)
                 seen[: SEEN + 1, *place] = np.maximum(seen[: SEEN + 1, *place], phases[rows] + 1)
             over = np.zeros_like(far)
             over[DONE, *place] = phases[rows] + 1
