@@ -231,7 +231,7 @@ def causality(program, everywhere):
     """
     n = len(program)
     edges = np.zeros((n, n), bool)
-    same = np.array([[a.cta == b.cta for b in program] for a in program])
+    same = np.array([[a.cta == b.cta for b in program] for a in program], bool).reshape(n, n)
     for j, b in enumerate(program):
         for i, a in enumerate(program[:j]):
             met = "bar.sync" in (a.operation, b.operation) and a.cta == b.cta
