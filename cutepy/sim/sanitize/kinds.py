@@ -199,7 +199,8 @@ _ENTRIES = (
     Kind(
         "layout-mismatch",
         "what a TMA load wrote is read through another swizzle, by MMAs or by a TMA store, or by MMAs in rows of "
-        "another length or across the rows of its swizzle: by the other major, or by strides that are no patterns",
+        "another length or across the rows of its swizzle: by the other major, or by strides that are no patterns; or "
+        "MMAs walk out of a tile, into the other operand's or the next one of its tensor",
         "the tensor map and the descriptor must name one swizzle",
         "Asynchronous Warpgroup Level Matrix Instructions: Shared Memory Matrix Layout; Tensors: Swizzling Modes",
     ),

@@ -187,3 +187,39 @@ def test_tiles_that_are_read_as_they_were_written_are_not_told():
 def test_one_tensor_may_be_both_operands(b_at):
     """A product with the own transpose takes bytes twice."""
     assert not [h for h in strays(1024, rows=32, same_tensor=True, b_at=b_at) if h.kind == "layout-mismatch"]
+
+
+def walks(sbo, rows_of_a_box=64, boxes=2):
+    """Multiply 64 rows of A at 0, `sbo` bytes from 8 to the next 8, of boxes below each other, by B."""
+    b_at, full = 16384, 20480
+    a = np.concatenate([A, A])[: rows_of_a_box * boxes]
+    maps = [tensor_map(x, "f16", (64, n), "SW128") for x, n in ((a, rows_of_a_box), (B, 8))]
+    body = START.replace("%r1, 16384", f"%r1, {full}").replace("8192; mov.b64", f"{b_at}; mov.b64")
+    body += f"@%p1 mbarrier.arrive.expect_tx.shared.b64 _, [%r8], {128 * (rows_of_a_box * boxes + 8)};\n"
+    for n in range(boxes):
+        body += f"mov.u32 %r13, {n * rows_of_a_box}; add.u32 %r12, %r1, {n * rows_of_a_box * 128};\n"
+        body += LOAD.format("%r12", "%rd8", "%r9").replace("%r9}", "%r13}")
+    body += LOAD.format("%r10", "%rd9", "%r9")
+    body += WAIT.format(a=descriptor(0, 16, sbo, "SW128"), b=descriptor(b_at, 16, 1024, "SW128"))
+    body += MMA.format(k=16, types="f32.f16.f16", sums="%f0, %f1, %f2, %f3", scales=", 1, 1, 0, 0")
+    run, out = Run((), None, sanitize=True), np.zeros((128, 2, 2), np.float32)
+    body += END.format("%f0", "%f1", "%f2", "%f3")
+    launch(body, *maps, out, a, B, block=128, smem_bytes=full + 16, run=run, assembles=False)
+    return [hazard for hazard in run.hazards if hazard.kind == "layout-mismatch"]
+
+
+@pytest.mark.parametrize("rows", [64, 32])
+def test_an_operand_that_leaves_out_rows_of_a_copy_and_goes_on_in_the_next_is_told(rows):
+    (found,) = walks(2048, rows, 128 // rows)
+    assert "A also takes rows of this copy, and leaves out rows of another one in between" in found.missing
+    assert "stride 2048 bytes" in found.missing
+
+
+@pytest.mark.parametrize(("sbo", "rows", "boxes"), [(1024, 64, 2), (1024, 32, 4), (2048, 128, 1), (2048, 8, 16)])
+def test_operands_of_one_box_or_of_boxes_of_8_rows_may_leave_some_out(sbo, rows, boxes):
+    assert not walks(sbo, rows, boxes)
+
+
+def test_a_stride_of_nothing_reads_rows_twice():
+    (found,) = walks(0)
+    assert "strides by 0 bytes" in found.missing

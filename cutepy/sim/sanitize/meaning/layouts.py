@@ -57,6 +57,8 @@ class Through(NamedTuple):
         Of a descriptor, the leading one and the other, in bytes.
     has_gaps : bool
         Whether a K-major operand with a swizzle leaves out bytes from one 8 rows to the next.
+    is_matrix : bool
+        Whether a box has rows along one mode only.
     """
 
     swizzle: SwizzleMode
@@ -68,6 +70,7 @@ class Through(NamedTuple):
     tensor: int = 0
     strides: tuple[int, int] = (0, 0)
     has_gaps: bool = False
+    is_matrix: bool = False
 
 
 class Span(NamedTuple):
@@ -84,7 +87,9 @@ def of_map(tensor_map: TensorMap | Im2colTensorMap, start: int) -> Through | Non
         return None
     row_bytes = tensor_map.box_elems[0] * tensor_map.bits // 8
     rows = tensor_map.box_bytes // row_bytes
-    return Through(tensor_map.swizzle, tensor_map.dtype, start, row_bytes, rows, tensor=tensor_map.global_address)
+    is_matrix = rows == max(tensor_map.box_elems[1:], default=0)
+    tensor = tensor_map.global_address
+    return Through(tensor_map.swizzle, tensor_map.dtype, start, row_bytes, rows, tensor=tensor, is_matrix=is_matrix)
 
 
 def of_descriptor(word: int, element: str, tile: SharedTile) -> Through:
@@ -124,7 +129,7 @@ def _fault(descriptor: GmmaDescriptor, tile: SharedTile) -> str:
     strides = [descriptor.sbo] if (tile.extent if is_k else tile.k) > 8 else []
     strides += [descriptor.lbo] if run_bytes > row_bytes else []
     for stride in strides:
-        if stride % pattern_bytes:
+        if stride % pattern_bytes or not stride:
             return (
                 f"the descriptor strides by {stride} bytes, no multiple of the {pattern_bytes} of a pattern: it reads "
                 "rows twice, or misses them"

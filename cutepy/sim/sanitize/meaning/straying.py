@@ -1,4 +1,4 @@
-"""Operands of MMAs that walk out of their own tile, into that of the other operand.
+"""Operands of MMAs that walk out of their own tile, into that of the other operand or another one of their tensor.
 
 Where the start or a stride of a descriptor is wrong, the MMA goes on into what lies beyond the tile. If nothing has
 written that, or something writes it meanwhile, the access itself is a hazard. What another copy has written in order
@@ -8,6 +8,11 @@ another tensor besides: it began in its own tile and came into the other's.
 Both operands may share bytes by intent: a matrix with its own transpose (one tensor), or rows of two tensors below each
 other with those of one of them, where one operand has all of the other's. The latter is a tile without gaps; one that
 has all of the other's and leaves out rows on the way there is told.
+
+Into another tile of its own tensor, such as a ring's next stage, an operand goes that leaves out 8 rows of what a copy
+brought, from one 8 to the next, and takes rows of another copy in their place. Boxes of more modes than rows and
+columns may have anything between two 8 rows, and are not judged; nor is what begins late and runs on without gaps, as
+where a window slides over tiles below each other.
 
 References
 ----------
@@ -20,6 +25,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cutepy.layouts.sm90.arch import CORE_MATRIX_ROWS
 from cutepy.sim.sanitize.meaning.layouts import Through
 
 if TYPE_CHECKING:
@@ -40,6 +46,30 @@ def may_stray(mine: Array, other: Array, through: Through) -> bool:
     """
     common = np.isin(other, mine)
     return bool(common.any() and not (common.all() and not through.has_gaps))
+
+
+def leaves_out(bytes_read: Array, written: Through) -> bool:
+    """Tell whether what is read of a box, given by addresses, leaves out 8 rows between others.
+
+    Examples
+    --------
+    >>> box = Through("SW128", "f16", 0, 128, rows=64, is_matrix=True)
+    >>> [leaves_out(np.arange(0, 8192, stride), box) for stride in (1024, 2048)]
+    [False, True]
+    """
+    if not written.is_matrix:
+        return False
+    patterns = (bytes_read - written.start) // (CORE_MATRIX_ROWS * written.row_bytes)
+    inside = np.unique(patterns[(patterns >= 0) & (patterns * CORE_MATRIX_ROWS < written.rows)])
+    return bool((np.diff(inside) > 1).any())
+
+
+def told_of_rows(name: str, through: Through) -> str:
+    """Say what is wrong."""
+    return (
+        f"{name} also takes rows of this copy, and leaves out rows of another one in between: its strides (leading "
+        f"{through.strides[0]}, stride {through.strides[1]} bytes) must go from 8 rows to the next 8 of its tile"
+    )
 
 
 def told(name: str, other: str, through: Through) -> str:

@@ -1,4 +1,4 @@
-"""What MMAs read of shared memory, and operands among that which have come into the tile of the other one."""
+"""What MMAs read of shared memory, and operands among that which have come out of their tile."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 from cutepy.layouts.sm90.arch import UNIT_BYTES
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.mechanisms.wgmma.operands import tile_units
-from cutepy.sim.sanitize.meaning.layouts import Span, of_descriptor
-from cutepy.sim.sanitize.meaning.straying import may_stray, told
+from cutepy.sim.sanitize.meaning.layouts import Span, Through, of_descriptor
+from cutepy.sim.sanitize.meaning.straying import leaves_out, may_stray, told, told_of_rows
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import WgmmaEvent
@@ -29,7 +29,7 @@ class Operands(NamedTuple):
     spans : tuple of Span
         Through which layout each operand is read: B, and A if that is in shared memory.
     may_stray : tuple of int
-        The operands that take bytes of the other one.
+        The operands that take bytes of the other one, or leave out some from one 8 rows to the next.
     """
 
     flat: Array
@@ -87,6 +87,8 @@ def granules_of(offsets: Array, size: int, granule: int) -> Array:
 
 
 def _may_stray(flat: Array, spans: tuple[Span, ...], n: int) -> bool:
+    if any(through.has_gaps for through in spans[n].through):
+        return True
     if len(spans) < 2:
         return False
     own, others = (spans[k] for k in (n, 1 - n))
@@ -96,8 +98,12 @@ def _may_stray(flat: Array, spans: tuple[Span, ...], n: int) -> bool:
     )
 
 
-def strayed(new: Touch, n: int, writers: Callable[[int, Array], Iterable[Touch]]) -> tuple[Touch, int, int, str] | None:
-    """Find where an MMA's operand takes bytes of the other one, and of another tensor besides.
+Writers = Callable[[int, Array], Iterable["Touch"]]
+"""A slot and granules -> the touches that wrote these last."""
+
+
+def strayed(new: Touch, n: int, writers: Writers, granule: int) -> tuple[Touch, int, int, str] | None:
+    """Find where an MMA's operand takes bytes of the other one, and of another tensor besides; or rows of two copies.
 
     Parameters
     ----------
@@ -106,14 +112,41 @@ def strayed(new: Touch, n: int, writers: Callable[[int, Array], Iterable[Touch]]
     n : int
         The operand.
     writers : callable
-        A slot and granules -> the touches that wrote these last.
+    granule : int
+        Bytes that are watched as one.
 
     Returns
     -------
     tuple or None
-        Who wrote what is the other's; the CTA, by position in `new.slots`; the first granule that is both's; in words.
+        Who wrote what is not the operand's; the CTA, by position in `new.slots`; the first such granule; in words.
     """
+    return _into_the_other(new, n, writers) or _into_the_next(new, n, writers, granule)
+
+
+def _into_the_next(new: Touch, n: int, writers: Writers, granule: int) -> tuple[Touch, int, int, str] | None:
+    """Find where an operand takes rows of two copies, and leaves out rows of one."""
+    rows, span = new.places.reshape(len(new.places), -1), new.spans[n]
+    for row, slot in enumerate(new.slots.tolist()):
+        through = span.through[min(row, len(span.through) - 1)]
+        own = rows[min(row, len(rows) - 1)][span.start : span.end]
+        copies = [touch for touch in writers(slot, own) if touch.spans and touch.writes] if through.has_gaps else []
+        if len(copies) > 1 and any(leaves_out(own * granule, _box(copy, slot)) for copy in copies):
+            beyond = int(own[np.argmax(np.abs(own * granule - through.start))])
+            wrote = next(iter(writers(slot, np.array([beyond]))))
+            return wrote, row, beyond, told_of_rows("A" if n else "B", through)
+    return None
+
+
+def _box(copy: Touch, slot: int) -> Through:
+    through = copy.spans[0].through
+    return through[min(int(np.searchsorted(copy.slots, slot)), len(through) - 1)]
+
+
+def _into_the_other(new: Touch, n: int, writers: Writers) -> tuple[Touch, int, int, str] | None:
+    """Find where an operand takes bytes of the other one, and of another tensor besides."""
     rows = new.places.reshape(len(new.places), -1)
+    if len(new.spans) < 2:
+        return None
     for row, slot in enumerate(new.slots.tolist()):
         flat = rows[min(row, len(rows) - 1)]
         own, others = (flat[new.spans[k].start : new.spans[k].end] for k in (n, 1 - n))

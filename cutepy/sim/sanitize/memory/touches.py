@@ -225,8 +225,8 @@ class SharedTouches:
             wave.note(int(column[0]), event.instruction, slots, counts)
 
     def _stray(self, new: Touch, n: int) -> None:
-        """Report an operand that has come into the tile of the other one."""
-        found = strayed(new, n, self._shadow.writers)
+        """Report an operand that has come out of its tile."""
+        found = strayed(new, n, self._shadow.writers, self._granule)
         if found is not None:
             wrote, row, granule, wrong = found
             cta = self._wave.residents.coordinate(int(new.slots[row]))
