@@ -55,6 +55,8 @@ PRIMITIVES: dict[str, Primitive] = {
 """By name. `where` and what is no function of values alone stand in `graph.infer`."""
 
 BY_CONSTANT = ("floordiv", "mod", "shl", "shr")
+SIGNLESS = ("add", "sub", "mul", "and", "or", "xor", "eq", "ne")
+"""Which give the same 32 bits of integers whether these have a sign or not."""
 SOURCES = ("acc", "operand", "const", "row_index", "column_index")
 REDUCTIONS = ("sum", "max", "min")
 ROUNDED = ("float16", "bfloat16", "float32", "float8_e4m3fn", "float8_e5m2")

@@ -175,6 +175,34 @@ def test_dropout_is_a_function_of_place_and_seed():
     assert u.max() < 1
 
 
+@pytest.mark.parametrize("seed", [0, 1, -5, 2**31 - 1, True])
+def test_a_seed_may_be_a_number_of_python(seed):
+    @epilogue
+    def passed(acc, seed: Integer):
+        return epilogues.dropout(acc, 0.5, seed), acc * epilogues.uniform(acc, seed)
+
+    @epilogue
+    def constant(acc):
+        return epilogues.dropout(acc, 0.5, seed), acc * epilogues.uniform(acc, seed)
+
+    @epilogue
+    def unsigned(acc):
+        return epilogues.dropout(acc, 0.5, seed % 2**32), acc * epilogues.uniform(acc, seed % 2**32)
+
+    ones = torch.ones(16, 32)
+    for got in (constant(ones), unsigned(ones)):
+        for one, other in zip(got, passed(ones, seed), strict=True):
+            assert torch.equal(one, other)
+
+
+def test_all_may_be_dropped():
+    x = torch.randn(3, 4, requires_grad=True)
+    all_dropped = epilogue(lambda acc: epilogues.dropout(acc, 1.0, 3))(x)
+    all_dropped.sum().backward()
+    assert not all_dropped.any()
+    assert not x.grad.any()
+
+
 def test_integers_wrap_and_divide_as_pythons_do():
     @epilogue
     def integers(acc, n: Integer):

@@ -3,6 +3,7 @@
 import math
 import pickle
 
+import numpy as np
 import pytest
 
 import cutepy
@@ -38,6 +39,57 @@ def test_it_prints_operands_graph_and_results():
         "  v11 = add(v10, v3)",
         "  return v11",
     ]
+
+
+def constants(function):
+    return [node.value for node in epilogue(function).graph.nodes if node.op == "const"]
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (lambda acc: acc + 2**31, [2.0**31]),
+        (lambda acc: 3000000000 * acc, [3e9]),
+        (lambda acc: where(acc < 2**32 - 1, acc, 2**63), [2.0**32 - 1, 2.0**63]),
+        (lambda acc: epilogues.clamp(acc, -(2**40), 2**40), [-(2.0**40), 2.0**40]),
+        (lambda acc: torch.add(acc, 2**40), [2.0**40]),
+        (lambda acc: acc + where(acc.row > 2, 3000000000, 1.0), [2, 3e9, 1.0]),
+        (lambda acc: acc + (acc.row < 3e9), [3e9]),
+        (lambda acc: acc + (acc.row ^ 0xFFFFFFFF) * 0x85EBCA6B, [-1, 0x85EBCA6B - 2**32]),
+        (lambda acc: acc + acc.row * True, [1]),
+        (lambda acc: acc * True, [1.0]),
+        (lambda acc: where((acc > 0.0) & True, acc, 0), [0.0, True]),
+    ],
+)
+def test_numbers_have_the_type_of_what_they_meet(function, expected):
+    assert sorted(map(repr, constants(function))) == sorted(map(repr, expected))
+
+
+@pytest.mark.parametrize("number", [*(kind(2.5) for kind in (np.float64, np.float32, np.float16)), np.array(2.5, "f4")])
+def test_numpys_floats_are_pythons(number):
+    for function in (
+        lambda acc: acc * number,
+        lambda acc: number * acc,
+        lambda acc: torch.mul(acc, np.float32(number.item())),
+    ):
+        assert repr(constants(function)) == "[2.5]"
+        assert Graph.parse(epilogue(function).text).text == epilogue(function).text
+
+
+def test_numpys_integers_and_truth_values_are_pythons():
+    three, yes = np.int64(3), np.bool_(True)
+
+    def by_numpy(acc):
+        x = (acc.row + three) // three % np.int32(5) << np.uint8(1)
+        kept = where((acc > np.int8(0)) & yes, acc ** np.int64(2), epilogues.clamp(acc, np.float32(-0.5), three))
+        return kept ** np.float64(0.5) + x, kept.sum(np.int64(1))
+
+    def by_python(acc):
+        x = (acc.row + 3) // 3 % 5 << 1
+        kept = where((acc > 0) & True, acc**2, epilogues.clamp(acc, -0.5, 3))
+        return kept**0.5 + x, kept.sum(1)
+
+    assert epilogue(by_numpy) == epilogue(by_python)
 
 
 def test_equal_graphs_are_equal_epilogues():
@@ -222,6 +274,34 @@ def refused_constant(acc):
     return acc * 1e39
 
 
+def refused_huge(acc):
+    return acc * 10**400
+
+
+def refused_wide(acc):
+    return acc + acc.row * 2**32
+
+
+def refused_comparison(acc):
+    return where(acc.row < 3000000000, acc, 0.0)
+
+
+def refused_choice(acc):
+    return acc * where(acc > 0, 3000000000, 1)
+
+
+def refused_seed(acc):
+    return epilogues.dropout(acc, 0.5, 2**40)
+
+
+def refused_array(acc):
+    return acc + np.ones(4)
+
+
+def refused_exponent(acc):
+    return acc**acc
+
+
 def refused_float(acc):
     return acc * math.exp(acc)
 
@@ -258,6 +338,13 @@ def refused_parts(acc, column: Column):
         (refused_logic, "and takes truth values or integers, got floats; compare first", "acc & 1"),
         (refused_condition, "takes a condition", "where(acc, acc"),
         (refused_constant, "fp32 numbers", "1e39"),
+        (refused_huge, "fp32 numbers", "10**400"),
+        (refused_wide, "integers of 32 bits, -2147483648 to 4294967295, got 4294967296", "2**32"),
+        (refused_comparison, "integers of 32 bits, -2147483648 to 2147483647, got 3000000000", "< 3000000000"),
+        (refused_choice, "integers of 32 bits, .*, got 3000000000", "where(acc > 0"),
+        (refused_seed, "integers of 32 bits, .*, got 1099511627776", "2**40"),
+        (refused_array, "numpy.ndarray; declare it as an operand", "np.ones"),
+        (refused_exponent, "exponents are whole numbers", "acc**acc"),
         (refused_float, "can't decide", "math.exp"),
         (refused_parts, "column has no columns", "interleaved(2)"),
     ],
