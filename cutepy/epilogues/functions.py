@@ -45,8 +45,8 @@ def minimum(x: Any, y: Any) -> Value:  # noqa: ANN401
 
 def clamp(x: Value, low: Any = None, high: Any = None) -> Value:  # noqa: ANN401
     """Give x, but low where it is less, and high where it is more."""
-    x = x if low is None else maximum(x, low)
-    return x if high is None else minimum(x, high)
+    x = x if low is None else apply("clamp_min", x, low)
+    return x if high is None else apply("clamp_max", x, high)
 
 
 @epilogue
@@ -58,7 +58,7 @@ def identity(acc: Value) -> Value:
 @epilogue
 def relu(acc: Value) -> Value:
     """Give x, but 0 where x < 0; NaN stays."""
-    return where(acc < 0.0, 0.0, acc)
+    return where(acc <= 0.0, 0.0, acc)  # at 0 too, where torch's derivative is 0
 
 
 @epilogue
@@ -71,7 +71,7 @@ def relu_squared(acc: Value) -> Value:
 @epilogue
 def leaky_relu(acc: Value, slope: Scalar = 0.01) -> Value:  # type: ignore[assignment]
     """Give x, but slope * x where x < 0."""
-    return where(acc < 0.0, slope * acc, acc)
+    return where(acc <= 0.0, slope * acc, acc)  # at 0 too, where torch's derivative is the slope
 
 
 @epilogue
@@ -96,7 +96,7 @@ def silu(acc: Value) -> Value:
 @epilogue
 def softplus(acc: Value) -> Value:
     """Give log(1 + exp x), and x above 20."""
-    return where(acc > 20.0, acc, log(1.0 + exp(minimum(acc, 20.0))))
+    return where(acc > 20.0, acc, log(1.0 + exp(clamp(acc, high=20.0))))
 
 
 def _gated(function: Callable[[Value], Value], acc: Value) -> Value:

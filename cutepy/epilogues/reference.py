@@ -16,7 +16,8 @@ Functions = Mapping[str, Callable[..., Any]]
 _FUNCTIONS: Functions = {
     **{op: getattr(torch, op) for op in ("exp", "exp2", "log", "log2", "sqrt", "rsqrt", "sin", "cos", "tanh")},
     **{op: getattr(torch, op) for op in ("sigmoid", "erf", "floor", "neg", "abs", "add", "sub", "mul", "div")},
-    **{op: getattr(torch, op) for op in ("maximum", "minimum", "lt", "le", "gt", "ge", "eq", "ne", "where")},
+    **{op: getattr(torch, op) for op in ("maximum", "minimum", "clamp_min", "clamp_max")},
+    **{op: getattr(torch, op) for op in ("lt", "le", "gt", "ge", "eq", "ne", "where")},
     "and": torch.bitwise_and,
     "or": torch.bitwise_or,
     "xor": torch.bitwise_xor,

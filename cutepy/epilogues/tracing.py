@@ -161,7 +161,7 @@ def epilogue(function: Callable[..., Any]) -> Epilogue:
       v3 = mul(v0, v2)
       v4 = add(v3, v1)
       v5 = const(0.0)
-      v6 = lt(v4, v5)
+      v6 = le(v4, v5)
       v7 = where(v6, v5, v4)
       return v7
     """

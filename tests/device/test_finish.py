@@ -251,7 +251,15 @@ def test_coordinates_and_integers():
         return (
             causal,
             epilogues.dropout(acc, 0.3, seed),
-            (x // 7) * 100.0 + x % 7 + (x >> 1) + (x // 8) + x % 8 + abs(x) + epilogues.maximum(x, 3) + 0.0 * acc,
+            (x // 7) * 100.0
+            + x % 7
+            + (x >> 1)
+            + (x // 8)
+            + x % 8
+            + abs(x)
+            + epilogues.maximum(x, 3)
+            + epilogues.clamp(x, -7, 9)
+            + 0.0 * acc,
             gate.column + gate.row * 100 + 0.0 * gate,
         )
 

@@ -80,6 +80,63 @@ def test_the_librarys_gradients(name):
     assert torch.autograd.gradcheck(lambda x: compute(each.graph, x, each.bind({}), torch.float64), (x,))
 
 
+AT_KINKS = {
+    "abs": abs,
+    "clamp": lambda x: torch.clamp(x, -1.0, 2.0),
+    "clamp below": lambda x: torch.clamp(x, min=0),
+    "clamp above": lambda x: torch.clamp(x, max=20),
+    "leaky_relu": lambda x: F.leaky_relu(x, 0.25),
+    "maximum": lambda x: torch.maximum(x, 2 * x),
+    "minimum": lambda x: torch.minimum(x, 2 * x),
+    "relu": F.relu,
+    "relu squared": lambda x: torch.relu(x) ** 2,
+    "softplus": F.softplus,
+    "floor": torch.floor,
+    "pow": lambda x: x**2,
+}
+
+
+@pytest.mark.parametrize("name", AT_KINKS)
+def test_derivatives_at_kinks_are_torchs(name):
+    function = AT_KINKS[name]
+    traced = epilogue(lambda acc: function(acc))
+    acc = torch.tensor([[-1.0, -0.0, 0.0, 1.0, 2.0, 20.0, 21.0, torch.nan]], dtype=torch.float64)
+    values = []
+    for compute_it in (function, lambda x: compute(traced.graph, x, {}, torch.float64)[0]):
+        x = acc.clone().requires_grad_()
+        y = compute_it(x)
+        values.append((y.detach(), *torch.autograd.grad(y.sum(), x)))
+    for one, other in zip(*values, strict=True):
+        torch.testing.assert_close(one[..., :-1], other[..., :-1], rtol=1e-7, atol=1e-12)
+    assert torch.equal(values[0][0].isnan(), values[1][0].isnan())
+
+
+@pytest.mark.parametrize("name", ["leaky_relu", "reglu", "relu", "relu_squared", "softplus"])
+def test_the_librarys_derivatives_at_0_and_20_are_torchs(name):
+    each = getattr(epilogues, name)
+    given = torch.tensor([[0.0, 1.0, 20.0, 1.0], [20.0, 0.0, -1.0, 0.0]], dtype=torch.float64)
+    x, y = given.clone().requires_grad_(), given.clone().requires_grad_()
+    compute(each.graph, x, each.bind({}), torch.float64)[0].sum().backward()
+    ORACLES[name](y).sum().backward()
+    torch.testing.assert_close(x.grad, y.grad, rtol=1e-7, atol=1e-12)
+
+
+def test_a_bound_of_a_clamp_has_no_derivative_where_it_is_met():
+    @epilogue
+    def clamped(acc, low: Column, high: Tile):
+        return epilogues.clamp(acc, low, high)
+
+    tensors = [torch.randint(-2, 3, shape).double().requires_grad_() for shape in ((5, 16), (5,), (5, 16))]
+    acc, low, high = tensors
+    (got,) = compute(clamped.graph, acc, {"low": low, "high": high}, torch.float64)
+    expected = torch.clamp_max(torch.clamp_min(acc, low[:, None]), high)
+    assert torch.equal(got, expected)
+    weights = torch.randn(5, 16, dtype=torch.float64)
+    ours, theirs = (torch.autograd.grad((y * weights).sum(), tensors) for y in (got, expected))
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one, other)
+
+
 @epilogue
 def everything(acc, bias: Row, scale: Scalar, factor: Column, residual: Tile):
     gate, up = (acc * factor + bias).interleaved(2)

@@ -242,6 +242,13 @@ def test_gradients_are_torchs():
         torch.testing.assert_close(got, expected)
 
 
+def test_relu_has_no_gradient_at_0_whichever_way_it_is_asked_for():
+    z, w = torch.zeros(4, 8).bfloat16().requires_grad_(), torch.ones(4, 8).bfloat16()
+    for given in ({"epilogue": epilogues.relu}, {"activation": "relu"}):
+        (grad,) = torch.autograd.grad(gemm(z, w, **given).float().sum(), z)
+        assert not grad.any()
+
+
 def test_derivatives_of_derivatives():
     a, b, operands = problem()
     a.requires_grad_()
