@@ -86,3 +86,22 @@ def constant(
     if (real != real and number == number) or LARGEST_FLOAT < abs(real) < math.inf:
         raise EpilogueError(f"{what} must be within the fp32 numbers, up to {LARGEST_FLOAT}, got {number}", line)
     return real
+
+
+def number_for(name: str, kind: Type, given: object, line: Line | None = None) -> int | float | None:
+    """Give a number that is passed for a scalar as one of its type; None if it isn't one.
+
+    Raises
+    ------
+    EpilogueError
+        If the type has no such number.
+
+    Examples
+    --------
+    >>> number_for("n", "i32", 3), number_for("scale", "f32", 3), number_for("n", "i32", 1.5)
+    (3, 3.0, None)
+    """
+    number = as_python(given)
+    if isinstance(number, int) or (isinstance(number, float) and kind == "f32"):
+        return constant(number, kind, what=name, line=line)
+    return None

@@ -197,6 +197,43 @@ def test_operands_of_other_shapes_are_refused(operands, message):
         everything(torch.ones(3, 8), **{**fitting, **operands})
 
 
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (2**40, "n must be within the integers of 32 bits"),
+        (2**31, "n must be within the integers of 32 bits"),
+        (1.5, r"n must be an int or a tensor \(\), got float"),
+        (torch.tensor(2**40), r"n must have an integer dtype of at most 32 bits, .* got torch.int64; .*\.int\(\)"),
+        (torch.tensor(1.0), "n must have an integer dtype"),
+    ],
+)
+def test_integers_of_more_bits_are_refused(given, message):
+    @epilogue
+    def shifted(acc, n: Integer):
+        return acc + n
+
+    with pytest.raises(EpilogueError, match=message):
+        shifted(torch.ones(2, 2), n=given)
+
+
+def test_numpys_numbers_are_passed_for_scalars():
+    np = pytest.importorskip("numpy")
+
+    @epilogue
+    def shifted(acc, n: Integer, scale: Scalar):
+        return acc * scale + n
+
+    assert shifted(torch.ones(1, 1), np.int64(3), np.float32(0.5)).item() == 3.5
+
+
+def test_operands_may_have_any_name_that_no_operation_takes():
+    @epilogue
+    def added(x, acc: Row, self: Scalar):
+        return x * self + acc
+
+    assert added(torch.ones(1, 2), acc=torch.tensor([1.0, 2.0]), self=2.0).tolist() == [[3.0, 4.0]]
+
+
 def test_odd_columns_have_no_pairs():
     with pytest.raises(EpilogueError, match="N must be a multiple of 2"):
         epilogues.swiglu(torch.ones(2, 3))
@@ -220,7 +257,7 @@ def test_dropout_is_a_function_of_place_and_seed():
         return epilogues.dropout(acc, 0.25, seed), epilogues.uniform(acc, seed) + 0.0 * acc
 
     ones = torch.ones(512, 1024)
-    (one, u), (again, _), (other, v) = dropped(ones, 7), dropped(ones, torch.tensor(7)), dropped(ones, 8)
+    (one, u), (again, _), (other, v) = dropped(ones, 7), dropped(ones, torch.tensor(7).int()), dropped(ones, 8)
     assert torch.equal(one, again)
     assert not torch.equal(one, other)
     assert set(one.unique().tolist()) == {0.0, torch.tensor(4 / 3).item()}

@@ -1,5 +1,6 @@
 """A function becomes a graph that prints, is read back and compares; what it can't express is refused at its line."""
 
+import inspect
 import math
 import pickle
 
@@ -9,6 +10,7 @@ import pytest
 import cutepy
 from cutepy import epilogues
 from cutepy.epilogues import Column, EpilogueError, Graph, Integer, Row, Scalar, Tile, epilogue, relu, silu, where
+from cutepy.epilogues.tracing import RESERVED
 
 torch = pytest.importorskip("torch")
 
@@ -238,6 +240,46 @@ def refused_default(acc, bias: Row = 1.0):
     return acc + bias
 
 
+def refused_fraction(acc, n: Integer = 1.5):
+    return acc + n
+
+
+def refused_wide_default(acc, n: Integer = 2**40):
+    return acc + n
+
+
+def refused_position(acc, bias: Row, /):
+    return acc + bias
+
+
+def refused_all_positions(*acc):
+    return acc[0]
+
+
+def refused_no_position(*, acc):
+    return acc
+
+
+def refused_empty_tuple(acc):
+    return ()
+
+
+def refused_empty_dict(acc):
+    return {}
+
+
+def refused_names(acc):
+    return {1: acc, "1": acc * 2}
+
+
+def refused_digits(acc):
+    return {"0": acc}
+
+
+def refused_no_name(acc):
+    return {"": acc}
+
+
 def refused_result(acc, bias: Row):
     return acc, bias
 
@@ -329,6 +371,16 @@ def refused_parts(acc, column: Column):
         (refused_unread, "bias is read by no result", "def refused_unread"),
         (refused_annotation, "bias must be annotated Scalar", "def refused_annotation"),
         (refused_default, "bias must have a number as its default", "def refused_default"),
+        (refused_fraction, "n must have an integer as its default .* got 1.5", "def refused_fraction"),
+        (refused_wide_default, "n must be within the integers of 32 bits", "def refused_wide_default"),
+        (refused_position, "passed by name, so bias must stand behind the `/`", "def refused_position"),
+        (refused_all_positions, "takes the accumulators first", "def refused_all_positions"),
+        (refused_no_position, "takes the accumulators first", "def refused_no_position"),
+        (refused_empty_tuple, r"one result at least, got \(\)", "def refused_empty_tuple"),
+        (refused_empty_dict, r"one result at least, got {}", "def refused_empty_dict"),
+        (refused_names, "begins with no digit, got 1", "def refused_names"),
+        (refused_digits, "begins with no digit, got '0'", "def refused_digits"),
+        (refused_no_name, "begins with no digit, got ''", "def refused_no_name"),
         (refused_result, "result 1 must be floats of each element of a tile", "def refused_result"),
         (refused_truth, "truth values of a tile", "acc > 0"),
         (refused_nothing, "its result must be a value that it computed, got None", "def refused_nothing"),
@@ -357,6 +409,21 @@ def test_what_it_cant_express_is_refused_at_its_line(function, message, at):
     assert __file__ in place
     assert function.__name__ in place
     assert at in text
+
+
+def test_names_that_operations_take_are_refused():
+    taken = set()
+    for operation in map(cutepy.ops.__dict__.get, cutepy.ops.__all__):
+        parameters = inspect.signature(operation).parameters if inspect.isfunction(operation) else {}
+        if "operands" in parameters and parameters["operands"].kind == inspect.Parameter.VAR_KEYWORD:
+            taken |= parameters.keys() - {"operands"}
+    # An operand may be c or bias: what is passed for these is the epilogue's, if there is one.
+    assert set(RESERVED) == taken - {"c", "bias"}
+    for name in RESERVED:
+        namespace = {"Scalar": Scalar}
+        exec(f"def f(acc, {name}: Scalar): return acc * {name}", namespace)
+        with pytest.raises(EpilogueError, match=f"no operand can be named {name}, since operations take a, "):
+            epilogue(namespace["f"])
 
 
 def test_a_value_of_another_function_is_refused():
