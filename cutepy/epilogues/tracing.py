@@ -189,11 +189,12 @@ def epilogue(function: Callable[..., Any]) -> Epilogue:
 
 
 def _declared(function: FunctionType, line: Line) -> tuple[list[Operand], dict[str, float]]:
-    first, *parameters = [*inspect.signature(function).parameters.values()] or [None]
-    if first is None or first.kind not in (first.POSITIONAL_ONLY, first.POSITIONAL_OR_KEYWORD):
+    parameters = list(inspect.signature(function).parameters.values())
+    by_place = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
+    if not parameters or parameters[0].kind not in by_place:
         raise EpilogueError("an epilogue takes the accumulators first: `def f(acc, ...)`", line)
     operands, defaults = [], {}
-    for parameter in parameters:
+    for parameter in parameters[1:]:
         operand = _operand(parameter, line)
         operands.append(operand)
         if parameter.default is not parameter.empty:

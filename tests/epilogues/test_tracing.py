@@ -413,7 +413,7 @@ def test_what_it_cant_express_is_refused_at_its_line(function, message, at):
 
 def test_names_that_operations_take_are_refused():
     taken = set()
-    for operation in map(cutepy.ops.__dict__.get, cutepy.ops.__all__):
+    for operation in (getattr(cutepy.ops, name) for name in cutepy.ops.__all__):
         parameters = inspect.signature(operation).parameters if inspect.isfunction(operation) else {}
         if "operands" in parameters and parameters["operands"].kind == inspect.Parameter.VAR_KEYWORD:
             taken |= parameters.keys() - {"operands"}
