@@ -66,6 +66,8 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "div": lambda x, y: x / y,
     "maximum": lambda x, y: _extreme(cute.arch.fmax, x, y),
     "minimum": lambda x, y: _extreme(cute.arch.fmin, x, y),
+    "clamp_min": lambda x, y: _extreme(cute.arch.fmax, x, y),
+    "clamp_max": lambda x, y: _extreme(cute.arch.fmin, x, y),
     "lt": lambda x, y: x < y,
     "le": lambda x, y: x <= y,
     "gt": lambda x, y: x > y,

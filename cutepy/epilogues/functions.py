@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from cutepy.epilogues.tracing import Epilogue, Integer, Scalar, epilogue
-from cutepy.epilogues.values import TORCH_FUNCTIONS, Value, apply, where
+from cutepy.epilogues.values import TORCH_FUNCTIONS, Value, apply, lift, where
 
 
 def _elementary(op: str, what: str) -> Epilogue:
@@ -45,8 +45,8 @@ def minimum(x: Any, y: Any) -> Value:  # noqa: ANN401
 
 def clamp(x: Value, low: Any = None, high: Any = None) -> Value:  # noqa: ANN401
     """Give x, but low where it is less, and high where it is more."""
-    x = x if low is None else maximum(x, low)
-    return x if high is None else minimum(x, high)
+    x = x if low is None else apply("clamp_min", x, low)
+    return x if high is None else apply("clamp_max", x, high)
 
 
 @epilogue
@@ -58,7 +58,7 @@ def identity(acc: Value) -> Value:
 @epilogue
 def relu(acc: Value) -> Value:
     """Give x, but 0 where x < 0; NaN stays."""
-    return where(acc < 0.0, 0.0, acc)
+    return where(acc <= 0.0, 0.0, acc)  # at 0 too, where torch's derivative is 0
 
 
 @epilogue
@@ -71,7 +71,7 @@ def relu_squared(acc: Value) -> Value:
 @epilogue
 def leaky_relu(acc: Value, slope: Scalar = 0.01) -> Value:  # type: ignore[assignment]
     """Give x, but slope * x where x < 0."""
-    return where(acc < 0.0, slope * acc, acc)
+    return where(acc <= 0.0, slope * acc, acc)  # at 0 too, where torch's derivative is the slope
 
 
 @epilogue
@@ -96,7 +96,7 @@ def silu(acc: Value) -> Value:
 @epilogue
 def softplus(acc: Value) -> Value:
     """Give log(1 + exp x), and x above 20."""
-    return where(acc > 20.0, acc, log(1.0 + exp(minimum(acc, 20.0))))
+    return where(acc > 20.0, acc, log(1.0 + exp(clamp(acc, high=20.0))))
 
 
 def _gated(function: Callable[[Value], Value], acc: Value) -> Value:
@@ -149,24 +149,32 @@ def uniform(x: Value, seed: Integer) -> Value:
 
     Two rounds of murmur3's finaliser over row and column; good for dropout, not for secrets.
     """
-    bits = _mixed(x.column ^ _mixed(x.row ^ _mixed(seed ^ 0x3C6EF372)))
-    return ((bits >> 8) & 0xFFFFFF) * 2.0**-24
+    given = lift(x.trace, seed)
+    if given.node.op == "const" and given.node.type != "f32":
+        mixed = _mixed(int(given.node.value) ^ 0x3C6EF372) % 2**32  # type: ignore[arg-type]
+    else:
+        mixed = _mixed(given ^ 0x3C6EF372)
+    bits = _mixed(x.column ^ _mixed(x.row ^ mixed))
+    result: Value = ((bits >> 8) & 0xFFFFFF) * 2.0**-24
+    return result
 
 
-def _mixed(x: Value) -> Value:
-    """Mix the bits of an integer (murmur3's finaliser)."""
+def _mixed(x: Any) -> Any:  # noqa: ANN401
+    """Mix the bits of an integer (murmur3's finaliser), a value, or one of Python, of which the lower 32 count."""
     for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
         x = (x ^ _logical_shift(x, shift)) * factor
     return x ^ _logical_shift(x, 16)
 
 
-def _logical_shift(x: Value, bits: int) -> Value:
+def _logical_shift(x: Any, bits: int) -> Any:  # noqa: ANN401
     return (x >> bits) & ((1 << (32 - bits)) - 1)
 
 
 def dropout(x: Value, p: Any, seed: Integer) -> Value:  # noqa: ANN401
     """Give 0 with probability p, else x / (1 - p); which, place and seed decide."""
-    return where(uniform(x, seed) < p, 0.0, x / (1.0 - p))
+    dropped = uniform(x, seed) < p
+    # What is dropped is divided by 1, for of p = 1 the derivative of x / 0 would be no number.
+    return where(dropped, 0.0, x / where(dropped, 1.0, 1.0 - p))
 
 
 ACTIVATIONS: Mapping[str, Epilogue] = {"relu": relu, "gelu": gelu, "gelu_tanh": gelu_tanh, "silu": silu}

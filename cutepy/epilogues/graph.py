@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
+from cutepy.epilogues.constants import type_of
 from cutepy.epilogues.errors import EpilogueError, Line
 from cutepy.epilogues.operations import (
     BY_CONSTANT,
@@ -322,7 +323,7 @@ def _inferred(
     if op == "acc":
         return "f32", "tile", 1
     if op == "const":
-        return _type_of(value), "scalar", 1
+        return type_of(value), "scalar", 1
     if op == "operand":
         operand = next((each for each in operands if each.name == value), None)
         if operand is None:
@@ -345,12 +346,6 @@ def _inferred(
 
 
 _REDUCED: dict[str, Shape] = {"": "scalar", "0": "row", "1": "column"}
-
-
-def _type_of(value: Attribute) -> Type:
-    if isinstance(value, bool):
-        return "bool"
-    return "i32" if isinstance(value, int) else "f32"
 
 
 def _check_constant(op: str, value: Attribute, line: Line | None) -> None:

@@ -42,7 +42,7 @@ PRIMITIVES: dict[str, Primitive] = {
     ),
     "neg": Primitive(1, ("i32", "f32")),
     "abs": Primitive(1, ("i32", "f32")),
-    **dict.fromkeys(("add", "sub", "mul", "maximum", "minimum"), _ARITHMETIC),
+    **dict.fromkeys(("add", "sub", "mul", "maximum", "minimum", "clamp_min", "clamp_max"), _ARITHMETIC),
     "div": Primitive(2, ("f32",)),
     **dict.fromkeys(("lt", "le", "gt", "ge", "eq", "ne"), _COMPARISON),
     **dict.fromkeys(("and", "or", "xor"), _LOGIC),
@@ -52,9 +52,12 @@ PRIMITIVES: dict[str, Primitive] = {
     "float": Primitive(1, ("bool", "i32"), "f32"),
     "int": Primitive(1, ("bool",), "i32"),
 }
-"""By name. `where` and what is no function of values alone stand in `graph.infer`."""
+"""By name. Of equal values maximum and minimum share the derivative, clamp_min and clamp_max give it to the first, as
+torch's do. `where` and what is no function of values alone stand in `graph.infer`."""
 
 BY_CONSTANT = ("floordiv", "mod", "shl", "shr")
+SIGNLESS = ("add", "sub", "mul", "and", "or", "xor", "eq", "ne")
+"""Which give the same 32 bits of integers whether these have a sign or not."""
 SOURCES = ("acc", "operand", "const", "row_index", "column_index")
 REDUCTIONS = ("sum", "max", "min")
 ROUNDED = ("float16", "bfloat16", "float32", "float8_e4m3fn", "float8_e5m2")

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from cutepy.epilogues.constants import number_for
 from cutepy.epilogues.errors import EpilogueError
 from cutepy.epilogues.graph import Graph, Node, Operand
 from cutepy.epilogues.operations import LARGEST, REDUCTIONS
@@ -16,7 +17,8 @@ Functions = Mapping[str, Callable[..., Any]]
 _FUNCTIONS: Functions = {
     **{op: getattr(torch, op) for op in ("exp", "exp2", "log", "log2", "sqrt", "rsqrt", "sin", "cos", "tanh")},
     **{op: getattr(torch, op) for op in ("sigmoid", "erf", "floor", "neg", "abs", "add", "sub", "mul", "div")},
-    **{op: getattr(torch, op) for op in ("maximum", "minimum", "lt", "le", "gt", "ge", "eq", "ne", "where")},
+    **{op: getattr(torch, op) for op in ("maximum", "minimum", "clamp_min", "clamp_max")},
+    **{op: getattr(torch, op) for op in ("lt", "le", "gt", "ge", "eq", "ne", "where")},
     "and": torch.bitwise_and,
     "or": torch.bitwise_or,
     "xor": torch.bitwise_xor,
@@ -29,6 +31,8 @@ _BY_CONSTANT: Functions = {
     "shl": torch.bitwise_left_shift,
     "shr": torch.bitwise_right_shift,
 }
+INTEGERS = (torch.bool, torch.int8, torch.uint8, torch.int16, torch.uint16, torch.int32)
+"""What integers may be passed as: all values have 32 bits and a sign."""
 _REDUCED: Functions = dict(zip(REDUCTIONS, (torch.sum, torch.amax, torch.amin), strict=True))
 _DIMS = {"0": (-2,), "1": (-1,), "": (-2, -1)}
 
@@ -114,8 +118,7 @@ def check_operand(operand: Operand, given: object, shape: tuple[int, ...]) -> No
     if operand.width > 1:
         what = what.replace("N", f"N/{operand.width}")
     if not isinstance(given, torch.Tensor):
-        number = int if operand.type == "i32" else (int, float)
-        if operand.shape != "scalar" or not isinstance(given, number):
+        if operand.shape != "scalar" or number_for(operand.name, operand.type, given) is None:
             kind = ("an int" if operand.type == "i32" else "a number") + " or " if operand.shape == "scalar" else ""
             raise EpilogueError(f"{operand.name} must be {kind}a tensor {what}, got {type(given).__name__}")
         return
@@ -131,9 +134,14 @@ def check_operand(operand: Operand, given: object, shape: tuple[int, ...]) -> No
             f"{operand.name} must have shape {what} = {expected}"
             f"{', or broadcast to it' if operand.shape == 'tile' else ''}, got {tuple(given.shape)}"
         )
-    if given.dtype.is_complex or (operand.type == "i32") == given.dtype.is_floating_point:
-        kind = "an integer" if operand.type == "i32" else "a float"
-        raise EpilogueError(f"{operand.name} must have {kind} dtype, got {given.dtype}; convert it")
+    if operand.type == "i32" and given.dtype not in INTEGERS:
+        # Of wider ones the upper bits would be lost, and on a GPU nobody waits to look.
+        raise EpilogueError(
+            f"{operand.name} must have an integer dtype of at most 32 bits, such as int32, got {given.dtype}; "
+            "convert it with .int()"
+        )
+    if operand.type == "f32" and not given.dtype.is_floating_point:
+        raise EpilogueError(f"{operand.name} must have a float dtype, got {given.dtype}; convert it")
 
 
 def _operand(

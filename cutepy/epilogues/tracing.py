@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from types import FunctionType
 from typing import Any, ClassVar
 
+from cutepy.epilogues.constants import number_for
 from cutepy.epilogues.errors import EpilogueError, Line
 from cutepy.epilogues.graph import Graph, Operand
 from cutepy.epilogues.operations import Shape, Type
@@ -46,8 +47,11 @@ class Tile(Value):
     kind: ClassVar[tuple[Shape, Type]] = ("tile", "f32")
 
 
-RESERVED = ("a", "b", "activation", "epilogue", "out", "out_dtype", "out_major")
-"""Names of what `cutepy.ops.gemm` takes beside an epilogue's operands."""
+RESERVED = (
+    *("a", "activation", "b", "counts", "epilogue", "offs", "out", "out_dtype", "out_major", "scale_a", "scale_b"),
+    "use_fast_accum",
+)
+"""Names of what operations of `cutepy.ops` take beside an epilogue's operands; a test compares their signatures."""
 _KINDS = {kind.__name__: kind.kind for kind in (Scalar, Integer, Row, Column, Tile)}
 
 
@@ -117,7 +121,7 @@ class Epilogue:
             return results[0]
         return tuple(results) if names[0] == "0" else dict(zip(names, results, strict=True))
 
-    def __call__(self, acc: Any, *operands: Any, **named: Any) -> Any:  # noqa: ANN401
+    def __call__(self, acc: Any, /, *operands: Any, **named: Any) -> Any:  # noqa: ANN401
         """Compute from values, within another epilogue, or from tensors: accumulators (..., M, N) and operands."""
         if isinstance(acc, Value):
             return self.function(acc, *operands, **named)
@@ -161,7 +165,7 @@ def epilogue(function: Callable[..., Any]) -> Epilogue:
       v3 = mul(v0, v2)
       v4 = add(v3, v1)
       v5 = const(0.0)
-      v6 = lt(v4, v5)
+      v6 = le(v4, v5)
       v7 = where(v6, v5, v4)
       return v7
     """
@@ -174,7 +178,7 @@ def epilogue(function: Callable[..., Any]) -> Epilogue:
     acc = Value(trace, trace.add("acc"))
     given = {operand.name: Value(trace, trace.add("operand", value=operand.name)) for operand in operands}
     returned = function(acc, **given)
-    named = _named(returned)
+    named = _named(returned, line)
     for name, value in named:
         _check_result(name, value, trace, line)
     try:
@@ -186,56 +190,80 @@ def epilogue(function: Callable[..., Any]) -> Epilogue:
 
 def _declared(function: FunctionType, line: Line) -> tuple[list[Operand], dict[str, float]]:
     parameters = list(inspect.signature(function).parameters.values())
-    if not parameters:
+    by_place = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
+    if not parameters or parameters[0].kind not in by_place:
         raise EpilogueError("an epilogue takes the accumulators first: `def f(acc, ...)`", line)
     operands, defaults = [], {}
     for parameter in parameters[1:]:
-        annotation = parameter.annotation
-        # An annotation that is postponed, or quoted, is text.
-        name = (
-            annotation.strip("'\"").rpartition(".")[2]
-            if isinstance(annotation, str)
-            else getattr(annotation, "__name__", "")
-        )
-        if name not in _KINDS or parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            raise EpilogueError(
-                f"operand {parameter.name} must be annotated {', '.join(_KINDS)}, such as `{parameter.name}: Row`, "
-                f"got {'nothing' if annotation is parameter.empty else annotation}",
-                line,
-            )
-        shape, kind = _KINDS[name]
+        operand = _operand(parameter, line)
+        operands.append(operand)
         if parameter.default is not parameter.empty:
-            if shape != "scalar" or not isinstance(parameter.default, (int, float)):
-                raise EpilogueError(
-                    f"operand {parameter.name} must have a number as its default and be a scalar, or have none, got "
-                    f"{parameter.default!r} of a {shape}",
-                    line,
-                )
-            defaults[parameter.name] = parameter.default
-        if not re.fullmatch(r"[a-zA-Z]\w*", parameter.name, re.ASCII):
-            raise EpilogueError(f"operands are named by ASCII letters, digits and _, got {parameter.name}", line)
-        if parameter.name in RESERVED:
-            raise EpilogueError(
-                f"no operand can be named {parameter.name}, since operations take {', '.join(RESERVED)} themselves; "
-                "give it another name",
-                line,
-            )
-        operands.append(Operand(parameter.name, shape, kind))
+            defaults[operand.name] = _default(operand, parameter.default, line)
     return operands, defaults
 
 
-def _named(returned: object) -> list[tuple[str, Any]]:
+def _operand(parameter: inspect.Parameter, line: Line) -> Operand:
+    """Take a parameter as the operand that it declares."""
+    name, annotation = parameter.name, parameter.annotation
+    # An annotation that is postponed, or quoted, is text.
+    kind = (
+        annotation.strip("'\"").rpartition(".")[2]
+        if isinstance(annotation, str)
+        else getattr(annotation, "__name__", "")
+    )
+    if kind not in _KINDS or parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+        raise EpilogueError(
+            f"operand {name} must be annotated {', '.join(_KINDS)}, such as `{name}: Row`, "
+            f"got {'nothing' if annotation is parameter.empty else annotation}",
+            line,
+        )
+    if parameter.kind == parameter.POSITIONAL_ONLY:
+        raise EpilogueError(f"operands are passed by name, so {name} must stand behind the `/`, or without one", line)
+    if not re.fullmatch(r"[a-zA-Z]\w*", name, re.ASCII):
+        raise EpilogueError(f"operands are named by ASCII letters, digits and _, got {name}", line)
+    if name in RESERVED:
+        raise EpilogueError(
+            f"no operand can be named {name}, since operations take {', '.join(RESERVED)} themselves; "
+            "give it another name",
+            line,
+        )
+    return Operand(name, *_KINDS[kind])
+
+
+def _default(operand: Operand, given: object, line: Line) -> float:
+    """Check an operand's default."""
+    number = number_for(operand.name, operand.type, given, line) if operand.shape == "scalar" else None
+    if number is None:
+        kind = "an integer" if operand.type == "i32" else "a number"
+        raise EpilogueError(
+            f"operand {operand.name} must have {kind} as its default and be a scalar, or have none, got "
+            f"{given!r} of a {operand.shape}",
+            line,
+        )
+    return number
+
+
+def _named(returned: object, line: Line) -> list[tuple[str, Any]]:
     if isinstance(returned, dict):
-        return [(str(name), value) for name, value in returned.items()]
-    if isinstance(returned, (tuple, list)):
-        return [(str(n), value) for n, value in enumerate(returned)]
-    return [("", returned)]
+        for name in returned:
+            # Names that begin with digits are those of a tuple's.
+            if not isinstance(name, str) or not re.fullmatch(r"[a-zA-Z_]\w*", name, re.ASCII):
+                raise EpilogueError(
+                    f"results are named by ASCII letters, digits and _, text that begins with no digit, got {name!r}",
+                    line,
+                )
+        named = list(returned.items())
+    elif isinstance(returned, (tuple, list)):
+        named = [(str(n), value) for n, value in enumerate(returned)]
+    else:
+        named = [("", returned)]
+    if not named:
+        raise EpilogueError(f"an epilogue gives one result at least, got {returned!r}", line)
+    return named
 
 
 def _check_result(name: str, value: object, trace: Trace, line: Line) -> None:
     which = f"result {name}" if name else "its result"
-    if name and not re.fullmatch(r"\w+", name, re.ASCII):
-        raise EpilogueError(f"results are named by ASCII letters, digits and _, got {name!r}", line)
     if not isinstance(value, Value) or value.trace is not trace:
         raise EpilogueError(f"{which} must be a value that it computed, got {value!r}; return one", line)
     node = value.node

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from cutepy.epilogues.errors import EpilogueError, callers_line
+from cutepy.epilogues.constants import Number, as_python, constant, type_of
+from cutepy.epilogues.errors import EpilogueError, Line, callers_line
 from cutepy.epilogues.graph import Attribute, Node
-from cutepy.epilogues.operations import PRIMITIVES, ROUNDED, TYPES, Type, by_columns
+from cutepy.epilogues.operations import PRIMITIVES, ROUNDED, SIGNLESS, TYPES, Type, by_columns
 from cutepy.epilogues.trace import Trace
 
 
@@ -16,56 +16,70 @@ def _recorded(trace: Trace, op: str, inputs: Sequence[int] = (), value: Attribut
     return Value(trace, trace.add(op, inputs, value))
 
 
-def lift(trace: Trace, operand: object) -> Value:
-    """Take a value or a Python number as a value of a trace."""
-    if isinstance(operand, Value):
-        if operand.trace is not trace:
+def _read(trace: Trace, operand: object) -> Value | Number:
+    """Take a value of a trace, or a number, whose type is yet to be decided by what it meets."""
+    number = as_python(operand)
+    if isinstance(number, Value):
+        if number.trace is not trace:
             raise EpilogueError("a value of another epilogue was kept; compute it in this one", callers_line())
-        return operand
-    if isinstance(operand, bool):
-        return _recorded(trace, "const", value=operand)
-    if isinstance(operand, int):
-        if not -(2**31) <= operand < 2**32:
-            raise EpilogueError(f"integers have 32 bits, got {operand}", callers_line())
-        return _recorded(trace, "const", value=(operand + 2**31) % 2**32 - 2**31)
-    if isinstance(operand, float):
-        if math.isfinite(operand) and abs(operand) > 3.4028235e38:
-            raise EpilogueError(f"constants must be fp32 numbers, got {operand}", callers_line())
-        return _recorded(trace, "const", value=operand)
+        return number
+    if isinstance(number, (bool, int, float)):
+        return number
+    raise _foreign(operand, callers_line())
+
+
+def _foreign(operand: object, line: Line | None) -> EpilogueError:
     what = f"{type(operand).__module__}.{type(operand).__name__}"
-    raise EpilogueError(
+    return EpilogueError(
         f"an epilogue computes with its operands and with Python's numbers, got a {what}; declare it as an operand, "
         "such as `bias: Row`, and pass it to the operation",
-        callers_line(),
+        line,
     )
+
+
+def _type(given: Value | Number) -> Type:
+    return given.node.type if isinstance(given, Value) else type_of(given)
+
+
+def _converted(trace: Trace, given: Value | Number, kind: Type, *, wraps: bool = False) -> Value:
+    """Give a value or a number as a value of a type that is at least as wide."""
+    if not isinstance(given, Value):
+        number = constant(given, kind, wraps=wraps, line=callers_line())
+        return _recorded(trace, "const", value=number)
+    node = given.node
+    if node.type == kind:
+        return given
+    if node.op == "const":
+        return _converted(trace, node.value, kind)  # type: ignore[arg-type]
+    return _recorded(trace, "float" if kind == "f32" else "int", [given.index])
+
+
+def lift(trace: Trace, operand: object) -> Value:
+    """Take a value or a number as a value of a trace; of an integer the 32 bits."""
+    given = _read(trace, operand)
+    return _converted(trace, given, _type(given), wraps=True)
 
 
 def apply(op: str, *operands: object, constant: int | None = None) -> Value:
     """Apply a primitive to values and numbers, which are converted to one type."""
     trace = next(operand.trace for operand in operands if isinstance(operand, Value))
-    given = [lift(trace, operand) for operand in operands]
+    given = [_read(trace, operand) for operand in operands]
     primitive = PRIMITIVES[op]
-    types = [value.node.type for value in given]
-    wide = max(types, key=TYPES[::-1].index)
+    wide = _widest(given)
     fitting = [kind for kind in TYPES[::-1] if kind in primitive.takes and TYPES.index(kind) <= TYPES.index(wide)]
     if not fitting:
         names = " or ".join(_TYPE_NAMES[kind] for kind in primitive.takes)
         raise EpilogueError(f"{op} takes {names}, got {_TYPE_NAMES[wide]}{_HINTS.get(op, '')}", callers_line())
-    return _recorded(trace, op, [convert(value, fitting[0]).index for value in given], constant)
+    inputs = [_converted(trace, each, fitting[0], wraps=op in SIGNLESS).index for each in given]
+    return _recorded(trace, op, inputs, constant)
+
+
+def _widest(given: Sequence[Value | Number]) -> Type:
+    return max(map(_type, given), key=TYPES[::-1].index)
 
 
 _TYPE_NAMES = {"f32": "floats", "i32": "integers", "bool": "truth values"}
 _HINTS = {"and": "; compare first", "or": "; compare first", "xor": "; compare first", "not": "; compare first"}
-
-
-def convert(value: Value, kind: Type) -> Value:
-    """Give a value as one of a wider type."""
-    node = value.node
-    if node.type == kind:
-        return value
-    if node.op == "const" and isinstance(node.value, (int, bool)):
-        return _recorded(value.trace, "const", value=float(node.value) if kind == "f32" else int(node.value))
-    return _recorded(value.trace, "float" if kind == "f32" else "int", [value.index])
 
 
 class Value:
@@ -139,7 +153,8 @@ class Value:
         return apply("div", other, self)
 
     def __pow__(self, exponent: object) -> Value:
-        if exponent == 0.5:
+        exponent = as_python(exponent)
+        if isinstance(exponent, float) and exponent == 0.5:
             return apply("sqrt", self)
         if not isinstance(exponent, int) or not 1 <= exponent <= 16:
             raise EpilogueError(
@@ -166,6 +181,7 @@ class Value:
         return apply("shr", self, constant=self._constant(">>", other, 0, 32))
 
     def _constant(self, operator: str, other: object, first: int, end: int) -> int:
+        other = as_python(other)
         if self.node.type != "i32" or not isinstance(other, int) or not first <= other < end:
             raise EpilogueError(
                 f"{operator} takes an integer value and a constant of Python from {first} to {end - 1}, got "
@@ -242,7 +258,7 @@ class Value:
         name = str(dtype).removeprefix("torch.")
         if name not in ROUNDED:
             raise EpilogueError(f"values are rounded to {', '.join(ROUNDED)}, got {dtype!r}", callers_line())
-        return _recorded(self.trace, "to", [convert(self, "f32").index], name)
+        return _recorded(self.trace, "to", [_converted(self.trace, self, "f32").index], name)
 
     def sum(self, dim: int | None = None) -> Value:
         """Sum over the rows (dim 0: N sums), the columns (1: M sums), or all: a result."""
@@ -266,7 +282,7 @@ class Value:
                 callers_line(),
             )
         value = kind if dim is None else f"{kind} {dim % 2}"
-        return _recorded(self.trace, "reduce", [convert(self, "f32").index], value)
+        return _recorded(self.trace, "reduce", [_converted(self.trace, self, "f32").index], value)
 
     @classmethod
     def __torch_function__(
@@ -286,11 +302,11 @@ def where(condition: object, x: object, y: object) -> Value:
     if value is None:
         raise EpilogueError("where takes values of an epilogue, got none", callers_line())
     trace = value.trace
-    test, *both = (lift(trace, each) for each in (condition, x, y))
-    if test.node.type != "bool":
+    test, *both = (_read(trace, each) for each in (condition, x, y))
+    if _type(test) != "bool":
         raise EpilogueError("where takes a condition, such as x > 0, got numbers", callers_line())
-    wide = max((each.node.type for each in both), key=TYPES[::-1].index)
-    return _recorded(trace, "where", [test.index, *(convert(each, wide).index for each in both)])
+    given = [(test, "bool"), *((each, _widest(both)) for each in both)]
+    return _recorded(trace, "where", [_converted(trace, each, kind).index for each, kind in given])
 
 
 TORCH_FUNCTIONS: dict[str, Callable[..., Any]] = {}
@@ -308,13 +324,8 @@ def _of_torch(function: Callable[..., Any], arguments: Sequence[Any], named: Map
     name = getattr(function, "__name__", str(function))
     line = callers_line()
     for argument in (*arguments, *named.values()):
-        if not isinstance(argument, (Value, int, float, str, type(None))):
-            what = f"{type(argument).__module__}.{type(argument).__name__}"
-            raise EpilogueError(
-                f"an epilogue computes with its operands and with Python's numbers, got a {what}; declare it as an "
-                "operand, such as `bias: Row`, and pass it to the operation",
-                line,
-            )
+        if not isinstance(as_python(argument), (Value, int, float, str, type(None))):
+            raise _foreign(argument, line)
     counterpart = TORCH_FUNCTIONS.get(name.strip("_"))
     if counterpart is None:
         raise EpilogueError(

@@ -127,6 +127,7 @@ def lowered_by_autocast(tensor: torch.Tensor) -> torch.Tensor:
     if (
         isinstance(tensor, torch.Tensor)
         and tensor.dtype in (torch.float32, torch.float16, torch.bfloat16)
+        and torch.amp.is_autocast_available(tensor.device.type)
         and torch.is_autocast_enabled(tensor.device.type)
     ):
         return tensor.to(torch.get_autocast_dtype(tensor.device.type))

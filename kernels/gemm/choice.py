@@ -176,13 +176,12 @@ def _ways(
 
 def _fitting(ways: Iterable[_Way]) -> tuple[bool, GemmConfig]:
     """Give the first that a kernel can have, and whether it is transposed."""
-    refusal = ""
+    refusal = "none has columns for all parts"
     for way in ways:
-        if way.choice.tile.n % (8 * way.signature.graph.widest) == 0:
-            try:
-                return way.transposed, way.choice.config(way.signature, way.k)
-            except ValueError as error:
-                refusal = str(error)
+        try:
+            return way.transposed, way.choice.config(way.signature, way.k)
+        except ValueError as error:
+            refusal = str(error)
     raise ValueError(f"no tile leaves room for the epilogue's operands and results; use fewer of them ({refusal})")
 
 
@@ -198,4 +197,5 @@ def extents_of(signature: GemmSignature, m: int, n: int, k: int, batch: int, tur
         turned=turned,
         a_copies=a_copies,
         b_copies=b_copies,
+        widest=signature.graph.widest,
     )

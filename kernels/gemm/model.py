@@ -101,7 +101,8 @@ class Extents(NamedTuple):
     """What is computed: a batch of products, of one B if it is shared, and in which way.
 
     `turned` tells whether it is the transposed of the product that is asked for; `a_copies` and `b_copies`, how many
-    cp.async a byte of A and B takes each thread that loads, 0 where TMA loads.
+    cp.async a byte of A and B takes each thread that loads, 0 where TMA loads; `widest`, how many parts of the columns
+    the epilogue makes.
     """
 
     m: int
@@ -117,6 +118,7 @@ class Extents(NamedTuple):
     turned: bool = False
     a_copies: float = 0.0
     b_copies: float = 0.0
+    widest: int = 1
 
     @property
     def by_threads(self) -> bool:

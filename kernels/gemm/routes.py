@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import torch
 
 from cutepy.device.rules import ragged as groups
+from cutepy.epilogues.constants import number_for
 from cutepy.epilogues.graph import Graph
 from cutepy.kernels.gemm.choice import Chosen
 from cutepy.kernels.gemm.compilation import compile_fused
@@ -103,7 +104,7 @@ class Asked(NamedTuple):
         seen: list[Any] = []
         for (name, shape, mode), described in zip(kinds, self.tensors, strict=True):
             if described is None:
-                take: Take = int if graph.operands[len(seen) - 2].type == "i32" else float
+                take: Take = partial(number_for, name, graph.operands[len(seen) - 2].type)
             elif shape in ("matrix", "tile"):
                 operand = shape == "matrix"
                 take, described = taking(name, described, mode, is_operand=operand, by_threads=operand and by_threads)
@@ -279,8 +280,8 @@ def taking(
     return _as_it_is, tensor
 
 
-_NARROWED = {torch.int64: torch.int32, torch.float64: torch.float32}
-"""The types that rows, columns and scalars of wider ones are passed as."""
+_NARROWED = {torch.float64: torch.float32}
+"""The type that scalars of a wider one are passed as."""
 
 
 def _as_it_is(given: Any) -> Any:  # noqa: ANN401

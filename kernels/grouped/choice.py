@@ -107,7 +107,8 @@ def _select(
         m, n, k = samples[-1]  # the largest
         if unit(along, bits) > 1:
             m = max(m, 65)  # with stages of 128 of K, promoted sums have tiles of 128 rows
-        suits = table.suit(Extents(m, n, k, bits, groups, whole=whole or along == "k", b_mn_major=kind.b_major == "mn"))
+        largest = Extents(m, n, k, bits, groups, whole=whole or along == "k", b_mn_major=kind.b_major == "mn")
+        suits = table.suit(largest._replace(widest=kind.graph.widest))
         for row in np.argsort(np.where(suits, expected, np.inf), kind="stable")[: suits.sum()].tolist():
             choice = table.choices[row]
             if choice.cluster_m * choice.cluster_n > _LARGEST_CLUSTER or (along == "k" and choice.tile.consumers > 1):

@@ -17,7 +17,7 @@ from cutepy.device import epilogue, mma, rules, smem, tma  # noqa: E402
 from cutepy.device.finish import Finish  # noqa: E402
 from cutepy.device.fragment import make_subtile  # noqa: E402
 from cutepy.dsl.traced_names import SmemAllocator  # noqa: E402
-from cutepy.epilogues import Column, Integer, Row, Scalar, Tile  # noqa: E402
+from cutepy.epilogues import Column, Integer, Row, Scalar, Tile, where  # noqa: E402
 from cutepy.epilogues.reference import compute  # noqa: E402
 
 DTYPES = {torch.float32: cutlass.Float32, torch.bfloat16: cutlass.BFloat16, torch.float8_e4m3fn: cutlass.Float8E4M3FN}
@@ -251,11 +251,27 @@ def test_coordinates_and_integers():
         return (
             causal,
             epilogues.dropout(acc, 0.3, seed),
-            (x // 7) * 100.0 + x % 7 + (x >> 1) + (x // 8) + x % 8 + abs(x) + epilogues.maximum(x, 3) + 0.0 * acc,
+            (x // 7) * 100.0
+            + x % 7
+            + (x >> 1)
+            + (x // 8)
+            + x % 8
+            + abs(x)
+            + epilogues.maximum(x, 3)
+            + epilogues.clamp(x, -7, 9)
+            + 0.0 * acc,
             gate.column + gate.row * 100 + 0.0 * gate,
         )
 
     check(masked, torch.randn(120, 64), (128, 64), seed=2**31 - 5)
+
+
+def test_constants_beyond_32_bits_and_a_seed_of_python():
+    @cutepy.epilogue
+    def shifted(acc):
+        return where(acc < 3000000000, acc + 2**31, acc) * 2**40, epilogues.dropout(acc, 0.5, 2**32 - 7)
+
+    check(shifted, torch.randn(64, 32), (64, 32))
 
 
 LIBRARY = [n for n in epilogues.__all__ if isinstance(getattr(epilogues, n), epilogues.Epilogue)]

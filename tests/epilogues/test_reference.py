@@ -80,6 +80,63 @@ def test_the_librarys_gradients(name):
     assert torch.autograd.gradcheck(lambda x: compute(each.graph, x, each.bind({}), torch.float64), (x,))
 
 
+AT_KINKS = {
+    "abs": abs,
+    "clamp": lambda x: torch.clamp(x, -1.0, 2.0),
+    "clamp below": lambda x: torch.clamp(x, min=0),
+    "clamp above": lambda x: torch.clamp(x, max=20),
+    "leaky_relu": lambda x: F.leaky_relu(x, 0.25),
+    "maximum": lambda x: torch.maximum(x, 2 * x),
+    "minimum": lambda x: torch.minimum(x, 2 * x),
+    "relu": F.relu,
+    "relu squared": lambda x: torch.relu(x) ** 2,
+    "softplus": F.softplus,
+    "floor": torch.floor,
+    "pow": lambda x: x**2,
+}
+
+
+@pytest.mark.parametrize("name", AT_KINKS)
+def test_derivatives_at_kinks_are_torchs(name):
+    function = AT_KINKS[name]
+    traced = epilogue(lambda acc: function(acc))
+    acc = torch.tensor([[-1.0, -0.0, 0.0, 1.0, 2.0, 20.0, 21.0, torch.nan]], dtype=torch.float64)
+    values = []
+    for compute_it in (function, lambda x: compute(traced.graph, x, {}, torch.float64)[0]):
+        x = acc.clone().requires_grad_()
+        y = compute_it(x)
+        values.append((y.detach(), *torch.autograd.grad(y.sum(), x)))
+    for one, other in zip(*values, strict=True):
+        torch.testing.assert_close(one[..., :-1], other[..., :-1], rtol=1e-7, atol=1e-12)
+    assert torch.equal(values[0][0].isnan(), values[1][0].isnan())
+
+
+@pytest.mark.parametrize("name", ["leaky_relu", "reglu", "relu", "relu_squared", "softplus"])
+def test_the_librarys_derivatives_at_0_and_20_are_torchs(name):
+    each = getattr(epilogues, name)
+    given = torch.tensor([[0.0, 1.0, 20.0, 1.0], [20.0, 0.0, -1.0, 0.0]], dtype=torch.float64)
+    x, y = given.clone().requires_grad_(), given.clone().requires_grad_()
+    compute(each.graph, x, each.bind({}), torch.float64)[0].sum().backward()
+    ORACLES[name](y).sum().backward()
+    torch.testing.assert_close(x.grad, y.grad, rtol=1e-7, atol=1e-12)
+
+
+def test_a_bound_of_a_clamp_has_no_derivative_where_it_is_met():
+    @epilogue
+    def clamped(acc, low: Column, high: Tile):
+        return epilogues.clamp(acc, low, high)
+
+    tensors = [torch.randint(-2, 3, shape).double().requires_grad_() for shape in ((5, 16), (5,), (5, 16))]
+    acc, low, high = tensors
+    (got,) = compute(clamped.graph, acc, {"low": low, "high": high}, torch.float64)
+    expected = torch.clamp_max(torch.clamp_min(acc, low[:, None]), high)
+    assert torch.equal(got, expected)
+    weights = torch.randn(5, 16, dtype=torch.float64)
+    ours, theirs = (torch.autograd.grad((y * weights).sum(), tensors) for y in (got, expected))
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one, other)
+
+
 @epilogue
 def everything(acc, bias: Row, scale: Scalar, factor: Column, residual: Tile):
     gate, up = (acc * factor + bias).interleaved(2)
@@ -140,6 +197,43 @@ def test_operands_of_other_shapes_are_refused(operands, message):
         everything(torch.ones(3, 8), **{**fitting, **operands})
 
 
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (2**40, "n must be within the integers of 32 bits"),
+        (2**31, "n must be within the integers of 32 bits"),
+        (1.5, r"n must be an int or a tensor \(\), got float"),
+        (torch.tensor(2**40), r"n must have an integer dtype of at most 32 bits, .* got torch.int64; .*\.int\(\)"),
+        (torch.tensor(1.0), "n must have an integer dtype"),
+    ],
+)
+def test_integers_of_more_bits_are_refused(given, message):
+    @epilogue
+    def shifted(acc, n: Integer):
+        return acc + n
+
+    with pytest.raises(EpilogueError, match=message):
+        shifted(torch.ones(2, 2), n=given)
+
+
+def test_numpys_numbers_are_passed_for_scalars():
+    np = pytest.importorskip("numpy")
+
+    @epilogue
+    def shifted(acc, n: Integer, scale: Scalar):
+        return acc * scale + n
+
+    assert shifted(torch.ones(1, 1), np.int64(3), np.float32(0.5)).item() == 3.5
+
+
+def test_operands_may_have_any_name_that_no_operation_takes():
+    @epilogue
+    def added(x, acc: Row, self: Scalar):
+        return x * self + acc
+
+    assert added(torch.ones(1, 2), acc=torch.tensor([1.0, 2.0]), self=2.0).tolist() == [[3.0, 4.0]]
+
+
 def test_odd_columns_have_no_pairs():
     with pytest.raises(EpilogueError, match="N must be a multiple of 2"):
         epilogues.swiglu(torch.ones(2, 3))
@@ -163,7 +257,7 @@ def test_dropout_is_a_function_of_place_and_seed():
         return epilogues.dropout(acc, 0.25, seed), epilogues.uniform(acc, seed) + 0.0 * acc
 
     ones = torch.ones(512, 1024)
-    (one, u), (again, _), (other, v) = dropped(ones, 7), dropped(ones, torch.tensor(7)), dropped(ones, 8)
+    (one, u), (again, _), (other, v) = dropped(ones, 7), dropped(ones, torch.tensor(7).int()), dropped(ones, 8)
     assert torch.equal(one, again)
     assert not torch.equal(one, other)
     assert set(one.unique().tolist()) == {0.0, torch.tensor(4 / 3).item()}
@@ -173,6 +267,34 @@ def test_dropout_is_a_function_of_place_and_seed():
         assert abs(torch.corrcoef(torch.stack((x.flatten(), y.flatten())))[0, 1]) < 6e-3
     assert u.min() >= 0
     assert u.max() < 1
+
+
+@pytest.mark.parametrize("seed", [0, 1, -5, 2**31 - 1, True])
+def test_a_seed_may_be_a_number_of_python(seed):
+    @epilogue
+    def passed(acc, seed: Integer):
+        return epilogues.dropout(acc, 0.5, seed), acc * epilogues.uniform(acc, seed)
+
+    @epilogue
+    def constant(acc):
+        return epilogues.dropout(acc, 0.5, seed), acc * epilogues.uniform(acc, seed)
+
+    @epilogue
+    def unsigned(acc):
+        return epilogues.dropout(acc, 0.5, seed % 2**32), acc * epilogues.uniform(acc, seed % 2**32)
+
+    ones = torch.ones(16, 32)
+    for got in (constant(ones), unsigned(ones)):
+        for one, other in zip(got, passed(ones, seed), strict=True):
+            assert torch.equal(one, other)
+
+
+def test_all_may_be_dropped():
+    x = torch.randn(3, 4, requires_grad=True)
+    all_dropped = epilogue(lambda acc: epilogues.dropout(acc, 1.0, 3))(x)
+    all_dropped.sum().backward()
+    assert not all_dropped.any()
+    assert not x.grad.any()
 
 
 def test_integers_wrap_and_divide_as_pythons_do():

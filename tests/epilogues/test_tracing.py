@@ -1,13 +1,16 @@
 """A function becomes a graph that prints, is read back and compares; what it can't express is refused at its line."""
 
+import inspect
 import math
 import pickle
 
+import numpy as np
 import pytest
 
 import cutepy
 from cutepy import epilogues
 from cutepy.epilogues import Column, EpilogueError, Graph, Integer, Row, Scalar, Tile, epilogue, relu, silu, where
+from cutepy.epilogues.tracing import RESERVED
 
 torch = pytest.importorskip("torch")
 
@@ -38,6 +41,57 @@ def test_it_prints_operands_graph_and_results():
         "  v11 = add(v10, v3)",
         "  return v11",
     ]
+
+
+def constants(function):
+    return [node.value for node in epilogue(function).graph.nodes if node.op == "const"]
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (lambda acc: acc + 2**31, [2.0**31]),
+        (lambda acc: 3000000000 * acc, [3e9]),
+        (lambda acc: where(acc < 2**32 - 1, acc, 2**63), [2.0**32 - 1, 2.0**63]),
+        (lambda acc: epilogues.clamp(acc, -(2**40), 2**40), [-(2.0**40), 2.0**40]),
+        (lambda acc: torch.add(acc, 2**40), [2.0**40]),
+        (lambda acc: acc + where(acc.row > 2, 3000000000, 1.0), [2, 3e9, 1.0]),
+        (lambda acc: acc + (acc.row < 3e9), [3e9]),
+        (lambda acc: acc + (acc.row ^ 0xFFFFFFFF) * 0x85EBCA6B, [-1, 0x85EBCA6B - 2**32]),
+        (lambda acc: acc + acc.row * True, [1]),
+        (lambda acc: acc * True, [1.0]),
+        (lambda acc: where((acc > 0.0) & True, acc, 0), [0.0, True]),
+    ],
+)
+def test_numbers_have_the_type_of_what_they_meet(function, expected):
+    assert sorted(map(repr, constants(function))) == sorted(map(repr, expected))
+
+
+@pytest.mark.parametrize("number", [*(kind(2.5) for kind in (np.float64, np.float32, np.float16)), np.array(2.5, "f4")])
+def test_numpys_floats_are_pythons(number):
+    for function in (
+        lambda acc: acc * number,
+        lambda acc: number * acc,
+        lambda acc: torch.mul(acc, np.float32(number.item())),
+    ):
+        assert repr(constants(function)) == "[2.5]"
+        assert Graph.parse(epilogue(function).text).text == epilogue(function).text
+
+
+def test_numpys_integers_and_truth_values_are_pythons():
+    three, yes = np.int64(3), np.bool_(True)
+
+    def by_numpy(acc):
+        x = (acc.row + three) // three % np.int32(5) << np.uint8(1)
+        kept = where((acc > np.int8(0)) & yes, acc ** np.int64(2), epilogues.clamp(acc, np.float32(-0.5), three))
+        return kept ** np.float64(0.5) + x, kept.sum(np.int64(1))
+
+    def by_python(acc):
+        x = (acc.row + 3) // 3 % 5 << 1
+        kept = where((acc > 0) & True, acc**2, epilogues.clamp(acc, -0.5, 3))
+        return kept**0.5 + x, kept.sum(1)
+
+    assert epilogue(by_numpy) == epilogue(by_python)
 
 
 def test_equal_graphs_are_equal_epilogues():
@@ -186,6 +240,46 @@ def refused_default(acc, bias: Row = 1.0):
     return acc + bias
 
 
+def refused_fraction(acc, n: Integer = 1.5):
+    return acc + n
+
+
+def refused_wide_default(acc, n: Integer = 2**40):
+    return acc + n
+
+
+def refused_position(acc, bias: Row, /):
+    return acc + bias
+
+
+def refused_all_positions(*acc):
+    return acc[0]
+
+
+def refused_no_position(*, acc):
+    return acc
+
+
+def refused_empty_tuple(acc):
+    return ()
+
+
+def refused_empty_dict(acc):
+    return {}
+
+
+def refused_names(acc):
+    return {1: acc, "1": acc * 2}
+
+
+def refused_digits(acc):
+    return {"0": acc}
+
+
+def refused_no_name(acc):
+    return {"": acc}
+
+
 def refused_result(acc, bias: Row):
     return acc, bias
 
@@ -222,6 +316,34 @@ def refused_constant(acc):
     return acc * 1e39
 
 
+def refused_huge(acc):
+    return acc * 10**400
+
+
+def refused_wide(acc):
+    return acc + acc.row * 2**32
+
+
+def refused_comparison(acc):
+    return where(acc.row < 3000000000, acc, 0.0)
+
+
+def refused_choice(acc):
+    return acc * where(acc > 0, 3000000000, 1)
+
+
+def refused_seed(acc):
+    return epilogues.dropout(acc, 0.5, 2**40)
+
+
+def refused_array(acc):
+    return acc + np.ones(4)
+
+
+def refused_exponent(acc):
+    return acc**acc
+
+
 def refused_float(acc):
     return acc * math.exp(acc)
 
@@ -249,6 +371,16 @@ def refused_parts(acc, column: Column):
         (refused_unread, "bias is read by no result", "def refused_unread"),
         (refused_annotation, "bias must be annotated Scalar", "def refused_annotation"),
         (refused_default, "bias must have a number as its default", "def refused_default"),
+        (refused_fraction, "n must have an integer as its default .* got 1.5", "def refused_fraction"),
+        (refused_wide_default, "n must be within the integers of 32 bits", "def refused_wide_default"),
+        (refused_position, "passed by name, so bias must stand behind the `/`", "def refused_position"),
+        (refused_all_positions, "takes the accumulators first", "def refused_all_positions"),
+        (refused_no_position, "takes the accumulators first", "def refused_no_position"),
+        (refused_empty_tuple, r"one result at least, got \(\)", "def refused_empty_tuple"),
+        (refused_empty_dict, r"one result at least, got {}", "def refused_empty_dict"),
+        (refused_names, "begins with no digit, got 1", "def refused_names"),
+        (refused_digits, "begins with no digit, got '0'", "def refused_digits"),
+        (refused_no_name, "begins with no digit, got ''", "def refused_no_name"),
         (refused_result, "result 1 must be floats of each element of a tile", "def refused_result"),
         (refused_truth, "truth values of a tile", "acc > 0"),
         (refused_nothing, "its result must be a value that it computed, got None", "def refused_nothing"),
@@ -258,6 +390,13 @@ def refused_parts(acc, column: Column):
         (refused_logic, "and takes truth values or integers, got floats; compare first", "acc & 1"),
         (refused_condition, "takes a condition", "where(acc, acc"),
         (refused_constant, "fp32 numbers", "1e39"),
+        (refused_huge, "fp32 numbers", "10**400"),
+        (refused_wide, "integers of 32 bits, -2147483648 to 4294967295, got 4294967296", "2**32"),
+        (refused_comparison, "integers of 32 bits, -2147483648 to 2147483647, got 3000000000", "< 3000000000"),
+        (refused_choice, "integers of 32 bits, .*, got 3000000000", "where(acc > 0"),
+        (refused_seed, "integers of 32 bits, .*, got 1099511627776", "2**40"),
+        (refused_array, "numpy.ndarray; declare it as an operand", "np.ones"),
+        (refused_exponent, "exponents are whole numbers", "acc**acc"),
         (refused_float, "can't decide", "math.exp"),
         (refused_parts, "column has no columns", "interleaved(2)"),
     ],
@@ -270,6 +409,21 @@ def test_what_it_cant_express_is_refused_at_its_line(function, message, at):
     assert __file__ in place
     assert function.__name__ in place
     assert at in text
+
+
+def test_names_that_operations_take_are_refused():
+    taken = set()
+    for operation in (getattr(cutepy.ops, name) for name in cutepy.ops.__all__):
+        parameters = inspect.signature(operation).parameters if inspect.isfunction(operation) else {}
+        if "operands" in parameters and parameters["operands"].kind == inspect.Parameter.VAR_KEYWORD:
+            taken |= parameters.keys() - {"operands"}
+    # An operand may be c or bias: what is passed for these is the epilogue's, if there is one.
+    assert set(RESERVED) == taken - {"c", "bias"}
+    for name in RESERVED:
+        namespace = {"Scalar": Scalar}
+        exec(f"def f(acc, {name}: Scalar): return acc * {name}", namespace)
+        with pytest.raises(EpilogueError, match=f"no operand can be named {name}, since operations take a, "):
+            epilogue(namespace["f"])
 
 
 def test_a_value_of_another_function_is_refused():

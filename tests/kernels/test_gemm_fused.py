@@ -103,7 +103,7 @@ def instructions(function):
     [
         # Of 32 registers a thread: two conversions of pairs, an addition each; a comparison and a choice.
         ({"c_dtype": "float16", "c_major": "row"}, {"add.f32": 32, "cvt.f32.f16": 32}),
-        ({"activation": "relu"}, {"setp.lt.f32": 32, "selp.f32": 32}),
+        ({"activation": "relu"}, {"setp.le.f32": 32, "selp.f32": 32}),
         ({"activation": "silu"}, {"ex2.approx.ftz.f32": 32, "rcp.approx.ftz.f32": 32}),
         ({"bias_dtype": "float32"}, {"add.f32": 32, "ld.global.b32": 16}),
     ],

@@ -1,5 +1,6 @@
 """`gemm` with an epilogue: torch's compilers, derivatives and transforms see one operation, whose kernel is right."""
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -10,7 +11,7 @@ import cutepy  # noqa: E402
 from cutepy import epilogues  # noqa: E402
 from cutepy.epilogues import Column, EpilogueError, Integer, Row, Scalar, Tile, where  # noqa: E402
 from cutepy.epilogues.reference import compute  # noqa: E402
-from cutepy.ops import gemm  # noqa: E402
+from cutepy.ops import gemm, grouped_gemm, quantise, scaled_gemm, scaled_grouped_gemm  # noqa: E402
 
 
 @cutepy.epilogue
@@ -158,13 +159,17 @@ def test_what_was_decided_for_a_call_serves_others_like_it():
     for _ in range(2):
         check(a, b, bias[:72], 0.5, 3)
     check(a, b, bias[:72], 2, -1)  # an int for a float
-    check(a, b, bias[:72].half(), torch.tensor(0.25), torch.tensor(7))
+    check(a, b, bias[:72].half(), torch.tensor(0.25), torch.tensor(7).int())
     check(a, b, torch.arange(144.0)[::2], torch.tensor([0.25]), torch.tensor([7], dtype=torch.int16))
     storage = torch.ones(8 * 64 + 4).half()
     check(storage[4:].view(8, 64), b, bias[3:75], 1.0, 0)  # at no multiple of 16 bytes
     check(a.as_strided((1, 64), (3, 1)), b, bias[:72], 1.0, 0)  # a stride that nothing uses
     with pytest.raises(EpilogueError, match="bias must have shape"):
         check(a, b, bias[:71], 0.5, 3)
+    check(a, b, bias[:72], np.float32(0.5), np.int64(3))
+    for n in (2**40, 2**31):  # of which the type alone decides what is looked up
+        with pytest.raises(EpilogueError, match="n must be within the integers of 32 bits"):
+            check(a, b, bias[:72], 0.5, n)
 
 
 def test_no_rows_need_no_kernel():
@@ -242,6 +247,13 @@ def test_gradients_are_torchs():
         torch.testing.assert_close(got, expected)
 
 
+def test_relu_has_no_gradient_at_0_whichever_way_it_is_asked_for():
+    z, w = torch.zeros(4, 8).bfloat16().requires_grad_(), torch.ones(4, 8).bfloat16()
+    for given in ({"epilogue": epilogues.relu}, {"activation": "relu"}):
+        (grad,) = torch.autograd.grad(gemm(z, w, **given).float().sum(), z)
+        assert not grad.any()
+
+
 def test_derivatives_of_derivatives():
     a, b, operands = problem()
     a.requires_grad_()
@@ -260,6 +272,64 @@ def test_8_bit_operands_have_no_gradient_but_their_epilogues_operands_do():
     assert operands["bias"].grad.abs().max() > 0
     with pytest.raises(NotImplementedError, match="no derivative by 8-bit operands"):
         gemm(a.requires_grad_(), b, epilogue=gated, **operands)
+
+
+def on_meta(*shape, dtype=torch.bfloat16):
+    return torch.empty(shape, device="meta", dtype=dtype)
+
+
+def test_meta_tensors_have_their_results_described():
+    a, b, operands = problem(leading=(2,))
+    given = {name: value.to("meta") if isinstance(value, torch.Tensor) else value for name, value in operands.items()}
+    for name, got in gemm(a.to("meta"), b.to("meta"), epilogue=gated, **given).items():
+        expected = gemm(a, b, epilogue=gated, **operands)[name]
+        assert got.is_meta
+        assert (got.shape, got.stride(), got.dtype) == (expected.shape, expected.stride(), expected.dtype)
+    offs = on_meta(2, dtype=torch.int32)
+    assert grouped_gemm(on_meta(6, 16), on_meta(2, 8, 16), offs=offs, epilogue=epilogues.swiglu).shape == (6, 4)
+    assert grouped_gemm(on_meta(6, 16), on_meta(2, 8, 16), offs=offs).shape == (6, 8)
+    bits8 = {"dtype": torch.float8_e4m3fn}
+    scales = on_meta(1, dtype=torch.float32), on_meta(1, dtype=torch.float32)
+    assert scaled_gemm(on_meta(6, 16, **bits8), on_meta(8, 16, **bits8), *scales, epilogue=epilogues.glu).shape == (
+        6,
+        4,
+    )
+
+
+@pytest.mark.parametrize("n", [4, 8, 16])
+def test_quarters_of_few_columns(n):
+    @cutepy.epilogue
+    def quarters(acc, bias: Row):
+        one, *others = acc.interleaved(4)
+        return sum(others, one) * 2.0 + bias
+
+    def compared(multiply, *given, **named):
+        with cutepy.simulate():
+            got = multiply(
+                *given, epilogue=quarters, bias=torch.arange(n // 4).float(), out_dtype=torch.float32, **named
+            )
+        expected = multiply(
+            *given, epilogue=quarters, bias=torch.arange(n // 4).float(), out_dtype=torch.float32, **named
+        )
+        torch.testing.assert_close(got, expected)
+
+    torch.manual_seed(n)
+    for m in (1, 33):
+        a, b = torch.randint(-2, 3, (m, 32)).half(), torch.randint(-2, 3, (n, 32)).half()
+        compared(gemm, a, b)
+    offs = torch.tensor([10, 33], dtype=torch.int32)
+    experts = torch.stack((b, -b))
+    if n > 4:  # 8-bit operands, and those of groups, are in units of 16 bytes
+        compared(grouped_gemm, a, experts, offs=offs)
+    compared(scaled_gemm, *quantised(a, b))
+    if n > 4:
+        (qa, qb, sa, sb) = quantised(a, b)
+        compared(scaled_grouped_gemm, qa, torch.stack((qb, qb)), sa, torch.stack((sb, sb)), offs=offs)
+
+
+def quantised(a, b):
+    (a, scale_a), (b, scale_b) = quantise(a.float()), quantise(b.float())
+    return a, b, scale_a, scale_b
 
 
 def test_vmap_and_autocast():

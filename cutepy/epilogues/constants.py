@@ -1,0 +1,107 @@
+"""Numbers that epilogues are given, of Python's and of NumPy's, as what a kernel computes with."""
+
+from __future__ import annotations
+
+import math
+import sys
+
+from cutepy.epilogues.errors import EpilogueError, Line
+from cutepy.epilogues.operations import Type
+
+Number = bool | int | float
+LARGEST_FLOAT = 3.4028235e38
+"""Of fp32."""
+
+
+def as_python(given: object) -> object:
+    """Give a number of NumPy's as the Python number that it is, and anything else as it is.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> as_python(np.float32(0.5)), as_python(np.int64(3)), as_python(np.bool_(True)), as_python("x")
+    (0.5, 3, True, 'x')
+    """
+    numpy = sys.modules.get("numpy")  # without it there are no such numbers
+    if numpy is not None and isinstance(given, (numpy.generic, numpy.ndarray)) and given.shape == ():
+        number: object = given.item()
+        return number
+    return given
+
+
+def type_of(number: object) -> Type:
+    """Give the type that a number has by itself.
+
+    Examples
+    --------
+    >>> type_of(True), type_of(1), type_of(1.0)
+    ('bool', 'i32', 'f32')
+    """
+    if isinstance(number, bool):
+        return "bool"
+    return "i32" if isinstance(number, int) else "f32"
+
+
+def constant(
+    number: Number, kind: Type, *, wraps: bool = False, what: str = "a constant", line: Line | None = None
+) -> Number:
+    """Give a number as one of a type that is at least as wide as its own.
+
+    Parameters
+    ----------
+    number : bool, int or float
+    kind : "f32", "i32" or "bool"
+    wraps : bool
+        Whether only the bits of integers count, not their sign, so that those up to 2**32 - 1 are taken too.
+    what : str
+        That it is, for the message.
+    line : Line, optional
+        That asks for it.
+
+    Raises
+    ------
+    EpilogueError
+        If the type has no such number.
+
+    Examples
+    --------
+    >>> constant(3000000000, "f32"), constant(3000000000, "i32", wraps=True), constant(True, "i32")
+    (3000000000.0, -1294967296, 1)
+    """
+    if kind == "bool":
+        return bool(number)
+    if kind == "i32":
+        integer, end = int(number), 2**32 if wraps else 2**31
+        if not -(2**31) <= integer < end:
+            raise EpilogueError(
+                f"{what} must be within the integers of 32 bits, {-(2**31)} to {end - 1}, got {integer}; "
+                "floats reach farther",
+                line,
+            )
+        return (integer + 2**31) % 2**32 - 2**31
+    try:
+        real = float(number)
+    except OverflowError:  # of an int; no float is too large for itself
+        real = math.nan
+    if (real != real and number == number) or LARGEST_FLOAT < abs(real) < math.inf:
+        raise EpilogueError(f"{what} must be within the fp32 numbers, up to {LARGEST_FLOAT}, got {number}", line)
+    return real
+
+
+def number_for(name: str, kind: Type, given: object, line: Line | None = None) -> int | float | None:
+    """Give a number that is passed for a scalar as one of its type; None if it isn't one.
+
+    Raises
+    ------
+    EpilogueError
+        If the type has no such number.
+
+    Examples
+    --------
+    >>> number_for("n", "i32", 3), number_for("scale", "f32", 3), number_for("n", "i32", 1.5)
+    (3, 3.0, None)
+    """
+    number = as_python(given)
+    if isinstance(number, int) or (isinstance(number, float) and kind == "f32"):
+        return constant(number, kind, what=name, line=line)
+    return None
