@@ -107,7 +107,7 @@ class Epilogue:
                 raise EpilogueError(f"{self.name} has no operand {name}; {has}")
         for operand in self.operands:
             if given.get(operand.name) is None and operand.name not in self.defaults:
-                raise EpilogueError(f"{self.name} needs its operand {operand}; pass {operand.name}=")
+                raise EpilogueError(f"{self.name} needs its operand {operand!s}; pass {operand.name}=")
         return {name: self.defaults[name] if given.get(name) is None else given[name] for name in names}
 
     def pack(self, results: Any) -> Any:  # noqa: ANN401
@@ -180,14 +180,14 @@ def epilogue(function: Callable[..., Any]) -> Epilogue:
     try:
         graph = trace.graph([(name, value.index) for name, value in named])
     except EpilogueError as error:
-        raise error if error.line else EpilogueError(str(error), line) from None
+        raise error if error.line else EpilogueError.at(str(error), line) from None
     return Epilogue(graph, function.__name__, function, defaults)
 
 
 def _declared(function: FunctionType, line: Line) -> tuple[list[Operand], dict[str, float]]:
     parameters = list(inspect.signature(function).parameters.values())
     if not parameters:
-        raise EpilogueError("an epilogue takes the accumulators first: `def f(acc, ...)`", line)
+        raise EpilogueError.at("an epilogue takes the accumulators first: `def f(acc, ...)`", line)
     operands, defaults = [], {}
     for parameter in parameters[1:]:
         annotation = parameter.annotation
@@ -198,7 +198,7 @@ def _declared(function: FunctionType, line: Line) -> tuple[list[Operand], dict[s
             else getattr(annotation, "__name__", "")
         )
         if name not in _KINDS or parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            raise EpilogueError(
+            raise EpilogueError.at(
                 f"operand {parameter.name} must be annotated {', '.join(_KINDS)}, such as `{parameter.name}: Row`, "
                 f"got {'nothing' if annotation is parameter.empty else annotation}",
                 line,
@@ -206,16 +206,16 @@ def _declared(function: FunctionType, line: Line) -> tuple[list[Operand], dict[s
         shape, kind = _KINDS[name]
         if parameter.default is not parameter.empty:
             if shape != "scalar" or not isinstance(parameter.default, (int, float)):
-                raise EpilogueError(
+                raise EpilogueError.at(
                     f"operand {parameter.name} must have a number as its default and be a scalar, or have none, got "
                     f"{parameter.default!r} of a {shape}",
                     line,
                 )
             defaults[parameter.name] = parameter.default
         if not re.fullmatch(r"[a-zA-Z]\w*", parameter.name, re.ASCII):
-            raise EpilogueError(f"operands are named by ASCII letters, digits and _, got {parameter.name}", line)
+            raise EpilogueError.at(f"operands are named by ASCII letters, digits and _, got {parameter.name}", line)
         if parameter.name in RESERVED:
-            raise EpilogueError(
+            raise EpilogueError.at(
                 f"no operand can be named {parameter.name}, since operations take {', '.join(RESERVED)} themselves; "
                 "give it another name",
                 line,
@@ -235,15 +235,15 @@ def _named(returned: object) -> list[tuple[str, Any]]:
 def _check_result(name: str, value: object, trace: Trace, line: Line) -> None:
     which = f"result {name}" if name else "its result"
     if name and not re.fullmatch(r"\w+", name, re.ASCII):
-        raise EpilogueError(f"results are named by ASCII letters, digits and _, got {name!r}", line)
+        raise EpilogueError.at(f"results are named by ASCII letters, digits and _, got {name!r}", line)
     if not isinstance(value, Value) or value.trace is not trace:
-        raise EpilogueError(f"{which} must be a value that it computed, got {value!r}; return one", line)
+        raise EpilogueError.at(f"{which} must be a value that it computed, got {value!r}; return one", line)
     node = value.node
     if node.op == "reduce":
         return
     if node.shape != "tile" or node.type != "f32":
         what = {"f32": "floats", "i32": "integers", "bool": "truth values"}[node.type]
-        raise EpilogueError(
+        raise EpilogueError.at(
             f"{which} must be floats of each element of a tile, or their reduction, got {what} of a {node.shape}; "
             + (
                 "add 0.0 to them" if node.shape == "tile" else "it doesn't depend on the product, so compute it outside"

@@ -20,20 +20,20 @@ def lift(trace: Trace, operand: object) -> Value:
     """Take a value or a Python number as a value of a trace."""
     if isinstance(operand, Value):
         if operand.trace is not trace:
-            raise EpilogueError("a value of another epilogue was kept; compute it in this one", callers_line())
+            raise EpilogueError.at("a value of another epilogue was kept; compute it in this one", callers_line())
         return operand
     if isinstance(operand, bool):
         return _recorded(trace, "const", value=operand)
     if isinstance(operand, int):
         if not -(2**31) <= operand < 2**32:
-            raise EpilogueError(f"integers have 32 bits, got {operand}", callers_line())
+            raise EpilogueError.at(f"integers have 32 bits, got {operand}", callers_line())
         return _recorded(trace, "const", value=(operand + 2**31) % 2**32 - 2**31)
     if isinstance(operand, float):
         if math.isfinite(operand) and abs(operand) > 3.4028235e38:
-            raise EpilogueError(f"constants must be fp32 numbers, got {operand}", callers_line())
+            raise EpilogueError.at(f"constants must be fp32 numbers, got {operand}", callers_line())
         return _recorded(trace, "const", value=operand)
     what = f"{type(operand).__module__}.{type(operand).__name__}"
-    raise EpilogueError(
+    raise EpilogueError.at(
         f"an epilogue computes with its operands and with Python's numbers, got a {what}; declare it as an operand, "
         "such as `bias: Row`, and pass it to the operation",
         callers_line(),
@@ -50,7 +50,7 @@ def apply(op: str, *operands: object, constant: int | None = None) -> Value:
     fitting = [kind for kind in TYPES[::-1] if kind in primitive.takes and TYPES.index(kind) <= TYPES.index(wide)]
     if not fitting:
         names = " or ".join(_TYPE_NAMES[kind] for kind in primitive.takes)
-        raise EpilogueError(f"{op} takes {names}, got {_TYPE_NAMES[wide]}{_HINTS.get(op, '')}", callers_line())
+        raise EpilogueError.at(f"{op} takes {names}, got {_TYPE_NAMES[wide]}{_HINTS.get(op, '')}", callers_line())
     return _recorded(trace, op, [convert(value, fitting[0]).index for value in given], constant)
 
 
@@ -91,7 +91,7 @@ class Value:
 
     # What Python would have to know the numbers for.
     def _unknown(self, *_: object) -> Any:  # noqa: ANN401
-        raise EpilogueError(
+        raise EpilogueError.at(
             "Python can't decide by a value that is known only in the kernel; use where(condition, x, y) for `if` and "
             "`x if condition else y`, & and | for `and` and `or`, maximum and minimum for `max` and `min`",
             callers_line(),
@@ -100,7 +100,7 @@ class Value:
     __bool__ = __float__ = __int__ = __index__ = __len__ = __complex__ = _unknown
 
     def _no_elements(self, *_: object) -> Any:  # noqa: ANN401
-        raise EpilogueError(
+        raise EpilogueError.at(
             "a value has no elements that a function can reach: it computes each from those at its own place; "
             "x.interleaved(2) gives the even and the odd columns, x.row and x.column the place",
             callers_line(),
@@ -112,7 +112,7 @@ class Value:
         if name.startswith("__"):
             raise AttributeError(name)
         known = ", ".join(n for n in ("column", "interleaved", "max", "min", "row", "sum", "to"))
-        raise EpilogueError(f"a value has no {name}; it has {known}, and operators", callers_line())
+        raise EpilogueError.at(f"a value has no {name}; it has {known}, and operators", callers_line())
 
     def __add__(self, other: object) -> Value:
         return apply("add", self, other)
@@ -142,7 +142,7 @@ class Value:
         if exponent == 0.5:
             return apply("sqrt", self)
         if not isinstance(exponent, int) or not 1 <= exponent <= 16:
-            raise EpilogueError(
+            raise EpilogueError.at(
                 f"exponents are whole numbers from 1 to 16, or 0.5, got {exponent!r}; x ** y is exp2(y * log2(x)) "
                 "of a positive x",
                 callers_line(),
@@ -167,7 +167,7 @@ class Value:
 
     def _constant(self, operator: str, other: object, first: int, end: int) -> int:
         if self.node.type != "i32" or not isinstance(other, int) or not first <= other < end:
-            raise EpilogueError(
+            raise EpilogueError.at(
                 f"{operator} takes an integer value and a constant of Python from {first} to {end - 1}, got "
                 f"{_TYPE_NAMES[self.node.type]} and {other!r}",
                 callers_line(),
@@ -228,9 +228,9 @@ class Value:
     def interleaved(self, parts: int) -> tuple[Value, ...]:
         """Part the columns in turn: of two parts, columns 0, 2, 4 and so on, and columns 1, 3, 5 and so on."""
         if parts not in (2, 4):
-            raise EpilogueError(f"columns are interleaved in 2 or 4 parts, got {parts!r}", callers_line())
+            raise EpilogueError.at(f"columns are interleaved in 2 or 4 parts, got {parts!r}", callers_line())
         if not by_columns(self.node.shape):
-            raise EpilogueError(f"a {self.node.shape} has no columns to part", callers_line())
+            raise EpilogueError.at(f"a {self.node.shape} has no columns to part", callers_line())
         halves = tuple(_recorded(self.trace, "part", [self.index], n) for n in (0, 1))
         if parts == 2:
             return halves
@@ -241,7 +241,7 @@ class Value:
         """Round to a dtype, and go on in fp32; returned, it is the result's dtype. 8-bit floats saturate, NaN stays."""
         name = str(dtype).removeprefix("torch.")
         if name not in ROUNDED:
-            raise EpilogueError(f"values are rounded to {', '.join(ROUNDED)}, got {dtype!r}", callers_line())
+            raise EpilogueError.at(f"values are rounded to {', '.join(ROUNDED)}, got {dtype!r}", callers_line())
         return _recorded(self.trace, "to", [convert(self, "f32").index], name)
 
     def sum(self, dim: int | None = None) -> Value:
@@ -258,9 +258,11 @@ class Value:
 
     def _reduced(self, kind: str, dim: int | None) -> Value:
         if dim not in (None, 0, 1, -1, -2):
-            raise EpilogueError(f"dim is 0 or -2, the rows, 1 or -1, the columns, or None, got {dim!r}", callers_line())
+            raise EpilogueError.at(
+                f"dim is 0 or -2, the rows, 1 or -1, the columns, or None, got {dim!r}", callers_line()
+            )
         if self.node.shape != "tile" or self.node.type == "bool":
-            raise EpilogueError(
+            raise EpilogueError.at(
                 f"numbers of the product's rows and columns are reduced, got {_TYPE_NAMES[self.node.type]} of a "
                 f"{self.node.shape}; reduce that outside, or what was computed with it",
                 callers_line(),
@@ -284,11 +286,11 @@ def where(condition: object, x: object, y: object) -> Value:
     """Give x where the condition holds, else y."""
     value = next((each for each in (condition, x, y) if isinstance(each, Value)), None)
     if value is None:
-        raise EpilogueError("where takes values of an epilogue, got none", callers_line())
+        raise EpilogueError.at("where takes values of an epilogue, got none", callers_line())
     trace = value.trace
     test, *both = (lift(trace, each) for each in (condition, x, y))
     if test.node.type != "bool":
-        raise EpilogueError("where takes a condition, such as x > 0, got numbers", callers_line())
+        raise EpilogueError.at("where takes a condition, such as x > 0, got numbers", callers_line())
     wide = max((each.node.type for each in both), key=TYPES[::-1].index)
     return _recorded(trace, "where", [test.index, *(convert(each, wide).index for each in both)])
 
@@ -310,14 +312,14 @@ def _of_torch(function: Callable[..., Any], arguments: Sequence[Any], named: Map
     for argument in (*arguments, *named.values()):
         if not isinstance(argument, (Value, int, float, str, type(None))):
             what = f"{type(argument).__module__}.{type(argument).__name__}"
-            raise EpilogueError(
+            raise EpilogueError.at(
                 f"an epilogue computes with its operands and with Python's numbers, got a {what}; declare it as an "
                 "operand, such as `bias: Row`, and pass it to the operation",
                 line,
             )
     counterpart = TORCH_FUNCTIONS.get(name.strip("_"))
     if counterpart is None:
-        raise EpilogueError(
+        raise EpilogueError.at(
             f"torch's {name} is none of the functions that an epilogue can compute; "
             f"it can {', '.join(sorted(TORCH_FUNCTIONS))}",
             line,
@@ -326,5 +328,5 @@ def _of_torch(function: Callable[..., Any], arguments: Sequence[Any], named: Map
     try:
         result: Value = counterpart(*arguments, **named)
     except TypeError as error:
-        raise EpilogueError(f"torch's {name} is computed without some of its options: {error}", line) from error
+        raise EpilogueError.at(f"torch's {name} is computed without some of its options: {error}", line) from error
     return result
