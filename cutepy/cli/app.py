@@ -580,7 +580,7 @@ new = typer.Typer(help="Write what a kernel begins with.", no_args_is_help=True)
 
 @new.command()
 def kernel(
-    name: Annotated[str, typer.Argument(help="A Python identifier: NAME.py and test_NAME.py are written.")],
+    name: Annotated[str, typer.Argument(help="A new module's name: NAME.py and test_NAME.py are written.")],
     folder: Annotated[Path, typer.Option(file_okay=False, help="Where to.")] = Path(),
 ) -> None:
     """Write a fused TMA -> WGMMA kernel made of cutepy.device's blocks, and a test that passes in the simulator."""

@@ -1,6 +1,9 @@
 """`cutepy new kernel`: a kernel to begin with, and its test."""
 
+import ast
 import keyword
+import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -12,7 +15,8 @@ def write_kernel(name: str, folder: Path) -> list[Path]:
     Parameters
     ----------
     name : str
-        Of the kernel, a Python identifier.
+        Of the kernel, its module and its operation: a Python identifier in ASCII, which no module has that Python
+        finds, nor anything in the files, and which pytest does not take for a test.
     folder : Path
         Where to write ``NAME.py`` and ``test_NAME.py``.
 
@@ -24,20 +28,58 @@ def write_kernel(name: str, folder: Path) -> list[Path]:
     Raises
     ------
     ValueError
-        If the name is no identifier.
+        If it is another name.
     FileExistsError
         If one of the files exists: nothing is written then.
     """
-    if not name.isidentifier() or keyword.iskeyword(name) or name.startswith("_"):
-        raise ValueError(f"NAME must be a Python identifier, as fused_relu, got {name!r}")
+    _check_spelling(name)
     files = {folder / f"{name}.py": "kernel.py.jinja", folder / f"test_{name}.py": "test_kernel.py.jinja"}
-    for file in files:
+    for file in (folder / name, *files):  # a folder comes before a module of its name
         if file.exists():
             raise FileExistsError(f"{file} exists: choose another name, or move it away")
+    _check_unused(name, folder, files.values())
+    folder.mkdir(parents=True, exist_ok=True)
+    for file, template in files.items():
+        file.write_text(_rendered(template, name))
+    return list(files)
+
+
+def _rendered(template: str, name: str) -> str:
     environment = Environment(
         loader=PackageLoader("cutepy.cli"), undefined=StrictUndefined, keep_trailing_newline=True, autoescape=False
     )
-    folder.mkdir(parents=True, exist_ok=True)
-    for file, template in files.items():
-        file.write_text(environment.get_template(template).render(name=name, title=name.replace("_", " ").capitalize()))
-    return list(files)
+    return environment.get_template(template).render(name=name, title=name.replace("_", " ").capitalize())
+
+
+def _check_spelling(name: str) -> None:
+    if not (name.isidentifier() and name.isascii()) or keyword.iskeyword(name) or name.startswith("_"):
+        raise ValueError(f"NAME must be a Python identifier in ASCII, as fused_relu, got {name!r}")
+    if name.lower().startswith("test"):
+        raise ValueError(f"NAME must not begin with test, which pytest takes for a test, got {name!r}; use fused_relu")
+
+
+def _check_unused(name: str, folder: Path, templates: Iterable[str]) -> None:
+    """Refuse the name of a module that Python finds anywhere else than here, and names within the files."""
+    own = Path.cwd(), folder.resolve()
+    path = [entry for entry in sys.path if Path(entry).resolve() not in own]
+    known = name in sys.stdlib_module_names or name == __package__.partition(".")[0]
+    if known or any(finder.find_spec(name, path) for finder in sys.meta_path):
+        raise ValueError(
+            f"NAME must not be a module's that can be imported, which the kernel would hide, got {name!r}; "
+            f"use {name}_kernel"
+        )
+    if any(name in _names(_rendered(template, _ANY)) for template in templates):
+        raise ValueError(f"NAME must not be one that the files use themselves, got {name!r}; use {name}_kernel")
+
+
+_ANY = "any_name"
+
+
+def _names(text: str) -> set[str]:
+    """List the names that a module uses, wherever in its text."""
+    nodes = list(ast.walk(ast.parse(text)))
+    names = {node.id for node in nodes if isinstance(node, ast.Name)}
+    names |= {node.arg for node in nodes if isinstance(node, ast.arg)}
+    names |= {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    names |= {node.asname or node.name for node in nodes if isinstance(node, ast.alias)}
+    return names - {_ANY}

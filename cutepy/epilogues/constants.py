@@ -73,7 +73,7 @@ def constant(
     if kind == "i32":
         integer, end = int(number), 2**32 if wraps else 2**31
         if not -(2**31) <= integer < end:
-            raise EpilogueError(
+            raise EpilogueError.at(
                 f"{what} must be within the integers of 32 bits, {-(2**31)} to {end - 1}, got {integer}; "
                 "floats reach farther",
                 line,
@@ -84,7 +84,7 @@ def constant(
     except OverflowError:  # of an int; no float is too large for itself
         real = math.nan
     if (real != real and number == number) or LARGEST_FLOAT < abs(real) < math.inf:
-        raise EpilogueError(f"{what} must be within the fp32 numbers, up to {LARGEST_FLOAT}, got {number}", line)
+        raise EpilogueError.at(f"{what} must be within the fp32 numbers, up to {LARGEST_FLOAT}, got {number}", line)
     return real
 
 

@@ -41,9 +41,15 @@ class EpilogueError(ValueError):
         Of the function that is traced.
     """
 
-    def __init__(self, message: str, line: Line | None = None) -> None:
-        super().__init__(message if line is None or not line.number else f"{message}\n{line}")
-        self.line = line
+    # It has no __init__: torch.compile can't trace an exception's, and would tell of that in place of the message.
+    line: Line | None = None
+
+    @classmethod
+    def at(cls, message: str, line: Line | None) -> EpilogueError:
+        """Make one whose message has the line, where it is known."""
+        error = cls(message if line is None or not line.number else f"{message}\n{line}")
+        error.line = line
+        return error
 
 
 def callers_line() -> Line | None:

@@ -287,12 +287,12 @@ def infer(
         If the operation doesn't take such values.
     """
     if any(not 0 <= n < len(nodes) for n in inputs):
-        raise EpilogueError(f"{op} takes earlier values, got {inputs}", line)
+        raise EpilogueError.at(f"{op} takes earlier values, got {inputs}", line)
     given = [nodes[n] for n in inputs]
     shape: Shape = joined_shape(*(node.shape for node in given))
     widths = {node.width for node in given if by_columns(node.shape)}
     if len(widths) > 1:
-        raise EpilogueError(f"{op} takes values of one width, got {_widths(widths)}", line)
+        raise EpilogueError.at(f"{op} takes values of one width, got {_widths(widths)}", line)
     width = widths.pop() if widths else width
     found = _inferred(op, given, value, operands, line)
     kind, own_shape, own_width = found
@@ -311,11 +311,11 @@ def _inferred(
     expected: dict[str, Any] = {"where": 3, "to": 1, "part": 1, "reduce": 1}
     arity = PRIMITIVES[op].arity if op in PRIMITIVES else expected.get(op, 0)
     if len(given) != arity:
-        raise EpilogueError(f"{op} takes {arity} values, got {len(given)}", line)
+        raise EpilogueError.at(f"{op} takes {arity} values, got {len(given)}", line)
     if op in PRIMITIVES:
         primitive = PRIMITIVES[op]
         if types[0] not in primitive.takes or len(set(types)) > 1:
-            raise EpilogueError(
+            raise EpilogueError.at(
                 f"{op} takes values of one type, {' or '.join(primitive.takes)}, got {', '.join(types)}", line
             )
         _check_constant(op, value, line)
@@ -327,7 +327,7 @@ def _inferred(
     if op == "operand":
         operand = next((each for each in operands if each.name == value), None)
         if operand is None:
-            raise EpilogueError(f"there is no operand {value}", line)
+            raise EpilogueError.at(f"there is no operand {value}", line)
         return operand.type, operand.shape, operand.width
     if op == "row_index":
         return "i32", "column", 1
@@ -342,7 +342,7 @@ def _inferred(
     kind, _, dim = str(value).partition(" ")
     if op == "reduce" and types == ["f32"] and given[0].shape == "tile" and kind in REDUCTIONS and dim in _REDUCED:
         return "f32", _REDUCED[dim], None if dim == "0" else 1
-    raise EpilogueError(f"no operation {op} takes values of {', '.join(types) or 'nothing'} and {value!r}", line)
+    raise EpilogueError.at(f"no operation {op} takes values of {', '.join(types) or 'nothing'} and {value!r}", line)
 
 
 _REDUCED: dict[str, Shape] = {"": "scalar", "0": "row", "1": "column"}
@@ -351,6 +351,6 @@ _REDUCED: dict[str, Shape] = {"": "scalar", "0": "row", "1": "column"}
 def _check_constant(op: str, value: Attribute, line: Line | None) -> None:
     if op not in BY_CONSTANT:
         if value is not None:
-            raise EpilogueError(f"{op} takes no constant, got {value!r}", line)
+            raise EpilogueError.at(f"{op} takes no constant, got {value!r}", line)
     elif not isinstance(value, int) or not (0 < value < 2**31 if op in ("floordiv", "mod") else 0 <= value < 32):
-        raise EpilogueError(f"{op} takes a constant in range, got {value!r}", line)
+        raise EpilogueError.at(f"{op} takes a constant in range, got {value!r}", line)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -106,6 +106,19 @@ def expected_shape(operand: Operand, shape: tuple[int, ...]) -> tuple[int, ...]:
     return {"scalar": (), "row": (columns,), "column": (*batch, m), "tile": (*batch, m, columns)}[operand.shape]
 
 
+def broadcasts(shape: Sequence[int], to: Sequence[int]) -> bool:
+    """Tell whether tensors of a shape broadcast to another.
+
+    Examples
+    --------
+    >>> broadcasts((48,), (33, 48)), broadcasts((33, 1), (33, 48)), broadcasts((33,), (33, 48))
+    (True, True, False)
+    """
+    # Each is compared by itself: of extents that are symbols, torch.compile sees no equal one in a tuple.
+    trailing = zip(reversed(shape), reversed(to), strict=False)
+    return len(shape) <= len(to) and all(extent == 1 or extent == wanted for extent, wanted in trailing)
+
+
 def check_operand(operand: Operand, given: object, shape: tuple[int, ...]) -> None:
     """Check what is passed for an operand: its shape and dtype.
 
@@ -127,8 +140,7 @@ def check_operand(operand: Operand, given: object, shape: tuple[int, ...]) -> No
     if operand.shape == "scalar":
         fits = given.numel() == 1
     elif operand.shape == "tile":
-        trailing = zip(reversed(given.shape), reversed(expected), strict=False)
-        fits = given.dim() <= len(expected) and all(extent in (1, wanted) for extent, wanted in trailing)
+        fits = broadcasts(given.shape, expected)
     if not fits:
         raise EpilogueError(
             f"{operand.name} must have shape {what} = {expected}"

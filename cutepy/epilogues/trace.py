@@ -32,7 +32,7 @@ class Trace:
         """Record an operation; the same one on the same values is there once."""
         for n in inputs:
             if self.nodes[n].op == "reduce":
-                raise EpilogueError(
+                raise EpilogueError.at(
                     "a reduction is complete only after the last tile, so it can only be returned; "
                     "compute with it after the product",
                     callers_line(),
@@ -47,7 +47,7 @@ class Trace:
             return self._known[key]
         line = self.line if op in ("acc", "operand") else callers_line()
         if len(self.nodes) >= _MOST_NODES:
-            raise EpilogueError(f"an epilogue has at most {_MOST_NODES} operations; make it shorter", line)
+            raise EpilogueError.at(f"an epilogue has at most {_MOST_NODES} operations; make it shorter", line)
         joined = width_class
         for n in inputs:
             joined = self._join(joined, self._classes[n], line)
@@ -70,7 +70,7 @@ class Trace:
         """Give the column of each element of a value, which decides how many there are."""
         found = self._classes[of]
         if found is None:
-            raise EpilogueError(
+            raise EpilogueError.at(
                 f"a {self.nodes[of].shape} has no columns; ask a value that varies along them", callers_line()
             )
         return self.add("column_index", width_class=self._root(found))
@@ -91,7 +91,7 @@ class Trace:
         one, other = self._root(one), self._root(other)
         widths = self._widths[one], self._widths[other]
         if one != other and None not in widths and widths[0] != widths[1]:
-            raise EpilogueError(
+            raise EpilogueError.at(
                 f"values of one width were required, got one of {_columns(widths[0])} and one of "
                 f"{_columns(widths[1])}; take parts of both, by interleaved(2)",
                 line,

@@ -111,7 +111,7 @@ class Epilogue:
                 raise EpilogueError(f"{self.name} has no operand {name}; {has}")
         for operand in self.operands:
             if given.get(operand.name) is None and operand.name not in self.defaults:
-                raise EpilogueError(f"{self.name} needs its operand {operand}; pass {operand.name}=")
+                raise EpilogueError(f"{self.name} needs its operand {operand!s}; pass {operand.name}=")
         return {name: self.defaults[name] if given.get(name) is None else given[name] for name in names}
 
     def pack(self, results: Any) -> Any:  # noqa: ANN401
@@ -184,7 +184,7 @@ def epilogue(function: Callable[..., Any]) -> Epilogue:
     try:
         graph = trace.graph([(name, value.index) for name, value in named])
     except EpilogueError as error:
-        raise error if error.line else EpilogueError(str(error), line) from None
+        raise error if error.line else EpilogueError.at(str(error), line) from None
     return Epilogue(graph, function.__name__, function, defaults)
 
 
@@ -192,7 +192,7 @@ def _declared(function: FunctionType, line: Line) -> tuple[list[Operand], dict[s
     parameters = list(inspect.signature(function).parameters.values())
     by_place = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
     if not parameters or parameters[0].kind not in by_place:
-        raise EpilogueError("an epilogue takes the accumulators first: `def f(acc, ...)`", line)
+        raise EpilogueError.at("an epilogue takes the accumulators first: `def f(acc, ...)`", line)
     operands, defaults = [], {}
     for parameter in parameters[1:]:
         operand = _operand(parameter, line)
@@ -212,17 +212,19 @@ def _operand(parameter: inspect.Parameter, line: Line) -> Operand:
         else getattr(annotation, "__name__", "")
     )
     if kind not in _KINDS or parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-        raise EpilogueError(
+        raise EpilogueError.at(
             f"operand {name} must be annotated {', '.join(_KINDS)}, such as `{name}: Row`, "
             f"got {'nothing' if annotation is parameter.empty else annotation}",
             line,
         )
     if parameter.kind == parameter.POSITIONAL_ONLY:
-        raise EpilogueError(f"operands are passed by name, so {name} must stand behind the `/`, or without one", line)
+        raise EpilogueError.at(
+            f"operands are passed by name, so {name} must stand behind the `/`, or without one", line
+        )
     if not re.fullmatch(r"[a-zA-Z]\w*", name, re.ASCII):
-        raise EpilogueError(f"operands are named by ASCII letters, digits and _, got {name}", line)
+        raise EpilogueError.at(f"operands are named by ASCII letters, digits and _, got {name}", line)
     if name in RESERVED:
-        raise EpilogueError(
+        raise EpilogueError.at(
             f"no operand can be named {name}, since operations take {', '.join(RESERVED)} themselves; "
             "give it another name",
             line,
@@ -235,7 +237,7 @@ def _default(operand: Operand, given: object, line: Line) -> float:
     number = number_for(operand.name, operand.type, given, line) if operand.shape == "scalar" else None
     if number is None:
         kind = "an integer" if operand.type == "i32" else "a number"
-        raise EpilogueError(
+        raise EpilogueError.at(
             f"operand {operand.name} must have {kind} as its default and be a scalar, or have none, got "
             f"{given!r} of a {operand.shape}",
             line,
@@ -248,7 +250,7 @@ def _named(returned: object, line: Line) -> list[tuple[str, Any]]:
         for name in returned:
             # Names that begin with digits are those of a tuple's.
             if not isinstance(name, str) or not re.fullmatch(r"[a-zA-Z_]\w*", name, re.ASCII):
-                raise EpilogueError(
+                raise EpilogueError.at(
                     f"results are named by ASCII letters, digits and _, text that begins with no digit, got {name!r}",
                     line,
                 )
@@ -258,20 +260,20 @@ def _named(returned: object, line: Line) -> list[tuple[str, Any]]:
     else:
         named = [("", returned)]
     if not named:
-        raise EpilogueError(f"an epilogue gives one result at least, got {returned!r}", line)
+        raise EpilogueError.at(f"an epilogue gives one result at least, got {returned!r}", line)
     return named
 
 
 def _check_result(name: str, value: object, trace: Trace, line: Line) -> None:
     which = f"result {name}" if name else "its result"
     if not isinstance(value, Value) or value.trace is not trace:
-        raise EpilogueError(f"{which} must be a value that it computed, got {value!r}; return one", line)
+        raise EpilogueError.at(f"{which} must be a value that it computed, got {value!r}; return one", line)
     node = value.node
     if node.op == "reduce":
         return
     if node.shape != "tile" or node.type != "f32":
         what = {"f32": "floats", "i32": "integers", "bool": "truth values"}[node.type]
-        raise EpilogueError(
+        raise EpilogueError.at(
             f"{which} must be floats of each element of a tile, or their reduction, got {what} of a {node.shape}; "
             + (
                 "add 0.0 to them" if node.shape == "tile" else "it doesn't depend on the product, so compute it outside"

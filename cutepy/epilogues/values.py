@@ -21,7 +21,7 @@ def _read(trace: Trace, operand: object) -> Value | Number:
     number = as_python(operand)
     if isinstance(number, Value):
         if number.trace is not trace:
-            raise EpilogueError("a value of another epilogue was kept; compute it in this one", callers_line())
+            raise EpilogueError.at("a value of another epilogue was kept; compute it in this one", callers_line())
         return number
     if isinstance(number, (bool, int, float)):
         return number
@@ -30,7 +30,7 @@ def _read(trace: Trace, operand: object) -> Value | Number:
 
 def _foreign(operand: object, line: Line | None) -> EpilogueError:
     what = f"{type(operand).__module__}.{type(operand).__name__}"
-    return EpilogueError(
+    return EpilogueError.at(
         f"an epilogue computes with its operands and with Python's numbers, got a {what}; declare it as an operand, "
         "such as `bias: Row`, and pass it to the operation",
         line,
@@ -69,7 +69,7 @@ def apply(op: str, *operands: object, constant: int | None = None) -> Value:
     fitting = [kind for kind in TYPES[::-1] if kind in primitive.takes and TYPES.index(kind) <= TYPES.index(wide)]
     if not fitting:
         names = " or ".join(_TYPE_NAMES[kind] for kind in primitive.takes)
-        raise EpilogueError(f"{op} takes {names}, got {_TYPE_NAMES[wide]}{_HINTS.get(op, '')}", callers_line())
+        raise EpilogueError.at(f"{op} takes {names}, got {_TYPE_NAMES[wide]}{_HINTS.get(op, '')}", callers_line())
     inputs = [_converted(trace, each, fitting[0], wraps=op in SIGNLESS).index for each in given]
     return _recorded(trace, op, inputs, constant)
 
@@ -105,7 +105,7 @@ class Value:
 
     # What Python would have to know the numbers for.
     def _unknown(self, *_: object) -> Any:  # noqa: ANN401
-        raise EpilogueError(
+        raise EpilogueError.at(
             "Python can't decide by a value that is known only in the kernel; use where(condition, x, y) for `if` and "
             "`x if condition else y`, & and | for `and` and `or`, maximum and minimum for `max` and `min`",
             callers_line(),
@@ -114,7 +114,7 @@ class Value:
     __bool__ = __float__ = __int__ = __index__ = __len__ = __complex__ = _unknown
 
     def _no_elements(self, *_: object) -> Any:  # noqa: ANN401
-        raise EpilogueError(
+        raise EpilogueError.at(
             "a value has no elements that a function can reach: it computes each from those at its own place; "
             "x.interleaved(2) gives the even and the odd columns, x.row and x.column the place",
             callers_line(),
@@ -126,7 +126,7 @@ class Value:
         if name.startswith("__"):
             raise AttributeError(name)
         known = ", ".join(n for n in ("column", "interleaved", "max", "min", "row", "sum", "to"))
-        raise EpilogueError(f"a value has no {name}; it has {known}, and operators", callers_line())
+        raise EpilogueError.at(f"a value has no {name}; it has {known}, and operators", callers_line())
 
     def __add__(self, other: object) -> Value:
         return apply("add", self, other)
@@ -157,7 +157,7 @@ class Value:
         if isinstance(exponent, float) and exponent == 0.5:
             return apply("sqrt", self)
         if not isinstance(exponent, int) or not 1 <= exponent <= 16:
-            raise EpilogueError(
+            raise EpilogueError.at(
                 f"exponents are whole numbers from 1 to 16, or 0.5, got {exponent!r}; x ** y is exp2(y * log2(x)) "
                 "of a positive x",
                 callers_line(),
@@ -183,7 +183,7 @@ class Value:
     def _constant(self, operator: str, other: object, first: int, end: int) -> int:
         other = as_python(other)
         if self.node.type != "i32" or not isinstance(other, int) or not first <= other < end:
-            raise EpilogueError(
+            raise EpilogueError.at(
                 f"{operator} takes an integer value and a constant of Python from {first} to {end - 1}, got "
                 f"{_TYPE_NAMES[self.node.type]} and {other!r}",
                 callers_line(),
@@ -244,9 +244,9 @@ class Value:
     def interleaved(self, parts: int) -> tuple[Value, ...]:
         """Part the columns in turn: of two parts, columns 0, 2, 4 and so on, and columns 1, 3, 5 and so on."""
         if parts not in (2, 4):
-            raise EpilogueError(f"columns are interleaved in 2 or 4 parts, got {parts!r}", callers_line())
+            raise EpilogueError.at(f"columns are interleaved in 2 or 4 parts, got {parts!r}", callers_line())
         if not by_columns(self.node.shape):
-            raise EpilogueError(f"a {self.node.shape} has no columns to part", callers_line())
+            raise EpilogueError.at(f"a {self.node.shape} has no columns to part", callers_line())
         halves = tuple(_recorded(self.trace, "part", [self.index], n) for n in (0, 1))
         if parts == 2:
             return halves
@@ -257,7 +257,7 @@ class Value:
         """Round to a dtype, and go on in fp32; returned, it is the result's dtype. 8-bit floats saturate, NaN stays."""
         name = str(dtype).removeprefix("torch.")
         if name not in ROUNDED:
-            raise EpilogueError(f"values are rounded to {', '.join(ROUNDED)}, got {dtype!r}", callers_line())
+            raise EpilogueError.at(f"values are rounded to {', '.join(ROUNDED)}, got {dtype!r}", callers_line())
         return _recorded(self.trace, "to", [_converted(self.trace, self, "f32").index], name)
 
     def sum(self, dim: int | None = None) -> Value:
@@ -274,9 +274,11 @@ class Value:
 
     def _reduced(self, kind: str, dim: int | None) -> Value:
         if dim not in (None, 0, 1, -1, -2):
-            raise EpilogueError(f"dim is 0 or -2, the rows, 1 or -1, the columns, or None, got {dim!r}", callers_line())
+            raise EpilogueError.at(
+                f"dim is 0 or -2, the rows, 1 or -1, the columns, or None, got {dim!r}", callers_line()
+            )
         if self.node.shape != "tile" or self.node.type == "bool":
-            raise EpilogueError(
+            raise EpilogueError.at(
                 f"numbers of the product's rows and columns are reduced, got {_TYPE_NAMES[self.node.type]} of a "
                 f"{self.node.shape}; reduce that outside, or what was computed with it",
                 callers_line(),
@@ -300,11 +302,11 @@ def where(condition: object, x: object, y: object) -> Value:
     """Give x where the condition holds, else y."""
     value = next((each for each in (condition, x, y) if isinstance(each, Value)), None)
     if value is None:
-        raise EpilogueError("where takes values of an epilogue, got none", callers_line())
+        raise EpilogueError.at("where takes values of an epilogue, got none", callers_line())
     trace = value.trace
     test, *both = (_read(trace, each) for each in (condition, x, y))
     if _type(test) != "bool":
-        raise EpilogueError("where takes a condition, such as x > 0, got numbers", callers_line())
+        raise EpilogueError.at("where takes a condition, such as x > 0, got numbers", callers_line())
     given = [(test, "bool"), *((each, _widest(both)) for each in both)]
     return _recorded(trace, "where", [_converted(trace, each, kind).index for each, kind in given])
 
@@ -328,7 +330,7 @@ def _of_torch(function: Callable[..., Any], arguments: Sequence[Any], named: Map
             raise _foreign(argument, line)
     counterpart = TORCH_FUNCTIONS.get(name.strip("_"))
     if counterpart is None:
-        raise EpilogueError(
+        raise EpilogueError.at(
             f"torch's {name} is none of the functions that an epilogue can compute; "
             f"it can {', '.join(sorted(TORCH_FUNCTIONS))}",
             line,
@@ -337,5 +339,5 @@ def _of_torch(function: Callable[..., Any], arguments: Sequence[Any], named: Map
     try:
         result: Value = counterpart(*arguments, **named)
     except TypeError as error:
-        raise EpilogueError(f"torch's {name} is computed without some of its options: {error}", line) from error
+        raise EpilogueError.at(f"torch's {name} is computed without some of its options: {error}", line) from error
     return result

@@ -51,6 +51,7 @@ def kernel_call(request: LaunchRequest) -> KernelCall:
         request.stream,
         request.programmatic,
         request.early_events,
+        plan=request.plan,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from cutepy.host import environment
@@ -29,6 +30,7 @@ from cutepy.runtime.program import ARCH, LaunchFacts, Program, ServedProgram
 
 if TYPE_CHECKING:
     from cutepy.host.inspection import Cost, Resources
+    from cutepy.layouts.sm90 import SmemPlan
 
 _CAPABILITY = (9, 0)
 
@@ -128,7 +130,7 @@ class Function:
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle what was compiled."""
         sections = {"object": self.program.object, "ptx": self.program.ptx.encode(), "cubin": self.program.cubin}
-        return _reopened, (dict(self.metadata), sections)
+        return _reopened, (dict(self.metadata), sections, self.program.plan)
 
     def __call__(self, *arguments: Any, **named: Any) -> None:  # noqa: ANN401
         """Launch.
@@ -200,6 +202,14 @@ class Function:
         To look for one takes 0.1 us for each tensor that could be one.
         """
         self._resolved = True
+        return self
+
+    def of_plan(self, plan: SmemPlan | None) -> Function:
+        """Say by which plan its kernels share memory; gives the function itself.
+
+        In the simulator `run.smem(name=)` then knows the plan's regions by their names.
+        """
+        self.program, self._served = replace(self.program, plan=plan), None
         return self
 
     def prepare(self, device: int | None = None) -> Function:
@@ -361,10 +371,10 @@ class Function:
         return guarded_from_new_devices
 
 
-def _reopened(metadata: dict[str, Any], sections: dict[str, bytes]) -> Function:
+def _reopened(metadata: dict[str, Any], sections: dict[str, bytes], plan: SmemPlan | None) -> Function:
     """Make a function of what was pickled."""
     described = tuple(map(Parameter.from_json, metadata["parameters"]))
-    return Function.of_entry(Entry(metadata, sections), described, metadata["spent"])
+    return Function.of_entry(Entry(metadata, sections), described, metadata["spent"]).of_plan(plan)
 
 
 def _device_index(arguments: Sequence[Any]) -> int | None:

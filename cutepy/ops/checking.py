@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from cutepy.device import rules
+from cutepy.epilogues.reference import broadcasts
 from cutepy.kernels.gemm.elements import multipliable
 from cutepy.kernels.gemm.operands import (
     INTEGER_DTYPES,
@@ -57,7 +58,7 @@ def describe(
                 raise ValueError(f"{name} must be on a's device {a.device}, got {tensor.device}")
     if bias is not None and (bias.dim() != 1 or bias.shape[0] != b.shape[-2]):
         raise ValueError(f"bias must have shape (N,) = ({b.shape[-2]},), got {tuple(bias.shape)}")
-    if c is not None and not _broadcasts(c.shape, shape):
+    if c is not None and not broadcasts(c.shape, shape):
         raise ValueError(f"c must have the result's shape {tuple(shape)}, or broadcast to it, got {tuple(c.shape)}")
     if out is None:
         result = new_result(shape, _result_dtype(a, out_dtype, results), out_major, a.device)
@@ -120,12 +121,6 @@ def _result_dtype(a: torch.Tensor, out_dtype: torch.dtype | None, allowed: tuple
         why = f" ({SUMS_DTYPE} is for sums of products of integers as they are)" if dtype == SUMS_DTYPE else ""
         raise TypeError(f"out_dtype must be {', '.join(most)} or {last}, got {got}{why}")
     return dtype
-
-
-def _broadcasts(shape: Sequence[int], to: Sequence[int]) -> bool:
-    return len(shape) <= len(to) and all(
-        extent in (1, wanted) for extent, wanted in zip(reversed(shape), reversed(to), strict=False)
-    )
 
 
 def check_dimensions(a: Sequence[int], b: Sequence[int]) -> None:

@@ -83,11 +83,12 @@ def _check(operand: Operand, value: Any, along: Along, shape: Sequence[int], gro
         if operand.shape in ("row", "column"):
             count, padded = groups.shape[0], len(full) == 3 and along != "k"
             extent = full[-1] // operand.width if operand.shape == "row" else full[-2]
-            fitting = [(extent,), (count, extent)] if has_one_for_each(operand.shape, along, padded) else [(extent,)]
-            if tuple(value.shape) not in fitting:
-                raise EpilogueError(
-                    f"{operand.name} must have shape {' or '.join(map(str, fitting))}, got {tuple(value.shape)}"
-                )
+            one, many = (extent,), (count, extent)
+            may_be_many = has_one_for_each(operand.shape, along, padded)
+            # Compared and written one by one: torch.compile finds symbols in no list, and joins no texts of them.
+            if tuple(value.shape) != one and not (may_be_many and tuple(value.shape) == many):
+                allowed = f"{one} or {many}" if may_be_many else f"{one}"
+                raise EpilogueError(f"{operand.name} must have shape {allowed}, got {tuple(value.shape)}")
             operand, value = replace(operand, shape="tile"), value.new_empty(()).expand(1)
     check_operand(operand, value, full)
 

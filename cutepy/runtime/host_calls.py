@@ -12,12 +12,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from cutepy.runtime.h200 import ATTRIBUTES
 from cutepy.runtime.host_abi import FUNCTIONS
 from cutepy.runtime.interrupts import Interrupts, interrupts_kept
 from cutepy.runtime.tensor_maps import encode_tiled, replace_address
+
+if TYPE_CHECKING:
+    from cutepy.layouts.sm90 import SmemPlan
 
 _CLUSTER, COOPERATIVE, _PROGRAMMATIC = 4, 2, 6
 _EARLY_EVENTS = 7, 12
@@ -71,6 +74,8 @@ class LaunchRequest:
         Whether it may begin before the kernel before it in its stream is over.
     early_events : tuple of int
         Handles of events that the launch itself records, before it is over.
+    plan : SmemPlan or None
+        By which the kernel shares memory, where that is known.
     """
 
     kernel: str
@@ -85,6 +90,7 @@ class LaunchRequest:
     library: Library = field(repr=False, compare=False)
     programmatic: bool = False
     early_events: tuple[int, ...] = ()
+    plan: SmemPlan | None = field(default=None, repr=False)
 
     def parameter(self, index: int, size_bytes: int) -> bytes:
         """Copy the bytes of a parameter."""
@@ -129,14 +135,14 @@ def serve(calls: HostCalls, name: str, handler: Callable[..., int] | None, *argu
 
 
 class HostCalls:
-    """The runtime of one compiled function, whose kernels are those of `ptx`.
+    """The runtime of one compiled function, whose kernels are those of `ptx`, and share memory by a plan.
 
     An exception can't cross the host code's C frames: a served function notes it and returns an error, which the host
     code hands on or asserts on, and `check` raises it again. From then on no call does anything.
     """
 
-    def __init__(self, ptx: str) -> None:
-        self._ptx = ptx
+    def __init__(self, ptx: str, plan: SmemPlan | None = None) -> None:
+        self._ptx, self._plan = ptx, plan
         self._backend: Backend | None = None
         self._failure: BaseException | None = None
         self._interrupts = Interrupts(lambda number, frame: None)
@@ -327,6 +333,7 @@ class HostCalls:
                 library,
                 programmatic,
                 events,
+                self._plan,
             )
         )
         return 0

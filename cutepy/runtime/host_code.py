@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cutepy.runtime.host_abi import cuda_error_setters, is_host_function
 from cutepy.runtime.host_calls import HostCalls
 from cutepy.runtime.objects import LoadedObject, undefined_symbols
+
+if TYPE_CHECKING:
+    from cutepy.layouts.sm90 import SmemPlan
 
 _P = ctypes.c_void_p
 _ERRORS = cuda_error_setters(lambda code: f"the host code of a compiled function returned CUDA error {code}")
@@ -27,6 +30,8 @@ class ServedHost:
         The kernels that it launches.
     errors : mapping of str to int
         Addresses of the functions by which the entry raises errors.
+    plan : SmemPlan, optional
+        By which the kernels share memory.
 
     Attributes
     ----------
@@ -36,8 +41,10 @@ class ServedHost:
         Of the entry.
     """
 
-    def __init__(self, image: bytes, entry: str, ptx: str, errors: Mapping[str, int]) -> None:
-        self.calls = HostCalls(ptx)
+    def __init__(
+        self, image: bytes, entry: str, ptx: str, errors: Mapping[str, int], plan: SmemPlan | None = None
+    ) -> None:
+        self.calls = HostCalls(ptx, plan)
         names = [name for name in undefined_symbols(image) if is_host_function(name)]
         self._functions: dict[str, Any] = {**self.calls.callbacks(names), **_ERRORS}
         addresses = {name: ctypes.cast(f, _P).value or 0 for name, f in self._functions.items()}

@@ -10,12 +10,15 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cutepy.runtime.host_abi import error_setters
 from cutepy.runtime.host_calls import RUNNING, Backend
 from cutepy.runtime.host_code import ServedHost
 from cutepy.runtime.packed import PackedArguments, call
+
+if TYPE_CHECKING:
+    from cutepy.layouts.sm90 import SmemPlan
 
 ARCH = "sm_90a"
 
@@ -73,6 +76,8 @@ class Program:
         (host code to object). What can't be told from the stage after it is part of that one.
     launches : tuple of LaunchFacts
         What the host code says of its launches.
+    plan : SmemPlan or None
+        By which its kernels share memory, where that is known.
     """
 
     object: bytes = field(repr=False)
@@ -82,6 +87,7 @@ class Program:
     cubin: bytes = field(repr=False)
     seconds: Mapping[str, float]
     launches: tuple[LaunchFacts, ...] = ()
+    plan: SmemPlan | None = None
 
 
 class ServedProgram:
@@ -101,7 +107,7 @@ class ServedProgram:
         self._error: tuple[str, str] = ("", "")
         self._functions = self._errors()
         errors = {name: ctypes.cast(f, ctypes.c_void_p).value or 0 for name, f in self._functions.items()}
-        self._host = ServedHost(program.object, program.entry, program.ptx, errors)
+        self._host = ServedHost(program.object, program.entry, program.ptx, errors, program.plan)
 
     def __call__(self, backend: Backend, *arguments: object) -> None:
         """Run the host function; its launches go to the backend.

@@ -51,7 +51,8 @@ class Run(Replayable):
     launches : list of Launch
         In order; each with its parameters and statistics.
     plan : SmemPlan or None
-        Names for what kernels keep in shared memory, such as a GEMM's ``config.smem``.
+        Names for what kernels keep in shared memory, of launches that don't know their own `plan`; set it before
+        `smem(name=)`, to what the kernel passes to `cutepy.device.smem.share`.
     """
 
     def __init__(
@@ -247,15 +248,16 @@ class Run(Replayable):
             As of `cutepy.sim.machine.shared_memory.view`: a layout, its text, or a region of a plan.
         launch : int
         name : str, optional
-            Of a region of `plan`, in place of a layout.
+            Of a region of the launch's plan, which cutepy's products have, or else of `plan`; in place of a layout.
 
         Returns
         -------
         array
             A copy, with one axis for each mode of the layout: a swizzled tile as the matrix that it is.
         """
-        layout = named(self.plan, name, layout)
         coordinate, number = self._checked_cta(cta, launch), range(len(self.launches))[launch]
+        made = self.launches[number]
+        layout = named(made.plan or self.plan, name, layout, made.name)
         running = [] if self._engine is None else [(len(self.launches) - 1, self._engine.memory.now())]
         for launched, shared in (*running, *self._shared[::-1]):
             data = shared.find(coordinate) if launched == number else None

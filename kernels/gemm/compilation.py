@@ -89,7 +89,7 @@ def compile_gemm(config: ProductConfig) -> Function:
     and `resources`. Callers see to it that no tensor is one that torch negates when it reads it: that is not checked.
     """
     asked = variant(config)
-    return compile(asked.function, **asked.named, sources=asked.sources).of_resolved()
+    return compile(asked.function, **asked.named, sources=asked.sources).of_resolved().of_plan(config.smem)
 
 
 def fused_examples(signature: GemmSignature, modes: Callable[[str], int] | None = None) -> Mapping[str, Any]:
@@ -161,4 +161,4 @@ def compile_fused(config: ProductConfig) -> Function:
     """
     kernel = Deferred(config.kernels[1], config)
     arguments: dict[str, Any] = {**fused_examples(config.signature), **workspace_examples(config)}
-    return compile(kernel, **arguments, sources=sources_of(config)).of_resolved()
+    return compile(kernel, **arguments, sources=sources_of(config)).of_resolved().of_plan(config.smem)

@@ -3,6 +3,7 @@
 from typing import Literal, Protocol
 
 from cutepy.kernels.gemm.signature import GemmSignature
+from cutepy.layouts.sm90 import SmemPlan
 
 WorkspaceKind = Literal["flags", "sums"]
 
@@ -26,6 +27,8 @@ class ProductConfig(Protocol):
         CTAs along M, N and K.
     workspace : "flags", "sums" or None
         What it takes of `cutepy.kernels.gemm.workspaces`: flags only, sums too, or nothing.
+    smem : SmemPlan
+        By which a CTA's shared memory is shared.
     is_batch_invariant : bool
         Whether a row has the bits that it has in any other batch.
     """
@@ -47,5 +50,7 @@ class ProductConfig(Protocol):
     def cluster(self) -> tuple[int, int, int]: ...  # noqa: D102
     @property
     def workspace(self) -> WorkspaceKind | None: ...  # noqa: D102
+    @property
+    def smem(self) -> SmemPlan: ...  # noqa: D102
     @property
     def is_batch_invariant(self) -> bool: ...  # noqa: D102

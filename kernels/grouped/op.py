@@ -113,4 +113,4 @@ def compile_grouped(config: GroupedConfig) -> Function:
     first = {name: named.pop(name) for name in "ab"}
     ends = TensorSpec("int32", ("groups",), align=4)
     kernel = Deferred("cutepy.kernels.grouped.kernel:GroupedGemm", config)
-    return compile(kernel, **first, ends=ends, **named, sources=SOURCES).of_resolved()
+    return compile(kernel, **first, ends=ends, **named, sources=SOURCES).of_resolved().of_plan(config.gemm.smem)

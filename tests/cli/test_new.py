@@ -20,6 +20,12 @@ def invoke(*arguments):
     return CliRunner().invoke(app, ["new", "kernel", *map(str, arguments)])
 
 
+@pytest.fixture(autouse=True)
+def path(monkeypatch):
+    """Without folders that a page, which runs in this process too, has added, with a kernel of the name in them."""
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if not Path(entry, "fused_relu.py").exists()])
+
+
 @pytest.fixture
 def written(tmp_path):
     result = invoke("fused_relu", "--folder", tmp_path)
@@ -47,12 +53,48 @@ def test_the_page_reads_what_is_written(written):
     assert len([line for line in code.splitlines() if line.strip()]) <= 120
 
 
-@pytest.mark.parametrize("name", ["1st", "class", "a-b", "_hidden", ""])
+@pytest.mark.parametrize("name", ["1st", "class", "a-b", "_hidden", "", "é", "ﬁx"])
 def test_a_name_that_python_lacks_is_refused(name, tmp_path):
     result = invoke(name, "--folder", tmp_path)
     assert result.exit_code != 0
-    assert f"NAME must be a Python identifier, as fused_relu, got {name!r}" in " ".join(result.output.split())
+    assert f"NAME must be a Python identifier in ASCII, as fused_relu, got {name!r}" in " ".join(result.output.split())
     assert list(tmp_path.iterdir()) == []
+
+
+IMPORTED = "torch", "cutepy", "cutlass", "json", "sys", "typer"
+USED = "cute", "sm90", "reference", "a", "bias", "PLAN"
+REFUSED = {
+    **dict.fromkeys(IMPORTED, "be a module's that can be imported"),
+    **dict.fromkeys(USED, "be one that the files use themselves"),
+    **dict.fromkeys(("test_relu", "testing", "Tests"), "begin with test"),
+}
+
+
+@pytest.mark.parametrize(("name", "why"), REFUSED.items())
+def test_a_name_that_means_something_else_is_refused(name, why, tmp_path):
+    result = invoke(name, "--folder", tmp_path)
+    assert result.exit_code != 0
+    assert f"NAME must not {why}" in " ".join(result.output.split())
+    assert f"got {name!r}; use " in " ".join(result.output.split())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_its_own_package_is_known_wherever_it_is_run_from(tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    assert invoke("cutepy", "--folder", tmp_path).exit_code != 0
+
+
+def test_a_kernel_here_is_no_reason_to_refuse_its_name_elsewhere(written, monkeypatch):
+    monkeypatch.chdir(written)
+    monkeypatch.syspath_prepend(written)
+    assert invoke("fused_relu", "--folder", written / "elsewhere").exit_code == 0
+
+
+def test_a_folder_of_its_name_would_come_before_it(tmp_path):
+    (tmp_path / "fused_relu").mkdir()
+    result = invoke("fused_relu", "--folder", tmp_path)
+    assert result.exit_code != 0
+    assert "fused_relu exists" in " ".join(result.output.split())
 
 
 def test_nothing_is_overwritten(written):

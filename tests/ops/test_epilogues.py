@@ -1,5 +1,9 @@
 """`gemm` with an epilogue: torch's compilers, derivatives and transforms see one operation, whose kernel is right."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -12,6 +16,8 @@ from cutepy import epilogues  # noqa: E402
 from cutepy.epilogues import Column, EpilogueError, Integer, Row, Scalar, Tile, where  # noqa: E402
 from cutepy.epilogues.reference import compute  # noqa: E402
 from cutepy.ops import gemm, grouped_gemm, quantise, scaled_gemm, scaled_grouped_gemm  # noqa: E402
+
+OPS = Path(cutepy.ops.__file__).parent
 
 
 @cutepy.epilogue
@@ -196,6 +202,87 @@ def test_compiled_code(dynamic):
     compiled = torch.compile(loss, fullgraph=True, backend="aot_eager", dynamic=dynamic)
     for got, expected in zip(gradients(compiled), gradients(loss), strict=True):
         torch.testing.assert_close(got, expected)
+
+
+@cutepy.epilogue
+def with_tile(acc, t: Tile):
+    return acc + t
+
+
+@cutepy.epilogue
+def with_row(acc, r: Row):
+    return acc + r
+
+
+@pytest.mark.parametrize("shape", [(48,), (1, 48), (33, 1), (33, 48)])
+def test_compiled_code_of_any_extents_broadcasts_tiles_of_known_ones(shape):
+    a, b = torch.randn(33, 64).bfloat16(), torch.randn(48, 64).bfloat16()
+
+    def product(a):
+        return gemm(a, b, epilogue=with_tile, t=torch.ones(shape))
+
+    torch._dynamo.reset()
+    compiled = torch.compile(product, fullgraph=True, backend="aot_eager", dynamic=True)
+    assert torch.equal(compiled(a), product(a))
+
+
+@pytest.mark.parametrize(
+    ("each", "operands", "message"),
+    [
+        (with_row, {"r": torch.ones(47)}, r"r must have shape \(N,\) = \(48,\), got \(47,\)"),
+        (with_tile, {"t": torch.ones(47)}, r"t must have shape \(M, N\) = \(33, 48\), or broadcast to it, got \(47,\)"),
+        (with_row, {}, "with_row needs its operand r: row; pass r="),
+        (with_row, {"r": torch.ones(48), "q": 1.0}, "with_row has no operand q; it has r: row"),
+        (with_row, {"r": 1.0}, r"r must be a tensor \(N,\), got float"),
+        (with_row, {"r": torch.ones(48).int()}, "r must have a float dtype, got torch.int32; convert it"),
+    ],
+)
+def test_compiled_code_says_what_is_wrong_with_operands(each, operands, message):
+    a, b = torch.randn(33, 64).bfloat16(), torch.randn(48, 64).bfloat16()
+    torch._dynamo.reset()
+    with pytest.raises(torch._dynamo.exc.Unsupported, match=message):
+        torch.compile(lambda a: gemm(a, b, epilogue=each, **operands), fullgraph=True, backend="eager")(a)
+    with pytest.raises(EpilogueError, match=message):  # with breaks in the graph it is the error itself
+        torch.compile(lambda a: gemm(a, b, epilogue=each, **operands), backend="eager")(a)
+
+
+LOADS = """
+import sys
+import {imported}
+import torch
+program, given, expected = torch.export.load(sys.argv[1]), *torch.load(sys.argv[2])
+assert torch.equal(program.module()(*given), expected)
+"""
+
+
+@pytest.mark.parametrize("imported", ["cutepy.ops", "cutepy.nn"])
+def test_exported_programs_load_in_new_processes(imported, tmp_path):
+    """To import the package of the operations is all that torch asks for."""
+
+    class Model(torch.nn.Module):
+        def forward(self, a, b):
+            return gemm(a, b, epilogue=epilogues.swiglu)
+
+    a, b, _ = problem()
+    torch.export.save(torch.export.export(Model(), (a, b)), tmp_path / "model.pt2")
+    torch.save(((a, b), Model()(a, b)), tmp_path / "given.pt")
+    script = [sys.executable, "-c", LOADS.format(imported=imported), tmp_path / "model.pt2", tmp_path / "given.pt"]
+    done = subprocess.run(script, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_all_operations_are_known_once_their_package_is_imported():
+    known = """
+import {}
+import torch
+print(*sorted(name for name in torch._C._dispatch_get_all_op_names() if name.startswith("cutepy::")))
+"""
+    found = set()
+    for imported in ("cutepy.ops", "cutepy.nn", ", ".join(f"cutepy.ops.{path.stem}" for path in OPS.glob("[a-z]*.py"))):
+        script = [sys.executable, "-c", known.format(imported)]
+        found.add(subprocess.run(script, capture_output=True, text=True, check=True).stdout)
+    assert len(found) == 1, found
+    assert len(found.pop().split()) >= 5
 
 
 def test_exported_programs_carry_the_epilogue(tmp_path):

@@ -225,6 +225,32 @@ def test_compiled(dynamic):
         assert torch.equal(eager, compiled)
 
 
+@cutepy.epilogue
+def biased(acc, bias: Row):
+    return acc + bias
+
+
+@pytest.mark.parametrize("shape", [(40,), (4, 40)])
+def test_compiled_code_of_any_extents_takes_rows_of_known_ones(shape):
+    a, b, groups = FORMS["rows"]()
+
+    def biased_product(a, b):
+        return grouped_gemm(a, b, epilogue=biased, bias=torch.ones(shape), **groups)[:100]
+
+    torch._dynamo.reset()
+    compiled = torch.compile(biased_product, fullgraph=True, backend="aot_eager", dynamic=True)
+    assert torch.equal(compiled(a, b), biased_product(a, b))
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_compiled_code_says_what_shapes_rows_must_have(dynamic):
+    a, b, groups = FORMS["rows"]()
+    torch._dynamo.reset()
+    product = torch.compile(grouped_gemm, fullgraph=True, backend="eager", dynamic=dynamic)
+    with pytest.raises(torch._dynamo.exc.Unsupported, match=r"bias must have shape '?\(.*,\) or \(.*, .*\)'?, got \("):
+        product(a, b, epilogue=biased, bias=torch.ones(4, 39), **groups)
+
+
 def test_autocast_lowers_operands_and_leaves_groups():
     a, b, groups = FORMS["rows"]()
     with torch.autocast("cpu", torch.bfloat16):

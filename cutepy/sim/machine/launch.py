@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cutepy.layouts.sm90 import SmemPlan
 from cutepy.layouts.sm90.arch import MAX_THREADS_PER_CTA, SM_COUNT, SMEM_BYTES_PER_CTA
 from cutepy.layouts.sm90.occupancy import occupancy
 from cutepy.sim.errors import LaunchError
@@ -65,6 +66,8 @@ class KernelCall:
         Handles of events that are recorded before it is over: at its beginning, or where it lets dependents begin.
     ctas : sequence of coordinates, or None
         The CTAs to run, with their clusters; None for all.
+    plan : SmemPlan or None
+        By which the kernel shares memory, where that is known.
     """
 
     loaded: LoadedModule
@@ -79,6 +82,7 @@ class KernelCall:
     programmatic: bool = False
     early_events: tuple[int, ...] = ()
     ctas: Coordinates | None = None
+    plan: SmemPlan | None = field(default=None, repr=False)
 
 
 @dataclass(repr=False)
@@ -117,6 +121,8 @@ class Launch:
         - splits: how often lanes of a warp parted.
     instructions : Counter
         Instructions that warps executed, by the first part of their opcode.
+    plan : SmemPlan or None
+        By which the kernel shares memory, where that is known, as of cutepy's own products.
     """
 
     kernel: str
@@ -144,6 +150,7 @@ class Launch:
     stats: dict[str, int] = field(default_factory=dict)
     printf: str = ""
     instructions: Counter[str] = field(default_factory=Counter)
+    plan: SmemPlan | None = None
 
     def __repr__(self) -> str:
         clusters = f", cluster={self.cluster}" if self.cluster != (1, 1, 1) else ""
@@ -214,6 +221,7 @@ def prepare(call: KernelCall) -> Launch:
         call.ctas,
         call.loaded.ptx,
         shared,
+        plan=call.plan,
     )
     _check(launch, function)
     _place_parameters(launch, function)

@@ -23,8 +23,8 @@ Place = Layout | ComposedLayout | SmemRegion | str | None
 """How shared memory may be asked for: by a layout, its text, a region of a plan; None for all of it."""
 
 
-def named(plan: SmemPlan | None, name: str | None, layout: Place) -> Place:
-    """Give the region of a name, if one is given in place of a layout.
+def named(plan: SmemPlan | None, name: str | None, layout: Place, kernel: str) -> Place:
+    """Give the region of a name, if one is given in place of a layout; `kernel` is what errors call the kernel.
 
     Raises
     ------
@@ -35,9 +35,16 @@ def named(plan: SmemPlan | None, name: str | None, layout: Place) -> Place:
     """
     if name is None:
         return layout
-    if plan is None or layout is not None:
-        what = "run.plan is None" if plan is None else f"the layout {layout}"
-        raise ValueError(f"a name stands for a region of run.plan, without a layout: got {name!r} and {what}")
+    if layout is not None:
+        raise ValueError(
+            f"a name stands for a region of a plan, without a layout: got {name!r} and the layout {layout}"
+        )
+    if plan is None:
+        raise ValueError(
+            f"a name stands for a region of a plan, and none is known of {kernel}: got {name!r}; set run.plan to the "
+            "cutepy.layouts.sm90.SmemPlan by which the kernel shares its memory (what it passes to "
+            "cutepy.device.smem.share), or say layout="
+        )
     return plan[name]
 
 

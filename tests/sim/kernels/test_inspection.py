@@ -74,7 +74,7 @@ def test_shared_memory_by_the_names_of_a_plan():
     run = launch(body, smem=256)
     plan = SmemPlan.of(first=SmemArray(5, 8), second=SmemArray(3, 32, alignment_bytes=16))
     np.testing.assert_array_equal(run.smem(layout=plan["second"], dtype="uint32"), [4, 5, 6])
-    with pytest.raises(ValueError, match=r"got 'second' and run\.plan is None"):
+    with pytest.raises(ValueError, match=r"none is known of k: got 'second'; set run\.plan to the .*SmemPlan"):
         run.smem(name="second")
     run.plan = plan
     np.testing.assert_array_equal(run.smem(name="second", dtype="uint32"), [4, 5, 6])
