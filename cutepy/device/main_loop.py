@@ -41,6 +41,9 @@ class MainLoop:
     tCrB: cute.Tensor
     tCrC: cute.Tensor
 
+    def __post_init__(self) -> None:
+        rules.check_overlap(self.ring.stages)
+
     def at(self, work: Work, place: tuple):
         """Give the loop for the output tile at a place: the same for all."""
         return self
@@ -85,7 +88,7 @@ def make_main_loop(
     Raises
     ------
     ValueError
-        If the stages are not the ring's, have not one K, or the MMAs don't fill them.
+        If the stages are not the ring's, are fewer than 2, have not one K, or the MMAs don't fill them.
     """
     rules.check_stages(
         tuple(cute.size(sA, mode=[mode]) for mode in range(3)),
