@@ -99,6 +99,27 @@ def test_a_main_loop_loads_a_stage_while_it_multiplies_another():
             rules.check_overlap(stages)
 
 
+def test_halves_of_a_stage_have_all_of_its_steps():
+    for steps in range(2, 9):
+        first, second = rules.step_halves(steps)
+        assert [*first, *second] == list(range(steps))
+        assert len(first) - len(second) in (0, 1)
+    for steps in (0, 1):
+        with pytest.raises(ValueError, match=f"at least 2 MMAs along K, .* got {steps}; use a larger K"):
+            rules.step_halves(steps)
+
+
+def test_an_operand_that_threads_can_load():
+    rules.check_staged_operand(True, 16, 2)
+    with pytest.raises(ValueError, match="must be staged K-major, got MN-major"):
+        rules.check_staged_operand(False, 16, 2)
+    with pytest.raises(ValueError, match="loads 8, 16, 32, 64, 128 bits, got 2 elements of 2"):
+        rules.check_staged_operand(True, 2, 2)
+    rules.check_operand_source("smem", "smem")
+    with pytest.raises(ValueError, match=r"from shared memory \(SS\), got .* registers \(RS\); .*a_in_registers=False"):
+        rules.check_operand_source("rmem", "smem")
+
+
 def test_a_ring_that_its_barriers_can_count():
     rules.check_ring(1, 16, 1, (1, 1))
     rules.check_ring(7, 2**20 - 16, 8, (4, 4))

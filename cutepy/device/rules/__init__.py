@@ -20,6 +20,11 @@ from cutepy.device.rules.clusters import (
     check_turns as check_turns,
     check_worker as check_worker,
 )
+from cutepy.device.rules.operands import (
+    check_operand_source as check_operand_source,
+    check_staged_operand as check_staged_operand,
+    step_halves as step_halves,
+)
 from cutepy.device.rules.partials import (
     PARTIAL_ROWS as PARTIAL_ROWS,
     check_widths as check_widths,
