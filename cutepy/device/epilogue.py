@@ -86,7 +86,10 @@ class TileStore:
         traced once, and registers have no addresses, so that the loop must be gone in the end.
         """
         size = cute.size(self.subtile_shape)
-        rules.check_subtile_registers(cute.size(tCrC), size)
+        # A thread holds 1/128 of 64 rows: one accumulator for every two columns of them.
+        columns_each = arch.WARPGROUP_THREADS // arch.WGMMA_M
+        held = cute.size(tCrC, mode=[0]) * cute.size(tCrC, mode=[2])
+        rules.check_subtile_columns(held * columns_each, size * columns_each)
         count = cute.size(tCrC) // size
         return cute.composition(self.copy.retile(tCrC), cute.make_layout((*self.subtile_shape, count)))
 

@@ -68,9 +68,9 @@ class AccumulatorTile(Registers):
     tidx: cutlass.Int32
 
     def __post_init__(self) -> None:
-        tiling, (tile_m, tile_n) = self.coordinates.tiling, self.coordinates.tile_mn
-        rules.check_subtile(*self.epi_tile, tiling.thr_size // arch.WARPGROUP_THREADS)
-        rules.check_subtile_registers(tile_m * tile_n, self.epi_tile[0] * self.epi_tile[1])
+        warpgroups = self.coordinates.tiling.thr_size // arch.WARPGROUP_THREADS
+        rules.check_subtile(*self.epi_tile, warpgroups)
+        rules.check_subtile_columns(self.coordinates.tile_mn[1], self.epi_tile[1])
 
     @cached_property
     def registers(self) -> tuple[tuple[int, int], ...]:

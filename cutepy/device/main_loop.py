@@ -10,6 +10,7 @@ from cutlass.cute.nvgpu import warpgroup
 from cutepy.device import mma, rules
 from cutepy.device.pipeline import TmaRing
 from cutepy.device.schedulers import Work
+from cutepy.dsl.atoms import a_source
 
 
 def nothing():
@@ -40,6 +41,9 @@ class MainLoop:
     tCrA: cute.Tensor
     tCrB: cute.Tensor
     tCrC: cute.Tensor
+
+    def __post_init__(self) -> None:
+        rules.check_overlap(self.ring.stages)
 
     def at(self, work: Work, place: tuple):
         """Give the loop for the output tile at a place: the same for all."""
@@ -85,8 +89,10 @@ def make_main_loop(
     Raises
     ------
     ValueError
-        If the stages are not the ring's, have not one K, or the MMAs don't fill them.
+        If the stages are not the ring's, are fewer than 2, have not one K, or the MMAs don't fill them or take A from
+        registers.
     """
+    rules.check_operand_source(a_source(tiled_mma), "smem")
     rules.check_stages(
         tuple(cute.size(sA, mode=[mode]) for mode in range(3)),
         tuple(cute.size(sB, mode=[mode]) for mode in range(3)),

@@ -17,12 +17,14 @@ def make_tiled_mma(
     b_contiguous_mode: int,
     tile_n: int,
     warpgroups: int,
+    a_in_registers: bool = False,
 ) -> cute.TiledMma:
     """Make the TiledMMA of `warpgroups` WGMMA atoms 64 x `tile_n` x (32 bytes of K), stacked along M.
 
-    Both operands are read from shared memory through descriptors (the SS form) and accumulators, fp32 or, of integers,
-    s32, stay in registers. Float32 is multiplied as tf32, and staged as TFloat32. A contiguous mode of 1 is K-major; 0
-    is MN-major, which only 16-bit types have: the transpose bits of the instruction exist for them alone.
+    B is read from shared memory through descriptors, and so is A (the SS form), or it comes from registers (RS), where
+    it is K-major; accumulators, fp32 or, of integers, s32, stay in registers. Float32 is multiplied as tf32, and staged
+    as TFloat32. A contiguous mode of 1 is K-major; 0 is MN-major, which only 16-bit types have: the transpose bits of
+    the instruction exist for them alone.
 
     Raises
     ------
@@ -31,12 +33,14 @@ def make_tiled_mma(
     """
     if {a_contiguous_mode, b_contiguous_mode} - {0, 1}:
         raise ValueError(f"contiguous modes must be 0 or 1, got {a_contiguous_mode} and {b_contiguous_mode}")
+    if a_in_registers and a_contiguous_mode != 1:
+        raise ValueError(f"an A in registers is K-major, got a contiguous mode of {a_contiguous_mode}; use 1")
     if a_dtype.width != 16 and {a_contiguous_mode, b_contiguous_mode} != {1}:
         raise ValueError(f"wgmma reads only 16-bit operands MN-major, got {a_dtype} and {b_dtype}; make both K-major")
     if a_dtype.width == 16 and a_dtype is not b_dtype:
         raise ValueError(f"wgmma takes 16-bit operands of one type, got {a_dtype} and {b_dtype}; convert one")
     majors = ("MN", "K")
-    tiling = wgmma_tiling(dtype_of(a_dtype), dtype_of(b_dtype), tile_n, warpgroups)
+    tiling = wgmma_tiling(dtype_of(a_dtype), dtype_of(b_dtype), tile_n, warpgroups, a_in_registers=a_in_registers)
     return to_tiled_mma(tiling, majors[a_contiguous_mode], majors[b_contiguous_mode])
 
 
@@ -97,4 +101,27 @@ def issue_rows(
         atom = with_accumulate(tiled_mma, step != steps.start)
         a, b = (cute.append_ones(each) for each in (tCrA[(None, rows, step, stage)], tCrB[(None, 0, step, stage)]))
         cute.gemm(atom, tCrC, a, b, tCrC)
+    warpgroup.commit_group()
+
+
+@cute.jit
+def issue_from_registers(
+    tiled_mma: cute.TiledMma,
+    tCrA: cute.Tensor,
+    tCrB: cute.Tensor,
+    tCrC: cute.Tensor,
+    steps: cutlass.Constexpr,
+    stage: cutlass.Int32,
+    accumulate: cutlass.Constexpr,
+):
+    """Issue some MMAs of one pipeline stage, whose A is in registers, as one wgmma group: C (+)= A B[steps, stage]^T.
+
+    `steps` is a range of MMAs along K of B's stage; tCrA (MMA, MMA_M, steps) holds A for these alone. Its registers,
+    like those of C, may be touched only after a `wait_group` covers this group. Otherwise as `issue_stage`.
+    """
+    # As in `issue_stage`; and what this warpgroup wrote to A's registers comes before the MMAs that read them.
+    warpgroup.fence()
+    for step in cutlass.range_constexpr(steps.start, steps.stop):
+        atom = with_accumulate(tiled_mma, accumulate or step != steps.start)
+        cute.gemm(atom, tCrC, tCrA[(None, None, step - steps.start)], tCrB[(None, None, step, stage)], tCrC)
     warpgroup.commit_group()

@@ -224,11 +224,18 @@ def make_promoted_loop(
     block = make_subtile((arch.WGMMA_M * warpgroups, tile_n), warpgroups, tidx)
     shape = tiled_mma.partition_shape_C(block.epi_tile)
     partial = tuple(cute.make_rmem_tensor(shape, Float32) for _ in range(buffers))
-    a = b = None
-    if a_scales is not None:
-        offsets = rules.row_offsets(tile_m, warpgroups, rows[0])
-        a = RowScales(a_scales, rows[0], offsets, cute.make_rmem_tensor(len(offsets), Float32), block.of_thread(0))
-    if b_scales is not None:
-        offsets, first = rules.column_offsets(tile_n, rows[1]), block.of_thread(1) if rows[1] == 1 else 0
-        b = ColumnScales(b_scales, rows[1], offsets, cute.make_rmem_tensor(len(offsets), Float32), first, tile_n=tile_n)
+    a = None if a_scales is None else _row_scales(a_scales, rows[0], tile_m, warpgroups, block)
+    b = None if b_scales is None else _column_scales(b_scales, rows[1], tile_n, block)
     return PromotedLoop(ring, tiled_mma, tCrA, tCrB, sums, partial, a, b, (tile_m, tile_n), block, fenced)
+
+
+def _row_scales(staged, rows, tile_m, warpgroups, block) -> RowScales:
+    """Make room for a thread's scales of A."""
+    offsets = rules.row_offsets(tile_m, warpgroups, rows)
+    return RowScales(staged, rows, offsets, cute.make_rmem_tensor(len(offsets), Float32), block.of_thread(0))
+
+
+def _column_scales(staged, rows, tile_n, block) -> ColumnScales:
+    """Make room for a thread's scales of B."""
+    offsets, first = rules.column_offsets(tile_n, rows), block.of_thread(1) if rows == 1 else 0
+    return ColumnScales(staged, rows, offsets, cute.make_rmem_tensor(len(offsets), Float32), first, tile_n=tile_n)

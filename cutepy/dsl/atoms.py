@@ -103,6 +103,18 @@ def to_tiled_mma(tiling: sm90.TiledMMA, a_major: sm90.Major = "K", b_major: sm90
     return cute.make_tiled_mma(cute.make_mma_atom(op), cute.make_layout(atoms.shape, stride=atoms.stride))
 
 
+def a_source(mma: Any) -> str:  # noqa: ANN401 - TiledMma of wgmma
+    """Say where wgmma atoms take A from: "smem" or "rmem"."""
+    return {"SMEM": "smem", "RMEM": "rmem"}[mma.op.a_src.name]
+
+
+def operand_types(mma: Any) -> tuple[Any, Any]:  # noqa: ANN401 - TiledMma of wgmma
+    """Give the DSL's element types of A and B of wgmma atoms, inside a traced function."""
+    cutlass = require("cutlass", "Float32", "Int32")
+    a, b, _ = _dtypes(mma.op)
+    return getattr(cutlass, _MULTIPLIED[a]), getattr(cutlass, _MULTIPLIED[b])
+
+
 def read_copy_atom(atom: Any, read: Read) -> sm90.CopyAtom:  # noqa: ANN401 - CopyAtom
     """Read a copy atom; one that `sm80` or `sm90` knows, with the same layouts, gets C++'s name."""
     bits = int(atom.value_type.width)

@@ -186,12 +186,8 @@ class Gemm:
         schedule, tickets = make_schedule(config, shared, workspace), self.make_tickets(shared, workspace)
         if warp == LOAD_WARP:
             with cute.arch.elect_one():
-                ring.initialise()
-                if cutlass.const_expr(tile_ring is not None):
-                    tile_ring.initialise()
-                if cutlass.const_expr(tickets is not None):
-                    tickets.initialise()
-                schedule.initialise()
+                for barriers in filter(None, (ring, tile_ring, tickets, schedule)):
+                    barriers.initialise()
         publish_barriers(config.cluster)
         follow_launch(lets_next_begin)
 
@@ -208,10 +204,7 @@ class Gemm:
                 if warp >= self.loading.first_warp:
                     produce(self.make_mixed_loads(ring, (a, b), scales, staged_scales, warp), scheduler)
             elif warp == LOAD_WARP:
-                of_scales = make_scale_loads(config, self.make_places(), scales, staged_scales)
-                produce(
-                    OperandLoads(ring, a.loads(config.cluster, 1), b.loads(config.cluster, 0), of_scales), scheduler
-                )
+                produce(self.make_operand_loads(ring, (a, b), scales, staged_scales), scheduler)
             if cutlass.const_expr(tile_ring is not None):
                 if warp == TILE_LOAD_WARP:
                     produce(TileLoads(tile_ring, added, schedule), scheduler)
@@ -223,10 +216,8 @@ class Gemm:
                 cute.arch.setmaxregister_increase(config.registers.consumer)
             seated = schedule.seated()
             loop = self.make_loop(ring, tiled_mma, a.staged, b.staged, seated.tidx, staged_scales)
-            outs = self.make_stores(seated, tiled_mma, results)
-            reads = self.make_reads(seated, tiled_mma, added)
-            finish = self.make_finish(operands, tensors, seated.tidx)
-            finishing = Finishing(finish, finish.make_fragments(), tile_ring, reads, outs, partials)
+            tiles = seated, tiled_mma, added, results
+            finishing = self.make_finishing(*tiles, operands, tensors, tile_ring, partials)
             consume(Consumer(config, seated, self.make_places(), loop, finishing), scheduler)
 
     def piece_bytes(self, name):
@@ -234,6 +225,12 @@ class Gemm:
         signature = self.config.signature
         align = {"sA": signature.a_align, "sB": signature.b_align}.get(name, rules.TMA_BYTES)
         return align if align < rules.TMA_BYTES else 0
+
+    def make_operand_loads(self, ring, tiles, scales, staged_scales):
+        """Make what loads A, B and their scales in the one warp that does, by TMA."""
+        config, (a, b) = self.config, tiles
+        of_scales = make_scale_loads(config, self.make_places(), scales, staged_scales)
+        return OperandLoads(ring, a.loads(config.cluster, 1), b.loads(config.cluster, 0), of_scales)
 
     def make_mixed_loads(self, ring, tiles, scales, staged_scales, warp):
         """Make what loads A, B and their scales in one of the warps that do."""
@@ -267,6 +264,13 @@ class Gemm:
         )
         return made[: len(self.added)], made[len(self.added) :]
 
+    def make_finishing(self, schedule, tiled_mma, added, results, operands, tensors, tile_ring, partials):
+        """Make what takes a tile from its sums to its results."""
+        outs = self.make_stores(schedule, tiled_mma, results)
+        reads = self.make_reads(schedule, tiled_mma, added)
+        finish = self.make_finish(operands, tensors, schedule.tidx)
+        return Finishing(finish, finish.make_fragments(), tile_ring, reads, outs, partials)
+
     def make_finish(self, operands, tensors, tidx):
         """Make what computes the graph on a subtile."""
         config = self.config
@@ -276,13 +280,11 @@ class Gemm:
 
     def make_reads(self, schedule, tiled_mma, added):
         """Make what reads the subtiles of each operand that is a tile, by its name."""
-        return tuple(
-            (
-                self.graph.operands[kind.place].name,
-                make_tile_load(tiled_mma, tiles.staged, int(kind.major == "row"), schedule.tidx),
-            )
-            for kind, tiles in zip(self.added, added, strict=True)
-        )
+        reads = []
+        for kind, tiles in zip(self.added, added, strict=True):
+            read = make_tile_load(tiled_mma, tiles.staged, int(kind.major == "row"), schedule.tidx)
+            reads.append((self.graph.operands[kind.place].name, read))
+        return tuple(reads)
 
     def make_stores(self, schedule, tiled_mma, results):
         """Make what stores the subtiles of each result that is a tile, by its place."""

@@ -3,7 +3,7 @@
 Everything here is a value computed without a GPU or a compiler.
 """
 
-from .accumulator import AccumulatorCoordinates as AccumulatorCoordinates
+from .accumulator import AccumulatorCoordinates as AccumulatorCoordinates, OperandCoordinates as OperandCoordinates
 from .arch import Major as Major, SwizzleMode as SwizzleMode
 from .canonical import make_gmma_desc as make_gmma_desc
 from .copy_atom import CopyAtom as CopyAtom, make_copy_atom as make_copy_atom, universal_copy as universal_copy
@@ -52,6 +52,7 @@ __all__ = [
     "Major",
     "MatrixCopyTraits",
     "MmaTraits",
+    "OperandCoordinates",
     "SmemArray",
     "SmemPlan",
     "SmemRegion",

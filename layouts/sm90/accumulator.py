@@ -1,4 +1,4 @@
-"""Where a thread's accumulators are in the output tile: the layout of threads and registers, as rows and as columns."""
+"""Where what a thread holds of an MMA is in the tile: its accumulators, and its part of an A in registers."""
 
 from __future__ import annotations
 
@@ -6,13 +6,53 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ..basis import E
+from ..errors import LayoutError
 from ..layout import Layout
 from ..modes import size
 from .tiled_mma import TiledMMA
+from .traits import Operand
+
+
+class _Coordinates:
+    """Coordinates of an operand in registers, of a tiling's MMAs and a tile of two extents."""
+
+    tiling: TiledMMA
+    _operand: Operand
+
+    @property
+    def _extents(self) -> tuple[int, int]:
+        raise NotImplementedError
+
+    def of_thread(self, mode: int) -> Layout:
+        """(thread) -> row, mode 0, or column, mode 1, of its first register."""
+        plain = Layout(self._extents, (1, 0) if mode == 0 else (0, 1))
+        threads = (self.tiling.thrfrg_A if self._operand == "A" else self.tiling.thrfrg_C)(plain)[0]
+        shape, stride = _leaves(threads.shape), _leaves(threads.stride)
+        return Layout(shape, stride)
+
+    @cached_property
+    def registers(self) -> tuple[tuple[int, int], ...]:
+        """(row, column) of each register of the thread that holds (0, 0): what to add to those of its first."""
+        partition = self.tiling.partition_A if self._operand == "A" else self.tiling.partition_C
+        part, _ = partition(Layout(self._extents, (E(0), E(1))), 0)
+        return tuple(_pair(part(index)) for index in range(size(part)))
+
+    def by_lane(self, mode: int) -> bool:
+        """Whether all warps hold the same rows, mode 0, or columns, mode 1: then the lane says which."""
+        layout = self.of_thread(mode)
+        return all(layout(thread) == layout(thread % 32) for thread in range(self.tiling.thr_size))
+
+    def lanes_across(self, mode: int) -> tuple[int, ...]:
+        """Distances, powers of 2, between the lanes of a warp that hold what differs along a mode only.
+
+        For mode 1 the lanes that share rows: shuffles among them reduce a row; for mode 0 those that share columns.
+        """
+        of_other = self.of_thread(1 - mode)
+        return tuple(1 << bit for bit in range(5) if of_other(1 << bit) == of_other(0))
 
 
 @dataclass(frozen=True)
-class AccumulatorCoordinates:
+class AccumulatorCoordinates(_Coordinates):
     """Coordinates of accumulators: (thread, register) -> (row, column) in the output tile.
 
     Each is the sum of what the thread contributes and what the register does, so that code for all threads knows the
@@ -38,33 +78,91 @@ class AccumulatorCoordinates:
     tiling: TiledMMA
     tile_mn: tuple[int, int]
 
-    def of_thread(self, mode: int) -> Layout:
-        """(thread) -> row, mode 0, or column, mode 1, of its first register."""
-        m, n = self.tile_mn
-        plain = Layout((m, n), (1, 0) if mode == 0 else (0, 1))
-        threads = self.tiling.thrfrg_C(plain)[0]
-        shape, stride = _leaves(threads.shape), _leaves(threads.stride)
-        return Layout(shape, stride)
+    _operand = "C"
 
-    @cached_property
-    def registers(self) -> tuple[tuple[int, int], ...]:
-        """(row, column) of each register of the thread that holds (0, 0): what to add to those of its first."""
-        m, n = self.tile_mn
-        part, _ = self.tiling.partition_C(Layout((m, n), (E(0), E(1))), 0)
-        return tuple(_pair(part(index)) for index in range(size(part)))
+    @property
+    def _extents(self) -> tuple[int, int]:
+        return self.tile_mn
 
-    def by_lane(self, mode: int) -> bool:
-        """Whether all warps hold the same rows, mode 0, or columns, mode 1: then the lane says which."""
-        layout = self.of_thread(mode)
-        return all(layout(thread) == layout(thread % 32) for thread in range(self.tiling.thr_size))
 
-    def lanes_across(self, mode: int) -> tuple[int, ...]:
-        """Distances, powers of 2, between the lanes of a warp that hold what differs along a mode only.
+@dataclass(frozen=True)
+class OperandCoordinates(_Coordinates):
+    """Coordinates of an A in registers: (thread, register) -> (row, column along K) in A's tile.
 
-        For mode 1 the lanes that share rows: shuffles among them reduce a row; for mode 0 those that share columns.
+    Parameters
+    ----------
+    tiling : TiledMMA
+        Of MMAs that take A from registers.
+    tile_mk : (int, int)
+        Extents of A's tile.
+
+    Raises
+    ------
+    LayoutError
+        If the MMAs take A from shared memory, of which no thread holds a part.
+
+    Examples
+    --------
+    >>> from cutepy.layouts.sm90 import wgmma_traits
+    >>> found = OperandCoordinates(TiledMMA(wgmma_traits("SM90_64x64x16_F32F16F16_RS")), (64, 32))
+    >>> print(found.of_thread(1), found.of_thread(0))
+    (4,8,4,1,1):(2,0,0,0,0) (4,8,4,1,1):(0,1,16,0,0)
+    >>> found.registers[:4], found.registers[-1]
+    (((0, 0), (0, 1), (8, 0), (8, 1)), (8, 25))
+    """
+
+    tiling: TiledMMA
+    tile_mk: tuple[int, int]
+    _operand = "A"
+
+    def __post_init__(self) -> None:
+        if self.tiling.traits.source("A") != "rmem":
+            name = self.tiling.traits.name
+            raise LayoutError("OperandCoordinates", (name,), f"A must come from registers, and {name} has it in memory")
+
+    @property
+    def _extents(self) -> tuple[int, int]:
+        return self.tile_mk
+
+    @property
+    def run(self) -> int:
+        """How many registers after one another hold neighbours along K, from the first of each on."""
+        row, column = self.registers[0]
+        count = next((n for n, place in enumerate(self.registers) if place != (row, column + n)), len(self.registers))
+        return count
+
+    def from_accumulators(self, sums: AccumulatorCoordinates) -> tuple[int, ...]:
+        """Give for each register the accumulator of the same thread that is the same element: C as the next A.
+
+        Raises
+        ------
+        LayoutError
+            If the tiles have not the same extents, or a thread's elements of A are not those that it has the sums of.
+
+        Examples
+        --------
+        >>> from cutepy.layouts.sm90 import wgmma_traits
+        >>> sums = AccumulatorCoordinates(TiledMMA(wgmma_traits("SM90_64x32x16_F32F16F16_SS")), (64, 32))
+        >>> a = OperandCoordinates(TiledMMA(wgmma_traits("SM90_64x128x16_F32F16F16_RS")), (64, 32))
+        >>> a.from_accumulators(sums) == tuple(range(16))
+        True
         """
-        of_other = self.of_thread(1 - mode)
-        return tuple(1 << bit for bit in range(5) if of_other(1 << bit) == of_other(0))
+        operands = (self.tiling.traits.name, self.tile_mk, sums.tiling.traits.name, sums.tile_mn)
+        if self.tile_mk != sums.tile_mn:
+            required = f"C must be A's tile, and one is {sums.tile_mn}, the other {self.tile_mk}"
+            raise LayoutError("from_accumulators", operands, required)
+        threads = (self.tiling.thr_size, sums.tiling.thr_size)
+        found = {place: register for register, place in enumerate(sums.registers)}
+        if (
+            len(set(threads)) > 1
+            or any(self.of_thread(mode)(t) != sums.of_thread(mode)(t) for mode in (0, 1) for t in range(threads[0]))
+            or set(found) != set(self.registers)
+        ):
+            required = (
+                "a thread must hold the same elements of A and C, as those of 16-bit MMAs do; other threads have some"
+            )
+            raise LayoutError("from_accumulators", operands, required)
+        return tuple(found[place] for place in self.registers)
 
 
 def _pair(coordinate: object) -> tuple[int, int]:

@@ -83,10 +83,41 @@ def test_subtiles_say_what_would_fit(rows, columns, warpgroups, fits):
             rules.check_subtile(rows, columns, warpgroups)
 
 
-def test_accumulators_divide_into_subtiles():
-    rules.check_subtile_registers(32, 8)
-    with pytest.raises(ValueError, match="divide the 32 accumulators of a thread, got subtiles of 12"):
-        rules.check_subtile_registers(32, 12)
+def test_columns_divide_into_subtiles():
+    rules.check_subtile_columns(64, 16)
+    for columns, fitting in ((24, "8, 16, 32 or 64"), (128, "8, 16, 32 or 64")):
+        with pytest.raises(ValueError, match=f"must divide the tile's 64, got {columns}; use {fitting}$"):
+            rules.check_subtile_columns(64, columns)
+    with pytest.raises(ValueError, match=r"the tile's 8, got 16; use 8$"):
+        rules.check_subtile_columns(8, 16)
+
+
+def test_a_main_loop_loads_a_stage_while_it_multiplies_another():
+    rules.check_overlap(2)
+    for stages in (0, 1):
+        with pytest.raises(ValueError, match=f"at least 2 stages, .* got {stages}, which deadlocks; use 2"):
+            rules.check_overlap(stages)
+
+
+def test_halves_of_a_stage_have_all_of_its_steps():
+    for steps in range(2, 9):
+        first, second = rules.step_halves(steps)
+        assert [*first, *second] == list(range(steps))
+        assert len(first) - len(second) in (0, 1)
+    for steps in (0, 1):
+        with pytest.raises(ValueError, match=f"at least 2 MMAs along K, .* got {steps}; use a larger K"):
+            rules.step_halves(steps)
+
+
+def test_an_operand_that_threads_can_load():
+    rules.check_staged_operand(True, 16, 2)
+    with pytest.raises(ValueError, match="must be staged K-major, got MN-major"):
+        rules.check_staged_operand(False, 16, 2)
+    with pytest.raises(ValueError, match="loads 8, 16, 32, 64, 128 bits, got 2 elements of 2"):
+        rules.check_staged_operand(True, 2, 2)
+    rules.check_operand_source("smem", "smem")
+    with pytest.raises(ValueError, match=r"from shared memory \(SS\), got .* registers \(RS\); .*a_in_registers=False"):
+        rules.check_operand_source("rmem", "smem")
 
 
 def test_a_ring_that_its_barriers_can_count():

@@ -20,6 +20,11 @@ from cutepy.device.rules.clusters import (
     check_turns as check_turns,
     check_worker as check_worker,
 )
+from cutepy.device.rules.operands import (
+    check_operand_source as check_operand_source,
+    check_staged_operand as check_staged_operand,
+    step_halves as step_halves,
+)
 from cutepy.device.rules.partials import (
     PARTIAL_ROWS as PARTIAL_ROWS,
     check_widths as check_widths,
@@ -48,6 +53,7 @@ from cutepy.device.rules.rings import (
     TMA_BYTES as TMA_BYTES,
     check_exchange as check_exchange,
     check_mixed_ring as check_mixed_ring,
+    check_overlap as check_overlap,
     check_pieces as check_pieces,
     check_ring as check_ring,
     empty_barrier_arrivals as empty_barrier_arrivals,
@@ -67,7 +73,7 @@ from cutepy.device.rules.tiles import (
     check_smem as check_smem,
     check_stages as check_stages,
     check_subtile as check_subtile,
-    check_subtile_registers as check_subtile_registers,
+    check_subtile_columns as check_subtile_columns,
     longest_sum as longest_sum,
     tile_bytes as tile_bytes,
     wgmma_tiling as wgmma_tiling,

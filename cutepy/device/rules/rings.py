@@ -38,6 +38,25 @@ def check_ring(stages: int, stage_bytes: int, consumer_warps: int, cluster_mn: t
         raise ValueError(f"a cluster has 1 to {MAX_CLUSTER_CTAS} CTAs, got {cluster_mn}")
 
 
+def check_overlap(stages: int) -> None:
+    """Check the ring of a consumer that gives a stage back when it has begun the next.
+
+    Raises
+    ------
+    ValueError
+        If there is no next stage: it would wait for the producer, and the producer for it.
+
+    Examples
+    --------
+    >>> check_overlap(2)
+    """
+    if stages < 2:
+        raise ValueError(
+            f"a main loop needs at least 2 stages, one to load while one is multiplied, got {stages}, which deadlocks; "
+            "use 2, of half the K if there is no room"
+        )
+
+
 def check_mixed_ring(
     stages: int, stage_bytes: int, threads: int, consumer_warps: int, cluster_mn: tuple[int, int]
 ) -> None:

@@ -139,22 +139,23 @@ def check_subtile(rows: int, columns: int, warpgroups: int) -> None:
         )
 
 
-def check_subtile_registers(accumulators: int, subtile: int) -> None:
-    """Check that a thread's accumulators are whole subtiles.
+def check_subtile_columns(tile_columns: int, columns: int) -> None:
+    """Check that the columns of an output tile are whole epilogue subtiles of so many.
 
     Raises
     ------
     ValueError
-        If not.
+        If not: a subtile would have columns of two rows of subtiles.
 
     Examples
     --------
-    >>> check_subtile_registers(64, 16)
+    >>> check_subtile_columns(128, 32)
     """
-    if accumulators % subtile:
+    if tile_columns % columns:
+        fitting = [str(n) for n in range(SUBTILE_COLUMNS, tile_columns + 1, SUBTILE_COLUMNS) if tile_columns % n == 0]
         raise ValueError(
-            f"subtiles must divide the {accumulators} accumulators of a thread, got subtiles of {subtile}; use columns "
-            "that divide the tile's"
+            f"the columns of an epilogue subtile must divide the tile's {tile_columns}, got {columns}; use "
+            f"{', '.join(fitting[:-1])}{' or ' if fitting[:-1] else ''}{fitting[-1]}"
         )
 
 

@@ -1,0 +1,178 @@
+"""An operand A in registers: where its elements are, and how they come there, from shared memory or as sums (traced).
+
+Every row and column comes from the layout of the MMA's A (`sm90.OperandCoordinates`), as those of accumulators do.
+"""
+
+from dataclasses import dataclass
+
+import cutlass
+import cutlass.cute as cute
+from cutlass.cute.nvgpu import CopyUniversalOp, warp
+
+from cutepy.device import rules
+from cutepy.device.fragment import Registers
+from cutepy.dsl import from_cute, to_cute
+from cutepy.dsl.atoms import a_source, operand_types
+from cutepy.layouts import sm90
+
+_MATRICES = 4
+"""Of one ldmatrix: 16 rows and 32 bytes of K, a warp's part of an MMA's A."""
+
+
+@dataclass(frozen=True)
+class OperandTile(Registers):
+    """Where a thread's elements of A are among the rows of a tile and the K of one MMA: the same for each along K.
+
+    Attributes
+    ----------
+    coordinates : OperandCoordinates
+    tidx : Int32
+        Index among the threads of the MMA.
+    """
+
+    coordinates: sm90.OperandCoordinates
+    tidx: cutlass.Int32
+
+    @property
+    def registers(self) -> tuple[tuple[int, int], ...]:
+        """(row, column along K) of each register, to be added to the thread's own."""
+        return self.coordinates.registers
+
+    def of_thread(self, mode: int):
+        """Compute the row, mode 0, or column, mode 1, of the first register of this thread."""
+        thread = cute.arch.lane_idx() if self.coordinates.by_lane(mode) else self.tidx
+        return cute.crd2idx(thread, to_cute(self.coordinates.of_thread(mode)))
+
+
+@dataclass(frozen=True)
+class Step:
+    """One MMA along K, for which a part of A passes through registers.
+
+    Attributes
+    ----------
+    tile : Int32
+        Which of the tiles along K, counted from the first that is multiplied.
+    stage : Int32
+        Which stage holds it.
+    k : int
+        First column in the tile.
+    """
+
+    tile: cutlass.Int32
+    stage: cutlass.Int32
+    k: int
+
+
+@dataclass(frozen=True)
+class OperandLoad:
+    """Read what a thread holds of a staged A into its registers.
+
+    Elements as wide as those that the MMA multiplies come by ldmatrix; others, to be converted, by plain loads of what
+    is next to one another along K.
+
+    Attributes
+    ----------
+    copy : TiledCopy
+        From shared memory to the distribution of A.
+    tXsA : Tensor
+        This thread's part of the stages, (copy, copies along M, MMAs along K, stages).
+    tile : OperandTile
+    shape : shape
+        This thread's registers for one MMA along K, (MMA, MMA_M, 1).
+    """
+
+    copy: cute.TiledCopy
+    tXsA: cute.Tensor
+    tile: OperandTile
+    shape: cute.Shape
+
+    @property
+    def steps(self) -> int:
+        """MMAs along K in a stage."""
+        return cute.size(self.tXsA, mode=[2])
+
+    def read(self, step: Step):
+        """Read A of one MMA along K, as it is staged, in the order of `tile.registers`; all threads call."""
+        values = cute.make_rmem_tensor(self.shape, self.tXsA.element_type)
+        source = self.tXsA[(None, None, step.k // self.tile.coordinates.tile_mk[1], step.stage)]
+        cute.copy(self.copy, source, self.copy.get_slice(self.tile.tidx).retile(values)[(None, None, 0)])
+        return values
+
+
+def make_operand_load(tiled_mma: cute.TiledMma, sA: cute.Tensor, tidx: cutlass.Int32) -> OperandLoad:
+    """Partition the stages `sA` (M, K, stages) for MMAs that take A from registers.
+
+    Raises
+    ------
+    ValueError
+        If they take it from shared memory, or A is not staged K-major, in elements that a thread can load.
+    """
+    rules.check_operand_source(a_source(tiled_mma), "rmem")
+    tiling, dtype = from_cute(tiled_mma), sA.element_type
+    mma_k = tiled_mma.get_tile_size(2)
+    coordinates = sm90.OperandCoordinates(tiling, (cute.size(sA, mode=[0]), mma_k))
+    rules.check_staged_operand(_innermost(sA.stride[1]) == 1, dtype.width, coordinates.run)
+    if dtype.width * mma_k == 256:  # as wide as the MMA's
+        instruction, known = warp.LdMatrix8x8x16bOp(False, _MATRICES), sm90.ldmatrix_traits(_MATRICES)
+        atom = cute.make_copy_atom(instruction, dtype)
+    else:
+        bits = dtype.width * coordinates.run
+        atom, known = cute.make_copy_atom(CopyUniversalOp(), dtype, num_bits_per_copy=bits), sm90.universal_copy(bits)
+    copy = sm90.make_tiled_copy_A(sm90.make_copy_atom(known, dtype.width), tiling)
+    tiled_copy = cute.make_tiled_copy(atom, to_cute(copy.layout_tv), to_cute(copy.tiler_mn))
+    shape = tiled_mma.partition_shape_A(coordinates.tile_mk)
+    part = tiled_copy.get_slice(tidx).partition_S(sA)
+    return OperandLoad(tiled_copy, part, OperandTile(coordinates, tidx), shape)
+
+
+def _innermost(stride):
+    return _innermost(stride[0]) if isinstance(stride, tuple) else stride
+
+
+def from_accumulators(
+    tCrC: cute.Tensor,
+    of: cute.TiledMma,
+    tile: tuple[int, int],
+    tiled_mma: cute.TiledMma,
+) -> cute.Tensor:
+    """Make accumulators the A of the next product, converted to its type: of S = Q K^T, the P of P V.
+
+    Parameters
+    ----------
+    tCrC : Tensor, (MMA, MMA_M, MMA_N)
+        This thread's sums, complete.
+    of : TiledMma
+        The MMAs that summed them.
+    tile : (int, int)
+        Extents of the sums: M, and what will be K.
+    tiled_mma : TiledMma
+        The MMAs to come, which take A from registers: of 16-bit types, others deal A out otherwise.
+
+    Returns
+    -------
+    Tensor, (MMA, MMA_M, MMA_K)
+        For `mma.issue_from_registers`.
+
+    Raises
+    ------
+    ValueError
+        If threads would need elements that others hold.
+    """
+    rules.check_operand_source(a_source(tiled_mma), "rmem")
+    sums_at = sm90.AccumulatorCoordinates(from_cute(of), tile)
+    order = sm90.OperandCoordinates(from_cute(tiled_mma), tile).from_accumulators(sums_at)
+    fragment = tiled_mma.make_fragment_A(tiled_mma.partition_shape_A(tile))
+    sums = cute.make_rmem_tensor(fragment.shape, tCrC.element_type)
+    for register, accumulator in enumerate(order):
+        sums[register] = tCrC[accumulator]
+    put(sums, fragment, operand_types(tiled_mma)[0])
+    return fragment
+
+
+def put(values, fragment: cute.Tensor, dtype: type[cutlass.Numeric]) -> None:
+    """Convert values, a tensor or a vector, to the type that MMAs multiply, and put them into registers of their A."""
+    values = values.load() if isinstance(values, cute.Tensor) else values
+    converted = cute.make_rmem_tensor(fragment.shape, dtype)
+    converted.store(values.to(dtype))
+    # As words, since the DSL's fragments of integers have signed elements, and its vectors have none.
+    cute.recast_tensor(fragment, cutlass.Int32).store(cute.recast_tensor(converted, cutlass.Int32).load())

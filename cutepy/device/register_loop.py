@@ -1,0 +1,165 @@
+"""Multiply one output tile out of a ring of stages, A by way of registers (traced)."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import cutlass
+import cutlass.cute as cute
+from cutlass.cute.nvgpu import warpgroup
+
+from cutepy.device import mma, rules
+from cutepy.device.main_loop import nothing
+from cutepy.device.operand import OperandLoad, Step, make_operand_load, put
+from cutepy.device.pipeline import TmaRing
+from cutepy.device.schedulers import Work
+from cutepy.dsl.atoms import operand_types
+
+
+def as_staged(values, step):
+    """Leave A as it is staged, but for its type."""
+    return values
+
+
+@dataclass(frozen=True)
+class RegisterLoop:
+    """C = f(A) B^T of one output tile, as `MainLoop`, but A passes through registers (wgmma's RS form), and through f.
+
+    All threads of the consumer warpgroups take part. Each waits for a stage to be *full*, loads what it holds of A into
+    registers, and issues the MMAs: a stage in two halves along K, each with registers of its own and one group of MMAs.
+    While the tensor cores work on one half, the threads load, and change, the other. So:
+
+    - registers are filled again only after a `wait_group` covers the group that reads them, which is the one before the
+      youngest;
+    - `wgmma.fence` comes after they are filled, and before the MMAs that read them;
+    - a stage, of which the threads read A and the MMAs B, is released when its second group has finished, after the
+      first of the next stage was issued. What threads read TMA overwrites, so that each fences its reads, and a warp's
+      lanes meet, before one of them arrives at *empty*.
+
+    The producer waits for *empty*, as for `MainLoop`: positions and phases are the ring's.
+
+    Attributes
+    ----------
+    ring : TmaRing
+        What the stages pass through; this thread's warp is one of its consumers.
+    tiled_mma : TiledMma
+        Of `make_tiled_mma(..., a_in_registers=True)`.
+    load : OperandLoad
+        Reads A; its `tile` tells where the elements are.
+    tCrA : (Tensor, Tensor)
+        Registers of the two halves, (MMA, MMA_M, MMA_K of the half).
+    tCrB : Tensor
+        Descriptors of the stages, (MMA, MMA_N, MMA_K, stages).
+    tCrC : Tensor
+        This thread's accumulators, (MMA, MMA_M, MMA_N).
+    """
+
+    ring: TmaRing
+    tiled_mma: cute.TiledMma
+    load: OperandLoad
+    tCrA: tuple
+    tCrB: cute.Tensor
+    tCrC: cute.Tensor
+
+    def __post_init__(self) -> None:
+        rules.check_overlap(self.ring.stages)
+
+    def at(self, work: Work, place: tuple):
+        """Give the loop for the output tile at a place: the same for all."""
+        return self
+
+    @cute.jit
+    def multiply(self, state, k_tiles, hand_over: Callable = nothing, change: Callable = as_staged):
+        """Run over `k_tiles` stages, one at least, from `state`, and give the state behind them; tCrC is valid then.
+
+        Parameters
+        ----------
+        hand_over : callable
+            Called when the last MMAs have been issued, and not waited for, as by `MainLoop`.
+        change : callable
+            (values, step) -> values, called while traced, for each `Step`: what this thread holds of A for one MMA
+            along K, a tensor as it was staged, in the order of `load.tile.registers`, becomes a tensor or vector of the
+            MMA's elements, or of some that are then converted to them.
+        """
+        self.ring.wait(state)
+        for half in cutlass.range_constexpr(2):
+            self.fill(half, cutlass.Int32(0), state.index, change)
+            self.issue(half, state.index, accumulate=half != 0)
+        read = state.clone()
+        state.advance()
+        for tile in cutlass.range(1, k_tiles, unroll=1):
+            self.ring.wait(state)
+            for half in cutlass.range_constexpr(2):
+                # All but the youngest group have finished: the one that read the registers to be filled has.
+                warpgroup.wait_group(1)
+                if cutlass.const_expr(half == 1):
+                    # It was the last of the stage before.
+                    self.release(read)
+                self.fill(half, tile, state.index, change)
+                self.issue(half, state.index, accumulate=True)
+            read.advance()
+            state.advance()
+        hand_over()
+        # The accumulators are valid in registers only now.
+        warpgroup.wait_group(0)
+        self.release(read)
+        return state
+
+    def fill(self, half: int, tile, stage, change: Callable):
+        """Load A of one half of a stage into its registers, changed."""
+        fragment, mma_k = self.tCrA[half], self.tiled_mma.get_tile_size(2)
+        for place, step in enumerate(rules.step_halves(self.load.steps)[half]):
+            at = Step(tile, stage, step * mma_k)
+            put(change(self.load.read(at), at), fragment[(None, None, place)], operand_types(self.tiled_mma)[0])
+
+    def issue(self, half: int, stage, accumulate: bool):
+        """Issue the MMAs of one half of a stage as one group."""
+        steps = rules.step_halves(self.load.steps)[half]
+        mma.issue_from_registers(self.tiled_mma, self.tCrA[half], self.tCrB, self.tCrC, steps, stage, accumulate)
+
+    @cute.jit
+    def release(self, state):
+        """Give a stage back, once for this warp, when threads have read A, and MMAs B."""
+        # TMA overwrites A through the async proxy, which the release does not hold back by itself: this fence does.
+        cute.arch.fence_proxy("async.shared", space="cta")
+        # One lane releases the stage for the warp, so the others must have read their part before it does.
+        cute.arch.sync_warp()
+        self.ring.release(state)
+
+
+def make_register_loop(
+    ring: TmaRing,
+    tiled_mma: cute.TiledMma,
+    sA: cute.Tensor,
+    sB: cute.Tensor,
+    tidx: cutlass.Int32,
+) -> RegisterLoop:
+    """Prepare to multiply the stages of `sA` (M, K, stages) and `sB` (N, K, stages), and make the accumulators.
+
+    Parameters
+    ----------
+    sA : Tensor
+        Of any type that `change` makes one of the MMA's of, or that is converted to it; K-major.
+    tidx : Int32
+        Index among the threads of `tiled_mma`.
+
+    Raises
+    ------
+    ValueError
+        If the stages are not the ring's, are fewer than 2, have not one K, or the MMAs don't fill them, of which there
+        must be 2 along K, with A from registers; or A is staged MN-major.
+    """
+    rules.check_stages(
+        tuple(cute.size(sA, mode=[mode]) for mode in range(3)),
+        tuple(cute.size(sB, mode=[mode]) for mode in range(3)),
+        tuple(tiled_mma.get_tile_size(mode) for mode in range(3)),
+        ring.stages,
+    )
+    load = make_operand_load(tiled_mma, sA, tidx)
+    tile_m, tile_n, mma_k = cute.size(sA, mode=[0]), cute.size(sB, mode=[0]), tiled_mma.get_tile_size(2)
+    fragments = tuple(
+        tiled_mma.make_fragment_A(tiled_mma.partition_shape_A((tile_m, len(half) * mma_k)))
+        for half in rules.step_halves(load.steps)
+    )
+    tCrB = tiled_mma.make_fragment_B(tiled_mma.get_slice(tidx).partition_B(sB))
+    sums = cute.make_rmem_tensor(tiled_mma.partition_shape_C((tile_m, tile_n)), tiled_mma.op.acc_dtype)
+    return RegisterLoop(ring, tiled_mma, load, fragments, tCrB, sums)

@@ -1,0 +1,66 @@
+"""How an operand A passes through registers on its way from shared memory to the MMAs."""
+
+_COPIED_BITS = (8, 16, 32, 64, 128)
+"""What a thread loads at once."""
+
+
+def step_halves(steps: int) -> tuple[range, range]:
+    """Part the MMAs along K of a stage into two groups, each of which has a register fragment of its own.
+
+    Raises
+    ------
+    ValueError
+        If there is only one: its registers would be filled again while the MMA before still reads them.
+
+    Examples
+    --------
+    >>> step_halves(4), step_halves(3)
+    ((range(0, 2), range(2, 4)), (range(0, 2), range(2, 3)))
+    """
+    if steps < 2:
+        raise ValueError(
+            "a stage whose A passes through registers must have at least 2 MMAs along K, one to load while one is "
+            f"multiplied, got {steps}; use a larger K"
+        )
+    middle = -(-steps // 2)
+    return range(middle), range(middle, steps)
+
+
+def check_operand_source(source: str, wanted: str) -> None:
+    """Check where MMAs take A from: "smem", shared memory, or "rmem", registers.
+
+    Raises
+    ------
+    ValueError
+        If it is another place than the main loop has A in.
+
+    Examples
+    --------
+    >>> check_operand_source("rmem", "rmem")
+    """
+    if source != wanted:
+        places = {"smem": "shared memory (SS)", "rmem": "registers (RS)"}
+        raise ValueError(
+            f"this needs MMAs that take A from {places[wanted]}, got some that take it from {places[source]}; make "
+            f"them with a_in_registers={wanted == 'rmem'}"
+        )
+
+
+def check_staged_operand(k_is_contiguous: bool, bits: int, run: int) -> None:
+    """Check a staged A of which each thread loads what it holds: `run` neighbours along K, of `bits` each, at once.
+
+    Raises
+    ------
+    ValueError
+        If neighbours along K are apart, or no load is so wide.
+
+    Examples
+    --------
+    >>> check_staged_operand(True, 8, 2)
+    """
+    if not k_is_contiguous:
+        raise ValueError(
+            "an A that passes through registers must be staged K-major, got MN-major; copy it, or swap A and B"
+        )
+    if bits * run not in _COPIED_BITS:
+        raise ValueError(f"a thread loads {', '.join(map(str, _COPIED_BITS))} bits, got {run} elements of {bits}")

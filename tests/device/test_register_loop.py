@@ -1,0 +1,356 @@
+"""The main loop whose A passes through registers: exact sums, of a changed A too; and hazards where it is broken."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("cutlass")
+pytestmark = pytest.mark.dsl
+
+import itertools  # noqa: E402
+import re  # noqa: E402
+from dataclasses import dataclass  # noqa: E402
+
+import cutlass  # noqa: E402
+import cutlass.cute as cute  # noqa: E402
+from cutlass.cute.nvgpu import warpgroup  # noqa: E402
+
+import cutepy  # noqa: E402
+from cutepy.device import main_loop, mma, operand, register_loop, schedulers, smem, tma  # noqa: E402
+from cutepy.device.fragment import AccumulatorTile  # noqa: E402
+from cutepy.device.pipeline import TmaRing, publish_barriers  # noqa: E402
+from cutepy.dsl import from_cute, to_cute  # noqa: E402
+from cutepy.dsl.element_types import element_type  # noqa: E402
+from cutepy.layouts import sm90  # noqa: E402
+from cutepy.runtime.dtypes import DTYPES  # noqa: E402
+from cutepy.sim.sanitize.reports.collection import HazardError  # noqa: E402
+
+
+@dataclass(frozen=True)
+class Loads:
+    """The producer: it keeps the ring full of A and B."""
+
+    ring: TmaRing
+    a: tma.TmaLoads
+    b: tma.TmaLoads
+
+    def first_state(self, k):
+        return self.ring.producer_state()
+
+    @cute.jit
+    def on_tile(self, work, state):
+        for index in cutlass.range(work.k.count, unroll=1):
+            full = self.ring.acquire(state)
+            self.a.load((work.row, work.k[index]), state.index, full)
+            self.b.load((work.column, work.k[index]), state.index, full)
+            state.advance()
+        return state
+
+
+@dataclass(frozen=True)
+class Multiplies:
+    """The consumers: they write their sums as they are; scales, if there are any, are those of rows of A."""
+
+    loop: register_loop.RegisterLoop
+    places: AccumulatorTile
+    d: cute.Tensor
+    scales: cute.Tensor | None
+
+    def first_state(self, k):
+        return self.loop.ring.consumer_state()
+
+    @cute.jit
+    def on_tile(self, work, state):
+        tile_m, tile_n = self.places.coordinates.tile_mn
+        loop, places, d = self.loop.at(work, (work.row * tile_m, work.column * tile_n)), self.places, self.d
+        if cutlass.const_expr(self.scales is None):
+            state = loop.multiply(state, work.k.count)
+        else:
+            scaled = self.scale(work.row * tile_m)
+            state = loop.multiply(state, work.k.count, change=scaled)
+        down, along = work.row * tile_m + places.of_thread(0), work.column * tile_n + places.of_thread(1)
+        for register, (row, column) in enumerate(places.coordinates.registers):
+            if down + row < cute.size(d, mode=[0]) and along + column < cute.size(d, mode=[1]):
+                d[down + row, along + column] = loop.tCrC[register]
+        return state
+
+    def scale(self, first):
+        """Multiply each row of A by its scale, which this thread keeps in registers."""
+        tile = self.loop.load.tile
+        rows = tile.distinct(0)
+        held = [self.scales[first + tile.of_thread(0) + row] for row in rows]
+
+        def scaled(values, step):
+            wide = cute.make_rmem_tensor(values.shape, cutlass.Float32)
+            for register, row in enumerate(tile.place(0)):
+                wide[register] = values[register].to(cutlass.Float32) * held[row]
+            return wide
+
+        return scaled
+
+
+class Through:
+    """D = A B^T, or scaled by rows, in fp32 or s32, A by way of registers; CTAs take every second tile."""
+
+    def __init__(self, tile, staged, multiplied, warpgroups=1, stages=3, a_mode=1, b_dtype=None, in_registers=True):
+        self.tile, self.warpgroups, self.stages, self.in_registers = tile, warpgroups, stages, in_registers
+        self.staged, self.multiplied, self.of_b = staged, multiplied, b_dtype or multiplied
+        tile_m, tile_n, tile_k = tile
+        bits = [DTYPES[dtype].bits for dtype in (staged, self.of_b)]
+        self.plan = sm90.SmemPlan.of(
+            sA=sm90.StagedTile((tile_m, tile_k), stages, bits[0], a_mode),
+            sB=sm90.StagedTile((tile_n, tile_k), stages, bits[1]),
+            barriers=sm90.SmemArray(2 * stages, bits=64),
+        )
+
+    @cute.jit
+    def __call__(self, a: cute.Tensor, b: cute.Tensor, d: cute.Tensor, scales: cute.Tensor | None):
+        sA, sB = self.plan["sA"].content, self.plan["sB"].content
+        tma_a, mA = tma.make_load(a, to_cute(sA.layout), sA.tile, 1, element_type(self.staged))
+        tma_b, mB = tma.make_load(b, to_cute(sB.layout), sB.tile, 1, element_type(self.of_b))
+        tiled_mma = mma.make_tiled_mma(
+            element_type(self.multiplied),
+            element_type(self.of_b),
+            a_contiguous_mode=1,
+            b_contiguous_mode=1,
+            tile_n=self.tile[1],
+            warpgroups=self.warpgroups,
+            a_in_registers=self.in_registers,
+        )
+        raster = cute.ceil_div(d.shape[0], self.tile[0]), cute.ceil_div(d.shape[1], self.tile[1])
+        self.kernel((tma_a, tma_b), (mA, mB), tiled_mma, raster, d, scales).launch(
+            grid=(2, 1, 1), block=(128 * (1 + self.warpgroups), 1, 1)
+        )
+
+    @cute.kernel
+    def kernel(
+        self,
+        copies: tuple,
+        tensors: tuple,
+        tiled_mma: cute.TiledMma,
+        raster: tuple,
+        d: cute.Tensor,
+        scales: cute.Tensor | None,
+    ):
+        tile_m, tile_n, tile_k = self.tile
+        shared = smem.share(self.plan, sA=element_type(self.staged), sB=element_type(self.of_b))
+        stage_bytes = sum(self.plan[name].content.stage_bytes for name in ("sA", "sB"))
+        ring = TmaRing(shared["barriers"], self.stages, stage_bytes, 4 * self.warpgroups)
+        warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
+        if warp == 0:
+            with cute.arch.elect_one():
+                ring.initialise()
+        publish_barriers()
+        a = tma.make_tiles(copies[0], tensors[0], shared["sA"], (tile_m, tile_k))
+        b = tma.make_tiles(copies[1], tensors[1], shared["sB"], (tile_n, tile_k))
+        scheduler = schedulers.Persistent(raster, cute.size(a.tiles, mode=[3]))
+        if warp < 4:
+            if warp == 0:
+                ring.drain(scheduler.each(Loads(ring, a.loads(), b.loads())))
+        else:
+            tidx = cute.arch.thread_idx()[0] - 128
+            loop = self.make_loop(ring, tiled_mma, a.staged, b.staged, tidx)
+            coordinates = sm90.AccumulatorCoordinates(from_cute(tiled_mma), (tile_m, tile_n))
+            places = AccumulatorTile(coordinates, (64 * self.warpgroups, tile_n), tidx)
+            scheduler.each(Multiplies(loop, places, d, scales))
+
+    def make_loop(self, *arguments):
+        return register_loop.make_register_loop(*arguments)
+
+
+def problem(kernel, m, n, k, scaled=False):
+    """Make whole numbers, and powers of two as scales, so that every order of sums is exact."""
+    torch.manual_seed(m + n + k)
+    kinds = [getattr(torch, dtype) for dtype in (kernel.staged, kernel.of_b)]
+    a, b = (
+        torch.randint(0 if kind is torch.uint8 else -3, 4, (extent, k)).to(kind)
+        for kind, extent in zip(kinds, (m, n), strict=True)
+    )
+    rows = -(-m // kernel.tile[0]) * kernel.tile[0]
+    scales = 2.0 ** torch.randint(-2, 3, (rows,)) if scaled else None
+    wide = a.double() if scales is None else a.double() * scales[:m, None]
+    sums = torch.int32 if kernel.of_b in ("int8", "uint8") else torch.float32
+    return a, b, scales, (wide @ b.double().mT).to(sums)
+
+
+def check(kernel, m, n, k, scaled=False):
+    a, b, scales, expected = problem(kernel, m, n, k, scaled)
+    d = torch.full((m, n), 77).to(expected.dtype)
+    with cutepy.simulate(sanitize=True) as run:
+        kernel(a, b, d, scales)
+    assert torch.equal(d, expected)
+    assert not run.hazards
+
+
+BF16, F16, E4M3, E5M2 = "bfloat16", "float16", "float8_e4m3fn", "float8_e5m2"
+DEEP = pytest.mark.deep
+
+
+@pytest.mark.parametrize(
+    ("tile", "warpgroups", "stages"),
+    [((64, 32, 64), 1, 3), ((128, 16, 48), 2, 2), ((128, 16, 32), 1, 4), pytest.param((64, 64, 128), 1, 2, marks=DEEP)],
+    ids=str,
+)
+@pytest.mark.parametrize("k", [344, 16])
+def test_a_passes_through_registers(tile, warpgroups, stages, k):
+    check(Through(tile, BF16, BF16, warpgroups, stages), 200, 40, k)
+
+
+@pytest.mark.parametrize(
+    ("staged", "multiplied", "of_b"),
+    [
+        ("int8", BF16, BF16),
+        ("uint8", F16, F16),
+        (E4M3, BF16, BF16),
+        ("float32", F16, F16),
+        (E4M3, E4M3, E5M2),
+        ("int8", "int8", "uint8"),
+        (BF16, E4M3, E4M3),
+        pytest.param(E5M2, F16, F16, marks=DEEP),
+    ],
+)
+def test_a_is_converted_to_what_is_multiplied(staged, multiplied, of_b):
+    check(Through((64, 32, 64), staged, multiplied, b_dtype=of_b), 100, 40, 208)
+
+
+@pytest.mark.parametrize(("staged", "warpgroups"), [("int8", 2), (BF16, 1)])
+def test_rows_of_a_are_scaled(staged, warpgroups):
+    check(Through((128, 32, 64), staged, BF16, warpgroups), 200, 40, 208, scaled=True)
+
+
+def told(kernel, m=64, n=32, k=336):
+    """Give what the sanitizer says; where a ptxas is installed that makes it good, it is no hazard but an advisory."""
+    a, b, scales, _ = problem(kernel, m, n, k)
+    try:
+        with cutepy.simulate(sanitize=True) as run:
+            kernel(a, b, torch.zeros(m, n), scales)
+    except HazardError as error:
+        return str(error)
+    return str(run.report())
+
+
+@pytest.mark.parametrize("staged", [BF16, "int8"])
+def test_mmas_that_are_not_fenced_from_what_fills_registers_are_told(monkeypatch, staged):
+    kernel = Through((64, 32, 64), staged, BF16)
+    assert "wgmma-fence" not in told(kernel)
+    monkeypatch.setattr(warpgroup, "fence", lambda: None)
+    assert re.search("(missing|injected)-wgmma-fence: registers", told(Through((64, 32, 64), staged, BF16)))
+
+
+@pytest.mark.parametrize("staged", [BF16, "int8"])
+def test_registers_that_are_filled_while_mmas_read_them_are_told(monkeypatch, staged):
+    wait_group, groups = warpgroup.wait_group, itertools.cycle((2, 1, 0))
+    monkeypatch.setattr(warpgroup, "wait_group", lambda count: wait_group(next(groups)))
+    said = told(Through((64, 32, 64), staged, BF16))
+    assert said.startswith("1 hazard\nfragment-in-flight: registers")
+
+
+def test_a_stage_that_is_released_while_mmas_read_it_is_told(monkeypatch):
+    wait_group, groups = warpgroup.wait_group, itertools.cycle((1, 2, 0))
+    monkeypatch.setattr(warpgroup, "wait_group", lambda count: wait_group(next(groups)))
+    assert "\nunordered-write: what TMA of on_tile loads" in told(Through((64, 32, 64), BF16, BF16, stages=2))
+
+
+class AsMainLoop(Through):
+    """What passes A through shared memory alone is asked to do it."""
+
+    def make_loop(self, *arguments):
+        return main_loop.make_main_loop(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: Through((64, 32, 16), BF16, BF16), "at least 2 MMAs along K, one to load .*, got 1; use a larger K"),
+        (lambda: Through((64, 32, 64), BF16, BF16, stages=1), "at least 2 stages, .* got 1, which deadlocks"),
+        (lambda: Through((64, 32, 64), BF16, BF16, a_mode=0), "staged K-major, got MN-major"),
+        (
+            lambda: Through((64, 32, 64), BF16, BF16, in_registers=False),
+            r"from registers \(RS\), .*a_in_registers=True",
+        ),
+        (lambda: Through((96, 32, 64), BF16, BF16), "the M of a stage must be a multiple of 64"),
+        (lambda: AsMainLoop((64, 32, 64), BF16, BF16), r"from shared memory \(SS\), .*a_in_registers=False"),
+        (lambda: AsMainLoop((64, 32, 64), BF16, BF16, stages=1, in_registers=False), "at least 2 stages, .* got 1"),
+    ],
+)
+def test_what_can_not_be_is_refused_while_it_is_traced(make, said):
+    a, b, d = (torch.zeros(128, 128) for _ in range(3))
+    with cutepy.simulate(), pytest.raises(ValueError, match=said):
+        make()(a.bfloat16(), b.bfloat16(), d, None)
+
+
+class TwoProducts:
+    """O = (Q K^T) V of one tile by one warpgroup, as attention has it but for the softmax: S stays in registers."""
+
+    def __init__(self, keys, width, dtype=BF16):
+        self.dtype, self.keys, self.width = element_type(dtype), keys, width
+        bits, depth = DTYPES[dtype].bits, 64
+        self.plan = sm90.SmemPlan.of(
+            sQ=sm90.StagedTile((64, depth), 1, bits),
+            sK=sm90.StagedTile((keys, depth), 1, bits),
+            sV=sm90.StagedTile((width, keys), 1, bits, int(bits != 16)),
+            barriers=sm90.SmemArray(2, bits=64),
+        )
+
+    @cute.jit
+    def __call__(self, q: cute.Tensor, k: cute.Tensor, v: cute.Tensor, o: cute.Tensor):
+        staged = [self.plan[name].content for name in ("sQ", "sK", "sV")]
+        loads = [tma.make_load(x, to_cute(s.layout), s.tile, 1) for x, s in zip((q, k, v), staged, strict=True)]
+        copies, tensors = zip(*loads, strict=True)
+        types, v_mode = (self.dtype, self.dtype), staged[2].contiguous_mode
+        first = mma.make_tiled_mma(*types, a_contiguous_mode=1, b_contiguous_mode=1, tile_n=self.keys, warpgroups=1)
+        modes = {"a_contiguous_mode": 1, "b_contiguous_mode": v_mode}
+        second = mma.make_tiled_mma(*types, **modes, tile_n=self.width, warpgroups=1, a_in_registers=True)
+        self.kernel(tuple(copies), tuple(tensors), first, second, o).launch(grid=(1, 1, 1), block=(128, 1, 1))
+
+    @cute.kernel
+    def kernel(self, copies: tuple, tensors: tuple, first: cute.TiledMma, second: cute.TiledMma, o: cute.Tensor):
+        shared = smem.share(self.plan, sQ=self.dtype, sK=self.dtype, sV=self.dtype)
+        names, tidx = ("sQ", "sK", "sV"), cute.arch.thread_idx()[0]
+        ring = TmaRing(shared["barriers"], 1, sum(self.plan[name].content.stage_bytes for name in names), 4)
+        warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
+        if warp == 0:
+            with cute.arch.elect_one():
+                ring.initialise()
+        publish_barriers()
+        if warp == 0:
+            state = ring.producer_state()
+            full = ring.acquire(state)
+            for copy, tensor, name in zip(copies, tensors, names, strict=True):
+                tiles = tma.make_tiles(copy, tensor, shared[name], self.plan[name].content.tile)
+                tiles.loads().load((0, 0), state.index, full)
+        ring.wait(ring.consumer_state())
+        one, two = first.get_slice(tidx), second.get_slice(tidx)
+        tSrQ, tSrK = (
+            first.make_fragment_A(one.partition_A(shared["sQ"])),
+            first.make_fragment_B(one.partition_B(shared["sK"])),
+        )
+        tOrV = second.make_fragment_B(two.partition_B(shared["sV"]))
+        tSrS = cute.make_rmem_tensor(first.partition_shape_C((64, self.keys)), cutlass.Float32)
+        tOrO = cute.make_rmem_tensor(second.partition_shape_C((64, self.width)), cutlass.Float32)
+        mma.issue_stage(first, tSrQ, tSrK, tSrS, 0, accumulate=False)
+        warpgroup.wait_group(0)
+        tOrP = operand.from_accumulators(tSrS, first, (64, self.keys), second)
+        steps = range(cute.size(tOrP, mode=[2]))
+        mma.issue_from_registers(second, tOrP, tOrV, tOrO, steps, 0, accumulate=False)
+        warpgroup.wait_group(0)
+        coordinates = sm90.AccumulatorCoordinates(from_cute(second), (64, self.width))
+        places = AccumulatorTile(coordinates, (64, self.width), tidx)
+        for register, (row, column) in enumerate(coordinates.registers):
+            o[places.of_thread(0) + row, places.of_thread(1) + column] = tOrO[register]
+
+
+@pytest.mark.parametrize(("keys", "width"), [(32, 64), (80, 24)])
+def test_sums_become_the_operand_of_the_next_product(keys, width):
+    torch.manual_seed(keys)
+    q, k, v = (torch.randint(-1, 2, shape).bfloat16() for shape in ((64, 64), (keys, 64), (keys, width)))
+    o = torch.zeros(64, width)
+    with cutepy.simulate(sanitize=True) as run:
+        TwoProducts(keys, width)(q, k, v.mT, o)
+    assert torch.equal(o, (q.float() @ k.float().mT) @ v.float())
+    assert not run.hazards
+
+
+def test_sums_that_other_threads_need_are_refused():
+    q, k, v = (torch.zeros(64, 64).to(torch.float8_e4m3fn) for _ in range(3))
+    with cutepy.simulate(), pytest.raises(ValueError, match="other threads have some"):
+        TwoProducts(64, 64, E4M3)(q, k, v, torch.zeros(64, 64))
