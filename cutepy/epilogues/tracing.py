@@ -47,11 +47,12 @@ class Tile(Value):
     kind: ClassVar[tuple[Shape, Type]] = ("tile", "f32")
 
 
-RESERVED = (
-    *("a", "activation", "b", "counts", "epilogue", "offs", "out", "out_dtype", "out_major", "scale_a", "scale_b"),
-    "use_fast_accum",
-)
-"""Names of what operations of `cutepy.ops` take beside an epilogue's operands; a test compares their signatures."""
+RESERVED = ("a", "activation", "b", "epilogue", "out", "out_dtype", "out_major")
+TAKEN = ("counts", "offs", "scale_a", "scale_b", "use_fast_accum")
+"""Names of what operations of `cutepy.ops` take beside an epilogue's operands, `gemm` and only others; a test compares
+their signatures.
+"""
+_TAKEN = ", or give it another name, if this operation takes {} itself"
 _KINDS = {kind.__name__: kind.kind for kind in (Scalar, Integer, Row, Column, Tile)}
 
 
@@ -111,7 +112,8 @@ class Epilogue:
                 raise EpilogueError(f"{self.name} has no operand {name}; {has}")
         for operand in self.operands:
             if given.get(operand.name) is None and operand.name not in self.defaults:
-                raise EpilogueError(f"{self.name} needs its operand {operand!s}; pass {operand.name}=")
+                own = "" if operand.name not in TAKEN else _TAKEN.format(operand.name)
+                raise EpilogueError(f"{self.name} needs its operand {operand!s}; pass {operand.name}={own}")
         return {name: self.defaults[name] if given.get(name) is None else given[name] for name in names}
 
     def pack(self, results: Any) -> Any:  # noqa: ANN401
@@ -225,8 +227,7 @@ def _operand(parameter: inspect.Parameter, line: Line) -> Operand:
         raise EpilogueError.at(f"operands are named by ASCII letters, digits and _, got {name}", line)
     if name in RESERVED:
         raise EpilogueError.at(
-            f"no operand can be named {name}, since operations take {', '.join(RESERVED)} themselves; "
-            "give it another name",
+            f"no operand can be named {name}, since `gemm` takes {', '.join(RESERVED)} itself; give it another name",
             line,
         )
     return Operand(name, *_KINDS[kind])

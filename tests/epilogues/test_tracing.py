@@ -10,7 +10,7 @@ import pytest
 import cutepy
 from cutepy import epilogues
 from cutepy.epilogues import Column, EpilogueError, Graph, Integer, Row, Scalar, Tile, epilogue, relu, silu, where
-from cutepy.epilogues.tracing import RESERVED
+from cutepy.epilogues.tracing import RESERVED, TAKEN
 
 torch = pytest.importorskip("torch")
 
@@ -412,17 +412,19 @@ def test_what_it_cant_express_is_refused_at_its_line(function, message, at):
 
 
 def test_names_that_operations_take_are_refused():
-    taken = set()
-    for operation in (getattr(cutepy.ops, name) for name in cutepy.ops.__all__):
+    taken = {}
+    for name in cutepy.ops.__all__:
+        operation = getattr(cutepy.ops, name)
         parameters = inspect.signature(operation).parameters if inspect.isfunction(operation) else {}
         if "operands" in parameters and parameters["operands"].kind == inspect.Parameter.VAR_KEYWORD:
-            taken |= parameters.keys() - {"operands"}
-    # An operand may be c or bias: what is passed for these is the epilogue's, if there is one.
-    assert set(RESERVED) == taken - {"c", "bias"}
+            # An operand may be c or bias: what is passed for these is the epilogue's, if there is one.
+            taken[name] = parameters.keys() - {"operands", "c", "bias"}
+    assert set(RESERVED) == taken["gemm"]
+    assert set(TAKEN) == set().union(*taken.values()) - taken["gemm"]
     for name in RESERVED:
         namespace = {"Scalar": Scalar}
         exec(f"def f(acc, {name}: Scalar): return acc * {name}", namespace)
-        with pytest.raises(EpilogueError, match=f"no operand can be named {name}, since operations take a, "):
+        with pytest.raises(EpilogueError, match=f"no operand can be named {name}, since `gemm` takes a, "):
             epilogue(namespace["f"])
 
 
@@ -471,3 +473,14 @@ def test_what_is_public():
     for name in epilogues.__all__:
         assert getattr(epilogues, name).__doc__, name
     assert isinstance(Integer.kind, tuple)
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_names_that_other_operations_take_are_told_where_an_operand_is_missing(name):
+    """`gemm` passes them on, and its epilogues may be named so."""
+    namespace = {"Row": Row}
+    exec(f"def f(acc, {name}: Row): return acc * {name}", namespace)
+    made = epilogue(namespace["f"])
+    assert made.bind({name: 1}) == {name: 1}
+    with pytest.raises(EpilogueError, match=f"needs its operand {name}: row; .* if this operation takes {name} itself"):
+        made.bind({})
