@@ -58,11 +58,8 @@ class Gemm:
         self.added, self.stored = signature.added, signature.stored
         self.types = {"sA": multiplied_type(signature.a_dtype), "sB": multiplied_type(signature.b_dtype)}
         self.types |= {kind.name: element_type(kind.dtype) for kind in (*self.added, *self.stored)}
-        self.types |= {
-            "sums": element_type(signature.sum_dtype),
-            "sScaleA": cutlass.Float32,
-            "sScaleB": cutlass.Float32,
-        }
+        float32 = cutlass.Float32
+        self.types |= {"sums": element_type(signature.sum_dtype), "sScaleA": float32, "sScaleB": float32}
 
     @cute.jit
     def __call__(
@@ -186,8 +183,12 @@ class Gemm:
         schedule, tickets = make_schedule(config, shared, workspace), self.make_tickets(shared, workspace)
         if warp == LOAD_WARP:
             with cute.arch.elect_one():
-                for barriers in filter(None, (ring, tile_ring, tickets, schedule)):
-                    barriers.initialise()
+                ring.initialise()
+                if cutlass.const_expr(tile_ring is not None):
+                    tile_ring.initialise()
+                if cutlass.const_expr(tickets is not None):
+                    tickets.initialise()
+                schedule.initialise()
         publish_barriers(config.cluster)
         follow_launch(lets_next_begin)
 
