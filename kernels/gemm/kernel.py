@@ -173,8 +173,7 @@ class Gemm:
         Copies and their coordinate tensors are those of A and B, operands and results; `scales`, of A and B, a copy and
         the tensor each. `lets_next_begin` says whether the next launch may take the SMs that this one leaves.
         """
-        config = self.config
-        warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
+        config, warp = self.config, cute.arch.make_warp_uniform(cute.arch.warp_idx())
         if warp == LOAD_WARP:
             for copy in filter(None, (*copies, *(copy for copy, _ in scales))):
                 cpasync.prefetch_descriptor(copy)
@@ -195,8 +194,7 @@ class Gemm:
         a = self.make_tiles("sA", copies[0], tensors[0], shared, (config.tile_m, config.tile_k))
         b = self.make_tiles("sB", copies[1], tensors[1], shared, (config.tile_n, config.tile_k))
         added, results = self.output_tiles(copies[2:], tensors[2:], shared)
-        scheduler = self.make_scheduler(raster, a.columns, tickets)
-        staged_scales = make_staged_scales(config, shared)
+        scheduler, staged_scales = self.make_scheduler(raster, a.columns, tickets), make_staged_scales(config, shared)
         if warp < config.producer_threads // arch.WARP_THREADS:
             # Registers are dealt out by warpgroup: the producer's go to the consumers, which hold accumulators.
             if cutlass.const_expr(config.registers.dealt):
@@ -217,8 +215,7 @@ class Gemm:
                 cute.arch.setmaxregister_increase(config.registers.consumer)
             seated = schedule.seated()
             loop = self.make_loop(ring, tiled_mma, a.staged, b.staged, seated.tidx, staged_scales)
-            tiles = seated, tiled_mma, added, results
-            finishing = self.make_finishing(*tiles, operands, tensors, tile_ring, partials)
+            finishing = self.make_finishing(seated, tiled_mma, added, results, operands, tensors, tile_ring, partials)
             consume(Consumer(config, seated, self.make_places(), loop, finishing), scheduler)
 
     def piece_bytes(self, name):
