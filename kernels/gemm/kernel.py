@@ -170,8 +170,8 @@ class Gemm:
     ):
         """Set up shared memory and barriers, then part into producer and consumers.
 
-        Copies and their coordinate tensors are those of A and B, operands and results; `scales`, of A and B, a copy and
-        the tensor each. `lets_next_begin` says whether the next launch may take the SMs that this one leaves.
+        Copies and coordinate tensors are those of A and B, operands and results; `scales`, of A and B, each a copy and
+        a tensor. `lets_next_begin`: whether the next launch may take the SMs that this one leaves.
         """
         config, warp = self.config, cute.arch.make_warp_uniform(cute.arch.warp_idx())
         if warp == LOAD_WARP:
@@ -190,7 +190,6 @@ class Gemm:
                 schedule.initialise()
         publish_barriers(config.cluster)
         follow_launch(lets_next_begin)
-
         a = self.make_tiles("sA", copies[0], tensors[0], shared, (config.tile_m, config.tile_k))
         b = self.make_tiles("sB", copies[1], tensors[1], shared, (config.tile_n, config.tile_k))
         added, results = self.output_tiles(copies[2:], tensors[2:], shared)
