@@ -124,13 +124,14 @@ def strayed(new: Touch, n: int, writers: Writers, granule: int) -> tuple[Touch, 
 
 
 def _into_the_next(new: Touch, n: int, writers: Writers, granule: int) -> tuple[Touch, int, int, str] | None:
-    """Find where an operand takes rows of two copies, and leaves out rows of one."""
+    """Find where an operand takes rows of copies that count at two mbarriers, and leaves out rows of one."""
     rows, span = new.places.reshape(len(new.places), -1), new.spans[n]
     for row, slot in enumerate(new.slots.tolist()):
         through = span.through[min(row, len(span.through) - 1)]
         own = rows[min(row, len(rows) - 1)][span.start : span.end]
         copies = [touch for touch in writers(slot, own) if touch.spans and touch.writes] if through.has_gaps else []
-        if len(copies) > 1 and any(leaves_out(own * granule, _box(copy, slot)) for copy in copies):
+        stages = {column for copy in copies for column in copy.columns.tolist()}
+        if len(stages) > 1 and any(leaves_out(own * granule, _box(copy, slot)) for copy in copies):
             beyond = int(own[np.argmax(np.abs(own * granule - through.start))])
             wrote = next(iter(writers(slot, np.array([beyond]))))
             return wrote, row, beyond, told_of_rows("A" if n else "B", through)
