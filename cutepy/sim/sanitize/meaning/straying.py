@@ -10,10 +10,10 @@ other with those of one of them, where one operand has all of the other's. The l
 has all of the other's and leaves out rows on the way there is told.
 
 Into another tile of its own tensor, such as a ring's next stage, an operand goes that leaves out 8 rows of what a copy
-brought, from one 8 to the next, and takes rows of another copy, of another mbarrier, in their place. Copies that count at
-one mbarrier may bring one tile, of which every other 8 rows are multiplied. Boxes of more modes than rows and columns
-may have anything between two 8 rows, and are not judged; nor is what begins late and runs on without gaps, as where a
-window slides over tiles below each other.
+brought, from one 8 to the next, and takes rows of another copy, of another mbarrier, in their place. Copies that count
+at one mbarrier may bring one tile, of which every other 8 rows are multiplied. Boxes of more modes than rows and
+columns may have anything between two 8 rows, and are not judged; nor is what begins late and runs on without gaps, as
+where a window slides over tiles below each other.
 
 References
 ----------
