@@ -133,7 +133,7 @@ class GemmSignature:
           v1 = operand('bias')
           v2 = add(v0, v1)
           v3 = const(0.0)
-          v4 = lt(v2, v3)
+          v4 = le(v2, v3)
           v5 = where(v4, v3, v2)
           return v5
         """
