@@ -50,8 +50,21 @@ class Registers:
         return tuple(range(len(self.registers))) if shape == "tile" else (0,) * len(self.registers)
 
 
+class PlacedRegisters(Registers):
+    """Registers whose places a layout of threads and registers tells: `coordinates`, and `tidx` of this thread."""
+
+    def thread(self, mode: int):
+        """Give what tells the row, mode 0, or column, mode 1, of a thread: its lane if all warps have the same."""
+        return cute.arch.lane_idx() if self.coordinates.by_lane(mode) else self.tidx
+
+    def of_thread(self, mode: int, thread=None):
+        """Compute the row, mode 0, or column, mode 1, in a subtile, of the first register of a thread, or of this."""
+        thread = self.thread(mode) if thread is None else thread
+        return cute.crd2idx(thread, to_cute(self.coordinates.of_thread(mode)))
+
+
 @dataclass(frozen=True)
-class AccumulatorTile(Registers):
+class AccumulatorTile(PlacedRegisters):
     """Where a thread's accumulators are in the output tile, for all subtiles of it alike.
 
     Attributes
@@ -88,15 +101,6 @@ class AccumulatorTile(Registers):
             return self
         warpgroups = self.coordinates.tiling.thr_size // arch.WARPGROUP_THREADS
         return make_subtile((self.epi_tile[0], self.epi_tile[1] // width), warpgroups, self.tidx)
-
-    def thread(self, mode: int):
-        """Give what tells the row, mode 0, or column, mode 1, of a thread: its lane if all warps have the same."""
-        return cute.arch.lane_idx() if self.coordinates.by_lane(mode) else self.tidx
-
-    def of_thread(self, mode: int, thread=None):
-        """Compute the row, mode 0, or column, mode 1, in a subtile, of the first register of a thread, or of this."""
-        thread = self.thread(mode) if thread is None else thread
-        return cute.crd2idx(thread, to_cute(self.coordinates.of_thread(mode)))
 
     def origin(self, index):
         """Compute the row and column in the tile where a subtile starts; subtiles run along N first."""

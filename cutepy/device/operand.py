@@ -10,7 +10,7 @@ import cutlass.cute as cute
 from cutlass.cute.nvgpu import CopyUniversalOp, warp
 
 from cutepy.device import rules
-from cutepy.device.fragment import Registers
+from cutepy.device.fragment import PlacedRegisters
 from cutepy.dsl import from_cute, to_cute
 from cutepy.dsl.atoms import a_source, operand_types
 from cutepy.layouts import sm90
@@ -20,7 +20,7 @@ _MATRICES = 4
 
 
 @dataclass(frozen=True)
-class OperandTile(Registers):
+class OperandTile(PlacedRegisters):
     """Where a thread's elements of A are among the rows of a tile and the K of one MMA: the same for each along K.
 
     Attributes
@@ -37,11 +37,6 @@ class OperandTile(Registers):
     def registers(self) -> tuple[tuple[int, int], ...]:
         """(row, column along K) of each register, to be added to the thread's own."""
         return self.coordinates.registers
-
-    def of_thread(self, mode: int):
-        """Compute the row, mode 0, or column, mode 1, of the first register of this thread."""
-        thread = cute.arch.lane_idx() if self.coordinates.by_lane(mode) else self.tidx
-        return cute.crd2idx(thread, to_cute(self.coordinates.of_thread(mode)))
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,10 @@ def are_discarded(
     names = set(map(name_of, reads))
 
     def play(*contents: Held) -> list[Outcome]:
-        requests = [Request(policy, with_reads=True, unwritten_shared=held, sanitizes=True) for held in contents]
+        requests = [
+            Request(policy, with_reads=True, with_left=n == 0, unwritten_shared=held, sanitizes=True)
+            for n, held in enumerate(contents)
+        ]
         found: dict[int, Outcome] = {}
         snapshot.play(requests, found.__setitem__, processes, _TIMEOUT_S)
         return [found[n] for n in range(len(contents))]

@@ -29,7 +29,9 @@ class Request:
     expected : bytes
         The digest of the outcome that is not told at length, since it is known.
     with_reads : bool
-        Whether to tell what was read, and what the last CTAs left in shared memory.
+        Whether to tell what was read.
+    with_left : bool
+        Whether to tell what the last CTAs left in shared memory, megabytes.
     unwritten : int
         The bytes of registers that nothing has written.
     unwritten_shared : int, Words or array
@@ -45,6 +47,7 @@ class Request:
     policy: CompletionPolicy | None = None
     expected: bytes = b""
     with_reads: bool = False
+    with_left: bool = False
     unwritten: int = 0
     unwritten_shared: Held = field(default=0, repr=False)
     sanitizes: bool = False

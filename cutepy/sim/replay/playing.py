@@ -76,7 +76,7 @@ class LaunchPlayer:
             outcome = Outcome(str(error), isinstance(error, DeadlockError))
         else:
             outcome = outcome_of(footprint.writes, footprint.reads, request)
-            if request.with_reads:
+            if request.with_left:
                 outcome = replace(outcome, left=engine.memory.left())
         return outcome if sanitizer is None else outcome.with_hazards(_told(sanitizer))
 
