@@ -386,7 +386,10 @@ def bench_gemm(
     seed: Annotated[int, typer.Option(help="Which random problems.")] = 0,
     peer: Annotated[
         list[str] | None,
-        typer.Option(help="cuBLAS, QuACK, Triton, or package.module:name; may be given again. Default: cuBLAS."),
+        typer.Option(
+            help="cuBLAS, cuBLASLt (the fastest it lists), QuACK, Triton, DeepGEMM, or package.module:name; may be "
+            "given again. Default: cuBLAS."
+        ),
     ] = None,
     json: _Json = None,
     picture: _Picture = None,
@@ -430,20 +433,31 @@ def bench_grouped(
         list[str] | None,
         typer.Option(help="bfloat16, or 8-bit floats with scales: row or block; may be given again. Default: all."),
     ] = None,
+    peer: Annotated[
+        list[str] | None, typer.Option(help="torch or DeepGEMM; may be given again. Default: torch.")
+    ] = None,
     json: _Json = None,
     picture: _Picture = None,
     against: _Against = None,
 ) -> None:
-    """Time products of groups (mixture of experts) against torch's, and check every result."""
-    from cutepy.suites.grouped import FORMS, KINDS, ROUTINGS, grouped_problems, run_grouped
+    """Time products of groups (mixture of experts) against torch's and DeepGEMM's, and check every result."""
+    from cutepy.suites.grouped import run_grouped
+    from cutepy.suites.grouped_peers import PEERS
+    from cutepy.suites.grouped_problems import FORMS, KINDS, ROUTINGS, grouped_problems
 
+    names = peer or ["torch"]
     routings, forms, kinds = routing or [*ROUTINGS], along or [*FORMS], kind or [*KINDS]
     options = ((routings, ROUTINGS, "--routing"), (forms, FORMS, "--along"), (kinds, KINDS, "--kind"))
-    _check_known(*options)
+    _check_known(*options, (names, PEERS, "--peer"))
     if any(count < 1 for count in groups or ()):
         fail(f"--groups must be at least 1, got {min(groups or ())}")
     problems = grouped_problems(groups or [8, 64], *(cast("Any", chosen) for chosen, _, _ in options))
-    raise typer.Exit(run_grouped(problems, _output(json, picture, against)))
+    output = _output(json, picture, against)
+    try:
+        status = run_grouped(problems, {name: PEERS[name] for name in names}, output)
+    except ImportError as error:
+        fail(str(error))
+    raise typer.Exit(status)
 
 
 @bench.command("scaled")

@@ -1,202 +1,27 @@
-"""`cutepy bench grouped`: time products of groups (mixture of experts) against torch's, and check every result."""
+"""`cutepy bench grouped`: time products of groups (mixture of experts) against peers, and check every result."""
 
 from __future__ import annotations
 
-import itertools
-import random
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
 
-import typer
-
+from cutepy.suites.grouped_peers import Peer, ours
+from cutepy.suites.grouped_problems import GroupedProblem, buffers
 from cutepy.suites.measuring import Output, measure_all, timed
 
 if TYPE_CHECKING:
-    import torch
-
     from cutepy.benchmark import Row
-    from cutepy.benchmark.protocol import Contender
-
-Along = Literal["m", "k"]
-Routing = Literal["balanced", "skewed"]
-Kind = Literal["bfloat16", "row", "block"]
-ROUTINGS = get_args(Routing)
-FORMS = get_args(Along)
-KINDS = get_args(Kind)
-_BLOCKS = {("row", "m"): ((1, 0), (1, 0)), ("block", "m"): ((1, 128), (128, 128)), ("block", "k"): ((1, 128), (1, 128))}
-"""Of A and B, what shares a scale."""
 
 
-@dataclass(frozen=True)
-class GroupedProblem:
-    """Tokens that are routed to experts: their products by the experts' weights, or those weights' gradients.
-
-    Attributes
-    ----------
-    groups, tokens, n, k : int
-        Experts; rows of all; columns of the result and of the tokens.
-    routing : "balanced" or "skewed"
-        Whether experts get equal shares, or such as fall off as 1, 1/2, 1/3, ...
-    along : "m" or "k"
-        Rows by weights, (tokens, k) x (groups, n, k); or (n, tokens) x (k, tokens), a product for each expert.
-    kind : "bfloat16", "row" or "block"
-        Of elements; or of scales of e4m3 ones. Experts have whole 128 tokens where groups of such are along K.
-    """
-
-    groups: int
-    tokens: int
-    n: int
-    k: int
-    routing: Routing = "balanced"
-    along: Along = "m"
-    kind: Kind = "bfloat16"
-
-    def __str__(self) -> str:
-        kind = self.kind if self.kind == "bfloat16" else f"fp8 {self.kind}"
-        return f"{kind} {self.groups} {self.routing} along {self.along} {self.tokens}x{self.n}x{self.k}"
-
-    @property
-    def sizes(self) -> list[int]:
-        """Tokens of each expert.
-
-        Examples
-        --------
-        >>> GroupedProblem(4, 64, 8, 8).sizes, sum(GroupedProblem(4, 64, 8, 8, "skewed").sizes)
-        ([16, 16, 16, 16], 64)
-        """
-        unit = 128 if self.kind != "bfloat16" and self.along == "k" else 1
-        units = self.tokens // unit
-        if self.routing == "balanced":
-            cuts = [units * group // self.groups for group in range(self.groups + 1)]
-            return [unit * (end - start) for start, end in itertools.pairwise(cuts)]
-        chance = random.Random(self.groups)
-        chosen = chance.choices(range(self.groups), [1 / (group + 1) for group in range(self.groups)], k=units)
-        sizes = [unit * chosen.count(group) for group in range(self.groups)]
-        chance.shuffle(sizes)
-        return sizes
-
-    @property
-    def flops(self) -> float:
-        """A multiplication and an addition for each term."""
-        return 2.0 * self.tokens * self.n * self.k
-
-    @property
-    def bytes(self) -> float:
-        """Inputs once, weights of experts that have tokens, and the result once."""
-        experts = sum(size > 0 for size in self.sizes) if self.along == "m" else self.groups
-        operand = 2.0 if self.kind == "bfloat16" else 1.0
-        x, y, weights = self.tokens * self.k, self.tokens * self.n, experts * self.n * self.k
-        return operand * (x + weights) + 2.0 * y if self.along == "m" else operand * (x + y) + 2.0 * weights
-
-
-def grouped_problems(
-    groups: Sequence[int], routings: Sequence[Routing], forms: Sequence[Along], kinds: Sequence[Kind] = ("bfloat16",)
-) -> list[GroupedProblem]:
-    """List the problems: 4096 tokens, between 7168 and 4096 columns, either way; those along K have no scales of rows.
-
-    Examples
-    --------
-    >>> print(*grouped_problems([8], ["skewed"], ["m"]), sep=", ")
-    bfloat16 8 skewed along m 4096x4096x7168, bfloat16 8 skewed along m 4096x7168x4096
-    """
-    return [
-        GroupedProblem(count, 4096, n, k, routing, along, kind)
-        for kind in kinds
-        for along in forms
-        if kind == "bfloat16" or (kind, along) in _BLOCKS
-        for count in groups
-        for routing in routings
-        for n, k in ((4096, 7168), (7168, 4096))
-    ]
-
-
-class Buffers(NamedTuple):
-    """Sets of the tensors of a problem, more bytes of them than the L2 cache has.
-
-    Attributes
-    ----------
-    a, b : list of Tensor
-        One of each set.
-    scale_a, scale_b : list of Tensor
-        Of 8-bit ones.
-    ends : Tensor
-        The groups' ends.
-    """
-
-    a: list[torch.Tensor]
-    b: list[torch.Tensor]
-    scale_a: list[torch.Tensor]
-    scale_b: list[torch.Tensor]
-    ends: torch.Tensor
-
-
-def buffers(problem: GroupedProblem, device: str = "cuda") -> Buffers:
-    """Make sets of random normal operands."""
-    import torch
-
-    from cutepy.benchmark import buffer_sets
-    from cutepy.ops import quantise
-
-    ends = torch.tensor(problem.sizes, device=device).cumsum(0).int()
-    sets = Buffers([], [], [], [], ends)
-    groups, tokens, n, k = problem.groups, problem.tokens, problem.n, problem.k
-    shapes = ((tokens, k), (groups, n, k)) if problem.along == "m" else ((tokens, n), (tokens, k))
-    for _ in range(buffer_sets(int(problem.bytes))):
-        for kept, scales, shape, of in zip(sets[:2], sets[2:4], shapes, (0, 1), strict=True):
-            x = torch.randn(shape, device=device, dtype=torch.bfloat16)
-            x = x if problem.along == "m" else x.mT
-            if problem.kind != "bfloat16":
-                each = [
-                    quantise(part, _BLOCKS[problem.kind, problem.along][of]) for part in (x if x.dim() > 2 else [x])
-                ]
-                x, scale = (torch.stack(made) if len(shape) > 2 else made[0] for made in zip(*each, strict=True))
-                scales.append(scale)
-            kept.append(x)
-    return sets
-
-
-def ours(problem: GroupedProblem, made: Buffers) -> Contender:
-    """Multiply by cutepy; bfloat16 into results that there are."""
-    from cutepy.ops import grouped_gemm, scaled_grouped_gemm
-
-    if problem.kind != "bfloat16":
-        return lambda i: scaled_grouped_gemm(*(each[i] for each in made[:4]), offs=made.ends)
-    out = grouped_gemm(made.a[0], made.b[0], offs=made.ends)
-    outs = [out, *(out.clone() for _ in made.a[1:])]
-    return lambda i: grouped_gemm(made.a[i], made.b[i], offs=made.ends, out=outs[i])
-
-
-def torchs(problem: GroupedProblem, made: Buffers) -> Contender | None:
-    """Multiply as torch does, into new results, for it has no `out`; None where it has no such kernel."""
-    import torch
-
-    if problem.kind == "bfloat16":
-        multiply = getattr(torch.nn.functional, "grouped_mm", None) or torch._grouped_mm
-        return lambda i: multiply(made.a[i], made.b[i].mT, offs=made.ends)
-    if problem.kind != "row":
-        typer.echo(f"torch doesn't multiply {problem}", err=True)
-        return None
-
-    def launch(i: int) -> torch.Tensor:
-        a, b, scale_a, scale_b = (each[i] for each in made[:4])
-        scales = scale_a.squeeze(-1), scale_b.squeeze(-1)
-        return torch._scaled_grouped_mm(a, b.mT, *scales, offs=made.ends, out_dtype=torch.bfloat16)
-
-    try:
-        launch(0)
-    except (AttributeError, RuntimeError, ValueError) as error:
-        typer.echo(f"torch doesn't multiply {problem}: {error}", err=True)
-        return None
-    return launch
-
-
-def run_grouped(problems: Sequence[GroupedProblem], output: Output) -> int:
-    """Measure our grouped product against torch's.
+def run_grouped(problems: Sequence[GroupedProblem], peers: Mapping[str, Peer], output: Output) -> int:
+    """Measure our grouped product against peers.
 
     Parameters
     ----------
     problems : sequence of GroupedProblem
+    peers : mapping of str to Peer
+        By the names to print.
     output : Output
         What to write, and what to compare with.
 
@@ -205,7 +30,7 @@ def run_grouped(problems: Sequence[GroupedProblem], output: Output) -> int:
     int
         Exit status: 1 where a result is wrong or slower than it was, 2 where nothing could be measured.
     """
-    return measure_all("grouped", problems, _measure, _complaint, output)
+    return measure_all("grouped", problems, partial(_measure, peers), _complaint, output)
 
 
 def _complaint(problem: GroupedProblem, rows: list[Row]) -> str | None:
@@ -217,8 +42,8 @@ def _complaint(problem: GroupedProblem, rows: list[Row]) -> str | None:
     return None if right else f"{problem} is beyond its tolerance"
 
 
-def _measure(problem: GroupedProblem) -> list[Row]:
-    """Measure a problem."""
+def _measure(peers: Mapping[str, Peer], problem: GroupedProblem) -> list[Row]:
+    """Measure a problem; peers that don't take it are left out."""
     import torch
 
     from cutepy.kernels.grouped.reference import grouped_reference
@@ -227,9 +52,8 @@ def _measure(problem: GroupedProblem) -> list[Row]:
 
     made = buffers(problem)
     a, b = made.a[0], made.b[0]
-    contenders = {"cutepy": ours(problem, made)}
-    if (theirs := torchs(problem, made)) is not None:
-        contenders["torch"] = theirs
+    entries = {"cutepy": ours(problem, made)}
+    entries |= {name: entry for name, peer in peers.items() if (entry := peer(problem, made)) is not None}
     if problem.kind != "bfloat16":
         a = dequantise(a, made.scale_a[0])
         pairs = zip(b, made.scale_b[0], strict=True) if b.dim() > 2 else [(b, made.scale_b[0])]
@@ -237,6 +61,6 @@ def _measure(problem: GroupedProblem) -> list[Row]:
         b = torch.stack(wide) if b.dim() > 2 else wide[0]
     shape = (problem.tokens, problem.n) if problem.along == "m" else (problem.groups, problem.n, problem.k)
     reference = grouped_reference(a, b, made.ends, a.new_empty(shape, dtype=torch.float64), problem.along)
-    errors = {name: relative_error(contender(0), reference) for name, contender in contenders.items()}
+    errors = {name: relative_error(entry.result(), reference) for name, entry in entries.items()}
     del reference, a, b
-    return timed(problem, contenders, errors, sets=len(made.a))
+    return timed(problem, {name: entry.launch for name, entry in entries.items()}, errors, sets=len(made.a))

@@ -12,6 +12,7 @@ import importlib.metadata
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
+from cutepy.suites.cublaslt import cublaslt
 from cutepy.suites.gemm_problems import Buffers, GemmProblem, out_dtype
 
 if TYPE_CHECKING:
@@ -102,7 +103,24 @@ def gemv(problem: GemmProblem, buffers: Buffers) -> Contender | None:
     return lambda index: launch(a[index], b[index], None, None, out[index])
 
 
-PEERS: dict[str, Peer] = {"cuBLAS": cublas, "QuACK": quack, "Triton": triton}
+def deep_gemm(problem: GemmProblem, buffers: Buffers) -> Contender | None:
+    """Multiply by DeepGEMM, which must be installed; matrices of bfloat16 only."""
+    if problem.dtype != "bfloat16" or problem.batch:
+        return None
+    import deep_gemm as theirs  # type: ignore[import-not-found]
+
+    a, b, out = buffers
+    multiply = theirs.bf16_gemm_nt  # with an operand of either major
+    return lambda index: multiply(a[index], b[index], out[index])
+
+
+PEERS: dict[str, Peer] = {
+    "cuBLAS": cublas,
+    "cuBLASLt": cublaslt,
+    "QuACK": quack,
+    "Triton": triton,
+    "DeepGEMM": deep_gemm,
+}
 """Those that come with cutepy."""
 
 

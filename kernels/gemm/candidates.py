@@ -1,6 +1,7 @@
 """What is expected of many choices at once: the model, computed in columns of a table."""
 
 from collections.abc import Iterable
+from math import gcd
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,8 @@ NARROW = 32
 
 (On an H200, 2026-11-23, 1617x1080x4688 with such a B took 56 us by 128x112, whose swizzle has 32 bytes, and cuBLAS 34.)
 """
+LINE_BYTES = 128
+"""Of the L2 cache, of which rows that begin elsewhere touch one more."""
 SHORTLIST = 16
 """So many that the model expects to be fastest are refined."""
 
@@ -87,7 +90,7 @@ class Candidates:
         """Give those that suit, and the microseconds that are expected of each: what is fastest first."""
         expected, suits = self.expected_us(problem, sm_count), self.suit(problem)
         order = np.argsort(np.where(suits, expected, np.inf), kind="stable")[: suits.sum()]
-        if problem.batch == 1 and not problem.promotes and not problem.by_threads:
+        if problem.table == "refined":
             first = order[:SHORTLIST]
             expected[first] *= np.exp(h200().sums(self._facts(problem, first, expected, sm_count)))
             expected[order[SHORTLIST:]] *= 2  # they come last
@@ -120,6 +123,8 @@ class Candidates:
             m * n / (covered_m * covered_n),
             np.minimum(clusters, resident) * cluster / sm_count,
             np.log(tile_m * tile_n),
+            _alignment(m if problem.a_mn_major else k, bits),
+            _alignment(n if problem.b_mn_major else k, bits),
         ]
         return np.array(np.broadcast_arrays(*facts)).T
 
@@ -152,6 +157,11 @@ def _most(*times: NDArray[np.float64]) -> NDArray[np.float64]:
     sums = sum((square * square * square for square in squares), np.zeros(1))
     powers: NDArray[np.float64] = np.cbrt(np.sqrt(sums))
     return powers
+
+
+def _alignment(extent: int, bits: int) -> float:
+    """Give the bytes that rows of so many elements are multiples of, up to a line of the L2 cache."""
+    return float(gcd(extent * bits // 8, LINE_BYTES))
 
 
 def _swizzle_bytes(extent: NDArray[np.int64], bits: int, mn_major: bool) -> NDArray[np.int64]:

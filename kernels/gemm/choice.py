@@ -8,27 +8,35 @@ from typing import TYPE_CHECKING, NamedTuple
 from cutepy.kernels.gemm.config import GemmConfig
 from cutepy.kernels.gemm.families import ProductConfig
 from cutepy.kernels.gemm.loading import copies_per_byte
-from cutepy.kernels.gemm.model import Choice, Extents
+from cutepy.kernels.gemm.model import Choice, Extents, Table
 from cutepy.kernels.gemm.signature import GemmSignature
-from cutepy.kernels.gemm.tiles import PROMOTED_TILES, TILES
+from cutepy.kernels.gemm.tiles import MORE_TILES, PROMOTED_TILES, TILES
 from cutepy.runtime.invariance import INVARIANCE
 
 if TYPE_CHECKING:
     from cutepy.kernels.gemm.candidates import Candidates
 
-_CLUSTERS = {1: ((1, 1), (2, 1), (1, 2), (2, 2)), 2: ((1, 1), (2, 1), (1, 2)), 4: ((1, 1),), 8: ((1, 1),)}
-"""Clusters along M and N that are tried, by the CTAs that share K."""
+_PAIRS = ((1, 1), (2, 1), (1, 2))
+_CLUSTERS = {1: (*_PAIRS, (2, 2)), 2: _PAIRS, 4: _PAIRS[:1], 8: _PAIRS[:1]}
+_MORE_CLUSTERS = {1: (*_PAIRS, (2, 2), (4, 1), (1, 4)), 2: (*_PAIRS, (2, 2)), 4: _PAIRS, 8: _PAIRS[:1]}
+"""Clusters along M and N that are tried, by the CTAs that share K; and where the model is refined."""
+_FROM = {
+    "refined": ((*TILES, *MORE_TILES), _MORE_CLUSTERS),
+    "model": (TILES, _CLUSTERS),
+    "promoted": (PROMOTED_TILES, _CLUSTERS),
+}
 
 
 @cache
-def candidates(promotes: bool) -> "Candidates":
-    """Give what may be chosen, where sums are promoted or not: tiles in the clusters that they can share."""
+def candidates(table: Table) -> "Candidates":
+    """Give what may be chosen by the model, refined or alone, or where sums are promoted: tiles in clusters."""
     from cutepy.kernels.gemm.candidates import Candidates  # NumPy is for those who choose
 
+    tiles, clusters = _FROM[table]
     return Candidates(
         Choice(tile, cluster_m, cluster_n)
-        for tile in (PROMOTED_TILES if promotes else TILES)
-        for cluster_m, cluster_n in _CLUSTERS[tile.split_k]
+        for tile in tiles
+        for cluster_m, cluster_n in clusters[tile.split_k]
         if tile.m % (8 * cluster_n) == 0 == tile.n % (8 * cluster_m)
     )
 
@@ -41,7 +49,7 @@ def _ranked(problem: Extents, sm_count: int) -> tuple[tuple[float, Choice], ...]
         raise ValueError(
             f"m, n, k and batch must be positive, got {m}, {n}, {k}, {batch}; an empty product needs no kernel"
         )
-    return candidates(problem.promotes).ranked(problem, sm_count)
+    return candidates(problem.table).ranked(problem, sm_count)
 
 
 def select_config(
@@ -96,7 +104,7 @@ def expected_us(
     Examples
     --------
     >>> [round(expected_us(4096 // parts, 4096, 4096, 16, batch=parts)) for parts in (1, 32, 128)]
-    [196, 288, 1076]
+    [200, 288, 1076]
     """
     extents = Extents(m, n, k, operand_bits, batch, shared, INVARIANCE.on)
     expected, _ = _ranked(extents, sm_count)[0]
@@ -126,7 +134,7 @@ def choose(signature: GemmSignature, m: int, n: int, k: int, sm_count: int = 132
     Examples
     --------
     >>> half = GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float16")
-    >>> choose(half, 16, 8192, 8192).transposed, choose(half, 8192, 8192, 8192).transposed
+    >>> choose(half, 16, 8192, 8192).transposed, choose(half, 4096, 14336, 4096).transposed
     (True, False)
     """
     return Chosen(*_fitting(_both_ways(signature, m, n, k, sm_count, batch)))
@@ -142,7 +150,7 @@ def chosen_us(signature: GemmSignature, m: int, n: int, k: int, sm_count: int = 
     >>> for m in (1, 4096):
     ...     print(*(round(chosen_us(signature, m, 4097, 4098)) for signature in (by_tma, by_threads)))
     10 15
-    201 455
+    204 455
     """
     return next(iter(_both_ways(signature, m, n, k, sm_count, batch))).expected_us
 

@@ -7,7 +7,7 @@ costs.
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from cutepy.kernels.gemm.config import GemmConfig
 from cutepy.kernels.gemm.signature import GemmSignature
@@ -97,6 +97,9 @@ EPILOGUE_BYTES = 32768
 SHORT_K = 256
 
 
+Table = Literal["refined", "model", "promoted"]
+
+
 class Extents(NamedTuple):
     """What is computed: a batch of products, of one B if it is shared, and in which way.
 
@@ -124,6 +127,13 @@ class Extents(NamedTuple):
     def by_threads(self) -> bool:
         """Whether threads load."""
         return self.a_copies + self.b_copies > 0
+
+    @property
+    def table(self) -> Table:
+        """What is chosen from: trees refine the model where one product is loaded by TMA, and no sums are promoted."""
+        if self.promotes:
+            return "promoted"
+        return "model" if self.batch > 1 or self.by_threads else "refined"
 
     @property
     def moved_bytes(self) -> float:

@@ -60,6 +60,17 @@ TILES = (
 )
 """What is chosen from: few enough, whose best is within 0.2% of the best of all that were timed for 208 problems."""
 
+MORE_TILES = (
+    *(Tile(192, n) for n in (144, 120)),
+    *(Tile(256, n) for n in (192, 176, 160, 112)),
+    Tile(192, 120, consumers=2),
+    *(Tile(128, n, split_k=2) for n in (224, 192, 112, 64)),
+    *(Tile(128, n, split_k=4) for n in (192, 96)),
+    *(Tile(192, n, split_k=2) for n in (192, 128, 96)),
+    *(Tile(192, n, split_k=4) for n in (128, 96)),
+)
+"""What is chosen from besides, where the model is refined (`refinement`): it alone was not fitted to them."""
+
 PROMOTED_TILES = (
     *(Tile(m, 128) for m in (256, 128)),
     *(Tile(128, n) for n in (192, 160, 112, 96, 64, 48, 32, 16)),

@@ -102,7 +102,7 @@ def _select(
     def fastest(kind: GemmSignature, along: Along, mnk: tuple[int, int, int]) -> tuple[float, GroupedConfig] | None:
         """Give the fastest configuration and the microseconds that are expected of it, if there is one."""
         samples = [_grown(mnk, along, max(1, round(mnk["mnk".index(along)] * part))) for part in _SPREAD]
-        table, bits = candidates(kind.scale_rows is not None), kind.operand_bits
+        table, bits = candidates("model" if kind.scale_rows is None else "promoted"), kind.operand_bits
         expected = np.mean([table.expected_us(Extents(*each, bits, groups), sm_count) for each in samples], axis=0)
         m, n, k = samples[-1]  # the largest
         if unit(along, bits) > 1:

@@ -217,6 +217,32 @@ def test_rows_of_a_are_scaled(staged, warpgroups):
     check(Through((128, 32, 64), staged, BF16, warpgroups), 200, 40, 208, scaled=True)
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("staged", "multiplied", "scaled"),
+    [
+        (BF16, BF16, False),
+        ("int8", BF16, True),
+        ("uint8", F16, False),
+        (E4M3, BF16, False),
+        ("float32", F16, True),
+        (E4M3, E4M3, False),
+        ("int8", "int8", False),
+    ],
+)
+@pytest.mark.parametrize("warpgroups", [1, 2])
+def test_a_gpu_has_the_same_sums(staged, multiplied, scaled, warpgroups):
+    kernel = Through((64 * warpgroups, 64, 64), staged, multiplied, warpgroups, stages=4)
+    a, b, scales, expected = problem(kernel, 1000, 200, 4112, scaled)
+    d = torch.full((1000, 200), 77).to(expected.dtype).cuda()
+    held = [a.cuda(), b.cuda(), d, None if scales is None else scales.cuda()]
+    compiled = cutepy.compile(kernel, *held)
+    for _ in range(20):
+        d.fill_(77)
+        compiled(*held)
+        assert torch.equal(d.cpu(), expected)
+
+
 def told(kernel, m=64, n=32, k=336):
     """Give what the sanitizer says; where a ptxas is installed that makes it good, it is no hazard but an advisory."""
     a, b, scales, _ = problem(kernel, m, n, k)

@@ -147,7 +147,7 @@ def test_every_problem_gets_a_possible_configuration(signature, m, n, k, sm_coun
 
 def test_large_problems_take_large_tiles_and_small_ones_spread():
     large, small = select_config(HALF, 8192, 8192, 8192), select_config(HALF, 512, 512, 512)
-    assert (large.tile_m, large.tile_n, large.consumers) == (128, 192, 2)
+    assert large.tile_m * large.tile_n >= 128 * 192
     assert small.tile_m * small.tile_n <= 64 * 64
     with pytest.raises(ValueError, match="must be positive"):
         select_config(HALF, 0, 1, 1)

@@ -65,7 +65,8 @@ def test_what_is_chosen_is_what_threads_can_load(m, n, k, a_align, b_align, majo
     signature = replace(HALF, a_align=a_align, b_align=b_align, a_major=a_major, b_major=b_major)
     config = choose(signature, m, n, k).config
     assert sorted(config.signature.by_threads) == sorted(signature.by_threads)
-    expected = choice.candidates(False).ranked(extents_of(signature, m, n, k, 1, False), 132)
+    extents = extents_of(signature, m, n, k, 1, False)
+    expected = choice.candidates(extents.table).ranked(extents, 132)
     _, first = expected[0]
     assert select_config(signature, m, n, k) == first.config(signature, k), "so that its time is what is expected"
     for _, (_, cluster_m, cluster_n) in expected:

@@ -10,7 +10,7 @@ pytestmark = pytest.mark.dsl
 
 import cutepy  # noqa: E402
 import cutepy.ops  # noqa: E402
-from cutepy.kernels.gemm import GemmConfig, GemmSignature, op, select_config  # noqa: E402
+from cutepy.kernels.gemm import GemmConfig, GemmSignature, op  # noqa: E402
 from cutepy.kernels.gemm.choice import Chosen, choose, chosen_us  # noqa: E402
 from cutepy.kernels.gemm.operands import MOST_EXTENT, Description, Problem, matrix  # noqa: E402
 from cutepy.kernels.gemm.reference import gemm_reference  # noqa: E402
@@ -164,7 +164,7 @@ def test_the_tile_is_that_of_the_whole_batch(monkeypatch, batch):
     with cutepy.simulate():
         plan(matrices, matrices, matrices)
     signature = GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float16", batch_modes=1)
-    assert taken == [select_config(signature, 512, 512, 512, batch=batch)]
+    assert taken == [choose(signature, 512, 512, 512, batch=batch).config]
 
 
 @pytest.mark.parametrize("capability", [(8, 0), (10, 0)])

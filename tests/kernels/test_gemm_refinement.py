@@ -21,7 +21,7 @@ def walked(trees, row):
 
 
 def test_the_trees_are_walked_as_they_are_meant():
-    table = candidates(promotes=False)
+    table = candidates("refined")
     rows = table._facts(PROBLEM, np.arange(30), table.expected_us(PROBLEM), 132)
     assert np.allclose(h200().sums(rows), [walked(h200(), row) for row in rows])
     assert np.abs(h200().sums(rows)).max() > 0.01
@@ -34,7 +34,7 @@ def test_what_is_equal_to_a_threshold_goes_to_the_first_node():
 
 
 def test_a_shortlist_is_refined_and_the_others_follow():
-    ranked = candidates(promotes=False).ranked(PROBLEM, 132)
+    ranked = candidates("refined").ranked(PROBLEM, 132)
     expected = [us for us, _ in ranked]
     assert expected == sorted(expected)
     assert len(ranked) == len({choice for _, choice in ranked}) > 100
@@ -42,6 +42,6 @@ def test_a_shortlist_is_refined_and_the_others_follow():
 
 def test_batches_and_promoted_sums_have_the_model_alone():
     for problem in (PROBLEM._replace(batch=3), PROBLEM._replace(operand_bits=8, promotes=True)):
-        table = candidates(problem.promotes)
+        table = candidates(problem.table)
         suiting = table.expected_us(problem)[table.suit(problem)]
         assert table.ranked(problem, 132)[0][0] == suiting.min()

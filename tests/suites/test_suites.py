@@ -214,7 +214,10 @@ def test_a_wrong_peer_a_slower_row_and_a_picture(on_the_cpu, tmp_path):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (("--peer", "MKL"), "a peer must be one of cuBLAS, QuACK, Triton, or package.module:name, got 'MKL'"),
+        (
+            ("--peer", "MKL"),
+            "a peer must be one of cuBLAS, cuBLASLt, QuACK, Triton, DeepGEMM, or package.module:name, got 'MKL'",
+        ),
         (("--peer", "no.such:peer"), "the peer 'no.such:peer' can't be imported"),
         (("--peer", "tests.suites.test_suites:none"), "can't be imported"),
         (("--against", "/no/such.json"), "there is no file /no/such.json for --against"),
