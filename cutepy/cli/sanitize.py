@@ -85,6 +85,11 @@ def run(
         is_empty = not any(run.launches for run in runs)
         if is_empty:
             echo("cutepy: nothing was watched: no kernel was launched in this process, and in others none is watched")
+        if simulation.has_launched_elsewhere:
+            echo(
+                "cutepy: kernels were launched in forked processes, in which nothing is watched: call what they do here"
+            )
+            code = code or FAILED
         report = Report.of_all([run.report() for run in runs])
         if code and report.is_clean:
             echo("cutepy: the script failed: no hazards are found in what ran, and nothing is known of the rest")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import threading
 import traceback
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from cutepy.cli.failure import fail
 from cutepy.cli.scripts import run_as_main, started_name
@@ -73,7 +76,8 @@ def execute(script: Path, arguments: Sequence[str], echo: Callable[[str], None])
 
     name = started_name(script)
     try:
-        run_as_main(script, arguments)
+        with _leaving_at_once():
+            run_as_main(script, arguments)
     except SystemExit as leaving:
         if leaving.code is None or isinstance(leaving.code, int):
             return leaving.code or 0
@@ -86,6 +90,26 @@ def execute(script: Path, arguments: Sequence[str], echo: Callable[[str], None])
         print(_traceback(error, name), end="", file=sys.stderr)
         return 1
     return 0
+
+
+@contextmanager
+def _leaving_at_once() -> Iterator[None]:
+    """Let the script's `os._exit` end it as `sys.exit` does, so that what ran is told; forked processes end at once."""
+    leave, process = os._exit, os.getpid()
+
+    def end(status: int) -> NoReturn:
+        if os.getpid() == process:
+            if threading.current_thread() is threading.main_thread():
+                raise SystemExit(status)
+            print("cutepy: a thread has ended the process by os._exit: nothing is known", file=sys.stderr, flush=True)
+            leave(status or 2)
+        leave(status)
+
+    os._exit = end
+    try:
+        yield
+    finally:
+        os._exit = leave
 
 
 def _traceback(error: Exception, script: str) -> str:

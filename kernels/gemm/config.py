@@ -5,6 +5,7 @@ stages and cluster, and making one that the hardware cannot run raises, saying w
 `choice.select_config` picks one for a problem.
 """
 
+from bisect import bisect_left
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -127,7 +128,7 @@ class GemmConfig:
 
     def _stages_that_fit(self, epi_stages: int) -> int:
         """Count the stages of A and B, 8 at most, that leave room for the rest; 0 if none does."""
-        return next((stages for stages in range(8, 0, -1) if self._plan(stages, epi_stages).fits), 0)
+        return bisect_left(range(1, 9), True, key=lambda stages: not self._plan(stages, epi_stages).fits)
 
     def _staged(self, tile: StagedKind, stages: int) -> sm90.StagedTile:
         rows, columns = self.epi_tile
@@ -157,10 +158,9 @@ class GemmConfig:
 
     @cached_property
     def smem(self) -> sm90.SmemPlan:
-        """Shared memory of a CTA, by names.
+        """Shared memory of a CTA, by names, in order: stages of A and B, of results, and of C or tiles that are read.
 
-        Stages of A, B, D and, with C, of that, or of an epilogue's results and tiles; scales; sums of peers where
-        K is split; tickets; and two mbarriers for each stage of A and B, of C, for the exchange of sums, and tickets.
+        Then scales, sums of peers where K is split, tickets, and two mbarriers for each stage, exchange and ticket.
         """
         return self._plan(self.stages, self.epi_stages)
 

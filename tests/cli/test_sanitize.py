@@ -1,6 +1,8 @@
 """`cutepy sanitize`: what it writes where, and its exit code."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 from typer.testing import CliRunner
@@ -278,3 +280,45 @@ def test_runs_of_the_script_itself_are_watched(tmp_path):
     assert result.exit_code == 2
     assert "nothing was watched" in result.output
     assert "the script failed" in result.output
+
+
+RACE = (
+    "import numpy as np, os, threading, cutepy\n"
+    'k = cutepy.load_ptx(""".version 8.7\\n.target sm_90a\\n.address_size 64\\n.visible .entry k() {\\n'
+    ".reg .b32 %r<4>; .shared .b32 word;\\nmov.u32 %r0, %tid.x; st.shared.u32 [word], %r0;\\n"
+    'ld.shared.u32 %r1, [word];\\nret; }""")\n'
+)
+
+
+def test_a_script_that_leaves_at_once_is_told_of(tmp_path):
+    script = tmp_path / "own.py"
+    script.write_text(RACE + "k.launch('k', grid=1, block=64, args=())\nos._exit(0)\n")
+    result = CliRunner().invoke(app, ["sanitize", str(script)])
+    assert result.exit_code == 1
+    assert "unordered-" in result.output
+    script.write_text(RACE + "k.launch('k', grid=1, block=32, args=())\nos._exit(3)\n")
+    assert CliRunner().invoke(app, ["simulate", str(script)]).exit_code == 3
+
+
+@pytest.mark.integration
+def test_a_thread_that_ends_the_process_leaves_nothing_known(tmp_path):
+    script = tmp_path / "own.py"
+    script.write_text(RACE + "t = threading.Thread(target=os._exit, args=(0,)); t.start(); t.join()\n")
+    command = [sys.executable, "-m", "cutepy", "sanitize", str(script)]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (result.returncode, "by os._exit: nothing is known" in result.stderr) == (2, True)
+
+
+@pytest.mark.integration
+def test_launches_of_forked_processes_are_said_to_be_unwatched(tmp_path):
+    script = tmp_path / "own.py"
+    script.write_text(
+        RACE + "k.launch('k', grid=1, block=1, args=())\n"
+        "if not os.fork():\n    k.launch('k', grid=1, block=64, args=())\n    os._exit(0)\n"
+        "os.wait()\n"
+    )
+    command = [sys.executable, "-m", "cutepy", "sanitize", str(script)]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 2
+    assert "launched in forked processes, in which nothing is watched" in result.stderr
+    assert "1 launches" in result.stderr

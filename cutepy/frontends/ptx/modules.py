@@ -156,7 +156,7 @@ class PtxModule:
         stream: Any = None,  # noqa: ANN401
         programmatic: bool = False,
         ctas: Coordinates | None = None,
-    ) -> Launch:
+    ) -> Launch | None:
         """Run a kernel to its end, in the innermost `cutepy.simulate`, or alone where none is active.
 
         Parameters
@@ -190,8 +190,8 @@ class PtxModule:
 
         Returns
         -------
-        Launch
-            With its `stats`, and what it printed as `printf`.
+        Launch or None
+            With its `stats`, and what it printed as `printf`; None where its stream is captured, so that it is kept.
 
         Raises
         ------
@@ -221,8 +221,9 @@ class PtxModule:
         with RUNNING, _inputs_kept(kernel, memory):
             for tensor in memory:
                 run.adopt(tensor)
+            before = len(run.launches)
             run.launch(call)
-            return run.launches[-1]
+            return run.launches[-1] if len(run.launches) > before else None
 
 
 def _extents(what: str, value: int | Sequence[int]) -> tuple[int, int, int]:

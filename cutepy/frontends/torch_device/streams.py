@@ -1,6 +1,7 @@
 """Streams and events of the simulated device: everything runs at once and in order, so there is nothing to wait for.
 
-Observers are told what would wait for what.
+Observers are told what would wait for what. Who polls, `while not event.query()`, waits by it: the first answer is that
+the work has not ended, where the host has not waited for it otherwise, and whoever asks again has waited.
 
 Times between events are the host's: how long the simulation took, which says nothing about a GPU.
 """
@@ -17,6 +18,15 @@ from cutepy.frontends.backend import tell
 from cutepy.sim.machine.host_events import StreamEvent
 
 _handles = itertools.count(0x5700_0000, 16)
+_times = itertools.count(1)
+_waited: dict[int | None, int] = {}
+"""When the host has last waited for a stream, or for all (None)."""
+
+
+def _wait_for(stream: int | None) -> None:
+    """Note that the host waits for a stream, or for all, and tell of it."""
+    _waited[stream] = next(_times)
+    tell(StreamEvent("synchronise") if stream is None else StreamEvent("synchronise", stream))
 
 
 class Stream:
@@ -25,6 +35,7 @@ class Stream:
     def __init__(self, device: object = None, priority: int = 0, *, handle: int | None = None, **_: object) -> None:
         self.cuda_stream = next(_handles) if handle is None else handle
         self.priority = priority
+        self._is_asked = False
         if handle != 0:
             global _several
             _several = True
@@ -50,7 +61,8 @@ class Stream:
 
     def synchronize(self) -> None:
         """Return: all work has ended."""
-        tell(StreamEvent("synchronise", self.cuda_stream))
+        self._is_asked = True
+        _wait_for(self.cuda_stream)
 
     def wait_stream(self, stream: Stream) -> None:
         """Return: all work has ended."""
@@ -61,8 +73,11 @@ class Stream:
         event.wait(self)
 
     def query(self) -> bool:
-        """Tell that all work has ended."""
-        return True
+        """Tell that all work has ended, where it is asked for the second time."""
+        if self._is_asked:
+            _wait_for(self.cuda_stream)
+        self._is_asked = not self._is_asked
+        return not self._is_asked
 
     def is_capturing(self) -> bool:
         """Tell whether its work is kept for a graph."""
@@ -104,10 +119,12 @@ class Event:
     def __init__(self, enable_timing: bool = False, blocking: bool = False, **_: object) -> None:
         self.cuda_event = next(_handles)
         self.time_ns: int | None = None
+        self._recorded, self._stream, self._is_asked = 0, 0, False
 
     def record(self, stream: Stream | None = None) -> None:
         """Note the time."""
         self.time_ns = time.perf_counter_ns()
+        self._recorded, self._stream, self._is_asked = next(_times), _handle(stream), False
         tell(StreamEvent("record", _handle(stream), self.cuda_event))
 
     def wait(self, stream: Stream | None = None) -> None:
@@ -116,10 +133,16 @@ class Event:
 
     def synchronize(self) -> None:
         """Return: all work has ended."""
+        self._recorded = 0
         tell(StreamEvent("synchronise", event=self.cuda_event))
 
     def query(self) -> bool:
-        """Tell that all work has ended."""
+        """Tell that all work has ended, where the host has waited for it, or it is asked for the second time."""
+        if self._recorded > max(_waited.get(self._stream, 0), _waited.get(None, 0)):
+            if not self._is_asked:
+                self._is_asked = True
+                return False
+            self.synchronize()
         return True
 
     def elapsed_time(self, end_event: Event) -> float:
@@ -135,7 +158,7 @@ def _handle(stream: Stream | None) -> int:
 
 def synchronize(device: object = None) -> None:
     """Return: all work has ended."""
-    tell(StreamEvent("synchronise"))
+    _wait_for(None)
 
 
 _several = False

@@ -231,10 +231,9 @@ def _tuned_call(kernel_call: Callable[[], object]) -> object:
 
 
 def _cuda_is_served() -> bool:
-    from cutepy.frontends.backend import active_run
-    from cutepy.frontends.torch_device import ServedRun
+    from cutepy.frontends.torch_device import is_served
 
-    return isinstance(active_run(), ServedRun)
+    return is_served()
 
 
 def _load(name: str, ptx: str, shared: int, device: object) -> tuple[None, tuple[PtxModule, str], int, int, int]:

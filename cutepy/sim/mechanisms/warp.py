@@ -31,9 +31,17 @@ class Warp:
         self._sources: dict[tuple[object, ...], tuple[Array, Array]] = {}
 
     def sync(self, g: Group, i: Instruction, mask: Array) -> None:
-        """Synchronise a warp, whose lanes have come."""
+        """Synchronise the lanes of each mask, who have come; masks of a warp may differ, as those of its tiles do."""
         self._check_mask(g, i, mask)
-        self._activity.notify("sync", "bar.warp", g, i)
+        if mask.shape[1] == 1:
+            self._activity.notify("sync", "bar.warp", g, i)
+            return
+        first = mask & (~mask + np.uint32(1))  # the lowest lane of each mask, which no other mask of the warp has
+        for row in range(len(mask)) if (mask != mask[:1]).any() else [slice(None)]:
+            here = np.zeros((g.ctas.count if len(mask) > 1 else 1, 1), bool)
+            here[row] = True
+            for leader in np.unique(first[row]):
+                self._activity.notify("sync", "bar.warp", g, i, lanes=here & (first[row] == leader))
 
     def shuffle(
         self, g: Group, i: Instruction, mode: str, a: Array, b: Array, c: Array, mask: Array

@@ -3,7 +3,9 @@
 import pytest
 import torch
 
-from cutepy.frontends.torch_device import serve_cuda
+import cutepy
+from cutepy.frontends.ptx.modules import load_ptx
+from cutepy.frontends.torch_device import is_served, serve_cuda
 
 pytestmark = pytest.mark.dsl
 
@@ -47,6 +49,29 @@ def _by_the_driver(issue):
     _, graph = driver.cuStreamEndCapture(stream)
     _, executable = driver.cuGraphInstantiate(graph, 0)
     return lambda: driver.cuGraphLaunch(executable, stream)
+
+
+def test_a_module_may_be_captured_before_anything_ran():
+    module = load_ptx(
+        ".version 8.5\n.target sm_90a\n.address_size 64\n.visible .entry k(.param .u64 x) {\n"
+        ".reg .u32 %r; .reg .u64 %d; ld.param.u64 %d, [x]; ld.global.u32 %r, [%d]; add.u32 %r, %r, 1;\n"
+        "st.global.u32 [%d], %r; ret; }"
+    )
+    with serve_cuda() as run:
+        x = torch.zeros(1, dtype=torch.int32, device="cuda")
+        kept = []
+        replay = _by_torch(lambda stream: kept.append(module.launch("k", 1, 1, [x], stream=stream)))
+        assert (kept, len(run.launches)) == ([None], 0)
+        replay()
+        replay()
+        assert (x.item(), len(run.launches)) == (2, 2)
+
+
+def test_the_device_is_served_within_other_runs():
+    assert not is_served()
+    with serve_cuda(), cutepy.simulate():
+        assert is_served()
+    assert not is_served()
 
 
 @pytest.mark.parametrize("capture", [_by_torch, _by_the_driver, _by_the_runtime])

@@ -97,6 +97,36 @@ def with_a_host_that_waits(add):
     assert y.cpu().sum() == 64
 
 
+def with_a_host_that_polls(add):
+    x, y = tensors()
+    torch.cuda.synchronize()
+    side, event = torch.cuda.Stream(), torch.cuda.Event()
+    with torch.cuda.stream(side):
+        add(x, y)
+        event.record()
+    while not event.query():
+        pass
+    add(y, x)
+    torch.cuda.synchronize()
+    with torch.cuda.stream(torch.cuda.Stream()):
+        add(y, x)
+        while not torch.cuda.current_stream().query():
+            pass
+    assert x.sum().item() == 128
+
+
+def with_a_host_that_asks_and_goes_on(add):
+    x, y = tensors()
+    torch.cuda.synchronize()
+    event = torch.cuda.Event()
+    with torch.cuda.stream(torch.cuda.Stream()):
+        add(x, y)
+        event.record()
+        torch.cuda.current_stream().query()
+    event.query()
+    add(y, torch.zeros_like(x))
+
+
 def with_a_number_that_the_host_waits_for(add):
     x, y = tensors()
     assert x.sum().item() == 0
@@ -212,6 +242,7 @@ def test_what_is_missing_where_memory_is_freed_early():
         in_one_stream,
         with_all_that_waits,
         with_a_host_that_waits,
+        with_a_host_that_polls,
         with_a_number_that_the_host_waits_for,
         of_memory_that_was_freed_and_given_again,
         of_slices,
@@ -227,6 +258,7 @@ def test_a_script(script):
         (of_what_is_on_another_stream, "unordered-read"),
         (whose_result_is_read_on_another_stream, "unordered-read"),
         (whose_result_a_kernel_reads_on_another_stream, "unordered-read"),
+        (with_a_host_that_asks_and_goes_on, "unordered-read"),
         (of_memory_that_nobody_wrote, "uninitialised-read"),
     ],
 )

@@ -173,6 +173,19 @@ def test_streams_and_events():
     assert end.query()
 
 
+def test_who_polls_an_event_or_a_stream_waits():
+    stream, event = torch.cuda.Stream(), torch.cuda.Event()
+    assert event.query()
+    event.record(stream)
+    assert [event.query(), event.query(), event.query()] == [False, True, True]
+    for wait in (event.synchronize, stream.synchronize, torch.cuda.synchronize):
+        event.record(stream)
+        wait()
+        assert event.query()
+    assert stream.query()
+    assert [stream.query(), stream.query()] == [False, True]
+
+
 @pytest.mark.parametrize("name", ["memory_snapshot", "list_gpu_processes"])
 def test_what_is_not_served_raises_by_name(name):
     with pytest.raises(NotServedError, match=rf"torch\.cuda\.{name} is not served"):

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 _ELSEWHERE = frozenset(("local", "param", "const"))
 _SHARED = frozenset(("shared", "shared::cta", "shared::cluster"))
+_VECTORS = frozenset(("v2", "v4", "v8"))
 
 
 class _Access(NamedTuple):
@@ -66,6 +67,8 @@ def unfenced(flow: ControlFlow) -> tuple[Instruction, Instruction] | None:
         number = waiting.pop()
         state = before[number]
         for i in flow.blocks[number].instructions:
+            if _is_strong(i) and not _VECTORS.isdisjoint(i.parts):
+                return i, i  # each element is an access, in no order
             if _is_strong(i) or i.parts[0] == "call":
                 apart = [one.instruction for one in state if one.address is None or one.address != _address(i)]
                 if apart:

@@ -160,6 +160,8 @@ def test_what_interleavings_show(body):
     [
         PUT + GET,
         GET + PUT,
+        PUT.replace(".u32 [%rd1], 1", ".v2.u32 [%rd1], {1, 2}") + SC + GET,
+        PUT + SC + GET.replace(".u32 %r3", ".v2.u32 {%r3, %r4}"),
         PUT + "fence.acq_rel.gpu;" + GET,
         PUT + "fence.sc.cta;" + GET,
         PUT + "setp.eq.u32 %p1, %r2, 1; @%p1 fence.sc.gpu;" + GET,
