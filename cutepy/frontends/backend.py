@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cutepy.runtime.execution import EXECUTION
 from cutepy.runtime.host_calls import LaunchRequest, Library
-from cutepy.sim.machine.host_events import HostEvent
+from cutepy.sim.machine.host_events import HostEvent, StreamEvent
 from cutepy.sim.machine.launch import KernelCall
 from cutepy.sim.machine.loaded_module import LoadedModule
 from cutepy.sim.run import Run
@@ -69,8 +69,20 @@ def active_run() -> Run | None:
     return backend.run if isinstance(backend, Simulator) else None
 
 
+_apart: list[StreamEvent] = []
+"""How streams were made that don't wait for the default one."""
+
+
+def tell_of_streams(run: Run) -> None:
+    """Tell the observers of a run that begins of the streams that there are."""
+    for event in _apart:
+        run.tell(event)
+
+
 def tell(event: HostEvent) -> None:
     """Tell the observers of the active run what host code does beside launches."""
+    if isinstance(event, StreamEvent) and event.operation == "create" and not event.blocking:
+        _apart.append(event)
     run = active_run()
     if run is not None:
         run.tell(event)

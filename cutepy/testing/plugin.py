@@ -108,6 +108,9 @@ def _telling(item: pytest.Item, when: str) -> Generator[None, None, None]:
     """Add the hazards that there are to what is said of a phase that fails."""
     try:
         yield
+    except pytest.skip.Exception:
+        _fail_by_hazards(item, _run_of(item))
+        raise
     except BaseException:
         run = _run_of(item)
         if run is not None and run.hazards:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from cutepy.frontends.backend import Simulator
+from cutepy.frontends.backend import Simulator, tell_of_streams
 from cutepy.frontends.dsl.execution import executing_on
 from cutepy.sim.machine.chosen import Coordinates
 from cutepy.sim.machine.events import CompletionPolicy
@@ -107,4 +107,5 @@ def simulate(
         allow=allow,
     )
     with run.checked(), executing_on(Simulator(run)):
+        tell_of_streams(run)
         yield run

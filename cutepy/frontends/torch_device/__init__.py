@@ -22,7 +22,7 @@ from mmap import mmap
 from typing import Any
 
 from cutepy.dsl.version import require
-from cutepy.frontends.backend import Simulator
+from cutepy.frontends.backend import Simulator, tell_of_streams
 from cutepy.frontends.dsl.execution import executing_on
 from cutepy.frontends.torch_device.errors import NotServedError as NotServedError, refused_launch
 from cutepy.sim.errors import LaunchError
@@ -205,4 +205,5 @@ def serve_cuda(
         stack.enter_context(accelerator.accelerating())
         stack.enter_context(operators.serving_operators())
         stack.enter_context(executing_on(Simulator(run)))
+        tell_of_streams(run)
         yield run

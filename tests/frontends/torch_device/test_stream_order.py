@@ -1,13 +1,17 @@
 """Scripts on the served device with the sanitizer: streams, events, and memory that nobody wrote."""
 
+import contextlib
+
 import pytest
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 
+import cutepy  # noqa: E402
 from cutepy.frontends import serve_cuda  # noqa: E402
 from cutepy.frontends.ptx.modules import load_ptx  # noqa: E402
 from cutepy.frontends.torch_device.storage import allocations  # noqa: E402
+from cutepy.sim import HazardError  # noqa: E402
 
 pytestmark = pytest.mark.dsl
 
@@ -264,6 +268,22 @@ def test_a_script(script):
 )
 def test_a_script_that_is_wrong(script, kind):
     assert kinds_of(script) == [kind]
+
+
+def test_streams_that_were_made_before_an_inner_run_do_not_wait_for_the_default_one_there():
+    module = load_ptx(PTX)
+    with serve_cuda():
+        x, y = tensors()
+        side = torch.cuda.Stream()
+        with contextlib.suppress(HazardError), cutepy.simulate(sanitize=True) as inner:
+            module.launch("add", 1, 64, [x, y], stream=side)
+            module.launch("add", 1, 64, [y, x])
+        assert {hazard.kind for hazard in inner.hazards} >= {"unordered-read"}
+        with cutepy.simulate(sanitize=True) as inner:
+            module.launch("add", 1, 64, [x, y], stream=side)
+            side.synchronize()
+            module.launch("add", 1, 64, [y, x])
+        assert not inner.hazards
 
 
 def test_a_report_names_the_line_of_the_host():
