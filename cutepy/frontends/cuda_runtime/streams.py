@@ -10,9 +10,11 @@ import time
 from typing import Any
 
 from cutepy.frontends.backend import tell
+from cutepy.frontends.polling import Polled
 from cutepy.sim.machine.host_events import StreamEvent
 
 _INVALID_HANDLE = 400
+_NOT_READY = 600
 _FIRST_STREAM = 0x5800_0000
 
 
@@ -30,6 +32,7 @@ class StreamCalls:
         self._recorded: dict[int, float | None] = {}
         self._events = 0
         self._streams = _FIRST_STREAM
+        self._polled = Polled()
 
     def do_cudaStreamCreate(self, stream: int, flags: int = 0, *_: object) -> int:
         """Give a handle."""
@@ -41,8 +44,12 @@ class StreamCalls:
 
     def do_cudaStreamSynchronize(self, stream: int | None, *_: object) -> int:
         """Return: all work has ended."""
-        tell(StreamEvent("synchronise", stream or 0))
+        self._polled.wait_for_stream(stream or 0)
         return 0
+
+    def do_cudaStreamQuery(self, stream: int | None, *_: object) -> int:
+        """Tell whether all work of a stream has ended."""
+        return 0 if self._polled.is_stream_over(stream or 0) else _NOT_READY
 
     def do_cudaStreamWaitEvent(self, stream: int | None, event: int, *_: object) -> int:
         """Return: all work has ended."""
@@ -51,12 +58,16 @@ class StreamCalls:
 
     def do_cudaEventSynchronize(self, event: int, *_: object) -> int:
         """Return: all work has ended."""
-        tell(StreamEvent("synchronise", event=event))
+        self._polled.wait_for_event(event)
         return 0
+
+    def do_cudaEventQuery(self, event: int, *_: object) -> int:
+        """Tell whether the work before an event has ended."""
+        return 0 if self._polled.is_event_over(event) else _NOT_READY
 
     def do_cudaDeviceSynchronize(self, *_: object) -> int:
         """Return: all work has ended."""
-        tell(StreamEvent("synchronise"))
+        self._polled.wait_for_all()
         return 0
 
     def do_cudaStreamIsCapturing(self, stream: int, status: int) -> int:
@@ -89,7 +100,7 @@ class StreamCalls:
         """Note the time."""
         if event not in self._recorded:
             return _INVALID_HANDLE
-        tell(StreamEvent("record", stream or 0, event))
+        self._polled.record(stream or 0, event)
         self._recorded[event] = time.perf_counter()
         return 0
 
@@ -106,5 +117,5 @@ class StreamCalls:
     def _nothing_is_pending(self, *_: object) -> int:
         return 0
 
-    do_cudaStreamQuery = do_cudaStreamDestroy = do_cudaEventQuery = do_cudaDeviceReset = _nothing_is_pending
+    do_cudaStreamDestroy = do_cudaDeviceReset = _nothing_is_pending
     do_cudaGetLastError = do_cudaPeekAtLastError = _nothing_is_pending

@@ -16,12 +16,15 @@ from cutepy.frontends.torch_device.touches import touched
 from cutepy.runtime import h200
 from cutepy.sim.machine.host_events import StreamEvent
 
+_Pair = tuple[Any, Any]
+
 
 class _Api:
     """One of the two modules: calls return (error code, values...)."""
 
-    def __init__(self, module: Any, success: Any, event: Any, stream: Any, capturing: tuple[Any, Any]) -> None:  # noqa: ANN401
-        self._module, self._success, self._capturing = module, success, capturing
+    def __init__(self, module: Any, codes: _Pair, capturing: _Pair, event: Any, stream: Any) -> None:  # noqa: ANN401
+        self._module, self._capturing = module, capturing
+        self._success, self._not_ready = codes
         self._event, self._stream = event, stream
         self._events: dict[int, streams.Event] = {}
         self._memory: dict[int, Any] = {}
@@ -40,9 +43,8 @@ class _Api:
     # Streams and events.
 
     def create_stream(self, flags: object = 0, *_: object) -> tuple[Any, ...]:
-        handle = streams.Stream().cuda_stream
-        tell(StreamEvent("create", handle, blocking=not int(flags)))  # type: ignore[call-overload]
-        return self.ok(self._stream(handle))
+        made = streams.Stream(blocking=not int(flags))  # type: ignore[call-overload]
+        return self.ok(self._stream(made.cuda_stream))
 
     def create_blocking_stream(self) -> tuple[Any, ...]:
         return self.create_stream(0)
@@ -61,16 +63,22 @@ class _Api:
         return self.ok()
 
     def synchronize(self, *_: object) -> tuple[Any, ...]:
-        tell(StreamEvent("synchronise"))
+        streams.polled.wait_for_all()
         return self.ok()
 
     def synchronize_stream(self, stream: Any) -> tuple[Any, ...]:  # noqa: ANN401
-        tell(StreamEvent("synchronise", int(stream or 0)))
+        streams.polled.wait_for_stream(int(stream or 0))
         return self.ok()
 
+    def query_stream(self, stream: Any) -> tuple[Any, ...]:  # noqa: ANN401
+        return self.ok() if streams.polled.is_stream_over(int(stream or 0)) else (self._not_ready,)
+
     def synchronize_event(self, event: Any) -> tuple[Any, ...]:  # noqa: ANN401
-        tell(StreamEvent("synchronise", event=int(event)))
+        streams.polled.wait_for_event(int(event))
         return self.ok()
+
+    def query_event(self, event: Any) -> tuple[Any, ...]:  # noqa: ANN401
+        return self.ok() if streams.polled.is_event_over(int(event)) else (self._not_ready,)
 
     def destroy_event(self, event: Any) -> tuple[Any, ...]:  # noqa: ANN401
         self._events.pop(int(event), None)
@@ -155,7 +163,8 @@ def _address(pointer: Any) -> int:  # noqa: ANN401
 def _driver(module: Any) -> dict[str, Any]:  # noqa: ANN401
     status = module.CUstreamCaptureStatus
     capturing = status.CU_STREAM_CAPTURE_STATUS_NONE, status.CU_STREAM_CAPTURE_STATUS_ACTIVE
-    api = _Api(module, module.CUresult.CUDA_SUCCESS, module.CUevent, module.CUstream, capturing)
+    codes = module.CUresult.CUDA_SUCCESS, module.CUresult.CUDA_ERROR_NOT_READY
+    api = _Api(module, codes, capturing, module.CUevent, module.CUstream)
     context, device = module.CUcontext(1), module.CUdevice(0)
     served: dict[str, Any] = {
         "cuDriverGetVersion": lambda: api.ok(h200.DRIVER_VERSION),
@@ -184,6 +193,8 @@ def _driver(module: Any) -> dict[str, Any]:  # noqa: ANN401
         "cuStreamWaitEvent": api.wait_event,
         "cuStreamSynchronize": api.synchronize_stream,
         "cuEventSynchronize": api.synchronize_event,
+        "cuStreamQuery": api.query_stream,
+        "cuEventQuery": api.query_event,
         "cuCtxSynchronize": api.synchronize,
         "cuEventElapsedTime": api.elapsed_ms,
         "cuEventDestroy": api.destroy_event,
@@ -193,7 +204,7 @@ def _driver(module: Any) -> dict[str, Any]:  # noqa: ANN401
     }
     nothing = (
         "cuInit", "cuCtxSetCurrent", "cuCtxDestroy", "cuDevicePrimaryCtxRelease",
-        "cuStreamDestroy", "cuStreamQuery", "cuEventQuery", "cuGraphDestroy", "cuGraphExecDestroy", "cuGraphUpload",
+        "cuStreamDestroy", "cuGraphDestroy", "cuGraphExecDestroy", "cuGraphUpload",
     )  # fmt: skip
     served |= dict.fromkeys(nothing, api.nothing)
     for ending in ("", "Async"):
@@ -207,7 +218,8 @@ def _driver(module: Any) -> dict[str, Any]:  # noqa: ANN401
 def _runtime(module: Any) -> dict[str, Any]:  # noqa: ANN401
     status = module.cudaStreamCaptureStatus
     capturing = status.cudaStreamCaptureStatusNone, status.cudaStreamCaptureStatusActive
-    api = _Api(module, module.cudaError_t.cudaSuccess, module.cudaEvent_t, module.cudaStream_t, capturing)
+    codes = module.cudaError_t.cudaSuccess, module.cudaError_t.cudaErrorNotReady
+    api = _Api(module, codes, capturing, module.cudaEvent_t, module.cudaStream_t)
     served: dict[str, Any] = {
         "cudaDriverGetVersion": lambda: api.ok(h200.DRIVER_VERSION),
         "cudaRuntimeGetVersion": lambda: api.ok(h200.DRIVER_VERSION),
@@ -233,6 +245,8 @@ def _runtime(module: Any) -> dict[str, Any]:  # noqa: ANN401
         "cudaStreamWaitEvent": api.wait_event,
         "cudaStreamSynchronize": api.synchronize_stream,
         "cudaEventSynchronize": api.synchronize_event,
+        "cudaStreamQuery": api.query_stream,
+        "cudaEventQuery": api.query_event,
         "cudaDeviceSynchronize": api.synchronize,
         "cudaEventElapsedTime": api.elapsed_ms,
         "cudaEventDestroy": api.destroy_event,
@@ -249,7 +263,7 @@ def _runtime(module: Any) -> dict[str, Any]:  # noqa: ANN401
         "cudaGetErrorString": lambda error: api.ok(error.name.encode()),
     }
     nothing = (
-        "cudaSetDevice", "cudaStreamDestroy", "cudaStreamQuery", "cudaEventQuery", "cudaGetLastError",
+        "cudaSetDevice", "cudaStreamDestroy", "cudaGetLastError",
         "cudaPeekAtLastError",
         "cudaProfilerStart", "cudaProfilerStop", "cudaGraphDestroy", "cudaGraphExecDestroy", "cudaGraphUpload",
     )  # fmt: skip

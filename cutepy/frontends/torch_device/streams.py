@@ -1,7 +1,6 @@
 """Streams and events of the simulated device: everything runs at once and in order, so there is nothing to wait for.
 
-Observers are told what would wait for what. Who polls, `while not event.query()`, waits by it: the first answer is that
-the work has not ended, where the host has not waited for it otherwise, and whoever asks again has waited.
+Observers are told what would wait for what; who polls waits by it (`cutepy.frontends.polling`).
 
 Times between events are the host's: how long the simulation took, which says nothing about a GPU.
 """
@@ -15,32 +14,32 @@ from contextlib import contextmanager
 from typing import Any
 
 from cutepy.frontends.backend import tell
+from cutepy.frontends.polling import Polled
 from cutepy.sim.machine.host_events import StreamEvent
 
 _handles = itertools.count(0x5700_0000, 16)
-_times = itertools.count(1)
-_waited: dict[int | None, int] = {}
-"""When the host has last waited for a stream, or for all (None)."""
-
-
-def _wait_for(stream: int | None) -> None:
-    """Note that the host waits for a stream, or for all, and tell of it."""
-    _waited[stream] = next(_times)
-    tell(StreamEvent("synchronise") if stream is None else StreamEvent("synchronise", stream))
+polled = Polled()
 
 
 class Stream:
     """What `torch.cuda.Stream` makes."""
 
-    def __init__(self, device: object = None, priority: int = 0, *, handle: int | None = None, **_: object) -> None:
+    def __init__(
+        self,
+        device: object = None,
+        priority: int = 0,
+        *,
+        handle: int | None = None,
+        blocking: bool = False,
+        **_: object,
+    ) -> None:
         self.cuda_stream = next(_handles) if handle is None else handle
         self.priority = priority
-        self._is_asked = False
         if handle != 0:
             global _several
             _several = True
         if handle is None:  # torch makes streams that do not wait for the default stream
-            tell(StreamEvent("create", self.cuda_stream, blocking=False))
+            tell(StreamEvent("create", self.cuda_stream, blocking=blocking))
 
     @property
     def device(self) -> Any:  # noqa: ANN401
@@ -61,8 +60,7 @@ class Stream:
 
     def synchronize(self) -> None:
         """Return: all work has ended."""
-        self._is_asked = True
-        _wait_for(self.cuda_stream)
+        polled.wait_for_stream(self.cuda_stream)
 
     def wait_stream(self, stream: Stream) -> None:
         """Return: all work has ended."""
@@ -73,11 +71,8 @@ class Stream:
         event.wait(self)
 
     def query(self) -> bool:
-        """Tell that all work has ended, where it is asked for the second time."""
-        if self._is_asked:
-            _wait_for(self.cuda_stream)
-        self._is_asked = not self._is_asked
-        return not self._is_asked
+        """Tell that all work has ended, where the host has waited for it, or it is asked for the second time."""
+        return polled.is_stream_over(self.cuda_stream)
 
     def is_capturing(self) -> bool:
         """Tell whether its work is kept for a graph."""
@@ -119,13 +114,11 @@ class Event:
     def __init__(self, enable_timing: bool = False, blocking: bool = False, **_: object) -> None:
         self.cuda_event = next(_handles)
         self.time_ns: int | None = None
-        self._recorded, self._stream, self._is_asked = 0, 0, False
 
     def record(self, stream: Stream | None = None) -> None:
         """Note the time."""
         self.time_ns = time.perf_counter_ns()
-        self._recorded, self._stream, self._is_asked = next(_times), _handle(stream), False
-        tell(StreamEvent("record", _handle(stream), self.cuda_event))
+        polled.record(_handle(stream), self.cuda_event)
 
     def wait(self, stream: Stream | None = None) -> None:
         """Return: all work has ended."""
@@ -133,17 +126,11 @@ class Event:
 
     def synchronize(self) -> None:
         """Return: all work has ended."""
-        self._recorded = 0
-        tell(StreamEvent("synchronise", event=self.cuda_event))
+        polled.wait_for_event(self.cuda_event)
 
     def query(self) -> bool:
         """Tell that all work has ended, where the host has waited for it, or it is asked for the second time."""
-        if self._recorded > max(_waited.get(self._stream, 0), _waited.get(None, 0)):
-            if not self._is_asked:
-                self._is_asked = True
-                return False
-            self.synchronize()
-        return True
+        return polled.is_event_over(self.cuda_event)
 
     def elapsed_time(self, end_event: Event) -> float:
         """Return the milliseconds that the simulation took between two events."""
@@ -158,7 +145,7 @@ def _handle(stream: Stream | None) -> int:
 
 def synchronize(device: object = None) -> None:
     """Return: all work has ended."""
-    _wait_for(None)
+    polled.wait_for_all()
 
 
 _several = False

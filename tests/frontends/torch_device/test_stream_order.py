@@ -270,6 +270,45 @@ def test_a_script_that_is_wrong(script, kind):
     assert kinds_of(script) == [kind]
 
 
+@pytest.mark.parametrize("name", ["driver", "runtime"])
+@pytest.mark.parametrize(("flags", "kinds"), [(0, []), (1, ["unordered-read"])], ids=["blocking", "not blocking"])
+def test_streams_of_the_bindings_wait_for_the_default_one_as_they_were_made(name, flags, kinds):
+    bindings = pytest.importorskip(f"cuda.bindings.{name}")
+
+    def script(add):
+        x, y = tensors()
+        make = bindings.cuStreamCreate if name == "driver" else bindings.cudaStreamCreateWithFlags
+        _, stream = make(flags)
+        with torch.cuda.stream(torch.cuda.ExternalStream(int(stream))):
+            add(x, y)
+
+    assert kinds_of(script) == kinds
+
+
+@pytest.mark.parametrize("name", ["driver", "runtime"])
+def test_who_polls_by_the_bindings_waits(name):
+    bindings = pytest.importorskip(f"cuda.bindings.{name}")
+    prefix = "cu" if name == "driver" else "cuda"
+
+    def script(add):
+        x, y = tensors()
+        torch.cuda.synchronize()
+        make, record, ask = (
+            getattr(bindings, f"{prefix}{call}") for call in ("EventCreate", "EventRecord", "EventQuery")
+        )
+        (_, event), side = make(*[0] * (name == "driver")), torch.cuda.Stream()
+        with torch.cuda.stream(side):
+            add(x, y)
+        record(event, side.cuda_stream)
+        codes = [int(ask(event)[0]) for _ in range(3)]
+        assert codes == [600, 0, 0]
+        asked = getattr(bindings, f"{prefix}StreamQuery")
+        assert [int(asked(side.cuda_stream)[0]) for _ in range(2)] == [600, 0]
+        add(y, x)
+
+    assert kinds_of(script) == []
+
+
 def test_streams_that_were_made_before_an_inner_run_do_not_wait_for_the_default_one_there():
     module = load_ptx(PTX)
     with serve_cuda():

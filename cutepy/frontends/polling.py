@@ -1,0 +1,89 @@
+"""Streams and events that host code waits for, or asks of, over and over, whether they are over.
+
+Launches run as they are asked for, so all is over at any time. But what host code does is in order with them only if it
+has waited; who is told that an event is over has, and who doesn't look at the answer has not. So the first answer is
+that it isn't over, where the host doesn't know otherwise, and whoever asks again waits by it.
+
+References
+----------
+CUDA Runtime API, "cudaStreamQuery" and "cudaEventQuery": success is equivalent to a call of the function that waits.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+from cutepy.frontends.backend import active_run, tell
+from cutepy.sim.machine.host_events import StreamEvent
+
+
+class Polled:
+    """What the host knows to be over; observers are told where it waits.
+
+    Examples
+    --------
+    >>> polled = Polled()
+    >>> polled.record(stream=0, event=7)
+    >>> [polled.is_event_over(7) for _ in range(3)]
+    [False, True, True]
+    >>> polled.record(stream=0, event=7)
+    >>> polled.wait_for_all()
+    >>> polled.is_event_over(7)
+    True
+    """
+
+    def __init__(self) -> None:
+        self._times = itertools.count(1)
+        self._recorded: dict[int, tuple[int, int]] = {}  # by event: when, and in which stream
+        self._waited: dict[int | None, int] = {None: 0}  # by stream, or for all: when
+        self._asked: set[int] = set()  # events that are said not to be over
+        self._launches: dict[
+            int | None, object
+        ] = {}  # by stream, or of all: what was launched when it was over, or asked
+
+    def record(self, stream: int, event: int) -> None:
+        """Record an event in a stream."""
+        self._recorded[event] = next(self._times), stream
+        self._asked.discard(event)
+        tell(StreamEvent("record", stream, event))
+
+    def wait_for_event(self, event: int) -> None:
+        """Let the host wait for an event."""
+        self._recorded.pop(event, None)
+        tell(StreamEvent("synchronise", event=event))
+
+    def wait_for_stream(self, stream: int) -> None:
+        """Let the host wait for a stream."""
+        self._waited[stream], self._launches[stream] = next(self._times), _launched()
+        tell(StreamEvent("synchronise", stream))
+
+    def wait_for_all(self) -> None:
+        """Let the host wait for all streams."""
+        self._waited[None], self._launches[None] = next(self._times), _launched()
+        tell(StreamEvent("synchronise"))
+
+    def is_event_over(self, event: int) -> bool:
+        """Tell whether an event is over, as `cudaEventQuery` does; one that was not recorded is."""
+        since, stream = self._recorded.get(event, (0, 0))
+        if since <= max(self._waited[None], self._waited.get(stream, 0)):
+            return True
+        if event not in self._asked:
+            self._asked.add(event)
+            return False
+        self.wait_for_event(event)
+        return True
+
+    def is_stream_over(self, stream: int) -> bool:
+        """Tell whether a stream is over, as `cudaStreamQuery` does: if nothing was launched since it was asked of."""
+        launched = _launched()
+        if launched in (self._launches.get(stream), self._launches.get(None)):
+            self.wait_for_stream(stream)
+            return True
+        self._launches[stream] = launched
+        return False
+
+
+def _launched() -> object:
+    """Give what is another thing after each launch."""
+    run = active_run()
+    return None if run is None else (id(run), len(run.launches))
