@@ -86,14 +86,11 @@ def run(
         if is_empty:
             echo("cutepy: nothing was watched: no kernel was launched in this process, and in others none is watched")
         if simulation.has_launched_elsewhere:
-            echo(
-                "cutepy: kernels were launched in forked processes, in which nothing is watched: call what they do here"
-            )
-            code = code or FAILED
+            echo("cutepy: launches in forked processes, in which nothing is watched: call what they do in this one")
         report = Report.of_all([run.report() for run in runs])
         if code and report.is_clean:
             echo("cutepy: the script failed: no hazards are found in what ran, and nothing is known of the rest")
-        if is_empty:
+        if is_empty or simulation.has_launched_elsewhere:
             code = code or FAILED
         if replay:
             report = report.played()
@@ -101,11 +98,11 @@ def run(
         simulation.restart()  # they are told here, and not raised
     if output is not None:
         try:
-            output.write_text(_written(report, form or "text", script) + "\n", "utf-8", errors="backslashreplace")
+            output.write_text(_written(report, form or "text", script, code) + "\n", "utf-8", errors="backslashreplace")
         except OSError as error:
             unwritten = f"--output {output} can't be written: {error.strerror}"
     elif form:
-        print(_written(report, form, script))
+        print(_written(report, form, script, code))
     if (output is not None or form is None) and not (code and report.is_empty):  # nothing is known of the rest
         show(report)
     if unwritten is not None:
@@ -127,10 +124,13 @@ def _reproduce(hazards: Hazards, echo: Callable[[str], None], folder: Path) -> s
     return None
 
 
-def _written(report: Report, form: Format, script: Path) -> str:
+def _written(report: Report, form: Format, script: Path, code: int) -> str:
+    """Write a report, and whether all of the script is in it, as its exit code says."""
     if form == "text":
         return str(report)
-    return json.dumps(report.to_json() if form == "json" else report.to_sarif(str(script)), indent=1)
+    if form == "json":
+        return json.dumps({**report.to_json(), "is_whole": not code}, indent=1)
+    return json.dumps(report.to_sarif(str(script), is_whole=not code), indent=1)
 
 
 def show(report: Report) -> None:

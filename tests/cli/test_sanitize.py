@@ -296,7 +296,12 @@ def test_a_script_that_leaves_at_once_is_told_of(tmp_path):
     result = CliRunner().invoke(app, ["sanitize", str(script)])
     assert result.exit_code == 1
     assert "unordered-" in result.output
-    script.write_text(RACE + "k.launch('k', grid=1, block=32, args=())\nos._exit(3)\n")
+    script.write_text(RACE + "k.launch('k', grid=1, block=1, args=())\nos._exit(3)\n")
+    written = [
+        CliRunner().invoke(app, ["sanitize", "--format", form, str(script)]).stdout for form in ("json", "sarif")
+    ]
+    assert not json.loads(written[0])["is_whole"]
+    assert not json.loads(written[1])["runs"][0]["invocations"][0]["executionSuccessful"]
     assert CliRunner().invoke(app, ["simulate", str(script)]).exit_code == 3
 
 
@@ -320,5 +325,6 @@ def test_launches_of_forked_processes_are_said_to_be_unwatched(tmp_path):
     command = [sys.executable, "-m", "cutepy", "sanitize", str(script)]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 2
-    assert "launched in forked processes, in which nothing is watched" in result.stderr
+    assert "launches in forked processes, in which nothing is watched" in result.stderr
+    assert "failed" not in result.stderr
     assert "1 launches" in result.stderr

@@ -101,19 +101,21 @@ class Report:
             }
         )
 
-    def to_sarif(self, script: str = "") -> dict[str, object]:
+    def to_sarif(self, script: str = "", *, is_whole: bool = True) -> dict[str, object]:
         """Return it in the Static Analysis Results Interchange Format, as `json.dump` takes it.
 
         Parameters
         ----------
         script : str
             The file to name where a hazard has no line, as between two operations of the host.
+        is_whole : bool
+            Whether all of it has run, and was watched.
         """
         notes = [(str(explored), "error" if explored.divergences else "note") for explored in self.explorations]
         notes += [(str(certificate), "note") for certificate in dict.fromkeys(self.certificates)]
         notes += [(str(together), "note") for together in any_rounds(self.certificates)]
         explored = (d.hazard for one in self.explorations for d in one.divergences if d.hazard is not None)
-        return structured.encodable(sarif.as_sarif([*self.hazards.every, *explored], script, notes))
+        return structured.encodable(sarif.as_sarif([*self.hazards.every, *explored], script, notes, is_whole))
 
     @property
     def lines(self) -> list[text.Line]:

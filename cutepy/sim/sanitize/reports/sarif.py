@@ -33,7 +33,9 @@ _ISA = "https://docs.nvidia.com/cuda/parallel-thread-execution/"
 Json = dict[str, Any]
 
 
-def as_sarif(hazards: Iterable[Hazard], script: str = "", notes: Sequence[tuple[str, str]] = ()) -> Json:
+def as_sarif(
+    hazards: Iterable[Hazard], script: str = "", notes: Sequence[tuple[str, str]] = (), is_whole: bool = True
+) -> Json:
     """Return hazards as a SARIF log of one run.
 
     Parameters
@@ -43,6 +45,8 @@ def as_sarif(hazards: Iterable[Hazard], script: str = "", notes: Sequence[tuple[
         The file of a result that has no place of its own.
     notes : sequence of (str, str)
         What else there is to say of the run, each with its level: "error" or "note".
+    is_whole : bool
+        Whether all that should have run is told of.
     """
     log = _Log(script)
     results = [log.result(hazard) for hazard in hazards]
@@ -53,7 +57,7 @@ def as_sarif(hazards: Iterable[Hazard], script: str = "", notes: Sequence[tuple[
         "results": results,
         "invocations": [
             {
-                "executionSuccessful": True,
+                "executionSuccessful": is_whole,
                 "toolExecutionNotifications": [{"level": level, "message": {"text": text}} for text, level in notes],
             }
         ],
