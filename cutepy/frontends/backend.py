@@ -69,20 +69,20 @@ def active_run() -> Run | None:
     return backend.run if isinstance(backend, Simulator) else None
 
 
-_apart: list[StreamEvent] = []
-"""How streams were made that don't wait for the default one."""
+_streams: dict[int | None, StreamEvent] = {}
+"""How each stream was made, the last of its handle."""
 
 
 def tell_of_streams(run: Run) -> None:
     """Tell the observers of a run that begins of the streams that there are."""
-    for event in _apart:
+    for event in _streams.values():
         run.tell(event)
 
 
 def tell(event: HostEvent) -> None:
     """Tell the observers of the active run what host code does beside launches."""
-    if isinstance(event, StreamEvent) and event.operation == "create" and not event.blocking:
-        _apart.append(event)
+    if isinstance(event, StreamEvent) and event.operation == "create":
+        _streams[event.stream] = event
     run = active_run()
     if run is not None:
         run.tell(event)

@@ -11,8 +11,6 @@ CUDA Runtime API, "cudaStreamQuery" and "cudaEventQuery": success is equivalent 
 
 from __future__ import annotations
 
-import itertools
-
 from cutepy.frontends.backend import active_run, tell
 from cutepy.sim.machine.host_events import StreamEvent
 
@@ -33,39 +31,36 @@ class Polled:
     """
 
     def __init__(self) -> None:
-        self._times = itertools.count(1)
-        self._recorded: dict[int, tuple[int, int]] = {}  # by event: when, and in which stream
-        self._waited: dict[int | None, int] = {None: 0}  # by stream, or for all: when
-        self._asked: set[int] = set()  # events that are said not to be over
-        self._launches: dict[
-            int | None, object
-        ] = {}  # by stream, or of all: what was launched when it was over, or asked
+        self._pending: dict[int, int] = {}  # events that the host does not know to be over, and their streams
+        self._asked: set[int] = set()  # those that it was told not to be
+        self._launches: dict[int | None, object] = {}  # by stream, or of all: what had run when waited for or asked
 
     def record(self, stream: int, event: int) -> None:
         """Record an event in a stream."""
-        self._recorded[event] = next(self._times), stream
+        self._pending[event] = stream
         self._asked.discard(event)
         tell(StreamEvent("record", stream, event))
 
     def wait_for_event(self, event: int) -> None:
         """Let the host wait for an event."""
-        self._recorded.pop(event, None)
+        self._pending.pop(event, None)
         tell(StreamEvent("synchronise", event=event))
 
     def wait_for_stream(self, stream: int) -> None:
         """Let the host wait for a stream."""
-        self._waited[stream], self._launches[stream] = next(self._times), _launched()
+        self._pending = {event: other for event, other in self._pending.items() if other != stream}
+        self._launches[stream] = _launched()
         tell(StreamEvent("synchronise", stream))
 
     def wait_for_all(self) -> None:
         """Let the host wait for all streams."""
-        self._waited[None], self._launches[None] = next(self._times), _launched()
+        self._pending.clear()
+        self._launches[None] = _launched()
         tell(StreamEvent("synchronise"))
 
     def is_event_over(self, event: int) -> bool:
         """Tell whether an event is over, as `cudaEventQuery` does; one that was not recorded is."""
-        since, stream = self._recorded.get(event, (0, 0))
-        if since <= max(self._waited[None], self._waited.get(stream, 0)):
+        if event not in self._pending:
             return True
         if event not in self._asked:
             self._asked.add(event)

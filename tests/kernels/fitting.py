@@ -18,7 +18,7 @@ import numpy as np
 from cutepy.kernels.gemm import tuned
 from cutepy.kernels.gemm.candidates import Candidates
 from cutepy.kernels.gemm.model import Choice, Extents
-from cutepy.kernels.gemm.refinement import h200
+from cutepy.kernels.gemm.refinement import Trees
 from cutepy.kernels.gemm.tiles import Tile
 from cutepy.layouts.sm90.arch import SM_COUNT
 
@@ -28,8 +28,8 @@ FASTER = 3.0
 """How much more the fastest candidates of a problem count than slow ones."""
 
 
-def read(paths):
-    """Read journals: for each problem the facts of its candidates, what is expected of them, and what they took.
+def read(paths, trees):
+    """Read journals: for each problem the facts of its candidates, what trees expect of them, and what they took.
 
     What two journals have of a problem isn't compared: GPUs differ.
     """
@@ -40,11 +40,13 @@ def read(paths):
             if us is not None:
                 times[path, problem][candidate] = us
     for (_, problem), took in times.items():
-        yield facts_of(json.loads(problem), [json.loads(candidate) for candidate in took], list(took.values()))
+        candidates = [json.loads(candidate) for candidate in took]
+        rows, expected, took = facts_of(json.loads(problem), candidates, list(took.values()))
+        yield rows, expected + trees.sums(rows), took
 
 
 def facts_of(problem, candidates, took):
-    """Give facts (candidates, facts), the logarithms of what is expected, by trees too, and of what they took."""
+    """Give facts (candidates, facts), the logarithms of what the model expects and of what they took."""
     rows, expected = [], []
     for candidate in candidates:
         turned, config = tuned.chosen_of(problem, candidate)
@@ -58,7 +60,7 @@ def facts_of(problem, candidates, took):
         estimate = table.expected_us(extents, SM_COUNT)
         expected.append(math.log(estimate[0]))
         rows.append(table._facts(extents, np.zeros(1, np.int64), estimate, SM_COUNT)[0])
-    return np.array(rows), np.array(expected) + h200().sums(np.array(rows)), np.log(took)
+    return np.array(rows), np.array(expected), np.log(took)
 
 
 def fit(problems):
@@ -104,7 +106,7 @@ def write(model, path):
 
 def main(out, *journals):
     """Fit, tell how well, and write."""
-    problems = list(read(journals))
+    problems = list(read(journals, Trees.of_lists(**json.loads(Path(out).read_text()))))
     fold = np.random.default_rng(0).permutation(len(problems)) % FOLDS
     unseen = []
     for own in range(FOLDS):

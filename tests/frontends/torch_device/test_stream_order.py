@@ -9,9 +9,11 @@ pytest.importorskip("cutlass")
 
 import cutepy  # noqa: E402
 from cutepy.frontends import serve_cuda  # noqa: E402
+from cutepy.frontends.backend import tell  # noqa: E402
 from cutepy.frontends.ptx.modules import load_ptx  # noqa: E402
 from cutepy.frontends.torch_device.storage import allocations  # noqa: E402
 from cutepy.sim import HazardError  # noqa: E402
+from cutepy.sim.machine.host_events import StreamEvent  # noqa: E402
 
 pytestmark = pytest.mark.dsl
 
@@ -283,6 +285,21 @@ def test_streams_of_the_bindings_wait_for_the_default_one_as_they_were_made(name
             add(x, y)
 
     assert kinds_of(script) == kinds
+
+
+def test_a_stream_is_as_the_last_of_its_handle_was_made():
+    """Libraries that are loaded anew count theirs from the same number."""
+    module, handle = load_ptx(PTX), 0x5900_0000
+    found = []
+    for blocking in (False, True, False):
+        with serve_cuda():
+            x, y = tensors()
+            with contextlib.suppress(HazardError), cutepy.simulate(sanitize=True) as run:
+                tell(StreamEvent("create", handle, blocking=blocking))
+                module.launch("add", 1, 64, [x, y])
+                module.launch("add", 1, 64, [y, x], stream=handle)
+            found.append(len(run.hazards) > 0)
+    assert found == [True, False, True]
 
 
 @pytest.mark.parametrize("name", ["driver", "runtime"])

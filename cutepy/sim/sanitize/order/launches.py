@@ -102,8 +102,8 @@ class Launches:
     def tell(self, event: StreamEvent) -> None:
         """Take an operation on streams and events."""
         stream = self._name(event.stream)
-        if event.operation == "create" and not event.blocking:
-            self._apart.add(stream)
+        if event.operation == "create":
+            (self._apart.discard if event.blocking else self._apart.add)(stream)
         elif event.operation == "record" and event.event is not None:
             self._events[event.event] = _Event(self._known_to(stream))
         elif event.operation == "wait" and event.event in self._events:
