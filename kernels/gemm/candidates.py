@@ -1,8 +1,8 @@
 """What is expected of many choices at once: the model, computed in columns of a table."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from math import gcd
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,18 @@ LINE_BYTES = 128
 """Of the L2 cache, of which rows that begin elsewhere touch one more."""
 SHORTLIST = 16
 """So many that the model expects to be fastest are refined."""
+
+
+class Ranked(NamedTuple):
+    """Some of the candidates, in an order, and the microseconds that are expected of them."""
+
+    expected_us: NDArray[np.float64]
+    rows: NDArray[np.int64]
+    choices: Sequence[Choice]
+
+    def each(self) -> Iterator[tuple[float, Choice]]:
+        """Give them one by one: mostly the first is taken, of hundreds."""
+        return ((float(us), self.choices[row]) for us, row in zip(self.expected_us, self.rows, strict=True))
 
 
 class Candidates:
@@ -86,7 +98,7 @@ class Candidates:
         memory = costs.memory_byte * problem.moved_bytes * (1 + lost)
         return _most(costs.launch + costs.fill + body, costs.launch + costs.memory + memory)
 
-    def ranked(self, problem: Extents, sm_count: int) -> tuple[tuple[float, Choice], ...]:
+    def ranked(self, problem: Extents, sm_count: int) -> "Ranked":
         """Give those that suit, and the microseconds that are expected of each: what is fastest first."""
         expected, suits = self.expected_us(problem, sm_count), self.suit(problem)
         order = np.argsort(np.where(suits, expected, np.inf), kind="stable")[: suits.sum()]
@@ -95,8 +107,7 @@ class Candidates:
             expected[first] *= np.exp(h200().sums(self._facts(problem, first, expected, sm_count)))
             expected[order[SHORTLIST:]] *= 2  # they come last
             order = order[np.argsort(expected[order], kind="stable")]
-        choices = map(self.choices.__getitem__, order.tolist())
-        return tuple(zip(expected[order].tolist(), choices, strict=True))
+        return Ranked(expected[order], order, self.choices)
 
     def _facts(
         self, problem: Extents, rows: NDArray[np.int64], expected: NDArray[np.float64], sm_count: int

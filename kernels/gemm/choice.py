@@ -14,11 +14,12 @@ from cutepy.kernels.gemm.tiles import MORE_TILES, PROMOTED_TILES, TILES
 from cutepy.runtime.invariance import INVARIANCE
 
 if TYPE_CHECKING:
-    from cutepy.kernels.gemm.candidates import Candidates
+    from cutepy.kernels.gemm.candidates import Candidates, Ranked
 
 _PAIRS = ((1, 1), (2, 1), (1, 2))
 _CLUSTERS = {1: (*_PAIRS, (2, 2)), 2: _PAIRS, 4: _PAIRS[:1], 8: _PAIRS[:1]}
-_MORE_CLUSTERS = {1: (*_PAIRS, (2, 2), (4, 1), (1, 4)), 2: (*_PAIRS, (2, 2)), 4: _PAIRS, 8: _PAIRS[:1]}
+_FOURS = (*_PAIRS, (2, 2), (4, 1), (1, 4))
+_MORE_CLUSTERS = {1: _FOURS, 2: _FOURS, 4: _PAIRS, 8: _PAIRS[:1]}
 """Clusters along M and N that are tried, by the CTAs that share K; and where the model is refined."""
 _FROM = {
     "refined": ((*TILES, *MORE_TILES), _MORE_CLUSTERS),
@@ -42,7 +43,7 @@ def candidates(table: Table) -> "Candidates":
 
 
 @lru_cache(maxsize=4096)
-def _ranked(problem: Extents, sm_count: int) -> tuple[tuple[float, Choice], ...]:
+def _ranked(problem: Extents, sm_count: int) -> "Ranked":
     """Give what may be chosen for a problem, by the time that is expected of it."""
     m, n, k, batch = problem.m, problem.n, problem.k, problem.batch
     if min(m, n, k, batch) < 1:
@@ -104,11 +105,10 @@ def expected_us(
     Examples
     --------
     >>> [round(expected_us(4096 // parts, 4096, 4096, 16, batch=parts)) for parts in (1, 32, 128)]
-    [200, 288, 1076]
+    [198, 288, 1076]
     """
     extents = Extents(m, n, k, operand_bits, batch, shared, INVARIANCE.on)
-    expected, _ = _ranked(extents, sm_count)[0]
-    return expected
+    return float(_ranked(extents, sm_count).expected_us[0])
 
 
 class Chosen(NamedTuple):
@@ -134,7 +134,7 @@ def choose(signature: GemmSignature, m: int, n: int, k: int, sm_count: int = 132
     Examples
     --------
     >>> half = GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float16")
-    >>> choose(half, 16, 8192, 8192).transposed, choose(half, 4096, 14336, 4096).transposed
+    >>> choose(half, 16, 8192, 8192).transposed, choose(half, 8192, 16, 8192).transposed
     (True, False)
     """
     return Chosen(*_fitting(_both_ways(signature, m, n, k, sm_count, batch)))
@@ -149,8 +149,8 @@ def chosen_us(signature: GemmSignature, m: int, n: int, k: int, sm_count: int = 
     >>> by_tma, by_threads = GemmSignature(**types), GemmSignature(**types, a_align=4, b_align=4)
     >>> for m in (1, 4096):
     ...     print(*(round(chosen_us(signature, m, 4097, 4098)) for signature in (by_tma, by_threads)))
-    10 15
-    204 455
+    11 15
+    203 455
     """
     return next(iter(_both_ways(signature, m, n, k, sm_count, batch))).expected_us
 
@@ -178,7 +178,7 @@ def _ways(
     signature: GemmSignature, m: int, n: int, k: int, sm_count: int, batch: int, transposed: bool = False
 ) -> Iterator[_Way]:
     """Give the ways to compute a product, by the time that is expected of them."""
-    for expected, choice in _ranked(extents_of(signature, m, n, k, batch, transposed), sm_count):
+    for expected, choice in _ranked(extents_of(signature, m, n, k, batch, transposed), sm_count).each():
         yield _Way(expected, transposed, signature, choice, k)
 
 

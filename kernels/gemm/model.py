@@ -7,6 +7,7 @@ costs.
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from cutepy.kernels.gemm.config import GemmConfig
@@ -167,20 +168,26 @@ class Choice(NamedTuple):
 
     def config(self, signature: GemmSignature, k: int) -> GemmConfig:
         """Configure the kernel; where K is short, the epilogue gets shared memory that the ring doesn't need."""
-        tile, widest = self.tile, signature.graph.widest
-        columns = epilogue_columns(tile, k)
-        return GemmConfig(
-            signature=signature,
-            tile_m=tile.m,
-            tile_n=tile.n,
-            tile_k=tile.k_spans * 1024 // signature.operand_bits,
-            warpgroups=tile.warpgroups,
-            consumers=tile.consumers,
-            cluster_m=self.cluster_m,
-            cluster_n=self.cluster_n,
-            split_k=tile.split_k,
-            epi_n=columns if columns % (8 * widest) == 0 else 16 * widest,
-        )
+        columns, widest = epilogue_columns(self.tile, k), signature.graph.widest
+        return _configured(self, signature, columns if columns % (8 * widest) == 0 else 16 * widest)
+
+
+@lru_cache(maxsize=1024)
+def _configured(choice: Choice, signature: GemmSignature, epi_n: int) -> GemmConfig:
+    """Configure the kernel: once, for to count its stages takes a third of a choice."""
+    tile = choice.tile
+    return GemmConfig(
+        signature=signature,
+        tile_m=tile.m,
+        tile_n=tile.n,
+        tile_k=tile.k_spans * 1024 // signature.operand_bits,
+        warpgroups=tile.warpgroups,
+        consumers=tile.consumers,
+        cluster_m=choice.cluster_m,
+        cluster_n=choice.cluster_n,
+        split_k=tile.split_k,
+        epi_n=epi_n,
+    )
 
 
 def epilogue_columns(tile: Tile, k: int) -> int:

@@ -17,51 +17,71 @@ LEAF = -1
 
 
 class Trees(NamedTuple):
-    """Binary trees whose values add up; all arrays are (trees, nodes), the root first.
+    """Binary trees whose values add up, the deepest first; their nodes lie in a row, each tree's root first.
 
     Attributes
     ----------
     decides_by : int array
-        The column that a node decides by; `LEAF` if it has a value instead.
+        The column that a node decides by; of a leaf any.
     at : float array
-        The most that a row may have there to go to the first of two nodes; or that value.
+        The most that a row may have there to go to the first of two nodes; of a leaf no end.
     then : int array
         The first of these; a leaf itself.
+    values : float array
+        What leaves add.
+    roots : int array
+        Of all trees.
+    deeper : tuple of int
+        How many trees go on, by the nodes behind.
     """
 
     decides_by: NDArray[np.int64]
     at: NDArray[np.float64]
     then: NDArray[np.int64]
+    values: NDArray[np.float64]
+    roots: NDArray[np.int64]
+    deeper: tuple[int, ...]
 
     @classmethod
     def of_lists(cls, decides_by: list[list[int]], at: list[list[float]], then: list[list[int]]) -> "Trees":
-        """Put trees of different sizes together.
+        """Put trees of different sizes together: for each node `LEAF` and a value, or what it decides by.
 
         Examples
         --------
-        >>> trees = Trees.of_lists([[0, -1, -1], [-1]], [[0.5, 1.0, 2.0], [0.25]], [[1, 1, 2], [0]])
+        >>> trees = Trees.of_lists([[-1], [0, -1, -1]], [[0.25], [0.5, 1.0, 2.0]], [[0], [1, 1, 2]])
         >>> trees.sums(np.array([[0.0], [0.5], [0.75]])).tolist()
         [1.25, 1.25, 2.25]
         """
-        nodes = max(map(len, then))
-        padded = [[row + [0] * (nodes - len(row)) for row in rows] for rows in (decides_by, then)]
-        values = np.array([row + [0.0] * (nodes - len(row)) for row in at])
-        return cls(np.array(padded[0]), values, np.array(padded[1]))
+        depths = [_depth(*tree) for tree in zip(decides_by, then, strict=True)]
+        order = sorted(range(len(depths)), key=lambda tree: -depths[tree])
+        sizes = [len(then[tree]) for tree in order]
+        roots = np.cumsum([0, *sizes])[:-1]
+        by, edges, following = (np.concatenate([each[tree] for tree in order]) for each in (decides_by, at, then))
+        is_leaf = by == LEAF
+        deeper = tuple(sum(depth > behind for depth in depths) for behind in range(max(depths)))
+        following = following + np.repeat(roots, sizes)
+        return cls(np.where(is_leaf, 0, by), np.where(is_leaf, np.inf, edges), following, edges, roots, deeper)
 
     def sums(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
         """Add up what the trees say: a function (rows, columns) -> (rows,)."""
-        trees, nodes = self.at.shape
         count, columns = rows.shape
-        decides_by, at, then, values = (each.ravel() for each in (self.decides_by, self.at, self.then, rows))
-        first = np.repeat(np.arange(trees) * nodes, count)
-        row = np.tile(np.arange(count) * columns, trees)
-        node = first
-        while (column := decides_by.take(node)).max() > LEAF:
-            # A leaf compares with some column in vain: what follows it is itself.
-            goes_on = (column != LEAF) & (values.take(row + column, mode="wrap") > at.take(node))
-            node = first + then.take(node) + goes_on
-        found: NDArray[np.float64] = at.take(node).reshape(trees, count).sum(axis=0)
+        values, node = rows.ravel(), np.repeat(self.roots, count)
+        row = np.tile(np.arange(count) * columns, len(self.roots))
+        for trees in self.deeper:
+            here = node[: trees * count]
+            value = values.take(self.decides_by.take(here) + row[: trees * count])
+            node[: trees * count] = self.then.take(here) + (value > self.at.take(here))
+        found: NDArray[np.float64] = self.values.take(node).reshape(-1, count).sum(axis=0)
         return found
+
+
+def _depth(decides_by: list[int], then: list[int]) -> int:
+    """Count the nodes before the farthest leaf of a tree."""
+    depth = [0] * len(then)
+    for node in reversed(range(len(then))):  # what follows a node lies behind it
+        if decides_by[node] != LEAF:
+            depth[node] = 1 + max(depth[then[node]], depth[then[node] + 1])
+    return depth[0]
 
 
 @cache

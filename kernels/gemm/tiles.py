@@ -61,12 +61,16 @@ TILES = (
 """What is chosen from: few enough, whose best is within 0.2% of the best of all that were timed for 208 problems."""
 
 MORE_TILES = (
+    *(Tile(64, n, k_spans=2, consumers=consumers) for n in (96,) for consumers in (1, 2)),
     *(Tile(192, n) for n in (144, 120)),
-    *(Tile(256, n) for n in (192, 176, 160, 112)),
+    *(Tile(256, n) for n in (192, 176, 168, 160, 128, 112)),
+    Tile(128, 168, consumers=2),
     Tile(192, 120, consumers=2),
+    Tile(256, 96, consumers=2),
+    Tile(64, 112, split_k=4),
     *(Tile(128, n, split_k=2) for n in (224, 192, 112, 64)),
     *(Tile(128, n, split_k=4) for n in (192, 96)),
-    *(Tile(192, n, split_k=2) for n in (192, 128, 96)),
+    *(Tile(192, n, split_k=2) for n in (192, 128, 96, 80)),
     *(Tile(192, n, split_k=4) for n in (128, 96)),
 )
 """What is chosen from besides, where the model is refined (`refinement`): it alone was not fitted to them."""
