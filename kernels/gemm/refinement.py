@@ -86,13 +86,14 @@ def _depth(decides_by: list[int], then: list[int]) -> int:
 
 @cache
 def h200() -> Trees:
-    """Read the trees of an H200.
+    """Read the trees of Hopper GPUs with 132 SMs, fitted on H200s and H100s.
 
-    A hundred: 2026-11-23, 254 problems (131 random ones of bfloat16 and float8 in all majors, 78 and 45 of sizes that
-    models have) and some 40 choices of each, timed in turns in CUDA graphs, 10,611 times in all. A hundred more, for
-    what those leave: 2026-11-24, 362 problems (284 random ones) and 24 choices of each, 8,679 times, and 230 that two
-    choices met in. For eighths of the 362 that a fit had not seen the choice was 2.2% slower than the fastest of these
-    measurements, in the geometric mean; by the first hundred 3.2%, by the model alone 4.7%.
-    `tests/kernels/fitting.py` fits.
+    A hundred: an H200, 2026-11-23, 254 problems (131 random ones of bfloat16 and float8 in all majors, 78 and 45 of
+    sizes that models have) and some 40 choices of each, timed in turns in CUDA graphs, 10,611 times in all. A hundred
+    more, for what those leave: an H200, 2026-11-24, 362 problems (284 random ones) and 24 choices of each, 8,679 times,
+    and 230 that two choices met in. Eighty more: H100s, 2026-11-25, 600 problems, 9,996 times: 300 random ones with
+    what the trees before chose from, in turns, and 300 with up to 110 choices each. For eighths of the 600 that a fit
+    had not seen the choice was 2.3% slower than the fastest of these measurements, in the geometric mean; by the trees
+    before 2.8%, and for the 362 by the model alone 4.7%. `tests/kernels/fitting.py` fits.
     """
     return Trees.of_lists(**json.loads(files(__package__).joinpath("h200.json").read_text()))

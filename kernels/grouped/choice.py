@@ -4,15 +4,18 @@ What the host knows is how many rows all groups have together. Groups are taken 
 them, and the model of the GEMM (`cutepy.kernels.gemm.model`) tells what a batch of such products takes.
 """
 
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
+from cutepy.kernels.gemm.candidates import Candidates
 from cutepy.kernels.gemm.choice import candidates
-from cutepy.kernels.gemm.model import Extents
+from cutepy.kernels.gemm.model import Choice, Extents
 from cutepy.kernels.gemm.signature import GemmSignature
+from cutepy.kernels.gemm.tiles import Tile
 from cutepy.kernels.grouped.config import Along, GroupedConfig, unit
+from cutepy.layouts.sm90 import arch
 from cutepy.runtime.invariance import INVARIANCE
 
 _SPREAD = (0.5, 1.0, 1.5)
@@ -21,6 +24,16 @@ _TURNING = 1.02
 """By how much the transposed product must be expected to be faster, for its results are stored the slower way."""
 _LARGEST_CLUSTER = 2
 """CTAs that share operands: larger ones were not measured."""
+_FEW_ROWS = 128
+"""So many rows of a group, in the mean, take no longer to multiply than the other operand to read.
+
+As groups larger than a tile read that again for each, a cluster's tiles cover twice the mean there, and no tile by
+itself, of which half would be empty. On an H100, 2026-11-25, 64 groups of 64 rows by 4096x7168, equal ones and such as
+fall off like 1, 1/2, 1/3, ..., took 1345 and 1441 us by tiles of 256x64 (transposed) in clusters of 1x2, 1301 and 1771
+by 64x128 without clusters, and 1452 and 1609 by 128x256.
+"""
+_FLAT_TILES = tuple(Tile(256, n) for n in (128, 96, 80, 64, 48, 32, 16))
+"""Few rows by many columns, transposed: chosen from besides."""
 _TURNED: dict[Along, Along] = {"m": "n", "n": "m", "k": "k"}
 
 
@@ -77,6 +90,22 @@ def select_grouped(
     return _select(signature, along, _grown(mnk, along, _rounded(mean)), groups, sm_count, padded, INVARIANCE.on)
 
 
+@cache
+def _candidates(promotes: bool) -> Candidates:
+    """Give what may be chosen: as where the model is not refined, and flat tiles, in clusters of two at most."""
+    first = candidates("promoted" if promotes else "model").choices
+    flat = (Choice(tile, *cluster) for tile in _FLAT_TILES for cluster in ((1, 1), (2, 1), (1, 2)))
+    fitting = (each for each in flat if each.tile.n % (8 * each.cluster_m) == 0)
+    small = (each for each in (*first, *fitting) if each.cluster_m * each.cluster_n <= _LARGEST_CLUSTER)
+    return Candidates(dict.fromkeys(small))
+
+
+def _covers(choice: Choice, along: Along, mean: int) -> bool:
+    """Tell whether a cluster's tiles cover twice the mean rows of a group, and one doesn't."""
+    tile, cluster = (choice.tile.m, choice.cluster_m) if along == "m" else (choice.tile.n, choice.cluster_n)
+    return tile * cluster >= 2 * mean and tile < max(2 * mean, arch.WGMMA_M + 1)
+
+
 def _grown(mnk: tuple[int, int, int], along: Along, extent: int) -> tuple[int, int, int]:
     """Give extents with another one along a mode."""
     m, n, k = (extent if mode == along else own for mode, own in zip("mnk", mnk, strict=True))
@@ -102,16 +131,20 @@ def _select(
     def fastest(kind: GemmSignature, along: Along, mnk: tuple[int, int, int]) -> tuple[float, GroupedConfig] | None:
         """Give the fastest configuration and the microseconds that are expected of it, if there is one."""
         samples = [_grown(mnk, along, max(1, round(mnk["mnk".index(along)] * part))) for part in _SPREAD]
-        table, bits = candidates("model" if kind.scale_rows is None else "promoted"), kind.operand_bits
+        table, bits = _candidates(kind.scale_rows is not None), kind.operand_bits
         expected = np.mean([table.expected_us(Extents(*each, bits, groups), sm_count) for each in samples], axis=0)
         m, n, k = samples[-1]  # the largest
         if unit(along, bits) > 1:
             m = max(m, 65)  # with stages of 128 of K, promoted sums have tiles of 128 rows
         largest = Extents(m, n, k, bits, groups, whole=whole or along == "k", b_mn_major=kind.b_major == "mn")
         suits = table.suit(largest._replace(widest=kind.graph.widest))
+        mean = mnk["mnk".index(along)]
+        if along != "k" and mean <= _FEW_ROWS:
+            covering = suits & [_covers(choice, along, mean) for choice in table.choices]
+            suits = covering if covering.any() else suits
         for row in np.argsort(np.where(suits, expected, np.inf), kind="stable")[: suits.sum()].tolist():
             choice = table.choices[row]
-            if choice.cluster_m * choice.cluster_n > _LARGEST_CLUSTER or (along == "k" and choice.tile.consumers > 1):
+            if along == "k" and choice.tile.consumers > 1:
                 continue
             try:
                 config = GroupedConfig(gemm=choice.config(kind, mnk[2]), along=along, padded=padded)

@@ -23,7 +23,7 @@ from cutepy.kernels.gemm.tiles import Tile
 from cutepy.layouts.sm90.arch import SM_COUNT
 
 FOLDS = 8
-TREES = {"max_iter": 60, "learning_rate": 0.1, "max_leaf_nodes": 31, "max_depth": 6}
+TREES = {"max_iter": 80, "learning_rate": 0.1, "max_leaf_nodes": 31, "max_depth": 6, "min_samples_leaf": 30}
 FASTER = 5.0
 """How much more the fastest candidates of a problem count than slow ones."""
 
