@@ -222,6 +222,17 @@ def test_everything_has_a_configuration(along, mnk, groups, padded):
     assert (chosen.config.along, chosen.config.padded) == (turned, padded)
 
 
+@pytest.mark.parametrize("name", ["float16", "float8_e4m3fn"])
+@pytest.mark.parametrize("mean", [40, 64, 100, 128])
+def test_a_cluster_covers_twice_the_mean_of_few_rows(name, mean):
+    signature = GemmSignature(a_dtype=name, b_dtype=name, out_dtype="float16")
+    turned, config = select_grouped(signature, "m", (64 * mean, 4096, 7168), 64)
+    gemm = config.gemm
+    tile, cluster = (gemm.tile_n, gemm.cluster_n) if turned else (gemm.tile_m, gemm.cluster_m)
+    rows = mean // 16 * 16  # as choices are for means that are about as large
+    assert 2 * rows <= tile * cluster and tile < max(2 * mean, 65)
+
+
 def test_ends_that_descend_touch_nothing_beyond_and_the_sanitizer_sees_what_is_written_twice():
     whole = torch.full((160, 64), UNTOUCHED).half()
     a, b = stored((100, 64), 1, torch.float16), stored((3, 64, 64), 1, torch.float16)
