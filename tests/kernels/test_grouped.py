@@ -230,7 +230,8 @@ def test_a_cluster_covers_twice_the_mean_of_few_rows(name, mean):
     gemm = config.gemm
     tile, cluster = (gemm.tile_n, gemm.cluster_n) if turned else (gemm.tile_m, gemm.cluster_m)
     rows = mean // 16 * 16  # as choices are for means that are about as large
-    assert 2 * rows <= tile * cluster and tile < max(2 * mean, 65)
+    assert 2 * rows <= tile * cluster
+    assert tile < max(2 * mean, 65)
 
 
 def test_ends_that_descend_touch_nothing_beyond_and_the_sanitizer_sees_what_is_written_twice():
