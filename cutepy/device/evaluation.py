@@ -31,6 +31,15 @@ def select(condition, x, y):
     return kind(cutlass.select_(condition, kind(x), kind(y)))
 
 
+def wrapping(x):
+    """Give an integer as one whose arithmetic wraps at 32 bits.
+
+    What comes of layouts computes as indices do: the compiler takes for granted that these never overflow, and that
+    their products keep the divisors of the factors.
+    """
+    return Int32(x) | 0  # bit by bit, which is done with no indices, and is gone once compiled
+
+
 def _floordiv(x, n):
     if n & (n - 1) == 0:
         return x >> (n.bit_length() - 1)
@@ -176,14 +185,15 @@ class Evaluation:
         if op == "acc":
             return self.accumulators[slot]
         if op == "operand":
-            return self.read(str(node.value), slot)
+            value = self.read(str(node.value), slot)
+            return wrapping(value) if node.type == "i32" else value
         if op == "const":
             return _TYPES[node.type](node.value)
         if op == "row_index":
-            return self.row + self.places(node).distinct(0)[slot]
+            return wrapping(self.row + self.places(node).distinct(0)[slot])
         if op == "column_index":
             # Of the thread's columns only the place within the subtile scales, not that within eight columns.
-            return self.column_of(node.width) + self.places(node).distinct(1)[slot]
+            return wrapping(self.column_of(node.width) + self.places(node).distinct(1)[slot])
         if op == "part":
             return self._part(node, node.inputs[0], slot)
         if op == "to":
