@@ -397,3 +397,26 @@ def test_integers_wrap_at_32_bits(seed):
     for kernels, torchs, right in zip(got, reference, expected, strict=True):
         np.testing.assert_array_equal(kernels.numpy(), right)
         np.testing.assert_array_equal(torchs.numpy(), right)
+
+
+@pytest.mark.parametrize(
+    ("kind", "steps"),
+    [("scalar", 1000), ("row", 600), ("column", 600), ("rounded", 600), ("halves", 600)],
+)
+def test_graphs_are_deeper_than_calls(kind, steps):
+    def chain(x):
+        for _ in range(steps):
+            x = x * 0.999 + 0.001
+        return x
+
+    @cutepy.epilogue
+    def deep(acc, s: Scalar, r: Row, c: Column):
+        y = acc + s + r + c
+        if kind == "rounded":  # by fours, each computed from the first sum on
+            return acc * (chain(acc) * 8.0).to(torch.float8_e4m3fn) + y
+        if kind == "halves":
+            return chain(r).interleaved(2)[1] + y.interleaved(2)[0]
+        return y + chain({"scalar": s, "row": r, "column": c}[kind])
+
+    torch.manual_seed(5)
+    check(deep, torch.randn(64, 16), (64, 16), columns=16, s=0.3, r=torch.randn(16), c=torch.randn(64), atol=1e-4)
