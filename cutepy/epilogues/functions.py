@@ -137,7 +137,7 @@ def geglu_tanh(acc: Value) -> Value:
 
 
 def amax(x: Value, dim: int | None = None) -> Value:
-    """Give the largest magnitude over the rows (0), the columns (1), or all: a result."""
+    """Give the largest magnitude over the rows (0), the columns (1), or all: a result; of no numbers 0."""
     return abs(x).max(dim)
 
 

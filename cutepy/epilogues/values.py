@@ -293,11 +293,14 @@ class Value:
         return self._reduced("sum", dim)
 
     def max(self, dim: int | None = None) -> Value:
-        """Give the largest over the rows (dim 0: N values), the columns (1: M values), or all: a result."""
+        """Give the largest over the rows (dim 0: N values), the columns (1: M values), or all: a result.
+
+        Of no numbers it is -inf, and 0 of magnitudes, `abs(x)`.
+        """
         return self._reduced("max", dim)
 
     def min(self, dim: int | None = None) -> Value:
-        """Give the least over the rows (dim 0: N values), the columns (1: M values), or all: a result."""
+        """Give the least over the rows (dim 0: N values), the columns (1: M values), or all: a result; of none inf."""
         return self._reduced("min", dim)
 
     def _reduced(self, kind: str, dim: int | None) -> Value:
