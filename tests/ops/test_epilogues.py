@@ -265,6 +265,72 @@ def test_what_was_decided_for_a_call_serves_others_like_it():
             check(a, b, bias[:72], 0.5, n)
 
 
+@cutepy.epilogue
+def all_reductions(acc):
+    kinds = {"sum": lambda x, dim: x.sum(dim), "max": lambda x, dim: x.max(dim), "min": lambda x, dim: x.min(dim)}
+    kinds["amax"] = epilogues.amax
+    return {f"{name}_{dim}": kind(acc, dim) for name, kind in kinds.items() for dim in (0, 1, None)}
+
+
+@pytest.mark.parametrize("shape", [(0, 16, 24), (8, 16, 0), (0, 16, 0), (2, 0, 16, 24), (0, 8, 16, 24)])
+@pytest.mark.parametrize("simulated", [False, True])
+def test_what_nothing_is_reduced_to(shape, simulated):
+    *batch, m, k, n = shape
+    a, b = torch.ones(*batch, m, k).half(), torch.ones(*batch, n, k).half().requires_grad_()
+    if simulated:
+        with cutepy.simulate():
+            got = gemm(a, b.detach(), epilogue=all_reductions)
+    else:
+        got = gemm(a, b, epilogue=all_reductions)
+        assert not torch.autograd.grad(sum(each.sum() for each in got.values()), b)[0].any()
+    nothing = {"sum": 0.0, "max": -torch.inf, "min": torch.inf, "amax": 0.0}
+    for name, result in got.items():
+        kind, dim = name.split("_")
+        extents = {"0": (*batch, n), "1": (*batch, m), "None": tuple(batch)}[dim]
+        assert torch.equal(result, torch.full(extents, nothing[kind])), name
+
+
+@cutepy.epilogue
+def with_names_of_scales(acc, scale_a: Column, scale_b: Row):
+    return acc * scale_a * scale_b
+
+
+def test_operands_that_an_operation_cant_be_passed_are_told():
+    a, b = torch.ones(8, 128).to(torch.float8_e4m3fn), torch.ones(16, 128).to(torch.float8_e4m3fn)
+    one, offs = torch.ones(()), torch.tensor([8], dtype=torch.int32)
+    scales = {"scale_a": torch.ones(8), "scale_b": torch.ones(16)}
+    message = (
+        "with_names_of_scales has an operand scale_a, which can't be passed, since scaled_gemm takes a, b, scale_a"
+    )
+    with pytest.raises(EpilogueError, match=message):
+        scaled_gemm(a, b, one, one, epilogue=with_names_of_scales, **scales)
+    with pytest.raises(EpilogueError, match=message):
+        scaled_gemm(a, b, epilogue=with_names_of_scales, **scales)
+    with pytest.raises(EpilogueError, match="since scaled_grouped_gemm takes a, b, scale_a, scale_b, offs, counts"):
+        scaled_grouped_gemm(a, b[None], one, one, offs=offs, epilogue=with_names_of_scales, **scales)
+    assert gemm(a, b, epilogue=with_names_of_scales, **scales).shape == (8, 16)
+
+    @cutepy.epilogue
+    def with_ends(acc, offs: Column):
+        return acc * offs
+
+    with pytest.raises(EpilogueError, match=r"with_ends has an operand offs, .* since grouped_gemm takes a, b, offs"):
+        grouped_gemm(a.half(), b[None].half(), offs=offs, epilogue=with_ends)
+
+
+def test_operands_of_no_epilogue_are_refused():
+    a, b = torch.ones(8, 128).to(torch.float8_e4m3fn), torch.ones(16, 128).to(torch.float8_e4m3fn)
+    one, offs = torch.ones(()), torch.tensor([8], dtype=torch.int32)
+    for call, name in (
+        (lambda: gemm(a, b, foo=1), "gemm"),
+        (lambda: scaled_gemm(a, b, one, one, foo=1), "scaled_gemm"),
+        (lambda: grouped_gemm(a, b[None], offs=offs, foo=1), "grouped_gemm"),
+        (lambda: scaled_grouped_gemm(a, b[None], one, one, offs=offs, foo=1), "scaled_grouped_gemm"),
+    ):
+        with pytest.raises(TypeError, match=f"^{name} has no parameter foo; pass the epilogue whose operand it is"):
+            call()
+
+
 def test_no_rows_need_no_kernel():
     a, b, _ = problem(m=0)
     with cutepy.simulate() as run:
