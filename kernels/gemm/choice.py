@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from cutepy.kernels.gemm.config import GemmConfig
 from cutepy.kernels.gemm.families import ProductConfig
 from cutepy.kernels.gemm.loading import copies_per_byte
-from cutepy.kernels.gemm.model import Choice, Extents, Table
+from cutepy.kernels.gemm.model import Choice, Extents, Table, epilogue_unit
 from cutepy.kernels.gemm.signature import GemmSignature
 from cutepy.kernels.gemm.tiles import MORE_TILES, PROMOTED_TILES, TILES
 from cutepy.runtime.invariance import INVARIANCE
@@ -72,7 +72,7 @@ def select_config(
     Raises
     ------
     ValueError
-        If an extent is not positive, or no tile leaves room for the epilogue.
+        If an extent is not positive, or no tile has a kernel with the epilogue.
 
     Examples
     --------
@@ -184,13 +184,16 @@ def _ways(
 
 def _fitting(ways: Iterable[_Way]) -> tuple[bool, GemmConfig]:
     """Give the first that a kernel can have, and whether it is transposed."""
-    refusal = "none has columns for all parts"
+    refusal = "none is as wide as its parts"
     for way in ways:
         try:
             return way.transposed, way.choice.config(way.signature, way.k)
         except ValueError as error:
             refusal = str(error)
-    raise ValueError(f"no tile leaves room for the epilogue's operands and results; use fewer of them ({refusal})")
+    raise ValueError(
+        "no tile has a kernel with this epilogue; use fewer or narrower operands and results, or fewer parts of the "
+        f"columns (what was tried last: {refusal})"
+    )
 
 
 def extents_of(signature: GemmSignature, m: int, n: int, k: int, batch: int, turned: bool) -> Extents:
@@ -205,5 +208,5 @@ def extents_of(signature: GemmSignature, m: int, n: int, k: int, batch: int, tur
         turned=turned,
         a_copies=a_copies,
         b_copies=b_copies,
-        widest=signature.graph.widest,
+        unit=epilogue_unit(signature),
     )

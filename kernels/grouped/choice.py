@@ -8,10 +8,11 @@ from functools import cache, lru_cache
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cutepy.kernels.gemm.candidates import Candidates
 from cutepy.kernels.gemm.choice import candidates
-from cutepy.kernels.gemm.model import Choice, Extents
+from cutepy.kernels.gemm.model import Choice, Extents, epilogue_unit
 from cutepy.kernels.gemm.signature import GemmSignature
 from cutepy.kernels.gemm.tiles import Tile
 from cutepy.kernels.grouped.config import Along, GroupedConfig, unit
@@ -100,6 +101,16 @@ def _candidates(promotes: bool) -> Candidates:
     return Candidates(dict.fromkeys(small))
 
 
+def _in_order(
+    table: Candidates, suits: NDArray[np.bool_], expected: NDArray[np.float64], along: Along, mean: int
+) -> list[int]:
+    """List those that suit by the time that is expected of them, and first what suits few rows of a group."""
+    is_few = along != "k" and mean <= _FEW_ROWS
+    second = np.array([is_few and not _covers(choice, along, mean) for choice in table.choices])
+    order: list[int] = np.lexsort((expected, second, ~suits))[: suits.sum()].tolist()
+    return order
+
+
 def _covers(choice: Choice, along: Along, mean: int) -> bool:
     """Tell whether a cluster's tiles cover twice the mean rows of a group, and one doesn't."""
     tile, cluster = (choice.tile.m, choice.cluster_m) if along == "m" else (choice.tile.n, choice.cluster_n)
@@ -128,8 +139,11 @@ def _select(
     padded: bool,
     whole: bool,
 ) -> GroupedChoice:
+    refusal = "no tile suits it"
+
     def fastest(kind: GemmSignature, along: Along, mnk: tuple[int, int, int]) -> tuple[float, GroupedConfig] | None:
         """Give the fastest configuration and the microseconds that are expected of it, if there is one."""
+        nonlocal refusal
         samples = [_grown(mnk, along, max(1, round(mnk["mnk".index(along)] * part))) for part in _SPREAD]
         table, bits = _candidates(kind.scale_rows is not None), kind.operand_bits
         expected = np.mean([table.expected_us(Extents(*each, bits, groups), sm_count) for each in samples], axis=0)
@@ -137,18 +151,15 @@ def _select(
         if unit(along, bits) > 1:
             m = max(m, 65)  # with stages of 128 of K, promoted sums have tiles of 128 rows
         largest = Extents(m, n, k, bits, groups, whole=whole or along == "k", b_mn_major=kind.b_major == "mn")
-        suits = table.suit(largest._replace(widest=kind.graph.widest))
-        mean = mnk["mnk".index(along)]
-        if along != "k" and mean <= _FEW_ROWS:
-            covering = suits & [_covers(choice, along, mean) for choice in table.choices]
-            suits = covering if covering.any() else suits
-        for row in np.argsort(np.where(suits, expected, np.inf), kind="stable")[: suits.sum()].tolist():
+        suits = table.suit(largest._replace(unit=epilogue_unit(kind)))
+        for row in _in_order(table, suits, expected, along, mnk["mnk".index(along)]):
             choice = table.choices[row]
             if along == "k" and choice.tile.consumers > 1:
                 continue
             try:
                 config = GroupedConfig(gemm=choice.config(kind, mnk[2]), along=along, padded=padded)
-            except ValueError:
+            except ValueError as error:
+                refusal = str(error)
                 continue
             return float(expected[row]), config
         return None
@@ -160,5 +171,7 @@ def _select(
     if kind is not None and (turned := fastest(kind, _TURNED[along], (n, m, k))):
         found.append((turned[0] * _TURNING, GroupedChoice(True, turned[1])))
     if not found:
-        raise ValueError(f"no configuration computes groups along {along} of {signature}")
+        raise ValueError(
+            f"no configuration computes groups along {along} of {signature} (what was tried last: {refusal})"
+        )
     return min(found, key=lambda each: each[0])[1]
