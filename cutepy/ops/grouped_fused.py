@@ -51,7 +51,7 @@ def grouped_with(
         raise TypeError(f"epilogue must be made by cutepy.epilogue, got {epilogue!r}; decorate the function")
     graph = epilogue.graph
     given = with_tensors(graph, epilogue.bind(operands), groups.device)
-    if any(graph.reduction(result) for result in graph.results):
+    if graph.reduces:
         raise EpilogueError(f"{epilogue.name} reduces, which an epilogue of groups can't; reduce its result")
     if product.shape[-1] % graph.widest or (along == "n" and graph.widest > 1):
         where = "and not in groups, " if along == "n" else ""
