@@ -11,6 +11,7 @@ from cutepy.epilogues.constants import number_for
 from cutepy.epilogues.errors import EpilogueError
 from cutepy.epilogues.graph import Graph, Node, Operand
 from cutepy.epilogues.operations import LARGEST, REDUCTIONS
+from cutepy.epilogues.symbols import surely
 
 Functions = Mapping[str, Callable[..., Any]]
 
@@ -117,7 +118,20 @@ def same_shape(shape: Sequence[int], other: Sequence[int]) -> bool:
     >>> same_shape((33, 48), [33, 48]), same_shape((48,), (33, 48)), same_shape((33, 1), (33, 48))
     (True, False, False)
     """
-    return len(shape) == len(other) and all(x == y for x, y in zip(reversed(shape), reversed(other), strict=True))
+    return surely_same_shape(shape, other) or (
+        len(shape) == len(other) and all(x == y for x, y in zip(reversed(shape), reversed(other), strict=True))
+    )
+
+
+def surely_same_shape(shape: Sequence[int], other: Sequence[int]) -> bool:
+    """Tell whether two shapes are equal whatever their symbols are.
+
+    Examples
+    --------
+    >>> surely_same_shape((33, 48), [33, 48]), surely_same_shape((48,), (33, 48))
+    (True, False)
+    """
+    return len(shape) == len(other) and all(surely(x == y) for x, y in zip(shape, other, strict=True))
 
 
 def broadcasts(shape: Sequence[int], to: Sequence[int]) -> bool:
@@ -130,7 +144,10 @@ def broadcasts(shape: Sequence[int], to: Sequence[int]) -> bool:
     """
     # Each is compared by itself: of extents that are symbols, torch.compile sees no equal one in a tuple.
     trailing = zip(reversed(shape), reversed(to), strict=False)
-    return len(shape) <= len(to) and all(extent == 1 or extent == wanted for extent, wanted in trailing)
+    return len(shape) <= len(to) and all(
+        surely(extent == 1) or surely(extent == wanted) or extent == 1 or extent == wanted
+        for extent, wanted in trailing
+    )
 
 
 def check_operand(operand: Operand, given: object, shape: tuple[int, ...]) -> None:

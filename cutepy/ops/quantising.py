@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from operator import eq
 
 import torch
 
 from cutepy.device.rules import K_BLOCK
 from cutepy.epilogues.operations import LARGEST
-from cutepy.epilogues.reference import same_shape
+from cutepy.epilogues.reference import same_shape, surely_same_shape
+from cutepy.epilogues.symbols import are_known, surely
 from cutepy.kernels.gemm.operands import dtype_name
 from cutepy.kernels.gemm.scales import ROW, TENSOR, Block
 
@@ -127,10 +129,14 @@ def read_scale(name: str, scale: torch.Tensor, shape: torch.Size) -> tuple[torch
     ValueError
         If it is none of the shapes.
     """
-    rows, k = _count(shape[:-1]), shape[-1]
-    if same_shape(scale.shape[:-1], shape[:-1]):
-        scale = scale.reshape(rows, scale.shape[-1])
-    block = scale_block(name, scale, (rows, k))
+    if not scale.dim():
+        return scale, TENSOR
+    rows, k, known = _count(shape[:-1]), shape[-1], are_known(*scale.shape, *shape)
+    if len(shape) != 2 and scale.dim() == len(shape) and (known or not surely(scale.numel() == 1)):
+        same = eq if known else same_shape
+        if same(scale.shape[:-1], shape[:-1]):
+            scale = scale.reshape(rows, scale.shape[-1])
+    block = scale_block(name, scale, (rows, k), known=known)
     return (scale if block.k else scale.reshape((rows,) if block.rows else ())), block
 
 
@@ -158,7 +164,8 @@ def read_group_scale(
         scale = scale.unsqueeze(-1)
     found = tuple(scale.shape)
     if scale.dim() == 3 and (len(shape) == 3 or along_k):
-        if same_shape(found, (groups, 1, 1)) or same_shape(found, (groups, rows, 1)):
+        same = eq if are_known(groups, rows, *found) else same_shape
+        if same(found, (groups, 1, 1)) or same(found, (groups, rows, 1)):
             return scale.reshape(groups, found[1]).expand(groups, rows), ROW
         if len(shape) == 3 and found[0] == groups:
             return scale, scale_block(name, scale.new_empty(found[1:]), (rows, k))
@@ -181,10 +188,10 @@ def read_group_scale(
     raise ValueError(f"{name} must have one element, or shape {each}; got {got}")
 
 
-def scale_block(name: str, scale: torch.Tensor, shape: tuple[int, int]) -> Block:
+def scale_block(name: str, scale: torch.Tensor, shape: tuple[int, int], *, known: bool | None = None) -> Block:
     """Tell from a scale's shape what one of its numbers stands for, for a matrix (rows, K).
 
-    Where two readings fit they mean the same.
+    Where two readings fit they mean the same. `known` tells whether no extent is a symbol, if that is known.
 
     Raises
     ------
@@ -200,14 +207,17 @@ def scale_block(name: str, scale: torch.Tensor, shape: tuple[int, int]) -> Block
     rows, k = shape
     k_blocks, row_blocks = -(-k // K_BLOCK), -(-rows // K_BLOCK)
     found = tuple(scale.shape)
-    if scale.numel() == 1:
-        return TENSOR
-    if same_shape(found, (rows,)) or same_shape(found, (rows, 1)):
-        return ROW
-    if same_shape(found, (rows, k_blocks)):
-        return ROW_BLOCK
-    if same_shape(found, (row_blocks, k_blocks)):
-        return SQUARE
+    known = are_known(rows, k, *found) if known is None else known
+    # What fits whatever the symbols are comes before what they are asked for.
+    for true, same in ((bool, eq),) if known else ((surely, surely_same_shape), (bool, same_shape)):
+        if true(scale.numel() == 1):
+            return TENSOR
+        if same(found, (rows, 1)) or same(found, (rows,)):
+            return ROW
+        if same(found, (rows, k_blocks)):
+            return ROW_BLOCK
+        if same(found, (row_blocks, k_blocks)):
+            return SQUARE
     turned = f"; pass {name}.t()" if found in ((1, rows), (k_blocks, rows), (k_blocks, row_blocks)) else ""
     raise ValueError(
         f"{name} must have one element, or shape ({rows}, 1) for rows, ({rows}, {k_blocks}) for each 128 of a row, or "

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from cutepy.epilogues.graph import Graph
+from cutepy.epilogues.symbols import is_symbol
 
 
 def with_tensors(graph: Graph, given: Mapping[str, Any], device: torch.device) -> dict[str, Any]:
@@ -25,7 +26,7 @@ def with_tensors(graph: Graph, given: Mapping[str, Any], device: torch.device) -
 
 
 def _held(kind: str, value: Any, device: torch.device) -> Any:  # noqa: ANN401
-    if not _is_symbol(value):
+    if not is_symbol(value):
         return value
     if isinstance(value, (int, torch.SymInt)):
         dtype = torch.int32 if kind == "i32" else torch.float32
@@ -34,14 +35,3 @@ def _held(kind: str, value: Any, device: torch.device) -> Any:  # noqa: ANN401
         return value
     # torch.compile knows of products, and of few other operations, how to have a tensor in the place of the float.
     return (torch.ones((), dtype=torch.float64, device=device) * value).float()
-
-
-def _is_symbol(value: Any) -> bool:  # noqa: ANN401
-    if isinstance(value, (torch.SymInt, torch.SymFloat)):
-        return True
-    if not torch.compiler.is_compiling() or type(value) not in (int, float):
-        return False
-    # Symbols pass for Python's numbers there. The module takes long to import, but a compiler has done so.
-    from torch.fx.experimental.symbolic_shapes import has_static_value
-
-    return not has_static_value(value)

@@ -262,6 +262,55 @@ def test_compiled_programs_of_dynamic_extents(name):
     assert_equal(compiled(*given), function(*given))
 
 
+def masked_cases():
+    """Give functions of a mask of rows, of which only the data tell how many there are."""
+    torch.manual_seed(1)
+    a, b, t, c = bf16(6, K), bf16(N, K), torch.randn(6, N), torch.randn(6)
+    matrices, ends = bf16(2, N, K), torch.tensor([2, 6], dtype=torch.int32)
+    (x, by_128), (w, squares) = quantise(torch.randn(6, K)), quantise(torch.randn(N, K), (128, 128))
+    of_rows = torch.rand(6, 1)
+
+    def rows(mask):
+        return x.view(torch.uint8)[mask].view(x.dtype)
+
+    return {
+        "c": lambda m: gemm(a[m], b, c=t[m]),
+        "c of one row": lambda m: gemm(a[m], b, c=t[:1]),
+        "tile": lambda m: gemm(a[m], b, epilogue=tiled, t=t[m]),
+        "tile (N,)": lambda m: gemm(a[m], b, epilogue=tiled, t=t[0]),
+        "tile (1, N)": lambda m: gemm(a[m], b, epilogue=tiled, t=t[:1]),
+        "tile (M, 1)": lambda m: gemm(a[m], b, epilogue=tiled, t=t[m][:, :1]),
+        "results": lambda m: gemm(a[m], b, epilogue=several, r=t[0], c=c[m]),
+        "number": lambda m: gemm(a[m], b, epilogue=first_rows, n=m.sum().item()),
+        "scales of 1x128": lambda m: scaled_gemm(rows(m), w, by_128[m], squares),
+        "scales of rows": lambda m: scaled_gemm(rows(m), w, of_rows[m], squares),
+        "scales of tensors": lambda m: scaled_gemm(rows(m), w, of_rows[:1], squares),
+        "groups": lambda m: grouped_gemm(a[m], matrices, offs=ends, epilogue=tiled, t=t[m]),
+    }
+
+
+MASKED = masked_cases()
+
+
+@pytest.mark.parametrize("exports", [True, pytest.param(False, marks=pytest.mark.deep)], ids=["export", "compile"])
+@pytest.mark.parametrize("name", MASKED)
+def test_rows_of_which_only_the_data_tell_how_many_there_are(name, exports):
+    function, mask = MASKED[name], torch.tensor([1, 0, 1, 1, 0, 1]).bool()
+
+    class Model(torch.nn.Module):
+        def forward(self, mask):
+            return function(mask)
+
+    torch._dynamo.reset()
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True, capture_scalar_outputs=True):
+        if exports:
+            program = torch.export.export(Model(), (mask,)).module()
+        else:
+            program = torch.compile(function, fullgraph=True, backend="aot_eager")
+        for each in (mask, torch.ones_like(mask)):
+            assert_equal(program(each), function(each))
+
+
 def test_square_blocks_of_any_rows():
     class Model(torch.nn.Module):
         def forward(self, x):
