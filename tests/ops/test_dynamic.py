@@ -123,6 +123,13 @@ def test_numbers_are_no_reason_to_compile_derivatives_again():
     assert counter.frame_count <= 2
 
 
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), 2**40, True])
+def test_unusual_numbers_in_compiled_code(number):
+    a, b = bf16(M, K), bf16(N, K)
+    compiled, _ = counted(lambda a, s: gemm(a, b, epilogue=times, s=s), dynamic=True)
+    assert_equal(compiled(a, number), gemm(a, b, epilogue=times, s=number))
+
+
 def test_a_float_is_refused_for_an_integer_in_compiled_code_too():
     a, b = bf16(M, K), bf16(N, K)
     torch._dynamo.reset()
