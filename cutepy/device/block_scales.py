@@ -14,7 +14,7 @@ from cutlass import Float32
 from cutlass.cute.nvgpu import cpasync
 
 from cutepy.device import rules
-from cutepy.device.evaluation import select
+from cutepy.device.primitives import select
 from cutepy.layouts.sm90 import arch
 
 

@@ -8,99 +8,17 @@ memory, are free early; what follows from values at hand is computed register by
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import cutlass
 import cutlass.cute as cute
 from cutlass import Boolean, Float32, Int32
 
+from cutepy.device import primitives
 from cutepy.device.fragment import Registers
+from cutepy.device.primitives import select, wrapping
 from cutepy.dsl.element_types import element_type
 from cutepy.epilogues.graph import Graph, Node
 
-_LOG2_E = 1.4426950408889634
-_TYPES = {"f32": Float32, "i32": Int32, "bool": Boolean}
-
-
-def logistic(x):
-    """Compute 1 / (1 + exp(-x)) from the fast base-2 power and reciprocal."""
-    return cute.arch.rcp_approx(1.0 + cute.math.exp2(x * -_LOG2_E, fastmath=True))
-
-
-def select(condition, x, y):
-    """Give x where the condition holds, else y, without a branch."""
-    kind = type(x) if isinstance(x, cutlass.Numeric) else type(y)
-    return kind(cutlass.select_(condition, kind(x), kind(y)))
-
-
-def _floordiv(x, n):
-    if n & (n - 1) == 0:
-        return x >> (n.bit_length() - 1)
-    # The quotient of what is not negative; that of -1 - x otherwise, of which it is the complement.
-    negative = x < 0
-    quotient = select(negative, ~x, x).to(cutlass.Uint32) // cutlass.Uint32(n)
-    quotient = quotient.to(Int32)
-    return select(negative, ~quotient, quotient)
-
-
-def _mod(x, n):
-    return x & (n - 1) if n & (n - 1) == 0 else x - _floordiv(x, n) * n
-
-
-_FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "neg": lambda x: -x,
-    "abs": lambda x: select(x < 0, -x, x) if isinstance(x, Int32) else cute.math.absf(x),
-    "exp": cute.math.exp,
-    "exp2": cute.math.exp2,
-    "log": cute.math.log,
-    "log2": cute.math.log2,
-    "sqrt": cute.math.sqrt,
-    "rsqrt": cute.math.rsqrt,
-    "sin": cute.math.sin,
-    "cos": cute.math.cos,
-    "tanh": cute.math.tanh,
-    "sigmoid": logistic,
-    "erf": cute.math.erf,
-    "floor": cute.math.floor,
-    "add": lambda x, y: x + y,
-    "sub": lambda x, y: x - y,
-    "mul": lambda x, y: x * y,
-    "div": lambda x, y: x / y,
-    "maximum": lambda x, y: _extreme(cute.arch.fmax, x, y),
-    "minimum": lambda x, y: _extreme(cute.arch.fmin, x, y),
-    "clamp_min": lambda x, y: _extreme(cute.arch.fmax, x, y),
-    "clamp_max": lambda x, y: _extreme(cute.arch.fmin, x, y),
-    "lt": lambda x, y: x < y,
-    "le": lambda x, y: x <= y,
-    "gt": lambda x, y: x > y,
-    "ge": lambda x, y: x >= y,
-    "eq": lambda x, y: x == y,
-    "ne": lambda x, y: x != y,
-    "and": lambda x, y: x & y,
-    "or": lambda x, y: x | y,
-    "xor": lambda x, y: x ^ y,
-    "not": lambda x: x ^ True if isinstance(x, Boolean) else ~x,
-    "float": lambda x: x.to(Float32),
-    "int": lambda x: x.to(Int32),
-    "where": select,
-}
-_BY_CONSTANT: dict[str, Callable[[Any, int], Any]] = {
-    "floordiv": _floordiv,
-    "mod": _mod,
-    "shl": lambda x, n: x << n,
-    "shr": lambda x, n: x >> n,
-}
-REDUCTIONS: dict[str, tuple[float, Callable[[Any, Any], Any]]] = {
-    "sum": (0.0, lambda x, y: x + y),
-    "max": (-float("inf"), lambda x, y: _extreme(cute.arch.fmax, x, y)),
-    "min": (float("inf"), lambda x, y: _extreme(cute.arch.fmin, x, y)),
-}
-"""Of each kind, what changes nothing, and how two values are joined."""
-
-
-def _extreme(function, x, y):
-    """Give the larger or smaller; NaN, which the plain instruction drops, stays."""
-    if isinstance(x, Int32) or isinstance(y, Int32):
-        return select(x > y if function is cute.arch.fmax else x < y, x, y)
-    return function(x, y, nan=True)
+_PER_BLOCK = {"tile": 4, "row": 2}
+"""Of eight columns, how many values of a tile's two rows, or of a row, a thread has."""
 
 
 class Evaluation:
@@ -157,41 +75,61 @@ class Evaluation:
         return [self.value(n, register) for register in range(self.places(self.graph.nodes[n]).count("tile"))]
 
     def value(self, n: int, slot: int) -> Any:
-        """Give a value for one of the thread's rows, columns or registers."""
-        if (n, slot) not in self._values:
-            self._values[n, slot] = self._compute(self.graph.nodes[n], n, slot)
+        """Give a value for one of the thread's rows, columns or registers, what it is computed from first."""
+        pending = [(n, slot)]  # and no recursion: graphs are deeper than Python's calls may be
+        while pending:
+            place = pending[-1]
+            sources = self._sources(*place)
+            missing = [each for each in sources if each not in self._values]
+            pending += missing[::-1]
+            if not missing:
+                pending.pop()
+                if place not in self._values:
+                    self._values[place] = self._compute(*place, sources)
         return self._values[n, slot]
 
-    def _input(self, node: Node, n: int, slot: int) -> Any:
-        """Give an input for a slot of a node that depends on it."""
-        given = self.graph.nodes[n]
-        if node.shape == given.shape:
-            return self.value(n, slot)
-        if node.shape == "tile":
-            return self.value(n, self.places(node).slots(given.shape)[slot])
-        return self.value(n, 0)  # a scalar, since rows and columns make tiles
+    def _sources(self, n: int, slot: int) -> list[tuple[int, int]]:
+        """List the values, each with its slot, that a slot of a node is computed from."""
+        node = self.graph.nodes[n]
+        if (n, slot) in self._values:
+            return []
+        if node.op == "part":
+            return self._parted(node, slot)
+        if node.op == "to" and element_type(str(node.value)).width <= 8:
+            return [(node.inputs[0], each) for each in self._four(node, slot)]
+        return [(i, self._slot(node, self.graph.nodes[i], slot)) for i in node.inputs]
 
-    def _compute(self, node: Node, n: int, slot: int) -> Any:
+    def _slot(self, node: Node, given: Node, slot: int) -> int:
+        """Tell which slot of an input a slot of a node depends on."""
+        if node.shape == given.shape:
+            return slot
+        # Of a node that is no tile it is a scalar, since rows and columns make tiles.
+        return self.places(node).slots(given.shape)[slot] if node.shape == "tile" else 0
+
+    def _compute(self, n: int, slot: int, sources: Sequence[tuple[int, int]]) -> Any:
+        """Compute a slot of a node whose sources are there."""
+        node = self.graph.nodes[n]
         op = node.op
         if op == "acc":
             return self.accumulators[slot]
         if op == "operand":
-            return self.read(str(node.value), slot)
+            value = self.read(str(node.value), slot)
+            return wrapping(value) if node.type == "i32" else value
         if op == "const":
-            return _TYPES[node.type](node.value)
+            return primitives.TYPES[node.type](node.value)
         if op == "row_index":
-            return self.row + self.places(node).distinct(0)[slot]
+            return wrapping(self.row + self.places(node).distinct(0)[slot])
         if op == "column_index":
             # Of the thread's columns only the place within the subtile scales, not that within eight columns.
-            return self.column_of(node.width) + self.places(node).distinct(1)[slot]
+            return wrapping(self.column_of(node.width) + self.places(node).distinct(1)[slot])
         if op == "part":
-            return self._part(node, node.inputs[0], slot)
+            return self._part(node, slot, sources)
         if op == "to":
-            return self._rounded(node, slot)
-        given = [self._input(node, i, slot) for i in node.inputs]
-        if op in _BY_CONSTANT:
-            return _BY_CONSTANT[op](given[0], node.value)
-        return _FUNCTIONS[op](*given)
+            return self._rounded(n, slot)
+        given = [self._values[source] for source in sources]
+        if op in primitives.BY_CONSTANT:
+            return primitives.BY_CONSTANT[op](given[0], node.value)
+        return primitives.FUNCTIONS[op](*given)
 
     def column_of(self, width: int) -> Any:
         """Give the column of this thread's first register in a subtile that is narrower by `width`."""
@@ -200,48 +138,55 @@ class Evaluation:
         first = self._tiles[1].of_thread(1)
         return (self.column - first) // width + first
 
-    def _rounded(self, node: Node, slot: int) -> Any:
+    def _four(self, node: Node, slot: int) -> list[int]:
+        """Give the four slots that are rounded to 8 bits together; behind the last one it stands again."""
+        first, last = slot // 4 * 4, self.places(node).count(node.shape) - 1
+        return [min(first + i, last) for i in range(4)]
+
+    def _rounded(self, n: int, slot: int) -> Any:
+        node = self.graph.nodes[n]
         (source,) = node.inputs
         dtype = element_type(str(node.value))
         if dtype.width > 8:
-            return self.value(source, slot).to(dtype).to(Float32)
+            return self._values[source, slot].to(dtype).to(Float32)
         # 8-bit floats are converted in fours.
-        first = slot // 4 * 4
-        count = self.places(node).count(node.shape)
+        four = self._four(node, slot)
         fragment = cute.make_rmem_tensor(4, Float32)
         for i in range(4):
-            fragment[i] = self.value(source, min(first + i, count - 1))
+            fragment[i] = self._values[source, four[i]]
         narrow = cute.make_rmem_tensor(4, dtype)
         narrow.store(fragment.load().to(dtype))
         fragment.store(narrow.load().to(Float32))
-        for i in range(min(4, count - first)):
-            self._values[self.graph.nodes.index(node), first + i] = fragment[i]
-        return fragment[slot - first]
+        for i in range(four[3] - four[0] + 1):
+            self._values[n, four[i]] = fragment[i]
+        return self._values[n, slot]
 
-    def _part(self, node: Node, source: int, slot: int) -> Any:
+    def _parted(self, node: Node, slot: int) -> list[tuple[int, int]]:
+        """List what a slot of a part comes from: where rows are in several threads, columns of two times 8."""
+        (source,) = node.inputs
         given = self.graph.nodes[source]
         if self.places(given).has_whole_rows:
-            return self.value(source, 2 * slot + int(node.value))
-        if given.shape == "tile":
-            register, block = slot % 4, slot // 4
-        else:
-            register, block = slot % 2, slot // 2
-        row, element = register // 2, register % 2
-        if (source, row, block) not in self._pairs:
-            self._pairs[source, row, block] = self._exchange(given, source, row, block)
-        return self._pairs[source, row, block][int(node.value)][element]
+            return [(source, 2 * slot + int(node.value))]
+        per_block = _PER_BLOCK[given.shape]
+        row, block = slot % per_block // 2, slot // per_block
+        first = 2 * per_block * block + 2 * row
+        return [(source, first + per_block * upper + column) for upper in (0, 1) for column in (0, 1)]
 
-    def _exchange(self, given: Node, source: int, row: int, block: int) -> Sequence[Sequence[Any]]:
+    def _part(self, node: Node, slot: int, sources: Sequence[tuple[int, int]]) -> Any:
+        if len(sources) == 1:
+            return self._values[sources[0]]
+        if sources[0] not in self._pairs:
+            self._pairs[sources[0]] = self._exchange([self._values[source] for source in sources])
+        return self._pairs[sources[0]][int(node.value)][slot % 2]
+
+    def _exchange(self, given: Sequence[Any]) -> Sequence[Sequence[Any]]:
         """Part 16 columns in a row into two times 8, between the four threads that hold the row.
 
         Thread q of the four holds columns 2q and 2q + 1 of the lower eight and of the upper eight, and is to hold
         columns 4q to 4q + 3 of the 16: what threads 2q and 2q + 1 (modulo 4) hold of the lower eight if q < 2, else of
         the upper. In each of two rounds a thread sends one pair and takes one.
         """
-        per_block = 4 if given.shape == "tile" else 2
-        pair = [
-            [self.value(source, per_block * (2 * block + upper) + 2 * row + c) for c in range(2)] for upper in (0, 1)
-        ]
+        pair = [given[:2], given[2:]]
         q = self.lane % 4
         odd, high = q % 2 == 1, q >= 2
         base = self.lane - q + 2 * (q % 2)

@@ -13,7 +13,7 @@ import cutlass
 import cutlass.cute as cute
 from cutlass import Float32, Int32
 
-from cutepy.device import evaluation, reduce, rules
+from cutepy.device import evaluation, primitives, reduce, rules
 from cutepy.device.fragment import Registers
 from cutepy.epilogues.graph import Graph
 
@@ -120,13 +120,13 @@ class Finish:
         kind, dim = self.graph.reduction(self.graph.results[index])
         width = self.graph.nodes[self.root(index)].width
         tile = self.tile.narrowed(width)
-        neutral, join = evaluation.REDUCTIONS[kind]
+        neutral, join = primitives.REDUCTIONS[kind]
         down, along = self.origin(row, column, width)
         values = evaluated.tile(self.root(index))
         inside = cute.make_rmem_tensor(len(values), Float32)
         for v, (below, beside) in enumerate(tile.registers):
             within = (down + below < self.m) & (along + beside < self.n // width)
-            inside[v] = evaluation.select(within, values[v], Float32(neutral))
+            inside[v] = primitives.select(within, values[v], Float32(neutral))
         lane = cute.arch.lane_idx()
         rows = down // rules.PARTIAL_ROWS  # a warp's 16 rows: its threads' first registers are in the upper 8
         strip = column // self.tile.epi_tile[1]

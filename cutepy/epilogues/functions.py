@@ -6,6 +6,8 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from cutepy.epilogues.constants import as_python
+from cutepy.epilogues.errors import EpilogueError, callers_line
 from cutepy.epilogues.tracing import Epilogue, Integer, Scalar, epilogue
 from cutepy.epilogues.values import TORCH_FUNCTIONS, Value, apply, lift, where
 
@@ -135,7 +137,7 @@ def geglu_tanh(acc: Value) -> Value:
 
 
 def amax(x: Value, dim: int | None = None) -> Value:
-    """Give the largest magnitude over the rows (0), the columns (1), or all: a result."""
+    """Give the largest magnitude over the rows (0), the columns (1), or all: a result; of no numbers 0."""
     return abs(x).max(dim)
 
 
@@ -171,7 +173,10 @@ def _logical_shift(x: Any, bits: int) -> Any:  # noqa: ANN401
 
 
 def dropout(x: Value, p: Any, seed: Integer) -> Value:  # noqa: ANN401
-    """Give 0 with probability p, else x / (1 - p); which, place and seed decide."""
+    """Give 0 with probability p, of 0 to 1, else x / (1 - p); which, place and seed decide."""
+    given = as_python(p)
+    if not isinstance(given, Value) and not (isinstance(given, (int, float)) and 0 <= given <= 1):
+        raise EpilogueError.at(f"dropout takes a probability p of 0 to 1, or a Scalar, got {p!r}", callers_line())
     dropped = uniform(x, seed) < p
     # What is dropped is divided by 1, for of p = 1 the derivative of x / 0 would be no number.
     return where(dropped, 0.0, x / where(dropped, 1.0, 1.0 - p))
@@ -182,7 +187,20 @@ ACTIVATIONS: Mapping[str, Epilogue] = {"relu": relu, "gelu": gelu, "gelu_tanh": 
 
 
 def _torch_gelu(x: Value, approximate: str = "none") -> Value:
+    if approximate not in ("none", "tanh"):
+        raise EpilogueError.at(f"gelu is approximated by 'none' or 'tanh', got {approximate!r}", callers_line())
     return (gelu_tanh if approximate == "tanh" else gelu)(x)  # type: ignore[no-any-return]
+
+
+def _truth(x: Any) -> Any:  # noqa: ANN401
+    """Give whether numbers are other than 0, as NaN is; what is known before the kernel as Python's truth."""
+    if not isinstance(x, Value):
+        return bool(as_python(x))
+    return x if x.node.type == "bool" else x != 0
+
+
+def _logical(op: str, input: Any, other: Any) -> Value:  # noqa: ANN401
+    return apply(op, _truth(input), _truth(other))
 
 
 _OPERATORS = {
@@ -207,9 +225,8 @@ TORCH_FUNCTIONS.update(
         "clamp": lambda input, min=None, max=None: clamp(input, min, max),
         "gelu": _torch_gelu,
         "leaky_relu": lambda input, negative_slope=0.01: leaky_relu(input, negative_slope),
-        "logical_and": lambda input, other: input & other,
-        "logical_not": lambda input: ~input,
-        "logical_or": lambda input, other: input | other,
+        "logical_not": lambda input: ~_truth(input),
+        **{f"logical_{op}": functools.partial(_logical, op) for op in ("and", "or", "xor")},
         "maximum": maximum,
         "minimum": minimum,
         "neg": lambda input: -input,

@@ -16,6 +16,7 @@ from cutepy.epilogues.constants import type_of
 from cutepy.epilogues.errors import EpilogueError, Line
 from cutepy.epilogues.operations import (
     BY_CONSTANT,
+    MOST_PARTS,
     PRIMITIVES,
     REDUCTIONS,
     ROUNDED,
@@ -343,6 +344,11 @@ def _inferred(
     if op == "to" and types == ["f32"] and value in ROUNDED:
         return "f32", None, None
     if op == "part" and by_columns(given[0].shape) and value in (0, 1):
+        if (parts := 2 * given[0].width) > MOST_PARTS:
+            raise EpilogueError.at(
+                f"columns are interleaved in {MOST_PARTS} parts at most, got {parts}; part the results further outside",
+                line,
+            )
         return types[0], None, 2 * given[0].width
     kind, _, dim = str(value).partition(" ")
     if op == "reduce" and types == ["f32"] and given[0].shape == "tile" and kind in REDUCTIONS and dim in _REDUCED:

@@ -59,6 +59,8 @@ BY_CONSTANT = ("floordiv", "mod", "shl", "shr")
 SIGNLESS = ("add", "sub", "mul", "and", "or", "xor", "eq", "ne")
 """Which give the same 32 bits of integers whether these have a sign or not."""
 SOURCES = ("acc", "operand", "const", "row_index", "column_index")
+MOST_PARTS = 8
+"""That columns are interleaved in: of each, a subtile of 128 columns has 16 bytes of the narrowest type."""
 REDUCTIONS = ("sum", "max", "min")
 ROUNDED = ("float16", "bfloat16", "float32", "float8_e4m3fn", "float8_e5m2")
 """What a value may be rounded to."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -83,7 +84,8 @@ def compute(
     }
     values: list[torch.Tensor] = []
     for node in graph.nodes:
-        values.append(_value(node, [values[n] for n in node.inputs], acc, read, dtype))
+        sources = [graph.nodes[n] for n in node.inputs]
+        values.append(_value(node, [values[n] for n in node.inputs], sources, acc, read, dtype))
     results = []
     for result in graph.results:
         value, rounded, reduced = values[result.node], graph.dtype(result), graph.reduction(result)
@@ -210,9 +212,14 @@ def _operand(
 
 
 def _value(
-    node: Node, given: list[torch.Tensor], acc: torch.Tensor, operands: Mapping[str, torch.Tensor], dtype: torch.dtype
+    node: Node,
+    given: list[torch.Tensor],
+    sources: Sequence[Node],
+    acc: torch.Tensor,
+    operands: Mapping[str, torch.Tensor],
+    dtype: torch.dtype,
 ) -> torch.Tensor:
-    """Compute a node; rows have no rows, columns a last extent of 1."""
+    """Compute a node of others, its `sources`; rows have no rows, columns a last extent of 1."""
     op, value = node.op, node.value
     result: torch.Tensor
     if op == "acc":
@@ -233,14 +240,24 @@ def _value(
     elif op == "float":
         result = given[0].to(dtype)
     elif op == "reduce":
-        kind_of, _, dim = str(value).partition(" ")
-        full = given[0].expand(*acc.shape[:-1], -1)
-        result = _REDUCED[kind_of](full, dim=_DIMS[dim])
+        result = _reduced(given[0].expand(*acc.shape[:-1], -1), str(value), sources[0])
     elif op in _BY_CONSTANT:
         result = _BY_CONSTANT[op](given[0], value)
     else:
         result = _FUNCTIONS[op](*given)
     return result
+
+
+def _reduced(x: torch.Tensor, how: str, source: Node) -> torch.Tensor:
+    """Reduce a tile, "max 1" along columns say; what nothing is reduced to changes no other."""
+    kind, _, dim = how.partition(" ")
+    dims = _DIMS[dim]
+    if kind == "sum" or all(x.shape[mode] for mode in dims):
+        result: torch.Tensor = _REDUCED[kind](x, dim=dims)
+        return result
+    kept = [extent for mode, extent in enumerate(x.shape, -x.dim()) if mode not in dims]
+    least = 0.0 if source.op == "abs" else -math.inf
+    return x.new_full(kept, least if kind == "max" else math.inf)
 
 
 def rounded(x: torch.Tensor, dtype: str) -> torch.Tensor:

@@ -82,6 +82,15 @@ _TYPE_NAMES = {"f32": "floats", "i32": "integers", "bool": "truth values"}
 _HINTS = {"and": "; compare first", "or": "; compare first", "xor": "; compare first", "not": "; compare first"}
 
 
+def _refuses(operator: str, instead: str) -> Callable[..., Any]:
+    """Make the method of an operator that no kernel computes."""
+
+    def method(self: Value, *_: object) -> Any:  # noqa: ANN401
+        raise EpilogueError.at(f"no kernel computes {operator}; {instead}", callers_line())
+
+    return method
+
+
 class Value:
     """A value that an epilogue's function computes, or is given: numbers for each element of a tile, row or column.
 
@@ -125,6 +134,8 @@ class Value:
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401
         if name.startswith("__"):
             raise AttributeError(name)
+        if name.endswith("_"):
+            raise _in_place(name, callers_line())
         known = ", ".join(n for n in ("column", "interleaved", "max", "min", "row", "sum", "to"))
         raise EpilogueError.at(f"a value has no {name}; it has {known}, and operators", callers_line())
 
@@ -167,6 +178,15 @@ class Value:
         for bit in bin(exponent)[3:]:
             power = power * power * self if bit == "1" else power * power
         return power
+
+    def __rpow__(self, base: object) -> Value:
+        base = as_python(base)
+        if isinstance(base, (int, float)) and base == 2:
+            return apply("exp2", self)
+        raise EpilogueError.at(
+            f"what is raised to a value's power is 2, got {base!r}; x ** y is exp2(y * log2(x)) of a positive x",
+            callers_line(),
+        )
 
     def __floordiv__(self, other: object) -> Value:
         return apply("floordiv", self, constant=self._constant("//", other, 1, 2**31))
@@ -231,6 +251,14 @@ class Value:
 
     __rand__, __ror__, __rxor__ = __and__, __or__, __xor__
 
+    __rfloordiv__ = __rmod__ = _refuses("// and % by a value", "they take a constant of Python on their right")
+    __rlshift__ = __rrshift__ = _refuses("<< and >> by a value", "they take a constant of Python on their right")
+    __divmod__ = __rdivmod__ = _refuses("divmod", "write x // n and x % n")
+    __matmul__ = __rmatmul__ = _refuses("products of matrices in an epilogue", "it computes each element by itself")
+    __round__ = __trunc__ = __ceil__ = __floor__ = _refuses(
+        "round and math's functions", "floor(x + 0.5) rounds, and the functions of cutepy.epilogues take values"
+    )
+
     @property
     def row(self) -> Value:
         """The index of each element's row, from 0: an integer."""
@@ -265,11 +293,14 @@ class Value:
         return self._reduced("sum", dim)
 
     def max(self, dim: int | None = None) -> Value:
-        """Give the largest over the rows (dim 0: N values), the columns (1: M values), or all: a result."""
+        """Give the largest over the rows (dim 0: N values), the columns (1: M values), or all: a result.
+
+        Of no numbers it is -inf, and 0 of magnitudes, `abs(x)`.
+        """
         return self._reduced("max", dim)
 
     def min(self, dim: int | None = None) -> Value:
-        """Give the least over the rows (dim 0: N values), the columns (1: M values), or all: a result."""
+        """Give the least over the rows (dim 0: N values), the columns (1: M values), or all: a result; of none inf."""
         return self._reduced("min", dim)
 
     def _reduced(self, kind: str, dim: int | None) -> Value:
@@ -315,27 +346,40 @@ TORCH_FUNCTIONS: dict[str, Callable[..., Any]] = {}
 """What computes torch's functions, by their names; the library fills it."""
 
 
+def _in_place(name: str, line: Line | None) -> EpilogueError:
+    plain = name.strip("_")
+    instead = f"`y = {plain}(x)`" if plain in TORCH_FUNCTIONS else "compute another one"
+    return EpilogueError.at(
+        f"{name} would change a value in place, but values stay what they are; write {instead}, and go on with that",
+        line,
+    )
+
+
 def _of_torch(function: Callable[..., Any], arguments: Sequence[Any], named: Mapping[str, Any]) -> Value:
     """Compute a function of torch's of values.
 
     Raises
     ------
     EpilogueError
-        If it has no counterpart, or is given what that doesn't take.
+        If it has no counterpart, is given what that doesn't take, or would change a value in place.
     """
-    name = getattr(function, "__name__", str(function))
+    # An operator of torch.ops has the name of its overload too, such as "relu.default".
+    name = getattr(function, "__name__", str(function)).partition(".")[0]
     line = callers_line()
     for argument in (*arguments, *named.values()):
         if not isinstance(as_python(argument), (Value, int, float, str, type(None))):
             raise _foreign(argument, line)
-    counterpart = TORCH_FUNCTIONS.get(name.strip("_"))
+    written = {key: value for key, value in named.items() if key in ("inplace", "out")}
+    if name.endswith("_") or any(value is not None and value is not False for value in written.values()):
+        raise _in_place(name if name.endswith("_") else f"{name} with {min(written)}=", line)
+    counterpart = TORCH_FUNCTIONS.get(name)
     if counterpart is None:
         raise EpilogueError.at(
             f"torch's {name} is none of the functions that an epilogue can compute; "
             f"it can {', '.join(sorted(TORCH_FUNCTIONS))}",
             line,
         )
-    named = {key: value for key, value in named.items() if not (key in ("inplace", "out") and not value)}
+    named = {key: value for key, value in named.items() if key not in written}
     try:
         result: Value = counterpart(*arguments, **named)
     except TypeError as error:

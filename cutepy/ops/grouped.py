@@ -14,11 +14,13 @@ from cutepy.kernels.grouped.reference import grouped_reference
 from cutepy.ops.fused import lowered_by_autocast
 from cutepy.ops.grouped_forms import check_ends, describe_groups, read_form
 from cutepy.ops.grouped_fused import grouped_with
+from cutepy.ops.naming import refusing_its_own_names
 from cutepy.ops.overlap import check_apart, overlaps_itself
 from cutepy.ops.registration import register
 from cutepy.runtime.execution import EXECUTION
 
 
+@refusing_its_own_names
 def grouped_gemm(
     a: torch.Tensor,
     b: torch.Tensor,

@@ -14,11 +14,13 @@ from cutepy.kernels.gemm.scales import Block, Scales
 from cutepy.kernels.gemm.signature import OutputMajor
 from cutepy.ops.checking import check_tensor
 from cutepy.ops.fused import multiply_with
+from cutepy.ops.naming import refuse_operands_of_none, refusing_its_own_names
 from cutepy.ops.quantising import read_scale
 
 FLOAT8 = tuple(getattr(torch, name) for name in LARGEST)
 
 
+@refusing_its_own_names
 def scaled_gemm(
     a: torch.Tensor,
     b: torch.Tensor,
@@ -89,6 +91,7 @@ def scaled_gemm(
     >>> scaled_gemm(a, b, scale_a, scale_b).shape
     torch.Size([2, 3, 200])
     """
+    refuse_operands_of_none("scaled_gemm", epilogue, operands)
     check_scaled(a, b, scale_a, scale_b, out_dtype)
     if b.dim() != 2 or a.dim() < 1 or a.shape[-1] != b.shape[-1]:
         raise ValueError(f"a must be (..., K) and b (N, K), got shapes {tuple(a.shape)} and {tuple(b.shape)}")

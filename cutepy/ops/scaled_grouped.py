@@ -9,10 +9,12 @@ import torch
 from cutepy.epilogues.tracing import Epilogue
 from cutepy.ops.grouped_forms import describe_groups, read_form
 from cutepy.ops.grouped_fused import grouped_with
+from cutepy.ops.naming import refuse_operands_of_none, refusing_its_own_names
 from cutepy.ops.quantising import read_group_scale
 from cutepy.ops.scaled import FLOAT8, check_scaled, choose_epilogue, make_scales
 
 
+@refusing_its_own_names
 def scaled_grouped_gemm(
     a: torch.Tensor,
     b: torch.Tensor,
@@ -91,6 +93,7 @@ def scaled_grouped_gemm(
     >>> scaled_grouped_gemm(a, b, scale_a, scale_b, offs=torch.tensor([2, 6], dtype=torch.int32)).shape
     torch.Size([6, 136])
     """
+    refuse_operands_of_none("scaled_grouped_gemm", epilogue, operands)
     check_scaled(a, b, scale_a, scale_b, out_dtype)
     groups, along = read_form(a, b, offs, counts)
     rounded = None if out_dtype in FLOAT8 else out_dtype

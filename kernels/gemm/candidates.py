@@ -70,7 +70,7 @@ class Candidates:
     def suit(self, problem: Extents) -> NDArray[np.bool_]:
         """Tell which are worth a thought: no tile that is mostly empty, no cluster with nothing to share by TMA."""
         m, n, k, operand_bits = problem[:4]
-        unit = 8 * problem.widest  # each part of the columns has a multiple of 8
+        unit = problem.unit
         suits: NDArray[np.bool_] = (self._m < 2 * max(64, m)) & (self._n < 2 * max(16, unit, n)) & (self._n % unit == 0)
         suits &= ((self._cluster_m == 1) | (m > self._m)) & ((self._cluster_n == 1) | (n > self._n))
         is_long = (k * operand_bits >= 2048 * self._split_k * self._k_spans) & (not problem.whole)

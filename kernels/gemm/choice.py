@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from cutepy.kernels.gemm.config import GemmConfig
 from cutepy.kernels.gemm.families import ProductConfig
 from cutepy.kernels.gemm.loading import copies_per_byte
-from cutepy.kernels.gemm.model import Choice, Extents, Table
+from cutepy.kernels.gemm.model import Choice, Extents, Table, epilogue_unit
 from cutepy.kernels.gemm.signature import GemmSignature
 from cutepy.kernels.gemm.tiles import MORE_TILES, PROMOTED_TILES, TILES, Tile
 from cutepy.runtime.invariance import INVARIANCE
@@ -23,6 +23,10 @@ _MORE_CLUSTERS = {1: _FOURS, 2: _FOURS, 4: _PAIRS, 8: _PAIRS[:1]}
 """Clusters along M and N that are tried, by the CTAs that share K; and where the model is refined."""
 _STRIPS = (32, 16, 64, 128)
 """Columns of subtiles whose reductions must be the same in any batch, by preference: most tiles have the first."""
+_NO_KERNEL = (
+    "no tile has a kernel with this epilogue; use fewer or narrower operands and results, or fewer parts of the "
+    "columns (what was tried last: "
+)
 _FROM = {
     "refined": ((*TILES, *MORE_TILES), _MORE_CLUSTERS),
     "model": (TILES, _CLUSTERS),
@@ -74,7 +78,7 @@ def select_config(
     Raises
     ------
     ValueError
-        If an extent is not positive, or no tile leaves room for the epilogue.
+        If an extent is not positive, or no tile has a kernel with the epilogue.
 
     Examples
     --------
@@ -192,13 +196,13 @@ def _ways(
 
 def _fitting(ways: Iterable[_Way]) -> tuple[bool, GemmConfig]:
     """Give the first that a kernel can have, and whether it is transposed."""
-    refusal = "none has columns for all parts"
+    refusal = "none is as wide as its parts"
     for way in ways:
         try:
             return way.transposed, way.config()
         except ValueError as error:
             refusal = str(error)
-    raise ValueError(f"no tile leaves room for the epilogue's operands and results; use fewer of them ({refusal})")
+    raise ValueError(_NO_KERNEL + refusal + ")")
 
 
 def extents_of(signature: GemmSignature, m: int, n: int, k: int, batch: int, turned: bool) -> Extents:
@@ -213,7 +217,7 @@ def extents_of(signature: GemmSignature, m: int, n: int, k: int, batch: int, tur
         turned=turned,
         a_copies=a_copies,
         b_copies=b_copies,
-        widest=signature.graph.widest,
+        unit=epilogue_unit(signature),
         strip=strip_of(signature, n) if INVARIANCE.on and signature.graph.reduces else 0,
     )
 
@@ -235,8 +239,8 @@ def strip_of(signature: GemmSignature, n: int) -> int:
     >>> strip_of(half, 4096), strip_of(half, 8)
     (32, 16)
     """
-    unit = 8 * signature.graph.widest
-    refusal = "none has columns for all parts"
+    unit = epilogue_unit(signature)
+    refusal = "none is as wide as its parts"
     for strip in _STRIPS:
         if strip % unit or strip >= 2 * max(16, unit, n):
             continue
@@ -247,4 +251,4 @@ def strip_of(signature: GemmSignature, n: int) -> int:
             refusal = str(error)
         else:
             return strip
-    raise ValueError(f"no tile leaves room for the epilogue's operands and results; use fewer of them ({refusal})")
+    raise ValueError(_NO_KERNEL + refusal + ")")

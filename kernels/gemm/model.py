@@ -14,6 +14,7 @@ from cutepy.kernels.gemm.config import GemmConfig
 from cutepy.kernels.gemm.signature import GemmSignature
 from cutepy.kernels.gemm.tiles import Tile
 from cutepy.layouts.sm90 import arch
+from cutepy.runtime.dtypes import DTYPES
 
 
 @dataclass(frozen=True)
@@ -105,8 +106,8 @@ class Extents(NamedTuple):
     """What is computed: a batch of products, of one B if it is shared, and in which way.
 
     `turned` tells whether it is the transposed of the product that is asked for; `a_copies` and `b_copies`, how many
-    cp.async a byte of A and B takes each thread that loads, 0 where TMA loads; `widest`, how many parts of the columns
-    the epilogue makes; `strip`, the columns of its subtiles where they are given, else 0.
+    cp.async a byte of A and B takes each thread that loads, 0 where TMA loads; `unit`, what columns of a tile are a
+    multiple of (`epilogue_unit`); `strip`, the columns of its subtiles where they are given, else 0.
     """
 
     m: int
@@ -122,7 +123,7 @@ class Extents(NamedTuple):
     turned: bool = False
     a_copies: float = 0.0
     b_copies: float = 0.0
-    widest: int = 1
+    unit: int = 8
     strip: int = 0
 
     @property
@@ -174,8 +175,12 @@ class Choice(NamedTuple):
         """
         if strip:
             return _configured(self, signature, strip)
-        columns, widest = epilogue_columns(self.tile, k), signature.graph.widest
-        return _configured(self, signature, columns if columns % (8 * widest) == 0 else 16 * widest)
+        columns, unit = epilogue_columns(self.tile, k), epilogue_unit(signature)
+        if columns % unit:
+            columns = 16 * signature.graph.widest
+        if self.tile.n % columns and self.tile.split_k == 1:  # a split of so few subtiles leaves most CTAs none
+            columns = unit
+        return _configured(self, signature, columns)
 
 
 @lru_cache(maxsize=1024)
@@ -194,6 +199,19 @@ def _configured(choice: Choice, signature: GemmSignature, epi_n: int) -> GemmCon
         split_k=tile.split_k,
         epi_n=epi_n,
     )
+
+
+@lru_cache(maxsize=1024)
+def epilogue_unit(signature: GemmSignature) -> int:
+    """Give what the columns of a subtile are a multiple of where the epilogue parts them, 8 where it doesn't.
+
+    Of each part 8 columns are left, and of what lies in shared memory by rows, 16 bytes.
+    """
+    widest = signature.graph.widest
+    if widest == 1:  # then a tile of other columns is refused by itself
+        return 8
+    rows = [each for each in (*signature.stored, *signature.added) if each.major == "row"]
+    return max([8 * widest, *(128 // DTYPES[each.dtype].bits * each.width for each in rows)])
 
 
 def epilogue_columns(tile: Tile, k: int) -> int:

@@ -290,7 +290,8 @@ def _as_it_is(given: Any) -> Any:  # noqa: ANN401
 
 def _as_vector(tensor: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
     """Convert rows or columns, or a scalar; what all products of a batch share is repeated by a stride of 0."""
-    return tensor.to(dtype).contiguous().expand(shape)
+    vector = tensor.reshape(1) if shape == (1,) else tensor.contiguous()  # a scalar may have any modes of extent 1
+    return vector.to(dtype).expand(shape)
 
 
 def _viewed(tensor: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cutepy.kernels.gemm.choice import candidates
-from cutepy.kernels.gemm.model import Extents
+from cutepy.kernels.gemm.model import Extents, epilogue_unit
 from cutepy.kernels.gemm.signature import GemmSignature
 from cutepy.kernels.grouped.config import Along, GroupedConfig, unit
 from cutepy.runtime.invariance import INVARIANCE
@@ -99,8 +99,11 @@ def _select(
     padded: bool,
     whole: bool,
 ) -> GroupedChoice:
+    refusal = "no tile suits it"
+
     def fastest(kind: GemmSignature, along: Along, mnk: tuple[int, int, int]) -> tuple[float, GroupedConfig] | None:
         """Give the fastest configuration and the microseconds that are expected of it, if there is one."""
+        nonlocal refusal
         samples = [_grown(mnk, along, max(1, round(mnk["mnk".index(along)] * part))) for part in _SPREAD]
         table, bits = candidates("model" if kind.scale_rows is None else "promoted"), kind.operand_bits
         expected = np.mean([table.expected_us(Extents(*each, bits, groups), sm_count) for each in samples], axis=0)
@@ -108,14 +111,15 @@ def _select(
         if unit(along, bits) > 1:
             m = max(m, 65)  # with stages of 128 of K, promoted sums have tiles of 128 rows
         largest = Extents(m, n, k, bits, groups, whole=whole or along == "k", b_mn_major=kind.b_major == "mn")
-        suits = table.suit(largest._replace(widest=kind.graph.widest))
+        suits = table.suit(largest._replace(unit=epilogue_unit(kind)))
         for row in np.argsort(np.where(suits, expected, np.inf), kind="stable")[: suits.sum()].tolist():
             choice = table.choices[row]
             if choice.cluster_m * choice.cluster_n > _LARGEST_CLUSTER or (along == "k" and choice.tile.consumers > 1):
                 continue
             try:
                 config = GroupedConfig(gemm=choice.config(kind, mnk[2]), along=along, padded=padded)
-            except ValueError:
+            except ValueError as error:
+                refusal = str(error)
                 continue
             return float(expected[row]), config
         return None
@@ -127,5 +131,7 @@ def _select(
     if kind is not None and (turned := fastest(kind, _TURNED[along], (n, m, k))):
         found.append((turned[0] * _TURNING, GroupedChoice(True, turned[1])))
     if not found:
-        raise ValueError(f"no configuration computes groups along {along} of {signature}")
+        raise ValueError(
+            f"no configuration computes groups along {along} of {signature} (what was tried last: {refusal})"
+        )
     return min(found, key=lambda each: each[0])[1]

@@ -2,6 +2,7 @@
 
 import random
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -331,3 +332,91 @@ def test_random_graphs(seed):
     shapes = {"row": (n,), "half_row": (n // 2,), "column": (m,), "matrix": (m, n), "half_matrix": (m, n // 2)}
     operands = {name: torch.randn(shape) for name, shape in shapes.items()}
     check(several, torch.randn(m, n), (64, 64), scalar=rng.random(), rtol=1e-4, atol=1e-4, **operands)
+
+
+def wrapped(x):
+    """Keep the lower 32 bits of integers of 64, with their sign."""
+    return (x + 2**31) % 2**32 - 2**31
+
+
+# How Python writes each for a value, and what it gives of integers of 64 bits in NumPy.
+INTEGER_OPERATIONS = {
+    "add": (lambda x, y, n: x + y, lambda x, y, n: x + y),
+    "sub": (lambda x, y, n: x - y, lambda x, y, n: x - y),
+    "mul": (lambda x, y, n: x * y, lambda x, y, n: x * y),
+    "by a constant": (lambda x, y, n: x * (n * 40503) + n, lambda x, y, n: wrapped(x * wrapped(n * 40503)) + n),
+    "neg": (lambda x, y, n: -x, lambda x, y, n: -x),
+    "abs": (lambda x, y, n: abs(x), lambda x, y, n: abs(x)),
+    "floordiv": (lambda x, y, n: x // n, lambda x, y, n: x // n),
+    "mod": (lambda x, y, n: x % n, lambda x, y, n: x % n),
+    "shl": (lambda x, y, n: x << n % 32, lambda x, y, n: x << n % 32),
+    "shr": (lambda x, y, n: x >> n % 32, lambda x, y, n: x >> n % 32),
+    "and": (lambda x, y, n: x & y, lambda x, y, n: x & y),
+    "or": (lambda x, y, n: x | y, lambda x, y, n: x | y),
+    "xor": (lambda x, y, n: x ^ y, lambda x, y, n: x ^ y),
+    "not": (lambda x, y, n: ~x, lambda x, y, n: ~x),
+    "maximum": (lambda x, y, n: epilogues.maximum(x, y), lambda x, y, n: np.maximum(x, y)),
+    "minimum": (lambda x, y, n: epilogues.minimum(x, y), lambda x, y, n: np.minimum(x, y)),
+    "clamp": (lambda x, y, n: epilogues.clamp(x, -n, n), lambda x, y, n: np.clip(x, -n, n)),
+    "less": (lambda x, y, n: where(x < y, x + n, y), lambda x, y, n: np.where(x < y, x + n, y)),
+    "negative": (lambda x, y, n: where(x < 0, y, x - n), lambda x, y, n: np.where(x < 0, y, x - n)),
+    "equal": (lambda x, y, n: where(x % n == y % n, x, y), lambda x, y, n: np.where(x % n == y % n, x, y)),
+    "truth": (lambda x, y, n: ((x > y) & (y >= n)) * x, lambda x, y, n: ((x > y) & (y >= n)) * x),
+}
+
+
+@pytest.mark.parametrize("seed", [*range(3), *(pytest.param(n, marks=pytest.mark.deep) for n in range(3, 40))])
+def test_integers_wrap_at_32_bits(seed):
+    rng = random.Random(seed)
+    steps = [(name, rng.random(), rng.random(), rng.randrange(1, 53)) for name in INTEGER_OPERATIONS for _ in range(2)]
+    rng.shuffle(steps)
+    # First of all, remainders and signs of products of indices.
+    steps = [("by a constant", 0.0, 0.0, 25001 + 2 * seed), ("mod", 0.99, 0.0, 7), ("negative", 0.7, 0.0, 9), *steps]
+
+    def program(values, of):
+        values, total = list(values), values[2]
+        for name, i, j, n in steps:
+            x, y = (values[int(place * len(values))] for place in (i, j))
+            value = INTEGER_OPERATIONS[name][of](x, y, n)
+            values.append(wrapped(value) if of else value)
+            total = wrapped(values[-1] ^ (total * 31)) if of else values[-1] ^ (total * 31)
+        return [values[4], values[5], values[-1], total]
+
+    @cutepy.epilogue
+    def computed(acc, shift: Integer):
+        # A float has the integers of 24 bits.
+        of_all = program([acc.row, acc.column, shift], 0)
+        return tuple(part + 0.0 * acc for each in of_all for part in (each & 0xFFFF, each >> 16))
+
+    m, n, shift = 64, 16, rng.randrange(-(2**31), 2**31)
+    got, reference = finished(computed, torch.zeros(m, n), (m, n), columns=n, shift=shift)
+    rows, columns = np.meshgrid(np.arange(m), np.arange(n), indexing="ij")
+    expected = [
+        part for each in program([rows, columns, np.full((m, n), shift)], 1) for part in (each & 0xFFFF, each >> 16)
+    ]
+    for kernels, torchs, right in zip(got, reference, expected, strict=True):
+        np.testing.assert_array_equal(kernels.numpy(), right)
+        np.testing.assert_array_equal(torchs.numpy(), right)
+
+
+@pytest.mark.parametrize(
+    ("kind", "steps"),
+    [("scalar", 1000), ("row", 600), ("column", 600), ("rounded", 600), ("halves", 600)],
+)
+def test_graphs_are_deeper_than_calls(kind, steps):
+    def chain(x):
+        for _ in range(steps):
+            x = x * 0.999 + 0.001
+        return x
+
+    @cutepy.epilogue
+    def deep(acc, s: Scalar, r: Row, c: Column):
+        y = acc + s + r + c
+        if kind == "rounded":  # by fours, each computed from the first sum on
+            return acc * (chain(acc) * 8.0).to(torch.float8_e4m3fn) + y
+        if kind == "halves":
+            return chain(r).interleaved(2)[1] + y.interleaved(2)[0]
+        return y + chain({"scalar": s, "row": r, "column": c}[kind])
+
+    torch.manual_seed(5)
+    check(deep, torch.randn(64, 16), (64, 16), columns=16, s=0.3, r=torch.randn(16), c=torch.randn(64), atol=1e-4)

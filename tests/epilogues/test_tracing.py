@@ -175,6 +175,50 @@ def test_torchs_functions_are_the_librarys():
     assert by_torch == by_library
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, y: torch.logical_not(x % 3),
+        lambda x, y: torch.logical_and(x, y * 2),
+        lambda x, y: torch.logical_or(x % 2, y % 3),
+        lambda x, y: torch.logical_xor(x % 2, y % 3),
+        lambda x, y: torch.logical_xor(x % 2, y > 1),
+        lambda x, y: torch.logical_and(x > 1, y < 2),
+        lambda x, y: torch.logical_not(0.5 * x),
+        lambda x, y: torch.logical_or(x * 0.0, y / 0.0),  # NaN is true
+        lambda x, y: ~torch.logical_not(x),
+    ],
+)
+def test_torchs_logic_is_of_truth(function):
+    expected = function(torch.arange(4, dtype=torch.int32)[:, None], torch.arange(5, dtype=torch.int32))
+    got = epilogue(lambda acc: acc * 0.0 + function(acc.row, acc.column))(torch.ones(4, 5))
+    assert torch.equal(got, expected.float().expand(4, 5))
+
+
+def test_powers_of_two():
+    @epilogue
+    def powers(acc):
+        return 2**acc + 2.0 ** (-acc) + torch.pow(2, acc)
+
+    acc = torch.randn(4, 8)
+    torch.testing.assert_close(powers(acc), 2 * 2**acc + 2**-acc)
+
+
+def test_parts_are_eight_at_most():
+    def parted(acc, times):
+        for _ in range(times):
+            acc = acc.interleaved(2)[1]
+        return acc
+
+    assert epilogue(lambda acc: parted(acc, 3)).graph.widest == 8
+    assert epilogue(lambda acc: acc.interleaved(4)[1].interleaved(2)[0]).graph.widest == 8
+    for deep in (lambda acc: parted(acc, 4), lambda acc: acc.interleaved(4)[1].interleaved(4)[2]):
+        with pytest.raises(EpilogueError, match="interleaved in 8 parts at most, got 16") as caught:
+            epilogue(deep)
+        assert __file__ in str(caught.value)
+        assert "interleaved" in str(caught.value).splitlines()[-1]
+
+
 def refused_if(acc):
     if acc > 0:
         return acc
@@ -353,6 +397,84 @@ def refused_parts(acc, column: Column):
     return acc + even
 
 
+def refused_in_place(acc):
+    torch.relu_(acc)
+    return acc
+
+
+def refused_in_place_by_name(acc):
+    y = acc + 1.0
+    torch.nn.functional.relu_(y)
+    return y
+
+
+def refused_in_place_operator(acc):
+    torch.ops.aten.relu_(acc)
+    return acc
+
+
+def refused_in_place_overload(acc):
+    torch.ops.aten.exp_.default(acc)
+    return acc
+
+
+def refused_in_place_method(acc):
+    acc.relu_()
+    return acc
+
+
+def refused_in_place_bound(acc):
+    torch.clamp_(acc, min=0.0)
+    return acc
+
+
+def refused_in_place_unknown(acc):
+    acc.zero_()
+    return acc
+
+
+def refused_in_place_option(acc):
+    return torch.nn.functional.relu(acc, inplace=True)
+
+
+def refused_in_place_module(acc):
+    return torch.nn.SiLU(inplace=True)(acc)
+
+
+def refused_out(acc):
+    y = acc + 1.0
+    torch.exp(acc, out=y)
+    return y
+
+
+def refused_approximation(acc):
+    return torch.nn.functional.gelu(acc, approximate="quick")
+
+
+def refused_probability(acc):
+    return epilogues.dropout(acc, 1.5, 0)
+
+
+def refused_base(acc):
+    return 3.0**acc
+
+
+def refused_divisor(acc):
+    return acc + 7 // acc.row
+
+
+def refused_shifts(acc):
+    return acc + (1 << acc.row)
+
+
+def refused_product(acc):
+    return acc @ acc
+
+
+def refused_rounding(acc):
+    return acc + round(acc)
+
+
 @pytest.mark.parametrize(
     ("function", "message", "at"),
     [
@@ -399,6 +521,23 @@ def refused_parts(acc, column: Column):
         (refused_exponent, "exponents are whole numbers", "acc**acc"),
         (refused_float, "can't decide", "math.exp"),
         (refused_parts, "column has no columns", "interleaved(2)"),
+        (refused_in_place, r"relu_ would change a value in place.* write `y = relu\(x\)`", "torch.relu_"),
+        (refused_in_place_by_name, r"relu_ would change a value in place.* write `y = relu\(x\)`", "functional.relu_"),
+        (refused_in_place_operator, r"relu_ would change a value in place.* write `y = relu\(x\)`", "aten.relu_"),
+        (refused_in_place_overload, r"exp_ would change a value in place.* write `y = exp\(x\)`", "aten.exp_"),
+        (refused_in_place_method, r"relu_ would change a value in place.* write `y = relu\(x\)`", "acc.relu_"),
+        (refused_in_place_bound, r"clamp_ would change a value in place.* write `y = clamp\(x\)`", "torch.clamp_"),
+        (refused_in_place_unknown, "zero_ would change a value in place.* compute another one", "acc.zero_"),
+        (refused_in_place_option, "relu with inplace= would change a value in place", "inplace=True"),
+        (refused_in_place_module, "silu with inplace= would change a value in place", "torch.nn.SiLU"),
+        (refused_out, "exp with out= would change a value in place", "torch.exp"),
+        (refused_approximation, "approximated by 'none' or 'tanh', got 'quick'", "quick"),
+        (refused_probability, "probability p of 0 to 1, or a Scalar, got 1.5", "dropout"),
+        (refused_base, "power is 2, got 3.0", "3.0**acc"),
+        (refused_divisor, "no kernel computes // and % by a value", "7 // acc.row"),
+        (refused_shifts, "no kernel computes << and >> by a value", "1 << acc.row"),
+        (refused_product, "no kernel computes products of matrices", "acc @ acc"),
+        (refused_rounding, "no kernel computes round", "round(acc)"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )

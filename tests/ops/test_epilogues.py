@@ -131,6 +131,93 @@ def test_the_kernel_of_all_kinds_of_operands_and_results(m, n, k):
     assert_close(got, reference(scaled, a, b, operands, torch.float16))
 
 
+@cutepy.epilogue
+def gated_in_8_bits(acc):
+    gate, up = acc.interleaved(2)
+    return (epilogues.silu(gate) * up).to(torch.float8_e4m3fn)
+
+
+@cutepy.epilogue
+def quarters_in_8_bits(acc):
+    a, b, c, d = acc.interleaved(4)
+    return (a * b + c * d).to(torch.float8_e5m2)
+
+
+@cutepy.epilogue
+def eighths_in_8_bits(acc):
+    one, other = acc.interleaved(4)[2].interleaved(2)
+    return (one - other).to(torch.float8_e4m3fn)
+
+
+@cutepy.epilogue
+def eighths(acc):
+    one, other = acc.interleaved(4)[2].interleaved(2)
+    return one - other
+
+
+@cutepy.epilogue
+def gated_with_tile(acc, t: Tile):
+    gate, up = acc.interleaved(2)
+    return epilogues.silu(gate) * up + t
+
+
+# 8-bit rows of 16 bytes are wider than parts need to be, and than N is.
+@pytest.mark.parametrize(
+    ("each", "n", "k"),
+    [
+        *((gated_in_8_bits, n, 64) for n in (2, 16, 18)),
+        *((quarters_in_8_bits, n, k) for n, k in ((4, 64), (32, 512), (136, 512))),
+        *((eighths_in_8_bits, n, k) for n, k in ((8, 64), (136, 512))),
+        *((eighths, n, 512) for n in (8, 136)),
+        (gated_with_tile, 16, 64),
+    ],
+    ids=lambda value: getattr(value, "name", value),
+)
+@pytest.mark.parametrize("operation", ["gemm", "scaled", "grouped"])
+def test_parts_of_few_columns(each, n, k, operation):
+    torch.manual_seed(n * k)
+    a, b = torch.randn(20, k).bfloat16(), torch.randn(n, k).bfloat16() / 8
+    operands = {operand.name: torch.randn(20, n // 2).to(torch.float8_e4m3fn) for operand in each.operands}
+    if operation == "scaled":
+        (a, scale_a), (b, scale_b) = quantise(a.float()), quantise(b.float(), (128, 128))
+        call = lambda: scaled_gemm(a, b, scale_a, scale_b, epilogue=each, **operands)  # noqa: E731
+    elif operation == "grouped":
+        offs = torch.tensor([20], dtype=torch.int32)
+        call = lambda: grouped_gemm(a, b[None], offs=offs, epilogue=each, **operands)  # noqa: E731
+    else:
+        call = lambda: gemm(a, b, epilogue=each, **operands)  # noqa: E731
+    with cutepy.simulate():
+        got = call()
+    expected = call()
+    assert got.dtype == expected.dtype
+    step = {torch.float8_e4m3fn: 2**-3, torch.float8_e5m2: 2**-2}.get(got.dtype, 2**-7)
+    torch.testing.assert_close(got.float(), expected.float(), rtol=step, atol=2**-8)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1), (1, 1, 1)])
+def test_scalars_on_the_device_have_any_shape_of_one_element(shape):
+    @cutepy.epilogue
+    def shifted(acc, s: Scalar, n: Integer):
+        return acc * s + n
+
+    a, b = torch.ones(8, 64).half(), torch.ones(24, 64).half()
+    given = {"s": torch.full(shape, 0.5), "n": torch.full(shape, 3, dtype=torch.int32)}
+    offs = torch.tensor([8], dtype=torch.int32)
+    one = torch.ones(())
+    a8, b8 = a.to(torch.float8_e4m3fn), b.to(torch.float8_e4m3fn)
+    with cutepy.simulate():
+        results = [
+            gemm(a, b, epilogue=shifted, **given),
+            gemm(a.expand(2, 8, 64), b.expand(2, 24, 64), epilogue=shifted, **given)[1],
+            gemm(a[:1], b, epilogue=shifted, **given),
+            grouped_gemm(a, b[None], offs=offs, epilogue=shifted, **given),
+            scaled_gemm(a8, b8, one, one, epilogue=shifted, **given),
+            scaled_grouped_gemm(a8, b8[None], one, one, offs=offs, epilogue=shifted, **given),
+        ]
+    for result in results:
+        assert torch.equal(result.float(), torch.full(result.shape, 35.0))
+
+
 def test_a_batch_is_one_launch():
     torch.manual_seed(3)
     a, b = torch.randn(2, 1, 40, 32).bfloat16(), torch.randn(3, 64, 32).bfloat16() / 4
@@ -176,6 +263,72 @@ def test_what_was_decided_for_a_call_serves_others_like_it():
     for n in (2**40, 2**31):  # of which the type alone decides what is looked up
         with pytest.raises(EpilogueError, match="n must be within the integers of 32 bits"):
             check(a, b, bias[:72], 0.5, n)
+
+
+@cutepy.epilogue
+def all_reductions(acc):
+    kinds = {"sum": lambda x, dim: x.sum(dim), "max": lambda x, dim: x.max(dim), "min": lambda x, dim: x.min(dim)}
+    kinds["amax"] = epilogues.amax
+    return {f"{name}_{dim}": kind(acc, dim) for name, kind in kinds.items() for dim in (0, 1, None)}
+
+
+@pytest.mark.parametrize("shape", [(0, 16, 24), (8, 16, 0), (0, 16, 0), (2, 0, 16, 24), (0, 8, 16, 24)])
+@pytest.mark.parametrize("simulated", [False, True])
+def test_what_nothing_is_reduced_to(shape, simulated):
+    *batch, m, k, n = shape
+    a, b = torch.ones(*batch, m, k).half(), torch.ones(*batch, n, k).half().requires_grad_()
+    if simulated:
+        with cutepy.simulate():
+            got = gemm(a, b.detach(), epilogue=all_reductions)
+    else:
+        got = gemm(a, b, epilogue=all_reductions)
+        assert not torch.autograd.grad(sum(each.sum() for each in got.values()), b)[0].any()
+    nothing = {"sum": 0.0, "max": -torch.inf, "min": torch.inf, "amax": 0.0}
+    for name, result in got.items():
+        kind, dim = name.split("_")
+        extents = {"0": (*batch, n), "1": (*batch, m), "None": tuple(batch)}[dim]
+        assert torch.equal(result, torch.full(extents, nothing[kind])), name
+
+
+@cutepy.epilogue
+def with_names_of_scales(acc, scale_a: Column, scale_b: Row):
+    return acc * scale_a * scale_b
+
+
+def test_operands_that_an_operation_cant_be_passed_are_told():
+    a, b = torch.ones(8, 128).to(torch.float8_e4m3fn), torch.ones(16, 128).to(torch.float8_e4m3fn)
+    one, offs = torch.ones(()), torch.tensor([8], dtype=torch.int32)
+    scales = {"scale_a": torch.ones(8), "scale_b": torch.ones(16)}
+    message = (
+        "with_names_of_scales has an operand scale_a, which can't be passed, since scaled_gemm takes a, b, scale_a"
+    )
+    with pytest.raises(EpilogueError, match=message):
+        scaled_gemm(a, b, one, one, epilogue=with_names_of_scales, **scales)
+    with pytest.raises(EpilogueError, match=message):
+        scaled_gemm(a, b, epilogue=with_names_of_scales, **scales)
+    with pytest.raises(EpilogueError, match="since scaled_grouped_gemm takes a, b, scale_a, scale_b, offs, counts"):
+        scaled_grouped_gemm(a, b[None], one, one, offs=offs, epilogue=with_names_of_scales, **scales)
+    assert gemm(a, b, epilogue=with_names_of_scales, **scales).shape == (8, 16)
+
+    @cutepy.epilogue
+    def with_ends(acc, offs: Column):
+        return acc * offs
+
+    with pytest.raises(EpilogueError, match=r"with_ends has an operand offs, .* since grouped_gemm takes a, b, offs"):
+        grouped_gemm(a.half(), b[None].half(), offs=offs, epilogue=with_ends)
+
+
+def test_operands_of_no_epilogue_are_refused():
+    a, b = torch.ones(8, 128).to(torch.float8_e4m3fn), torch.ones(16, 128).to(torch.float8_e4m3fn)
+    one, offs = torch.ones(()), torch.tensor([8], dtype=torch.int32)
+    for call, name in (
+        (lambda: gemm(a, b, foo=1), "gemm"),
+        (lambda: scaled_gemm(a, b, one, one, foo=1), "scaled_gemm"),
+        (lambda: grouped_gemm(a, b[None], offs=offs, foo=1), "grouped_gemm"),
+        (lambda: scaled_grouped_gemm(a, b[None], one, one, offs=offs, foo=1), "scaled_grouped_gemm"),
+    ):
+        with pytest.raises(TypeError, match=f"^{name} has no parameter foo; pass the epilogue whose operand it is"):
+            call()
 
 
 def test_no_rows_need_no_kernel():

@@ -227,7 +227,7 @@ def test_torch_finds_nothing_amiss():
         ({"out_dtype": torch.int8}, TypeError, "out_dtype must be float16"),
         ({"epilogue": gated, "out_dtype": E4M3}, ValueError, "8-bit out_dtype must be left out with an epilogue"),
         ({"epilogue": lambda acc: acc}, TypeError, "epilogue must be made by cutepy.epilogue"),
-        ({"shift": 1.0}, ValueError, "no operand shift"),
+        ({"shift": 1.0}, TypeError, "scaled_gemm has no parameter shift"),
     ],
 )
 def test_what_does_not_fit_is_refused(change, error, message):

@@ -19,6 +19,7 @@ from cutepy.device import (
     main_loop,
     mma,
     pipeline,
+    primitives,
     rasterise,
     schedulers,
     smem,
@@ -31,7 +32,20 @@ from cutepy.kernels.gemm.compilation import compile_gemm
 from tests.sim.hardware.corpus import Case
 
 _KERNEL = (kernel, consumers, finishing, producers, schedules)
-_BLOCKS = (epilogue, evaluation, finish, fragment, main_loop, mma, pipeline, rasterise, schedulers, smem, tma)
+_BLOCKS = (
+    epilogue,
+    evaluation,
+    finish,
+    fragment,
+    main_loop,
+    mma,
+    pipeline,
+    primitives,
+    rasterise,
+    schedulers,
+    smem,
+    tma,
+)
 _SOURCES = (*_KERNEL, *_BLOCKS)
 _HALF = {"a_dtype": "float16", "b_dtype": "float16", "out_dtype": "float16"}
 _TILE = {"tile_m": 128, "tile_n": 128, "warpgroups": 2}

@@ -1,0 +1,105 @@
+"""The primitives of epilogues on registers: fp32, integers that wrap at 32 bits, and truth values (traced)."""
+
+from collections.abc import Callable
+from typing import Any
+
+import cutlass
+import cutlass.cute as cute
+from cutlass import Boolean, Float32, Int32
+
+_LOG2_E = 1.4426950408889634
+TYPES = {"f32": Float32, "i32": Int32, "bool": Boolean}
+
+
+def logistic(x):
+    """Compute 1 / (1 + exp(-x)) from the fast base-2 power and reciprocal."""
+    return cute.arch.rcp_approx(1.0 + cute.math.exp2(x * -_LOG2_E, fastmath=True))
+
+
+def select(condition, x, y):
+    """Give x where the condition holds, else y, without a branch."""
+    kind = type(x) if isinstance(x, cutlass.Numeric) else type(y)
+    return kind(cutlass.select_(condition, kind(x), kind(y)))
+
+
+def wrapping(x):
+    """Give an integer as one whose arithmetic wraps at 32 bits.
+
+    What comes of layouts computes as indices do: the compiler takes for granted that these never overflow, and that
+    their products keep the divisors of the factors.
+    """
+    return Int32(x) | 0  # bit by bit, which is done with no indices, and is gone once compiled
+
+
+def _floordiv(x, n):
+    if n & (n - 1) == 0:
+        return x >> (n.bit_length() - 1)
+    # The quotient of what is not negative; that of -1 - x otherwise, of which it is the complement.
+    negative = x < 0
+    quotient = select(negative, ~x, x).to(cutlass.Uint32) // cutlass.Uint32(n)
+    quotient = quotient.to(Int32)
+    return select(negative, ~quotient, quotient)
+
+
+def _mod(x, n):
+    return x & (n - 1) if n & (n - 1) == 0 else x - _floordiv(x, n) * n
+
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "neg": lambda x: -x,
+    "abs": lambda x: select(x < 0, -x, x) if isinstance(x, Int32) else cute.math.absf(x),
+    "exp": cute.math.exp,
+    "exp2": cute.math.exp2,
+    "log": cute.math.log,
+    "log2": cute.math.log2,
+    "sqrt": cute.math.sqrt,
+    "rsqrt": cute.math.rsqrt,
+    "sin": cute.math.sin,
+    "cos": cute.math.cos,
+    "tanh": cute.math.tanh,
+    "sigmoid": logistic,
+    "erf": cute.math.erf,
+    "floor": cute.math.floor,
+    "add": lambda x, y: x + y,
+    "sub": lambda x, y: x - y,
+    "mul": lambda x, y: x * y,
+    "div": lambda x, y: x / y,
+    "maximum": lambda x, y: _extreme(cute.arch.fmax, x, y),
+    "minimum": lambda x, y: _extreme(cute.arch.fmin, x, y),
+    "clamp_min": lambda x, y: _extreme(cute.arch.fmax, x, y),
+    "clamp_max": lambda x, y: _extreme(cute.arch.fmin, x, y),
+    "lt": lambda x, y: x < y,
+    "le": lambda x, y: x <= y,
+    "gt": lambda x, y: x > y,
+    "ge": lambda x, y: x >= y,
+    "eq": lambda x, y: x == y,
+    "ne": lambda x, y: x != y,
+    "and": lambda x, y: x & y,
+    "or": lambda x, y: x | y,
+    "xor": lambda x, y: x ^ y,
+    "not": lambda x: x ^ True if isinstance(x, Boolean) else ~x,
+    "float": lambda x: x.to(Float32),
+    "int": lambda x: x.to(Int32),
+    "where": select,
+}
+"""By the names of `cutepy.epilogues.operations`."""
+BY_CONSTANT: dict[str, Callable[[Any, int], Any]] = {
+    "floordiv": _floordiv,
+    "mod": _mod,
+    "shl": lambda x, n: x << n,
+    "shr": lambda x, n: x >> n,
+}
+"""Those of an integer and a constant."""
+REDUCTIONS: dict[str, tuple[float, Callable[[Any, Any], Any]]] = {
+    "sum": (0.0, lambda x, y: x + y),
+    "max": (-float("inf"), lambda x, y: _extreme(cute.arch.fmax, x, y)),
+    "min": (float("inf"), lambda x, y: _extreme(cute.arch.fmin, x, y)),
+}
+"""Of each kind, what changes nothing, and how two values are joined."""
+
+
+def _extreme(function, x, y):
+    """Give the larger or smaller; NaN, which the plain instruction drops, stays."""
+    if isinstance(x, Int32) or isinstance(y, Int32):
+        return select(x > y if function is cute.arch.fmax else x < y, x, y)
+    return function(x, y, nan=True)
