@@ -83,7 +83,8 @@ def constant(
         real = float(number)
     except OverflowError:  # of an int; no float is too large for itself
         real = math.nan
-    if (real != real and number == number) or LARGEST_FLOAT < abs(real) < math.inf:
+    # NaN is compared with nothing but itself: torch.compile can't, with what it takes for a symbol.
+    if number == number if real != real else LARGEST_FLOAT < abs(real) < math.inf:
         raise EpilogueError.at(f"{what} must be within the fp32 numbers, up to {LARGEST_FLOAT}, got {number}", line)
     return real
 

@@ -215,6 +215,11 @@ class Graph:
         kind, _, dim = str(node.value).partition(" ")
         return Reduction(kind, int(dim) if dim else None)
 
+    @property
+    def reduces(self) -> bool:
+        """Whether a result is reduced."""
+        return any(self.reduction(result) for result in self.results)
+
     def width(self, result: Result) -> int:
         """Tell how many times the columns of a result, or of what is reduced to it, the accumulators have."""
         node = self.nodes[result.node]

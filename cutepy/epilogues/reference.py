@@ -12,6 +12,7 @@ from cutepy.epilogues.constants import number_for
 from cutepy.epilogues.errors import EpilogueError
 from cutepy.epilogues.graph import Graph, Node, Operand
 from cutepy.epilogues.operations import LARGEST, REDUCTIONS
+from cutepy.epilogues.symbols import surely
 
 Functions = Mapping[str, Callable[..., Any]]
 
@@ -108,6 +109,33 @@ def expected_shape(operand: Operand, shape: tuple[int, ...]) -> tuple[int, ...]:
     return {"scalar": (), "row": (columns,), "column": (*batch, m), "tile": (*batch, m, columns)}[operand.shape]
 
 
+def same_shape(shape: Sequence[int], other: Sequence[int]) -> bool:
+    """Tell whether two shapes are equal, the last extents first.
+
+    Tuples of different lengths are compared from the left on, which tells `torch.export` that what differs there must
+    differ; and of symbols in them torch.compile finds no equal one.
+
+    Examples
+    --------
+    >>> same_shape((33, 48), [33, 48]), same_shape((48,), (33, 48)), same_shape((33, 1), (33, 48))
+    (True, False, False)
+    """
+    return surely_same_shape(shape, other) or (
+        len(shape) == len(other) and all(x == y for x, y in zip(reversed(shape), reversed(other), strict=True))
+    )
+
+
+def surely_same_shape(shape: Sequence[int], other: Sequence[int]) -> bool:
+    """Tell whether two shapes are equal whatever their symbols are.
+
+    Examples
+    --------
+    >>> surely_same_shape((33, 48), [33, 48]), surely_same_shape((48,), (33, 48))
+    (True, False)
+    """
+    return len(shape) == len(other) and all(surely(x == y) for x, y in zip(shape, other, strict=True))
+
+
 def broadcasts(shape: Sequence[int], to: Sequence[int]) -> bool:
     """Tell whether tensors of a shape broadcast to another.
 
@@ -118,7 +146,10 @@ def broadcasts(shape: Sequence[int], to: Sequence[int]) -> bool:
     """
     # Each is compared by itself: of extents that are symbols, torch.compile sees no equal one in a tuple.
     trailing = zip(reversed(shape), reversed(to), strict=False)
-    return len(shape) <= len(to) and all(extent == 1 or extent == wanted for extent, wanted in trailing)
+    return len(shape) <= len(to) and all(
+        surely(extent == 1) or surely(extent == wanted) or extent == 1 or extent == wanted
+        for extent, wanted in trailing
+    )
 
 
 def check_operand(operand: Operand, given: object, shape: tuple[int, ...]) -> None:
@@ -129,23 +160,21 @@ def check_operand(operand: Operand, given: object, shape: tuple[int, ...]) -> No
     EpilogueError
         If it is not what the operand's kind says.
     """
-    what = {"row": "(N,)", "column": "(M,)", "tile": "(M, N)", "scalar": "()"}[operand.shape]
-    if operand.width > 1:
-        what = what.replace("N", f"N/{operand.width}")
     if not isinstance(given, torch.Tensor):
         if operand.shape != "scalar" or number_for(operand.name, operand.type, given) is None:
             kind = ("an int" if operand.type == "i32" else "a number") + " or " if operand.shape == "scalar" else ""
-            raise EpilogueError(f"{operand.name} must be {kind}a tensor {what}, got {type(given).__name__}")
+            raise EpilogueError(f"{operand.name} must be {kind}a tensor {_wanted(operand)}, got {type(given).__name__}")
         return
     expected = expected_shape(operand, shape)
-    fits = tuple(given.shape) == expected
     if operand.shape == "scalar":
         fits = given.numel() == 1
     elif operand.shape == "tile":
         fits = broadcasts(given.shape, expected)
+    else:
+        fits = same_shape(given.shape, expected)
     if not fits:
         raise EpilogueError(
-            f"{operand.name} must have shape {what} = {expected}"
+            f"{operand.name} must have shape {_wanted(operand)} = {expected}"
             f"{', or broadcast to it' if operand.shape == 'tile' else ''}, got {tuple(given.shape)}"
         )
     if operand.type == "i32" and given.dtype not in INTEGERS:
@@ -156,6 +185,12 @@ def check_operand(operand: Operand, given: object, shape: tuple[int, ...]) -> No
         )
     if operand.type == "f32" and not given.dtype.is_floating_point:
         raise EpilogueError(f"{operand.name} must have a float dtype, got {given.dtype}; convert it")
+
+
+def _wanted(operand: Operand) -> str:
+    """Write the shape that an operand must have."""
+    shape = {"row": "(N,)", "column": "(M,)", "tile": "(M, N)", "scalar": "()"}[operand.shape]
+    return shape.replace("N", f"N/{operand.width}") if operand.width > 1 else shape
 
 
 def _operand(

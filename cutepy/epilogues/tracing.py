@@ -92,6 +92,14 @@ class Epilogue:
         """Pickle as functions do, by its name in its module; a copy is itself."""
         return self.function.__qualname__
 
+    def __fx_create_arg__(self, tracer: Any) -> Any:  # noqa: ANN401
+        """Be an attribute of the module where torch.fx traces a call that has it for an argument."""
+        name = f"_epilogue_{self.name}".replace("<lambda>", "lambda")
+        while getattr(tracer.root, name, self) != self:
+            name += "_"
+        setattr(tracer.root, name, self)
+        return tracer.create_node("get_attr", name, (), {})
+
     @property
     def operands(self) -> tuple[Operand, ...]:
         """What it takes beside the accumulators."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -84,6 +84,7 @@ class Function:
         self.parameters = tuple(parameters)
         self.metadata = metadata
         self._resolved = False
+        self._check: Callable[..., None] | None = None
         self._lock = threading.Lock()
         self._cuda: CudaProgram | None = None
         self._served: ServedProgram | None = None
@@ -212,6 +213,14 @@ class Function:
         self.program, self._served = replace(self.program, plan=plan), None
         return self
 
+    def of_check(self, check: Callable[..., None]) -> Function:
+        """Have arguments checked before each launch in the simulator; gives the function itself.
+
+        `check` is called with them, and may read memory, which on a GPU nobody waits for.
+        """
+        self._check = check
+        return self
+
     def prepare(self, device: int | None = None) -> Function:
         """Load the kernels on a GPU now, rather than at the first call; gives the function itself.
 
@@ -247,6 +256,8 @@ class Function:
     def _simulate(self, backend: Backend, arguments: tuple[Any, ...]) -> None:
         given = mapped(_as_passed, arguments)
         arguments = self._passed(given)
+        if self._check is not None:
+            self._check(*given)
         if any(map(_is_without_memory, leaves(arguments))):
             check_arguments(self.__name__, self.parameters, arguments)
         for argument in leaves(given) if arguments is not given else ():

@@ -15,7 +15,7 @@ import torch
 from cutepy.epilogues.errors import EpilogueError
 from cutepy.epilogues.functions import identity
 from cutepy.epilogues.graph import Graph, Operand
-from cutepy.epilogues.reference import check_operand, compute, expected_shape
+from cutepy.epilogues.reference import check_operand, compute, expected_shape, same_shape
 from cutepy.epilogues.tracing import Epilogue
 from cutepy.host.launches import Launches, described
 from cutepy.kernels.gemm.results import result_descriptions
@@ -27,6 +27,7 @@ from cutepy.ops.epilogue_derivatives import differentiate
 from cutepy.ops.precision import check_precision
 from cutepy.ops.registration import register
 from cutepy.ops.scaling import in_double, passed, refuse_gradients, scales_of
+from cutepy.ops.symbols import with_tensors
 from cutepy.runtime.execution import EXECUTION
 from cutepy.runtime.invariance import INVARIANCE
 
@@ -63,6 +64,8 @@ def multiply_with(
     a, b = lowered_by_autocast(a), lowered_by_autocast(b)
     shape = tuple(describe(a, b, None, None, out_dtype, None, out_major).out.shape)
     graph = epilogue.graph
+    if key is None:
+        given = with_tensors(graph, given, a.device)
     _check(graph, given, shape, a.device)
     if key is not None and 0 not in (*a.shape, *b.shape) and _is_plain(graph, given, shape):
         # Checked and found once for tensors like these; nothing else would see the call.
@@ -117,7 +120,7 @@ def _is_plain(graph: Graph, given: Mapping[str, Any], shape: tuple[int, ...]) ->
     return all(
         not isinstance(given[operand.name], torch.Tensor)
         or operand.shape == "scalar"
-        or tuple(given[operand.name].shape) == expected_shape(operand, shape)
+        or same_shape(given[operand.name].shape, expected_shape(operand, shape))
         for operand in graph.operands
     )
 

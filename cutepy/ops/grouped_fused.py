@@ -13,7 +13,7 @@ from cutepy.epilogues.errors import EpilogueError
 from cutepy.epilogues.functions import identity
 from cutepy.epilogues.graph import Graph, Operand
 from cutepy.epilogues.operations import LARGEST
-from cutepy.epilogues.reference import check_operand, compute
+from cutepy.epilogues.reference import check_operand, compute, same_shape
 from cutepy.epilogues.tracing import Epilogue
 from cutepy.kernels.gemm.operands import Description, new_result
 from cutepy.kernels.gemm.scales import Scales
@@ -25,6 +25,7 @@ from cutepy.ops.fused import NUMBER, TENSOR, bound
 from cutepy.ops.grouped_forms import check_ends
 from cutepy.ops.registration import register
 from cutepy.ops.scaling import in_double, passed, refuse_gradients, scales_of
+from cutepy.ops.symbols import with_tensors
 from cutepy.runtime.execution import EXECUTION
 
 
@@ -48,8 +49,9 @@ def grouped_with(
     """
     if not isinstance(epilogue, Epilogue):
         raise TypeError(f"epilogue must be made by cutepy.epilogue, got {epilogue!r}; decorate the function")
-    given, graph = epilogue.bind(operands), epilogue.graph
-    if any(graph.reduction(result) for result in graph.results):
+    graph = epilogue.graph
+    given = with_tensors(graph, epilogue.bind(operands), groups.device)
+    if graph.reduces:
         raise EpilogueError(f"{epilogue.name} reduces, which an epilogue of groups can't; reduce its result")
     if product.shape[-1] % graph.widest or (along == "n" and graph.widest > 1):
         where = "and not in groups, " if along == "n" else ""
@@ -85,8 +87,8 @@ def _check(operand: Operand, value: Any, along: Along, shape: Sequence[int], gro
             extent = full[-1] // operand.width if operand.shape == "row" else full[-2]
             one, many = (extent,), (count, extent)
             may_be_many = has_one_for_each(operand.shape, along, padded)
-            # Compared and written one by one: torch.compile finds symbols in no list, and joins no texts of them.
-            if tuple(value.shape) != one and not (may_be_many and tuple(value.shape) == many):
+            if not same_shape(value.shape, one) and not (may_be_many and same_shape(value.shape, many)):
+                # Written one by one: torch.compile joins no texts of symbols.
                 allowed = f"{one} or {many}" if may_be_many else f"{one}"
                 raise EpilogueError(f"{operand.name} must have shape {allowed}, got {tuple(value.shape)}")
             operand, value = replace(operand, shape="tile"), value.new_empty(()).expand(1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, overload
 
 import torch
@@ -220,7 +221,7 @@ def _backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]: 
     if ctx.needs_input_grad[0]:
         grad_a = gemm(lowered, b.mT).sum_to_size(a.shape)
     if ctx.needs_input_grad[1]:
-        if b.shape[:-2].numel() == 1:  # all rows met the same matrix: the product sums over them
+        if math.prod(b.shape[:-2]) == 1:  # all rows met the same matrix: the product sums over them
             grad_b = gemm(as_matrix(lowered).mT, as_matrix(a).mT).view(b.shape)
         else:
             grad_b = gemm(lowered.mT, a.mT).sum_to_size(b.shape)

@@ -6,10 +6,16 @@ a row, or 128 x 128.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from operator import eq
+
 import torch
 
 from cutepy.device.rules import K_BLOCK
 from cutepy.epilogues.operations import LARGEST
+from cutepy.epilogues.reference import same_shape, surely_same_shape
+from cutepy.epilogues.symbols import are_known, surely
 from cutepy.kernels.gemm.operands import dtype_name
 from cutepy.kernels.gemm.scales import ROW, TENSOR, Block
 
@@ -57,12 +63,11 @@ def quantise(
             f"a tensor (..., K) of floats is quantised to {' or '.join(LARGEST)}, got shape {tuple(x.shape)} of "
             f"{dtype_name(x.dtype)} and {dtype_name(dtype)}"
         )
-    block, flat = Block(*block), x.float().reshape(x.shape[:-1].numel(), x.shape[-1])
+    block, flat = Block(*block), x.float().reshape(_count(x.shape[:-1]), x.shape[-1])
     m, k = flat.shape
     rows, columns = block.rows or max(m, 1), block.k or max(k, 1)
     down, along = max(1, -(-m // rows)), max(1, -(-k // columns))
-    padded = flat.new_zeros(down * rows, along * columns)
-    padded[:m, :k] = flat.abs()
+    padded = torch.nn.functional.pad(flat.abs(), (0, along * columns - k, 0, down * rows - m))
     largest = padded.view(down, rows, along, columns).amax((1, 3))
     scale = torch.where(largest == 0, 1.0, largest / limit)
     if block == TENSOR:
@@ -99,7 +104,7 @@ def dequantise(x: torch.Tensor, scale: torch.Tensor, dtype: torch.dtype = torch.
     True
     """
     scale, block = read_scale("scale", scale, x.shape)
-    flat = x.reshape(x.shape[:-1].numel(), x.shape[-1]).to(dtype)
+    flat = x.reshape(_count(x.shape[:-1]), x.shape[-1]).to(dtype)
     return (flat * expanded(scale.to(dtype), block, flat.shape)).view(x.shape)
 
 
@@ -107,10 +112,10 @@ def expanded(scale: torch.Tensor, block: Block, shape: torch.Size | tuple[int, .
     """Give each element of a matrix, or of a batch of them with blocks of scales, its own, or what broadcasts to it."""
     if block == ROW:
         return scale.reshape(-1, 1)[: shape[0]]
-    if block.rows:
-        scale = scale.repeat_interleave(block.rows, -2)[..., : shape[-2], :]
-    if block.k:
-        scale = scale.repeat_interleave(block.k, -1)[..., : shape[-1]]
+    for dim, elements in ((-2, block.rows), (-1, block.k)):
+        if elements:
+            blocks = torch.arange(shape[dim], device=scale.device) // elements
+            scale = scale.index_select(dim, blocks)
     return scale
 
 
@@ -124,11 +129,20 @@ def read_scale(name: str, scale: torch.Tensor, shape: torch.Size) -> tuple[torch
     ValueError
         If it is none of the shapes.
     """
-    rows, k = shape[:-1].numel(), shape[-1]
-    if scale.dim() == len(shape) and scale.shape[:-1] == shape[:-1]:
-        scale = scale.reshape(rows, scale.shape[-1])
-    block = scale_block(name, scale, (rows, k))
+    if not scale.dim():
+        return scale, TENSOR
+    rows, k, known = _count(shape[:-1]), shape[-1], are_known(*scale.shape, *shape)
+    if len(shape) != 2 and scale.dim() == len(shape) and (known or not surely(scale.numel() == 1)):
+        same = eq if known else same_shape
+        if same(scale.shape[:-1], shape[:-1]):
+            scale = scale.reshape(rows, scale.shape[-1])
+    block = scale_block(name, scale, (rows, k), known=known)
     return (scale if block.k else scale.reshape((rows,) if block.rows else ())), block
+
+
+def _count(extents: Sequence[int]) -> int:
+    """Count the rows of leading dimensions; `torch.Size.numel` would make numbers of symbols."""
+    return math.prod(extents)
 
 
 def read_group_scale(
@@ -150,7 +164,8 @@ def read_group_scale(
         scale = scale.unsqueeze(-1)
     found = tuple(scale.shape)
     if scale.dim() == 3 and (len(shape) == 3 or along_k):
-        if found in ((groups, 1, 1), (groups, rows, 1)):
+        same = eq if are_known(groups, rows, *found) else same_shape
+        if same(found, (groups, 1, 1)) or same(found, (groups, rows, 1)):
             return scale.reshape(groups, found[1]).expand(groups, rows), ROW
         if len(shape) == 3 and found[0] == groups:
             return scale, scale_block(name, scale.new_empty(found[1:]), (rows, k))
@@ -173,10 +188,10 @@ def read_group_scale(
     raise ValueError(f"{name} must have one element, or shape {each}; got {got}")
 
 
-def scale_block(name: str, scale: torch.Tensor, shape: tuple[int, int]) -> Block:
+def scale_block(name: str, scale: torch.Tensor, shape: tuple[int, int], *, known: bool | None = None) -> Block:
     """Tell from a scale's shape what one of its numbers stands for, for a matrix (rows, K).
 
-    Where two readings fit they mean the same.
+    Where two readings fit they mean the same. `known` tells whether no extent is a symbol, if that is known.
 
     Raises
     ------
@@ -192,14 +207,17 @@ def scale_block(name: str, scale: torch.Tensor, shape: tuple[int, int]) -> Block
     rows, k = shape
     k_blocks, row_blocks = -(-k // K_BLOCK), -(-rows // K_BLOCK)
     found = tuple(scale.shape)
-    if scale.numel() == 1:
-        return TENSOR
-    if found in ((rows,), (rows, 1)):
-        return ROW
-    if found == (rows, k_blocks):
-        return ROW_BLOCK
-    if found == (row_blocks, k_blocks):
-        return SQUARE
+    known = are_known(rows, k, *found) if known is None else known
+    # What fits whatever the symbols are comes before what they are asked for.
+    for true, same in ((bool, eq),) if known else ((surely, surely_same_shape), (bool, same_shape)):
+        if true(scale.numel() == 1):
+            return TENSOR
+        if same(found, (rows, 1)) or same(found, (rows,)):
+            return ROW
+        if same(found, (rows, k_blocks)):
+            return ROW_BLOCK
+        if same(found, (row_blocks, k_blocks)):
+            return SQUARE
     turned = f"; pass {name}.t()" if found in ((1, rows), (k_blocks, rows), (k_blocks, row_blocks)) else ""
     raise ValueError(
         f"{name} must have one element, or shape ({rows}, 1) for rows, ({rows}, {k_blocks}) for each 128 of a row, or "

@@ -42,7 +42,8 @@ def batch_invariant() -> Iterator[None]:
     row computed alone may differ in its last bits from the same row among many. It holds for all threads of the
     process, since backward passes have threads of their own, and for what is called within it, compiled graphs
     included; it nests. Products of groups, and of 8-bit floats with scales, are such products; what an epilogue
-    reduces is summed in parts that follow from the extents all the same. Products of few rows and long K are slower so.
+    reduces along a row is summed in parts that follow from N alone. Products of few rows are slower so: those of a long
+    K, and those whose epilogue reduces, since they are not transposed.
 
     Examples
     --------

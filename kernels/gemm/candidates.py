@@ -76,6 +76,8 @@ class Candidates:
         is_long = (k * operand_bits >= 2048 * self._split_k * self._k_spans) & (not problem.whole)
         suits &= (self._split_k == 1) | is_long
         suits &= ((self._cluster_n == 1) | (not problem.a_copies)) & ((self._cluster_m == 1) | (not problem.b_copies))
+        if problem.strip:
+            suits &= self._n % problem.strip == 0
         if problem.b_mn_major:
             suits &= (self._n * operand_bits % WIDEST_SWIZZLE_BITS == 0) | (self._n <= NARROW)
         return suits

@@ -10,7 +10,7 @@ from cutepy.kernels.gemm.families import ProductConfig
 from cutepy.kernels.gemm.loading import copies_per_byte
 from cutepy.kernels.gemm.model import Choice, Extents, Table, epilogue_unit
 from cutepy.kernels.gemm.signature import GemmSignature
-from cutepy.kernels.gemm.tiles import MORE_TILES, PROMOTED_TILES, TILES
+from cutepy.kernels.gemm.tiles import MORE_TILES, PROMOTED_TILES, TILES, Tile
 from cutepy.runtime.invariance import INVARIANCE
 
 if TYPE_CHECKING:
@@ -21,6 +21,12 @@ _CLUSTERS = {1: (*_PAIRS, (2, 2)), 2: _PAIRS, 4: _PAIRS[:1], 8: _PAIRS[:1]}
 _FOURS = (*_PAIRS, (2, 2), (4, 1), (1, 4))
 _MORE_CLUSTERS = {1: _FOURS, 2: _FOURS, 4: _PAIRS, 8: _PAIRS[:1]}
 """Clusters along M and N that are tried, by the CTAs that share K; and where the model is refined."""
+_STRIPS = (32, 16, 64, 128)
+"""Columns of subtiles whose reductions must be the same in any batch, by preference: most tiles have the first."""
+_NO_KERNEL = (
+    "no tile has a kernel with this epilogue; use fewer or narrower operands and results, or fewer parts of the "
+    "columns (what was tried last: "
+)
 _FROM = {
     "refined": ((*TILES, *MORE_TILES), _MORE_CLUSTERS),
     "model": (TILES, _CLUSTERS),
@@ -163,12 +169,17 @@ class _Way(NamedTuple):
     signature: GemmSignature
     choice: Choice
     k: int
+    strip: int
+
+    def config(self) -> GemmConfig:
+        """Configure the kernel."""
+        return self.choice.config(self.signature, self.k, self.strip)
 
 
 def _both_ways(signature: GemmSignature, m: int, n: int, k: int, sm_count: int, batch: int) -> Iterator[_Way]:
     """Give the ways to compute a product, and its transposed, by the time that is expected of them."""
     straight = _ways(signature, m, n, k, sm_count, batch)
-    if signature.transposed is None:
+    if signature.transposed is None or (INVARIANCE.on and signature.graph.reduces):
         return straight
     transposed = _ways(signature.transposed, n, m, k, sm_count, batch, transposed=True)
     return merge(straight, transposed, key=lambda way: way.expected_us)
@@ -178,8 +189,9 @@ def _ways(
     signature: GemmSignature, m: int, n: int, k: int, sm_count: int, batch: int, transposed: bool = False
 ) -> Iterator[_Way]:
     """Give the ways to compute a product, by the time that is expected of them."""
-    for expected, choice in _ranked(extents_of(signature, m, n, k, batch, transposed), sm_count).each():
-        yield _Way(expected, transposed, signature, choice, k)
+    extents = extents_of(signature, m, n, k, batch, transposed)
+    for expected, choice in _ranked(extents, sm_count).each():
+        yield _Way(expected, transposed, signature, choice, k, extents.strip)
 
 
 def _fitting(ways: Iterable[_Way]) -> tuple[bool, GemmConfig]:
@@ -187,13 +199,10 @@ def _fitting(ways: Iterable[_Way]) -> tuple[bool, GemmConfig]:
     refusal = "none is as wide as its parts"
     for way in ways:
         try:
-            return way.transposed, way.choice.config(way.signature, way.k)
+            return way.transposed, way.config()
         except ValueError as error:
             refusal = str(error)
-    raise ValueError(
-        "no tile has a kernel with this epilogue; use fewer or narrower operands and results, or fewer parts of the "
-        f"columns (what was tried last: {refusal})"
-    )
+    raise ValueError(_NO_KERNEL + refusal + ")")
 
 
 def extents_of(signature: GemmSignature, m: int, n: int, k: int, batch: int, turned: bool) -> Extents:
@@ -209,4 +218,37 @@ def extents_of(signature: GemmSignature, m: int, n: int, k: int, batch: int, tur
         a_copies=a_copies,
         b_copies=b_copies,
         unit=epilogue_unit(signature),
+        strip=strip_of(signature, n) if INVARIANCE.on and signature.graph.reduces else 0,
     )
+
+
+@lru_cache(maxsize=1024)
+def strip_of(signature: GemmSignature, n: int) -> int:
+    """Choose how many columns a subtile has whose reductions must be the same in any batch: by N alone, not by M.
+
+    A tile of 64 rows and so many columns suits any M, so that one is found.
+
+    Raises
+    ------
+    ValueError
+        If none leaves room for the epilogue.
+
+    Examples
+    --------
+    >>> half = GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float16")
+    >>> strip_of(half, 4096), strip_of(half, 8)
+    (32, 16)
+    """
+    unit = epilogue_unit(signature)
+    refusal = "none is as wide as its parts"
+    for strip in _STRIPS:
+        if strip % unit or strip >= 2 * max(16, unit, n):
+            continue
+        smallest = Tile(64, strip, k_spans=1 if signature.scale_rows is None else 2)
+        try:
+            Choice(smallest, 1, 1).config(signature, n, strip)
+        except ValueError as error:
+            refusal = str(error)
+        else:
+            return strip
+    raise ValueError(_NO_KERNEL + refusal + ")")

@@ -80,16 +80,42 @@ def variant(config: ProductConfig) -> Variant:
     return Variant(kernel, named=named, name=config.name, sources=sources_of(config))
 
 
+def check_flags(*arguments: Any) -> None:  # noqa: ANN401
+    """Check that the flags of a workspace, the last argument, are 0, if they are in the host's memory.
+
+    Raises
+    ------
+    ValueError
+        If not: tiles would be left out, or summed before all of their sums are there.
+    """
+    flags = arguments[-1][0] if isinstance(arguments[-1], tuple) else None
+    if isinstance(flags, torch.Tensor) and flags.device.type == "cpu" and flags.any():
+        place = flags.nonzero()[0].tolist()
+        raise ValueError(
+            f"the workspace's flags must be 0 before the first launch, as each launch leaves them, got "
+            f"{flags[tuple(place)]} at {tuple(place)}: tiles would be left out, or added up too early; make them by "
+            "torch.zeros, and anew if a launch has failed"
+        )
+
+
+def _finished(function: Function, config: ProductConfig) -> Function:
+    """Say what is known of a kernel's callers and memory."""
+    if config.workspace is not None:
+        function.of_check(check_flags)
+    return function.of_resolved().of_plan(config.smem)
+
+
 @cache
 def compile_gemm(config: ProductConfig) -> Function:
     """Compile the kernel of a configuration with a standard epilogue, unless memory or disk has it; needs no GPU.
 
     The result is called with tensors A, B, C (or None) and D, the number of SMs to fill, and the bias (or None), which
-    with `stream_k` or `dynamic` a workspace follows: flags, 0 at first, and sums, or None. It tells its `ptx`, `sass`
-    and `resources`. Callers see to it that no tensor is one that torch negates when it reads it: that is not checked.
+    with `stream_k` or `dynamic` a workspace follows: flags, 0 at first, and sums, or None. That flags are 0 is checked
+    in the simulator; on a GPU results are wrong, without a word, if they aren't. It tells its `ptx`, `sass` and
+    `resources`. Callers see to it that no tensor is one that torch negates when it reads it: that is not checked.
     """
     asked = variant(config)
-    return compile(asked.function, **asked.named, sources=asked.sources).of_resolved().of_plan(config.smem)
+    return _finished(compile(asked.function, **asked.named, sources=asked.sources), config)
 
 
 def fused_examples(signature: GemmSignature, modes: Callable[[str], int] | None = None) -> Mapping[str, Any]:
@@ -161,4 +187,4 @@ def compile_fused(config: ProductConfig) -> Function:
     """
     kernel = Deferred(config.kernels[1], config)
     arguments: dict[str, Any] = {**fused_examples(config.signature), **workspace_examples(config)}
-    return compile(kernel, **arguments, sources=sources_of(config)).of_resolved().of_plan(config.smem)
+    return _finished(compile(kernel, **arguments, sources=sources_of(config)), config)

@@ -107,7 +107,7 @@ class Extents(NamedTuple):
 
     `turned` tells whether it is the transposed of the product that is asked for; `a_copies` and `b_copies`, how many
     cp.async a byte of A and B takes each thread that loads, 0 where TMA loads; `unit`, what columns of a tile are a
-    multiple of (`epilogue_unit`).
+    multiple of (`epilogue_unit`); `strip`, the columns of its subtiles where they are given, else 0.
     """
 
     m: int
@@ -124,6 +124,7 @@ class Extents(NamedTuple):
     a_copies: float = 0.0
     b_copies: float = 0.0
     unit: int = 8
+    strip: int = 0
 
     @property
     def by_threads(self) -> bool:
@@ -167,8 +168,13 @@ class Choice(NamedTuple):
     cluster_m: int
     cluster_n: int
 
-    def config(self, signature: GemmSignature, k: int) -> GemmConfig:
-        """Configure the kernel; where K is short, the epilogue gets shared memory that the ring doesn't need."""
+    def config(self, signature: GemmSignature, k: int, strip: int = 0) -> GemmConfig:
+        """Configure the kernel, with subtiles of `strip` columns if that is given.
+
+        Where K is short, the epilogue gets shared memory that the ring doesn't need.
+        """
+        if strip:
+            return _configured(self, signature, strip)
         columns, unit = epilogue_columns(self.tile, k), epilogue_unit(signature)
         if columns % unit:
             columns = 16 * signature.graph.widest

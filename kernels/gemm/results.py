@@ -65,12 +65,15 @@ class Written(NamedTuple):
         Of the kernel's results, which are transposed if the product is.
     take : callable or None
         What the kernel writes to of a result that there is already.
+    in_pairs : bool
+        Whether partial sums are added in an order that follows from their count alone.
     """
 
     result: Description
     kernel: Description
     reduction: Reduction | None = None
     take: Callable[[Any], Any] | None = None
+    in_pairs: bool = False
 
     def begin(self, out: torch.Tensor | None = None) -> torch.Tensor:
         """Give what the kernel writes to."""
@@ -79,11 +82,31 @@ class Written(NamedTuple):
     def finished(self, got: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
         """Give the result of what the kernel has written."""
         if self.reduction is not None:
+            if self.in_pairs and self.reduction.kind == "sum":
+                whole = self.reduction.dim is None
+                return added_in_pairs(got.flatten(-2).unsqueeze(-1))[..., 0] if whole else added_in_pairs(got)
             return _JOINED[self.reduction.kind](got, dim=(-2, -1) if self.reduction.dim is None else -2)
         if got is out or self.kernel is self.result:
             return got
         rows, columns = self.result.shape[-2:]
         return (self.result.new() if out is None else out).copy_(got[..., :rows, :columns])
+
+
+def added_in_pairs(parts: torch.Tensor) -> torch.Tensor:
+    """Add rows up, (..., parts, N) -> (..., N), in an order that follows from their count alone, half to half.
+
+    That of `torch.sum` follows from N too. The parts are written over.
+
+    Examples
+    --------
+    >>> added_in_pairs(torch.arange(10.0).reshape(5, 2))
+    tensor([20., 25.])
+    """
+    while (count := parts.shape[-2]) > 1:
+        left = -(-count // 2)
+        parts[..., : count - left, :] += parts[..., left:, :]
+        parts = parts[..., :left, :]
+    return parts.squeeze(-2)
 
 
 def partial_description(

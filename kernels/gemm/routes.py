@@ -214,7 +214,7 @@ def _route(asked: Asked, results: tuple[Description, ...], choose: Callable[...,
     for place, (result, each) in enumerate(zip(results, writes, strict=True)):
         reduction = final.reduction(final.results[place])
         seen = partial_description(final, place, config, batch, m, n, device) if reduction else each
-        made.append(Written(result, seen, reduction))
+        made.append(Written(result, seen, reduction, in_pairs=asked.invariant))
     kernel = with_workspace(compile_fused(config), config, device, sm_count_of(device))
     return Route.of(kernel, config, turned, asked, takes, made, (None,))
 

@@ -201,3 +201,20 @@ def test_any_extents(m, n, k, sms, turns):
     with cutepy.simulate():
         assert torch.equal(multiply(operands, sms, flags, consumers=1 + turns), expected(operands))
     assert not flags.any()
+
+
+@pytest.mark.parametrize("value", [1, 5, -1])
+@pytest.mark.parametrize("way", ["dynamic", "stream_k"])
+def test_flags_that_are_not_0_are_refused(way, value):
+    operands, flags = whole_numbers(130, 72, 560), torch.zeros(rules.workspace_shapes(3, 64, 32)[0], dtype=torch.int32)
+    flags[0, 1 if way == "stream_k" else 0] = value
+    kernel = compile_gemm(config(c=True, **{"dynamic": way == "dynamic", "stream_k": way == "stream_k"}))
+    sums = torch.empty(rules.workspace_shapes(3, 64, 32)[1]) if way == "stream_k" else None
+    d = torch.full((130, 72), torch.nan)
+    with cutepy.simulate(), pytest.raises(ValueError, match=rf"flags must be 0 .* got {value} at \(0, "):
+        kernel(*operands, d, 3, None, (flags, sums))
+    assert d.isnan().all(), "nothing ran"
+    flags.zero_()
+    with cutepy.simulate():
+        kernel(*operands, d, 3, None, (flags, sums))
+    assert torch.equal(d, expected(operands))

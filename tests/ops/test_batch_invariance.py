@@ -5,9 +5,12 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 
+import cutepy  # noqa: E402
 from cutepy import simulate  # noqa: E402
+from cutepy.epilogues import amax, silu, sum_of_squares  # noqa: E402
 from cutepy.kernels.gemm import GemmSignature  # noqa: E402
-from cutepy.kernels.gemm.choice import choose  # noqa: E402
+from cutepy.kernels.gemm.choice import choose, select_config  # noqa: E402
+from cutepy.kernels.gemm.results import added_in_pairs  # noqa: E402
 from cutepy.kernels.grouped import select_grouped  # noqa: E402
 from cutepy.ops import batch_invariant, gemm, grouped_gemm, quantise, scaled_gemm  # noqa: E402
 
@@ -67,6 +70,97 @@ def test_other_products_are_not_answered_by_the_kernel_of_another_mode(make):
         multiply()
     before, within, after = [launch.grid[2] for launch in run.launches]
     assert before == after > within == 1
+
+
+@cutepy.epilogue
+def reduced(acc):
+    return {"y": acc, "squares": sum_of_squares(acc, 1), "most": amax(acc, 1)}
+
+
+@cutepy.epilogue
+def pairs_reduced(acc):
+    gate, up = acc.interleaved(2)
+    y = silu(gate) * up
+    return {"y": y, "sum": y.sum(1)}
+
+
+def assert_rows_are_the_same(multiply):
+    """Compare what a function gives for so many first rows with what it gives for all 300."""
+    found = {}
+    with batch_invariant(), simulate(exact_mma=True):
+        for rows in (1, 8, 64, 130, 300):
+            found[rows] = multiply(rows)
+    for rows, results in found.items():
+        for name, result in results.items():
+            assert torch.equal(result, found[300][name][:rows]), (rows, name)
+
+
+@pytest.mark.dsl
+@pytest.mark.parametrize(
+    ("each", "n"),
+    [
+        (reduced, 600),
+        (reduced, 24),
+        pytest.param(reduced, 8, marks=pytest.mark.deep),
+        pytest.param(reduced, 129, marks=pytest.mark.deep),  # results are copied
+        (pairs_reduced, 176),
+        pytest.param(pairs_reduced, 48, marks=pytest.mark.deep),
+    ],
+)
+def test_what_an_epilogue_reduces_along_rows(each, n):
+    torch.manual_seed(n)
+    a, b = torch.randn(300, 64).bfloat16(), torch.randn(n, 64).bfloat16()
+    assert_rows_are_the_same(lambda rows: gemm(a[:rows], b, epilogue=each, out_dtype=torch.float32))
+
+
+@pytest.mark.dsl
+@pytest.mark.parametrize("block", [(1, 0), pytest.param((1, 128), marks=pytest.mark.deep)])
+def test_what_an_epilogue_reduces_of_scaled_sums(block):
+    torch.manual_seed(1)
+    (a, scale_a), (b, scale_b) = quantise(torch.randn(300, 256), block), quantise(torch.randn(200, 256), block)
+    assert_rows_are_the_same(
+        lambda rows: scaled_gemm(a[:rows], b, scale_a[:rows], scale_b, epilogue=reduced, out_dtype=torch.float32)
+    )
+
+
+def test_subtiles_whose_sums_are_parts_follow_from_n_alone():
+    types = {"a_dtype": "float16", "b_dtype": "float16", "out_dtype": "float16"}
+    for each in (reduced, pairs_reduced):
+        signature = GemmSignature(**types, epilogue=each.text)
+        for n in (8, 16, 24, 48, 130, 600, 4096, 20000):
+            found = set()
+            for m in (1, 8, 64, 130, 300, 5000):
+                for k in (64, 8192):
+                    with batch_invariant():
+                        turned, config = choose(signature, m, n, k)
+                        assert config == select_config(signature, m, n, k)
+                        found.add((turned, config.epi_n))
+            assert len(found) == 1, (each.name, n, found)
+    assert choose(GemmSignature(**types, epilogue=reduced.text), 8, 8192, 8192).transposed
+
+
+def test_parts_are_added_in_an_order_that_no_other_row_decides():
+    torch.manual_seed(0)
+    for count in (1, 2, 3, 19, 64):
+        parts = torch.randn(2, count, 300)
+        total = added_in_pairs(parts.clone())
+        torch.testing.assert_close(total.double(), parts.double().sum(-2), rtol=1e-5, atol=1e-5)
+        for rows in (1, 7, 64):
+            assert torch.equal(added_in_pairs(parts[..., :rows].clone()), total[..., :rows])
+
+
+@pytest.mark.dsl
+def test_sums_of_all_kinds_within_the_context():
+    @cutepy.epilogue
+    def sums(acc):
+        return {"rows": acc.sum(1), "columns": acc.sum(0), "all": acc.sum(), "most": acc.max()}
+
+    a, b = torch.randint(-3, 4, (2, 70, 32)).half(), torch.randint(-3, 4, (2, 40, 32)).half()
+    with batch_invariant(), simulate():
+        got = gemm(a, b, epilogue=sums, out_dtype=torch.float32)
+    expected = gemm(a, b, epilogue=sums, out_dtype=torch.float32)
+    for name, value in got.items():
+        assert torch.equal(value, expected[name]), name
 
 
 @pytest.mark.gpu

@@ -522,6 +522,26 @@ def on_meta(*shape, dtype=torch.bfloat16):
     return torch.empty(shape, device="meta", dtype=dtype)
 
 
+def test_torch_fx_records_calls():
+    a, b, _ = problem()
+
+    @cutepy.epilogue
+    def times(acc, s: Scalar):
+        return acc * s
+
+    more, less = cutepy.epilogue(lambda acc: acc + 1.0), cutepy.epilogue(lambda acc: acc - 1.0)
+
+    class Model(torch.nn.Module):
+        def forward(self, a, s):
+            y = gemm(gemm(a, b, epilogue=times, s=s), b.mT, epilogue=more)
+            return gemm(gemm(y, b, epilogue=times, s=2.0), b.mT, epilogue=less)
+
+    model, s = Model(), torch.tensor(0.5)
+    traced = torch.fx.symbolic_trace(model)
+    assert [node.target for node in traced.graph.nodes if node.op == "call_function"].count(gemm) == 4
+    assert torch.equal(traced(a, s), model(a, s))
+
+
 def test_meta_tensors_have_their_results_described():
     a, b, operands = problem(leading=(2,))
     given = {name: value.to("meta") if isinstance(value, torch.Tensor) else value for name, value in operands.items()}

@@ -1,0 +1,56 @@
+"""What traced programs know of numbers and extents, which are symbols to `torch.compile` and `torch.export`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+_TELLS = torch.__version__ >= "2.7"
+"""Whether torch.compile passes on what is asked of its symbols, which pass for Python's numbers there."""
+
+
+def is_symbol(value: Any) -> bool:  # noqa: ANN401
+    """Tell whether a value is a number that a program doesn't know, or may be one.
+
+    Examples
+    --------
+    >>> is_symbol(1), is_symbol(0.5)
+    (False, False)
+    """
+    if isinstance(value, (torch.SymInt, torch.SymFloat)):
+        return True
+    if not torch.compiler.is_compiling() or type(value) not in (int, float):
+        return False
+    if not _TELLS:
+        return True
+    # The module takes long to import, but a compiler has done so.
+    from torch.fx.experimental.symbolic_shapes import has_static_value
+
+    return not has_static_value(value)
+
+
+def surely(condition: Any) -> bool:  # noqa: ANN401
+    """Tell whether a comparison of extents is true whatever their values; it is not asked for, as `bool` asks for it.
+
+    Examples
+    --------
+    >>> surely(2 == 2), surely(2 == 3)
+    (True, False)
+    """
+    if (_TELLS and torch.compiler.is_compiling()) or isinstance(condition, torch.SymBool):
+        from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+        return statically_known_true(condition)
+    return bool(condition)
+
+
+def are_known(*extents: Any) -> bool:  # noqa: ANN401
+    """Tell whether all extents are numbers, not symbols: then they are compared as tuples, in less time.
+
+    Examples
+    --------
+    >>> are_known(2, 3)
+    True
+    """
+    return not torch.compiler.is_compiling() and {*map(type, extents)} <= {int}
