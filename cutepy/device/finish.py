@@ -84,7 +84,13 @@ class Finish:
 
         `tiles` gives, for each tile operand by its name, the registers of its subtile; `consumed` is called once
         fragments and tiles have been read.
+
+        Raises
+        ------
+        ValueError
+            If the accumulators are those of another subtile.
         """
+        rules.check_registers(cute.size(accumulators), len(self.tile.registers))
         read = {}
         for operand, fragment in zip(self.graph.operands, fragments, strict=True):
             read[operand.name] = tiles[operand.name] if operand.shape == "tile" else fragment

@@ -39,6 +39,19 @@ class Registers:
         places = {value: place for place, value in enumerate(self.distinct(mode))}
         return tuple(places[register[mode]] for register in self.registers)
 
+    def check(self, rC: cute.Tensor) -> None:
+        """Check that `rC` are the fp32 registers of a subtile.
+
+        Raises
+        ------
+        TypeError
+            If they are of another type.
+        ValueError
+            If they are those of another subtile.
+        """
+        rules.check_registers(cute.size(rC), len(self.registers))
+        rules.check_sums(rC.element_type.__name__)
+
     def count(self, shape: str) -> int:
         """Count a thread's different values that vary with rows, columns, both or nothing: an `Operand`'s shape."""
         return 1 + max(self.slots(shape))

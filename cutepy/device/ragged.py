@@ -11,7 +11,7 @@ import cutlass.cute as cute
 from cutlass.cute.nvgpu import cpasync
 
 from cutepy.device import rules
-from cutepy.device.tma import TmaSubtiles, partition
+from cutepy.device.tma import TmaSubtiles, check_stages, partition
 from cutepy.dsl.traced_names import at_the_caller
 
 
@@ -59,6 +59,9 @@ class GroupedTiles:
     tile: tuple[int, int]
     ragged: int | None
     batched: bool
+
+    def __post_init__(self) -> None:
+        check_stages(self.copy, self.staged, self.tile)
 
     @property
     def columns(self):
