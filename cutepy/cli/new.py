@@ -8,7 +8,6 @@ from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-
 TORCH_NAMESPACES = frozenset(
     "aten c10d cuda debug_mode_ops debugprims export higher_order import_module inductor inductor_prims load_library "
     "loaded_libraries metal mkl mkldnn mkldnn_prepacked nccl onednn onnx prepacked prim prims profiler quantization "

@@ -28,7 +28,8 @@ def gemv(
     """Compute an epilogue of a @ b.mT for few rows of a, or, transposed, of b: on the GPU or in the simulator.
 
     `cutepy.ops.gemm` checks its arguments, has derivatives, and takes this way where tuning found it to be the fastest;
-    here nothing is checked but what the kernel can't do. Results without elements, of no rows of a or b, need no launch.
+    here nothing is checked but what the kernel can't do. Results without elements, of no rows of a or b, need no
+    launch.
 
     Parameters
     ----------

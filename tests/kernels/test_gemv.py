@@ -107,7 +107,7 @@ def test_results_without_elements_are_given_and_nothing_is_launched(m, n):
     assert (plain.shape, plain.dtype) == ((m, n), F16)
     assert (gated.shape, gated.dtype) == ((m, n // 2), F32)
     largest = cutepy.epilogue(lambda acc: {"y": acc, "most": epilogues.amax(acc, 1)})
-    with cutepy.simulate(), pytest.raises(ValueError, match="no reductions|extents of at most"):
+    with cutepy.simulate(), pytest.raises(ValueError, match=r"no reductions|extents of at most"):
         gemv(a, b, epilogue=largest)
 
 
