@@ -91,6 +91,12 @@ from cutepy.device.rules.tiles import (
     tile_bytes as tile_bytes,
     wgmma_tiling as wgmma_tiling,
 )
+from cutepy.device.rules.vectors import (
+    VECTOR_BYTES as VECTOR_BYTES,
+    check_rows as check_rows,
+    check_vector as check_vector,
+    vector_elems as vector_elems,
+)
 from cutepy.device.rules.workspaces import (
     FLAGS as FLAGS,
     check_workspace as check_workspace,
