@@ -1,4 +1,4 @@
-"""Partial sums of a cluster meet in shared memory: right and clean in any schedule, and told where the protocol breaks."""
+"""Partial sums of a cluster meet in shared memory: right and clean in any schedule, and what breaks is told."""
 
 import pytest
 
@@ -97,5 +97,5 @@ def test_steps_that_are_left_out_are_told(monkeypatch, broken, said):
 
 @pytest.mark.parametrize(("parts", "registers"), [(1, 4), (2, 6), (17, 4)])
 def test_what_can_not_be_exchanged_is_refused(parts, registers):
-    with pytest.raises(ValueError, match="exchange sums|four at a time"):
+    with pytest.raises(ValueError, match=r"exchange sums|four at a time"):
         ClusterSums(None, None, parts, 1, registers, 64, 0, 0, 1, 0)

@@ -111,11 +111,11 @@ def test_sums_that_are_fetched_before_they_were_left_are_told(monkeypatch):
             rC[register] = rC[register] + lines[register]
 
     monkeypatch.setattr(WorkspaceSums, "add_to", hasty)
-    with pytest.raises(HazardError, match="unordered|race"):
+    with pytest.raises(HazardError, match=r"unordered|race"):
         share((1, 1, 40), 3, workspace(3), sanitize=True)
 
 
 @pytest.mark.parametrize(("registers", "threads"), [(6, 64), (0, 64), (4, 48), (4, 1024)])
 def test_what_no_workspace_takes_is_refused(registers, threads):
-    with pytest.raises(ValueError, match="four at a time|flags for 16 whole warps"):
+    with pytest.raises(ValueError, match=r"four at a time|flags for 16 whole warps"):
         WorkspaceSums(None, None, registers, threads, 0)

@@ -1,4 +1,4 @@
-"""Two consumers do something in turns: each sees what the other has left, and nobody waits for a turn that never comes."""
+"""Two consumers do something in turns: each sees what the other has left, and nobody waits for ever."""
 
 import pytest
 
