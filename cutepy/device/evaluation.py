@@ -5,6 +5,7 @@ an operand is computed for all registers before the next step, so that the opera
 memory, are free early; what follows from values at hand is computed register by register, so that few of them live.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -219,36 +220,38 @@ class Evaluation:
         return fragment[slot - first]
 
     def _part(self, node: Node, source: int, slot: int) -> Any:
-        given = self.graph.nodes[source]
-        if self.places(given).has_whole_rows:
+        given, places = self.graph.nodes[source], self.places(node)
+        if places.has_whole_rows:
             return self.value(source, 2 * slot + int(node.value))
-        if given.shape == "tile":
-            register, block = slot % 4, slot // 4
-        else:
-            register, block = slot % 2, slot // 2
-        row, element = register // 2, register % 2
-        if (source, row, block) not in self._pairs:
-            self._pairs[source, row, block] = self._exchange(given, source, row, block)
-        return self._pairs[source, row, block][int(node.value)][element]
+        row, column = places.registers[places.slots(given.shape).index(slot)]
+        key = (source, row, column // math.prod(places.sharing))
+        if key not in self._pairs:
+            self._pairs[key] = self._exchange(given, *key)
+        return self._pairs[key][int(node.value)][column % places.sharing[1]]
 
     def _exchange(self, given: Node, source: int, row: int, block: int) -> Sequence[Sequence[Any]]:
-        """Part 16 columns in a row into two times 8, between the four threads that hold the row.
+        """Part the columns of two spans into those of two parts, between the threads that share a row.
 
-        Thread q of the four holds columns 2q and 2q + 1 of the lower eight and of the upper eight, and is to hold
-        columns 4q to 4q + 3 of the 16: what threads 2q and 2q + 1 (modulo 4) hold of the lower eight if q < 2, else of
-        the upper. In each of two rounds a thread sends one pair and takes one.
+        Of n threads, 4 of an MMA, thread q holds a pair of columns of each span, 2q and 2q + 1 of its 2n, and is to
+        hold columns 4q to 4q + 3 of both spans: the pairs that threads 2q and 2q + 1 (modulo n) hold of the lower one
+        if q < n / 2, else of the upper. In each of two rounds a thread sends one pair and takes one.
         """
-        per_block = 4 if given.shape == "tile" else 2
+        places = self.places(given)
+        (n, run), slots = places.sharing, places.slots(given.shape)
         pair = [
-            [self.value(source, per_block * (2 * block + upper) + 2 * row + c) for c in range(2)] for upper in (0, 1)
+            [
+                self.value(source, slots[places.registers.index((row, (2 * block + upper) * n * run + c))])
+                for c in range(run)
+            ]
+            for upper in (0, 1)
         ]
-        q = self.lane % 4
-        odd, high = q % 2 == 1, q >= 2
-        base = self.lane - q + 2 * (q % 2)
+        q = self.lane % n
+        odd, high = q % 2 == 1, q >= n // 2
+        base = self.lane - q + 2 * (q % (n // 2))
         taken = []
         for turn in (0, 1):
-            sent = [select(odd, pair[1 - turn][c], pair[turn][c]) for c in range(2)]
-            sender = base + (q // 2 if turn == 0 else 1 - q // 2)
+            sent = [select(odd, pair[1 - turn][c], pair[turn][c]) for c in range(run)]
+            sender = base + (q // (n // 2) if turn == 0 else 1 - q // (n // 2))
             taken.append([_shuffled(value, sender) for value in sent])
         # What came from thread 2q is first; in the upper half of the four it came in the second round.
         return [

@@ -76,6 +76,23 @@ def test_vectors_and_rows_are_met_where_the_layout_says(tile, epi_tile, warpgrou
     assert not run.hazards
 
 
+@pytest.mark.parametrize("tile", [(64, 32), (128, 16), (64, 8)])
+def test_lanes_that_share_rows_or_columns_are_those_of_the_layout(tile):
+    warpgroups = tile[0] // 64
+    coordinates = sm90.AccumulatorCoordinates(rules.wgmma_tiling("float16", "float16", tile[1], warpgroups), tile)
+    places = AccumulatorTile(coordinates, tile, 0)
+    for mode in (0, 1):
+        held = [coordinates.of_thread(mode)(lane) for lane in range(32)]
+        assert [places.is_first(mode, lane) for lane in range(32)] == [held.index(x) == n for n, x in enumerate(held)]
+    lanes, run = places.sharing
+    of_a_row = {
+        (lane, column): coordinates.of_thread(1)(lane) + column for lane in range(lanes) for column in range(run)
+    }
+    assert sorted(of_a_row.values()) == list(range(lanes * run))
+    rows = {coordinates.of_thread(0)(lane) + row for lane in range(32) for row, _ in places.registers}
+    assert rows == set(range(rules.PARTIAL_ROWS))
+
+
 class Sums:
     """Sum a value over the threads of each CTA, then over the CTAs of a cluster, twice with the same slots."""
 
