@@ -7,7 +7,6 @@ import cutlass.cute as cute
 from cutlass.cute.nvgpu import cpasync
 
 from cutepy.device import rules
-from cutepy.device.staging import contiguous_mode
 from cutepy.dsl.traced_names import at_the_caller
 
 
@@ -28,9 +27,9 @@ def make_load(
     TypeError
         If `staged_type` is another than the tensor's: TMA converts nothing else.
     ValueError
-        If a stage has other extents than the tile, or another contiguous mode than the tensor.
+        If a stage has other extents than the tile.
     """
-    _check_stage(tensor, staged_layout, tile)
+    rules.check_copy_tile(tile, _extents(staged_layout.outer))
     if staged_type not in (None, cutlass.TFloat32):
         rules.check_copied_type(staged_type.__name__, tensor.element_type.__name__)
     op = cpasync.CopyBulkTensorTileG2SOp() if multicast == 1 else cpasync.CopyBulkTensorTileG2SMulticastOp()
@@ -47,16 +46,10 @@ def make_store(
     Raises
     ------
     ValueError
-        If a stage has other extents than the tile, or another contiguous mode than the tensor.
+        If a stage has other extents than the tile.
     """
-    _check_stage(tensor, staged_layout, tile)
+    rules.check_copy_tile(tile, _extents(staged_layout.outer))
     return cpasync.make_tiled_tma_atom(cpasync.CopyBulkTensorTileS2GOp(), tensor, _one_stage(staged_layout), tile)
-
-
-def _check_stage(tensor: cute.Tensor, staged: cute.ComposedLayout, tile: tuple[int, int]) -> None:
-    """Check that a stage has the tile's extents, and is contiguous as the tensor is."""
-    rules.check_copy_tile(tile, (cute.size(staged.outer, mode=[0]), cute.size(staged.outer, mode=[1])))
-    rules.check_contiguous_mode(contiguous_mode(staged.outer), contiguous_mode(tensor))
 
 
 def _one_stage(staged: cute.ComposedLayout) -> cute.ComposedLayout:
@@ -223,6 +216,6 @@ def check_stages(copy: cute.CopyAtom, staged: cute.Tensor, tile: tuple[int, int]
     rules.check_tile_of_stages(tile, _extents(staged))
 
 
-def _extents(tensor: cute.Tensor) -> tuple[int, int]:
-    """Give the extents of a tensor's first two modes, which are known while it is traced."""
+def _extents(tensor: cute.Tensor | cute.Layout) -> tuple[int, int]:
+    """Give the extents of the first two modes of a tensor, or layout, which are known while it is traced."""
     return cute.size(tensor, mode=[0]), cute.size(tensor, mode=[1])

@@ -126,7 +126,26 @@ INT8 = [
         (
             [("StagedTile((TILE_M, TILE_K), STAGES, bits=16)", "StagedTile((TILE_M, TILE_K), STAGES, 16, 0)")],
             ValueError,
-            "one contiguous mode, 1 for rows, got 0 of the stages and 1",
+            "the MMAs read A K-major, got stages whose contiguous mode is 0, MN-major",
+        ),
+        (
+            [
+                ("StagedTile((TILE_M, TILE_K), STAGES, bits=16)", "StagedTile((TILE_M, TILE_K), STAGES, 16, 0)"),
+                ("to_tiled_mma(TILING)", 'to_tiled_mma(TILING, "MN")'),
+            ],
+            ValueError,
+            "argument a: stride 0 is 72 elements, and TMA needs 1",
+        ),
+        (
+            [
+                (
+                    "sD=sm90.StagedTile(EPI_TILE, EPI_STAGES, bits=16)",
+                    "sD=sm90.StagedTile(EPI_TILE, EPI_STAGES, 16, 0)",
+                ),
+                ("d.staged, 1,", "d.staged, 0,"),
+            ],
+            ValueError,
+            "argument d: stride 0 is 136 elements, and TMA needs 1",
         ),
         (
             [("to_tiled_mma(TILING)", 'to_tiled_mma(TILING, "MN")')],
