@@ -83,6 +83,7 @@ class GroupedTiles:
 
     def loads(self, cluster_mnk=(1, 1, 1), along=1):
         """Prepare this CTA's loads of tiles that the CTAs along a mode of the cluster share, as of `TmaTiles`."""
+        rules.check_copy_tile(self.tile, (cute.size(self.staged, mode=[0]), cute.size(self.staged, mode=[1])))
         peers, here = cluster_mnk[along], cute.arch.block_in_cluster_idx()
         if peers == 1:
             return GroupedLoads(self, here[along], 1)
