@@ -8,6 +8,13 @@ from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+TORCH_NAMESPACES = frozenset(
+    "aten c10d cuda debug_mode_ops debugprims export higher_order import_module inductor inductor_prims load_library "
+    "loaded_libraries metal mkl mkldnn mkldnn_prepacked nccl onednn onnx prepacked prim prims profiler quantization "
+    "quantized rngprims sparse static_runtime symm_mem vulkan xnnpack".split()
+)
+"""Of `torch.ops` before anybody adds to it, and what else it has for attributes; listed, since torch takes seconds."""
+
 
 def write_kernel(name: str, folder: Path) -> list[Path]:
     """Write a TMA -> WGMMA kernel made of `cutepy.device`'s blocks, and a test that passes in the simulator.
@@ -16,7 +23,7 @@ def write_kernel(name: str, folder: Path) -> list[Path]:
     ----------
     name : str
         Of the kernel, its module and its operation: a Python identifier in ASCII, which no module has that Python
-        finds, nor anything in the files, and which pytest does not take for a test.
+        finds, no namespace of torch's operations, nor anything in the files, and which pytest does not take for a test.
     folder : Path
         Where to write ``NAME.py`` and ``test_NAME.py``.
 
@@ -67,6 +74,11 @@ def _check_unused(name: str, folder: Path, templates: Iterable[str]) -> None:
         raise ValueError(
             f"NAME must not be a module's that can be imported, which the kernel would hide, got {name!r}; "
             f"use {name}_kernel"
+        )
+    if name in TORCH_NAMESPACES:
+        raise ValueError(
+            "NAME must not be a namespace of torch's operations, into which the kernel's would go, "
+            f"got {name!r}; use {name}_kernel"
         )
     if any(name in _names(_rendered(template, _ANY)) for template in templates):
         raise ValueError(f"NAME must not be one that the files use themselves, got {name!r}; use {name}_kernel")

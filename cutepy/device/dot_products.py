@@ -11,12 +11,10 @@ from dataclasses import dataclass
 
 import cutlass
 import cutlass.cute as cute
-from cutlass import Boolean, Float32, Int64
+from cutlass import Float32, Int64
 
-from cutepy.dsl.version import require
+from cutepy.device.global_copies import load_vector
 from cutepy.layouts.sm90 import arch
-
-nvgpu = require("cutlass.cute.nvgpu", "CopyG2ROp")
 
 
 @dataclass(frozen=True)
@@ -95,20 +93,8 @@ class DotProducts:
 
     def _load(self, start, turn, exist, streams=False):
         """Load this lane's piece of a chunk into registers: of what streams, nothing stays in L1."""
-        kind, priorities = start.dtype, nvgpu.CacheEvictionPriority
-        priority = priorities.NO_ALLOCATE if streams else priorities.EVICT_NORMAL
-        atom = cute.make_copy_atom(
-            nvgpu.CopyG2ROp(), kind, num_bits_per_copy=arch.UNIT_BITS, l1c_evict_priority=priority
-        )
-        one = cute.make_layout(((self.piece, 1), 1))
-        loaded, predicate = cute.make_rmem_tensor(one, kind), None
-        if exist[turn] is not None:
-            loaded.fill(kind(0.0))
-            predicate = cute.make_rmem_tensor((1, 1), Boolean)
-            predicate[0] = exist[turn]
         place = start + turn * self.parts * arch.WARP_THREADS * self.piece
-        cute.copy(atom, cute.make_tensor(place, one), loaded, pred=predicate)
-        return loaded
+        return load_vector(place, self.piece, exist[turn], streams)
 
     def _wide(self, piece):
         """Convert a piece to fp32."""

@@ -6,7 +6,7 @@ import cutlass
 import cutlass.cute as cute
 from cutlass.cute.nvgpu import CopyUniversalOp, warp
 
-from cutepy.device import rules
+from cutepy.device import rules, staging
 from cutepy.layouts.sm90 import arch
 
 STORE_WARP = 0
@@ -42,9 +42,10 @@ def smem_to_register(tiled_mma: cute.TiledMma, sC: cute.Tensor, contiguous_mode:
     return _fragment_copy(tiled_mma, cute.make_copy_atom(op, dtype), matrices)
 
 
-def _check_subtile(tiled_mma: cute.TiledMma, staged: cute.Tensor) -> None:
+def _check_subtile(tiled_mma: cute.TiledMma, staged: cute.Tensor, contiguous_mode: int) -> None:
     rows, columns = cute.size(staged, mode=[0]), cute.size(staged, mode=[1])
     rules.check_subtile(rows, columns, tiled_mma.size // arch.WARPGROUP_THREADS)
+    rules.check_contiguous_mode(staging.contiguous_mode(staged), contiguous_mode)
 
 
 @dataclass(frozen=True)
@@ -79,23 +80,45 @@ class TileStore:
         """Subtiles in shared memory."""
         return cute.size(self.tRS_sD, mode=[3])
 
-    def subtiles(self, tCrC):
+    def subtiles(self, tCrC, places):
         """See this thread's accumulators as subtiles, in the store's distribution: (subtile_shape..., subtiles).
 
         Loop over the last mode with ``cutlass.range(count, unroll_full=True)``, and finish each subtile in place: it is
         traced once, and registers have no addresses, so that the loop must be gone in the end.
+
+        Parameters
+        ----------
+        tCrC : Tensor, (MMA, MMA_M, MMA_N)
+        places : TmaSubtiles
+            Where they are to be stored.
+
+        Raises
+        ------
+        ValueError
+            If the columns are no whole subtiles, or the tile of `places` has other extents than the accumulators'.
         """
         size = cute.size(self.subtile_shape)
         # A thread holds 1/128 of 64 rows: one accumulator for every two columns of them.
         columns_each = arch.WARPGROUP_THREADS // arch.WGMMA_M
         held = cute.size(tCrC, mode=[0]) * cute.size(tCrC, mode=[2])
-        rules.check_subtile_columns(held * columns_each, size * columns_each)
+        columns, across = held * columns_each, size * columns_each
+        rules.check_subtile_columns(columns, across)
         count = cute.size(tCrC) // size
+        rows = size * self.threads // across
+        stored = places.count // places.columns * rows, places.columns * across
+        rules.check_covering((count * across // columns * rows, columns), stored)
         return cute.composition(self.copy.retile(tCrC), cute.make_layout((*self.subtile_shape, count)))
 
     @cute.jit
     def store(self, rC, buffer, tma_d, tDsD, tDgD):
-        """Convert one subtile, put it into stage `buffer` and send it to `tDgD`; all consumer threads call."""
+        """Convert one subtile, put it into stage `buffer` and send it to `tDgD`; all consumer threads call.
+
+        Raises
+        ------
+        ValueError
+            If `rC` is not this thread's part of such a subtile.
+        """
+        rules.check_registers(cute.size(rC), cute.size(self.subtile_shape))
         rD = cute.make_rmem_tensor(self.subtile_shape, self.tRS_sD.element_type)
         rD.store(rC.load().to(self.tRS_sD.element_type))
         cute.copy(self.copy, rD, self.tRS_sD[(None, None, None, buffer)])
@@ -135,11 +158,14 @@ def make_tile_store(
     Raises
     ------
     ValueError
-        If the threads are not those of `tiled_mma`, or can't store such subtiles.
+        If the threads are not those of `tiled_mma`, or can't store such subtiles, these are contiguous in another mode,
+        or there is no such named barrier.
     """
+    if isinstance(barrier, int):
+        rules.check_barrier(barrier)
     if threads != tiled_mma.size:
         raise ValueError(f"a tile store needs the {tiled_mma.size} threads of its MMA, got {threads}")
-    _check_subtile(tiled_mma, sD)
+    _check_subtile(tiled_mma, sD, contiguous_mode)
     if (stages := cute.size(sD, mode=[2])) < 2:
         raise ValueError(
             f"a tile store needs at least 2 stages, got {stages}: the threads fill one while TMA reads the other; "
@@ -196,9 +222,9 @@ def make_tile_load(tiled_mma: cute.TiledMma, sC: cute.Tensor, contiguous_mode: i
     Raises
     ------
     ValueError
-        If the threads can't load such subtiles.
+        If the threads can't load such subtiles, or these are contiguous in another mode.
     """
-    _check_subtile(tiled_mma, sC)
+    _check_subtile(tiled_mma, sC, contiguous_mode)
     copy = smem_to_register(tiled_mma, sC, contiguous_mode)
     thread_copy = copy.get_slice(tidx)
     shape = cute.shape(thread_copy.partition_D(sC))[:3]

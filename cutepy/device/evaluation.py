@@ -17,9 +17,6 @@ from cutepy.device.primitives import select, wrapping
 from cutepy.dsl.element_types import element_type
 from cutepy.epilogues.graph import Graph, Node
 
-_PER_BLOCK = {"tile": 4, "row": 2}
-"""Of eight columns, how many values of a tile's two rows, or of a row, a thread has."""
-
 
 class Evaluation:
     """A graph's values on the registers of one subtile, each computed when it is first asked for.
@@ -161,39 +158,50 @@ class Evaluation:
             self._values[n, four[i]] = fragment[i]
         return self._values[n, slot]
 
+    def _place(self, node: Node, slot: int) -> tuple[int, int]:
+        """Give the place, from this thread's first, of a slot of a part."""
+        places, given = self.places(node), self.graph.nodes[node.inputs[0]]
+        row, column = places.registers[places.slots(given.shape).index(slot)]
+        return row, column
+
     def _parted(self, node: Node, slot: int) -> list[tuple[int, int]]:
-        """List what a slot of a part comes from: where rows are in several threads, columns of two times 8."""
+        """List what a slot of a part comes from: where several threads share a row, the pairs of two spans."""
         (source,) = node.inputs
         given = self.graph.nodes[source]
-        if self.places(given).has_whole_rows:
+        places = self.places(given)
+        if places.has_whole_rows:
             return [(source, 2 * slot + int(node.value))]
-        per_block = _PER_BLOCK[given.shape]
-        row, block = slot % per_block // 2, slot // per_block
-        first = 2 * per_block * block + 2 * row
-        return [(source, first + per_block * upper + column) for upper in (0, 1) for column in (0, 1)]
+        (row, column), (lanes, run) = self._place(node, slot), places.sharing
+        span, slots = lanes * run, places.slots(given.shape)
+        first = 2 * (column // span) * span
+        found = [places.registers.index((row, first + upper * span + c)) for upper in (0, 1) for c in range(run)]
+        return [(source, slots[register]) for register in found]
 
     def _part(self, node: Node, slot: int, sources: Sequence[tuple[int, int]]) -> Any:
         if len(sources) == 1:
             return self._values[sources[0]]
+        lanes, run = self.places(node).sharing
         if sources[0] not in self._pairs:
-            self._pairs[sources[0]] = self._exchange([self._values[source] for source in sources])
-        return self._pairs[sources[0]][int(node.value)][slot % 2]
+            self._pairs[sources[0]] = self._exchange([self._values[source] for source in sources], lanes)
+        _, column = self._place(node, slot)
+        return self._pairs[sources[0]][int(node.value)][column % run]
 
-    def _exchange(self, given: Sequence[Any]) -> Sequence[Sequence[Any]]:
-        """Part 16 columns in a row into two times 8, between the four threads that hold the row.
+    def _exchange(self, given: Sequence[Any], n: int) -> Sequence[Sequence[Any]]:
+        """Part the columns of two spans into those of two parts, between the threads that share a row.
 
-        Thread q of the four holds columns 2q and 2q + 1 of the lower eight and of the upper eight, and is to hold
-        columns 4q to 4q + 3 of the 16: what threads 2q and 2q + 1 (modulo 4) hold of the lower eight if q < 2, else of
-        the upper. In each of two rounds a thread sends one pair and takes one.
+        Of n threads, 4 of an MMA, thread q holds a pair of columns of each span, 2q and 2q + 1 of its 2n, and is to
+        hold columns 4q to 4q + 3 of both spans: the pairs that threads 2q and 2q + 1 (modulo n) hold of the lower one
+        if q < n / 2, else of the upper. In each of two rounds a thread sends one pair and takes one.
         """
-        pair = [given[:2], given[2:]]
-        q = self.lane % 4
-        odd, high = q % 2 == 1, q >= 2
-        base = self.lane - q + 2 * (q % 2)
+        run = len(given) // 2
+        pair = [given[:run], given[run:]]
+        q = self.lane % n
+        odd, high = q % 2 == 1, q >= n // 2
+        base = self.lane - q + 2 * (q % (n // 2))
         taken = []
         for turn in (0, 1):
-            sent = [select(odd, pair[1 - turn][c], pair[turn][c]) for c in range(2)]
-            sender = base + (q // 2 if turn == 0 else 1 - q // 2)
+            sent = [select(odd, pair[1 - turn][c], pair[turn][c]) for c in range(run)]
+            sender = base + (q // (n // 2) if turn == 0 else 1 - q // (n // 2))
             taken.append([_shuffled(value, sender) for value in sent])
         # What came from thread 2q is first; in the upper half of the four it came in the second round.
         return [

@@ -12,6 +12,7 @@ import cutlass.cute as cute
 from cutlass import pipeline
 
 from cutepy.device import rules
+from cutepy.dsl.traced_names import MemScopeKind
 from cutepy.layouts.sm90 import arch
 
 VECTOR = 4
@@ -46,6 +47,9 @@ class ClusterSums:
     rank_step : int
     tidx : Int32
         Index among the consumer threads; any value elsewhere.
+    fenced : bool
+        Whether each thread fences what it has read (fence.proxy.async) before it calls `release`, as
+        `TileStore.store` does: else the arrival itself must say so beyond this CTA, which is slower.
     """
 
     slots: cute.Pointer
@@ -58,6 +62,7 @@ class ClusterSums:
     first_rank: cutlass.Int32
     rank_step: int
     tidx: cutlass.Int32
+    fenced: bool = False
 
     def __post_init__(self) -> None:
         rules.check_exchange(self.parts, self.registers)
@@ -154,4 +159,6 @@ class ClusterSums:
         cute.arch.sync_warp()
         lane = cute.arch.lane_idx()
         if lane < self.parts and lane != self.part and self.part < self.owners:
-            cute.arch.mbarrier_arrive(self.empty, self.rank_of(lane))
+            # Peers overwrite what this warp has read, which an arrival of scope .cta tells nobody outside of this CTA.
+            scope = None if self.fenced else MemScopeKind.CLUSTER
+            cute.arch.mbarrier_arrive(self.empty, self.rank_of(lane), scope=scope)

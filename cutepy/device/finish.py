@@ -84,7 +84,13 @@ class Finish:
 
         `tiles` gives, for each tile operand by its name, the registers of its subtile; `consumed` is called once
         fragments and tiles have been read.
+
+        Raises
+        ------
+        ValueError
+            If the accumulators are those of another subtile.
         """
+        rules.check_registers(cute.size(accumulators), len(self.tile.registers))
         read = {}
         for operand, fragment in zip(self.graph.operands, fragments, strict=True):
             read[operand.name] = tiles[operand.name] if operand.shape == "tile" else fragment
@@ -128,14 +134,18 @@ class Finish:
             within = (down + below < self.m) & (along + beside < self.n // width)
             inside[v] = primitives.select(within, values[v], Float32(neutral))
         lane = cute.arch.lane_idx()
-        rows = down // rules.PARTIAL_ROWS  # a warp's 16 rows: its threads' first registers are in the upper 8
+        rows = down // rules.PARTIAL_ROWS
         strip = column // self.tile.epi_tile[1]
         if dim == 1:
             totals = reduce.reduce_rows(inside, tile, join)
-            self._write(partials, [(strip, down + offset) for offset in tile.distinct(0)], totals, lane % 4 == 0)
+            self._write(
+                partials, [(strip, down + offset) for offset in tile.distinct(0)], totals, tile.is_first(0, lane)
+            )
         elif dim == 0:
             totals = reduce.reduce_warp_columns(inside, tile, join)
-            self._write(partials, [(rows, along + offset) for offset in tile.distinct(1)], totals, lane < 4)
+            self._write(
+                partials, [(rows, along + offset) for offset in tile.distinct(1)], totals, tile.is_first(1, lane)
+            )
         else:
             total = functools.reduce(join, [inside[v] for v in range(len(values))])
             self._write(partials, [(rows, strip)], [reduce.warp_reduce(total, join)], lane == 0)

@@ -39,6 +39,19 @@ class Registers:
         places = {value: place for place, value in enumerate(self.distinct(mode))}
         return tuple(places[register[mode]] for register in self.registers)
 
+    def check(self, rC: cute.Tensor) -> None:
+        """Check that `rC` are the fp32 registers of a subtile.
+
+        Raises
+        ------
+        TypeError
+            If they are of another type.
+        ValueError
+            If they are those of another subtile.
+        """
+        rules.check_registers(cute.size(rC), len(self.registers))
+        rules.check_sums(rC.element_type.__name__)
+
     def count(self, shape: str) -> int:
         """Count a thread's different values that vary with rows, columns, both or nothing: an `Operand`'s shape."""
         return 1 + max(self.slots(shape))
@@ -90,6 +103,29 @@ class AccumulatorTile(PlacedRegisters):
         """(row, column) in its subtile of each register, to be added to the thread's own."""
         count = self.epi_tile[0] * self.epi_tile[1] // self.coordinates.tiling.thr_size
         return self.coordinates.registers[:count]
+
+    @cached_property
+    def sharing(self) -> tuple[int, int]:
+        """How many lanes hold a row together, and of how many columns next to one another each holds its part.
+
+        Of every span of so many times so many columns, lane q of them holds the q-th run.
+        """
+        lanes = 1 << len(self.coordinates.lanes_across(1))
+        columns = [column for row, column in self.registers if row == self.registers[0][0]]
+        run = next((n for n, column in enumerate(columns) if column != n), len(columns))
+        of_thread = self.coordinates.of_thread(1)
+        assert all(of_thread(lane) == lane % lanes * run for lane in range(arch.WARP_THREADS))
+        assert columns == [n // run * lanes * run + n % run for n in range(len(columns))]
+        return lanes, run
+
+    def is_first(self, mode: int, lane):
+        """Tell whether a lane is the first of those of its warp that hold the same rows, mode 0, or columns, mode 1."""
+        across = self.coordinates.lanes_across(1 - mode)
+        count = 1 << len(across)
+        if sum(across) == count - 1:  # their indices differ in the lowest bits
+            return lane % count == 0
+        assert sum(across) == arch.WARP_THREADS - arch.WARP_THREADS // count  # in the highest
+        return lane < arch.WARP_THREADS // count
 
     def check_widths(self, widest: int) -> None:
         """Check that columns can be parted; see `rules.check_widths`."""

@@ -10,6 +10,7 @@ from cutlass.cute.nvgpu import warpgroup
 from cutepy.device import mma, rules
 from cutepy.device.pipeline import TmaRing
 from cutepy.device.schedulers import Work
+from cutepy.device.staging import check_accumulators, check_operands
 from cutepy.dsl.atoms import a_source
 
 
@@ -88,20 +89,18 @@ def make_main_loop(
 
     Raises
     ------
+    TypeError
+        If the stages hold another element type than the MMAs multiply.
     ValueError
-        If the stages are not the ring's, are fewer than 2, have not one K, or the MMAs don't fill them or take A from
-        registers.
+        If the stages are not the ring's, are fewer than 2, have not one K or are not major as the MMAs read them, the
+        MMAs don't fill them or take A from registers, or the accumulators don't fit into those.
     """
     rules.check_operand_source(a_source(tiled_mma), "smem")
-    rules.check_stages(
-        tuple(cute.size(sA, mode=[mode]) for mode in range(3)),
-        tuple(cute.size(sB, mode=[mode]) for mode in range(3)),
-        tuple(tiled_mma.get_tile_size(mode) for mode in range(3)),
-        ring.stages,
-    )
+    tile = (cute.size(sA, mode=[0]), cute.size(sB, mode=[0]))
+    check_operands(ring, tiled_mma, sA, sB)
+    check_accumulators(tiled_mma, tile)
     thr_mma = tiled_mma.get_slice(tidx)
     tCrA = tiled_mma.make_fragment_A(thr_mma.partition_A(sA))  # (MMA, MMA_M, MMA_K, stages) of descriptors
     tCrB = tiled_mma.make_fragment_B(thr_mma.partition_B(sB))  # (MMA, MMA_N, MMA_K, stages)
-    tile = (cute.size(sA, mode=[0]), cute.size(sB, mode=[0]))
     sums = cute.make_rmem_tensor(tiled_mma.partition_shape_C(tile), tiled_mma.op.acc_dtype)
     return MainLoop(ring, tiled_mma, tCrA, tCrB, sums)

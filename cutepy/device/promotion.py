@@ -21,6 +21,8 @@ from cutepy.device.fragment import AccumulatorTile, make_subtile
 from cutepy.device.main_loop import nothing
 from cutepy.device.pipeline import TmaRing
 from cutepy.device.schedulers import Work
+from cutepy.device.staging import check_operands
+from cutepy.dsl.atoms import a_source
 from cutepy.layouts.sm90 import arch
 
 
@@ -201,17 +203,15 @@ def make_promoted_loop(
 
     Raises
     ------
+    TypeError
+        If the stages hold another element type than the MMAs multiply.
     ValueError
         If the stages are not the ring's, the MMAs or whole blocks don't fill them, or the registers don't suffice.
     """
     tile_m, tile_n, tile_k = cute.size(sA, mode=[0]), cute.size(sB, mode=[0]), cute.size(sA, mode=[1])
     warpgroups = tiled_mma.size // arch.WARPGROUP_THREADS
-    rules.check_stages(
-        (tile_m, tile_k, cute.size(sA, mode=[2])),
-        tuple(cute.size(sB, mode=[mode]) for mode in range(3)),
-        tuple(tiled_mma.get_tile_size(mode) for mode in range(3)),
-        ring.stages,
-    )
+    rules.check_operand_source(a_source(tiled_mma), "smem")
+    check_operands(ring, tiled_mma, sA, sB)
     rows = 0 if a_scales is None else rows[0], 0 if b_scales is None else rows[1]
     rules.check_promotion((tile_m, tile_n, tile_k), warpgroups, buffers, rows)
     # wgmma takes descriptors in uniform registers. The compiler can't know from an index of threads that a warp has one

@@ -21,16 +21,18 @@ def add(x, y):
 
 
 def maximum(x, y):
-    """Take the larger of two values."""
-    return cute.arch.fmax(x, y)
+    """Take the larger of two values; NaN if one of them is, as torch does."""
+    return cute.arch.fmax(x, y, nan=True)
 
 
 @cute.jit
 def reduce_registers(rC, tile: AccumulatorTile, mode: cutlass.Constexpr, operation: Callable):
     """Reduce what this thread holds of each row (mode 0) or column (mode 1) of a subtile; gives one value for each.
 
-    No other thread takes part: the result has an element for each of ``tile.distinct(mode)``.
+    No other thread takes part: the result has an element for each of ``tile.distinct(mode)``. Errors are those of
+    `Registers.check`.
     """
+    tile.check(rC)
     found: dict = {}
     for register, place in enumerate(tile.place(mode)):
         found[place] = operation(found[place], rC[register]) if place in found else rC[register]
@@ -112,6 +114,17 @@ def warp_scatter_reduce(values, operation: Callable):
     return value, index
 
 
+def _check_slots(slots, count: int) -> None:
+    """Check that slots in shared memory suffice: only a tensor knows how many it has."""
+    if not isinstance(slots, cute.Tensor):
+        raise TypeError(
+            f"slots must be a tensor, which knows how many there are, got {type(slots).__name__}; use smem.as_vector"
+        )
+    if slots.element_type is not Float32:
+        raise TypeError(f"slots must be Float32, got {slots.element_type.__name__}; share them as cutlass.Float32")
+    rules.check_slots(cute.size(slots), count)
+
+
 def _select(condition, x, y):
     return Float32(cutlass.select_(condition, x, y))
 
@@ -125,15 +138,27 @@ def block_reduce(value, slots, tidx, threads: cutlass.Constexpr, barrier: cutlas
 
     Parameters
     ----------
-    slots : Pointer
-        Shared memory for an fp32 value of each warp, as many as `rules.reduction_slots` says, aligned to 16 bytes.
+    slots : Tensor
+        Shared memory for an fp32 value of each warp, as many as `rules.reduction_slots` says, aligned to 16 bytes:
+        `smem.as_vector` of a region of a plan.
     tidx : Int32
         Index among the threads.
+    barrier : int
+        The number of the named barrier.
+
+    Raises
+    ------
+    TypeError
+        If the slots are no tensor of fp32.
+    ValueError
+        If they are too few, the threads no whole warps of a CTA, or there is no such named barrier.
     """
     rules.check_reduction(threads)
+    rules.check_barrier(barrier)
     warps = threads // arch.WARP_THREADS
+    _check_slots(slots, warps)
     value = warp_reduce(value, operation)
-    shared = cute.make_tensor(slots, cute.make_layout(warps))
+    shared = cute.make_tensor(slots.iterator, cute.make_layout(warps))
     if tidx % arch.WARP_THREADS == 0:
         shared[tidx // arch.WARP_THREADS] = value
     cute.arch.barrier(barrier_id=barrier, number_of_threads=threads)
@@ -155,20 +180,28 @@ def cluster_reduce(value, slots, ctas: cutlass.Constexpr, tidx, operation: Calla
 
     Parameters
     ----------
-    slots : Pointer
+    slots : Tensor
         Shared memory for an fp32 value of each CTA of the cluster; as many, and aligned, as a CTA's.
     ctas : int
         CTAs of the cluster.
+
+    Raises
+    ------
+    TypeError
+        If the slots are no tensor of fp32.
+    ValueError
+        If they are too few, or there is no such cluster.
     """
     rules.check_schedule((1, 1), ctas, 1)
+    _check_slots(slots, ctas)
     rank = cute.arch.block_idx_in_cluster()
     if tidx < ctas:
-        peer = cute.arch.map_dsmem_ptr(slots + rank, tidx)
+        peer = cute.arch.map_dsmem_ptr(slots.iterator + rank, tidx)
         place = cute.make_ptr(cutlass.Float32, peer.toint(), cute.AddressSpace.smem, assumed_align=4)
         cute.arch.store(place, value, ss="cluster")
     cute.arch.cluster_arrive()
     cute.arch.cluster_wait()
-    shared = cute.make_tensor(slots, cute.make_layout(ctas))
+    shared = cute.make_tensor(slots.iterator, cute.make_layout(ctas))
     result = shared[0]
     for other in cutlass.range_constexpr(1, ctas):
         result = operation(result, shared[other])

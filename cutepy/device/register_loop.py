@@ -12,6 +12,7 @@ from cutepy.device.main_loop import nothing
 from cutepy.device.operand import OperandLoad, Step, make_operand_load, put
 from cutepy.device.pipeline import TmaRing
 from cutepy.device.schedulers import Work
+from cutepy.device.staging import check_accumulators, check_operands
 from cutepy.dsl.atoms import operand_types
 
 
@@ -144,18 +145,17 @@ def make_register_loop(
 
     Raises
     ------
+    TypeError
+        If B's stages hold another element type than the MMAs multiply.
     ValueError
         If the stages are not the ring's, are fewer than 2, have not one K, or the MMAs don't fill them, of which there
-        must be 2 along K, with A from registers; or A is staged MN-major.
+        must be 2 along K, with A from registers; A is staged MN-major, or B otherwise than the MMAs read it; or the
+        accumulators don't fit into registers.
     """
-    rules.check_stages(
-        tuple(cute.size(sA, mode=[mode]) for mode in range(3)),
-        tuple(cute.size(sB, mode=[mode]) for mode in range(3)),
-        tuple(tiled_mma.get_tile_size(mode) for mode in range(3)),
-        ring.stages,
-    )
+    check_operands(ring, tiled_mma, sA, sB)
     load = make_operand_load(tiled_mma, sA, tidx)
     tile_m, tile_n, mma_k = cute.size(sA, mode=[0]), cute.size(sB, mode=[0]), tiled_mma.get_tile_size(2)
+    check_accumulators(tiled_mma, (tile_m, tile_n))
     fragments = tuple(
         tiled_mma.make_fragment_A(tiled_mma.partition_shape_A((tile_m, len(half) * mma_k)))
         for half in rules.step_halves(load.steps)

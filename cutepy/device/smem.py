@@ -84,4 +84,9 @@ def share(plan: sm90.SmemPlan, **types: type[cutlass.Numeric]) -> dict:
     return shared
 
 
+def as_vector(pointer: cute.Pointer, region: sm90.SmemRegion) -> cute.Tensor:
+    """See an array of a plan, `pointer` as of `share`, as a tensor of its elements, (count,)."""
+    return cute.make_tensor(pointer, cute.make_layout(region.content.count))
+
+
 _INTEGERS = {8: cutlass.Int8, 16: cutlass.Int16, 32: cutlass.Int32, 64: cutlass.Int64}

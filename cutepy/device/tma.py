@@ -6,6 +6,7 @@ import cutlass
 import cutlass.cute as cute
 from cutlass.cute.nvgpu import cpasync
 
+from cutepy.device import rules
 from cutepy.dsl.traced_names import at_the_caller
 
 
@@ -20,7 +21,17 @@ def make_load(
 
     With `multicast` > 1, that many CTAs of the cluster each load 1/multicast of the tile and deliver it to all. A
     `staged_type` of TFloat32 has TMA round fp32 to it, to the nearest; others are that of the tensor.
+
+    Raises
+    ------
+    TypeError
+        If `staged_type` is another than the tensor's: TMA converts nothing else.
+    ValueError
+        If a stage has other extents than the tile.
     """
+    rules.check_copy_tile(tile, _extents(staged_layout.outer))
+    if staged_type not in (None, cutlass.TFloat32):
+        rules.check_copied_type(staged_type.__name__, tensor.element_type.__name__)
     op = cpasync.CopyBulkTensorTileG2SOp() if multicast == 1 else cpasync.CopyBulkTensorTileG2SMulticastOp()
     rounded = staged_type if staged_type is cutlass.TFloat32 else None
     one_stage = _one_stage(staged_layout)
@@ -30,7 +41,14 @@ def make_load(
 def make_store(
     tensor: cute.Tensor, staged_layout: cute.ComposedLayout, tile: tuple[int, int]
 ) -> tuple[cute.CopyAtom, cute.Tensor]:
-    """Make the copy atom and the coordinate tensor that store one stage to `tile` of `tensor`."""
+    """Make the copy atom and the coordinate tensor that store one stage to `tile` of `tensor`.
+
+    Raises
+    ------
+    ValueError
+        If a stage has other extents than the tile.
+    """
+    rules.check_copy_tile(tile, _extents(staged_layout.outer))
     return cpasync.make_tiled_tma_atom(cpasync.CopyBulkTensorTileS2GOp(), tensor, _one_stage(staged_layout), tile)
 
 
@@ -148,7 +166,13 @@ class TmaTiles:
 
         An operand A (M, K) is shared along N, mode 1: CTAs beside each other need the same rows of it. B, along M. The
         copy was made for as many (`make_load`).
+
+        Raises
+        ------
+        ValueError
+            If a tile is more than one stage.
         """
+        rules.check_copy_tile(_extents(self.tiles), _extents(self.staged))
         peers = cluster_mnk[along]
         here = cute.arch.block_in_cluster_idx()
         tSs, tSg = partition(self.copy, self.staged, self.tiles, here[along], peers)
@@ -173,5 +197,25 @@ class TmaTiles:
 
 
 def make_tiles(copy: cute.CopyAtom, tensor: cute.Tensor, staged: cute.Tensor, tile: tuple[int, int]) -> TmaTiles:
-    """Cut a coordinate tensor (rows, columns, batch...), as `make_load` gives it, into tiles for stages `staged`."""
+    """Cut a coordinate tensor (rows, columns, batch...), as `make_load` gives it, into tiles for stages `staged`.
+
+    Raises
+    ------
+    TypeError
+        If the stages hold another element type than the tensor that the copy was made of.
+    ValueError
+        If a tile is not whole stages.
+    """
+    check_stages(copy, staged, tile)
     return TmaTiles(copy, cute.local_tile(tensor, tile, (None,) * cute.rank(tensor)), staged)
+
+
+def check_stages(copy: cute.CopyAtom, staged: cute.Tensor, tile: tuple[int, int]) -> None:
+    """Check that stages hold what a copy moves, and that a tile is whole stages; errors are those of `make_tiles`."""
+    rules.check_copied_type(staged.element_type.__name__, copy.value_type.__name__)
+    rules.check_tile_of_stages(tile, _extents(staged))
+
+
+def _extents(tensor: cute.Tensor | cute.Layout) -> tuple[int, int]:
+    """Give the extents of the first two modes of a tensor, or layout, which are known while it is traced."""
+    return cute.size(tensor, mode=[0]), cute.size(tensor, mode=[1])

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 import cutlass
 import cutlass.cute as cute
 
+from cutepy.device import rules
+
 
 @dataclass(frozen=True)
 class Turns:
@@ -26,6 +28,10 @@ class Turns:
     barrier: int
     consumer: cutlass.Int32
     threads: int
+
+    def __post_init__(self) -> None:
+        for number in (self.barrier, self.barrier + 1):
+            rules.check_barrier(number)
 
     @cute.jit
     def wait(self, is_first):

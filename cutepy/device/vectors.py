@@ -48,13 +48,15 @@ class TileVector:
 
     @cute.jit
     def add_to(self, rC):
-        """Add the loaded elements to the fp32 subtile `rC`."""
+        """Add the loaded elements to the fp32 subtile `rC`; errors are those of `Registers.check`."""
+        self.tile.check(rC)
         for register in cutlass.range_constexpr(cute.size(rC)):
             rC[register] = rC[register] + self.at(register)
 
     @cute.jit
     def scale(self, rC):
-        """Multiply the fp32 subtile `rC` by the loaded elements."""
+        """Multiply the fp32 subtile `rC` by the loaded elements; errors are those of `Registers.check`."""
+        self.tile.check(rC)
         for register in cutlass.range_constexpr(cute.size(rC)):
             rC[register] = rC[register] * self.at(register)
 

@@ -66,8 +66,10 @@ class WorkspaceSums:
         for vector in cutlass.range_constexpr(self.registers // VECTOR):
             lines[None, vector].store(held[None, vector].load())
         cute.arch.sync_warp()
-        if cute.arch.lane_idx() == 0:
-            cute.arch.store(self._flag(place), cutlass.Int32(1), sem="release", scope="gpu")
+        # A shuffle of all lanes tells which warp they are, so it comes before one of them goes a way of its own.
+        is_first, flag = cute.arch.lane_idx() == 0, self._flag(place)
+        if is_first:
+            cute.arch.store(flag, cutlass.Int32(1), sem="release", scope="gpu")
 
     @cute.jit
     def add_to(self, rC, place):

@@ -115,6 +115,11 @@ def operand_types(mma: Any) -> tuple[Any, Any]:  # noqa: ANN401 - TiledMma of wg
     return getattr(cutlass, _MULTIPLIED[a]), getattr(cutlass, _MULTIPLIED[b])
 
 
+def operand_majors(mma: Any) -> tuple[str, str]:  # noqa: ANN401 - TiledMma of wgmma
+    """Say how wgmma atoms read A and B: "K"-major or "MN"-major each."""
+    return mma.op.a_major_mode.name, mma.op.b_major_mode.name
+
+
 def read_copy_atom(atom: Any, read: Read) -> sm90.CopyAtom:  # noqa: ANN401 - CopyAtom
     """Read a copy atom; one that `sm80` or `sm90` knows, with the same layouts, gets C++'s name."""
     bits = int(atom.value_type.width)

@@ -249,6 +249,7 @@ def make_schedule(config: GemmConfig, shared: dict, workspace: tuple = (None, No
         cute.arch.block_idx_in_cluster() % plane,
         plane,
         consumer_thread(config),
+        fenced=len(config.signature.stored) > 0,
     )
     return SplitK(config, sums=sums)
 

@@ -10,6 +10,7 @@ from cutepy.epilogues.functions import identity
 from cutepy.epilogues.tracing import Epilogue
 from cutepy.kernels.gemm.choice import Chosen
 from cutepy.kernels.gemm.op import sm_count_of
+from cutepy.kernels.gemm.results import result_descriptions
 from cutepy.kernels.gemm.routes import find_route
 from cutepy.kernels.gemm.signature import GemmSignature
 from cutepy.kernels.gemv.choice import choose_gemv
@@ -27,7 +28,8 @@ def gemv(
     """Compute an epilogue of a @ b.mT for few rows of a, or, transposed, of b: on the GPU or in the simulator.
 
     `cutepy.ops.gemm` checks its arguments, has derivatives, and takes this way where tuning found it to be the fastest;
-    here nothing is checked but what the kernel can't do.
+    here nothing is checked but what the kernel can't do. Results without elements, of no rows of a or b, need no
+    launch.
 
     Parameters
     ----------
@@ -47,9 +49,11 @@ def gemv(
     ValueError
         If the kernel has no such configuration.
     """
-    given = tuple(epilogue.bind(operands).values())
+    given, graph = tuple(epilogue.bind(operands).values()), epilogue.graph
+    if 0 in (a.shape[0], b.shape[0]) and not any(map(graph.reduction, graph.results)):
+        return epilogue.pack([each.new() for each in result_descriptions(graph, a, b, out_dtype, "row")])
     chooser = _Chooser(tuple((settings or {}).items()))
-    route = find_route(epilogue.graph, a, b, given, out_dtype, "row", choose=chooser)
+    route = find_route(graph, a, b, given, out_dtype, "row", choose=chooser)
     return epilogue.pack(route.launch(a, b, given))
 
 

@@ -1,5 +1,6 @@
 """`cutepy new kernel` writes a kernel whose test passes, and the page that reads it says what it says."""
 
+import json
 import os
 import re
 import subprocess
@@ -10,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cutepy.cli.app import app
+from cutepy.cli.new import TORCH_NAMESPACES
 
 ROOT = Path(__file__).parents[2]
 
@@ -65,6 +67,7 @@ IMPORTED = "torch", "cutepy", "cutlass", "json", "sys", "typer"
 USED = "cute", "sm90", "reference", "a", "bias", "PLAN"
 REFUSED = {
     **dict.fromkeys(IMPORTED, "be a module's that can be imported"),
+    **dict.fromkeys(("aten", "prim", "prims", "quantized"), "be a namespace of torch's operations"),
     **dict.fromkeys(USED, "be one that the files use themselves"),
     **dict.fromkeys(("test_relu", "testing", "Tests"), "begin with test"),
 }
@@ -77,6 +80,18 @@ def test_a_name_that_means_something_else_is_refused(name, why, tmp_path):
     assert f"NAME must not {why}" in " ".join(result.output.split())
     assert f"got {name!r}; use " in " ".join(result.output.split())
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.dsl
+def test_all_namespaces_of_torch_are_known():
+    code = (
+        "import torch, json; names = torch._C._dispatch_get_all_op_names(); "
+        "names += [schema.name for schema in torch._C._jit_get_all_schemas()]; "
+        "print(json.dumps(sorted({name.split('::')[0] for name in names} | set(dir(torch.ops)))))"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT / "tests")
+    public = {name for name in json.loads(told.stdout) if not name.startswith("_")}
+    assert {"aten", "prims"} <= public <= TORCH_NAMESPACES
 
 
 def test_its_own_package_is_known_wherever_it_is_run_from(tmp_path, monkeypatch):

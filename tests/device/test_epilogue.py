@@ -47,13 +47,11 @@ class Store:
         for i in cutlass.range_constexpr(cute.size(tCrC)):
             tCrC[i] = cutlass.Float32(places[i][0] * self.tile[1] + places[i][1])
         out = epilogue.make_tile_store(tiled_mma, sD, self.mode, tidx, self.threads)
-        gD = cute.local_tile(cute.local_tile(mD, self.tile, (0, 0)), self.subtile, (None, None))
-        tDsD, tDgD = tma.partition(store, sD, gD)
-        columns = self.tile[1] // self.subtile[1]
-        subtiles = out.subtiles(tCrC)
+        places = tma.make_tiles(store, mD, sD, self.tile).subtiles((0, 0))
+        subtiles = out.subtiles(tCrC, places)
         for index in cutlass.range(cute.size(subtiles, mode=[3]), unroll_full=True):
-            place = (None, index // columns, index % columns)
-            out.store(subtiles[None, None, None, index], index % self.stages, store, tDsD, tDgD[place])
+            stage = index % self.stages
+            out.store(subtiles[None, None, None, index], stage, places.copy, places.tSs, places.place(index))
         out.finish()
 
 
@@ -100,8 +98,8 @@ def test_what_is_stored_is_in_its_place(tile, subtile, warpgroups, stages, dtype
         ((64, 32), (32, 16), {}, r"got \(32, 16\); use \(64, 16\)"),
         ((128, 32), (64, 16), {"warpgroups": 2}, r"128 rows, 64 for each, .*, got \(64, 16\); use \(128, 16\)"),
         ((64, 24), (64, 12), {}, r"multiple of 8 columns, got \(64, 12\); use \(64, 16\)"),
-        ((64, 48), (64, 32), {}, "must divide the tile's 48, got 32; use 8, 16, 24 or 48"),
-        ((128, 24), (64, 16), {}, "must divide the tile's 24, got 16; use 8 or 24"),
+        ((64, 48), (64, 32), {}, "whole stages of 64 x 32 elements, got 64 x 48"),
+        ((128, 24), (64, 16), {}, "whole stages of 64 x 16 elements, got 128 x 24"),
         ((64, 32), (64, 16), {"stages": 1}, "at least 2 stages, got 1.*use 2"),
         ((64, 32), (64, 16), {"threads": 256}, "the 128 threads of its MMA, got 256"),
     ],

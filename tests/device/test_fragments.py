@@ -13,6 +13,7 @@ import cutepy  # noqa: E402
 from cutepy.device import reduce, rules, smem  # noqa: E402
 from cutepy.device.fragment import AccumulatorTile  # noqa: E402
 from cutepy.device.pipeline import publish_barriers  # noqa: E402
+from cutepy.device.turns import Turns  # noqa: E402
 from cutepy.device.vectors import make_tile_vector  # noqa: E402
 from cutepy.layouts import sm90  # noqa: E402
 
@@ -75,13 +76,32 @@ def test_vectors_and_rows_are_met_where_the_layout_says(tile, epi_tile, warpgrou
     assert not run.hazards
 
 
+@pytest.mark.parametrize("tile", [(64, 32), (128, 16), (64, 8)])
+def test_lanes_that_share_rows_or_columns_are_those_of_the_layout(tile):
+    warpgroups = tile[0] // 64
+    coordinates = sm90.AccumulatorCoordinates(rules.wgmma_tiling("float16", "float16", tile[1], warpgroups), tile)
+    places = AccumulatorTile(coordinates, tile, 0)
+    for mode in (0, 1):
+        held = [coordinates.of_thread(mode)(lane) for lane in range(32)]
+        assert [places.is_first(mode, lane) for lane in range(32)] == [held.index(x) == n for n, x in enumerate(held)]
+    lanes, run = places.sharing
+    of_a_row = {
+        (lane, column): coordinates.of_thread(1)(lane) + column for lane in range(lanes) for column in range(run)
+    }
+    assert sorted(of_a_row.values()) == list(range(lanes * run))
+    rows = {coordinates.of_thread(0)(lane) + row for lane in range(32) for row, _ in places.registers}
+    assert rows == set(range(rules.PARTIAL_ROWS))
+
+
 class Sums:
     """Sum a value over the threads of each CTA, then over the CTAs of a cluster, twice with the same slots."""
 
-    def __init__(self, threads, ctas):
-        self.threads, self.ctas = threads, ctas
-        slots = (sm90.SmemArray(rules.reduction_slots(count), 32, 16) for count in (threads // 32, ctas))
-        self.plan = sm90.SmemPlan.of(dict(zip(("warps", "ctas"), slots, strict=True)))
+    def __init__(self, threads, ctas, operation=reduce.add, barrier=1, slots=None, as_pointers=False):
+        self.threads, self.ctas, self.operation, self.barrier = threads, ctas, operation, barrier
+        self.as_pointers = as_pointers
+        slots = slots or [rules.reduction_slots(count) for count in (threads // 32, ctas)]
+        arrays = (sm90.SmemArray(count, 32, 16) for count in slots)
+        self.plan = sm90.SmemPlan.of(dict(zip(("warps", "ctas"), arrays, strict=True)))
 
     @cute.jit
     def __call__(self, x: cute.Tensor, y: cute.Tensor):
@@ -94,10 +114,13 @@ class Sums:
         tidx, _, _ = cute.arch.thread_idx()
         cta, _, _ = cute.arch.block_idx()
         publish_barriers((self.ctas, 1, 1))
+        warps, ctas = (smem.as_vector(shared[name], self.plan[name]) for name in ("warps", "ctas"))
+        if cutlass.const_expr(self.as_pointers):
+            warps = shared["warps"]
         for turn in cutlass.range_constexpr(2):
             value = x[turn, cta * self.threads + tidx]
-            value = reduce.block_reduce(value, shared["warps"], tidx, self.threads, 1, reduce.add)
-            value = reduce.cluster_reduce(value, shared["ctas"], self.ctas, tidx, reduce.add)
+            value = reduce.block_reduce(value, warps, tidx, self.threads, self.barrier, self.operation)
+            value = reduce.cluster_reduce(value, ctas, self.ctas, tidx, self.operation)
             y[turn, cta * self.threads + tidx] = value
 
 
@@ -111,6 +134,33 @@ def test_a_value_is_summed_over_ctas_and_clusters(threads, ctas):
     assert not run.hazards
 
 
+@pytest.mark.parametrize(("threads", "ctas"), [(64, 1), (32, 2)])
+def test_a_nan_is_the_largest_of_a_cta_and_a_cluster(threads, ctas):
+    x = torch.randn(2, threads * ctas)
+    x[0, 5] = torch.nan
+    y = torch.zeros_like(x)
+    with cutepy.simulate(sanitize=True):
+        Sums(threads, ctas, operation=reduce.maximum)(x, y)
+    assert torch.equal(y.isnan(), x.amax(1, keepdim=True).isnan().expand_as(y))
+    assert torch.equal(y[1], x[1].amax().expand_as(y[1]))
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "said"),
+    [
+        ({"barrier": 16}, ValueError, "a named barrier must be 1 to 15, .* got 16"),
+        ({"barrier": 0}, ValueError, "a named barrier must be 1 to 15, 0 being that of sync_threads, got 0"),
+        ({"slots": (1, 4)}, ValueError, "a reduction of 2 values needs 4 fp32 slots of shared memory, got 1"),
+        ({"slots": (4, 2)}, ValueError, "a reduction of 2 values needs 4 fp32 slots of shared memory, got 2"),
+        ({"as_pointers": True}, TypeError, "slots must be a tensor, .*; use smem.as_vector"),
+    ],
+)
+def test_what_a_reduction_can_not_have_is_refused_while_it_is_traced(options, error, said):
+    x = torch.zeros(2, 128)
+    with cutepy.simulate(), pytest.raises(error, match=said):
+        Sums(64, 2, **options)(x, x)
+
+
 @pytest.mark.parametrize(
     ("made", "said"),
     [
@@ -120,6 +170,8 @@ def test_a_value_is_summed_over_ctas_and_clusters(threads, ctas):
             "has 15 named barriers .*, got 16: 2 for store, 14 for turns",
         ),
         (lambda: rules.named_barriers(store=-1), "0 named barriers or more, got -1 for store"),
+        (lambda: rules.check_barrier(16), "a named barrier must be 1 to 15, .* got 16"),
+        (lambda: Turns(15, 0, 128), "a named barrier must be 1 to 15, .* got 16"),
         (lambda: rules.register_budget(4), "1 to 3 warpgroups can multiply beside a producer, got 4"),
         (lambda: rules.check_accumulators((256, 256), 2), "256 registers a thread.*296 exceed the 232"),
         (lambda: rules.check_multicast((128, 48), (4, 1)), "whole 8-row groups, got tile 128 x 48 over cluster 4 x 1"),

@@ -197,6 +197,21 @@ def test_few_blocks_of_k(k):
     check((64, 16, 256), 1, 2, (1, 128), 64, 16, k)
 
 
+@pytest.mark.parametrize(
+    ("tiling", "said"),
+    [
+        (rules.wgmma_tiling(E4M3, "float8_e5m2", 16, 1), "stages of B must hold .*, Float8E5M2, got Float8E4M3FN"),
+        (rules.wgmma_tiling("bfloat16", "bfloat16", 16, 1), "stages of A must hold .*, BFloat16, got Float8E4M3FN"),
+    ],
+)
+def test_stages_of_another_type_than_the_mmas_are_refused(tiling, said):
+    kernel = Promoted((64, 16, 128), 1)
+    kernel.tiling = tiling
+    a, b, scales, _ = problem(64, 16, 128, (1, 128))
+    with cutepy.simulate(), pytest.raises(TypeError, match=said):
+        kernel(a, b, torch.zeros(64, 16), *scales)
+
+
 def check(tile, warpgroups, buffers, rows, m, n, k):
     a, b, scales, expected = problem(m, n, k, rows)
     d = torch.full((m, n), float("nan"))

@@ -283,6 +283,14 @@ class AsMainLoop(Through):
         return main_loop.make_main_loop(*arguments)
 
 
+class OfHalfB(Through):
+    """B is taken for fp16, whatever the MMAs multiply."""
+
+    def make_loop(self, ring, tiled_mma, sA, sB, tidx):
+        staged = cute.make_tensor(cute.recast_ptr(sB.iterator, dtype=cutlass.Float16), sB.layout)
+        return super().make_loop(ring, tiled_mma, sA, staged, tidx)
+
+
 @pytest.mark.parametrize(
     ("make", "said"),
     [
@@ -296,11 +304,13 @@ class AsMainLoop(Through):
         (lambda: Through((96, 32, 64), BF16, BF16), "the M of a stage must be a multiple of 64"),
         (lambda: AsMainLoop((64, 32, 64), BF16, BF16), r"from shared memory \(SS\), .*a_in_registers=False"),
         (lambda: AsMainLoop((64, 32, 64), BF16, BF16, stages=1, in_registers=False), "at least 2 stages, .* got 1"),
+        (lambda: Through((128, 256, 64), BF16, BF16, stages=2), "256 registers a thread, .* exceed the 232"),
+        (lambda: OfHalfB((64, 32, 64), BF16, BF16), "stages of B must hold .*, BFloat16, got Float16"),
     ],
 )
 def test_what_can_not_be_is_refused_while_it_is_traced(make, said):
     a, b, d = (torch.zeros(128, 128) for _ in range(3))
-    with cutepy.simulate(), pytest.raises(ValueError, match=said):
+    with cutepy.simulate(), pytest.raises((ValueError, TypeError), match=said):
         make()(a.bfloat16(), b.bfloat16(), d, None)
 
 

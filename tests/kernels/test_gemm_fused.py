@@ -73,6 +73,17 @@ def test_schedules(options):
         assert torch.equal(got.double(), wanted)
 
 
+def test_reductions_alone_are_clean_where_a_cluster_shares_k():
+    largest = cutepy.epilogue(lambda acc: acc.max(1))
+    config = GemmConfig(signature=signature(largest.graph), tile_m=64, tile_n=32, tile_k=16, epi_n=16, split_k=2)
+    a, b = (torch.randint(-3, 4, shape).half() for shape in ((200, 64), (32, 64)))
+    partials = torch.full(rules.partial_shape(1, 200, 32, 16), torch.nan)
+    with cutepy.simulate(sanitize=True) as run:
+        compile_fused(config)(a, b, None, (partials,), 2)
+    assert torch.equal(partials.amax(0), (a.float() @ b.float().mT).amax(1))
+    assert not run.hazards, run.report()
+
+
 def test_consumers_in_turn():
     @cutepy.epilogue
     def biased(acc, bias: Row):

@@ -97,6 +97,20 @@ def test_an_epilogue_of_several_widths(form):
         assert torch.equal(got.double(), wanted.to(got.dtype).double())
 
 
+@pytest.mark.parametrize(("m", "n"), [(0, 16), (4, 0), (0, 0)])
+def test_results_without_elements_are_given_and_nothing_is_launched(m, n):
+    a, b = integers(m, 32), integers(n, 32)
+    with cutepy.simulate(sanitize=True) as run:
+        plain = gemv(a, b)
+        gated = gemv(a, b, epilogue=epilogues.swiglu, out_dtype=F32)
+    assert not run.launches
+    assert (plain.shape, plain.dtype) == ((m, n), F16)
+    assert (gated.shape, gated.dtype) == ((m, n // 2), F32)
+    largest = cutepy.epilogue(lambda acc: {"y": acc, "most": epilogues.amax(acc, 1)})
+    with cutepy.simulate(), pytest.raises(ValueError, match=r"no reductions|extents of at most"):
+        gemv(a, b, epilogue=largest)
+
+
 def test_gates_that_are_parted_twice():
     @cutepy.epilogue
     def quarters(acc):

@@ -8,7 +8,9 @@ rules and the traced code is built from the same ones.
 from cutepy.device.rules import ragged as ragged
 from cutepy.device.rules.barriers import (
     NAMED_BARRIERS as NAMED_BARRIERS,
+    check_barrier as check_barrier,
     check_reduction as check_reduction,
+    check_slots as check_slots,
     named_barriers as named_barriers,
     reduction_slots as reduction_slots,
 )
@@ -64,6 +66,17 @@ from cutepy.device.rules.rings import (
     piece_threads as piece_threads,
 )
 from cutepy.device.rules.shares import Shares as Shares, parts_of as parts_of
+from cutepy.device.rules.staging import (
+    check_contiguous_mode as check_contiguous_mode,
+    check_copied_type as check_copied_type,
+    check_copy_tile as check_copy_tile,
+    check_covering as check_covering,
+    check_multiplied as check_multiplied,
+    check_operand_major as check_operand_major,
+    check_registers as check_registers,
+    check_sums as check_sums,
+    check_tile_of_stages as check_tile_of_stages,
+)
 from cutepy.device.rules.tickets import check_tickets as check_tickets, ticket_slots as ticket_slots
 from cutepy.device.rules.tiles import (
     SUBTILE_COLUMNS as SUBTILE_COLUMNS,
@@ -77,6 +90,12 @@ from cutepy.device.rules.tiles import (
     longest_sum as longest_sum,
     tile_bytes as tile_bytes,
     wgmma_tiling as wgmma_tiling,
+)
+from cutepy.device.rules.vectors import (
+    VECTOR_BYTES as VECTOR_BYTES,
+    check_rows as check_rows,
+    check_vector as check_vector,
+    vector_elems as vector_elems,
 )
 from cutepy.device.rules.workspaces import (
     FLAGS as FLAGS,

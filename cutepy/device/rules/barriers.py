@@ -32,6 +32,25 @@ def named_barriers(**counts: int) -> dict[str, int]:
     return given
 
 
+def check_barrier(number: int) -> None:
+    """Check the number of a named barrier.
+
+    Raises
+    ------
+    ValueError
+        If a CTA has none of it, or it is 0, that of `sync_threads`: threads that meet there would let others through.
+
+    Examples
+    --------
+    >>> check_barrier(1)
+    """
+    if not 1 <= number < NAMED_BARRIERS:
+        raise ValueError(
+            f"a named barrier must be 1 to {NAMED_BARRIERS - 1}, 0 being that of sync_threads, got {number}; "
+            "rules.named_barriers deals them out"
+        )
+
+
 def check_reduction(threads: int) -> None:
     """Check the threads that reduce a value together.
 
@@ -60,3 +79,22 @@ def reduction_slots(count: int) -> int:
     4
     """
     return -(-count // 4) * 4
+
+
+def check_slots(slots: int, count: int) -> None:
+    """Check that a region of so many fp32 slots has one for each of `count` values, and is whole 16 bytes.
+
+    Raises
+    ------
+    ValueError
+        If it is smaller: values would be written to the region behind it.
+
+    Examples
+    --------
+    >>> check_slots(4, 3)
+    """
+    if slots < reduction_slots(count):
+        raise ValueError(
+            f"a reduction of {count} values needs {reduction_slots(count)} fp32 slots of shared memory, got {slots}; "
+            "rules.reduction_slots tells how many to plan"
+        )

@@ -51,8 +51,10 @@ def register_budget(consumer_warpgroups: int) -> RegisterBudget:
     return RegisterBudget(producer, fitting, consumer_warpgroups > 1)
 
 
-def check_accumulators(tile_mn: tuple[int, int], warpgroups: int, consumers: int = 1) -> None:
+def check_accumulators(tile_mn: tuple[int, int], warpgroups: int, consumers: int = 1, mma_n: int = 0) -> None:
     """Check that the accumulators of a tile fit into the registers of the warpgroups that share it.
+
+    An MMA has `mma_n` of the tile's columns; all if 0.
 
     Raises
     ------
@@ -75,9 +77,10 @@ def check_accumulators(tile_mn: tuple[int, int], warpgroups: int, consumers: int
         )
     threads = arch.WARPGROUP_THREADS * (1 + warpgroups * consumers)
     launched = arch.REGISTERS_PER_SM // threads // _UNIT * _UNIT
-    if tile_n // 2 + _BESIDE_ONE_MMA > launched:
+    mma_n = mma_n or tile_n
+    if mma_n // 2 + _BESIDE_ONE_MMA > launched:
         raise ValueError(
-            f"an MMA of {tile_n} columns has {tile_n // 2} sums a thread, and ptxas needs {_BESIDE_ONE_MMA} registers "
+            f"an MMA of {mma_n} columns has {mma_n // 2} sums a thread, and ptxas needs {_BESIDE_ONE_MMA} registers "
             f"more within the {launched} that each of {threads} threads is launched with; use a tile_n of at most "
             f"{(launched - _BESIDE_ONE_MMA) * 2 // _UNIT * _UNIT}"
         )

@@ -1,0 +1,191 @@
+"""What stages in shared memory must have in common with the MMAs, the tensors and the registers that meet them.
+
+Element types go by the DSL's names. Those of shared memory tell no signed integer from an unsigned one.
+"""
+
+Extents = tuple[int, int]
+_MAJORS = ("MN", "K")
+
+
+def signless(element_type: str) -> str:
+    """Name an element type as shared memory knows it.
+
+    Examples
+    --------
+    >>> signless("Uint8"), signless("Float16")
+    ('Int8', 'Float16')
+    """
+    return element_type.removeprefix("U").capitalize() if element_type.startswith("Uint") else element_type
+
+
+def check_multiplied(name: str, staged: str, multiplied: str) -> None:
+    """Check that stages of A or B, `name`, hold the element type that the MMAs multiply.
+
+    Raises
+    ------
+    TypeError
+        If not: MMAs read the bytes of shared memory as what they are made for, whatever is there.
+
+    Examples
+    --------
+    >>> check_multiplied("A", "Float16", "Float16")
+    """
+    if signless(staged) != signless(multiplied):
+        raise TypeError(
+            f"the stages of {name} must hold what the MMAs multiply, {multiplied}, got {staged}; make the MMAs for "
+            f"{staged}, or stage {name} as {multiplied}"
+        )
+
+
+def check_operand_major(name: str, staged_mode: int | None, major: str) -> None:
+    """Check that stages of A or B, `name`, lie as the MMAs read them: mode 0 is "MN"-major, 1 is "K"-major.
+
+    Raises
+    ------
+    ValueError
+        If the other mode is contiguous. None, of stages that are contiguous in neither, passes.
+
+    Examples
+    --------
+    >>> check_operand_major("A", 1, "K")
+    """
+    if staged_mode is not None and _MAJORS[staged_mode] != major:
+        raise ValueError(
+            f"the MMAs read {name} {major}-major, got stages whose contiguous mode is {staged_mode}, "
+            f"{_MAJORS[staged_mode]}-major; make both with one contiguous mode"
+        )
+
+
+def check_contiguous_mode(staged_mode: int | None, mode: int | None) -> None:
+    """Check that stages are contiguous in the mode in which what they are copied to or from is; None is not known.
+
+    Raises
+    ------
+    ValueError
+        If they are contiguous in the other mode: rows would become columns.
+
+    Examples
+    --------
+    >>> check_contiguous_mode(1, 1)
+    """
+    if None not in (staged_mode, mode) and staged_mode != mode:
+        raise ValueError(
+            f"stages and what they are copied to or from must have one contiguous mode, 1 for rows, got {staged_mode} "
+            f"of the stages and {mode}; stage the tile with contiguous_mode={mode}"
+        )
+
+
+def check_copied_type(staged: str, copied: str) -> None:
+    """Check that stages hold the element type that a TMA copy moves, which is that of the tensor in global memory.
+
+    TFloat32 stands for Float32 that a load has rounded.
+
+    Raises
+    ------
+    TypeError
+        If not: TMA converts nothing, and would move other bytes than the elements'.
+
+    Examples
+    --------
+    >>> check_copied_type("Float16", "Float16")
+    """
+    if signless(staged) != signless(copied) and (staged, copied) != ("TFloat32", "Float32"):
+        raise TypeError(
+            f"TMA moves elements as they are, so stages must hold the tensor's element type, {copied}, got {staged}; "
+            f"stage {copied}, and convert in registers"
+        )
+
+
+def check_copy_tile(tile: Extents, staged: Extents) -> None:
+    """Check that a TMA copy of `tile` moves just one stage.
+
+    Raises
+    ------
+    ValueError
+        If a stage has other extents.
+
+    Examples
+    --------
+    >>> check_copy_tile((128, 64), (128, 64))
+    """
+    if tuple(tile) != tuple(staged):
+        raise ValueError(
+            f"a TMA copy moves one stage, of {staged[0]} x {staged[1]} elements, got a tile of {tile[0]} x {tile[1]}; "
+            "use one for both"
+        )
+
+
+def check_tile_of_stages(tile: Extents, staged: Extents) -> None:
+    """Check that tiles of a matrix are whole stages, one or several subtiles each.
+
+    Raises
+    ------
+    ValueError
+        If they are not.
+
+    Examples
+    --------
+    >>> check_tile_of_stages((128, 128), (128, 32))
+    """
+    if any(extent % unit for extent, unit in zip(tile, staged, strict=True)):
+        raise ValueError(
+            f"a tile must be whole stages of {staged[0]} x {staged[1]} elements, got {tile[0]} x {tile[1]}; use a "
+            "multiple of both extents, or smaller stages"
+        )
+
+
+def check_covering(tile: Extents, stored: Extents) -> None:
+    """Check that the tiles that accumulators are stored to have the accumulators' extents.
+
+    Raises
+    ------
+    ValueError
+        If not: sums would be stored nowhere, or in another tile.
+
+    Examples
+    --------
+    >>> check_covering((128, 256), (128, 256))
+    """
+    if tuple(tile) != tuple(stored):
+        raise ValueError(
+            f"the tiles of the output must have the extents of the accumulators, {tile[0]} x {tile[1]}, got "
+            f"{stored[0]} x {stored[1]}; make them with ({tile[0]}, {tile[1]})"
+        )
+
+
+def check_registers(held: int, expected: int) -> None:
+    """Check how many registers of a subtile a thread hands to a block that was made for subtiles of so many.
+
+    Raises
+    ------
+    ValueError
+        If the two subtiles differ: values would meet those of other columns.
+
+    Examples
+    --------
+    >>> check_registers(16, 16)
+    """
+    if held != expected:
+        raise ValueError(
+            f"this was made for subtiles of {expected} registers a thread, got {held}; make the AccumulatorTile and "
+            "the TileStore for one subtile"
+        )
+
+
+def check_sums(element_type: str) -> None:
+    """Check that values to be scaled, added to or reduced are fp32, as integer products' sums are not.
+
+    Raises
+    ------
+    TypeError
+        If they are not.
+
+    Examples
+    --------
+    >>> check_sums("Float32")
+    """
+    if element_type != "Float32":
+        raise TypeError(
+            f"the registers of a subtile must be Float32, got {element_type}; convert them first: make a register "
+            "tensor of Float32 and store rC.load().to(Float32) in it"
+        )

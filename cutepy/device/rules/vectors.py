@@ -1,0 +1,77 @@
+"""How wide the vectors are in which a thread copies neighbours of global memory."""
+
+from math import gcd
+
+VECTOR_BYTES = 16
+"""Bytes of the widest load or store of a thread."""
+
+
+def vector_elems(bits: int, alignment_bytes: int, row_stride: int, most: int = 0) -> int:
+    """Count the elements of the widest vectors that begin where each row of a tensor begins, and at each next one.
+
+    Parameters
+    ----------
+    bits : int
+        Of an element, whole bytes.
+    alignment_bytes : int
+        What the tensor's address is known to be a multiple of.
+    row_stride : int
+        What the elements from row to row are known to be a multiple of; 0 if there is one row.
+    most : int
+        No more elements than these, if not 0.
+
+    Raises
+    ------
+    ValueError
+        If elements are no 1, 2, 4, 8 or 16 bytes, or the address is not a multiple of theirs.
+
+    Examples
+    --------
+    >>> vector_elems(16, 16, 8), vector_elems(16, 16, 2), vector_elems(8, 4, 0), vector_elems(32, 16, 0, 2)
+    (8, 2, 4, 2)
+    """
+    if bits not in (8, 16, 32, 64, 128):
+        raise ValueError(f"threads copy elements of 1, 2, 4, 8 or 16 bytes, got {bits} bits; see them as bytes")
+    if alignment_bytes % (bits // 8):
+        raise ValueError(
+            f"a tensor of {bits}-bit elements must be at a multiple of {bits // 8} bytes, got {alignment_bytes}; "
+            "declare its alignment"
+        )
+    elems = gcd(VECTOR_BYTES, alignment_bytes, row_stride * bits // 8) * 8 // bits
+    while most and elems > most:
+        elems //= 2
+    return elems
+
+
+def check_rows(rank: int, is_contiguous: bool) -> None:
+    """Check a tensor whose rows are copied in vectors.
+
+    Raises
+    ------
+    ValueError
+        If it is none of (columns,) or (rows, columns), or neighbours along a row are apart.
+
+    Examples
+    --------
+    >>> check_rows(2, True)
+    """
+    if rank not in (1, 2):
+        raise ValueError(f"vectors are of a tensor (columns,) or (rows, columns), got rank {rank}; take one of a batch")
+    if not is_contiguous:
+        raise ValueError("vectors run along the contiguous mode, which must be the last, of stride 1; select the modes")
+
+
+def check_vector(held: int, elems: int) -> None:
+    """Check how many values are to be stored as a vector.
+
+    Raises
+    ------
+    ValueError
+        If they are not those of one vector.
+
+    Examples
+    --------
+    >>> check_vector(8, 8)
+    """
+    if held != elems:
+        raise ValueError(f"a vector has {elems} elements, got {held} values; store them vector by vector")

@@ -1,0 +1,64 @@
+"""Hold stages in shared memory against the MMAs, copies and registers that meet them, while a kernel is traced."""
+
+import cutlass.cute as cute
+
+from cutepy.device import rules
+from cutepy.device.pipeline import TmaRing
+from cutepy.dsl.atoms import a_source, operand_majors, operand_types
+from cutepy.layouts.sm90 import arch
+
+
+def contiguous_mode(tensor) -> int | None:
+    """Tell which of the first two modes of a tensor or layout is contiguous, None if neither or both are known to be.
+
+    Parameters
+    ----------
+    tensor : Tensor or Layout
+        Without the swizzle.
+    """
+    found = [mode for mode in (0, 1) if _has_neighbours(tensor.shape[mode], tensor.stride[mode])]
+    return found[0] if len(found) == 1 else None
+
+
+def _has_neighbours(shape, stride) -> bool:
+    """Tell whether some step along a mode is known to be one element."""
+    if isinstance(stride, tuple):
+        return any(map(_has_neighbours, shape, stride))
+    return isinstance(stride, int) and stride == 1 and not (isinstance(shape, int) and shape == 1)
+
+
+def check_operands(ring: TmaRing, tiled_mma: cute.TiledMma, sA: cute.Tensor, sB: cute.Tensor) -> None:
+    """Check the stages `sA` (M, K, stages) and `sB` (N, K, stages) of a ring, of which MMAs are to multiply tiles.
+
+    An A that passes through registers may be of any type.
+
+    Raises
+    ------
+    TypeError
+        If stages hold another element type than the MMAs multiply.
+    ValueError
+        If they don't fit each other, the MMAs or the ring, or lie otherwise than the MMAs read them.
+    """
+    rules.check_stages(
+        tuple(cute.size(sA, mode=[mode]) for mode in range(3)),
+        tuple(cute.size(sB, mode=[mode]) for mode in range(3)),
+        tuple(tiled_mma.get_tile_size(mode) for mode in range(3)),
+        ring.stages,
+    )
+    operands = zip("AB", (sA, sB), operand_types(tiled_mma), operand_majors(tiled_mma), strict=True)
+    for name, staged, multiplied, major in operands:
+        if name == "B" or a_source(tiled_mma) == "smem":
+            rules.check_multiplied(name, staged.element_type.__name__, multiplied.__name__)
+            rules.check_operand_major(name, contiguous_mode(staged), major)
+
+
+def check_accumulators(tiled_mma: cute.TiledMma, tile_mn: tuple[int, int]) -> None:
+    """Check that the registers of the threads of MMAs can hold the sums of a tile.
+
+    Raises
+    ------
+    ValueError
+        If they can't.
+    """
+    warpgroups = tiled_mma.size // arch.WARPGROUP_THREADS
+    rules.check_accumulators(tile_mn, warpgroups, mma_n=tiled_mma.get_tile_size(1))

@@ -1,0 +1,101 @@
+"""Partial sums of a cluster meet in shared memory: right and clean in any schedule, and what breaks is told."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("cutlass")
+pytestmark = pytest.mark.dsl
+
+import cutlass  # noqa: E402
+import cutlass.cute as cute  # noqa: E402
+
+import cutepy  # noqa: E402
+from cutepy.device import rules, smem  # noqa: E402
+from cutepy.device.exchange import ClusterSums  # noqa: E402
+from cutepy.device.pipeline import publish_barriers  # noqa: E402
+from cutepy.layouts import sm90  # noqa: E402
+from cutepy.sim.sanitize.reports.collection import HazardError  # noqa: E402
+
+
+class Sums:
+    """Y = X summed over the CTAs of a cluster, tile by tile, each of some subtiles of so many registers a thread."""
+
+    def __init__(self, parts, subtiles, registers=4, threads=64):
+        self.parts, self.subtiles, self.registers, self.threads = parts, subtiles, registers, threads
+        size = rules.exchange_bytes(parts, subtiles, registers, threads)
+        self.plan = sm90.SmemPlan.of(sums=sm90.SmemArray(size // 4, 32, 16), barriers=sm90.SmemArray(2, bits=64))
+
+    @cute.jit
+    def __call__(self, x: cute.Tensor, y: cute.Tensor):
+        cluster = (1, 1, self.parts)
+        self.kernel(x, y).launch(grid=cluster, block=(self.threads, 1, 1), cluster=cluster)
+
+    @cute.kernel
+    def kernel(self, x: cute.Tensor, y: cute.Tensor):
+        shared = smem.share(self.plan, sums=cutlass.Float32)
+        tidx, part = cute.arch.thread_idx()[0], cute.arch.block_in_cluster_idx()[2]
+        shape = self.parts, self.subtiles, self.registers, self.threads
+        sums = ClusterSums(shared["sums"], shared["barriers"], *shape, part, cutlass.Int32(0), 1, tidx)
+        if tidx == 0:
+            sums.initialise()
+        publish_barriers((1, 1, self.parts))
+        sent, read = sums.sender_state(), sums.reader_state()
+        own = cute.make_rmem_tensor((self.registers, 1, 1, self.subtiles), cutlass.Float32)
+        for tile in cutlass.range(cute.size(x, mode=[0]), unroll=1):
+            for value in cutlass.range_constexpr(cute.size(own)):
+                own[value] = x[tile, part, value, tidx]
+            if tidx == 0:
+                sums.announce()
+            sums.send(own, sent)
+            sent.advance()
+            sums.wait(read)
+            read.advance()
+            for index in cutlass.range(self.subtiles, unroll_full=True):
+                if index % sums.owners == part:
+                    rC = own[None, None, None, index]
+                    sums.add_to(rC, index)
+                    for register in cutlass.range_constexpr(self.registers):
+                        y[tile, index * self.registers + register, tidx] = rC[register]
+            sums.release()
+        sums.drain(sent)
+
+
+def exchange(parts, subtiles, registers=4, tiles=3, **how):
+    torch.manual_seed(parts)
+    x = torch.randn(tiles, parts, subtiles * registers, 64)
+    y = torch.full((tiles, subtiles * registers, 64), torch.nan)
+    with cutepy.simulate(**how) as run:
+        Sums(parts, subtiles, registers)(x, y)
+    return x, y, run
+
+
+@pytest.mark.parametrize(
+    ("parts", "subtiles", "registers"), [(2, 2, 4), (2, 1, 8), (3, 2, 4), (2, 3, 4), pytest.param(8, 4, 4)]
+)
+def test_sums_are_those_of_all_parts_in_a_fixed_order(parts, subtiles, registers):
+    x, y, run = exchange(parts, subtiles, registers, sanitize=True)
+    assert torch.allclose(y, x.sum(1), rtol=1e-5, atol=1e-5)
+    assert not run.hazards, run.report()
+    for policy in ("late", "youngest", "random:1"):
+        assert torch.equal(exchange(parts, subtiles, registers, policy=policy)[1], y)
+
+
+@pytest.mark.parametrize(
+    ("broken", "said"),
+    [
+        ("announce", "deadlock|uneven-bytes"),
+        ("release", "deadlock"),
+        ("wait", "unordered-read"),
+        ("drain", "unordered"),
+    ],
+)
+def test_steps_that_are_left_out_are_told(monkeypatch, broken, said):
+    monkeypatch.setattr(ClusterSums, broken, lambda *_: None)
+    with pytest.raises(HazardError, match=said):
+        exchange(2, 2, sanitize=True)
+
+
+@pytest.mark.parametrize(("parts", "registers"), [(1, 4), (2, 6), (17, 4)])
+def test_what_can_not_be_exchanged_is_refused(parts, registers):
+    with pytest.raises(ValueError, match=r"exchange sums|four at a time"):
+        ClusterSums(None, None, parts, 1, registers, 64, 0, 0, 1, 0)

@@ -1,0 +1,171 @@
+"""What blocks need is checked while a kernel is traced: the kernel of `cutepy new kernel`, with an edit or two."""
+
+import importlib
+import itertools
+import sys
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("cutlass")
+pytestmark = pytest.mark.dsl
+
+import cutepy  # noqa: E402
+from cutepy.cli.new import write_kernel  # noqa: E402
+
+NUMBERS = itertools.count()
+
+
+@pytest.fixture
+def kernel_of(tmp_path, monkeypatch):
+    """Give the new kernel's operation once it has been edited, by pairs of old and new text."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def make(*edits):
+        name = f"edited_kernel_{next(NUMBERS)}"
+        file, _ = write_kernel(name, tmp_path)
+        text = file.read_text()
+        for old, new in edits:
+            assert old in text
+            text = text.replace(old, new)
+        file.write_text(text)
+        importlib.invalidate_caches()
+        module = importlib.import_module(name)
+        monkeypatch.delitem(sys.modules, name)
+        return getattr(module, name), module.reference
+
+    return make
+
+
+def operands():
+    torch.manual_seed(1)
+    return [torch.randint(-3, 4, shape).half() for shape in ((136, 72), (136, 72), (136,))]
+
+
+def test_the_kernel_itself_is_right(kernel_of):
+    multiply, reference = kernel_of()
+    with cutepy.simulate(sanitize=True) as run:
+        assert torch.equal(multiply(*operands()), reference(*operands()))
+    assert not run.hazards
+
+
+TYPES = 'wgmma_tiling("float16", "float16",'
+TILE, EPILOGUE = "TILE_M, TILE_N, TILE_K, STAGES = 128, 128, 64, 4", "WARPGROUPS = (128, 32), 2, 2"
+STAGED_D = 'shared["sD"], (TILE_M, TILE_N))'
+INT8 = [
+    (TYPES, 'wgmma_tiling("int8", "int8",'),
+    ("StagedTile((TILE_M, TILE_K), STAGES, bits=16)", "StagedTile((TILE_M, 2 * TILE_K), STAGES, bits=8)"),
+    ("StagedTile((TILE_N, TILE_K), STAGES, bits=16)", "StagedTile((TILE_N, 2 * TILE_K), STAGES, bits=8)"),
+    ("(TILE_M, TILE_K))", "(TILE_M, 2 * TILE_K))"),
+    ("(TILE_N, TILE_K))", "(TILE_N, 2 * TILE_K))"),
+    ("sA=cutlass.Float16, sB=cutlass.Float16", "sA=cutlass.Int8, sB=cutlass.Int8"),
+    ('TensorSpec("float16", (x, y), divisibility={y: 8})', 'TensorSpec("int8", (x, y), divisibility={y: 16})'),
+    ("    bias = cutepy", '    d = cutepy.TensorSpec("float16", ("m", "n"), divisibility={"n": 8})\n    bias = cutepy'),
+    ("d = a.new_empty(", "d = bias.new_empty("),
+]
+
+
+@pytest.mark.parametrize(
+    ("edits", "error", "said"),
+    [
+        (
+            [(TYPES, 'wgmma_tiling("bfloat16", "bfloat16",')],
+            TypeError,
+            "stages of A must hold what the MMAs multiply, BFloat16, got Float16; make the MMAs for Float16",
+        ),
+        ([(TYPES, 'wgmma_tiling("float8_e4m3fn", "float8_e4m3fn",')], TypeError, "Float8E4M3FN, got Float16"),
+        ([(TYPES, 'wgmma_tiling("int8", "int8",')], TypeError, "Int8, got Float16"),
+        (
+            [("AccumulatorTile(PLACES, EPI_TILE,", "AccumulatorTile(PLACES, (128, 64),")],
+            ValueError,
+            "made for subtiles of 32 registers a thread, got 16; make the AccumulatorTile and the TileStore for one",
+        ),
+        (
+            [(STAGED_D, STAGED_D.replace("TILE_N", "TILE_N // 2"))],
+            ValueError,
+            r"the extents of the accumulators, 128 x 128, got 128 x 64; make them with \(128, 128\)",
+        ),
+        (
+            [(STAGED_D, STAGED_D.replace("TILE_N", "2 * TILE_N"))],
+            ValueError,
+            "extents of the accumulators, 128 x 128, got 128 x 256",
+        ),
+        (
+            [
+                ("StagedTile(EPI_TILE, EPI_STAGES, bits=16)", "StagedTile(EPI_TILE, EPI_STAGES, bits=32)"),
+                ("sD=cutlass.Float16", "sD=cutlass.Float32"),
+            ],
+            TypeError,
+            "stages must hold the tensor's element type, Float16, got Float32; stage Float16",
+        ),
+        (
+            [("sB=sm90.StagedTile((TILE_N, TILE_K)", "sB=sm90.StagedTile((TILE_N, TILE_K // 2)")],
+            ValueError,
+            "a TMA copy moves one stage, of 128 x 32 elements, got a tile of 128 x 64; use one for both",
+        ),
+        (
+            [
+                ("sB=sm90.StagedTile((TILE_N, TILE_K)", "sB=sm90.StagedTile((TILE_N, TILE_K // 2)"),
+                ("(TILE_N, TILE_K))", "(TILE_N, TILE_K // 2))"),
+            ],
+            ValueError,
+            "a stage of A and one of B must have the same extent along K, got 64 and 32",
+        ),
+        (
+            [("(TILE_M, TILE_K))", "(TILE_M, TILE_K // 2))")],
+            ValueError,
+            "a tile must be whole stages of 128 x 64 elements, got 128 x 32; use a multiple",
+        ),
+        ([("sA.tile, 1)", "(64, 64), 1)")], ValueError, "of 128 x 64 elements, got a tile of 64 x 64"),
+        ([("sD.tile)", "(128, 64))")], ValueError, "of 128 x 32 elements, got a tile of 128 x 64"),
+        (
+            [("d.staged, 1,", "d.staged, 0,")],
+            ValueError,
+            "one contiguous mode, 1 for rows, got 1 of the stages and 0; stage the tile with contiguous_mode=0",
+        ),
+        (
+            [("StagedTile((TILE_M, TILE_K), STAGES, bits=16)", "StagedTile((TILE_M, TILE_K), STAGES, 16, 0)")],
+            ValueError,
+            "the MMAs read A K-major, got stages whose contiguous mode is 0, MN-major",
+        ),
+        (
+            [
+                ("StagedTile((TILE_M, TILE_K), STAGES, bits=16)", "StagedTile((TILE_M, TILE_K), STAGES, 16, 0)"),
+                ("to_tiled_mma(TILING)", 'to_tiled_mma(TILING, "MN")'),
+            ],
+            ValueError,
+            "argument a: stride 0 is 72 elements, and TMA needs 1",
+        ),
+        (
+            [
+                (
+                    "sD=sm90.StagedTile(EPI_TILE, EPI_STAGES, bits=16)",
+                    "sD=sm90.StagedTile(EPI_TILE, EPI_STAGES, 16, 0)",
+                ),
+                ("d.staged, 1,", "d.staged, 0,"),
+            ],
+            ValueError,
+            "argument d: stride 0 is 136 elements, and TMA needs 1",
+        ),
+        (
+            [("to_tiled_mma(TILING)", 'to_tiled_mma(TILING, "MN")')],
+            ValueError,
+            "the MMAs read A MN-major, got stages whose contiguous mode is 1, K-major",
+        ),
+        (INT8, TypeError, "registers of a subtile must be Float32, got Int32; convert them first"),
+        ([('BARRIERS["store"]', "0")], ValueError, "a named barrier must be 1 to 15, 0 being .*, got 0; rules.named"),
+        ([('BARRIERS["store"]', "16")], ValueError, "a named barrier must be 1 to 15, .*, got 16"),
+        (
+            [(TILE, TILE.replace("128, 128, 64, 4", "192, 256, 64, 3")), (EPILOGUE, "WARPGROUPS = (192, 32), 2, 3")],
+            ValueError,
+            "192x256 accumulators over 3 warpgroups take 128 registers .* exceed the 160",
+        ),
+    ],
+)
+def test_what_blocks_need_of_each_other_is_said_in_a_line(kernel_of, edits, error, said):
+    multiply, _ = kernel_of(*edits)
+    a, b, bias = operands()
+    given = (a.char(), b.char(), bias) if edits is INT8 else (a, b, bias)
+    with cutepy.simulate(), pytest.raises(error, match=said) as told:
+        multiply(*given)
+    assert "\n" not in str(told.value)
