@@ -110,8 +110,17 @@ class TileStore:
         return cute.composition(self.copy.retile(tCrC), cute.make_layout((*self.subtile_shape, count)))
 
     @cute.jit
-    def store(self, rC, buffer, tma_d, tDsD, tDgD):
-        """Convert one subtile, put it into stage `buffer` and send it to `tDgD`; all consumer threads call.
+    def store(self, rC, buffer, places, index):
+        """Convert one subtile, put it into stage `buffer` and send it where `places` say; all consumer threads call.
+
+        Parameters
+        ----------
+        rC : Tensor
+            This thread's part, of `subtiles`.
+        buffer : Int32
+        places : TmaSubtiles
+        index : int or Int32
+            Which of the tile's subtiles it is.
 
         Raises
         ------
@@ -119,6 +128,7 @@ class TileStore:
             If `rC` is not this thread's part of such a subtile.
         """
         rules.check_registers(cute.size(rC), cute.size(self.subtile_shape))
+        place = places.place(index)
         rD = cute.make_rmem_tensor(self.subtile_shape, self.tRS_sD.element_type)
         rD.store(rC.load().to(self.tRS_sD.element_type))
         cute.copy(self.copy, rD, self.tRS_sD[(None, None, None, buffer)])
@@ -129,7 +139,7 @@ class TileStore:
         # stage is free: the store warp waited for that (below) before it came here.
         cute.arch.barrier(barrier_id=self.barrier, number_of_threads=self.threads)
         if self.warp == STORE_WARP:
-            cute.copy(tma_d, tDsD[(None, buffer)], tDgD)
+            cute.copy(places.copy, places.tSs[(None, buffer)], place)
             cute.arch.cp_async_bulk_commit_group()
             # At most stages - 2 stores may still be reading now, none of them from the stage that is filled after the
             # next barrier, where this warp arrives only once it is through here.

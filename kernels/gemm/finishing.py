@@ -60,7 +60,7 @@ class Finishing:
             rD = cute.make_rmem_tensor(out.subtile_shape, type(values[0]))
             for v, value in enumerate(values):
                 rD[v] = value
-            out.store(rD, stage, way.copy, way.tSs, way.place(index))
+            out.store(rD, stage, way, index)
         return state
 
     def read_tiles(self, state):

@@ -51,7 +51,7 @@ class Store:
         subtiles = out.subtiles(tCrC, places)
         for index in cutlass.range(cute.size(subtiles, mode=[3]), unroll_full=True):
             stage = index % self.stages
-            out.store(subtiles[None, None, None, index], stage, places.copy, places.tSs, places.place(index))
+            out.store(subtiles[None, None, None, index], stage, places, index)
         out.finish()
 
 

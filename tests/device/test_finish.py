@@ -109,8 +109,7 @@ class Finishes:
                     rD = cute.make_rmem_tensor(outs[r].subtile_shape, cutlass.Float32)
                     for v in cutlass.range_constexpr(len(values)):
                         rD[v] = values[v]
-                    place = (None, index // across, index % across)
-                    outs[r].store(rD, index % 2, stores[r], ways[r][0], ways[r][1][place])
+                    outs[r].store(rD, index % 2, tma.TmaSubtiles(stores[r], *ways[r], across), index)
         for out in outs:
             if cutlass.const_expr(out is not None):
                 out.finish()
