@@ -128,7 +128,7 @@ class TileStore:
             If `rC` is not this thread's part of such a subtile.
         """
         rules.check_registers(cute.size(rC), cute.size(self.subtile_shape))
-        place = places.place(index)
+        tDsD, tDgD = places.tSs, places.place(index)
         rD = cute.make_rmem_tensor(self.subtile_shape, self.tRS_sD.element_type)
         rD.store(rC.load().to(self.tRS_sD.element_type))
         cute.copy(self.copy, rD, self.tRS_sD[(None, None, None, buffer)])
@@ -139,7 +139,7 @@ class TileStore:
         # stage is free: the store warp waited for that (below) before it came here.
         cute.arch.barrier(barrier_id=self.barrier, number_of_threads=self.threads)
         if self.warp == STORE_WARP:
-            cute.copy(places.copy, places.tSs[(None, buffer)], place)
+            cute.copy(places.copy, tDsD[(None, buffer)], tDgD)
             cute.arch.cp_async_bulk_commit_group()
             # At most stages - 2 stores may still be reading now, none of them from the stage that is filled after the
             # next barrier, where this warp arrives only once it is through here.

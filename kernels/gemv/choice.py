@@ -108,7 +108,7 @@ def _steady(signature: GemmSignature, m: int, n: int, k: int, sm_count: int) -> 
     settings = _STEADY.get((bits, tile_m))
     if settings is None:
         return None
-    pieces, columns, warps = -(-k * bits // arch.UNIT_BITS), settings["columns"], 4
+    pieces, columns, warps = max(1, -(-k * bits // arch.UNIT_BITS)), settings["columns"], 4
 
     def covered(k_warps: int, unroll: int) -> float:
         step = k_warps * unroll * arch.WARP_THREADS
@@ -129,6 +129,7 @@ def _steady(signature: GemmSignature, m: int, n: int, k: int, sm_count: int) -> 
 
 def _filled(ctas: int, sm_count: int) -> float:
     """Give the CTAs of SMs, in the mean, as a part of those of the busiest."""
+    ctas = max(ctas, 1)
     return ctas / (-(-ctas // sm_count) * sm_count)
 
 

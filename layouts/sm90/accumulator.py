@@ -64,6 +64,11 @@ class AccumulatorCoordinates(_Coordinates):
     tile_mn : (int, int)
         Extents of the output tile.
 
+    Raises
+    ------
+    LayoutError
+        If the tile is not whole MMAs.
+
     Examples
     --------
     >>> from cutepy.layouts.sm90 import wgmma_traits
@@ -79,6 +84,12 @@ class AccumulatorCoordinates(_Coordinates):
     tile_mn: tuple[int, int]
 
     _operand = "C"
+
+    def __post_init__(self) -> None:
+        of_mmas = self.tiling.tile_shape[:2]
+        if any(extent % of_mma for extent, of_mma in zip(self.tile_mn, of_mmas, strict=True)):
+            required = f"the tile must be whole MMAs, of {of_mmas[0]}x{of_mmas[1]} together"
+            raise LayoutError("AccumulatorCoordinates", self.tile_mn, required)
 
     @property
     def _extents(self) -> tuple[int, int]:

@@ -4,6 +4,7 @@ import pytest
 
 from cutepy.layouts import Layout
 from cutepy.layouts.basis import E
+from cutepy.layouts.errors import LayoutError
 from cutepy.layouts.sm90 import AccumulatorCoordinates, TiledMMA, wgmma_traits
 
 
@@ -23,3 +24,10 @@ def test_thread_and_register_add_up_to_the_partition(tile, warpgroups):
     assert len(seen) == tile[0] * tile[1] == tiling.thr_size * len(found.registers)
     assert not found.by_lane(0), "each warp has rows of its own"
     assert found.by_lane(1), "and all columns"
+
+
+def test_a_tile_that_is_not_whole_mmas_is_refused():
+    tiling = TiledMMA(wgmma_traits("SM90_64x128x16_F32F16F16_SS"), Layout((2, 1, 1)))
+    for tile in ((128, 64), (64, 128), (192, 128)):
+        with pytest.raises(LayoutError, match="the tile must be whole MMAs, of 128x128 together"):
+            AccumulatorCoordinates(tiling, tile)
