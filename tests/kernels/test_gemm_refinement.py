@@ -5,9 +5,12 @@ from importlib.resources import files
 
 import numpy as np
 
+from cutepy.kernels.gemm import tuned
 from cutepy.kernels.gemm.choice import candidates
 from cutepy.kernels.gemm.model import Extents
 from cutepy.kernels.gemm.refinement import LEAF, Trees, h200
+from cutepy.suites.gemm_tuning import settings_of
+from tests.kernels import collecting
 
 PROBLEM = Extents(700, 1100, 3000, 16, 1)
 
@@ -49,3 +52,15 @@ def test_batches_and_promoted_sums_have_the_model_alone():
         table = candidates(problem.table)
         suiting = table.expected_us(problem)[table.suit(problem)]
         assert table.ranked(problem, 132).expected_us[0] == suiting.min()
+
+
+def test_what_is_timed_for_a_fit_has_the_choice_and_others():
+    for index, problem in enumerate(collecting.problems(8, seed=1)):
+        settings = settings_of(problem)
+        picks = collecting.picks(settings, index)
+        assert len(picks) <= collecting.EXPECTED + collecting.BY_MODEL + collecting.OTHERS
+        assert all(picks.count(each) == 1 for each in picks)
+        default = tuned.default(settings)
+        assert "family" in default or picks[0] == default
+        for each in picks:
+            tuned.chosen_of(settings, each)

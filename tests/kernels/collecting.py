@@ -1,0 +1,109 @@
+"""Time what may be chosen for random problems, in turns, for `tests.kernels.fitting` to fit trees to.
+
+    python -m tests.kernels.collecting COUNT SEED JOURNAL
+
+draws problems as `cutepy bench gemm --sweep` does, compiles some choices of each, and adds what they take to a journal;
+it needs a GPU. All choices of a problem take turns: timed one after another, those that come first find a cool GPU.
+"""
+
+import json
+import random
+import statistics
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from cutepy.benchmark.protocol import Protocol, _Turn
+from cutepy.kernels.gemm import tuned
+from cutepy.kernels.gemm.choice import Chosen, _both_ways, candidates, extents_of
+from cutepy.layouts.sm90.arch import SM_COUNT
+from cutepy.suites.gemm_problems import random_problems
+from cutepy.suites.gemm_tuning import GemmTrial, GemmTunable, settings_of
+from cutepy.tune.winners import key_of
+
+EXPECTED, BY_MODEL, OTHERS = 7, 2, 2
+"""Choices that the trees expect to be fastest; more of those that the model alone does; and of the trees' next ones."""
+NEXT = 32
+CHUNK = 36
+"""Problems whose choices are compiled together."""
+PROTOCOL = Protocol(rounds=5, turn_us=500.0, max_launches=30)
+
+
+def problems(count, seed):
+    """Draw problems, each once; those of float16 are as fast in bfloat16, of which kernels are made already."""
+    drawn = (replace(p, dtype="bfloat16") if p.dtype == "float16" else p for p in random_problems(count, seed))
+    return list({key_of(settings_of(problem)): problem for problem in drawn}.values())
+
+
+def picks(settings, seed):
+    """List choices of a problem that are worth to be timed, as `cutepy tune gemm` describes them."""
+    signature, (m, n, k) = tuned.signature_of(settings), (settings[extent] for extent in "mnk")
+    ways = list(_both_ways(signature, m, n, k, SM_COUNT, 1))
+    by_model = []
+    for turned, (kind, rows, columns) in enumerate(((signature, m, n), (signature.transposed, n, m))):
+        extents = extents_of(kind, rows, columns, k, 1, bool(turned))
+        table = candidates(extents.table)
+        expected = table.expected_us(extents)
+        suiting = np.flatnonzero(table.suit(extents))
+        by_model += [(expected[row], bool(turned), kind, table.choices[row]) for row in suiting]
+    by_model.sort(key=lambda each: each[0])
+    others = ways[EXPECTED:NEXT]
+    random.Random(seed).shuffle(others)
+    found = []
+
+    def add(most, choices):
+        """Add so many that are not there yet and have a kernel."""
+        enough = len(found) + most
+        for turned, kind, choice in choices:
+            if len(found) == enough:
+                return
+            try:
+                candidate = tuned.candidate_of(Chosen(turned, choice.config(kind, k)))
+            except ValueError:
+                continue
+            if candidate not in found:
+                found.append(candidate)
+
+    add(EXPECTED, ((way.transposed, way.signature, way.choice) for way in ways))
+    add(BY_MODEL, (each[1:] for each in by_model))
+    add(OTHERS, ((way.transposed, way.signature, way.choice) for way in others))
+    return found
+
+
+def in_turns(tunable, problem, settings, chosen):
+    """Time the choices of a problem; gives (candidate, microseconds) of those that could be compiled."""
+    trial, turns = GemmTrial(problem), {}
+    built = tunable.compile([(settings, candidate) for candidate in chosen], progress=False)
+    for candidate, function in zip(chosen, built, strict=True):
+        if not isinstance(function, Exception):
+            turns[key_of(candidate)] = _Turn(
+                lambda index, function=function, candidate=candidate: trial.launch(function, candidate, index),
+                trial.sets,
+                PROTOCOL,
+            )
+    took = {key: [] for key in turns}
+    for _ in range(PROTOCOL.rounds):
+        for key, turn in turns.items():
+            took[key].append(turn.device_us())
+    return [(key, statistics.median(times)) for key, times in took.items()]
+
+
+def main(count, seed, journal):
+    """Draw, compile, time, and write."""
+    drawn = problems(int(count), int(seed))
+    tunable, described = GemmTunable(drawn), [settings_of(problem) for problem in drawn]
+    chosen = [picks(settings, index) for index, settings in enumerate(described)]
+    with Path(journal).open("a") as out:
+        for start in range(0, len(drawn), CHUNK):
+            part = range(start, min(start + CHUNK, len(drawn)))
+            tunable.compile([(described[i], candidate) for i in part for candidate in chosen[i]], progress=True)
+            for i in part:
+                for key, us in in_turns(tunable, drawn[i], described[i], chosen[i]):
+                    out.write(json.dumps(["turns", key_of(described[i]), key, us, None]) + "\n")
+                out.flush()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
