@@ -73,23 +73,21 @@ class Evaluation:
 
     def value(self, n: int, slot: int) -> Any:
         """Give a value for one of the thread's rows, columns or registers, what it is computed from first."""
-        pending = [(n, slot)]  # and no recursion: graphs are deeper than Python's calls may be
-        while pending:
-            place = pending[-1]
-            sources = self._sources(*place)
+        asked = (n, slot)
+        pending = [] if asked in self._values else [(asked, self._sources(*asked))]
+        while pending:  # and no recursion: graphs are deeper than Python's calls may be
+            place, sources = pending[-1]
             missing = [each for each in sources if each not in self._values]
-            pending += missing[::-1]
+            pending += [(each, self._sources(*each)) for each in reversed(missing)]
             if not missing:
                 pending.pop()
                 if place not in self._values:
                     self._values[place] = self._compute(*place, sources)
-        return self._values[n, slot]
+        return self._values[asked]
 
     def _sources(self, n: int, slot: int) -> list[tuple[int, int]]:
         """List the values, each with its slot, that a slot of a node is computed from."""
         node = self.graph.nodes[n]
-        if (n, slot) in self._values:
-            return []
         if node.op == "part":
             return self._parted(node, slot)
         if node.op == "to" and element_type(str(node.value)).width <= 8:

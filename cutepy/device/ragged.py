@@ -11,7 +11,7 @@ import cutlass.cute as cute
 from cutlass.cute.nvgpu import cpasync
 
 from cutepy.device import rules
-from cutepy.device.tma import TmaSubtiles, check_stages, partition
+from cutepy.device.tma import TmaSubtiles, check_stages, extents, partition
 from cutepy.dsl.traced_names import at_the_caller
 
 
@@ -83,7 +83,7 @@ class GroupedTiles:
 
     def loads(self, cluster_mnk=(1, 1, 1), along=1):
         """Prepare this CTA's loads of tiles that the CTAs along a mode of the cluster share, as of `TmaTiles`."""
-        rules.check_copy_tile(self.tile, (cute.size(self.staged, mode=[0]), cute.size(self.staged, mode=[1])))
+        rules.check_copy_tile(self.tile, extents(self.staged))
         peers, here = cluster_mnk[along], cute.arch.block_in_cluster_idx()
         if peers == 1:
             return GroupedLoads(self, here[along], 1)

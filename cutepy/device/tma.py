@@ -29,7 +29,7 @@ def make_load(
     ValueError
         If a stage has other extents than the tile.
     """
-    rules.check_copy_tile(tile, _extents(staged_layout.outer))
+    rules.check_copy_tile(tile, extents(staged_layout.outer))
     if staged_type not in (None, cutlass.TFloat32):
         rules.check_copied_type(staged_type.__name__, tensor.element_type.__name__)
     op = cpasync.CopyBulkTensorTileG2SOp() if multicast == 1 else cpasync.CopyBulkTensorTileG2SMulticastOp()
@@ -48,7 +48,7 @@ def make_store(
     ValueError
         If a stage has other extents than the tile.
     """
-    rules.check_copy_tile(tile, _extents(staged_layout.outer))
+    rules.check_copy_tile(tile, extents(staged_layout.outer))
     return cpasync.make_tiled_tma_atom(cpasync.CopyBulkTensorTileS2GOp(), tensor, _one_stage(staged_layout), tile)
 
 
@@ -172,7 +172,7 @@ class TmaTiles:
         ValueError
             If a tile is more than one stage.
         """
-        rules.check_copy_tile(_extents(self.tiles), _extents(self.staged))
+        rules.check_copy_tile(extents(self.tiles), extents(self.staged))
         peers = cluster_mnk[along]
         here = cute.arch.block_in_cluster_idx()
         tSs, tSg = partition(self.copy, self.staged, self.tiles, here[along], peers)
@@ -213,9 +213,9 @@ def make_tiles(copy: cute.CopyAtom, tensor: cute.Tensor, staged: cute.Tensor, ti
 def check_stages(copy: cute.CopyAtom, staged: cute.Tensor, tile: tuple[int, int]) -> None:
     """Check that stages hold what a copy moves, and that a tile is whole stages; errors are those of `make_tiles`."""
     rules.check_copied_type(staged.element_type.__name__, copy.value_type.__name__)
-    rules.check_tile_of_stages(tile, _extents(staged))
+    rules.check_tile_of_stages(tile, extents(staged))
 
 
-def _extents(tensor: cute.Tensor | cute.Layout) -> tuple[int, int]:
+def extents(tensor: cute.Tensor | cute.Layout) -> tuple[int, int]:
     """Give the extents of the first two modes of a tensor, or layout, which are known while it is traced."""
     return cute.size(tensor, mode=[0]), cute.size(tensor, mode=[1])

@@ -48,11 +48,10 @@ class Tile(Value):
 
 
 RESERVED = ("a", "activation", "b", "epilogue", "out", "out_dtype", "out_major")
-TAKEN = ("counts", "offs", "scale_a", "scale_b", "use_fast_accum")
-"""Names of what operations of `cutepy.ops` take beside an epilogue's operands, `gemm` and only others; a test compares
-their signatures.
+"""Names of what `gemm` takes beside an epilogue's operands; a test compares its signature.
+
+What only other operations take they refuse themselves (`cutepy.ops.naming`).
 """
-_TAKEN = ", or give it another name, if this operation takes {} itself"
 _KINDS = {kind.__name__: kind.kind for kind in (Scalar, Integer, Row, Column, Tile)}
 
 
@@ -120,8 +119,7 @@ class Epilogue:
                 raise EpilogueError(f"{self.name} has no operand {name}; {has}")
         for operand in self.operands:
             if given.get(operand.name) is None and operand.name not in self.defaults:
-                own = "" if operand.name not in TAKEN else _TAKEN.format(operand.name)
-                raise EpilogueError(f"{self.name} needs its operand {operand!s}; pass {operand.name}={own}")
+                raise EpilogueError(f"{self.name} needs its operand {operand!s}; pass {operand.name}=")
         return {name: self.defaults[name] if given.get(name) is None else given[name] for name in names}
 
     def pack(self, results: Any) -> Any:  # noqa: ANN401

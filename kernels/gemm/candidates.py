@@ -100,7 +100,7 @@ class Candidates:
         memory = costs.memory_byte * problem.moved_bytes * (1 + lost)
         return _most(costs.launch + costs.fill + body, costs.launch + costs.memory + memory)
 
-    def ranked(self, problem: Extents, sm_count: int) -> "Ranked":
+    def ranked(self, problem: Extents, sm_count: int) -> Ranked:
         """Give those that suit, and the microseconds that are expected of each: what is fastest first."""
         expected, suits = self.expected_us(problem, sm_count), self.suit(problem)
         order = np.argsort(np.where(suits, expected, np.inf), kind="stable")[: suits.sum()]

@@ -1,6 +1,6 @@
 """Choose the configuration of a problem: the one that the model of the kernel expects to be fastest (`model`)."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache, lru_cache
 from heapq import merge
 from typing import TYPE_CHECKING, NamedTuple
@@ -16,17 +16,13 @@ from cutepy.runtime.invariance import INVARIANCE
 if TYPE_CHECKING:
     from cutepy.kernels.gemm.candidates import Candidates, Ranked
 
-_PAIRS = ((1, 1), (2, 1), (1, 2))
-_CLUSTERS = {1: (*_PAIRS, (2, 2)), 2: _PAIRS, 4: _PAIRS[:1], 8: _PAIRS[:1]}
-_FOURS = (*_PAIRS, (2, 2), (4, 1), (1, 4))
-_MORE_CLUSTERS = {1: _FOURS, 2: _FOURS, 4: _PAIRS, 8: _PAIRS[:1]}
+PAIRS = ((1, 1), (2, 1), (1, 2))
+_CLUSTERS = {1: (*PAIRS, (2, 2)), 2: PAIRS, 4: PAIRS[:1], 8: PAIRS[:1]}
+_FOURS = (*PAIRS, (2, 2), (4, 1), (1, 4))
+_MORE_CLUSTERS = {1: _FOURS, 2: _FOURS, 4: PAIRS, 8: PAIRS[:1]}
 """Clusters along M and N that are tried, by the CTAs that share K; and where the model is refined."""
 _STRIPS = (32, 16, 64, 128)
 """Columns of subtiles whose reductions must be the same in any batch, by preference: most tiles have the first."""
-_NO_KERNEL = (
-    "no tile has a kernel with this epilogue; use fewer or narrower operands and results, or fewer parts of the "
-    "columns (what was tried last: "
-)
 _FROM = {
     "refined": ((*TILES, *MORE_TILES), _MORE_CLUSTERS),
     "model": (TILES, _CLUSTERS),
@@ -39,13 +35,15 @@ def candidates(table: Table) -> "Candidates":
     """Give what may be chosen by the model, refined or alone, or where sums are promoted: tiles in clusters."""
     from cutepy.kernels.gemm.candidates import Candidates  # NumPy is for those who choose
 
-    tiles, clusters = _FROM[table]
-    return Candidates(
-        Choice(tile, cluster_m, cluster_n)
-        for tile in tiles
-        for cluster_m, cluster_n in clusters[tile.split_k]
-        if tile.m % (8 * cluster_n) == 0 == tile.n % (8 * cluster_m)
-    )
+    return Candidates(in_clusters(*_FROM[table]))
+
+
+def in_clusters(tiles: Iterable[Tile], clusters: Mapping[int, Iterable[tuple[int, int]]]) -> Iterator[Choice]:
+    """Give tiles in those of the clusters, by the CTAs that share K, whose CTAs can share them by multicast."""
+    for tile in tiles:
+        for cluster_m, cluster_n in clusters[tile.split_k]:
+            if tile.m % (8 * cluster_n) == 0 == tile.n % (8 * cluster_m):
+                yield Choice(tile, cluster_m, cluster_n)
 
 
 @lru_cache(maxsize=4096)
@@ -202,7 +200,10 @@ def _fitting(ways: Iterable[_Way]) -> tuple[bool, GemmConfig]:
             return way.transposed, way.config()
         except ValueError as error:
             refusal = str(error)
-    raise ValueError(_NO_KERNEL + refusal + ")")
+    raise ValueError(
+        "no tile has a kernel with this epilogue; use fewer or narrower operands and results, or fewer parts of the "
+        f"columns (what was tried last: {refusal})"
+    )
 
 
 def extents_of(signature: GemmSignature, m: int, n: int, k: int, batch: int, turned: bool) -> Extents:
@@ -239,16 +240,7 @@ def strip_of(signature: GemmSignature, n: int) -> int:
     >>> strip_of(half, 4096), strip_of(half, 8)
     (32, 16)
     """
-    unit = epilogue_unit(signature)
-    refusal = "none is as wide as its parts"
-    for strip in _STRIPS:
-        if strip % unit or strip >= 2 * max(16, unit, n):
-            continue
-        smallest = Tile(64, strip, k_spans=1 if signature.scale_rows is None else 2)
-        try:
-            Choice(smallest, 1, 1).config(signature, n, strip)
-        except ValueError as error:
-            refusal = str(error)
-        else:
-            return strip
-    raise ValueError(_NO_KERNEL + refusal + ")")
+    unit, k_spans = epilogue_unit(signature), 1 if signature.scale_rows is None else 2
+    strips = (strip for strip in _STRIPS if strip % unit == 0 and strip < 2 * max(16, unit, n))
+    smallest = ((strip, Choice(Tile(64, strip, k_spans), 1, 1)) for strip in strips)
+    return _fitting(_Way(0.0, False, signature, choice, 0, strip) for strip, choice in smallest)[1].epi_n

@@ -1,8 +1,8 @@
 """What the model misses: decision trees that were fitted to what its estimates of measured choices were off by.
 
 A model of the parts of a kernel is right to a tenth or so, and choices differ by less. The trees see the model's
-estimate, the problem and the choice, and know what such choices took on an H200 compared with other choices for the
-same problem. What they add up to is the logarithm of a factor.
+estimate, the problem and the choice, and know what such choices took on H200s and H100s compared with other choices
+for the same problem. What they add up to is the logarithm of a factor.
 """
 
 import json

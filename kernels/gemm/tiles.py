@@ -61,7 +61,7 @@ TILES = (
 """What is chosen from: few enough, whose best is within 0.2% of the best of all that were timed for 208 problems."""
 
 MORE_TILES = (
-    *(Tile(64, n, k_spans=2, consumers=consumers) for n in (96,) for consumers in (1, 2)),
+    *(Tile(64, 96, k_spans=2, consumers=consumers) for consumers in (1, 2)),
     *(Tile(192, n) for n in (144, 120)),
     *(Tile(256, n) for n in (192, 176, 168, 160, 128, 112)),
     Tile(128, 168, consumers=2),

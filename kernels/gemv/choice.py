@@ -36,8 +36,9 @@ Of 16 bits the one is 1.2% slower than the fastest for a row and 3.4% for two, o
 _MOST_COVERED, _MOST_UNROLLED, _LEAST_FILLED = 1.2, 1.15, 0.85
 """How much more than K steps of more warps, and of more at once, may cover; how even CTAs fill SMs.
 
-An H100, 2026-11-25: 1,100 device times of 32 products of 1408 to 20000 columns and K of 520 to 2744; what `_steady`
-chooses is 5% slower than the fastest, in the geometric mean, and 20% at most (what was chosen before: 13%, 34%).
+An H100, 2026-11-25: 1,100 device times of 32 products of 1408 to 20000 columns and K of 520 to 2744. What `_steady`
+chooses was timed for 31 of them: it is 5% slower than the fastest, in the geometric mean, and 20% at most (what was
+chosen before: 13%, 34%).
 """
 
 SPACE = (

@@ -103,7 +103,7 @@ class GemvConfig:
                 f"matrices without scales along K are multiplied, got {kind.batch_modes} batch_modes and scale_rows "
                 f"{kind.scale_rows}; use a GemmConfig"
             )
-        if any(graph.reduction(result) for result in graph.results):
+        if graph.reduces:
             raise ValueError(f"an epilogue of few rows has no reductions, got {graph}; use a GemmConfig")
 
     def _check_shape(self) -> None:

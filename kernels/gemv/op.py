@@ -50,7 +50,7 @@ def gemv(
         If the kernel has no such configuration.
     """
     given, graph = tuple(epilogue.bind(operands).values()), epilogue.graph
-    if 0 in (a.shape[0], b.shape[0]) and not any(map(graph.reduction, graph.results)):
+    if 0 in (a.shape[0], b.shape[0]) and not graph.reduces:
         return epilogue.pack([each.new() for each in result_descriptions(graph, a, b, out_dtype, "row")])
     chooser = _Chooser(tuple((settings or {}).items()))
     route = find_route(graph, a, b, given, out_dtype, "row", choose=chooser)

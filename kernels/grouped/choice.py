@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutepy.kernels.gemm.candidates import Candidates
-from cutepy.kernels.gemm.choice import candidates
+from cutepy.kernels.gemm.choice import PAIRS, candidates, in_clusters
 from cutepy.kernels.gemm.model import Choice, Extents, epilogue_unit
 from cutepy.kernels.gemm.signature import GemmSignature
 from cutepy.kernels.gemm.tiles import Tile
@@ -29,11 +29,13 @@ _FEW_ROWS = 128
 """So many rows of a group, in the mean, take no longer to multiply than the other operand to read.
 
 As groups larger than a tile read that again for each, a cluster's tiles cover twice the mean there, and no tile by
-itself, of which half would be empty. On an H100, 2026-11-25, 64 groups of 64 rows by 4096x7168, equal ones and such as
-fall off like 1, 1/2, 1/3, ..., took 1345 and 1441 us by tiles of 256x64 (transposed) in clusters of 1x2, 1301 and 1771
-by 64x128 without clusters, and 1452 and 1609 by 128x256.
+itself, of which half would be empty; those of `_FLAT` come first. On an H100, 2026-11-25, 64 groups of 64 rows by
+4096x7168, equal ones and such as fall off like 1, 1/2, 1/3, ..., took 1369 and 1450 us by tiles of 64x256 in clusters
+of 2x1, 1345 and 1441 by 256x64 (transposed) in clusters of 1x2, 1390 and 1569 by 64x192 in 2x1, 1301 and 1771 by 64x128
+without clusters, and 1452 and 1609 by 128x256.
 """
-_FLAT_TILES = tuple(Tile(256, n) for n in (128, 96, 80, 64, 48, 32, 16))
+_FLAT = 256
+_FLAT_TILES = tuple(Tile(_FLAT, n) for n in (128, 96, 80, 64, 48, 32, 16))
 """Few rows by many columns, transposed: chosen from besides."""
 _TURNED: dict[Along, Along] = {"m": "n", "n": "m", "k": "k"}
 
@@ -95,9 +97,8 @@ def select_grouped(
 def _candidates(promotes: bool) -> Candidates:
     """Give what may be chosen: as where the model is not refined, and flat tiles, in clusters of two at most."""
     first = candidates("promoted" if promotes else "model").choices
-    flat = (Choice(tile, *cluster) for tile in _FLAT_TILES for cluster in ((1, 1), (2, 1), (1, 2)))
-    fitting = (each for each in flat if each.tile.n % (8 * each.cluster_m) == 0)
-    small = (each for each in (*first, *fitting) if each.cluster_m * each.cluster_n <= _LARGEST_CLUSTER)
+    every = (*first, *in_clusters(_FLAT_TILES, {1: PAIRS}))
+    small = (each for each in every if each.cluster_m * each.cluster_n <= _LARGEST_CLUSTER)
     return Candidates(dict.fromkeys(small))
 
 
@@ -106,15 +107,17 @@ def _in_order(
 ) -> list[int]:
     """List those that suit by the time that is expected of them, and first what suits few rows of a group."""
     is_few = along != "k" and mean <= _FEW_ROWS
-    second = np.array([is_few and not _covers(choice, along, mean) for choice in table.choices])
-    order: list[int] = np.lexsort((expected, second, ~suits))[: suits.sum()].tolist()
+    later = np.array([_later(choice, along, mean) if is_few else 0 for choice in table.choices])
+    order: list[int] = np.lexsort((expected, later, ~suits))[: suits.sum()].tolist()
     return order
 
 
-def _covers(choice: Choice, along: Along, mean: int) -> bool:
-    """Tell whether a cluster's tiles cover twice the mean rows of a group, and one doesn't."""
-    tile, cluster = (choice.tile.m, choice.cluster_m) if along == "m" else (choice.tile.n, choice.cluster_n)
-    return tile * cluster >= 2 * mean and tile < max(2 * mean, arch.WGMMA_M + 1)
+def _later(choice: Choice, along: Along, mean: int) -> int:
+    """Tell what comes first for few rows of a group: 0, flat tiles of which a cluster covers them; 1, others; 2, no."""
+    (m, n), clusters = choice.tile[:2], (choice.cluster_m, choice.cluster_n)
+    rows, across, cluster = (m, n, clusters[0]) if along == "m" else (n, m, clusters[1])
+    covers = rows * cluster >= 2 * mean and rows < max(2 * mean, arch.WGMMA_M + 1)
+    return 2 if not covers else int(across != _FLAT)
 
 
 def _grown(mnk: tuple[int, int, int], along: Along, extent: int) -> tuple[int, int, int]:

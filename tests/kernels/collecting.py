@@ -8,14 +8,14 @@ it needs a GPU. All choices of a problem take turns: timed one after another, th
 
 import json
 import random
-import statistics
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from cutepy.benchmark.protocol import Protocol, _Turn
+from cutepy.benchmark import Protocol, compare
 from cutepy.kernels.gemm import tuned
 from cutepy.kernels.gemm.choice import Chosen, _both_ways, candidates, extents_of
 from cutepy.layouts.sm90.arch import SM_COUNT
@@ -74,20 +74,15 @@ def picks(settings, seed):
 
 def in_turns(tunable, problem, settings, chosen):
     """Time the choices of a problem; gives (candidate, microseconds) of those that could be compiled."""
-    trial, turns = GemmTrial(problem), {}
+    trial = GemmTrial(problem)
     built = tunable.compile([(settings, candidate) for candidate in chosen], progress=False)
-    for candidate, function in zip(chosen, built, strict=True):
-        if not isinstance(function, Exception):
-            turns[key_of(candidate)] = _Turn(
-                lambda index, function=function, candidate=candidate: trial.launch(function, candidate, index),
-                trial.sets,
-                PROTOCOL,
-            )
-    took = {key: [] for key in turns}
-    for _ in range(PROTOCOL.rounds):
-        for key, turn in turns.items():
-            took[key].append(turn.device_us())
-    return [(key, statistics.median(times)) for key, times in took.items()]
+    launches = {
+        key_of(candidate): partial(trial.launch, function, candidate)
+        for candidate, function in zip(chosen, built, strict=True)
+        if not isinstance(function, Exception)
+    }
+    timings = compare(launches, sets=trial.sets, protocol=PROTOCOL)
+    return [(key, timing.device_us) for key, timing in timings.items()]
 
 
 def main(count, seed, journal):

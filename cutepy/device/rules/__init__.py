@@ -92,7 +92,6 @@ from cutepy.device.rules.tiles import (
     wgmma_tiling as wgmma_tiling,
 )
 from cutepy.device.rules.vectors import (
-    VECTOR_BYTES as VECTOR_BYTES,
     check_rows as check_rows,
     check_vector as check_vector,
     vector_elems as vector_elems,

@@ -1,21 +1,9 @@
 """How far an epilogue subtile is parted, and reduced by one warp."""
 
-from cutepy.device.rules.tiles import SUBTILE_COLUMNS, wgmma_tiling
-from cutepy.layouts import sm90
+from cutepy.device.rules.tiles import SUBTILE_COLUMNS
 from cutepy.layouts.sm90 import arch
 
-
-def _warp_rows() -> int:
-    """Count the rows of an MMA's accumulators that one warp holds, which follow one another."""
-    tiling = wgmma_tiling("float16", "float16", SUBTILE_COLUMNS, 1)
-    places = sm90.AccumulatorCoordinates(tiling, (arch.WGMMA_M, SUBTILE_COLUMNS))
-    of_lanes = [places.of_thread(0)(lane) for lane in range(arch.WARP_THREADS)]
-    rows = {first + row for first in of_lanes for row, _ in places.registers}
-    assert rows == set(range(len(rows)))
-    return len(rows)
-
-
-PARTIAL_ROWS = _warp_rows()
+PARTIAL_ROWS = arch.WGMMA_M * arch.WARP_THREADS // arch.WARPGROUP_THREADS
 """Rows of an accumulator that one warp holds, so that it can reduce over them by itself."""
 
 

@@ -2,8 +2,7 @@
 
 from math import gcd
 
-VECTOR_BYTES = 16
-"""Bytes of the widest load or store of a thread."""
+from cutepy.layouts.sm90 import arch
 
 
 def vector_elems(bits: int, alignment_bytes: int, row_stride: int, most: int = 0) -> int:
@@ -37,7 +36,7 @@ def vector_elems(bits: int, alignment_bytes: int, row_stride: int, most: int = 0
             f"a tensor of {bits}-bit elements must be at a multiple of {bits // 8} bytes, got {alignment_bytes}; "
             "declare its alignment"
         )
-    elems = gcd(VECTOR_BYTES, alignment_bytes, row_stride * bits // 8) * 8 // bits
+    elems = gcd(arch.UNIT_BITS // 8, alignment_bytes, row_stride * bits // 8) * 8 // bits
     while most and elems > most:
         elems //= 2
     return elems
