@@ -10,7 +10,7 @@ from cutlass.cute.nvgpu import warpgroup
 from cutepy.device import mma, rules
 from cutepy.device.pipeline import TmaRing
 from cutepy.device.schedulers import Work
-from cutepy.device.staging import check_accumulators, check_operands
+from cutepy.device.staging import check_accumulators, check_operands, describe_columns
 from cutepy.dsl.atoms import a_source
 
 
@@ -96,11 +96,11 @@ def make_main_loop(
         MMAs don't fill them or take A from registers, or the accumulators don't fit into those.
     """
     rules.check_operand_source(a_source(tiled_mma), "smem")
-    tile = (cute.size(sA, mode=[0]), cute.size(sB, mode=[0]))
     check_operands(ring, tiled_mma, sA, sB)
+    columns, tCrB = describe_columns(tiled_mma, sB)
+    tile = (cute.size(sA, mode=[0]), columns)
     check_accumulators(tiled_mma, tile)
     thr_mma = tiled_mma.get_slice(tidx)
     tCrA = tiled_mma.make_fragment_A(thr_mma.partition_A(sA))  # (MMA, MMA_M, MMA_K, stages) of descriptors
-    tCrB = tiled_mma.make_fragment_B(thr_mma.partition_B(sB))  # (MMA, MMA_N, MMA_K, stages)
     sums = cute.make_rmem_tensor(tiled_mma.partition_shape_C(tile), tiled_mma.op.acc_dtype)
     return MainLoop(ring, tiled_mma, tCrA, tCrB, sums)

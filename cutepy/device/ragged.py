@@ -11,7 +11,7 @@ import cutlass.cute as cute
 from cutlass.cute.nvgpu import cpasync
 
 from cutepy.device import rules
-from cutepy.device.tma import TmaSubtiles, check_stages, extents, partition
+from cutepy.device.tma import TmaSubtiles, check_stages, cut, extents, partition
 from cutepy.dsl.traced_names import at_the_caller
 
 
@@ -51,6 +51,8 @@ class GroupedTiles:
         The mode along which groups follow one another, if they do.
     batched : bool
         Whether the last mode tells groups apart: where each has a matrix of its own.
+    step : int or None
+        Rows from one tile to the next, where tiles that are loaded overlap.
     """
 
     copy: cute.CopyAtom
@@ -59,6 +61,7 @@ class GroupedTiles:
     tile: tuple[int, int]
     ragged: int | None
     batched: bool
+    step: int | None = None
 
     def __post_init__(self) -> None:
         check_stages(self.copy, self.staged, self.tile)
@@ -79,7 +82,7 @@ class GroupedTiles:
             behind = (start + length, rules.ragged.EXTENT)
         if cutlass.const_expr(self.batched):
             behind = (*behind, group)
-        return cute.local_tile(tensor[(None, None, *behind)], self.tile, (None, None))
+        return cut(tensor[(None, None, *behind)], self.tile, self.step)
 
     def loads(self, cluster_mnk=(1, 1, 1), along=1):
         """Prepare this CTA's loads of tiles that the CTAs along a mode of the cluster share, as of `TmaTiles`."""
@@ -103,7 +106,7 @@ class GroupedTiles:
         """See only `stages` of the stages, the `index`-th so many of them: a consumer's own."""
         rows, columns = cute.size(self.staged, mode=[0]), cute.size(self.staged, mode=[1])
         staged = cute.local_tile(self.staged, (rows, columns, stages), (0, 0, index))
-        return GroupedTiles(self.copy, self.tensor, staged, self.tile, self.ragged, self.batched)
+        return GroupedTiles(self.copy, self.tensor, staged, self.tile, self.ragged, self.batched, self.step)
 
 
 @dataclass(frozen=True)

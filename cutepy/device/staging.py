@@ -3,6 +3,7 @@
 import cutlass.cute as cute
 
 from cutepy.device import rules
+from cutepy.device.mma import make_tiled_mma
 from cutepy.device.pipeline import TmaRing
 from cutepy.dsl.atoms import a_source, operand_majors, operand_types
 from cutepy.layouts.sm90 import arch
@@ -44,6 +45,7 @@ def check_operands(ring: TmaRing, tiled_mma: cute.TiledMma, sA: cute.Tensor, sB:
         tuple(cute.size(sB, mode=[mode]) for mode in range(3)),
         tuple(tiled_mma.get_tile_size(mode) for mode in range(3)),
         ring.stages,
+        operand_majors(tiled_mma)[1],
     )
     operands = zip("AB", (sA, sB), operand_types(tiled_mma), operand_majors(tiled_mma), strict=True)
     for name, staged, multiplied, major in operands:
@@ -62,3 +64,17 @@ def check_accumulators(tiled_mma: cute.TiledMma, tile_mn: tuple[int, int]) -> No
     """
     warpgroups = tiled_mma.size // arch.WARPGROUP_THREADS
     rules.check_accumulators(tile_mn, warpgroups, mma_n=tiled_mma.get_tile_size(1))
+
+
+def describe_columns(tiled_mma: cute.TiledMma, sB: cute.Tensor) -> tuple[int, cute.Tensor]:
+    """Give the columns of the stages `sB` that MMAs multiply, and the descriptors (MMA, MMA_N, MMA_K, stages).
+
+    Descriptors don't tell how many columns there are. Where a stage has more than the MMAs multiply, they are those of
+    MMAs that would multiply all.
+    """
+    staged, own = cute.size(sB, mode=[0]), tiled_mma.get_tile_size(1)
+    columns = rules.multiplied_columns(staged, own, operand_majors(tiled_mma)[1])
+    if columns < staged:
+        modes = {"a_contiguous_mode": 1, "b_contiguous_mode": 0}
+        tiled_mma = make_tiled_mma(*operand_types(tiled_mma), **modes, tile_n=staged, warpgroups=1)
+    return columns, tiled_mma.make_fragment_B(tiled_mma.get_slice(0).partition_B(sB))

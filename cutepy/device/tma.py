@@ -196,8 +196,12 @@ class TmaTiles:
         return TmaTiles(self.copy, self.tiles, cute.local_tile(self.staged, (rows, columns, stages), (0, 0, index)))
 
 
-def make_tiles(copy: cute.CopyAtom, tensor: cute.Tensor, staged: cute.Tensor, tile: tuple[int, int]) -> TmaTiles:
+def make_tiles(
+    copy: cute.CopyAtom, tensor: cute.Tensor, staged: cute.Tensor, tile: tuple[int, int], step: int | None = None
+) -> TmaTiles:
     """Cut a coordinate tensor (rows, columns, batch...), as `make_load` gives it, into tiles for stages `staged`.
+
+    Tiles that are loaded may overlap: one begins `step` rows behind another.
 
     Raises
     ------
@@ -207,7 +211,16 @@ def make_tiles(copy: cute.CopyAtom, tensor: cute.Tensor, staged: cute.Tensor, ti
         If a tile is not whole stages.
     """
     check_stages(copy, staged, tile)
-    return TmaTiles(copy, cute.local_tile(tensor, tile, (None,) * cute.rank(tensor)), staged)
+    return TmaTiles(copy, cut(tensor, tile, step), staged)
+
+
+def cut(tensor: cute.Tensor, tile: tuple[int, int], step: int | None = None) -> cute.Tensor:
+    """Cut a coordinate tensor into tiles (tile rows, tile columns, rows, columns, batch...), as `make_tiles`."""
+    if step not in (None, tile[0]):
+        count, unit = cute.ceil_div(cute.size(tensor, mode=[0]), step), tensor.stride[0]
+        shape, stride = ((tile[0], count), *tensor.shape[1:]), ((unit, step * unit), *tensor.stride[1:])
+        tensor = cute.make_tensor(tensor.iterator, cute.make_layout(shape, stride=stride))
+    return cute.local_tile(tensor, tile, (None,) * cute.rank(tensor))
 
 
 def check_stages(copy: cute.CopyAtom, staged: cute.Tensor, tile: tuple[int, int]) -> None:

@@ -18,7 +18,7 @@ from cutepy.layouts import ComposedLayout, sm90
 from cutepy.layouts.sm90 import arch
 from cutepy.runtime.dtypes import DTYPES
 
-PRODUCER_WARPGROUPS = 1
+PRODUCER_THREADS = arch.WARPGROUP_THREADS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,7 +123,7 @@ class GemmConfig:
         limits.check_dynamic(self.dynamic, self.stream_k)
         limits.check_tile((self.tile_m, self.tile_n, self.tile_k), self.epi_n, self.warpgroups, kind, self.dynamic)
         limits.check_cluster(self.cluster_m, self.cluster_n, self.split_k, kind.by_threads)
-        rules.check_multicast((self.tile_m, self.tile_n), (self.cluster_m, self.cluster_n))
+        rules.check_multicast((self.tile_m, self.staged_n), (self.cluster_m, self.cluster_n))
         limits.check_depths(self.stages, self.epi_stages, self.c_stages, self.band_rows, kind)
 
     def _stages_that_fit(self, epi_stages: int) -> int:
@@ -139,7 +139,7 @@ class GemmConfig:
         kind = self.signature
         plan: dict[str, sm90.StagedTile | sm90.SmemArray] = {
             "sA": sm90.StagedTile((self.tile_m, self.tile_k), stages, kind.operand_bits, int(kind.a_major == "k")),
-            "sB": sm90.StagedTile((self.tile_n, self.tile_k), stages, kind.operand_bits, int(kind.b_major == "k")),
+            "sB": sm90.StagedTile((self.staged_n, self.tile_k), stages, kind.operand_bits, int(kind.b_major == "k")),
         }
         for tile in kind.stored:
             plan[tile.name] = self._staged(tile, epi_stages * self.consumers)
@@ -175,7 +175,7 @@ class GemmConfig:
     @property
     def threads(self) -> int:
         """Threads of a CTA: one producer warpgroup and the consumers."""
-        return arch.WARPGROUP_THREADS * (PRODUCER_WARPGROUPS + self.warpgroups * self.consumers)
+        return PRODUCER_THREADS + self.consumers * self.consumer_threads
 
     @property
     def cluster(self) -> tuple[int, int, int]:
@@ -206,11 +206,6 @@ class GemmConfig:
     def consumer_warps(self) -> int:
         """Warps of one consumer."""
         return self.consumer_threads // arch.WARP_THREADS
-
-    @property
-    def producer_threads(self) -> int:
-        """Threads before the consumers'."""
-        return arch.WARPGROUP_THREADS * PRODUCER_WARPGROUPS
 
     @property
     def named_barriers(self) -> dict[str, int]:
@@ -280,8 +275,13 @@ class GemmConfig:
         return self._layout("sA")
 
     @property
+    def staged_n(self) -> int:
+        """Columns of B in a stage: the tile's, and more of an MN-major B, to whole spans of the widest swizzle."""
+        return rules.staged_columns(self.tile_n, self.signature.operand_bits, self.majors[1] == "MN", self.cluster_m)
+
+    @property
     def b_layout(self) -> ComposedLayout:
-        """B in shared memory: (tile_n, tile_k, stages) -> offset in elements."""
+        """B in shared memory: (staged_n, tile_k, stages) -> offset in elements."""
         return self._layout("sB")
 
     def _layout(self, name: str) -> ComposedLayout:

@@ -79,7 +79,7 @@ def _descriptors(config: GemmConfig) -> Iterator[tuple[sm90.GmmaDescriptor, sm90
         config.b_layout,
         major="K" if signature.b_major == "k" else "MN",
         bits=bits,
-        mma_shape=(config.tile_n, k),
+        mma_shape=(config.staged_n, k),
         base_address=b_address,
     )
     for stage in (0, 1):

@@ -33,7 +33,7 @@ from cutepy.device.thread_loads import ThreadTiles
 from cutepy.dsl import to_cute
 from cutepy.dsl.atoms import to_tiled_mma
 from cutepy.dsl.element_types import element_type, multiplied_type
-from cutepy.kernels.gemm.config import GemmConfig
+from cutepy.kernels.gemm.config import PRODUCER_THREADS, GemmConfig
 from cutepy.kernels.gemm.consumers import Consumer, consume
 from cutepy.kernels.gemm.finishing import Finishing
 from cutepy.kernels.gemm.loading import LOAD_WARP, TILE_LOAD_WARP, dealing_warp, find_loading
@@ -139,12 +139,12 @@ class Gemm:
         """See a tensor as TMA does, by the name of its region of shared memory."""
         return tensor
 
-    def make_tiles(self, name, copy, tensor, shared, tile):
-        """Cut a tensor into tiles for a region of shared memory."""
+    def make_tiles(self, name, copy, tensor, shared, tile, step=None):
+        """Cut a tensor into tiles for a region of shared memory, which begin `step` rows behind each other."""
         if copy is None:
             mode = self.config.smem[name].content.contiguous_mode
             return ThreadTiles(tensor, shared[name], mode, self.piece_bytes(name))
-        return tma.make_tiles(copy, tensor, shared[name], tile)
+        return tma.make_tiles(copy, tensor, shared[name], tile, step)
 
     def make_tickets(self, shared, workspace):
         """Make the ring of what was taken of the tiles, None where nobody takes any."""
@@ -191,10 +191,10 @@ class Gemm:
         publish_barriers(config.cluster)
         follow_launch(lets_next_begin)
         a = self.make_tiles("sA", copies[0], tensors[0], shared, (config.tile_m, config.tile_k))
-        b = self.make_tiles("sB", copies[1], tensors[1], shared, (config.tile_n, config.tile_k))
+        b = self.make_tiles("sB", copies[1], tensors[1], shared, (config.staged_n, config.tile_k), config.tile_n)
         added, results = self.output_tiles(copies[2:], tensors[2:], shared)
         scheduler, staged_scales = self.make_scheduler(raster, a.columns, tickets), make_staged_scales(config, shared)
-        if warp < config.producer_threads // arch.WARP_THREADS:
+        if warp < PRODUCER_THREADS // arch.WARP_THREADS:
             # Registers are dealt out by warpgroup: the producer's go to the consumers, which hold accumulators.
             if cutlass.const_expr(config.registers.dealt):
                 cute.arch.setmaxregister_decrease(config.registers.producer)

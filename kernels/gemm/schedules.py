@@ -17,7 +17,7 @@ from cutepy.device.schedulers import Persistent, Work
 from cutepy.device.stream_k import StreamK
 from cutepy.device.turns import Turns
 from cutepy.device.workspace import WorkspaceSums
-from cutepy.kernels.gemm.config import GemmConfig
+from cutepy.kernels.gemm.config import PRODUCER_THREADS, GemmConfig
 
 
 @dataclass(frozen=True)
@@ -222,7 +222,7 @@ class InShares(Together):
 
 def consumer_thread(config: GemmConfig):
     """Count this thread among the consumers'; any value elsewhere."""
-    return cute.arch.thread_idx()[0] - config.producer_threads
+    return cute.arch.thread_idx()[0] - PRODUCER_THREADS
 
 
 @cute.jit

@@ -90,9 +90,9 @@ class GroupedGemm(Gemm):
         ragged = self.grouped.grouping(name).ragged
         return tensor if ragged is None else ragged_view(tensor, ragged)
 
-    def make_tiles(self, name, copy, tensor, shared, tile):
+    def make_tiles(self, name, copy, tensor, shared, tile, step=None):
         """Cut a tensor into tiles of groups for a region of shared memory."""
-        return GroupedTiles(copy, tensor, shared[name], tile, *self.grouped.grouping(name))
+        return GroupedTiles(copy, tensor, shared[name], tile, *self.grouped.grouping(name), step)
 
     def make_places(self):
         """Make what tells where subtiles are."""

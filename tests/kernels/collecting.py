@@ -1,9 +1,10 @@
 """Time what may be chosen for random problems, in turns, for `tests.kernels.fitting` to fit trees to.
 
-    python -m tests.kernels.collecting COUNT SEED JOURNAL
+    python -m tests.kernels.collecting COUNT SEED JOURNAL [SUITE ...]
 
-draws problems as `cutepy bench gemm --sweep` does, compiles some choices of each, and adds what they take to a journal;
-it needs a GPU. All choices of a problem take turns: timed one after another, those that come first find a cool GPU.
+draws problems as `cutepy bench gemm --sweep` does, after those of suites in bfloat16, compiles some choices of each,
+and adds what they take to a journal, and what cuBLAS takes; it needs a GPU. All choices of a problem take turns: timed
+one after another, those that come first find a cool GPU.
 """
 
 import json
@@ -19,22 +20,25 @@ from cutepy.benchmark import Protocol, compare
 from cutepy.kernels.gemm import tuned
 from cutepy.kernels.gemm.choice import Chosen, _both_ways, candidates, extents_of
 from cutepy.layouts.sm90.arch import SM_COUNT
-from cutepy.suites.gemm_problems import random_problems
+from cutepy.suites.gemm_problems import Buffers, gemm_problems, random_problems
 from cutepy.suites.gemm_tuning import GemmTrial, GemmTunable, settings_of
+from cutepy.suites.peers import cublas
 from cutepy.tune.winners import key_of
 
-EXPECTED, BY_MODEL, OTHERS = 7, 2, 2
-"""Choices that the trees expect to be fastest; more of those that the model alone does; and of the trees' next ones."""
-NEXT = 32
+EXPECTED, BY_MODEL, OTHERS = 5, 1, 6
+"""Choices that the trees expect to be fastest; more of those that the model alone does; and any of its first ones."""
+FIRST = 100
 CHUNK = 36
 """Problems whose choices are compiled together."""
+CUBLAS = "cuBLAS"
 PROTOCOL = Protocol(rounds=5, turn_us=500.0, max_launches=30)
 
 
-def problems(count, seed):
+def problems(count, seed, suites=()):
     """Draw problems, each once; those of float16 are as fast in bfloat16, of which kernels are made already."""
     drawn = (replace(p, dtype="bfloat16") if p.dtype == "float16" else p for p in random_problems(count, seed))
-    return list({key_of(settings_of(problem)): problem for problem in drawn}.values())
+    every = [*gemm_problems(suites, ["bfloat16"]), *drawn]
+    return list({key_of(settings_of(problem)): problem for problem in every}.values())
 
 
 def picks(settings, seed):
@@ -49,8 +53,7 @@ def picks(settings, seed):
         suiting = np.flatnonzero(table.suit(extents))
         by_model += [(expected[row], bool(turned), kind, table.choices[row]) for row in suiting]
     by_model.sort(key=lambda each: each[0])
-    others = ways[EXPECTED:NEXT]
-    random.Random(seed).shuffle(others)
+    others = random.Random(seed).sample(by_model[:FIRST], k=min(FIRST, len(by_model)))
     found = []
 
     def add(most, choices):
@@ -68,12 +71,12 @@ def picks(settings, seed):
 
     add(EXPECTED, ((way.transposed, way.signature, way.choice) for way in ways))
     add(BY_MODEL, (each[1:] for each in by_model))
-    add(OTHERS, ((way.transposed, way.signature, way.choice) for way in others))
+    add(OTHERS, (each[1:] for each in others))
     return found
 
 
 def in_turns(tunable, problem, settings, chosen):
-    """Time the choices of a problem; gives (candidate, microseconds) of those that could be compiled."""
+    """Time the choices of a problem; gives (who, candidate, microseconds) of cuBLAS and all that could be compiled."""
     trial = GemmTrial(problem)
     built = tunable.compile([(settings, candidate) for candidate in chosen], progress=False)
     launches = {
@@ -81,13 +84,15 @@ def in_turns(tunable, problem, settings, chosen):
         for candidate, function in zip(chosen, built, strict=True)
         if not isinstance(function, Exception)
     }
+    launches[CUBLAS] = cublas(problem, Buffers(trial._a, trial._b, trial._out))
     timings = compare(launches, sets=trial.sets, protocol=PROTOCOL)
-    return [(key, timing.device_us) for key, timing in timings.items()]
+    for key, timing in timings.items():
+        yield (CUBLAS, None, timing.device_us) if key == CUBLAS else ("turns", key, timing.device_us)
 
 
-def main(count, seed, journal):
+def main(count, seed, journal, *suites):
     """Draw, compile, time, and write."""
-    drawn = problems(int(count), int(seed))
+    drawn = problems(int(count), int(seed), suites)
     tunable, described = GemmTunable(drawn), [settings_of(problem) for problem in drawn]
     chosen = [picks(settings, index) for index, settings in enumerate(described)]
     with Path(journal).open("a") as out:
@@ -95,8 +100,8 @@ def main(count, seed, journal):
             part = range(start, min(start + CHUNK, len(drawn)))
             tunable.compile([(described[i], candidate) for i in part for candidate in chosen[i]], progress=True)
             for i in part:
-                for key, us in in_turns(tunable, drawn[i], described[i], chosen[i]):
-                    out.write(json.dumps(["turns", key_of(described[i]), key, us, None]) + "\n")
+                for who, key, us in in_turns(tunable, drawn[i], described[i], chosen[i]):
+                    out.write(json.dumps([who, key_of(described[i]), key, us, None]) + "\n")
                 out.flush()
 
 

@@ -88,6 +88,8 @@ from cutepy.device.rules.tiles import (
     check_subtile as check_subtile,
     check_subtile_columns as check_subtile_columns,
     longest_sum as longest_sum,
+    multiplied_columns as multiplied_columns,
+    staged_columns as staged_columns,
     tile_bytes as tile_bytes,
     wgmma_tiling as wgmma_tiling,
 )

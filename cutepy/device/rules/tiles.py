@@ -5,6 +5,8 @@ from cutepy.layouts.sm90 import arch
 from cutepy.runtime.dtypes import DTYPES
 
 SUBTILE_COLUMNS = 8
+WIDEST_COLUMNS = 64
+"""Of 16 bits, in a span of the widest swizzle."""
 """Columns of a matrix of stmatrix: each thread of a warp holds four accumulators of 16 rows of them."""
 _MULTIPLIED_AS = {"float32": "tf32"}
 
@@ -91,7 +93,40 @@ def wgmma_tiling(
     return sm90.TiledMMA(sm90.wgmma_traits(atom), Layout((warpgroups, 1, 1)))
 
 
-def check_stages(a: tuple[int, int, int], b: tuple[int, int, int], mma: tuple[int, int, int], stages: int) -> None:
+def multiplied_columns(staged: int, mma_n: int, major: str) -> int:
+    """Tell how many of the columns of B that a stage holds MMAs of `mma_n` columns multiply, by the major of B.
+
+    An "MN"-major B may fill whole spans of the widest swizzle, the last of them with columns that the next tile begins
+    with: those are not multiplied. Else all are.
+
+    Examples
+    --------
+    >>> multiplied_columns(192, 144, "MN"), multiplied_columns(288, 144, "MN"), multiplied_columns(144, 144, "K")
+    (144, 288, 144)
+    """
+    return mma_n if major == "MN" and staged % mma_n and 0 < staged - mma_n < WIDEST_COLUMNS else staged
+
+
+def staged_columns(tile_n: int, bits: int, mn_major: bool, cluster_m: int = 1) -> int:
+    """Give the columns of B that a stage holds for a tile: whole spans of the widest swizzle where it is MN-major.
+
+    In narrower swizzles wgmma reads slowly: on an H200, 2026-11-23, 1617x1080x4688 took 56 us by 128x112, whose B had
+    32 bytes, and cuBLAS 34. A tile of half a span or less keeps its own, and so does one that CTAs of a cluster could
+    not load such spans of.
+
+    Examples
+    --------
+    >>> [staged_columns(n, 16, True) for n in (32, 48, 144, 192)], staged_columns(144, 16, True, cluster_m=2)
+    ([32, 64, 192, 192], 144)
+    """
+    spans = -(-tile_n // WIDEST_COLUMNS)
+    widens = mn_major and bits == 16 and 2 * tile_n > WIDEST_COLUMNS and spans % cluster_m == 0
+    return spans * WIDEST_COLUMNS if widens else tile_n
+
+
+def check_stages(
+    a: tuple[int, int, int], b: tuple[int, int, int], mma: tuple[int, int, int], stages: int, b_major: str = "K"
+) -> None:
     """Check the stages (M, K, stages) and (N, K, stages) that a main loop multiplies by MMAs of `mma` (M, N, K).
 
     Raises
@@ -104,6 +139,7 @@ def check_stages(a: tuple[int, int, int], b: tuple[int, int, int], mma: tuple[in
     >>> check_stages((128, 64, 4), (256, 64, 4), (128, 256, 16), 4)
     """
     (m, k, a_stages), (n, b_k, b_stages) = a, b
+    n = multiplied_columns(n, mma[1], b_major)
     if not a_stages == b_stages == stages:
         raise ValueError(f"A and B must have the {stages} stages of their ring, got {a_stages} and {b_stages}")
     if k != b_k:
