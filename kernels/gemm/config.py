@@ -12,7 +12,7 @@ from functools import cached_property
 from cutepy.device import rules
 from cutepy.kernels.gemm import limits
 from cutepy.kernels.gemm.families import WorkspaceKind
-from cutepy.kernels.gemm.loading import scale_stages
+from cutepy.kernels.gemm.loading import scale_stages, staged_columns
 from cutepy.kernels.gemm.signature import GemmSignature, StagedKind
 from cutepy.layouts import ComposedLayout, sm90
 from cutepy.layouts.sm90 import arch
@@ -276,8 +276,8 @@ class GemmConfig:
 
     @property
     def staged_n(self) -> int:
-        """Columns of B in a stage: the tile's, and more of an MN-major B, to whole spans of the widest swizzle."""
-        return rules.staged_columns(self.tile_n, self.signature.operand_bits, self.majors[1] == "MN", self.cluster_m)
+        """Columns of B in a stage: the tile's, and more of an MN-major B, to whole spans, where TMA loads it."""
+        return staged_columns(self.signature, self.tile_n, self.cluster_m)
 
     @property
     def b_layout(self) -> ComposedLayout:

@@ -54,7 +54,7 @@ class Gemm:
     def __init__(self, config: GemmConfig):
         signature = config.signature
         self.config, self.graph = config, signature.graph
-        self.loading = find_loading(signature, (config.tile_m, config.tile_n, config.tile_k), config.dynamic)
+        self.loading = find_loading(signature, (config.tile_m, config.staged_n, config.tile_k), config.dynamic)
         self.added, self.stored = signature.added, signature.stored
         self.types = {"sA": multiplied_type(signature.a_dtype), "sB": multiplied_type(signature.b_dtype)}
         self.types |= {kind.name: element_type(kind.dtype) for kind in (*self.added, *self.stored)}

@@ -65,6 +65,12 @@ def find_loading(signature: GemmSignature, tile_mnk: tuple[int, int, int], dynam
     return Loading(first, threads, tma_bytes)
 
 
+def staged_columns(signature: GemmSignature, tile_n: int, cluster_m: int) -> int:
+    """Give the columns of B in a stage of a tile: more of an MN-major one that TMA loads (`rules.staged_columns`)."""
+    widens = signature.b_major == "mn" and not signature.by_threads[1]
+    return rules.staged_columns(tile_n, signature.operand_bits, widens, cluster_m)
+
+
 def scale_stages(signature: GemmSignature, tile_mnk: tuple[int, int, int]) -> dict[str, rules.ScaleStage]:
     """Tell what a stage holds of the scales of A and of B: "sScaleA" and "sScaleB", of what has some along K.
 
