@@ -297,7 +297,7 @@ def test_the_dsl_lays_out_shared_memory_as_cutepy_does(kernel):
     def build():
         for dtype, extent, major in (
             (signature.a_dtype, chosen.tile_m, signature.a_major),
-            (signature.b_dtype, chosen.tile_n, signature.b_major),
+            (signature.b_dtype, chosen.staged_n, signature.b_major),
         ):
             contiguous = (chosen.tile_k if major == "k" else extent) * signature.operand_bits // 8
             span = next(span for span in (128, 64, 32) if contiguous % span == 0)
