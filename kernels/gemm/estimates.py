@@ -66,7 +66,7 @@ class Estimator:
         self._own, self._costs = own, costs
         self._across_m, self._across_n = own.m * own.cluster_m, own.n * own.cluster_n
         self._cluster = own.cluster_m * own.cluster_n * own.split_k
-        self._resident = np.array([RESIDENT[int(size)] for size in self._cluster])
+        self._resident: dict[int, Array] = {}
         self._step_bits = 1024 * own.k_spans * own.split_k
         self._know_steps()
         subtiles = np.array([[epilogue_columns(each.tile, k) for each in choices] for k in (SHORT_K + 1, SHORT_K)])
@@ -94,26 +94,32 @@ class Estimator:
         elements, in_turns = own.m * own.n, own.consumers == 2
         store = costs.store + costs.store_element * elements + costs.subtile * subtiles
         exchange = costs.split * np.log2(own.split_k) + costs.split_element * elements * (1 - 1 / own.split_k)
-        self._beside = _sixth(np.where(in_turns, store / 2, 0))
-        self._after = exchange + np.where(in_turns, 0, store)
-        self._at_last = costs.launch + costs.fill + np.where(in_turns, store, 0)
+        beside, after = _sixth(np.where(in_turns, store / 2, 0)), exchange + np.where(in_turns, 0, store)
+        self._stores = np.stack([beside, after, costs.launch + costs.fill + np.where(in_turns, store, 0)], axis=1)
 
     def __call__(self, problems: Sequence[Extents], sm_count: int) -> Estimates:
         """Estimate what each choice takes for each of the problems."""
         rows = [(each.m, each.n, each.k * each.operand_bits, each.batch, each.moved_bytes) for each in problems]
         m, n, k_bits, batch, moved_bytes = np.array(rows, np.float64).T[:, :, None]
-        is_short = [int(each.k <= SHORT_K) for each in problems]
+        beside, after, at_last = self._stores[[int(each.k <= SHORT_K) for each in problems]].swapaxes(0, 1)
         costs = self._costs
         clusters = np.ceil(m / self._across_m) * np.ceil(n / self._across_n) * batch
-        resident = np.maximum(1, sm_count * self._resident // (arch.SM_COUNT * self._cluster))
+        resident = self._resident_in(sm_count)
         waves, ctas = clusters / resident, np.minimum(clusters, resident) * self._cluster
         steps = np.ceil(k_bits / self._step_bits)
         multiply = self._steps_sixths(problems, m, n, ctas) * _sixth(steps)
-        wave = _root(multiply + self._beside[is_short]) + self._after[is_short]
+        wave = _root(multiply + beside) + after
         idle = np.where(ctas >= FULL * sm_count, 0, costs.idle - costs.idle / sm_count * ctas)
         memory = costs.launch + costs.memory + costs.memory_byte * moved_bytes * (1 + idle)
-        sixths = _sixth(np.ceil(waves) * wave + self._at_last[is_short]) + _sixth(memory)
+        sixths = _sixth(np.ceil(waves) * wave + at_last) + _sixth(memory)
         return Estimates(sixths, clusters, waves, ctas, steps)
+
+    def _resident_in(self, sm_count: int) -> Array:
+        """Count the clusters that run at a time, one at least."""
+        if sm_count not in self._resident:
+            filled = sm_count * np.array([RESIDENT[int(size)] for size in self._cluster]) // arch.SM_COUNT
+            self._resident[sm_count] = np.maximum(1, filled // self._cluster)
+        return self._resident[sm_count]
 
     def _steps_sixths(self, problems: Sequence[Extents], m: Array, n: Array, ctas: Array) -> Array:
         """Estimate what a step along K takes of a CTA, of which so many run at a time: the sixth power."""

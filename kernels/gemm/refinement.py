@@ -16,6 +16,9 @@ from numpy.typing import NDArray
 UNIT = 1e-5
 """What leaves are multiples of: whole numbers add up to the same on any machine, and are short in a file."""
 
+BLOCK = 64
+"""Trees that are looked up at once: what is made for more is returned to the system, and had from it again."""
+
 
 class Trees(NamedTuple):
     """Oblivious trees, whose leaves add up: all nodes of a level compare the same fact with the same edge.
@@ -60,22 +63,19 @@ class Trees(NamedTuple):
         """Add up what the trees say: a function (facts, rows) -> (rows,)."""
         above = (facts.astype(np.float32, copy=False).take(self.facts, axis=0) > self.edges).view(np.uint8)
         depth, trees = self.levels.shape
-        leaf = np.einsum("l,ltr->tr", _powers(depth), above.take(self.levels, axis=0))
-        places = leaf + _firsts(trees, depth)
-        total = self.leaves.take(places).sum(axis=0, dtype=np.int32)
+        bits, firsts = _places(depth)
+        total = np.zeros(facts.shape[1], np.int32)
+        for first in range(0, trees, BLOCK):
+            passed = above.take(self.levels[:, first : first + BLOCK], axis=0)
+            places = np.einsum("l,ltr->tr", bits, passed) + firsts[: passed.shape[1]]
+            total += self.leaves[first << depth :].take(places, mode="clip").sum(axis=0, dtype=np.int32)
         return total * UNIT
 
 
 @cache
-def _powers(depth: int) -> NDArray[np.uint8]:
-    """Give what the bits of a leaf's place count."""
-    return np.left_shift(1, np.arange(depth)).astype(np.uint8)
-
-
-@cache
-def _firsts(trees: int, depth: int) -> NDArray[np.intp]:
-    """Give the place of each tree's first leaf: (trees, 1)."""
-    return np.arange(trees)[:, None] << depth
+def _places(depth: int) -> tuple[NDArray[np.uint8], NDArray[np.uint16]]:
+    """Give what the bits of a leaf's place count, and where the leaves of each tree of a block begin."""
+    return np.left_shift(1, np.arange(depth)).astype(np.uint8), np.arange(BLOCK, dtype=np.uint16)[:, None] << depth
 
 
 @cache

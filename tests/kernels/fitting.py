@@ -33,14 +33,16 @@ TREES = {
     "loss_function": "QueryRMSE",
     "iterations": 400,
     "depth": 6,
-    "learning_rate": 0.1,
+    "learning_rate": 0.3,
     "l2_leaf_reg": 3.0,
     "border_count": 64,
     "random_seed": 0,
 }
-FASTER = 5.0
-"""How much more the fastest candidates of a problem count than slow ones."""
-ASKED, ASKED_SEED, FRESH, FRESH_SEED = 3000, 20261201, 500, 20261202
+SETTINGS = ("iterations", "depth", "learning_rate")
+"""Of these, what options set."""
+FASTER, FASTER_SAID = 5.0, 15.0
+"""How much more the fastest candidates of a problem count than slow ones; and where trees, without noise, say which."""
+ASKED, ASKED_SEED, FRESH, FRESH_SEED = 8000, 20261201, 500, 20261202
 """Random problems that the trees there are are asked about; and such as tell afterwards how far the new ones are."""
 SHARE = 0.3
 """As how much of what was timed, what these say counts."""
@@ -53,9 +55,9 @@ class Group(NamedTuple):
     expected: np.ndarray
     took: np.ndarray
 
-    def weights(self):
+    def weights(self, faster):
         """Tell how much each counts."""
-        return np.exp(-FASTER * (self.took - self.took.min()))
+        return np.exp(-faster * (self.took - self.took.min()))
 
     def lost(self, trees):
         """Give the logarithm of how much slower the choice by trees is than the fastest."""
@@ -119,13 +121,12 @@ def fit(measured, told, settings):
     from catboost import CatBoost, Pool
 
     groups = [*measured, *told]
-    weights = [group.weights() for group in groups]
-    heavy, light = (sum(map(np.sum, each)) for each in (weights[: len(measured)], weights[len(measured) :]))
-    weights[len(measured) :] = [each * (SHARE * heavy / light if measured else 1) for each in weights[len(measured) :]]
+    heavy, light = [group.weights(FASTER) for group in measured], [group.weights(FASTER_SAID) for group in told]
+    scale = SHARE * sum(map(np.sum, heavy)) / sum(map(np.sum, light)) if measured else 1.0
     pool = Pool(
         np.concatenate([group.facts for group in groups], axis=1).T,
         label=np.concatenate([group.took - group.expected for group in groups]),
-        weight=np.concatenate(weights),
+        weight=np.concatenate([*heavy, *(scale * each for each in light)]),
         group_id=np.repeat(np.arange(len(groups)), [len(group.took) for group in groups]),
     )
     model = CatBoost({**TREES, **settings, "verbose": False, "allow_writing_files": False}).fit(pool)
@@ -187,11 +188,11 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("trees", type=Path)
     parser.add_argument("journals", nargs="*")
-    parser.add_argument("--iterations", type=int, default=TREES["iterations"])
-    parser.add_argument("--depth", type=int, default=TREES["depth"])
+    for name in SETTINGS:
+        parser.add_argument(f"--{name}", type=type(TREES[name]), default=TREES[name])
     options = parser.parse_args()
     old = Trees.of_lists(**json.loads(options.trees.read_text()))
-    lists = refit(old, options.journals, {"iterations": options.iterations, "depth": options.depth})
+    lists = refit(old, options.journals, {name: getattr(options, name) for name in SETTINGS})
     options.trees.write_text(json.dumps(lists, separators=(",", ":")))
 
 
