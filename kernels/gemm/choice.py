@@ -179,9 +179,7 @@ def _both_ways(signature: GemmSignature, m: int, n: int, k: int, sm_count: int, 
     return _ways((signature,) if turned is None else (signature, turned), m, n, k, sm_count, batch)
 
 
-def _ways(
-    signatures: tuple[GemmSignature, ...], m: int, n: int, k: int, sm_count: int, batch: int
-) -> Iterator[_Way]:
+def _ways(signatures: tuple[GemmSignature, ...], m: int, n: int, k: int, sm_count: int, batch: int) -> Iterator[_Way]:
     """Give the ways to compute a product by one signature, and its transposed by another, in their order."""
     extents = zip(signatures, ((m, n), (n, m)), (False, True), strict=False)
     problems = tuple(extents_of(signature, *mn, k, batch, turned) for signature, mn, turned in extents)

@@ -133,7 +133,7 @@ class Estimator:
 
 
 def _sixth(times: Array) -> Array:
-    """Give sixth powers: of the sum of some the root is the longest of times that overlap, or more if others are near."""
+    """Give sixth powers: the root of their sum is the longest of times that overlap, or more if others are near."""
     squares = times * times
     return squares * squares * squares
 

@@ -22,7 +22,7 @@ from cutepy.kernels.gemm import GemmConfig, tuned
 from cutepy.kernels.gemm.candidates import Candidates, shortlist
 from cutepy.kernels.gemm.choice import candidates, extents_of
 from cutepy.kernels.gemm.model import Choice
-from cutepy.kernels.gemm.refinement import UNIT, Trees
+from cutepy.kernels.gemm.refinement import PARTS, Trees
 from cutepy.kernels.gemm.tiles import Tile
 from cutepy.layouts.sm90.arch import SM_COUNT
 from cutepy.suites.gemm_tuning import settings_of
@@ -31,21 +31,19 @@ from tests.kernels.collecting import problems
 FOLDS = 5
 TREES = {
     "loss_function": "QueryRMSE",
-    "iterations": 400,
+    "iterations": 500,
     "depth": 6,
     "learning_rate": 0.3,
     "l2_leaf_reg": 3.0,
-    "border_count": 64,
+    "border_count": 32,
     "random_seed": 0,
 }
-SETTINGS = ("iterations", "depth", "learning_rate")
-"""Of these, what options set."""
 FASTER, FASTER_SAID = 5.0, 15.0
 """How much more the fastest candidates of a problem count than slow ones; and where trees, without noise, say which."""
 ASKED, ASKED_SEED, FRESH, FRESH_SEED = 8000, 20261201, 500, 20261202
 """Random problems that the trees there are are asked about; and such as tell afterwards how far the new ones are."""
 SHARE = 0.3
-"""As how much of what was timed, what these say counts."""
+"""As how much of what was timed, what they say counts."""
 
 
 class Group(NamedTuple):
@@ -58,6 +56,11 @@ class Group(NamedTuple):
     def weights(self, faster):
         """Tell how much each counts."""
         return np.exp(-faster * (self.took - self.took.min()))
+
+    def as_in_the_mean(self, trees):
+        """Give the same with times so much longer that they are in the mean what trees expect: ratios were timed."""
+        off = self.expected + trees.sums(self.facts) - self.took
+        return self._replace(took=self.took + np.average(off, weights=self.weights(FASTER)))
 
     def lost(self, trees):
         """Give the logarithm of how much slower the choice by trees is than the fastest."""
@@ -116,13 +119,16 @@ def said(trees, count, seed):
         yield Group(facts, expected, expected + trees.sums(facts))
 
 
-def fit(measured, told, settings):
-    """Fit trees to what estimates are off by, compared with others of the same problem: lists for `Trees.of_lists`."""
+def fit(measured, told, settings, share=SHARE):
+    """Fit trees to what estimates are off by, compared with others of the same problem: lists for `Trees.of_lists`.
+
+    Settings are CatBoost's, besides `TREES`.
+    """
     from catboost import CatBoost, Pool
 
     groups = [*measured, *told]
     heavy, light = [group.weights(FASTER) for group in measured], [group.weights(FASTER_SAID) for group in told]
-    scale = SHARE * sum(map(np.sum, heavy)) / sum(map(np.sum, light)) if measured else 1.0
+    scale = share * sum(map(np.sum, heavy)) / sum(map(np.sum, light)) if measured else 1.0
     pool = Pool(
         np.concatenate([group.facts for group in groups], axis=1).T,
         label=np.concatenate([group.took - group.expected for group in groups]),
@@ -146,36 +152,40 @@ def lists_of(model):
         splits = tree["splits"] + tree["splits"][-1:] * more
         lists["columns"].append([split["float_feature_index"] for split in splits])
         lists["edges"].append([float(f"{split['border']:.6g}") for split in splits])
-        lists["leaves"].append([round(value / UNIT) for value in tree["leaf_values"] * 2**more])
+        lists["leaves"].append([round(value * PARTS) for value in tree["leaf_values"] * 2**more])
     return lists
 
 
-def lost(groups, trees):
-    """Give how much slower choices by trees are than the fastest: in the geometric mean, and of a hundredth of them."""
-    losses = [group.lost(trees) for group in groups]
+def summary(losses):
+    """Describe how much slower choices are than the fastest: in the geometric mean, and a hundredth of them."""
     return f"{math.expm1(np.mean(losses)):.4f} ({math.expm1(np.quantile(losses, 0.99)):.3f} for a hundredth)"
 
 
-def unseen(measured, told, settings):
-    """Give the same of trees that were fitted without the problems that they are asked about."""
+def lost(groups, trees):
+    """Describe choices by trees."""
+    return summary([group.lost(trees) for group in groups])
+
+
+def unseen(measured, told, settings, share):
+    """Describe choices by trees that were fitted without the problems that they choose for."""
     fold = np.random.default_rng(0).permutation(len(measured)) % FOLDS
     losses = []
     for own in range(FOLDS):
         others = [group for group, each in zip(measured, fold, strict=True) if each != own]
-        trees = Trees.of_lists(**fit(others, told, settings))
+        trees = Trees.of_lists(**fit(others, told, settings, share))
         losses += [group.lost(trees) for group, each in zip(measured, fold, strict=True) if each == own]
-    return f"{math.expm1(np.mean(losses)):.4f} ({math.expm1(np.quantile(losses, 0.99)):.3f} for a hundredth)"
+    return summary(losses)
 
 
-def refit(old, journals, settings):
+def refit(old, journals, settings, share=SHARE, asked=ASKED):
     """Fit trees to journals and to what old ones say, and tell how well: lists for `Trees.of_lists`."""
-    measured, told = list(timed(journals)), list(said(old, ASKED, ASKED_SEED))
-    lists = fit(measured, told, settings)
+    measured, told = [group.as_in_the_mean(old) for group in timed(journals)], list(said(old, asked, ASKED_SEED))
+    lists = fit(measured, told, settings, share)
     new, fresh = Trees.of_lists(**lists), list(said(old, FRESH, FRESH_SEED))
     if measured:
         print(f"{len(measured)} problems, {sum(len(group.took) for group in measured)} times; slower than the fastest:")
         print(f"  {lost(measured, old)} by the trees there were")
-        print(f"  {unseen(measured, told, settings)} by trees that had not seen them")
+        print(f"  {unseen(measured, told, settings, share)} by trees that had not seen them")
         print(f"  {lost(measured, new)} by the new trees")
     drift = [np.mean(new.sums(group.facts) - (group.took - group.expected)) for group in fresh]
     print(f"slower than the choice by the trees there were, as these expect: {lost(fresh, new)};", end=" ")
@@ -188,11 +198,18 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("trees", type=Path)
     parser.add_argument("journals", nargs="*")
-    for name in SETTINGS:
-        parser.add_argument(f"--{name}", type=type(TREES[name]), default=TREES[name])
+    parser.add_argument("--iterations", type=int, default=TREES["iterations"], help="how many trees")
+    parser.add_argument("--depth", type=int, default=TREES["depth"], choices=range(1, 9))
+    parser.add_argument("--learning-rate", type=float, default=TREES["learning_rate"])
+    parser.add_argument(
+        "--loss", dest="loss_function", default=TREES["loss_function"], help="or RMSE: times as such too"
+    )
+    parser.add_argument("--share", type=float, default=SHARE, help="as how much of what was timed, trees' word counts")
+    parser.add_argument("--asked", type=int, default=ASKED, help="how many problems they are asked about")
     options = parser.parse_args()
     old = Trees.of_lists(**json.loads(options.trees.read_text()))
-    lists = refit(old, options.journals, {name: getattr(options, name) for name in SETTINGS})
+    settings = {name: getattr(options, name) for name in ("iterations", "depth", "learning_rate", "loss_function")}
+    lists = refit(old, options.journals, settings, options.share, options.asked)
     options.trees.write_text(json.dumps(lists, separators=(",", ":")))
 
 
