@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache, lru_cache
-from heapq import merge
 from typing import TYPE_CHECKING, NamedTuple
 
 from cutepy.kernels.gemm.config import GemmConfig
@@ -47,14 +46,14 @@ def in_clusters(tiles: Iterable[Tile], clusters: Mapping[int, Iterable[tuple[int
 
 
 @lru_cache(maxsize=4096)
-def _ranked(problem: Extents, sm_count: int) -> "Ranked":
-    """Give what may be chosen for a problem, by the time that is expected of it."""
-    m, n, k, batch = problem.m, problem.n, problem.k, problem.batch
+def _ranked(problems: tuple[Extents, ...], sm_count: int) -> "Ranked":
+    """Give what may be chosen for a problem, or for it and the transposed one, by the time that is expected of it."""
+    m, n, k, _, batch = problems[0][:5]
     if min(m, n, k, batch) < 1:
         raise ValueError(
             f"m, n, k and batch must be positive, got {m}, {n}, {k}, {batch}; an empty product needs no kernel"
         )
-    return candidates(problem.table).ranked(problem, sm_count)
+    return candidates(problems[0].table).ranked(problems, sm_count)
 
 
 def select_config(
@@ -89,7 +88,7 @@ def select_config(
     8192 8192 512 24576 2 1
     64 64 8192 1024 1 8
     """
-    return _fitting(_ways(signature, m, n, k, sm_count, batch))[1]
+    return _fitting(_ways((signature,), m, n, k, sm_count, batch))[1]
 
 
 def expected_us(
@@ -112,7 +111,7 @@ def expected_us(
     [200.0, 290.0, 1080.0]
     """
     extents = Extents(m, n, k, operand_bits, batch, shared, INVARIANCE.on)
-    return float(_ranked(extents, sm_count).expected_us[0])
+    return float(_ranked((extents,), sm_count).expected_us[0])
 
 
 class Chosen(NamedTuple):
@@ -176,20 +175,16 @@ class _Way(NamedTuple):
 
 def _both_ways(signature: GemmSignature, m: int, n: int, k: int, sm_count: int, batch: int) -> Iterator[_Way]:
     """Give the ways to compute a product, and its transposed, by the time that is expected of them."""
-    straight = _ways(signature, m, n, k, sm_count, batch)
-    if signature.transposed is None or (INVARIANCE.on and signature.graph.reduces):
-        return straight
-    transposed = _ways(signature.transposed, n, m, k, sm_count, batch, transposed=True)
-    return merge(straight, transposed, key=lambda way: way.expected_us)
+    turned = None if INVARIANCE.on and signature.graph.reduces else signature.transposed
+    return _ways((signature,) if turned is None else (signature, turned), m, n, k, sm_count, batch)
 
 
-def _ways(
-    signature: GemmSignature, m: int, n: int, k: int, sm_count: int, batch: int, transposed: bool = False
-) -> Iterator[_Way]:
-    """Give the ways to compute a product, by the time that is expected of them."""
-    extents = extents_of(signature, m, n, k, batch, transposed)
-    for expected, choice in _ranked(extents, sm_count).each():
-        yield _Way(expected, transposed, signature, choice, k, extents.strip)
+def _ways(signatures: tuple[GemmSignature, ...], m: int, n: int, k: int, sm_count: int, batch: int) -> Iterator[_Way]:
+    """Give the ways to compute a product by one signature, and its transposed by another, in their order."""
+    extents = zip(signatures, ((m, n), (n, m)), (False, True), strict=False)
+    problems = tuple(extents_of(signature, *mn, k, batch, turned) for signature, mn, turned in extents)
+    for expected, turned, choice in _ranked(problems, sm_count).each():
+        yield _Way(expected, bool(turned), signatures[turned], choice, k, problems[turned].strip)
 
 
 def _fitting(ways: Iterable[_Way]) -> tuple[bool, GemmConfig]:

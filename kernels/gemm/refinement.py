@@ -13,87 +13,82 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-LEAF = -1
+PARTS = 100_000
+"""Leaves are so many times what they add: whole numbers add up to the same on any machine, and are short in a file."""
+
+BLOCK = 128
+"""Trees that are looked up at once.
+
+Of 100 rows their places have 100 kB. Arrays of more than 128 kB are the system's again once they are freed, and to have
+them from it for each sum takes four times as long as the sum.
+"""
 
 
 class Trees(NamedTuple):
-    """Binary trees whose values add up, the deepest first; their nodes lie in a row, each tree's root first.
+    """Oblivious trees, whose leaves add up: all nodes of a level compare the same fact with the same edge.
+
+    So a tree of some depth is as many comparisons, whose outcomes are the bits of a leaf's place. Trees share
+    comparisons, and each of them is made once.
 
     Attributes
     ----------
-    decides_by : int array
-        The column that a node decides by; of a leaf any.
-    at : float array
-        The most that a row may have there to go to the first of two nodes; of a leaf no end.
-    then : int array
-        The first of these; a leaf itself.
-    values : float array
-        What leaves add.
-    roots : int array
-        Of all trees.
-    deeper : tuple of int
-        How many trees go on, by the nodes behind.
+    facts : int array, (comparisons,)
+        What is compared.
+    edges : float array, (comparisons, 1)
+        With what: a bit is set by what lies above.
+    levels : int array, (depth, trees)
+        The comparison of each level, whose bits count 1, 2, 4, ...; there are 8 at most.
+    leaves : int array, (trees * 2**depth,)
+        Of one tree after another, `PARTS` times what they add.
     """
 
-    decides_by: NDArray[np.int64]
-    at: NDArray[np.float64]
-    then: NDArray[np.int64]
-    values: NDArray[np.float64]
-    roots: NDArray[np.int64]
-    deeper: tuple[int, ...]
+    facts: NDArray[np.intp]
+    edges: NDArray[np.float32]
+    levels: NDArray[np.intp]
+    leaves: NDArray[np.int32]
 
     @classmethod
-    def of_lists(cls, decides_by: list[list[int]], at: list[list[float]], then: list[list[int]]) -> "Trees":
-        """Put trees of different sizes together: for each node `LEAF` and a value, or what it decides by.
+    def of_lists(cls, columns: list[list[int]], edges: list[list[float]], leaves: list[list[int]]) -> "Trees":
+        """Put trees of one depth together: the facts that they compare, with what, and their leaves.
 
         Examples
         --------
-        >>> trees = Trees.of_lists([[-1], [0, -1, -1]], [[0.25], [0.5, 1.0, 2.0]], [[0], [1, 1, 2]])
-        >>> trees.sums(np.array([[0.0], [0.5], [0.75]])).tolist()
-        [1.25, 1.25, 2.25]
+        >>> trees = Trees.of_lists([[0, 1]], [[0.5, 2.0]], [[0, 100_000, 200_000, 300_000]])
+        >>> trees.sums(np.array([[0.5, 0.75, 0.5, 0.75], [2.0, 2.0, 3.0, 3.0]])).tolist()
+        [0.0, 1.0, 2.0, 3.0]
         """
-        depths = [_depth(*tree) for tree in zip(decides_by, then, strict=True)]
-        order = sorted(range(len(depths)), key=lambda tree: -depths[tree])
-        sizes = [len(then[tree]) for tree in order]
-        roots = np.cumsum([0, *sizes])[:-1]
-        by, edges, following = (np.concatenate([each[tree] for tree in order]) for each in (decides_by, at, then))
-        is_leaf = by == LEAF
-        deeper = tuple(sum(depth > behind for depth in depths) for behind in range(max(depths)))
-        following = following + np.repeat(roots, sizes)
-        return cls(np.where(is_leaf, 0, by), np.where(is_leaf, np.inf, edges), following, edges, roots, deeper)
+        pairs = np.stack([np.array(columns, np.float32).T, np.array(edges, np.float32).T], axis=-1)
+        found, places = np.unique(pairs.reshape(-1, 2), axis=0, return_inverse=True)
+        levels = places.reshape(pairs.shape[:2])
+        facts, compared = found[:, 0].astype(np.intp), np.ascontiguousarray(found[:, 1:])
+        return cls(facts, compared, levels, np.array(leaves, np.int32).ravel())
 
-    def sums(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Add up what the trees say: a function (rows, columns) -> (rows,)."""
-        count, columns = rows.shape
-        values, node = rows.ravel(), np.repeat(self.roots, count)
-        row = np.tile(np.arange(count) * columns, len(self.roots))
-        for trees in self.deeper:
-            here = node[: trees * count]
-            value = values.take(self.decides_by.take(here) + row[: trees * count])
-            node[: trees * count] = self.then.take(here) + (value > self.at.take(here))
-        found: NDArray[np.float64] = self.values.take(node).reshape(-1, count).sum(axis=0)
-        return found
+    def sums(self, facts: NDArray[np.floating]) -> NDArray[np.float64]:
+        """Add up what the trees say: a function (facts, rows) -> (rows,)."""
+        above = (facts.astype(np.float32, copy=False).take(self.facts, axis=0) > self.edges).view(np.uint8)
+        depth, trees = self.levels.shape
+        bits, firsts = _places(depth)
+        total = np.zeros(facts.shape[1])
+        for first in range(0, trees, BLOCK):
+            passed = above.take(self.levels[:, first : first + BLOCK], axis=0)
+            places = np.einsum("l,ltr->tr", bits, passed) + firsts[: passed.shape[1]]
+            total += np.add.reduce(self.leaves[first << depth :].take(places, mode="clip"), dtype=np.int32)
+        total /= PARTS
+        return total
 
 
-def _depth(decides_by: list[int], then: list[int]) -> int:
-    """Count the nodes before the farthest leaf of a tree."""
-    depth = [0] * len(then)
-    for node in reversed(range(len(then))):  # what follows a node lies behind it
-        if decides_by[node] != LEAF:
-            depth[node] = 1 + max(depth[then[node]], depth[then[node] + 1])
-    return depth[0]
+@cache
+def _places(depth: int) -> tuple[NDArray[np.uint8], NDArray[np.uint16]]:
+    """Give what the bits of a leaf's place count, and where the leaves of each tree of a block begin."""
+    bits, firsts = 2 ** np.arange(depth), 2**depth * np.arange(BLOCK)
+    return bits.astype(np.uint8), firsts[:, None].astype(np.uint16)
 
 
 @cache
 def h200() -> Trees:
     """Read the trees of Hopper GPUs with 132 SMs, fitted on H200s and H100s.
 
-    A hundred: an H200, 2026-11-23, 254 problems (131 random ones of bfloat16 and float8 in all majors, 78 and 45 of
-    sizes that models have) and some 40 choices of each, timed in turns in CUDA graphs, 10,611 times in all. A hundred
-    more, for what those leave: an H200, 2026-11-24, 362 problems (284 random ones) and 24 choices of each, 8,679 times,
-    and 230 that two choices met in. Eighty more: H100s, 2026-11-25, 600 problems, 9,996 times: 300 random ones with
-    what the trees before chose from, in turns, and 300 with up to 110 choices each. For eighths of the 600 that a fit
-    had not seen the choice was 2.3% slower than the fastest of these measurements, in the geometric mean; by the trees
-    before 2.8%, and for the 362 by the model alone 4.7%. `tests/kernels/fitting.py` fits.
+    They repeat what 280 trees of another kind said of random problems, which were fitted to 29,000 times of 1,216
+    problems: an H200, 2026-11-23 and 2026-11-24, and H100s, 2026-11-25. `tests/kernels/fitting.py` fits.
     """
     return Trees.of_lists(**json.loads(files(__package__).joinpath("h200.json").read_text()))

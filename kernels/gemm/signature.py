@@ -236,7 +236,7 @@ class GemmSignature:
         dtype, major = self.operand_types[place]
         return dtype, self.graph.operands[place].width, major
 
-    @property
+    @cached_property
     def transposed(self) -> "GemmSignature | None":
         """What computes the transposed results: A and B exchanged, rows for columns; None where columns are parted."""
         turned = self.graph.transposed

@@ -188,7 +188,7 @@ def _with_tensor_cores(
         else:
             longer.append(_DEALT if candidate["dynamic"] else 1.0)
             added.append(0.0)
-    expected = Candidates(choices).expected_us(extents_of(signature, m, n, k, batch, transposed)) * longer + added
+    (expected,) = Candidates(choices).expected_us([extents_of(signature, m, n, k, batch, transposed)]) * longer + added
     return list(zip(expected.tolist(), points, strict=True))
 
 

@@ -149,12 +149,12 @@ def _select(
         nonlocal refusal
         samples = [_grown(mnk, along, max(1, round(mnk["mnk".index(along)] * part))) for part in _SPREAD]
         table, bits = _candidates(kind.scale_rows is not None), kind.operand_bits
-        expected = np.mean([table.expected_us(Extents(*each, bits, groups), sm_count) for each in samples], axis=0)
+        expected = table.expected_us([Extents(*each, bits, groups) for each in samples], sm_count).mean(axis=0)
         m, n, k = samples[-1]  # the largest
         if unit(along, bits) > 1:
             m = max(m, 65)  # with stages of 128 of K, promoted sums have tiles of 128 rows
         largest = Extents(m, n, k, bits, groups, whole=whole or along == "k", b_mn_major=kind.b_major == "mn")
-        suits = table.suit(largest._replace(unit=epilogue_unit(kind)))
+        (suits,) = table.suit([largest._replace(unit=epilogue_unit(kind))])
         for row in _in_order(table, suits, expected, along, mnk["mnk".index(along)]):
             choice = table.choices[row]
             if along == "k" and choice.tile.consumers > 1:

@@ -45,14 +45,13 @@ def picks(settings, seed):
     """List choices of a problem that are worth to be timed, as `cutepy tune gemm` describes them."""
     signature, (m, n, k) = tuned.signature_of(settings), (settings[extent] for extent in "mnk")
     ways = list(_both_ways(signature, m, n, k, SM_COUNT, 1))
-    by_model = []
-    for turned, (kind, rows, columns) in enumerate(((signature, m, n), (signature.transposed, n, m))):
-        extents = extents_of(kind, rows, columns, k, 1, bool(turned))
-        table = candidates(extents.table)
-        expected = table.expected_us(extents)
-        suiting = np.flatnonzero(table.suit(extents))
-        by_model += [(expected[row], bool(turned), kind, table.choices[row]) for row in suiting]
-    by_model.sort(key=lambda each: each[0])
+    kinds = signature, signature.transposed
+    problems = extents_of(kinds[0], m, n, k, 1, False), extents_of(kinds[1], n, m, k, 1, True)
+    table = candidates(problems[0].table)
+    expected = np.where(table.suit(problems), table.expected_us(problems), np.inf)
+    places = expected.argsort(axis=None, kind="stable")[: np.isfinite(expected).sum()]
+    at = (divmod(place, len(table.choices)) for place in places.tolist())
+    by_model = [(bool(turned), kinds[turned], table.choices[row]) for turned, row in at]
     others = random.Random(seed).sample(by_model[:FIRST], k=min(FIRST, len(by_model)))
     found = []
 
@@ -70,8 +69,8 @@ def picks(settings, seed):
                 found.append(candidate)
 
     add(EXPECTED, ((way.transposed, way.signature, way.choice) for way in ways))
-    add(BY_MODEL, (each[1:] for each in by_model))
-    add(OTHERS, (each[1:] for each in others))
+    add(BY_MODEL, by_model)
+    add(OTHERS, others)
     return found
 
 

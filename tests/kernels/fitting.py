@@ -1,38 +1,74 @@
-"""Fit more trees of `cutepy.kernels.gemm.refinement`, to what `cutepy tune gemm` timed.
+"""Fit the trees of `cutepy.kernels.gemm.refinement`, to what was timed and to what the trees in their file say.
 
-    python -m tests.kernels.fitting kernels/gemm/h200.json gemm.0.heats ...
+    python -m tests.kernels.fitting kernels/gemm/h200.json JOURNAL ...
 
-reads the journals of tuning, fits trees to what those that are there leave (scikit-learn must be installed), prints
-what the choice loses against the fastest of what was timed, for eighths of the problems that a fit had not seen too,
-and writes all trees. What earlier ones were fitted to need not be at hand.
+reads journals (`tests.kernels.collecting`, `cutepy tune gemm`) and the trees there are, fits all trees afresh (CatBoost
+must be installed; 1.2.10 was), prints how much slower than the fastest of what was timed the choice is, for problems
+that a fit had not seen too, and how far it is from the choice by the trees before; and writes them. What these were
+fitted to need not be at hand: they are asked about random problems, and what they say counts less than what was timed.
 """
 
+import argparse
 import json
 import math
-import sys
+import tempfile
 from collections import defaultdict
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
-from cutepy.kernels.gemm import tuned
-from cutepy.kernels.gemm.candidates import Candidates
-from cutepy.kernels.gemm.model import Choice, Extents
-from cutepy.kernels.gemm.refinement import Trees
+from cutepy.kernels.gemm import GemmConfig, tuned
+from cutepy.kernels.gemm.candidates import Candidates, shortlist
+from cutepy.kernels.gemm.choice import candidates, extents_of
+from cutepy.kernels.gemm.model import Choice
+from cutepy.kernels.gemm.refinement import PARTS, Trees
 from cutepy.kernels.gemm.tiles import Tile
 from cutepy.layouts.sm90.arch import SM_COUNT
+from cutepy.suites.gemm_tuning import settings_of
+from tests.kernels.collecting import problems
 
-FOLDS = 8
-TREES = {"max_iter": 80, "learning_rate": 0.1, "max_leaf_nodes": 31, "max_depth": 6, "min_samples_leaf": 30}
-FASTER = 5.0
-"""How much more the fastest candidates of a problem count than slow ones."""
+FOLDS = 5
+TREES = {
+    "loss_function": "QueryRMSE",
+    "iterations": 500,
+    "depth": 6,
+    "learning_rate": 0.3,
+    "l2_leaf_reg": 3.0,
+    "border_count": 32,
+    "random_seed": 0,
+}
+FASTER, FASTER_SAID = 5.0, 15.0
+"""How much more the fastest candidates of a problem count than slow ones; and where trees, without noise, say which."""
+ASKED, ASKED_SEED, FRESH, FRESH_SEED = 8000, 20261201, 500, 20261202
+"""Random problems that the trees there are are asked about; and such as tell afterwards how far the new ones are."""
+SHARE = 0.3
+"""As how much of what was timed, what they say counts."""
 
 
-def read(paths, trees):
-    """Read journals: for each problem the facts of its candidates, what trees expect of them, and what they took.
+class Group(NamedTuple):
+    """Candidates of a problem: facts (facts, candidates), the logarithms of what the model expects and of what is."""
 
-    What two journals have of a problem isn't compared: GPUs differ.
-    """
+    facts: np.ndarray
+    expected: np.ndarray
+    took: np.ndarray
+
+    def weights(self, faster):
+        """Tell how much each counts."""
+        return np.exp(-faster * (self.took - self.took.min()))
+
+    def as_in_the_mean(self, trees):
+        """Give the same with times so much longer that they are in the mean what trees expect: ratios were timed."""
+        off = self.expected + trees.sums(self.facts) - self.took
+        return self._replace(took=self.took + np.average(off, weights=self.weights(FASTER)))
+
+    def lost(self, trees):
+        """Give the logarithm of how much slower the choice by trees is than the fastest."""
+        return self.took[np.argmin(self.expected + trees.sums(self.facts))] - self.took.min()
+
+
+def timed(paths):
+    """Read journals. What two of them have of a problem isn't compared: GPUs differ."""
     times = defaultdict(dict)
     for path in paths:
         for line in Path(path).read_text().splitlines():
@@ -40,87 +76,142 @@ def read(paths, trees):
             if us is not None:
                 times[path, problem][candidate] = us
     for (_, problem), took in times.items():
-        candidates = [json.loads(candidate) for candidate in took]
-        rows, expected, took = facts_of(json.loads(problem), candidates, list(took.values()))
-        yield rows, expected + trees.sums(rows), took
+        known = {json.dumps(way): us for key, us in took.items() if (way := way_of(json.loads(problem), key))}
+        if len(known) > 1:
+            yield group_of(json.loads(problem), [json.loads(way) for way in known], np.log(list(known.values())))
 
 
-def facts_of(problem, candidates, took):
-    """Give facts (candidates, facts), the logarithms of what the model expects and of what they took."""
-    rows, expected = [], []
-    for candidate in candidates:
-        turned, config = tuned.chosen_of(problem, candidate)
-        bits, signature = config.signature.operand_bits, config.signature
-        m, n = (problem["n"], problem["m"]) if turned else (problem["m"], problem["n"])
-        spans = config.tile_k * bits // 1024
-        tile = Tile(config.tile_m, config.tile_n, spans, config.consumers, config.split_k)
-        table = Candidates([Choice(tile, config.cluster_m, config.cluster_n)])
-        majors = {"a_mn_major": signature.a_major == "mn", "b_mn_major": signature.b_major == "mn"}
-        extents = Extents(m, n, problem["k"], bits, problem["batch"], **majors, turned=turned)
-        estimate = table.expected_us(extents, SM_COUNT)
-        expected.append(math.log(estimate[0]))
-        rows.append(table._facts(extents, np.zeros(1, np.int64), estimate, SM_COUNT)[0])
-    return np.array(rows), np.array(expected), np.log(took)
+def way_of(problem, key):
+    """Tell whether a candidate is transposed, and its numbers; None if nothing that is chosen from is like it."""
+    turned, config = tuned.chosen_of(problem, json.loads(key))
+    if not isinstance(config, GemmConfig):
+        return None
+    spans = config.tile_k * config.signature.operand_bits // 1024
+    tile = Tile(config.tile_m, config.tile_n, spans, config.consumers, config.split_k)
+    choice = Choice(tile, config.cluster_m, config.cluster_n)
+    return (turned, tile, *choice[1:]) if choice.config(config.signature, problem["k"]) == config else None
 
 
-def fit(problems):
-    """Fit trees to what estimates are off by, compared with other candidates of the same problem."""
-    from sklearn.ensemble import HistGradientBoostingRegressor
-
-    off = [took - expected - np.mean(took - expected) for _, expected, took in problems]
-    weights = [np.exp(-FASTER * (took - took.min())) for *_, took in problems]
-    model = HistGradientBoostingRegressor(**TREES)
-    rows = np.concatenate([facts for facts, *_ in problems])
-    return model.fit(rows, np.concatenate(off), sample_weight=np.concatenate(weights))
+def both_ways(settings):
+    """Give the extents of a product and of the transposed one."""
+    signature, m, n, k = tuned.signature_of(settings), *(settings[extent] for extent in "mnk")
+    straight = extents_of(signature, m, n, k, settings["batch"], False)
+    return straight, extents_of(signature.transposed, n, m, k, settings["batch"], True)
 
 
-def lost(problems, model=None):
-    """Give how much slower the choice is than the fastest candidate, in the geometric mean."""
-    losses = []
-    for facts, expected, took in problems:
-        estimates = expected + (0 if model is None else model.predict(facts))
-        losses.append(took[np.argmin(estimates)] - took.min())
-    return math.expm1(np.mean(losses))
+def group_of(settings, ways, took):
+    """Put together what is known of candidates that were timed."""
+    table = Candidates([Choice(Tile(*tile), *cluster) for _, tile, *cluster in ways])
+    places = np.array([turned for turned, *_ in ways]) * len(ways) + np.arange(len(ways))
+    asked = both_ways(settings)
+    estimates = table.estimates(asked, SM_COUNT)
+    return Group(table.facts(asked, estimates, places, SM_COUNT), np.log(estimates.us.take(places)), took)
 
 
-def write(model, path):
-    """Add trees to those in a file, breadth first, as `Trees.of_lists` reads them."""
-    trees = json.loads(Path(path).read_text())
-    for (tree,) in model._predictors:
-        nodes, order = tree.nodes, [0]
-        columns = {name: [] for name in trees}
-        for place, index in enumerate(order):
-            node = nodes[index]
-            leaf = bool(node["is_leaf"])
-            # Rounded up: what equals a threshold stays on its side.
-            most = float(node["num_threshold"]) + abs(float(node["num_threshold"])) * 5e-7 + 1e-9
-            columns["decides_by"].append(-1 if leaf else int(node["feature_idx"]))
-            columns["at"].append(float(f"{node['value']:.4g}") if leaf else float(f"{most:.7g}"))
-            columns["then"].append(place if leaf else len(order))
-            if not leaf:
-                order += [int(node["left"]), int(node["right"])]
-        for name, column in columns.items():
-            trees[name].append(column)
-    Path(path).write_text(json.dumps(trees, separators=(",", ":")))
+def said(trees, count, seed):
+    """Ask trees about the choices that would be refined, of random problems."""
+    table = candidates("refined")
+    for problem in problems(count, seed):
+        asked = both_ways(settings_of(problem))
+        estimates = table.estimates(asked, SM_COUNT)
+        places = shortlist(np.where(table.suit(asked), estimates.sixths, np.inf))
+        facts, expected = table.facts(asked, estimates, places, SM_COUNT), np.log(estimates.us.take(places))
+        yield Group(facts, expected, expected + trees.sums(facts))
 
 
-def main(out, *journals):
-    """Fit, tell how well, and write."""
-    problems = list(read(journals, Trees.of_lists(**json.loads(Path(out).read_text()))))
-    fold = np.random.default_rng(0).permutation(len(problems)) % FOLDS
-    unseen = []
-    for own in range(FOLDS):
-        model = fit([problem for problem, each in zip(problems, fold, strict=True) if each != own])
-        unseen += [math.log1p(lost([p], model)) for p, each in zip(problems, fold, strict=True) if each == own]
-    model = fit(problems)
-    print(f"{len(problems)} problems, {sum(len(took) for *_, took in problems)} times; slower than the fastest by")
-    print(
-        f"{lost(problems):.3f} by the trees there were, {math.expm1(np.mean(unseen)):.3f} of what a fit had not seen,",
-        end=" ",
+def fit(measured, told, settings, share=SHARE):
+    """Fit trees to what estimates are off by, compared with others of the same problem: lists for `Trees.of_lists`.
+
+    Settings are CatBoost's, besides `TREES`.
+    """
+    from catboost import CatBoost, Pool
+
+    groups = [*measured, *told]
+    heavy, light = [group.weights(FASTER) for group in measured], [group.weights(FASTER_SAID) for group in told]
+    scale = share * sum(map(np.sum, heavy)) / sum(map(np.sum, light)) if measured else 1.0
+    pool = Pool(
+        np.concatenate([group.facts for group in groups], axis=1).T,
+        label=np.concatenate([group.took - group.expected for group in groups]),
+        weight=np.concatenate([*heavy, *(scale * each for each in light)]),
+        group_id=np.repeat(np.arange(len(groups)), [len(group.took) for group in groups]),
     )
-    print(f"{lost(problems, model):.3f} of all")
-    write(model, out)
+    model = CatBoost({**TREES, **settings, "verbose": False, "allow_writing_files": False}).fit(pool)
+    return lists_of(model)
+
+
+def lists_of(model):
+    """Give what trees compare, and their leaves; a tree that is less deep repeats its last comparison."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "model.json")
+        model.save_model(str(path), format="json")
+        trees = json.loads(path.read_text())["oblivious_trees"]
+    depth = max(len(tree["splits"]) for tree in trees)
+    lists = {"columns": [], "edges": [], "leaves": []}
+    for tree in filter(lambda tree: tree["splits"], trees):
+        more = depth - len(tree["splits"])
+        splits = tree["splits"] + tree["splits"][-1:] * more
+        lists["columns"].append([split["float_feature_index"] for split in splits])
+        lists["edges"].append([float(f"{split['border']:.6g}") for split in splits])
+        lists["leaves"].append([round(value * PARTS) for value in tree["leaf_values"] * 2**more])
+    return lists
+
+
+def summary(losses):
+    """Describe how much slower choices are than the fastest: in the geometric mean, and a hundredth of them."""
+    return f"{math.expm1(np.mean(losses)):.4f} ({math.expm1(np.quantile(losses, 0.99)):.3f} for a hundredth)"
+
+
+def lost(groups, trees):
+    """Describe choices by trees."""
+    return summary([group.lost(trees) for group in groups])
+
+
+def unseen(measured, told, settings, share):
+    """Describe choices by trees that were fitted without the problems that they choose for."""
+    fold = np.random.default_rng(0).permutation(len(measured)) % FOLDS
+    losses = []
+    for own in range(FOLDS):
+        others = [group for group, each in zip(measured, fold, strict=True) if each != own]
+        trees = Trees.of_lists(**fit(others, told, settings, share))
+        losses += [group.lost(trees) for group, each in zip(measured, fold, strict=True) if each == own]
+    return summary(losses)
+
+
+def refit(old, journals, settings, share=SHARE, asked=ASKED):
+    """Fit trees to journals and to what old ones say, and tell how well: lists for `Trees.of_lists`."""
+    measured, told = [group.as_in_the_mean(old) for group in timed(journals)], list(said(old, asked, ASKED_SEED))
+    lists = fit(measured, told, settings, share)
+    new, fresh = Trees.of_lists(**lists), list(said(old, FRESH, FRESH_SEED))
+    if measured:
+        print(f"{len(measured)} problems, {sum(len(group.took) for group in measured)} times; slower than the fastest:")
+        print(f"  {lost(measured, old)} by the trees there were")
+        print(f"  {unseen(measured, told, settings, share)} by trees that had not seen them")
+        print(f"  {lost(measured, new)} by the new trees")
+    drift = [np.mean(new.sums(group.facts) - (group.took - group.expected)) for group in fresh]
+    print(f"slower than the choice by the trees there were, as these expect: {lost(fresh, new)};", end=" ")
+    print(f"in the mean {np.mean(drift):+.4f} from what they expect, {np.std(drift):.4f} from problem to problem")
+    return lists
+
+
+def main():
+    """Fit, tell how well, and write."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("trees", type=Path)
+    parser.add_argument("journals", nargs="*")
+    parser.add_argument("--iterations", type=int, default=TREES["iterations"], help="how many trees")
+    parser.add_argument("--depth", type=int, default=TREES["depth"], choices=range(1, 9))
+    parser.add_argument("--learning-rate", type=float, default=TREES["learning_rate"])
+    parser.add_argument(
+        "--loss", dest="loss_function", default=TREES["loss_function"], help="or RMSE: times as such too"
+    )
+    parser.add_argument("--share", type=float, default=SHARE, help="as how much of what was timed, trees' word counts")
+    parser.add_argument("--asked", type=int, default=ASKED, help="how many problems they are asked about")
+    options = parser.parse_args()
+    old = Trees.of_lists(**json.loads(options.trees.read_text()))
+    settings = {name: getattr(options, name) for name in ("iterations", "depth", "learning_rate", "loss_function")}
+    lists = refit(old, options.journals, settings, options.share, options.asked)
+    options.trees.write_text(json.dumps(lists, separators=(",", ":")))
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

@@ -66,10 +66,10 @@ def test_what_is_chosen_is_what_threads_can_load(m, n, k, a_align, b_align, majo
     config = choose(signature, m, n, k).config
     assert sorted(config.signature.by_threads) == sorted(signature.by_threads)
     extents = extents_of(signature, m, n, k, 1, False)
-    expected = list(choice.candidates(extents.table).ranked(extents, 132).each())
-    _, first = expected[0]
+    expected = list(choice.candidates(extents.table).ranked([extents], 132).each())
+    first = expected[0].choice
     assert select_config(signature, m, n, k) == first.config(signature, k), "so that its time is what is expected"
-    for _, (_, cluster_m, cluster_n) in expected:
+    for _, _, (_, cluster_m, cluster_n) in expected:
         assert not (a_align < 16 and cluster_n > 1)
         assert not (b_align < 16 and cluster_m > 1)
 

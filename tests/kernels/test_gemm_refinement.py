@@ -2,56 +2,118 @@
 
 import json
 from importlib.resources import files
+from pathlib import Path
 
 import numpy as np
+import pytest
 
-from cutepy.kernels.gemm import tuned
-from cutepy.kernels.gemm.choice import candidates
+from cutepy.kernels.gemm import GemmSignature, tuned
+from cutepy.kernels.gemm.candidates import SHORTLIST, shortlist
+from cutepy.kernels.gemm.choice import _both_ways, candidates, choose, chosen_us, select_config
 from cutepy.kernels.gemm.model import Extents
-from cutepy.kernels.gemm.refinement import LEAF, Trees, h200
+from cutepy.kernels.gemm.refinement import BLOCK, PARTS, Trees, h200
 from cutepy.suites.gemm_tuning import settings_of
-from tests.kernels import collecting
+from tests.kernels import collecting, fitting
 
 PROBLEM = Extents(700, 1100, 3000, 16, 1)
+TURNED = PROBLEM._replace(m=1100, n=700, turned=True)
+HALF = GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float16")
 
 
 def walked(trees, row):
-    """Walk one tree after another, node by node."""
-    total = 0.0
-    for decides_by, at, then in zip(*trees.values(), strict=True):
-        node = 0
-        while decides_by[node] != LEAF:
-            node = then[node] + (row[decides_by[node]] > at[node])
-        total += at[node]
-    return total
+    """Walk one tree after another, level by level."""
+    total = 0
+    for columns, edges, leaves in zip(*trees.values(), strict=True):
+        passed = (row[column] > np.float32(edge) for column, edge in zip(columns, edges, strict=True))
+        total += leaves[sum(1 << level for level, above in enumerate(passed) if above)]
+    return total / PARTS
+
+
+def facts(problems):
+    """Give the facts of what is refined."""
+    table = candidates("refined")
+    estimates = table.estimates(problems, 132)
+    return table.facts(problems, estimates, shortlist(np.where(table.suit(problems), estimates.sixths, np.inf)), 132)
+
+
+def ranked(*problems):
+    """List all choices in their order, and with the problem's place."""
+    return list(candidates(problems[0].table).ranked(problems, 132).each())
 
 
 def test_the_trees_are_walked_as_they_are_meant():
-    table = candidates("refined")
-    rows = table._facts(PROBLEM, np.arange(30), table.expected_us(PROBLEM), 132)
+    of_choices = facts([PROBLEM, TURNED])
     trees = json.loads(files("cutepy.kernels.gemm").joinpath("h200.json").read_text())
-    assert np.allclose(h200().sums(rows), [walked(trees, row) for row in rows])
-    assert np.abs(h200().sums(rows)).max() > 0.01
-    assert h200().decides_by.max() < rows.shape[1]
+    sums = h200().sums(of_choices)
+    assert sums.tolist() == [walked(trees, row) for row in of_choices.T]
+    assert np.abs(sums).max() > 0.01
+    assert h200().facts.max() < len(of_choices)
 
 
-def test_what_is_equal_to_a_threshold_goes_to_the_first_node():
-    trees = Trees.of_lists([[0, -1, -1]], [[1.0, 10.0, 20.0]], [[1, 1, 2]])
-    assert trees.sums(np.array([[1.0], [1.5]])).tolist() == [10.0, 20.0]
+@pytest.mark.parametrize("depth", [1, 3, 6, 8])
+@pytest.mark.parametrize("count", [1, BLOCK, BLOCK + 1])
+def test_trees_of_any_depth_and_count_add_up(depth, count):
+    random = np.random.default_rng(depth)
+    trees = {
+        "columns": random.integers(0, 5, (count, depth)).tolist(),
+        "edges": random.integers(0, 4, (count, depth)).tolist(),
+        "leaves": random.integers(-50_000, 50_000, (count, 2**depth)).tolist(),
+    }
+    rows = random.integers(0, 5, (7, 5)).astype(np.float32)
+    assert Trees.of_lists(**trees).sums(rows.T).tolist() == [walked(trees, row) for row in rows]
 
 
-def test_a_shortlist_is_refined_and_the_others_follow():
-    ranked = list(candidates("refined").ranked(PROBLEM, 132).each())
-    expected = [us for us, _ in ranked]
-    assert expected == sorted(expected)
-    assert len(ranked) == len({choice for _, choice in ranked}) > 100
+def test_what_is_equal_to_an_edge_is_not_above_it():
+    trees = Trees.of_lists([[0]], [[0.1]], [[1_000_000, 2_000_000]])
+    above = np.nextafter(np.float32(0.1), np.float32(1))
+    assert trees.sums(np.array([[0.1, above]], np.float32)).tolist() == [10.0, 20.0]
+
+
+def test_a_shortlist_is_refined_and_the_others_follow_by_the_model():
+    choices = ranked(PROBLEM)
+    first, others = choices[:SHORTLIST], choices[SHORTLIST:]
+    for part in (first, others):
+        expected = [us for us, *_ in part]
+        assert expected == sorted(expected)
+    assert len(choices) == len({choice for *_, choice in choices}) == candidates("refined").suit([PROBLEM]).sum()
+    table = candidates("refined")
+    (by_model,) = table.expected_us([PROBLEM])
+    by_model = dict(zip(table.choices, by_model.tolist(), strict=True))
+    assert max(by_model[choice] for *_, choice in first) <= min(by_model[choice] for *_, choice in others)
+    assert [us for us, *_ in others] == pytest.approx([by_model[choice] for *_, choice in others])
+    assert all(us != by_model[choice] for us, _, choice in first)
+
+
+def test_what_the_model_cannot_tell_from_the_last_of_a_shortlist_is_on_it():
+    times = np.array([[*range(SHORTLIST), SHORTLIST - 1, SHORTLIST], [1.0] + [np.inf] * (SHORTLIST + 1)])
+    assert shortlist(times).tolist() == [*range(SHORTLIST + 1), SHORTLIST + 2]
+    assert shortlist(np.array([[2.0, np.inf, 1.0]])).tolist() == [0, 2]
+
+
+@pytest.mark.parametrize("changes", [{}, {"m": 1}, {"batch": 3}, {"operand_bits": 8, "promotes": True}])
+def test_both_ways_at_once_are_each_way_alone(changes):
+    straight = PROBLEM._replace(**changes)
+    turned = straight._replace(m=straight.n, n=straight.m, turned=True, a_mn_major=True, b_mn_major=True)
+    both = ranked(straight, turned)
+    for place, alone in enumerate((straight, turned)):
+        assert [(us, choice) for us, at, choice in both if at == place] == [
+            (us, choice) for us, _, choice in ranked(alone)
+        ]
+
+
+def test_the_fastest_way_is_chosen():
+    for m, n in ((16, 4096), (4096, 16), (4096, 4096)):
+        ways = list(_both_ways(HALF, m, n, 4096, 132, 1))
+        assert chosen_us(HALF, m, n, 4096) == ways[0].expected_us
+        assert choose(HALF, m, n, 4096) == (ways[0].transposed, ways[0].config())
+        assert select_config(HALF, m, n, 4096) == next(way for way in ways if not way.transposed).config()
 
 
 def test_batches_and_promoted_sums_have_the_model_alone():
     for problem in (PROBLEM._replace(batch=3), PROBLEM._replace(operand_bits=8, promotes=True)):
         table = candidates(problem.table)
-        suiting = table.expected_us(problem)[table.suit(problem)]
-        assert table.ranked(problem, 132).expected_us[0] == suiting.min()
+        suiting = table.expected_us([problem])[table.suit([problem])]
+        assert [us for us, *_ in ranked(problem)] == pytest.approx(sorted(suiting))
 
 
 def test_what_is_timed_for_a_fit_has_the_choice_and_others():
@@ -64,3 +126,42 @@ def test_what_is_timed_for_a_fit_has_the_choice_and_others():
         assert "family" in default or picks[0] == default
         for each in picks:
             tuned.chosen_of(settings, each)
+
+
+def test_a_fit_reads_what_was_timed_with_the_facts_that_choices_have(tmp_path):
+    (problem,) = collecting.problems(1, seed=1)
+    settings = settings_of(problem)
+    lines = [
+        ["turns", json.dumps(settings), json.dumps(pick), 5.0 + place, None]
+        for place, pick in enumerate(collecting.picks(settings, 0))
+    ]
+    journal = tmp_path / "journal"
+    journal.write_text("".join(json.dumps(line) + "\n" for line in [*lines, [*lines[0][:3], None, "failed"]]))
+    (group,) = fitting.timed([journal])
+    (told,) = fitting.said(h200(), 1, seed=1)
+    assert np.exp(group.took).tolist() == pytest.approx([5.0 + place for place in range(len(lines))])
+    assert group.weights(fitting.FASTER)[0] == 1
+    as_expected = group.as_in_the_mean(h200())
+    assert np.ptp(as_expected.took - group.took) < 1e-12
+    off = as_expected.expected + h200().sums(group.facts) - as_expected.took
+    assert np.average(off, weights=group.weights(fitting.FASTER)) == pytest.approx(0, abs=1e-12)
+    best = np.argmin(told.expected + h200().sums(told.facts))
+    assert group.facts[:, 0].tolist() == told.facts[:, best].tolist(), "what is expected to be fastest is timed first"
+    assert group.expected[0] == pytest.approx(told.expected[best])
+
+
+def test_a_fit_reads_what_catboost_writes():
+    class Model:
+        def save_model(self, path, format):
+            trees = [
+                {"splits": [{"float_feature_index": 0, "border": 0.5}], "leaf_values": [0.25, 0.5]},
+                {
+                    "splits": [{"float_feature_index": n, "border": 1.5} for n in (0, 1)],
+                    "leaf_values": [1.0, 2.0, 3.0, 4.0],
+                },
+            ]
+            trees.append({"splits": [], "leaf_values": [0.0]})
+            Path(path).write_text(json.dumps({"oblivious_trees": trees}))
+
+    trees = Trees.of_lists(**fitting.lists_of(Model()))
+    assert trees.sums(np.array([[0.0, 1.0, 2.0, 0.0], [0.0, 0.0, 2.0, 2.0]])).tolist() == [1.25, 1.5, 4.5, 3.25]

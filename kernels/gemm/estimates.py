@@ -1,0 +1,144 @@
+"""The model of the kernel (`model`) for many choices and some problems at once, computed in columns of a table."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutepy.kernels.gemm.model import EPILOGUE_BYTES, FULL, RESIDENT, SHORT_K, Choice, Costs, Extents, epilogue_columns
+from cutepy.layouts.sm90 import arch
+
+Array = NDArray[np.float64]
+
+
+class Columns(NamedTuple):
+    """Choices, an array for each of their numbers."""
+
+    m: Array
+    n: Array
+    k_spans: Array
+    consumers: Array
+    split_k: Array
+    warpgroups: Array
+    cluster_m: Array
+    cluster_n: Array
+
+    @classmethod
+    def of(cls, choices: Sequence[Choice]) -> "Columns":
+        """Put choices into columns."""
+        rows = [(*tile, tile.warpgroups, *cluster) for tile, *cluster in choices]
+        return cls(*np.array(rows, np.float64).reshape(-1, len(cls._fields)).T)
+
+
+class Estimates(NamedTuple):
+    """What is expected of choices for problems: arrays (problems, choices).
+
+    Attributes
+    ----------
+    sixths : float array
+        The sixth powers of the microseconds: they have the same order.
+    clusters, waves : float array
+        Of all of a product's CTAs; and how often these fill the GPU.
+    ctas : float array
+        That run at a time.
+    steps : float array
+        Of a CTA along K.
+    """
+
+    sixths: Array
+    clusters: Array
+    waves: Array
+    ctas: Array
+    steps: Array
+
+    @property
+    def us(self) -> Array:
+        """The microseconds."""
+        return _root(self.sixths)
+
+
+class Estimator:
+    """A function of problems and the SMs of a GPU: what each of the choices is expected to take."""
+
+    def __init__(self, choices: Sequence[Choice], costs: Costs) -> None:
+        own = Columns.of(choices)
+        self._own, self._costs = own, costs
+        self._across_m, self._across_n = own.m * own.cluster_m, own.n * own.cluster_n
+        self._cluster = own.cluster_m * own.cluster_n * own.split_k
+        self._resident: dict[int, Array] = {}
+        self._step_bits = 1024 * own.k_spans * own.split_k
+        self._know_steps()
+        subtiles = np.array([[epilogue_columns(each.tile, k) for each in choices] for k in (SHORT_K + 1, SHORT_K)])
+        self._know_stores(own.m * own.n / (64 * own.warpgroups * subtiles))
+
+    def _know_steps(self) -> None:
+        """Compute what a step along K takes for any problem."""
+        own, costs = self._own, self._costs
+        span_bytes = 128 * own.k_spans
+        stage_bytes, exchange_bytes = span_bytes * (own.m + own.n), 4 * own.m * own.n * (1 - 1 / own.split_k)
+        room_bytes = arch.SMEM_BYTES_PER_CTA - EPILOGUE_BYTES - exchange_bytes
+        stages = np.clip(room_bytes // stage_bytes, 2, 8)
+        spans, latency = costs.span * own.k_spans, costs.latency / (stages - 1)
+        multiply = costs.cycle * own.m / 64 * own.k_spans * 4 * own.n / 2
+        self._least = _sixth(spans) + _sixth(latency) + _sixth(multiply)
+        self._row_from_l2, self._column_from_l2 = (
+            costs.l2_byte * span_bytes / shared for shared in (own.cluster_n, own.cluster_m)
+        )
+        self._filled, self._empty = (costs.sm_byte - costs.empty_byte) * span_bytes, costs.empty_byte * stage_bytes
+        self._copied = costs.copy * span_bytes
+
+    def _know_stores(self, subtiles: Array) -> None:
+        """Compute what the epilogue takes, of a long and of a short K: beside a main loop, after each, and at last."""
+        own, costs = self._own, self._costs
+        elements, in_turns = own.m * own.n, own.consumers == 2
+        store = costs.store + costs.store_element * elements + costs.subtile * subtiles
+        exchange = costs.split * np.log2(own.split_k) + costs.split_element * elements * (1 - 1 / own.split_k)
+        beside, after = _sixth(np.where(in_turns, store / 2, 0)), exchange + np.where(in_turns, 0, store)
+        self._stores = np.stack([beside, after, costs.launch + costs.fill + np.where(in_turns, store, 0)], axis=1)
+
+    def __call__(self, problems: Sequence[Extents], sm_count: int) -> Estimates:
+        """Estimate what each choice takes for each of the problems."""
+        rows = [(each.m, each.n, each.k * each.operand_bits, each.batch, each.moved_bytes) for each in problems]
+        m, n, k_bits, batch, moved_bytes = np.array(rows, np.float64).T[:, :, None]
+        beside, after, at_last = self._stores[[int(each.k <= SHORT_K) for each in problems]].swapaxes(0, 1)
+        costs = self._costs
+        clusters = np.ceil(m / self._across_m) * np.ceil(n / self._across_n) * batch
+        resident = self._resident_in(sm_count)
+        waves, ctas = clusters / resident, np.minimum(clusters, resident) * self._cluster
+        steps = np.ceil(k_bits / self._step_bits)
+        multiply = self._steps_sixths(problems, m, n, ctas) * _sixth(steps)
+        wave = _root(multiply + beside) + after
+        idle = np.where(ctas >= FULL * sm_count, 0, costs.idle - costs.idle / sm_count * ctas)
+        memory = costs.launch + costs.memory + costs.memory_byte * moved_bytes * (1 + idle)
+        sixths = _sixth(np.ceil(waves) * wave + at_last) + _sixth(memory)
+        return Estimates(sixths, clusters, waves, ctas, steps)
+
+    def _resident_in(self, sm_count: int) -> Array:
+        """Count the clusters that run at a time, one at least."""
+        if sm_count not in self._resident:
+            filled = sm_count * np.array([RESIDENT[int(size)] for size in self._cluster]) // arch.SM_COUNT
+            self._resident[sm_count] = np.maximum(1, filled // self._cluster)
+        return self._resident[sm_count]
+
+    def _steps_sixths(self, problems: Sequence[Extents], m: Array, n: Array, ctas: Array) -> Array:
+        """Estimate what a step along K takes of a CTA, of which so many run at a time: the sixth power."""
+        rows, columns = np.minimum(m, self._own.m), np.minimum(n, self._own.n)
+        from_l2 = ctas * (rows * self._row_from_l2 + columns * self._column_from_l2)
+        sixths = self._least + _sixth(from_l2) + _sixth((rows + columns) * self._filled + self._empty)
+        if any(each.by_threads for each in problems):
+            a_copies, b_copies = np.array([(each.a_copies, each.b_copies) for each in problems]).T[:, :, None]
+            sixths += _sixth(self._copied * (self._own.m * a_copies + self._own.n * b_copies))
+        return sixths
+
+
+def _sixth(times: Array) -> Array:
+    """Give sixth powers: the root of their sum is the longest of times that overlap, or more if others are near."""
+    squares = times * times
+    return squares * squares * squares
+
+
+def _root(sixths: Array) -> Array:
+    """Give the sixth roots."""
+    roots: Array = np.cbrt(np.sqrt(sixths))
+    return roots
