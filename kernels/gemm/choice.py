@@ -107,8 +107,8 @@ def expected_us(
 
     Examples
     --------
-    >>> [round(expected_us(4096 // parts, 4096, 4096, 16, batch=parts), -1) for parts in (1, 32, 128)]
-    [200.0, 290.0, 1080.0]
+    >>> [round(expected_us(4096 // parts, 4096, 4096, 16, batch=parts), -2) for parts in (1, 32, 128)]
+    [200.0, 300.0, 1100.0]
     """
     extents = Extents(m, n, k, operand_bits, batch, shared, INVARIANCE.on)
     return float(_ranked((extents,), sm_count).expected_us[0])
