@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutepy.kernels.gemm.estimates import Array, Columns, Estimates, Estimator
-from cutepy.kernels.gemm.model import H200, Choice, Costs, Extents
+from cutepy.kernels.gemm.model import H200, SHORT_K, Choice, Costs, Extents, epilogue_columns
 from cutepy.kernels.gemm.refinement import h200
 from cutepy.layouts.sm90 import arch
 
@@ -81,18 +81,28 @@ class Candidates:
         powers = own.split_k, own.cluster_m, own.cluster_n
         logs = np.log([own.m, own.n, own.m * own.n])
         self._facts_of_choices = np.stack([*logs, own.k_spans, own.consumers, *np.log2(powers)])
+        self._across_n, self._narrower = own.n * own.cluster_n, _narrower(self.choices)
+        self._narrowest = self._narrower == np.arange(len(self.choices))
         self._area = own.m * own.cluster_m * own.n * own.cluster_n
-        parts = np.array([own.m / own.cluster_n, own.n / own.cluster_m]).astype(np.int64)
+        self._staged_n = own.staged_n
+        parts = np.array([own.m / own.cluster_n, self._staged_n[1] / own.cluster_m]).astype(np.int64)
         self._powers_within = parts & -parts
 
     def suit(self, problems: Sequence[Extents]) -> NDArray[np.bool_]:
-        """Tell which are worth a thought: no tile that is mostly empty, no cluster with nothing to share by TMA."""
+        """Tell which are worth a thought: no tile that is mostly empty, no cluster with nothing to share by TMA.
+
+        And none with wider tiles than others, as many of which cover N, whose subtiles are as wide.
+        """
         rows = [(each.m, each.n, each.k * each.operand_bits, max(16, each.unit, each.n)) for each in problems]
         m, n, k_bits, columns = np.array(rows, np.float64).T[:, :, None]
         suits: NDArray[np.bool_] = (self._own.m < 2 * np.maximum(64, m)) & (self._own.n < 2 * columns)
         suits &= (self._shared_m < m) & (self._shared_n < n) & (self._long_bits <= k_bits)
-        for row, problem in zip(suits, problems, strict=True):
-            row &= self._allow(problem)
+        count = np.ceil(n / self._across_n)
+        wider = count == count.take(self._narrower, axis=1)
+        for row, wide, problem in zip(suits, wider, problems, strict=True):
+            allowed = self._allow(problem)
+            row &= allowed
+            row &= ~(wide & allowed.take(self._narrower)) | self._narrowest
         return suits
 
     def _allow(self, problem: Extents) -> NDArray[np.bool_]:
@@ -103,7 +113,8 @@ class Candidates:
             own, strip = self._own, problem.strip or 1
             allowed = (own.n % problem.unit == 0) & (own.n % strip == 0) & ((own.split_k == 1) | (not problem.whole))
             allowed &= ((own.cluster_n == 1) | (not problem.a_copies)) & ((own.cluster_m == 1) | (not problem.b_copies))
-            allowed &= (own.n * mn_major_bits % (8 * WIDEST_SWIZZLE_BYTES) == 0) | (own.n <= NARROW)
+            columns = self._staged_n[int(problem.widens_b)]
+            allowed &= (columns * mn_major_bits % (8 * WIDEST_SWIZZLE_BYTES) == 0) | (columns <= NARROW)
             self._allowed[kind] = allowed
         return self._allowed[kind]
 
@@ -157,6 +168,19 @@ class Candidates:
         )
         every = (self._facts_of_choices.take(row, axis=1), of_problems[3:], swizzles, of_both)
         return np.concatenate(every, dtype=np.float32)
+
+
+def _narrower(choices: Sequence[Choice]) -> NDArray[np.intp]:
+    """Give the place of the next narrower tile for each, with subtiles that are as wide; its own if there is none."""
+    places = {choice: place for place, choice in enumerate(choices)}
+    subtiles = [epilogue_columns(choice.tile, SHORT_K + 1) for choice in choices]
+
+    def narrower(place: int) -> int:
+        tile, *cluster = choices[place]
+        others = (places.get(Choice(tile._replace(n=n), *cluster)) for n in range(tile.n - 8, 0, -8))
+        return next((other for other in others if other is not None and subtiles[other] >= subtiles[place]), place)
+
+    return np.array([narrower(place) for place in range(len(choices))], np.intp)
 
 
 def shortlist(times: Array) -> NDArray[np.intp]:

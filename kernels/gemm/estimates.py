@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cutepy.device.rules import staged_columns
 from cutepy.kernels.gemm.model import EPILOGUE_BYTES, FULL, RESIDENT, SHORT_K, Choice, Costs, Extents, epilogue_columns
 from cutepy.layouts.sm90 import arch
 
@@ -23,6 +24,13 @@ class Columns(NamedTuple):
     warpgroups: Array
     cluster_m: Array
     cluster_n: Array
+
+    @property
+    def staged_n(self) -> Array:
+        """The columns in a stage of B, and of one that is MN-major."""
+        columns = zip(self.n.tolist(), self.cluster_m.tolist(), strict=True)
+        widened = [staged_columns(int(n), 16, True, int(sharing)) for n, sharing in columns]
+        return np.array([self.n, widened])
 
     @classmethod
     def of(cls, choices: Sequence[Choice]) -> "Columns":
@@ -76,7 +84,8 @@ class Estimator:
         """Compute what a step along K takes for any problem."""
         own, costs = self._own, self._costs
         span_bytes = 128 * own.k_spans
-        stage_bytes, exchange_bytes = span_bytes * (own.m + own.n), 4 * own.m * own.n * (1 - 1 / own.split_k)
+        self._staged_n = own.staged_n
+        stage_bytes, exchange_bytes = span_bytes * (own.m + self._staged_n), 4 * own.m * own.n * (1 - 1 / own.split_k)
         room_bytes = arch.SMEM_BYTES_PER_CTA - EPILOGUE_BYTES - exchange_bytes
         stages = np.clip(room_bytes // stage_bytes, 2, 8)
         spans, latency = costs.span * own.k_spans, costs.latency / (stages - 1)
@@ -123,9 +132,10 @@ class Estimator:
 
     def _steps_sixths(self, problems: Sequence[Extents], m: Array, n: Array, ctas: Array) -> Array:
         """Estimate what a step along K takes of a CTA, of which so many run at a time: the sixth power."""
-        rows, columns = np.minimum(m, self._own.m), np.minimum(n, self._own.n)
+        kinds = [int(each.widens_b) for each in problems]
+        rows, columns = np.minimum(m, self._own.m), np.minimum(n, self._staged_n[kinds])
         from_l2 = ctas * (rows * self._row_from_l2 + columns * self._column_from_l2)
-        sixths = self._least + _sixth(from_l2) + _sixth((rows + columns) * self._filled + self._empty)
+        sixths = self._least[kinds] + _sixth(from_l2) + _sixth((rows + columns) * self._filled + self._empty[kinds])
         if any(each.by_threads for each in problems):
             a_copies, b_copies = np.array([(each.a_copies, each.b_copies) for each in problems]).T[:, :, None]
             sixths += _sixth(self._copied * (self._own.m * a_copies + self._own.n * b_copies))

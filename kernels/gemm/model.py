@@ -132,6 +132,11 @@ class Extents(NamedTuple):
         return self.a_copies + self.b_copies > 0
 
     @property
+    def widens_b(self) -> bool:
+        """Whether stages have more columns of B than tiles that end within a span of the widest swizzle."""
+        return self.b_mn_major and self.operand_bits == 16 and not self.b_copies
+
+    @property
     def table(self) -> Table:
         """What is chosen from: trees refine the model where one product is loaded by TMA, and no sums are promoted."""
         if self.promotes:

@@ -73,7 +73,7 @@ def timed(paths):
     for path in paths:
         for line in Path(path).read_text().splitlines():
             _, problem, candidate, us, _ = json.loads(line)
-            if us is not None:
+            if us is not None and candidate is not None:  # None is cuBLAS
                 times[path, problem][candidate] = us
     for (_, problem), took in times.items():
         known = {json.dumps(way): us for key, us in took.items() if (way := way_of(json.loads(problem), key))}
