@@ -70,13 +70,14 @@ def test_what_is_equal_to_an_edge_is_not_above_it():
 
 
 def test_a_shortlist_is_refined_and_the_others_follow_by_the_model():
-    choices = ranked(PROBLEM)
-    first, others = choices[:SHORTLIST], choices[SHORTLIST:]
+    choices, table = ranked(PROBLEM), candidates("refined")
+    sixths = np.where(table.suit([PROBLEM]), table.estimates([PROBLEM], 132).sixths, np.inf)
+    count = len(shortlist(sixths))
+    first, others = choices[:count], choices[count:]
     for part in (first, others):
         expected = [us for us, *_ in part]
         assert expected == sorted(expected)
-    assert len(choices) == len({choice for *_, choice in choices}) == candidates("refined").suit([PROBLEM]).sum()
-    table = candidates("refined")
+    assert len(choices) == len({choice for *_, choice in choices}) == table.suit([PROBLEM]).sum()
     (by_model,) = table.expected_us([PROBLEM])
     by_model = dict(zip(table.choices, by_model.tolist(), strict=True))
     assert max(by_model[choice] for *_, choice in first) <= min(by_model[choice] for *_, choice in others)
