@@ -72,8 +72,12 @@ class GemmTunable(Tunable):
         return tuned.candidates(problem, self._most)
 
     def default(self, problem: Settings) -> dict[str, Any]:
-        """Give what the model chooses."""
-        return tuned.default(problem)
+        """Give what the model chooses, on this GPU or, without one, an H200."""
+        import torch
+
+        from cutepy.kernels.gemm.op import memory_tbs_of
+
+        return tuned.default(problem, memory_tbs_of(torch.device("cuda" if torch.cuda.is_available() else "cpu")))
 
     def variant(self, problem: Settings, candidate: Settings) -> Variant:
         """Say what is compiled: what `compile_gemm` will find."""

@@ -165,6 +165,7 @@ class Candidates:
         of_both = (
             *(np.log(sixths) / 6, np.ceil(waves) / waves, np.minimum(waves, 20), np.log(steps)),
             *(elements / (clusters * self._area.take(row)), ctas / sm_count),
+            np.full(len(places), problems[0].memory_tbs),
         )
         every = (self._facts_of_choices.take(row, axis=1), of_problems[3:], swizzles, of_both)
         return np.concatenate(every, dtype=np.float32)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from cutepy.kernels.gemm.config import GemmConfig
 from cutepy.kernels.gemm.families import ProductConfig
 from cutepy.kernels.gemm.loading import copies_per_byte
-from cutepy.kernels.gemm.model import Choice, Extents, Table, epilogue_unit
+from cutepy.kernels.gemm.model import H200_MEMORY_TBS, Choice, Extents, Table, epilogue_unit
 from cutepy.kernels.gemm.signature import GemmSignature
 from cutepy.kernels.gemm.tiles import MORE_TILES, PROMOTED_TILES, TILES, Tile
 from cutepy.runtime.invariance import INVARIANCE
@@ -57,7 +57,14 @@ def _ranked(problems: tuple[Extents, ...], sm_count: int) -> "Ranked":
 
 
 def select_config(
-    signature: GemmSignature, m: int, n: int, k: int, sm_count: int = 132, *, batch: int = 1
+    signature: GemmSignature,
+    m: int,
+    n: int,
+    k: int,
+    sm_count: int = 132,
+    *,
+    batch: int = 1,
+    memory_tbs: float = H200_MEMORY_TBS,
 ) -> GemmConfig:
     """Choose the configuration that is expected to be fastest for a problem, of those whose shared memory suffices.
 
@@ -71,6 +78,8 @@ def select_config(
         SMs of the GPU.
     batch : int
         Products of these extents, positive: their tiles fill the waves together.
+    memory_tbs : float
+        TB/s of the GPU's memory.
 
     Raises
     ------
@@ -88,7 +97,7 @@ def select_config(
     8192 8192 512 24576 2 1
     64 64 8192 1024 1 8
     """
-    return _fitting(_ways((signature,), m, n, k, sm_count, batch))[1]
+    return _fitting(_ways((signature,), (m, n, k, batch), sm_count, memory_tbs))[1]
 
 
 def expected_us(
@@ -129,7 +138,16 @@ class Chosen(NamedTuple):
     config: ProductConfig
 
 
-def choose(signature: GemmSignature, m: int, n: int, k: int, sm_count: int = 132, *, batch: int = 1) -> Chosen:
+def choose(
+    signature: GemmSignature,
+    m: int,
+    n: int,
+    k: int,
+    sm_count: int = 132,
+    *,
+    batch: int = 1,
+    memory_tbs: float = H200_MEMORY_TBS,
+) -> Chosen:
     """Choose as `select_config` does, of the transposed product too, where the epilogue has a place in it.
 
     With few rows that is faster: wgmma multiplies 64 rows of A at least, but 8 of B.
@@ -140,10 +158,19 @@ def choose(signature: GemmSignature, m: int, n: int, k: int, sm_count: int = 132
     >>> choose(half, 16, 8192, 8192).transposed, choose(half, 8192, 16, 8192).transposed
     (True, False)
     """
-    return Chosen(*_fitting(_both_ways(signature, m, n, k, sm_count, batch)))
+    return Chosen(*_fitting(_both_ways(signature, (m, n, k, batch), sm_count, memory_tbs)))
 
 
-def chosen_us(signature: GemmSignature, m: int, n: int, k: int, sm_count: int = 132, *, batch: int = 1) -> float:
+def chosen_us(
+    signature: GemmSignature,
+    m: int,
+    n: int,
+    k: int,
+    sm_count: int = 132,
+    *,
+    batch: int = 1,
+    memory_tbs: float = H200_MEMORY_TBS,
+) -> float:
     """Estimate the microseconds that what `choose` chooses takes.
 
     Examples
@@ -155,7 +182,7 @@ def chosen_us(signature: GemmSignature, m: int, n: int, k: int, sm_count: int = 
     10.0 10.0
     200.0 450.0
     """
-    return next(iter(_both_ways(signature, m, n, k, sm_count, batch))).expected_us
+    return next(iter(_both_ways(signature, (m, n, k, batch), sm_count, memory_tbs))).expected_us
 
 
 class _Way(NamedTuple):
@@ -173,16 +200,21 @@ class _Way(NamedTuple):
         return self.choice.config(self.signature, self.k, self.strip)
 
 
-def _both_ways(signature: GemmSignature, m: int, n: int, k: int, sm_count: int, batch: int) -> Iterator[_Way]:
+def _both_ways(
+    signature: GemmSignature, mnk_batch: tuple[int, int, int, int], sm_count: int, memory_tbs: float
+) -> Iterator[_Way]:
     """Give the ways to compute a product, and its transposed, by the time that is expected of them."""
     turned = None if INVARIANCE.on and signature.graph.reduces else signature.transposed
-    return _ways((signature,) if turned is None else (signature, turned), m, n, k, sm_count, batch)
+    return _ways((signature,) if turned is None else (signature, turned), mnk_batch, sm_count, memory_tbs)
 
 
-def _ways(signatures: tuple[GemmSignature, ...], m: int, n: int, k: int, sm_count: int, batch: int) -> Iterator[_Way]:
+def _ways(
+    signatures: tuple[GemmSignature, ...], mnk_batch: tuple[int, int, int, int], sm_count: int, memory_tbs: float
+) -> Iterator[_Way]:
     """Give the ways to compute a product by one signature, and its transposed by another, in their order."""
+    m, n, k, batch = mnk_batch
     extents = zip(signatures, ((m, n), (n, m)), (False, True), strict=False)
-    problems = tuple(extents_of(signature, *mn, k, batch, turned) for signature, mn, turned in extents)
+    problems = tuple(extents_of(signature, *mn, k, batch, turned, memory_tbs) for signature, mn, turned in extents)
     for expected, turned, choice in _ranked(problems, sm_count).each():
         yield _Way(expected, bool(turned), signatures[turned], choice, k, problems[turned].strip)
 
@@ -201,7 +233,15 @@ def _fitting(ways: Iterable[_Way]) -> tuple[bool, GemmConfig]:
     )
 
 
-def extents_of(signature: GemmSignature, m: int, n: int, k: int, batch: int, turned: bool) -> Extents:
+def extents_of(
+    signature: GemmSignature,
+    m: int,
+    n: int,
+    k: int,
+    batch: int,
+    turned: bool,
+    memory_tbs: float = H200_MEMORY_TBS,
+) -> Extents:
     """Say what is computed as the model knows it."""
     a_copies, b_copies = copies_per_byte(signature)
     return Extents(
@@ -215,6 +255,7 @@ def extents_of(signature: GemmSignature, m: int, n: int, k: int, batch: int, tur
         b_copies=b_copies,
         unit=epilogue_unit(signature),
         strip=strip_of(signature, n) if INVARIANCE.on and signature.graph.reduces else 0,
+        memory_tbs=memory_tbs,
     )
 
 

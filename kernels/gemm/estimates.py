@@ -108,7 +108,7 @@ class Estimator:
 
     def __call__(self, problems: Sequence[Extents], sm_count: int) -> Estimates:
         """Estimate what each choice takes for each of the problems."""
-        rows = [(each.m, each.n, each.k * each.operand_bits, each.batch, each.moved_bytes) for each in problems]
+        rows = [(each.m, each.n, each.k * each.operand_bits, each.batch, each.h200_bytes) for each in problems]
         m, n, k_bits, batch, moved_bytes = np.array(rows, np.float64).T[:, :, None]
         beside, after, at_last = self._stores[[int(each.k <= SHORT_K) for each in problems]].swapaxes(0, 1)
         costs = self._costs

@@ -8,7 +8,7 @@ from cutepy.device import rules
 from cutepy.kernels.gemm.candidates import Candidates
 from cutepy.kernels.gemm.choice import Chosen, extents_of
 from cutepy.kernels.gemm.config import GemmConfig
-from cutepy.kernels.gemm.model import Choice
+from cutepy.kernels.gemm.model import H200_MEMORY_TBS, Choice
 from cutepy.kernels.gemm.signature import GemmSignature
 from cutepy.kernels.gemm.tiles import Tile
 from cutepy.kernels.gemv import choice as gemv
@@ -202,10 +202,10 @@ def _without_tensor_cores(
     return [(expected, candidate_of(Chosen(transposed, config))) for expected, config in ranked]
 
 
-def default(problem: Settings, sm_count: int = SM_COUNT) -> dict[str, Any]:
-    """Give the candidate that the model chooses."""
+def default(problem: Settings, memory_tbs: float = H200_MEMORY_TBS) -> dict[str, Any]:
+    """Give the candidate that the model chooses for a GPU of 132 SMs whose memory has so many TB/s."""
     m, n, k, batch = _extents(problem)
-    return candidate_of(gemv.fastest(signature_of(problem), m, n, k, sm_count, batch=batch))
+    return candidate_of(gemv.fastest(signature_of(problem), m, n, k, batch=batch, memory_tbs=memory_tbs))
 
 
 class Tuned(NamedTuple):

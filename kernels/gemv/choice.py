@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import Any
 
 from cutepy.kernels.gemm.choice import Chosen, choose, chosen_us
+from cutepy.kernels.gemm.model import H200_MEMORY_TBS
 from cutepy.kernels.gemm.signature import GemmSignature
 from cutepy.kernels.gemv.config import GemvConfig
 from cutepy.kernels.gemv.model import expected_us
@@ -135,7 +136,14 @@ def _filled(ctas: int, sm_count: int) -> float:
 
 
 def fastest(
-    signature: GemmSignature, m: int, n: int, k: int, sm_count: int = arch.SM_COUNT, *, batch: int = 1
+    signature: GemmSignature,
+    m: int,
+    n: int,
+    k: int,
+    sm_count: int = arch.SM_COUNT,
+    *,
+    batch: int = 1,
+    memory_tbs: float = H200_MEMORY_TBS,
 ) -> Chosen:
     """Choose among both families: of few rows this one where it is expected to take less time than the GEMM.
 
@@ -150,12 +158,14 @@ def fastest(
     True GemmConfig
     False GemvConfig
     """
-    by_tensor_cores = choose(signature, m, n, k, sm_count, batch=batch)
+    by_tensor_cores = choose(signature, m, n, k, sm_count, batch=batch, memory_tbs=memory_tbs)
     pace = _US_PER_MB.get((signature.operand_bits, _tile_m(min(m, n))))
     if pace is None or min(m, n) > MOST_ROWS or batch > 1 or INVARIANCE.on:
         return by_tensor_cores
     streamed_mb = max(m, n) * k * signature.operand_bits / 8e6
-    if _LAUNCH_US + pace * streamed_mb >= chosen_us(signature, m, n, k, sm_count, batch=batch):
+    pace *= H200_MEMORY_TBS / memory_tbs
+    expected = chosen_us(signature, m, n, k, sm_count, batch=batch, memory_tbs=memory_tbs)
+    if _LAUNCH_US + pace * streamed_mb >= expected:
         return by_tensor_cores
     try:
         found = choose_gemv(signature, m, n, k, sm_count)

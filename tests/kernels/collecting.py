@@ -15,10 +15,13 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from cutepy.benchmark import Protocol, compare
 from cutepy.kernels.gemm import tuned
 from cutepy.kernels.gemm.choice import Chosen, _both_ways, candidates, extents_of
+from cutepy.kernels.gemm.model import H200_MEMORY_TBS
+from cutepy.kernels.gemm.op import memory_tbs_of
 from cutepy.layouts.sm90.arch import SM_COUNT
 from cutepy.suites.gemm_problems import Buffers, gemm_problems, random_problems
 from cutepy.suites.gemm_tuning import GemmTrial, GemmTunable, settings_of
@@ -30,7 +33,8 @@ EXPECTED, BY_MODEL, OTHERS = 5, 1, 6
 FIRST = 100
 CHUNK = 36
 """Problems whose choices are compiled together."""
-CUBLAS = "cuBLAS"
+CUBLAS, MEMORY = "cuBLAS", "memory"
+"""Who multiplied but our choices; and what tells how many TB/s the GPU's memory has."""
 PROTOCOL = Protocol(rounds=5, turn_us=500.0, max_launches=30)
 
 
@@ -41,12 +45,12 @@ def problems(count, seed, suites=()):
     return list({key_of(settings_of(problem)): problem for problem in every}.values())
 
 
-def picks(settings, seed):
+def picks(settings, seed, memory_tbs=H200_MEMORY_TBS):
     """List choices of a problem that are worth to be timed, as `cutepy tune gemm` describes them."""
     signature, (m, n, k) = tuned.signature_of(settings), (settings[extent] for extent in "mnk")
-    ways = list(_both_ways(signature, m, n, k, SM_COUNT, 1))
-    kinds = signature, signature.transposed
-    problems = extents_of(kinds[0], m, n, k, 1, False), extents_of(kinds[1], n, m, k, 1, True)
+    ways = list(_both_ways(signature, (m, n, k, 1), SM_COUNT, memory_tbs))
+    kinds, mns = (signature, signature.transposed), ((m, n), (n, m))
+    problems = [extents_of(kinds[turned], *mns[turned], k, 1, bool(turned), memory_tbs) for turned in (0, 1)]
     table = candidates(problems[0].table)
     expected = np.where(table.suit(problems), table.expected_us(problems), np.inf)
     places = expected.argsort(axis=None, kind="stable")[: np.isfinite(expected).sum()]
@@ -93,8 +97,10 @@ def main(count, seed, journal, *suites):
     """Draw, compile, time, and write."""
     drawn = problems(int(count), int(seed), suites)
     tunable, described = GemmTunable(drawn), [settings_of(problem) for problem in drawn]
-    chosen = [picks(settings, index) for index, settings in enumerate(described)]
+    memory_tbs = memory_tbs_of(torch.device("cuda"))
+    chosen = [picks(settings, index, memory_tbs) for index, settings in enumerate(described)]
     with Path(journal).open("a") as out:
+        out.write(json.dumps([MEMORY, None, None, memory_tbs, None]) + "\n")
         for start in range(0, len(drawn), CHUNK):
             part = range(start, min(start + CHUNK, len(drawn)))
             tunable.compile([(described[i], candidate) for i in part for candidate in chosen[i]], progress=True)

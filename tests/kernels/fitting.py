@@ -21,12 +21,12 @@ import numpy as np
 from cutepy.kernels.gemm import GemmConfig, tuned
 from cutepy.kernels.gemm.candidates import Candidates, shortlist
 from cutepy.kernels.gemm.choice import candidates, extents_of
-from cutepy.kernels.gemm.model import Choice
+from cutepy.kernels.gemm.model import H200_MEMORY_TBS, Choice
 from cutepy.kernels.gemm.refinement import PARTS, Trees
 from cutepy.kernels.gemm.tiles import Tile
 from cutepy.layouts.sm90.arch import SM_COUNT
 from cutepy.suites.gemm_tuning import settings_of
-from tests.kernels.collecting import problems
+from tests.kernels.collecting import CUBLAS, MEMORY, problems
 
 FOLDS = 5
 TREES = {
@@ -69,16 +69,19 @@ class Group(NamedTuple):
 
 def timed(paths):
     """Read journals. What two of them have of a problem isn't compared: GPUs differ."""
-    times = defaultdict(dict)
     for path in paths:
+        times, memory_tbs = defaultdict(dict), H200_MEMORY_TBS
         for line in Path(path).read_text().splitlines():
-            _, problem, candidate, us, _ = json.loads(line)
-            if us is not None and candidate is not None:  # None is cuBLAS
-                times[path, problem][candidate] = us
-    for (_, problem), took in times.items():
-        known = {json.dumps(way): us for key, us in took.items() if (way := way_of(json.loads(problem), key))}
-        if len(known) > 1:
-            yield group_of(json.loads(problem), [json.loads(way) for way in known], np.log(list(known.values())))
+            who, problem, candidate, us, _ = json.loads(line)
+            if who == MEMORY:
+                memory_tbs = us
+            elif us is not None and who != CUBLAS:
+                times[problem][candidate] = us
+        for problem, took in times.items():
+            known = {json.dumps(way): us for key, us in took.items() if (way := way_of(json.loads(problem), key))}
+            if len(known) > 1:
+                ways, settings = [json.loads(way) for way in known], json.loads(problem)
+                yield group_of(settings, ways, np.log(list(known.values())), memory_tbs)
 
 
 def way_of(problem, key):
@@ -92,18 +95,18 @@ def way_of(problem, key):
     return (turned, tile, *choice[1:]) if choice.config(config.signature, problem["k"]) == config else None
 
 
-def both_ways(settings):
+def both_ways(settings, memory_tbs=H200_MEMORY_TBS):
     """Give the extents of a product and of the transposed one."""
     signature, m, n, k = tuned.signature_of(settings), *(settings[extent] for extent in "mnk")
-    straight = extents_of(signature, m, n, k, settings["batch"], False)
-    return straight, extents_of(signature.transposed, n, m, k, settings["batch"], True)
+    straight = extents_of(signature, m, n, k, settings["batch"], False, memory_tbs)
+    return straight, extents_of(signature.transposed, n, m, k, settings["batch"], True, memory_tbs)
 
 
-def group_of(settings, ways, took):
+def group_of(settings, ways, took, memory_tbs):
     """Put together what is known of candidates that were timed."""
     table = Candidates([Choice(Tile(*tile), *cluster) for _, tile, *cluster in ways])
     places = np.array([turned for turned, *_ in ways]) * len(ways) + np.arange(len(ways))
-    asked = both_ways(settings)
+    asked = both_ways(settings, memory_tbs)
     estimates = table.estimates(asked, SM_COUNT)
     return Group(table.facts(asked, estimates, places, SM_COUNT), np.log(estimates.us.take(places)), took)
 

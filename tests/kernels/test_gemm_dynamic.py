@@ -143,6 +143,7 @@ def test_an_operation_gives_it_a_counter(monkeypatch, transposed):
     from cutepy.ops.checking import describe
 
     monkeypatch.setattr(op, "sm_count_of", lambda _: 3)
+    monkeypatch.setattr(op, "memory_tbs_of", lambda _: 4.92)
     a, b, _ = whole_numbers(200, 64, 40)
     out = torch.empty(200, 64).half()
     problem = describe(a, b, None, None, None, None, "row", out)

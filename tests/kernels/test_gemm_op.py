@@ -1,6 +1,7 @@
 """From a problem to its kernel: what TMA reaches, and what is refused before anything is compiled."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -182,6 +183,7 @@ def test_what_was_tuned_counts_as_it_was_timed(monkeypatch):
     monkeypatch.setattr(op, "tuned", lambda _, signature, *__: Tuned(split, 7.0) if signature == lying else None)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA H200")
     monkeypatch.setattr(op, "sm_count_of", lambda _: 132)
+    monkeypatch.setattr(op, "memory_tbs_of", lambda _: 4.92)
     assert op.choose_on(cuda, lying, *extents) == split
     assert op.chosen_us_on(cuda, lying, *extents) == 7.0
     assert op.choose_on(cuda, by_tma, *extents) == choose(by_tma, *extents[:3])
@@ -204,6 +206,7 @@ def test_where_rows_are_to_be_alike_what_was_tuned_counts_if_it_leaves_k_whole(m
     monkeypatch.setattr(op, "tuned", lambda *_: Tuned(won, 7.0))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA H200")
     monkeypatch.setattr(op, "sm_count_of", lambda _: 132)
+    monkeypatch.setattr(op, "memory_tbs_of", lambda _: 4.92)
     asked = torch.device("cuda:0"), kind, 512, 512, 4096, 1
     assert op.choose_on(*asked) == won
     with cutepy.ops.batch_invariant():
@@ -215,3 +218,18 @@ def test_the_reference_is_exact():
     expected = [[sum(float(x) * float(y) for x, y in zip(row, column, strict=True)) for column in b] for row in a]
     assert torch.allclose(gemm_reference(a, b), torch.tensor(expected, dtype=torch.float64), rtol=1e-15, atol=1e-15)
     assert torch.equal(gemm_reference(a, b, torch.ones(5, 3)), gemm_reference(a, b) + 1)
+
+
+@pytest.mark.parametrize(
+    ("told", "memory_tbs"),
+    [
+        ({"memory_clock_rate": 3_201_000, "memory_bus_width": 6144}, 4.92),
+        ({"memory_clock_rate": 2_619_000, "memory_bus_width": 5120}, 3.35),
+        ({"total_memory": 150 * 10**9}, 4.92),
+        ({"total_memory": 85 * 10**9}, 3.35),
+    ],
+)
+def test_memory_is_as_fast_as_its_clock_and_width_say_or_else_its_size(monkeypatch, told, memory_tbs):
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(**told))
+    assert op.memory_tbs_of(torch.device("cuda")) == memory_tbs
+    assert op.memory_tbs_of(torch.device("cpu")) == 4.92

@@ -10,7 +10,7 @@ import pytest
 from cutepy.kernels.gemm import GemmSignature, tuned
 from cutepy.kernels.gemm.candidates import SHORTLIST, shortlist
 from cutepy.kernels.gemm.choice import _both_ways, candidates, choose, chosen_us, select_config
-from cutepy.kernels.gemm.model import Extents
+from cutepy.kernels.gemm.model import H200_MEMORY_TBS, Extents
 from cutepy.kernels.gemm.refinement import BLOCK, PARTS, Trees, h200
 from cutepy.suites.gemm_tuning import settings_of
 from tests.kernels import collecting, fitting
@@ -104,10 +104,16 @@ def test_both_ways_at_once_are_each_way_alone(changes):
 
 def test_the_fastest_way_is_chosen():
     for m, n in ((16, 4096), (4096, 16), (4096, 4096)):
-        ways = list(_both_ways(HALF, m, n, 4096, 132, 1))
+        ways = list(_both_ways(HALF, (m, n, 4096, 1), 132, H200_MEMORY_TBS))
         assert chosen_us(HALF, m, n, 4096) == ways[0].expected_us
         assert choose(HALF, m, n, 4096) == (ways[0].transposed, ways[0].config())
         assert select_config(HALF, m, n, 4096) == next(way for way in ways if not way.transposed).config()
+
+
+def test_a_gpu_of_slower_memory_takes_longer_and_chooses_for_itself():
+    extents = [(m, n, 4096) for m in (16, 96, 300) for n in (1000, 4096, 14336)]
+    assert all(chosen_us(HALF, *each, memory_tbs=3.35) > chosen_us(HALF, *each) for each in extents[:3])
+    assert any(choose(HALF, *each, memory_tbs=3.35) != choose(HALF, *each) for each in extents)
 
 
 def test_batches_and_promoted_sums_have_the_model_alone():

@@ -115,6 +115,7 @@ def test_an_operation_gives_it_a_workspace(monkeypatch):
     from cutepy.ops.checking import describe
 
     monkeypatch.setattr(op, "sm_count_of", lambda _: 3)
+    monkeypatch.setattr(op, "memory_tbs_of", lambda _: 4.92)
     a, b, _ = whole_numbers(128, 64, 560)
     out = torch.empty(128, 64).half()
     problem = describe(a, b, None, None, None, None, "row", out)

@@ -144,6 +144,7 @@ def test_a_winner_is_found_again_and_not_in_batches_that_are_to_be_alike(monkeyp
     keep("NVIDIA H200", tuned.NAME, [Winner(problem, candidate, 1.0, 2.0, 9)])
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA H200")
     monkeypatch.setattr(op, "sm_count_of", lambda _: 132)
+    monkeypatch.setattr(op, "memory_tbs_of", lambda _: 4.92)
     asked = torch.device("cuda"), HALF, 4, 4096, 4096, 1
     assert op.choose_on(*asked) == chosen
     with batch_invariant():
