@@ -219,7 +219,10 @@ def _value(
     operands: Mapping[str, torch.Tensor],
     dtype: torch.dtype,
 ) -> torch.Tensor:
-    """Compute a node of others, its `sources`; rows have no rows, columns a last extent of 1."""
+    """Compute a node of others, its `sources`; rows have no rows, columns a last extent of 1.
+
+    The index of a product has the batch's modes, and two extents of 1.
+    """
     op, value = node.op, node.value
     result: torch.Tensor
     if op == "acc":
@@ -233,6 +236,10 @@ def _value(
         result = torch.arange(acc.shape[-2], dtype=torch.int32, device=acc.device).unsqueeze(-1)
     elif op == "column_index":
         result = torch.arange(acc.shape[-1] // node.width, dtype=torch.int32, device=acc.device)
+    elif op == "product_index":
+        *batch, _, _ = acc.shape
+        index = torch.arange(math.prod(batch), dtype=torch.int32, device=acc.device)
+        result = index.view(*batch, 1, 1) if batch else index.view(())
     elif op == "part":
         result = given[0][..., value::2]
     elif op == "to":

@@ -125,7 +125,7 @@ class Value:
     def _no_elements(self, *_: object) -> Any:  # noqa: ANN401
         raise EpilogueError.at(
             "a value has no elements that a function can reach: it computes each from those at its own place; "
-            "x.interleaved(2) gives the even and the odd columns, x.row and x.column the place",
+            "x.interleaved(2) gives the even and the odd columns, x.row, x.column and x.product the place",
             callers_line(),
         )
 
@@ -136,7 +136,7 @@ class Value:
             raise AttributeError(name)
         if name.endswith("_"):
             raise _in_place(name, callers_line())
-        known = ", ".join(n for n in ("column", "interleaved", "max", "min", "row", "sum", "to"))
+        known = ", ".join(n for n in ("column", "interleaved", "max", "min", "product", "row", "sum", "to"))
         raise EpilogueError.at(f"a value has no {name}; it has {known}, and operators", callers_line())
 
     def __add__(self, other: object) -> Value:
@@ -268,6 +268,14 @@ class Value:
     def column(self) -> Value:
         """The index of each element's column, from 0, among this value's: an integer."""
         return Value(self.trace, self.trace.column_index(self.index))
+
+    @property
+    def product(self) -> Value:
+        """The index of the product within the batch, from 0, and 0 where there is no batch: an integer.
+
+        A batch of several modes is counted through, the last mode fastest.
+        """
+        return _recorded(self.trace, "product_index")
 
     def interleaved(self, parts: int) -> tuple[Value, ...]:
         """Part the columns in turn: of two parts, columns 0, 2, 4 and so on, and columns 1, 3, 5 and so on."""

@@ -237,6 +237,54 @@ def test_a_batch_is_one_launch():
     assert_close(launched, got)
 
 
+@cutepy.epilogue
+def random(acc, seed: Integer):
+    return epilogues.uniform(acc, seed) + 0.0 * acc, acc.product + 0.0 * acc
+
+
+@pytest.mark.parametrize(("m", "n"), [(70, 72), (3, 200)])  # the latter is computed transposed
+def test_products_of_a_batch_have_random_numbers_of_their_own(m, n):
+    a, b = torch.ones(2, 3, m, 32).bfloat16(), torch.ones(2, 3, n, 32).bfloat16()
+    expected = random(torch.zeros(2, 3, m, n), 5)
+    single = gemm(a[0, 0], b[0, 0], epilogue=random, seed=5, out_dtype=torch.float32)
+    with cutepy.simulate():
+        simulated = gemm(a, b, epilogue=random, seed=5, out_dtype=torch.float32)
+        modes = torch.ops.cutepy.gemm_epilogue(a, b, [], [5], "n", random.text, torch.float32)
+    for results in (simulated, modes, gemm(a, b, epilogue=random, seed=5, out_dtype=torch.float32)):
+        for got, want, first in zip(results, expected, single, strict=True):
+            assert torch.equal(got, want)
+            assert torch.equal(got[0, 0], first)
+    assert len(simulated[0][:, :, 0, 0].unique()) == 6
+
+
+@cutepy.epilogue
+def dropped(acc, seed: Integer):
+    return epilogues.dropout(acc, 0.5, seed)
+
+
+def test_gradients_and_compiled_code_drop_what_a_batch_drops():
+    a, b = torch.ones(3, 8, 16).bfloat16().requires_grad_(), torch.ones(3, 24, 16).bfloat16()
+    result = gemm(a, b, epilogue=dropped, seed=5)
+    compiled = torch.compile(lambda a: gemm(a, b, epilogue=dropped, seed=5), fullgraph=True, backend="aot_eager")(a)
+    kept = (result != 0).float()
+    assert not torch.equal(kept[0], kept[1])
+    for value in (result, compiled):
+        assert torch.equal(value, result)
+        (grad,) = torch.autograd.grad(value.float().sum(), a)
+        assert torch.equal(grad.float(), (2 * kept.sum(-1, keepdim=True)).expand(3, 8, 16))
+
+
+def test_examples_of_vmap_are_products_by_themselves():
+    a, b, seeds = torch.ones(3, 8, 16).bfloat16(), torch.ones(24, 16).bfloat16(), torch.arange(3).int()
+
+    def product(a, seed):
+        return gemm(a, b, epilogue=dropped, seed=seed)
+
+    mapped = torch.vmap(product)(a, seeds)
+    assert torch.equal(mapped, torch.stack([product(x, seed) for x, seed in zip(a, seeds, strict=True)]))
+    assert not torch.equal(mapped[0], mapped[1])
+
+
 def test_what_was_decided_for_a_call_serves_others_like_it():
     @cutepy.epilogue
     def shifted(acc, bias: Row, scale: Scalar, n: Integer):
