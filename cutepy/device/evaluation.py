@@ -121,7 +121,8 @@ class Evaluation:
             # Of the thread's columns only the place within the subtile scales, not that within eight columns.
             return wrapping(self.column_of(node.width) + self.places(node).distinct(1)[slot])
         if op == "product_index":
-            return wrapping(self.product)
+            # The number of a single product is known, but Python's integers don't wrap, as those of the program do.
+            return wrapping(Int32(self.product).ir_value())
         if op == "part":
             return self._part(node, slot, sources)
         if op == "to":

@@ -30,7 +30,10 @@ class Integer(Value):
 
 
 class Row(Value):
-    """Annotates a row: a tensor (N,) of floats, one for each column of what it is combined with."""
+    """Annotates a row: a tensor (N,) of floats, one for each column of what it is combined with.
+
+    Where the product is a batch, (..., N) with the batch's extents has a row for each of its products.
+    """
 
     kind: ClassVar[tuple[Shape, Type]] = ("row", "f32")
 

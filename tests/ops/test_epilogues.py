@@ -238,6 +238,63 @@ def test_a_batch_is_one_launch():
 
 
 @cutepy.epilogue
+def by_rows(acc, bias: Row, offset: Row):
+    gate, up = (acc + bias).interleaved(2)
+    y = gate * up + offset
+    return y, y.sum(1)
+
+
+@cutepy.epilogue
+def shifted(acc, bias: Row):
+    return acc + bias
+
+
+@pytest.mark.parametrize("m", [40, 3])  # the latter is computed transposed
+def test_rows_are_of_all_products_or_of_each(m):
+    torch.manual_seed(4)
+    a, b = torch.randn(2, 1, m, 32).bfloat16(), torch.randn(3, 64, 32).bfloat16() / 4
+    of_each, of_all = torch.randn(2, 3, 64).bfloat16(), torch.randn(64)
+    acc = a.double() @ b.double().mT
+    gate, up = (x[..., parity::2] for x in [acc + of_each[..., None, :]] for parity in (0, 1))
+    y = gate * up + of_all[:32]
+    parted = {"epilogue": by_rows, "bias": of_each, "offset": of_all[:32]}
+    plain = {"epilogue": shifted, "bias": of_each}
+    with cutepy.simulate() as run:
+        simulated = gemm(a, b, **parted), gemm(a, b, **plain)
+    assert len(run.launches) == 2
+    for (got, sums), whole in (simulated, (gemm(a, b, **parted), gemm(a, b, **plain))):
+        assert_close({"y": got, "sum": sums}, {"y": y.bfloat16(), "sum": y.sum(-1).float()})
+        assert_close({"y": whole}, {"y": (acc + of_each[..., None, :]).bfloat16()})
+    torch.testing.assert_close(shifted(acc.float(), of_each), (acc + of_each[..., None, :]).float())
+
+
+def test_gradients_of_rows_of_each_product():
+    a, b, bias = torch.ones(2, 4, 16).half(), torch.ones(2, 8, 16).half(), torch.zeros(2, 8, requires_grad=True)
+    weight = torch.tensor([1.0, 3.0])[:, None, None]
+    compiled = torch.compile(lambda bias: gemm(a, b, epilogue=shifted, bias=bias), fullgraph=True, backend="aot_eager")
+    for result in (gemm(a, b, epilogue=shifted, bias=bias), compiled(bias)):
+        (grad,) = torch.autograd.grad((result.float() * weight).sum(), bias)
+        assert torch.equal(grad, torch.tensor([4.0, 12.0])[:, None].expand(2, 8))
+
+
+@pytest.mark.parametrize(
+    ("b", "bias", "message"),
+    [
+        (
+            (2, 8, 16),
+            (3, 8),
+            r"bias must have shape \(N,\) = \(8,\), or with the batch before it \(2, 8\), got \(3, 8\)",
+        ),
+        ((2, 8, 16), (1, 8), r"or with the batch before it \(2, 8\), got \(1, 8\)"),
+        ((8, 16), (2, 8), r"bias must have shape \(N,\) = \(8,\), got \(2, 8\)"),  # one product of 8 rows
+    ],
+)
+def test_rows_of_no_product_are_refused(b, bias, message):
+    with pytest.raises(EpilogueError, match=message):
+        gemm(torch.ones(2, 4, 16).half(), torch.ones(b).half(), epilogue=shifted, bias=torch.ones(bias))
+
+
+@cutepy.epilogue
 def random(acc, seed: Integer):
     return epilogues.uniform(acc, seed) + 0.0 * acc, acc.product + 0.0 * acc
 
