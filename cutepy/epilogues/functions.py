@@ -160,6 +160,8 @@ def uniform(x: Value, seed: Integer) -> Value:
     EpilogueError
         If the seed is no integer.
     """
+    if not isinstance(x, Value):
+        raise EpilogueError.at(f"uniform and dropout take a value of an epilogue first, got {x!r}", callers_line())
     given = lift(x.trace, seed)
     if given.node.type == "f32":
         got = f"floats of a {given.node.shape}" if isinstance(seed, Value) else repr(seed)

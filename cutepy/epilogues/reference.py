@@ -55,7 +55,8 @@ def compute(
     acc : Tensor, (..., M, N)
         The product.
     operands : mapping of str to Tensor or number
-        Rows (N,) or (..., N), columns (..., M), tiles (..., M, N) or what broadcasts to that, scalars; N over the operand's width.
+        Rows (N,) or (..., N), columns (..., M), tiles (..., M, N) or what broadcasts to that, scalars; N over the
+        operand's width.
     dtype : float32 or float64
         To compute in.
     cast : bool

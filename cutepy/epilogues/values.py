@@ -82,6 +82,23 @@ _TYPE_NAMES = {"f32": "floats", "i32": "integers", "bool": "truth values"}
 _HINTS = {"and": "; compare first", "or": "; compare first", "xor": "; compare first", "not": "; compare first"}
 
 
+def numpys_refusal(what: str) -> str:
+    """Say what to use for a function of NumPy's."""
+    return (
+        f"{what} computes with no value of an epilogue; use cutepy.epilogues' functions, such as exp(x), "
+        "clamp(x, low, high) and where(condition, x, y), and x.sum(1), x.max(1) and x.min(1) for results"
+    )
+
+
+def _refused(what: str) -> Callable[..., Any]:
+    """Make the method by which Python asks for what a value isn't."""
+
+    def method(self: Value, *_: object, **__: object) -> Any:  # noqa: ANN401
+        raise EpilogueError.at(what, callers_line())
+
+    return method
+
+
 def _refuses(operator: str, instead: str) -> Callable[..., Any]:
     """Make the method of an operator that no kernel computes."""
 
@@ -120,7 +137,29 @@ class Value:
             callers_line(),
         )
 
-    __bool__ = __float__ = __int__ = __index__ = __len__ = __complex__ = _unknown
+    __bool__ = _unknown
+    __float__ = __complex__ = _refused(
+        "a value is no number that math's functions, float() and complex() can take, since it is known only in the "
+        "kernel; use cutepy.epilogues' functions, such as exp(x) and sqrt(x), or torch's of the same names"
+    )
+    __int__ = _refused(
+        "a value is no int of Python, since it is known only in the kernel; floor(x) is the next whole number"
+    )
+    __index__ = _refused(
+        "a value is no place in a list, and no count, since it is known only in the kernel; use where(condition, x, y) "
+        "to choose, or pass the list as a Row or Column"
+    )
+    __len__ = _refused(
+        "a value has no length, since one kernel serves all extents; declare what depends on one, such as "
+        "`n: Integer`, and pass it"
+    )
+    __array__ = _refused(
+        "NumPy makes no array of a value, which is known only in the kernel; use cutepy.epilogues' functions"
+    )
+
+    def __array_function__(self, function: Any, *_: object) -> Any:  # noqa: ANN401
+        """Refuse NumPy's functions, whose results would be NumPy's; of its ufuncs the tracing tells."""
+        raise EpilogueError.at(numpys_refusal(f"NumPy's {function.__name__}"), callers_line())
 
     def _no_elements(self, *_: object) -> Any:  # noqa: ANN401
         raise EpilogueError.at(

@@ -508,6 +508,31 @@ def test_compiled_code_says_what_is_wrong_with_operands(each, operands, message)
         torch.compile(lambda a: gemm(a, b, epilogue=each, **operands), backend="eager")(a)
 
 
+def test_epilogues_are_made_outside_of_compiled_code():
+    a, b = torch.ones(8, 16).half(), torch.ones(8, 16).half()
+
+    def product(a, b):
+        @cutepy.epilogue
+        def doubled(acc):
+            return acc * 2
+
+        return gemm(a, b, epilogue=doubled)
+
+    torch._dynamo.reset()
+    with pytest.raises(torch._dynamo.exc.Unsupported, match="decorate it outside"):
+        torch.compile(product, fullgraph=True, backend="eager")(a, b)
+    broken = torch.compile(product, backend="eager")  # breaks in the graph leave it to Python
+    assert torch.equal(broken(a, b), product(a, b))
+    exported = torch.export.export(Product(product), (a, b), strict=False)  # runs in Python
+    assert torch.equal(exported.module()(a, b), product(a, b))
+
+
+class Product(torch.nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.forward = function
+
+
 LOADS = """
 import sys
 import {imported}
