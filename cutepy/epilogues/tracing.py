@@ -195,12 +195,7 @@ def epilogue(function: Callable[..., Any]) -> Epilogue:
     trace = Trace(operands, line)
     acc = Value(trace, trace.add("acc"))
     given = {operand.name: Value(trace, trace.add("operand", value=operand.name)) for operand in operands}
-    try:
-        returned = function(acc, **given)
-    except TypeError as error:
-        if Value.__name__ not in str(error):
-            raise
-        raise EpilogueError.at(_refusal(str(error)), raising_line(error) or line) from error
+    returned = _run(function, acc, given, line)
     named = _named(returned, line)
     for name, value in named:
         _check_result(name, value, trace, line)
@@ -209,6 +204,16 @@ def epilogue(function: Callable[..., Any]) -> Epilogue:
     except EpilogueError as error:
         raise error if error.line else EpilogueError.at(str(error), line) from None
     return Epilogue(graph, function.__name__, function, defaults)
+
+
+def _run(function: FunctionType, acc: Value, given: Mapping[str, Value], line: Line) -> object:
+    """Call a function with values; what Python and NumPy refuse of these is told with the line."""
+    try:
+        return function(acc, **given)
+    except TypeError as error:
+        if Value.__name__ not in str(error):
+            raise
+        raise EpilogueError.at(_refusal(str(error)), raising_line(error) or line) from error
 
 
 def _refusal(message: str) -> str:
