@@ -41,7 +41,9 @@ def gemm_extension(
     """Describe an extension with one operation, `gemm(a, b, c=None, bias=None, activation=None)`.
 
     D = activation(A B^T + C + bias) with A (M, K), B (N, K), C and D (M, N), bias (N,), or batches of all but bias.
-    It takes what there are kernels for: 21 for each combination of what is asked for here.
+    It takes what there are kernels for: 21 for each combination of what is asked for here. Of these it calls the one of
+    the least cost by a plain sum (`cutepy.aot.gemm_tiles`); `cutepy.ops.gemm` has more to choose from, such as a split
+    K, and what tuning found, which a library without a compiler can't hold all of. docs/export.md shows how to add one.
 
     Parameters
     ----------

@@ -33,6 +33,8 @@ class Evaluation:
         (`Registers.slots`).
     row, column : Int32
         Of this thread's first register.
+    product : Int32
+        The index of the product within the batch.
     """
 
     def __init__(
@@ -43,9 +45,10 @@ class Evaluation:
         read: Callable[[str, int], Any],
         row: Any,
         column: Any,
+        product: Any,
     ):
         self.graph, self.accumulators, self.read = graph, accumulators, read
-        self.row, self.column, self.lane = row, column, cute.arch.lane_idx()
+        self.row, self.column, self.product, self.lane = row, column, product, cute.arch.lane_idx()
         self._tiles = {node.width: tile.narrowed(node.width) for node in graph.nodes}
         self._values: dict[tuple[int, int], Any] = {}
         self._pairs: dict[tuple[int, int], Sequence[Any]] = {}
@@ -117,6 +120,9 @@ class Evaluation:
         if op == "column_index":
             # Of the thread's columns only the place within the subtile scales, not that within eight columns.
             return wrapping(self.column_of(node.width) + self.places(node).distinct(1)[slot])
+        if op == "product_index":
+            # The number of a single product is known, but Python's integers don't wrap, as those of the program do.
+            return wrapping(Int32(self.product).ir_value())
         if op == "part":
             return self._part(node, slot, sources)
         if op == "to":

@@ -32,6 +32,9 @@ class Finish:
         column; None of a tile.
     m, n : Int32
         Extents of the product.
+    steps : tuple of Int32
+        What each mode of the batch counts of its products' indices; none where there is one product, and of groups
+        whose rows or columns are those of one matrix.
     """
 
     graph: Graph
@@ -39,6 +42,7 @@ class Finish:
     operands: tuple
     m: cutlass.Int32
     n: cutlass.Int32
+    steps: tuple = ()
 
     def __post_init__(self):
         self.tile.check_widths(self.graph.widest)
@@ -79,8 +83,14 @@ class Finish:
                 for slot, offset in enumerate(offsets):
                     fragment[slot] = given[cutlass.min(first + offset, last)]
 
-    def compute(self, accumulators, fragments, tiles, row, column, consumed=lambda: None):
-        """Compute a subtile at (row, column) from its registers.
+    def product(self, batch):
+        """Give the index of the product at a place in the batch; 0 where there is none, or nothing asks for it."""
+        if not self.graph.uses("product_index"):
+            return 0
+        return sum(at * step for at, step in zip(batch, self.steps, strict=False))
+
+    def compute(self, accumulators, fragments, tiles, row, column, consumed=lambda: None, batch=()):
+        """Compute a subtile at (row, column) from its registers, where `batch` says of which product.
 
         `tiles` gives, for each tile operand by its name, the registers of its subtile; `consumed` is called once
         fragments and tiles have been read.
@@ -103,7 +113,7 @@ class Finish:
         kind = accumulators.element_type if len(self.graph.nodes) == 1 else Float32
         registers = [accumulators[v].to(kind) for v in range(cute.size(accumulators))]
         down, along = self.origin(row, column)
-        evaluated = evaluation.Evaluation(self.graph, self.tile, registers, value, down, along)
+        evaluated = evaluation.Evaluation(self.graph, self.tile, registers, value, down, along, self.product(batch))
         evaluated.run([self.root(index) for index in range(len(self.graph.results))], consumed)
         return evaluated
 

@@ -6,6 +6,7 @@ import linecache
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 
 _HERE = str(Path(__file__).parent)
 
@@ -54,11 +55,26 @@ class EpilogueError(ValueError):
 
 def callers_line() -> Line | None:
     """Find the line that is being traced: the innermost one outside this package."""
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        code = frame.f_code
-        # torch hands its functions' arguments back by frames of its own.
-        if not code.co_filename.startswith(_HERE) and "/torch/" not in code.co_filename.replace("\\", "/"):
-            return Line(code.co_filename, frame.f_lineno, code.co_name)
-        frame = frame.f_back  # type: ignore[assignment]
+        if _is_callers(frame.f_code.co_filename):
+            return Line(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+        frame = frame.f_back
     return None
+
+
+def raising_line(error: BaseException) -> Line | None:
+    """Find the line that was being traced when an error was raised: the innermost one outside this package."""
+    line, traceback = None, error.__traceback__
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        if _is_callers(code.co_filename):
+            line = Line(code.co_filename, traceback.tb_lineno, code.co_name)
+        traceback = traceback.tb_next
+    return line
+
+
+def _is_callers(file: str) -> bool:
+    # torch and NumPy hand their functions' arguments back by frames of their own.
+    path = file.replace("\\", "/")
+    return not file.startswith(_HERE) and "/torch/" not in path and "/numpy/" not in path

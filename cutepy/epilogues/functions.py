@@ -149,13 +149,27 @@ def sum_of_squares(x: Value, dim: int | None = None) -> Value:
 def uniform(x: Value, seed: Integer) -> Value:
     """Give a number in [0, 1) for each element's place and the seed: the same in the kernel and in torch.
 
-    Two rounds of murmur3's finaliser over row and column; good for dropout, not for secrets.
+    The place is the row, the column, and the product's index within the batch (`x.product`), so that the products of a
+    batch, and the groups that have matrices of their own, differ. Examples of `torch.vmap` are products by themselves,
+    each the first of its own: what differs there is the seed, if it is mapped too.
+
+    Rounds of murmur3's finaliser over product, row and column; good for dropout, not for secrets.
+
+    Raises
+    ------
+    EpilogueError
+        If the seed is no integer.
     """
+    if not isinstance(x, Value):
+        raise EpilogueError.at(f"uniform and dropout take a value of an epilogue first, got {x!r}", callers_line())
     given = lift(x.trace, seed)
-    if given.node.op == "const" and given.node.type != "f32":
-        mixed = _mixed(int(given.node.value) ^ 0x3C6EF372) % 2**32  # type: ignore[arg-type]
-    else:
-        mixed = _mixed(given ^ 0x3C6EF372)
+    if given.node.type == "f32":
+        got = f"floats of a {given.node.shape}" if isinstance(seed, Value) else repr(seed)
+        raise EpilogueError.at(
+            f"uniform and dropout take an integer as their seed, got {got}; declare it `seed: Integer`", callers_line()
+        )
+    # What the finaliser makes of 0 is 0, so that the first product has what a single one has.
+    mixed = _mixed(_mixed(x.product) ^ (given ^ 0x3C6EF372))
     bits = _mixed(x.column ^ _mixed(x.row ^ mixed))
     result: Value = ((bits >> 8) & 0xFFFFFF) * 2.0**-24
     return result
@@ -173,7 +187,7 @@ def _logical_shift(x: Any, bits: int) -> Any:  # noqa: ANN401
 
 
 def dropout(x: Value, p: Any, seed: Integer) -> Value:  # noqa: ANN401
-    """Give 0 with probability p, of 0 to 1, else x / (1 - p); which, place and seed decide."""
+    """Give 0 with probability p, of 0 to 1, else x / (1 - p); which, place and seed decide, as of `uniform`."""
     given = as_python(p)
     if not isinstance(given, Value) and not (isinstance(given, (int, float)) and 0 <= given <= 1):
         raise EpilogueError.at(f"dropout takes a probability p of 0 to 1, or a Scalar, got {p!r}", callers_line())

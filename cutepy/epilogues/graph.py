@@ -64,7 +64,8 @@ class Node:
     Attributes
     ----------
     op : str
-        A primitive's name, or "acc", "operand", "const", "row_index", "column_index", "where", "to", "part", "reduce".
+        A primitive's name, or "acc", "operand", "const", "row_index", "column_index", "product_index", "where", "to",
+        "part", "reduce".
     inputs : tuple of int
         Nodes.
     value : float, int, bool, str or None
@@ -339,6 +340,8 @@ def _inferred(
         return "i32", "column", 1
     if op == "column_index":
         return "i32", "row", None
+    if op == "product_index":
+        return "i32", "scalar", 1
     if op == "where" and types[0] == "bool" and types[1] == types[2] and types[1] in TYPES:
         return types[1], None, None
     if op == "to" and types == ["f32"] and value in ROUNDED:

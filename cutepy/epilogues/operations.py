@@ -58,7 +58,7 @@ torch's do. `where` and what is no function of values alone stand in `graph.infe
 BY_CONSTANT = ("floordiv", "mod", "shl", "shr")
 SIGNLESS = ("add", "sub", "mul", "and", "or", "xor", "eq", "ne")
 """Which give the same 32 bits of integers whether these have a sign or not."""
-SOURCES = ("acc", "operand", "const", "row_index", "column_index")
+SOURCES = ("acc", "operand", "const", "row_index", "column_index", "product_index")
 MOST_PARTS = 8
 """That columns are interleaved in: of each, a subtile of 128 columns has 16 bytes of the narrowest type."""
 REDUCTIONS = ("sum", "max", "min")

@@ -55,7 +55,8 @@ def compute(
     acc : Tensor, (..., M, N)
         The product.
     operands : mapping of str to Tensor or number
-        Rows (N,), columns (..., M), tiles (..., M, N) or what broadcasts to that, scalars; N over the operand's width.
+        Rows (N,) or (..., N), columns (..., M), tiles (..., M, N) or what broadcasts to that, scalars; N over the
+        operand's width.
     dtype : float32 or float64
         To compute in.
     cast : bool
@@ -97,7 +98,7 @@ def compute(
 
 
 def expected_shape(operand: Operand, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Give the shape that an operand must have, or broadcast to, for accumulators of a shape.
+    """Give the shape that an operand must have, or broadcast to, for accumulators of a shape; a row may have the batch.
 
     Examples
     --------
@@ -165,17 +166,20 @@ def check_operand(operand: Operand, given: object, shape: tuple[int, ...]) -> No
             kind = ("an int" if operand.type == "i32" else "a number") + " or " if operand.shape == "scalar" else ""
             raise EpilogueError(f"{operand.name} must be {kind}a tensor {_wanted(operand)}, got {type(given).__name__}")
         return
-    expected = expected_shape(operand, shape)
+    expected, batch = expected_shape(operand, shape), shape[:-2]
     if operand.shape == "scalar":
-        fits = given.numel() == 1
+        fits, beside = given.numel() == 1, ""
     elif operand.shape == "tile":
-        fits = broadcasts(given.shape, expected)
+        fits, beside = broadcasts(given.shape, expected), ", or broadcast to it"
+    elif operand.shape == "row" and batch:
+        of_each = (*batch, *expected)
+        fits = same_shape(given.shape, expected) or same_shape(given.shape, of_each)
+        beside = f", or with the batch before it {of_each}"
     else:
-        fits = same_shape(given.shape, expected)
+        fits, beside = same_shape(given.shape, expected), ""
     if not fits:
         raise EpilogueError(
-            f"{operand.name} must have shape {_wanted(operand)} = {expected}"
-            f"{', or broadcast to it' if operand.shape == 'tile' else ''}, got {tuple(given.shape)}"
+            f"{operand.name} must have shape {_wanted(operand)} = {expected}{beside}, got {tuple(given.shape)}"
         )
     if operand.type == "i32" and given.dtype not in INTEGERS:
         # Of wider ones the upper bits would be lost, and on a GPU nobody waits to look.
@@ -208,7 +212,9 @@ def _operand(
         raise EpilogueError(f"{operand.name} must be on {device}, got {given.device}")
     if operand.shape == "scalar":
         return given.reshape(()).to(kind)
-    return given.to(kind).unsqueeze(-1) if operand.shape == "column" else given.to(kind)
+    if operand.shape == "column":
+        return given.to(kind).unsqueeze(-1)
+    return given.to(kind).unsqueeze(-2) if operand.shape == "row" and given.dim() > 1 else given.to(kind)
 
 
 def _value(
@@ -219,7 +225,10 @@ def _value(
     operands: Mapping[str, torch.Tensor],
     dtype: torch.dtype,
 ) -> torch.Tensor:
-    """Compute a node of others, its `sources`; rows have no rows, columns a last extent of 1."""
+    """Compute a node of others, its `sources`; rows have no rows, columns a last extent of 1.
+
+    Rows of each product have an extent of 1 in their place, and the index of a product two.
+    """
     op, value = node.op, node.value
     result: torch.Tensor
     if op == "acc":
@@ -233,6 +242,10 @@ def _value(
         result = torch.arange(acc.shape[-2], dtype=torch.int32, device=acc.device).unsqueeze(-1)
     elif op == "column_index":
         result = torch.arange(acc.shape[-1] // node.width, dtype=torch.int32, device=acc.device)
+    elif op == "product_index":
+        *batch, _, _ = acc.shape
+        index = torch.arange(math.prod(batch), dtype=torch.int32, device=acc.device)
+        result = index.view(*batch, 1, 1) if batch else index.view(())
     elif op == "part":
         result = given[0][..., value::2]
     elif op == "to":

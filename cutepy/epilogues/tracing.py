@@ -5,16 +5,17 @@ from __future__ import annotations
 import functools
 import inspect
 import re
+import sys
 from collections.abc import Callable, Mapping
 from types import FunctionType
 from typing import Any, ClassVar
 
 from cutepy.epilogues.constants import number_for
-from cutepy.epilogues.errors import EpilogueError, Line
+from cutepy.epilogues.errors import EpilogueError, Line, raising_line
 from cutepy.epilogues.graph import Graph, Operand
 from cutepy.epilogues.operations import Shape, Type
 from cutepy.epilogues.trace import Trace
-from cutepy.epilogues.values import Value
+from cutepy.epilogues.values import Value, numpys_refusal
 
 
 class Scalar(Value):
@@ -30,7 +31,10 @@ class Integer(Value):
 
 
 class Row(Value):
-    """Annotates a row: a tensor (N,) of floats, one for each column of what it is combined with."""
+    """Annotates a row: a tensor (N,) of floats, one for each column of what it is combined with.
+
+    Where the product is a batch, (..., N) with the batch's extents has a row for each of its products.
+    """
 
     kind: ClassVar[tuple[Shape, Type]] = ("row", "f32")
 
@@ -177,6 +181,12 @@ def epilogue(function: Callable[..., Any]) -> Epilogue:
       v7 = where(v6, v5, v4)
       return v7
     """
+    torch = sys.modules.get("torch")  # without it nothing is compiled
+    if torch is not None and torch.compiler.is_dynamo_compiling():
+        raise EpilogueError(
+            "an epilogue can't be made within a function that torch.compile traces, which can't follow how; decorate "
+            "it outside, and pass what differs from call to call as an operand"
+        )
     if not isinstance(function, FunctionType):
         raise EpilogueError(f"an epilogue is made of a function, got {function!r}; write `def f(acc, ...)`")
     code = function.__code__
@@ -185,7 +195,7 @@ def epilogue(function: Callable[..., Any]) -> Epilogue:
     trace = Trace(operands, line)
     acc = Value(trace, trace.add("acc"))
     given = {operand.name: Value(trace, trace.add("operand", value=operand.name)) for operand in operands}
-    returned = function(acc, **given)
+    returned = _run(function, acc, given, line)
     named = _named(returned, line)
     for name, value in named:
         _check_result(name, value, trace, line)
@@ -194,6 +204,23 @@ def epilogue(function: Callable[..., Any]) -> Epilogue:
     except EpilogueError as error:
         raise error if error.line else EpilogueError.at(str(error), line) from None
     return Epilogue(graph, function.__name__, function, defaults)
+
+
+def _run(function: FunctionType, acc: Value, given: Mapping[str, Value], line: Line) -> object:
+    """Call a function with values; what Python and NumPy refuse of these is told with the line."""
+    try:
+        return function(acc, **given)
+    except TypeError as error:
+        if Value.__name__ not in str(error):
+            raise
+        raise EpilogueError.at(_refusal(str(error)), raising_line(error) or line) from error
+
+
+def _refusal(message: str) -> str:
+    """Say what a function may do, where Python or NumPy found that a value can't be used so."""
+    if "ufunc" in message:
+        return numpys_refusal("NumPy")
+    return f"{message}; a value takes operators, comparisons and cutepy.epilogues' functions"
 
 
 def _declared(function: FunctionType, line: Line) -> tuple[list[Operand], dict[str, float]]:

@@ -82,6 +82,23 @@ _TYPE_NAMES = {"f32": "floats", "i32": "integers", "bool": "truth values"}
 _HINTS = {"and": "; compare first", "or": "; compare first", "xor": "; compare first", "not": "; compare first"}
 
 
+def numpys_refusal(what: str) -> str:
+    """Say what to use for a function of NumPy's."""
+    return (
+        f"{what} computes with no value of an epilogue; use cutepy.epilogues' functions, such as exp(x), "
+        "clamp(x, low, high) and where(condition, x, y), and x.sum(1), x.max(1) and x.min(1) for results"
+    )
+
+
+def _refused(what: str) -> Callable[..., Any]:
+    """Make the method by which Python asks for what a value isn't."""
+
+    def method(self: Value, *_: object, **__: object) -> Any:  # noqa: ANN401
+        raise EpilogueError.at(what, callers_line())
+
+    return method
+
+
 def _refuses(operator: str, instead: str) -> Callable[..., Any]:
     """Make the method of an operator that no kernel computes."""
 
@@ -120,12 +137,34 @@ class Value:
             callers_line(),
         )
 
-    __bool__ = __float__ = __int__ = __index__ = __len__ = __complex__ = _unknown
+    __bool__ = _unknown
+    __float__ = __complex__ = _refused(
+        "a value is no number that math's functions, float() and complex() can take, since it is known only in the "
+        "kernel; use cutepy.epilogues' functions, such as exp(x) and sqrt(x), or torch's of the same names"
+    )
+    __int__ = _refused(
+        "a value is no int of Python, since it is known only in the kernel; floor(x) is the next whole number"
+    )
+    __index__ = _refused(
+        "a value is no place in a list, and no count, since it is known only in the kernel; use where(condition, x, y) "
+        "to choose, or pass the list as a Row or Column"
+    )
+    __len__ = _refused(
+        "a value has no length, since one kernel serves all extents; declare what depends on one, such as "
+        "`n: Integer`, and pass it"
+    )
+    __array__ = _refused(
+        "NumPy makes no array of a value, which is known only in the kernel; use cutepy.epilogues' functions"
+    )
+
+    def __array_function__(self, function: Any, *_: object) -> Any:  # noqa: ANN401
+        """Refuse NumPy's functions, whose results would be NumPy's; of its ufuncs the tracing tells."""
+        raise EpilogueError.at(numpys_refusal(f"NumPy's {function.__name__}"), callers_line())
 
     def _no_elements(self, *_: object) -> Any:  # noqa: ANN401
         raise EpilogueError.at(
             "a value has no elements that a function can reach: it computes each from those at its own place; "
-            "x.interleaved(2) gives the even and the odd columns, x.row and x.column the place",
+            "x.interleaved(2) gives the even and the odd columns, x.row, x.column and x.product the place",
             callers_line(),
         )
 
@@ -136,7 +175,7 @@ class Value:
             raise AttributeError(name)
         if name.endswith("_"):
             raise _in_place(name, callers_line())
-        known = ", ".join(n for n in ("column", "interleaved", "max", "min", "row", "sum", "to"))
+        known = ", ".join(n for n in ("column", "interleaved", "max", "min", "product", "row", "sum", "to"))
         raise EpilogueError.at(f"a value has no {name}; it has {known}, and operators", callers_line())
 
     def __add__(self, other: object) -> Value:
@@ -268,6 +307,14 @@ class Value:
     def column(self) -> Value:
         """The index of each element's column, from 0, among this value's: an integer."""
         return Value(self.trace, self.trace.column_index(self.index))
+
+    @property
+    def product(self) -> Value:
+        """The index of the product within the batch, from 0, and 0 where there is no batch: an integer.
+
+        A batch of several modes is counted through, the last mode fastest.
+        """
+        return _recorded(self.trace, "product_index")
 
     def interleaved(self, parts: int) -> tuple[Value, ...]:
         """Part the columns in turn: of two parts, columns 0, 2, 4 and so on, and columns 1, 3, 5 and so on."""

@@ -66,14 +66,14 @@ def multiply_with(
     graph = epilogue.graph
     if key is None:
         given = with_tensors(graph, given, a.device)
-    _check(graph, given, shape, a.device)
+    batched = b.dim() > 2
+    _check(graph, given, shape, a.device, batched=batched)
     if key is not None and 0 not in (*a.shape, *b.shape) and _is_plain(graph, given, shape):
         # Checked and found once for tensors like these; nothing else would see the call.
         values = tuple(given.values())
         launch = _launches.keep(key, find_route(graph, a, b, values, out_dtype, out_major, scales).launch)
         return epilogue.pack(launch(a, b, values, scales))
     kinds, tensors, numbers = "", [], []
-    batched = b.dim() > 2
     for operand in graph.operands:
         value = given[operand.name]
         if isinstance(value, torch.Tensor):
@@ -137,7 +137,9 @@ def lowered_by_autocast(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
-def _check(graph: Graph, given: Mapping[str, Any], shape: Sequence[int], device: torch.device) -> None:
+def _check(
+    graph: Graph, given: Mapping[str, Any], shape: Sequence[int], device: torch.device, *, batched: bool
+) -> None:
     full = tuple(shape) if len(shape) > 1 else (1, *shape)
     if full[-1] % graph.widest:
         raise EpilogueError(
@@ -145,7 +147,8 @@ def _check(graph: Graph, given: Mapping[str, Any], shape: Sequence[int], device:
         )
     for operand in graph.operands:
         value = given[operand.name]
-        check_operand(operand, value, full)
+        # Without a batch of b, a's leading dimensions are rows, of which a row knows nothing.
+        check_operand(operand, value, full if batched or operand.shape != "row" else full[-2:])
         if isinstance(value, torch.Tensor):
             if value.dtype.itemsize > 4 and operand.shape != "scalar":
                 raise EpilogueError(f"{operand.name} must have at most 32 bits, got {value.dtype}; convert it")
@@ -159,7 +162,7 @@ def _as_seen(operand: Operand, value: torch.Tensor, shape: Sequence[int], batche
     if operand.shape == "scalar":
         return value.reshape(())
     if operand.shape == "row":
-        return value
+        return value if value.dim() == 1 else value.flatten(0, -2)
     expected = expected_shape(operand, full)
     whole = value.expand(expected)
     if operand.shape == "column":

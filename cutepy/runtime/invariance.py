@@ -45,6 +45,9 @@ def batch_invariant() -> Iterator[None]:
     reduces along a row is summed in parts that follow from N alone. Products of few rows are slower so: those of a long
     K, and those whose epilogue reduces, since they are not transposed.
 
+    The bits are a GPU's. The simulator's are, too, with ``simulate(exact_mma=True)``; by default it multiplies a whole
+    commit group of wgmma in NumPy's order, which differs from tile to tile, and so may a row from batch to batch.
+
     Examples
     --------
     >>> import torch

@@ -51,7 +51,8 @@ class Finishing:
         """
         tiles, state = self.read_tiles(state)
         row, column, *batch = place
-        evaluated = self.finish.compute(rC, self.fragments, tiles, row, column, partial(self.begin, following))
+        consumed = partial(self.begin, following)
+        evaluated = self.finish.compute(rC, self.fragments, tiles, row, column, consumed, batch)
         for n, partials in enumerate(self.partials):
             if partials is not None:
                 self.finish.store_partials(evaluated, n, partials[(None, None, *batch)], row, column)

@@ -38,7 +38,7 @@ from cutepy.kernels.gemm.consumers import Consumer, consume
 from cutepy.kernels.gemm.finishing import Finishing
 from cutepy.kernels.gemm.loading import LOAD_WARP, TILE_LOAD_WARP, dealing_warp, find_loading
 from cutepy.kernels.gemm.model import fills
-from cutepy.kernels.gemm.places import Places
+from cutepy.kernels.gemm.places import Places, steps_of
 from cutepy.kernels.gemm.producers import MixedLoads, OperandLoads, TileLoads, produce
 from cutepy.kernels.gemm.rings import make_rings
 from cutepy.kernels.gemm.scaling import make_scale_copies, make_scale_loads, make_staged_scales
@@ -263,8 +263,7 @@ class Gemm:
 
     def make_finishing(self, schedule, tiled_mma, added, results, operands, tensors, tile_ring, partials):
         """Make what takes a tile from its sums to its results."""
-        outs = self.make_stores(schedule, tiled_mma, results)
-        reads = self.make_reads(schedule, tiled_mma, added)
+        outs, reads = self.make_stores(schedule, tiled_mma, results), self.make_reads(schedule, tiled_mma, added)
         finish = self.make_finish(operands, tensors, schedule.tidx)
         return Finishing(finish, finish.make_fragments(), tile_ring, reads, outs, partials)
 
@@ -273,7 +272,12 @@ class Gemm:
         config = self.config
         coordinates = sm90.AccumulatorCoordinates(config.tiled_mma, (config.tile_m, config.tile_n))
         m, n = (cute.size(tensor, mode=[0]) for tensor in tensors[:2])
-        return Finish(self.graph, AccumulatorTile(coordinates, config.epi_tile, tidx), operands, m, n)
+        tile = AccumulatorTile(coordinates, config.epi_tile, tidx)
+        return Finish(self.graph, tile, operands, m, n, self.product_steps(tensors[0]))
+
+    def product_steps(self, a):
+        """Tell what each mode of A's batch counts of the products' indices."""
+        return steps_of(cute.shape(a)[2:])
 
     def make_reads(self, schedule, tiled_mma, added):
         """Make what reads the subtiles of each operand that is a tile, by its name."""

@@ -1,11 +1,25 @@
 """Where output tiles are (traced)."""
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import cutlass
 
 from cutepy.device.schedulers import Work
 from cutepy.kernels.gemm.config import GemmConfig
+
+
+def steps_of(extents: Sequence[Any]) -> tuple[Any, ...]:
+    """Give what each mode of a batch counts of the index of a product, the last one running fastest.
+
+    Examples
+    --------
+    >>> steps_of((2, 3, 5)), steps_of((7,)), steps_of(())
+    ((15, 5, 1), (1,), ())
+    """
+    return tuple(math.prod(extents[n + 1 :]) for n in range(len(extents)))
 
 
 @dataclass(frozen=True)

@@ -96,7 +96,16 @@ class GroupedGemm(Gemm):
 
     def make_places(self):
         """Make what tells where subtiles are."""
-        return GroupedPlaces(self.config, None if self.grouped.padded else self.grouped.grouping("sD").ragged)
+        return GroupedPlaces(self.config, self.ragged)
+
+    @property
+    def ragged(self):
+        """The mode of the results along which groups follow one another; None if each has a matrix of its own."""
+        return None if self.grouped.padded else self.grouped.grouping("sD").ragged
+
+    def product_steps(self, _):
+        """Tell what a group counts of the products' indices: nothing where its rows are counted with all groups'."""
+        return (1,) if self.ragged is None else ()
 
     def make_scheduler(self, raster, k_tiles, tickets):
         """Make what deals the groups' tiles out; there are no tickets."""

@@ -392,6 +392,58 @@ def refused_float(acc):
     return acc * math.exp(acc)
 
 
+def refused_numpy(acc):
+    return np.exp(acc)
+
+
+def refused_numpy_condition(acc):
+    return np.where(acc > 0, acc, 0.0)
+
+
+def refused_numpy_bounds(acc):
+    return np.clip(acc, 0.0, 1.0)
+
+
+def refused_numpy_sum(acc):
+    return np.sum(acc, axis=1)
+
+
+def refused_numpy_array(acc):
+    return acc + np.asarray(acc)
+
+
+def refused_int(acc):
+    return acc * int(acc)
+
+
+def refused_index(acc):
+    return acc * [1.0, 2.0][acc.row % 2]
+
+
+def refused_length(acc):
+    return acc / len(acc)
+
+
+def refused_format(acc):
+    return acc + len(f"{acc:.2f}")
+
+
+def refused_axis(acc):
+    return acc.sum(axis=1)
+
+
+def refused_number(acc):
+    return epilogues.uniform(1.0, 3) * acc
+
+
+def refused_float_seed(acc):
+    return epilogues.dropout(acc, 0.5, 1.5)
+
+
+def refused_scalar_seed(acc, seed: Scalar):
+    return epilogues.dropout(acc, 0.5, seed)
+
+
 def refused_parts(acc, column: Column):
     even, _ = column.interleaved(2)
     return acc + even
@@ -519,7 +571,20 @@ def refused_rounding(acc):
         (refused_seed, "integers of 32 bits, .*, got 1099511627776", "2**40"),
         (refused_array, "numpy.ndarray; declare it as an operand", "np.ones"),
         (refused_exponent, "exponents are whole numbers", "acc**acc"),
-        (refused_float, "can't decide", "math.exp"),
+        (refused_float, r"cutepy.epilogues' functions, such as exp\(x\) and sqrt\(x\)", "math.exp"),
+        (refused_numpy, r"NumPy computes with no value.* such as exp\(x\)", "np.exp"),
+        (refused_numpy_condition, "NumPy's where computes with no value.* cutepy.epilogues' functions", "np.where"),
+        (refused_numpy_bounds, "NumPy's clip computes with no value", "np.clip"),
+        (refused_numpy_sum, r"NumPy's sum computes with no value.* x.sum\(1\)", "np.sum"),
+        (refused_numpy_array, "NumPy makes no array of a value", "np.asarray"),
+        (refused_int, r"floor\(x\)", r"int(acc)"),
+        (refused_index, r"no place in a list.* where\(", "[acc.row % 2]"),
+        (refused_length, "has no length, .*`n: Integer`", "len(acc)"),
+        (refused_format, "a value takes operators, comparisons and cutepy.epilogues' functions", ":.2f"),
+        (refused_axis, "unexpected keyword argument 'axis'", "axis=1"),
+        (refused_number, "uniform and dropout take a value of an epilogue first, got 1.0", "uniform(1.0"),
+        (refused_float_seed, "take an integer as their seed, got 1.5; declare it `seed: Integer`", "1.5"),
+        (refused_scalar_seed, "take an integer as their seed, got floats of a scalar; declare it", "dropout"),
         (refused_parts, "column has no columns", "interleaved(2)"),
         (refused_in_place, r"relu_ would change a value in place.* write `y = relu\(x\)`", "torch.relu_"),
         (refused_in_place_by_name, r"relu_ would change a value in place.* write `y = relu\(x\)`", "functional.relu_"),

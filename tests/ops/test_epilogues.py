@@ -237,6 +237,111 @@ def test_a_batch_is_one_launch():
     assert_close(launched, got)
 
 
+@cutepy.epilogue
+def by_rows(acc, bias: Row, offset: Row):
+    gate, up = (acc + bias).interleaved(2)
+    y = gate * up + offset
+    return y, y.sum(1)
+
+
+@cutepy.epilogue
+def shifted(acc, bias: Row):
+    return acc + bias
+
+
+@pytest.mark.parametrize("m", [40, 3])  # the latter is computed transposed
+def test_rows_are_of_all_products_or_of_each(m):
+    torch.manual_seed(4)
+    a, b = torch.randn(2, 1, m, 32).bfloat16(), torch.randn(3, 64, 32).bfloat16() / 4
+    of_each, of_all = torch.randn(2, 3, 64).bfloat16(), torch.randn(64)
+    acc = a.double() @ b.double().mT
+    gate, up = (x[..., parity::2] for x in [acc + of_each[..., None, :]] for parity in (0, 1))
+    y = gate * up + of_all[:32]
+    parted = {"epilogue": by_rows, "bias": of_each, "offset": of_all[:32]}
+    plain = {"epilogue": shifted, "bias": of_each}
+    with cutepy.simulate() as run:
+        simulated = gemm(a, b, **parted), gemm(a, b, **plain)
+    assert len(run.launches) == 2
+    for (got, sums), whole in (simulated, (gemm(a, b, **parted), gemm(a, b, **plain))):
+        assert_close({"y": got, "sum": sums}, {"y": y.bfloat16(), "sum": y.sum(-1).float()})
+        assert_close({"y": whole}, {"y": (acc + of_each[..., None, :]).bfloat16()})
+    torch.testing.assert_close(shifted(acc.float(), of_each), (acc + of_each[..., None, :]).float())
+
+
+def test_gradients_of_rows_of_each_product():
+    a, b, bias = torch.ones(2, 4, 16).half(), torch.ones(2, 8, 16).half(), torch.zeros(2, 8, requires_grad=True)
+    weight = torch.tensor([1.0, 3.0])[:, None, None]
+    compiled = torch.compile(lambda bias: gemm(a, b, epilogue=shifted, bias=bias), fullgraph=True, backend="aot_eager")
+    for result in (gemm(a, b, epilogue=shifted, bias=bias), compiled(bias)):
+        (grad,) = torch.autograd.grad((result.float() * weight).sum(), bias)
+        assert torch.equal(grad, torch.tensor([4.0, 12.0])[:, None].expand(2, 8))
+
+
+@pytest.mark.parametrize(
+    ("b", "bias", "message"),
+    [
+        (
+            (2, 8, 16),
+            (3, 8),
+            r"bias must have shape \(N,\) = \(8,\), or with the batch before it \(2, 8\), got \(3, 8\)",
+        ),
+        ((2, 8, 16), (1, 8), r"or with the batch before it \(2, 8\), got \(1, 8\)"),
+        ((8, 16), (2, 8), r"bias must have shape \(N,\) = \(8,\), got \(2, 8\)"),  # one product of 8 rows
+    ],
+)
+def test_rows_of_no_product_are_refused(b, bias, message):
+    with pytest.raises(EpilogueError, match=message):
+        gemm(torch.ones(2, 4, 16).half(), torch.ones(b).half(), epilogue=shifted, bias=torch.ones(bias))
+
+
+@cutepy.epilogue
+def random(acc, seed: Integer):
+    return epilogues.uniform(acc, seed) + 0.0 * acc, acc.product + 0.0 * acc
+
+
+@pytest.mark.parametrize(("m", "n"), [(70, 72), (3, 200)])  # the latter is computed transposed
+def test_products_of_a_batch_have_random_numbers_of_their_own(m, n):
+    a, b = torch.ones(2, 3, m, 32).bfloat16(), torch.ones(2, 3, n, 32).bfloat16()
+    expected = random(torch.zeros(2, 3, m, n), 5)
+    single = gemm(a[0, 0], b[0, 0], epilogue=random, seed=5, out_dtype=torch.float32)
+    with cutepy.simulate():
+        simulated = gemm(a, b, epilogue=random, seed=5, out_dtype=torch.float32)
+        modes = torch.ops.cutepy.gemm_epilogue(a, b, [], [5], "n", random.text, torch.float32)
+    for results in (simulated, modes, gemm(a, b, epilogue=random, seed=5, out_dtype=torch.float32)):
+        for got, want, first in zip(results, expected, single, strict=True):
+            assert torch.equal(got, want)
+            assert torch.equal(got[0, 0], first)
+    assert len(simulated[0][:, :, 0, 0].unique()) == 6
+
+
+@cutepy.epilogue
+def dropped(acc, seed: Integer):
+    return epilogues.dropout(acc, 0.5, seed)
+
+
+def test_gradients_and_compiled_code_drop_what_a_batch_drops():
+    a, b = torch.ones(3, 8, 16).bfloat16().requires_grad_(), torch.ones(3, 24, 16).bfloat16()
+    result = gemm(a, b, epilogue=dropped, seed=5)
+    compiled = torch.compile(lambda a: gemm(a, b, epilogue=dropped, seed=5), fullgraph=True, backend="aot_eager")(a)
+    kept = (result != 0).float()
+    assert not torch.equal(kept[0], kept[1])
+    for value in (result, compiled):
+        assert torch.equal(value, result)
+        (grad,) = torch.autograd.grad(value.float().sum(), a)
+        assert torch.equal(grad.float(), (2 * kept.sum(-1, keepdim=True)).expand(3, 8, 16))
+
+
+def test_examples_of_vmap_are_products_by_themselves():
+    a, b, seeds = torch.ones(3, 8, 16).bfloat16(), torch.ones(24, 16).bfloat16(), torch.arange(3).int()
+
+    def product(a, seed):
+        return gemm(a, b, epilogue=dropped, seed=seed)
+
+    mapped = torch.vmap(product)(a, seeds)
+    assert torch.equal(mapped, torch.stack([product(x, seed) for x, seed in zip(a, seeds, strict=True)]))
+    assert not torch.equal(mapped[0], mapped[1])
+
+
 def test_what_was_decided_for_a_call_serves_others_like_it():
     @cutepy.epilogue
     def shifted(acc, bias: Row, scale: Scalar, n: Integer):
@@ -401,6 +506,31 @@ def test_compiled_code_says_what_is_wrong_with_operands(each, operands, message)
         torch.compile(lambda a: gemm(a, b, epilogue=each, **operands), fullgraph=True, backend="eager")(a)
     with pytest.raises(EpilogueError, match=message):  # with breaks in the graph it is the error itself
         torch.compile(lambda a: gemm(a, b, epilogue=each, **operands), backend="eager")(a)
+
+
+def test_epilogues_are_made_outside_of_compiled_code():
+    a, b = torch.ones(8, 16).half(), torch.ones(8, 16).half()
+
+    def product(a, b):
+        @cutepy.epilogue
+        def doubled(acc):
+            return acc * 2
+
+        return gemm(a, b, epilogue=doubled)
+
+    torch._dynamo.reset()
+    with pytest.raises(torch._dynamo.exc.Unsupported, match="decorate it outside"):
+        torch.compile(product, fullgraph=True, backend="eager")(a, b)
+    broken = torch.compile(product, backend="eager")  # breaks in the graph leave it to Python
+    assert torch.equal(broken(a, b), product(a, b))
+    exported = torch.export.export(Product(product), (a, b), strict=False)  # runs in Python
+    assert torch.equal(exported.module()(a, b), product(a, b))
+
+
+class Product(torch.nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.forward = function
 
 
 LOADS = """

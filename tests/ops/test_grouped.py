@@ -10,7 +10,8 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 
 import cutepy  # noqa: E402
-from cutepy.epilogues import Column, Row, Scalar, Tile  # noqa: E402
+from cutepy import epilogues  # noqa: E402
+from cutepy.epilogues import Column, Integer, Row, Scalar, Tile  # noqa: E402
 from cutepy.host.launches import Launches  # noqa: E402
 from cutepy.kernels.gemm.operands import Description  # noqa: E402
 from cutepy.kernels.gemm.routes import Asked  # noqa: E402
@@ -371,6 +372,20 @@ def test_an_epilogue_of_several_results_and_odd_columns():
         pair, half = grouped_gemm(a, b, epilogue=gated, bias=bias, out_dtype=F32, **groups)
     assert torch.equal(pair[:100], ((acc[:, 0::2] + bias) * acc[:, 1::2])[:100])
     assert torch.equal(half[:100], acc[:100] / 2)
+
+
+@cutepy.epilogue
+def random(acc, seed: Integer):
+    return epilogues.uniform(acc, seed) + 0.0 * acc
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_groups_with_matrices_of_their_own_have_random_numbers_of_their_own(name):
+    a, b, groups, _, owned = operands_of(name, shared=True)
+    with cutepy.simulate():
+        simulated = grouped_gemm(a, b, epilogue=random, seed=5, out_dtype=F32, **groups)
+    for result in (simulated, grouped_gemm(a, b, epilogue=random, seed=5, out_dtype=F32, **groups)):
+        assert torch.equal(result[owned], random(torch.zeros(owned.shape), 5)[owned])
 
 
 @pytest.mark.parametrize("name", FORMS)
