@@ -10,7 +10,7 @@ from cutlass.cute.nvgpu import warpgroup
 from cutepy.device import mma, rules
 from cutepy.device.pipeline import TmaRing
 from cutepy.device.schedulers import Work
-from cutepy.device.staging import check_accumulators, check_operands, describe_columns
+from cutepy.device.staging import check_accumulators, check_operands, make_fragment_b, multiplied_columns
 from cutepy.dsl.atoms import a_source
 
 
@@ -97,10 +97,10 @@ def make_main_loop(
     """
     rules.check_operand_source(a_source(tiled_mma), "smem")
     check_operands(ring, tiled_mma, sA, sB)
-    columns, tCrB = describe_columns(tiled_mma, sB)
-    tile = (cute.size(sA, mode=[0]), columns)
+    tile = (cute.size(sA, mode=[0]), multiplied_columns(tiled_mma, sB))
     check_accumulators(tiled_mma, tile)
     thr_mma = tiled_mma.get_slice(tidx)
     tCrA = tiled_mma.make_fragment_A(thr_mma.partition_A(sA))  # (MMA, MMA_M, MMA_K, stages) of descriptors
+    tCrB = make_fragment_b(tiled_mma, sB, tidx)  # (MMA, MMA_N, MMA_K, stages)
     sums = cute.make_rmem_tensor(tiled_mma.partition_shape_C(tile), tiled_mma.op.acc_dtype)
     return MainLoop(ring, tiled_mma, tCrA, tCrB, sums)

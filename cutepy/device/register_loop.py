@@ -12,7 +12,7 @@ from cutepy.device.main_loop import nothing
 from cutepy.device.operand import OperandLoad, Step, make_operand_load, put
 from cutepy.device.pipeline import TmaRing
 from cutepy.device.schedulers import Work
-from cutepy.device.staging import check_accumulators, check_operands, describe_columns
+from cutepy.device.staging import check_accumulators, check_operands, make_fragment_b, multiplied_columns
 from cutepy.dsl.atoms import operand_types
 
 
@@ -154,12 +154,12 @@ def make_register_loop(
     """
     check_operands(ring, tiled_mma, sA, sB)
     load = make_operand_load(tiled_mma, sA, tidx)
-    tile_n, tCrB = describe_columns(tiled_mma, sB)
-    tile_m, mma_k = cute.size(sA, mode=[0]), tiled_mma.get_tile_size(2)
+    tile_m, tile_n, mma_k = cute.size(sA, mode=[0]), multiplied_columns(tiled_mma, sB), tiled_mma.get_tile_size(2)
     check_accumulators(tiled_mma, (tile_m, tile_n))
     fragments = tuple(
         tiled_mma.make_fragment_A(tiled_mma.partition_shape_A((tile_m, len(half) * mma_k)))
         for half in rules.step_halves(load.steps)
     )
+    tCrB = make_fragment_b(tiled_mma, sB, tidx)
     sums = cute.make_rmem_tensor(tiled_mma.partition_shape_C((tile_m, tile_n)), tiled_mma.op.acc_dtype)
     return RegisterLoop(ring, tiled_mma, load, fragments, tCrB, sums)

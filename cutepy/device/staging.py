@@ -1,5 +1,6 @@
 """Hold stages in shared memory against the MMAs, copies and registers that meet them, while a kernel is traced."""
 
+import cutlass
 import cutlass.cute as cute
 
 from cutepy.device import rules
@@ -66,15 +67,19 @@ def check_accumulators(tiled_mma: cute.TiledMma, tile_mn: tuple[int, int]) -> No
     rules.check_accumulators(tile_mn, warpgroups, mma_n=tiled_mma.get_tile_size(1))
 
 
-def describe_columns(tiled_mma: cute.TiledMma, sB: cute.Tensor) -> tuple[int, cute.Tensor]:
-    """Give the columns of the stages `sB` that MMAs multiply, and the descriptors (MMA, MMA_N, MMA_K, stages).
+def multiplied_columns(tiled_mma: cute.TiledMma, sB: cute.Tensor) -> int:
+    """Count the columns of the stages `sB` that MMAs multiply, of which there may be more (`rules.staged_columns`)."""
+    return rules.multiplied_columns(cute.size(sB, mode=[0]), tiled_mma.get_tile_size(1), operand_majors(tiled_mma)[1])
 
-    Descriptors don't tell how many columns there are. Where a stage has more than the MMAs multiply, they are those of
-    MMAs that would multiply all.
+
+def make_fragment_b(tiled_mma: cute.TiledMma, sB: cute.Tensor, tidx: cutlass.Int32) -> cute.Tensor:
+    """Make the descriptors (MMA, MMA_N, MMA_K, stages) of stages.
+
+    They don't tell how many columns there are: of a stage with more than the MMAs multiply, they are those of MMAs that
+    would multiply all.
     """
-    staged, own = cute.size(sB, mode=[0]), tiled_mma.get_tile_size(1)
-    columns = rules.multiplied_columns(staged, own, operand_majors(tiled_mma)[1])
-    if columns < staged:
+    staged = cute.size(sB, mode=[0])
+    if multiplied_columns(tiled_mma, sB) < staged:
         modes = {"a_contiguous_mode": 1, "b_contiguous_mode": 0}
-        tiled_mma = make_tiled_mma(*operand_types(tiled_mma), **modes, tile_n=staged, warpgroups=1)
-    return columns, tiled_mma.make_fragment_B(tiled_mma.get_slice(0).partition_B(sB))
+        tiled_mma, tidx = make_tiled_mma(*operand_types(tiled_mma), **modes, tile_n=staged, warpgroups=1), 0
+    return tiled_mma.make_fragment_B(tiled_mma.get_slice(tidx).partition_B(sB))
