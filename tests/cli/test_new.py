@@ -66,6 +66,7 @@ def test_a_name_that_python_lacks_is_refused(name, tmp_path):
 IMPORTED = "torch", "cutepy", "cutlass", "json", "sys", "typer"
 USED = "cute", "sm90", "reference", "a", "bias", "PLAN"
 REFUSED = {
+    **dict.fromkeys(("range", "print", "ValueError"), "be a builtin's"),
     **dict.fromkeys(IMPORTED, "be a module's that can be imported"),
     **dict.fromkeys(("aten", "prim", "prims", "quantized"), "be a namespace of torch's operations"),
     **dict.fromkeys(USED, "be one that the files use themselves"),
