@@ -9,7 +9,7 @@ from cutepy.dsl.refusals import add_support, constant, plain, refuse_unless, sca
 from cutepy.dsl.version import require
 
 _SIGN = -(1 << 63)
-"""The bit of 64 that is set in an extent less 1 if there is none."""
+"""The bit of 64 that is set in an extent of 0, less 1."""
 
 
 def check_not_empty(module: Any, names: Sequence[str], nonempty: Mapping[str, Sequence[int]]) -> None:  # noqa: ANN401
@@ -30,21 +30,21 @@ def check_not_empty(module: Any, names: Sequence[str], nonempty: Mapping[str, Se
     (function,) = (f for f in functions if len(_tensors(f)) == len(names) and len(f.regions[0].blocks))
     add_support(module)
     ir = require("cutlass._mlir.ir", "InsertionPoint")
-    cute = require("cutlass._mlir.dialects.cute")
+    arith, cute = require("cutlass._mlir.dialects.arith"), require("cutlass._mlir.dialects.cute")
     with module.context, function.location, ir.InsertionPoint.at_block_begin(function.regions[0].blocks[0]):
         arguments = dict(zip(names, _tensors(function), strict=True))
+        any_is_0, one = constant(0), constant(1)
         for name, dimensions in nonempty.items():
             extents = scalars(cute.get_shape(cute.get_layout(plain(arguments[name]))))
             for dimension in dimensions:
-                refuse_empty(module, name, dimension, extents[dimension])
+                any_is_0 = arith.ori(any_is_0, arith.subi(extents[dimension], one))
+        refuse_unless(module, "cutepy_is_empty", _text(nonempty), constant(2), any_is_0, (1, 0, _SIGN))
 
 
-def refuse_empty(module: Any, name: str, dimension: int, extent: Any) -> None:  # noqa: ANN401
-    """Put the comparison of an extent with 0."""
-    arith = require("cutlass._mlir.dialects.arith")
-    symbol = f"cutepy_empty_{sum(1 for _ in module.body.operations)}"
-    text = f"argument {name}: dim {dimension} is 0, must be at least 1"
-    refuse_unless(module, symbol, text, constant(2), arith.subi(extent, constant(1)), (1, 0, _SIGN))
+def _text(nonempty: Mapping[str, Sequence[int]]) -> str:
+    """Say what a refusal can be of: one comparison of all extents costs least."""
+    each = (f"{name} (dim {' or '.join(map(str, dimensions))})" for name, dimensions in nonempty.items())
+    return f"an extent is 0, must be at least 1, of argument {' or '.join(each)}"
 
 
 def _tensors(function: Any) -> list[Any]:  # noqa: ANN401
