@@ -206,7 +206,8 @@ def _kernel(config: GemmConfig) -> Callable[..., object]:
 def _arguments(signature: GemmSignature) -> dict[str, object]:
     """Describe the arguments as the kernels take them in process, with one name for extents that must be equal.
 
-    In process `operands` asks for contiguous extents of whole 16 bytes; here the specs do.
+    In process `operands` asks for contiguous extents of whole 16 bytes; here the specs do. What is empty never gets
+    as far as a kernel here.
     """
     from cutepy.kernels.gemm.compilation import examples
 
@@ -222,7 +223,7 @@ def _arguments(signature: GemmSignature) -> dict[str, object]:
             shape = (*_batch(signature), *_EXTENTS[name])
             contiguous = shape[spec.strides.index(1)]
             divisibility = {**spec.divisibility, contiguous: spec.divisibility[f"{name}_pitch"]}
-            made[name] = replace(spec, shape=shape, divisibility=divisibility)
+            made[name] = replace(spec, shape=shape, divisibility=divisibility, nonempty=())
     return made
 
 

@@ -9,6 +9,7 @@ from cutepy.aot.names import SpecError
 from cutepy.aot.spec import Extension, Op
 from cutepy.aot.variant import Variant
 from cutepy.dsl.program import compile_program
+from cutepy.host.arguments import nonempty
 from cutepy.host.examples import classes, to_dsl
 from cutepy.runtime.host_abi import FUNCTIONS, is_host_function, version_of_ptx
 from cutepy.runtime.objects import undefined_symbols
@@ -96,6 +97,7 @@ def _compile(op: Op, variant: Variant, symbol: str) -> CompiledVariant:
             named,
             classes=classes(variant.examples),
             options=variant.options,
+            nonempty=nonempty(variant.parameters),
             symbol=symbol,
             line_info=False,
         )

@@ -1,6 +1,7 @@
 """`cutepy new kernel`: a kernel to begin with, and its test."""
 
 import ast
+import builtins
 import keyword
 import sys
 from collections.abc import Iterable
@@ -22,8 +23,9 @@ def write_kernel(name: str, folder: Path) -> list[Path]:
     Parameters
     ----------
     name : str
-        Of the kernel, its module and its operation: a Python identifier in ASCII, which no module has that Python
-        finds, no namespace of torch's operations, nor anything in the files, and which pytest does not take for a test.
+        Of the kernel, its module and its operation: a Python identifier in ASCII, which no builtin has, no module that
+        Python finds, no namespace of torch's operations, nor anything in the files, and which pytest does not take for
+        a test.
     folder : Path
         Where to write ``NAME.py`` and ``test_NAME.py``.
 
@@ -69,6 +71,8 @@ def _check_unused(name: str, folder: Path, templates: Iterable[str]) -> None:
     """Refuse the name of a module that Python finds anywhere else than here, and names within the files."""
     own = Path.cwd(), folder.resolve()
     path = [entry for entry in sys.path if Path(entry).resolve() not in own]
+    if name in vars(builtins):
+        raise ValueError(f"NAME must not be a builtin's, which the kernel would hide, got {name!r}; use {name}_kernel")
     known = name in sys.stdlib_module_names or name == __package__.partition(".")[0]
     if known or any(finder.find_spec(name, path) for finder in sys.meta_path):
         raise ValueError(

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from cutepy.dsl.empty_arguments import check_not_empty
 from cutepy.dsl.entries import emit_object, parameter_names
 from cutepy.dsl.launches import read_launches
 from cutepy.dsl.preprocessing import Shelf
@@ -38,6 +39,7 @@ def compile_program(
     *,
     classes: Collection[str] = (),
     options: str = "",
+    nonempty: Mapping[str, Sequence[int]] | None = None,
     symbol: str = ENTRY_SYMBOL,
     line_info: bool = True,
 ) -> Program:
@@ -56,6 +58,8 @@ def compile_program(
         Names of the parameters whose arguments are classes, which are compiled in.
     options : str
         More options for the DSL's compiler, such as "--opt-level 3".
+    nonempty : mapping of str to sequence of int, optional
+        Dimensions of tensors whose extents are never 0, by the tensor's name; calls with others are refused.
     symbol : str
         What to call the entry, a C identifier.
     line_info : bool
@@ -76,6 +80,7 @@ def compile_program(
         lambda traced: to_program(traced, symbol),
         classes=classes,
         options=options,
+        nonempty=nonempty,
         line_info=line_info,
     )
 
@@ -88,6 +93,7 @@ def trace_program(
     *,
     classes: Collection[str] = (),
     options: str = "",
+    nonempty: Mapping[str, Sequence[int]] | None = None,
     line_info: bool = True,
     shelf: Shelf | None = None,
 ) -> _T:
@@ -109,8 +115,24 @@ def trace_program(
     lines = " --generate-line-info" if line_info else ""
     decided = f"--gpu-arch={ARCH} --enable-tvm-ffi --keep-ptx --keep-cubin --dump-dir={FOLDER}{lines}"
     tensors = tensor_names(inspect.signature(function).bind(*arguments, **named).arguments)
-    options, add = f"{decided} {options}", check_tensor_maps
-    return trace(function, arguments, named, use, classes=classes, options=options, shelf=shelf, add=add, added=tensors)
+    return trace(
+        function,
+        arguments,
+        named,
+        use,
+        classes=classes,
+        options=f"{decided} {options}",
+        shelf=shelf,
+        add=_add_checks,
+        added=(tensors, dict(nonempty or {})),
+    )
+
+
+def _add_checks(module: Any, added: tuple[Sequence[str], Mapping[str, Sequence[int]]]) -> None:  # noqa: ANN401
+    """Let host code refuse what `check_tensor_maps` and `check_not_empty` do."""
+    names, nonempty = added
+    check_tensor_maps(module, names)
+    check_not_empty(module, names, nonempty)
 
 
 def to_program(traced: Traced, symbol: str = ENTRY_SYMBOL) -> Program:

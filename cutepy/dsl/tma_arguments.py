@@ -13,11 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
+from cutepy.dsl.refusals import add_support, constant, plain, refuse_unless, scalars
 from cutepy.dsl.tma_requirements import Requirement, requirements
 from cutepy.dsl.version import require
-
-TEXT_BYTES = 512
-"""Room for the text of a refusal."""
 
 
 def tensor_names(arguments: Mapping[str, object]) -> list[str]:
@@ -55,9 +53,9 @@ def check_tensor_maps(module: Any, names: Sequence[str] = (), text_at: int | Non
     maps = [m for o in module.body.operations if o.operation.name == "func.func" for m in _tensor_maps(o.operation)]
     wanted = [(m, needs) for m in maps if (needs := requirements(m.tensor, m.coordinates))]
     if wanted:
-        ir = require("cutlass._mlir.ir", "Location", "Module", "InsertionPoint")
+        add_support(module, text_at)
+        ir = require("cutlass._mlir.ir", "Location")
         with module.context, ir.Location.unknown():
-            _add(module, _support(text_at))
             for number, (tensor_map, needs) in enumerate(wanted):
                 _check(module, tensor_map, needs, f"cutepy_tma_{number}", names)
     return len(wanted)
@@ -128,11 +126,6 @@ def _name(tensor_map: _TensorMap, names: Sequence[str]) -> str:
     return f"argument {' or '.join(names[n] for n in tensor_map.sources)}"
 
 
-def _value(value: Any) -> Any:  # noqa: ANN401
-    """Give the plain MLIR value of what the DSL shows as an object of its own."""
-    return getattr(value, "value", value)
-
-
 def _check(
     module: Any,  # noqa: ANN401
     tensor_map: _TensorMap,
@@ -141,96 +134,18 @@ def _check(
     names: Sequence[str],
 ) -> None:
     """Compare what a tensor map needs before it is made, and return from the function if it can't be made."""
-    ir = require("cutlass._mlir.ir", "InsertionPoint", "IntegerType", "IntegerAttr")
-    arith, cuda, cute, func, llvm = (
-        require(f"cutlass._mlir.dialects.{dialect}") for dialect in ("arith", "cuda", "cute", "func", "llvm")
-    )
-    wide = ir.IntegerType.get_signless(64)
+    ir = require("cutlass._mlir.ir", "InsertionPoint", "IntegerType")
+    cute, wide = require("cutlass._mlir.dialects.cute"), ir.IntegerType.get_signless(64)
     name, operation = _name(tensor_map, names), tensor_map.operation
     with ir.InsertionPoint(operation), operation.location:
-        tensor = _value(operation.operands[0])
+        tensor = plain(operation.operands[0])
         layout = cute.get_layout(tensor)
-
-        def constant(number: int) -> Any:  # noqa: ANN401
-            return arith.constant(wide, ir.IntegerAttr.get(wide, number))
-
-        def scalars(part: Any) -> list[Any]:  # noqa: ANN401
-            got = cute.get_scalars(part)
-            values = list(map(_value, got if isinstance(got, ir.OpResultList) else [got]))
-            return [value if value.type == wide else arith.extsi(wide, value) for value in values]
-
         extents, strides = scalars(cute.get_shape(layout)), scalars(cute.get_stride(layout))
         for n, need in enumerate(needs):
-            text = f"{symbol}_{n}"
             said = need.text if tensor_map.is_argument else re.sub(r"^stride \d+", "a stride", need.text)
-            _add(module, f'llvm.mlir.global private constant @{text}("{name}: {said}\\00") {{addr_space = 0 : i32}}')
             if need.leaf is None:
-                extent, value = constant(2), _value(cute.ptrtoint(wide, _value(cute.get_iter(tensor))))
+                extent, value = constant(2), plain(cute.ptrtoint(wide, plain(cute.get_iter(tensor))))
             else:
                 extent, value = extents[need.leaf], strides[need.leaf]
-            address = llvm.mlir_addressof(ir.Type.parse("!llvm.ptr"), text)
-            numbers = map(constant, (need.factor, need.expected, need.mask))
-            code = func.call([ir.IntegerType.get_signless(32)], _CHECK, [extent, value, *numbers, address])
-            cuda.return_if_error([code])
-
-
-_CHECK = "cutepy_check_tensor_map"
-
-
-def _support(text_at: int | None) -> str:
-    """Write what checks call: it compares, and where it refuses formats the text and gives -1.
-
-    An extent of 1 has no use for its stride.
-    """
-    if text_at is None:
-        declared = (
-            "llvm.func @TVMFFIErrorSetRaisedFromCStr(!llvm.ptr, !llvm.ptr)\n"
-            'llvm.mlir.global private constant @cutepy_value_error("ValueError\\00") {addr_space = 0 : i32}'
-        )
-        place = "%place = llvm.alloca %room x i8 : (i64) -> !llvm.ptr"
-        raised = (
-            "%kind = llvm.mlir.addressof @cutepy_value_error : !llvm.ptr\n"
-            "llvm.call @TVMFFIErrorSetRaisedFromCStr(%kind, %place) : (!llvm.ptr, !llvm.ptr) -> ()"
-        )
-    else:
-        declared, raised = "", ""
-        place = f"%at = llvm.mlir.constant({text_at} : i64) : i64\n%place = llvm.inttoptr %at : i64 to !llvm.ptr"
-    return f"""
-{declared}
-llvm.func @snprintf(!llvm.ptr, i64, !llvm.ptr, ...) -> i32
-func.func private @{_CHECK}(
-    %extent: i64, %value: i64, %factor: i64, %expected: i64, %mask: i64, %text: !llvm.ptr) -> i32 {{
-  %one = arith.constant 1 : i64
-  %zero = arith.constant 0 : i64
-  %used = arith.cmpi sgt, %extent, %one : i64
-  %scaled = arith.muli %value, %factor : i64
-  %apart = arith.xori %scaled, %expected : i64
-  %left = arith.andi %apart, %mask : i64
-  %wrong = arith.cmpi ne, %left, %zero : i64
-  %refused = arith.andi %used, %wrong : i1
-  %code = scf.if %refused -> (i32) {{
-    %room = arith.constant {TEXT_BYTES} : i64
-    %eight = arith.constant 8 : i64
-    %bytes = arith.divsi %scaled, %eight : i64
-    {place}
-    %length = llvm.call @snprintf(%place, %room, %text, %value, %bytes)
-      vararg(!llvm.func<i32 (ptr, i64, ptr, ...)>) : (!llvm.ptr, i64, !llvm.ptr, i64, i64) -> i32
-    {raised}
-    %minus = arith.constant -1 : i32
-    scf.yield %minus : i32
-  }} else {{
-    %fine = arith.constant 0 : i32
-    scf.yield %fine : i32
-  }}
-  return %code : i32
-}}
-"""
-
-
-def _add(module: Any, text: str) -> None:  # noqa: ANN401
-    """Put operations, given as text, at a module's end."""
-    ir = require("cutlass._mlir.ir", "Module", "InsertionPoint")
-    parsed = ir.Module.parse(text)
-    with ir.InsertionPoint(module.body):
-        for operation in parsed.body.operations:
-            operation.operation.clone()
+            numbers = need.factor, need.expected, need.mask
+            refuse_unless(module, f"{symbol}_{n}", f"{name}: {said}", extent, value, numbers)

@@ -24,6 +24,10 @@ class ArgumentError(ValueError):
     """An argument that a compiled function does not take."""
 
 
+class EmptyArgumentError(ArgumentError):
+    """A tensor without elements along a dimension where a compiled function needs some."""
+
+
 @dataclass(frozen=True)
 class Parameter:
     """What a compiled function takes in one place.
@@ -189,6 +193,23 @@ def may_be_lazy(parameter: Parameter) -> bool:
     )
 
 
+def nonempty(parameters: Sequence[Parameter], prefix: str = "") -> dict[str, tuple[int, ...]]:
+    """List the dimensions of tensors whose extents are never 0, by the tensor's name, which says its place in tuples.
+
+    Examples
+    --------
+    >>> nonempty([Parameter("a", "tensor", TensorSpec("float16", ("m", "k"), nonempty=("k",)))])
+    {'a': (1,)}
+    """
+    found: dict[str, tuple[int, ...]] = {}
+    for parameter in parameters:
+        name, spec = prefix + parameter.name, parameter.spec
+        if spec is not None and spec.nonempty:
+            found[name] = tuple(n for n, extent in enumerate(spec.shape) if extent in spec.nonempty)
+        found |= nonempty(parameter.items, name)
+    return found
+
+
 def is_lazy(tensor: Any) -> bool:  # noqa: ANN401
     """Tell whether a torch tensor's values are not those in its memory, as those of `x.conj().imag`."""
     return hasattr(tensor, "is_neg") and (tensor.is_neg() or tensor.is_conj() or tensor._is_zerotensor())
@@ -301,5 +322,7 @@ def _check_value(
     divisor = spec.divisibility.get(expected, 1)
     if value % divisor:
         raise ArgumentError(f"argument {name}: {where} is {value}, must be a multiple of {divisor} ({expected})")
+    if where.startswith("dim") and value < 1 and expected in spec.nonempty:
+        raise EmptyArgumentError(f"argument {name}: {where} is {value}, must be at least 1 ({expected})")
     if where.startswith("dim") and value >= 2**31:
         raise ArgumentError(f"argument {name}: {where} is {value}, must be below 2**31, which 32-bit extents hold")

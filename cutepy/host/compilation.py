@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from cutepy.dsl.locations import path_of
 from cutepy.dsl.version import installed, installed_parts
 from cutepy.host import environment
-from cutepy.host.arguments import Parameter
+from cutepy.host.arguments import Parameter, nonempty
 from cutepy.host.declared import OWN_SOURCES, Deferred, StaleSourcesError, declared_key, deferred
 from cutepy.host.entry import VERSION, Entry
 from cutepy.host.examples import bind, check_settings, classes, parameters, to_dsl
@@ -156,6 +156,7 @@ class Call:
 
         examples = to_dsl(self._examples)
         settings = {"classes": classes(self._examples), "options": self.options, "shelf": shelf}
+        settings["nonempty"] = nonempty(self.parameters)
         with _untouched(self.function):
             return trace_program(self.function, *examples, use_trace, **settings)
 

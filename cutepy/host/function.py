@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from cutepy.host import environment
 from cutepy.host.arguments import (
     ArgumentError,
+    EmptyArgumentError,
     Parameter,
     check_arguments,
     flattened,
@@ -84,6 +85,7 @@ class Function:
         self.parameters = tuple(parameters)
         self.metadata = metadata
         self._resolved = False
+        self._instead = "there is nothing to launch it for"
         self._check: Callable[..., None] | None = None
         self._lock = threading.Lock()
         self._cuda: CudaProgram | None = None
@@ -213,6 +215,11 @@ class Function:
         self.program, self._served = replace(self.program, plan=plan), None
         return self
 
+    def of_instead(self, instead: str) -> Function:
+        """Say what callers do with tensors that are empty where none may be; gives the function itself."""
+        self._instead = instead
+        return self
+
     def of_check(self, check: Callable[..., None]) -> Function:
         """Have arguments checked before each launch in the simulator; gives the function itself.
 
@@ -248,7 +255,7 @@ class Function:
 
     def _prepare_and_launch(self, *arguments: Any) -> None:  # noqa: ANN401
         arguments = mapped(_as_passed, self._passed(arguments))
-        check_arguments(self.__name__, self.parameters, arguments)
+        self._refuse(arguments)
         _require_gpu(self.parameters, arguments)
         self.prepare(_device_index(arguments))
         self._launch(*arguments)
@@ -259,7 +266,7 @@ class Function:
         if self._check is not None:
             self._check(*given)
         if any(map(_is_without_memory, leaves(arguments))):
-            check_arguments(self.__name__, self.parameters, arguments)
+            self._refuse(arguments)
         for argument in leaves(given) if arguments is not given else ():
             if hasattr(argument, "__dlpack__"):  # also a tensor whose address alone is passed
                 backend.adopt(argument)
@@ -273,10 +280,17 @@ class Function:
                 arguments = copies.arguments
             self._served(backend, *arguments)
         except (TypeError, ValueError) as error:
-            check_arguments(self.__name__, self.parameters, arguments)
+            self._refuse(arguments)
             raise self._explained(error, arguments) from None
         if copies is not None:
             copies.bring_back()
+
+    def _refuse(self, arguments: tuple[Any, ...]) -> None:
+        """Raise for the first argument that the function does not take."""
+        try:
+            check_arguments(self.__name__, self.parameters, arguments)
+        except EmptyArgumentError as error:
+            raise EmptyArgumentError(f"{error}; {self._instead}") from None
 
     def _explained(self, error: Exception, arguments: tuple[Any, ...]) -> Exception:
         """Put what compiled code said of an argument in the caller's terms."""
@@ -319,7 +333,7 @@ class Function:
             self._launch_on_copies(arguments)
             return
         passed = mapped(_as_passed, arguments)
-        check_arguments(self.__name__, self.parameters, passed)
+        self._refuse(passed)
         _require_gpu(self.parameters, passed)
         device = _device_index(passed)
         if self._cuda is None:
@@ -335,7 +349,7 @@ class Function:
 
     def _launch_on_copies(self, arguments: tuple[Any, ...]) -> None:
         """Copy arrays in host memory to the GPU, launch, and copy back what changed."""
-        check_arguments(self.__name__, self.parameters, arguments)
+        self._refuse(arguments)
         self._require_cuda()
         index = _device_index(arguments)
         copies = HostCopies(arguments, "cuda" if index is None else f"cuda:{index}")

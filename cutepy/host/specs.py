@@ -33,11 +33,13 @@ class TensorSpec:
         What the values of names are multiples of.
     align : int
         What the address is a multiple of, in bytes: a power of two.
+    nonempty : sequence of str, optional
+        Names of extents that are never 0: calls with such tensors are refused before anything is launched.
 
     Raises
     ------
     ValueError
-        If shape, strides, order, divisibility or alignment make no sense.
+        If shape, strides, order, divisibility, alignment or what is never 0 make no sense.
 
     Examples
     --------
@@ -45,6 +47,8 @@ class TensorSpec:
     TensorSpec(float16 (m, k % 8):(lda % 8, 1), align 16)
     >>> TensorSpec("float32", ("n", 64), stride_order=(0, 1))
     TensorSpec(float32 (n, 64) order (0, 1), align 16)
+    >>> TensorSpec("float32", ("m", "n"), nonempty=("n",))
+    TensorSpec(float32 (m, n > 0), align 16)
     """
 
     dtype: str
@@ -53,6 +57,7 @@ class TensorSpec:
     strides: tuple[int | str, ...] | None = field(default=None, kw_only=True)
     divisibility: Mapping[str, int] = field(default_factory=dict, kw_only=True)
     align: int = field(default=16, kw_only=True)
+    nonempty: tuple[str, ...] = field(default=(), kw_only=True)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dtype", dtype_name(self.dtype))
@@ -61,6 +66,7 @@ class TensorSpec:
             raise ValueError(f"shape must be a tuple of integers and names, got the string {self.shape!r}")
         object.__setattr__(self, "shape", tuple(self.shape))
         object.__setattr__(self, "divisibility", dict(self.divisibility))
+        self._check_nonempty()
         for name in ("stride_order", "strides"):
             if (value := getattr(self, name)) is not None:
                 object.__setattr__(self, name, tuple(value))
@@ -81,7 +87,8 @@ class TensorSpec:
     def __repr__(self) -> str:
         def named(value: int | str) -> str:
             divisor = self.divisibility.get(value, 1) if isinstance(value, str) else 1
-            return f"{value} % {divisor}" if divisor > 1 else str(value)
+            least = " > 0" if value in self.nonempty else ""
+            return (f"{value} % {divisor}" if divisor > 1 else str(value)) + least
 
         def listed(values: Sequence[int | str]) -> str:
             return f"({', '.join(map(named, values))}{',' if len(values) == 1 else ''})"
@@ -195,6 +202,13 @@ class TensorSpec:
             named = isinstance(extent, str) and _NAME.fullmatch(extent)
             if not named and not (isinstance(extent, int) and not isinstance(extent, bool) and extent > 0):
                 raise ValueError(f"shape must hold positive integers and names, got {extent!r} in {self.shape}")
+
+    def _check_nonempty(self) -> None:
+        if isinstance(self.nonempty, str):
+            raise ValueError(f"nonempty must be a tuple of names of extents, got the string {self.nonempty!r}")
+        object.__setattr__(self, "nonempty", tuple(self.nonempty))
+        if unknown := set(self.nonempty) - set(self.names):
+            raise ValueError(f"nonempty must be of names in the shape, got {', '.join(sorted(unknown))}")
 
     def _check_strides(self) -> None:
         rank = len(self.shape)

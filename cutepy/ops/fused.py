@@ -167,7 +167,7 @@ def _as_seen(operand: Operand, value: torch.Tensor, shape: Sequence[int], batche
     whole = value.expand(expected)
     if operand.shape == "column":
         return whole.flatten(0, -2) if batched else whole.reshape(-1)
-    return whole.flatten(0, -3) if batched else whole.reshape(-1, expected[-1])
+    return whole.flatten(0, -3) if batched else whole.reshape(math.prod(expected[:-1]), expected[-1])
 
 
 def _unflattened(graph: Graph, n: int, result: torch.Tensor, shape: Sequence[int], batched: bool) -> torch.Tensor:

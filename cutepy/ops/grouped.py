@@ -14,7 +14,7 @@ from cutepy.kernels.grouped.reference import grouped_reference
 from cutepy.ops.fused import lowered_by_autocast
 from cutepy.ops.grouped_forms import check_ends, describe_groups, read_form
 from cutepy.ops.grouped_fused import grouped_with
-from cutepy.ops.naming import refusing_its_own_names
+from cutepy.ops.naming import refuse_operands_of_none, refusing_its_own_names
 from cutepy.ops.overlap import check_apart, overlaps_itself
 from cutepy.ops.registration import register
 from cutepy.runtime.execution import EXECUTION
@@ -114,9 +114,7 @@ def _with_epilogue(
     out_dtype: torch.dtype | None,
 ) -> Any:  # noqa: ANN401
     if epilogue is None:
-        raise TypeError(
-            f"grouped_gemm has no parameter {min(operands)}; pass the epilogue whose operand it is, epilogue="
-        )
+        refuse_operands_of_none("grouped_gemm", operands)
     if out is not None:
         raise ValueError("out must be left out with an epilogue, which makes all results")
     a, b = lowered_by_autocast(a), lowered_by_autocast(b)

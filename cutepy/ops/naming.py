@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, NoReturn, ParamSpec, TypeVar
 
 from cutepy.epilogues.errors import EpilogueError
 from cutepy.epilogues.tracing import Epilogue
@@ -39,15 +39,31 @@ def refusing_its_own_names(operation: Callable[_P, _R]) -> Callable[_P, _R]:
     return checked
 
 
-def refuse_operands_of_none(operation: str, epilogue: Epilogue | None, operands: Mapping[str, Any]) -> None:
+def refuse_operands_of_none(operation: str, operands: Mapping[str, Any]) -> NoReturn:
     """Refuse operands where there is no epilogue that they could be of.
 
     Raises
     ------
     TypeError
-        If there are any.
+        That says what it takes instead of an option that others have.
     """
-    if epilogue is None and operands:
-        raise TypeError(
-            f"{operation} has no parameter {min(operands)}; pass the epilogue whose operand it is, epilogue="
-        )
+    if found := sorted(operands.keys() & _OF_OTHERS.keys()):
+        raise TypeError(f"{operation} has no option {found[0]}: {_OF_OTHERS[found[0]]}")
+    raise TypeError(f"{operation} has no parameter {min(operands)}; pass the epilogue whose operand it is, epilogue=")
+
+
+_BY_GROUPS = "use cutepy.ops.grouped_gemm or scaled_grouped_gemm, whose products are those of groups"
+_SCALED = "use an operation of scaled operands, cutepy.ops.scaled_gemm or scaled_grouped_gemm"
+_OF_OTHERS = {
+    "activation": "apply it by an epilogue, such as epilogue=cutepy.epilogues.relu",
+    "bias": "add it by an epilogue that has it as a Row",
+    "c": "add it by an epilogue that has it as a Tile",
+    "counts": _BY_GROUPS,
+    "offs": _BY_GROUPS,
+    "out": "it makes its results; leave it out, and copy them",
+    "out_major": "the groups decide which extent of a result is contiguous; leave it out",
+    "scale_a": _SCALED,
+    "scale_b": _SCALED,
+    "use_fast_accum": _SCALED,
+}
+"""What to do instead where an operation lacks what another has."""

@@ -15,6 +15,7 @@ from cutepy.ops.checking import check_dimensions, describe
 from cutepy.ops.eager import unobserved
 from cutepy.ops.fused import multiply_with
 from cutepy.ops.multiply import as_matrix, multiply
+from cutepy.ops.naming import refuse_operands_of_none
 from cutepy.ops.registration import register
 from cutepy.ops.rules import one_by_one
 from cutepy.ops.scaling import refuse_gradients
@@ -164,9 +165,9 @@ def _with_epilogue(
     out_dtype: torch.dtype | None,
     out_major: str,
 ) -> Any:  # noqa: ANN401
-    operands = {name: value for name, value in named.items() if value is not None}
     if epilogue is None:
-        raise TypeError(f"gemm has no parameter {min(operands)}; pass the epilogue whose operand it is, epilogue=")
+        refuse_operands_of_none("gemm", {name: value for name, value in named.items() if name not in ("c", "bias")})
+    operands = {name: value for name, value in named.items() if value is not None}
     if activation is not None or out is not None:
         given = "activation" if activation is not None else "out"
         raise ValueError(f"{given} must be left out with an epilogue, which says all that is done with the product")

@@ -91,7 +91,8 @@ def scaled_gemm(
     >>> scaled_gemm(a, b, scale_a, scale_b).shape
     torch.Size([2, 3, 200])
     """
-    refuse_operands_of_none("scaled_gemm", epilogue, operands)
+    if epilogue is None and operands:
+        refuse_operands_of_none("scaled_gemm", operands)
     check_scaled(a, b, scale_a, scale_b, out_dtype)
     if b.dim() != 2 or a.dim() < 1 or a.shape[-1] != b.shape[-1]:
         raise ValueError(f"a must be (..., K) and b (N, K), got shapes {tuple(a.shape)} and {tuple(b.shape)}")

@@ -93,7 +93,8 @@ def scaled_grouped_gemm(
     >>> scaled_grouped_gemm(a, b, scale_a, scale_b, offs=torch.tensor([2, 6], dtype=torch.int32)).shape
     torch.Size([6, 136])
     """
-    refuse_operands_of_none("scaled_grouped_gemm", epilogue, operands)
+    if epilogue is None and operands:
+        refuse_operands_of_none("scaled_grouped_gemm", operands)
     check_scaled(a, b, scale_a, scale_b, out_dtype)
     groups, along = read_form(a, b, offs, counts)
     rounded = None if out_dtype in FLOAT8 else out_dtype

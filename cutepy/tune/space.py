@@ -24,10 +24,23 @@ class Rule:
         What a candidate that breaks it would cost or lack, in a few words: reports count those that it leaves out.
     holds : callable
         Takes, by name, values of the candidate and of the problem; tells whether it holds.
+
+    Raises
+    ------
+    TypeError
+        If one of them is something else.
     """
 
     why: str
     holds: Callable[..., bool]
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.why, str):
+            raise TypeError(f"why a rule leaves a candidate out must be text, got {self.why!r}; give it first")
+        if not callable(self.holds):
+            raise TypeError(
+                f'the rule "{self.why}" must be a function of values by name, got {self.holds!r}; use a lambda'
+            )
 
     @cached_property
     def names(self) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from cutepy.kernels.gemm.config import GemmConfig
 from cutepy.kernels.gemm.families import ProductConfig
+from cutepy.kernels.gemm.limits import check_extents
 from cutepy.kernels.gemm.loading import copies_per_byte
 from cutepy.kernels.gemm.model import H200_MEMORY_TBS, Choice, Extents, Table, epilogue_unit
 from cutepy.kernels.gemm.signature import GemmSignature
@@ -83,8 +84,10 @@ def select_config(
 
     Raises
     ------
+    TypeError
+        If an extent is no integer.
     ValueError
-        If an extent is not positive, or no tile has a kernel with the epilogue.
+        If one is not positive or more than kernels take, or no tile has a kernel with the epilogue.
 
     Examples
     --------
@@ -213,6 +216,7 @@ def _ways(
 ) -> Iterator[_Way]:
     """Give the ways to compute a product by one signature, and its transposed by another, in their order."""
     m, n, k, batch = mnk_batch
+    check_extents(m, n, k, batch)
     extents = zip(signatures, ((m, n), (n, m)), (False, True), strict=False)
     problems = tuple(extents_of(signature, *mn, k, batch, turned, memory_tbs) for signature, mn, turned in extents)
     for expected, turned, choice in _ranked(problems, sm_count).each():

@@ -1,6 +1,7 @@
 """Compile the kernel of a configuration, unless memory or disk has it, for arguments that are described here."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -19,14 +20,17 @@ from cutepy.kernels.gemm.signature import GemmSignature
 SOURCES = ("cutepy.epilogues", "cutepy.layouts", "cutepy.device", "cutepy.kernels.gemm")
 """The packages whose content, with a configuration, decides what is compiled; beside that of its own family."""
 
+INSTEAD = "use cutepy.ops.gemm, which needs no kernel where there is nothing to multiply"
+"""For whom a matrix has no elements."""
+
 
 def examples(signature: GemmSignature) -> Mapping[str, TensorSpec | int | None]:
     """Describe the arguments of the standard kernels of a signature: A, B, C, D, the SMs to fill, and the bias."""
     types = dict(zip((operand.name for operand in signature.graph.operands), signature.operand_types, strict=True))
     modes, bias = signature.batch_modes, types.get("bias")
     return {
-        "a": tile_spec("a", signature.a_dtype, signature.a_major, modes, signature.a_align),
-        "b": tile_spec("b", signature.b_dtype, signature.b_major, modes, signature.b_align),
+        "a": operand_spec("a", signature.a_dtype, signature.a_major, modes, signature.a_align),
+        "b": operand_spec("b", signature.b_dtype, signature.b_major, modes, signature.b_align),
         "c": tile_spec("c", *types["c"], modes) if "c" in types else None,
         "d": tile_spec("d", signature.out_dtype, signature.out_major, modes),
         "sm_count": 1,
@@ -44,6 +48,18 @@ def workspace_examples(config: ProductConfig) -> Mapping[str, Any]:
     flags = TensorSpec("int32", ("places", rules.FLAGS), align=4)
     sums = TensorSpec("float32", ("sums",), align=UNIT_BYTES) if config.workspace == "sums" else None
     return {"workspace": (flags, sums)}
+
+
+def operand_spec(
+    name: str, dtype: str, major: str, batch_modes: int, align: int, free_mode: int | None = None
+) -> TensorSpec:
+    """Describe A or B, which has elements: without any K no stage of it would ever be full.
+
+    Only the extent of `free_mode` may be 0, as of the one along which groups follow one another.
+    """
+    spec = tile_spec(name, dtype, major, batch_modes, align)
+    free = None if free_mode is None else spec.shape[batch_modes + free_mode]
+    return replace(spec, nonempty=tuple(extent for extent in spec.names if extent != free))
 
 
 def tile_spec(name: str, dtype: str, major: str, batch_modes: int, align: int = UNIT_BYTES) -> TensorSpec:
@@ -102,7 +118,7 @@ def _finished(function: Function, config: ProductConfig) -> Function:
     """Say what is known of a kernel's callers and memory."""
     if config.workspace is not None:
         function.of_check(check_flags)
-    return function.of_resolved().of_plan(config.smem)
+    return function.of_resolved().of_plan(config.smem).of_instead(INSTEAD)
 
 
 @cache
@@ -112,17 +128,22 @@ def compile_gemm(config: ProductConfig) -> Function:
     The result is called with tensors A, B, C (or None) and D, the number of SMs to fill, and the bias (or None), which
     with `stream_k` or `dynamic` a workspace follows: flags, 0 at first, and sums, or None. That flags are 0 is checked
     in the simulator; on a GPU results are wrong, without a word, if they aren't. It tells its `ptx`, `sass` and
-    `resources`. Callers see to it that no tensor is one that torch negates when it reads it: that is not checked.
+    `resources`. Callers see to it that no tensor is one that torch negates when it reads it: that is not checked. A
+    and B without elements are refused: `cutepy.ops.gemm` takes them, and needs no kernel.
     """
     asked = variant(config)
     return _finished(compile(asked.function, **asked.named, sources=asked.sources), config)
 
 
-def fused_examples(signature: GemmSignature, modes: Callable[[str], int] | None = None) -> Mapping[str, Any]:
+def fused_examples(
+    signature: GemmSignature,
+    modes: Callable[[str], int] | None = None,
+    free_mode: Callable[[str], int | None] = lambda _: None,
+) -> Mapping[str, Any]:
     """Describe the arguments of the kernels of a signature with an epilogue.
 
     `modes` tells the modes of a batch, by default the signature's, of "sA", "sB", "sC" (operands that are tiles), "sD"
-    (results), "row" and "column" (other operands).
+    (results), "row" and "column" (other operands); `free_mode` the mode of "sA" and "sB" whose extent may be 0, if any.
     """
     graph = signature.graph
     modes = modes or (lambda _: signature.batch_modes)
@@ -146,8 +167,8 @@ def fused_examples(signature: GemmSignature, modes: Callable[[str], int] | None 
             batch = [f"{name}_batch{mode}" for mode in range(modes("sD"))]
             results.append(TensorSpec("float32", (*batch, f"{name}_rows", f"{name}_columns"), align=4))
     return {
-        "a": tile_spec("a", signature.a_dtype, signature.a_major, modes("sA"), signature.a_align),
-        "b": tile_spec("b", signature.b_dtype, signature.b_major, modes("sB"), signature.b_align),
+        "a": operand_spec("a", signature.a_dtype, signature.a_major, modes("sA"), signature.a_align, free_mode("sA")),
+        "b": operand_spec("b", signature.b_dtype, signature.b_major, modes("sB"), signature.b_align, free_mode("sB")),
         "operands": tuple(operands) or None,
         "results": tuple(results),
         "sm_count": 1,
@@ -183,7 +204,7 @@ def compile_fused(config: ProductConfig) -> Function:
 
     The result is called with A, B, a tuple of the operands (None if there is none), a tuple of the results, partial
     reductions among them (`cutepy.device.rules.partial_shape`), the number of SMs to fill, and the scales of A and B
-    for every 128 of K, or None.
+    for every 128 of K, or None. A and B have elements.
     """
     kernel = Deferred(config.kernels[1], config)
     arguments: dict[str, Any] = {**fused_examples(config.signature), **workspace_examples(config)}

@@ -12,8 +12,30 @@ from cutepy.kernels.gemm.loading import find_loading
 from cutepy.kernels.gemm.signature import GemmSignature
 from cutepy.layouts.sm90 import arch
 
+MOST_EXTENT = 2**31 - 2**10
+"""Of a matrix: 32 bits count the rows of the last tiles of a cluster too."""
+
 _MAX_CONSUMER_WARPGROUPS, _MAX_CONSUMERS = 3, 2
 _MAX_CLUSTER = 4
+
+
+def check_extents(m: int, n: int, k: int, batch: int) -> None:
+    """Check that kernels may take products of such extents.
+
+    Raises
+    ------
+    TypeError
+        If one is no integer.
+    ValueError
+        If one is more than a kernel counts.
+    """
+    if not all(hasattr(extent, "__index__") for extent in (m, n, k, batch)):
+        raise TypeError(f"m, n, k and batch must be integers, got {m!r}, {n!r}, {k!r}, {batch!r}; round them")
+    for name, extent in (("m", m), ("n", n), ("k", k)):
+        if extent > MOST_EXTENT:
+            raise ValueError(
+                f"{name} must be at most {MOST_EXTENT}, which kernels count in 32 bits, got {extent}; split it"
+            )
 
 
 def check_consumers(warpgroups: int, consumers: int, split_k: int, promotes: bool) -> None:

@@ -13,6 +13,7 @@ from cutepy.device import rules
 from cutepy.device.rules import ragged as groups
 from cutepy.epilogues.graph import Graph
 from cutepy.kernels.gemm.elements import INPUTS, INTEGERS, OUTPUTS, SUMS
+from cutepy.kernels.gemm.limits import MOST_EXTENT
 from cutepy.kernels.gemm.signature import Activation, GemmSignature, OperandMajor, OutputMajor
 
 OPERAND_DTYPES = tuple(getattr(torch, name) for name in INPUTS)
@@ -22,8 +23,6 @@ SUMS_DTYPE: torch.dtype = getattr(torch, SUMS)
 """Of products of integers, as they are summed."""
 UNIT_BYTES = 16
 """What TMA counts addresses and strides in."""
-MOST_EXTENT = 2**31 - 2**10
-"""So that 32 bits count the rows of the last tiles of a cluster too."""
 OPERAND_MAJORS: tuple[OperandMajor, OperandMajor] = ("mn", "k")
 OUTPUT_MAJORS: tuple[OutputMajor, OutputMajor] = ("col", "row")
 """By the mode that is contiguous."""

@@ -47,8 +47,13 @@ def gemv(
     Raises
     ------
     ValueError
-        If the kernel has no such configuration.
+        If a and b are not matrices of one K, or the kernel has no such configuration.
     """
+    if not a.dim() == b.dim() == 2 or a.shape[1] != b.shape[1]:
+        raise ValueError(
+            "a must be (M, K) and b (N, K), as of one row x[None], with the same K; got shapes "
+            f"{tuple(a.shape)} and {tuple(b.shape)}"
+        )
     given, graph = tuple(epilogue.bind(operands).values()), epilogue.graph
     if 0 in (a.shape[0], b.shape[0]) and not graph.reduces:
         return epilogue.pack([each.new() for each in result_descriptions(graph, a, b, out_dtype, "row")])

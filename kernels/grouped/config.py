@@ -151,6 +151,21 @@ class GroupedConfig:
         batched = self.padded or _RAGGED[self.along][place] is None
         return Grouping(ragged_modes(self.along, self.gemm.signature.operand_bits)[place], batched)
 
+    def free_mode(self, name: str) -> int | None:
+        """Tell which mode of A ("sA") or B may have an extent of 0: the one along which groups follow one another.
+
+        Of padded groups' rows the launch makes its grid, so they are 1 at least.
+
+        Examples
+        --------
+        >>> from cutepy.kernels.gemm import GemmSignature
+        >>> half = GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float16")
+        >>> config = GroupedConfig(gemm=GemmConfig(signature=half, tile_m=128, tile_n=128), along="m")
+        >>> config.free_mode("sA"), config.free_mode("sB")
+        (0, None)
+        """
+        return None if self.padded and self.along != "k" else self.grouping(name).ragged
+
     @property
     def unit(self) -> int:
         """What ends of groups are multiples of; those that aren't are taken for the next one."""

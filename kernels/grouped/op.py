@@ -26,6 +26,8 @@ from cutepy.runtime.invariance import INVARIANCE
 
 SOURCES = (*GEMM_SOURCES, "cutepy.kernels.grouped")
 """The packages whose content, with a configuration, decides what is compiled."""
+INSTEAD = "use cutepy.ops.grouped_gemm, which takes such tensors"
+"""For whom a matrix has no elements."""
 
 
 def launch_groups(
@@ -108,9 +110,11 @@ def compile_grouped(config: GroupedConfig) -> Function:
 
     The result is called with A, B, the groups' ends (int32), a tuple of the epilogue's operands (None if there is
     none), a tuple of the results, the number of SMs to fill, and the scales of A and B for every 128 of K, or None.
+    Extents that are 0 are refused, but for the one along which groups follow one another: all of them may be empty.
     """
-    named = {**fused_examples(config.gemm.signature, lambda name: int(config.grouping(name).batched))}
+    named = {**fused_examples(config.gemm.signature, lambda name: int(config.grouping(name).batched), config.free_mode)}
     first = {name: named.pop(name) for name in "ab"}
-    ends = TensorSpec("int32", ("groups",), align=4)
+    ends = TensorSpec("int32", ("groups",), align=4, nonempty=("groups",))
     kernel = Deferred("cutepy.kernels.grouped.kernel:GroupedGemm", config)
-    return compile(kernel, **first, ends=ends, **named, sources=SOURCES).of_resolved().of_plan(config.gemm.smem)
+    function = compile(kernel, **first, ends=ends, **named, sources=SOURCES)
+    return function.of_resolved().of_plan(config.gemm.smem).of_instead(INSTEAD)

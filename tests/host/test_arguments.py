@@ -14,7 +14,7 @@ cutlass = pytest.importorskip("cutlass")
 from cutlass.cute.runtime import make_fake_stream  # noqa: E402
 
 import cutepy  # noqa: E402
-from cutepy.host.arguments import Parameter, check_arguments, may_be_lazy, refused_for_tma  # noqa: E402
+from cutepy.host.arguments import ArgumentError, Parameter, check_arguments, may_be_lazy, refused_for_tma  # noqa: E402
 from cutepy.host.copies import HostCopies  # noqa: E402
 from cutepy.host.examples import bind  # noqa: E402
 from cutepy.host.function import Function  # noqa: E402
@@ -369,3 +369,37 @@ def test_a_function_is_copied_and_pickled(add):
         again(a, b, c, 2.0)
     assert (c == 3).all()
     assert again.metadata == add.metadata
+
+
+def filled(*shape):
+    return torch.ones(shape)
+
+
+def test_extents_that_are_declared_to_be_never_0_are_refused_before_a_launch(add):
+    vector = TensorSpec("float32", ("n",), divisibility={"n": 4}, nonempty=("n",))
+    f = cutepy.compile(kernels.add, vector, vector, vector, 1.0)
+    c = torch.zeros(4)
+    with cutepy.simulate() as run:
+        f(filled(4), filled(4), c, 2.0)
+        launches = len(run.launches)
+        with pytest.raises(ArgumentError, match=r"argument a: dim 0 is 0, must be at least 1 \(n\); there is nothing"):
+            f(filled(0), filled(0), filled(0), 2.0)
+        assert len(run.launches) == launches
+    assert (c == 3).all()
+    assert b"must be at least 1" in f.program.object
+    assert b"must be at least 1" not in add.program.object
+
+
+def test_so_are_those_within_tuples():
+    matrix = TensorSpec("float32", (32, "n"), nonempty=("n",))
+    f = cutepy.compile(kernels.copy_pair, (TensorSpec("float32", (32, "m")), matrix))
+    copied = torch.zeros(32, 3)
+    with cutepy.simulate() as run:
+        f((filled(32, 3), copied))
+        with pytest.raises(ArgumentError, match=r"argument pair\[1\]: dim 1 is 0, must be at least 1 \(n\)"):
+            f((filled(32, 0), filled(32, 0)))
+    assert (copied == 1).all()
+    assert len(run.launches) == 1
+    f.of_instead("call nobody")
+    with cutepy.simulate(), pytest.raises(ArgumentError, match=r"must be at least 1 \(n\); call nobody"):
+        f((filled(32, 0), filled(32, 0)))

@@ -25,6 +25,8 @@ from cutepy.host.specs import PointerSpec, TensorSpec, dtype_name
         (("float16", "mk"), {}, "got the string 'mk'"),
         (("float16", ("m", True)), {}, "positive integers and names, got True"),
         (("float16", ("m", "k")), {"align": 12}, "power of two in bytes, got 12"),
+        (("float16", ("m", "k")), {"nonempty": ("m", "n")}, "nonempty must be of names in the shape, got n"),
+        (("float16", ("m", 8)), {"nonempty": "m"}, "got the string 'm'"),
     ],
 )
 def test_nonsense_is_refused(arguments, named, message):

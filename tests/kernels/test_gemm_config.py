@@ -4,10 +4,12 @@ import re
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
 from cutepy.kernels.gemm import GemmConfig, GemmSignature, select_config
+from cutepy.kernels.gemm.limits import MOST_EXTENT
 from cutepy.layouts.sm90 import arch
 
 HALVES = {"a_dtype": "float16", "b_dtype": "float16", "out_dtype": "float16"}
@@ -151,6 +153,29 @@ def test_large_problems_take_large_tiles_and_small_ones_spread():
     assert small.tile_m * small.tile_n <= 64 * 64
     with pytest.raises(ValueError, match="must be positive"):
         select_config(HALF, 0, 1, 1)
+
+
+@pytest.mark.parametrize("mnk", [(1.5, 8, 8), (8, "8", 8), (8, 8, None)])
+def test_extents_that_are_no_integers_are_refused(mnk):
+    with pytest.raises(TypeError, match=r"^m, n, k and batch must be integers, got .*; round them"):
+        select_config(HALF, *mnk)
+    with pytest.raises(TypeError, match="must be integers"):
+        select_config(HALF, 8, 8, 8, batch=2.0)
+
+
+@pytest.mark.parametrize("place", range(3))
+def test_extents_that_no_kernel_takes_are_refused(place):
+    mnk = [64, 64, 64]
+    mnk[place] = MOST_EXTENT
+    assert select_config(HALF, *mnk).tile_m
+    for more in (MOST_EXTENT + 1, 2**40):
+        mnk[place] = more
+        with pytest.raises(ValueError, match=f"^{'mnk'[place]} must be at most {MOST_EXTENT}, .* got {more}; split it"):
+            select_config(HALF, *mnk)
+
+
+def test_integers_of_numpy_are_extents():
+    assert select_config(HALF, *map(np.int64, (512, 512, 512))) == select_config(HALF, 512, 512, 512)
 
 
 def test_the_tiles_of_a_batch_fill_the_gpu_together():

@@ -111,6 +111,19 @@ def test_results_without_elements_are_given_and_nothing_is_launched(m, n):
         gemv(a, b, epilogue=largest)
 
 
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [((16,), (8, 16)), ((4, 16), (16,)), ((2, 4, 16), (8, 16)), ((4, 16), (8, 24)), ((), (8, 16)), ((0, 16), (8, 24))],
+)
+def test_shapes_that_are_no_product_are_refused(a, b):
+    with (
+        cutepy.simulate(),
+        pytest.raises(ValueError, match=r"^a must be \(M, K\) and b \(N, K\), .*; got shapes ") as told,
+    ):
+        gemv(torch.ones(a).half(), torch.ones(b).half())
+    assert str(told.value).endswith(f"{a} and {b}")
+
+
 def test_gates_that_are_parted_twice():
     @cutepy.epilogue
     def quarters(acc):

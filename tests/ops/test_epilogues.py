@@ -396,6 +396,33 @@ def test_what_nothing_is_reduced_to(shape, simulated):
 
 
 @cutepy.epilogue
+def added(acc, tile: Tile):
+    return acc + tile
+
+
+EMPTY = [(16, 16, 0), (0, 16, 0), (0, 0, 16), (0, 0, 0), (0, 16, 16), (3, 4, 16, 0), (0, 4, 16, 8)]
+
+
+@pytest.mark.parametrize("shape", EMPTY)
+@pytest.mark.parametrize("batched", [False, True])
+@pytest.mark.parametrize("simulated", [False, True])
+def test_a_tile_without_elements_is_added(shape, batched, simulated):
+    *batch, m, k, n = shape
+    a, b = torch.ones(*batch, m, k).half(), torch.ones(*(batch if batched else ()), n, k).half()
+    tile = torch.ones(*batch, m, n).half()
+    if simulated:
+        with cutepy.simulate():
+            assert gemm(a, b, epilogue=added, tile=tile).shape == tile.shape
+    else:
+        given = [each.requires_grad_() for each in (a, b, tile)]
+        got = gemm(given[0], given[1], epilogue=added, tile=given[2])
+        assert got.shape == tile.shape
+        grads = torch.autograd.grad(got.sum(), given)
+        assert [grad.shape for grad in grads] == [each.shape for each in given]
+        assert gemm(a, b, epilogue=added, tile=tile[..., :1, :]).shape == tile.shape
+
+
+@cutepy.epilogue
 def with_names_of_scales(acc, scale_a: Column, scale_b: Row):
     return acc * scale_a * scale_b
 
@@ -428,12 +455,35 @@ def test_operands_of_no_epilogue_are_refused():
     one, offs = torch.ones(()), torch.tensor([8], dtype=torch.int32)
     for call, name in (
         (lambda: gemm(a, b, foo=1), "gemm"),
+        (lambda: gemm(a, b, foo=None), "gemm"),
+        (lambda: gemm(a, b, bias=torch.ones(16), foo=1), "gemm"),
         (lambda: scaled_gemm(a, b, one, one, foo=1), "scaled_gemm"),
         (lambda: grouped_gemm(a, b[None], offs=offs, foo=1), "grouped_gemm"),
         (lambda: scaled_grouped_gemm(a, b[None], one, one, offs=offs, foo=1), "scaled_grouped_gemm"),
     ):
         with pytest.raises(TypeError, match=f"^{name} has no parameter foo; pass the epilogue whose operand it is"):
             call()
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("out_major", "col", "the groups decide which extent of a result is contiguous; leave it out"),
+        ("bias", torch.ones(16), "add it by an epilogue"),
+        ("activation", "relu", "apply it by an epilogue"),
+        ("scale_a", torch.ones(()), "use an operation of scaled operands"),
+    ],
+)
+def test_options_that_only_others_have_are_told_as_such(option, value, said):
+    a, b, offs = torch.ones(8, 16).half(), torch.ones(1, 16, 16).half(), torch.tensor([8], dtype=torch.int32)
+    with pytest.raises(TypeError, match=f"^grouped_gemm has no option {option}: {said}"):
+        grouped_gemm(a, b, offs=offs, **{option: value})
+
+
+def test_groups_are_no_option_of_gemm():
+    a, offs = torch.ones(8, 16).half(), torch.tensor([8], dtype=torch.int32)
+    with pytest.raises(TypeError, match=r"^gemm has no option offs: use cutepy\.ops\.grouped_gemm"):
+        gemm(a, a, offs=offs)
 
 
 def test_no_rows_need_no_kernel():

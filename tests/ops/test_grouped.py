@@ -429,7 +429,7 @@ def test_opcheck_of_an_epilogue():
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"bias": torch.zeros(40)}, TypeError, "grouped_gemm has no parameter bias; pass the epilogue"),
+        ({"bias": torch.zeros(40)}, TypeError, "grouped_gemm has no option bias: add it by an epilogue"),
         ({"epilogue": gated}, ValueError, "bias"),
         ({"epilogue": gated, "bias": torch.zeros(19)}, ValueError, r"bias must have shape \(20,\) or \(4, 20\)"),
         ({"epilogue": gated, "bias": torch.zeros(20).int()}, ValueError, "bias must have a float dtype"),

@@ -59,3 +59,14 @@ def test_a_rule_of_the_problem_alone_is_asked_once():
 def test_a_space_that_makes_no_sense_is_refused(space, problem, message):
     with pytest.raises(ValueError, match=message):
         list(space().candidates(problem))
+
+
+@pytest.mark.parametrize("wrong", [3, None, "tile < m"])
+def test_a_rule_is_a_function(wrong):
+    with pytest.raises(TypeError, match=r'^the rule "x" must be a function of values by name, got .*; use a lambda'):
+        Space({"tile": (1, 2)}).where("x", wrong)
+
+
+def test_a_rule_says_why():
+    with pytest.raises(TypeError, match=r"why .* must be text, got <function"):
+        Space({"tile": (1, 2)}).where(lambda tile: tile, "why")

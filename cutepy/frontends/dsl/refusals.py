@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from cutepy.dsl.tma_arguments import TEXT_BYTES
+from cutepy.dsl.refusals import TEXT_BYTES
 
 _refusal = ctypes.create_string_buffer(TEXT_BYTES)
 REFUSAL_ADDRESS = ctypes.addressof(_refusal)
