@@ -260,6 +260,7 @@ def extents_of(
         unit=epilogue_unit(signature),
         strip=strip_of(signature, n) if INVARIANCE.on and signature.graph.reduces else 0,
         memory_tbs=memory_tbs,
+        instructions=signature.graph.instructions,
     )
 
 

@@ -78,7 +78,8 @@ class Estimator:
         self._step_bits = 1024 * own.k_spans * own.split_k
         self._know_steps()
         subtiles = np.array([[epilogue_columns(each.tile, k) for each in choices] for k in (SHORT_K + 1, SHORT_K)])
-        self._know_stores(own.m * own.n / (64 * own.warpgroups * subtiles))
+        self._subtiles = own.m * own.n / (64 * own.warpgroups * subtiles)
+        self._stores: dict[tuple[bool, float], Array] = {}
 
     def _know_steps(self) -> None:
         """Compute what a step along K takes for any problem."""
@@ -97,20 +98,26 @@ class Estimator:
         self._filled, self._empty = (costs.sm_byte - costs.empty_byte) * span_bytes, costs.empty_byte * stage_bytes
         self._copied = costs.copy * span_bytes
 
-    def _know_stores(self, subtiles: Array) -> None:
-        """Compute what the epilogue takes, of a long and of a short K: beside a main loop, after each, and at last."""
-        own, costs = self._own, self._costs
-        elements, in_turns = own.m * own.n, own.consumers == 2
-        store = costs.store + costs.store_element * elements + costs.subtile * subtiles
-        exchange = costs.split * np.log2(own.split_k) + costs.split_element * elements * (1 - 1 / own.split_k)
-        beside, after = _sixth(np.where(in_turns, store / 2, 0)), exchange + np.where(in_turns, 0, store)
-        self._stores = np.stack([beside, after, costs.launch + costs.fill + np.where(in_turns, store, 0)], axis=1)
+    def _stored(self, is_short: bool, instructions: float) -> Array:
+        """Give what an epilogue takes, of a short K or a long one: beside a main loop, after each, and at last."""
+        kind = is_short, instructions
+        if kind not in self._stores:
+            own, costs = self._own, self._costs
+            elements, in_turns = own.m * own.n, own.consumers == 2
+            store = costs.store + costs.subtile * self._subtiles[int(is_short)]
+            store += (costs.store_element + costs.instruction * instructions) * elements
+            exchange = costs.split * np.log2(own.split_k) + costs.split_element * elements * (1 - 1 / own.split_k)
+            beside, after = _sixth(np.where(in_turns, store / 2, 0)), exchange + np.where(in_turns, 0, store)
+            at_last = costs.launch + costs.fill + np.where(in_turns, store, 0)
+            self._stores[kind] = np.stack([beside, after, at_last])
+        return self._stores[kind]
 
     def __call__(self, problems: Sequence[Extents], sm_count: int) -> Estimates:
         """Estimate what each choice takes for each of the problems."""
         rows = [(each.m, each.n, each.k * each.operand_bits, each.batch, each.h200_bytes) for each in problems]
         m, n, k_bits, batch, moved_bytes = np.array(rows, np.float64).T[:, :, None]
-        beside, after, at_last = self._stores[[int(each.k <= SHORT_K) for each in problems]].swapaxes(0, 1)
+        stores = [self._stored(each.k <= SHORT_K, each.instructions) for each in problems]
+        beside, after, at_last = np.stack(stores, axis=1)
         costs = self._costs
         clusters = np.ceil(m / self._across_m) * np.ceil(n / self._across_n) * batch
         resident = self._resident_in(sm_count)

@@ -36,8 +36,8 @@ class Costs:
         device memory.
     memory, idle : float
         Added to the last of these; the part of it that is lost where SMs are idle, times the part of these.
-    store, store_element, subtile : float
-        The epilogue of a tile; of each element of it; of each subtile.
+    store, store_element, subtile, instruction : float
+        The epilogue of a tile; of each element of it; of each subtile; of an instruction for each element.
     split, split_element : float
         The exchange of a tile's sums between two, and each time that twice as many take part; of each element of those
         that are exchanged.
@@ -58,6 +58,7 @@ class Costs:
     store: float
     store_element: float
     subtile: float
+    instruction: float
     split: float
     split_element: float
 
@@ -78,6 +79,7 @@ H200 = Costs(
     store=0.394,
     store_element=9.9e-5,
     subtile=0.03135,
+    instruction=4.5e-6,
     split=0.2455,
     split_element=2.184e-4,
 )
@@ -90,6 +92,10 @@ geometric mean.
 `copy` was fitted to 183 device times of 9 problems in pieces of 4 bytes, of 1 to 4096 rows (2026-11-24): with it they
 are what is expected in the mean, within 12%. By the instructions that the DSL 4.8.1 makes of
 `cutepy.device.thread_loads`, 104 to 145 for 8 cp.async, it would be 0.015 to 0.021.
+
+`instruction` is what four schedulers need that issue one for 32 elements in each clock at 1.75 GHz. (On an H200,
+2026-11-26, an epilogue of 17, bias and gelu, added 40 us to 4096x14336x4096 where it followed 14 tiles of 128x256 one
+after another, 2.9 us each for 2.5 by this, and none where two consumers took turns, in tiles of 128x192.)
 """
 
 RESIDENT = {1: 132, 2: 132, 4: 120, 8: 120}
@@ -110,7 +116,7 @@ class Extents(NamedTuple):
     `turned` tells whether it is the transposed of the product that is asked for; `a_copies` and `b_copies`, how many
     cp.async a byte of A and B takes each thread that loads, 0 where TMA loads; `unit`, what columns of a tile are a
     multiple of (`epilogue_unit`); `strip`, the columns of its subtiles where they are given, else 0;
-    `memory_tbs`, how fast the GPU's memory is.
+    `memory_tbs`, how fast the GPU's memory is; `instructions`, of the epilogue, for each element of the accumulators.
     """
 
     m: int
@@ -129,6 +135,7 @@ class Extents(NamedTuple):
     unit: int = 8
     strip: int = 0
     memory_tbs: float = H200_MEMORY_TBS
+    instructions: float = 0.0
 
     @property
     def by_threads(self) -> bool:
