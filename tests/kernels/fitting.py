@@ -1,8 +1,8 @@
 """Fit the trees of `cutepy.kernels.gemm.refinement`, to what was timed and to what the trees in their file say.
 
-    python -m tests.kernels.fitting kernels/gemm/h200.json JOURNAL ...
+    python -m tests.kernels.fitting kernels/gemm/h200.json [JOURNAL ...]
 
-reads journals (`tests.kernels.collecting`, `cutepy tune gemm`) and the trees there are, fits all trees afresh (CatBoost
+reads journals (`tests.kernels.collecting`, `cutepy tune gemm`), those in `timed` besides, and the trees there are, fits all trees afresh (CatBoost
 must be installed; 1.2.10 was), prints how much slower than the fastest of what was timed the choice is, for problems
 that a fit had not seen too, and how far it is from the choice by the trees before; and writes them. What these were
 fitted to need not be at hand: they are asked about random problems, and what they say counts less than what was timed.
@@ -10,6 +10,7 @@ fitted to need not be at hand: they are asked about random problems, and what th
 
 import argparse
 import json
+import lzma
 import math
 import tempfile
 from collections import defaultdict
@@ -28,6 +29,7 @@ from cutepy.layouts.sm90.arch import SM_COUNT
 from cutepy.suites.gemm_tuning import settings_of
 from tests.kernels.collecting import CUBLAS, MEMORY, problems
 
+TIMED = Path(__file__).parent / "timed"
 FOLDS = 5
 TREES = {
     "loss_function": "RMSE",
@@ -71,7 +73,7 @@ def timed(paths):
     """Read journals. What two of them have of a problem isn't compared: GPUs differ."""
     for path in paths:
         times, memory_tbs = defaultdict(dict), H200_MEMORY_TBS
-        for line in Path(path).read_text().splitlines():
+        for line in lzma.open(path, "rt") if Path(path).suffix == ".xz" else Path(path).open():
             who, problem, candidate, us, _ = json.loads(line)
             if who == MEMORY:
                 memory_tbs = us
@@ -212,7 +214,7 @@ def main():
     options = parser.parse_args()
     old = Trees.of_lists(**json.loads(options.trees.read_text()))
     settings = {name: getattr(options, name) for name in ("iterations", "depth", "learning_rate", "loss_function")}
-    lists = refit(old, options.journals, settings, options.share, options.asked)
+    lists = refit(old, [*sorted(TIMED.glob("*.xz")), *options.journals], settings, options.share, options.asked)
     options.trees.write_text(json.dumps(lists, separators=(",", ":")))
 
 

@@ -1,0 +1,21 @@
+"""The journals that the choice was fitted to, and how far it is from the fastest of what they have."""
+
+import math
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+from cutepy.kernels.gemm.refinement import h200
+from tests.kernels import fitting
+
+
+@pytest.mark.parametrize(("journal", "most"), [("h100-20261206", 0.015), ("h200-20261208", 0.015)])
+def test_the_choice_is_near_the_fastest_of_what_was_timed(journal, most):
+    groups = list(fitting.timed([fitting.TIMED / f"{journal}.jsonl.xz"]))
+    losses = [group.lost(h200()) for group in groups]
+    assert len(groups) > 200
+    assert math.expm1(np.mean(losses)) < most
+    by_model = [group.took[np.argmin(group.expected)] - group.took.min() for group in groups]
+    assert math.expm1(np.mean(losses)) < math.expm1(np.mean(by_model)) / 2
