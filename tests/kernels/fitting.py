@@ -2,10 +2,11 @@
 
     python -m tests.kernels.fitting kernels/gemm/h200.json [JOURNAL ...]
 
-reads journals (`tests.kernels.collecting`, `cutepy tune gemm`), those in `timed` besides, and the trees there are, fits all trees afresh (CatBoost
-must be installed; 1.2.10 was), prints how much slower than the fastest of what was timed the choice is, for problems
-that a fit had not seen too, and how far it is from the choice by the trees before; and writes them. What these were
-fitted to need not be at hand: they are asked about random problems, and what they say counts less than what was timed.
+reads journals (`tests.kernels.collecting`, `cutepy tune gemm`), those in `timed` besides, and the trees there are, fits
+all trees afresh (CatBoost must be installed; 1.2.10 was), prints how much slower than the fastest of what was timed the
+choice is, for problems that a fit had not seen too, and how far it is from the choice by the trees before; and writes
+them. What these were fitted to need not be at hand: they are asked about random problems, and what they say counts less
+than what was timed.
 """
 
 import argparse
@@ -26,6 +27,7 @@ from cutepy.kernels.gemm.model import H200_MEMORY_TBS, Choice
 from cutepy.kernels.gemm.refinement import PARTS, Trees
 from cutepy.kernels.gemm.tiles import Tile
 from cutepy.layouts.sm90.arch import SM_COUNT
+from cutepy.suites.gemm_problems import GEMM_SUITES
 from cutepy.suites.gemm_tuning import settings_of
 from tests.kernels.collecting import CUBLAS, MEMORY, problems
 
@@ -44,20 +46,27 @@ FASTER, FASTER_SAID = 5.0, 15.0
 """How much more the fastest candidates of a problem count than slow ones; and where trees, without noise, say which."""
 ASKED, ASKED_SEED, FRESH, FRESH_SEED = 4000, 20261201, 500, 20261202
 """Random problems that the trees there are are asked about; and such as tell afterwards how far the new ones are."""
+KNOWN = 5
+"""How many times the problems of suites count, which people look at."""
+_SUITES = {extents for suite in ("rows", "cubes", "short") for extents in GEMM_SUITES[suite]}
 SHARE = 0.05
 """As how much of what was timed, what they say counts."""
 
 
 class Group(NamedTuple):
-    """Candidates of a problem: facts (facts, candidates), the logarithms of what the model expects and of what is."""
+    """Candidates of a problem: facts (facts, candidates), the logarithms of what the model expects and of what is.
+
+    It counts so many times as others.
+    """
 
     facts: np.ndarray
     expected: np.ndarray
     took: np.ndarray
+    times: int = 1
 
     def weights(self, faster):
         """Tell how much each counts."""
-        return np.exp(-faster * (self.took - self.took.min()))
+        return self.times * np.exp(-faster * (self.took - self.took.min()))
 
     def as_in_the_mean(self, trees):
         """Give the same with times so much longer that they are in the mean what trees expect: ratios were timed."""
@@ -110,7 +119,8 @@ def group_of(settings, ways, took, memory_tbs):
     places = np.array([turned for turned, *_ in ways]) * len(ways) + np.arange(len(ways))
     asked = both_ways(settings, memory_tbs)
     estimates = table.estimates(asked, SM_COUNT)
-    return Group(table.facts(asked, estimates, places, SM_COUNT), np.log(estimates.us.take(places)), took)
+    facts, expected = table.facts(asked, estimates, places, SM_COUNT), np.log(estimates.us.take(places))
+    return Group(facts, expected, took, KNOWN if tuple(settings[mode] for mode in "mnk") in _SUITES else 1)
 
 
 def said(trees, count, seed):
