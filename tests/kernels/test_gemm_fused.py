@@ -160,7 +160,7 @@ def test_shared_memory_has_room_for_all_tiles():
     assert config.epilogue_bytes == 2 * 128 * 16 * 2 + 2 * 128 * (16 + 32) * 4
     for m, n, k in ((64, 96, 64), (4096, 4096, 4096), (1, 8192, 4096)):
         assert select_config(signature(rich.graph, TYPES), m, n, k).epi_n % 16 == 0
-    wide = "\n".join(["()", "  v0 = acc()", f"  return {', '.join(f'{n}: v0' for n in range(40))}"])
+    wide = "\n".join(["()", "  v0 = acc()", f"  return {', '.join(f'{n}: v0' for n in range(200))}"])
     many = signature(epilogues.Graph.parse(wide))
     with pytest.raises(ValueError, match=r"no tile has a kernel with .* bytes of shared memory"):
         select_config(many, 4096, 4096, 4096)
