@@ -82,7 +82,8 @@ def timed(paths):
     """Read journals. What two of them have of a problem isn't compared: GPUs differ."""
     for path in paths:
         times, memory_tbs = defaultdict(dict), H200_MEMORY_TBS
-        for line in lzma.open(path, "rt") if Path(path).suffix == ".xz" else Path(path).open():
+        read = lzma.decompress(Path(path).read_bytes()) if Path(path).suffix == ".xz" else Path(path).read_bytes()
+        for line in read.splitlines():
             who, problem, candidate, us, _ = json.loads(line)
             if who == MEMORY:
                 memory_tbs = us
