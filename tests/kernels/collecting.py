@@ -15,13 +15,11 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from cutepy.benchmark import Protocol, compare
 from cutepy.kernels.gemm import tuned
 from cutepy.kernels.gemm.choice import Chosen, _both_ways, candidates, extents_of
 from cutepy.kernels.gemm.model import H200_MEMORY_TBS
-from cutepy.kernels.gemm.op import memory_tbs_of
 from cutepy.layouts.sm90.arch import SM_COUNT
 from cutepy.suites.gemm_problems import Buffers, gemm_problems, random_problems
 from cutepy.suites.gemm_tuning import GemmTrial, GemmTunable, settings_of
@@ -95,6 +93,10 @@ def in_turns(tunable, problem, settings, chosen):
 
 def main(count, seed, journal, *suites):
     """Draw, compile, time, and write."""
+    import torch
+
+    from cutepy.kernels.gemm.op import memory_tbs_of
+
     drawn = problems(int(count), int(seed), suites)
     tunable, described = GemmTunable(drawn), [settings_of(problem) for problem in drawn]
     memory_tbs = memory_tbs_of(torch.device("cuda"))

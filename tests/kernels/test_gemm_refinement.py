@@ -1,12 +1,14 @@
 """What refines the model's estimates: trees that are walked as they are meant, and a choice that follows them."""
 
 import json
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from cutepy import epilogues
 from cutepy.kernels.gemm import GemmSignature, tuned
 from cutepy.kernels.gemm.candidates import SHORTLIST, shortlist
 from cutepy.kernels.gemm.choice import _both_ways, candidates, choose, chosen_us, select_config
@@ -114,6 +116,13 @@ def test_a_gpu_of_slower_memory_takes_longer_and_chooses_for_itself():
     extents = [(m, n, 4096) for m in (16, 96, 300) for n in (1000, 4096, 14336)]
     assert all(chosen_us(HALF, *each, memory_tbs=3.35) > chosen_us(HALF, *each) for each in extents[:3])
     assert any(choose(HALF, *each, memory_tbs=3.35) != choose(HALF, *each) for each in extents)
+
+
+def test_where_an_epilogue_has_many_instructions_two_consumers_take_turns():
+    gelu = replace(HALF, epilogue=epilogues.gelu_tanh.graph.text)
+    plain, heavy = (choose(each, 4096, 14336, 4096).config.consumers for each in (HALF, gelu))
+    assert (plain, heavy) == (1, 2)
+    assert chosen_us(gelu, 4096, 4096, 4096) >= chosen_us(HALF, 4096, 4096, 4096)
 
 
 def test_batches_and_promoted_sums_have_the_model_alone():
