@@ -1,6 +1,6 @@
 """The tiles that an exported GEMM has kernels of, and what each is expected to cost: few, and by a plain sum.
 
-In process there are more to choose from (`cutepy.kernels.gemm.choice`); each here is a kernel in the extension.
+In process there are more to choose from (`cutepy.kernels.gemm.heuristic`); each here is a kernel in the extension.
 """
 
 from dataclasses import dataclass

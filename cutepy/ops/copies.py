@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from cutepy.kernels.gemm.choice import expected_us
 from cutepy.kernels.gemm.copying import loads_pay
+from cutepy.kernels.gemm.heuristic.choice import expected_us
 from cutepy.kernels.gemm.joining import join
 from cutepy.kernels.gemm.op import Given, Launch, planned_us
 from cutepy.kernels.gemm.operands import UNIT_BYTES, Description, Problem, matrix, new_result, padded_copy, whole_units

@@ -6,8 +6,8 @@ it must compile.
 
 from typing import TYPE_CHECKING
 
-from cutepy.kernels.gemm.choice import select_config as select_config
 from cutepy.kernels.gemm.config import GemmConfig as GemmConfig
+from cutepy.kernels.gemm.heuristic.choice import select_config as select_config
 from cutepy.kernels.gemm.signature import GemmSignature as GemmSignature
 
 if TYPE_CHECKING:

@@ -36,8 +36,8 @@ from cutepy.dsl.element_types import element_type, multiplied_type
 from cutepy.kernels.gemm.config import PRODUCER_THREADS, GemmConfig
 from cutepy.kernels.gemm.consumers import Consumer, consume
 from cutepy.kernels.gemm.finishing import Finishing
+from cutepy.kernels.gemm.heuristic.model import fills
 from cutepy.kernels.gemm.loading import LOAD_WARP, TILE_LOAD_WARP, dealing_warp, find_loading
-from cutepy.kernels.gemm.model import fills
 from cutepy.kernels.gemm.places import Places, steps_of
 from cutepy.kernels.gemm.producers import MixedLoads, OperandLoads, TileLoads, produce
 from cutepy.kernels.gemm.rings import make_rings

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 
 from cutepy.epilogues.standard import standard
-from cutepy.kernels.gemm.choice import Chosen, chosen_us
 from cutepy.kernels.gemm.compilation import compile_gemm
 from cutepy.kernels.gemm.families import ProductConfig
-from cutepy.kernels.gemm.model import H100_MEMORY_TBS, H200_MEMORY_TBS, fillable_sms
+from cutepy.kernels.gemm.heuristic.choice import Chosen, chosen_us
+from cutepy.kernels.gemm.heuristic.model import H100_MEMORY_TBS, H200_MEMORY_TBS, fillable_sms
 from cutepy.kernels.gemm.operands import Problem, new_result, reached, signature_of
 from cutepy.kernels.gemm.signature import GemmSignature
 from cutepy.kernels.gemm.tuned import Tuned, tuned

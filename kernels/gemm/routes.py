@@ -12,11 +12,11 @@ import torch
 from cutepy.device.rules import ragged as groups
 from cutepy.epilogues.constants import number_for
 from cutepy.epilogues.graph import Graph
-from cutepy.kernels.gemm.choice import Chosen
 from cutepy.kernels.gemm.compilation import compile_fused
 from cutepy.kernels.gemm.copying import loads_pay
 from cutepy.kernels.gemm.families import ProductConfig
-from cutepy.kernels.gemm.model import fillable_sms
+from cutepy.kernels.gemm.heuristic.choice import Chosen
+from cutepy.kernels.gemm.heuristic.model import fillable_sms
 from cutepy.kernels.gemm.op import check_tiles, choose_on, chosen_us_on, sm_count_of
 from cutepy.kernels.gemm.operands import UNIT_BYTES, Description, matrix, reachable, reached, signature_of
 from cutepy.kernels.gemm.results import Written, partial_description, result_descriptions, widened

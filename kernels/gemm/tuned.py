@@ -5,12 +5,12 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from cutepy.device import rules
-from cutepy.kernels.gemm.candidates import Candidates
-from cutepy.kernels.gemm.choice import Chosen, extents_of
 from cutepy.kernels.gemm.config import GemmConfig
-from cutepy.kernels.gemm.model import H200_MEMORY_TBS, Choice
+from cutepy.kernels.gemm.heuristic.candidates import Candidates
+from cutepy.kernels.gemm.heuristic.choice import Chosen, extents_of
+from cutepy.kernels.gemm.heuristic.model import H200_MEMORY_TBS, Choice
+from cutepy.kernels.gemm.heuristic.tiles import Tile
 from cutepy.kernels.gemm.signature import GemmSignature
-from cutepy.kernels.gemm.tiles import Tile
 from cutepy.kernels.gemv import choice as gemv
 from cutepy.kernels.gemv.config import GemvConfig
 from cutepy.layouts.sm90.arch import SM_COUNT

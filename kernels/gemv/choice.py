@@ -5,8 +5,8 @@ from dataclasses import fields, replace
 from functools import lru_cache
 from typing import Any
 
-from cutepy.kernels.gemm.choice import Chosen, choose, chosen_us
-from cutepy.kernels.gemm.model import H200_MEMORY_TBS
+from cutepy.kernels.gemm.heuristic.choice import Chosen, choose, chosen_us
+from cutepy.kernels.gemm.heuristic.model import H200_MEMORY_TBS
 from cutepy.kernels.gemm.signature import GemmSignature
 from cutepy.kernels.gemv.config import GemvConfig
 from cutepy.kernels.gemv.model import expected_us

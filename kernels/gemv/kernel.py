@@ -15,8 +15,8 @@ from cutepy.device.dot_products import DotProducts
 from cutepy.device.finish import Finish
 from cutepy.device.fragment import OwnColumns
 from cutepy.device.overlap import follow_launch
+from cutepy.kernels.gemm.heuristic.model import fills
 from cutepy.kernels.gemm.kernel import Gemm
-from cutepy.kernels.gemm.model import fills
 from cutepy.kernels.gemm.standard import StandardGemm
 from cutepy.kernels.gemv.config import GemvConfig
 

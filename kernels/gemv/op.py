@@ -8,7 +8,7 @@ import torch
 
 from cutepy.epilogues.functions import identity
 from cutepy.epilogues.tracing import Epilogue
-from cutepy.kernels.gemm.choice import Chosen
+from cutepy.kernels.gemm.heuristic.choice import Chosen
 from cutepy.kernels.gemm.op import sm_count_of
 from cutepy.kernels.gemm.results import result_descriptions
 from cutepy.kernels.gemm.routes import find_route

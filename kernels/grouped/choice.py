@@ -1,7 +1,7 @@
 """Choose the configuration of a grouped product, whose groups' extents the host doesn't know.
 
 What the host knows is how many rows all groups have together. Groups are taken to have 0.5 to 1.5 times their share of
-them, and the model of the GEMM (`cutepy.kernels.gemm.model`) tells what a batch of such products takes.
+them, and the model of the GEMM (`cutepy.kernels.gemm.heuristic.model`) tells what a batch of such products takes.
 """
 
 from functools import cache, lru_cache
@@ -10,11 +10,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cutepy.kernels.gemm.candidates import Candidates
-from cutepy.kernels.gemm.choice import PAIRS, candidates, in_clusters
-from cutepy.kernels.gemm.model import Choice, Extents, epilogue_unit
+from cutepy.kernels.gemm.heuristic.candidates import Candidates
+from cutepy.kernels.gemm.heuristic.choice import PAIRS, candidates, in_clusters
+from cutepy.kernels.gemm.heuristic.model import Choice, Extents, epilogue_unit
+from cutepy.kernels.gemm.heuristic.tiles import Tile
 from cutepy.kernels.gemm.signature import GemmSignature
-from cutepy.kernels.gemm.tiles import Tile
 from cutepy.kernels.grouped.config import Along, GroupedConfig, unit
 from cutepy.layouts.sm90 import arch
 from cutepy.runtime.invariance import INVARIANCE

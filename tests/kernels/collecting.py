@@ -18,8 +18,8 @@ import numpy as np
 
 from cutepy.benchmark import Protocol, compare
 from cutepy.kernels.gemm import tuned
-from cutepy.kernels.gemm.choice import Chosen, _both_ways, candidates, extents_of
-from cutepy.kernels.gemm.model import H200_MEMORY_TBS
+from cutepy.kernels.gemm.heuristic.choice import Chosen, _both_ways, candidates, extents_of
+from cutepy.kernels.gemm.heuristic.model import H200_MEMORY_TBS
 from cutepy.layouts.sm90.arch import SM_COUNT
 from cutepy.suites.gemm_problems import Buffers, gemm_problems, random_problems
 from cutepy.suites.gemm_tuning import GemmTrial, GemmTunable, settings_of

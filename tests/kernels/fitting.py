@@ -1,6 +1,6 @@
-"""Fit the trees of `cutepy.kernels.gemm.refinement`, to what was timed and to what the trees in their file say.
+"""Fit the trees of `cutepy.kernels.gemm.heuristic`, to what was timed and to what the trees in their file say.
 
-    python -m tests.kernels.fitting kernels/gemm/h200.json [JOURNAL ...]
+    python -m tests.kernels.fitting kernels/gemm/heuristic/trees.json [JOURNAL ...]
 
 reads journals (`tests.kernels.collecting`, `cutepy tune gemm`), those in `timed` besides, and the trees there are, fits
 all trees afresh (CatBoost must be installed; 1.2.10 was), prints how much slower than the fastest of what was timed the
@@ -21,11 +21,11 @@ from typing import NamedTuple
 import numpy as np
 
 from cutepy.kernels.gemm import GemmConfig, tuned
-from cutepy.kernels.gemm.candidates import Candidates, shortlist
-from cutepy.kernels.gemm.choice import candidates, extents_of
-from cutepy.kernels.gemm.model import H200_MEMORY_TBS, Choice
-from cutepy.kernels.gemm.refinement import PARTS, Trees
-from cutepy.kernels.gemm.tiles import Tile
+from cutepy.kernels.gemm.heuristic.candidates import Candidates, shortlist
+from cutepy.kernels.gemm.heuristic.choice import candidates, extents_of
+from cutepy.kernels.gemm.heuristic.model import H200_MEMORY_TBS, Choice
+from cutepy.kernels.gemm.heuristic.refinement import PARTS, Trees
+from cutepy.kernels.gemm.heuristic.tiles import Tile
 from cutepy.layouts.sm90.arch import SM_COUNT
 from cutepy.suites.gemm_problems import GEMM_SUITES
 from cutepy.suites.gemm_tuning import settings_of

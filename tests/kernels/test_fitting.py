@@ -7,14 +7,14 @@ import pytest
 
 pytest.importorskip("torch")
 
-from cutepy.kernels.gemm.refinement import h200
+from cutepy.kernels.gemm.heuristic.refinement import hopper
 from tests.kernels import fitting
 
 
 @pytest.mark.parametrize(("journal", "most"), [("h100-20261206", 0.015), ("h200-20261208", 0.015)])
 def test_the_choice_is_near_the_fastest_of_what_was_timed(journal, most):
     groups = list(fitting.timed([fitting.TIMED / f"{journal}.jsonl.xz"]))
-    losses = [group.lost(h200()) for group in groups]
+    losses = [group.lost(hopper()) for group in groups]
     assert len(groups) > 200
     assert math.expm1(np.mean(losses)) < most
     by_model = [group.took[np.argmin(group.expected)] - group.took.min() for group in groups]

@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, strategies as st
 
-from cutepy.kernels.gemm import GemmSignature, choice, select_config
-from cutepy.kernels.gemm.choice import choose, chosen_us, extents_of
+from cutepy.kernels.gemm import GemmSignature, select_config
 from cutepy.kernels.gemm.copying import copy_us, loads_pay
+from cutepy.kernels.gemm.heuristic import choice
+from cutepy.kernels.gemm.heuristic.choice import choose, chosen_us, extents_of
 
 HALF = GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float16")
 

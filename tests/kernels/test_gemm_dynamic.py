@@ -139,7 +139,7 @@ PLAIN = GemmSignature.standard(a_dtype="float16", b_dtype="float16", out_dtype="
 @pytest.mark.parametrize("transposed", [False, True])
 def test_an_operation_gives_it_a_counter(monkeypatch, transposed):
     from cutepy.kernels.gemm import op
-    from cutepy.kernels.gemm.choice import Chosen
+    from cutepy.kernels.gemm.heuristic.choice import Chosen
     from cutepy.ops.checking import describe
 
     monkeypatch.setattr(op, "sm_count_of", lambda _: 3)
@@ -156,7 +156,7 @@ def test_an_operation_gives_it_a_counter(monkeypatch, transposed):
 def test_an_epilogue_of_rows_and_reductions(monkeypatch):
     from cutepy.epilogues import Row, epilogue
     from cutepy.kernels.gemm import routes
-    from cutepy.kernels.gemm.choice import Chosen
+    from cutepy.kernels.gemm.heuristic.choice import Chosen
 
     @epilogue
     def finish(acc, bias: Row):

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.dsl
 import cutepy  # noqa: E402
 import cutepy.ops  # noqa: E402
 from cutepy.kernels.gemm import GemmConfig, GemmSignature, op  # noqa: E402
-from cutepy.kernels.gemm.choice import Chosen, choose, chosen_us  # noqa: E402
+from cutepy.kernels.gemm.heuristic.choice import Chosen, choose, chosen_us  # noqa: E402
 from cutepy.kernels.gemm.operands import MOST_EXTENT, Description, Problem, matrix  # noqa: E402
 from cutepy.kernels.gemm.reference import gemm_reference  # noqa: E402
 from cutepy.kernels.gemm.tuned import Tuned  # noqa: E402

@@ -13,8 +13,8 @@ import cutepy  # noqa: E402
 from cutepy.epilogues import identity  # noqa: E402
 from cutepy.epilogues.scaling import scaled  # noqa: E402
 from cutepy.kernels.gemm import GemmConfig, GemmSignature, select_config  # noqa: E402
-from cutepy.kernels.gemm.choice import choose  # noqa: E402
 from cutepy.kernels.gemm.compilation import compile_fused  # noqa: E402
+from cutepy.kernels.gemm.heuristic.choice import choose  # noqa: E402
 from cutepy.kernels.gemm.tuned import problem_of, signature_of  # noqa: E402
 from tests.device.test_promotion import problem  # noqa: E402
 

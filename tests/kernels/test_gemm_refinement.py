@@ -10,10 +10,10 @@ import pytest
 
 from cutepy import epilogues
 from cutepy.kernels.gemm import GemmSignature, tuned
-from cutepy.kernels.gemm.candidates import SHORTLIST, shortlist
-from cutepy.kernels.gemm.choice import _both_ways, candidates, choose, chosen_us, select_config
-from cutepy.kernels.gemm.model import H200_MEMORY_TBS, Extents
-from cutepy.kernels.gemm.refinement import BLOCK, PARTS, Trees, h200
+from cutepy.kernels.gemm.heuristic.candidates import SHORTLIST, shortlist
+from cutepy.kernels.gemm.heuristic.choice import _both_ways, candidates, choose, chosen_us, select_config
+from cutepy.kernels.gemm.heuristic.model import H200_MEMORY_TBS, Extents
+from cutepy.kernels.gemm.heuristic.refinement import BLOCK, PARTS, Trees, hopper
 from cutepy.suites.gemm_tuning import settings_of
 from tests.kernels import collecting, fitting
 
@@ -45,11 +45,11 @@ def ranked(*problems):
 
 def test_the_trees_are_walked_as_they_are_meant():
     of_choices = facts([PROBLEM, TURNED])
-    trees = json.loads(files("cutepy.kernels.gemm").joinpath("h200.json").read_text())
-    sums = h200().sums(of_choices)
+    trees = json.loads(files("cutepy.kernels.gemm.heuristic").joinpath("trees.json").read_text())
+    sums = hopper().sums(of_choices)
     assert sums.tolist() == [walked(trees, row) for row in of_choices.T]
     assert np.abs(sums).max() > 0.01
-    assert h200().facts.max() < len(of_choices)
+    assert hopper().facts.max() < len(of_choices)
 
 
 @pytest.mark.parametrize("depth", [1, 3, 6, 8])
@@ -154,14 +154,14 @@ def test_a_fit_reads_what_was_timed_with_the_facts_that_choices_have(tmp_path):
     journal = tmp_path / "journal"
     journal.write_text("".join(json.dumps(line) + "\n" for line in [*lines, [*lines[0][:3], None, "failed"]]))
     (group,) = fitting.timed([journal])
-    (told,) = fitting.said(h200(), 1, seed=1)
+    (told,) = fitting.said(hopper(), 1, seed=1)
     assert np.exp(group.took).tolist() == pytest.approx([5.0 + place for place in range(len(lines))])
     assert group.weights(fitting.FASTER)[0] == 1
-    as_expected = group.as_in_the_mean(h200())
+    as_expected = group.as_in_the_mean(hopper())
     assert np.ptp(as_expected.took - group.took) < 1e-12
-    off = as_expected.expected + h200().sums(group.facts) - as_expected.took
+    off = as_expected.expected + hopper().sums(group.facts) - as_expected.took
     assert np.average(off, weights=group.weights(fitting.FASTER)) == pytest.approx(0, abs=1e-12)
-    best = np.argmin(told.expected + h200().sums(told.facts))
+    best = np.argmin(told.expected + hopper().sums(told.facts))
     assert group.facts[:, 0].tolist() == told.facts[:, best].tolist(), "what is expected to be fastest is timed first"
     assert group.expected[0] == pytest.approx(told.expected[best])
 

@@ -111,7 +111,7 @@ PLAIN = GemmSignature.standard(a_dtype="float16", b_dtype="float16", out_dtype="
 
 def test_an_operation_gives_it_a_workspace(monkeypatch):
     from cutepy.kernels.gemm import op
-    from cutepy.kernels.gemm.choice import Chosen
+    from cutepy.kernels.gemm.heuristic.choice import Chosen
     from cutepy.ops.checking import describe
 
     monkeypatch.setattr(op, "sm_count_of", lambda _: 3)

@@ -7,7 +7,7 @@ pytest.importorskip("cutlass")
 pytestmark = pytest.mark.gpu
 
 from cutepy.kernels.gemm import GemmConfig, GemmSignature  # noqa: E402
-from cutepy.kernels.gemm.choice import Chosen  # noqa: E402
+from cutepy.kernels.gemm.heuristic.choice import Chosen  # noqa: E402
 from cutepy.kernels.gemm.op import plan_gemm  # noqa: E402
 from cutepy.kernels.gemm.reference import gemm_reference  # noqa: E402
 from cutepy.ops.checking import describe  # noqa: E402

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from cutepy.kernels.gemm import GemmConfig, GemmSignature, tuned
-from cutepy.kernels.gemm.choice import Chosen, choose
+from cutepy.kernels.gemm.heuristic.choice import Chosen, choose
 from cutepy.kernels.gemv.choice import fastest
 from cutepy.tune.winners import Winner, keep, key_of
 

@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 
 from cutepy.epilogues import amax, epilogue, swiglu
 from cutepy.kernels.gemm import GemmConfig, GemmSignature, tuned
-from cutepy.kernels.gemm.choice import Chosen
+from cutepy.kernels.gemm.heuristic.choice import Chosen
 from cutepy.kernels.gemv import GemvConfig, select_gemv
 from cutepy.kernels.gemv.choice import MOST_ROWS, configs, fastest
 from cutepy.kernels.gemv.config import ENOUGH_BYTES

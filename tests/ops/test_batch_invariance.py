@@ -9,7 +9,7 @@ import cutepy  # noqa: E402
 from cutepy import simulate  # noqa: E402
 from cutepy.epilogues import amax, silu, sum_of_squares  # noqa: E402
 from cutepy.kernels.gemm import GemmSignature  # noqa: E402
-from cutepy.kernels.gemm.choice import choose, select_config  # noqa: E402
+from cutepy.kernels.gemm.heuristic.choice import choose, select_config  # noqa: E402
 from cutepy.kernels.gemm.results import added_in_pairs  # noqa: E402
 from cutepy.kernels.grouped import select_grouped  # noqa: E402
 from cutepy.ops import batch_invariant, gemm, grouped_gemm, quantise, scaled_gemm  # noqa: E402

@@ -11,7 +11,7 @@ import cutepy  # noqa: E402
 from cutepy.epilogues import Tile  # noqa: E402
 from cutepy.host.launches import Launches  # noqa: E402
 from cutepy.kernels.gemm import op, routes, select_config  # noqa: E402
-from cutepy.kernels.gemm.choice import Chosen  # noqa: E402
+from cutepy.kernels.gemm.heuristic.choice import Chosen  # noqa: E402
 from cutepy.kernels.gemm.reference import gemm_reference  # noqa: E402
 from cutepy.ops import copies, fused, gemm, multiply  # noqa: E402
 

@@ -85,7 +85,7 @@ def _places(depth: int) -> tuple[NDArray[np.uint8], NDArray[np.uint16]]:
 
 
 @cache
-def h200() -> Trees:
+def hopper() -> Trees:
     """Read the trees of Hopper GPUs with 132 SMs, fitted on H200s and H100s.
 
     Of 14,076 times of 1,125 problems, in turns: two H100s and an H200, 2026-11-26 (`tests/kernels/timed`). For a
@@ -94,4 +94,4 @@ def h200() -> Trees:
     choice among a dozen was 1.5% slower than the fastest of them on H100s, and 1.3% on the H200, in the geometric mean;
     by the 280 trees 2.2% and 1.8%. `tests/kernels/fitting.py` fits.
     """
-    return Trees.of_lists(**json.loads(files(__package__).joinpath("h200.json").read_text()))
+    return Trees.of_lists(**json.loads(files(__package__).joinpath("trees.json").read_text()))

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from cutepy.kernels.gemm.config import GemmConfig
 from cutepy.kernels.gemm.families import ProductConfig
+from cutepy.kernels.gemm.heuristic.model import H200_MEMORY_TBS, Choice, Extents, Table, epilogue_unit
+from cutepy.kernels.gemm.heuristic.tiles import MORE_TILES, PROMOTED_TILES, TILES, Tile
 from cutepy.kernels.gemm.limits import check_extents
 from cutepy.kernels.gemm.loading import copies_per_byte
-from cutepy.kernels.gemm.model import H200_MEMORY_TBS, Choice, Extents, Table, epilogue_unit
 from cutepy.kernels.gemm.signature import GemmSignature
-from cutepy.kernels.gemm.tiles import MORE_TILES, PROMOTED_TILES, TILES, Tile
 from cutepy.runtime.invariance import INVARIANCE
 
 if TYPE_CHECKING:
-    from cutepy.kernels.gemm.candidates import Candidates, Ranked
+    from cutepy.kernels.gemm.heuristic.candidates import Candidates, Ranked
 
 PAIRS = ((1, 1), (2, 1), (1, 2))
 _CLUSTERS = {1: (*PAIRS, (2, 2)), 2: PAIRS, 4: PAIRS[:1], 8: PAIRS[:1]}
@@ -33,7 +33,7 @@ _FROM = {
 @cache
 def candidates(table: Table) -> "Candidates":
     """Give what may be chosen by the model, refined or alone, or where sums are promoted: tiles in clusters."""
-    from cutepy.kernels.gemm.candidates import Candidates  # NumPy is for those who choose
+    from cutepy.kernels.gemm.heuristic.candidates import Candidates  # NumPy is for those who choose
 
     return Candidates(in_clusters(*_FROM[table]))
 

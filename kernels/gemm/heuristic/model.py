@@ -11,8 +11,8 @@ from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from cutepy.kernels.gemm.config import GemmConfig
+from cutepy.kernels.gemm.heuristic.tiles import Tile
 from cutepy.kernels.gemm.signature import GemmSignature
-from cutepy.kernels.gemm.tiles import Tile
 from cutepy.layouts.sm90 import arch
 from cutepy.runtime.dtypes import DTYPES
 

@@ -7,7 +7,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutepy.device.rules import staged_columns
-from cutepy.kernels.gemm.model import EPILOGUE_BYTES, FULL, RESIDENT, SHORT_K, Choice, Costs, Extents, epilogue_columns
+from cutepy.kernels.gemm.heuristic.model import (
+    EPILOGUE_BYTES,
+    FULL,
+    RESIDENT,
+    SHORT_K,
+    Choice,
+    Costs,
+    Extents,
+    epilogue_columns,
+)
 from cutepy.layouts.sm90 import arch
 
 Array = NDArray[np.float64]

@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cutepy.kernels.gemm.estimates import Array, Columns, Estimates, Estimator
-from cutepy.kernels.gemm.model import H200, SHORT_K, Choice, Costs, Extents, epilogue_columns
-from cutepy.kernels.gemm.refinement import h200
+from cutepy.kernels.gemm.heuristic.estimates import Array, Columns, Estimates, Estimator
+from cutepy.kernels.gemm.heuristic.model import H200, SHORT_K, Choice, Costs, Extents, epilogue_columns
+from cutepy.kernels.gemm.heuristic.refinement import hopper
 from cutepy.layouts.sm90 import arch
 
 WIDEST_SWIZZLE_BYTES = 128
@@ -134,7 +134,7 @@ class Candidates:
             return self._by_model(sixths)
         first = shortlist(sixths)
         expected = np.log(sixths.take(first)) / 6
-        expected += h200().sums(self.facts(problems, estimates, first, sm_count))
+        expected += hopper().sums(self.facts(problems, estimates, first, sm_count))
         order = expected.argsort(kind="stable")
 
         def rest() -> Ranked:
