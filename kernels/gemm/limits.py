@@ -27,10 +27,14 @@ def check_extents(m: int, n: int, k: int, batch: int) -> None:
     TypeError
         If one is no integer.
     ValueError
-        If one is more than a kernel counts.
+        If one is not positive, or more than a kernel counts.
     """
     if not all(hasattr(extent, "__index__") for extent in (m, n, k, batch)):
         raise TypeError(f"m, n, k and batch must be integers, got {m!r}, {n!r}, {k!r}, {batch!r}; round them")
+    if min(m, n, k, batch) < 1:
+        raise ValueError(
+            f"m, n, k and batch must be positive, got {m}, {n}, {k}, {batch}; an empty product needs no kernel"
+        )
     for name, extent in (("m", m), ("n", n), ("k", k)):
         if extent > MOST_EXTENT:
             raise ValueError(

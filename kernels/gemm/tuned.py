@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 from cutepy.device import rules
 from cutepy.kernels.gemm.config import GemmConfig
-from cutepy.kernels.gemm.heuristic.candidates import Candidates
 from cutepy.kernels.gemm.heuristic.choice import Chosen, extents_of
-from cutepy.kernels.gemm.heuristic.model import H200_MEMORY_TBS, Choice
+from cutepy.kernels.gemm.heuristic.estimates import Estimator
+from cutepy.kernels.gemm.heuristic.model import H200, H200_MEMORY_TBS, Choice
 from cutepy.kernels.gemm.heuristic.tiles import Tile
 from cutepy.kernels.gemm.signature import GemmSignature
 from cutepy.kernels.gemv import choice as gemv
@@ -188,7 +188,8 @@ def _with_tensor_cores(
         else:
             longer.append(_DEALT if candidate["dynamic"] else 1.0)
             added.append(0.0)
-    (expected,) = Candidates(choices).expected_us([extents_of(signature, m, n, k, batch, transposed)]) * longer + added
+    estimates = Estimator(choices, H200)([extents_of(signature, m, n, k, batch, transposed)], SM_COUNT)
+    expected = estimates.us[0] * longer + added
     return list(zip(expected.tolist(), points, strict=True))
 
 

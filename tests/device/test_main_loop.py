@@ -21,30 +21,10 @@ from cutepy.dsl.element_types import element_type, multiplied_type  # noqa: E402
 from cutepy.layouts import sm90  # noqa: E402
 from cutepy.runtime.dtypes import DTYPES  # noqa: E402
 from cutepy.sim.sanitize.reports.collection import HazardError  # noqa: E402
+from tests.device.loads import Loads  # noqa: E402
 
 BF16, F16, E4M3, E5M2 = "bfloat16", "float16", "float8_e4m3fn", "float8_e5m2"
 DEEP = pytest.mark.deep
-
-
-@dataclass(frozen=True)
-class Loads:
-    """The producer: it keeps the ring full of A and B."""
-
-    ring: TmaRing
-    a: tma.TmaLoads
-    b: tma.TmaLoads
-
-    def first_state(self, k):
-        return self.ring.producer_state()
-
-    @cute.jit
-    def on_tile(self, work, state):
-        for index in cutlass.range(work.k.count, unroll=1):
-            full = self.ring.acquire(state)
-            self.a.load((work.row, work.k[index]), state.index, full)
-            self.b.load((work.column, work.k[index]), state.index, full)
-            state.advance()
-        return state
 
 
 @dataclass(frozen=True)

@@ -23,27 +23,7 @@ from cutepy.dsl.element_types import element_type  # noqa: E402
 from cutepy.layouts import sm90  # noqa: E402
 from cutepy.runtime.dtypes import DTYPES  # noqa: E402
 from cutepy.sim.sanitize.reports.collection import HazardError  # noqa: E402
-
-
-@dataclass(frozen=True)
-class Loads:
-    """The producer: it keeps the ring full of A and B."""
-
-    ring: TmaRing
-    a: tma.TmaLoads
-    b: tma.TmaLoads
-
-    def first_state(self, k):
-        return self.ring.producer_state()
-
-    @cute.jit
-    def on_tile(self, work, state):
-        for index in cutlass.range(work.k.count, unroll=1):
-            full = self.ring.acquire(state)
-            self.a.load((work.row, work.k[index]), state.index, full)
-            self.b.load((work.column, work.k[index]), state.index, full)
-            state.advance()
-        return state
+from tests.device.loads import Loads  # noqa: E402
 
 
 @dataclass(frozen=True)

@@ -93,26 +93,12 @@ def wgmma_tiling(
     return sm90.TiledMMA(sm90.wgmma_traits(atom), Layout((warpgroups, 1, 1)))
 
 
-def multiplied_columns(staged: int, mma_n: int, major: str) -> int:
-    """Tell how many of the columns of B that a stage holds MMAs of `mma_n` columns multiply, by the major of B.
-
-    An "MN"-major B may fill whole spans of the widest swizzle, the last of them with columns that the next tile begins
-    with: those are not multiplied. Else all are.
-
-    Examples
-    --------
-    >>> multiplied_columns(192, 144, "MN"), multiplied_columns(288, 144, "MN"), multiplied_columns(144, 144, "K")
-    (144, 288, 144)
-    """
-    return mma_n if major == "MN" and staged % mma_n and 0 < staged - mma_n < WIDEST_COLUMNS else staged
-
-
 def staged_columns(tile_n: int, bits: int, mn_major: bool, cluster_m: int = 1) -> int:
     """Give the columns of B that a stage holds for a tile: whole spans of the widest swizzle where it is MN-major.
 
-    In narrower swizzles wgmma reads slowly: on an H200, 2026-11-23, 1617x1080x4688 took 56 us by 128x112, whose B had
-    32 bytes, and cuBLAS 34. A tile of half a span or less keeps its own, and so does one that CTAs of a cluster could
-    not load such spans of.
+    The last span's other columns are those that the next tile begins with. In narrower swizzles wgmma reads slowly: on
+    an H200, 2026-11-23, 1617x1080x4688 took 56 us by 128x112, whose B had 32 bytes, and cuBLAS 34. A tile of half a
+    span or less keeps its own, and so does one that CTAs of a cluster could not load such spans of.
 
     Examples
     --------
@@ -122,6 +108,19 @@ def staged_columns(tile_n: int, bits: int, mn_major: bool, cluster_m: int = 1) -
     spans = -(-tile_n // WIDEST_COLUMNS)
     widens = mn_major and bits == 16 and 2 * tile_n > WIDEST_COLUMNS and spans % cluster_m == 0
     return spans * WIDEST_COLUMNS if widens else tile_n
+
+
+def multiplied_columns(staged: int, mma_n: int, major: str) -> int:
+    """Tell how many of the columns of B that a stage holds MMAs of `mma_n` columns multiply, by the major of B.
+
+    Where a stage has as many as `staged_columns` gives for these, it is theirs alone; else all are multiplied.
+
+    Examples
+    --------
+    >>> multiplied_columns(192, 144, "MN"), multiplied_columns(288, 144, "MN"), multiplied_columns(144, 144, "K")
+    (144, 288, 144)
+    """
+    return mma_n if staged == staged_columns(mma_n, 16, major == "MN") else staged
 
 
 def check_stages(

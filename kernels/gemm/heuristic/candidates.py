@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cutepy.kernels.gemm.heuristic.estimates import Array, Columns, Estimates, Estimator
+from cutepy.kernels.gemm.heuristic.estimates import Array, Columns, Estimates, Estimator, root
 from cutepy.kernels.gemm.heuristic.model import H200, SHORT_K, Choice, Costs, Extents, epilogue_columns
 from cutepy.kernels.gemm.heuristic.refinement import hopper
 from cutepy.layouts.sm90 import arch
@@ -147,7 +147,7 @@ class Candidates:
     def _by_model(self, sixths: Array) -> Ranked:
         """Give those of which the sixth power of the time is finite, in its order."""
         order = sixths.argsort(axis=None, kind="stable")[: np.count_nonzero(sixths < np.inf)]
-        return Ranked(sixths.take(order) ** (1 / 6), order, self.choices, None)
+        return Ranked(root(sixths.take(order)), order, self.choices, None)
 
     def facts(
         self, problems: Sequence[Extents], estimates: Estimates, places: NDArray[np.intp], sm_count: int

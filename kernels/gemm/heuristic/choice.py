@@ -35,7 +35,8 @@ def candidates(table: Table) -> "Candidates":
     """Give what may be chosen by the model, refined or alone, or where sums are promoted: tiles in clusters."""
     from cutepy.kernels.gemm.heuristic.candidates import Candidates  # NumPy is for those who choose
 
-    return Candidates(in_clusters(*_FROM[table]))
+    tiles, clusters = _FROM[table]
+    return Candidates(in_clusters(dict.fromkeys(tiles), clusters))
 
 
 def in_clusters(tiles: Iterable[Tile], clusters: Mapping[int, Iterable[tuple[int, int]]]) -> Iterator[Choice]:
@@ -49,11 +50,6 @@ def in_clusters(tiles: Iterable[Tile], clusters: Mapping[int, Iterable[tuple[int
 @lru_cache(maxsize=4096)
 def _ranked(problems: tuple[Extents, ...], sm_count: int) -> "Ranked":
     """Give what may be chosen for a problem, or for it and the transposed one, by the time that is expected of it."""
-    m, n, k, _, batch = problems[0][:5]
-    if min(m, n, k, batch) < 1:
-        raise ValueError(
-            f"m, n, k and batch must be positive, got {m}, {n}, {k}, {batch}; an empty product needs no kernel"
-        )
     return candidates(problems[0].table).ranked(problems, sm_count)
 
 
@@ -122,6 +118,7 @@ def expected_us(
     >>> [round(expected_us(4096 // parts, 4096, 4096, 16, batch=parts), -2) for parts in (1, 32, 128)]
     [200.0, 300.0, 1100.0]
     """
+    check_extents(m, n, k, batch)
     extents = Extents(m, n, k, operand_bits, batch, shared, INVARIANCE.on)
     return float(_ranked((extents,), sm_count).expected_us[0])
 

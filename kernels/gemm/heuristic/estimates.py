@@ -72,7 +72,7 @@ class Estimates(NamedTuple):
     @property
     def us(self) -> Array:
         """The microseconds."""
-        return _root(self.sixths)
+        return root(self.sixths)
 
 
 class Estimator:
@@ -133,7 +133,7 @@ class Estimator:
         waves, ctas = clusters / resident, np.minimum(clusters, resident) * self._cluster
         steps = np.ceil(k_bits / self._step_bits)
         multiply = self._steps_sixths(problems, m, n, ctas) * _sixth(steps)
-        wave = _root(multiply + beside) + after
+        wave = root(multiply + beside) + after
         idle = np.where(ctas >= FULL * sm_count, 0, costs.idle - costs.idle / sm_count * ctas)
         memory = costs.launch + costs.memory + costs.memory_byte * moved_bytes * (1 + idle)
         sixths = _sixth(np.ceil(waves) * wave + at_last) + _sixth(memory)
@@ -164,7 +164,7 @@ def _sixth(times: Array) -> Array:
     return squares * squares * squares
 
 
-def _root(sixths: Array) -> Array:
+def root(sixths: Array) -> Array:
     """Give the sixth roots."""
     roots: Array = np.cbrt(np.sqrt(sixths))
     return roots

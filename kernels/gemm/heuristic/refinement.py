@@ -92,6 +92,6 @@ def hopper() -> Trees:
     twentieth of what these count they repeat what 280 trees of another kind said of random problems, which were fitted
     to 29,286 times of 1,216 problems, 2026-11-23 to 25. For fourths of the random problems that a fit had not seen the
     choice among a dozen was 1.5% slower than the fastest of them on H100s, and 1.3% on the H200, in the geometric mean;
-    by the 280 trees 2.2% and 1.8%. `tests/kernels/fitting.py` fits.
+    by trees that repeat the 280 alone 2.2% and 1.8%. `tests/kernels/fitting.py` fits.
     """
     return Trees.of_lists(**json.loads(files(__package__).joinpath("trees.json").read_text()))

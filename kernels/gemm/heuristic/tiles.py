@@ -60,7 +60,7 @@ TILES = (
 )
 """What is chosen from: few enough, whose best is within 0.2% of the best of all that were timed for 208 problems."""
 
-_MORE_TILES = (
+MORE_TILES = (
     *(Tile(64, n) for n in range(16, 257, 8)),
     *(Tile(128, n) for n in range(64, 257, 8)),
     *(Tile(192, n) for n in range(96, 201, 8)),
@@ -77,7 +77,6 @@ _MORE_TILES = (
     *(Tile(128, n, split_k=4) for n in range(48, 193, 16)),
     *(Tile(192, n, split_k=4) for n in (96, 128)),
 )
-MORE_TILES = tuple(tile for tile in dict.fromkeys(_MORE_TILES) if tile not in TILES)
 """What is chosen from besides, where the model is refined (`refinement`): it alone was not fitted to them.
 
 Where a few columns of tiles cover N, some width covers it best. On an H100, 2026-11-26, 1357x2936x8656 took 95 us by
