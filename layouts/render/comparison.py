@@ -119,12 +119,12 @@ def _marked(side: _Side, other: _Side) -> Grid:
             found = [other.content(index) for index in side.indices]
         else:
             found = list(map(other.table().get, side.indices, repeat(NOTHING)))
-        differs = list(map(ne, base["offset"], found))
-        if not any(differs):
+        if found == base["offset"]:
             return base
-        others = [_plain(x) if differ else None for x, differ in zip(found, differs, strict=True)]
+        pairs = zip(found, base["offset"], strict=True)
+        others = [None if x == ours else x if type(x) is int else _plain(x) for x, ours in pairs]
         groups = {"marks": [None, ["differs"]]}
-        return {**base, "group": list(map(int, differs)), "groups": groups, "notes": {"other": others}}
+        return {**base, "group": [int(x is not None) for x in others], "groups": groups, "notes": {"other": others}}
 
     return grid.but(
         cell=cell,

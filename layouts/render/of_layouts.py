@@ -150,12 +150,14 @@ class _Elements:
             return {"text": "offset", "offset": offsets, "colour": [offset % 8 for offset in offsets]}
         address, bits = self.address, self.bits
         bytes_ = [address + offset * bits // 8 for offset in offsets]
+        line = range(BANKS * BANK_BYTES)
+        in_line = list(map((len(line) - 1).__and__, bytes_))
         return {
             "text": "bank" if self.banks else "offset",
             "offset": offsets,
             "byte": bytes_,
-            "bank": [byte // BANK_BYTES % BANKS for byte in bytes_],
-            "colour": [byte // UNIT_BYTES % _LINE_UNITS for byte in bytes_],
+            "bank": list(map([byte // BANK_BYTES for byte in line].__getitem__, in_line)),
+            "colour": list(map([byte // UNIT_BYTES % _LINE_UNITS for byte in line].__getitem__, in_line)),
         }
 
 
