@@ -139,12 +139,12 @@ class PromotedLoop:
         if cutlass.const_expr(block.rows == 0):
             for scales in self.scales:
                 scales.read(block.k, state.index)
+            if cutlass.const_expr(self.fenced and block.k == self.k_blocks - 1):
+                # TMA overwrites the stage's scales through the async proxy, which the release does not hold back by
+                # itself. Here the MMAs run while this thread waits for its fence.
+                cute.arch.fence_proxy("async.shared", space="cta")
         warpgroup.wait_group(in_flight)
         if cutlass.const_expr(block == self.blocks[-1]):
-            if cutlass.const_expr(self.fenced):
-                # TMA overwrites these scales through the async proxy, which the release does not hold back by itself.
-                # (The DSL 4.8.1 ends the process where a fence comes before `wait_group`, with MMAs in flight.)
-                cute.arch.fence_proxy("async.shared", space="cta")
             if cutlass.const_expr(len(self.scales) > 0):
                 # One lane releases the stage for the warp, so the others must have read their scales before it does.
                 cute.arch.sync_warp()
