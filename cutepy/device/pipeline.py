@@ -80,10 +80,18 @@ class TmaRing:
             cute.arch.mbarrier_arrive_and_expect_tx(full, self.stage_bytes)
         return full
 
+    def has_arrived(self, state):
+        """Tell at once whether all of the stage is there: who has other work first, asks before it, and waits after."""
+        return cute.arch.mbarrier_test_wait(self.full + state.index, state.phase)
+
     @cute.jit
-    def wait(self, state):
-        """Wait until all bytes of the stage have landed; they are then visible to this thread and to wgmma."""
-        cute.arch.mbarrier_wait(self.full + state.index, state.phase)
+    def wait(self, state, arrived=False):
+        """Wait until all bytes of the stage have landed; they are then visible to this thread and to wgmma.
+
+        `arrived` is what this thread was told by `has_arrived`: true, and there is nothing to wait for.
+        """
+        if not arrived:
+            cute.arch.mbarrier_wait(self.full + state.index, state.phase)
 
     @cute.jit
     def release(self, state):
@@ -164,9 +172,13 @@ class MixedRing(TmaRing):
         cute.arch.cp_async_mbarrier_arrive_noinc(full)
 
     @cute.jit
-    def wait(self, state):
-        """Wait until all of the stage is there; it is then visible to this thread, and if it is `fenced` to wgmma."""
-        cute.arch.mbarrier_wait(self.full + state.index, state.phase)
+    def wait(self, state, arrived=False):
+        """Wait until all of the stage is there; it is then visible to this thread, and if it is `fenced` to wgmma.
+
+        `arrived` is what this thread was told by `has_arrived`: true, and there is nothing to wait for.
+        """
+        if not arrived:
+            cute.arch.mbarrier_wait(self.full + state.index, state.phase)
         # cp.async writes as threads do, and wgmma reads through the async proxy. Who fills the stage can't fence: it
         # would have to wait for its copies first. So who reads does, on the way from the barrier to its MMAs.
         if cutlass.const_expr(self.fenced):

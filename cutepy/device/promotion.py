@@ -21,7 +21,7 @@ from cutepy.device.fragment import AccumulatorTile, make_subtile
 from cutepy.device.main_loop import nothing
 from cutepy.device.pipeline import TmaRing
 from cutepy.device.schedulers import Work
-from cutepy.device.staging import check_operands
+from cutepy.device.staging import check_operands, hold_address
 from cutepy.dsl.atoms import a_source
 from cutepy.layouts.sm90 import arch
 
@@ -100,9 +100,16 @@ class PromotedLoop:
         `hand_over` is called when the last MMAs have finished.
         """
         self.tCrC.fill(0.0)
-        for _ in cutlass.range(k_tiles, unroll=1):
+        arrived = cutlass.Boolean(False)
+        for index in cutlass.range(k_tiles, unroll=1):
+            self.ring.wait(state, arrived)
             self.multiply_stage(state)
             state.advance()
+            # Asked here, the next stage's barrier answers while the last block is added up, during which no MMAs of
+            # this warpgroup run, and of the others' as few as it takes to multiply what they have.
+            if index + 1 < k_tiles:
+                arrived = self.ring.has_arrived(state)
+            self.promote(self.blocks[-1])
         hand_over()
         return state
 
@@ -111,21 +118,20 @@ class PromotedLoop:
         """Those that there are."""
         return tuple(scales for scales in (self.a, self.b) if scales is not None)
 
-    @cute.jit
     def multiply_stage(self, state):
-        """Multiply a stage block by block, and add all blocks up."""
-        self.ring.wait(state)
+        """Multiply a stage block by block, and add up all blocks but the last, which has been multiplied then."""
         pending = ()
         for block in self.blocks:
             self.issue(block, state.index)
             pending = (*pending, block)
-            if cutlass.const_expr(len(pending) == len(self.partial)):
-                self.finish_block(state, pending[0], len(pending) - 1)
+            if len(pending) == len(self.partial):
+                self.finish(state, *pending)
                 pending = pending[1:]
         # No block stays in flight from stage to stage: where other instructions then read its accumulators, ptxas lets
         # each MMA wait for the one before (its remark C7514).
-        for block in pending:
-            self.finish_block(state, block, 0)
+        while pending:
+            self.finish(state, *pending)
+            pending = pending[1:]
 
     def issue(self, block, stage):
         """Issue the MMAs of a block as one group, which overwrite its set of accumulators."""
@@ -133,23 +139,27 @@ class PromotedLoop:
         steps = range(first, first + self.steps)
         mma.issue_rows(self.tiled_mma, self.tCrA, self.tCrB, self.partial[block.buffer], block.rows, steps, stage)
 
-    @cute.jit
-    def finish_block(self, state, block: cutlass.Constexpr, in_flight: cutlass.Constexpr):
+    def finish(self, state, block, *in_flight):
         """Wait for the oldest group, others of which stay in flight, and add it up; release the stage with its last."""
-        if cutlass.const_expr(block.rows == 0):
-            for scales in self.scales:
-                scales.read(block.k, state.index)
-            if cutlass.const_expr(self.fenced and block.k == self.k_blocks - 1):
-                # TMA overwrites the stage's scales through the async proxy, which the release does not hold back by
-                # itself. Here the MMAs run while this thread waits for its fence.
-                cute.arch.fence_proxy("async.shared", space="cta")
-        warpgroup.wait_group(in_flight)
-        if cutlass.const_expr(block == self.blocks[-1]):
-            if cutlass.const_expr(len(self.scales) > 0):
-                # One lane releases the stage for the warp, so the others must have read their scales before it does.
-                cute.arch.sync_warp()
-            self.ring.release(state)
-        self.promote(block)
+        if block.rows == 0:
+            self.read_scales(block.k, state.index)
+        warpgroup.wait_group(len(in_flight))
+        if block != self.blocks[-1]:
+            self.promote(block)
+            return
+        if self.scales:
+            # One lane releases the stage for the warp, so the others must have read their scales before it does.
+            cute.arch.sync_warp()
+        self.ring.release(state)
+
+    def read_scales(self, k, stage):
+        """Read the scales of a block of K, for all its rows, while its MMAs run."""
+        for scales in self.scales:
+            scales.read(k, stage)
+        if self.fenced and k == self.k_blocks - 1:
+            # TMA overwrites the stage's scales through the async proxy, which the release does not hold back by itself.
+            # Who waits for its fence here has nothing else to do.
+            cute.arch.fence_proxy("async.shared", space="cta")
 
     def promote(self, block):
         """Add a block's sums, scaled, to those of the tile."""
@@ -219,7 +229,7 @@ def make_promoted_loop(
     first = cute.arch.make_warp_uniform(tidx // arch.WARPGROUP_THREADS) * arch.WARPGROUP_THREADS
     thr_mma = tiled_mma.get_slice(first)
     tCrA = tiled_mma.make_fragment_A(thr_mma.partition_A(sA))
-    tCrB = tiled_mma.make_fragment_B(thr_mma.partition_B(sB))
+    tCrB = tiled_mma.make_fragment_B(thr_mma.partition_B(hold_address(sB)))
     sums = cute.make_rmem_tensor(tiled_mma.partition_shape_C((tile_m, tile_n)), Float32)
     block = make_subtile((arch.WGMMA_M * warpgroups, tile_n), warpgroups, tidx)
     shape = tiled_mma.partition_shape_C(block.epi_tile)

@@ -83,3 +83,13 @@ def make_fragment_b(tiled_mma: cute.TiledMma, sB: cute.Tensor, tidx: cutlass.Int
         modes = {"a_contiguous_mode": 1, "b_contiguous_mode": 0}
         tiled_mma, tidx = make_tiled_mma(*operand_types(tiled_mma), **modes, tile_n=staged, warpgroups=1), 0
     return tiled_mma.make_fragment_B(tiled_mma.get_slice(tidx).partition_B(sB))
+
+
+def hold_address(staged: cute.Tensor) -> cute.Tensor:
+    """Give stages whose address the compiler keeps in a register: what a shuffle has added to it, it can't know.
+
+    It knows where shared memory begins, and else computes the descriptor of the first stage from that in each stage
+    anew, by four instructions that wait for each other between a barrier and the first MMA behind it.
+    """
+    zero = cute.assume(cute.arch.make_warp_uniform(cutlass.Int32(0)), divby=arch.pattern_bytes("SW128"))
+    return cute.make_tensor(staged.iterator + zero, staged.layout)

@@ -1,6 +1,8 @@
 """Configurations whose sums are promoted: what they take, what is refused, and any extents of one of them."""
 
+import re
 from functools import cache
+from itertools import groupby
 
 import pytest
 
@@ -177,3 +179,20 @@ def test_signatures_are_plain_values_to_the_tuner():
         assert signature_of(problem_of(signature(rows), 1, 2, 3)) == signature(rows)
     assert signature((1, 128)).transposed.scale_rows == (128, 1)
     assert "promoted1x128" in signature((1, 128)).name
+
+
+def test_a_thread_waits_for_its_fence_and_the_next_barrier_while_mmas_run_and_sums_are_added():
+    of_interest = (
+        r"wgmma\.(?:fence|commit_group|wait_group)|fence\.proxy\.async|mbarrier\.(?:test_wait|try_wait)|fma\.rn"
+    )
+    found = [name for name, _ in groupby(re.findall(of_interest, kernel("TMA loads all scales").ptx))]
+    first = found.index("wgmma.fence")
+    assert found[first - 1 : first + 6] == [
+        "mbarrier.try_wait",
+        "wgmma.fence",
+        "wgmma.commit_group",
+        "fence.proxy.async",
+        "wgmma.wait_group",
+        "mbarrier.test_wait",
+        "fma.rn",
+    ]
