@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import Annotated, cast
 
 import typer
 
 from cutepy.cli.failure import fail
 from cutepy.cli.products import PRODUCTS, parse_product
-
-if TYPE_CHECKING:
-    from cutepy.tune.tuning import Note
 
 app = typer.Typer(help="Find the fastest way to run a kernel on this GPU, and keep it.", no_args_is_help=True)
 
@@ -37,8 +32,10 @@ def tune_gemm(
     Candidates are compiled on all cores and timed on all GPUs. What was timed is kept at once, so that tuning which was
     ended goes on where it was. Under torchrun, the processes of all hosts share the work.
     """
+    from cutepy.host import environment
     from cutepy.suites.gemm_problems import GEMM_SUITES, gemm_problems, random_problems
     from cutepy.suites.gemm_tuning import run_tuning
+    from cutepy.suites.progress import shown_progress
 
     problems = [parse_product(text) for text in problem or []]
     for name in suite or []:
@@ -49,26 +46,10 @@ def tune_gemm(
     problems = list(dict.fromkeys(problems))
     if not problems:
         fail("name a product, such as 4096x4096x4096, or give --suite or --sweep")
-    with _progress() as note:
+    started = environment.torchrun()
+    with shown_progress(started is None or started.rank == 0) as note:
         status = run_tuning(problems, most=candidates, resume=not again, note=note)
     raise typer.Exit(status)
-
-
-@contextlib.contextmanager
-def _progress() -> Iterator[Note]:
-    """Show how far the tuning is, on a terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    from cutepy.host import environment
-
-    console = Console(stderr=True)
-    started = environment.torchrun()
-    shown = console.is_terminal and (started is None or started.rank == 0)
-    columns = (TextColumn("{task.description}"), BarColumn(30), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, disable=not shown) as progress:
-        bar = progress.add_task("")
-        yield lambda what, done, total: progress.update(bar, description=what, completed=done, total=total)
 
 
 @app.command("list")

@@ -7,7 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from cutepy.suites.gemm_problems import GemmProblem, buffers, poison, tf32, tolerance
-from cutepy.suites.measuring import Output, measure_all, timed
+from cutepy.suites.gemm_tuning import compile_chosen
+from cutepy.suites.measuring import Output, has_hopper, measure_all, timed
 from cutepy.suites.sweeps import summary
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 def run_gemm(
     problems: Sequence[GemmProblem], peers: Mapping[str, Peer], output: Output, *, summed: bool = False
 ) -> int:
-    """Measure our GEMM against peers.
+    """Measure our GEMM against peers; what is chosen is compiled first, in parallel.
 
     Parameters
     ----------
@@ -36,6 +37,8 @@ def run_gemm(
     int
         Exit status: 1 where a result is wrong or slower than it was, 2 where nothing could be measured.
     """
+    if has_hopper():
+        compile_chosen(problems)
     extents = {str(problem): (problem.m, problem.n, problem.k) for problem in problems}
     sums = partial(summary, extents) if summed else None
     return measure_all("gemm", problems, partial(_measure, peers), _complaint, output, sums)

@@ -12,7 +12,7 @@ import typer
 
 from cutepy.device import rules
 from cutepy.host import environment
-from cutepy.host.many import Variant
+from cutepy.host.many import Variant, compile_many
 from cutepy.kernels.gemm import tuned
 from cutepy.kernels.gemm.signature import GemmSignature
 from cutepy.runtime.dtypes import DTYPES
@@ -88,6 +88,18 @@ class GemmTunable(Tunable):
     def prepare(self, problem: Settings) -> GemmTrial:
         """Make random operands."""
         return GemmTrial(self._problems[key_of(problem)])
+
+
+def compile_chosen(problems: Sequence[GemmProblem]) -> None:
+    """Compile in parallel what `cutepy.ops.gemm` launches for problems that have not been tuned.
+
+    Raises
+    ------
+    VariantsError
+        If a kernel can't be compiled, once all others are.
+    """
+    tunable, settings = GemmTunable(problems), [settings_of(problem) for problem in problems]
+    compile_many([tunable.variant(problem, tunable.default(problem)) for problem in settings])
 
 
 class GemmTrial:

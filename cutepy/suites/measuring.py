@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 import typer
+
+from cutepy.suites.progress import shown_progress
 
 if TYPE_CHECKING:
     from cutepy.benchmark import Report, Row
@@ -108,7 +110,7 @@ def timed(
 
 def measure_all(
     command: str,
-    problems: Iterable[_Problem],
+    problems: Sequence[_Problem],
     measure: Callable[[_Problem], list[Row]],
     complaint: Callable[[_Problem, list[Row]], str | None],
     output: Output,
@@ -116,11 +118,13 @@ def measure_all(
 ) -> int:
     """Measure problems one after another, print and save the report, and say what is wrong.
 
+    Where a problem can't be measured, or Ctrl-C is pressed, the report is of those before it.
+
     Parameters
     ----------
     command : str
         Of `cutepy bench`.
-    problems : iterable
+    problems : sequence
         What to measure.
     measure : callable
         Gives the rows of a problem.
@@ -143,12 +147,28 @@ def measure_all(
     earlier = Report.load(output.against) if output.against else None
     rows: list[Row] = []
     wrong: list[str] = []
-    for problem in problems:
-        measured = measure(problem)
-        rows += measured
-        if (found := complaint(problem, measured)) is not None:
-            wrong.append(found)
-    report = Report(rows, environment())
+    try:
+        with shown_progress() as note:
+            for done, problem in enumerate(problems):
+                note(str(problem), done, len(problems))
+                measured = measure(problem)
+                rows += measured
+                if (found := complaint(problem, measured)) is not None:
+                    wrong.append(found)
+    finally:
+        report = Report(rows, environment())
+        _tell(report, output, sums)
+    slower = regressions(report, earlier) if earlier else []
+    for kind, texts in (("WRONG", wrong), ("SLOWER", slower)):
+        for text in texts:
+            typer.echo(f"{kind}: {text}", err=True)
+    return 1 if wrong or slower else 0
+
+
+def _tell(report: Report, output: Output, sums: Callable[[Report], str] | None) -> None:
+    """Print, save and draw a report, if it has any rows."""
+    if not report.rows:
+        return
     typer.echo(report.table())
     if sums is not None:
         typer.echo(sums(report))
@@ -160,8 +180,3 @@ def measure_all(
 
         draw(report, output.picture)
         typer.echo(f"drew {output.picture}")
-    slower = regressions(report, earlier) if earlier else []
-    for kind, texts in (("WRONG", wrong), ("SLOWER", slower)):
-        for text in texts:
-            typer.echo(f"{kind}: {text}", err=True)
-    return 1 if wrong or slower else 0

@@ -187,6 +187,51 @@ def test_peers_are_measured_and_what_is_not_steady_is_measured_again(on_the_cpu)
     assert theirs.error < 1e-2
 
 
+def test_what_was_measured_before_ctrl_c_is_told_and_saved(on_the_cpu, monkeypatch, tmp_path):
+    pytest.importorskip("torch")
+    times, _ = on_the_cpu
+    times += [10.0, 10.0]
+    measure, asked = gemm._measure, []
+
+    def interrupted(peers, problem):
+        asked.append(str(problem))
+        if len(asked) == 2:
+            raise KeyboardInterrupt
+        return measure(peers, problem)
+
+    monkeypatch.setattr(gemm, "_measure", interrupted)
+    saved = tmp_path / "until.json"
+    peer = ("--peer", "tests.suites.test_suites:nobody")
+    run = CliRunner().invoke(app, ["bench", "gemm", "--sweep", "3", "--seed", "3", *peer, "--json", str(saved)])
+    assert run.exit_code != 0
+    assert len(asked) == 2
+    assert f"saved {saved}" in run.output
+    from cutepy.benchmark import Report
+
+    assert {row.problem for row in Report.load(saved).rows} == {asked[0]}
+
+
+def test_what_is_chosen_is_compiled_before_it_is_measured(on_the_cpu, monkeypatch):
+    pytest.importorskip("torch")
+    from cutepy.suites import gemm_tuning
+
+    done = []
+    monkeypatch.setattr(gemm, "has_hopper", lambda: True)
+    monkeypatch.setattr(gemm_tuning, "compile_many", lambda variants: done.append(list(variants)))
+    monkeypatch.setattr(gemm, "_measure", lambda _, problem: done.append(problem) or [])
+    problems = [
+        gemm_problems.GemmProblem(512, 768, 1024, "bfloat16"),
+        gemm_problems.GemmProblem(1, 4096, 4096, "float16"),
+    ]
+    gemm.run_gemm(problems, {}, gemm.Output())
+    variants, *measured = done
+    assert measured == problems
+    assert [str(variant.function).split(",")[0] for variant in variants] == [
+        "Deferred('cutepy.kernels.gemm.standard:StandardGemm'",
+        "Deferred('cutepy.kernels.gemv.kernel:StandardGemv'",
+    ]
+
+
 def test_a_wrong_peer_a_slower_row_and_a_picture(on_the_cpu, tmp_path):
     pytest.importorskip("torch")
     pytest.importorskip("matplotlib")

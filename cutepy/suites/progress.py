@@ -1,0 +1,23 @@
+"""How far something long has come, on a terminal."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cutepy.tune.tuning import Note
+
+
+@contextlib.contextmanager
+def shown_progress(shown: bool = True) -> Iterator[Note]:
+    """Show a bar on the standard error, if that is a terminal, of what the given function is told."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(30), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, disable=not (shown and console.is_terminal)) as progress:
+        bar = progress.add_task("")
+        yield lambda what, done, total: progress.update(bar, description=what, completed=done, total=total)
