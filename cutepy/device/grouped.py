@@ -12,7 +12,8 @@ import cutlass
 import cutlass.cute as cute
 
 from cutepy.device import rules
-from cutepy.device.rasterise import tile_of
+from cutepy.device.primitives import select
+from cutepy.device.rasterise import Divisors, tile_of
 from cutepy.device.rules.ragged import GroupRows
 from cutepy.device.schedulers import KTiles, Persistent, Work
 from cutepy.layouts.sm90 import arch
@@ -165,7 +166,8 @@ class GroupedRows:
         cluster_mn = self.product.cluster_mn
         extents = [self.across, self.across]
         extents[self.mode] = cute.ceil_div(length, self.tile * cluster_mn[self.mode])
-        row, column = tile_of(index - below, *extents, self.product.band_rows, cutlass.min)
+        band_rows = self.product.band_rows
+        row, column = tile_of(index - below, extents[0], band_rows, Divisors.of(*extents, band_rows), select)
         block_m, block_n, _ = cute.arch.block_in_cluster_idx()
         place = GroupRows(scan.first + lane, start, length)
         return row * cluster_mn[0] + block_m, column * cluster_mn[1] + block_n, place

@@ -29,6 +29,7 @@ from cutepy.device.main_loop import make_main_loop
 from cutepy.device.overlap import follow_launch
 from cutepy.device.pipeline import publish_barriers
 from cutepy.device.promotion import make_promoted_loop
+from cutepy.device.schedulers import make_divisors
 from cutepy.device.thread_loads import ThreadTiles
 from cutepy.dsl import to_cute
 from cutepy.dsl.atoms import to_tiled_mma
@@ -90,6 +91,7 @@ class Gemm:
         columns = cute.ceil_div(cute.size(b, mode=[0]), config.tile_n * config.cluster_n)
         raster = (rows, columns, *cute.shape(a)[2:])
         parts = most_parts(config, math.prod(raster), cute.size(a, mode=[1]), sm_count)
+        raster = raster, make_divisors(raster, config.band_rows)
         self.start((a, b, operands, results), raster, parts, sm_count, stream, scales, workspace)
 
     def start(self, tensors, raster, tiles, sm_count, stream, scales=(None, None), workspace=None):

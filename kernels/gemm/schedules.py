@@ -13,6 +13,7 @@ import cutlass.cute as cute
 from cutepy.device import rules
 from cutepy.device.dynamic import Dynamic, Tickets
 from cutepy.device.exchange import ClusterSums
+from cutepy.device.rasterise import Divisors
 from cutepy.device.schedulers import Persistent, Work
 from cutepy.device.stream_k import StreamK
 from cutepy.device.turns import Turns
@@ -272,8 +273,9 @@ def make_tickets(config: GemmConfig, shared: dict, workspace: tuple, loading_war
 
 
 def make_scheduler(config: GemmConfig, raster, k_tiles, tickets: Tickets | None) -> Persistent | StreamK | Dynamic:
-    """Make what deals the tiles out."""
-    product = Persistent(raster, k_tiles, (config.cluster_m, config.cluster_n), config.split_k, config.band_rows)
+    """Make what deals the tiles out; `raster` are their extents, and what divides their indices."""
+    (extents, divisors), cluster_mn = raster, (config.cluster_m, config.cluster_n)
+    product = Persistent(extents, k_tiles, cluster_mn, config.split_k, config.band_rows, Divisors(*divisors))
     if tickets is not None:
         return Dynamic(product, tickets)
     return StreamK(product) if config.stream_k else product
