@@ -141,6 +141,27 @@ def test_rows_that_fill_their_tiles_badly_are_gathered_where_a_copy_costs_less()
 
 
 @pytest.mark.dsl
+@pytest.mark.parametrize("options", [{}, {"epilogue": cutepy.epilogues.relu}])
+def test_launches_do_not_ask_about_the_gpu(monkeypatch, options):
+    from cutepy.kernels.gemm import op, routes
+    from cutepy.kernels.gemm.gpu import H200
+    from cutepy.ops import fused, multiply
+
+    asked = []
+    for module in (op, routes):
+        monkeypatch.setattr(module, "gpu_of", lambda device: asked.append(device) or H200)
+    for module in (fused, multiply):
+        monkeypatch.setattr(module, "_launches", Launches())
+    routes._route.cache_clear()
+    a, b = normal(24, 40), normal(16, 40)
+    with cutepy.simulate():
+        gemm(a, b, **options)
+        planning = len(asked)
+        gemm(a, b, **options)
+    assert len(asked) == planning > 0
+
+
+@pytest.mark.dsl
 def test_gathered_rows(monkeypatch):
     from cutepy.ops import copies, multiply
 
