@@ -95,7 +95,7 @@ def find_groups_route(asked: Asked, along: Along, count: int, results: tuple[Des
     more = {"scale_rows": asked.scale_rows, "tma_scales": by_tma}
     signature = signature_of(graph, a, b, operands, stored, **more)
     mnk = (a.shape[-2], b.shape[-2], a.shape[-1])
-    turned, config = select_grouped(signature, along, mnk, count, gpu_of(a.device).sm_count, padded=padded)
+    turned, config = select_grouped(signature, along, mnk, count, padded=padded, gpu=gpu_of(a.device))
     (m, n), gemm = (mnk[1::-1] if turned else mnk[:2]), config.gemm
     if config.along == "k" or padded:
         check_tiles(gemm, m, n, mnk[2], count)
