@@ -114,7 +114,7 @@ class Evaluation:
             value = self.read(str(node.value), slot)
             return wrapping(value) if node.type == "i32" else value
         if op == "const":
-            return primitives.TYPES[node.type](node.value)
+            return primitives.constant(node.type, node.value)
         if op == "row_index":
             return wrapping(self.row + self.places(node).distinct(0)[slot])
         if op == "column_index":

@@ -1,5 +1,6 @@
 """The primitives of epilogues on registers: fp32, integers that wrap at 32 bits, and truth values (traced)."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +21,16 @@ def select(condition, x, y):
     """Give x where the condition holds, else y, without a branch."""
     kind = type(x) if isinstance(x, cutlass.Numeric) else type(y)
     return kind(cutlass.select_(condition, kind(x), kind(y)))
+
+
+def constant(kind: str, value):
+    """Give a constant of a type's name.
+
+    The DSL makes one of two constants that are equal, as 0.0 and -0.0 are: so the latter is what is negated.
+    """
+    if kind == "f32" and value == 0 and math.copysign(1.0, value) < 0:
+        return -Float32(Float32(0.0).ir_value())
+    return TYPES[kind](value)
 
 
 def wrapping(x):

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 
 from cutepy.kernels.gemm.copying import loads_pay
+from cutepy.kernels.gemm.gpu import gpu_of
 from cutepy.kernels.gemm.heuristic.choice import expected_us
 from cutepy.kernels.gemm.joining import join
 from cutepy.kernels.gemm.op import Given, Launch, planned_us
@@ -138,10 +139,10 @@ def _gathering_pays(views: Problem) -> bool:
     gathered = join(views._replace(a=_description(a, _Copy(k, _place_of_rows(out)))))
     if gathered is None or len(gathered.a.shape) > 2:
         return False
-    n, bits = b.shape[-2], 8 * a.dtype.itemsize
+    n, bits, gpu = b.shape[-2], 8 * a.dtype.itemsize, gpu_of(a.device)
     copy_us = _COPY_US + 2 * math.prod(a.shape) * a.dtype.itemsize / _COPY_BYTES_PER_US
-    apart_us = expected_us(m, n, k, bits, batch=math.prod(batch), shared=True)
-    return expected_us(gathered.a.shape[0], n, k, bits) + copy_us < apart_us
+    apart_us = expected_us(m, n, k, bits, gpu, batch=math.prod(batch), shared=True)
+    return expected_us(gathered.a.shape[0], n, k, bits, gpu) + copy_us < apart_us
 
 
 def _place_of_rows(out: Description) -> int:

@@ -34,7 +34,7 @@ def _config() -> Any:  # noqa: ANN401 - what follows `import cutepy` is timed, t
     from cutepy.kernels.gemm import GemmSignature, select_config
 
     signature = GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float16")
-    return select_config(signature, 4096, 4096, 4096, 132)
+    return select_config(signature, 4096, 4096, 4096)
 
 
 def _make_ready(function: Any, on_gpu: bool) -> None:  # noqa: ANN401

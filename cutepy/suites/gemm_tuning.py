@@ -75,9 +75,9 @@ class GemmTunable(Tunable):
         """Give what the model chooses, on this GPU or, without one, an H200."""
         import torch
 
-        from cutepy.kernels.gemm.op import memory_tbs_of
+        from cutepy.kernels.gemm.gpu import gpu_of
 
-        return tuned.default(problem, memory_tbs_of(torch.device("cuda" if torch.cuda.is_available() else "cpu")))
+        return tuned.default(problem, gpu_of(torch.device("cuda" if torch.cuda.is_available() else "cpu")))
 
     def variant(self, problem: Settings, candidate: Settings) -> Variant:
         """Say what is compiled: what `compile_gemm` will find."""

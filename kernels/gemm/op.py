@@ -9,14 +9,14 @@ import torch
 from cutepy.epilogues.standard import standard
 from cutepy.kernels.gemm.compilation import compile_gemm
 from cutepy.kernels.gemm.families import ProductConfig
+from cutepy.kernels.gemm.gpu import gpu_of
 from cutepy.kernels.gemm.heuristic.choice import Chosen, chosen_us
-from cutepy.kernels.gemm.heuristic.model import H100_MEMORY_TBS, H200_MEMORY_TBS, fillable_sms
+from cutepy.kernels.gemm.heuristic.model import fillable_sms
 from cutepy.kernels.gemm.operands import Problem, new_result, reached, signature_of
 from cutepy.kernels.gemm.signature import GemmSignature
 from cutepy.kernels.gemm.tuned import Tuned, tuned
 from cutepy.kernels.gemm.workspaces import with_workspace
 from cutepy.kernels.gemv.choice import fastest
-from cutepy.layouts.sm90.arch import SM_COUNT
 from cutepy.runtime.execution import EXECUTION
 from cutepy.runtime.invariance import INVARIANCE
 
@@ -28,8 +28,6 @@ Way = tuple[tuple[int, ...], tuple[int, ...]]
 
 MOST_TILES = 2**31 - 2**16
 """A CTA's last step beyond them stays within 32 bits."""
-_H100_BYTES = 100e9
-"""An H100 has less memory, an H200 more."""
 MOST_SHARED_K = 2**27
 """A kernel counts the tiles of K, of 16 and more, of all output tiles that are left, fewer than 256, in 32 bits."""
 
@@ -59,7 +57,7 @@ def plan_gemm(problem: Problem, views: Problem, chosen: Chosen | None = None) ->
         If the GPU is no Hopper, an extent or stride is more than TMA holds, or there are more tiles than a kernel
         counts.
     """
-    sm_count = sm_count_of(problem.a.device)
+    sm_count = gpu_of(problem.a.device).sm_count
     given = problem.a, problem.b, problem.c, problem.out
     seen = zip(("a", "b", "c", "out"), views[:4], strict=True)
     ways: list[Way | None] = [
@@ -104,14 +102,14 @@ def choose_on(device: torch.device, signature: GemmSignature, m: int, n: int, k:
     """Choose what tuning on such a GPU found, or else what the model expects to be fastest."""
     if found := _tuned_on(device, signature, m, n, k, batch):
         return found.chosen
-    return fastest(signature, m, n, k, sm_count_of(device), batch=batch, memory_tbs=memory_tbs_of(device))
+    return fastest(signature, m, n, k, batch=batch, gpu=gpu_of(device))
 
 
 def chosen_us_on(device: torch.device, signature: GemmSignature, m: int, n: int, k: int, batch: int) -> float:
     """Give the microseconds that what is chosen took when it was tuned, or else is expected to take."""
     if found := _tuned_on(device, signature, m, n, k, batch):
         return found.us
-    return chosen_us(signature, m, n, k, sm_count_of(device), batch=batch, memory_tbs=memory_tbs_of(device))
+    return chosen_us(signature, m, n, k, batch=batch, gpu=gpu_of(device))
 
 
 def planned_us(views: Problem) -> float:
@@ -168,27 +166,3 @@ def check_tiles(config: ProductConfig, m: int, n: int, k: int, batch: int) -> No
         )
     if config.workspace == "sums" and k >= MOST_SHARED_K:
         raise ValueError(f"K must be less than {MOST_SHARED_K} where it is shared, got {k}; use no stream_k")
-
-
-def sm_count_of(device: torch.device) -> int:
-    """Count the SMs of a Hopper GPU; within the simulator, of the one that it stands for."""
-    if device.type != "cuda":
-        return SM_COUNT  # of the GPU that the simulator stands for
-    major, minor = torch.cuda.get_device_capability(device)
-    if (major, minor) != (9, 0):
-        raise ValueError(
-            f"a must be on a Hopper GPU (compute capability 9.0), got {device} with {major}.{minor}; "
-            "wgmma exists on no other"
-        )
-    return int(torch.cuda.get_device_properties(device).multi_processor_count)
-
-
-def memory_tbs_of(device: torch.device) -> float:
-    """Tell how many TB/s a GPU's memory has, by its clock and width; where torch doesn't tell these, by its size."""
-    if device.type != "cuda":
-        return H200_MEMORY_TBS
-    properties = torch.cuda.get_device_properties(device)
-    clock_khz, bits = (getattr(properties, name, 0) for name in ("memory_clock_rate", "memory_bus_width"))
-    if clock_khz and bits:
-        return round(2e3 * clock_khz * bits / 8 * 1e-12, 2)  # two transfers a clock
-    return H200_MEMORY_TBS if properties.total_memory > _H100_BYTES else H100_MEMORY_TBS

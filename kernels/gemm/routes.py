@@ -15,9 +15,10 @@ from cutepy.epilogues.graph import Graph
 from cutepy.kernels.gemm.compilation import compile_fused
 from cutepy.kernels.gemm.copying import loads_pay
 from cutepy.kernels.gemm.families import ProductConfig
+from cutepy.kernels.gemm.gpu import gpu_of
 from cutepy.kernels.gemm.heuristic.choice import Chosen
 from cutepy.kernels.gemm.heuristic.model import fillable_sms
-from cutepy.kernels.gemm.op import check_tiles, choose_on, chosen_us_on, sm_count_of
+from cutepy.kernels.gemm.op import check_tiles, choose_on, chosen_us_on
 from cutepy.kernels.gemm.operands import UNIT_BYTES, Description, matrix, reachable, reached, signature_of
 from cutepy.kernels.gemm.results import Written, partial_description, result_descriptions, widened
 from cutepy.kernels.gemm.scales import Scales
@@ -160,7 +161,7 @@ class Route(NamedTuple):
     ) -> Route:
         """Give the route to a kernel."""
         device = writes[0].result.device
-        sms = fillable_sms(math.prod(config.cluster), sm_count_of(device))
+        sms = fillable_sms(math.prod(config.cluster), gpu_of(device).sm_count)
         index = device.index if asked.on_device and device.type == "cuda" else None
         tiles = tuple(operand.shape == "tile" for operand in Graph.parse(asked.epilogue).operands)
         return cls(kernel, sms, turned, tuple(takes), tiles, tuple(writes), index, rest)
@@ -215,7 +216,7 @@ def _route(asked: Asked, results: tuple[Description, ...], choose: Callable[...,
         reduction = final.reduction(final.results[place])
         seen = partial_description(final, place, config, batch, m, n, device) if reduction else each
         made.append(Written(result, seen, reduction, in_pairs=asked.invariant))
-    kernel = with_workspace(compile_fused(config), config, device, sm_count_of(device))
+    kernel = with_workspace(compile_fused(config), config, device, gpu_of(device).sm_count)
     return Route.of(kernel, config, turned, asked, takes, made, (None,))
 
 

@@ -6,9 +6,10 @@ from typing import Any, NamedTuple
 
 from cutepy.device import rules
 from cutepy.kernels.gemm.config import GemmConfig
+from cutepy.kernels.gemm.gpu import H200, Gpu
 from cutepy.kernels.gemm.heuristic.choice import Chosen, extents_of
 from cutepy.kernels.gemm.heuristic.estimates import Estimator
-from cutepy.kernels.gemm.heuristic.model import H200, H200_MEMORY_TBS, Choice
+from cutepy.kernels.gemm.heuristic.model import H200_COSTS, Choice
 from cutepy.kernels.gemm.heuristic.tiles import Tile
 from cutepy.kernels.gemm.signature import GemmSignature
 from cutepy.kernels.gemv import choice as gemv
@@ -188,7 +189,7 @@ def _with_tensor_cores(
         else:
             longer.append(_DEALT if candidate["dynamic"] else 1.0)
             added.append(0.0)
-    estimates = Estimator(choices, H200)([extents_of(signature, m, n, k, batch, transposed)], SM_COUNT)
+    estimates = Estimator(choices, H200_COSTS)([extents_of(signature, m, n, k, batch, transposed)], H200)
     expected = estimates.us[0] * longer + added
     return list(zip(expected.tolist(), points, strict=True))
 
@@ -203,10 +204,10 @@ def _without_tensor_cores(
     return [(expected, candidate_of(Chosen(transposed, config))) for expected, config in ranked]
 
 
-def default(problem: Settings, memory_tbs: float = H200_MEMORY_TBS) -> dict[str, Any]:
-    """Give the candidate that the model chooses for a GPU of 132 SMs whose memory has so many TB/s."""
+def default(problem: Settings, gpu: Gpu = H200) -> dict[str, Any]:
+    """Give the candidate that the model chooses for a GPU."""
     m, n, k, batch = _extents(problem)
-    return candidate_of(gemv.fastest(signature_of(problem), m, n, k, batch=batch, memory_tbs=memory_tbs))
+    return candidate_of(gemv.fastest(signature_of(problem), m, n, k, batch=batch, gpu=gpu))
 
 
 class Tuned(NamedTuple):

@@ -5,8 +5,8 @@ from dataclasses import fields, replace
 from functools import lru_cache
 from typing import Any
 
+from cutepy.kernels.gemm.gpu import H200, Gpu
 from cutepy.kernels.gemm.heuristic.choice import Chosen, choose, chosen_us
-from cutepy.kernels.gemm.heuristic.model import H200_MEMORY_TBS
 from cutepy.kernels.gemm.signature import GemmSignature
 from cutepy.kernels.gemv.config import GemvConfig
 from cutepy.kernels.gemv.model import expected_us
@@ -135,16 +135,7 @@ def _filled(ctas: int, sm_count: int) -> float:
     return ctas / (-(-ctas // sm_count) * sm_count)
 
 
-def fastest(
-    signature: GemmSignature,
-    m: int,
-    n: int,
-    k: int,
-    sm_count: int = arch.SM_COUNT,
-    *,
-    batch: int = 1,
-    memory_tbs: float = H200_MEMORY_TBS,
-) -> Chosen:
+def fastest(signature: GemmSignature, m: int, n: int, k: int, *, batch: int = 1, gpu: Gpu = H200) -> Chosen:
     """Choose among both families: of few rows this one where it is expected to take less time than the GEMM.
 
     Examples
@@ -158,17 +149,17 @@ def fastest(
     True GemmConfig
     False GemvConfig
     """
-    by_tensor_cores = choose(signature, m, n, k, sm_count, batch=batch, memory_tbs=memory_tbs)
+    by_tensor_cores = choose(signature, m, n, k, batch=batch, gpu=gpu)
     pace = _US_PER_MB.get((signature.operand_bits, _tile_m(min(m, n))))
     if pace is None or min(m, n) > MOST_ROWS or batch > 1 or INVARIANCE.on:
         return by_tensor_cores
     streamed_mb = max(m, n) * k * signature.operand_bits / 8e6
-    pace *= H200_MEMORY_TBS / memory_tbs
-    expected = chosen_us(signature, m, n, k, sm_count, batch=batch, memory_tbs=memory_tbs)
+    pace *= H200.memory_tbs / gpu.memory_tbs
+    expected = chosen_us(signature, m, n, k, batch=batch, gpu=gpu)
     if _LAUNCH_US + pace * streamed_mb >= expected:
         return by_tensor_cores
     try:
-        found = choose_gemv(signature, m, n, k, sm_count)
+        found = choose_gemv(signature, m, n, k, gpu.sm_count)
     except ValueError:  # of types, majors and epilogues that it doesn't take
         return by_tensor_cores
     return found if min(m, n) == (n if found.transposed else m) else by_tensor_cores

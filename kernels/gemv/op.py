@@ -8,8 +8,8 @@ import torch
 
 from cutepy.epilogues.functions import identity
 from cutepy.epilogues.tracing import Epilogue
+from cutepy.kernels.gemm.gpu import gpu_of
 from cutepy.kernels.gemm.heuristic.choice import Chosen
-from cutepy.kernels.gemm.op import sm_count_of
 from cutepy.kernels.gemm.results import result_descriptions
 from cutepy.kernels.gemm.routes import find_route
 from cutepy.kernels.gemm.signature import GemmSignature
@@ -69,4 +69,4 @@ class _Chooser:
     settings: tuple[tuple[str, int], ...]
 
     def __call__(self, device: torch.device, signature: GemmSignature, m: int, n: int, k: int, batch: int) -> Chosen:
-        return choose_gemv(signature, m, n, k, sm_count_of(device), dict(self.settings))
+        return choose_gemv(signature, m, n, k, gpu_of(device).sm_count, dict(self.settings))

@@ -4,12 +4,14 @@ What the host knows is how many rows all groups have together. Groups are taken 
 them, and the model of the GEMM (`cutepy.kernels.gemm.heuristic.model`) tells what a batch of such products takes.
 """
 
+from dataclasses import replace
 from functools import cache, lru_cache
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cutepy.kernels.gemm.gpu import H200, Gpu
 from cutepy.kernels.gemm.heuristic.candidates import Candidates
 from cutepy.kernels.gemm.heuristic.choice import PAIRS, candidates, in_clusters
 from cutepy.kernels.gemm.heuristic.model import Choice, Extents, epilogue_unit
@@ -60,9 +62,10 @@ def select_grouped(
     along: Along,
     mnk: tuple[int, int, int],
     groups: int,
-    sm_count: int = 132,
+    sm_count: int | None = None,
     *,
     padded: bool = False,
+    gpu: Gpu = H200,
 ) -> GroupedChoice:
     """Choose the configuration that is expected to be fastest, of the transposed product too.
 
@@ -77,10 +80,12 @@ def select_grouped(
         of which half is taken to be used.
     groups : int
         How many.
-    sm_count : int
-        SMs of the GPU.
+    sm_count : int, optional
+        SMs, if not as many as `gpu` has.
     padded : bool
         Whether each group has matrices of its own there too.
+    gpu : Gpu
+        What computes it, an H200 by default.
 
     Examples
     --------
@@ -89,8 +94,9 @@ def select_grouped(
     >>> transposed, config.along, config.gemm.tile_m, config.gemm.tile_n
     (False, 'm', 128, 256)
     """
+    gpu = gpu if sm_count is None else replace(gpu, sm_count=sm_count)
     mean = mnk["mnk".index(along)] / (2 if padded else groups)
-    return _select(signature, along, _grown(mnk, along, _rounded(mean)), groups, sm_count, padded, INVARIANCE.on)
+    return _select(signature, along, _grown(mnk, along, _rounded(mean)), groups, gpu, padded, INVARIANCE.on)
 
 
 @cache
@@ -138,7 +144,7 @@ def _select(
     along: Along,
     mnk: tuple[int, int, int],
     groups: int,
-    sm_count: int,
+    gpu: Gpu,
     padded: bool,
     whole: bool,
 ) -> GroupedChoice:
@@ -149,7 +155,7 @@ def _select(
         nonlocal refusal
         samples = [_grown(mnk, along, max(1, round(mnk["mnk".index(along)] * part))) for part in _SPREAD]
         table, bits = _candidates(kind.scale_rows is not None), kind.operand_bits
-        expected = table.expected_us([Extents(*each, bits, groups) for each in samples], sm_count).mean(axis=0)
+        expected = table.expected_us([Extents(*each, bits, groups) for each in samples], gpu).mean(axis=0)
         m, n, k = samples[-1]  # the largest
         if unit(along, bits) > 1:
             m = max(m, 65)  # with stages of 128 of K, promoted sums have tiles of 128 rows

@@ -14,7 +14,8 @@ from cutepy.host.function import Function
 from cutepy.host.launches import Launches, described
 from cutepy.host.specs import TensorSpec
 from cutepy.kernels.gemm.compilation import SOURCES as GEMM_SOURCES, fused_examples
-from cutepy.kernels.gemm.op import check_tiles, sm_count_of
+from cutepy.kernels.gemm.gpu import gpu_of
+from cutepy.kernels.gemm.op import check_tiles
 from cutepy.kernels.gemm.operands import Description, signature_of
 from cutepy.kernels.gemm.results import Written
 from cutepy.kernels.gemm.routes import Asked, Route, taking
@@ -94,7 +95,7 @@ def find_groups_route(asked: Asked, along: Along, count: int, results: tuple[Des
     more = {"scale_rows": asked.scale_rows, "tma_scales": by_tma}
     signature = signature_of(graph, a, b, operands, stored, **more)
     mnk = (a.shape[-2], b.shape[-2], a.shape[-1])
-    turned, config = select_grouped(signature, along, mnk, count, sm_count_of(a.device), padded=padded)
+    turned, config = select_grouped(signature, along, mnk, count, padded=padded, gpu=gpu_of(a.device))
     (m, n), gemm = (mnk[1::-1] if turned else mnk[:2]), config.gemm
     if config.along == "k" or padded:
         check_tiles(gemm, m, n, mnk[2], count)

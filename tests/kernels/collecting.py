@@ -18,9 +18,8 @@ import numpy as np
 
 from cutepy.benchmark import Protocol, compare
 from cutepy.kernels.gemm import tuned
+from cutepy.kernels.gemm.gpu import H200, gpu_of
 from cutepy.kernels.gemm.heuristic.choice import Chosen, _both_ways, candidates, extents_of
-from cutepy.kernels.gemm.heuristic.model import H200_MEMORY_TBS
-from cutepy.layouts.sm90.arch import SM_COUNT
 from cutepy.suites.gemm_problems import Buffers, gemm_problems, random_problems
 from cutepy.suites.gemm_tuning import GemmTrial, GemmTunable, settings_of
 from cutepy.suites.peers import cublas
@@ -43,14 +42,14 @@ def problems(count, seed, suites=()):
     return list({key_of(settings_of(problem)): problem for problem in every}.values())
 
 
-def picks(settings, seed, memory_tbs=H200_MEMORY_TBS):
+def picks(settings, seed, gpu=H200):
     """List choices of a problem that are worth to be timed, as `cutepy tune gemm` describes them."""
     signature, (m, n, k) = tuned.signature_of(settings), (settings[extent] for extent in "mnk")
-    ways = list(_both_ways(signature, (m, n, k, 1), SM_COUNT, memory_tbs))
+    ways = list(_both_ways(signature, (m, n, k, 1), gpu))
     kinds, mns = (signature, signature.transposed), ((m, n), (n, m))
-    problems = [extents_of(kinds[turned], *mns[turned], k, 1, bool(turned), memory_tbs) for turned in (0, 1)]
+    problems = [extents_of(kinds[turned], *mns[turned], k, 1, bool(turned)) for turned in (0, 1)]
     table = candidates(problems[0].table)
-    expected = np.where(table.suit(problems), table.expected_us(problems), np.inf)
+    expected = np.where(table.suit(problems), table.expected_us(problems, gpu), np.inf)
     places = expected.argsort(axis=None, kind="stable")[: np.isfinite(expected).sum()]
     at = (divmod(place, len(table.choices)) for place in places.tolist())
     by_model = [(bool(turned), kinds[turned], table.choices[row]) for turned, row in at]
@@ -95,14 +94,12 @@ def main(count, seed, journal, *suites):
     """Draw, compile, time, and write."""
     import torch
 
-    from cutepy.kernels.gemm.op import memory_tbs_of
-
     drawn = problems(int(count), int(seed), suites)
     tunable, described = GemmTunable(drawn), [settings_of(problem) for problem in drawn]
-    memory_tbs = memory_tbs_of(torch.device("cuda"))
-    chosen = [picks(settings, index, memory_tbs) for index, settings in enumerate(described)]
+    gpu = gpu_of(torch.device("cuda"))
+    chosen = [picks(settings, index, gpu) for index, settings in enumerate(described)]
     with Path(journal).open("a") as out:
-        out.write(json.dumps([MEMORY, None, None, memory_tbs, None]) + "\n")
+        out.write(json.dumps([MEMORY, None, None, gpu.memory_tbs, None]) + "\n")
         for start in range(0, len(drawn), CHUNK):
             part = range(start, min(start + CHUNK, len(drawn)))
             tunable.compile([(described[i], candidate) for i in part for candidate in chosen[i]], progress=True)

@@ -15,18 +15,19 @@ import lzma
 import math
 import tempfile
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from cutepy.kernels.gemm import GemmConfig, tuned
+from cutepy.kernels.gemm.gpu import H200
 from cutepy.kernels.gemm.heuristic.candidates import Candidates, shortlist
 from cutepy.kernels.gemm.heuristic.choice import candidates, extents_of
-from cutepy.kernels.gemm.heuristic.model import H200_MEMORY_TBS, Choice
+from cutepy.kernels.gemm.heuristic.model import Choice
 from cutepy.kernels.gemm.heuristic.refinement import PARTS, Trees
 from cutepy.kernels.gemm.heuristic.tiles import Tile
-from cutepy.layouts.sm90.arch import SM_COUNT
 from cutepy.suites.gemm_problems import GEMM_SUITES
 from cutepy.suites.gemm_tuning import settings_of
 from tests.kernels.collecting import CUBLAS, MEMORY, problems
@@ -81,19 +82,19 @@ class Group(NamedTuple):
 def timed(paths):
     """Read journals. What two of them have of a problem isn't compared: GPUs differ."""
     for path in paths:
-        times, memory_tbs = defaultdict(dict), H200_MEMORY_TBS
+        times, gpu = defaultdict(dict), H200
         read = lzma.decompress(Path(path).read_bytes()) if Path(path).suffix == ".xz" else Path(path).read_bytes()
         for line in read.splitlines():
             who, problem, candidate, us, _ = json.loads(line)
             if who == MEMORY:
-                memory_tbs = us
+                gpu = replace(H200, memory_tbs=us)
             elif us is not None and who != CUBLAS:
                 times[problem][candidate] = us
         for problem, took in times.items():
             known = {json.dumps(way): us for key, us in took.items() if (way := way_of(json.loads(problem), key))}
             if len(known) > 1:
                 ways, settings = [json.loads(way) for way in known], json.loads(problem)
-                yield group_of(settings, ways, np.log(list(known.values())), memory_tbs)
+                yield group_of(settings, ways, np.log(list(known.values())), gpu)
 
 
 def way_of(problem, key):
@@ -107,20 +108,20 @@ def way_of(problem, key):
     return (turned, tile, *choice[1:]) if choice.config(config.signature, problem["k"]) == config else None
 
 
-def both_ways(settings, memory_tbs=H200_MEMORY_TBS):
+def both_ways(settings):
     """Give the extents of a product and of the transposed one."""
     signature, m, n, k = tuned.signature_of(settings), *(settings[extent] for extent in "mnk")
-    straight = extents_of(signature, m, n, k, settings["batch"], False, memory_tbs)
-    return straight, extents_of(signature.transposed, n, m, k, settings["batch"], True, memory_tbs)
+    straight = extents_of(signature, m, n, k, settings["batch"], False)
+    return straight, extents_of(signature.transposed, n, m, k, settings["batch"], True)
 
 
-def group_of(settings, ways, took, memory_tbs):
+def group_of(settings, ways, took, gpu):
     """Put together what is known of candidates that were timed."""
     table = Candidates([Choice(Tile(*tile), *cluster) for _, tile, *cluster in ways])
     places = np.array([turned for turned, *_ in ways]) * len(ways) + np.arange(len(ways))
-    asked = both_ways(settings, memory_tbs)
-    estimates = table.estimates(asked, SM_COUNT)
-    facts, expected = table.facts(asked, estimates, places, SM_COUNT), np.log(estimates.us.take(places))
+    asked = both_ways(settings)
+    estimates = table.estimates(asked, gpu)
+    facts, expected = table.facts(asked, estimates, places, gpu), np.log(estimates.us.take(places))
     return Group(facts, expected, took, KNOWN if tuple(settings[mode] for mode in "mnk") in _SUITES else 1)
 
 
@@ -129,9 +130,9 @@ def said(trees, count, seed):
     table = candidates("refined")
     for problem in problems(count, seed):
         asked = both_ways(settings_of(problem))
-        estimates = table.estimates(asked, SM_COUNT)
+        estimates = table.estimates(asked, H200)
         places = shortlist(np.where(table.suit(asked), estimates.sixths, np.inf))
-        facts, expected = table.facts(asked, estimates, places, SM_COUNT), np.log(estimates.us.take(places))
+        facts, expected = table.facts(asked, estimates, places, H200), np.log(estimates.us.take(places))
         yield Group(facts, expected, expected + trees.sums(facts))
 
 

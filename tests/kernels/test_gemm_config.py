@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from cutepy.kernels.gemm import GemmConfig, GemmSignature, select_config
+from cutepy.kernels.gemm.gpu import H100, H200, Gpu
 from cutepy.kernels.gemm.limits import MOST_EXTENT
 from cutepy.layouts.sm90 import arch
 
@@ -135,11 +136,11 @@ def test_the_layouts_are_the_tutorials_with_atoms_along_k_first():
     m=st.integers(1, 20_000),
     n=st.integers(1, 20_000),
     k=st.integers(1, 20_000),
-    sm_count=st.sampled_from([114, 132]),
+    gpu=st.sampled_from([H200, H100, Gpu(114, 2.04)]),
     batch=st.integers(1, 300),
 )
-def test_every_problem_gets_a_possible_configuration(signature, m, n, k, sm_count, batch):
-    config = select_config(signature, m, n, k, sm_count, batch=batch)
+def test_every_problem_gets_a_possible_configuration(signature, m, n, k, gpu, batch):
+    config = select_config(signature, m, n, k, batch=batch, gpu=gpu)
     assert config.smem_bytes <= arch.SMEM_BYTES_PER_CTA
     assert config.stages >= 2
     assert config.signature == signature

@@ -1,5 +1,6 @@
 """Tiles that are taken while a launch runs: right and clean in any schedule, and the counter serves again."""
 
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st  # noqa: E
 import cutepy  # noqa: E402
 from cutepy.device import rules  # noqa: E402
 from cutepy.kernels.gemm import GemmConfig, GemmSignature, compile_gemm  # noqa: E402
+from cutepy.kernels.gemm.gpu import H200  # noqa: E402
 
 TYPES = {"a_dtype": "float16", "b_dtype": "float16", "out_dtype": "float32"}
 TILE = {"tile_m": 64, "tile_n": 32, "tile_k": 16, "dynamic": True}
@@ -142,8 +144,7 @@ def test_an_operation_gives_it_a_counter(monkeypatch, transposed):
     from cutepy.kernels.gemm.heuristic.choice import Chosen
     from cutepy.ops.checking import describe
 
-    monkeypatch.setattr(op, "sm_count_of", lambda _: 3)
-    monkeypatch.setattr(op, "memory_tbs_of", lambda _: 4.92)
+    monkeypatch.setattr(op, "gpu_of", lambda _: replace(H200, sm_count=3))
     a, b, _ = whole_numbers(200, 64, 40)
     out = torch.empty(200, 64).half()
     problem = describe(a, b, None, None, None, None, "row", out)
@@ -166,7 +167,7 @@ def test_an_epilogue_of_rows_and_reductions(monkeypatch):
     def choose(device, signature, *extents):
         return Chosen(False, GemmConfig(signature=signature, **TILE))
 
-    monkeypatch.setattr(routes, "sm_count_of", lambda _: 3)
+    monkeypatch.setattr(routes, "gpu_of", lambda _: replace(H200, sm_count=3))
     monkeypatch.setattr(routes, "choose_on", choose)
     a, b, _ = whole_numbers(200, 64, 40)
     bias = torch.randint(-3, 4, (64,)).half()

@@ -11,7 +11,8 @@ pytestmark = pytest.mark.dsl
 
 import cutepy  # noqa: E402
 import cutepy.ops  # noqa: E402
-from cutepy.kernels.gemm import GemmConfig, GemmSignature, op  # noqa: E402
+from cutepy.kernels.gemm import GemmConfig, GemmSignature, gpu, op  # noqa: E402
+from cutepy.kernels.gemm.gpu import H100  # noqa: E402
 from cutepy.kernels.gemm.heuristic.choice import Chosen, choose, chosen_us  # noqa: E402
 from cutepy.kernels.gemm.operands import MOST_EXTENT, Description, Problem, matrix  # noqa: E402
 from cutepy.kernels.gemm.reference import gemm_reference  # noqa: E402
@@ -170,8 +171,9 @@ def test_the_tile_is_that_of_the_whole_batch(monkeypatch, batch):
 
 @pytest.mark.parametrize("capability", [(8, 0), (10, 0)])
 def test_other_gpus_are_refused(monkeypatch, capability):
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
     major, minor = capability
+    gpu._asked.cache_clear()
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(major=major, minor=minor))
     with pytest.raises(ValueError, match=rf"a must be on a Hopper GPU .* got cuda:0 with {major}\.{minor}"):
         plan(*(described(8, 8, device="cuda:0") for _ in range(3)))
 
@@ -182,17 +184,18 @@ def test_what_was_tuned_counts_as_it_was_timed(monkeypatch):
     split = Chosen(False, GemmConfig(signature=lying, tile_m=64, tile_n=64, split_k=2))
     monkeypatch.setattr(op, "tuned", lambda _, signature, *__: Tuned(split, 7.0) if signature == lying else None)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA H200")
-    monkeypatch.setattr(op, "sm_count_of", lambda _: 132)
-    monkeypatch.setattr(op, "memory_tbs_of", lambda _: 4.92)
+    monkeypatch.setattr(op, "gpu_of", lambda _: H100)
     assert op.choose_on(cuda, lying, *extents) == split
     assert op.chosen_us_on(cuda, lying, *extents) == 7.0
-    assert op.choose_on(cuda, by_tma, *extents) == choose(by_tma, *extents[:3])
-    assert op.chosen_us_on(cuda, by_tma, *extents) == chosen_us(by_tma, *extents[:3])
+    assert op.choose_on(cuda, by_tma, *extents) == choose(by_tma, *extents[:3], gpu=H100)
+    assert op.choose_on(cuda, by_tma, 96, 4096, 4096, 1) == choose(by_tma, 96, 4096, 4096, gpu=H100)
+    assert op.choose_on(cuda, by_tma, 96, 4096, 4096, 1) != choose(by_tma, 96, 4096, 4096)
+    assert op.chosen_us_on(cuda, by_tma, *extents) == chosen_us(by_tma, *extents[:3], gpu=H100)
     with cutepy.ops.batch_invariant():
-        assert op.choose_on(cuda, lying, *extents) == choose(lying, *extents[:3])
-        assert op.chosen_us_on(cuda, lying, *extents) == chosen_us(lying, *extents[:3])
+        assert op.choose_on(cuda, lying, *extents) == choose(lying, *extents[:3], gpu=H100)
+        assert op.chosen_us_on(cuda, lying, *extents) == chosen_us(lying, *extents[:3], gpu=H100)
     with cutepy.simulate():
-        assert op.chosen_us_on(cuda, lying, *extents) == chosen_us(lying, *extents[:3])
+        assert op.chosen_us_on(cuda, lying, *extents) == chosen_us(lying, *extents[:3], gpu=H100)
 
 
 @pytest.mark.parametrize(
@@ -205,8 +208,7 @@ def test_where_rows_are_to_be_alike_what_was_tuned_counts_if_it_leaves_k_whole(m
     won = Chosen(False, GemmConfig(signature=kind, tile_m=64, tile_n=24, epi_n=24, **settings))
     monkeypatch.setattr(op, "tuned", lambda *_: Tuned(won, 7.0))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA H200")
-    monkeypatch.setattr(op, "sm_count_of", lambda _: 132)
-    monkeypatch.setattr(op, "memory_tbs_of", lambda _: 4.92)
+    monkeypatch.setattr(op, "gpu_of", lambda _: H100)
     asked = torch.device("cuda:0"), kind, 512, 512, 4096, 1
     assert op.choose_on(*asked) == won
     with cutepy.ops.batch_invariant():
@@ -218,18 +220,3 @@ def test_the_reference_is_exact():
     expected = [[sum(float(x) * float(y) for x, y in zip(row, column, strict=True)) for column in b] for row in a]
     assert torch.allclose(gemm_reference(a, b), torch.tensor(expected, dtype=torch.float64), rtol=1e-15, atol=1e-15)
     assert torch.equal(gemm_reference(a, b, torch.ones(5, 3)), gemm_reference(a, b) + 1)
-
-
-@pytest.mark.parametrize(
-    ("told", "memory_tbs"),
-    [
-        ({"memory_clock_rate": 3_201_000, "memory_bus_width": 6144}, 4.92),
-        ({"memory_clock_rate": 2_619_000, "memory_bus_width": 5120}, 3.35),
-        ({"total_memory": 150 * 10**9}, 4.92),
-        ({"total_memory": 85 * 10**9}, 3.35),
-    ],
-)
-def test_memory_is_as_fast_as_its_clock_and_width_say_or_else_its_size(monkeypatch, told, memory_tbs):
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(**told))
-    assert op.memory_tbs_of(torch.device("cuda")) == memory_tbs
-    assert op.memory_tbs_of(torch.device("cpu")) == 4.92

@@ -10,9 +10,10 @@ import pytest
 
 from cutepy import epilogues
 from cutepy.kernels.gemm import GemmSignature, tuned
+from cutepy.kernels.gemm.gpu import H100, H200
 from cutepy.kernels.gemm.heuristic.candidates import SHORTLIST, shortlist
 from cutepy.kernels.gemm.heuristic.choice import _both_ways, candidates, choose, chosen_us, select_config
-from cutepy.kernels.gemm.heuristic.model import H200_MEMORY_TBS, Extents
+from cutepy.kernels.gemm.heuristic.model import Extents
 from cutepy.kernels.gemm.heuristic.refinement import BLOCK, PARTS, Trees, hopper
 from cutepy.suites.gemm_tuning import settings_of
 from tests.kernels import collecting, fitting
@@ -31,16 +32,16 @@ def walked(trees, row):
     return total / PARTS
 
 
-def facts(problems):
+def facts(problems, gpu=H200):
     """Give the facts of what is refined."""
     table = candidates("refined")
-    estimates = table.estimates(problems, 132)
-    return table.facts(problems, estimates, shortlist(np.where(table.suit(problems), estimates.sixths, np.inf)), 132)
+    estimates = table.estimates(problems, gpu)
+    return table.facts(problems, estimates, shortlist(np.where(table.suit(problems), estimates.sixths, np.inf)), gpu)
 
 
 def ranked(*problems):
     """List all choices in their order, and with the problem's place."""
-    return list(candidates(problems[0].table).ranked(problems, 132).each())
+    return list(candidates(problems[0].table).ranked(problems, H200).each())
 
 
 def test_the_trees_are_walked_as_they_are_meant():
@@ -73,14 +74,14 @@ def test_what_is_equal_to_an_edge_is_not_above_it():
 
 def test_a_shortlist_is_refined_and_the_others_follow_by_the_model():
     choices, table = ranked(PROBLEM), candidates("refined")
-    sixths = np.where(table.suit([PROBLEM]), table.estimates([PROBLEM], 132).sixths, np.inf)
+    sixths = np.where(table.suit([PROBLEM]), table.estimates([PROBLEM], H200).sixths, np.inf)
     count = len(shortlist(sixths))
     first, others = choices[:count], choices[count:]
     for part in (first, others):
         expected = [us for us, *_ in part]
         assert expected == sorted(expected)
     assert len(choices) == len({choice for *_, choice in choices}) == table.suit([PROBLEM]).sum()
-    (by_model,) = table.expected_us([PROBLEM])
+    (by_model,) = table.expected_us([PROBLEM], H200)
     by_model = dict(zip(table.choices, by_model.tolist(), strict=True))
     assert max(by_model[choice] for *_, choice in first) <= min(by_model[choice] for *_, choice in others)
     assert [us for us, *_ in others] == pytest.approx([by_model[choice] for *_, choice in others])
@@ -106,16 +107,23 @@ def test_both_ways_at_once_are_each_way_alone(changes):
 
 def test_the_fastest_way_is_chosen():
     for m, n in ((16, 4096), (4096, 16), (4096, 4096)):
-        ways = list(_both_ways(HALF, (m, n, 4096, 1), 132, H200_MEMORY_TBS))
+        ways = list(_both_ways(HALF, (m, n, 4096, 1), H200))
         assert chosen_us(HALF, m, n, 4096) == ways[0].expected_us
         assert choose(HALF, m, n, 4096) == (ways[0].transposed, ways[0].config())
         assert select_config(HALF, m, n, 4096) == next(way for way in ways if not way.transposed).config()
 
 
+@pytest.mark.parametrize("gpu", [H200, H100, replace(H200, sm_count=66)])
+def test_trees_know_the_memory_and_which_of_the_sms_are_busy(gpu):
+    *_, busy, memory = facts([PROBLEM._replace(m=4096, n=4096)], gpu)
+    assert set(memory.tolist()) == {np.float32(gpu.memory_tbs)}
+    assert 0.9 < busy.max() <= 1
+
+
 def test_a_gpu_of_slower_memory_takes_longer_and_chooses_for_itself():
     extents = [(m, n, 4096) for m in (16, 96, 300) for n in (1000, 4096, 14336)]
-    assert all(chosen_us(HALF, *each, memory_tbs=3.35) > chosen_us(HALF, *each) for each in extents[:3])
-    assert any(choose(HALF, *each, memory_tbs=3.35) != choose(HALF, *each) for each in extents)
+    assert all(chosen_us(HALF, *each, gpu=H100) > chosen_us(HALF, *each) for each in extents[:3])
+    assert any(choose(HALF, *each, gpu=H100) != choose(HALF, *each) for each in extents)
 
 
 def test_where_an_epilogue_has_many_instructions_two_consumers_take_turns():
@@ -128,7 +136,7 @@ def test_where_an_epilogue_has_many_instructions_two_consumers_take_turns():
 def test_batches_and_promoted_sums_have_the_model_alone():
     for problem in (PROBLEM._replace(batch=3), PROBLEM._replace(operand_bits=8, promotes=True)):
         table = candidates(problem.table)
-        suiting = table.expected_us([problem])[table.suit([problem])]
+        suiting = table.expected_us([problem], H200)[table.suit([problem])]
         assert [us for us, *_ in ranked(problem)] == pytest.approx(sorted(suiting))
 
 

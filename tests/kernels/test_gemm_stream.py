@@ -1,5 +1,6 @@
 """Stream-K: right, clean and the same bits in any schedule, whatever its workspace held; and who gives it one."""
 
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st  # noqa: E
 import cutepy  # noqa: E402
 from cutepy.device import rules  # noqa: E402
 from cutepy.kernels.gemm import GemmConfig, GemmSignature, compile_gemm  # noqa: E402
+from cutepy.kernels.gemm.gpu import H200  # noqa: E402
 
 HALF = GemmSignature.standard(
     a_dtype="float16", b_dtype="float16", out_dtype="float32", c_dtype="float16", c_major="row"
@@ -114,8 +116,7 @@ def test_an_operation_gives_it_a_workspace(monkeypatch):
     from cutepy.kernels.gemm.heuristic.choice import Chosen
     from cutepy.ops.checking import describe
 
-    monkeypatch.setattr(op, "sm_count_of", lambda _: 3)
-    monkeypatch.setattr(op, "memory_tbs_of", lambda _: 4.92)
+    monkeypatch.setattr(op, "gpu_of", lambda _: replace(H200, sm_count=3))
     a, b, _ = whole_numbers(128, 64, 560)
     out = torch.empty(128, 64).half()
     problem = describe(a, b, None, None, None, None, "row", out)

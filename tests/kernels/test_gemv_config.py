@@ -8,9 +8,10 @@ from hypothesis import given, strategies as st
 
 from cutepy.epilogues import amax, epilogue, swiglu
 from cutepy.kernels.gemm import GemmConfig, GemmSignature, tuned
+from cutepy.kernels.gemm.gpu import H100, H200
 from cutepy.kernels.gemm.heuristic.choice import Chosen
 from cutepy.kernels.gemv import GemvConfig, select_gemv
-from cutepy.kernels.gemv.choice import MOST_ROWS, configs, fastest
+from cutepy.kernels.gemv.choice import MOST_ROWS, choose_gemv, configs, fastest
 from cutepy.kernels.gemv.config import ENOUGH_BYTES
 from cutepy.kernels.gemv.model import Costs, expected_us
 from cutepy.runtime.invariance import batch_invariant
@@ -121,6 +122,12 @@ def test_few_rows_are_multiplied_without_tensor_cores_where_that_was_faster():
         assert isinstance(fastest(HALF, 1, 8192, 8192).config, GemmConfig)
 
 
+def test_both_families_are_compared_on_the_gpu_that_is_meant():
+    assert isinstance(fastest(HALF, 4, 8192, 8192, gpu=H100).config, GemmConfig), "slower memory slows both"
+    few = fastest(HALF, 2, 1000, 4096, gpu=replace(H200, sm_count=100))
+    assert few == choose_gemv(HALF, 2, 1000, 4096, 100) != fastest(HALF, 2, 1000, 4096)
+
+
 @pytest.mark.parametrize("signature", [HALF, EIGHT], ids=["16 bits", "8 bits"])
 @given(m=st.integers(1, 8), n=st.integers(1, 40_000), k=st.integers(1, 40_000), turned=st.booleans())
 def test_what_is_chosen_computes_the_product(signature, m, n, k, turned):
@@ -143,8 +150,7 @@ def test_a_winner_is_found_again_and_not_in_batches_that_are_to_be_alike(monkeyp
     assert tuned.chosen_of(problem, candidate) == chosen
     keep("NVIDIA H200", tuned.NAME, [Winner(problem, candidate, 1.0, 2.0, 9)])
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA H200")
-    monkeypatch.setattr(op, "sm_count_of", lambda _: 132)
-    monkeypatch.setattr(op, "memory_tbs_of", lambda _: 4.92)
+    monkeypatch.setattr(op, "gpu_of", lambda _: H200)
     asked = torch.device("cuda"), HALF, 4, 4096, 4096, 1
     assert op.choose_on(*asked) == chosen
     with batch_invariant():

@@ -194,6 +194,19 @@ def test_parts_of_few_columns(each, n, k, operation):
     torch.testing.assert_close(got.float(), expected.float(), rtol=step, atol=2**-8)
 
 
+@cutepy.epilogue
+def infinite(acc):
+    return 1.0 / where(acc > 0, 0.0, -0.0)
+
+
+def test_a_zero_keeps_its_sign():
+    a, b, _ = problem(16, 16)
+    with cutepy.simulate():
+        found = gemm(a, b, epilogue=infinite)
+    assert torch.equal(found, gemm(a, b, epilogue=infinite))
+    assert torch.equal(found, torch.copysign(torch.tensor(torch.inf), a.double() @ b.double().mT).bfloat16())
+
+
 @pytest.mark.parametrize("shape", [(), (1,), (1, 1), (1, 1, 1)])
 def test_scalars_on_the_device_have_any_shape_of_one_element(shape):
     @cutepy.epilogue

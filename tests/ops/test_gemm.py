@@ -1,6 +1,7 @@
 """`cutepy.ops.gemm` on any machine: its reference, the kernel in the simulator, and what torch makes of it."""
 
 import contextlib
+from dataclasses import replace
 
 import pytest
 
@@ -124,20 +125,47 @@ def test_bias_and_activation_of_a_batch():
         check(normal(3, 33, 72), normal(3, n, 72), bias=normal(n), activation="gelu")
 
 
-def test_rows_that_fill_their_tiles_badly_are_gathered_where_a_copy_costs_less():
+def test_rows_that_fill_their_tiles_badly_are_gathered_where_a_copy_costs_less(monkeypatch):
+    from cutepy.kernels.gemm.gpu import H200
     from cutepy.kernels.gemm.joining import join
+    from cutepy.ops import copies
     from cutepy.ops.checking import describe
-    from cutepy.ops.copies import _gathering_pays
 
     def pays(rows, n, k):
         whole = torch.empty(32, rows + 1, k, dtype=F16, device="meta")
         a, b = whole[:, :rows], torch.empty(n, k, dtype=F16, device="meta")
-        return _gathering_pays(join(describe(a, b, None, None, None, None, "row")))
+        return copies._gathering_pays(join(describe(a, b, None, None, None, None, "row")))
 
     assert pays(100, 8192, 8192)
     assert not pays(128, 8192, 8192)
     assert not pays(100, 512, 512)
     assert not pays(65, 1024, 8192), "what is copied is too much for so few columns"
+    monkeypatch.setattr(copies, "gpu_of", lambda _: replace(H200, sm_count=66))
+    assert pays(65, 1024, 8192), "with half of the SMs empty rows take twice as long, and the copy no longer"
+    assert pays(65, 4096, 1024)
+    monkeypatch.setattr(copies, "gpu_of", lambda _: replace(H200, memory_tbs=1.0))
+    assert not pays(65, 4096, 1024), "where memory decides, empty rows cost nothing"
+
+
+@pytest.mark.dsl
+@pytest.mark.parametrize("options", [{}, {"epilogue": cutepy.epilogues.relu}])
+def test_launches_do_not_ask_about_the_gpu(monkeypatch, options):
+    from cutepy.kernels.gemm import op, routes
+    from cutepy.kernels.gemm.gpu import H200
+    from cutepy.ops import fused, multiply
+
+    asked = []
+    for module in (op, routes):
+        monkeypatch.setattr(module, "gpu_of", lambda device: asked.append(device) or H200)
+    for module in (fused, multiply):
+        monkeypatch.setattr(module, "_launches", Launches())
+    routes._route.cache_clear()
+    a, b = normal(24, 40), normal(16, 40)
+    with cutepy.simulate():
+        gemm(a, b, **options)
+        planning = len(asked)
+        gemm(a, b, **options)
+    assert len(asked) == planning > 0
 
 
 @pytest.mark.dsl

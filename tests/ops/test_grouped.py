@@ -13,6 +13,7 @@ import cutepy  # noqa: E402
 from cutepy import epilogues  # noqa: E402
 from cutepy.epilogues import Column, Integer, Row, Scalar, Tile  # noqa: E402
 from cutepy.host.launches import Launches  # noqa: E402
+from cutepy.kernels.gemm.gpu import H100, H200  # noqa: E402
 from cutepy.kernels.gemm.operands import Description  # noqa: E402
 from cutepy.kernels.gemm.routes import Asked  # noqa: E402
 from cutepy.kernels.grouped import choice, op  # noqa: E402
@@ -308,6 +309,23 @@ def test_more_tiles_than_are_counted_are_refused():
     asked = Asked(cutepy.epilogues.identity.text, None, (a, b), False, False)
     with pytest.raises(ValueError, match=r"fewer than 2147418112 tiles, .* got up to .*; split them"):
         op.find_groups_route(asked, "m", 4, (out,))
+
+
+def test_what_is_chosen_is_chosen_for_the_gpu_of_the_tensors(monkeypatch):
+    shapes, cpu = ((2048, 2048), (32, 7168, 2048), (2048, 7168)), torch.device("cpu")
+    a, b, out = (Description(shape, torch.empty(shape, device="meta").stride(), BF16, cpu) for shape in shapes)
+    asked = Asked(cutepy.epilogues.identity.text, None, (a, b), False, False)
+    monkeypatch.setattr(op, "compile_grouped", lambda config: config)
+    kernels = []
+    for gpu in (H200, H100):
+        monkeypatch.setattr(op, "gpu_of", lambda _, gpu=gpu: gpu)
+        route = op.find_groups_route(asked, "m", 32, (out,))
+        signature = route.kernel.gemm.signature
+        asked_for = signature.transposed if route.turned else signature
+        chosen = choice.select_grouped(asked_for, "m", (2048, 7168, 2048), 32, gpu=gpu)
+        assert (route.turned, route.kernel) == chosen
+        kernels.append(route.kernel)
+    assert kernels[0] != kernels[1]
 
 
 @cutepy.epilogue

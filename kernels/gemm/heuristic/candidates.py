@@ -7,10 +7,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cutepy.kernels.gemm.gpu import Gpu
 from cutepy.kernels.gemm.heuristic.estimates import Array, Columns, Estimates, Estimator, root
-from cutepy.kernels.gemm.heuristic.model import H200, SHORT_K, Choice, Costs, Extents, epilogue_columns
+from cutepy.kernels.gemm.heuristic.model import H200_COSTS, SHORT_K, Choice, Costs, Extents, epilogue_columns
 from cutepy.kernels.gemm.heuristic.refinement import hopper
-from cutepy.layouts.sm90 import arch
 
 WIDEST_SWIZZLE_BYTES = 128
 NARROW = 32
@@ -71,7 +71,7 @@ class Candidates:
     choices : tuple of Choice
     """
 
-    def __init__(self, choices: Iterable[Choice], costs: Costs = H200) -> None:
+    def __init__(self, choices: Iterable[Choice], costs: Costs = H200_COSTS) -> None:
         self.choices = tuple(choices)
         self._own = own = Columns.of(self.choices)
         self.estimates = Estimator(self.choices, costs)
@@ -118,27 +118,27 @@ class Candidates:
             self._allowed[kind] = allowed
         return self._allowed[kind]
 
-    def expected_us(self, problems: Sequence[Extents], sm_count: int = arch.SM_COUNT) -> Array:
+    def expected_us(self, problems: Sequence[Extents], gpu: Gpu) -> Array:
         """Estimate the microseconds that each takes, by the model alone."""
-        return self.estimates(problems, sm_count).us
+        return self.estimates(problems, gpu).us
 
-    def ranked(self, problems: Sequence[Extents], sm_count: int) -> Ranked:
+    def ranked(self, problems: Sequence[Extents], gpu: Gpu) -> Ranked:
         """Give those that suit, what is expected to be fastest first.
 
         Where the model is refined, these are the first ones for each of the problems, refined, and then the others by
         the model alone.
         """
-        estimates = self.estimates(problems, sm_count)
+        estimates = self.estimates(problems, gpu)
         sixths = np.where(self.suit(problems), estimates.sixths, np.inf)
         if problems[0].table != "refined":
             return self._by_model(sixths)
         first = shortlist(sixths)
         expected = np.log(sixths.take(first)) / 6
-        expected += hopper().sums(self.facts(problems, estimates, first, sm_count))
+        expected += hopper().sums(self.facts(problems, estimates, first, gpu))
         order = expected.argsort(kind="stable")
 
         def rest() -> Ranked:
-            sixths = np.where(self.suit(problems), self.estimates(problems, sm_count).sixths, np.inf)
+            sixths = np.where(self.suit(problems), self.estimates(problems, gpu).sixths, np.inf)
             sixths.put(first, np.inf)
             return self._by_model(sixths)
 
@@ -150,7 +150,7 @@ class Candidates:
         return Ranked(root(sixths.take(order)), order, self.choices, None)
 
     def facts(
-        self, problems: Sequence[Extents], estimates: Estimates, places: NDArray[np.intp], sm_count: int
+        self, problems: Sequence[Extents], estimates: Estimates, places: NDArray[np.intp], gpu: Gpu
     ) -> NDArray[np.float32]:
         """Tell what trees decide by, of some choices, by their places in a row of all for each of the problems.
 
@@ -164,8 +164,8 @@ class Candidates:
         sixths, clusters, waves, ctas, steps = (each.take(places) for each in estimates)
         of_both = (
             *(np.log(sixths) / 6, np.ceil(waves) / waves, np.minimum(waves, 20), np.log(steps)),
-            *(elements / (clusters * self._area.take(row)), ctas / sm_count),
-            np.full(len(places), problems[0].memory_tbs),
+            *(elements / (clusters * self._area.take(row)), ctas / gpu.sm_count),
+            np.full(len(places), gpu.memory_tbs),
         )
         every = (self._facts_of_choices.take(row, axis=1), of_problems[3:], swizzles, of_both)
         return np.concatenate(every, dtype=np.float32)

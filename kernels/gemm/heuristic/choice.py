@@ -1,12 +1,14 @@
 """Choose the configuration of a problem: the one that the model of the kernel expects to be fastest (`model`)."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from cutepy.kernels.gemm.config import GemmConfig
 from cutepy.kernels.gemm.families import ProductConfig
-from cutepy.kernels.gemm.heuristic.model import H200_MEMORY_TBS, Choice, Extents, Table, epilogue_unit
+from cutepy.kernels.gemm.gpu import H200, Gpu
+from cutepy.kernels.gemm.heuristic.model import Choice, Extents, Table, epilogue_unit
 from cutepy.kernels.gemm.heuristic.tiles import MORE_TILES, PROMOTED_TILES, TILES, Tile
 from cutepy.kernels.gemm.limits import check_extents
 from cutepy.kernels.gemm.loading import copies_per_byte
@@ -48,9 +50,9 @@ def in_clusters(tiles: Iterable[Tile], clusters: Mapping[int, Iterable[tuple[int
 
 
 @lru_cache(maxsize=4096)
-def _ranked(problems: tuple[Extents, ...], sm_count: int) -> "Ranked":
+def _ranked(problems: tuple[Extents, ...], gpu: Gpu) -> "Ranked":
     """Give what may be chosen for a problem, or for it and the transposed one, by the time that is expected of it."""
-    return candidates(problems[0].table).ranked(problems, sm_count)
+    return candidates(problems[0].table).ranked(problems, gpu)
 
 
 def select_config(
@@ -58,10 +60,10 @@ def select_config(
     m: int,
     n: int,
     k: int,
-    sm_count: int = 132,
+    sm_count: int | None = None,
     *,
     batch: int = 1,
-    memory_tbs: float = H200_MEMORY_TBS,
+    gpu: Gpu = H200,
 ) -> GemmConfig:
     """Choose the configuration that is expected to be fastest for a problem, of those whose shared memory suffices.
 
@@ -71,12 +73,12 @@ def select_config(
         Types and majors.
     m, n, k : int
         Extents, positive.
-    sm_count : int
-        SMs of the GPU.
+    sm_count : int, optional
+        SMs, if not as many as `gpu` has.
     batch : int
         Products of these extents, positive: their tiles fill the waves together.
-    memory_tbs : float
-        TB/s of the GPU's memory.
+    gpu : Gpu
+        What computes it, an H200 by default.
 
     Raises
     ------
@@ -96,31 +98,23 @@ def select_config(
     8192 8192 512 24576 2 1
     64 64 8192 1024 1 8
     """
-    return _fitting(_ways((signature,), (m, n, k, batch), sm_count, memory_tbs))[1]
+    gpu = gpu if sm_count is None else replace(gpu, sm_count=sm_count)
+    return _fitting(_ways((signature,), (m, n, k, batch), gpu))[1]
 
 
-def expected_us(
-    m: int,
-    n: int,
-    k: int,
-    operand_bits: int,
-    sm_count: int = 132,
-    *,
-    batch: int = 1,
-    shared: bool = False,
-) -> float:
-    """Estimate the microseconds that the fastest configuration takes on the GPU.
+def expected_us(m: int, n: int, k: int, operand_bits: int, gpu: Gpu, *, batch: int = 1, shared: bool = False) -> float:
+    """Estimate the microseconds that the fastest configuration takes on a GPU.
 
     A batch may share one B.
 
     Examples
     --------
-    >>> [round(expected_us(4096 // parts, 4096, 4096, 16, batch=parts), -2) for parts in (1, 32, 128)]
+    >>> [round(expected_us(4096 // parts, 4096, 4096, 16, H200, batch=parts), -2) for parts in (1, 32, 128)]
     [200.0, 300.0, 1100.0]
     """
     check_extents(m, n, k, batch)
     extents = Extents(m, n, k, operand_bits, batch, shared, INVARIANCE.on)
-    return float(_ranked((extents,), sm_count).expected_us[0])
+    return float(_ranked((extents,), gpu).expected_us[0])
 
 
 class Chosen(NamedTuple):
@@ -138,16 +132,7 @@ class Chosen(NamedTuple):
     config: ProductConfig
 
 
-def choose(
-    signature: GemmSignature,
-    m: int,
-    n: int,
-    k: int,
-    sm_count: int = 132,
-    *,
-    batch: int = 1,
-    memory_tbs: float = H200_MEMORY_TBS,
-) -> Chosen:
+def choose(signature: GemmSignature, m: int, n: int, k: int, *, batch: int = 1, gpu: Gpu = H200) -> Chosen:
     """Choose as `select_config` does, of the transposed product too, where the epilogue has a place in it.
 
     With few rows that is faster: wgmma multiplies 64 rows of A at least, but 8 of B.
@@ -158,19 +143,10 @@ def choose(
     >>> choose(half, 16, 8192, 8192).transposed, choose(half, 8192, 16, 8192).transposed
     (True, False)
     """
-    return Chosen(*_fitting(_both_ways(signature, (m, n, k, batch), sm_count, memory_tbs)))
+    return Chosen(*_fitting(_both_ways(signature, (m, n, k, batch), gpu)))
 
 
-def chosen_us(
-    signature: GemmSignature,
-    m: int,
-    n: int,
-    k: int,
-    sm_count: int = 132,
-    *,
-    batch: int = 1,
-    memory_tbs: float = H200_MEMORY_TBS,
-) -> float:
+def chosen_us(signature: GemmSignature, m: int, n: int, k: int, *, batch: int = 1, gpu: Gpu = H200) -> float:
     """Estimate the microseconds that what `choose` chooses takes.
 
     Examples
@@ -182,7 +158,7 @@ def chosen_us(
     10.0 10.0
     200.0 450.0
     """
-    return next(iter(_both_ways(signature, (m, n, k, batch), sm_count, memory_tbs))).expected_us
+    return next(iter(_both_ways(signature, (m, n, k, batch), gpu))).expected_us
 
 
 class _Way(NamedTuple):
@@ -200,23 +176,19 @@ class _Way(NamedTuple):
         return self.choice.config(self.signature, self.k, self.strip)
 
 
-def _both_ways(
-    signature: GemmSignature, mnk_batch: tuple[int, int, int, int], sm_count: int, memory_tbs: float
-) -> Iterator[_Way]:
+def _both_ways(signature: GemmSignature, mnk_batch: tuple[int, int, int, int], gpu: Gpu) -> Iterator[_Way]:
     """Give the ways to compute a product, and its transposed, by the time that is expected of them."""
     turned = None if INVARIANCE.on and signature.graph.reduces else signature.transposed
-    return _ways((signature,) if turned is None else (signature, turned), mnk_batch, sm_count, memory_tbs)
+    return _ways((signature,) if turned is None else (signature, turned), mnk_batch, gpu)
 
 
-def _ways(
-    signatures: tuple[GemmSignature, ...], mnk_batch: tuple[int, int, int, int], sm_count: int, memory_tbs: float
-) -> Iterator[_Way]:
+def _ways(signatures: tuple[GemmSignature, ...], mnk_batch: tuple[int, int, int, int], gpu: Gpu) -> Iterator[_Way]:
     """Give the ways to compute a product by one signature, and its transposed by another, in their order."""
     m, n, k, batch = mnk_batch
     check_extents(m, n, k, batch)
     extents = zip(signatures, ((m, n), (n, m)), (False, True), strict=False)
-    problems = tuple(extents_of(signature, *mn, k, batch, turned, memory_tbs) for signature, mn, turned in extents)
-    for expected, turned, choice in _ranked(problems, sm_count).each():
+    problems = tuple(extents_of(signature, *mn, k, batch, turned) for signature, mn, turned in extents)
+    for expected, turned, choice in _ranked(problems, gpu).each():
         yield _Way(expected, bool(turned), signatures[turned], choice, k, problems[turned].strip)
 
 
@@ -234,15 +206,7 @@ def _fitting(ways: Iterable[_Way]) -> tuple[bool, GemmConfig]:
     )
 
 
-def extents_of(
-    signature: GemmSignature,
-    m: int,
-    n: int,
-    k: int,
-    batch: int,
-    turned: bool,
-    memory_tbs: float = H200_MEMORY_TBS,
-) -> Extents:
+def extents_of(signature: GemmSignature, m: int, n: int, k: int, batch: int, turned: bool) -> Extents:
     """Say what is computed as the model knows it."""
     a_copies, b_copies = copies_per_byte(signature)
     return Extents(
@@ -256,7 +220,6 @@ def extents_of(
         b_copies=b_copies,
         unit=epilogue_unit(signature),
         strip=strip_of(signature, n) if INVARIANCE.on and signature.graph.reduces else 0,
-        memory_tbs=memory_tbs,
         instructions=signature.graph.instructions,
     )
 

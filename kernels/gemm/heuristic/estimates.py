@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutepy.device.rules import staged_columns
+from cutepy.kernels.gemm.gpu import H200, Gpu
 from cutepy.kernels.gemm.heuristic.model import (
     EPILOGUE_BYTES,
     FULL,
@@ -76,7 +77,7 @@ class Estimates(NamedTuple):
 
 
 class Estimator:
-    """A function of problems and the SMs of a GPU: what each of the choices is expected to take."""
+    """A function of problems and a GPU: what each of the choices is expected to take."""
 
     def __init__(self, choices: Sequence[Choice], costs: Costs) -> None:
         own = Columns.of(choices)
@@ -121,21 +122,22 @@ class Estimator:
             self._stores[kind] = np.stack([beside, after, at_last])
         return self._stores[kind]
 
-    def __call__(self, problems: Sequence[Extents], sm_count: int) -> Estimates:
+    def __call__(self, problems: Sequence[Extents], gpu: Gpu) -> Estimates:
         """Estimate what each choice takes for each of the problems."""
-        rows = [(each.m, each.n, each.k * each.operand_bits, each.batch, each.h200_bytes) for each in problems]
+        rows = [(each.m, each.n, each.k * each.operand_bits, each.batch, each.moved_bytes) for each in problems]
         m, n, k_bits, batch, moved_bytes = np.array(rows, np.float64).T[:, :, None]
+        h200_bytes = moved_bytes * H200.memory_tbs / gpu.memory_tbs  # which an H200 would move in as much time
         stores = [self._stored(each.k <= SHORT_K, each.instructions) for each in problems]
         beside, after, at_last = np.stack(stores, axis=1)
         costs = self._costs
         clusters = np.ceil(m / self._across_m) * np.ceil(n / self._across_n) * batch
-        resident = self._resident_in(sm_count)
+        resident = self._resident_in(gpu.sm_count)
         waves, ctas = clusters / resident, np.minimum(clusters, resident) * self._cluster
         steps = np.ceil(k_bits / self._step_bits)
         multiply = self._steps_sixths(problems, m, n, ctas) * _sixth(steps)
         wave = root(multiply + beside) + after
-        idle = np.where(ctas >= FULL * sm_count, 0, costs.idle - costs.idle / sm_count * ctas)
-        memory = costs.launch + costs.memory + costs.memory_byte * moved_bytes * (1 + idle)
+        idle = np.where(ctas >= FULL * gpu.sm_count, 0, costs.idle - costs.idle / gpu.sm_count * ctas)
+        memory = costs.launch + costs.memory + costs.memory_byte * h200_bytes * (1 + idle)
         sixths = _sixth(np.ceil(waves) * wave + at_last) + _sixth(memory)
         return Estimates(sixths, clusters, waves, ctas, steps)
 

@@ -63,7 +63,7 @@ class Costs:
     split_element: float
 
 
-H200 = Costs(
+H200_COSTS = Costs(
     launch=1.154,
     fill=0.441,
     span=0.1039,
@@ -103,10 +103,6 @@ RESIDENT = {1: 132, 2: 132, 4: 120, 8: 120}
 FULL = 0.9
 EPILOGUE_BYTES = 32768
 SHORT_K = 256
-
-
-H200_MEMORY_TBS, H100_MEMORY_TBS = 4.92, 3.35
-"""TB/s of their memories, by clock and width: the costs are an H200's."""
 Table = Literal["refined", "model", "promoted"]
 
 
@@ -115,8 +111,8 @@ class Extents(NamedTuple):
 
     `turned` tells whether it is the transposed of the product that is asked for; `a_copies` and `b_copies`, how many
     cp.async a byte of A and B takes each thread that loads, 0 where TMA loads; `unit`, what columns of a tile are a
-    multiple of (`epilogue_unit`); `strip`, the columns of its subtiles where they are given, else 0;
-    `memory_tbs`, how fast the GPU's memory is; `instructions`, of the epilogue, for each element of the accumulators.
+    multiple of (`epilogue_unit`); `strip`, the columns of its subtiles where they are given, else 0; `instructions`, of
+    the epilogue, for each element of the accumulators.
     """
 
     m: int
@@ -134,7 +130,6 @@ class Extents(NamedTuple):
     b_copies: float = 0.0
     unit: int = 8
     strip: int = 0
-    memory_tbs: float = H200_MEMORY_TBS
     instructions: float = 0.0
 
     @property
@@ -159,11 +154,6 @@ class Extents(NamedTuple):
         """Bytes of A, B, and a result of 16-bit elements."""
         a_and_d = self.batch * (self.operand_bits / 8 * self.k * self.m + 2.0 * self.m * self.n)
         return a_and_d + self.operand_bits / 8 * self.k * self.n * (1 if self.shared else self.batch)
-
-    @property
-    def h200_bytes(self) -> float:
-        """So many an H200 would move in the time that this GPU takes for them."""
-        return self.moved_bytes * H200_MEMORY_TBS / self.memory_tbs
 
 
 def fillable_sms(cluster: int, sm_count: int) -> int:

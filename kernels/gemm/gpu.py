@@ -1,0 +1,85 @@
+"""What a choice depends on of a GPU, as one value, so that no call leaves half of it out."""
+
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+from cutepy.layouts.sm90.arch import SM_COUNT
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """A GPU that kernels are chosen for.
+
+    Attributes
+    ----------
+    sm_count : int
+        Its SMs.
+    memory_tbs : float
+        TB/s of its memory, by clock and width.
+
+    Raises
+    ------
+    ValueError
+        If there is no SM, or memory doesn't move.
+
+    Examples
+    --------
+    >>> Gpu(sm_count=114, memory_tbs=2.04)
+    Gpu(sm_count=114, memory_tbs=2.04)
+    """
+
+    sm_count: int
+    memory_tbs: float
+
+    def __post_init__(self) -> None:
+        """Check both."""
+        if self.sm_count < 1:
+            raise ValueError(f"sm_count must be at least 1, got {self.sm_count}; give the SMs of the GPU")
+        if not self.memory_tbs > 0:
+            raise ValueError(f"memory_tbs must be above 0, got {self.memory_tbs}; give the TB/s of the GPU's memory")
+
+
+H200, H100 = Gpu(SM_COUNT, 4.92), Gpu(SM_COUNT, 3.35)
+"""The GPUs that choices were measured on; the latter with HBM3, as an SXM module."""
+_H100_BYTES = 100e9
+"""An H100 has less memory, an H200 more."""
+
+
+def gpu_of(device: "torch.device") -> Gpu:
+    """Describe a Hopper GPU, or the one that the simulator stands for: a function of devices, which asks for each once.
+
+    How fast memory is follows from its clock and width; where torch doesn't tell these, from its size.
+
+    Raises
+    ------
+    ValueError
+        If it is no Hopper.
+    """
+    if device.type != "cuda":
+        return H200  # the GPU that the simulator stands for
+    import torch
+
+    return _asked(torch.cuda.current_device() if device.index is None else device.index)
+
+
+@cache
+def _asked(index: int) -> Gpu:
+    """Ask torch about a GPU."""
+    import torch
+
+    properties = torch.cuda.get_device_properties(index)
+    if (properties.major, properties.minor) != (9, 0):
+        raise ValueError(
+            f"a must be on a Hopper GPU (compute capability 9.0), got cuda:{index} with "
+            f"{properties.major}.{properties.minor}; wgmma exists on no other"
+        )
+    clock_khz, bits = (getattr(properties, name, 0) for name in ("memory_clock_rate", "memory_bus_width"))
+    if clock_khz and bits:
+        memory_tbs = round(2e3 * clock_khz * bits / 8 * 1e-12, 2)  # two transfers a clock
+    else:
+        memory_tbs = (H200 if properties.total_memory > _H100_BYTES else H100).memory_tbs
+    return Gpu(int(properties.multi_processor_count), memory_tbs)
