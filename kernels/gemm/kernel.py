@@ -85,8 +85,7 @@ class Gemm:
 
     def launch(self, a, b, operands, results, sm_count, stream, scales=(None, None), workspace=None):
         """Count the tiles of all products, and launch."""
-        a, b = batch_last(a), batch_last(b)
-        config = self.config
+        config, a, b = self.config, batch_last(a), batch_last(b)
         rows = cute.ceil_div(cute.size(a, mode=[0]), config.tile_m * config.cluster_m)
         columns = cute.ceil_div(cute.size(b, mode=[0]), config.tile_n * config.cluster_n)
         raster = (rows, columns, *cute.shape(a)[2:])
@@ -96,9 +95,8 @@ class Gemm:
 
     def start(self, tensors, raster, tiles, sm_count, stream, scales=(None, None), workspace=None):
         """Make the TMA copies, and launch a grid that fills the SMs, unless there are fewer clusters' tiles."""
-        config = self.config
+        config, (a, b, operands, results) = self.config, tensors
         self.kernel.set_name_prefix(self.name, remove_cutlass_symbol=True, keep_mangled_name=False)
-        a, b, operands, results = tensors
         cluster_m, cluster_n, split_k = config.cluster
         scales = make_scale_copies(config, scales)
         pairs = [self.make_load("sA", a, cluster_n), self.make_load("sB", b, cluster_m)]
