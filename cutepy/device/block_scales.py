@@ -15,6 +15,7 @@ from cutlass.cute.nvgpu import cpasync
 
 from cutepy.device import rules
 from cutepy.device.primitives import select
+from cutepy.device.smem import check_room
 from cutepy.layouts.sm90 import arch
 
 
@@ -167,5 +168,6 @@ class ColumnScales(BlockScales):
 
 def stage_scales(pointer: cute.Pointer, stage: rules.ScaleStage, stages: int) -> cute.Tensor:
     """See shared memory as an operand's scales in so many stages: (places, K blocks, stages)."""
+    check_room(pointer, stage.stride * stages, 32, f"scales of {stages} stages")
     shape, stride = (stage.places, stage.k_blocks, stages), (1, stage.places, stage.stride)
     return cute.make_tensor(pointer, cute.make_layout(shape, stride=stride))

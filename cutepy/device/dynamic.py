@@ -17,6 +17,7 @@ from cutlass import pipeline
 
 from cutepy.device import rules
 from cutepy.device.schedulers import Persistent, Work
+from cutepy.device.smem import check_room
 from cutepy.dsl.traced_names import MemScopeKind
 
 
@@ -65,6 +66,8 @@ class Tickets:
 
     def __post_init__(self) -> None:
         rules.check_tickets(self.count, self.readers, self.ctas)
+        check_room(self.slots, self.count, 32, f"{self.count} tickets")
+        check_room(self.barriers, 2 * self.count, rules.MBARRIER_BITS, f"{self.count} tickets")
 
     @property
     def full(self) -> cute.Pointer:

@@ -12,6 +12,7 @@ import cutlass.cute as cute
 from cutlass import pipeline
 
 from cutepy.device import rules
+from cutepy.device.smem import check_room
 from cutepy.dsl.traced_names import MemScopeKind
 from cutepy.layouts.sm90 import arch
 
@@ -66,6 +67,9 @@ class ClusterSums:
 
     def __post_init__(self) -> None:
         rules.check_exchange(self.parts, self.registers)
+        check_room(self.barriers, 2, rules.MBARRIER_BITS, "an exchange of sums")
+        sums = rules.exchange_bytes(self.parts, self.subtiles, self.registers, self.threads) // 4
+        check_room(self.slots, sums, 32, "an exchange of sums")
 
     @property
     def owners(self) -> int:

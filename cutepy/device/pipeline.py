@@ -14,6 +14,7 @@ import cutlass.cute as cute
 from cutlass import pipeline
 
 from cutepy.device import rules
+from cutepy.device.smem import check_room
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,11 @@ class TmaRing:
     cluster_mn: tuple[int, int] = (1, 1)
 
     def __post_init__(self) -> None:
+        self.check()
+        check_room(self.barriers, 2 * self.stages, rules.MBARRIER_BITS, f"a ring of {self.stages} stages")
+
+    def check(self) -> None:
+        """Check what the attributes are."""
         rules.check_ring(self.stages, self.stage_bytes, self.consumer_warps, self.cluster_mn)
 
     @property
@@ -141,7 +147,8 @@ class MixedRing(TmaRing):
     threads: int = 0
     fenced: bool = True
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """Check what the attributes are."""
         rules.check_mixed_ring(self.stages, self.stage_bytes, self.threads, self.consumer_warps, self.cluster_mn)
 
     @cute.jit

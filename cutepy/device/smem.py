@@ -80,8 +80,31 @@ def share(plan: sm90.SmemPlan, **types: type[cutlass.Numeric]) -> dict:
             shared[region.name] = allocate(allocator, element_type, to_cute(region.layout))
         else:
             count, alignment = region.content.count, region.content.alignment_bytes
-            shared[region.name] = allocator.allocate_array(element_type, count, byte_alignment=alignment)
+            pointer = allocator.allocate_array(element_type, count, byte_alignment=alignment)
+            shared[region.name], pointer.region = pointer, region
     return shared
+
+
+def check_room(pointer: cute.Pointer, count: int, bits: int, holder: str) -> None:
+    """Check that an array of a plan has room for what a block keeps in it.
+
+    Parameters
+    ----------
+    pointer : Pointer
+        To its beginning, as of `share`; of other pointers nothing is known.
+    count, bits : int
+        Elements, and how wide each is.
+    holder : str
+        What keeps them there.
+
+    Raises
+    ------
+    ValueError
+        If the region is of fewer elements, or of others.
+    """
+    region = getattr(pointer, "region", None)
+    if region is not None:
+        rules.check_room(region, count, bits, holder)
 
 
 def as_vector(pointer: cute.Pointer, region: sm90.SmemRegion) -> cute.Tensor:

@@ -24,6 +24,7 @@ from cutepy.kernels.gemm.scales import Scales
 from cutepy.ops.checking import check_sums, describe
 from cutepy.ops.eager import unobserved
 from cutepy.ops.epilogue_derivatives import differentiate
+from cutepy.ops.operands import are_read, widened
 from cutepy.ops.precision import check_precision
 from cutepy.ops.registration import register
 from cutepy.ops.scaling import in_double, passed, refuse_gradients, scales_of
@@ -73,6 +74,7 @@ def multiply_with(
         values = tuple(given.values())
         launch = _launches.keep(key, find_route(graph, a, b, values, out_dtype, out_major, scales).launch)
         return epilogue.pack(launch(a, b, values, scales))
+    given = widened(given)
     kinds, tensors, numbers = "", [], []
     for operand in graph.operands:
         value = given[operand.name]
@@ -116,8 +118,8 @@ def _key(
 
 
 def _is_plain(graph: Graph, given: Mapping[str, Any], shape: tuple[int, ...]) -> bool:
-    """Tell whether all operands have the shape that the kernel takes, so that none is broadcast."""
-    return all(
+    """Tell whether all operands are what the kernel takes, so that none is converted or broadcast."""
+    return are_read(given.values()) and all(
         not isinstance(given[operand.name], torch.Tensor)
         or operand.shape == "scalar"
         or same_shape(given[operand.name].shape, expected_shape(operand, shape))
@@ -150,8 +152,6 @@ def _check(
         # Without a batch of b, a's leading dimensions are rows, of which a row knows nothing.
         check_operand(operand, value, full if batched or operand.shape != "row" else full[-2:])
         if isinstance(value, torch.Tensor):
-            if value.dtype.itemsize > 4 and operand.shape != "scalar":
-                raise EpilogueError(f"{operand.name} must have at most 32 bits, got {value.dtype}; convert it")
             if value.device != device:
                 raise EpilogueError(f"{operand.name} must be on a's device {device}, got {value.device}")
 

@@ -23,6 +23,7 @@ from cutepy.kernels.grouped.reference import grouped_reference
 from cutepy.ops.epilogue_derivatives import differentiate
 from cutepy.ops.fused import NUMBER, TENSOR, bound
 from cutepy.ops.grouped_forms import check_ends
+from cutepy.ops.operands import widened
 from cutepy.ops.registration import register
 from cutepy.ops.scaling import in_double, passed, refuse_gradients, scales_of
 from cutepy.ops.symbols import with_tensors
@@ -50,7 +51,7 @@ def grouped_with(
     if not isinstance(epilogue, Epilogue):
         raise TypeError(f"epilogue must be made by cutepy.epilogue, got {epilogue!r}; decorate the function")
     graph = epilogue.graph
-    given = with_tensors(graph, epilogue.bind(operands), groups.device)
+    given = widened(with_tensors(graph, epilogue.bind(operands), groups.device))
     if graph.reduces:
         raise EpilogueError(f"{epilogue.name} reduces, which an epilogue of groups can't; reduce its result")
     if product.shape[-1] % graph.widest or (along == "n" and graph.widest > 1):
@@ -80,8 +81,6 @@ def _check(operand: Operand, value: Any, along: Along, shape: Sequence[int], gro
     if isinstance(value, torch.Tensor):
         if value.device != groups.device:
             raise EpilogueError(f"{operand.name} must be on a's device {groups.device}, got {value.device}")
-        if value.dtype.itemsize > 4 and operand.shape != "scalar":
-            raise EpilogueError(f"{operand.name} must have at most 32 bits, got {value.dtype}; convert it")
         if operand.shape in ("row", "column"):
             count, padded = groups.shape[0], len(full) == 3 and along != "k"
             extent = full[-1] // operand.width if operand.shape == "row" else full[-2]

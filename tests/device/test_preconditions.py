@@ -152,6 +152,16 @@ INT8 = [
             ValueError,
             "the MMAs read A MN-major, got stages whose contiguous mode is 1, K-major",
         ),
+        (
+            [("SmemArray(2 * STAGES, bits=64)", "SmemArray(2 * STAGES - 1, bits=64)")],
+            ValueError,
+            r"barriers was planned as SmemArray\(count=7, .*, and a ring of 4 stages needs 8 elements of 64 bits; plan Sme",
+        ),
+        (
+            [("SmemArray(2 * STAGES, bits=64)", "SmemArray(2 * STAGES, bits=32)")],
+            ValueError,
+            r"barriers was planned as SmemArray\(count=8, .*, and a ring of 4 stages needs 8 elements of 64 bits",
+        ),
         (INT8, TypeError, "registers of a subtile must be Float32, got Int32; convert them first"),
         ([('BARRIERS["store"]', "0")], ValueError, "a named barrier must be 1 to 15, 0 being .*, got 0; rules.named"),
         ([('BARRIERS["store"]', "16")], ValueError, "a named barrier must be 1 to 15, .*, got 16"),

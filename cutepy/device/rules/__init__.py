@@ -79,10 +79,12 @@ from cutepy.device.rules.staging import (
 )
 from cutepy.device.rules.tickets import check_tickets as check_tickets, ticket_slots as ticket_slots
 from cutepy.device.rules.tiles import (
+    MBARRIER_BITS as MBARRIER_BITS,
     SUBTILE_COLUMNS as SUBTILE_COLUMNS,
     accumulator_dtype as accumulator_dtype,
     accumulator_registers as accumulator_registers,
     check_region as check_region,
+    check_room as check_room,
     check_smem as check_smem,
     check_stages as check_stages,
     check_subtile as check_subtile,

@@ -215,6 +215,30 @@ def check_smem(plan: sm90.SmemPlan) -> None:
         )
 
 
+MBARRIER_BITS = 64
+
+
+def check_room(region: sm90.SmemRegion, count: int, bits: int, holder: str) -> None:
+    """Check that a region has room for what somebody keeps there: so many elements, each so wide.
+
+    Raises
+    ------
+    ValueError
+        If it was planned for fewer, or for others.
+
+    Examples
+    --------
+    >>> barriers = sm90.SmemPlan.of(barriers=sm90.SmemArray(8, bits=64))["barriers"]
+    >>> check_room(barriers, 8, 64, "a ring of 4 stages")
+    """
+    planned = region.content
+    if not isinstance(planned, sm90.SmemArray) or planned.count < count or planned.bits != bits:
+        raise ValueError(
+            f"{region.name} was planned as {planned}, and {holder} needs {count} elements of {bits} bits; plan "
+            f"SmemArray({count}, bits={bits})"
+        )
+
+
 def check_region(region: sm90.SmemRegion, bits: int | None) -> None:
     """Check the width of the element type that a region is used with; None for none said, which arrays need not.
 
