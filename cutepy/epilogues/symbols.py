@@ -45,6 +45,23 @@ def surely(condition: Any) -> bool:  # noqa: ANN401
     return bool(condition)
 
 
+def by_hint(condition: Any) -> bool:  # noqa: ANN401
+    """Tell whether a comparison is true of the extents that a program is traced with; it is for such ones only then.
+
+    `torch.export` names the extents that are others. True where only the data tell, or torch is older than 2.8.
+
+    Examples
+    --------
+    >>> by_hint(2 == 2), by_hint(2 == 3)
+    (True, False)
+    """
+    if not torch.compiler.is_compiling() and not isinstance(condition, torch.SymBool):
+        return bool(condition)
+    from torch.fx.experimental import symbolic_shapes
+
+    return symbolic_shapes.guard_or_true(condition) if hasattr(symbolic_shapes, "guard_or_true") else True
+
+
 def are_known(*extents: Any) -> bool:  # noqa: ANN401
     """Tell whether all extents are numbers, not symbols: then they are compared as tuples, in less time.
 

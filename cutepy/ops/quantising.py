@@ -15,7 +15,7 @@ import torch
 from cutepy.device.rules import K_BLOCK
 from cutepy.epilogues.operations import LARGEST
 from cutepy.epilogues.reference import same_shape, surely_same_shape
-from cutepy.epilogues.symbols import are_known, surely
+from cutepy.epilogues.symbols import are_known, by_hint, surely
 from cutepy.kernels.gemm.operands import dtype_name
 from cutepy.kernels.gemm.scales import ROW, TENSOR, Block
 
@@ -67,6 +67,8 @@ def quantise(
     m, k = flat.shape
     rows, columns = block.rows or max(m, 1), block.k or max(k, 1)
     down, along = max(1, -(-m // rows)), max(1, -(-k // columns))
+    if block == SQUARE and not by_hint(m > rows):  # a traced program is for one row of blocks, or for more: as torch's
+        down = 1
     padded = torch.nn.functional.pad(flat.abs(), (0, along * columns - k, 0, down * rows - m))
     largest = padded.view(down, rows, along, columns).amax((1, 3))
     scale = torch.where(largest == 0, 1.0, largest / limit)
@@ -216,7 +218,7 @@ def scale_block(name: str, scale: torch.Tensor, shape: tuple[int, int], *, known
             return ROW
         if same(found, (rows, k_blocks)):
             return ROW_BLOCK
-        if same(found, (row_blocks, k_blocks)):
+        if same(found, (row_blocks, k_blocks)) or same(found, (max(1, row_blocks), max(1, k_blocks))):
             return SQUARE
     turned = f"; pass {name}.t()" if found in ((1, rows), (k_blocks, rows), (k_blocks, row_blocks)) else ""
     raise ValueError(

@@ -25,7 +25,20 @@ INSTEAD = "use cutepy.ops.gemm, which needs no kernel where there is nothing to 
 
 
 def examples(signature: GemmSignature) -> Mapping[str, TensorSpec | int | None]:
-    """Describe the arguments of the standard kernels of a signature: A, B, C, D, the SMs to fill, and the bias."""
+    """Describe the arguments of the standard kernels of a signature: A, B, C, D, the SMs to fill, and the bias.
+
+    Raises
+    ------
+    ValueError
+        If the signature has scales along K, which these kernels don't take, or operands of other names.
+    """
+    others = [str(operand) for operand in signature.graph.operands if operand.name not in ("c", "bias")]
+    if any(signature.scale_rows or ()) or others:
+        raise ValueError(
+            f"compile_gemm's kernels take C and a bias, and no scales along K, got scale_rows {signature.scale_rows} "
+            f"and {', '.join(others) or 'no other operands'}; use cutepy.ops.gemm or scaled_gemm with an epilogue, or "
+            "compile_fused"
+        )
     types = dict(zip((operand.name for operand in signature.graph.operands), signature.operand_types, strict=True))
     modes, bias = signature.batch_modes, types.get("bias")
     return {
@@ -130,6 +143,11 @@ def compile_gemm(config: ProductConfig) -> Function:
     in the simulator; on a GPU results are wrong, without a word, if they aren't. It tells its `ptx`, `sass` and
     `resources`. Callers see to it that no tensor is one that torch negates when it reads it: that is not checked. A
     and B without elements are refused: `cutepy.ops.gemm` takes them, and needs no kernel.
+
+    Raises
+    ------
+    ValueError
+        If the signature has scales along K, or an epilogue whose operands have other names (`compile_fused`).
     """
     asked = variant(config)
     return _finished(compile(asked.function, **asked.named, sources=asked.sources), config)

@@ -96,7 +96,11 @@ def select_gemv(signature: GemmSignature, m: int, n: int, k: int, sm_count: int 
     ranked = configs(signature, 1, n, k, sm_count)
     if not ranked:
         return GemvConfig(signature=signature)  # says why
-    k_warps = (_steady(signature, 1, n, k, sm_count) or ranked[0][1]).k_warps
+    steady = _steady(signature, 1, n, k, sm_count)
+    # Eight rows have fewer columns, so that where an epilogue parts these fewer warps may share K.
+    of_any = {config.k_warps for _, config in configs(signature, MOST_ROWS, n, k, sm_count)}
+    preferred = ([steady] if steady else []) + [config for _, config in ranked]
+    k_warps = next(config.k_warps for config in preferred if config.k_warps in of_any)
     return next(config for _, config in configs(signature, m, n, k, sm_count) if config.k_warps == k_warps)
 
 

@@ -15,7 +15,7 @@ import cutlass.cute as cute  # noqa: E402
 from cutlass.cute.nvgpu import warpgroup  # noqa: E402
 
 import cutepy  # noqa: E402
-from cutepy.device import main_loop, mma, operand, register_loop, schedulers, smem, tma  # noqa: E402
+from cutepy.device import mma, operand, register_loop, smem, tma  # noqa: E402
 from cutepy.device.fragment import AccumulatorTile  # noqa: E402
 from cutepy.device.pipeline import TmaRing, publish_barriers  # noqa: E402
 from cutepy.dsl import from_cute, to_cute  # noqa: E402
@@ -23,38 +23,34 @@ from cutepy.dsl.element_types import element_type  # noqa: E402
 from cutepy.layouts import sm90  # noqa: E402
 from cutepy.runtime.dtypes import DTYPES  # noqa: E402
 from cutepy.sim.sanitize.reports.collection import HazardError  # noqa: E402
-from tests.device.loads import Loads  # noqa: E402
+from tests.device.products import (  # noqa: E402
+    BF16,
+    E4M3,
+    E5M2,
+    F16,
+    Multiplies,
+    OfHalfB,
+    Product,
+    check,
+    check_on_gpu,
+    check_refused,
+    problem,
+)
+
+DEEP = pytest.mark.deep
 
 
 @dataclass(frozen=True)
-class Multiplies:
-    """The consumers: they write their sums as they are; scales, if there are any, are those of rows of A."""
+class Changes(Multiplies):
+    """The consumers: what they multiply is A, or each of its rows by its scale, which a thread keeps in registers."""
 
-    loop: register_loop.RegisterLoop
-    places: AccumulatorTile
-    d: cute.Tensor
-    scales: cute.Tensor | None
-
-    def first_state(self, k):
-        return self.loop.ring.consumer_state()
-
-    @cute.jit
-    def on_tile(self, work, state):
+    def multiply(self, work, state):
         tile_m, tile_n = self.places.coordinates.tile_mn
-        loop, places, d = self.loop.at(work, (work.row * tile_m, work.column * tile_n)), self.places, self.d
-        if cutlass.const_expr(self.scales is None):
-            state = loop.multiply(state, work.k.count)
-        else:
-            scaled = self.scale(work.row * tile_m)
-            state = loop.multiply(state, work.k.count, change=scaled)
-        down, along = work.row * tile_m + places.of_thread(0), work.column * tile_n + places.of_thread(1)
-        for register, (row, column) in enumerate(places.coordinates.registers):
-            if down + row < cute.size(d, mode=[0]) and along + column < cute.size(d, mode=[1]):
-                d[down + row, along + column] = loop.tCrC[register]
-        return state
+        loop = self.loop.at(work, (work.row * tile_m, work.column * tile_n))
+        change = {} if self.scales is None else {"change": self.scale(work.row * tile_m)}
+        return loop.multiply(state, work.k.count, **change)
 
     def scale(self, first):
-        """Multiply each row of A by its scale, which this thread keeps in registers."""
         tile = self.loop.load.tile
         rows = tile.distinct(0)
         held = [self.scales[first + tile.of_thread(0) + row] for row in rows]
@@ -68,101 +64,19 @@ class Multiplies:
         return scaled
 
 
-class Through:
-    """D = A B^T, or scaled by rows, in fp32 or s32, A by way of registers; CTAs take every second tile."""
+class Through(Product):
+    """The product, or scaled by rows, with A by way of registers, where it becomes what is multiplied."""
+
+    consumers = Changes
 
     def __init__(self, tile, staged, multiplied, warpgroups=1, stages=3, a_mode=1, b_dtype=None, in_registers=True):
-        self.tile, self.warpgroups, self.stages, self.in_registers = tile, warpgroups, stages, in_registers
-        self.staged, self.multiplied, self.of_b = staged, multiplied, b_dtype or multiplied
-        tile_m, tile_n, tile_k = tile
-        bits = [DTYPES[dtype].bits for dtype in (staged, self.of_b)]
-        self.plan = sm90.SmemPlan.of(
-            sA=sm90.StagedTile((tile_m, tile_k), stages, bits[0], a_mode),
-            sB=sm90.StagedTile((tile_n, tile_k), stages, bits[1]),
-            barriers=sm90.SmemArray(2 * stages, bits=64),
-        )
-
-    @cute.jit
-    def __call__(self, a: cute.Tensor, b: cute.Tensor, d: cute.Tensor, scales: cute.Tensor | None):
-        sA, sB = self.plan["sA"].content, self.plan["sB"].content
-        tma_a, mA = tma.make_load(a, to_cute(sA.layout), sA.tile, 1, element_type(self.staged))
-        tma_b, mB = tma.make_load(b, to_cute(sB.layout), sB.tile, 1, element_type(self.of_b))
-        tiled_mma = mma.make_tiled_mma(
-            element_type(self.multiplied),
-            element_type(self.of_b),
-            a_contiguous_mode=1,
-            b_contiguous_mode=1,
-            tile_n=self.tile[1],
-            warpgroups=self.warpgroups,
-            a_in_registers=self.in_registers,
-        )
-        raster = cute.ceil_div(d.shape[0], self.tile[0]), cute.ceil_div(d.shape[1], self.tile[1])
-        self.kernel((tma_a, tma_b), (mA, mB), tiled_mma, raster, d, scales).launch(
-            grid=(2, 1, 1), block=(128 * (1 + self.warpgroups), 1, 1)
-        )
-
-    @cute.kernel
-    def kernel(
-        self,
-        copies: tuple,
-        tensors: tuple,
-        tiled_mma: cute.TiledMma,
-        raster: tuple,
-        d: cute.Tensor,
-        scales: cute.Tensor | None,
-    ):
-        tile_m, tile_n, tile_k = self.tile
-        shared = smem.share(self.plan, sA=element_type(self.staged), sB=element_type(self.of_b))
-        stage_bytes = sum(self.plan[name].content.stage_bytes for name in ("sA", "sB"))
-        ring = TmaRing(shared["barriers"], self.stages, stage_bytes, 4 * self.warpgroups)
-        warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
-        if warp == 0:
-            with cute.arch.elect_one():
-                ring.initialise()
-        publish_barriers()
-        a = tma.make_tiles(copies[0], tensors[0], shared["sA"], (tile_m, tile_k))
-        b = tma.make_tiles(copies[1], tensors[1], shared["sB"], (tile_n, tile_k))
-        scheduler = schedulers.Persistent(raster, cute.size(a.tiles, mode=[3]))
-        if warp < 4:
-            if warp == 0:
-                ring.drain(scheduler.each(Loads(ring, a.loads(), b.loads())))
-        else:
-            tidx = cute.arch.thread_idx()[0] - 128
-            loop = self.make_loop(ring, tiled_mma, a.staged, b.staged, tidx)
-            coordinates = sm90.AccumulatorCoordinates(from_cute(tiled_mma), (tile_m, tile_n))
-            places = AccumulatorTile(coordinates, (64 * self.warpgroups, tile_n), tidx)
-            scheduler.each(Multiplies(loop, places, d, scales))
+        of_b = b_dtype or multiplied
+        super().__init__(tile, (staged, of_b), warpgroups, stages, (a_mode, 1), mma_modes=(1, 1))
+        self.types = [element_type(dtype) for dtype in self.dtypes]
+        self.multiplied, self.in_registers = (multiplied, of_b), in_registers
 
     def make_loop(self, *arguments):
         return register_loop.make_register_loop(*arguments)
-
-
-def problem(kernel, m, n, k, scaled=False):
-    """Make whole numbers, and powers of two as scales, so that every order of sums is exact."""
-    torch.manual_seed(m + n + k)
-    kinds = [getattr(torch, dtype) for dtype in (kernel.staged, kernel.of_b)]
-    a, b = (
-        torch.randint(0 if kind is torch.uint8 else -3, 4, (extent, k)).to(kind)
-        for kind, extent in zip(kinds, (m, n), strict=True)
-    )
-    rows = -(-m // kernel.tile[0]) * kernel.tile[0]
-    scales = 2.0 ** torch.randint(-2, 3, (rows,)) if scaled else None
-    wide = a.double() if scales is None else a.double() * scales[:m, None]
-    sums = torch.int32 if kernel.of_b in ("int8", "uint8") else torch.float32
-    return a, b, scales, (wide @ b.double().mT).to(sums)
-
-
-def check(kernel, m, n, k, scaled=False):
-    a, b, scales, expected = problem(kernel, m, n, k, scaled)
-    d = torch.full((m, n), 77).to(expected.dtype)
-    with cutepy.simulate(sanitize=True) as run:
-        kernel(a, b, d, scales)
-    assert torch.equal(d, expected)
-    assert not run.hazards
-
-
-BF16, F16, E4M3, E5M2 = "bfloat16", "float16", "float8_e4m3fn", "float8_e5m2"
-DEEP = pytest.mark.deep
 
 
 @pytest.mark.parametrize(
@@ -212,23 +126,14 @@ def test_rows_of_a_are_scaled(staged, warpgroups):
 )
 @pytest.mark.parametrize("warpgroups", [1, 2])
 def test_a_gpu_has_the_same_sums(staged, multiplied, scaled, warpgroups):
-    kernel = Through((64 * warpgroups, 64, 64), staged, multiplied, warpgroups, stages=4)
-    a, b, scales, expected = problem(kernel, 1000, 200, 4112, scaled)
-    d = torch.full((1000, 200), 77).to(expected.dtype).cuda()
-    held = [a.cuda(), b.cuda(), d, None if scales is None else scales.cuda()]
-    compiled = cutepy.compile(kernel, *held)
-    for _ in range(20):
-        d.fill_(77)
-        compiled(*held)
-        assert torch.equal(d.cpu(), expected)
+    check_on_gpu(Through((64 * warpgroups, 64, 64), staged, multiplied, warpgroups, stages=4), scaled)
 
 
 def told(kernel, m=64, n=32, k=336):
     """Give what the sanitizer says; where a ptxas is installed that makes it good, it is no hazard but an advisory."""
-    a, b, scales, _ = problem(kernel, m, n, k)
     try:
         with cutepy.simulate(sanitize=True) as run:
-            kernel(a, b, torch.zeros(m, n), scales)
+            kernel(*problem(kernel, m, n, k)[:-1])
     except HazardError as error:
         return str(error)
     return str(run.report())
@@ -259,16 +164,11 @@ def test_a_stage_that_is_released_while_mmas_read_it_is_told(monkeypatch):
 class AsMainLoop(Through):
     """What passes A through shared memory alone is asked to do it."""
 
-    def make_loop(self, *arguments):
-        return main_loop.make_main_loop(*arguments)
+    make_loop = Product.make_loop
 
 
-class OfHalfB(Through):
-    """B is taken for fp16, whatever the MMAs multiply."""
-
-    def make_loop(self, ring, tiled_mma, sA, sB, tidx):
-        staged = cute.make_tensor(cute.recast_ptr(sB.iterator, dtype=cutlass.Float16), sB.layout)
-        return super().make_loop(ring, tiled_mma, sA, staged, tidx)
+class ThroughOfHalfB(OfHalfB, Through):
+    pass
 
 
 @pytest.mark.parametrize(
@@ -285,13 +185,11 @@ class OfHalfB(Through):
         (lambda: AsMainLoop((64, 32, 64), BF16, BF16), r"from shared memory \(SS\), .*a_in_registers=False"),
         (lambda: AsMainLoop((64, 32, 64), BF16, BF16, stages=1, in_registers=False), "at least 2 stages, .* got 1"),
         (lambda: Through((128, 256, 64), BF16, BF16, stages=2), "256 registers a thread, .* exceed the 232"),
-        (lambda: OfHalfB((64, 32, 64), BF16, BF16), "stages of B must hold .*, BFloat16, got Float16"),
+        (lambda: ThroughOfHalfB((64, 32, 64), BF16, BF16), "stages of B must hold .*, BFloat16, got Float16"),
     ],
 )
 def test_what_can_not_be_is_refused_while_it_is_traced(make, said):
-    a, b, d = (torch.zeros(128, 128) for _ in range(3))
-    with cutepy.simulate(), pytest.raises((ValueError, TypeError), match=said):
-        make()(a.bfloat16(), b.bfloat16(), d, None)
+    check_refused(make, said)
 
 
 class TwoProducts:

@@ -12,9 +12,9 @@ pytest.importorskip("cutlass")
 from hypothesis import HealthCheck, given, settings, strategies as st  # noqa: E402
 
 import cutepy  # noqa: E402
-from cutepy.epilogues import identity  # noqa: E402
+from cutepy.epilogues import Tile, epilogue, identity  # noqa: E402
 from cutepy.epilogues.scaling import scaled  # noqa: E402
-from cutepy.kernels.gemm import GemmConfig, GemmSignature, select_config  # noqa: E402
+from cutepy.kernels.gemm import GemmConfig, GemmSignature, compile_gemm, select_config  # noqa: E402
 from cutepy.kernels.gemm.compilation import compile_fused  # noqa: E402
 from cutepy.kernels.gemm.heuristic.choice import choose  # noqa: E402
 from cutepy.kernels.gemm.tuned import problem_of, signature_of  # noqa: E402
@@ -172,6 +172,32 @@ def test_every_problem_has_a_configuration():
     for rows in ((1, 128), (1, 1), (128, 1), (0, 0)):
         for m, n, k in ((1, 1, 1), (64, 7168, 4096), (8192, 8192, 8192), (100, 3000, 100), (512, 512, 16384)):
             assert select_config(signature(rows), m, n, k).buffers in (1, 2)
+
+
+@epilogue
+def residual(acc, addend: Tile):
+    return acc + addend
+
+
+@pytest.mark.parametrize("major", ["row", "col"])
+@pytest.mark.parametrize(
+    ("rows", "shapes"), [((1, 128), ()), ((1, 1), ()), ((0, 0), ("column", "row")), (None, ("column", "row"))], ids=str
+)
+def test_a_float32_tile_has_a_configuration_with_k_in_parts(rows, shapes, major):
+    kinds = (*(("float32", "") for _ in shapes), ("float32", major))
+    kind = signature(rows, epilogue=scaled(residual.graph, shapes).text, operand_types=kinds)
+    parts = {choose(kind, m, n, 16384).config.split_k for m in (16, 64, 512) for n in (64, 256, 1024)}
+    assert {2, 8} <= parts
+
+
+@pytest.mark.dsl
+def test_the_standard_kernels_refuse_scales_and_operands_of_other_names():
+    config = GemmConfig(signature=signature(), tile_m=64, tile_n=64)
+    with pytest.raises(ValueError, match=r"no scales along K, got scale_rows \(1, 128\) and no other operands; use"):
+        compile_gemm(config)
+    kind = signature(None, epilogue=residual.text, operand_types=(("float32", "row"),))
+    with pytest.raises(ValueError, match=r"got scale_rows None and addend: tile; use cutepy.ops.gemm or scaled_gemm"):
+        compile_gemm(GemmConfig(signature=kind, tile_m=64, tile_n=64))
 
 
 def test_signatures_are_plain_values_to_the_tuner():

@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 from hypothesis import given, strategies as st
 
-from cutepy.epilogues import amax, epilogue, swiglu
+from cutepy.epilogues import Tile, amax, epilogue, swiglu
 from cutepy.kernels.gemm import GemmConfig, GemmSignature, tuned
 from cutepy.kernels.gemm.gpu import H100, H200
 from cutepy.kernels.gemm.heuristic.choice import Chosen
@@ -27,6 +27,16 @@ Half = partial(GemvConfig, signature=HALF)
 @epilogue
 def largest(acc):
     return acc, amax(acc)
+
+
+@epilogue
+def eights(acc, c: Tile):
+    first, second = acc.interleaved(2)
+    parts = (*first.interleaved(4), *second.interleaved(4))
+    return sum(parts[1:], parts[0]) + c
+
+
+IN_PARTS = replace(EIGHT, epilogue=eights.text, operand_types=(("float32", "row"),))
 
 
 @pytest.mark.parametrize(
@@ -70,8 +80,8 @@ def test_enough_is_on_its_way_where_registers_suffice():
     assert Half(columns=4, unroll=2, warps=4).flying_bytes == ENOUGH_BYTES
 
 
-@pytest.mark.parametrize("signature", [HALF, EIGHT], ids=["16 bits", "8 bits"])
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("signature", [HALF, EIGHT, IN_PARTS], ids=["16 bits", "8 bits", "columns in 8 parts"])
+@pytest.mark.parametrize("shape", [*SHAPES, (64, 16384), (512, 300)], ids=str)
 def test_the_order_of_sums_depends_on_no_m(signature, shape):
     assert len({select_gemv(signature, m, *shape).k_warps for m in (1, 2, 3, 4, 7, 8, 20)}) == 1
 

@@ -269,6 +269,18 @@ def test_compiled_programs_of_dynamic_extents(name):
     assert_equal(compiled(*given), function(*given))
 
 
+WEIGHTS, OF_WEIGHTS = quantise(torch.randn(N, K, generator=torch.Generator().manual_seed(2)), (128, 128))
+
+
+def scaled_by_squares(x, scale):
+    return scaled_gemm(x, WEIGHTS, scale, OF_WEIGHTS)
+
+
+def of_squares(x):
+    """Quantise activations in blocks of 128 x 128, and multiply them by weights."""
+    return scaled_by_squares(*quantise(x, (128, 128)))
+
+
 def masked_cases():
     """Give functions of a mask of rows, of which only the data tell how many there are."""
     torch.manual_seed(1)
@@ -292,6 +304,7 @@ def masked_cases():
         "scales of 1x128": lambda m: scaled_gemm(rows(m), w, by_128[m], squares),
         "scales of rows": lambda m: scaled_gemm(rows(m), w, of_rows[m], squares),
         "scales of tensors": lambda m: scaled_gemm(rows(m), w, of_rows[:1], squares),
+        "scales of 128x128": lambda m: of_squares(a[m]),
         "groups": lambda m: grouped_gemm(a[m], matrices, offs=ends, epilogue=tiled, t=t[m]),
     }
 
@@ -318,13 +331,44 @@ def test_rows_of_which_only_the_data_tell_how_many_there_are(name, exports):
             assert_equal(program(each), function(each))
 
 
-def test_square_blocks_of_any_rows():
+@pytest.mark.parametrize("strict", [False, pytest.param(True, marks=pytest.mark.deep)])
+@pytest.mark.parametrize("is_given", [False, True], ids=["quantised within", "given"])
+@pytest.mark.parametrize(("least", "most", "others"), [(129, 9999, (129, 300, 9999)), (2, 128, (2, 100, 128))])
+def test_activations_with_scales_of_square_blocks_have_any_rows_of_one_block_or_of_more(
+    least, most, others, is_given, strict
+):
+    class Model(torch.nn.Module):
+        def forward(self, *given):
+            return (scaled_by_squares if is_given else of_squares)(*given)
+
+    def made(rows):
+        x = torch.randn(rows, K)
+        return quantise(x, (128, 128)) if is_given else (x,)
+
+    blocks = {0: torch.export.Dim("blocks", min=2, max=79)} if most > 128 else None
+    shapes = ({0: torch.export.Dim("rows", min=least, max=most)}, blocks)[: 2 if is_given else 1]
+    given = made((least + most) // 2)
+    program = torch.export.export(Model(), given, dynamic_shapes=(shapes,), strict=strict).module()
+    for rows in others:
+        given = made(rows)
+        assert_equal(program(*given), Model()(*given))
+    if blocks and is_given:
+        with pytest.raises(AssertionError, match="Guard failed"):
+            program(given[0], given[1][:-1])
+
+
+def test_rows_of_one_square_block_and_of_more_are_refused_with_what_to_say():
     class Model(torch.nn.Module):
         def forward(self, x):
-            return quantise(x, (128, 128))
+            return of_squares(x)
 
-    x = torch.randn(300, 200)
-    rows = torch.export.Dim("rows", min=129, max=9999)
-    program = torch.export.export(Model(), (x,), dynamic_shapes=({0: rows},)).module()
-    for given in (x, x[:257].clone()):
-        assert_equal(program(given), quantise(given, (128, 128)))
+    rows = torch.export.Dim("rows", min=2, max=9999)
+    for traced, said in ((300, "min=129, max=9999"), (100, "max=128")):
+        with pytest.raises(torch._dynamo.exc.UserError, match=rf"rows = Dim\('rows', {said}\)"):
+            torch.export.export(Model(), (torch.randn(traced, K),), dynamic_shapes=({0: rows},))
+
+
+def test_no_rows_have_scales_of_square_blocks():
+    x, scale = quantise(torch.randn(0, K), (128, 128))
+    assert scaled_by_squares(x, scale).shape == (0, N)
+    assert dequantise(x, scale).shape == (0, K)

@@ -95,6 +95,22 @@ def test_promotion_is_more_accurate_than_fast_accumulation():
     assert 2 * errors[0] < errors[1]
 
 
+@cutepy.epilogue
+def added(acc, residual: Tile):
+    return acc + residual
+
+
+@pytest.mark.parametrize(("of_a", "of_b"), [("row", "row"), ("1x128", "128x128")])
+def test_a_float32_tile_is_added_where_k_is_in_eight_parts(of_a, of_b):
+    (a, scale_a), (b, scale_b) = whole(64, 8192, of_a, 1), whole(64, 8192, of_b, 2)
+    residual = torch.randint(-9, 10, (64, 64)).float()
+    with cutepy.simulate(sanitize=True) as run:
+        got = scaled_gemm(a, b, scale_a, scale_b, epilogue=added, residual=residual, out_dtype=torch.float32)
+    assert [launch.grid[2] for launch in run.launches] == [8]
+    assert torch.equal(got, exact(a, b, scale_a, scale_b).float() + residual)
+    assert not run.hazards
+
+
 @pytest.mark.parametrize("k_major", [False, pytest.param(True, marks=DEEP)])
 def test_scales_of_any_strides(k_major):
     (a, scale_a), (b, scale_b) = whole(72, 400, "1x128", 1), whole(144, 400, "128x128", 2)
