@@ -3,6 +3,8 @@
 import sys
 from importlib.util import find_spec
 
+from cutepy.cli.written import output_written
+
 
 def main() -> None:
     """Run the command line on `sys.argv`; the process ends with the command's exit code."""
@@ -27,4 +29,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with output_written():
+        main()

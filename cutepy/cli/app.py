@@ -12,6 +12,7 @@ from cutepy.cli.asked import asked_ctas, asked_schedules, check_folder, check_ou
 from cutepy.cli.dtypes import BENCH_DTYPES
 from cutepy.cli.failure import fail
 from cutepy.cli.products import PRODUCTS, parse_product
+from cutepy.cli.written import output_written
 
 if TYPE_CHECKING:
     from cutepy.suites.measuring import Output
@@ -617,4 +618,5 @@ app.add_typer(export.app, name="export")
 
 def main() -> None:
     """Run the command line on `sys.argv`; the process ends with the command's exit code."""
-    app()
+    with output_written():
+        app()

@@ -8,6 +8,7 @@ from typing import Any
 from cutepy.dsl.version import require
 from cutepy.layouts import Layout, LayoutError, size, sm80, sm90, to_text
 from cutepy.layouts.sm90.arch import DTYPE_BITS
+from cutepy.layouts.sm90.gmma import check_major
 
 Read = Callable[[Any], Any]
 
@@ -63,7 +64,7 @@ def to_tiled_mma(tiling: sm90.TiledMMA, a_major: sm90.Major = "K", b_major: sm90
     ----------
     tiling : sm90.TiledMMA
         Of an atom of `sm90.wgmma_traits`, without a permutation.
-    a_major, b_major : "K" or "MN"
+    a_major, b_major : "K" or "MN", in any case
         How the operands lie in shared memory; an A in registers is "K".
 
     Raises
@@ -76,6 +77,7 @@ def to_tiled_mma(tiling: sm90.TiledMMA, a_major: sm90.Major = "K", b_major: sm90
     saturates = isinstance(traits, sm90.WgmmaTraits) and traits.saturate
     if not isinstance(traits, sm90.WgmmaTraits) or traits.c_dtype != ("s32" if saturates else "f32"):
         raise ValueError(f"to_tiled_mma takes wgmma atoms that sum in f32, or in s32 and saturate, got {traits.name}")
+    a_major, b_major = (check_major("to_tiled_mma", (traits.name,), major) for major in (a_major, b_major))
     if a_major not in traits.a_majors or b_major not in traits.b_majors:
         raise ValueError(
             f"{traits.name} takes A {' or '.join(traits.a_majors)}-major and B {' or '.join(traits.b_majors)}-major, "

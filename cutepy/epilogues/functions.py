@@ -206,6 +206,12 @@ def _torch_gelu(x: Value, approximate: str = "none") -> Value:
     return (gelu_tanh if approximate == "tanh" else gelu)(x)  # type: ignore[no-any-return]
 
 
+def _torch_softplus(input: Value, beta: Any = 1, threshold: Any = 20) -> Value:  # noqa: ANN401
+    if (as_python(beta), as_python(threshold)) != (1, 20):
+        raise TypeError(f"beta must be 1 and threshold 20, got {beta!r} and {threshold!r}")
+    return softplus(input)  # type: ignore[no-any-return]
+
+
 def _truth(x: Any) -> Any:  # noqa: ANN401
     """Give whether numbers are other than 0, as NaN is; what is known before the kernel as Python's truth."""
     if not isinstance(x, Value):
@@ -233,7 +239,7 @@ _OPERATORS = {
 TORCH_FUNCTIONS.update(
     {
         **{each.name: each for each in (exp, exp2, log, log2, sqrt, rsqrt, sin, cos, tanh, sigmoid, erf, floor)},
-        **{each.name: each for each in (relu, silu, softplus)},
+        **{each.name: each for each in (relu, silu)},
         "abs": abs,
         "absolute": abs,
         "clamp": lambda input, min=None, max=None: clamp(input, min, max),
@@ -246,6 +252,7 @@ TORCH_FUNCTIONS.update(
         "neg": lambda input: -input,
         "pow": lambda input, exponent: input**exponent,
         "reciprocal": lambda input: 1.0 / input,
+        "softplus": _torch_softplus,
         "square": lambda input: input * input,
         "where": where,
         **{name: functools.partial(apply, op) for op, names in _OPERATORS.items() for name in names.split()},

@@ -240,13 +240,19 @@ def _declared(function: FunctionType, line: Line) -> tuple[list[Operand], dict[s
 def _operand(parameter: inspect.Parameter, line: Line) -> Operand:
     """Take a parameter as the operand that it declares."""
     name, annotation = parameter.name, parameter.annotation
+    if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+        raise EpilogueError.at(
+            f"each operand is a parameter of its own, such as `{name}: Row`, got `{str(parameter).partition(':')[0]}`; "
+            "write one for each",
+            line,
+        )
     # An annotation that is postponed, or quoted, is text.
     kind = (
         annotation.strip("'\"").rpartition(".")[2]
         if isinstance(annotation, str)
         else getattr(annotation, "__name__", "")
     )
-    if kind not in _KINDS or parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+    if kind not in _KINDS:
         raise EpilogueError.at(
             f"operand {name} must be annotated {', '.join(_KINDS)}, such as `{name}: Row`, "
             f"got {'nothing' if annotation is parameter.empty else annotation}",
@@ -257,7 +263,9 @@ def _operand(parameter: inspect.Parameter, line: Line) -> Operand:
             f"operands are passed by name, so {name} must stand behind the `/`, or without one", line
         )
     if not re.fullmatch(r"[a-zA-Z]\w*", name, re.ASCII):
-        raise EpilogueError.at(f"operands are named by ASCII letters, digits and _, got {name}", line)
+        raise EpilogueError.at(
+            f"operands are named by ASCII letters, digits and _, and begin with a letter, got {name}", line
+        )
     if name in RESERVED:
         raise EpilogueError.at(
             f"no operand can be named {name}, since `gemm` takes {', '.join(RESERVED)} itself; give it another name",

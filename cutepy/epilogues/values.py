@@ -206,6 +206,9 @@ class Value:
         exponent = as_python(exponent)
         if isinstance(exponent, float) and exponent == 0.5:
             return apply("sqrt", self)
+        power = self
+        if isinstance(exponent, float) and exponent.is_integer():  # gives floats, of integers too
+            power, exponent = _converted(self.trace, self, "f32"), int(exponent)
         if not isinstance(exponent, int) or not 1 <= exponent <= 16:
             raise EpilogueError.at(
                 f"exponents are whole numbers from 1 to 16, or 0.5, got {exponent!r}; x ** y is exp2(y * log2(x)) "
@@ -213,9 +216,9 @@ class Value:
                 callers_line(),
             )
         # By squares, from the exponent's highest bit on.
-        power = self
+        base = power
         for bit in bin(exponent)[3:]:
-            power = power * power * self if bit == "1" else power * power
+            power = power * power * base if bit == "1" else power * power
         return power
 
     def __rpow__(self, base: object) -> Value:
@@ -402,6 +405,14 @@ def _in_place(name: str, line: Line | None) -> EpilogueError:
     )
 
 
+def _is_neutral(option: str, value: object) -> bool:
+    """Tell whether an option of torch's functions is given as it is without, as in `torch.add(x, y, alpha=1)`."""
+    return option in _NEUTRAL and not isinstance(value, Value) and value == _NEUTRAL[option]
+
+
+_NEUTRAL = {"alpha": 1, "rounding_mode": None}
+
+
 def _of_torch(function: Callable[..., Any], arguments: Sequence[Any], named: Mapping[str, Any]) -> Value:
     """Compute a function of torch's of values.
 
@@ -426,7 +437,7 @@ def _of_torch(function: Callable[..., Any], arguments: Sequence[Any], named: Map
             f"it can {', '.join(sorted(TORCH_FUNCTIONS))}",
             line,
         )
-    named = {key: value for key, value in named.items() if key not in written}
+    named = {key: value for key, value in named.items() if key not in written and not _is_neutral(key, value)}
     try:
         result: Value = counterpart(*arguments, **named)
     except TypeError as error:

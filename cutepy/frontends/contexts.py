@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
@@ -11,6 +11,7 @@ from cutepy.frontends.assembler import ask_ptxas
 from cutepy.frontends.dsl.context import simulate as simulate_the_dsl
 from cutepy.frontends.torch_device import serve_cuda as serve_cuda_to_the_dsl
 from cutepy.frontends.triton import driver as triton
+from cutepy.runtime.contexts import reentrant
 from cutepy.sim.sanitize.assembler import assembled_by
 
 _P = ParamSpec("_P")
@@ -22,7 +23,7 @@ def _for_all_compilers(
 ) -> Callable[_P, AbstractContextManager[_Run]]:
     """Let a context that takes the launches of the DSL take those of the other compilers too."""
 
-    @contextmanager
+    @reentrant
     @wraps(context)
     def entered(*args: _P.args, **kwargs: _P.kwargs) -> Iterator[_Run]:
         with assembled_by(ask_ptxas), context(*args, **kwargs) as run, triton.served():

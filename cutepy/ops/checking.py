@@ -22,8 +22,10 @@ from cutepy.kernels.gemm.operands import (
 )
 from cutepy.kernels.gemm.signature import ACTIVATIONS, Activation
 from cutepy.ops.precision import check_precision
+from cutepy.ops.tracing import untraced
 
 
+@untraced
 def describe(
     a: torch.Tensor,
     b: torch.Tensor,

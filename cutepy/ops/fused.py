@@ -29,6 +29,7 @@ from cutepy.ops.precision import check_precision
 from cutepy.ops.registration import register
 from cutepy.ops.scaling import in_double, passed, refuse_gradients, scales_of
 from cutepy.ops.symbols import with_tensors
+from cutepy.ops.tracing import untraced
 from cutepy.runtime.execution import EXECUTION
 from cutepy.runtime.invariance import INVARIANCE
 
@@ -75,6 +76,8 @@ def multiply_with(
         launch = _launches.keep(key, find_route(graph, a, b, values, out_dtype, out_major, scales).launch)
         return epilogue.pack(launch(a, b, values, scales))
     given = widened(given)
+    # Extents as torch.jit.trace follows them, but for a batch's, which may have been broadcast.
+    shape = (*shape[:-2], a.shape[-2], b.shape[-2]) if batched else (*a.shape[:-1], b.shape[-2])
     kinds, tensors, numbers = "", [], []
     for operand in graph.operands:
         value = given[operand.name]
@@ -139,6 +142,7 @@ def lowered_by_autocast(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
+@untraced
 def _check(
     graph: Graph, given: Mapping[str, Any], shape: Sequence[int], device: torch.device, *, batched: bool
 ) -> None:

@@ -9,11 +9,13 @@ import torch
 from cutepy.kernels.gemm.operands import OUTPUT_DTYPES, Description, dtype_name, new_result
 from cutepy.kernels.grouped.config import Along, unit
 from cutepy.ops.checking import check_tensor
+from cutepy.ops.tracing import untraced
 
 SIXTEEN_BITS = (torch.float16, torch.bfloat16)
 _FORMS: dict[tuple[int, int], Along] = {(2, 3): "m", (3, 2): "n", (2, 2): "k", (3, 3): "m"}
 
 
+@untraced
 def read_form(
     a: torch.Tensor, b: torch.Tensor, offs: torch.Tensor | None, counts: torch.Tensor | None
 ) -> tuple[torch.Tensor, Along]:
@@ -38,6 +40,7 @@ def read_form(
     return groups, along
 
 
+@untraced
 def describe_groups(
     a: torch.Tensor,
     b: torch.Tensor,

@@ -27,6 +27,7 @@ from cutepy.ops.operands import widened
 from cutepy.ops.registration import register
 from cutepy.ops.scaling import in_double, passed, refuse_gradients, scales_of
 from cutepy.ops.symbols import with_tensors
+from cutepy.ops.tracing import untraced
 from cutepy.runtime.execution import EXECUTION
 
 
@@ -75,6 +76,7 @@ def grouped_with(
     return epilogue.pack(_grouped_epilogue(a, b, groups, along, *given_so, *passed(scales)))
 
 
+@untraced
 def _check(operand: Operand, value: Any, along: Along, shape: Sequence[int], groups: torch.Tensor) -> None:  # noqa: ANN401
     """Check an operand's shape, dtype and device."""
     full = tuple(shape)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+
+from cutepy.runtime.contexts import reentrant
 
 
 class Invariance:
@@ -34,7 +35,7 @@ INVARIANCE = Invariance()
 """Of this process."""
 
 
-@contextmanager
+@reentrant
 def batch_invariant() -> Iterator[None]:
     """Give a row the same bits in any batch: within this context, products sum all of K in one order.
 

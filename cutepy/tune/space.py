@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -23,7 +23,8 @@ class Rule:
     why : str
         What a candidate that breaks it would cost or lack, in a few words: reports count those that it leaves out.
     holds : callable
-        Takes, by name, values of the candidate and of the problem; tells whether it holds.
+        Takes, by name, values of the candidate and of the problem; tells whether it holds. A parameter with a default
+        keeps that where neither has its name.
 
     Raises
     ------
@@ -43,9 +44,12 @@ class Rule:
             )
 
     @cached_property
-    def names(self) -> tuple[str, ...]:
-        """Give what it asks for."""
-        return tuple(inspect.signature(self.holds).parameters)
+    def _parameters(self) -> tuple[inspect.Parameter, ...]:
+        return tuple(inspect.signature(self.holds).parameters.values())
+
+    def asks_for(self, there: Collection[str]) -> list[str]:
+        """Name what it takes, but for what has a default and is not there."""
+        return [each.name for each in self._parameters if each.default is each.empty or each.name in there]
 
 
 @dataclass(frozen=True)
@@ -107,17 +111,20 @@ class Space:
         names = list(self.axes)
         if both := sorted(set(names) & set(known)):
             raise ValueError(f"{', '.join(both)} must be either of the problem or an axis, and is both; rename one")
-        for rule in self.rules:
-            if missing := sorted(set(rule.names) - set(names) - set(known)):
+        asked = [rule.asks_for({*names, *known}) for rule in self.rules]
+        for rule, needed in zip(self.rules, asked, strict=True):
+            if missing := sorted(set(needed) - set(names) - set(known)):
                 raise ValueError(
                     f'the rule "{rule.why}" asks for {", ".join(missing)}; there are the axes {", ".join(names)}, and '
                     f"of the problem {', '.join(known) or 'nothing'}"
                 )
-        due = [self._due_after(names[:bound], names[bound:]) for bound in range(len(names) + 1)]
+        due: list[list[tuple[Rule, list[str]]]] = [[] for _ in range(len(names) + 1)]
+        for rule, needed in zip(self.rules, asked, strict=True):  # where the last axis that it needs is bound
+            due[max((names.index(name) + 1 for name in needed if name in names), default=0)].append((rule, needed))
 
         def bind(bound: int) -> Iterator[dict[str, Plain]]:
-            for rule in due[bound]:
-                if not rule.holds(**{name: known[name] for name in rule.names}):
+            for rule, needed in due[bound]:
+                if not rule.holds(**{name: known[name] for name in needed}):
                     left_out[rule.why] += 1
                     return
             if bound == len(names):
@@ -129,12 +136,3 @@ class Space:
             del known[names[bound]]
 
         return bind(0)
-
-    def _due_after(self, bound: list[str], free: list[str]) -> list[Rule]:
-        """Give the rules of which the last axis that was bound is the last that they need."""
-        return [
-            rule
-            for rule in self.rules
-            if not set(rule.names) & set(free) and (not bound or bound[-1] in rule.names)
-            if bound or not set(rule.names) & set(self.axes)
-        ]

@@ -10,6 +10,7 @@ from cutepy.epilogues.functions import identity
 from cutepy.epilogues.tracing import Epilogue
 from cutepy.kernels.gemm.gpu import gpu_of
 from cutepy.kernels.gemm.heuristic.choice import Chosen
+from cutepy.kernels.gemm.operands import reachable
 from cutepy.kernels.gemm.results import result_descriptions
 from cutepy.kernels.gemm.routes import find_route
 from cutepy.kernels.gemm.signature import GemmSignature
@@ -57,6 +58,8 @@ def gemv(
     given, graph = tuple(epilogue.bind(operands).values()), epilogue.graph
     if 0 in (a.shape[0], b.shape[0]) and not graph.reduces:
         return epilogue.pack([each.new() for each in result_descriptions(graph, a, b, out_dtype, "row")])
+    if a.shape[1] == 1:  # would be taken as it lies, as contiguous along M and N
+        a, b = reachable(a), reachable(b)
     chooser = _Chooser(tuple((settings or {}).items()))
     route = find_route(graph, a, b, given, out_dtype, "row", choose=chooser)
     return epilogue.pack(route.launch(a, b, given))

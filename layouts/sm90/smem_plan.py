@@ -111,6 +111,8 @@ class SmemPlan:
 
     Raises
     ------
+    TypeError
+        If a region holds something else.
     LayoutError
         If two regions have one name.
 
@@ -129,6 +131,12 @@ class SmemPlan:
     contents: tuple[tuple[str, Content], ...]
 
     def __post_init__(self) -> None:
+        for name, content in self.contents:
+            if not isinstance(content, Content):
+                raise TypeError(
+                    f"region {name} must be a StagedTile or an SmemArray, which know their bits and alignment, got "
+                    f"{content!r}"
+                )
         names = [name for name, _ in self.contents]
         if len(set(names)) < len(names):
             raise LayoutError("SmemPlan", tuple(names), "each region must have a name of its own")

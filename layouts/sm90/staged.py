@@ -51,13 +51,15 @@ def staged_swizzle(
     Raises
     ------
     ValueError
-        If there is no stage, no such mode or swizzle, or the tile is not made of whole atoms.
+        If there is no stage, no such mode or swizzle, or the tile has other than two modes, or no whole atoms.
 
     Examples
     --------
     >>> staged_swizzle((128, 64), 1, 4, 16), staged_swizzle((128, 64), 0, 4, 16, "SW64")
     ('SW128', 'SW64')
     """
+    if len(tile) != 2:
+        raise ValueError(f"a shared-memory tile has rows and columns, got {tile}; stage slices of a tile of more modes")
     if contiguous_mode not in (0, 1):
         raise ValueError(f"contiguous_mode must be 0 (MN-major) or 1 (K-major), got {contiguous_mode}")
     if stages < 1:
@@ -100,7 +102,7 @@ class StagedTile:
     Raises
     ------
     ValueError
-        If there is no stage, no such mode or swizzle, or the tile is not made of whole atoms.
+        If there is no stage, no such mode or swizzle, or the tile has other than two modes, or no whole atoms.
 
     Examples
     --------

@@ -1,5 +1,7 @@
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -8,6 +10,8 @@ import cutepy
 from cutepy.cli.app import app
 from cutepy.layouts import sm90
 from tests.layouts.render.readers import read_text
+
+PYTHONPATH = {"PYTHONPATH": str(Path(cutepy.__file__).parents[1])}
 
 
 def invoke(*arguments: str):
@@ -22,6 +26,23 @@ def test_version():
 def test_module_is_the_command():
     done = subprocess.run([sys.executable, "-m", "cutepy", "parse", "_4"], capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, "4\nint\n", "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("arguments", [["new", "kernel", "some"], ["tutorial", "--list"], ["--help"]], ids=" ".join)
+def test_a_full_disk_is_told_in_a_line(arguments, unbuffered, tmp_path):
+    command = [sys.executable, "-m", "cutepy", *arguments]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            command,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=tmp_path,
+            env={**os.environ, **PYTHONPATH, "PYTHONUNBUFFERED": unbuffered},
+        )
+    assert (done.returncode, done.stderr) == (1, "error: standard output can't be written: No space left on device\n")
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ def traced(make: cutlass.Constexpr):
     [
         (("float16", "float16"), ("K", "MN")),
         (("bfloat16", "bfloat16"), ("K", "K")),
+        (("float16", "float16"), ("k", "mn")),
         (("float8_e4m3fn", "float8_e5m2"), ("K", "K")),
         (("float32", "float32"), ("K", "K")),
         (("int8", "uint8"), ("K", "K")),
@@ -48,6 +49,7 @@ def test_a_tiling_is_read_back_as_itself(types, majors, warpgroups, in_registers
         (wgmma_tiling("float8_e5m2", "float8_e5m2", 64, 1), ("MN", "K"), "takes A K-major and B K-major, got MN and K"),
         (wgmma_tiling("float16", "float16", 64, 1, a_in_registers=True), ("MN", "K"), "takes A K-major and B MN or K"),
         (sm90.TiledMMA(sm90.wgmma_traits("SM90_64x64x16_F16F16F16_SS")), ("K", "K"), "and saturate, got SM90_64x64x16"),
+        (wgmma_tiling("float16", "float16", 64, 1), ("M", "K"), "major must be one of MN, K, got 'M'"),
         (
             sm90.TiledMMA(sm90.wgmma_traits("SM90_64x64x32_S32S8S8_SS_TN")),
             ("K", "K"),

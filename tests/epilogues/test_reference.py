@@ -91,8 +91,11 @@ AT_KINKS = {
     "relu": F.relu,
     "relu squared": lambda x: torch.relu(x) ** 2,
     "softplus": F.softplus,
+    "softplus, its defaults spelt out": lambda x: F.softplus(x, 1.0, 20.0),
+    "add, its default spelt out": lambda x: torch.add(x, x, alpha=1),
     "floor": torch.floor,
     "pow": lambda x: x**2,
+    "pow of a float": lambda x: x**3.0 + torch.pow(x, 2.0),
 }
 
 

@@ -195,6 +195,12 @@ def test_torchs_logic_is_of_truth(function):
     assert torch.equal(got, expected.float().expand(4, 5))
 
 
+def test_powers_by_floats_are_floats():
+    traced = epilogue(lambda acc: acc + (acc.row**2.0) * (1 << 17))
+    acc = torch.zeros(200, 1)
+    torch.testing.assert_close(traced(acc), torch.arange(200.0)[:, None] ** 2 * 2**17)
+
+
 def test_powers_of_two():
     @epilogue
     def powers(acc):
@@ -290,6 +296,14 @@ def refused_fraction(acc, n: Integer = 1.5):
 
 def refused_wide_default(acc, n: Integer = 2**40):
     return acc + n
+
+
+def refused_star(acc, *rows: Row):
+    return acc
+
+
+def refused_underscore(acc, _b: Scalar):
+    return acc * _b
 
 
 def refused_position(acc, bias: Row, /):
@@ -547,6 +561,8 @@ def refused_rounding(acc):
         (refused_default, "bias must have a number as its default", "def refused_default"),
         (refused_fraction, "n must have an integer as its default .* got 1.5", "def refused_fraction"),
         (refused_wide_default, "n must be within the integers of 32 bits", "def refused_wide_default"),
+        (refused_star, r"a parameter of its own, such as `rows: Row`, got `\*rows`", "def refused_star"),
+        (refused_underscore, "begin with a letter, got _b", "def refused_underscore"),
         (refused_position, "passed by name, so bias must stand behind the `/`", "def refused_position"),
         (refused_all_positions, "takes the accumulators first", "def refused_all_positions"),
         (refused_no_position, "takes the accumulators first", "def refused_no_position"),

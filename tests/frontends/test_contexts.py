@@ -39,3 +39,12 @@ def test_the_documentation_is_that_of_the_simulator():
     assert cutepy.simulate.__doc__ == simulate.__doc__
     with pytest.raises(ValueError, match="processes must be at least 1"), cutepy.simulate(processes=0):
         pass
+
+
+def test_a_context_is_entered_again_and_within_itself():
+    context = cutepy.simulate()
+    with context as outer, context as inner:
+        pass
+    with context as later:
+        pass
+    assert len({id(run) for run in (outer, inner, later)}) == 3

@@ -54,6 +54,13 @@ def test_sums_of_whole_numbers_are_exact(form, m, n, k, dtype, more):
     assert torch.equal(d.double(), gemm_reference(a, b))
 
 
+@pytest.mark.parametrize(("m", "n"), [(1, 64), (8, 64), (64, 3)])
+def test_a_k_of_one_is_copied_as_others_are(m, n):
+    a, b = integers(m, 1), integers(n, 1)
+    with cutepy.simulate():
+        assert torch.equal(gemv(a, b).double(), gemm_reference(a, b))
+
+
 @pytest.mark.parametrize(
     ("dtypes", "out_dtype"),
     [((F16, F16), F16), ((BF16, BF16), F32), ((E4M3, E5M2), BF16), ((F32, F32), F32)],

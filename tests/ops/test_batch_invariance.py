@@ -19,8 +19,9 @@ HALF = GemmSignature.standard(a_dtype="float16", b_dtype="float16", out_dtype="f
 
 def test_k_is_whole_within_the_context():
     assert choose(HALF, 64, 64, 8192).config.split_k > 1
-    with batch_invariant():
-        with batch_invariant():
+    context = batch_invariant()
+    with context:
+        with context:
             pass
         assert choose(HALF, 64, 64, 8192).config.split_k == 1
     assert choose(HALF, 64, 64, 8192).config.split_k > 1

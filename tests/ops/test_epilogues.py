@@ -769,6 +769,34 @@ def test_torch_fx_records_calls():
     assert torch.equal(traced(a, s), model(a, s))
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+@pytest.mark.parametrize("extents", [(9,), (2, 9)], ids=str)
+def test_jit_tracing_follows_the_rows(extents):
+    @cutepy.epilogue
+    def several(acc, bias: Row, c: Tile):
+        return acc + bias + c, acc.max(1)
+
+    a, b, bias = torch.randn(*extents, 32).bfloat16(), torch.randn(16, 32).bfloat16(), torch.randn(16)
+
+    def function(a):
+        return gemm(a, b, epilogue=several, bias=bias, c=a[..., :16])
+
+    traced = torch.jit.trace(function, (a,))
+    assert "cutepy::gemm_epilogue" in str(traced.graph)
+    for given in (a, torch.randn(*extents[:-1], 5, 32).bfloat16()):
+        assert all(torch.equal(*pair) for pair in zip(traced(given), function(given), strict=True))
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+def test_jit_tracing_of_groups_and_of_batches():
+    a, b, offs = torch.randn(9, 32).bfloat16(), torch.randn(2, 16, 32).bfloat16(), torch.tensor([4, 9]).int()
+    for function in (
+        lambda a: cutepy.ops.grouped_gemm(a, b, offs=offs, epilogue=epilogues.relu),
+        lambda a: gemm(a, b, epilogue=epilogues.relu),
+    ):
+        assert torch.equal(torch.jit.trace(function, (a,))(a), function(a))
+
+
 def test_meta_tensors_have_their_results_described():
     a, b, operands = problem(leading=(2,))
     given = {name: value.to("meta") if isinstance(value, torch.Tensor) else value for name, value in operands.items()}

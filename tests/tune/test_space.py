@@ -70,3 +70,10 @@ def test_a_rule_is_a_function(wrong):
 def test_a_rule_says_why():
     with pytest.raises(TypeError, match=r"why .* must be text, got <function"):
         Space({"tile": (1, 2)}).where(lambda tile: tile, "why")
+
+
+def test_a_parameter_with_a_default_keeps_it_unless_something_has_its_name():
+    space = Space({"a": (1, 2, 3)}).where("too large", lambda a, z=2: a <= z)
+    assert list(space.candidates({})) == [{"a": 1}, {"a": 2}]
+    assert list(space.candidates({"z": 1})) == [{"a": 1}]
+    assert [each["a"] for each in Space({"z": (1, 2), "a": (1, 2)}, space.rules).candidates({})] == [1, 1, 2]

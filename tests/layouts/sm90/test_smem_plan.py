@@ -45,6 +45,11 @@ def test_a_plan_is_a_value_that_is_asked_by_name():
 
 
 def test_what_is_no_plan_is_refused():
+    with pytest.raises(TypeError, match=r"region sA must be a StagedTile or an SmemArray.* got Layout"):
+        SmemPlan.of(sA=Layout(8))
+    for tile in ((64,), (64, 64, 2)):
+        with pytest.raises(ValueError, match="a shared-memory tile has rows and columns, got"):
+            StagedTile(tile, 1, 16)
     with pytest.raises(LayoutError, match="a name of its own"):
         SmemPlan((("x", SmemArray(1, 8)), ("x", SmemArray(2, 8))))
     with pytest.raises(LayoutError, match="1 element or more, of whole bytes"):

@@ -1,0 +1,53 @@
+"""Contexts that are made once and entered as often as anyone likes."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ContextDecorator, contextmanager
+from types import TracebackType
+from typing import Generic, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Context(ContextDecorator, Generic[T]):
+    """A context that begins anew each time that it is entered, also within itself."""
+
+    def __init__(self, make: Callable[[], AbstractContextManager[T]]) -> None:
+        self._make = make
+        self._entered: list[AbstractContextManager[T]] = []
+
+    def __enter__(self) -> T:
+        entered = self._make()
+        result = entered.__enter__()
+        self._entered.append(entered)
+        return result
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        return self._entered.pop().__exit__(kind, error, trace)
+
+
+def reentrant(function: Callable[P, Iterator[T]]) -> Callable[P, Context[T]]:
+    """Make a generator a context, as `contextlib.contextmanager` does, whose objects may be entered again.
+
+    Examples
+    --------
+    >>> @reentrant
+    ... def counted(n):
+    ...     yield n
+    >>> context = counted(3)
+    >>> with context as outer, context as inner:
+    ...     print(outer, inner)
+    3 3
+    """
+    once = contextmanager(function)
+
+    @functools.wraps(function)
+    def make(*arguments: P.args, **named: P.kwargs) -> Context[T]:
+        return Context(functools.partial(once, *arguments, **named))
+
+    return make
