@@ -155,7 +155,7 @@ INT8 = [
         (
             [("SmemArray(2 * STAGES, bits=64)", "SmemArray(2 * STAGES - 1, bits=64)")],
             ValueError,
-            r"barriers was planned as SmemArray\(count=7, .*, and a ring of 4 stages needs 8 elements of 64 bits; plan Sme",
+            r"barriers was planned as SmemArray\(count=7, .*, and a ring of 4 stages needs 8 elements of 64 bits; plan",
         ),
         (
             [("SmemArray(2 * STAGES, bits=64)", "SmemArray(2 * STAGES, bits=32)")],
