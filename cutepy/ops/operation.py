@@ -7,7 +7,8 @@ from typing import Any, Generic, ParamSpec, TypeVar
 
 import torch
 
-from cutepy.ops.eager import unobserved
+from cutepy.ops.eager import dispatch_modes, unobserved
+from cutepy.ops.flops import tell_counters
 from cutepy.runtime.execution import EXECUTION
 
 P = ParamSpec("P")
@@ -78,6 +79,8 @@ class Operation(Generic[P, R]):
             or len(arguments) != len(self._defaults)
             or not (device := unobserved(arguments))
         ):
+            if not torch.compiler.is_compiling() and dispatch_modes():
+                tell_counters()
             return self.op(*arguments, **named)  # type: ignore[no-any-return]
         implementation: Any = self._launch if device == "cuda" else self._on_cpu
         result = implementation(*arguments)
