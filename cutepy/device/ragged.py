@@ -11,7 +11,7 @@ import cutlass.cute as cute
 from cutlass.cute.nvgpu import cpasync
 
 from cutepy.device import rules
-from cutepy.device.tma import TmaSubtiles, check_stages, cut, extents, partition
+from cutepy.device.tma import TmaSubtiles, check_peers, check_stages, cut, extents, partition
 from cutepy.dsl.traced_names import at_the_caller
 
 
@@ -88,6 +88,7 @@ class GroupedTiles:
         """Prepare this CTA's loads of tiles that the CTAs along a mode of the cluster share, as of `TmaTiles`."""
         rules.check_copy_tile(self.tile, extents(self.staged))
         peers, here = cluster_mnk[along], cute.arch.block_in_cluster_idx()
+        check_peers(self.copy, peers)
         if peers == 1:
             return GroupedLoads(self, here[along], 1)
         cluster = cute.make_layout((1, *cluster_mnk))

@@ -7,6 +7,7 @@ import cutlass.cute as cute
 from cutlass.cute.nvgpu import cpasync
 
 from cutepy.device import rules
+from cutepy.device.staging import contiguous_mode
 from cutepy.dsl.traced_names import at_the_caller
 
 
@@ -27,9 +28,10 @@ def make_load(
     TypeError
         If `staged_type` is another than the tensor's: TMA converts nothing else.
     ValueError
-        If a stage has other extents than the tile.
+        If a stage has other extents than the tile, or can't be loaded in so many parts.
     """
     rules.check_copy_tile(tile, extents(staged_layout.outer))
+    rules.check_multicast(*_lines(staged_layout.outer, tensor.element_type.width), multicast)
     if staged_type not in (None, cutlass.TFloat32):
         rules.check_copied_type(staged_type.__name__, tensor.element_type.__name__)
     op = cpasync.CopyBulkTensorTileG2SOp() if multicast == 1 else cpasync.CopyBulkTensorTileG2SMulticastOp()
@@ -50,6 +52,20 @@ def make_store(
     """
     rules.check_copy_tile(tile, extents(staged_layout.outer))
     return cpasync.make_tiled_tma_atom(cpasync.CopyBulkTensorTileS2GOp(), tensor, _one_stage(staged_layout), tile)
+
+
+def _lines(stages: cute.Layout, bits: int) -> tuple[int, int]:
+    """Count the lines of a stage, across its contiguous mode, and the bytes from one to the next."""
+    across = 1 if contiguous_mode(stages) == 0 else 0
+    stride = stages.stride[across]
+    while isinstance(stride, tuple):
+        stride = stride[0]
+    return cute.size(stages, mode=[across]), stride * bits // 8
+
+
+def check_peers(copy: cute.CopyAtom, peers: int) -> None:
+    """Check that a copy was made for tiles that CTAs share, or for those that none do."""
+    rules.check_sharing(isinstance(copy.op, cpasync.CopyBulkTensorTileG2SMulticastOp), peers)
 
 
 def _one_stage(staged: cute.ComposedLayout) -> cute.ComposedLayout:
@@ -170,10 +186,12 @@ class TmaTiles:
         Raises
         ------
         ValueError
-            If a tile is more than one stage.
+            If a tile is more than one stage, or the copy was made for tiles that are shared and these are not, or the
+            other way round.
         """
         rules.check_copy_tile(extents(self.tiles), extents(self.staged))
         peers = cluster_mnk[along]
+        check_peers(self.copy, peers)
         here = cute.arch.block_in_cluster_idx()
         tSs, tSg = partition(self.copy, self.staged, self.tiles, here[along], peers)
         if peers == 1:

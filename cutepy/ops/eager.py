@@ -13,7 +13,7 @@ from torch.overrides import has_torch_function
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
-_dispatch_modes = torch._C._len_torch_dispatch_stack
+dispatch_modes = torch._C._len_torch_dispatch_stack
 _autocast = torch._C._is_any_autocast_enabled
 _transform = torch._C._functorch.peek_interpreter_stack
 _tracing = torch._C._is_tracing
@@ -30,7 +30,7 @@ def unobserved(arguments: tuple[object, ...]) -> str:
         "cuda" if a tensor is on a GPU, or "cpu"; empty if the call belongs to the dispatcher.
     """
     if (
-        _dispatch_modes()
+        dispatch_modes()
         or has_torch_function(arguments)  # also of modes
         or _autocast()
         or _transform() is not None

@@ -24,6 +24,7 @@ from cutepy.kernels.gemm.scales import Scales
 from cutepy.ops.checking import check_sums, describe
 from cutepy.ops.eager import unobserved
 from cutepy.ops.epilogue_derivatives import differentiate
+from cutepy.ops.flops import of_products
 from cutepy.ops.operands import are_read, widened
 from cutepy.ops.precision import check_precision
 from cutepy.ops.registration import register
@@ -276,6 +277,7 @@ def _backward(ctx: Any, grads: Sequence[torch.Tensor | None]) -> tuple[Any, ...]
     fake=_fake,
     setup_context=_keep_for_backward,
     backward=_backward,
+    flops=of_products,
 )
 def _gemm_epilogue(
     a: torch.Tensor,

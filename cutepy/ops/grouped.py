@@ -11,6 +11,7 @@ from cutepy.kernels.gemm.operands import dtype_name
 from cutepy.kernels.grouped.config import GRADIENTS, Along
 from cutepy.kernels.grouped.op import launch_groups
 from cutepy.kernels.grouped.reference import grouped_reference
+from cutepy.ops.flops import of_groups
 from cutepy.ops.fused import lowered_by_autocast
 from cutepy.ops.grouped_forms import check_ends, describe_groups, read_form
 from cutepy.ops.grouped_fused import grouped_with
@@ -186,6 +187,7 @@ _grouped = register(
     setup_context=_keep_for_backward,
     backward=_backward,
     autocast="lower",
+    flops=of_groups,
 )(_compute)
 
 
@@ -206,4 +208,5 @@ _grouped_out = register(
     reference=_compute_into,
     fake=_check_out,
     autocast="lower",
+    flops=of_groups,
 )(_compute_into)

@@ -21,6 +21,7 @@ from cutepy.kernels.grouped.config import GRADIENTS, Along, has_one_for_each
 from cutepy.kernels.grouped.op import launch_groups
 from cutepy.kernels.grouped.reference import grouped_reference
 from cutepy.ops.epilogue_derivatives import differentiate
+from cutepy.ops.flops import of_groups
 from cutepy.ops.fused import NUMBER, TENSOR, bound
 from cutepy.ops.grouped_forms import check_ends
 from cutepy.ops.operands import widened
@@ -261,4 +262,5 @@ _grouped_epilogue = register(
     fake=_fake,
     setup_context=_keep_for_backward,
     backward=_backward,
+    flops=of_groups,
 )(_compute)

@@ -7,7 +7,8 @@ from typing import Any, Generic, ParamSpec, TypeVar
 
 import torch
 
-from cutepy.ops.eager import unobserved
+from cutepy.ops.eager import dispatch_modes, unobserved
+from cutepy.ops.flops import tell_counters
 from cutepy.runtime.execution import EXECUTION
 
 P = ParamSpec("P")
@@ -49,6 +50,8 @@ class Operation(Generic[P, R]):
         self.lowers = False
         # Tensors in lists are seen by the dispatcher only.
         self._lists = any("List[" in str(a.type) and "Tensor" in str(a.type) for a in arguments)
+        self._results = tuple(str(each.type) for each in self.op._schema.returns)
+        self._plain = {("Tensor",): torch.Tensor, (): type(None)}.get(self._results)
         self._defaults = {a.name: a.default_value for a in arguments if not a.kwarg_only}
         self._default_values = tuple(self._defaults.values())
         self._defaults_by_name = {a.name: a.default_value for a in arguments if a.kwarg_only}
@@ -76,6 +79,8 @@ class Operation(Generic[P, R]):
             or len(arguments) != len(self._defaults)
             or not (device := unobserved(arguments))
         ):
+            if not torch.compiler.is_compiling() and dispatch_modes():
+                tell_counters()
             return self.op(*arguments, **named)  # type: ignore[no-any-return]
         implementation: Any = self._launch if device == "cuda" else self._on_cpu
         result = implementation(*arguments)
@@ -97,11 +102,27 @@ class Operation(Generic[P, R]):
         def call(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401
             arguments, named = self.complete(arguments, named)
             results = function(*arguments, **named)
+            if type(results) is not self._plain:
+                self._check_results(function, results)
             if results is not None:
                 self._check_new(_tensors(results), (*arguments, *named.values()))
             return results
 
         return call
+
+    def _check_results(self, function: Callable[..., Any], results: Any) -> None:  # noqa: ANN401
+        """Refuse other results than the schema's; torch does so of calls that its dispatcher sees, by the first one."""
+        given = (results,) if len(self._results) == 1 else () if results is None else results
+        if (
+            not isinstance(given, (tuple, list))
+            or len(given) != len(self._results)
+            or not all(_is_of(kind, each) for kind, each in zip(self._results, given, strict=True))
+        ):
+            got = ", ".join(type(each).__name__ for each in results) if isinstance(results, (tuple, list)) else None
+            raise TypeError(
+                f"{self.op._schema} says what is given, and {getattr(function, '__qualname__', function)} gave "
+                f"{type(results).__name__ if got is None else f'({got})'}; change one of them"
+            )
 
     def _check_new(self, results: Sequence[torch.Tensor], arguments: Sequence[Any]) -> None:
         """Refuse results in memory of others: compiled code takes them to be apart, and writes accordingly."""
@@ -135,3 +156,13 @@ def _tensors(value: Any) -> Sequence[torch.Tensor]:  # noqa: ANN401
     if isinstance(value, torch.Tensor):
         return (value,)
     return [item for item in value if isinstance(item, torch.Tensor)] if isinstance(value, (tuple, list)) else ()
+
+
+def _is_of(kind: str, result: object) -> bool:
+    """Tell whether a result is of a schema's type, of those that have tensors; numbers are torch's to check."""
+    if "Tensor" not in kind:
+        return True
+    kinds = (torch.Tensor, type(None)) if "Optional[" in kind else (torch.Tensor,)
+    if kind.startswith("List["):
+        return isinstance(result, (tuple, list)) and all(isinstance(each, kinds) for each in result)
+    return isinstance(result, kinds)

@@ -13,6 +13,7 @@ from cutepy.kernels.gemm.reference import ACTIVATION_FUNCTIONS
 from cutepy.kernels.gemm.signature import Activation, OutputMajor
 from cutepy.ops.checking import check_dimensions, describe
 from cutepy.ops.eager import unobserved
+from cutepy.ops.flops import of_products
 from cutepy.ops.fused import multiply_with
 from cutepy.ops.multiply import as_matrix, multiply
 from cutepy.ops.naming import refuse_operands_of_none
@@ -291,6 +292,7 @@ def _example_shape(tensor: torch.Tensor, dim: int | None) -> tuple[int, ...]:
     backward=_backward,
     autocast="lower",
     vmap=_vmap_gemm,
+    flops=of_products,
 )
 def _gemm(
     a: torch.Tensor,
@@ -332,4 +334,5 @@ _gemm_out = register(
     reference=_multiply_into,
     fake=_check_out,
     autocast="lower",
+    flops=of_products,
 )(_multiply_into)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from cutepy.ops.derivatives import register_derivative
+from cutepy.ops.flops import FORMULAS, Formula
 from cutepy.ops.operation import Operation, P, R
 from cutepy.ops.rules import one_by_one, register_autocast, register_mutation
 
@@ -24,6 +25,7 @@ def register(
     backward: Callable[..., Any] | None = None,
     autocast: str | None = None,
     vmap: Callable[..., Any] | None = None,
+    flops: Formula | None = None,
 ) -> Callable[[Callable[P, R]], Operation[P, R]]:
     """Make an operation of PyTorch from the function below: a decorator.
 
@@ -51,6 +53,9 @@ def register(
     vmap : callable, optional
         As `torch.library.register_vmap` takes it: `vmap(info, in_dims, *args)` gives (output, out_dims). By default the
         operation runs once for each example.
+    flops : callable, optional
+        As `torch.utils.flop_counter.register_flop_formula` takes it: `flops(*shapes, out_shape)` counts the
+        floating-point operations of a call.
 
     Returns
     -------
@@ -104,6 +109,8 @@ def register(
             _registered[name].library._destroy()
         operation = Operation(schema, kernel, reference)
         _registered[name] = operation
+        if flops:
+            FORMULAS[operation.op.overloadpacket] = flops
         torch.library.register_fake(operation.op, operation.completed(fake or reference), lib=operation.library)
         if operation.mutated:
             register_mutation(operation)

@@ -123,7 +123,7 @@ class GemmConfig:
         limits.check_dynamic(self.dynamic, self.stream_k)
         limits.check_tile((self.tile_m, self.tile_n, self.tile_k), self.epi_n, self.warpgroups, kind, self.dynamic)
         limits.check_cluster(self.cluster_m, self.cluster_n, self.split_k, kind.by_threads)
-        rules.check_multicast((self.tile_m, self.staged_n), (self.cluster_m, self.cluster_n))
+        limits.check_shared((self.tile_m, self.staged_n, self.tile_k), (self.cluster_m, self.cluster_n), kind)
         limits.check_depths(self.stages, self.epi_stages, self.c_stages, self.band_rows, kind)
 
     def _stages_that_fit(self, epi_stages: int) -> int:

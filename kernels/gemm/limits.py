@@ -10,6 +10,7 @@ from cutepy.device import rules
 from cutepy.kernels.gemm.elements import SUMS
 from cutepy.kernels.gemm.loading import find_loading
 from cutepy.kernels.gemm.signature import GemmSignature
+from cutepy.layouts import sm90
 from cutepy.layouts.sm90 import arch
 
 MOST_EXTENT = 2**31 - 2**10
@@ -220,6 +221,20 @@ def check_cluster(cluster_m: int, cluster_n: int, split_k: int, by_threads: tupl
             f"a cluster must have at most {rules.PORTABLE_CLUSTER_CTAS} CTAs, got {cluster_m} x "
             f"{cluster_n} x {split_k}; split K, or share operands, among fewer"
         )
+
+
+def check_shared(tile_mnk: tuple[int, int, int], cluster_mn: tuple[int, int], kind: GemmSignature) -> None:
+    """Check that CTAs along N can share tiles of A by multicast, and those along M tiles of B.
+
+    Raises
+    ------
+    ValueError
+        If not.
+    """
+    (tile_m, tile_n, tile_k), (cluster_m, cluster_n) = tile_mnk, cluster_mn
+    for rows, major, peers in ((tile_m, kind.a_major, cluster_n), (tile_n, kind.b_major, cluster_m)):
+        tile = sm90.StagedTile((rows, tile_k), 1, kind.operand_bits, int(major == "k"))
+        rules.check_multicast(tile.lines, tile.line_bytes, peers)
 
 
 def check_types(config: Any, bools: Collection[str] = ()) -> None:  # noqa: ANN401

@@ -129,6 +129,17 @@ class StagedTile:
         return self.tile[0] * self.tile[1] * self.bits // 8
 
     @property
+    def lines(self) -> int:
+        """Lines of a stage, one after another across its contiguous mode."""
+        return self.tile[1 - self.contiguous_mode]
+
+    @property
+    def line_bytes(self) -> int:
+        """Bytes of a line: contiguous elements as far as the swizzle spans."""
+        assert self.swizzle is not None
+        return span_bytes(self.swizzle)
+
+    @property
     def size_bytes(self) -> int:
         """Bytes of all stages."""
         return self.stages * self.stage_bytes
@@ -156,6 +167,11 @@ class DenseTile(StagedTile):
     >>> print(DenseTile((64, 24), stages=2, bits=16).layout)
     Sw<0,4,3> o smem_ptr[16b](unset) o (64,24,2):(24,1,1536)
     """
+
+    @property
+    def line_bytes(self) -> int:
+        """Bytes of a line: all contiguous elements."""
+        return self.stage_bytes // self.lines
 
     @property
     def layout(self) -> ComposedLayout:

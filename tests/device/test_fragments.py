@@ -174,7 +174,8 @@ def test_what_a_reduction_can_not_have_is_refused_while_it_is_traced(options, er
         (lambda: Turns(15, 0, 128), "a named barrier must be 1 to 15, .* got 16"),
         (lambda: rules.register_budget(4), "1 to 3 warpgroups can multiply beside a producer, got 4"),
         (lambda: rules.check_accumulators((256, 256), 2), "256 registers a thread.*296 exceed the 232"),
-        (lambda: rules.check_multicast((128, 48), (4, 1)), "whole 8-row groups, got tile 128 x 48 over cluster 4 x 1"),
+        (lambda: rules.check_multicast(128, 128, 3), "3 CTAs .* whole 128 bytes, got 128 lines of 128 bytes; use a la"),
+        (lambda: rules.check_multicast(24, 32, 4), "4 CTAs .* whole 128 bytes, got 24 lines of 32 bytes"),
         (lambda: rules.check_schedule((4, 4), 2, 8), "1 to 16 CTAs"),
         (lambda: rules.check_schedule((1, 1), 1, 0), "at least 1 row, got 0"),
         (

@@ -162,6 +162,21 @@ INT8 = [
             ValueError,
             r"barriers was planned as SmemArray\(count=8, .*, and a ring of 4 stages needs 8 elements of 64 bits",
         ),
+        (
+            [("sA.tile, 1)", "sA.tile, 2)")],
+            ValueError,
+            r"make_load made the copy with multicast, and its tiles are shared by 1 CTA; give it as many as loads\(",
+        ),
+        (
+            [("a.loads()", "a.loads((1, 2, 1), 1)")],
+            ValueError,
+            "make_load made the copy without multicast, and its tiles are shared by 2 CTAs",
+        ),
+        (
+            [("sA.tile, 1)", "sA.tile, 3)")],
+            ValueError,
+            "a tile that 3 CTAs share by multicast must have equal parts of whole 128 bytes, got 128 lines of 128",
+        ),
         (INT8, TypeError, "registers of a subtile must be Float32, got Int32; convert them first"),
         ([('BARRIERS["store"]', "0")], ValueError, "a named barrier must be 1 to 15, 0 being .*, got 0; rules.named"),
         ([('BARRIERS["store"]', "16")], ValueError, "a named barrier must be 1 to 15, .*, got 16"),

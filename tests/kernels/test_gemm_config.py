@@ -95,8 +95,10 @@ def test_a_cluster_splits_the_tile_that_it_shares():
     tiles = {"signature": HALF, "tile_m": 128, "tile_n": 48, "epi_n": 16, "warpgroups": 2}
     assert GemmConfig(**tiles, cluster_n=4).epi_tile == (128, 16)
     assert GemmConfig(**tiles, cluster_m=2).subtiles == 3
-    with pytest.raises(ValueError, match=r"whole 8-row groups, got tile 128 x 48 over cluster 4 x 1"):
-        GemmConfig(**tiles, cluster_m=4)
+    assert GemmConfig(**tiles, cluster_m=4).subtiles == 3
+    narrow = tiles | {"tile_n": 24, "epi_n": 8, "tile_k": 16}
+    with pytest.raises(ValueError, match=r"4 CTAs .* parts of whole 128 bytes, got 24 lines of 32 bytes"):
+        GemmConfig(**narrow, cluster_m=4)
 
 
 @pytest.mark.parametrize(

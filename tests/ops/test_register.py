@@ -124,6 +124,35 @@ def test_results_that_share_memory_are_refused(name, simulated):
                 call()
 
 
+OTHER_RESULTS = {
+    "(Tensor, Tensor)": (lambda x: x * 1, "gave Tensor;"),
+    "(Tensor, Tensor, Tensor)": (lambda x: (x * 1, x * 2), r"gave \(Tensor, Tensor\);"),
+    "Tensor": (lambda x: None, "gave NoneType;"),
+    "Tensor[]": (lambda x: x * 1, "gave Tensor;"),
+    "(Tensor, Tensor[])": (lambda x: (x * 1, [x * 1, None]), r"gave \(Tensor, list\);"),
+    "()": (lambda x: x * 1, "gave Tensor;"),
+}
+
+
+@pytest.mark.parametrize("simulated", [False, pytest.param(True, marks=pytest.mark.dsl)])
+@pytest.mark.parametrize("schema", OTHER_RESULTS)
+def test_results_that_are_not_the_schemas_are_refused(schema, simulated):
+    function, message = OTHER_RESULTS[schema]
+    name = f"cutepy_tests::other_results_{list(OTHER_RESULTS).index(schema)}"
+    operation = register(f"{name}(Tensor x) -> {schema}", reference=function)(function)
+    with cutepy.simulate() if simulated else contextlib.nullcontext():
+        for call in (operation, operation.op):
+            with pytest.raises(TypeError, match=f"{name}.* says what is given, and .*lambda.* {message}"):
+                call(torch.ones(2))
+
+
+def test_results_may_be_lists_and_none_where_the_schema_says_so():
+    function = lambda x: [[x * 1], None, 3]  # noqa: E731
+    schema = "cutepy_tests::mixed_results(Tensor x) -> (Tensor[], Tensor?, int)"
+    (ones,), nothing, three = register(schema, reference=function)(function)(torch.ones(2))
+    assert (ones.tolist(), nothing, three) == ([1, 1], None, 3)
+
+
 def test_what_is_written_to_may_not_be_a_result():
     with pytest.raises(ValueError, match=r"a::b must give new tensors, .* return nothing, \"-> \(\)\", of what is wri"):
         register("a::b(Tensor(a!) x) -> Tensor(a!)", reference=lambda x: x)

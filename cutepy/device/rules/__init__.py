@@ -19,6 +19,7 @@ from cutepy.device.rules.clusters import (
     PORTABLE_CLUSTER_CTAS as PORTABLE_CLUSTER_CTAS,
     check_multicast as check_multicast,
     check_schedule as check_schedule,
+    check_sharing as check_sharing,
     check_turns as check_turns,
     check_worker as check_worker,
 )

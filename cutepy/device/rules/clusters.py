@@ -2,6 +2,8 @@
 
 from dataclasses import is_dataclass
 
+SMEM_ALIGNMENT_BYTES = 128
+"""Where TMA may begin to write."""
 MAX_CLUSTER_CTAS = 16
 """With the non-portable cluster size allowed."""
 
@@ -66,23 +68,44 @@ PORTABLE_CLUSTER_CTAS = 8
 """CTAs of a cluster that any GPU of the architecture can launch."""
 
 
-def check_multicast(tile_mn: tuple[int, int], cluster_mn: tuple[int, int]) -> None:
-    """Check that the CTAs of a cluster can share tiles of A (M, K) along N, and of B (N, K) along M, by multicast.
+def check_multicast(lines: int, line_bytes: int, peers: int) -> None:
+    """Check that CTAs of a cluster can share a tile by multicast: each loads as many of its lines, for all of them.
 
-    Each loads a slice of the tile that it shares, in whole groups of 8 rows: a core matrix is not cut.
+    Lines are contiguous in shared memory, and follow one another across the tile's contiguous mode: rows of a K-major
+    tile, as wide as its swizzle. (24, 64) of 16 bits has 24 lines of 128 bytes.
 
     Raises
     ------
     ValueError
-        If the slices would cut one.
+        If not, or a part would begin where TMA can't write.
 
     Examples
     --------
-    >>> check_multicast((128, 256), (2, 1))
+    >>> check_multicast(128, 128, 2), check_multicast(24, 128, 4)
+    (None, None)
     """
-    (tile_m, tile_n), (cluster_m, cluster_n) = tile_mn, cluster_mn
-    if tile_m % (8 * cluster_n) or tile_n % (8 * cluster_m):
+    if peers > 1 and (lines % peers or lines // peers * line_bytes % SMEM_ALIGNMENT_BYTES):
         raise ValueError(
-            f"a multicast must split a tile into whole 8-row groups, got tile {tile_m} x {tile_n} over "
-            f"cluster {cluster_m} x {cluster_n}; use a larger tile or a smaller cluster"
+            f"a tile that {peers} CTAs share by multicast must have equal parts of whole {SMEM_ALIGNMENT_BYTES} bytes, "
+            f"got {lines} lines of {line_bytes} bytes; use a larger tile or a smaller cluster"
+        )
+
+
+def check_sharing(multicasts: bool, peers: int) -> None:
+    """Check that a copy multicasts if there are peers that share its tiles, and not otherwise.
+
+    Raises
+    ------
+    ValueError
+        If not: CTAs would wait for parts of tiles that nobody loads, or load what they don't share.
+
+    Examples
+    --------
+    >>> check_sharing(True, 2)
+    """
+    if multicasts != (peers > 1):
+        raise ValueError(
+            f"make_load made the copy {'with' if multicasts else 'without'} multicast, and its tiles are shared by "
+            f"{peers} CTA{'s' * (peers > 1)}; give it as many as loads(cluster_mnk, along) has along that mode of the "
+            "cluster"
         )

@@ -1,0 +1,76 @@
+"""What `torch.utils.flop_counter` counts of operations."""
+
+import subprocess
+import sys
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from cutepy.epilogues import relu  # noqa: E402
+from cutepy.ops import gemm, grouped_gemm, quantise, register, scaled_gemm, scaled_grouped_gemm  # noqa: E402
+
+A, B, WEIGHTS = torch.ones(6, 32).bfloat16(), torch.ones(16, 32).bfloat16(), torch.ones(2, 16, 32).bfloat16()
+OFFS = torch.tensor([2, 6]).int()
+OF_TOKENS = *quantise(A, block=(1, 128)), *quantise(WEIGHTS[0], block=(128, 128))
+EACH = 2 * 6 * 16 * 32
+
+
+def of_scaled_groups():
+    b, scale_b = OF_TOKENS[2].expand(2, 16, 32), OF_TOKENS[3].expand(2, 1, 1)
+    return scaled_grouped_gemm(OF_TOKENS[0], b, OF_TOKENS[1], scale_b, offs=OFFS)
+
+
+def counted(function):
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with FlopCounterMode(display=False) as counter:
+        function()
+    return counter.get_total_flops()
+
+
+@pytest.mark.parametrize(
+    ("function", "flops"),
+    [
+        (lambda: gemm(A, B), EACH),
+        (lambda: gemm(A, B, epilogue=relu), EACH),
+        (lambda: gemm(A, B, out=torch.empty(6, 16).bfloat16()), EACH),
+        (lambda: gemm(A.expand(3, 6, 32), B), 3 * EACH),
+        (lambda: gemm(A.expand(3, 1, 6, 32), B.expand(2, 16, 32), epilogue=relu), 6 * EACH),
+        (lambda: gemm(A, B.clone().requires_grad_()).sum().backward(), 2 * EACH),
+        (lambda: grouped_gemm(A, WEIGHTS, offs=OFFS), EACH),
+        (lambda: grouped_gemm(A, WEIGHTS, offs=OFFS, epilogue=relu), EACH),
+        (lambda: grouped_gemm(WEIGHTS, A, offs=OFFS, out=torch.empty(6, 16).bfloat16().t()), EACH),
+        (lambda: grouped_gemm(A.expand(2, 6, 32), WEIGHTS, counts=OFFS), 2 * EACH),
+        (lambda: scaled_gemm(OF_TOKENS[0], OF_TOKENS[2], OF_TOKENS[1], OF_TOKENS[3]), EACH),
+        (of_scaled_groups, EACH),
+    ],
+)
+def test_products_are_counted(function, flops):
+    assert counted(function) == flops
+
+
+def test_a_users_operation_is_counted_by_its_formula():
+    def twice(x):
+        return 2 * x
+
+    def flops(x, *, out_shape):
+        return x[0] * out_shape[0]
+
+    doubled = register("cutepy_tests::counted(Tensor x) -> Tensor", reference=twice, flops=flops)(twice)
+    assert counted(lambda: doubled(torch.ones(5))) == 25
+
+
+def test_counting_is_imported_by_who_counts():
+    code = """
+import sys, torch, cutepy.ops
+a = torch.ones(8, 32).bfloat16()
+cutepy.ops.gemm(a, a)
+print("torch.utils.flop_counter" in sys.modules)
+from torch.utils.flop_counter import FlopCounterMode
+with FlopCounterMode(display=False) as counter:
+    cutepy.ops.gemm(a, a)
+print(counter.get_total_flops() == 2 * 8 * 8 * 32)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "True"]
