@@ -9,6 +9,7 @@ import torch
 
 from cutepy.ops.eager import unobserved
 from cutepy.runtime.execution import EXECUTION
+from cutepy.runtime.invariance import INVARIANCE
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -31,6 +32,8 @@ class Operation(Generic[P, R]):
         Holds the registration.
     lowers : bool
         Whether `torch.autocast` casts its arguments.
+    invariant : torch._ops.OpOverload or None
+        What torch is called with instead within `batch_invariant` (`register_both`).
     """
 
     def __init__(self, schema: str, kernel: Callable[P, R], reference: Callable[..., Any]) -> None:
@@ -47,6 +50,7 @@ class Operation(Generic[P, R]):
         )
         self.has_tensors_by_keyword = any(a.kwarg_only and "Tensor" in str(a.type) for a in arguments)
         self.lowers = False
+        self.invariant: Any = None
         # Tensors in lists are seen by the dispatcher only.
         self._lists = any("List[" in str(a.type) and "Tensor" in str(a.type) for a in arguments)
         self._defaults = {a.name: a.default_value for a in arguments if not a.kwarg_only}
@@ -76,7 +80,8 @@ class Operation(Generic[P, R]):
             or len(arguments) != len(self._defaults)
             or not (device := unobserved(arguments))
         ):
-            return self.op(*arguments, **named)  # type: ignore[no-any-return]
+            op = self.invariant if INVARIANCE.on and self.invariant is not None else self.op
+            return op(*arguments, **named)  # type: ignore[no-any-return]
         implementation: Any = self._launch if device == "cuda" else self._on_cpu
         result = implementation(*arguments)
         if self.mutated:  # afterwards, as torch does: what was refused was not written to
