@@ -12,7 +12,7 @@ from cutepy.cli.failure import fail
 from cutepy.cli.products import PRODUCTS, parse_product
 
 if TYPE_CHECKING:
-    from cutepy.tune.tuning import Note
+    from cutepy.tune.timing import Note
 
 app = typer.Typer(help="Find the fastest way to run a kernel on this GPU, and keep it.", no_args_is_help=True)
 
