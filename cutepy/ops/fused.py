@@ -25,9 +25,9 @@ from cutepy.ops.checking import check_sums, describe
 from cutepy.ops.eager import unobserved
 from cutepy.ops.epilogue_derivatives import differentiate
 from cutepy.ops.flops import of_products
+from cutepy.ops.invariance import register_both
 from cutepy.ops.operands import are_read, widened
 from cutepy.ops.precision import check_precision
-from cutepy.ops.registration import register
 from cutepy.ops.scaling import in_double, passed, refuse_gradients, scales_of
 from cutepy.ops.symbols import with_tensors
 from cutepy.ops.tracing import untraced
@@ -269,7 +269,7 @@ def _backward(ctx: Any, grads: Sequence[torch.Tensor | None]) -> tuple[Any, ...]
     return grad_a, grad_b, grad_tensors or None, *(None,) * 9
 
 
-@register(
+@register_both(
     "cutepy::gemm_epilogue(Tensor a, Tensor b, Tensor[] tensors, float[] numbers, str kinds, str epilogue, "
     'ScalarType? out_dtype=None, str out_major="row", Tensor? scale_a=None, Tensor? scale_b=None, '
     "int[] blocks=[], bool promotes=False) -> Tensor[]",

@@ -15,9 +15,9 @@ from cutepy.ops.flops import of_groups
 from cutepy.ops.fused import lowered_by_autocast
 from cutepy.ops.grouped_forms import check_ends, describe_groups, read_form
 from cutepy.ops.grouped_fused import grouped_with
+from cutepy.ops.invariance import register_both
 from cutepy.ops.naming import refuse_operands_of_none, refusing_its_own_names
 from cutepy.ops.overlap import check_apart, overlaps_itself
-from cutepy.ops.registration import register
 from cutepy.runtime.execution import EXECUTION
 
 
@@ -179,7 +179,7 @@ def _backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]: 
     return grad_a, grad_b, None, None, None, None
 
 
-_grouped = register(
+_grouped = register_both(
     "cutepy::grouped_gemm(Tensor a, Tensor b, Tensor groups, str along, ScalarType? out_dtype=None, "
     "bool zero=False) -> Tensor",
     reference=_compute,
@@ -203,7 +203,7 @@ def _compute_into(a: torch.Tensor, b: torch.Tensor, groups: torch.Tensor, along:
     multiply_groups(a, b, groups, along, out)
 
 
-_grouped_out = register(
+_grouped_out = register_both(
     "cutepy::grouped_gemm_out(Tensor a, Tensor b, Tensor groups, str along, Tensor(a!) out) -> ()",
     reference=_compute_into,
     fake=_check_out,

@@ -24,8 +24,8 @@ from cutepy.ops.epilogue_derivatives import differentiate
 from cutepy.ops.flops import of_groups
 from cutepy.ops.fused import NUMBER, TENSOR, bound
 from cutepy.ops.grouped_forms import check_ends
+from cutepy.ops.invariance import register_both
 from cutepy.ops.operands import widened
-from cutepy.ops.registration import register
 from cutepy.ops.scaling import in_double, passed, refuse_gradients, scales_of
 from cutepy.ops.symbols import with_tensors
 from cutepy.ops.tracing import untraced
@@ -254,7 +254,7 @@ def _backward(ctx: Any, grads: Sequence[torch.Tensor | None]) -> tuple[Any, ...]
     return grad_a, grad_b, None, None, grad_tensors or None, *(None,) * 8
 
 
-_grouped_epilogue = register(
+_grouped_epilogue = register_both(
     "cutepy::grouped_gemm_epilogue(Tensor a, Tensor b, Tensor groups, str along, Tensor[] tensors, float[] numbers, "
     "str kinds, str epilogue, ScalarType out_dtype, Tensor? scale_a=None, Tensor? scale_b=None, int[] blocks=[], "
     "bool promotes=False) -> Tensor[]",

@@ -10,6 +10,7 @@ import torch
 from cutepy.ops.eager import dispatch_modes, unobserved
 from cutepy.ops.flops import tell_counters
 from cutepy.runtime.execution import EXECUTION
+from cutepy.runtime.invariance import INVARIANCE
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -32,6 +33,8 @@ class Operation(Generic[P, R]):
         Holds the registration.
     lowers : bool
         Whether `torch.autocast` casts its arguments.
+    invariant : torch._ops.OpOverload or None
+        What torch is called with instead within `batch_invariant` (`register_both`).
     """
 
     def __init__(self, schema: str, kernel: Callable[P, R], reference: Callable[..., Any]) -> None:
@@ -48,6 +51,7 @@ class Operation(Generic[P, R]):
         )
         self.has_tensors_by_keyword = any(a.kwarg_only and "Tensor" in str(a.type) for a in arguments)
         self.lowers = False
+        self.invariant: Any = None
         # Tensors in lists are seen by the dispatcher only.
         self._lists = any("List[" in str(a.type) and "Tensor" in str(a.type) for a in arguments)
         self._results = tuple(str(each.type) for each in self.op._schema.returns)
@@ -81,7 +85,8 @@ class Operation(Generic[P, R]):
         ):
             if not torch.compiler.is_compiling() and dispatch_modes():
                 tell_counters()
-            return self.op(*arguments, **named)  # type: ignore[no-any-return]
+            op = self.invariant if INVARIANCE.on and self.invariant is not None else self.op
+            return op(*arguments, **named)  # type: ignore[no-any-return]
         implementation: Any = self._launch if device == "cuda" else self._on_cpu
         result = implementation(*arguments)
         if self.mutated:  # afterwards, as torch does: what was refused was not written to

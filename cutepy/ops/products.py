@@ -15,9 +15,9 @@ from cutepy.ops.checking import check_dimensions, describe
 from cutepy.ops.eager import unobserved
 from cutepy.ops.flops import of_products
 from cutepy.ops.fused import multiply_with
+from cutepy.ops.invariance import register_both
 from cutepy.ops.multiply import as_matrix, multiply
 from cutepy.ops.naming import refuse_operands_of_none
-from cutepy.ops.registration import register
 from cutepy.ops.rules import one_by_one
 from cutepy.ops.scaling import refuse_gradients
 
@@ -283,7 +283,7 @@ def _example_shape(tensor: torch.Tensor, dim: int | None) -> tuple[int, ...]:
     return tuple(shape)
 
 
-@register(
+@register_both(
     "cutepy::gemm(Tensor a, Tensor b, Tensor? bias=None, str? activation=None, ScalarType? out_dtype=None, "
     'Tensor? c=None, str out_major="row") -> Tensor',
     reference=multiply,
@@ -329,7 +329,7 @@ def _multiply_into(
     multiply(a, b, bias, activation, None, c, "row", out)
 
 
-_gemm_out = register(
+_gemm_out = register_both(
     "cutepy::gemm_out(Tensor a, Tensor b, Tensor? bias, str? activation, Tensor(a!) out, Tensor? c=None) -> ()",
     reference=_multiply_into,
     fake=_check_out,

@@ -182,7 +182,7 @@ def _destroy(made: list[tuple[str, c_void_p]]) -> None:
 def cublaslt(problem: GemmProblem, buffers: Buffers) -> Contender | None:
     """Multiply by the fastest candidate that cuBLASLt's heuristic lists, each timed first; no integers."""
     from cutepy.benchmark import compare
-    from cutepy.tune.tuning import HEAT
+    from cutepy.tune.heats import HEAT
 
     if problem.dtype not in _TYPES or len(problem.batch) > 1:
         return None

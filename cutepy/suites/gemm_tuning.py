@@ -19,7 +19,7 @@ from cutepy.runtime.dtypes import DTYPES
 from cutepy.suites.gemm_problems import GemmProblem, buffers, out_dtype, poison, tf32, tolerance
 from cutepy.suites.measuring import NOT_MEASURED, require_hopper
 from cutepy.tune import Settings, Tunable, Tuning, TuningError, Winner
-from cutepy.tune.tuning import Note
+from cutepy.tune.timing import Note
 from cutepy.tune.winners import key_of
 
 if TYPE_CHECKING:

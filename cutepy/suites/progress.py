@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from cutepy.tune.tuning import Note
+    from cutepy.tune.timing import Note
 
 
 @contextlib.contextmanager

@@ -6,8 +6,9 @@ protocol of `cutepy.benchmark`, and keeps the winners on the disk, where `winner
 """
 
 from cutepy.tune.space import Rule as Rule, Settings as Settings, Space as Space
+from cutepy.tune.timing import TuningError as TuningError
 from cutepy.tune.tunable import Trial as Trial, Tunable as Tunable
-from cutepy.tune.tuning import Tuning as Tuning, TuningError as TuningError
+from cutepy.tune.tuning import Tuning as Tuning
 from cutepy.tune.winners import Winner as Winner, winner as winner, winners as winners
 
 __all__ = ["Rule", "Settings", "Space", "Trial", "Tunable", "Tuning", "TuningError", "Winner", "winner", "winners"]

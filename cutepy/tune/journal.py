@@ -20,7 +20,7 @@ class Heat(NamedTuple):
     us : float
         Device time of a launch; infinite where there is none.
     failed : str
-        Why there is none: it could not be compiled or launched, or its process ended while it ran. Empty if there is.
+        Why there is none: it could not be compiled or launched, or its process ended while it ran. Empty if it works.
     """
 
     us: float
@@ -59,7 +59,8 @@ class Journal:
     """The heats of a kernel on a GPU, by problem and candidate: in memory, and in files that outlive the process.
 
     A candidate is noted before it is launched, too. If nothing was noted after that, the process ended with it, so
-    that it counts as failed: one that hangs is not tried again.
+    that it counts as failed: one that hangs is not tried again. One that was tried and not timed yet is in the journal,
+    too.
 
     Parameters
     ----------
@@ -77,6 +78,7 @@ class Journal:
         self._heats: dict[tuple[str, str], Heat] = {}
         for path in files.every if files and resume else ():
             self._heats |= _read(path, sources)
+        self._untimed = {key for key, heat in self._heats.items() if not heat.failed and math.isinf(heat.us)}
 
     def __contains__(self, pair: tuple[Settings, Settings]) -> bool:
         return self._key(*pair) in self._heats
@@ -85,13 +87,27 @@ class Journal:
         """Give what became of a candidate that is in the journal."""
         return self._heats[self._key(problem, candidate)]
 
+    def is_timed(self, problem: Settings, candidate: Settings) -> bool:
+        """Tell whether a candidate needs no heat: it was timed in one, or has failed."""
+        key = self._key(problem, candidate)
+        return key in self._heats and key not in self._untimed
+
     def begin(self, problem: Settings, candidate: Settings) -> None:
         """Note that a candidate is launched now."""
         self._write(problem, candidate, Heat(math.inf, "the process ended while it ran"))
 
+    def tried(self, problem: Settings, candidate: Settings, us: float) -> None:
+        """Note that a candidate works; what it took alone is kept in memory."""
+        key = self._key(problem, candidate)
+        self._heats[key] = Heat(us)
+        self._untimed.add(key)
+        self._write(problem, candidate, Heat(math.inf))
+
     def note(self, problem: Settings, candidate: Settings, heat: Heat) -> None:
         """Note what became of a candidate."""
-        self._heats[self._key(problem, candidate)] = heat
+        key = self._key(problem, candidate)
+        self._heats[key] = heat
+        self._untimed.discard(key)
         self._write(problem, candidate, heat)
 
     def _key(self, problem: Settings, candidate: Settings) -> tuple[str, str]:

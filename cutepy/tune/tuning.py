@@ -1,37 +1,27 @@
 """`tune`: compile the candidates of problems, time them all shortly and the fastest at length, and keep the winners.
 
-All candidates of a problem run a heat, by a short protocol; the best few meet in a final, in turns, by the full one,
-and what is chosen without tuning is among them. A candidate whose results are wrong can't win.
+All candidates of a problem run a heat, in turns, by a short protocol; the best few meet in a final, in turns, by the
+full one, and what is chosen without tuning is among them. A candidate whose results are wrong can't win.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
-from cutepy.benchmark import Protocol, Timing, compare
+from cutepy.benchmark import Protocol, compare
+from cutepy.tune.heats import Heats
 from cutepy.tune.journal import Files, Heat, Journal
 from cutepy.tune.ranks import Ranks, ranks
 from cutepy.tune.space import Settings
-from cutepy.tune.tunable import Trial, Tunable
+from cutepy.tune.timing import Compare, Note, Pair, Timer, TuningError, key_of_pair
+from cutepy.tune.tunable import Tunable
 from cutepy.tune.winners import Winner, folder, keep, key_of
 
-Compare = Callable[..., Mapping[str, Timing]]
-"""Times contenders: (contenders by name, sets=, protocol=) -> `Timing` by name, as `cutepy.benchmark.compare` does."""
-Note = Callable[[str, int, int], None]
-"""Is told what is being done, and how many of how many are done."""
-
-HEAT = Protocol(rounds=3, turn_us=1000.0, max_launches=50)
-"""How a heat is timed: some milliseconds for each candidate."""
 FINAL = Protocol()
 FINALISTS = 5
-
-
-class TuningError(RuntimeError):
-    """No candidate of a problem could be compiled and launched, and gave right results."""
 
 
 @dataclass(frozen=True)
@@ -106,13 +96,14 @@ class _Run:
         self._device = tuning.device or current_device()
         files = Files(folder(self._device), self._tunable.name, together.rank) if tuning.keep else None
         self._journal = Journal(files, self._tunable.sources_digest(), resume=tuning.resume)
+        self._timer = Timer(self._tunable, tuning.compare, tuning.note, is_shown=together.rank == 0)
 
     def tune(self, problems: Sequence[Settings]) -> list[Winner]:
         pairs = [(problem, candidate) for problem in problems for candidate in self._candidates(problem)]
         mine = self._ranks.share(pairs)
-        self._heats(mine)
+        Heats(self._timer, self._journal).run(mine)
         heats: dict[tuple[str, str], Heat] = {}
-        for part in self._ranks.gather({self._key(pair): self._journal.heat(*pair) for pair in mine}):
+        for part in self._ranks.gather({key_of_pair(pair): self._journal.heat(*pair) for pair in mine}):
             heats |= part
         winners, failed = self._finals(self._ranks.share(problems), pairs, heats)
         by_problem = {key_of(won.problem): won for part in self._ranks.gather(winners) for won in part}
@@ -123,9 +114,6 @@ class _Run:
         if failed:
             raise TuningError("; ".join(failed))
         return found
-
-    def _key(self, pair: tuple[Settings, Settings]) -> tuple[str, str]:
-        return key_of(pair[0]), key_of(pair[1])
 
     def _candidates(self, problem: Settings) -> list[Settings]:
         """List the candidates of a problem, the default among them, each once."""
@@ -139,53 +127,15 @@ class _Run:
             )
         return list(found.values())
 
-    def _heats(self, pairs: Sequence[tuple[Settings, Settings]]) -> None:
-        """Compile and time those candidates of this rank that the journal has not."""
-        due = [pair for pair in pairs if pair not in self._journal]
-        compiled = self._compile(due)
-        trials = _Trials(self._tunable)
-        for done, (problem, candidate) in enumerate(due):
-            self._tuning.note("heats", done, len(due))
-            built = compiled[self._key((problem, candidate))]
-            if isinstance(built, Exception):
-                self._journal.note(problem, candidate, Heat(math.inf, f"{type(built).__name__}: {built}"))
-                continue
-            self._journal.begin(problem, candidate)
-            try:
-                timed = self._time(trials.of(problem), {"it": (built, candidate)}, HEAT)
-            except Exception as error:
-                self._journal.note(problem, candidate, Heat(math.inf, f"{type(error).__name__}: {error}"))
-                _check_gpu(error)
-            else:
-                self._journal.note(problem, candidate, Heat(timed["it"]))
-        self._tuning.note("heats", len(due), len(due))
-
-    def _compile(self, pairs: Sequence[tuple[Settings, Settings]]) -> dict[tuple[str, str], Any]:
-        if not pairs:
-            return {}
-        self._tuning.note("compiling", 0, len(pairs))
-        built = self._tunable.compile(pairs, progress=self._ranks.rank == 0)
-        return dict(zip(map(self._key, pairs), built, strict=True))
-
-    def _time(
-        self, trial: Trial, contenders: Mapping[str, tuple[Any, Settings]], protocol: Protocol
-    ) -> dict[str, float]:
-        launches = {
-            name: partial(trial.launch, function, candidate) for name, (function, candidate) in contenders.items()
-        }
-        timings = self._tuning.compare(launches, sets=trial.sets, protocol=protocol)
-        return {name: timing.device_us for name, timing in timings.items()}
-
     def _finals(
         self,
         problems: Sequence[Settings],
-        pairs: Sequence[tuple[Settings, Settings]],
+        pairs: Sequence[Pair],
         heats: Mapping[tuple[str, str], Heat],
     ) -> tuple[list[Winner], list[str]]:
         """Let the best of each of this rank's problems meet; gives winners, and what is said where there is none."""
         winners: list[Winner] = []
         without: list[str] = []
-        trials = _Trials(self._tunable)
         for done, problem in enumerate(problems):
             self._tuning.note("finals", done, len(problems))
             own = {key_of(pair[1]): pair[1] for pair in pairs if key_of(pair[0]) == key_of(problem)}
@@ -195,7 +145,7 @@ class _Run:
             first = [] if default is None else [key_of(default)]
             chosen = list(dict.fromkeys([*first, *timed[: self._tuning.finalists]]))
             failed = [heat.failed for heat in ran.values() if heat.failed]
-            found, wrong = self._final(trials, problem, [own[key] for key in chosen if key in timed])
+            found, wrong = self._final(problem, [own[key] for key in chosen if key in timed])
             if found:
                 best = min(found, key=lambda key: found[key])
                 default_us = found.get(first[0]) if first else None
@@ -205,55 +155,18 @@ class _Run:
         self._tuning.note("finals", len(problems), len(problems))
         return winners, without
 
-    def _final(
-        self, trials: _Trials, problem: Settings, chosen: Sequence[Settings]
-    ) -> tuple[dict[str, float], list[str]]:
+    def _final(self, problem: Settings, chosen: Sequence[Settings]) -> tuple[dict[str, float], list[str]]:
         """Time candidates in turns, but for those with wrong results, of which it is told what is wrong."""
-        compiled = self._compile([(problem, candidate) for candidate in chosen])
+        compiled = self._timer.compile([(problem, candidate) for candidate in chosen])
+        trial = self._timer.trial(problem)
         right: dict[str, tuple[Any, Settings]] = {}
         wrong: list[str] = []
         for candidate in chosen:
-            function, trial = compiled[self._key((problem, candidate))], trials.of(problem)
+            function = compiled[key_of_pair((problem, candidate))]
             trial.launch(function, candidate, 0)
             if complaint := trial.complaint():
                 wrong.append(complaint)
                 self._journal.note(problem, candidate, Heat(math.inf, f"wrong results: {complaint}"))
             else:
                 right[key_of(candidate)] = (function, candidate)
-        return (self._time(trials.of(problem), right, FINAL) if right else {}), wrong
-
-
-class _Trials:
-    """The buffers of one problem at a time."""
-
-    def __init__(self, tunable: Tunable) -> None:
-        self._tunable = tunable
-        self._key = ""
-        self._trial: Trial | None = None
-
-    def of(self, problem: Settings) -> Trial:
-        key = key_of(problem)
-        if self._trial is None or key != self._key:
-            self._trial = None  # its buffers are freed before others are made
-            self._key, self._trial = key, self._tunable.prepare(problem)
-        return self._trial
-
-
-def _check_gpu(error: Exception) -> None:
-    """Find out whether a failed launch took the GPU's context with it: then nothing runs in this process any more.
-
-    Raises
-    ------
-    TuningError
-        If so.
-    """
-    import torch
-
-    try:
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
-    except RuntimeError as lost:
-        raise TuningError(
-            f"a candidate left the GPU in a state in which nothing runs in this process any more: {error}; run again: "
-            "it is noted as failed, and left out"
-        ) from lost
+        return (self._timer.time(problem, right, FINAL) if right else {}), wrong

@@ -12,7 +12,15 @@ from cutepy.kernels.gemm import GemmSignature  # noqa: E402
 from cutepy.kernels.gemm.heuristic.choice import choose, select_config  # noqa: E402
 from cutepy.kernels.gemm.results import added_in_pairs  # noqa: E402
 from cutepy.kernels.grouped import select_grouped  # noqa: E402
-from cutepy.ops import batch_invariant, gemm, grouped_gemm, quantise, scaled_gemm  # noqa: E402
+from cutepy.ops import (  # noqa: E402
+    batch_invariant,
+    gemm,
+    grouped_gemm,
+    quantise,
+    scaled_gemm,
+    scaled_grouped_gemm,
+)
+from cutepy.runtime.invariance import INVARIANCE  # noqa: E402
 
 HALF = GemmSignature.standard(a_dtype="float16", b_dtype="float16", out_dtype="float16")
 
@@ -71,6 +79,154 @@ def test_other_products_are_not_answered_by_the_kernel_of_another_mode(make):
         multiply()
     before, within, after = [launch.grid[2] for launch in run.launches]
     assert before == after > within == 1
+
+
+A, B = torch.randn(8, 1024).half(), torch.randn(48, 1024).half()
+
+
+@cutepy.epilogue
+def doubled(acc):
+    return acc * 2.0
+
+
+def products():
+    """Give functions of tensors, and the tensors, whose K is in parts outside of the context."""
+    (x, by_128), (w, squares) = quantise(torch.randn(8, 4096)), quantise(torch.randn(48, 4096), (128, 128))
+    matrices, ends = torch.randn(2, 48, 1024).half(), torch.tensor([4, 8], dtype=torch.int32)
+    experts = w.view(torch.uint8).expand(2, 48, 4096).contiguous().view(w.dtype)
+    of_experts = squares.expand(2, 1, 32).contiguous()
+    return {
+        "plain": (gemm, (A, B)),
+        "out": (lambda a, b, out: gemm(a, b, out=out.clone()), (A, B, torch.empty(8, 48).half())),
+        "epilogue": (lambda a, b: gemm(a, b, epilogue=doubled), (A, B)),
+        "scales": (scaled_gemm, (x, w, by_128, squares)),
+        "vmap": (torch.vmap(gemm, in_dims=(0, None)), (A.view(4, 2, 1024), B)),
+        "groups": (lambda a, b, ends: grouped_gemm(a, b, offs=ends), (A, matrices, ends)),
+        "groups, epilogue": (lambda a, b, e: grouped_gemm(a, b, offs=e, epilogue=doubled), (A, matrices, ends)),
+        "groups, scales": (
+            lambda a, b, s, t, e: scaled_grouped_gemm(a, b, s, t, offs=e),
+            (x, experts, by_128, of_experts, ends),
+        ),
+    }
+
+
+PRODUCTS = products()
+OFTEN = "plain", "vmap"
+
+
+def parts_of(function, *arguments):
+    """Tell in how many parts K was, for each launch in turn."""
+    with simulate() as run:
+        function(*arguments)
+    return [launch.grid[2] for launch in run.launches]
+
+
+@pytest.mark.dsl
+@pytest.mark.parametrize("name", [n if n in OFTEN else pytest.param(n, marks=pytest.mark.deep) for n in PRODUCTS])
+def test_compiled_and_exported_code_enters_the_context(name):
+    function, given = PRODUCTS[name]
+
+    class Model(torch.nn.Module):
+        def forward(self, *arguments):
+            before = function(*arguments)
+            with batch_invariant():
+                with batch_invariant():
+                    within = function(*arguments)
+                return before, within, function(*arguments)
+
+    torch._dynamo.reset()
+    (many,) = parts_of(function, *given)
+    assert many > 1
+    compiled = torch.compile(Model(), fullgraph=True, backend="aot_eager")
+    for each in (Model(), compiled, compiled, torch.export.export(Model(), given).module()):
+        assert parts_of(each, *given) == [many, 1, 1]
+    with batch_invariant():
+        assert parts_of(compiled, *given) == [1, 1, 1]
+    assert not INVARIANCE.on
+
+
+@pytest.mark.dsl
+def test_compiled_code_is_of_the_mode_that_it_runs_in():
+    from torch._dynamo.testing import CompileCounterWithBackend  # takes long
+
+    torch._dynamo.reset()
+    counter = CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(gemm, fullgraph=True, backend=counter)
+    (many,) = parts_of(compiled, A, B)
+    for _ in range(2):
+        with batch_invariant(), batch_invariant(), batch_invariant():
+            assert parts_of(compiled, A, B) == [1]
+        assert parts_of(compiled, A, B) == [many]
+    assert counter.frame_count == 2
+
+
+@pytest.mark.dsl
+def test_derivatives_are_of_the_mode_that_they_are_computed_in():
+    def product(a, b):
+        with batch_invariant():
+            return gemm(a, b)
+
+    torch._dynamo.reset()
+    a, b = torch.randn(2048, 64).half().requires_grad_(), torch.randn(64, 64).half().requires_grad_()
+    for each in (product, torch.compile(product, fullgraph=True, backend="aot_eager")):
+        assert [many > 1 for many in parts_of(lambda of: of(a, b).sum().backward(), each)] == [False, False, True]
+
+
+@pytest.mark.dsl
+def test_what_torch_does_not_compile_is_within_the_context_too():
+    @torch.compiler.disable
+    def eager(a, b):
+        return gemm(a, b)
+
+    @batch_invariant()
+    def product(a, b):
+        return gemm(a, b), eager(a, b)
+
+    def failing(a, b):
+        with batch_invariant():
+            eager(a, b[:, :1])
+
+    torch._dynamo.reset()
+    for _ in range(2):
+        assert parts_of(torch.compile(product, backend="aot_eager"), A, B) == [1, 1]
+        with pytest.raises(ValueError, match="b must be"):
+            torch.compile(failing, backend="aot_eager")(A, B)
+        assert not INVARIANCE.on
+    assert parts_of(torch.compile(batch_invariant()(gemm), fullgraph=True, backend="aot_eager"), A, B) == [1]
+
+
+@pytest.mark.dsl
+def test_what_others_ask_for_while_compiled_code_runs_is_kept():
+    other = batch_invariant()
+
+    @torch.library.custom_op("cutepy_tests::enter", mutates_args=())
+    def enter(a: torch.Tensor) -> torch.Tensor:
+        other.__enter__()
+        return a.clone()
+
+    enter.register_fake(torch.empty_like)
+
+    @torch.compile(fullgraph=True, backend="aot_eager")
+    def product(a, b):
+        with batch_invariant():
+            return gemm(enter(a), b)
+
+    product(A, B)
+    assert INVARIANCE.on
+    other.__exit__(None, None, None)
+    assert not INVARIANCE.on
+
+
+def test_who_leaves_first_leaves_the_others_within():
+    first, second = batch_invariant(), batch_invariant()
+    for each in (first, second):
+        each.__enter__()
+    first.__exit__(None, None, None)
+    assert INVARIANCE.on
+    second.__exit__(None, None, None)
+    with first, first:
+        assert INVARIANCE.on
+    assert not INVARIANCE.on
 
 
 @cutepy.epilogue

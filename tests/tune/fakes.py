@@ -1,6 +1,7 @@
 """A tunable without a GPU, whose times are known: what is tuned in these tests, in several processes too."""
 
 import os
+from statistics import median
 
 from cutepy.benchmark import Timing
 from cutepy.tune import Space, Tunable
@@ -67,3 +68,19 @@ def compare(contenders, *, sets, protocol):
         us = abs(problem["m"] - candidate["tile"]) + 1 / candidate["stages"]
         timings[name] = Timing(us, us)
     return timings
+
+
+class Drifting:
+    """A timer by a clock that slows down: each turn of a contender takes so much longer than the one before it."""
+
+    def __init__(self, us, drift):
+        self.us, self.drift, self.turns = us, drift, 0
+
+    def __call__(self, contenders, *, sets, protocol):
+        """Time contenders in turns, as `cutepy.benchmark.compare` does."""
+        took = {name: [] for name in contenders}
+        for _ in range(protocol.rounds):
+            for name, run in contenders.items():
+                took[name].append(self.us(run.args[1]) * (1 + self.drift) ** self.turns)
+                self.turns += 1
+        return {name: Timing(median(each), median(each)) for name, each in took.items()}

@@ -11,7 +11,7 @@ import pytest
 
 from cutepy.tune import Tuning, TuningError, winner, winners
 from cutepy.tune.winners import folder
-from tests.tune.fakes import Fake, compare
+from tests.tune.fakes import Drifting, Fake, compare
 
 pytest.importorskip("torch")
 
@@ -72,9 +72,45 @@ def test_what_was_timed_before_is_not_timed_again():
     assert [won.candidate["tile"] for won in tune(again, [{"m": 8}])] == [8]
     tune(anew, [{"m": 8}], resume=False)
     finalists = 5 + 1  # the default besides
-    heats, launches = 8, 2  # of each, which has two sets; and in the final one more, whose result is checked
-    assert len(first.launched) == len(anew.launched) == heats * launches + finalists * (launches + 1)
+    heats, launches = 8, 2  # of each, which has two sets; tried alone first; in the final one more, which is checked
+    assert len(first.launched) == len(anew.launched) == 2 * heats * launches + finalists * (launches + 1)
     assert len(again.launched) == finalists * (launches + 1)
+
+
+@pytest.mark.parametrize("drift", [0.004, -0.004])
+@pytest.mark.parametrize("first", [False, True])
+def test_a_clock_that_drifts_does_not_change_who_wins(drift, first):
+    """Over a round of all candidates it drifts by 3%, over three rounds of one after another by 10%."""
+    fastest = {"tile": 1, "stages": 2} if first else {"tile": 8, "stages": 3}
+
+    def us(candidate):
+        return 1.0 if candidate == fastest else 1.05
+
+    fake = Fake()
+    fake.default = lambda problem: None
+    (won,) = Tuning(fake, DEVICE, compare=Drifting(us, drift), finalists=1).run([{"m": 8}])
+    assert won.candidate == fastest
+
+
+def test_candidates_that_are_new_meet_those_that_were_timed_before():
+    few, all_of_them = Fake(), Fake()
+    few.candidates = lambda problem: [{"tile": 1, "stages": 3}]
+    tune(few, [{"m": 8}], finalists=1)
+    tune(all_of_them, [{"m": 8}], finalists=1)
+    heats, tried, launches, finalists = 8, 8 - 2, 2, 2
+    assert len(all_of_them.launched) == (tried + heats) * launches + finalists * (launches + 1)
+
+
+def test_where_a_heat_ends_in_an_error_what_candidates_took_alone_counts():
+    def all_at_once_fails(contenders, **how):
+        if len(contenders) == 8:
+            raise RuntimeError("out of memory")
+        return compare(contenders, **how)
+
+    for again in (Fake(), Fake()):
+        (won,) = Tuning(again, DEVICE, compare=all_at_once_fails).run([{"m": 8}])
+        assert (won.candidate, won.compared) == ({"tile": 8, "stages": 3}, 8)
+    assert len(again.launched) == (5 + 1) * 3  # no heat
 
 
 def test_candidates_that_fail_are_left_out_and_not_tried_again():
@@ -141,14 +177,32 @@ def run(script, *command, **environment):
 def test_a_candidate_that_ends_the_process_is_left_out_by_the_next():
     script = """
     from cutepy.tune import Tuning
-    from tests.tune.fakes import Fake, compare
-    (won,) = Tuning(Fake(deadly=(8,)), "NVIDIA H200", compare=compare).run([{"m": 8}])
-    print(won.candidate)
+    from tests.tune.fakes import Drifting, Fake, compare
+    fake = Fake(deadly=(8,))
+    (won,) = Tuning(fake, "NVIDIA H200", compare=compare).run([{"m": 8}])
+    print(won.candidate, len(fake.launched))
     """
     for _ in range(2):  # two candidates have this tile
         assert run(script, sys.executable).returncode == 3
     done = run(script, sys.executable)
-    assert done.stdout.strip() == "{'tile': 4, 'stages': 3}", done.stderr
+    # Six that were tried before run their heat, and then the final.
+    assert done.stdout.strip() == f"{{'tile': 4, 'stages': 3}} {6 * 2 + 6 * 3}", done.stderr
+
+
+def test_a_process_that_ends_in_a_heat_is_followed_by_one_without():
+    script = """
+    import os
+    from cutepy.tune import Tuning
+    from tests.tune.fakes import Fake, compare
+    fake = Fake()
+    def ending(contenders, **how):
+        return os._exit(3) if len(contenders) == 8 else compare(contenders, **how)
+    (won,) = Tuning(fake, "NVIDIA H200", compare=ending).run([{"m": 8}])
+    print(won.candidate, len(fake.launched))
+    """
+    assert run(script, sys.executable).returncode == 3
+    done = run(script, sys.executable)
+    assert done.stdout.strip() == "{'tile': 8, 'stages': 3} 18", done.stderr
 
 
 @pytest.mark.integration
@@ -159,7 +213,7 @@ def test_two_ranks_share_the_work_and_find_the_same(tmp_path):
         import json, os, sys
         from pathlib import Path
         from cutepy.tune import Tuning
-        from tests.tune.fakes import Fake, compare
+        from tests.tune.fakes import Drifting, Fake, compare
         told = {}
         note = lambda what, done, total: told.update({what: total})
         found = Tuning(Fake(), "NVIDIA H200", compare=compare, note=note).run([{"m": m} for m in (1, 2, 4, 8)])

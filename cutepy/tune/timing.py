@@ -1,0 +1,94 @@
+"""How candidates are compiled and timed: one problem's buffers at a time, on the GPU at hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from cutepy.benchmark import Protocol, Timing
+from cutepy.tune.space import Settings
+from cutepy.tune.tunable import Trial, Tunable
+from cutepy.tune.winners import key_of
+
+Compare = Callable[..., Mapping[str, Timing]]
+"""Times contenders: (contenders by name, sets=, protocol=) -> `Timing` by name, as `cutepy.benchmark.compare` does."""
+Note = Callable[[str, int, int], None]
+"""Is told what is being done, and how many of how many are done."""
+Pair = tuple[Settings, Settings]
+"""A problem and a candidate for it."""
+
+
+class TuningError(RuntimeError):
+    """No candidate of a problem could be compiled and launched, and gave right results."""
+
+
+def key_of_pair(pair: Pair) -> tuple[str, str]:
+    """Write a problem and a candidate as texts."""
+    return key_of(pair[0]), key_of(pair[1])
+
+
+class Timer:
+    """What compiles the candidates of a tunable, and times them.
+
+    Parameters
+    ----------
+    tunable : Tunable
+    compare : callable
+        What times.
+    note : callable
+        Is told of the progress.
+    is_shown : bool
+        Whether the progress of compiling is shown.
+    """
+
+    def __init__(self, tunable: Tunable, compare: Compare, note: Note, *, is_shown: bool) -> None:
+        self._tunable, self._compare, self.note, self._is_shown = tunable, compare, note, is_shown
+        self._key = ""
+        self._trial: Trial | None = None
+
+    def compile(self, pairs: Sequence[Pair]) -> dict[tuple[str, str], Any]:
+        """Compile candidates in parallel: what was compiled, or the exception, by their texts."""
+        if not pairs:
+            return {}
+        self.note("compiling", 0, len(pairs))
+        built = self._tunable.compile(pairs, progress=self._is_shown)
+        return dict(zip(map(key_of_pair, pairs), built, strict=True))
+
+    def trial(self, problem: Settings) -> Trial:
+        """Give the buffers of a problem; those of the last one are freed before others are made."""
+        key = key_of(problem)
+        if self._trial is None or key != self._key:
+            self._trial = None
+            self._key, self._trial = key, self._tunable.prepare(problem)
+        return self._trial
+
+    def time(
+        self, problem: Settings, contenders: Mapping[str, tuple[Any, Settings]], protocol: Protocol
+    ) -> dict[str, float]:
+        """Time what was compiled for candidates of a problem, in turns: device microseconds, by the same names."""
+        trial = self.trial(problem)
+        launches = {
+            name: partial(trial.launch, function, candidate) for name, (function, candidate) in contenders.items()
+        }
+        timings = self._compare(launches, sets=trial.sets, protocol=protocol)
+        return {name: timing.device_us for name, timing in timings.items()}
+
+
+def check_gpu(error: Exception, then: str) -> None:
+    """Find out whether a failed launch took the GPU's context with it: then nothing runs in this process any more.
+
+    Raises
+    ------
+    TuningError
+        If so; it says what to do `then`.
+    """
+    import torch
+
+    try:
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+    except RuntimeError as lost:
+        raise TuningError(
+            f"a candidate left the GPU in a state in which nothing runs in this process any more: {error}; {then}"
+        ) from lost
