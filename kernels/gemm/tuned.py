@@ -9,7 +9,7 @@ from cutepy.kernels.gemm.config import GemmConfig
 from cutepy.kernels.gemm.gpu import H200, Gpu
 from cutepy.kernels.gemm.heuristic.choice import Chosen, extents_of
 from cutepy.kernels.gemm.heuristic.estimates import Estimator
-from cutepy.kernels.gemm.heuristic.model import H200_COSTS, Choice
+from cutepy.kernels.gemm.heuristic.model import Choice, costs_of
 from cutepy.kernels.gemm.heuristic.tiles import Tile
 from cutepy.kernels.gemm.signature import GemmSignature
 from cutepy.kernels.gemv import choice as gemv
@@ -189,8 +189,8 @@ def _with_tensor_cores(
         else:
             longer.append(_DEALT if candidate["dynamic"] else 1.0)
             added.append(0.0)
-    estimates = Estimator(choices, H200_COSTS)([extents_of(signature, m, n, k, batch, transposed)], H200)
-    expected = estimates.us[0] * longer + added
+    extents = extents_of(signature, m, n, k, batch, transposed)
+    expected = Estimator(choices, costs_of(extents.table))([extents], H200).us[0] * longer + added
     return list(zip(expected.tolist(), points, strict=True))
 
 

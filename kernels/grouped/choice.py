@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from cutepy.kernels.gemm.gpu import H200, Gpu
 from cutepy.kernels.gemm.heuristic.candidates import Candidates
 from cutepy.kernels.gemm.heuristic.choice import PAIRS, candidates, in_clusters
-from cutepy.kernels.gemm.heuristic.model import Choice, Extents, epilogue_unit
+from cutepy.kernels.gemm.heuristic.model import Choice, Extents, Table, column_scale, costs_of, epilogue_unit
 from cutepy.kernels.gemm.heuristic.tiles import Tile
 from cutepy.kernels.gemm.signature import GemmSignature
 from cutepy.kernels.grouped.config import Along, GroupedConfig, unit
@@ -102,10 +102,11 @@ def select_grouped(
 @cache
 def _candidates(promotes: bool) -> Candidates:
     """Give what may be chosen: as where the model is not refined, and flat tiles, in clusters of two at most."""
-    first = candidates("promoted" if promotes else "model").choices
+    table: Table = "promoted" if promotes else "model"
+    first = candidates(table).choices
     every = (*first, *in_clusters(_FLAT_TILES, {1: PAIRS}))
     small = (each for each in every if each.cluster_m * each.cluster_n <= _LARGEST_CLUSTER)
-    return Candidates(dict.fromkeys(small))
+    return Candidates(dict.fromkeys(small), costs_of(table))
 
 
 def _in_order(
@@ -155,7 +156,8 @@ def _select(
         nonlocal refusal
         samples = [_grown(mnk, along, max(1, round(mnk["mnk".index(along)] * part))) for part in _SPREAD]
         table, bits = _candidates(kind.scale_rows is not None), kind.operand_bits
-        expected = table.expected_us([Extents(*each, bits, groups) for each in samples], gpu).mean(axis=0)
+        problems = [Extents(*each, bits, groups, column_scale=column_scale(kind)) for each in samples]
+        expected = table.expected_us(problems, gpu).mean(axis=0)
         m, n, k = samples[-1]  # the largest
         if unit(along, bits) > 1:
             m = max(m, 65)  # with stages of 128 of K, promoted sums have tiles of 128 rows

@@ -28,6 +28,7 @@ def signature(rows=(1, 128), **changed):
 
 CONFIGS = {
     "two warpgroups": {"tile_m": 128, "tile_n": 48, "epi_n": 24, "warpgroups": 2, "cluster_m": 2},
+    "three warpgroups": {"tile_m": 192, "tile_n": 32, "epi_n": 16, "warpgroups": 3, "cluster_n": 2},
     "split, two buffers": {"tile_m": 64, "tile_n": 16, "epi_n": 16, "tile_k": 256, "split_k": 2},
     "threads load a": {"tile_m": 128, "tile_n": 16, "epi_n": 16, "warpgroups": 2},
     "TMA loads the scales of a": {"tile_m": 64, "tile_n": 48, "epi_n": 24, "tile_k": 256, "cluster_n": 2},

@@ -21,6 +21,9 @@ from cutepy.kernels.gemm.heuristic.model import (
 from cutepy.layouts.sm90 import arch
 
 Array = NDArray[np.float64]
+COLUMN_BLOCK = 128
+_SCALED = {0: 0, 1: 1, COLUMN_BLOCK: 2}
+"""Which row of a table is of sums that are promoted, by how many columns share a scale."""
 
 
 class Columns(NamedTuple):
@@ -100,13 +103,24 @@ class Estimator:
         room_bytes = arch.SMEM_BYTES_PER_CTA - EPILOGUE_BYTES - exchange_bytes
         stages = np.clip(room_bytes // stage_bytes, 2, 8)
         spans, latency = costs.span * own.k_spans, costs.latency / (stages - 1)
-        multiply = costs.cycle * own.m / 64 * own.k_spans * 4 * own.n / 2
-        self._least = _sixth(spans) + _sixth(latency) + _sixth(multiply)
+        self._least = _sixth(spans) + _sixth(latency) + self._multiplied()
         self._row_from_l2, self._column_from_l2 = (
             costs.l2_byte * span_bytes / shared for shared in (own.cluster_n, own.cluster_m)
         )
         self._filled, self._empty = (costs.sm_byte - costs.empty_byte) * span_bytes, costs.empty_byte * stage_bytes
         self._copied = costs.copy * span_bytes
+
+    def _multiplied(self) -> Array:
+        """Give what a step's MMAs take, of all warpgroups and of one that promotes, by `_SCALED`: the sixth power."""
+        own, costs = self._own, self._costs
+        block = costs.cycle * own.m / 64 * 4 * own.n / 2
+        if costs.promotion is None:
+            return _sixth(block * own.k_spans)[None, None]
+        element, once, meeting, columns = costs.promotion
+        elements = own.m * own.n
+        added = [np.zeros_like(elements), np.full_like(elements, columns), np.where(COLUMN_BLOCK % own.n, meeting, 0)]
+        alone = (block + element * elements) / own.warpgroups + once
+        return (_sixth((block + elements * added) * own.k_spans) + _sixth(alone))[:, None]
 
     def _stored(self, is_short: bool, instructions: float) -> Array:
         """Give what an epilogue takes, of a short K or a long one: beside a main loop, after each, and at last."""
@@ -153,7 +167,9 @@ class Estimator:
         kinds = [int(each.widens_b) for each in problems]
         rows, columns = np.minimum(m, self._own.m), np.minimum(n, self._staged_n[kinds])
         from_l2 = ctas * (rows * self._row_from_l2 + columns * self._column_from_l2)
-        sixths = self._least[kinds] + _sixth(from_l2) + _sixth((rows + columns) * self._filled + self._empty[kinds])
+        scaled = [_SCALED[each.column_scale] for each in problems]
+        filled = (rows + columns) * self._filled + self._empty[kinds]
+        sixths = self._least[scaled, kinds] + _sixth(from_l2) + _sixth(filled)
         if any(each.by_threads for each in problems):
             a_copies, b_copies = np.array([(each.a_copies, each.b_copies) for each in problems]).T[:, :, None]
             sixths += _sixth(self._copied * (self._own.m * a_copies + self._own.n * b_copies))

@@ -84,7 +84,8 @@ tiles of 192x176 (transposed), 101 by the best of the others, and cuBLAS 96.
 """
 
 PROMOTED_TILES = (
-    *(Tile(m, 128) for m in (256, 128)),
+    *(Tile(m, 128) for m in (256, 192, 128)),
+    Tile(192, 96),
     *(Tile(128, n) for n in (192, 160, 112, 96, 64, 48, 32, 16)),
     *(Tile(64, n, k_spans=2) for n in (128, 96, 64, 48, 32, 16)),
     *(Tile(128, n, split_k=2) for n in (128, 96, 64)),

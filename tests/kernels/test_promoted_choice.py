@@ -1,0 +1,86 @@
+"""What the promotion of sums costs a choice, by how many columns share a scale."""
+
+import json
+import lzma
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cutepy.kernels.gemm import GemmSignature
+from cutepy.kernels.gemm.gpu import H100, H200
+from cutepy.kernels.gemm.heuristic.choice import candidates, choose, extents_of
+from cutepy.kernels.gemm.heuristic.model import Choice
+from cutepy.kernels.gemm.heuristic.tiles import PROMOTED_TILES, Tile
+from cutepy.kernels.grouped.choice import select_grouped
+
+TIMED = Path(__file__).parent / "timed" / "promoted.json.xz"
+FLOATS8 = {"a_dtype": "float8_e4m3fn", "b_dtype": "float8_e4m3fn", "out_dtype": "bfloat16"}
+
+
+def signature(rows):
+    return GemmSignature(**FLOATS8, scale_rows=rows)
+
+
+def expected(rows, tile):
+    """Give what a tile without a cluster is expected to take where tensor cores decide."""
+    table = candidates("promoted")
+    (us,) = table.expected_us([extents_of(signature(rows), 8192, 8192, 8192, 1, False)], H200)
+    return us[table.choices.index(Choice(tile, 1, 1))]
+
+
+def test_the_fewer_columns_share_a_scale_the_longer_it_takes():
+    for tile in (tile for tile in PROMOTED_TILES if tile.split_k == 1 and tile.m * tile.n >= 128 * 96):
+        of_all, of_blocks, of_columns = (expected(rows, tile) for rows in ((0, 0), (1, 128), (1, 1)))
+        if 128 % tile.n == 0:
+            assert of_all == of_blocks < of_columns
+        else:
+            assert of_all < of_blocks < of_columns
+
+
+def test_costs_of_columns_turn_with_the_product():
+    kind = signature((1, 128))
+    straight, turned = (extents_of(each, 512, 512, 512, 1, False) for each in (kind, kind.transposed))
+    assert (straight.column_scale, turned.column_scale) == (128, 1)
+
+
+@pytest.mark.parametrize(
+    ("extents", "tile"),
+    [
+        ((8192, 8192, 8192), Tile(192, 128)),
+        ((4096, 2112, 7168), Tile(192, 128)),
+        ((4096, 4096, 7168), Tile(256, 128)),
+        ((128, 7168, 4096), Tile(64, 128, k_spans=2)),
+    ],
+)
+def test_what_was_fastest_on_a_gpu_is_chosen(extents, tile):
+    transposed, config = choose(signature((1, 128)), *extents)
+    assert not transposed
+    assert (config.tile_m, config.tile_n, config.tile_k) == (tile.m, tile.n, 128 * tile.k_spans)
+    assert config.warpgroups == tile.warpgroups
+
+
+def chosen_of(extents, timed):
+    """Give the microseconds of what is expected to be fastest on an H100 of `PROMOTED_TILES` that were timed."""
+    m, n, k = extents
+    table, kind = candidates("promoted"), signature((1, 128))
+    problems = extents_of(kind, m, n, k, 1, False), extents_of(kind.transposed, n, m, k, 1, True)
+    expected = table.expected_us(problems, H100)
+    places = {choice: place for place, choice in enumerate(table.choices)}
+    return min((expected[turned, places[choice]], us) for (turned, choice), us in timed.items() if choice in places)[1]
+
+
+def test_what_is_chosen_is_hardly_slower_than_the_fastest_of_all_that_were_timed():
+    slower = []
+    for extents, rows in map(json.loads, lzma.open(TIMED, "rt")):
+        timed = {(turned, Choice(Tile(*numbers[:5]), *numbers[5:])): us for turned, *numbers, us in rows}
+        slower.append(chosen_of(extents, timed) / min(timed.values()))
+    assert len(slower) == 36
+    assert np.exp(np.mean(np.log(slower))) < 1.02
+
+
+def test_groups_have_the_same_costs():
+    transposed, config = select_grouped(signature((1, 128)), "m", (4096, 7168, 4096), 8)
+    assert not transposed
+    assert 128 % config.gemm.tile_n == 0
+    assert np.isfinite(config.gemm.tile_m)
