@@ -25,7 +25,7 @@ from cutepy.kernels.gemm import GemmConfig, tuned
 from cutepy.kernels.gemm.gpu import H200
 from cutepy.kernels.gemm.heuristic.candidates import Candidates, shortlist
 from cutepy.kernels.gemm.heuristic.choice import candidates, extents_of
-from cutepy.kernels.gemm.heuristic.model import Choice
+from cutepy.kernels.gemm.heuristic.model import H200_COSTS, Choice
 from cutepy.kernels.gemm.heuristic.refinement import PARTS, Trees
 from cutepy.kernels.gemm.heuristic.tiles import Tile
 from cutepy.suites.gemm_problems import GEMM_SUITES
@@ -117,7 +117,7 @@ def both_ways(settings):
 
 def group_of(settings, ways, took, gpu):
     """Put together what is known of candidates that were timed."""
-    table = Candidates([Choice(Tile(*tile), *cluster) for _, tile, *cluster in ways])
+    table = Candidates([Choice(Tile(*tile), *cluster) for _, tile, *cluster in ways], H200_COSTS)
     places = np.array([turned for turned, *_ in ways]) * len(ways) + np.arange(len(ways))
     asked = both_ways(settings)
     estimates = table.estimates(asked, gpu)

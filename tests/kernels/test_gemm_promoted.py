@@ -133,8 +133,9 @@ def test_what_is_chosen_for_large_products_spills_nothing(rows, shapes, out_dtyp
     kind = signature(
         rows, out_dtype=out_dtype, epilogue=graph.text, operand_types=tuple(("float32", "") for _ in shapes)
     )
-    (resources,) = compile_fused(choose(kind, 4096, 7168, 4096).config).resources
-    assert resources.spill_store_bytes == 0
+    for config in {choose(kind, *extents).config for extents in ((4096, 7168, 4096), (8192, 8192, 8192))}:
+        (resources,) = compile_fused(config).resources
+        assert resources.spill_store_bytes == 0
 
 
 def test_a_stage_has_the_scales_of_its_tile():

@@ -131,12 +131,13 @@ def test_everything_has_a_configuration(along, mnk, groups, rows):
 
 
 @pytest.mark.deep
+@pytest.mark.parametrize("tokens", [4096, 16384])
 @pytest.mark.parametrize(("along", "rows"), [("m", (1, 128)), ("k", (1, 1))])
-def test_what_is_chosen_for_experts_spills_nothing_and_no_mma_waits_for_another(along, rows):
+def test_what_is_chosen_for_experts_spills_nothing_and_no_mma_waits_for_another(along, rows, tokens):
     from cutepy.binaries.ptxas import assemble
 
     types = {"a_dtype": "float8_e4m3fn", "b_dtype": "float8_e4m3fn", "out_dtype": "bfloat16"}
-    _, config = select_grouped(GemmSignature(**types, scale_rows=rows), along, (4096, 4096, 7168), 8)
+    _, config = select_grouped(GemmSignature(**types, scale_rows=rows), along, (tokens, 4096, 7168), 8)
     compiled = compile_grouped(config)
     assert [each.spill_store_bytes for each in compiled.resources] == [0]
     assert assemble(compiled.ptx).advice == ()

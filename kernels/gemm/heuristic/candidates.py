@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from cutepy.kernels.gemm.gpu import Gpu
 from cutepy.kernels.gemm.heuristic.estimates import Array, Columns, Estimates, Estimator, root
-from cutepy.kernels.gemm.heuristic.model import H200_COSTS, SHORT_K, Choice, Costs, Extents, epilogue_columns
+from cutepy.kernels.gemm.heuristic.model import SHORT_K, Choice, Costs, Extents, epilogue_columns
 from cutepy.kernels.gemm.heuristic.refinement import hopper
 
 WIDEST_SWIZZLE_BYTES = 128
@@ -71,7 +71,7 @@ class Candidates:
     choices : tuple of Choice
     """
 
-    def __init__(self, choices: Iterable[Choice], costs: Costs = H200_COSTS) -> None:
+    def __init__(self, choices: Iterable[Choice], costs: Costs) -> None:
         self.choices = tuple(choices)
         self._own = own = Columns.of(self.choices)
         self.estimates = Estimator(self.choices, costs)

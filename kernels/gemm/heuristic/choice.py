@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from cutepy.kernels.gemm.config import GemmConfig
 from cutepy.kernels.gemm.families import ProductConfig
 from cutepy.kernels.gemm.gpu import H200, Gpu
-from cutepy.kernels.gemm.heuristic.model import Choice, Extents, Table, column_scale, costs_of, epilogue_unit
+from cutepy.kernels.gemm.heuristic.model import Choice, Extents, Table, column_scales, costs_of, epilogue_unit
 from cutepy.kernels.gemm.heuristic.tiles import MORE_TILES, PROMOTED_TILES, TILES, Tile
 from cutepy.kernels.gemm.limits import check_extents
 from cutepy.kernels.gemm.loading import copies_per_byte
@@ -215,7 +215,7 @@ def extents_of(signature: GemmSignature, m: int, n: int, k: int, batch: int, tur
         a_mn_major=signature.a_major == "mn",
         b_mn_major=signature.b_major == "mn",
         promotes=signature.scale_rows is not None,
-        column_scale=column_scale(signature),
+        column_scales=column_scales(signature),
         turned=turned,
         a_copies=a_copies,
         b_copies=b_copies,

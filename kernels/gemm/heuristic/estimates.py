@@ -21,9 +21,6 @@ from cutepy.kernels.gemm.heuristic.model import (
 from cutepy.layouts.sm90 import arch
 
 Array = NDArray[np.float64]
-COLUMN_BLOCK = 128
-_SCALED = {0: 0, 1: 1, COLUMN_BLOCK: 2}
-"""Which row of a table is of sums that are promoted, by how many columns share a scale."""
 
 
 class Columns(NamedTuple):
@@ -111,16 +108,16 @@ class Estimator:
         self._copied = costs.copy * span_bytes
 
     def _multiplied(self) -> Array:
-        """Give what a step's MMAs take, of all warpgroups and of one that promotes, by `_SCALED`: the sixth power."""
+        """Give what a step's MMAs take, also where each column has a scale: the sixth power of the microseconds."""
         own, costs = self._own, self._costs
         block = costs.cycle * own.m / 64 * 4 * own.n / 2
+        multiply = _sixth(block * own.k_spans)
         if costs.promotion is None:
-            return _sixth(block * own.k_spans)[None, None]
-        element, once, meeting, columns = costs.promotion
+            return np.stack([multiply, multiply])[:, None]
         elements = own.m * own.n
-        added = [np.zeros_like(elements), np.full_like(elements, columns), np.where(COLUMN_BLOCK % own.n, meeting, 0)]
-        alone = (block + element * elements) / own.warpgroups + once
-        return (_sixth((block + elements * added) * own.k_spans) + _sixth(alone))[:, None]
+        with_columns = _sixth((block + costs.promotion.column_element * elements) * own.k_spans)
+        alone = (block + costs.promotion.element * elements) / own.warpgroups + costs.promotion.block
+        return (np.stack([multiply, with_columns]) + _sixth(alone))[:, None]
 
     def _stored(self, is_short: bool, instructions: float) -> Array:
         """Give what an epilogue takes, of a short K or a long one: beside a main loop, after each, and at last."""
@@ -167,7 +164,7 @@ class Estimator:
         kinds = [int(each.widens_b) for each in problems]
         rows, columns = np.minimum(m, self._own.m), np.minimum(n, self._staged_n[kinds])
         from_l2 = ctas * (rows * self._row_from_l2 + columns * self._column_from_l2)
-        scaled = [_SCALED[each.column_scale] for each in problems]
+        scaled = [int(each.column_scales) for each in problems]
         filled = (rows + columns) * self._filled + self._empty[kinds]
         sixths = self._least[scaled, kinds] + _sixth(from_l2) + _sixth(filled)
         if any(each.by_threads for each in problems):

@@ -18,24 +18,24 @@ from cutepy.runtime.dtypes import DTYPES
 
 
 class Promotion(NamedTuple):
-    """What the promotion of sums costs every 128 of K, in microseconds.
+    """What the promotion of sums costs, in microseconds.
+
+    A warpgroup multiplies a block of 128 of K, and then adds up what that gave; meanwhile others multiply, or the same
+    does for the other block of a stage that has two.
 
     Attributes
     ----------
-    element : float
-        Of each element that a warpgroup has: meanwhile others multiply, or the same does for the other block of a stage
-        of two.
     block : float
-        Of any number of them.
-    meeting, columns : float
-        Added for each element of a tile, which the tensor cores wait for: where blocks of columns meet within it; where
-        each column has a scale.
+        Of a block, however many elements a warpgroup has.
+    element : float
+        Of each of the warpgroup's elements.
+    column_element : float
+        Of each element of the tile, where each column has a scale of its own: the tensor cores wait so much longer.
     """
 
-    element: float
     block: float
-    meeting: float
-    columns: float
+    element: float
+    column_element: float
 
 
 @dataclass(frozen=True)
@@ -124,14 +124,14 @@ after another, 2.9 us each for 2.5 by this, and none where two consumers took tu
 PROMOTED_COSTS = replace(
     H200_COSTS,
     l2_byte=7e-8,
-    promotion=Promotion(element=1.8e-5, block=0.05, meeting=2.7e-6, columns=8.5e-6),
+    promotion=Promotion(block=0.05, element=1.8e-5, column_element=8e-6),
 )
 """Where sums are promoted: steps along K are longer, and the L2 cache holds them up less.
 
-Fitted to 2,229 device times of 28 products with scales of 1x128 and 128x128 on H100s, 2026-11-27, some 60 choices each.
-What these costs choose of `PROMOTED_TILES` was 1.7% slower than the fastest that was timed, in the geometric mean; by
-`H200_COSTS`, and without the tiles of 192 rows, it was 5.8%. On fourths of the products that such a fit had not seen,
-it was 1.8%.
+Fitted to 2,229 device times of 28 products, eight of them in two runs, with scales of 1x128 and 128x128 on H100s,
+2026-11-27. What these costs choose of `PROMOTED_TILES` was 1.7% slower than the fastest that was timed, in the
+geometric mean of the products, and as much in fourths of them that a fit had not seen; by `H200_COSTS`, and without the
+tiles of 192 rows, it was 4.8%.
 """
 
 RESIDENT = {1: 132, 2: 132, 4: 120, 8: 120}
@@ -148,8 +148,8 @@ class Extents(NamedTuple):
     `turned` tells whether it is the transposed of the product that is asked for; `a_copies` and `b_copies`, how many
     cp.async a byte of A and B takes each thread that loads, 0 where TMA loads; `unit`, what columns of a tile are a
     multiple of (`epilogue_unit`); `strip`, the columns of its subtiles where they are given, else 0; `instructions`, of
-    the epilogue, for each element of the accumulators; `column_scale`, how many columns share each of the scales with
-    which sums are promoted, 0 if all do.
+    the epilogue, for each element of the accumulators; `column_scales`, whether each column has a scale of its own with
+    which sums are promoted.
     """
 
     m: int
@@ -168,7 +168,7 @@ class Extents(NamedTuple):
     unit: int = 8
     strip: int = 0
     instructions: float = 0.0
-    column_scale: int = 0
+    column_scales: bool = False
 
     @property
     def by_threads(self) -> bool:
@@ -199,9 +199,9 @@ def costs_of(table: Table) -> Costs:
     return PROMOTED_COSTS if table == "promoted" else H200_COSTS
 
 
-def column_scale(signature: GemmSignature) -> int:
-    """Tell how many columns share each of the scales with which sums are promoted: 0 if all do, or there are none."""
-    return signature.scale_rows[1] if signature.scale_rows else 0
+def column_scales(signature: GemmSignature) -> bool:
+    """Tell whether each column has a scale of its own with which sums are promoted."""
+    return signature.scale_rows is not None and signature.scale_rows[1] == 1
 
 
 def fillable_sms(cluster: int, sm_count: int) -> int:
