@@ -36,8 +36,6 @@ itself, of which half would be empty; those of `_FLAT` come first. On an H100, 2
 of 2x1, 1345 and 1441 by 256x64 (transposed) in clusters of 1x2, 1390 and 1569 by 64x192 in 2x1, 1301 and 1771 by 64x128
 without clusters, and 1452 and 1609 by 128x256.
 """
-_SPILLED_WARPGROUPS = 3
-"""Of a consumer: they leave 24 registers to a producer's thread, and those that load scales of groups spill."""
 _FLAT = 256
 _FLAT_TILES = tuple(Tile(_FLAT, n) for n in (128, 96, 80, 64, 48, 32, 16))
 """Few rows by many columns, transposed: chosen from besides."""
@@ -108,8 +106,7 @@ def _candidates(promotes: bool) -> Candidates:
     first = candidates(table).choices
     every = (*first, *in_clusters(_FLAT_TILES, {1: PAIRS}))
     small = (each for each in every if each.cluster_m * each.cluster_n <= _LARGEST_CLUSTER)
-    spilled = _SPILLED_WARPGROUPS if promotes else None
-    return Candidates(dict.fromkeys(each for each in small if each.tile.warpgroups != spilled), costs_of(table))
+    return Candidates(dict.fromkeys(small), costs_of(table))
 
 
 def _in_order(

@@ -161,6 +161,13 @@ def test_what_a_reduction_can_not_have_is_refused_while_it_is_traced(options, er
         Sums(64, 2, **options)(x, x)
 
 
+@pytest.mark.parametrize("consumers", [2, 3])
+def test_all_registers_that_threads_are_launched_with_are_dealt_out(consumers):
+    budget = rules.register_budget(consumers)
+    launched = 65536 // (128 * (1 + consumers)) // 8 * 8
+    assert budget.producer + consumers * budget.consumer == (1 + consumers) * launched
+
+
 @pytest.mark.parametrize(
     ("made", "said"),
     [

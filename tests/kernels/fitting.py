@@ -226,7 +226,7 @@ def main():
     options = parser.parse_args()
     old = Trees.of_lists(**json.loads(options.trees.read_text()))
     settings = {name: getattr(options, name) for name in ("iterations", "depth", "learning_rate", "loss_function")}
-    lists = refit(old, [*sorted(TIMED.glob("*.jsonl.xz")), *options.journals], settings, options.share, options.asked)
+    lists = refit(old, [*sorted(TIMED.glob("*.xz")), *options.journals], settings, options.share, options.asked)
     options.trees.write_text(json.dumps(lists, separators=(",", ":")))
 
 

@@ -51,8 +51,8 @@ def test_scales_of_columns_turn_with_the_product():
         ((128, 7168, 4096), Tile(64, 128, k_spans=2)),
     ],
 )
-def test_what_was_fastest_on_a_gpu_is_chosen(extents, tile):
-    transposed, config = choose(signature((1, 128)), *extents)
+def test_what_was_fastest_on_an_h100_is_chosen(extents, tile):
+    transposed, config = choose(signature((1, 128)), *extents, gpu=H100)
     assert not transposed
     assert (config.tile_m, config.tile_n, config.tile_k) == (tile.m, tile.n, 128 * tile.k_spans)
     assert config.warpgroups == tile.warpgroups
@@ -74,7 +74,8 @@ def test_what_is_chosen_is_hardly_slower_than_the_fastest_of_all_that_were_timed
         timed = {(turned, Choice(Tile(*numbers[:5]), *numbers[5:])): us for turned, *numbers, us in rows}
         slower[tuple(extents)].append(np.log(chosen_of(extents, timed) / min(timed.values())))
     assert len(slower) == 28
-    assert np.exp(np.mean([np.mean(runs) for runs in slower.values()])) < 1.018
+    mean = np.exp(np.mean([np.mean(runs) for runs in slower.values()]))
+    assert mean < 1.0175, "PROMOTED_COSTS and docs/benchmarks.md say 1.7%"
 
 
 def test_groups_have_the_same_costs():
@@ -84,10 +85,3 @@ def test_groups_have_the_same_costs():
     assert (transposed, config.gemm.tile_m, config.gemm.tile_n, config.gemm.tile_k) == (False, 64, 128, 256)
     transposed, config = select_grouped(*asked)
     assert (transposed, config.gemm.tile_m, config.gemm.tile_n) == (True, 256, 64)
-
-
-@pytest.mark.parametrize("tokens", [4096, 16384, 65536])
-@pytest.mark.parametrize("columns", [2112, 4096])
-def test_groups_have_no_tiles_whose_producers_would_spill(tokens, columns):
-    _, config = select_grouped(signature((1, 128)), "m", (tokens, columns, 7168), 4, gpu=H100)
-    assert config.gemm.warpgroups < 3

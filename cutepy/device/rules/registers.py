@@ -40,12 +40,12 @@ def register_budget(consumer_warpgroups: int) -> RegisterBudget:
     --------
     >>> register_budget(2)
     RegisterBudget(producer=40, consumer=232, dealt=True)
-    >>> register_budget(3).consumer
-    160
+    >>> register_budget(3)
+    RegisterBudget(producer=32, consumer=160, dealt=True)
     """
     if not 1 <= consumer_warpgroups <= 3:
         raise ValueError(f"1 to 3 warpgroups can multiply beside a producer, got {consumer_warpgroups}")
-    producer = 40 if consumer_warpgroups < 3 else 24
+    producer = 40 if consumer_warpgroups < 3 else 32
     all_registers = arch.REGISTERS_PER_SM // arch.WARPGROUP_THREADS
     fitting = (all_registers - producer) // max(consumer_warpgroups, 2) // _UNIT * _UNIT
     return RegisterBudget(producer, fitting, consumer_warpgroups > 1)

@@ -20,7 +20,7 @@ MODULES = (
 )
 
 
-def test_functions() -> Iterator[tuple[str, Callable[..., None]]]:
+def opcode_tests() -> Iterator[tuple[str, Callable[..., None]]]:
     """Yield the test functions, by the names of module and function."""
     for path in MODULES:
         module = importlib.import_module(path)
@@ -28,9 +28,6 @@ def test_functions() -> Iterator[tuple[str, Callable[..., None]]]:
         for name, function in inspect.getmembers(module, inspect.isfunction):
             if name.startswith("test_") and function.__module__ == module.__name__:
                 yield f"{part}.{name.removeprefix('test_')}", function
-
-
-test_functions.__test__ = False  # type: ignore[attr-defined] # not a test itself
 
 
 def run_all(function: Callable[..., None]) -> None:

@@ -91,7 +91,7 @@ def pack(path: Path) -> None:
     """Run everything in the simulator, and write the launches to a file."""
     from tests.sim.hardware.capture import capturing
     from tests.sim.hardware.corpus import all_cases
-    from tests.sim.hardware.opcodes import run_all, test_functions
+    from tests.sim.hardware.opcodes import opcode_tests, run_all
 
     launches: list[CapturedLaunch] = []
     cases: dict[str, dict[str, Any]] = {}
@@ -101,7 +101,7 @@ def pack(path: Path) -> None:
             case.run()
         cases[case.name] = case_entry(case, found) | {"launches": [len(launches), len(launches) + len(found)]}
         launches += found
-    for name, function in test_functions():
+    for name, function in opcode_tests():
         with capturing() as found:
             run_all(function)
         opcodes[name] = [len(launches), len(launches) + len(found)]

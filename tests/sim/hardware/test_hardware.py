@@ -90,7 +90,7 @@ def test_the_recordings_are_small():
     assert sum(path.stat().st_size for path in FIXTURES) < 300_000
 
 
-OPCODES = dict(opcodes.test_functions())
+OPCODES = dict(opcodes.opcode_tests())
 
 
 @cache
