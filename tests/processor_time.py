@@ -27,15 +27,16 @@ def slowed() -> float:
 def is_below(limit: float, measure: Callable[[], float]) -> bool:
     """Tell whether a measurement is below a limit, at the best of several.
 
-    Others on the machine slow it, by caches and clocks and threads of one core: the limit is raised by as much as they
-    slow the best run of some of the standard library's imports.
+    Others on the machine slow it, by caches and clocks and threads of one core, and not evenly: each measurement counts
+    as less by as much as they slowed some of the standard library's imports just before and after it.
     """
-    least = slowness = float("inf")
+    least, before = float("inf"), slowed()
     for done in range(_MOST_RUNS):
-        slowness = min(slowness, slowed())
-        least = min(least, measure())
-        if done + 1 >= _FEWEST_RUNS and least < limit * max(1.0, slowness):
+        measured, after = measure(), slowed()
+        least = min(least, measured / max(1.0, (before + after) / 2))
+        if done + 1 >= _FEWEST_RUNS and least < limit:
             return True
+        before = after
     return False
 
 

@@ -5,10 +5,27 @@ and launched, and whether results are right. `Tuning(...).run(problems)` compile
 protocol of `cutepy.benchmark`, and keeps the winners on the disk, where `winner` finds them. `docs/tuning.md` shows it.
 """
 
+from typing import TYPE_CHECKING
+
 from cutepy.tune.space import Rule as Rule, Settings as Settings, Space as Space
-from cutepy.tune.timing import TuningError as TuningError
 from cutepy.tune.tunable import Trial as Trial, Tunable as Tunable
-from cutepy.tune.tuning import Tuning as Tuning
 from cutepy.tune.winners import Winner as Winner, winner as winner, winners as winners
 
+if TYPE_CHECKING:
+    from cutepy.tune.timing import TuningError as TuningError
+    from cutepy.tune.tuning import Tuning as Tuning
+
 __all__ = ["Rule", "Settings", "Space", "Trial", "Tunable", "Tuning", "TuningError", "Winner", "winner", "winners"]
+
+
+def __getattr__(name: str) -> object:
+    """Load what times on first use (PEP 562): an operation that looks for a winner has no need of it."""
+    if name in ("Tuning", "TuningError"):
+        from cutepy.tune import tuning
+
+        return getattr(tuning, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(__all__)}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -17,7 +17,7 @@ from cutepy.kernels.gemm.compilation import compile_gemm  # noqa: E402
 from tests.processor_time import is_below  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
-LIMIT_MS = 150
+LIMIT_MS = 220
 
 # All that a first call does on a GPU, but for loading the object on it: find it, link it, import TVM-FFI.
 SCRIPT = """
@@ -37,7 +37,7 @@ import tvm_ffi
 spent = time.process_time() - start
 import json
 print(json.dumps({"ms": spent * 1e3, "dsl": "cutlass" in sys.modules, "dynamo": "torch._dynamo" in sys.modules,
-                  "loaded": "load" in function.metadata["spent"]}))
+                  "timing": "cutepy.benchmark" in sys.modules, "loaded": "load" in function.metadata["spent"]}))
 """
 
 
@@ -58,9 +58,10 @@ def test_a_warm_start_is_quick_and_leaves_the_dsl_alone(tmp_path, monkeypatch):
         assert warm["loaded"]
         assert not warm["dsl"]
         assert not warm["dynamo"]
+        assert not warm["timing"]
         return warm["ms"]
 
-    assert is_below(LIMIT_MS, spent_ms)  # on an idle machine: 65 to 85 ms
+    assert is_below(LIMIT_MS, spent_ms)  # some 140 as that counts
 
 
 def test_the_declared_sources_are_all_that_the_kernel_imports():

@@ -173,15 +173,17 @@ class Candidates:
 
 def _narrower(choices: Sequence[Choice]) -> NDArray[np.intp]:
     """Give the place of the next narrower tile for each, with subtiles that are as wide; its own if there is none."""
-    places = {choice: place for place, choice in enumerate(choices)}
     subtiles = [epilogue_columns(choice.tile, SHORT_K + 1) for choice in choices]
-
-    def narrower(place: int) -> int:
+    families: dict[tuple[object, ...], list[int]] = {}
+    for place in sorted(range(len(choices)), key=lambda place: choices[place].tile.n):
         tile, *cluster = choices[place]
-        others = (places.get(Choice(tile._replace(n=n), *cluster)) for n in range(tile.n - 8, 0, -8))
-        return next((other for other in others if other is not None and subtiles[other] >= subtiles[place]), place)
-
-    return np.array([narrower(place) for place in range(len(choices))], np.intp)
+        families.setdefault((tile._replace(n=0), *cluster), []).append(place)
+    found = np.arange(len(choices))
+    for family in families.values():
+        for count, place in enumerate(family):
+            narrower = (other for other in reversed(family[:count]) if subtiles[other] >= subtiles[place])
+            found[place] = next(narrower, place)
+    return found
 
 
 def shortlist(times: Array) -> NDArray[np.intp]:
