@@ -55,6 +55,11 @@ class TmaRing:
         return self.barriers
 
     @property
+    def full_arrivals(self) -> int:
+        """Arrivals that *full* waits for, beside bytes: that of who announces these."""
+        return 1
+
+    @property
     def empty(self) -> cute.Pointer:
         """The barriers that the producer waits on."""
         return self.barriers + self.stages
@@ -72,7 +77,7 @@ class TmaRing:
         """Set the arrival counts of all barriers; one thread of one warp calls. A fence and a barrier must follow."""
         empty_arrivals = rules.empty_barrier_arrivals(self.consumer_warps, self.cluster_mn)
         for stage in cutlass.range_constexpr(self.stages):
-            cute.arch.mbarrier_init(self.full + stage, 1)
+            cute.arch.mbarrier_init(self.full + stage, self.full_arrivals)
             cute.arch.mbarrier_init(self.empty + stage, empty_arrivals)
 
     @cute.jit
@@ -151,14 +156,10 @@ class MixedRing(TmaRing):
         """Check what the attributes are."""
         rules.check_mixed_ring(self.stages, self.stage_bytes, self.threads, self.consumer_warps, self.cluster_mn)
 
-    @cute.jit
-    def initialise(self):
-        """Set the arrival counts of all barriers; one thread of one warp calls. A fence and a barrier must follow."""
-        full_arrivals = rules.full_barrier_arrivals(self.threads, self.stage_bytes)
-        empty_arrivals = rules.empty_barrier_arrivals(self.consumer_warps, self.cluster_mn)
-        for stage in cutlass.range_constexpr(self.stages):
-            cute.arch.mbarrier_init(self.full + stage, full_arrivals)
-            cute.arch.mbarrier_init(self.empty + stage, empty_arrivals)
+    @property
+    def full_arrivals(self) -> int:
+        """Arrivals that *full* waits for: those of the threads, and of who announces bytes, if there are any."""
+        return rules.full_barrier_arrivals(self.threads, self.stage_bytes)
 
     @cute.jit
     def acquire(self, state):
@@ -184,8 +185,7 @@ class MixedRing(TmaRing):
 
         `arrived` is what this thread was told by `has_arrived`: true, and there is nothing to wait for.
         """
-        if not arrived:
-            cute.arch.mbarrier_wait(self.full + state.index, state.phase)
+        TmaRing.wait(self, state, arrived)
         # cp.async writes as threads do, and wgmma reads through the async proxy. Who fills the stage can't fence: it
         # would have to wait for its copies first. So who reads does, on the way from the barrier to its MMAs.
         if cutlass.const_expr(self.fenced):
