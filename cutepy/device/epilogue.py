@@ -7,6 +7,8 @@ import cutlass.cute as cute
 from cutlass.cute.nvgpu import CopyUniversalOp, warp
 
 from cutepy.device import rules, staging
+from cutepy.device.fragment import AccumulatorTile, make_subtile
+from cutepy.device.tma import check_stores, extents
 from cutepy.layouts.sm90 import arch
 
 STORE_WARP = 0
@@ -66,6 +68,8 @@ class TileStore:
         Consumer threads.
     barrier : int or Int32
         The named barrier at which they meet.
+    tile : AccumulatorTile
+        Where this thread's registers of one subtile are, for what meets them: vectors, reductions, coordinates.
     """
 
     copy: cute.TiledCopy
@@ -74,6 +78,7 @@ class TileStore:
     warp: cutlass.Int32
     threads: int
     barrier: int | cutlass.Int32
+    tile: AccumulatorTile
 
     @property
     def stages(self) -> int:
@@ -117,17 +122,24 @@ class TileStore:
         ----------
         rC : Tensor
             This thread's part, of `subtiles`.
-        buffer : Int32
+        buffer : int or Int32
+            Each in turn, over all tiles of this CTA.
         places : TmaSubtiles
         index : int or Int32
             Which of the tile's subtiles it is.
 
         Raises
         ------
+        IndexError
+            If there is no such stage, or subtile.
+        TypeError
+            If the copy of `places` loads.
         ValueError
-            If `rC` is not this thread's part of such a subtile.
+            If `rC` is not this thread's part of such a subtile, or it is not the stage's turn.
         """
         rules.check_registers(cute.size(rC), cute.size(self.subtile_shape))
+        rules.check_buffer(buffer, index, places.count, self.stages)
+        check_stores(places.copy)
         tDsD, tDgD = places.tSs, places.place(index)
         rD = cute.make_rmem_tensor(self.subtile_shape, self.tRS_sD.element_type)
         rD.store(rC.load().to(self.tRS_sD.element_type))
@@ -184,9 +196,9 @@ def make_tile_store(
     copy = register_to_smem(tiled_mma, sD, contiguous_mode)
     thread_copy = copy.get_slice(tidx)
     shape = cute.shape(thread_copy.partition_S(sD))[:3]
-    return TileStore(
-        copy, thread_copy.partition_D(sD), shape, cute.arch.make_warp_uniform(tidx // 32), threads, barrier
-    )
+    tile = make_subtile(extents(sD), threads // arch.WARPGROUP_THREADS, tidx)
+    own = thread_copy.partition_D(sD)
+    return TileStore(copy, own, shape, cute.arch.make_warp_uniform(tidx // 32), threads, barrier, tile)
 
 
 @dataclass(frozen=True)
@@ -216,6 +228,7 @@ class TileLoad:
 
         After it the stage may be released, by one lane for its warp.
         """
+        rules.check_number("stage", buffer, cute.size(self.tSR_sC, mode=[3]))
         values = cute.make_rmem_tensor(self.subtile_shape, self.tSR_sC.element_type)
         cute.copy(self.copy, self.tSR_sC[(None, None, None, buffer)], self.copy.get_slice(self.tidx).retile(values))
         # TMA overwrites this stage through the async proxy, which the release does not hold back by itself: this fence

@@ -138,13 +138,21 @@ class AccumulatorTile(PlacedRegisters):
         warpgroups = self.coordinates.tiling.thr_size // arch.WARPGROUP_THREADS
         return make_subtile((self.epi_tile[0], self.epi_tile[1] // width), warpgroups, self.tidx)
 
+    @property
+    def subtiles(self) -> int:
+        """Subtiles of the output tile."""
+        rows, columns = self.coordinates.tile_mn
+        return rows // self.epi_tile[0] * (columns // self.epi_tile[1])
+
     def origin(self, index):
         """Compute the row and column in the tile where a subtile starts; subtiles run along N first."""
+        rules.check_number("subtile", index, self.subtiles)
         columns = self.coordinates.tile_mn[1] // self.epi_tile[1]
         return index // columns * self.epi_tile[0], index % columns * self.epi_tile[1]
 
     def coordinate(self, index, register: int):
         """Compute the row and column in the tile of a register of a subtile."""
+        rules.check_number("register", register, len(self.registers))
         (row, column), (down, across) = self.origin(index), self.registers[register]
         return row + self.of_thread(0) + down, column + self.of_thread(1) + across
 

@@ -167,6 +167,10 @@ def from_accumulators(
 def put(values, fragment: cute.Tensor, dtype: type[cutlass.Numeric]) -> None:
     """Convert values, a tensor or a vector, to the type that MMAs multiply, and put them into registers of their A."""
     values = values.load() if isinstance(values, cute.Tensor) else values
+    if not isinstance(values, cute.TensorSSA):
+        raise TypeError(
+            f"A's registers need a tensor or a vector, got {type(values).__name__}; return one from `change`"
+        )
     converted = cute.make_rmem_tensor(fragment.shape, dtype)
     converted.store(values.to(dtype))
     # As words, since the DSL's fragments of integers have signed elements, and its vectors have none.

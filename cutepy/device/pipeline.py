@@ -15,6 +15,7 @@ from cutlass import pipeline
 
 from cutepy.device import rules
 from cutepy.device.smem import check_room
+from cutepy.dsl.launched import launched
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,9 @@ class TmaRing:
     def __post_init__(self) -> None:
         self.check()
         check_room(self.barriers, 2 * self.stages, rules.MBARRIER_BITS, f"a ring of {self.stages} stages")
+
+        if math.prod(self.cluster_mn) > 1:
+            rules.check_cluster("a ring", self.cluster_mn, launched().cluster)
 
     def check(self) -> None:
         """Check what the attributes are."""

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import cutlass
 import cutlass.cute as cute
-from cutlass.cute.nvgpu import cpasync
 
 from cutepy.device import rules
-from cutepy.device.tma import TmaSubtiles, check_peers, check_stages, cut, extents, partition
+from cutepy.device.pipeline import TmaRing
+from cutepy.device.tma import TmaSubtiles, check_stages, cut, extents, partition, sharing
 from cutepy.dsl.traced_names import at_the_caller
 
 
@@ -84,16 +84,10 @@ class GroupedTiles:
             behind = (*behind, group)
         return cut(tensor[(None, None, *behind)], self.tile, self.step)
 
-    def loads(self, cluster_mnk=(1, 1, 1), along=1):
-        """Prepare this CTA's loads of tiles that the CTAs along a mode of the cluster share, as of `TmaTiles`."""
+    def loads(self, ring: TmaRing | None = None, along=1):
+        """Prepare this CTA's loads into a ring, of tiles that all CTAs along a mode share, as of `TmaTiles`."""
         rules.check_copy_tile(self.tile, extents(self.staged))
-        peers, here = cluster_mnk[along], cute.arch.block_in_cluster_idx()
-        check_peers(self.copy, peers)
-        if peers == 1:
-            return GroupedLoads(self, here[along], 1)
-        cluster = cute.make_layout((1, *cluster_mnk))
-        mask = cpasync.create_tma_multicast_mask(cluster, (0, *here), along + 1)
-        return GroupedLoads(self, here[along], peers, mask)
+        return GroupedLoads(self, *sharing(self.copy, ring, along))
 
     def subtiles(self, coordinate):
         """Cut the tile at (row, column, group, start, length) into subtiles of a stage's extents."""
@@ -101,7 +95,7 @@ class GroupedTiles:
         rows, columns = cute.size(self.staged, mode=[0]), cute.size(self.staged, mode=[1])
         tile = cute.local_tile(self.of_group(*group)[(None, None, row, column)], (rows, columns), (None, None))
         tSs, tSg = partition(self.copy, self.staged, tile)
-        return TmaSubtiles(self.copy, tSs, tSg, cute.size(tile, mode=[3]))
+        return TmaSubtiles(self.copy, tSs, tSg, cute.size(tile, mode=[3]), (rows, columns))
 
     def stage_slice(self, index, stages):
         """See only `stages` of the stages, the `index`-th so many of them: a consumer's own."""

@@ -95,7 +95,13 @@ def warp_scatter_reduce(values, operation: Callable):
     -------
     value, index
         A value over all lanes, and which one; that of lanes of one index is the same.
+
+    Raises
+    ------
+    ValueError
+        If there are other numbers of values.
     """
+    rules.check_scattered(len(values))
     held, lane, index = list(values), cute.arch.lane_idx(), 0
     for step in range(arch.WARP_THREADS.bit_length() - 1):
         upper = (lane >> step & 1) != 0

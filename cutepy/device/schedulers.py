@@ -18,6 +18,7 @@ import cutlass.cute as cute
 from cutepy.device import rules
 from cutepy.device.primitives import select
 from cutepy.device.rasterise import Divisors, coordinates_of, tile_of
+from cutepy.dsl.launched import launched
 
 
 @dataclass(frozen=True)
@@ -122,6 +123,7 @@ class Persistent:
 
     def __post_init__(self) -> None:
         rules.check_schedule(self.cluster_mn, self.parts, self.band_rows)
+        rules.check_cluster("a scheduler", (*self.cluster_mn, self.parts), launched().cluster)
 
     @cute.jit
     def k(self):

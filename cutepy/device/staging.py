@@ -7,6 +7,7 @@ from cutepy.device import rules
 from cutepy.device.mma import make_tiled_mma
 from cutepy.device.pipeline import TmaRing
 from cutepy.dsl.atoms import a_source, operand_majors, operand_types
+from cutepy.dsl.launched import launched
 from cutepy.layouts.sm90 import arch
 
 
@@ -41,6 +42,7 @@ def check_operands(ring: TmaRing, tiled_mma: cute.TiledMma, sA: cute.Tensor, sB:
     ValueError
         If they don't fit each other, the MMAs or the ring, or lie otherwise than the MMAs read them.
     """
+    rules.check_threads(tiled_mma.size, launched().threads)
     rules.check_stages(
         tuple(cute.size(sA, mode=[mode]) for mode in range(3)),
         tuple(cute.size(sB, mode=[mode]) for mode in range(3)),

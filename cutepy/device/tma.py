@@ -7,7 +7,9 @@ import cutlass.cute as cute
 from cutlass.cute.nvgpu import cpasync
 
 from cutepy.device import rules
+from cutepy.device.pipeline import TmaRing
 from cutepy.device.staging import contiguous_mode
+from cutepy.dsl.launched import launched
 from cutepy.dsl.traced_names import at_the_caller
 
 
@@ -63,9 +65,35 @@ def _lines(stages: cute.Layout, bits: int) -> tuple[int, int]:
     return cute.size(stages, mode=[across]), stride * bits // 8
 
 
-def check_peers(copy: cute.CopyAtom, peers: int) -> None:
-    """Check that a copy was made for tiles that CTAs share, or for those that none do."""
+def check_stores(copy: cute.CopyAtom) -> None:
+    """Check that a copy is one of `make_store`."""
+    if not isinstance(copy.op, cpasync.CopyBulkTensorTileS2GOp):
+        raise TypeError("a store needs a copy that stores, got one that loads; make it with make_store")
+
+
+def sharing(copy: cute.CopyAtom, ring: TmaRing | None, along: int):
+    """Tell who loads a tile with this CTA: its rank along a mode of the ring's cluster, how many, and the mask of all.
+
+    There is none where it is loaded for this CTA alone.
+
+    Raises
+    ------
+    TypeError
+        If the copy stores.
+    ValueError
+        If it was made for tiles that CTAs share and these are not, or the other way round.
+    """
+    if isinstance(copy.op, cpasync.CopyBulkTensorTileS2GOp):
+        raise TypeError("loads need a copy that loads, got one that stores; make it with make_load")
+    m, n = (1, 1) if ring is None else ring.cluster_mn
+    peers, here = (m, n)[along], cute.arch.block_in_cluster_idx()
     rules.check_sharing(isinstance(copy.op, cpasync.CopyBulkTensorTileG2SMulticastOp), peers)
+    if peers == 1:
+        return here[along], 1, None
+    # Ranks run along M first, and planes of the cluster follow one another; where it has one, it needn't be computed.
+    *_, planes = launched().cluster or (rules.MAX_CLUSTER_CTAS // (m * n),)
+    cluster = cute.make_layout((1, m, n, planes))
+    return here[along], peers, cpasync.create_tma_multicast_mask(cluster, (0, *here), along + 1)
 
 
 def _one_stage(staged: cute.ComposedLayout) -> cute.ComposedLayout:
@@ -118,6 +146,8 @@ class TmaLoads:
         One warp calls, and has acquired the stage. Where the tile is shared, each CTA of those that share it loads a
         slice, so all of them call with the same coordinate and stage.
         """
+        rules.check_coordinate(len(coordinate), cute.rank(self.tSg) - 1, "(row, column, batch...)")
+        rules.check_number("stage", stage, cute.size(self.tSs, mode=[1]))
         source, destination = self.tSg[(None, *coordinate)], self.tSs[(None, stage)]
         cute.copy(self.copy, source, destination, tma_bar_ptr=full, mcast_mask=self.peers, loc=loc, ip=ip)
 
@@ -133,12 +163,15 @@ class TmaSubtiles:
         Shared memory ((TMA, iterations), stages) and global memory ((TMA, iterations), rows, columns).
     columns : int
         Subtiles in a row.
+    extents : (int, int)
+        Rows and columns of one.
     """
 
     copy: cute.CopyAtom
     tSs: cute.Tensor
     tSg: cute.Tensor
     columns: int
+    extents: tuple[int, int]
 
     @property
     def count(self) -> int:
@@ -148,10 +181,17 @@ class TmaSubtiles:
     @at_the_caller
     def load(self, index, stage, full, *, loc=None, ip=None):
         """Let TMA load a subtile into a stage, its bytes counted by the barrier `full`; one warp calls."""
+        rules.check_number("stage", stage, cute.size(self.tSs, mode=[1]))
         cute.copy(self.copy, self.place(index), self.tSs[(None, stage)], tma_bar_ptr=full, loc=loc, ip=ip)
+
+    def origin(self, index):
+        """Compute the row and column in the tile where a subtile starts."""
+        rules.check_number("subtile", index, self.count)
+        return index // self.columns * self.extents[0], index % self.columns * self.extents[1]
 
     def place(self, index):
         """Give the place of a subtile in global memory."""
+        rules.check_number("subtile", index, self.count)
         return self.tSg[(None, index // self.columns, index % self.columns)]
 
 
@@ -177,11 +217,11 @@ class TmaTiles:
         """Tiles in a row."""
         return cute.size(self.tiles, mode=[3])
 
-    def loads(self, cluster_mnk=(1, 1, 1), along=1):
-        """Prepare this CTA's loads of tiles that the CTAs along a mode of the cluster share, each loading a slice.
+    def loads(self, ring: TmaRing | None = None, along=1):
+        """Prepare this CTA's loads into the stages of a ring, of tiles that all CTAs along a mode of its cluster share.
 
-        An operand A (M, K) is shared along N, mode 1: CTAs beside each other need the same rows of it. B, along M. The
-        copy was made for as many (`make_load`).
+        An operand A (M, K) is shared along N, mode 1: CTAs beside each other need the same rows of it, and each loads a
+        slice for all. B, along M. The copy was made for as many (`make_load`). Without a ring no tile is shared.
 
         Raises
         ------
@@ -190,15 +230,8 @@ class TmaTiles:
             other way round.
         """
         rules.check_copy_tile(extents(self.tiles), extents(self.staged))
-        peers = cluster_mnk[along]
-        check_peers(self.copy, peers)
-        here = cute.arch.block_in_cluster_idx()
-        tSs, tSg = partition(self.copy, self.staged, self.tiles, here[along], peers)
-        if peers == 1:
-            return TmaLoads(self.copy, tSs, tSg)
-        # Ranks run along M first.
-        cluster = cute.make_layout((1, *cluster_mnk))
-        mask = cpasync.create_tma_multicast_mask(cluster, (0, *here), along + 1)
+        rank, peers, mask = sharing(self.copy, ring, along)
+        tSs, tSg = partition(self.copy, self.staged, self.tiles, rank, peers)
         return TmaLoads(self.copy, tSs, tSg, mask)
 
     def subtiles(self, coordinate):
@@ -206,7 +239,7 @@ class TmaTiles:
         rows, columns = cute.size(self.staged, mode=[0]), cute.size(self.staged, mode=[1])
         tile = cute.local_tile(self.tiles[(None, None, *coordinate)], (rows, columns), (None, None))
         tSs, tSg = partition(self.copy, self.staged, tile)
-        return TmaSubtiles(self.copy, tSs, tSg, cute.size(tile, mode=[3]))
+        return TmaSubtiles(self.copy, tSs, tSg, cute.size(tile, mode=[3]), (rows, columns))
 
     def stage_slice(self, index, stages):
         """See only `stages` of the stages, the `index`-th so many of them: a consumer's own."""

@@ -32,6 +32,7 @@ class Turns:
     def __post_init__(self) -> None:
         for number in (self.barrier, self.barrier + 1):
             rules.check_barrier(number)
+        rules.check_turn_threads(self.threads)
 
     @cute.jit
     def wait(self, is_first):

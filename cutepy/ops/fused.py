@@ -154,6 +154,8 @@ def _check(
         )
     for operand in graph.operands:
         value = given[operand.name]
+        if operand.shape == "column" and len(shape) == 1 and isinstance(value, torch.Tensor) and value.dim() == 0:
+            value = value.reshape(1)  # of the one row of a vector
         # Without a batch of b, a's leading dimensions are rows, of which a row knows nothing.
         check_operand(operand, value, full if batched or operand.shape != "row" else full[-2:])
         if isinstance(value, torch.Tensor):

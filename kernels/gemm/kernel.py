@@ -227,14 +227,14 @@ class Gemm:
         """Make what loads A, B and their scales in the one warp that does, by TMA."""
         config, (a, b) = self.config, tiles
         of_scales = make_scale_loads(config, self.make_places(), scales, staged_scales)
-        return OperandLoads(ring, a.loads(config.cluster, 1), b.loads(config.cluster, 0), of_scales)
+        return OperandLoads(ring, a.loads(ring, 1), b.loads(ring, 0), of_scales)
 
     def make_mixed_loads(self, ring, tiles, scales, staged_scales, warp):
         """Make what loads A, B and their scales in one of the warps that do."""
         config, loading = self.config, self.loading
         tidx = cute.arch.thread_idx()[0] - loading.first_warp * arch.WARP_THREADS
         operands = (
-            each.loads(loading.threads, tidx) if isinstance(each, ThreadTiles) else each.loads(config.cluster, along)
+            each.loads(loading.threads, tidx) if isinstance(each, ThreadTiles) else each.loads(ring, along)
             for each, along in zip(tiles, (1, 0), strict=True)
         )
         of_scales = make_scale_loads(config, self.make_places(), scales, staged_scales, loading.threads, tidx)

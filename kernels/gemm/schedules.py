@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import cutlass
 import cutlass.cute as cute
 
-from cutepy.device import rules
+from cutepy.device import roles, rules
 from cutepy.device.dynamic import Dynamic, Tickets
 from cutepy.device.exchange import ClusterSums
 from cutepy.device.rasterise import Divisors
@@ -223,7 +223,7 @@ class InShares(Together):
 
 def consumer_thread(config: GemmConfig):
     """Count this thread among the consumers'; any value elsewhere."""
-    return cute.arch.thread_idx()[0] - PRODUCER_THREADS
+    return roles.warpgroup_thread(PRODUCER_THREADS, config.consumers * config.consumer_threads)
 
 
 @cute.jit

@@ -109,7 +109,9 @@ class Finishes:
                     rD = cute.make_rmem_tensor(outs[r].subtile_shape, cutlass.Float32)
                     for v in cutlass.range_constexpr(len(values)):
                         rD[v] = values[v]
-                    outs[r].store(rD, index % 2, tma.TmaSubtiles(stores[r], *ways[r], across), index)
+                    outs[r].store(
+                        rD, index % 2, tma.TmaSubtiles(stores[r], *ways[r], across, outs[r].tile.epi_tile), index
+                    )
         for out in outs:
             if cutlass.const_expr(out is not None):
                 out.finish()

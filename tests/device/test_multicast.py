@@ -41,7 +41,7 @@ class Shared:
         with cute.arch.elect_one():
             ring.initialise()
         publish_barriers(self.cluster)
-        loads = tma.make_tiles(load, mX, shared["sX"], self.tile).loads(self.cluster, 1)
+        loads = tma.make_tiles(load, mX, shared["sX"], self.tile).loads(ring, 1)
         filled = ring.producer_state()
         loads.load((0, 0), 0, ring.acquire(filled))
         ring.wait(ring.consumer_state())

@@ -52,6 +52,9 @@ def test_the_kernel_itself_is_right(kernel_of):
 TYPES = 'wgmma_tiling("float16", "float16",'
 TILE, EPILOGUE = "TILE_M, TILE_N, TILE_K, STAGES = 128, 128, 64, 4", "WARPGROUPS = (128, 32), 2, 2"
 STAGED_D = 'shared["sD"], (TILE_M, TILE_N))'
+BLOCK = "block=(PRODUCERS + CONSUMERS, 1, 1)"
+CLUSTER = [(BLOCK, f"{BLOCK}, cluster=(1, 2, 1)"), ("mode=[3]))", "mode=[3]), cluster_mn=(1, 2))")]
+STORE = "self.out.store(rC, index % EPI_STAGES, places, index)"
 INT8 = [
     (TYPES, 'wgmma_tiling("int8", "int8",'),
     ("StagedTile((TILE_M, TILE_K), STAGES, bits=16)", "StagedTile((TILE_M, 2 * TILE_K), STAGES, bits=8)"),
@@ -76,7 +79,10 @@ INT8 = [
         ([(TYPES, 'wgmma_tiling("float8_e4m3fn", "float8_e4m3fn",')], TypeError, "Float8E4M3FN, got Float16"),
         ([(TYPES, 'wgmma_tiling("int8", "int8",')], TypeError, "Int8, got Float16"),
         (
-            [("AccumulatorTile(PLACES, EPI_TILE,", "AccumulatorTile(PLACES, (128, 64),")],
+            [
+                ("out.tile, 1)", "make_subtile((128, 64), 2, tidx), 1)"),
+                ("import to_cute\n", "import to_cute\nfrom cutepy.device.fragment import make_subtile\n"),
+            ],
             ValueError,
             "made for subtiles of 32 registers a thread, got 16; make the AccumulatorTile and the TileStore for one",
         ),
@@ -165,10 +171,15 @@ INT8 = [
         (
             [("sA.tile, 1)", "sA.tile, 2)")],
             ValueError,
-            r"make_load made the copy with multicast, and its tiles are shared by 1 CTA; give it as many as loads\(",
+            r"make_load made the copy with multicast, and its tiles are shared by 1 CTA; give it as many as the ring ",
         ),
         (
-            [("a.loads()", "a.loads((1, 2, 1), 1)")],
+            [
+                ("consumer_warps=CONSUMERS // 32)", "consumer_warps=CONSUMERS // 32, cluster_mn=(1, 2))"),
+                ("a.loads()", "a.loads(ring, 1)"),
+                ("block=(PRODUCERS + CONSUMERS, 1, 1),", "block=(PRODUCERS + CONSUMERS, 1, 1), cluster=(1, 2, 1),"),
+                ("mode=[3]))", "mode=[3]), cluster_mn=(1, 2))"),
+            ],
             ValueError,
             "make_load made the copy without multicast, and its tiles are shared by 2 CTAs",
         ),
@@ -176,6 +187,78 @@ INT8 = [
             [("sA.tile, 1)", "sA.tile, 3)")],
             ValueError,
             "a tile that 3 CTAs share by multicast must have equal parts of whole 128 bytes, got 128 lines of 128",
+        ),
+        (
+            [("sA.tile, 1)", "sA.tile, 2)"), ("a.loads()", "a.loads(ring, 1)"), *CLUSTER],
+            ValueError,
+            "make_load made the copy with multicast, and its tiles are shared by 1 CTA",
+        ),
+        (
+            [("consumer_warps=CONSUMERS // 32)", "consumer_warps=CONSUMERS // 32, cluster_mn=(1, 2))")],
+            ValueError,
+            r"a ring was made for clusters of 1 x 2 CTAs, got a launch with cluster=\(1, 1, 1\); use one for both",
+        ),
+        (
+            [("mode=[3]))", "mode=[3]), parts=2)")],
+            ValueError,
+            r"a scheduler was made for clusters of 1 x 1 x 2 CTAs, got a launch with cluster=\(1, 1, 1\)",
+        ),
+        (
+            CLUSTER[:1],
+            ValueError,
+            r"a scheduler was made for clusters of 1 x 1 x 1 CTAs, got a launch with cluster=\(1, 2",
+        ),
+        (
+            [(BLOCK, "block=(PRODUCERS + CONSUMERS - 128, 1, 1)")],
+            ValueError,
+            r"threads 128 to 383 need a CTA of 384, got one of 256; launch it with block=\(384, 1, 1\)",
+        ),
+        (
+            [("128 * WARPGROUPS, 128 ", "128 * WARPGROUPS, 96 ")],
+            ValueError,
+            "a warpgroup has 128 threads, the first a multiple of so many, got 256 from 96 on; use multiples of 128",
+        ),
+        (
+            [
+                (BLOCK, "block=(128, 1, 1)"),
+                ("roles.warpgroup_thread(PRODUCERS, CONSUMERS)", "cute.arch.thread_idx()[0]"),
+            ],
+            ValueError,
+            "the MMAs run on 256 threads, got a CTA of 128; launch it with 256",
+        ),
+        (
+            [(STORE, STORE.replace("places, index", "places, index + 1"))],
+            ValueError,
+            "subtile 1 .* stage 1 of 2, in turn,",
+        ),
+        ([(STORE, STORE.replace("places, index", "places, 4 + index"))], IndexError, "subtile must be 0 to 3, got 4"),
+        ([(STORE, STORE.replace("EPI_STAGES", "EPI_STAGES - 1"))], IndexError, "stage must be 0 to 1, got -1"),
+        ([(STORE, STORE.replace(" % EPI_STAGES", ""))], IndexError, "stage must be 0 to 1, got 2"),
+        ([("work.k[index]), state.index", "work.k[index]), STAGES")], IndexError, "stage must be 0 to 3, got 4"),
+        (
+            [(EPILOGUE, EPILOGUE.replace("(128, 32), 2", "(128, 32), 3"))],
+            ValueError,
+            "a tile of 4 subtiles can't begin with stage 0 of 3 .*; use a number of stages that divides 4, or count",
+        ),
+        (
+            [("self.sA.load((work.row, work.k[index])", "self.sA.load((work.row,)")],
+            ValueError,
+            r"a tile is at \(row, column, batch...\), 2 numbers, got 1",
+        ),
+        (
+            [('copies[0], tensors[0], shared["sA"]', 'copies[2], tensors[0], shared["sA"]')],
+            TypeError,
+            "loads need a copy that loads, got one that stores; make it with make_load",
+        ),
+        (
+            [('copies[2], tensors[2], shared["sD"]', 'copies[0], tensors[2], shared["sD"]')],
+            TypeError,
+            "a store needs a copy that stores, got one that loads; make it with make_store",
+        ),
+        (
+            [("places.origin(index)", "self.bias.tile.origin(index)")],
+            IndexError,
+            "subtile must be 0, got 1",
         ),
         (INT8, TypeError, "registers of a subtile must be Float32, got Int32; convert them first"),
         ([('BARRIERS["store"]', "0")], ValueError, "a named barrier must be 1 to 15, 0 being .*, got 0; rules.named"),

@@ -10,7 +10,9 @@ from cutepy.device.rules.barriers import (
     NAMED_BARRIERS as NAMED_BARRIERS,
     check_barrier as check_barrier,
     check_reduction as check_reduction,
+    check_scattered as check_scattered,
     check_slots as check_slots,
+    check_turn_threads as check_turn_threads,
     named_barriers as named_barriers,
     reduction_slots as reduction_slots,
 )
@@ -22,6 +24,14 @@ from cutepy.device.rules.clusters import (
     check_sharing as check_sharing,
     check_turns as check_turns,
     check_worker as check_worker,
+)
+from cutepy.device.rules.launches import (
+    check_buffer as check_buffer,
+    check_cluster as check_cluster,
+    check_coordinate as check_coordinate,
+    check_number as check_number,
+    check_threads as check_threads,
+    check_warpgroups as check_warpgroups,
 )
 from cutepy.device.rules.operands import (
     check_operand_source as check_operand_source,

@@ -1,4 +1,6 @@
-"""Named barriers, dealt out by name."""
+"""Named barriers, dealt out by name, and who meets or reduces."""
+
+from cutepy.layouts.sm90 import arch
 
 NAMED_BARRIERS = 16
 """Of a CTA; number 0 is that of `sync_threads`."""
@@ -51,6 +53,25 @@ def check_barrier(number: int) -> None:
         )
 
 
+def check_turn_threads(threads: int) -> None:
+    """Check the threads of each of two consumers that wait for one another at a named barrier.
+
+    Raises
+    ------
+    ValueError
+        If they are no whole warps, or no CTA has those of both.
+
+    Examples
+    --------
+    >>> check_turn_threads(128)
+    """
+    most = arch.MAX_THREADS_PER_CTA // 2
+    if not 0 < threads <= most or threads % arch.WARP_THREADS:
+        raise ValueError(
+            f"a consumer in turn has whole warps, {most} threads at most, got {threads}; give it its warpgroups'"
+        )
+
+
 def check_reduction(threads: int) -> None:
     """Check the threads that reduce a value together.
 
@@ -66,6 +87,24 @@ def check_reduction(threads: int) -> None:
     if threads % 32 or not 32 <= threads <= 1024:
         near = min(max(-(-threads // 32), 1), 32) * 32
         raise ValueError(f"whole warps of a CTA reduce together, 32 to 1024 threads, got {threads}; use {near}")
+
+
+def check_scattered(values: int) -> None:
+    """Check how many values the lanes of a warp reduce to lanes of their own.
+
+    Raises
+    ------
+    ValueError
+        If they can't be halved until one is left to each lane, or there are more than lanes.
+
+    Examples
+    --------
+    >>> check_scattered(8)
+    """
+    if values not in (1, 2, 4, 8, 16, arch.WARP_THREADS):
+        raise ValueError(
+            f"the lanes of a warp share 1, 2, 4, 8, 16 or 32 values, got {values}; fill up to one of these"
+        )
 
 
 def reduction_slots(count: int) -> int:

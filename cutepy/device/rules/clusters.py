@@ -106,6 +106,6 @@ def check_sharing(multicasts: bool, peers: int) -> None:
     if multicasts != (peers > 1):
         raise ValueError(
             f"make_load made the copy {'with' if multicasts else 'without'} multicast, and its tiles are shared by "
-            f"{peers} CTA{'s' * (peers > 1)}; give it as many as loads(cluster_mnk, along) has along that mode of the "
-            "cluster"
+            f"{peers} CTA{'s' * (peers > 1)}; give it as many as the ring of loads(ring, along) has along that mode of "
+            "its cluster"
         )

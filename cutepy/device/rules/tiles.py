@@ -76,6 +76,8 @@ def wgmma_tiling(
     ------
     LayoutError
         If there is no such instruction.
+    ValueError
+        If nothing of the dtypes is multiplied, or there are no warpgroups.
 
     Examples
     --------
@@ -84,6 +86,10 @@ def wgmma_tiling(
     >>> wgmma_tiling("float32", "float32", 128, 1).traits.name, wgmma_tiling("int8", "uint8", 128, 1).traits.name
     ('SM90_64x128x8_F32TF32TF32_SS_TN', 'SM90_64x128x32_S32S8U8_SS_TN_SATURATE')
     """
+    if unknown := [dtype for dtype in (a_dtype, b_dtype) if dtype not in DTYPES]:
+        raise ValueError(f"wgmma multiplies {', '.join(DTYPES)}, by torch's names, got {', '.join(map(repr, unknown))}")
+    if warpgroups < 1:
+        raise ValueError(f"MMAs need 1 warpgroup or more, got {warpgroups}")
     bits = DTYPES[a_dtype].bits
     a, b = (_MULTIPLIED_AS.get(dtype, DTYPES[dtype].ptx).upper() for dtype in (a_dtype, b_dtype))
     sums = DTYPES[accumulator_dtype(a_dtype)].ptx.upper()

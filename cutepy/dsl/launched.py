@@ -1,0 +1,55 @@
+"""What a kernel's launch says of its CTAs, while the kernel is traced."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+from cutepy.dsl.version import require
+
+_KERNEL, _THREADS, _FACTS, _CLUSTERS, _CLUSTER = (
+    "cuda.kernel",
+    "nvvm.reqntid",
+    "cutlass_launch_facts",
+    "cluster_launch",
+    "exact_cluster_dim",
+)
+
+
+class Launch(NamedTuple):
+    """What is known of the CTAs of a kernel; None is what is not, as extents that only the launch's call knows.
+
+    Attributes
+    ----------
+    threads : int or None
+        Of a CTA.
+    cluster : (int, int, int) or None
+        CTAs of a cluster along its modes.
+    """
+
+    threads: int | None = None
+    cluster: tuple[int, int, int] | None = None
+
+
+def launched() -> Launch:
+    """Tell what is known of the kernel that is being traced; nothing outside of one, or where the DSL doesn't say."""
+    ir = require("cutlass._mlir.ir", "InsertionPoint")
+    try:
+        operation = ir.InsertionPoint.current.block.owner.operation
+    except ValueError:  # nothing is being traced
+        return Launch()
+    while operation is not None and operation.name != _KERNEL:
+        operation = operation.parent
+    return Launch() if operation is None else Launch(_threads(operation.attributes), _cluster(operation.attributes))
+
+
+def _threads(attributes: Any) -> int | None:  # noqa: ANN401
+    return math.prod(attributes[_THREADS]) if _THREADS in attributes else None
+
+
+def _cluster(attributes: Any) -> tuple[int, int, int] | None:  # noqa: ANN401
+    facts = attributes[_FACTS] if _FACTS in attributes else {}
+    if _CLUSTER in facts:
+        m, n, k = facts[_CLUSTER]
+        return m, n, k
+    return (1, 1, 1) if _CLUSTERS in facts and not facts[_CLUSTERS].value else None
