@@ -16,6 +16,9 @@ TORCH_NAMESPACES = frozenset(
 )
 """Of `torch.ops` before anybody adds to it, and what else it has for attributes; listed, since torch takes seconds."""
 
+_LONGEST = 100
+"""Characters of a name, so that names of files and kernels that are made of it are none that a system refuses."""
+
 
 def write_kernel(name: str, folder: Path) -> list[Path]:
     """Write a TMA -> WGMMA kernel made of `cutepy.device`'s blocks, and a test that passes in the simulator.
@@ -63,6 +66,8 @@ def _rendered(template: str, name: str) -> str:
 def _check_spelling(name: str) -> None:
     if not (name.isidentifier() and name.isascii()) or keyword.iskeyword(name) or name.startswith("_"):
         raise ValueError(f"NAME must be a Python identifier in ASCII, as fused_relu, got {name!r}")
+    if len(name) > _LONGEST:
+        raise ValueError(f"NAME must have {_LONGEST} characters at most, got {len(name)}; files' names must hold more")
     if name.lower().startswith("test"):
         raise ValueError(f"NAME must not begin with test, which pytest takes for a test, got {name!r}; use fused_relu")
 

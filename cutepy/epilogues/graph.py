@@ -219,9 +219,9 @@ class Graph:
         return Reduction(kind, int(dim) if dim else None)
 
     @property
-    def reduces(self) -> bool:
-        """Whether a result is reduced."""
-        return any(self.reduction(result) for result in self.results)
+    def reductions(self) -> tuple[Reduction, ...]:
+        """How those results are reduced that are."""
+        return tuple(reduction for result in self.results if (reduction := self.reduction(result)) is not None)
 
     def width(self, result: Result) -> int:
         """Tell how many times the columns of a result, or of what is reduced to it, the accumulators have."""

@@ -398,7 +398,7 @@ TORCH_FUNCTIONS: dict[str, Callable[..., Any]] = {}
 
 def _in_place(name: str, line: Line | None) -> EpilogueError:
     plain = name.strip("_")
-    instead = f"`y = {plain}(x)`" if plain in TORCH_FUNCTIONS else "compute another one"
+    instead = f"`y = {plain}(x)`" if plain in TORCH_FUNCTIONS else "what gives a new one"
     return EpilogueError.at(
         f"{name} would change a value in place, but values stay what they are; write {instead}, and go on with that",
         line,

@@ -99,16 +99,16 @@ def check_ends(a: torch.Tensor, groups: torch.Tensor, along: Along, *, padded: b
     Raises
     ------
     ValueError
-        If ends descend, or the first is below 0, or groups of 8-bit operands along K begin within 128.
+        If ends descend, or groups of 8-bit operands along K begin within 128.
     """
     if groups.device.type != "cpu" or padded:
         return
     ends, step = groups.tolist(), unit(along, 8 * a.dtype.itemsize)
-    for group, (before, end) in enumerate(pairwise((0, *ends))):
+    for group, (before, end) in enumerate(pairwise(ends), 1):
         if end < before:
             raise ValueError(
-                f"offs must ascend from 0, since each group begins where the one before it ends, got {end} behind "
-                f"{before} for group {group}; give an empty group the end of the one before it"
+                f"offs must ascend, since each group begins where the one before it ends, got {end} behind {before} "
+                f"for group {group}; give an empty group the end of the one before it"
             )
     for group, end in enumerate(ends):
         if end % step and end < a.shape[-1]:

@@ -54,7 +54,7 @@ def grouped_with(
         raise TypeError(f"epilogue must be made by cutepy.epilogue, got {epilogue!r}; decorate the function")
     graph = epilogue.graph
     given = widened(with_tensors(graph, epilogue.bind(operands), groups.device))
-    if graph.reduces:
+    if graph.reductions:
         raise EpilogueError(f"{epilogue.name} reduces, which an epilogue of groups can't; reduce its result")
     if product.shape[-1] % graph.widest or (along == "n" and graph.widest > 1):
         where = "and not in groups, " if along == "n" else ""

@@ -121,7 +121,7 @@ def _tuned_on(device: torch.device, signature: GemmSignature, m: int, n: int, k:
     if device.type != "cuda" or EXECUTION.backend is not None:
         return None
     found = tuned(torch.cuda.get_device_name(device), signature, m, n, k, batch)
-    if found is None or (INVARIANCE.on and (signature.graph.reduces or not found.chosen.config.is_batch_invariant)):
+    if found is None or (INVARIANCE.on and (signature.graph.reductions or not found.chosen.config.is_batch_invariant)):
         return None
     return found
 

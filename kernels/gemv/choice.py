@@ -185,6 +185,9 @@ def choose_gemv(
     kind, m, n = (signature, m, n) if turned is None else (turned, n, m)
     config = select_gemv(kind, m, n, k, sm_count)
     if settings:
+        names = list(settings_of(config))
+        if unknown := ", ".join(name for name in settings if name not in names):
+            raise ValueError(f"settings must be among {', '.join(names)}, got {unknown}")
         changed: dict[str, Any] = {"ctas_per_sm": 0, **settings}
         config = replace(config, **changed)
     return Chosen(turned is not None, config)

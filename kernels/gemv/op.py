@@ -56,7 +56,7 @@ def gemv(
             f"{tuple(a.shape)} and {tuple(b.shape)}"
         )
     given, graph = tuple(epilogue.bind(operands).values()), epilogue.graph
-    if 0 in (a.shape[0], b.shape[0]) and not graph.reduces:
+    if 0 in (a.shape[0], b.shape[0]) and not graph.reductions:
         return epilogue.pack([each.new() for each in result_descriptions(graph, a, b, out_dtype, "row")])
     if a.shape[1] == 1:  # would be taken as it lies, as contiguous along M and N
         a, b = reachable(a), reachable(b)

@@ -122,8 +122,10 @@ class GroupedConfig:
                 "groups along k differ in K, so no consumers may take turns, and K may not be split, got "
                 f"{gemm.consumers} consumers and split_k {gemm.split_k}"
             )
-        if len(signature.stored) != len(signature.graph.results):
-            raise ValueError(f"an epilogue of groups has no reductions, got {signature.graph}")
+        if reductions := signature.graph.reductions:
+            raise ValueError(
+                f"an epilogue of groups has no reductions, got {', '.join(kind for kind, _ in reductions)}"
+            )
         if self.along == "n" and signature.graph.widest > 1:
             raise ValueError(f"columns in groups can't be parted by an epilogue, got {signature.graph}; transpose it")
         for operand, (_, major) in zip(signature.graph.operands, signature.operand_types, strict=True):

@@ -83,6 +83,13 @@ def test_a_name_that_means_something_else_is_refused(name, why, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_name_longer_than_files_have_is_refused(tmp_path):
+    result = invoke("x" * 101, "--folder", tmp_path)
+    assert result.exit_code != 0
+    assert "NAME must have 100 characters at most, got 101" in " ".join(result.output.split())
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.dsl
 def test_all_namespaces_of_torch_are_known():
     code = (

@@ -608,7 +608,7 @@ def refused_rounding(acc):
         (refused_in_place_overload, r"exp_ would change a value in place.* write `y = exp\(x\)`", "aten.exp_"),
         (refused_in_place_method, r"relu_ would change a value in place.* write `y = relu\(x\)`", "acc.relu_"),
         (refused_in_place_bound, r"clamp_ would change a value in place.* write `y = clamp\(x\)`", "torch.clamp_"),
-        (refused_in_place_unknown, "zero_ would change a value in place.* compute another one", "acc.zero_"),
+        (refused_in_place_unknown, "zero_ would change a value in place.* write what gives a new one", "acc.zero_"),
         (refused_in_place_option, "relu with inplace= would change a value in place", "inplace=True"),
         (refused_in_place_module, "silu with inplace= would change a value in place", "torch.nn.SiLU"),
         (refused_out, "exp with out= would change a value in place", "torch.exp"),

@@ -118,6 +118,11 @@ def test_results_without_elements_are_given_and_nothing_is_launched(m, n):
         gemv(a, b, epilogue=largest)
 
 
+def test_unknown_settings_are_refused():
+    with cutepy.simulate(), pytest.raises(ValueError, match=r"settings must be among tile_m, columns, .*, got bogus"):
+        gemv(integers(3, 32), integers(16, 32), settings={"bogus": 1, "warps": 4})
+
+
 @pytest.mark.parametrize(
     ("a", "b"),
     [((16,), (8, 16)), ((4, 16), (16,)), ((2, 4, 16), (8, 16)), ((4, 16), (8, 24)), ((), (8, 16)), ((0, 16), (8, 24))],

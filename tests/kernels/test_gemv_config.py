@@ -50,7 +50,10 @@ IN_PARTS = replace(EIGHT, epilogue=eights.text, operand_types=(("float32", "row"
         ({"ctas_per_sm": 9}, "ctas_per_sm must be at most 5, of 128 threads and some"),
         ({"ctas_per_sm": -1}, "ctas_per_sm must be positive"),
         ({"signature": replace(HALF, epilogue=swiglu.text), "columns": 1}, "must be a multiple of 2, which are inter"),
-        ({"signature": replace(HALF, epilogue=largest.text)}, "an epilogue of few rows has no reductions"),
+        (
+            {"signature": replace(HALF, epilogue=largest.text)},
+            "an epilogue of few rows has no reductions, got max; use",
+        ),
         ({"signature": replace(HALF, a_major="mn")}, 'a must be "k"-major, in whole 16 bytes'),
         ({"signature": replace(HALF, b_align=8)}, 'b must be "k"-major, in whole 16 bytes'),
         ({"signature": replace(HALF, batch_modes=1)}, "matrices without scales along K are multiplied, got 1 batch"),

@@ -86,11 +86,18 @@ def test_on_the_cpu_it_is_the_reference(leading):
     assert_close(got, reference(gated, a, b, operands))
 
 
+@cutepy.epilogue
+def by_column(acc, scale: Column):
+    return acc * scale
+
+
 def test_a_vector_is_one_row():
     a, b, operands = problem()
     got = gemm(a[0], b, epilogue=gated, **{**operands, "residual": operands["residual"][0]})
     assert got["y"].shape == (4,)
     assert torch.equal(got["y"], gemm(a, b, epilogue=gated, **operands)["y"][0])
+    for scale in (torch.tensor(2.0), torch.tensor([2.0])):  # of the result's shape, without N; or of the one row
+        assert torch.equal(gemm(a[0], b, epilogue=by_column, scale=scale), gemm(a[0], b * 2))
 
 
 @pytest.mark.parametrize(

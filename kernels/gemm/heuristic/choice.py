@@ -178,7 +178,7 @@ class _Way(NamedTuple):
 
 def _both_ways(signature: GemmSignature, mnk_batch: tuple[int, int, int, int], gpu: Gpu) -> Iterator[_Way]:
     """Give the ways to compute a product, and its transposed, by the time that is expected of them."""
-    turned = None if INVARIANCE.on and signature.graph.reduces else signature.transposed
+    turned = None if INVARIANCE.on and signature.graph.reductions else signature.transposed
     return _ways((signature,) if turned is None else (signature, turned), mnk_batch, gpu)
 
 
@@ -220,7 +220,7 @@ def extents_of(signature: GemmSignature, m: int, n: int, k: int, batch: int, tur
         a_copies=a_copies,
         b_copies=b_copies,
         unit=epilogue_unit(signature),
-        strip=strip_of(signature, n) if INVARIANCE.on and signature.graph.reduces else 0,
+        strip=strip_of(signature, n) if INVARIANCE.on and signature.graph.reductions else 0,
         instructions=signature.graph.instructions,
     )
 
