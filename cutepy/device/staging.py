@@ -42,7 +42,9 @@ def check_operands(ring: TmaRing, tiled_mma: cute.TiledMma, sA: cute.Tensor, sB:
     ValueError
         If they don't fit each other, the MMAs or the ring, or lie otherwise than the MMAs read them.
     """
-    rules.check_threads(tiled_mma.size, launched().threads)
+    threads = launched().threads
+    rules.check_threads(tiled_mma.size, threads)
+    rules.check_readers(ring.consumer_warps, tiled_mma.size, threads)
     rules.check_stages(
         tuple(cute.size(sA, mode=[mode]) for mode in range(3)),
         tuple(cute.size(sB, mode=[mode]) for mode in range(3)),

@@ -260,6 +260,16 @@ INT8 = [
             IndexError,
             "subtile must be 0, got 1",
         ),
+        (
+            [("consumer_warps=CONSUMERS // 32", "consumer_warps=CONSUMERS // 64")],
+            ValueError,
+            "a ring must wait for all warps that read its stages, 8 of the MMAs at least, got consumer_warps=4",
+        ),
+        (
+            [("consumer_warps=CONSUMERS // 32", "consumer_warps=CONSUMERS // 16")],
+            ValueError,
+            "a ring must wait for warps that there are, 12 in a CTA of 384 threads, got consumer_warps=16",
+        ),
         (INT8, TypeError, "registers of a subtile must be Float32, got Int32; convert them first"),
         ([('BARRIERS["store"]', "0")], ValueError, "a named barrier must be 1 to 15, 0 being .*, got 0; rules.named"),
         ([('BARRIERS["store"]', "16")], ValueError, "a named barrier must be 1 to 15, .*, got 16"),

@@ -30,6 +30,7 @@ from cutepy.device.rules.launches import (
     check_cluster as check_cluster,
     check_coordinate as check_coordinate,
     check_number as check_number,
+    check_readers as check_readers,
     check_threads as check_threads,
     check_warpgroups as check_warpgroups,
 )

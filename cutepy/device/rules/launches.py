@@ -93,6 +93,37 @@ def check_threads(needed: int, threads: int | None) -> None:
         )
 
 
+def check_readers(consumer_warps: int, readers: int, threads: int | None) -> None:
+    """Check the warps that a ring waits for, where MMAs of `readers` threads read its stages.
+
+    Others may read them too, as a second warpgroup that has MMAs of its own.
+
+    Raises
+    ------
+    ValueError
+        If it waits for fewer, and TMA overwrites what is read, or for more than the CTA has, and for ever.
+
+    Examples
+    --------
+    >>> check_readers(8, 256, 384)
+    >>> check_readers(4, 256, 384)
+    Traceback (most recent call last):
+    ...
+    ValueError: a ring must wait for all warps that read its stages, 8 of the MMAs at least, got consumer_warps=4
+    """
+    warps = readers // arch.WARP_THREADS
+    if consumer_warps < warps:
+        raise ValueError(
+            f"a ring must wait for all warps that read its stages, {warps} of the MMAs at least, got "
+            f"consumer_warps={consumer_warps}"
+        )
+    if threads is not None and consumer_warps * arch.WARP_THREADS > threads:
+        raise ValueError(
+            f"a ring must wait for warps that there are, {threads // arch.WARP_THREADS} in a CTA of {threads} threads, "
+            f"got consumer_warps={consumer_warps}"
+        )
+
+
 def check_warpgroups(first: int, count: int, threads: int | None) -> None:
     """Check that `count` threads of a CTA, from `first` on, are warpgroups, and that it is launched with them.
 
