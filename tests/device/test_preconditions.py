@@ -1,6 +1,6 @@
 """What blocks need is checked while a kernel is traced: the kernel of `cutepy new kernel`, with an edit or two."""
 
-import importlib
+import importlib.util
 import itertools
 import sys
 
@@ -52,6 +52,7 @@ def test_the_kernel_itself_is_right(kernel_of):
 TYPES = 'wgmma_tiling("float16", "float16",'
 TILE, EPILOGUE = "TILE_M, TILE_N, TILE_K, STAGES = 128, 128, 64, 4", "WARPGROUPS = (128, 32), 2, 2"
 STAGED_D = 'shared["sD"], (TILE_M, TILE_N))'
+TELLS_CLUSTERS = importlib.util.find_spec("cutlass.cutlass_dsl._launch_facts_metadata") is not None
 BLOCK = "block=(PRODUCERS + CONSUMERS, 1, 1)"
 CLUSTER = [(BLOCK, f"{BLOCK}, cluster=(1, 2, 1)"), ("mode=[3]))", "mode=[3]), cluster_mn=(1, 2))")]
 STORE = "self.out.store(rC, index % EPI_STAGES, places, index)"
@@ -281,6 +282,8 @@ INT8 = [
     ],
 )
 def test_what_blocks_need_of_each_other_is_said_in_a_line(kernel_of, edits, error, said):
+    if "got a launch with cluster" in said and not TELLS_CLUSTERS:
+        pytest.skip("this version of the DSL doesn't say what clusters a kernel is launched with")
     multiply, _ = kernel_of(*edits)
     a, b, bias = operands()
     given = (a.char(), b.char(), bias) if edits is INT8 else (a, b, bias)
