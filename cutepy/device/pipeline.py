@@ -45,7 +45,6 @@ class TmaRing:
     def __post_init__(self) -> None:
         self.check()
         check_room(self.barriers, 2 * self.stages, rules.MBARRIER_BITS, f"a ring of {self.stages} stages")
-
         if math.prod(self.cluster_mn) > 1:
             rules.check_cluster("a ring", self.cluster_mn, launched().cluster)
 

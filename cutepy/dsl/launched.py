@@ -7,13 +7,9 @@ from typing import Any, NamedTuple
 
 from cutepy.dsl.version import require
 
-_KERNEL, _THREADS, _FACTS, _CLUSTERS, _CLUSTER = (
-    "cuda.kernel",
-    "nvvm.reqntid",
-    "cutlass_launch_facts",
-    "cluster_launch",
-    "exact_cluster_dim",
-)
+_KERNEL = "cuda.kernel"
+_THREADS, _FACTS = "nvvm.reqntid", "cutlass_launch_facts"  # attributes of it
+_CLUSTERS, _CLUSTER = "cluster_launch", "exact_cluster_dim"  # among the facts
 
 
 class Launch(NamedTuple):

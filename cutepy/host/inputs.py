@@ -104,6 +104,14 @@ def _is_file(text: str) -> bool:
         return False
 
 
+_Found = list[tuple[str | os.PathLike[str], list[tuple[str, str]]]]
+"""Packages and paths, and the names and paths of the files of each."""
+
+
+def _found(packages_or_paths: tuple[str | os.PathLike[str], ...]) -> _Found:
+    return [(given, list(_source_files(given))) for given in packages_or_paths]
+
+
 def sources_digest(packages_or_paths: tuple[str | os.PathLike[str], ...]) -> str:
     """Digest source files, importing nothing: SHA-256 of their names and contents, in hexadecimal.
 
@@ -118,12 +126,16 @@ def sources_digest(packages_or_paths: tuple[str | os.PathLike[str], ...]) -> str
     ModuleNotFoundError
         If there is no such package or path, or it has no files.
     """
+    return _digest(_found(packages_or_paths))
+
+
+def _digest(found: _Found) -> str:
+    """Digest the files, by name, that were found of each package or path."""
     total = hashlib.sha256(repr(sys.version_info[:2]).encode())
-    for given in packages_or_paths:
-        files = dict(_source_files(given))
+    for given, files in found:
         if not files:
             raise ModuleNotFoundError(f"sources must be packages or paths with source files, got {given!r}")
-        for name, path in sorted(files.items()):
+        for name, path in sorted(dict(files).items()):
             content = hashlib.sha256(Path(path).read_bytes()).hexdigest()
             total.update(f"{given} {name} {content}\n".encode())
     return total.hexdigest()
@@ -140,9 +152,10 @@ class Sources:
 
     def __init__(self, packages_or_paths: tuple[str | os.PathLike[str], ...]) -> None:
         self._given = packages_or_paths
-        self._then = self._listing()
+        found = _found(packages_or_paths)
+        self._then = _listing(found)
         self._unsure = any(path in _imported_files() for path, _, time in self._then if time > _started_ns())
-        self.digest = sources_digest(packages_or_paths)
+        self.digest = _digest(found)
 
     def edited(self) -> bool:
         """Tell whether what this process imported may be of another text than the files that were digested.
@@ -150,11 +163,13 @@ class Sources:
         So it is where a file is another than it was, by size and time, and where one that had been imported by then is
         younger than the process.
         """
-        return self._unsure or self._listing() != self._then
+        return self._unsure or _listing(_found(self._given)) != self._then
 
-    def _listing(self) -> list[tuple[str, int, int]]:
-        paths = sorted(path for given in self._given for _, path in _source_files(given))
-        return [(path, (status := os.stat(path)).st_size, status.st_mtime_ns) for path in paths]  # noqa: PTH116
+
+def _listing(found: _Found) -> list[tuple[str, int, int]]:
+    """Give each file's path, size and time, in order."""
+    paths = sorted(path for _, files in found for _, path in files)
+    return [(path, (status := os.stat(path)).st_size, status.st_mtime_ns) for path in paths]  # noqa: PTH116
 
 
 def _imported_files() -> set[str]:

@@ -178,8 +178,7 @@ INT8 = [
             [
                 ("consumer_warps=CONSUMERS // 32)", "consumer_warps=CONSUMERS // 32, cluster_mn=(1, 2))"),
                 ("a.loads()", "a.loads(ring, 1)"),
-                ("block=(PRODUCERS + CONSUMERS, 1, 1),", "block=(PRODUCERS + CONSUMERS, 1, 1), cluster=(1, 2, 1),"),
-                ("mode=[3]))", "mode=[3]), cluster_mn=(1, 2))"),
+                *CLUSTER,
             ],
             ValueError,
             "make_load made the copy without multicast, and its tiles are shared by 2 CTAs",
@@ -260,6 +259,11 @@ INT8 = [
             [("places.origin(index)", "self.bias.tile.origin(index)")],
             IndexError,
             "subtile must be 0, got 1",
+        ),
+        (
+            [("rC[register] = cute.arch.fmax(rC[register], 0.0)", "self.out.tile.coordinate(0, 16 + register)")],
+            IndexError,
+            "register must be 0 to 15, got 16",
         ),
         (
             [("consumer_warps=CONSUMERS // 32", "consumer_warps=CONSUMERS // 64")],

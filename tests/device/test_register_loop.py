@@ -268,3 +268,10 @@ def test_sums_that_other_threads_need_are_refused():
     q, k, v = (torch.zeros(64, 64).to(torch.float8_e4m3fn) for _ in range(3))
     with cutepy.simulate(), pytest.raises(ValueError, match="other threads have some"):
         TwoProducts(64, 64, E4M3)(q, k, v, torch.zeros(64, 64))
+
+
+def test_a_change_that_gives_nothing_is_refused():
+    with pytest.raises(
+        TypeError, match="A's registers need a tensor or a vector, got NoneType; return one from `change`"
+    ):
+        operand.put(None, None, None)

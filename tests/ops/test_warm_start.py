@@ -17,7 +17,7 @@ from cutepy.kernels.gemm.compilation import compile_gemm  # noqa: E402
 from tests.processor_time import is_below  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
-LIMIT_MS = 220
+LIMIT_MS = 150
 
 # All that a first call does on a GPU, but for loading the object on it: find it, link it, import TVM-FFI.
 SCRIPT = """
@@ -61,7 +61,7 @@ def test_a_warm_start_is_quick_and_leaves_the_dsl_alone(tmp_path, monkeypatch):
         assert not warm["timing"]
         return warm["ms"]
 
-    assert is_below(LIMIT_MS, spent_ms)  # some 140 as that counts
+    assert is_below(LIMIT_MS, spent_ms)  # 105 to 195 as single runs count, 105 to 145 as the best of eight
 
 
 def test_the_declared_sources_are_all_that_the_kernel_imports():

@@ -45,13 +45,15 @@ def check_buffer(buffer: object, index: object, subtiles: object, stages: int) -
     ValueError: a tile of 4 subtiles can't begin with stage 0 of 3 whatever the last one ended with, since TMA may still read it; use a number of stages that divides 4, or count the subtiles of all tiles: (4 * tiles before + index) % 3
     """  # noqa: E501
     check_number("stage", buffer, stages)
-    if isinstance(buffer, int) and isinstance(subtiles, int) and subtiles % stages:
+    if not isinstance(buffer, int):
+        return
+    if isinstance(subtiles, int) and subtiles % stages:
         raise ValueError(
             f"a tile of {subtiles} subtiles can't begin with stage {buffer} of {stages} whatever the last one ended "
             f"with, since TMA may still read it; use a number of stages that divides {subtiles}, or count the subtiles "
             f"of all tiles: ({subtiles} * tiles before + index) % {stages}"
         )
-    if isinstance(buffer, int) and isinstance(index, int) and buffer != index % stages:
+    if isinstance(index, int) and buffer != index % stages:
         raise ValueError(
             f"subtile {index} must go through stage {index % stages} of {stages}, in turn, got stage {buffer}, which "
             f"TMA may still read; use index % {stages}"

@@ -77,7 +77,7 @@ def wgmma_tiling(
     LayoutError
         If there is no such instruction.
     ValueError
-        If nothing of the dtypes is multiplied, or there are no warpgroups.
+        If torch has no such dtypes, or there are no warpgroups.
 
     Examples
     --------
@@ -87,7 +87,7 @@ def wgmma_tiling(
     ('SM90_64x128x8_F32TF32TF32_SS_TN', 'SM90_64x128x32_S32S8U8_SS_TN_SATURATE')
     """
     if unknown := [dtype for dtype in (a_dtype, b_dtype) if dtype not in DTYPES]:
-        raise ValueError(f"wgmma multiplies {', '.join(DTYPES)}, by torch's names, got {', '.join(map(repr, unknown))}")
+        raise ValueError(f"dtypes go by torch's names, such as float16, got {', '.join(map(repr, unknown))}")
     if warpgroups < 1:
         raise ValueError(f"MMAs need 1 warpgroup or more, got {warpgroups}")
     bits = DTYPES[a_dtype].bits
