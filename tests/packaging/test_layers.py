@@ -53,36 +53,6 @@ def test_relative_and_standard_imports_are_allowed():
     assert foreign_imports("import re\nfrom . import layout\nfrom ..errors import LayoutError") == []
 
 
-def long_ones(paths: list[Path], most: int = 400) -> list[str]:
-    return [name_of(path) for path in paths if len(path.read_text().splitlines()) > most]
-
-
-def test_files_of_the_simulator_and_its_front_ends_hold_one_thought_each():
-    paths = sources("cutepy/sim/**/*.py", "cutepy/frontends/**/*.py")
-    assert long_ones(paths) == []
-    assert len(long_ones(paths, 100)) > 50
-
-
-def long_functions(paths: list[Path], most: int = 60) -> list[str]:
-    functions = [
-        (path, node)
-        for path in paths
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, DEFINITIONS)
-    ]
-    return [f"{name_of(path)}: {node.name}" for path, node in functions if node.end_lineno - node.lineno >= most]
-
-
-DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-
-
-def test_the_gemm_and_its_blocks_are_short_files_of_short_functions():
-    paths = sources("kernels/gemm/*.py", "cutepy/device/**/*.py")
-    assert long_ones(paths, 300) == []
-    assert long_functions(paths) == []
-    assert len(long_functions(paths, 30)) > 10
-
-
 @pytest.mark.parametrize(
     "path", sources("cutepy/device/*.py", "cutepy/suites/*_kernels.py", *traced_kernels()), ids=name_of
 )
