@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
-import platform
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ from cutepy.dsl.preprocessing import Shelf
 from cutepy.dsl.tma_arguments import check_tensor_maps, tensor_names
 from cutepy.dsl.trace import FOLDER, Traced, trace
 from cutepy.dsl.version import require
+from cutepy.runtime.objects import check_machine
 from cutepy.runtime.program import ARCH, Program
 
 ENTRY_SYMBOL = "cutepy_entry"
@@ -71,7 +71,9 @@ def compile_program(
     ValueError
         If `options` has some that are decided here, such as the architecture.
     CompilationError
-        If the result can't be called in the packed convention, or this machine is not x86-64.
+        If the result can't be called in the packed convention.
+    WrongMachineError
+        If this machine is not x86-64.
     """
     return trace_program(
         function,
@@ -101,11 +103,7 @@ def trace_program(
 
     Parameters and errors are those of `compile_program`; `shelf` keeps what the DSL rewrites (`preprocessing`).
     """
-    if platform.machine() not in ("x86_64", "AMD64"):
-        raise CompilationError(
-            f"host code is compiled for x86-64 only, and this machine is {platform.machine()}; "
-            "call the @cute.jit function itself, as the DSL compiles it"
-        )
+    check_machine()
     words = [word.partition("=")[0] for word in options.split() if word.startswith("--")]
     # The DSL takes the beginning of an option's name for it.
     if ours := [option for option in _OURS if any(w.startswith(option) or option.startswith(w) for w in words)]:

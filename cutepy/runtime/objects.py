@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import platform
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -35,6 +36,27 @@ _GOT_SYMBOL = "_GLOBAL_OFFSET_TABLE_"
 
 class ObjectError(ValueError):
     """An object that can't be loaded: it says what it has, and what was expected."""
+
+
+class WrongMachineError(ObjectError):
+    """Host code of compiled functions, which is for x86-64, was asked for on another machine."""
+
+
+def check_machine() -> None:
+    """Refuse to make or run host code on a machine that is not x86-64.
+
+    Raises
+    ------
+    WrongMachineError
+        On another machine.
+    """
+    machine = platform.machine()
+    if machine not in ("x86_64", "AMD64"):
+        raise WrongMachineError(
+            f"cutepy loads host code of compiled functions on x86-64 only, and this machine is {machine}; layouts, "
+            "pictures, cutepy.ops on CPU tensors and cutepy.load_ptx work here; on a GPU, call the @cute.jit function "
+            "through the DSL alone"
+        )
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,14 @@ import cutlass.cute as cute
 import numpy as np
 import pytest
 import torch
+from cuda.bindings.driver import CUstream
 
 import cutepy
-from cutepy.dsl.program import CompilationError
 from cutepy.host.arguments import ArgumentError
 from cutepy.host.function import Function, WrongDeviceError, WrongEntryError
 from cutepy.host.specs import TensorSpec
 from cutepy.host.store import Entry
+from cutepy.runtime.objects import WrongMachineError
 from tests.host import kernels
 
 pytestmark = pytest.mark.dsl
@@ -322,8 +323,15 @@ def test_a_gpu_of_another_architecture_is_refused(add, monkeypatch):
 
 def test_other_machines_are_refused(monkeypatch):
     monkeypatch.setattr("platform.machine", lambda: "aarch64")
-    with pytest.raises(CompilationError, match="x86-64 only, and this machine is aarch64"):
+    with pytest.raises(WrongMachineError, match="x86-64 only, and this machine is aarch64"):
         cutepy.compile(kernels.add, VECTOR, VECTOR, VECTOR, 1.0, cache=False)
+
+
+def test_a_plain_function_is_not_simulated_on_other_machines(monkeypatch):
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")
+    a, b, c = torch.zeros(3, 1000)
+    with cutepy.simulate(), pytest.raises(WrongMachineError, match="x86-64 only, and this machine is aarch64"):
+        kernels.add(a, b, c, cutlass.Float32(1.0), CUstream(0))
 
 
 class Foreign:

@@ -17,6 +17,7 @@ from cutepy.dsl.version import require
 from cutepy.frontends.dsl.entries import ServedEntry
 from cutepy.runtime.host_calls import Backend
 from cutepy.runtime.host_code import ServedHost
+from cutepy.runtime.objects import check_machine
 
 
 class NoPtxError(RuntimeError):
@@ -54,6 +55,7 @@ def _served(function: Any, kind: Callable[[Any, str], _Served]) -> _Served:  # n
     """Give a compiled function's host code, as it is called on a backend."""
     program: _Served | None = _programs.get(function)
     if program is None:
+        check_machine()
         if function.ir_module is None:
             raise NoPtxError.of_an_object(function.function_name)
         text = _kept_ptx(function) if function.has_gpu_module else _NO_KERNELS
