@@ -49,10 +49,21 @@ def test_the_page_reads_what_is_written(written):
     code = (written / "fused_relu.py").read_text()
     page = (ROOT / "docs" / "own_kernel.md").read_text()
     shown = [block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if not block.startswith(">>>")]
-    assert len(shown) == 6
+    assert len(shown) == 7
     for block in shown:
         assert block.rstrip() in code
-    assert len([line for line in code.splitlines() if line.strip()]) <= 125
+
+
+@pytest.mark.integration
+@pytest.mark.dsl
+def test_it_is_exported(written, monkeypatch):
+    monkeypatch.chdir(written)
+    monkeypatch.syspath_prepend(str(ROOT))
+    done = CliRunner().invoke(app, ["export", "extension", "fused_relu:EXTENSION", "-o", "shipped"])
+    sys.modules.pop("fused_relu")
+    assert done.exit_code == 0, done.output
+    assert "fused_relu(Tensor a, Tensor b, Tensor bias) -> Tensor" in (written / "shipped" / "README.md").read_text()
+    assert len(list((written / "shipped" / "objects").glob("*.o"))) == 1
 
 
 @pytest.mark.parametrize("name", ["1st", "class", "a-b", "_hidden", "", "é", "ﬁx"])
