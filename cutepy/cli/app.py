@@ -179,6 +179,10 @@ def explore(
     files: Annotated[list[Path] | None, typer.Argument(metavar="[FILE.cutepy]...", help="Runs to look into.")] = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1. Default: one that is free.")] = 0,
     open_browser: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")] = True,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Host under which a proxy serves the page; repeatable."),
+    ] = None,
 ) -> None:
     """Serve a page on this machine: layouts, operations and atoms to type and hover over; simulated runs to scrub."""
     from cutepy.cli.explore import run
@@ -187,7 +191,7 @@ def explore(
         if not file.is_file():
             fail(f"there is no file {file}")
     try:
-        run(port, files or [], open_browser=open_browser, say=typer.echo)
+        run(port, files or [], hosts=allow_host or [], open_browser=open_browser, say=typer.echo)
     except ValueError as error:
         fail(str(error))
 

@@ -9,7 +9,7 @@ NEEDED = {"flask": "flask", "werkzeug": "flask", "jinja2": "flask", "numpy": "nu
 """What the explorer imports beyond cutepy's own needs."""
 
 
-def run(port: int, files: list[Path], *, open_browser: bool, say: Callable[[str], None]) -> None:
+def run(port: int, files: list[Path], *, hosts: list[str], open_browser: bool, say: Callable[[str], None]) -> None:
     """Serve the explorer until Ctrl-C.
 
     Raises
@@ -24,6 +24,6 @@ def run(port: int, files: list[Path], *, open_browser: bool, say: Callable[[str]
             raise
         raise ValueError(f"the explorer needs {NEEDED[error.name]}: pip install 'cutepy[explore]'") from error
     try:
-        serve(port, tuple(files), open_browser=open_browser, say=say)
+        serve(port, tuple(files), hosts=tuple(hosts), open_browser=open_browser, say=say)
     except OSError as error:
         raise ValueError(f"cannot serve on port {port}: {error.strerror or error}") from error

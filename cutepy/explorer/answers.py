@@ -95,6 +95,9 @@ def layout(asked: Parameters) -> dict[str, Any]:
         raise
     if isinstance(drawn, Grid):
         drawn = drawn.but(caption=(*drawn.caption, *remarks))
+    elif isinstance(value, sm90.WgmmaTraits | sm90.TiledMMA):
+        *operands, accumulators = drawn.grids
+        drawn = drawn._replace(grids=(accumulators, *operands))  # C is looked for most, and A may be long
     return {"expression": to_text_or_name(value), "facts": facts(value), "picture": render_raw(drawn)}
 
 

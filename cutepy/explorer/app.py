@@ -14,7 +14,7 @@ from cutepy.explorer.guard import protect
 from cutepy.explorer.operands import PICTURES, SOURCES, TYPES
 from cutepy.explorer.shelf import DTYPES, MAX_FILE_BYTES, Shelf
 from cutepy.explorer.worker import error
-from cutepy.layouts.render.palette import FILLS, MARK
+from cutepy.layouts.render.palette import FILLS, INK, MARK
 from cutepy.layouts.sm90.arch import MAJORS, SWIZZLE_MODES
 
 UPLOADS = "/api/runs"
@@ -22,13 +22,13 @@ UPLOADS = "/api/runs"
 BITS = ("", "4", "8", "16", "32", "64")
 
 
-def create_app(*, port: int | None = None, runs: tuple[Path, ...] = (), limit_s: float = LIMIT_S) -> Flask:
+def create_app(*, hosts: tuple[str, ...] = (), runs: tuple[Path, ...] = (), limit_s: float = LIMIT_S) -> Flask:
     """Return the explorer as a WSGI application.
 
     Parameters
     ----------
-    port : int, optional
-        Where it is served: requests to another are refused. Default: any.
+    hosts : tuple of str
+        Names under which a forwarding proxy on this machine serves the page, beside 127.0.0.1 and localhost.
     runs : tuple of Path
         Saved runs that the page offers from the start.
     limit_s : float
@@ -47,12 +47,12 @@ def create_app(*, port: int | None = None, runs: tuple[Path, ...] = (), limit_s:
     """
     app = Flask("cutepy.explorer", static_url_path="/static", root_path=str(Path(__file__).parent))
     app.config["MAX_CONTENT_LENGTH"] = MAX_FILE_BYTES
-    protect(app, port, UPLOADS)
+    protect(app, hosts, UPLOADS)
     calculator = Calculator(limit_s)
     app.extensions["calculator"] = calculator
     shelf = Shelf()
     for file in runs:
-        shelf.add(file.read_bytes(), file.name)
+        shelf.add(file.read_bytes(), file.name, keep=True)
 
     @app.get("/")
     def page() -> str:
@@ -94,7 +94,9 @@ def create_app(*, port: int | None = None, runs: tuple[Path, ...] = (), limit_s:
 
 def _palette() -> str:
     """Return the colours of cells, as those of every picture: of tables (c0 ... c7) and of drawings (c0f ...)."""
-    fills = "".join(f".c{key}{{background:{colour}}}.c{key}f{{fill:{colour}}}" for key, colour in enumerate(FILLS))
+    fills = "".join(
+        f".c{key}{{background:{colour};color:{INK}}}.c{key}f{{fill:{colour}}}" for key, colour in enumerate(FILLS)
+    )
     return f"{fills}table.cells td.m{{outline:3px solid {MARK};outline-offset:-3px}}"
 
 

@@ -1,14 +1,16 @@
-"""Who may ask: this machine, by its own name, from a page that this server served.
+"""Requests are taken from this machine only, under its own names, and from pages that this server served.
 
-A page of another site can make a browser send requests here. By its own name (DNS rebinding) they bear a foreign Host,
-across sites a foreign Origin or Sec-Fetch-Site: both are refused.
+A page of another site can make a browser send requests here. By DNS rebinding they bear a foreign Host, across sites a
+foreign Origin or Sec-Fetch-Site: all are refused. The port is free: a forwarded port (ssh -L 9000:localhost:8765) has
+another number on the near side, and Host and Origin must agree in any case.
 """
 
 from __future__ import annotations
 
 import ipaddress
+from typing import Any
 
-from flask import Flask, Request, Response, request
+from flask import Flask, Request, Response, render_template, request
 
 from cutepy.explorer.worker import error
 
@@ -41,21 +43,23 @@ HEADERS = {
 }
 
 
-def protect(app: Flask, port: int | None, uploads: str) -> None:
-    """Refuse what does not come from this machine's own pages, and bound what comes.
+def protect(app: Flask, hosts: tuple[str, ...], uploads: str) -> None:
+    """Refuse requests that do not come from this machine's own pages, and bound their size.
 
     Parameters
     ----------
     app : Flask
-    port : int or None
-        The port that a Host must name; None where it is not known, as in tests.
+    hosts : tuple of str
+        Names that a Host may have beside this machine's.
     uploads : str
         The path that takes a body.
     """
 
     @app.before_request
-    def check() -> tuple[dict[str, object], int] | None:
-        if reason := refusal(request, port):
+    def check() -> Any:  # noqa: ANN401 - what Flask makes a response of
+        if reason := refusal(request, hosts):
+            if request.path == "/":  # a person, and not the page
+                return render_template("refused.html", reason=reason), FORBIDDEN
             return error("Forbidden", reason), FORBIDDEN
         if len(request.query_string) > MAX_QUERY:
             return error("TooLong", f"a query may have {MAX_QUERY} bytes, got {len(request.query_string)}"), TOO_LONG
@@ -69,16 +73,17 @@ def protect(app: Flask, port: int | None, uploads: str) -> None:
         return response
 
 
-def refusal(asked: Request, port: int | None) -> str:
-    """Return why a request is refused; empty where it is not."""
+def refusal(asked: Request, hosts: tuple[str, ...] = ()) -> str:
+    """Return the reason why a request is refused; empty where it is not."""
     host = asked.headers.get("Host", "")  # as it was sent: `asked.host` makes one up where there is none
-    name, _, given = host.partition(":")
-    if name not in NAMES or (port is not None and given != str(port)):
-        return f"the host must be {' or '.join(NAMES)} with this server's port, got {host!r}"
+    name, _, _ = host.partition(":")
+    if name not in (*NAMES, *hosts):
+        return f"the host must be {', '.join((*NAMES, *hosts))}, got {host!r}"
     if not ipaddress.ip_address(asked.remote_addr or "0.0.0.0").is_loopback:
         return "requests must come from this machine"
     origin = asked.headers.get("Origin")
-    if origin is not None and origin != f"http://{host}":
+    schemes = ("http", "https") if name in hosts else ("http",)  # a proxy may speak TLS
+    if origin is not None and origin not in [f"{scheme}://{host}" for scheme in schemes]:
         return f"the page must be of this server, http://{host}, got the origin {origin!r}"
     site = asked.headers.get("Sec-Fetch-Site", "none")
     if asked.path.startswith("/api/") and site not in ("none", "same-origin"):

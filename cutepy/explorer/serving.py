@@ -24,7 +24,9 @@ class QuietHandler(WSGIRequestHandler):
         """Say nothing."""
 
 
-def serve(port: int, runs: tuple[Path, ...], *, open_browser: bool, say: Callable[[str], None]) -> None:
+def serve(
+    port: int, runs: tuple[Path, ...], *, hosts: tuple[str, ...] = (), open_browser: bool, say: Callable[[str], None]
+) -> None:
     """Serve the page until Ctrl-C.
 
     Parameters
@@ -33,6 +35,8 @@ def serve(port: int, runs: tuple[Path, ...], *, open_browser: bool, say: Callabl
         0 takes one that is free.
     runs : tuple of Path
         Saved runs to offer.
+    hosts : tuple of str
+        Names under which a forwarding proxy serves the page.
     open_browser : bool
         Whether to open the page.
     say : callable
@@ -48,7 +52,7 @@ def serve(port: int, runs: tuple[Path, ...], *, open_browser: bool, say: Callabl
     # Bound here: the port is known before the application is made, and werkzeug would end the process if it is taken.
     with socket.create_server((HOST, port)) as listening:
         port = listening.getsockname()[1]
-        app = create_app(port=port, runs=runs)
+        app = create_app(hosts=hosts, runs=runs)
         server = make_server(HOST, port, app, threaded=True, request_handler=QuietHandler, fd=listening.fileno())
         page = f"http://{HOST}:{port}/" + ("?view=run" if runs else "")
         say(f"cutepy explorer: {page} (Ctrl-C ends it)")

@@ -20,8 +20,8 @@ from cutepy.sim.inspect.history import SavedCta, SavedLaunch, SavedRun
 from cutepy.sim.inspect.saved import load_run
 
 MAX_FILE_BYTES = 64 << 20
-MAX_RUNS = 4
-"""Kept at once; the one that was added first makes room."""
+MAX_UPLOADS = 4
+"""Uploaded runs that are kept at once; the one that was uploaded first makes room."""
 
 DTYPES = ("uint8", "float16", "bfloat16", "float32", "float8_e4m3fn", "float8_e5m2", "int8", "int32", "uint32")
 
@@ -36,17 +36,36 @@ class Shelf:
 
     def __init__(self) -> None:
         self._runs: dict[str, tuple[str, SavedRun]] = {}
+        self._kept: set[str] = set()
         self._lock = threading.Lock()
 
-    def add(self, data: bytes, name: str) -> dict[str, Any]:
-        """Take a run in; a file that is none raises SavedRunError."""
+    def add(self, data: bytes, name: str, *, keep: bool = False) -> dict[str, Any]:
+        """Take a run in.
+
+        Parameters
+        ----------
+        data : bytes
+            The file.
+        name : str
+            Shown in the page's menu.
+        keep : bool
+            Keep the run as long as the server runs; an upload makes room for later ones.
+
+        Raises
+        ------
+        SavedRunError
+            If the file is no saved run.
+        """
         identity = hashlib.sha256(data).hexdigest()[:16]
         run = load_run(data)
         with self._lock:
             self._runs.pop(identity, None)
             self._runs[identity] = name, run
-            while len(self._runs) > MAX_RUNS:
-                del self._runs[next(iter(self._runs))]
+            if keep:
+                self._kept.add(identity)
+            uploads = [each for each in self._runs if each not in self._kept]
+            for oldest in uploads[:-MAX_UPLOADS]:
+                del self._runs[oldest]
         return _told(identity, name, run)
 
     def listed(self) -> list[dict[str, Any]]:

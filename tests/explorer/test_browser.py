@@ -42,9 +42,8 @@ def server(saved_run):
     from cutepy.explorer.app import create_app
     from cutepy.explorer.serving import QuietHandler
 
-    # Bound first: the application is told its port.
-    server = make_server("127.0.0.1", 0, lambda *asked: app(*asked), threaded=True, request_handler=QuietHandler)
-    app = create_app(port=server.port, runs=(saved_run,))
+    app = create_app(runs=(saved_run,))
+    server = make_server("127.0.0.1", 0, app, threaded=True, request_handler=QuietHandler)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     yield f"http://127.0.0.1:{server.port}/"
@@ -312,6 +311,127 @@ def test_everything_has_a_name(page):
 def test_a_large_tile_is_drawn(page):
     page.open("?view=layout&bits=16&expression=(128,128):(128,1)")
     assert page.cell(127, 127).text == "16383"
+
+
+def test_the_inspector_takes_a_line_until_a_cell_is_pointed_at(page):
+    page.open("?view=layout&expression=(64,64):(64,1)")
+    inspector = page.one("#inspector")
+    assert inspector.size["height"] < 50
+    assert "cell" in page.one("#hint").text
+    page.cell(0, 0).click()
+    page.wait(lambda: page.facts().get("coordinate") == "(0,0)")
+    assert inspector.size["height"] > 50
+    assert not page.one("#hint").is_displayed()
+
+
+@pytest.mark.parametrize(("touch", "word"), [(True, "Tap"), (False, "Point")])
+def test_the_hint_is_for_fingers_or_for_a_pointer(page, touch, word):
+    page.driver.execute_cdp_cmd("Emulation.setTouchEmulationEnabled", {"enabled": touch})
+    try:
+        page.open()
+        assert page.one("#hint").text.startswith(word)
+    finally:
+        page.driver.execute_cdp_cmd("Emulation.setTouchEmulationEnabled", {"enabled": False})
+
+
+def test_a_cell_that_the_inspector_grows_over_is_scrolled_into_view(page):
+    page.open("?view=layout&expression=(64,64):(64,1)")
+    bottom = page.one("#inspector").rect["y"]
+    lowest = [cell for cell in page.all("td[data-column='0']") if cell.rect["y"] + cell.rect["height"] <= bottom][-1]
+    lowest.click()
+    page.wait(lambda: page.facts().get("coordinate"))
+    page.wait(lambda: lowest.rect["y"] + lowest.rect["height"] <= page.one("#inspector").rect["y"] + 1)
+
+
+def test_the_legend_stands_above_the_picture(page):
+    page.open("?view=layout&expression=(64,64):(64,1)&bits=16")
+    legend, table = page.one("#layout-picture figcaption"), page.one("#layout-picture table")
+    assert legend.rect["y"] + legend.rect["height"] <= table.rect["y"]
+    assert "offset" in legend.text
+    assert [key.text for key in legend.find_elements(By.CSS_SELECTOR, ".key")] == list("01234567")
+
+
+def test_accumulators_come_first(page):
+    page.open("?view=layout&expression=SM90_64x64x16_F16F16F16_SS")
+    assert [title.text[0] for title in page.all("#layout-picture .title")] == ["C", "A", "B"]
+
+
+def test_headings_are_larger_the_higher_they_are(page):
+    page.open("?view=atom")
+    sizes = [float(page.one(name).value_of_css_property("font-size")[:-2]) for name in ("h2", "h3")]
+    assert sizes[0] > sizes[1]
+
+
+@pytest.fixture
+def emulated(browser):
+    """Set a media feature until the test ends."""
+
+    def emulate(name, value):
+        features = [{"name": name, "value": value}]
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+
+    yield emulate
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+
+
+def test_in_the_dark_text_and_cells_can_be_read(page, emulated):
+    emulated("prefers-color-scheme", "dark")
+    page.open("?view=run&at=20")
+    page.wait(lambda: page.all("svg.timeline text"))
+    page.open("?view=layout&expression=(8,8):(8,1)")
+    assert contrast(page, "body") > 7
+    for cell in (".error", "#layout-picture td.c0", "#layout-picture td.c7", "#layout-picture th", "label", "#hint"):
+        assert contrast(page, cell) > 4.5, cell
+
+
+def contrast(page, selector):
+    """Return the ratio of luminances of an element's text and what lies behind it (WCAG 2, 1.4.3)."""
+    script = """
+        const element = document.querySelector(arguments[0]);
+        let behind = element;
+        while (getComputedStyle(behind).backgroundColor === 'rgba(0, 0, 0, 0)') behind = behind.parentElement;
+        const rgb = (text) => text.match(/[0-9.]+/g).slice(0, 3).map((x) => {
+            const v = x / 255;
+            return v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
+        });
+        const light = ([r, g, b]) => 0.2126 * r + 0.7152 * g + 0.0722 * b;
+        const text = getComputedStyle(element).color, paper = getComputedStyle(behind).backgroundColor;
+        const pair = [light(rgb(text)), light(rgb(paper))];
+        return (Math.max(...pair) + 0.05) / (Math.min(...pair) + 0.05);
+    """
+    return page.driver.execute_script(script, selector)
+
+
+SLOW = """
+    const real = window.fetch;
+    window.fetch = async (path, options) => {
+        const answer = await real(path, options);  // is here, and comes late
+        if (String(path).includes(arguments[0])) await new Promise((then) => setTimeout(then, 700));
+        if (options?.signal?.aborted) throw new DOMException("aborted", "AbortError");
+        return answer;
+    };
+"""
+
+
+def test_a_late_answer_is_not_taken_for_that_of_the_next_question(page):
+    page.open("?view=layout&expression=(2,3):(3,1)")
+    page.driver.execute_script(SLOW, "%285%2C5%29")
+    page.type("Layout expression", "(5,5):(5,1)").send_keys(Keys.ENTER)
+    page.type("Layout expression", "(2,2):(2,1)").send_keys(Keys.ENTER)
+    page.wait(lambda: len(page.all("#layout-picture td")) == 4)
+    page.driver.execute_async_script("setTimeout(arguments[0], 1200)")
+    assert len(page.all("#layout-picture td")) == 4
+    assert page.idle()
+
+
+def test_what_is_known_of_a_cell_is_not_that_of_one_pointed_at_before(page):
+    page.open("?view=layout&expression=(4,4):(4,1)")
+    page.driver.execute_script(SLOW, "index=1")
+    page.cell(1, 0).click()
+    page.cell(0, 1).click()
+    page.wait(lambda: [step.text for step in page.all("#chain li b")][:1] == ["4"])
+    page.driver.execute_async_script("setTimeout(arguments[0], 1200)")
+    assert [step.text for step in page.all("#chain li b")][:1] == ["4"]
 
 
 @pytest.mark.dsl

@@ -1,5 +1,6 @@
 """Who may ask, for what, and how much; and the command that serves."""
 
+import io
 import itertools
 import json
 import socket
@@ -8,6 +9,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,7 @@ from typer.testing import CliRunner
 from cutepy.cli.app import app as cli
 from cutepy.explorer.app import create_app
 from cutepy.explorer.calculator import Calculator
-from cutepy.explorer.shelf import MAX_FILE_BYTES
+from cutepy.explorer.shelf import MAX_FILE_BYTES, MAX_UPLOADS, Shelf
 from tests.processor_time import is_below
 
 ROOT = Path(__file__).parents[2]
@@ -67,12 +69,52 @@ def test_a_request_that_names_no_host_is_refused(application):
         assert run_wsgi_app(application, environ)[1].startswith("403")
 
 
-def test_the_port_is_part_of_the_host(saved_run):
-    app = create_app(port=8123)
-    client = app.test_client()
-    for host, status in (("127.0.0.1:8123", 200), ("localhost:8123", 200), ("127.0.0.1:8124", 403), ("127.0.0.1", 403)):
+def test_a_forwarded_port_has_another_number():
+    client = create_app().test_client()
+    for host, status in (
+        ("127.0.0.1:8123", 200),
+        ("localhost:9000", 200),
+        ("localhost", 200),
+        ("evil.example:8123", 403),
+    ):
         assert client.get("/", headers={"Host": host}).status_code == status
-    app.extensions["calculator"].close()
+    forwarded = {"Host": "localhost:9000", "Origin": "http://localhost:9000", "Sec-Fetch-Site": "same-origin"}
+    assert client.get(LAYOUT, headers=forwarded).status_code == 200
+    assert client.get(LAYOUT, headers=forwarded | {"Origin": "http://localhost:9001"}).status_code == 403
+
+
+def test_a_person_who_is_refused_is_told_the_ways_in():
+    told = create_app().test_client().get("/", headers={"Host": "box-8765.example.dev"})
+    assert (told.status_code, told.mimetype) == (403, "text/html")
+    for way in ("box-8765.example.dev", "ssh -L", "--allow-host"):
+        assert way in told.text
+    assert "<script" not in create_app().test_client().get("/", headers={"Host": "<script>x"}).text
+
+
+def test_a_host_that_is_allowed_is_served_over_tls_too():
+    client = create_app(hosts=("box-8765.example.dev",)).test_client()
+    page = {"Host": "box-8765.example.dev", "Origin": "https://box-8765.example.dev", "Sec-Fetch-Site": "same-origin"}
+    assert client.get(LAYOUT, headers=page).status_code == 200
+    assert client.get(LAYOUT, headers=page | {"Origin": "https://evil.example"}).status_code == 403
+    assert client.get(LAYOUT, headers=page | {"Host": "other.example.dev"}).status_code == 403
+
+
+def test_uploads_make_room_for_each_other_and_never_for_a_run_of_the_command_line(saved_run):
+    shelf = Shelf()
+    data = saved_run.read_bytes()
+    kept = shelf.add(data, "kept", keep=True)["id"]
+    uploads = [shelf.add(variant(data, number), f"upload {number}")["id"] for number in range(MAX_UPLOADS + 2)]
+    assert [told["id"] for told in shelf.listed()] == [kept, *uploads[2:]]
+    assert shelf.add(data, "kept, uploaded as well")["id"] == kept
+    assert {told["id"] for told in shelf.listed()} == {kept, *uploads[2:]}
+
+
+def variant(data: bytes, number: int) -> bytes:
+    """Return a saved run that differs from another in one byte that nothing reads: a comment of the archive."""
+    with io.BytesIO(data) as file:
+        with zipfile.ZipFile(file, "a") as archive:
+            archive.comment = str(number).encode()
+        return file.getvalue()
 
 
 @pytest.mark.parametrize(

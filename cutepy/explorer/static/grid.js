@@ -54,7 +54,7 @@ export class GridView {
     const { rows, columns, cells } = this.grid;
     const parts = [];
     if (this.grid.title) parts.push(`<p class="title">${escaped(this.grid.title)}</p>`);
-    parts.push('<div class="scroll"><table class="cells" role="grid" ');
+    parts.push(this.legend(), '<div class="scroll"><table class="cells" role="grid" ');
     parts.push(`aria-label="${escaped(this.grid.title || "picture")}"><thead><tr><th>${escaped(this.grid.corner)}</th>`);
     const edges = columns.labels.map((_, j) => (level(columns, j) ? `l${level(columns, j)} ` : ""));
     for (const label of columns.labels) parts.push(`<th scope="col">${escaped(label)}</th>`);
@@ -73,10 +73,17 @@ export class GridView {
       parts.push("</tr>");
     }
     parts.push("</tbody></table></div>");
-    const remarks = [...this.grid.caption];
-    if (this.grid.colours) remarks.push(`colour: ${this.grid.colours}`);
-    parts.push(`<figcaption>${remarks.map(escaped).join("<br>")}</figcaption>`);
     return parts.join("");
+  }
+
+  // Remarks, and the meaning of the colours, each with its number.
+  legend() {
+    const remarks = this.grid.caption.map(escaped);
+    if (this.grid.colours) {
+      const keys = [0, 1, 2, 3, 4, 5, 6, 7].map((key) => `<span class="key c${key}">${key}</span>`).join("");
+      remarks.push(`colour: ${escaped(this.grid.colours)} ${keys}`);
+    }
+    return `<figcaption>${remarks.join("<br>")}</figcaption>`;
   }
 
   coordinate(i, j) {
@@ -107,6 +114,10 @@ export class GridView {
     if (!cell) return;
     const i = Number(cell.dataset.row), j = Number(cell.dataset.column);
     list(document.getElementById("facts"), this.facts(i, j));
+    if (inspector.classList.contains("empty")) {
+      inspector.classList.remove("empty");
+      cell.scrollIntoView({ block: "nearest", inline: "nearest" }); // the inspector has grown, and may cover the cell
+    }
     this.light(i, j);
     followed(this.follow && { ...this.follow, index: this.index(i, j) });
   }
@@ -173,7 +184,19 @@ export function draw(container, grids, follow = () => undefined) {
   for (const view of views) view.clear();
 }
 
+const inspector = document.getElementById("inspector");
+const touched = window.matchMedia("(pointer: coarse)");
+
+function hint() {
+  document.getElementById("hint").textContent = touched.matches ? "Tap a cell to see its coordinate, offset and owner."
+    : "Point at a cell to see its coordinate, offset and owner; arrow keys move between cells.";
+}
+
+touched.addEventListener("change", hint);
+hint();
+
 export function forget() {
-  list(document.getElementById("facts"), [["Point at a cell", "or move between cells with the arrow keys."]]);
+  list(document.getElementById("facts"), []);
+  inspector.classList.add("empty");
   followed(undefined);
 }

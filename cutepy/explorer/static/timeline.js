@@ -65,7 +65,7 @@ export class Timeline {
     const y = (lane) => 18 + lane * LANE;
     const parts = [`<svg class="timeline" role="img" width="${width}" height="${height}" viewBox="0 0 ${width} ${height}"
       aria-label="Events ${first} to ${last - 1} of ${total}"><defs><marker id="arrow" viewBox="0 0 8 8" refX="7" refY="4"
-      markerWidth="7" markerHeight="7" orient="auto"><path d="M0 0L8 4L0 8z" fill="#b00020"/></marker></defs>`];
+      markerWidth="7" markerHeight="7" orient="auto"><path d="M0 0L8 4L0 8z"/></marker></defs>`];
     this.lanes.forEach((lane, number) => parts.push(`<rect class="lane" x="0" y="${y(number)}" width="${width}" height="${LANE - 4}"/>`,
       `<text x="6" y="${y(number) + 15}">${escaped(lane.name)}</text>`));
     for (let number = first; number < last; number += 8) parts.push(`<text x="${x(number)}" y="12">${number}</text>`);
