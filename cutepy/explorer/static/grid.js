@@ -188,8 +188,8 @@ const inspector = document.getElementById("inspector");
 const touched = window.matchMedia("(pointer: coarse)");
 
 function hint() {
-  document.getElementById("hint").textContent = touched.matches ? "Tap a cell to see its coordinate, offset and owner."
-    : "Point at a cell to see its coordinate, offset and owner; arrow keys move between cells.";
+  document.getElementById("hint").textContent = touched.matches ? "Tap a cell to read it."
+    : "Point at a cell to read it, or use the arrow keys.";
 }
 
 touched.addEventListener("change", hint);
