@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cutepy.anatomy.accesses import costly_accesses
 from cutepy.anatomy.advice import advisories_of, register_changes, resources_of
 from cutepy.anatomy.barriers import barriers_of, names_of, static_barriers
 from cutepy.anatomy.copies import copies_of
@@ -165,6 +166,7 @@ def _kernel(parsed: _Parsed, function: Function, seen: Seen | None) -> Kernel:
         copies_of(function, values, seen, names),
         barriers,
         regions,
+        () if seen is None else costly_accesses(seen.accesses.values()),
         tuple(f"PTX line {u.line}: {u.text} ({u.reason})" for u in parsed.unread if alone or first <= u.line <= last),
     )
 

@@ -6,6 +6,7 @@ A value that only a launch decides, and that no launch was seen to decide, is No
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from cutepy.layouts import LayoutError
 from cutepy.layouts.sm90 import GmmaDescriptor, Im2colTensorMap, TensorMap
@@ -302,6 +303,33 @@ class Resources:
 
 
 @dataclass(frozen=True, slots=True)
+class CostlyAccess:
+    """Loads or stores of one line that took more than the fewest wavefronts or sectors.
+
+    Attributes
+    ----------
+    space : "shared" or "global"
+        Shared memory is counted in wavefronts, global memory in sectors of 32 bytes.
+    opcode : str
+    site : Site
+    instructions : int
+        Instructions of the line with this opcode that took too many.
+    warps : int
+        How often a warp executed them.
+    taken, fewest : int
+        Wavefronts or sectors, and the fewest that any addresses of as many bytes take.
+    """
+
+    space: Literal["shared", "global"]
+    opcode: str
+    site: Site
+    instructions: int
+    warps: int
+    taken: int
+    fewest: int
+
+
+@dataclass(frozen=True, slots=True)
 class LaunchFacts:
     """How a kernel is launched.
 
@@ -348,6 +376,8 @@ class Kernel:
     barriers : tuple of Barrier
     regions : tuple of Region
         Shared memory's map.
+    accesses : tuple of CostlyAccess
+        Uncoalesced accesses and bank conflicts of the launches that were seen, the costliest first.
     unread : tuple of str
         What of its PTX could not be read.
     """
@@ -364,6 +394,7 @@ class Kernel:
     copies: tuple[Copy, ...] = ()
     barriers: tuple[Barrier, ...] = ()
     regions: tuple[Region, ...] = ()
+    accesses: tuple[CostlyAccess, ...] = ()
     unread: tuple[str, ...] = ()
 
 

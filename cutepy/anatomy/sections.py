@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from cutepy.anatomy.model import Barrier, Copy, Kernel, LaunchFacts, Mma, Operand, Party, Region
+from cutepy.anatomy.model import Barrier, Copy, CostlyAccess, Kernel, LaunchFacts, Mma, Operand, Party, Region
 from cutepy.anatomy.tiles import box_picture, first_rows, operand_pictures, pictured, tensor_picture, tile_layout
 from cutepy.anatomy.words import UNKNOWN, addresses, extents, place, several
 from cutepy.layouts.render import Picture
@@ -52,6 +52,9 @@ def sections(kernel: Kernel) -> tuple[Section, ...]:
         Section("Barriers", "" if kernel.barriers else "none", tuple(_barrier(b) for b in kernel.barriers)),
         Section("Shared memory", _smem_remark(kernel), tuple(_region(r) for r in kernel.regions)),
     ]
+    if kernel.simulated:
+        remark = "" if kernel.accesses else "no uncoalesced access, no bank conflict"
+        every.append(Section("Costly accesses", remark, tuple(map(_access, kernel.accesses))))
     if kernel.unread:
         every.append(Section("What could not be read", "", tuple(Entry(text) for text in kernel.unread)))
     return tuple(every)
@@ -100,6 +103,19 @@ def _advice_remark(kernel: Kernel) -> str:
 def _advisory(advisory: object) -> Entry:
     code, text, sites = advisory.code, advisory.text, advisory.sites  # type: ignore[attr-defined]
     return Entry(f"{code}: {text}", tuple(("at", place(site)) for site in sites))
+
+
+def _access(access: CostlyAccess) -> Entry:
+    title, unit = {
+        "global": ("uncoalesced access to global memory", "sectors of 32 bytes"),
+        "shared": ("bank conflict in shared memory", "wavefronts"),
+    }[access.space]
+    facts = (
+        ("at", place(access.site)),
+        ("instruction", f"{access.opcode}, executed {several(access.warps, 'time')} by a warp"),
+        ("cost", f"{access.taken} {unit}, where {access.fewest} would do: {access.taken / access.fewest:.3g} times"),
+    )
+    return Entry(title, facts)
 
 
 def _mmas(kernel: Kernel) -> Iterator[Entry]:

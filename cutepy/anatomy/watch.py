@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from cutepy.layouts import LayoutError
 from cutepy.layouts.render.grid import ranges
 from cutepy.sim import Access, BarrierEvent, Launch, Observer, TmaEvent, WgmmaEvent
+from cutepy.sim.inspect.banks import cost_of
 from cutepy.sim.machine.lanes import WARP, Array
 from cutepy.sim.mechanisms.wgmma.operands import tile_units
 
@@ -76,6 +77,17 @@ class Cells:
 
 
 @dataclass
+class SeenAccess:
+    """Cost of an instruction's accesses to one memory, over all launches."""
+
+    instruction: Instruction
+    space: Literal["shared", "global"]
+    warps: int = 0
+    taken: int = 0
+    fewest: int = 0
+
+
+@dataclass
 class Seen:
     """What launches of one kernel did.
 
@@ -90,6 +102,8 @@ class Seen:
         By the address of an mbarrier, the instruction that initialised it.
     cells : dict
         Shared memory, by the index of the instruction and the role.
+    accesses : dict
+        Cost of loads and stores, by the index of the instruction and the memory.
     """
 
     launches: list[Launch] = field(default_factory=list)
@@ -98,6 +112,7 @@ class Seen:
     barriers: dict[Key, dict[tuple[str, int], SeenParty]] = field(default_factory=dict)
     initialised: dict[int, Instruction] = field(default_factory=dict)
     cells: dict[tuple[int, str], Cells] = field(default_factory=dict)
+    accesses: dict[tuple[int, str], SeenAccess] = field(default_factory=dict)
 
     def cells_of(self, i: Instruction, role: str) -> Cells:
         """Return the cells of an instruction in a role."""
@@ -174,7 +189,13 @@ class Watch(Observer):
             self._mark(event.instruction, role, address, event.tensor_map.box_bytes, event.shared_address)
 
     def on_access(self, access: Access) -> None:
-        """Note where threads, and copies of plain bytes, access shared memory."""
+        """Note the cost of an access, and where threads and copies of plain bytes access shared memory."""
+        if (cost := cost_of(access)) is not None:
+            key = access.instruction.index, cost.space
+            seen = self._seen.accesses.setdefault(key, SeenAccess(access.instruction, cost.space))
+            seen.warps += cost.warps
+            seen.taken += cost.taken
+            seen.fewest += cost.fewest
         if access.space != "shared" or access.instruction.opcode.startswith(_TENSOR_COPIES):
             return
         verb = {"read": "read", "write": "written", "atomic": "updated"}[access.operation]

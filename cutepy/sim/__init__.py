@@ -35,7 +35,7 @@ from cutepy.sim.errors import (
     TrapError as TrapError,
     UnknownInstructionError as UnknownInstructionError,
 )
-from cutepy.sim.inspect.banks import AccessSite as AccessSite, WaitSite as WaitSite
+from cutepy.sim.inspect.banks import AccessSite as AccessSite, SectorSite as SectorSite, WaitSite as WaitSite
 from cutepy.sim.inspect.breakpoints import Breakpoint as Breakpoint, BreakpointError as BreakpointError
 from cutepy.sim.inspect.checked import SavedRunError as SavedRunError
 from cutepy.sim.inspect.history import (
@@ -110,6 +110,7 @@ __all__ = [
     "SavedRun",
     "SavedRunError",
     "ScheduleError",
+    "SectorSite",
     "Side",
     "SimulationError",
     "Step",

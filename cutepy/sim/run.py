@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from cutepy.sim.engine import Engine
 from cutepy.sim.errors import PolicyError, SimulationError
-from cutepy.sim.inspect.banks import AccessSite, Sites, WaitSite
+from cutepy.sim.inspect.banks import AccessSite, SectorSite, Sites, WaitSite
 from cutepy.sim.inspect.breakpoints import Breakpoint
 from cutepy.sim.inspect.tracing import Recorder
 from cutepy.sim.machine.chosen import Coordinates
@@ -215,6 +215,17 @@ class Run(Replayable):
         """
         self._need_inspect("conflicts")
         return sorted(self._sites.accesses.values(), key=lambda site: -site.conflicts)
+
+    def uncoalesced(self) -> list[SectorSite]:
+        """Return the instructions that access global memory, those with the most sectors beyond the least first.
+
+        Raises
+        ------
+        RuntimeError
+            If the run was not made with ``simulate(inspect=True)``.
+        """
+        self._need_inspect("uncoalesced")
+        return sorted(self._sites.sectors.values(), key=lambda site: -site.excess)
 
     def waits(self) -> list[WaitSite]:
         """Return the instructions that wait at barriers, those where most warps had to first.

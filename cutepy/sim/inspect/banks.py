@@ -1,7 +1,11 @@
-"""Bank conflicts of shared memory, and waits at barriers, by the instruction where they happen.
+"""Cost of memory accesses (wavefronts of shared, sectors of global memory) and waits at barriers, by instruction.
 
-What a warp's access takes is defined once, in `cutepy.layouts.banks`. Here it is counted for the accesses of many
-warps, of which most have patterns seen before.
+`cutepy.layouts.banks` defines the wavefronts of one warp's access. This module counts accesses of many warps, most of
+which have patterns seen before.
+
+References
+----------
+CUDA C++ Best Practices Guide, "Coalesced Access to Global Memory": a warp asks for 32-byte sectors.
 """
 
 from __future__ import annotations
@@ -9,7 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
@@ -17,6 +21,7 @@ from cutepy.layouts.banks.rule import count_wavefronts
 from cutepy.sim.machine.events import Access, BarrierEvent
 from cutepy.sim.machine.lanes import WARP, Array
 from cutepy.sim.machine.observer import Observer
+from cutepy.sim.machine.traffic import SECTOR_BYTES
 
 if TYPE_CHECKING:
     from cutepy.layouts.banks import Kind
@@ -27,6 +32,9 @@ _WIDEST = 16
 """Bytes of the widest access of a lane: a step by so many turns the banks, and changes no count."""
 
 _MATRIX_KINDS: tuple[Kind, ...] = ("ldmatrix", "stmatrix")
+
+_HOST_ALIGNMENT = 16
+"""Bytes to which numpy aligns arrays."""
 
 OFF = -1
 """In place of an address: the lane is off."""
@@ -69,6 +77,80 @@ def _of_pattern(kind: Kind, size_bytes: int, pattern: bytes) -> tuple[int, int]:
     return count_wavefronts(kind, size_bytes, addresses)
 
 
+def sectors(size_bytes: int, addresses: Array) -> tuple[int, int]:
+    """Count the sectors of global memory that accesses by warps ask for, and the fewest that hold their bytes.
+
+    Arrays of the host are aligned to 16 bytes, those of a GPU to 256: each access counts at the better of both
+    alignments that a 16-byte one may stand for.
+
+    Parameters
+    ----------
+    size_bytes : int
+        Bytes of each lane, at most a sector; addresses are multiples of them.
+    addresses : array of int, (warps, lanes)
+        Byte address of each lane; `OFF` where it is off.
+
+    Examples
+    --------
+    >>> lanes = np.arange(32)[None, :]
+    >>> sectors(4, 4 * lanes), sectors(4, 128 * lanes), sectors(4, 0 * lanes), sectors(4, 4 + 4 * lanes)
+    ((4, 4), (32, 4), (1, 1), (5, 4))
+    """
+    rising = np.sort(addresses, axis=1)
+    present = rising != OFF
+    first = present & ~np.pad(present, ((0, 0), (1, 0)))[:, :-1]
+    distinct = np.count_nonzero(first | (present & _is_new(rising)), axis=1)
+    asked = [
+        np.count_nonzero(first | (present & _is_new((rising + shift) // SECTOR_BYTES)), axis=1)
+        for shift in (0, _HOST_ALIGNMENT)
+    ]
+    return int(np.minimum(*asked).sum()), int((-(-distinct * size_bytes // SECTOR_BYTES)).sum())
+
+
+def _is_new(rising: Array) -> Array:
+    """Tell which elements of rising rows differ from the one before."""
+    return np.pad(np.diff(rising, axis=1) != 0, ((0, 0), (1, 0)))
+
+
+class Cost(NamedTuple):
+    """Cost of one access: wavefronts of shared memory, or sectors of global memory.
+
+    Attributes
+    ----------
+    space : "shared" or "global"
+    warps : int
+        Warps that executed the instruction.
+    taken, fewest : int
+        Wavefronts or sectors that the access took, and the fewest that any addresses of as many bytes take.
+    """
+
+    space: Literal["shared", "global"]
+    warps: int
+    taken: int
+    fewest: int
+
+
+def cost_of(access: Access) -> Cost | None:
+    """Return the cost of a load or store by threads; None for other accesses."""
+    if access.space == "local" or access.proxy != "generic" or access.operation == "atomic":
+        return None
+    if access.size_bytes > _WIDEST:  # a tensor map
+        return None
+    threads = access.threads
+    matrices = next((kind for kind in _MATRIX_KINDS if access.instruction.opcode.startswith(kind)), None)
+    if matrices:
+        # Of these there are rows, eight to a matrix, and not lanes; every warp has all of its lanes.
+        lanes = access.addresses.reshape(access.ctas.count * len(threads.warps), -1)
+    else:
+        lanes = np.full((access.ctas.count, len(threads.warps) * WARP), OFF, np.int64)
+        lanes[:, threads.position] = access.addresses
+        lanes = lanes.reshape(-1, WARP)
+    if access.space == "global":
+        return Cost("global", len(lanes), *sectors(access.size_bytes, lanes))
+    kind: Kind = matrices or ("ld" if access.operation == "read" else "st")
+    return Cost("shared", len(lanes), *wavefronts(kind, access.size_bytes, lanes))
+
+
 @dataclass
 class AccessSite:
     """An instruction that reads or writes shared memory.
@@ -104,6 +186,38 @@ class AccessSite:
 
 
 @dataclass
+class SectorSite:
+    """An instruction that reads or writes global memory.
+
+    Attributes
+    ----------
+    launch : int
+        Which of the run's launches.
+    instruction : Instruction
+        With its line of Python in `instruction.source`.
+    warps : int
+        How often a warp executed it.
+    sectors, fewest : int
+        Sectors of 32 bytes that warps asked for, and the fewest that hold their bytes.
+    """
+
+    launch: int
+    instruction: Instruction
+    warps: int = 0
+    sectors: int = 0
+    fewest: int = 0
+
+    @property
+    def excess(self) -> int:
+        """Sectors more than needed."""
+        return self.sectors - self.fewest
+
+    def __str__(self) -> str:
+        i = self.instruction
+        return f"{i.source or '?'}: {i.opcode}: {self.warps} by warps, {self.sectors} sectors, {self.fewest} needed"
+
+
+@dataclass
 class WaitSite:
     """An instruction that waits at a barrier.
 
@@ -129,10 +243,11 @@ class WaitSite:
 
 
 class Sites(Observer):
-    """Count bank conflicts and waits of every site."""
+    """Count bank conflicts, sectors and waits of every site."""
 
     def __init__(self) -> None:
         self.accesses: dict[tuple[int, int], AccessSite] = {}
+        self.sectors: dict[tuple[int, int], SectorSite] = {}
         self.waits: dict[tuple[int, int], WaitSite] = {}
         self._launch = -1
 
@@ -149,6 +264,7 @@ class Sites(Observer):
     def clear(self) -> None:
         """Forget all launches."""
         self.accesses.clear()
+        self.sectors.clear()
         self.waits.clear()
         self._launch = -1
 
@@ -157,27 +273,19 @@ class Sites(Observer):
         self._launch += 1
 
     def on_access(self, access: Access) -> None:
-        """Count the wavefronts of an access to shared memory by threads."""
-        if access.space != "shared" or access.proxy != "generic" or access.operation == "atomic":
-            return
-        if access.size_bytes > _WIDEST:  # a tensor map
+        """Count the wavefronts or sectors of an access by threads."""
+        cost = cost_of(access)
+        if cost is None:
             return
         key = self._launch, access.instruction.index
-        site = self.accesses.setdefault(key, AccessSite(self._launch, access.instruction))
-        threads, addresses = access.threads, access.addresses
-        matrices = next((kind for kind in _MATRIX_KINDS if access.instruction.opcode.startswith(kind)), None)
-        if matrices:
-            # Of these there are rows, eight to a matrix, and not lanes; every warp has all of its lanes.
-            lanes = addresses.reshape(access.ctas.count * len(threads.warps), -1)
+        if cost.space == "shared":
+            site = self.accesses.setdefault(key, AccessSite(self._launch, access.instruction))
+            site.wavefronts += cost.taken
         else:
-            lanes = np.full((access.ctas.count, len(threads.warps) * WARP), OFF, np.int64)
-            lanes[:, threads.position] = addresses
-            lanes = lanes.reshape(-1, WARP)
-        kind: Kind = matrices or ("ld" if access.operation == "read" else "st")
-        taken, fewest = wavefronts(kind, access.size_bytes, lanes)
-        site.warps += len(lanes)
-        site.wavefronts += taken
-        site.fewest += fewest
+            site = self.sectors.setdefault(key, SectorSite(self._launch, access.instruction))
+            site.sectors += cost.taken
+        site.warps += cost.warps
+        site.fewest += cost.fewest
 
     def on_wait(self, event: BarrierEvent) -> None:
         """Count lanes that have to wait."""

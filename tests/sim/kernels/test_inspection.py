@@ -8,6 +8,7 @@ import pytest
 from cutepy.layouts import Layout
 from cutepy.layouts.sm90 import SmemArray, SmemPlan
 from cutepy.sim import Observer, Run
+from tests.sim import opcode_runner
 
 from .launching import kernel_call, launch, ptx_module
 
@@ -129,6 +130,18 @@ def test_bank_conflicts_of_ldmatrix(pitch, wavefronts):
     """
     (site,) = launch(body, smem=32 * pitch, inspect=True).conflicts()
     assert (site.wavefronts, site.fewest) == (wavefronts, 4)
+
+
+def test_uncoalesced_accesses_come_first():
+    body = """
+    ld.param.u64 %rd1, [p0]; mov.u32 %r1, %tid.x;
+    mul.wide.u32 %rd2, %r1, 4; add.s64 %rd2, %rd2, %rd1; ld.global.u32 %r2, [%rd2];
+    mul.wide.u32 %rd3, %r1, 64; add.s64 %rd3, %rd3, %rd1; st.global.u32 [%rd3], %r2;
+    """
+    run = Run((), None, inspect=True)
+    opcode_runner.launch(body, np.zeros(1024, np.uint32), run=run)
+    store, load = run.uncoalesced()
+    assert (store.sectors, store.fewest, store.excess, load.sectors, load.fewest) == (32, 4, 28, 4, 4)
 
 
 WAITING = """
