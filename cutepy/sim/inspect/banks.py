@@ -278,12 +278,13 @@ class Sites(Observer):
         if cost is None:
             return
         key = self._launch, access.instruction.index
+        site: AccessSite | SectorSite
         if cost.space == "shared":
-            site = self.accesses.setdefault(key, AccessSite(self._launch, access.instruction))
-            site.wavefronts += cost.taken
+            site = shared = self.accesses.setdefault(key, AccessSite(self._launch, access.instruction))
+            shared.wavefronts += cost.taken
         else:
-            site = self.sectors.setdefault(key, SectorSite(self._launch, access.instruction))
-            site.sectors += cost.taken
+            site = asked = self.sectors.setdefault(key, SectorSite(self._launch, access.instruction))
+            asked.sectors += cost.taken
         site.warps += cost.warps
         site.fewest += cost.fewest
 
