@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from cutepy.frontends.backend import active_run
+from cutepy.frontends.backend import active_run, adopt, launch
 from cutepy.frontends.ptx.arguments import Argument, pack_all
+from cutepy.frontends.stream_state import handle_of
 from cutepy.runtime.device_tensors import is_tensor
 from cutepy.runtime.host_calls import RUNNING
 from cutepy.sim.errors import MemoryAccessError
@@ -211,7 +212,7 @@ class PtxModule:
             tuple(pack_all(kernel, self.kernels[kernel], args)),
             smem,
             cooperative,
-            int(getattr(stream, "cuda_stream", stream) or 0),
+            handle_of(stream),
             programmatic,
             (),
             ctas,
@@ -220,9 +221,9 @@ class PtxModule:
         memory = (*(a for a in args if is_tensor(a)), *known)
         with RUNNING, _inputs_kept(kernel, memory):
             for tensor in memory:
-                run.adopt(tensor)
+                adopt(run, tensor)
             before = len(run.launches)
-            run.launch(call)
+            launch(run, call)
             return run.launches[-1] if len(run.launches) > before else None
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import ctypes
 import importlib
 from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 from cutepy.frontends.backend import tell
+from cutepy.frontends.stream_state import LEGACY, CaptureError, captures, handle_of, issue
 from cutepy.frontends.torch_device import streams
 from cutepy.frontends.torch_device.errors import NotServedError, not_served
 from cutepy.frontends.torch_device.graphs import Graph
@@ -55,11 +57,11 @@ class _Api:
         return self.ok(self._event(event.cuda_event))
 
     def record_event(self, event: Any, stream: Any = 0, *_: object) -> tuple[Any, ...]:  # noqa: ANN401
-        self._events[int(event)].record(streams.ExternalStream(int(stream or 0)))
+        self._events[int(event)].record(streams.ExternalStream(handle_of(stream)))
         return self.ok()
 
     def wait_event(self, stream: Any, event: Any, *_: object) -> tuple[Any, ...]:  # noqa: ANN401
-        tell(StreamEvent("wait", int(stream or 0), int(event)))
+        streams.polled.let_wait(handle_of(stream), int(event))
         return self.ok()
 
     def synchronize(self, *_: object) -> tuple[Any, ...]:
@@ -67,11 +69,11 @@ class _Api:
         return self.ok()
 
     def synchronize_stream(self, stream: Any) -> tuple[Any, ...]:  # noqa: ANN401
-        streams.polled.wait_for_stream(int(stream or 0))
+        streams.polled.wait_for_stream(handle_of(stream))
         return self.ok()
 
     def query_stream(self, stream: Any) -> tuple[Any, ...]:  # noqa: ANN401
-        return self.ok() if streams.polled.is_stream_over(int(stream or 0)) else (self._not_ready,)
+        return self.ok() if streams.polled.is_stream_over(handle_of(stream)) else (self._not_ready,)
 
     def synchronize_event(self, event: Any) -> tuple[Any, ...]:  # noqa: ANN401
         streams.polled.wait_for_event(int(event))
@@ -106,12 +108,16 @@ class _Api:
         """Return what copies; the synchronous forms go to stream 0, and the host waits."""
 
         def copy(to: Any, source: Any, size_bytes: int, *more: Any) -> tuple[Any, ...]:  # noqa: ANN401
-            target, start, stream = _address(to), _address(source), 0 if waits else int(more[-1] or 0) if more else 0
-            ctypes.memmove(target, start, size_bytes)
-            touched("memcpy", start, size_bytes, stream, writes=False)
-            touched("memcpy", target, size_bytes, stream, writes=True)
+            target, start = _address(to), _address(source)
+
+            def work(stream: int) -> None:
+                ctypes.memmove(target, start, size_bytes)
+                touched("memcpy", start, size_bytes, stream, writes=False)
+                touched("memcpy", target, size_bytes, stream, writes=True)
+
+            issue(LEGACY if waits or not more else handle_of(more[-1]), work)
             if waits:
-                tell(StreamEvent("synchronise", 0))
+                tell(StreamEvent("synchronise", LEGACY))
             return self.ok()
 
         return copy
@@ -121,8 +127,12 @@ class _Api:
             address, size = int(to), width * count
             if not any(start <= address and address + size <= start + n for start, n in allocations.ranges()):
                 raise NotServedError(f"memset of {size} bytes at {address:#x}, which is no memory of the cuda device")
-            ctypes.memmove(address, (value & (1 << 8 * width) - 1).to_bytes(width, "little") * count, size)
-            touched("memset", address, size, int(more[-1] or 0) if more and not waits else 0, writes=True)
+
+            def work(stream: int) -> None:
+                ctypes.memmove(address, (value & (1 << 8 * width) - 1).to_bytes(width, "little") * count, size)
+                touched("memset", address, size, stream, writes=True)
+
+            issue(LEGACY if waits or not more else handle_of(more[-1]), work)
             return self.ok()
 
         return fill
@@ -130,25 +140,23 @@ class _Api:
     # Graphs.
 
     def begin_capture(self, stream: Any, *_: object) -> tuple[Any, ...]:  # noqa: ANN401
-        streams.captures.begin(int(stream))
+        captures.begin(handle_of(stream))
         return self.ok()
 
     def end_capture(self, stream: Any) -> tuple[Any, ...]:  # noqa: ANN401
-        graph = Graph()
-        graph.work = streams.captures.end(int(stream))
-        return self.ok(graph)
+        return self.ok(Graph.of(captures.end(handle_of(stream))))
 
     def is_capturing(self, stream: Any) -> tuple[Any, ...]:  # noqa: ANN401
-        return self.ok(self._capturing[streams.captures.active(int(stream))])
+        return self.ok(self._capturing[captures.of(handle_of(stream)) is not None])
 
     def graph_nodes(self, graph: Graph, *_: object) -> tuple[Any, ...]:
-        return self.ok([], len(graph.work))
+        return self.ok([], graph.nodes)
 
     def instantiate_graph(self, graph: Graph, *_: object) -> tuple[Any, ...]:
-        return self.ok(graph)
+        return self.ok(graph.copy())
 
     def launch_graph(self, graph: Graph, stream: Any = None, *_: object) -> tuple[Any, ...]:  # noqa: ANN401
-        graph.launch(int(stream or 0))
+        graph.launch(handle_of(stream))
         return self.ok()
 
 
@@ -271,20 +279,33 @@ def _runtime(module: Any) -> dict[str, Any]:  # noqa: ANN401
 
 
 _MODULES = (
-    ("cuda.bindings.driver", "cu", _driver),
-    ("cuda.bindings.runtime", "cuda", _runtime),
+    ("cuda.bindings.driver", "cu", "CUresult", _driver),
+    ("cuda.bindings.runtime", "cuda", "cudaError_t", _runtime),
 )
+
+
+def _refusing(call: Callable[..., tuple[Any, ...]], codes: Any) -> Callable[..., tuple[Any, ...]]:  # noqa: ANN401
+    """Return a call that gives the error's code where CUDA would refuse it for a capture."""
+
+    @wraps(call)
+    def checked(*args: Any, **kwargs: Any) -> tuple[Any, ...]:  # noqa: ANN401
+        try:
+            return call(*args, **kwargs)
+        except CaptureError as error:
+            return codes(error.code), None
+
+    return checked
 
 
 def serve(put: Callable[[Any, str, Any], None]) -> None:
     """Replace the functions of both modules, through `put(owner, name, value)`."""
-    for name, prefix, make in _MODULES:
+    for name, prefix, codes_name, make in _MODULES:
         module = importlib.import_module(name)
-        served = make(module)
+        served, codes = make(module), getattr(module, codes_name)
         for attribute in dir(module):
             value = getattr(module, attribute)
             if attribute in served:
-                put(module, attribute, served[attribute])
+                put(module, attribute, _refusing(served[attribute], codes))
             elif (
                 attribute.startswith(prefix)
                 and attribute[len(prefix) : len(prefix) + 1].isupper()

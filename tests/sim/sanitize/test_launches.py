@@ -148,17 +148,26 @@ def test_stream_0_waits_for_streams_that_are_not_made_otherwise():
     assert script.kinds == ["unordered-read"]
 
 
-def test_a_graph_is_in_order_and_of_the_stream_that_launches_it():
+@pytest.mark.parametrize(
+    ("forks", "joins", "kinds"),
+    [(True, True, []), (False, True, ["unordered-read"]), (True, False, ["unordered-write"])],
+)
+def test_branches_of_a_graph_are_ordered_by_its_events(forks, joins, kinds):
+    """Stream 2000 stands for one that the graph has of its own."""
     script = Script()
     script.kernel(WRITE, 1000)
     script.tell("graph", 1000)
+    script.tell("record", 1000, 7)
+    if forks:
+        script.tell("wait", 2000, 7)
     script.kernel(READ, 2000)
+    script.tell("record", 2000, 8)
+    if joins:
+        script.tell("wait", 1000, 8)
     script.kernel(WRITE, 1000)
     script.tell("end_graph", 1000)
     script.kernel(READ, 1000)
-    assert script.kinds == []
-    script.kernel(READ, 2000)
-    assert script.kinds == ["unordered-read"]
+    assert script.kinds == kinds
 
 
 @pytest.mark.parametrize("first", ["kernel", "host"])
