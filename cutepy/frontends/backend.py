@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
 from cutepy.frontends.stream_state import captures, current, handle_of, issue
@@ -53,9 +55,23 @@ def adopt(run: Run, tensor: object) -> None:
     captures.adopt(tensor)
 
 
-def launch(run: Run, call: KernelCall) -> None:
-    """Run a kernel to its end, or keep it where its stream is captured: a replay is of the run that is active then."""
-    issue(call.stream, lambda stream: (active_run() or run).launch(replace(call, stream=stream)))
+def launch(run: Run, call: KernelCall, around: Callable[[], AbstractContextManager[None]] = nullcontext) -> None:
+    """Run a kernel to its end, or keep it where its stream is captured: a replay is of the run that is active then.
+
+    Parameters
+    ----------
+    run : Run
+        Takes the launch where none is active.
+    call : KernelCall
+    around : function
+        Makes a context for whenever the kernel runs.
+    """
+
+    def work(stream: int) -> None:
+        with around():
+            (active_run() or run).launch(replace(call, stream=stream))
+
+    issue(call.stream, work)
 
 
 def kernel_call(request: LaunchRequest) -> KernelCall:

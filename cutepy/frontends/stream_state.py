@@ -5,9 +5,8 @@ asks here for the current stream and hands the work to `issue`, which does the w
 
 References
 ----------
-CUDA Programming Guide, "CUDA Graphs: Creating a Graph Using Stream Capture", with "Prohibited and Unhandled Operations";
-CUDA Runtime API, "Stream synchronization behavior", `cudaStreamBeginCapture`, `cudaStreamWaitEvent`; PyTorch, "CUDA
-semantics: Streams", of backward passes too.
+CUDA Programming Guide, "Creating a Graph Using Stream Capture" and "Prohibited and Unhandled Operations"; CUDA Runtime
+API, "Stream synchronization behavior", `cudaStreamBeginCapture`, `cudaStreamWaitEvent`; PyTorch, "CUDA semantics".
 """
 
 from __future__ import annotations

@@ -22,9 +22,10 @@ from cutepy.host.arguments import (
     refused_for_tma,
     refused_number,
 )
-from cutepy.host.copies import HostCopies, is_host_array, is_read_only, mapped
+from cutepy.host.copies import HostCopies, is_host_array, mapped
 from cutepy.host.entry import Entry
 from cutepy.runtime.cuda import CudaError, CudaProgram
+from cutepy.runtime.device_tensors import is_read_only
 from cutepy.runtime.execution import EXECUTION, Backend
 from cutepy.runtime.packed import plain_number
 from cutepy.runtime.program import ARCH, LaunchFacts, Program, ServedProgram
@@ -254,13 +255,21 @@ class Function:
         return self
 
     def _prepare_and_launch(self, *arguments: Any) -> None:  # noqa: ANN401
-        arguments = mapped(_as_passed, self._passed(arguments))
+        if any(map(is_read_only, leaves(arguments))):
+            self._launch_on_copies(arguments)
+            return
+        arguments = self._passed(mapped(_as_passed, arguments))
         self._refuse(arguments)
         _require_gpu(self.parameters, arguments)
         self.prepare(_device_index(arguments))
         self._launch(*arguments)
 
     def _simulate(self, backend: Backend, arguments: tuple[Any, ...]) -> None:
+        copies = None
+        if any(map(is_read_only, leaves(arguments))):
+            backend.synchronise(backend.current_stream())  # as who copies to and from the host's memory
+            copies = HostCopies(arguments, "cpu", read_only=True)
+            arguments = copies.arguments
         given = mapped(_as_passed, arguments)
         arguments = self._passed(given)
         if self._check is not None:
@@ -273,11 +282,7 @@ class Function:
         with self._lock:
             if self._served is None:
                 self._served = ServedProgram(self.program)
-        copies = None
         try:
-            if any(map(is_read_only, leaves(arguments))):
-                copies = HostCopies(arguments, "cpu", read_only=True)
-                arguments = copies.arguments
             self._served(backend, *arguments)
         except (TypeError, ValueError) as error:
             self._refuse(arguments)
@@ -328,11 +333,10 @@ class Function:
 
         There are host arrays, foreign or wrong arguments, some left out, or a device that is not yet ready in a thread.
         """
-        arguments = self._passed(given)
-        if any(map(is_host_array, leaves(arguments))):
-            self._launch_on_copies(arguments)
+        if any(is_host_array(argument) or is_read_only(argument) for argument in leaves(given)):
+            self._launch_on_copies(given)
             return
-        passed = mapped(_as_passed, arguments)
+        passed = self._passed(mapped(_as_passed, given))
         self._refuse(passed)
         _require_gpu(self.parameters, passed)
         device = _device_index(passed)
@@ -348,8 +352,8 @@ class Function:
         self._launch(*passed)
 
     def _launch_on_copies(self, arguments: tuple[Any, ...]) -> None:
-        """Copy arrays in host memory to the GPU, launch, and copy back what changed."""
-        self._refuse(arguments)
+        """Copy arrays that are in host memory, or may not be written to, launch, and copy back what changed."""
+        self._refuse(self._passed(mapped(_as_passed, arguments)))
         self._require_cuda()
         index = _device_index(arguments)
         copies = HostCopies(arguments, "cuda" if index is None else f"cuda:{index}")

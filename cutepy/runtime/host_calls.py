@@ -111,7 +111,7 @@ class Backend(Protocol):
         """Return the handle of the stream that host code finds as its environment's: torch's current one."""
 
     def capture_of(self, stream: int) -> int:
-        """Return the number of the capture into a CUDA graph that a stream takes part in; 0 if it takes part in none."""
+        """Return the number of the capture for a CUDA graph that a stream takes part in; 0 if there is none."""
 
     def synchronise(self, stream: int | None) -> None:
         """Wait for the work of a stream, or for all."""

@@ -344,7 +344,7 @@ def test_what_cuda_refused_is_not_launched_again():
         raise RuntimeError("CUDA error 1 (CUDA_ERROR_INVALID_VALUE)")
 
     class Foreign:
-        def __dlpack__(self, **keywords):
+        def __dlpack__(self):
             tensor = SimpleNamespace(shape=(16,), dtype=torch.float32, is_cuda=True, device=torch.device("cuda:0"))
             tensor.stride, tensor.data_ptr = lambda: (1,), lambda: 512
             return tensor

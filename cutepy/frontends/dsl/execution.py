@@ -20,7 +20,9 @@ from cutepy.dsl.version import require
 from cutepy.frontends.dsl.host_printing import print_from_host
 from cutepy.frontends.dsl.host_programs import NoPtxError, served_entry, served_program
 from cutepy.frontends.dsl.refusals import REFUSAL_ADDRESS, refusals_raised
-from cutepy.runtime.device_tensors import DeviceTensor, is_tensor
+from cutepy.host.arguments import leaves
+from cutepy.host.copies import HostCopies
+from cutepy.runtime.device_tensors import DeviceTensor, is_read_only, is_tensor
 from cutepy.runtime.execution import EXECUTION, Backend, compiles_for_gpu
 from cutepy.runtime.host_calls import RUNNING
 
@@ -198,8 +200,16 @@ def _converting_tensors(runtime: Any) -> Callable[..., Any]:  # noqa: ANN401
     def call(original: Callable[..., Any], dsl: Any, body: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         if ir.Context.current is not None and ir.InsertionPoint.current is not None:
             return original(dsl, body, *args, **kwargs)
+        copies = None
+        if any(map(is_read_only, leaves((*args, *kwargs.values())))):
+            copies = HostCopies((*args, *kwargs.values()), "cpu", read_only=True)
+            args, named = copies.arguments[: len(args)], copies.arguments[len(args) :]
+            kwargs = dict(zip(kwargs, named, strict=True))
         args = tuple(convert(value) for value in args)
-        return original(dsl, body, *args, **{name: convert(value) for name, value in kwargs.items()})
+        result = original(dsl, body, *args, **{name: convert(value) for name, value in kwargs.items()})
+        if copies is not None:
+            copies.bring_back()
+        return result
 
     return call
 

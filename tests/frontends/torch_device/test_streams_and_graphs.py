@@ -553,10 +553,10 @@ def test_a_product_with_a_workspace_is_captured():
         half = GemmSignature.standard(a_dtype="float16", b_dtype="float16", out_dtype="float16")
         config = GemmConfig(signature=half, tile_m=64, tile_n=32, tile_k=16, stream_k=True)
         product = with_workspace(compile_gemm(config), config, out.device, 3)
-        product(a, b, None, out, 3, None)
+        product(a, b, None, out, 3, None, None)
         out.zero_()
         graph = torch.cuda.CUDAGraph()
-        captured(graph, None, lambda: product(a, b, None, out, 3, None))
+        captured(graph, None, lambda: product(a, b, None, out, 3, None, None))
         assert holds(out) == 0
         for _ in range(2):
             graph.replay()
