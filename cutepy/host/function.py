@@ -29,6 +29,7 @@ from cutepy.runtime.device_tensors import is_read_only
 from cutepy.runtime.execution import EXECUTION, Backend
 from cutepy.runtime.packed import plain_number
 from cutepy.runtime.program import ARCH, LaunchFacts, Program, ServedProgram
+from cutepy.runtime.untraced import keep_untraced, untraced
 
 if TYPE_CHECKING:
     from cutepy.host.inspection import Cost, Resources
@@ -92,6 +93,7 @@ class Function:
         self._cuda: CudaProgram | None = None
         self._served: ServedProgram | None = None
         self._launch: Any = self._prepare_and_launch
+        keep_untraced()
 
     @classmethod
     def of_entry(cls, entry: Entry, described: Sequence[Parameter], spent: Mapping[str, float]) -> Function:
@@ -136,6 +138,7 @@ class Function:
         sections = {"object": self.program.object, "ptx": self.program.ptx.encode(), "cubin": self.program.cubin}
         return _reopened, (dict(self.metadata), sections, self.program.plan)
 
+    @untraced("a function of cutepy.compile")
     def __call__(self, *arguments: Any, **named: Any) -> None:  # noqa: ANN401
         """Launch.
 

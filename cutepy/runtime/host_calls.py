@@ -99,7 +99,7 @@ class LaunchRequest:
 
 
 class Backend(Protocol):
-    """What takes the place of the GPU."""
+    """Stand-in for the GPU; one that says nothing else has the default stream alone."""
 
     def launch(self, request: LaunchRequest) -> None:
         """Run a kernel; what it raises ends the host function and reaches the caller."""
@@ -109,9 +109,11 @@ class Backend(Protocol):
 
     def current_stream(self) -> int:
         """Return the handle of the stream that host code finds as its environment's: torch's current one."""
+        return 0
 
     def capture_of(self, stream: int) -> int:
         """Return the number of the capture for a CUDA graph that a stream takes part in; 0 if there is none."""
+        return 0
 
     def synchronise(self, stream: int | None) -> None:
         """Wait for the work of a stream, or for all."""

@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 from cutepy.dsl.line_info import lines_known
@@ -25,8 +26,11 @@ from cutepy.host.copies import HostCopies
 from cutepy.runtime.device_tensors import DeviceTensor, is_read_only, is_tensor
 from cutepy.runtime.execution import EXECUTION, Backend, compiles_for_gpu
 from cutepy.runtime.host_calls import RUNNING
+from cutepy.runtime.untraced import keep_untraced, untraced
 
 _ARCHITECTURE = "sm_90a"
+_FIRST_CALL = "_preprocess_and_replace_code"
+"""The method of the DSL that a `@cute.jit` function calls first."""
 
 
 @contextmanager
@@ -85,6 +89,29 @@ def _wrap_the_dsl(stack: ExitStack) -> None:
     _wrap(stack, views, "print_view", _print_view)
     _wrap(stack, binary.ExternalBinaryModule, "__getattr__", _loaded)
     stack.enter_context(lines_known())
+    _keep_from_dynamo(stack, base.BaseDSL)
+
+
+def _keep_from_dynamo(stack: ExitStack, base: Any) -> None:  # noqa: ANN401
+    """Let `torch.compile` follow no call of a `@cute.jit` function: its wrapper begins by a call that is marked."""
+    (wrapper,) = _codes_called("jit_wrapper", base.jit_runner.__code__) or (None,)
+    original = base.__dict__.get(_FIRST_CALL)
+    if wrapper is None or not isinstance(original, staticmethod):
+        return
+
+    @untraced("a @cute.jit function in the simulator", wrapper)
+    def first(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        return original(*args, **kwargs)
+
+    setattr(base, _FIRST_CALL, staticmethod(first))
+    stack.callback(setattr, base, _FIRST_CALL, original)
+    keep_untraced()
+
+
+def _codes_called(name: str, code: CodeType) -> list[CodeType]:
+    """Find the code of a function that is defined within another one, at any depth."""
+    inner = [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+    return [each for each in inner if each.co_name == name] + [c for each in inner for c in _codes_called(name, each)]
 
 
 def _set(stack: ExitStack, owner: Any, name: str, value: Any) -> None:  # noqa: ANN401

@@ -18,6 +18,7 @@ from cutepy.frontends.ptx.arguments import Argument, pack_all
 from cutepy.frontends.stream_state import handle_of
 from cutepy.runtime.device_tensors import is_read_only, is_tensor
 from cutepy.runtime.host_calls import RUNNING
+from cutepy.runtime.untraced import keep_untraced, untraced
 from cutepy.sim.errors import MemoryAccessError
 from cutepy.sim.machine.chosen import Coordinates
 from cutepy.sim.machine.host_tensors import storage_range
@@ -103,6 +104,7 @@ class PtxModule:
             )
         self._loaded = LoadedModule(text, file)
         self.text = text
+        keep_untraced()
 
     def __repr__(self) -> str:
         return f"PtxModule({', '.join(self.kernels)})"
@@ -146,6 +148,7 @@ class PtxModule:
         view: Array = data.view(kind)
         return view
 
+    @untraced("a launch of cutepy.load_ptx")
     def launch(
         self,
         kernel: str,
