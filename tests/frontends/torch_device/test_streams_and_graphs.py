@@ -444,6 +444,28 @@ def test_what_cuda_refuses_while_a_stream_is_captured(what):
         torch.cuda.synchronize()
 
 
+def test_an_event_of_a_capture_is_recorded_again_once_it_is_over():
+    with serve_cuda():
+        event, stream = torch.cuda.Event(), torch.cuda.Stream()
+        captured(torch.cuda.CUDAGraph(), stream, lambda: event.record())
+        for act in (event.synchronize, event.query, lambda: torch.cuda.current_stream().wait_event(event)):
+            with pytest.raises(CaptureError) as refused:
+                act()
+            assert refused.value.code == 907
+        event.record(stream)
+        torch.cuda.current_stream().wait_event(event)
+        event.synchronize()
+        assert event.query()
+
+
+def test_an_event_that_is_recorded_again_times_the_last():
+    with serve_cuda():
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        for event in (start, end, start):
+            event.record()
+        assert start.elapsed_time(end) <= 0
+
+
 def test_a_branch_that_is_not_joined_is_refused():
     with serve_cuda():
         launch, x, side = _compiled(), torch.zeros(32, device="cuda"), torch.cuda.Stream()
