@@ -68,7 +68,8 @@ class ServedRun(Run):
         return self._launched_elsewhere[0] > 0
 
     def restart(self) -> None:
-        """Forget the launches so far, and their hazards."""
+        """Forget the launches so far, their hazards, and captures that did not end."""
+        stream_state.captures.drop()
         self.launches.clear()
         self.raised.clear()
         if self._sanitizer is not None:

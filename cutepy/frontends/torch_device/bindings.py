@@ -24,9 +24,18 @@ _Pair = tuple[Any, Any]
 class _Api:
     """One of the two modules: calls return (error code, values...)."""
 
-    def __init__(self, module: Any, codes: _Pair, capturing: _Pair, event: Any, stream: Any) -> None:  # noqa: ANN401
+    def __init__(
+        self,
+        module: Any,  # noqa: ANN401
+        codes: tuple[Any, Any, Any],
+        capturing: _Pair,
+        event: Any,  # noqa: ANN401
+        stream: Any,  # noqa: ANN401
+        update_info: Any,  # noqa: ANN401
+    ) -> None:
         self._module, self._capturing = module, capturing
-        self._success, self._not_ready = codes
+        self._success, self._not_ready, self._update_failed = codes
+        self._update_info = update_info
         self._event, self._stream = event, stream
         self._events: dict[int, streams.Event] = {}
         self._memory: dict[int, Any] = {}
@@ -155,6 +164,13 @@ class _Api:
     def instantiate_graph(self, graph: Graph, *_: object) -> tuple[Any, ...]:
         return self.ok(graph.copy())
 
+    def update_graph(self, graph: Graph, other: Graph, *_: object) -> tuple[Any, ...]:
+        """Give an executable graph the work of another, of as many nodes: CUDA compares their kinds and edges too."""
+        if graph.nodes != other.nodes:
+            return self._update_failed, self._update_info()
+        graph.updated_by(other)
+        return self.ok(self._update_info())
+
     def launch_graph(self, graph: Graph, stream: Any = None, *_: object) -> tuple[Any, ...]:  # noqa: ANN401
         graph.launch(handle_of(stream))
         return self.ok()
@@ -171,8 +187,12 @@ def _address(pointer: Any) -> int:  # noqa: ANN401
 def _driver(module: Any) -> dict[str, Any]:  # noqa: ANN401
     status = module.CUstreamCaptureStatus
     capturing = status.CU_STREAM_CAPTURE_STATUS_NONE, status.CU_STREAM_CAPTURE_STATUS_ACTIVE
-    codes = module.CUresult.CUDA_SUCCESS, module.CUresult.CUDA_ERROR_NOT_READY
-    api = _Api(module, codes, capturing, module.CUevent, module.CUstream)
+    codes = (
+        module.CUresult.CUDA_SUCCESS,
+        module.CUresult.CUDA_ERROR_NOT_READY,
+        module.CUresult.CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE,
+    )
+    api = _Api(module, codes, capturing, module.CUevent, module.CUstream, module.CUgraphExecUpdateResultInfo)
     context, device = module.CUcontext(1), module.CUdevice(0)
     served: dict[str, Any] = {
         "cuDriverGetVersion": lambda: api.ok(h200.DRIVER_VERSION),
@@ -194,6 +214,7 @@ def _driver(module: Any) -> dict[str, Any]:  # noqa: ANN401
         "cuGraphGetNodes": api.graph_nodes,
         "cuGraphInstantiate": api.instantiate_graph,
         "cuGraphInstantiateWithParams": api.instantiate_graph,
+        "cuGraphExecUpdate": api.update_graph,
         "cuGraphLaunch": api.launch_graph,
         "cuEventCreate": api.create_event,
         "cuEventRecord": api.record_event,
@@ -226,8 +247,12 @@ def _driver(module: Any) -> dict[str, Any]:  # noqa: ANN401
 def _runtime(module: Any) -> dict[str, Any]:  # noqa: ANN401
     status = module.cudaStreamCaptureStatus
     capturing = status.cudaStreamCaptureStatusNone, status.cudaStreamCaptureStatusActive
-    codes = module.cudaError_t.cudaSuccess, module.cudaError_t.cudaErrorNotReady
-    api = _Api(module, codes, capturing, module.cudaEvent_t, module.cudaStream_t)
+    codes = (
+        module.cudaError_t.cudaSuccess,
+        module.cudaError_t.cudaErrorNotReady,
+        module.cudaError_t.cudaErrorGraphExecUpdateFailure,
+    )
+    api = _Api(module, codes, capturing, module.cudaEvent_t, module.cudaStream_t, module.cudaGraphExecUpdateResultInfo)
     served: dict[str, Any] = {
         "cudaDriverGetVersion": lambda: api.ok(h200.DRIVER_VERSION),
         "cudaRuntimeGetVersion": lambda: api.ok(h200.DRIVER_VERSION),
@@ -245,6 +270,7 @@ def _runtime(module: Any) -> dict[str, Any]:  # noqa: ANN401
         "cudaGraphInstantiate": api.instantiate_graph,
         "cudaGraphInstantiateWithFlags": api.instantiate_graph,
         "cudaGraphInstantiateWithParams": api.instantiate_graph,
+        "cudaGraphExecUpdate": api.update_graph,
         "cudaGraphLaunch": api.launch_graph,
         "cudaEventCreate": api.create_event,
         "cudaEventCreateWithFlags": api.create_event,

@@ -47,7 +47,7 @@ class Graph:
         self._places = {stream: streams.Stream().cuda_stream for stream in capture.streams if stream != capture.origin}
 
     def updated_by(self, other: Graph) -> None:
-        """Take what another graph has."""
+        """Take the work of another graph."""
         if other._capture is not None:
             self.take(other._capture)
 

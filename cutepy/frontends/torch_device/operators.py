@@ -24,11 +24,12 @@ _NUMBERS = (bool, int, float, complex)
 # Operators whose indices may be on the CPU, as on a GPU.
 _TAKES_HOST_TENSORS = ("aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_")
 
-_WAITED_FOR = tuple(
+_WAITED_FOR = {
     f"aten::{name}"
-    for name in "masked_select nonzero _unique _unique2 unique_dim unique_consecutive unique_dim_consecutive".split()
-)
-"""Operators whose results have extents that the host waits for on a GPU."""
+    for name in """_local_scalar_dense equal masked_select nonzero _unique _unique2 unique_consecutive unique_dim
+    unique_dim_consecutive""".split()
+}
+"""Operators that return a number, or results of extents that depend on values: on a GPU the host waits for them."""
 
 
 @cache
@@ -45,7 +46,7 @@ def _on_host(operator: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
     capture = captures.keeping(stream_state.current())
     if capture is None:
         return _computed(operator, args, kwargs)
-    if operator._schema.name in _WAITED_FOR or any("Tensor" not in str(r.type) for r in operator._schema.returns):
+    if operator._schema.name in _WAITED_FOR:
         captures.refuse_waiting(stream_state.current())
     _, written = touches.arguments_of(operator, args, kwargs)
     return _kept(capture, lambda: _computed(operator, args, kwargs), written, _draws(operator))

@@ -458,6 +458,55 @@ def test_an_event_of_a_capture_is_recorded_again_once_it_is_over():
         assert event.query()
 
 
+@pytest.mark.parametrize("name", ["driver", "runtime"])
+def test_a_graph_is_updated_by_another_capture(name):
+    """As docs/compile.md does for other tensors; a capture of other launches is refused."""
+    with serve_cuda():
+        api, prefix = (driver, "cu") if name == "driver" else (runtime, "cuda")
+        launch, stream = _compiled(), torch.cuda.Stream()
+        x, y = torch.zeros(32, device="cuda"), torch.full((32,), 5.0, device="cuda")
+        begin, end, update, start = (
+            getattr(api, prefix + call)
+            for call in ("StreamBeginCapture", "StreamEndCapture", "GraphExecUpdate", "GraphLaunch")
+        )
+        mode = getattr(api, "CUstreamCaptureMode" if name == "driver" else "cudaStreamCaptureMode")(0)
+
+        def graph_of(*tensors):
+            begin(stream.cuda_stream, mode)
+            with torch.cuda.stream(stream):
+                for tensor in tensors:
+                    launch(tensor, tensor)
+            return end(stream.cuda_stream)[1]
+
+        first = graph_of(x)
+        instantiate = driver.cuGraphInstantiate if name == "driver" else runtime.cudaGraphInstantiate
+        _, executable = instantiate(first, 0)
+        assert int(update(executable, graph_of(x, y))[0]) == 910
+        assert int(update(executable, graph_of(y))[0]) == 0
+        start(executable, stream.cuda_stream)
+        start(first, stream.cuda_stream)
+        assert (holds(x), holds(y)) == (1, 6)
+
+
+def test_an_event_that_is_pending_in_another_stream_is_not_over():
+    with serve_cuda():
+        event, one, other = torch.cuda.Event(), torch.cuda.Stream(), torch.cuda.Stream()
+        event.record(one)
+        event.record(other)
+        one.synchronize()
+        assert [event.query(), event.query()] == [False, True]
+
+
+def test_restarting_a_run_ends_its_captures():
+    with serve_cuda() as run:
+        stream = torch.cuda.Stream()
+        with torch.cuda.stream(stream):
+            torch.cuda.CUDAGraph().capture_begin()
+        run.restart()
+        torch.cuda.synchronize()
+        assert not stream.is_capturing()
+
+
 def test_an_event_that_is_recorded_again_times_the_last():
     with serve_cuda():
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
