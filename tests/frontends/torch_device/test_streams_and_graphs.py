@@ -4,7 +4,10 @@ Each way is tried on each kind of stream, eagerly and by capture and replay, in 
 `cutepy.simulate`; forks and joins of a capture; and what CUDA refuses while a stream is captured.
 """
 
+import itertools
 import threading
+from contextlib import nullcontext, suppress
+from functools import cache
 
 import pytest
 
@@ -17,7 +20,7 @@ runtime = pytest.importorskip("cuda.bindings.runtime")
 import cutepy  # noqa: E402
 from cutepy.frontends import load_ptx, serve_cuda  # noqa: E402
 from cutepy.frontends.stream_state import CaptureError  # noqa: E402
-from cutepy.sim import Run  # noqa: E402
+from cutepy.sim import HazardError, Run  # noqa: E402
 
 pytestmark = pytest.mark.dsl
 
@@ -47,11 +50,13 @@ ret;
 """
 
 
+@cache
 def _compiled():
     vector = cutepy.TensorSpec("float32", (32,))
     return cutepy.compile(add_one, vector, vector)
 
 
+@cache
 def _packed():
     """What the DSL compiles for TVM-FFI, with the environment's stream."""
     from cutlass.cute.runtime import make_fake_compact_tensor, make_fake_stream
@@ -121,22 +126,19 @@ def streams_of(run):
     return [launch.stream for launch in run.launches]
 
 
-@pytest.mark.parametrize("nested", [False, True], ids=["served", "simulate"])
-def test_launches_go_to_the_current_stream(way, nested):
+def test_launches_go_to_the_current_stream(way):
     with serve_cuda() as outer:
         launch = way()
         x, y = way.tensors(2)
-        outer.restart()
-        for name, make in STREAMS.items():
-            stream = make()
-            with cutepy.simulate() if nested else outer.sanitized() as inner:
-                with torch.cuda.stream(stream):
-                    launch(x, y)
-                run = inner if nested else outer
-                expected = 0 if name == "legacy" else stream.cuda_stream
-                assert {launched.stream for launched in run.launches} == {expected}, name
-            assert holds(y) == 1
+        for (name, make), nested in itertools.product(STREAMS.items(), (False, True)):
             outer.restart()
+            stream = make()
+            with cutepy.simulate() if nested else nullcontext(outer) as run, torch.cuda.stream(stream):
+                launch(x, y)
+            assert holds(y) == 1
+            assert streams_of(run) == [0 if name == "legacy" else stream.cuda_stream], (name, nested)
+            assert len(outer.launches) == (not nested)
+            y.zero_()
 
 
 def kinds_of(script):
@@ -147,26 +149,29 @@ def kinds_of(script):
     return found
 
 
-@pytest.mark.parametrize("ordered", [True, False], ids=["in order", "race"])
-@pytest.mark.parametrize("stream", STREAMS)
-def test_the_sanitizer_takes_a_launch_to_be_in_its_stream(way, stream, ordered):
-    def script():
-        launch, current = way(), STREAMS[stream]()
-        x, y = way.tensors(2)
-        torch.cuda.synchronize()
-        if ordered:
-            with torch.cuda.stream(current):
-                x.fill_(1)
-                launch(x, y)
-                (y + 1).sum()
-        else:
-            x.fill_(1)
-            with torch.cuda.stream(current):
-                launch(x, y)
-        torch.cuda.synchronize()
-
-    races = not ordered and stream not in WAIT_FOR_DEFAULT
-    assert set(kinds_of(script)) == ({"unordered-read"} if races else set())
+@pytest.mark.parametrize("nested", [False, True], ids=["served", "simulate"])
+def test_the_sanitizer_takes_a_launch_to_be_in_its_stream(way, nested):
+    """One that nothing orders after what wrote its input on the default stream, and one after it on its own."""
+    found = {}
+    with serve_cuda(sanitize=not nested) as outer:
+        launch = way()
+        for name, make in STREAMS.items():
+            for ordered in (True, False):
+                outer.restart()
+                x, y = way.tensors(2)
+                torch.cuda.synchronize()
+                with suppress(HazardError), cutepy.simulate(sanitize=True) if nested else nullcontext(outer) as run:
+                    current = make()
+                    with torch.cuda.stream(current if ordered else torch.cuda.default_stream()):
+                        x.fill_(1)
+                    with torch.cuda.stream(current):
+                        launch(x, y)
+                        (y + 1).sum()
+                    torch.cuda.synchronize()
+                found[name, ordered] = {hazard.kind for hazard in run.hazards}
+        outer.restart()
+    races = {(name, False) for name in STREAMS if name not in WAIT_FOR_DEFAULT}
+    assert found == {key: {"unordered-read"} if key in races else set() for key in found}
 
 
 def captured(graph, stream, issue):
@@ -175,37 +180,29 @@ def captured(graph, stream, issue):
 
 
 @pytest.mark.parametrize("nested", [False, True], ids=["served", "simulate"])
-@pytest.mark.parametrize("stream", CAPTURED)
-def test_a_capture_does_nothing_and_each_replay_does_it(way, stream, nested):
-    with serve_cuda(sanitize=True) as outer:
-        launch, current = way(), STREAMS[stream]()
-        x, y, z = way.tensors(3)
-        launch(x, y)  # once before, as on a GPU, where that loads the kernels
-        y.zero_()
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-
-        def issue():
-            launch(x, y)
-            launch(y, z)
-
-        def capture_and_replay():
-            captured(graph, current, issue)
-            assert (holds(y), holds(z)) == (0, 0)
-            for start in (0, 5):
-                x.fill_(start)
+def test_a_capture_does_nothing_and_each_replay_does_it(way, nested):
+    with serve_cuda(sanitize=not nested) as outer:
+        launch = way()
+        with cutepy.simulate(sanitize=True) if nested else nullcontext(outer) as run:
+            for name in CAPTURED:
+                current = STREAMS[name]()
+                x, y, z = way.tensors(3)
+                launch(x, y)  # once before, as on a GPU, where that loads the kernels
+                y.zero_()
+                graph, launches = torch.cuda.CUDAGraph(), len(run.launches)
+                with torch.cuda.graph(graph, stream=current):
+                    launch(x, y)
+                    launch(y, z)
                 torch.cuda.synchronize()
-                with torch.cuda.stream(current):
-                    graph.replay()
-                torch.cuda.synchronize()
-                assert (holds(y), holds(z)) == (start + 1, start + 2)
-
-        if nested:
-            with cutepy.simulate():
-                capture_and_replay()
-        else:
-            capture_and_replay()
-            assert [hazard.kind for hazard in outer.hazards] == []
+                assert (holds(y), holds(z), len(run.launches)) == (0, 0, launches), name
+                for start in (0, 5):
+                    x.fill_(start)
+                    torch.cuda.synchronize()
+                    with torch.cuda.stream(current):
+                        graph.replay()
+                    torch.cuda.synchronize()
+                    assert (holds(y), holds(z)) == (start + 1, start + 2), name
+            assert [hazard.kind for hazard in run.hazards] == []
         outer.restart()
 
 
@@ -291,9 +288,11 @@ def forked(way, order):
         with torch.cuda.stream(side):
             launch(y if order != "branches meet" else x, z)
             inner.wait_stream(side)
+            z.add_(0)
             with torch.cuda.stream(inner):
-                launch(z, out)
+                launch(y, out)
             side.wait_stream(inner)
+            out.add_(1)
         if order == "branches meet":
             launch(x, z)
         else:
@@ -303,20 +302,56 @@ def forked(way, order):
     return graph, (x, y, z, out)
 
 
-@pytest.mark.parametrize(("order", "kinds"), [("forks and joins", set()), ("branches meet", {"unordered-write"})])
-def test_branches_of_a_capture(way, order, kinds):
+def test_branches_of_a_capture(way):
     with serve_cuda(sanitize=True) as run:
-        graph, (x, y, z, out) = forked(way, order)
+        for order, kinds in (("forks and joins", set()), ("branches meet", {"unordered-write"})):
+            graph, (x, y, z, out) = forked(way, order)
+            run.restart()
+            for n in (1, 2):
+                runtime.cudaGraphLaunch(graph, 0)
+                if not kinds:
+                    first = (n - 1) * 4 + 1
+                    assert [holds(t) for t in (y, z, out, x)] == [first, first + 1, first + 2, first + 3]
+            assert {hazard.kind for hazard in run.hazards} >= kinds
+            assert kinds or not run.hazards
         run.restart()
-        for n in (1, 2):
-            graph.replay()
-            if not kinds:
-                first = (n - 1) * 4 + 1
-                assert [holds(t) for t in (y, z, out, x)] == [first, first + 1, first + 2, first + 3]
-        assert {hazard.kind for hazard in run.hazards} - {"unordered-read"} == kinds
-        if not kinds:
-            assert not run.hazards
-        run.restart()
+
+
+def test_a_wait_for_an_older_event_takes_nothing_back():
+    """Of a newer one and an older one, in this order."""
+    with serve_cuda():
+        x, main, side = torch.zeros(32, device="cuda"), torch.cuda.Stream(), torch.cuda.Stream()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=main):
+            side.wait_stream(main)
+            older, newer = torch.cuda.Event(), torch.cuda.Event()
+            with torch.cuda.stream(side):
+                x.add_(1)
+                older.record()
+                x.add_(1)
+                newer.record()
+            main.wait_event(newer)
+            main.wait_event(older)
+        graph.replay()
+        assert holds(x) == 2
+
+
+def test_a_replay_takes_no_memory_that_was_freed():
+    """The graph has its own: what another stream may still use is not written to."""
+
+    def script():
+        launch, graph = _compiled(), torch.cuda.CUDAGraph()
+        x, y = torch.zeros(32, device="cuda"), torch.zeros(32, device="cuda")
+        kept = []
+        captured(graph, None, lambda: kept.append(y + 1))
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            launch(x, torch.empty_like(x))
+        del x
+        graph.replay()
+
+    assert kinds_of(script) == []
 
 
 def test_launches_of_one_graph_are_in_order_in_any_streams():
