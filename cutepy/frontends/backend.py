@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+
+from cutepy.frontends.stream_state import captures, current, handle_of, issue
 from cutepy.runtime.execution import EXECUTION
 from cutepy.runtime.host_calls import LaunchRequest, Library
 from cutepy.sim.machine.host_events import HostEvent, StreamEvent
@@ -23,11 +28,50 @@ class Simulator:
 
     def adopt(self, tensor: object) -> None:
         """Learn of a tensor that was passed to a compiled function."""
-        self.run.adopt(tensor)
+        adopt(self.run, tensor)
 
     def launch(self, request: LaunchRequest) -> None:
-        """Run a kernel to its end."""
-        self.run.launch(kernel_call(request))
+        """Run a kernel to its end, or keep it where its stream is captured."""
+        launch(self.run, kernel_call(request))
+
+    def current_stream(self) -> int:
+        """Return the handle of the stream that host code finds as its environment's."""
+        return current()
+
+    def capture_of(self, stream: int) -> int:
+        """Return the number of the capture that a stream takes part in; 0 if it takes part in none."""
+        capture = captures.of(stream)
+        return 0 if capture is None else capture.number
+
+    def synchronise(self, stream: int | None) -> None:
+        """Tell observers that host code waits for a stream, or for all."""
+        captures.refuse_waiting(stream)
+        tell(StreamEvent("synchronise", None if stream is None else handle_of(stream)))
+
+
+def adopt(run: Run, tensor: object) -> None:
+    """Let a run know memory that a kernel is given, and let graphs keep it."""
+    run.adopt(tensor)
+    captures.adopt(tensor)
+
+
+def launch(run: Run, call: KernelCall, around: Callable[[], AbstractContextManager[None]] = nullcontext) -> None:
+    """Run a kernel to its end, or keep it where its stream is captured: a replay is of the run that is active then.
+
+    Parameters
+    ----------
+    run : Run
+        Takes the launch where none is active.
+    call : KernelCall
+    around : function
+        Makes a context for whenever the kernel runs.
+    """
+
+    def work(stream: int) -> None:
+        with around():
+            (active_run() or run).launch(replace(call, stream=stream))
+
+    issue(call.stream, work)
 
 
 def kernel_call(request: LaunchRequest) -> KernelCall:
@@ -83,6 +127,7 @@ def tell(event: HostEvent) -> None:
     """Tell the observers of the active run what host code does beside launches."""
     if isinstance(event, StreamEvent) and event.operation == "create":
         _streams[event.stream] = event
+        captures.made(event.stream or 0, blocking=event.blocking)
     run = active_run()
     if run is not None:
         run.tell(event)

@@ -11,7 +11,10 @@ CUDA Runtime API, "cudaStreamQuery" and "cudaEventQuery": success is equivalent 
 
 from __future__ import annotations
 
+from typing import Literal
+
 from cutepy.frontends.backend import active_run, tell
+from cutepy.frontends.stream_state import captures, handle_of
 from cutepy.sim.machine.host_events import StreamEvent
 
 
@@ -37,29 +40,40 @@ class Polled:
 
     def record(self, stream: int, event: int) -> None:
         """Record an event in a stream."""
+        stream = handle_of(stream)
+        _told_or_kept("record", stream, event, captures.record(stream, event))
         self._pending[event] = stream
         self._asked.discard(event)
-        tell(StreamEvent("record", stream, event))
+
+    def let_wait(self, stream: int, event: int) -> None:
+        """Let a stream wait for an event."""
+        stream = handle_of(stream)
+        _told_or_kept("wait", stream, event, captures.wait(stream, event))
 
     def wait_for_event(self, event: int) -> None:
         """Let the host wait for an event."""
+        captures.refuse_waiting(event=event)
         self._pending.pop(event, None)
         tell(StreamEvent("synchronise", event=event))
 
     def wait_for_stream(self, stream: int) -> None:
         """Let the host wait for a stream."""
+        stream = handle_of(stream)
+        captures.refuse_waiting(stream)
         self._pending = {event: other for event, other in self._pending.items() if other != stream}
         self._launches[stream] = _launched()
         tell(StreamEvent("synchronise", stream))
 
     def wait_for_all(self) -> None:
         """Let the host wait for all streams."""
+        captures.refuse_waiting()
         self._pending.clear()
         self._launches[None] = _launched()
         tell(StreamEvent("synchronise"))
 
     def is_event_over(self, event: int) -> bool:
         """Tell whether an event is over, as `cudaEventQuery` does; one that was not recorded is."""
+        captures.refuse_waiting(event=event)
         if event not in self._pending:
             return True
         if event not in self._asked:
@@ -70,12 +84,24 @@ class Polled:
 
     def is_stream_over(self, stream: int) -> bool:
         """Tell whether a stream is over, as `cudaStreamQuery` does: if nothing was launched since it was asked of."""
+        stream = handle_of(stream)
+        captures.refuse_waiting(stream)
         launched = _launched()
         if launched in (self._launches.get(stream), self._launches.get(None)):
             self.wait_for_stream(stream)
             return True
         self._launches[stream] = launched
         return False
+
+
+def _told_or_kept(operation: Literal["record", "wait"], stream: int, event: int, captured: int | None) -> None:
+    """Tell observers of an event's record or wait; where a graph knows the event by a handle, tell them at replays."""
+    if captured is None:
+        tell(StreamEvent(operation, stream, event))
+        return
+    capture = captures.of(stream)
+    assert capture is not None
+    capture.work.append((stream, lambda place: tell(StreamEvent(operation, place, captured))))
 
 
 def _launched() -> object:

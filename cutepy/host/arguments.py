@@ -157,8 +157,8 @@ def _as_taken(parameter: Parameter, argument: Any) -> Any:  # noqa: ANN401
         if hasattr(argument, "__tvm_ffi_opaque_ptr__"):
             return int(argument.__tvm_ffi_opaque_ptr__())
         return getattr(argument, "value", argument)  # of ctypes
-    if is_dataclass(argument) and not isinstance(argument, type):
-        argument = tuple(getattr(argument, field.name) for field in fields(argument))
+    if is_structure(argument):
+        argument = tuple(field_values(argument))
     if isinstance(argument, (tuple, list)) and len(argument) == len(parameter.items):
         return tuple(map(_as_taken, parameter.items, argument))
     return argument
@@ -168,10 +168,22 @@ def _is_repeated(parameter: Parameter, argument: object) -> bool:
     return argument is None or repr(argument) == parameter.number
 
 
+def is_structure(argument: Any) -> bool:  # noqa: ANN401
+    """Tell whether an argument is a dataclass, which is passed as its fields: a tensor or a number is none."""
+    return is_dataclass(argument) and not isinstance(argument, type) and not hasattr(argument, "__dlpack__")
+
+
+def field_values(structure: Any) -> list[Any]:  # noqa: ANN401
+    """Give what the fields of a dataclass hold."""
+    return [getattr(structure, field.name) for field in fields(structure)]
+
+
 def leaves(arguments: Sequence[Any]) -> Iterator[Any]:
-    """Give each argument, and those in tuples."""
+    """Give each argument, and those in tuples, lists and dataclasses."""
     for argument in arguments:
-        if isinstance(argument, (tuple, list)):
+        if is_structure(argument):
+            yield from leaves(field_values(argument))
+        elif isinstance(argument, (tuple, list)):
             yield from leaves(argument)
         else:
             yield argument

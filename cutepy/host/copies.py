@@ -1,4 +1,4 @@
-"""Arrays in host memory, as copies elsewhere: on a GPU, or apart from memory that may not be written to.
+"""Arrays that a call is given copies of: those in host memory for a GPU, and those that may not be written to.
 
 Arrays that share memory share it in their copies too, at the same alignments. What a kernel changed is brought back to
 arrays that may be written to; an array that may not is an input, and a kernel that changed its copy is told.
@@ -10,8 +10,9 @@ import ctypes
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from cutepy.host.arguments import ArgumentError
+from cutepy.host.arguments import ArgumentError, field_values, is_lazy, is_structure
 from cutepy.host.specs import dtype_name, element_strides
+from cutepy.runtime.device_tensors import is_read_only
 
 _ALIGNMENT = 512
 """What addresses of copies are multiples of where those of the arrays are, in bytes."""
@@ -24,15 +25,23 @@ def is_host_array(argument: object) -> bool:
     return bool(argument.__dlpack_device__()[0] == 1)
 
 
-def is_read_only(argument: object) -> bool:
-    """Tell whether an argument is a numpy array that may not be written to."""
-    return hasattr(argument, "__array_interface__") and bool(argument.__array_interface__["data"][1])
+def is_host_tensor(argument: object) -> bool:
+    """Tell whether an argument is a torch tensor in host memory, whose elements are what its memory says."""
+    return (
+        getattr(argument, "is_cpu", False)
+        and str(getattr(argument, "layout", None)) == "torch.strided"
+        and not getattr(argument, "is_nested", False)
+        and not hasattr(argument, "fake_mode")
+        and not is_lazy(argument)
+    )
 
 
 def mapped(function: Callable[[Any], Any], arguments: Sequence[Any]) -> tuple[Any, ...]:
-    """Apply a function to each argument, also within tuples and lists."""
+    """Apply a function to each argument, also within tuples, lists and dataclasses, which become tuples."""
 
     def each(argument: Any) -> Any:  # noqa: ANN401
+        if is_structure(argument):
+            return mapped(function, field_values(argument))
         if isinstance(argument, (tuple, list)):
             items = mapped(function, argument)
             return items if isinstance(argument, tuple) else list(items)
@@ -49,7 +58,11 @@ class _Array:
 
         self.argument, self.read_only = argument, is_read_only(argument)
         # Another library's array is seen as a tensor: numpy holds what it imports for read-only.
-        seen: Any = argument if hasattr(argument, "__array_interface__") else torch.utils.dlpack.from_dlpack(argument)
+        seen: Any = argument
+        if hasattr(argument, "data_ptr"):
+            seen = argument.detach()
+        elif not hasattr(argument, "__array_interface__"):
+            seen = torch.utils.dlpack.from_dlpack(argument)
         self.shape, self.strides = tuple(map(int, seen.shape)), element_strides(seen)
         self.dtype = getattr(torch, dtype_name(seen.dtype))
         address = seen.data_ptr() if hasattr(seen, "data_ptr") else seen.__array_interface__["data"][0]
@@ -104,6 +117,27 @@ class _Memory:
         )
 
 
+class _OnDevice:
+    """An array that may not be written to, in the memory of a device, and its copy there."""
+
+    def __init__(self, argument: Any) -> None:  # noqa: ANN401
+        import torch
+
+        array = torch.utils.dlpack.from_dlpack(argument)
+        strides = [stride for extent, stride in zip(array.shape, array.stride(), strict=True) if extent > 1]
+        extents = [extent for extent in array.shape if extent > 1]
+        count = array.numel() and 1 + sum((n - 1) * s for n, s in zip(extents, strides, strict=True))
+        self.argument, self._array = argument, array.as_strided((count,), (1,))
+        self._copy = self._array.clone()
+        self.copy = self._copy.as_strided(array.shape, array.stride())
+
+    def bring_back(self) -> bool:
+        """Tell whether the array is as its copy is."""
+        import torch
+
+        return torch.equal(_bits(self._copy), _bits(self._array))
+
+
 def _bits(tensor: Any) -> Any:  # noqa: ANN401
     import torch
 
@@ -124,7 +158,7 @@ def _sharing(arrays: Sequence[_Array]) -> list[list[_Array]]:
 
 
 class HostCopies:
-    """Copies of the arrays in host memory among the arguments of a call.
+    """Copies of the arrays in host memory among the arguments of a call, and of those that may not be written to.
 
     Parameters
     ----------
@@ -133,7 +167,7 @@ class HostCopies:
     device : torch.device or str
         Where the copies are to be.
     read_only : bool
-        Copy only arrays that may not be written to, and those that share memory with them.
+        Copy only arrays that may not be written to, and what shares memory with them, torch's tensors too.
 
     Attributes
     ----------
@@ -143,15 +177,21 @@ class HostCopies:
 
     def __init__(self, arguments: Sequence[Any], device: Any, *, read_only: bool = False) -> None:  # noqa: ANN401
         arrays: dict[int, _Array] = {}
+        inputs: dict[int, _OnDevice] = {}
 
         def find(argument: Any) -> None:  # noqa: ANN401
-            if is_host_array(argument):
-                arrays.setdefault(id(argument), _Array(argument))
+            if is_host_array(argument) or (read_only and is_host_tensor(argument)):
+                if id(argument) not in arrays:
+                    arrays[id(argument)] = _Array(argument)
+            elif id(argument) not in inputs and is_read_only(argument):
+                inputs[id(argument)] = _OnDevice(argument)
 
         mapped(find, arguments)
         groups = [g for g in _sharing([*arrays.values()]) if not read_only or any(a.read_only for a in g)]
-        self._memories = [_Memory(group, device) for group in groups]
-        copies = {id(a.argument): a.within(m.copy, m.start) for m in self._memories for a in m.arrays}
+        memories = [_Memory(group, device) for group in groups]
+        copies = {id(a.argument): a.within(m.copy, m.start) for m in memories for a in m.arrays}
+        copies |= {id(each.argument): each.copy for each in inputs.values()}
+        self._copied: list[_Memory | _OnDevice] = [*memories, *inputs.values()]
         self.arguments = mapped(lambda argument: copies.get(id(argument), argument), arguments)
 
     def bring_back(self) -> None:
@@ -162,7 +202,7 @@ class HostCopies:
         ArgumentError
             If a copy of an array changed that may not be written to.
         """
-        if not all([memory.bring_back() for memory in self._memories]):
+        if not all([copied.bring_back() for copied in self._copied]):
             raise ArgumentError(
                 "the function wrote to an array that is read-only; pass one that may be written to, such as a copy"
             )

@@ -22,12 +22,14 @@ from cutepy.host.arguments import (
     refused_for_tma,
     refused_number,
 )
-from cutepy.host.copies import HostCopies, is_host_array, is_read_only, mapped
+from cutepy.host.copies import HostCopies, is_host_array, mapped
 from cutepy.host.entry import Entry
 from cutepy.runtime.cuda import CudaError, CudaProgram
+from cutepy.runtime.device_tensors import is_read_only
 from cutepy.runtime.execution import EXECUTION, Backend
 from cutepy.runtime.packed import plain_number
 from cutepy.runtime.program import ARCH, LaunchFacts, Program, ServedProgram
+from cutepy.runtime.untraced import keep_untraced, untraced
 
 if TYPE_CHECKING:
     from cutepy.host.inspection import Cost, Resources
@@ -91,6 +93,7 @@ class Function:
         self._cuda: CudaProgram | None = None
         self._served: ServedProgram | None = None
         self._launch: Any = self._prepare_and_launch
+        keep_untraced()
 
     @classmethod
     def of_entry(cls, entry: Entry, described: Sequence[Parameter], spent: Mapping[str, float]) -> Function:
@@ -135,6 +138,7 @@ class Function:
         sections = {"object": self.program.object, "ptx": self.program.ptx.encode(), "cubin": self.program.cubin}
         return _reopened, (dict(self.metadata), sections, self.program.plan)
 
+    @untraced("a function of cutepy.compile")
     def __call__(self, *arguments: Any, **named: Any) -> None:  # noqa: ANN401
         """Launch.
 
@@ -254,13 +258,21 @@ class Function:
         return self
 
     def _prepare_and_launch(self, *arguments: Any) -> None:  # noqa: ANN401
-        arguments = mapped(_as_passed, self._passed(arguments))
+        if any(map(is_read_only, leaves(arguments))):
+            self._launch_on_copies(arguments)
+            return
+        arguments = self._passed(mapped(_as_passed, arguments))
         self._refuse(arguments)
         _require_gpu(self.parameters, arguments)
         self.prepare(_device_index(arguments))
         self._launch(*arguments)
 
     def _simulate(self, backend: Backend, arguments: tuple[Any, ...]) -> None:
+        copies = None
+        if any(map(is_read_only, leaves(arguments))):
+            backend.synchronise(backend.current_stream())  # as who copies to and from the host's memory
+            copies = HostCopies(arguments, "cpu", read_only=True)
+            arguments = copies.arguments
         given = mapped(_as_passed, arguments)
         arguments = self._passed(given)
         if self._check is not None:
@@ -273,11 +285,7 @@ class Function:
         with self._lock:
             if self._served is None:
                 self._served = ServedProgram(self.program)
-        copies = None
         try:
-            if any(map(is_read_only, leaves(arguments))):
-                copies = HostCopies(arguments, "cpu", read_only=True)
-                arguments = copies.arguments
             self._served(backend, *arguments)
         except (TypeError, ValueError) as error:
             self._refuse(arguments)
@@ -328,11 +336,10 @@ class Function:
 
         There are host arrays, foreign or wrong arguments, some left out, or a device that is not yet ready in a thread.
         """
-        arguments = self._passed(given)
-        if any(map(is_host_array, leaves(arguments))):
-            self._launch_on_copies(arguments)
+        if any(is_host_array(argument) or is_read_only(argument) for argument in leaves(given)):
+            self._launch_on_copies(given)
             return
-        passed = mapped(_as_passed, arguments)
+        passed = self._passed(mapped(_as_passed, given))
         self._refuse(passed)
         _require_gpu(self.parameters, passed)
         device = _device_index(passed)
@@ -348,8 +355,8 @@ class Function:
         self._launch(*passed)
 
     def _launch_on_copies(self, arguments: tuple[Any, ...]) -> None:
-        """Copy arrays in host memory to the GPU, launch, and copy back what changed."""
-        self._refuse(arguments)
+        """Copy arrays that are in host memory, or may not be written to, launch, and copy back what changed."""
+        self._refuse(self._passed(mapped(_as_passed, arguments)))
         self._require_cuda()
         index = _device_index(arguments)
         copies = HostCopies(arguments, "cuda" if index is None else f"cuda:{index}")

@@ -154,22 +154,24 @@ class Sources:
         self._given = packages_or_paths
         found = _found(packages_or_paths)
         self._then = _listing(found)
-        self._unsure = any(path in _imported_files() for path, _, time in self._then if time > _started_ns())
+        self._unsure = any(path in _imported_files() for path, *_, time in self._then if time > _started_ns())
         self.digest = _digest(found)
 
     def edited(self) -> bool:
         """Tell whether what this process imported may be of another text than the files that were digested.
 
-        So it is where a file is another than it was, by size and time, and where one that had been imported by then is
-        younger than the process.
+        So it is where a file is another than it was, by size, inode, and times of its contents and of any change, and
+        where one that had been imported by then has changed since the process started. Programs put the former time
+        back, and none can put the latter.
         """
         return self._unsure or _listing(_found(self._given)) != self._then
 
 
-def _listing(found: _Found) -> list[tuple[str, int, int]]:
-    """Give each file's path, size and time, in order."""
+def _listing(found: _Found) -> list[tuple[str, int, int, int, int]]:
+    """Give each file's path, size, inode, and times of its contents and of any change to it, in order."""
     paths = sorted(path for _, files in found for _, path in files)
-    return [(path, (status := os.stat(path)).st_size, status.st_mtime_ns) for path in paths]  # noqa: PTH116
+    statuses = ((path, os.stat(path)) for path in paths)  # noqa: PTH116
+    return [(path, s.st_size, s.st_ino, s.st_mtime_ns, max(s.st_mtime_ns, s.st_ctime_ns)) for path, s in statuses]
 
 
 def _imported_files() -> set[str]:

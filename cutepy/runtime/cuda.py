@@ -11,6 +11,7 @@ import ctypes.util
 from functools import cache
 from typing import Any
 
+from cutepy.runtime.execution import EXECUTION
 from cutepy.runtime.host_abi import FUNCTIONS, MINIMUM_DRIVER, cuda_error_setters, error_setters, version_of_ptx
 from cutepy.runtime.host_code import load_host
 from cutepy.runtime.objects import executable
@@ -80,6 +81,8 @@ def check(code: int, what: str) -> None:
 
 def capture_of(stream: int) -> int:
     """Give the number of the capture into a CUDA graph that a stream takes part in, which no other has; 0 if none."""
+    if EXECUTION.backend is not None:
+        return EXECUTION.backend.capture_of(stream)
     status, number = ctypes.c_int(), ctypes.c_uint64()
     rest = (None, None, None)  # the graph, and what the next node will depend on
     code = driver().cuStreamGetCaptureInfo_v2(_P(stream), ctypes.byref(status), ctypes.byref(number), *rest)

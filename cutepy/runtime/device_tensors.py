@@ -1,4 +1,9 @@
-"""Tensors in host memory, shown to the DSL as ones on CUDA's device 0, so that it makes and takes what a GPU would."""
+"""Tensors of other libraries: those in host memory as ones on CUDA's device 0, and those that may not be written to.
+
+References
+----------
+DLPack 1.0: `DLManagedTensorVersioned`, `DLPACK_FLAG_BITMASK_READ_ONLY`; Python array API, `__dlpack__(max_version=)`.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +12,9 @@ from typing import Any
 
 _TYPES = ("torch.Tensor", "numpy.ndarray")
 _CUDA = 2
+_VERSIONED = b"dltensor_versioned"
+_FLAGS_AT, _IS_READ_ONLY = 24, 1
+"""Of a DLManagedTensorVersioned: its flags come after a version of 8 bytes, and two pointers."""
 
 
 def is_tensor(value: object) -> bool:
@@ -14,10 +22,49 @@ def is_tensor(value: object) -> bool:
     return any(f"{t.__module__}.{t.__qualname__}" in _TYPES for t in type(value).__mro__)
 
 
+def is_read_only(value: Any) -> bool:  # noqa: ANN401
+    """Tell whether a value is an array that may not be written to, by numpy's interface or by DLPack's flag.
+
+    Torch's tensors have neither: they may be.
+
+    Examples
+    --------
+    >>> import numpy
+    >>> array = numpy.zeros(4)
+    >>> is_read_only(array)
+    False
+    >>> array.flags.writeable = False
+    >>> is_read_only(array)
+    True
+    """
+    if hasattr(value, "data_ptr"):
+        return False
+    if hasattr(value, "__array_interface__"):
+        return bool(value.__array_interface__["data"][1])
+    if not hasattr(value, "__dlpack__"):
+        return False
+    try:
+        capsule = value.__dlpack__(max_version=(1, 0))
+    except TypeError:
+        return False  # it exports by DLPack before 1.0, which has no flags
+    name, address = _named_pointer(capsule)
+    return name == _VERSIONED and bool(ctypes.c_uint64.from_address(address + _FLAGS_AT).value & _IS_READ_ONLY)
+
+
+def _named_pointer(capsule: object) -> tuple[bytes, int]:
+    """Return the name of a capsule, and the address of what it holds."""
+    get_name = ctypes.pythonapi.PyCapsule_GetName
+    get_name.restype, get_name.argtypes = ctypes.c_char_p, [ctypes.py_object]
+    get_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    get_pointer.restype, get_pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    name: bytes = get_name(capsule)
+    return name, get_pointer(capsule, name)
+
+
 class DeviceTensor:
     """A tensor in host memory whose DLPack capsule says CUDA.
 
-    A DLManagedTensor starts with the data pointer, then {int32 device type, int32 device id}; a versioned one has 24
+    A DLManagedTensor starts with the data pointer, then {int32 device type, int32 device id}; a versioned one has 32
     bytes more in front of that. Each export makes a fresh struct, so writing to it harms nobody.
     """
 
@@ -26,13 +73,8 @@ class DeviceTensor:
 
     def __dlpack__(self, **_: object) -> object:
         capsule = self._tensor.detach().__dlpack__() if hasattr(self._tensor, "detach") else self._tensor.__dlpack__()
-        get_name = ctypes.pythonapi.PyCapsule_GetName
-        get_name.restype, get_name.argtypes = ctypes.c_char_p, [ctypes.py_object]
-        get_pointer = ctypes.pythonapi.PyCapsule_GetPointer
-        get_pointer.restype, get_pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-        name = get_name(capsule)
-        address = get_pointer(capsule, name) + (32 if name == b"dltensor_versioned" else 0)
-        ctypes.c_int32.from_address(address + 8).value = _CUDA
+        name, address = _named_pointer(capsule)
+        ctypes.c_int32.from_address(address + (40 if name == _VERSIONED else 8)).value = _CUDA
         return capsule
 
     def __dlpack_device__(self) -> tuple[int, int]:

@@ -99,13 +99,24 @@ class LaunchRequest:
 
 
 class Backend(Protocol):
-    """What takes the place of the GPU."""
+    """Stand-in for the GPU; one that says nothing else has the default stream alone."""
 
     def launch(self, request: LaunchRequest) -> None:
         """Run a kernel; what it raises ends the host function and reaches the caller."""
 
     def adopt(self, tensor: object) -> None:
         """Learn of a tensor that was passed to a compiled function."""
+
+    def current_stream(self) -> int:
+        """Return the handle of the stream that host code finds as its environment's: torch's current one."""
+        return 0
+
+    def capture_of(self, stream: int) -> int:
+        """Return the number of the capture for a CUDA graph that a stream takes part in; 0 if there is none."""
+        return 0
+
+    def synchronise(self, stream: int | None) -> None:
+        """Wait for the work of a stream, or for all."""
 
 
 def launch_attributes(config: int) -> dict[int, tuple[int, ...]]:
@@ -205,8 +216,9 @@ class HostCalls:
         return 0
 
     def TVMFFIEnvGetStream(self, *_: object) -> int:
-        """Give the default stream."""
-        return 0
+        """Give torch's current stream."""
+        assert self._backend is not None
+        return self._backend.current_stream()
 
     def _cudaLibraryLoadData(self, library: int, *_: object) -> int:
         self._library = Library()
@@ -256,9 +268,13 @@ class HostCalls:
         return 0
 
     def _cudaDeviceSynchronize(self) -> int:
+        assert self._backend is not None
+        self._backend.synchronise(None)
         return 0
 
-    def _cudaStreamSynchronize(self, stream: int) -> int:
+    def _cudaStreamSynchronize(self, stream: int | None) -> int:
+        assert self._backend is not None
+        self._backend.synchronise(stream or 0)
         return 0
 
     def _cuTensorMapEncodeTiled(

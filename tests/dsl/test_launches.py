@@ -13,7 +13,7 @@ import torch  # noqa: E402
 from cutepy.binaries.cubin import read_resources  # noqa: E402
 from cutepy.dsl.program import compile_program  # noqa: E402
 from cutepy.dsl.traced_names import SmemAllocator  # noqa: E402
-from cutepy.runtime.host_calls import LaunchRequest  # noqa: E402
+from cutepy.runtime.host_calls import Backend, LaunchRequest  # noqa: E402
 from cutepy.runtime.program import LaunchFacts, ServedProgram  # noqa: E402
 
 
@@ -36,7 +36,7 @@ def several(x: cute.Tensor, n: cutlass.Int32):
         reverse(x).launch(grid=(4, 1, 1), block=(256, 1, 1), cluster=(4, 1, 1), smem=2048, cooperative=True)
 
 
-class Recorder:
+class Recorder(Backend):
     def __init__(self):
         self.requests: list[LaunchRequest] = []
 

@@ -20,7 +20,7 @@ from cutepy.host.examples import bind  # noqa: E402
 from cutepy.host.function import Function  # noqa: E402
 from cutepy.host.specs import TensorSpec  # noqa: E402
 from cutepy.runtime.cuda import CudaError  # noqa: E402
-from cutepy.runtime.host_calls import HostCalls  # noqa: E402
+from cutepy.runtime.host_calls import Backend, HostCalls  # noqa: E402
 from cutepy.runtime.program import ServedProgram  # noqa: E402
 from tests.host import kernels, streamed  # noqa: E402
 
@@ -113,7 +113,7 @@ def streams(monkeypatch):
     found = []
     monkeypatch.setattr(HostCalls, "TVMFFIEnvGetStream", lambda *_: 77)
 
-    class Backend:
+    class Recorder(Backend):
         def adopt(self, tensor):
             pass
 
@@ -121,7 +121,7 @@ def streams(monkeypatch):
             found.append(request.stream)
 
     def launched(function, *arguments):
-        ServedProgram(function.program)(Backend(), *arguments)
+        ServedProgram(function.program)(Recorder(), *arguments)
         return found
 
     return launched
@@ -344,7 +344,7 @@ def test_what_cuda_refused_is_not_launched_again():
         raise RuntimeError("CUDA error 1 (CUDA_ERROR_INVALID_VALUE)")
 
     class Foreign:
-        def __dlpack__(self, **keywords):
+        def __dlpack__(self):
             tensor = SimpleNamespace(shape=(16,), dtype=torch.float32, is_cuda=True, device=torch.device("cuda:0"))
             tensor.stride, tensor.data_ptr = lambda: (1,), lambda: 512
             return tensor

@@ -36,6 +36,30 @@ def test_arrays_that_share_memory_do_so_in_their_copies(offset):
     assert (base == expected).all()
 
 
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2), (1, 2, 0)])
+def test_arrays_nested_in_one_share_its_copy(order):
+    """The second lies within the first, and ends before the third begins, which the first reaches over too."""
+    base = np.arange(64, dtype=np.float32)
+    arrays = base, base[8:16], base[32:40]
+    copies = HostCopies([arrays[n] for n in order], "cpu")
+    whole, early, late = (copies.arguments[order.index(n)] for n in range(3))
+    whole[33], late[0], early[1] = -1, -2, -3
+    assert (late.tolist()[:2], whole[32], whole[9]) == ([-2, -1], -2, -3)
+    copies.bring_back()
+    assert (base[32], base[33], base[9]) == (-2, -1, -3)
+
+
+def test_arrays_that_touch_share_nothing():
+    base = np.zeros(16, np.float32)
+    copies = HostCopies((base[:8], base[8:]), "cpu")
+    first, second = copies.arguments
+    assert first.untyped_storage().data_ptr() != second.untyped_storage().data_ptr()
+    first.fill_(1)
+    second.fill_(2)
+    copies.bring_back()
+    assert base.tolist() == [1] * 8 + [2] * 8
+
+
 @pytest.mark.parametrize("shape", [(1, 4), (4, 1), (1,), (0, 4)])
 def test_extents_of_0_and_1_are_copied(shape):
     array = np.arange(int(np.prod(shape)), dtype=np.int16).reshape(shape) + 5

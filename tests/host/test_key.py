@@ -337,6 +337,54 @@ def test_the_digests_of_libraries_are_remembered(monkeypatch, tmp_path):
     assert inputs._Memory(tmp_path / "memory.json").digest(file) == digest
 
 
+def put_in_place(file, content):
+    """Write to a file, and give it the time of its contents before."""
+    before = file.stat()
+    file.write_text(content)
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert (file.stat().st_size, file.stat().st_mtime_ns) == (before.st_size, before.st_mtime_ns)
+
+
+def put_in_its_place(file, content):
+    """Move another file of the same size and time to where a file was."""
+    other, before = file.with_suffix(".new"), file.stat()
+    other.write_text(content)
+    os.utime(other, ns=(before.st_atime_ns, before.st_mtime_ns))
+    other.replace(file)
+
+
+@pytest.mark.parametrize("change", [put_in_place, put_in_its_place])
+def test_a_library_whose_time_is_put_back_has_another_digest(tmp_path, change):
+    file = tmp_path / "large.so"
+    file.write_text("one")
+    memory = inputs._Memory(tmp_path / "memory.json")
+    first = memory.digest(file)
+    memory.keep()
+    change(file, "two")
+    assert memory.digest(file) != first
+    assert inputs._Memory(tmp_path / "memory.json").digest(file) != first
+
+
+@pytest.mark.parametrize("change", [put_in_place, put_in_its_place])
+def test_sources_whose_time_is_put_back_are_edited(tmp_path, change):
+    file = tmp_path / "kernel.py"
+    file.write_text("VALUE = 1\n")
+    sources = inputs.Sources((file,))
+    assert not sources.edited()
+    change(file, "VALUE = 2\n")
+    assert sources.edited()
+
+
+def test_an_imported_file_that_changed_in_a_process_is_unsure_whatever_its_time(tmp_path, monkeypatch):
+    file = tmp_path / "kernel.py"
+    file.write_text("VALUE = 1\n")
+    os.utime(file, ns=(0, 0))
+    monkeypatch.setattr(inputs, "_imported_files", lambda: {str(file)})
+    assert inputs.Sources((file,)).edited()
+    monkeypatch.setattr(inputs, "_started_ns", lambda: file.stat().st_ctime_ns)
+    assert not inputs.Sources((file,)).edited()
+
+
 @pytest.mark.parametrize(("owner", "believed"), [(0, True), ("self", True), (4711, False)])
 def test_digests_are_believed_of_oneself_and_of_root(monkeypatch, tmp_path, owner, believed):
     memory = tmp_path / "memory.json"

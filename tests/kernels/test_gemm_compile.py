@@ -15,6 +15,7 @@ from cutepy.host.function import Function  # noqa: E402
 from cutepy.kernels.gemm import GemmConfig, GemmSignature, compile_gemm  # noqa: E402
 from cutepy.kernels.gemm.inspection import facts  # noqa: E402
 from cutepy.runtime.dtypes import DTYPES  # noqa: E402
+from cutepy.runtime.host_calls import Backend  # noqa: E402
 
 
 def config(a="float16", b=None, out="float16", majors="k k row", c=None, batch_modes=0, **tile):
@@ -328,7 +329,7 @@ def test_the_grid_has_a_cta_for_each_sm_or_for_each_tile(name, extents, sm_count
     """A grid of more CTAs than SMs would wait for the persistent ones before it."""
     launched = []
 
-    class Recorder:
+    class Recorder(Backend):
         def launch(self, request):
             launched.append((request.grid, request.cluster, request.block, request.dynamic_smem_bytes))
 

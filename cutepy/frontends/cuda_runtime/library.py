@@ -14,6 +14,7 @@ from cutepy.frontends.cuda_runtime.stand_in import provide
 from cutepy.frontends.ptx.arguments import address_of
 from cutepy.runtime.device_tensors import is_tensor
 from cutepy.runtime.host_calls import RUNNING, Library
+from cutepy.runtime.untraced import keep_untraced, untraced
 from cutepy.sim.run import Run
 from cutepy.sim.translate import load_module
 
@@ -64,6 +65,7 @@ class CudaLibrary:
 
     def __init__(self, path: str | Path, ptx: str) -> None:
         self.path = Path(path)
+        keep_untraced()
         load_module(ptx)
         runtime = _runtime()
         with RUNNING:
@@ -73,6 +75,7 @@ class CudaLibrary:
             finally:
                 runtime.loading = None
 
+    @untraced("a call of cutepy.load_cuda_library")
     def call(self, name: str, *arguments: Any) -> int:  # noqa: ANN401
         """Call a function that returns an int, in the innermost `cutepy.simulate`, or alone where none is active.
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from cutepy.frontends.backend import tell
 from cutepy.frontends.cuda_runtime.streams import put
+from cutepy.frontends.stream_state import issue
 from cutepy.runtime import h200
 from cutepy.sim.machine.host_events import Allocation, HostAccess, StreamEvent
 from cutepy.sim.machine.lanes import Array
@@ -64,9 +65,14 @@ class MemoryCalls:
         if kind not in _KINDS:
             return _INVALID_DIRECTION
         if target and source:
-            ctypes.memmove(target, source, size)
-            for address, writes in ((source, False), (target, True)):
-                self._touched("cudaMemcpy", address, size, stream, writes)
+            ends = source, target
+
+            def copy(place: int) -> None:
+                ctypes.memmove(ends[1], ends[0], size)
+                for address, writes in zip(ends, (False, True), strict=True):
+                    self._touched("cudaMemcpy", address, size, place, writes)
+
+            issue(stream or 0, copy)
             return 0
         return _INVALID_VALUE if size else 0
 
@@ -104,8 +110,13 @@ class MemoryCalls:
     def do_cudaMemset(self, target: int | None, value: int, size: int, stream: int | None = 0, *_: object) -> int:
         """Fill."""
         if target:
-            ctypes.memset(target, value, size)
-            self._touched("cudaMemset", target, size, stream, True)
+            start = target
+
+            def fill(place: int) -> None:
+                ctypes.memset(start, value, size)
+                self._touched("cudaMemset", start, size, place, True)
+
+            issue(stream or 0, fill)
             return 0
         return _INVALID_VALUE if size else 0
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from cutepy.frontends.backend import tell
 from cutepy.frontends.polling import Polled
+from cutepy.frontends.stream_state import captures, issue
 from cutepy.sim.machine.host_events import StreamEvent
 
 _INVALID_HANDLE = 400
@@ -53,7 +54,7 @@ class StreamCalls:
 
     def do_cudaStreamWaitEvent(self, stream: int | None, event: int, *_: object) -> int:
         """Return: all work has ended."""
-        tell(StreamEvent("wait", stream or 0, event))
+        self._polled.let_wait(stream or 0, event)
         return 0
 
     def do_cudaEventSynchronize(self, event: int, *_: object) -> int:
@@ -70,18 +71,18 @@ class StreamCalls:
         self._polled.wait_for_all()
         return 0
 
-    def do_cudaStreamIsCapturing(self, stream: int, status: int) -> int:
-        """Say that it is not."""
-        return put(status, 0, ctypes.c_int32)
+    def do_cudaStreamIsCapturing(self, stream: int | None, status: int) -> int:
+        """Say whether a stream is captured, which Python may have begun."""
+        return put(status, int(captures.of(stream or 0) is not None), ctypes.c_int32)
 
     def do_cudaDeviceGetStreamPriorityRange(self, least: int, greatest: int) -> int:
         """Say what an H200 says."""
         put(greatest, -5, ctypes.c_int32)
         return put(least, 0, ctypes.c_int32)
 
-    def do_cudaLaunchHostFunc(self, stream: int, function: int, data: int) -> int:
+    def do_cudaLaunchHostFunc(self, stream: int | None, function: int, data: int) -> int:
         """Call a function of the host: what was launched before has ended."""
-        ctypes.CFUNCTYPE(None, ctypes.c_void_p)(function)(data)
+        issue(stream or 0, lambda place: ctypes.CFUNCTYPE(None, ctypes.c_void_p)(function)(data))
         return 0
 
     def do_cudaEventCreate(self, event: int, *_: object) -> int:

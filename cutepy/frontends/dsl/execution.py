@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 from cutepy.dsl.line_info import lines_known
@@ -20,11 +21,16 @@ from cutepy.dsl.version import require
 from cutepy.frontends.dsl.host_printing import print_from_host
 from cutepy.frontends.dsl.host_programs import NoPtxError, served_entry, served_program
 from cutepy.frontends.dsl.refusals import REFUSAL_ADDRESS, refusals_raised
-from cutepy.runtime.device_tensors import DeviceTensor, is_tensor
+from cutepy.host.arguments import leaves
+from cutepy.host.copies import HostCopies
+from cutepy.runtime.device_tensors import DeviceTensor, is_read_only, is_tensor
 from cutepy.runtime.execution import EXECUTION, Backend, compiles_for_gpu
 from cutepy.runtime.host_calls import RUNNING
+from cutepy.runtime.untraced import keep_untraced, untraced
 
 _ARCHITECTURE = "sm_90a"
+_FIRST_CALL = "_preprocess_and_replace_code"
+"""The method of the DSL that a `@cute.jit` function calls first."""
 
 
 @contextmanager
@@ -83,6 +89,29 @@ def _wrap_the_dsl(stack: ExitStack) -> None:
     _wrap(stack, views, "print_view", _print_view)
     _wrap(stack, binary.ExternalBinaryModule, "__getattr__", _loaded)
     stack.enter_context(lines_known())
+    _keep_from_dynamo(stack, base.BaseDSL)
+
+
+def _keep_from_dynamo(stack: ExitStack, base: Any) -> None:  # noqa: ANN401
+    """Let `torch.compile` follow no call of a `@cute.jit` function: its wrapper begins by a call that is marked."""
+    (wrapper,) = _codes_called("jit_wrapper", base.jit_runner.__code__) or (None,)
+    original = base.__dict__.get(_FIRST_CALL)
+    if wrapper is None or not isinstance(original, staticmethod):
+        return
+
+    @untraced("a @cute.jit function in the simulator", wrapper)
+    def first(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        return original(*args, **kwargs)
+
+    setattr(base, _FIRST_CALL, staticmethod(first))
+    stack.callback(setattr, base, _FIRST_CALL, original)
+    keep_untraced()
+
+
+def _codes_called(name: str, code: CodeType) -> list[CodeType]:
+    """Find the code of a function that is defined within another one, at any depth."""
+    inner = [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+    return [each for each in inner if each.co_name == name] + [c for each in inner for c in _codes_called(name, each)]
 
 
 def _set(stack: ExitStack, owner: Any, name: str, value: Any) -> None:  # noqa: ANN401
@@ -198,8 +227,16 @@ def _converting_tensors(runtime: Any) -> Callable[..., Any]:  # noqa: ANN401
     def call(original: Callable[..., Any], dsl: Any, body: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         if ir.Context.current is not None and ir.InsertionPoint.current is not None:
             return original(dsl, body, *args, **kwargs)
+        copies = None
+        if any(map(is_read_only, leaves((*args, *kwargs.values())))):
+            copies = HostCopies((*args, *kwargs.values()), "cpu", read_only=True)
+            args, named = copies.arguments[: len(args)], copies.arguments[len(args) :]
+            kwargs = dict(zip(kwargs, named, strict=True))
         args = tuple(convert(value) for value in args)
-        return original(dsl, body, *args, **{name: convert(value) for name, value in kwargs.items()})
+        result = original(dsl, body, *args, **{name: convert(value) for name, value in kwargs.items()})
+        if copies is not None:
+            copies.bring_back()
+        return result
 
     return call
 

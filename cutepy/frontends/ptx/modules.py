@@ -13,10 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from cutepy.frontends.backend import active_run
+from cutepy.frontends.backend import active_run, adopt, launch
 from cutepy.frontends.ptx.arguments import Argument, pack_all
-from cutepy.runtime.device_tensors import is_tensor
+from cutepy.frontends.stream_state import handle_of
+from cutepy.runtime.device_tensors import is_read_only, is_tensor
 from cutepy.runtime.host_calls import RUNNING
+from cutepy.runtime.untraced import keep_untraced, untraced
 from cutepy.sim.errors import MemoryAccessError
 from cutepy.sim.machine.chosen import Coordinates
 from cutepy.sim.machine.host_tensors import storage_range
@@ -25,6 +27,9 @@ from cutepy.sim.machine.launch import KernelCall, Launch
 from cutepy.sim.machine.loaded_module import LoadedModule
 from cutepy.sim.ptx.model import Parameter
 from cutepy.sim.run import Run
+
+_ALIGNMENT = 512
+"""What addresses of copies are multiples of where those of the arrays are, in bytes."""
 
 
 def load_ptx(text: str | Path) -> PtxModule:
@@ -99,6 +104,7 @@ class PtxModule:
             )
         self._loaded = LoadedModule(text, file)
         self.text = text
+        keep_untraced()
 
     def __repr__(self) -> str:
         return f"PtxModule({', '.join(self.kernels)})"
@@ -142,6 +148,7 @@ class PtxModule:
         view: Array = data.view(kind)
         return view
 
+    @untraced("a launch of cutepy.load_ptx")
     def launch(
         self,
         kernel: str,
@@ -202,27 +209,27 @@ class PtxModule:
         """
         if kernel not in self.kernels:
             raise ValueError(f"the module has no kernel {kernel!r}; it has {', '.join(self.kernels) or 'none'}")
+        inputs = _Inputs(args, known := [*known])
         call = KernelCall(
             self._loaded,
             kernel,
             _extents("grid", grid),
             _extents("block", block),
             _extents("cluster", cluster),
-            tuple(pack_all(kernel, self.kernels[kernel], args)),
+            tuple(pack_all(kernel, self.kernels[kernel], inputs.args)),
             smem,
             cooperative,
-            int(getattr(stream, "cuda_stream", stream) or 0),
+            handle_of(stream),
             programmatic,
             (),
             ctas,
         )
         run = active_run() or Run((), None)
-        memory = (*(a for a in args if is_tensor(a)), *known)
-        with RUNNING, _inputs_kept(kernel, memory):
-            for tensor in memory:
-                run.adopt(tensor)
+        with RUNNING:
+            for tensor in (*filter(is_tensor, inputs.args), *known):
+                adopt(run, tensor)
             before = len(run.launches)
-            run.launch(call)
+            launch(run, call, lambda: inputs.kept(kernel))
             return run.launches[-1] if len(run.launches) > before else None
 
 
@@ -237,29 +244,59 @@ def _extents(what: str, value: int | Sequence[int]) -> tuple[int, int, int]:
     return x, y, z
 
 
-@contextmanager
-def _inputs_kept(kernel: str, memory: Sequence[Any]) -> Iterator[None]:
-    """Take back what a kernel writes to read-only arrays, and raise; one may, if it is passed as writable too."""
-    read_only = [item for item in memory if isinstance(item, np.ndarray) and not item.flags.writeable]
-    others = [item for item in memory if not any(item is array for array in read_only)]
-    writable = [storage_range(item) for item in others] if read_only else []
-    inputs = []
-    for array in read_only:
-        start, size = storage_range(array)
-        if not any(start < low + extent and low < start + size for low, extent in writable):
-            # What is seen through ctypes may be written to, whatever the array's flags say.
-            now = np.frombuffer(memoryview((ctypes.c_uint8 * size).from_address(start)), np.uint8)
-            inputs.append((array, now, now.copy()))
-    changed = []
-    try:
-        yield
-    finally:
-        for array, now, before in inputs:
-            if not np.array_equal(now, before):
-                now[...] = before
-                changed.append(array)
-    for array in changed:
-        raise MemoryAccessError(
-            f"{kernel} wrote to a read-only array of shape {array.shape} and type {array.dtype}, which is as it was "
-            "before; pass one that may be written to, such as a copy"
-        )
+class _Inputs:
+    """Read-only arrays that a kernel is given, and not as part of what it may write to as well.
+
+    Arguments are passed as copies, since their memory may be mapped so that a write to it ends the process. What the
+    kernel reaches by other pointers stays where it is, and is put back.
+    """
+
+    def __init__(self, args: Sequence[Argument], known: Sequence[Any]) -> None:
+        memory = [*filter(is_tensor, args), *known]
+        writable = [storage_range(item) for item in memory if not is_read_only(item)]
+
+        def is_input(item: Any) -> bool:  # noqa: ANN401
+            if not is_tensor(item) or not is_read_only(item):
+                return False
+            start, size = storage_range(item)
+            return not any(start < low + extent and low < start + size for low, extent in writable)
+
+        self.args = [_copied(arg) if is_input(arg) else arg for arg in args]
+        self._copies = [(arg, copy) for arg, copy in zip(args, self.args, strict=True) if copy is not arg]
+        self._known = [item for item in known if is_input(item)]
+
+    @contextmanager
+    def kept(self, kernel: str) -> Iterator[None]:
+        """Raise if the kernel that runs meanwhile writes to one."""
+        seen = [(array, _bytes_of(array)) for array in self._known]
+        before = [(array, now, now.copy()) for array, now in seen]
+        changed = []
+        try:
+            yield
+        finally:
+            for array, now, was in before:
+                if not np.array_equal(now, was):
+                    now[...] = was
+                    changed.append(array)
+        changed += [array for array, copy in self._copies if not np.array_equal(_bytes_of(array), _bytes_of(copy))]
+        for array in changed:
+            raise MemoryAccessError(
+                f"{kernel} wrote to a read-only array of shape {array.shape} and type {array.dtype}, which is as it "
+                "was before; pass one that may be written to, such as a copy"
+            )
+
+
+def _bytes_of(array: Array) -> Array:
+    """See the memory from an array's first byte to its last; through ctypes, whatever the array's flags say."""
+    start, size = storage_range(array)
+    return np.frombuffer(memoryview((ctypes.c_uint8 * size).from_address(start)), np.uint8)
+
+
+def _copied(array: Array) -> Array:
+    """Copy an array and what lies between its elements, with the same strides and alignment."""
+    start, size = storage_range(array)
+    memory = np.empty(size + _ALIGNMENT, np.uint8)
+    first = (start - memory.ctypes.data) % _ALIGNMENT
+    memory[first : first + size] = _bytes_of(array)
+    offset = first + array.ctypes.data - start
+    return np.ndarray(array.shape, array.dtype, memory.data, offset, array.strides)

@@ -17,11 +17,11 @@ import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from mmap import mmap
 from typing import Any
 
 from cutepy.dsl.version import require
+from cutepy.frontends import stream_state
 from cutepy.frontends.backend import Simulator, tell_of_streams
 from cutepy.frontends.dsl.execution import executing_on
 from cutepy.frontends.torch_device.errors import NotServedError as NotServedError, refused_launch
@@ -68,7 +68,8 @@ class ServedRun(Run):
         return self._launched_elsewhere[0] > 0
 
     def restart(self) -> None:
-        """Forget the launches so far, and their hazards."""
+        """Forget the launches so far, their hazards, and captures that did not end."""
+        stream_state.captures.drop()
         self.launches.clear()
         self.raised.clear()
         if self._sanitizer is not None:
@@ -103,15 +104,11 @@ class ServedRun(Run):
             self._host_tensors.setdefault(storage_range(tensor), tensor)
 
     def launch(self, call: KernelCall) -> None:
-        """Run a kernel to its end and print what it prints, or keep the launch where its stream is captured."""
-        from cutepy.frontends.torch_device import storage, streams
+        """Run a kernel to its end and print what it prints."""
+        from cutepy.frontends.torch_device import storage
 
         if os.getpid() != self._process:
             self._launched_elsewhere[0] = 1
-        work = streams.captures.work_of(call.stream)
-        if work is not None:
-            work.append(partial(self.launch, call))
-            return
         self._memory = GlobalMemory()
         for address, size in storage.allocations.ranges():
             self._memory.register(address, size, None, "an allocation of the cuda device")
@@ -187,6 +184,7 @@ def serve_cuda(
         allow=allow,
     )
     with run.checked(), _serving, ExitStack() as stack:
+        stack.callback(stream_state.restart)
 
         def put(owner: Any, name: str, value: Any) -> None:  # noqa: ANN401
             if hasattr(owner, name):

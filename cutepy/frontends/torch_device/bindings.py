@@ -5,9 +5,11 @@ from __future__ import annotations
 import ctypes
 import importlib
 from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 from cutepy.frontends.backend import tell
+from cutepy.frontends.stream_state import LEGACY, CaptureError, captures, handle_of, issue
 from cutepy.frontends.torch_device import streams
 from cutepy.frontends.torch_device.errors import NotServedError, not_served
 from cutepy.frontends.torch_device.graphs import Graph
@@ -22,9 +24,18 @@ _Pair = tuple[Any, Any]
 class _Api:
     """One of the two modules: calls return (error code, values...)."""
 
-    def __init__(self, module: Any, codes: _Pair, capturing: _Pair, event: Any, stream: Any) -> None:  # noqa: ANN401
+    def __init__(
+        self,
+        module: Any,  # noqa: ANN401
+        codes: tuple[Any, Any, Any],
+        capturing: _Pair,
+        event: Any,  # noqa: ANN401
+        stream: Any,  # noqa: ANN401
+        update_info: Any,  # noqa: ANN401
+    ) -> None:
         self._module, self._capturing = module, capturing
-        self._success, self._not_ready = codes
+        self._success, self._not_ready, self._update_failed = codes
+        self._update_info = update_info
         self._event, self._stream = event, stream
         self._events: dict[int, streams.Event] = {}
         self._memory: dict[int, Any] = {}
@@ -55,11 +66,11 @@ class _Api:
         return self.ok(self._event(event.cuda_event))
 
     def record_event(self, event: Any, stream: Any = 0, *_: object) -> tuple[Any, ...]:  # noqa: ANN401
-        self._events[int(event)].record(streams.ExternalStream(int(stream or 0)))
+        self._events[int(event)].record(streams.ExternalStream(handle_of(stream)))
         return self.ok()
 
     def wait_event(self, stream: Any, event: Any, *_: object) -> tuple[Any, ...]:  # noqa: ANN401
-        tell(StreamEvent("wait", int(stream or 0), int(event)))
+        streams.polled.let_wait(handle_of(stream), int(event))
         return self.ok()
 
     def synchronize(self, *_: object) -> tuple[Any, ...]:
@@ -67,11 +78,11 @@ class _Api:
         return self.ok()
 
     def synchronize_stream(self, stream: Any) -> tuple[Any, ...]:  # noqa: ANN401
-        streams.polled.wait_for_stream(int(stream or 0))
+        streams.polled.wait_for_stream(handle_of(stream))
         return self.ok()
 
     def query_stream(self, stream: Any) -> tuple[Any, ...]:  # noqa: ANN401
-        return self.ok() if streams.polled.is_stream_over(int(stream or 0)) else (self._not_ready,)
+        return self.ok() if streams.polled.is_stream_over(handle_of(stream)) else (self._not_ready,)
 
     def synchronize_event(self, event: Any) -> tuple[Any, ...]:  # noqa: ANN401
         streams.polled.wait_for_event(int(event))
@@ -106,12 +117,16 @@ class _Api:
         """Return what copies; the synchronous forms go to stream 0, and the host waits."""
 
         def copy(to: Any, source: Any, size_bytes: int, *more: Any) -> tuple[Any, ...]:  # noqa: ANN401
-            target, start, stream = _address(to), _address(source), 0 if waits else int(more[-1] or 0) if more else 0
-            ctypes.memmove(target, start, size_bytes)
-            touched("memcpy", start, size_bytes, stream, writes=False)
-            touched("memcpy", target, size_bytes, stream, writes=True)
+            target, start = _address(to), _address(source)
+
+            def work(stream: int) -> None:
+                ctypes.memmove(target, start, size_bytes)
+                touched("memcpy", start, size_bytes, stream, writes=False)
+                touched("memcpy", target, size_bytes, stream, writes=True)
+
+            issue(LEGACY if waits or not more else handle_of(more[-1]), work)
             if waits:
-                tell(StreamEvent("synchronise", 0))
+                tell(StreamEvent("synchronise", LEGACY))
             return self.ok()
 
         return copy
@@ -121,8 +136,12 @@ class _Api:
             address, size = int(to), width * count
             if not any(start <= address and address + size <= start + n for start, n in allocations.ranges()):
                 raise NotServedError(f"memset of {size} bytes at {address:#x}, which is no memory of the cuda device")
-            ctypes.memmove(address, (value & (1 << 8 * width) - 1).to_bytes(width, "little") * count, size)
-            touched("memset", address, size, int(more[-1] or 0) if more and not waits else 0, writes=True)
+
+            def work(stream: int) -> None:
+                ctypes.memmove(address, (value & (1 << 8 * width) - 1).to_bytes(width, "little") * count, size)
+                touched("memset", address, size, stream, writes=True)
+
+            issue(LEGACY if waits or not more else handle_of(more[-1]), work)
             return self.ok()
 
         return fill
@@ -130,25 +149,30 @@ class _Api:
     # Graphs.
 
     def begin_capture(self, stream: Any, *_: object) -> tuple[Any, ...]:  # noqa: ANN401
-        streams.captures.begin(int(stream))
+        captures.begin(handle_of(stream))
         return self.ok()
 
     def end_capture(self, stream: Any) -> tuple[Any, ...]:  # noqa: ANN401
-        graph = Graph()
-        graph.work = streams.captures.end(int(stream))
-        return self.ok(graph)
+        return self.ok(Graph.of(captures.end(handle_of(stream))))
 
     def is_capturing(self, stream: Any) -> tuple[Any, ...]:  # noqa: ANN401
-        return self.ok(self._capturing[streams.captures.active(int(stream))])
+        return self.ok(self._capturing[captures.of(handle_of(stream)) is not None])
 
     def graph_nodes(self, graph: Graph, *_: object) -> tuple[Any, ...]:
-        return self.ok([], len(graph.work))
+        return self.ok([], graph.nodes)
 
     def instantiate_graph(self, graph: Graph, *_: object) -> tuple[Any, ...]:
-        return self.ok(graph)
+        return self.ok(graph.copy())
+
+    def update_graph(self, graph: Graph, other: Graph, *_: object) -> tuple[Any, ...]:
+        """Give an executable graph the work of another, of as many nodes: CUDA compares their kinds and edges too."""
+        if graph.nodes != other.nodes:
+            return self._update_failed, self._update_info()
+        graph.updated_by(other)
+        return self.ok(self._update_info())
 
     def launch_graph(self, graph: Graph, stream: Any = None, *_: object) -> tuple[Any, ...]:  # noqa: ANN401
-        graph.launch(int(stream or 0))
+        graph.launch(handle_of(stream))
         return self.ok()
 
 
@@ -163,8 +187,12 @@ def _address(pointer: Any) -> int:  # noqa: ANN401
 def _driver(module: Any) -> dict[str, Any]:  # noqa: ANN401
     status = module.CUstreamCaptureStatus
     capturing = status.CU_STREAM_CAPTURE_STATUS_NONE, status.CU_STREAM_CAPTURE_STATUS_ACTIVE
-    codes = module.CUresult.CUDA_SUCCESS, module.CUresult.CUDA_ERROR_NOT_READY
-    api = _Api(module, codes, capturing, module.CUevent, module.CUstream)
+    codes = (
+        module.CUresult.CUDA_SUCCESS,
+        module.CUresult.CUDA_ERROR_NOT_READY,
+        module.CUresult.CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE,
+    )
+    api = _Api(module, codes, capturing, module.CUevent, module.CUstream, module.CUgraphExecUpdateResultInfo)
     context, device = module.CUcontext(1), module.CUdevice(0)
     served: dict[str, Any] = {
         "cuDriverGetVersion": lambda: api.ok(h200.DRIVER_VERSION),
@@ -186,6 +214,7 @@ def _driver(module: Any) -> dict[str, Any]:  # noqa: ANN401
         "cuGraphGetNodes": api.graph_nodes,
         "cuGraphInstantiate": api.instantiate_graph,
         "cuGraphInstantiateWithParams": api.instantiate_graph,
+        "cuGraphExecUpdate": api.update_graph,
         "cuGraphLaunch": api.launch_graph,
         "cuEventCreate": api.create_event,
         "cuEventRecord": api.record_event,
@@ -218,8 +247,12 @@ def _driver(module: Any) -> dict[str, Any]:  # noqa: ANN401
 def _runtime(module: Any) -> dict[str, Any]:  # noqa: ANN401
     status = module.cudaStreamCaptureStatus
     capturing = status.cudaStreamCaptureStatusNone, status.cudaStreamCaptureStatusActive
-    codes = module.cudaError_t.cudaSuccess, module.cudaError_t.cudaErrorNotReady
-    api = _Api(module, codes, capturing, module.cudaEvent_t, module.cudaStream_t)
+    codes = (
+        module.cudaError_t.cudaSuccess,
+        module.cudaError_t.cudaErrorNotReady,
+        module.cudaError_t.cudaErrorGraphExecUpdateFailure,
+    )
+    api = _Api(module, codes, capturing, module.cudaEvent_t, module.cudaStream_t, module.cudaGraphExecUpdateResultInfo)
     served: dict[str, Any] = {
         "cudaDriverGetVersion": lambda: api.ok(h200.DRIVER_VERSION),
         "cudaRuntimeGetVersion": lambda: api.ok(h200.DRIVER_VERSION),
@@ -237,6 +270,7 @@ def _runtime(module: Any) -> dict[str, Any]:  # noqa: ANN401
         "cudaGraphInstantiate": api.instantiate_graph,
         "cudaGraphInstantiateWithFlags": api.instantiate_graph,
         "cudaGraphInstantiateWithParams": api.instantiate_graph,
+        "cudaGraphExecUpdate": api.update_graph,
         "cudaGraphLaunch": api.launch_graph,
         "cudaEventCreate": api.create_event,
         "cudaEventCreateWithFlags": api.create_event,
@@ -271,20 +305,33 @@ def _runtime(module: Any) -> dict[str, Any]:  # noqa: ANN401
 
 
 _MODULES = (
-    ("cuda.bindings.driver", "cu", _driver),
-    ("cuda.bindings.runtime", "cuda", _runtime),
+    ("cuda.bindings.driver", "cu", "CUresult", _driver),
+    ("cuda.bindings.runtime", "cuda", "cudaError_t", _runtime),
 )
+
+
+def _refusing(call: Callable[..., tuple[Any, ...]], codes: Any) -> Callable[..., tuple[Any, ...]]:  # noqa: ANN401
+    """Return a call that gives the error's code where CUDA would refuse it for a capture."""
+
+    @wraps(call)
+    def checked(*args: Any, **kwargs: Any) -> tuple[Any, ...]:  # noqa: ANN401
+        try:
+            return call(*args, **kwargs)
+        except CaptureError as error:
+            return codes(error.code), None
+
+    return checked
 
 
 def serve(put: Callable[[Any, str, Any], None]) -> None:
     """Replace the functions of both modules, through `put(owner, name, value)`."""
-    for name, prefix, make in _MODULES:
+    for name, prefix, codes_name, make in _MODULES:
         module = importlib.import_module(name)
-        served = make(module)
+        served, codes = make(module), getattr(module, codes_name)
         for attribute in dir(module):
             value = getattr(module, attribute)
             if attribute in served:
-                put(module, attribute, served[attribute])
+                put(module, attribute, _refusing(served[attribute], codes))
             elif (
                 attribute.startswith(prefix)
                 and attribute[len(prefix) : len(prefix) + 1].isupper()

@@ -1,16 +1,21 @@
-"""CUDA graphs: the work of a captured stream is kept, and done at each replay."""
+"""CUDA graphs: the work of captured streams is kept, and done at each replay."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from cutepy.frontends.backend import tell
+from cutepy.frontends import stream_state
+from cutepy.frontends.backend import active_run, tell
+from cutepy.frontends.stream_state import LEGACY, Capture, captures
 from cutepy.frontends.torch_device import streams
+from cutepy.runtime.host_calls import RUNNING
 from cutepy.sim.machine.host_events import StreamEvent
 
 
 class Graph:
     """What `torch.cuda.CUDAGraph` makes, and what capturing a stream through cuda.bindings gives.
+
+    A replay issues what was captured again: the launch's stream takes the place of the stream whose capture began, and
+    each stream that joined has a stream of the graph's own in its place, so that branches are ordered by their events
+    alone.
 
     Parameters
     ----------
@@ -19,35 +24,93 @@ class Graph:
     """
 
     def __init__(self, keep_graph: bool = False) -> None:
-        self.work: list[Callable[[], object]] = []
-        self._stream = 0
+        self._capture: Capture | None = None
+        self._stream = LEGACY
+        self._places: dict[int, int] = {}
+        self._done = streams.Event()
+
+    @classmethod
+    def of(cls, capture: Capture) -> Graph:
+        """Make a graph of what was captured."""
+        graph = cls()
+        graph.take(capture)
+        return graph
+
+    @property
+    def nodes(self) -> int:
+        """How many pieces of work it has."""
+        return 0 if self._capture is None else self._capture.nodes
+
+    def take(self, capture: Capture) -> None:
+        """Take what was captured, in place of what it had."""
+        self._capture = capture
+        self._places = {stream: streams.Stream().cuda_stream for stream in capture.streams if stream != capture.origin}
+
+    def updated_by(self, other: Graph) -> None:
+        """Take the work of another graph."""
+        if other._capture is not None:
+            self.take(other._capture)
+
+    def copy(self) -> Graph:
+        """Return a graph of the same work."""
+        graph = Graph()
+        graph.updated_by(self)
+        return graph
 
     def capture_begin(self, pool: object = None, capture_error_mode: str = "global") -> None:
         """Keep what is issued to the current stream from now on."""
-        self._stream = streams.current_stream().cuda_stream
-        streams.captures.begin(self._stream)
+        self._stream = stream_state.current()
+        if self._stream == LEGACY:
+            raise RuntimeError(
+                "CUDA graphs must be captured on a non-default stream. (However, after capture, it's ok to replay them "
+                "on the default stream.)"
+            )
+        captures.begin(self._stream)
 
     def capture_end(self) -> None:
         """Keep nothing more."""
-        self.work = streams.captures.end(self._stream)
+        self.take(captures.end(self._stream))
 
     def instantiate(self) -> None:
         """Do nothing: what was kept can be replayed."""
 
     def replay(self) -> None:
         """Do the work that was kept, in the current stream."""
-        self.launch(streams.current_stream().cuda_stream)
+        self.launch(stream_state.current())
 
     def launch(self, stream: int) -> None:
-        """Do the work that was kept, in a stream."""
-        tell(StreamEvent("graph", stream))
-        for work in self.work:
-            work()
-        tell(StreamEvent("end_graph", stream))
+        """Do the work that was kept, in a stream, once what is before it there and the launch before are over.
+
+        Raises
+        ------
+        RuntimeError
+            If nothing was captured.
+        """
+        if self._capture is None:
+            raise RuntimeError("Called CUDAGraph::replay without a preceding successful capture.")
+        capture, places = self._capture, self._places
+        stream_state.issue(stream, lambda place: self._replay(capture, places, place))
+
+    def _replay(self, capture: Capture, places: dict[int, int], stream: int) -> None:
+        places = {**places, capture.origin: stream}
+        with RUNNING:
+            if (run := active_run()) is not None:
+                for tensor in capture.memory.values():
+                    run.adopt(tensor)
+            if self._done.time_ns is not None:
+                self._done.wait(streams.ExternalStream(stream))
+            tell(StreamEvent("graph", stream))
+            try:
+                for captured, work in capture.work:
+                    with stream_state.using(places[captured]), stream_state.replaying():
+                        work(places[captured])
+            finally:
+                tell(StreamEvent("end_graph", stream))
+            self._done.record(streams.ExternalStream(stream))
 
     def reset(self) -> None:
         """Forget the work that was kept."""
-        self.work = []
+        self._capture = None
 
     def pool(self) -> tuple[int, int]:
         """Return the handle of the memory pool, of which there is one."""
@@ -68,12 +131,22 @@ class Capturing:
         self._graph, self._stream = cuda_graph, stream or streams.Stream()
 
     def __enter__(self) -> None:
+        streams.synchronize()  # as torch does, so that the capture needs no event to come after what was before
         self._stream.__enter__()
-        self._graph.capture_begin()
+        try:
+            self._graph.capture_begin()
+        except BaseException:
+            self._stream.__exit__()
+            raise
 
-    def __exit__(self, *_: object) -> None:
-        self._graph.capture_end()
-        self._stream.__exit__()
+    def __exit__(self, kind: object, *_: object) -> None:
+        try:
+            self._graph.capture_end()
+        except stream_state.CaptureError:
+            if kind is None:  # else what the script raised says more
+                raise
+        finally:
+            self._stream.__exit__()
 
 
 def pool_handle() -> tuple[int, int]:

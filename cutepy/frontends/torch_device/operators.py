@@ -7,20 +7,29 @@ Composite operators, autograd, autocast, and custom operators with a kernel for 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
 from typing import Any
 
 import torch
 
-from cutepy.frontends.torch_device import accuracy, cuda_only, storage, streams, touches
+from cutepy.frontends import stream_state
+from cutepy.frontends.stream_state import Capture, captures
+from cutepy.frontends.torch_device import accuracy, cuda_only, storage, touches
 from cutepy.frontends.torch_device.errors import NotServedError
 
 _NUMBERS = (bool, int, float, complex)
 
 # Operators whose indices may be on the CPU, as on a GPU.
 _TAKES_HOST_TENSORS = ("aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_")
+
+_WAITED_FOR = {
+    f"aten::{name}"
+    for name in """_local_scalar_dense equal masked_select nonzero _unique _unique2 unique_consecutive unique_dim
+    unique_dim_consecutive""".split()
+}
+"""Operators that return a number, or results of extents that depend on values: on a GPU the host waits for them."""
 
 
 @cache
@@ -34,15 +43,13 @@ def _on_host(operator: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
     """Compute an operator on the CPU tensors that share the memory of its arguments."""
     if _is_view(operator):
         return operator._op_dk(torch._C.DispatchKey.CPU, *args, **kwargs)
-    work = _captured_work()
-    if work is None:
+    capture = captures.keeping(stream_state.current())
+    if capture is None:
         return _computed(operator, args, kwargs)
-    target = _changed_in_place(operator, args, kwargs)
-    if target is None:
-        return _kept(work, lambda: _computed(operator, args, kwargs))
-    # Now and at the replay would be once too often.
-    work.append(lambda: _computed(operator, args, kwargs))
-    return target if operator._schema.returns else None
+    if operator._schema.name in _WAITED_FOR:
+        captures.refuse_waiting(stream_state.current())
+    _, written = touches.arguments_of(operator, args, kwargs)
+    return _kept(capture, lambda: _computed(operator, args, kwargs), written, _draws(operator))
 
 
 def _computed(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
@@ -55,30 +62,35 @@ def _computed(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
         raise NotServedError(f"{operator} is not served on the simulated cuda device: {reason}") from error
 
 
-def _changed_in_place(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
-    """Return the argument that an operator reads and writes, or None; it may be named as `out` too."""
-    written = [a for a in operator._schema.arguments if a.alias_info is not None and a.alias_info.is_write]
-    if not written:
-        return None
-    if not written[0].kwarg_only:
-        return args[0]
-    out = kwargs.get(written[0].name)
-    read = {a.data_ptr() for a in args if isinstance(a, torch.Tensor)}
-    return out if isinstance(out, torch.Tensor) and out.numel() and out.data_ptr() in read else None
+# Where the current stream is captured for a graph, operators are kept, to be computed at each replay. They are computed
+# at once as well, to know the results' extents, but leave what they write as it was; later into the same memory.
 
 
-# Where the current stream is captured for a graph, operators are kept, to be computed at each replay. Those that return
-# something new are computed at once as well, to know what it is, and later into the same memory.
+@cache
+def _draws(operator: Any) -> bool:  # noqa: ANN401
+    """Tell whether an operator draws random numbers."""
+    return torch.Tag.nondeterministic_seeded in operator.tags
 
 
-def _captured_work() -> list[Callable[[], object]] | None:
-    return streams.captures.work_of(streams.current_stream().cuda_stream)
-
-
-def _kept(work: list[Callable[[], object]], compute: Callable[[], Any]) -> Any:  # noqa: ANN401
-    result = compute()
-    work.append(lambda: _refill(result, compute()))
+def _kept(
+    capture: Capture, compute: Callable[[], Any], written: Sequence[torch.Tensor] = (), draws: bool = False
+) -> Any:  # noqa: ANN401
+    with touches.hidden(), _unchanged(written), torch.random.fork_rng([], enabled=draws):
+        result = compute()
+    capture.keep(stream_state.current(), lambda place: _refill(result, compute()))
     return result
+
+
+@contextmanager
+def _unchanged(tensors: Sequence[torch.Tensor]) -> Iterator[None]:
+    """Take back what is written to tensors of the device meanwhile; one that gets other memory keeps that."""
+    before = [(t, t.data_ptr(), storage.host(t).clone()) for t in tensors if t.is_cuda and t.numel()]
+    try:
+        yield
+    finally:
+        for tensor, address, content in before:
+            if tensor.data_ptr() == address and tensor.shape == content.shape:
+                storage.host(tensor).copy_(content)
 
 
 def _refill(old: Any, new: Any) -> None:  # noqa: ANN401
@@ -93,9 +105,12 @@ def _refill(old: Any, new: Any) -> None:  # noqa: ANN401
 def _keeping(kernel: Callable[..., Any]) -> Callable[..., Any]:
     """Return a kernel that is kept where a stream is captured."""
 
-    def call(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-        work = _captured_work()
-        return kernel(*args, **kwargs) if work is None else _kept(work, lambda: kernel(*args, **kwargs))
+    def call(*args: Any, out: torch.Tensor | None = None, **kwargs: Any) -> Any:  # noqa: ANN401
+        named = kwargs if out is None else {**kwargs, "out": out}
+        capture = captures.keeping(stream_state.current())
+        if capture is None:
+            return kernel(*args, **named)
+        return _kept(capture, lambda: kernel(*args, **named), () if out is None else (out,))
 
     return call
 
@@ -199,10 +214,12 @@ def _take(tensor: torch.Tensor, source: torch.Tensor) -> None:
 
 
 def _copy(target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
-    work = _captured_work()
-    if work is None:
+    stream = stream_state.current()
+    if (capture := captures.keeping(stream)) is None:
         return _copied(target, source, non_blocking)
-    work.append(lambda: _copied(target, source, True))
+    if not non_blocking and not (target.is_cuda and source.is_cuda):
+        captures.refuse_waiting(stream)
+    capture.keep(stream, lambda place: _copied(target, source, True))
     return target
 
 
@@ -248,9 +265,12 @@ def _resize(tensor: torch.Tensor, size: list[int], *, memory_format: torch.memor
 
 
 def _zero(tensor: torch.Tensor) -> torch.Tensor:
-    storage.zero(tensor)
-    if tensor.numel():
-        touches.tensor_touched("aten::zero_", tensor, writes=True)
+    def zero(stream: int) -> None:
+        storage.zero(tensor)
+        if tensor.numel():
+            touches.tensor_touched("aten::zero_", tensor, writes=True)
+
+    stream_state.issue(stream_state.current(), zero)
     return tensor
 
 
@@ -306,7 +326,7 @@ _OWN_KERNELS = {
     "empty_strided": _empty_strided,
     "native_layer_norm": _keeping(_layer_norm),
     "resize_": _resize,
-    "zero_": _keeping(_zero),
+    "zero_": _zero,
     "set_.source_Storage": _set_whole_storage,
     "set_.source_Storage_storage_offset": _set_storage,
 }

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from cutepy.frontends import stream_state
 from cutepy.frontends.backend import is_watched, tell
 from cutepy.frontends.torch_device import streams
 from cutepy.frontends.torch_device.errors import NotServedError
@@ -78,7 +79,7 @@ class Allocations:
 
     def add(self, storage: torch.UntypedStorage, owner: torch.Tensor) -> None:
         """Note a storage, for as long as it lives."""
-        stream = streams.current_stream().cuda_stream
+        stream = stream_state.current()
         allocation = _Allocation(storage.data_ptr(), storage.nbytes(), StorageWeakRef(storage), owner, stream)
         with self._lock:
             self._live.append(allocation)
@@ -219,8 +220,8 @@ def _give_away(size_bytes: int) -> None:
 
     The allocator asks only whether the stream that the memory was made in is the one that it is wanted in.
     """
-    stream = streams.current_stream().cuda_stream
-    if is_watched() and streams.are_several() and not streams.captures.active(stream):
+    stream = stream_state.current()
+    if is_watched() and streams.are_several() and stream_state.allocates():
         found = allocations.given_away(size_bytes, stream)
         if found is not None:
             touched(REUSE, *found, stream, writes=True)
@@ -228,7 +229,7 @@ def _give_away(size_bytes: int) -> None:
 
 def record_stream(tensor: torch.Tensor, stream: streams.Stream) -> None:
     """Let the memory of a tensor not be given away until what has been queued in a stream is complete."""
-    allocations.keep(tensor.untyped_storage().data_ptr(), stream.cuda_stream)
+    allocations.keep(tensor.untyped_storage().data_ptr(), stream_state.handle_of(stream))
 
 
 def _relabelled(tensor: torch.Tensor, device_type: int) -> torch.Tensor:

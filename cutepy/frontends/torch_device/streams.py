@@ -7,17 +7,16 @@ Times between events are the host's: how long the simulation took, which says no
 
 from __future__ import annotations
 
-import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from cutepy.frontends import stream_state
 from cutepy.frontends.backend import tell
 from cutepy.frontends.polling import Polled
 from cutepy.sim.machine.host_events import StreamEvent
 
-_handles = itertools.count(0x5700_0000, 16)
 polled = Polled()
 
 
@@ -33,7 +32,7 @@ class Stream:
         blocking: bool = False,
         **_: object,
     ) -> None:
-        self.cuda_stream = next(_handles) if handle is None else handle
+        self.cuda_stream = next(stream_state.handles) if handle is None else handle
         self.priority = priority
         if handle != 0:
             global _several
@@ -76,7 +75,7 @@ class Stream:
 
     def is_capturing(self) -> bool:
         """Tell whether its work is kept for a graph."""
-        return captures.active(self.cuda_stream)
+        return stream_state.captures.of(self.cuda_stream) is not None
 
     def record_event(self, event: Event | None = None) -> Event:
         """Record an event."""
@@ -94,11 +93,11 @@ class Stream:
         return hash(self.cuda_stream)
 
     def __enter__(self) -> Stream:
-        _current.append(self)
+        stream_state.enter(self)
         return self
 
     def __exit__(self, *_: object) -> None:
-        _current.pop()
+        stream_state.leave()
 
 
 class ExternalStream(Stream):
@@ -112,7 +111,7 @@ class Event:
     """What `torch.cuda.Event` makes."""
 
     def __init__(self, enable_timing: bool = False, blocking: bool = False, **_: object) -> None:
-        self.cuda_event = next(_handles)
+        self.cuda_event = next(stream_state.handles)
         self.time_ns: int | None = None
 
     def record(self, stream: Stream | None = None) -> None:
@@ -122,7 +121,7 @@ class Event:
 
     def wait(self, stream: Stream | None = None) -> None:
         """Return: all work has ended."""
-        tell(StreamEvent("wait", _handle(stream), self.cuda_event))
+        polled.let_wait(_handle(stream), self.cuda_event)
 
     def synchronize(self) -> None:
         """Return: all work has ended."""
@@ -140,7 +139,7 @@ class Event:
 
 
 def _handle(stream: Stream | None) -> int:
-    return current_stream().cuda_stream if stream is None else stream.cuda_stream
+    return stream_state.current() if stream is None else stream.cuda_stream
 
 
 def synchronize(device: object = None) -> None:
@@ -150,7 +149,6 @@ def synchronize(device: object = None) -> None:
 
 _several = False
 DEFAULT = Stream(handle=0)
-_current = [DEFAULT]
 
 
 def are_several() -> bool:
@@ -160,7 +158,10 @@ def are_several() -> bool:
 
 def current_stream(device: object = None) -> Stream:
     """Return the stream that work goes to."""
-    return _current[-1]
+    chosen = stream_state.chosen()
+    if isinstance(chosen, Stream):
+        return chosen
+    return DEFAULT if not chosen else ExternalStream(chosen)
 
 
 def default_stream(device: object = None) -> Stream:
@@ -168,42 +169,14 @@ def default_stream(device: object = None) -> Stream:
     return DEFAULT
 
 
-def set_stream(stream: Stream) -> None:
+def set_stream(stream: Stream | None) -> None:
     """Send work to a stream."""
-    _current[-1] = stream
+    if stream is not None:
+        stream_state.choose(stream)
 
 
 @contextmanager
 def using(stream: Stream | None) -> Iterator[None]:
     """Send work to a stream while the context is active."""
-    _current.append(_current[-1] if stream is None else stream)
-    try:
+    with stream_state.using(current_stream() if stream is None else stream):
         yield
-    finally:
-        _current.pop()
-
-
-class Capture:
-    """Keeps the work of captured streams, which is not done."""
-
-    def __init__(self) -> None:
-        self._work: dict[int, list[Callable[[], object]]] = {}
-
-    def begin(self, stream: int) -> None:
-        """Start to keep the work of a stream."""
-        self._work[stream] = []
-
-    def end(self, stream: int) -> list[Callable[[], object]]:
-        """Return what was kept."""
-        return self._work.pop(stream)
-
-    def active(self, stream: int) -> bool:
-        """Tell whether a stream is captured."""
-        return stream in self._work
-
-    def work_of(self, stream: int) -> list[Callable[[], object]] | None:
-        """Return what was kept so far, to be added to; None if the stream is not captured."""
-        return self._work.get(stream)
-
-
-captures = Capture()

@@ -15,6 +15,7 @@ import torch.cuda.nvtx
 import torch.cuda.profiler
 import torch.utils._device
 
+from cutepy.frontends import stream_state
 from cutepy.frontends.torch_device import graphs, streams
 from cutepy.frontends.torch_device.errors import NotServedError, not_served
 from cutepy.frontends.torch_device.storage import allocations, record_stream, storages_made_by
@@ -72,7 +73,7 @@ _SERVED: dict[str, Any] = {
     "is_initialized": lambda: True,
     "is_bf16_supported": lambda including_emulation=True: True,
     "is_tf32_supported": lambda: True,
-    "is_current_stream_capturing": lambda: streams.captures.active(streams.current_stream().cuda_stream),
+    "is_current_stream_capturing": lambda: streams.current_stream().is_capturing(),
     "device_count": lambda: 1,
     "current_device": lambda: 0,
     "set_device": _set_device,
@@ -91,6 +92,7 @@ _SERVED: dict[str, Any] = {
     "default_stream": streams.default_stream,
     "set_stream": streams.set_stream,
     "stream": streams.using,
+    "get_stream_from_external": streams.ExternalStream,
     "graph_pool_handle": graphs.pool_handle,
     "make_graphed_callables": torch.cuda.graphs.make_graphed_callables,
     "empty_cache": allocations.release_freed,
@@ -225,11 +227,15 @@ def _eager(model: Any = None, **_: object) -> Any:  # noqa: ANN401
 
 
 def _backward(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Say what to do where torch's engine has started its threads without one for the device: it does that once."""
+    """Run backward passes in the stream of their caller, whichever threads compute them.
+
+    Torch's engine starts its threads once; where it did so without one for the device, say what to do.
+    """
 
     def run(t_outputs: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         try:
-            return original(t_outputs, *args, **kwargs)
+            with stream_state.lending_to_engine():
+                return original(t_outputs, *args, **kwargs)
         except RuntimeError as error:
             if "device_ready_queues_" not in str(error):
                 raise

@@ -3,20 +3,44 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from cutepy.frontends.backend import is_watched, tell
-from cutepy.frontends.torch_device import streams
+from cutepy.frontends import backend, stream_state
+from cutepy.frontends.backend import tell
 from cutepy.sim.machine.host_events import HostAccess, StreamEvent
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.ptx.model import SourceLine
 
-_LIBRARIES = tuple(str(Path(file).parent) for file in (torch.__file__, __file__.removesuffix("frontends/torch_device")))
+_LIBRARIES = str(Path(torch.__file__).parent), str(Path(__file__).parents[1])
+
+
+class _OfThread(threading.local):
+    hidden = 0
+
+
+_thread = _OfThread()
+
+
+@contextmanager
+def hidden() -> Iterator[None]:
+    """Tell observers nothing of what the calling thread computes meanwhile, which a GPU would not."""
+    _thread.hidden += 1
+    try:
+        yield
+    finally:
+        _thread.hidden -= 1
+
+
+def is_watched() -> bool:
+    """Tell whether anybody is to be told of what the calling thread reads and writes."""
+    return not _thread.hidden and backend.is_watched()
 
 
 def touched(what: str, address: int, size_bytes: int, stream: int, *, writes: bool) -> None:
@@ -30,19 +54,30 @@ def operator_touched(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any
     if not is_watched():
         return
     schema = operator._schema
-    given = {**dict(zip((a.name for a in schema.arguments), args, strict=False)), **kwargs}
-    written, seen = [*_tensors(result)], set()
-    read: list[torch.Tensor] = []
-    for argument in schema.arguments:
-        is_written = argument.alias_info is not None and argument.alias_info.is_write
-        (written if is_written else read).extend(_tensors(given.get(argument.name)))
+    read, changed = arguments_of(operator, args, kwargs)
+    written, seen = [*tensors_in(result), *changed], set()
     for tensors, writes in ((read, False), (written, True)):
         for tensor in tensors:
             if tensor.is_cuda and tensor.numel() and (id(tensor), writes) not in seen:
                 seen.add((id(tensor), writes))
                 tensor_touched(schema.name, tensor, writes=writes)
     if (written and not any(t.is_cuda for t in written)) or (not written and schema.returns):
-        tell(StreamEvent("synchronise", streams.current_stream().cuda_stream))
+        tell(StreamEvent("synchronise", stream_state.current()))
+
+
+def arguments_of(
+    operator: Any,  # noqa: ANN401
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """Return the tensors that an operator is given to read, and those to write."""
+    given = {**dict(zip((a.name for a in operator._schema.arguments), args, strict=False)), **kwargs}
+    read: list[torch.Tensor] = []
+    written: list[torch.Tensor] = []
+    for argument in operator._schema.arguments:
+        is_written = argument.alias_info is not None and argument.alias_info.is_write
+        (written if is_written else read).extend(tensors_in(given.get(argument.name)))
+    return read, written
 
 
 def copy_touched(target: torch.Tensor, source: torch.Tensor, non_blocking: bool) -> None:
@@ -52,7 +87,7 @@ def copy_touched(target: torch.Tensor, source: torch.Tensor, non_blocking: bool)
             if tensor.is_cuda and tensor.numel():
                 tensor_touched("aten::copy_", tensor, writes=writes)
         if not non_blocking and not (target.is_cuda and source.is_cuda):
-            tell(StreamEvent("synchronise", streams.current_stream().cuda_stream))
+            tell(StreamEvent("synchronise", stream_state.current()))
 
 
 def tensor_touched(what: str, tensor: torch.Tensor, *, writes: bool) -> None:
@@ -60,15 +95,16 @@ def tensor_touched(what: str, tensor: torch.Tensor, *, writes: bool) -> None:
     if not is_watched():
         return
     starts, size = _runs(tensor)
-    tell(HostAccess(what, writes, starts, size, streams.current_stream().cuda_stream, _caller()))
+    tell(HostAccess(what, writes, starts, size, stream_state.current(), _caller()))
 
 
-def _tensors(value: Any) -> Iterator[torch.Tensor]:  # noqa: ANN401
+def tensors_in(value: Any) -> Iterator[torch.Tensor]:  # noqa: ANN401
+    """Give a tensor, and the tensors in lists and tuples."""
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, (list, tuple)):
         for item in value:
-            yield from _tensors(item)
+            yield from tensors_in(item)
 
 
 def _runs(tensor: torch.Tensor) -> tuple[Array, int]:

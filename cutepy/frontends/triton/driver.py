@@ -22,6 +22,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+from cutepy.frontends import stream_state
 from cutepy.frontends.ptx.modules import PtxModule, load_ptx
 from cutepy.frontends.torch_device import streams
 from cutepy.frontends.triton.arguments import Flattened
@@ -178,8 +179,7 @@ def _driver() -> Any:  # noqa: ANN401
             pass
 
         def get_current_stream(self, device: object = None) -> int:
-            torch = sys.modules.get("torch")
-            return torch.cuda.current_stream().cuda_stream if torch and _cuda_is_served() else 0
+            return stream_state.current()
 
         def get_active_torch_device(self) -> Any:  # noqa: ANN401
             torch = importlib.import_module("torch")

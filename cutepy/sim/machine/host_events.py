@@ -18,7 +18,8 @@ class StreamEvent:
     operation : str
         "create" a stream; "record" an event in a stream; let a stream "wait" for an event; let the host "synchronise"
         with a stream or an event, or with all work if neither is given; "graph" and "end_graph" stand around the work
-        of a graph that is launched in a stream: each waits for the one before, in whatever stream it was captured.
+        of a graph that is launched in a stream, where what comes next waits for the one before it alone, by the
+        graph's edge, and not for what that one ran beside.
     stream, event : int or None
         Handles.
     blocking : bool

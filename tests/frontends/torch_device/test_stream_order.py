@@ -133,6 +133,48 @@ def with_a_host_that_asks_and_goes_on(add):
     add(y, torch.zeros_like(x))
 
 
+def with_an_event_that_is_recorded_again(add):
+    """Whoever asked before asks anew, and whoever has waited knows of the first time alone."""
+    x, y = tensors()
+    torch.cuda.synchronize()
+    side, event = torch.cuda.Stream(), torch.cuda.Event()
+    for _ in range(2):
+        with torch.cuda.stream(side):
+            add(x, y)
+            event.record()
+        assert [event.query() for _ in range(3)] == [False, True, True]
+    with torch.cuda.stream(side):
+        event.record()
+    side.synchronize()
+    assert event.query()
+    add(y, x)
+
+
+def with_an_event_that_is_recorded_again_in_another_stream(add):
+    x, y = tensors()
+    torch.cuda.synchronize()
+    side, event = torch.cuda.Stream(), torch.cuda.Event()
+    with torch.cuda.stream(side):
+        add(x, y)
+        event.record()
+    event.record(torch.cuda.Stream())
+    torch.cuda.current_stream().wait_event(event)
+    add(y, torch.zeros_like(x))
+
+
+def whose_host_asked_before_an_event_was_recorded_again(add):
+    x, y = tensors()
+    torch.cuda.synchronize()
+    event = torch.cuda.Event()
+    with torch.cuda.stream(torch.cuda.Stream()):
+        event.record()
+        event.query()
+        add(x, y)
+        event.record()
+    event.query()
+    add(y, torch.zeros_like(x))
+
+
 def with_a_number_that_the_host_waits_for(add):
     x, y = tensors()
     assert x.sum().item() == 0
@@ -249,6 +291,7 @@ def test_what_is_missing_where_memory_is_freed_early():
         with_all_that_waits,
         with_a_host_that_waits,
         with_a_host_that_polls,
+        with_an_event_that_is_recorded_again,
         with_a_number_that_the_host_waits_for,
         of_memory_that_was_freed_and_given_again,
         of_slices,
@@ -265,6 +308,8 @@ def test_a_script(script):
         (whose_result_is_read_on_another_stream, "unordered-read"),
         (whose_result_a_kernel_reads_on_another_stream, "unordered-read"),
         (with_a_host_that_asks_and_goes_on, "unordered-read"),
+        (with_an_event_that_is_recorded_again_in_another_stream, "unordered-read"),
+        (whose_host_asked_before_an_event_was_recorded_again, "unordered-read"),
         (of_memory_that_nobody_wrote, "uninitialised-read"),
     ],
 )

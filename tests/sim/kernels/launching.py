@@ -73,3 +73,12 @@ class EditedPtx:
 
     def adopt(self, tensor: object) -> None:
         self._backend.adopt(tensor)
+
+    def current_stream(self) -> int:
+        return self._backend.current_stream()
+
+    def capture_of(self, stream: int) -> int:
+        return self._backend.capture_of(stream)
+
+    def synchronise(self, stream: int | None) -> None:
+        self._backend.synchronise(stream)

@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cutepy.runtime.host_calls import HostCalls
+from cutepy.runtime.host_calls import Backend, HostCalls
 from cutepy.sim import LaunchError, MemoryAccessError, Run, SimulationError
 from cutepy.sim.machine.loaded_module import LoadedModule
 
@@ -59,7 +59,7 @@ def test_variables_start_anew_where_a_module_is_loaded_anew():
 def test_host_code_loads_a_module_once():
     """The calls of one compiled function are of one module, until its host code loads it anew."""
 
-    class Backend:
+    class Recorder(Backend):
         def __init__(self):
             self.requests = []
 
@@ -69,7 +69,7 @@ def test_host_code_loads_a_module_once():
         def adopt(self, tensor):
             pass
 
-    calls, backend, cell = HostCalls("the PTX"), Backend(), ctypes.create_string_buffer(b"k\0")
+    calls, backend, cell = HostCalls("the PTX"), Recorder(), ctypes.create_string_buffer(b"k\0")
     handle = ctypes.c_uint64()
 
     def load():

@@ -110,6 +110,37 @@ def test_an_event_covers_what_came_before_it():
     assert script.kinds == ["unordered-read"]
 
 
+@pytest.mark.parametrize("waits", ["a stream", "the host"])
+@pytest.mark.parametrize(("again", "kinds"), [(1000, []), (3000, ["unordered-read"]), (None, ["unordered-read"])])
+def test_an_event_that_is_recorded_again_is_the_last_one(again, kinds, waits):
+    """It covers what came before it then, in the stream in which it was recorded then, and nothing else."""
+    script = Script()
+    script.tell("create", 3000, blocking=False)
+    if again == 3000:
+        script.kernel(WRITE, 1000)
+    script.tell("record", 1000, 7)
+    if again != 3000:
+        script.kernel(WRITE, 1000)
+    if again is not None:
+        script.tell("record", again, 7)
+    if waits == "a stream":
+        script.tell("wait", 2000, 7)
+    else:
+        script.tell("synchronise", event=7)
+    script.kernel(READ, 2000)
+    assert script.kinds == kinds
+
+
+def test_a_wait_for_an_event_that_is_recorded_again_later_is_for_what_it_was():
+    script = Script()
+    script.tell("record", 1000, 7)
+    script.tell("wait", 2000, 7)
+    script.kernel(WRITE, 1000)
+    script.tell("record", 1000, 7)
+    script.kernel(READ, 2000)
+    assert script.kinds == ["unordered-read"]
+
+
 def test_a_wait_is_of_its_stream():
     script = Script()
     script.kernel(WRITE, 1000)
@@ -148,17 +179,26 @@ def test_stream_0_waits_for_streams_that_are_not_made_otherwise():
     assert script.kinds == ["unordered-read"]
 
 
-def test_a_graph_is_in_order_and_of_the_stream_that_launches_it():
+@pytest.mark.parametrize(
+    ("forks", "joins", "kinds"),
+    [(True, True, []), (False, True, ["unordered-read"]), (True, False, ["unordered-write"])],
+)
+def test_branches_of_a_graph_are_ordered_by_its_events(forks, joins, kinds):
+    """Stream 2000 stands for one that the graph has of its own."""
     script = Script()
     script.kernel(WRITE, 1000)
     script.tell("graph", 1000)
+    script.tell("record", 1000, 7)
+    if forks:
+        script.tell("wait", 2000, 7)
     script.kernel(READ, 2000)
+    script.tell("record", 2000, 8)
+    if joins:
+        script.tell("wait", 1000, 8)
     script.kernel(WRITE, 1000)
     script.tell("end_graph", 1000)
     script.kernel(READ, 1000)
-    assert script.kinds == []
-    script.kernel(READ, 2000)
-    assert script.kinds == ["unordered-read"]
+    assert script.kinds == kinds
 
 
 @pytest.mark.parametrize("first", ["kernel", "host"])

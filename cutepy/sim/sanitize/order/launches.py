@@ -95,7 +95,7 @@ class Launches:
         self._host: Known = set()
         self._last: dict[int, Operation] = {}
         self._early: dict[int, list[Operation]] = {}
-        self._graph: int | None = None
+        self._graphs = 0  # that are being launched, one within another
 
     # What host code does.
 
@@ -115,7 +115,7 @@ class Launches:
         elif event.operation == "synchronise":
             self._synchronise(event)
         elif event.operation in ("graph", "end_graph"):
-            self._graph = stream if event.operation == "graph" else None
+            self._graphs += 1 if event.operation == "graph" else -1
             self._last.pop(stream, None)
 
     def _synchronise(self, event: StreamEvent) -> None:
@@ -127,8 +127,6 @@ class Launches:
             self._host.update(self._operations)
 
     def _name(self, stream: int | None) -> int:
-        if self._graph is not None:
-            return self._graph
         return _LEGACY if stream is None or stream == _SAME_AS_LEGACY else stream
 
     def _still(self, known: Known) -> Known:
@@ -159,7 +157,7 @@ class Launches:
             base = before.base | self._from_others(stream)
             ended = before.ended | (set() if before.triggers else before.covers)
             waits |= before.covers
-        elif before is not None and self._graph is not None:  # its edge is from one node, not from what that ran beside
+        elif before is not None and self._graphs:  # its edge is from one node, not from what that ran beside
             base, ended = before.base | before.covers, before.ended
         else:
             base = known
