@@ -18,6 +18,7 @@ from . import pairs
 from .composed import ComposedLayout, Swizzle
 from .coordinates import compact_col_major
 from .errors import LayoutError, operation
+from .exactness import check_composition
 from .int_tuple import IntTuple, flatten_to_tuple, product, repeat_like, transform_leaf, unwrap
 from .layout import Layout, by_mode, by_pair, concat_layouts, raw_layout
 from .modes import IndexFunction, require_layout
@@ -122,27 +123,44 @@ def filter_zeros(x: Any, profile: IntTuple = None) -> Any:  # noqa: ANN401 - Int
 
 
 @operation
-def composition(layoutA: AnyLayout, layoutB: Tiler) -> AnyLayout:
-    """Compose two functions: ``c -> layoutA(layoutB(c))`` on the domain of `layoutB`.
+def composition(layoutA: AnyLayout, layoutB: Tiler, *, exact: bool = False) -> AnyLayout:
+    """Compose two layouts mode by mode, as CuTe: ``c -> layoutA(layoutB(c))`` where no step carries.
+
+    The result is that function on the domain of `layoutB` if two conditions hold. `layoutA` is coalesced here, and its
+    last mode has no end.
+
+    1. A step of `layoutB` divides the extent of a mode of `layoutA` from which it goes on into the next mode, and the
+       extent of a mode that it steps over divides the step.
+    2. For each mode of `layoutA` but the last, what the modes of `layoutB` take in it stays below its extent: the sum
+       of (elements taken - 1) * step, and steps have one sign.
+
+    Where the first holds, and steps have one sign, the second is necessary too. CuTe gives a layout where they do not
+    hold, and so does this function: ``(6,2):(1,7)`` and ``(3,2):(2,3)`` take 2 * 2 + 1 * 3 = 7 in an extent of 6, so
+    ``layoutA(layoutB(5))`` is 8, and the result's value is 7. ``exact=True`` refuses such a result;
+    ``ComposedLayout(layoutA, 0, layoutB)`` is the function always.
 
     Parameters
     ----------
     layoutA : Layout, ComposedLayout or Swizzle
-        Applied last.
+        Applied last. Its last mode goes on beyond its extent, as where a layout is called.
     layoutB : Layout, ComposedLayout, Swizzle, int, None or tuple
         Applied first. An int n is the layout ``n:1``; None, CuTe's ``_``, changes nothing; a tuple composes mode by
         mode and drops the modes that it has no element for.
+    exact : bool
+        Refuse a result that is not ``c -> layoutA(layoutB(c))``. The conditions above decide it, for layouts of any
+        size. Up to 65,536 coordinates are compared where they do not hold and yet the function may be right: at strides
+        of 0, steps of both signs, and swizzles in `layoutB` that cannot be seen to keep their bits in order.
 
     Returns
     -------
     Layout or ComposedLayout
         Compatible with `layoutB`. A swizzle before a layout gives a composed layout; one after a layout moves to its
         left, where its masks become runs of bits again; as CuTe, this trusts the layout to keep each mask's bits in
-        order.
+        order, which `exact` checks.
 
     Examples
     --------
-    >>> print(composition(Layout((6, 2), (8, 2)), Layout((4, 3), (3, 1))))
+    >>> print(composition(Layout((6, 2), (8, 2)), Layout((4, 3), (3, 1)), exact=True))
     ((2,2),3):((24,2),8)
     >>> print(composition(Layout((12, (4, 8)), (59, (13, 1))), (Layout(3, 4), Layout(8, 2))))
     (3,(2,4)):(236,(26,1))
@@ -150,11 +168,17 @@ def composition(layoutA: AnyLayout, layoutB: Tiler) -> AnyLayout:
     Raises
     ------
     LayoutError
-        If strides or shapes do not divide as they must, or a tuple has more elements than `layoutA` modes.
+        If a stride or an extent does not divide as CuTe demands, or a tuple has more elements than `layoutA` modes.
+    InexactError
+        With `exact`, if the result is not the composition of the functions, or, beyond 65,536 coordinates, not shown to
+        be.
     """
     if not isinstance(layoutA, IndexFunction):
         raise TypeError(f"composition: cannot compose {type(layoutA).__name__} with {type(layoutB).__name__}")
-    return layoutA._composed_with(layoutB)
+    result = layoutA._composed_with(layoutB)
+    if exact:
+        check_composition("composition", layoutA, layoutB, result)
+    return result
 
 
 # ---------------------------------------------------------------------------------------------------------------------

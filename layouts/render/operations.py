@@ -12,6 +12,7 @@ from typing import Any
 
 from ..algebra import complement, composition
 from ..basis import add_coordinates
+from ..errors import InexactError
 from ..int_tuple import ceil_div, product_each
 from ..layout import Layout, make_ordered_layout
 from ..modes import LayoutBase, append
@@ -39,6 +40,7 @@ MAX_FOLLOWED = 1 << 16
 _DIVIDES = (logical_divide, zipped_divide, tiled_divide, flat_divide)
 _PRODUCTS = (logical_product, zipped_product, tiled_product, flat_product)
 _RANKED_PRODUCTS = (blocked_product, raked_product)
+_TAKE_EXACT = (composition, *_DIVIDES, *_PRODUCTS, *_RANKED_PRODUCTS, tile_to_shape)
 
 
 def steps(operation: Callable[..., Any], *operands: Any) -> Picture:  # noqa: ANN401 - the operation's
@@ -56,6 +58,8 @@ def steps(operation: Callable[..., Any], *operands: Any) -> Picture:  # noqa: AN
     Returns
     -------
     Picture
+        A result that ``exact=True`` refuses is drawn too. Its caption has a line that begins with "inexact", and tells
+        the first coordinate at which it is another function, or points beyond the layout.
 
     Raises
     ------
@@ -87,6 +91,11 @@ def steps(operation: Callable[..., Any], *operands: Any) -> Picture:  # noqa: AN
         grids = _any(name, result, operands)
     if not grids:
         raise TypeError(f"steps: {title} has no layout to draw")
+    if operation in _TAKE_EXACT:
+        try:
+            operation(*operands, exact=True)
+        except InexactError as error:
+            grids[-1] = grids[-1].but(caption=(*grids[-1].caption, f"inexact: {error.condition}"))
     return Picture(tuple(grids), title)
 
 
