@@ -188,14 +188,17 @@ def composition(layoutA: AnyLayout, layoutB: Tiler, *, exact: bool = False) -> A
 
 @operation
 def complement(layout: AnyLayout, max_idx: Any = None) -> Layout:  # noqa: ANN401 - int, shape or layout
-    """Return the layout of the indices that `layout` leaves free below `max_idx`.
+    """Return the ordered layout of indices that `layout` leaves free below `max_idx`.
 
-    Its indices are disjoint from `layout`'s (but for 0), ordered, and together the two reach `max_idx`.
+    Its indices ascend, and no sum of one of `layout`'s and one of them occurs twice. The sums are all indices below
+    `max_idx`, if each stride of `layout` is a multiple of what the smaller strides reach; otherwise some stay free:
+    2 and 5 of ``(2,2):(1,3)`` below 6.
 
     Parameters
     ----------
     layout : Layout, ComposedLayout or int
-        Injective but for modes of stride 0. An int n is the layout ``n:1``.
+        Injective but for modes of stride 0, of strides >= 0; of negative strides the result is C++'s, whose extents may
+        be negative. An int n is the layout ``n:1``.
     max_idx : int, IntTuple or layout, optional
         The codomain to fill; a tuple shape is ceil-divided mode by mode from the left. Default: the layout's cosize.
 
@@ -207,7 +210,7 @@ def complement(layout: AnyLayout, max_idx: Any = None) -> Layout:  # noqa: ANN40
     Raises
     ------
     LayoutError
-        If two modes of `layout` overlap.
+        If a stride is less than what smaller strides reach: two modes of `layout` overlap, or interleave.
     """
     block = Layout(layout) if isinstance(layout, int) else layout
     require_layout("complement", block)
@@ -221,9 +224,10 @@ def complement(layout: AnyLayout, max_idx: Any = None) -> Layout:  # noqa: ANN40
 
 @operation
 def right_inverse(layout: AnyLayout) -> AnyLayout:
-    """Return the largest layout R with ``layout(R(i)) == i`` for all ``0 <= i < size(R)``.
+    """Return a layout R with ``layout(R(i)) == i`` for all ``0 <= i < size(R)``.
 
-    None, CuTe's ``_``, and an int n, the layout ``n:1``, are their own inverses; a swizzle is too.
+    It is the largest, if strides are >= 0 and no index occurs twice but for strides of 0. None, CuTe's ``_``, and an int
+    n, the layout ``n:1``, are their own inverses; a swizzle is too.
 
     >>> print(right_inverse(Layout((4, 8), (8, 1))))
     (8,4):(4,1)
@@ -240,7 +244,8 @@ def right_inverse(layout: AnyLayout) -> AnyLayout:
 def left_inverse(layout: AnyLayout) -> AnyLayout:
     """Return the quasi-inverse L with ``layout(L(layout(i))) == layout(i)`` on the domain of `layout`.
 
-    For an injective layout ``L(layout(i)) == i``. Indices that `layout` does not reach map to whatever fills the gap.
+    `layout` must be injective but for modes of stride 0, and strides >= 0; of others the result is C++'s, and may be no
+    inverse. If it is injective, ``L(layout(i)) == i``. L maps indices that `layout` does not reach to anything.
 
     >>> print(left_inverse(Layout((4, 8), (8, 1))), left_inverse(Layout(4, 2)))
     (8,4):(4,1) (2,4):(0,1)

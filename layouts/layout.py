@@ -200,7 +200,7 @@ class Layout(LayoutBase):
 
     @operation
     def with_shape(self, *shape: IntTuple) -> Any:  # noqa: ANN401 - Layout
-        """Return this function on another domain: ``composition(self, make_layout(shape))``."""
+        """Return ``composition(self, make_layout(shape))``: this function on another domain, where that is exact."""
         return compose_layouts(self, Layout(shape[0] if len(shape) == 1 else shape))
 
     def _composed_with(self, tiler: Any) -> Any:  # noqa: ANN401 - layout or tiler

@@ -297,6 +297,30 @@ def test_complement_of_all_small_layouts():
                 check_complement(layout, cotarget)
 
 
+def overlaps(layout):
+    """Whether an index occurs twice, apart from modes of stride 0."""
+    found = bf.mode_table([(s, d) for s, d in bf.modes(layout) if d])
+    return len(set(found)) < len(found)
+
+
+def test_complement_fills_everything_exactly_where_strides_are_multiples():
+    seen = {True: 0, False: 0}
+    for layout in bf.small_layouts(max_extent=3, strides=range(10)):
+        try:
+            rest = complement(layout, 60)
+        except LayoutError:
+            continue
+        reached, multiples = 1, True
+        for d, s in sorted((d, s) for s, d in bf.modes(coalesce(layout)) if d and s > 1):
+            multiples &= d % reached == 0
+            reached = s * d
+        sums = sorted(x + y for x in set(bf.table(layout)) for y in bf.table(rest))
+        assert len(set(sums)) == len(sums)
+        assert (set(range(60)) <= set(sums)) == multiples
+        seen[multiples] += 1
+    assert min(seen.values()) > 50
+
+
 @given(lst.layouts(compact=True), st.integers(1, 8))
 def test_complement_of_a_compact_layout_counts_its_copies(layout, copies):
     rest = complement(layout, layout.size() * copies)
@@ -339,6 +363,33 @@ def test_right_inverse_reaches_as_far_as_the_indices_are_contiguous(layout):
     indices = set(bf.table(layout))
     missing = next(i for i in itertools.count() if i not in indices)
     assert right_inverse(layout).size() == missing
+
+
+def test_right_inverse_is_the_largest_of_layouts_that_do_not_overlap():
+    seen = 0
+    for layout in bf.small_layouts(max_rank=3, max_extent=3, strides=(0, 1, 2, 3, 4, 6)):
+        if not overlaps(layout):
+            indices = set(bf.table(layout))
+            assert right_inverse(layout).size() == next(i for i in itertools.count() if i not in indices)
+            seen += 1
+    assert seen > 1000
+
+
+def test_left_inverse_is_a_quasi_inverse_of_layouts_that_do_not_overlap():
+    seen = 0
+    for layout in bf.small_layouts(max_rank=3, max_extent=3, strides=(0, 1, 2, 3, 4, 6)):
+        if overlaps(layout):
+            continue
+        try:
+            inverse = left_inverse(layout)
+        except LayoutError:
+            continue
+        table = bf.table(layout)
+        assert [bf.extended(layout, bf.extended(inverse, i)) for i in table] == table
+        if len(set(table)) == len(table):
+            assert [bf.extended(inverse, i) for i in table] == list(range(len(table)))
+        seen += 1
+    assert seen > 1000
 
 
 @given(INJECTIVE)
