@@ -226,8 +226,8 @@ def complement(layout: AnyLayout, max_idx: Any = None) -> Layout:  # noqa: ANN40
 def right_inverse(layout: AnyLayout) -> AnyLayout:
     """Return a layout R with ``layout(R(i)) == i`` for all ``0 <= i < size(R)``.
 
-    It is the largest, if strides are >= 0 and no index occurs twice but for strides of 0. None, CuTe's ``_``, and an int
-    n, the layout ``n:1``, are their own inverses; a swizzle is too.
+    It is the largest, if strides are >= 0 and no index occurs twice but for strides of 0. None, CuTe's ``_``, and an
+    int n, the layout ``n:1``, are their own inverses; a swizzle is too.
 
     >>> print(right_inverse(Layout((4, 8), (8, 1))))
     (8,4):(4,1)
