@@ -62,6 +62,20 @@ def test_coalesce_of_all_small_layouts():
         check_coalesce(layout)
 
 
+@given(lst.layouts(size_zero=True, signed=True), lst.layouts(size_zero=True))
+def test_layouts_without_coordinates(layout, other):
+    assert bf.table(coalesce(layout)) == bf.table(layout)
+    kept = filter_layout(layout)
+    assert (kept.size() == 0) == any(s == 0 and d for s, d in bf.modes(layout))
+    try:
+        result = composition(layout, other)
+    except LayoutError:
+        return
+    assert result.size() == other.size()
+    if not other.size():
+        assert composition(layout, other, exact=True) == result
+
+
 @given(lst.layouts(signed=True))
 def test_coalesce_by_its_own_profile_keeps_every_coordinate(layout):
     result = coalesce(layout, layout.shape)

@@ -97,9 +97,9 @@ def composable_pairs(
 ) -> tuple[Layout, Layout]:
     """Draw layouts A and B for which ``composition(A, B)`` exists and is the composition of the functions.
 
-    Each mode of B steps through a run of neighbouring factors of A's shape, or within one factor at a step that need not
-    divide it, so nothing carries, for every A. B may also repeat (stride 0), hold modes of size 1, step backwards, and
-    run past the domain of A, whose last mode then goes on.
+    Each mode of B steps through a run of neighbouring factors of A's shape, or within one factor at a step that need
+    not divide it, so nothing carries, for every A. B may also repeat (stride 0), hold modes of size 1, step backwards,
+    and run past the domain of A, whose last mode then goes on.
 
     Parameters
     ----------
