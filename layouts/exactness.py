@@ -25,7 +25,7 @@ from .composed import ComposedLayout, Swizzle
 from .coordinates import idx2crd
 from .errors import InexactError, LayoutError
 from .int_tuple import IntTuple, flatten_to_tuple, product
-from .layout import Layout, complement_layout, compose_layouts, raw_layout
+from .layout import Layout, complement_layout, compose_layouts, with_rest
 from .modes import IndexFunction
 from .pairs import coalesce_by_profile, coalesce_unbounded, coprofile
 from .writer import to_text
@@ -141,9 +141,7 @@ def tile_and_rest(layout: AnyLayout, tiler: Tiler) -> Tiler:
     if isinstance(tiler, tuple):
         kept = (None,) * (layout.rank() - len(tiler))
         return (*(tile_and_rest(mode, t) for mode, t in zip(layout, tiler, strict=False)), *kept)
-    tile = Layout(tiler) if isinstance(tiler, int) else tiler
-    rest = complement_layout(tile, layout.size())
-    return raw_layout((tile.shape, rest.shape), (tile.stride, rest.stride))
+    return with_rest(Layout(tiler) if isinstance(tiler, int) else tiler, layout)
 
 
 def _inner(result: AnyLayout) -> AnyLayout:
@@ -198,21 +196,19 @@ def first_difference(a: AnyLayout, tiler: Tiler, result: AnyLayout) -> int | Non
     InexactError
         If neither the condition above nor MAX_SCANNED coordinates decide it.
     """
-    inner, inner_result = a, result
-    while isinstance(inner, ComposedLayout):
-        inner, inner_result = inner.layoutA, _inner(inner_result)
-    if isinstance(inner, Swizzle) or tiler is None:
+    if isinstance(a, Swizzle) or tiler is None:
         return None  # a swizzle is kept as it is; two swizzles of one shift are one exclusive or
 
     def differs(index: int) -> bool:
         return not _equal(a(image(a, tiler, index, result)), result(index))
 
-    if _is_plain(tiler) and isinstance(inner_result, Layout):
-        terms = Terms(inner, tiler, inner_result)
-        index = terms.first_difference()
-        if index is None or inner is a or differs(index):
+    if isinstance(a, ComposedLayout):
+        index = first_difference(a.layoutA, tiler, _inner(result))
+        if index is None or differs(index):
             return index
-    elif inner is a and _carries_swizzle(a, tiler, result):
+    elif _is_plain(tiler) and isinstance(result, Layout):
+        return Terms(a, tiler, result).first_difference()
+    elif _carries_swizzle(a, tiler, result):
         return None
     size = result.size()
     for index in range(min(size, MAX_SCANNED)):

@@ -10,9 +10,10 @@ from collections.abc import Callable
 from itertools import repeat
 from typing import Any
 
-from ..algebra import complement, composition
+from ..algebra import composition
 from ..basis import add_coordinates
 from ..errors import InexactError
+from ..exactness import tile_and_rest
 from ..int_tuple import ceil_div, product_each
 from ..layout import Layout, make_ordered_layout
 from ..modes import LayoutBase, append
@@ -104,7 +105,7 @@ def _division(operation: Any, name: str, result: Any, layout: Any, tiler: Any) -
     follow = _followed(layout, lambda: zipped_divide(layout, tiler), "tile")
     grids = [follow(layout_grid(layout, title=f"layout {layout}"))]
     if isinstance(tiler, Layout):
-        rest = complement(tiler, layout.size())
+        rest = tile_and_rest(layout, tiler)[1]
         grids += [
             layout_grid(tiler, title=f"tiler {tiler}"),
             layout_grid(rest, title=f"its complement {rest}"),

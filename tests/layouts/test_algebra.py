@@ -16,6 +16,7 @@ from cutepy.layouts import (
     composition,
     cosize,
     filter as filter_layout,
+    filter_zeros,
     left_inverse,
     make_identity_layout,
     make_layout,
@@ -115,6 +116,27 @@ def test_filter_drops_nothing_but_repetition(layout):
     result = filter_layout(layout)
     assert bf.table(result) == bf.mode_table(kept)
     assert all(d != 0 for s, d in bf.modes(result) if s > 1)
+
+
+@given(lst.layouts(), lst.swizzles())
+def test_filter_of_a_composed_layout_filters_its_domain(layout, swizzle):
+    composed = ComposedLayout(swizzle, 4, layout)
+    ones = (1,) * layout.rank()
+    assert filter_layout(composed) == ComposedLayout(swizzle, 4, filter_layout(layout))
+    assert filter_layout(composed, ones) == ComposedLayout(swizzle, 4, filter_layout(layout, ones))
+    assert filter_zeros(composed) == ComposedLayout(swizzle, 4, filter_zeros(layout))
+
+
+@given(lst.layouts(), st.integers(0, 3))
+def test_filter_zeros_gives_repetitions_size_1(layout, mode):
+    result = filter_zeros(layout)
+    assert result.stride == layout.stride
+    assert bf.leaves(result.shape) == [s if d else 1 for s, d in bf.modes(layout)]
+    assert bf.leaves(filter_zeros(layout.stride)) == [d if d else 1 for d in bf.leaves(layout.stride)]
+    guide = tuple(int(i != mode) for i in range(layout.rank()))
+    if isinstance(layout.shape, tuple):
+        for i, (kept, old) in enumerate(zip(filter_zeros(layout, guide), layout, strict=True)):
+            assert kept == (Layout(repeat_like(old.shape, 1), old.stride) if i == mode else old)
 
 
 @given(lst.layouts())

@@ -16,6 +16,7 @@ from cutepy.layouts import (
     flat_divide,
     logical_divide,
     logical_product,
+    make_layout,
     parse,
     raked_product,
     right_inverse,
@@ -71,6 +72,14 @@ def test_a_tiler_that_is_a_layout_is_drawn_with_its_complement():
     assert picture.title == "logical_divide(24:1, 4:2)"
     assert marked(picture.grids[0]) == {0, 2, 4, 6}
     assert titles(steps(tiled_divide, Layout(24), Layout(4, 2)))[-2] == "logical_divide (4,(2,3)):(2,(1,8))"
+
+
+def test_the_complement_is_the_one_that_the_divide_composes_with():
+    layout, tile = Layout((5, 2), (0, 1)), Layout((1, 1, 2), (0, 0, 4))
+    rest = complement(tile, coalesce(layout).shape)
+    assert rest != complement(tile, layout.size())
+    assert f"its complement {rest}" in titles(steps(logical_divide, layout, tile))
+    assert logical_divide(layout, tile) == composition(layout, make_layout(tile, rest))
 
 
 @pytest.mark.parametrize("operation", [blocked_product, raked_product, logical_product])
