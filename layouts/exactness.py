@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from math import prod
 from typing import Any, NamedTuple
 
-from .basis import ScaledBasis, basis_get
+from .basis import ScaledBasis, basis_get, has_basis
 from .composed import ComposedLayout, Swizzle
 from .coordinates import idx2crd
 from .errors import InexactError, LayoutError
@@ -212,8 +212,12 @@ def first_difference(a: AnyLayout, tiler: Tiler, result: AnyLayout) -> int | Non
         return None
     size = result.size()
     for index in range(min(size, MAX_SCANNED)):
-        if differs(index):
-            return index
+        try:
+            if differs(index):
+                return index
+        except TypeError as error:  # a swizzle is given a coordinate
+            condition = f"the right operand has no value at coordinate {index}: {error}"
+            raise InexactError("composition", (a, tiler), condition) from error
     if size > MAX_SCANNED:
         raise _undecided(a, tiler, size)
     return None
@@ -231,11 +235,13 @@ def _carries_swizzle(a: Layout, tiler: Tiler, result: AnyLayout) -> bool:
     It is, if `a` adds up over the swizzle's fields of bits, keeps the two masks' fields as runs of bits, and no other
     field reaches into these runs.
     """
+    if isinstance(tiler, tuple):
+        return False
     swizzle, domain = (tiler, None) if isinstance(tiler, Swizzle) else (tiler.layoutB, tiler.layoutA)
     if not isinstance(swizzle, Swizzle) or not isinstance(domain, Layout | None):
         return False
     if domain is not None:
-        backwards = any(d < 0 for d in flatten_to_tuple(domain.stride))
+        backwards = has_basis(domain.stride) or any(d < 0 for d in flatten_to_tuple(domain.stride))
         if backwards or first_difference(a, domain, _inner(result)) is not None:
             return False
     if swizzle.bits == 0:
@@ -250,7 +256,7 @@ def _carries_swizzle(a: Layout, tiler: Tiler, result: AnyLayout) -> bool:
     except LayoutError:
         return False
     moved = sorted(mode.stride if isinstance(mode.stride, int) else 0 for mode in (modes[1], modes[3]))
-    if any(start < 1 or start & start - 1 for start in moved):
+    if any(start < 1 or start & (start - 1) for start in moved):
         return False
     others = [
         pair for i in (0, 2, 4) for pair in zip(*map(flatten_to_tuple, (modes[i].shape, modes[i].stride)), strict=True)

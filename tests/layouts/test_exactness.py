@@ -330,6 +330,15 @@ def test_swizzles_on_the_right(swizzle, a, domain):
         assert caught.value.coordinate == idx2crd(first, result.shape)
 
 
+def test_swizzles_among_tilers_and_of_coordinates():
+    a = Layout((4, 4), (1, 5))
+    assert composition(a, (Swizzle(0, 0, 0), 2), exact=True) == composition(a, (4, 2))
+    of_coordinates = ComposedLayout(Swizzle(1, 0, 1), 0, make_identity_layout((4, 4)))
+    assert composition(Layout((4, 4)), of_coordinates).shape == (4, 4)
+    with pytest.raises(InexactError, match="no value at coordinate 0"):
+        composition(Layout((4, 4)), of_coordinates, exact=True)
+
+
 def test_large_swizzled_tiles():
     atom = sm90.gmma_layout_atom("K", "SW128", 16)
     tile = tile_to_shape(atom, (1024, 1024))
