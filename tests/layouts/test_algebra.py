@@ -23,6 +23,7 @@ from cutepy.layouts import (
     nullspace,
     repeat_like,
     right_inverse,
+    transform_layout,
 )
 from cutepy.testing import strategies as lst
 from tests.layouts import brute_force as bf
@@ -143,6 +144,16 @@ def test_filter_zeros_gives_repetitions_size_1(layout, mode):
 def test_filter_by_mode_filters_each_mode(layout):
     result = filter_layout(layout, (1,) * layout.rank())
     assert [result[i] for i in range(result.rank())] == [filter_layout(mode) for mode in layout]
+    assert list(filter_layout(layout, (1,))) == [filter_layout(layout[0]), *list(layout)[1:]]
+
+
+@given(lst.layouts(max_depth=1), lst.layouts(max_depth=1))
+def test_transform_layout_keeps_the_modes_that_one_has_more(a, b):
+    result = transform_layout(make_layout, a, b)
+    both = min(a.rank(), b.rank())
+    expected = [make_layout(x, y) for x, y in zip(a, b, strict=False)]
+    assert list(result) == [*expected, *list(a)[both:], *list(b)[both:]]
+    assert list(transform_layout(coalesce, a)) == [coalesce(mode) for mode in a]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -156,6 +167,7 @@ def test_composition_is_function_composition(pair):
     result = composition(a, b)
     assert bf.table(result) == [bf.extended(a, i) for i in bf.table(b)]
     assert compatible(b, result)
+    assert bf.leaves(result.shape).count(1) == bf.leaves(b.shape).count(1)
 
 
 @given(lst.composable_pairs(lst.layouts(signed=True)))
@@ -426,6 +438,12 @@ def test_left_inverse_is_a_quasi_inverse_of_layouts_that_do_not_overlap():
             assert [bf.extended(inverse, i) for i in table] == list(range(len(table)))
         seen += 1
     assert seen > 1000
+
+
+def test_inverses_take_equal_strides_in_the_order_of_cute():
+    assert right_inverse(Layout((2, 3), (1, 1))) == Layout(2, 1)
+    assert right_inverse(Layout((3, 2, 2), (2, 2, 1))) == Layout((2, 2), (6, 3))
+    assert composition(Layout((2, 4), (1, 5)), Layout(2, -3)) == Layout(2, -10)
 
 
 @given(INJECTIVE)

@@ -271,6 +271,16 @@ def test_tilers_by_mode(data, modes):
     assert composition(a, tilers, exact=True) == composition(a, tilers)
 
 
+def test_a_mode_that_carries_beside_one_that_borrows():
+    """The first borrows and is right, which only a scan tells; the second carries at its last coordinate."""
+    a = Layout(((2, 2, 4), (6, 2)), ((0, 1, 1), (1, 7)))
+    tilers = (Layout((2, 2), (4, -1)), Layout((4, 2), (1, 3)))
+    with pytest.raises(InexactError) as caught:
+        composition(a, tilers, exact=True)
+    assert (caught.value.element, caught.value.expected, caught.value.got) == ((0, 6), 7, 6)
+    assert caught.value.coordinate == ((0, 0), (3, 1))
+
+
 WRONG = (Layout((6, 2), (1, 7)), Layout((3, 2), (2, 3)))
 
 

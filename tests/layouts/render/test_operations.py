@@ -172,6 +172,18 @@ def test_a_result_that_is_another_function_is_drawn_with_a_remark(operation, ope
         assert ("inexact" in render(picture)) == bool(told)
 
 
+def test_a_partition_of_a_tile_that_does_not_divide_is_drawn_with_a_remark():
+    mma = sm90.TiledMMA(sm90.wgmma_traits("SM90_64x8x16_F16F16F16_SS"))
+    (remark,) = remarks(steps(mma.partition_C, Layout((65, 8)), 5))
+    assert all(word in remark for word in ("beyond", "(65,2)", "(65,8)"))
+    wide = ComposedLayout(Swizzle(1, 3, 3), 0, Layout((64, 12), (16, 1)))
+    assert "beyond" in remarks(steps(mma.partition_C, wide, 7))[0]
+    assert not remarks(steps(mma.partition_C, wide, 5))
+    (remark,) = remarks(steps(mma.partition_C, Layout((64, (2, 6))), 7))
+    assert "beyond" in remark
+    assert not remarks(steps(mma.partition_C, Layout((128, (8, 2))), 5))
+
+
 def test_a_layout_after_a_layout_is_drawn_as_the_function_that_it_is():
     a, b = Layout((6, 2), (1, 7)), Layout((3, 2), (2, 3))
     exact = ComposedLayout(a, 0, b)
