@@ -171,6 +171,8 @@ def test_the_conditions_of_the_page():
         (Layout((2, 2), (0, 1)), Layout((2, 2), (1, 1)), (1, 1), 2, 1, 0),
         (Layout((4, 4), (1, 10)), Layout((2, 2), (4, -1)), (1, 1), 3, 3, 9),
         (Layout((2, 4), (1, 5)), Layout(2, -3), 1, -3, -6, -10),
+        (Layout((3, 2, 2), (0, 1, 1)), Layout((4, 2), (2, 1)), ((1, 0), 1), 3, 1, 0),  # after a carry that cancels
+        (Layout((5, 2, 2), (0, 2, 2)), Layout((4, 2), (4, 3)), ((1, 0), 1), 7, 2, 0),
     ],
 )
 def test_the_first_coordinate_that_differs(a, b, coordinate, element, expected, got):
@@ -189,6 +191,8 @@ def test_the_first_coordinate_that_differs(a, b, coordinate, element, expected, 
     ("a", "b"),
     [
         (Layout((2, 2, 4), (0, 1, 1)), Layout((2, 2), (4, -1))),  # a borrow through two modes that cancels
+        (Layout((3, 2, 5), (0, 1, 1)), Layout((4, 2), (2, 6))),  # carries that cancel
+        (Layout((5, 2, 4), (0, 1, 1)), Layout((2, 4), (1, 3))),
         (Layout((5, 4), (0, 1)), Layout(4, 3)),  # 3 does not divide 5, which has stride 0
         (Layout((2, 4), (1, 1)), Layout(2, -3)),
         (Layout((6, 2), (1, 7)), Layout((3, 0), (2, 0))),  # no coordinates
@@ -317,6 +321,9 @@ def test_coordinates_as_values_and_as_steps():
         composition(nested, Layout((4, 3, 2), (E(1), 2 * E(0), 3 * E(0))), exact=True)
     assert (caught.value.coordinate, caught.value.element, caught.value.expected) == ((0, 2, 1), (7, 0), 8)
     assert composition(nested, make_identity_layout(nested.shape), exact=True).shape == nested.shape
+    with pytest.raises(InexactError) as caught:
+        composition(nested, (b,), exact=True)
+    assert (caught.value.coordinate, caught.value.element, caught.value.expected) == (((2, 1),), (7, 0), 8)
     assert composition(nested, Layout((4, 2), (E(1), 6 * E(0))), exact=True)
 
 
@@ -356,6 +363,9 @@ def test_large_swizzled_tiles():
     assert composition(rows, tile, exact=True) == composition(rows, tile)
     for left in (Layout((1 << 15, 1 << 15), (1 << 15, 1)), ComposedLayout(Swizzle(2, 4, 3), 0, Layout(1 << 30))):
         assert composition(left, Swizzle(3, 3, 3), exact=True) == composition(left, Swizzle(3, 3, 3))
+    with pytest.raises(InexactError) as caught:  # bits 1 and 3 add up to what the swizzle reads
+        composition(Layout((2, 2, 2, 2), (1, 2, 4, 2)), Swizzle(1, 0, 2), exact=True)
+    assert caught.value.coordinate == (0, 1, 0, 1)
     reordered = Layout((2, 2, 2, 1 << 20), (2, 1, 4, 8))
     with pytest.raises(InexactError):
         composition(reordered, Swizzle(2, 0, 10), exact=True)
@@ -413,6 +423,8 @@ def test_cells_beyond_the_layout():
         logical_divide(Layout(6), Layout((2, 2), (1, 3)), exact=True)
     with pytest.raises(InexactError, match="are repeated"):
         logical_divide(Layout(4), Layout((2, 2), (0, 1)), exact=True)
+    with pytest.raises(InexactError, match="are repeated"):  # and as many left out
+        logical_divide(Layout(16), Layout((2, 2, 2, 2), (0, 1, 3, 8)), exact=True)
     with pytest.raises(InexactError, match="cells beyond"):
         logical_divide(ComposedLayout(Swizzle(3, 3, 3), 0, Layout((5, 2), (1, 7))), (2, 2), exact=True)
     large = Layout((1 << 15, 1 << 15), (1 << 15, 1))
