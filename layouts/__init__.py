@@ -62,7 +62,7 @@ from .coordinates import (
     prefix_product as prefix_product,
     suffix_product as suffix_product,
 )
-from .errors import LayoutError as LayoutError, ParseError as ParseError
+from .errors import InexactError as InexactError, LayoutError as LayoutError, ParseError as ParseError
 from .int_tuple import (
     Integer as Integer,
     IntTuple as IntTuple,
@@ -214,6 +214,7 @@ def __dir__() -> list[str]:
 __all__ = [
     "ComposedLayout",
     "E",
+    "InexactError",
     "IntTuple",
     "Integer",
     "Layout",

@@ -18,6 +18,7 @@ from . import pairs
 from .composed import ComposedLayout, Swizzle
 from .coordinates import compact_col_major
 from .errors import LayoutError, operation
+from .exactness import check_composition
 from .int_tuple import IntTuple, flatten_to_tuple, product, repeat_like, transform_leaf, unwrap
 from .layout import Layout, by_mode, by_pair, concat_layouts, raw_layout
 from .modes import IndexFunction, require_layout
@@ -122,27 +123,44 @@ def filter_zeros(x: Any, profile: IntTuple = None) -> Any:  # noqa: ANN401 - Int
 
 
 @operation
-def composition(layoutA: AnyLayout, layoutB: Tiler) -> AnyLayout:
-    """Compose two functions: ``c -> layoutA(layoutB(c))`` on the domain of `layoutB`.
+def composition(layoutA: AnyLayout, layoutB: Tiler, *, exact: bool = False) -> AnyLayout:
+    """Compose two layouts mode by mode, as CuTe: ``c -> layoutA(layoutB(c))`` where no step carries.
+
+    The result is that function on the domain of `layoutB` if two conditions hold. `layoutA` is coalesced here, and its
+    last mode has no end.
+
+    1. A step of `layoutB` divides the extent of a mode of `layoutA` from which it goes on into the next mode, and the
+       extent of a mode that it steps over divides the step.
+    2. For each mode of `layoutA` but the last, what the modes of `layoutB` take in it stays below its extent: the sum
+       of (elements taken - 1) * step, and steps have one sign.
+
+    Where the first holds, and steps have one sign, the second is necessary too. CuTe gives a layout where they do not
+    hold, and so does this function: ``(6,2):(1,7)`` and ``(3,2):(2,3)`` take 2 * 2 + 1 * 3 = 7 in an extent of 6, so
+    ``layoutA(layoutB(5))`` is 8, and the result's value is 7. ``exact=True`` refuses such a result;
+    ``ComposedLayout(layoutA, 0, layoutB)`` is the function always.
 
     Parameters
     ----------
     layoutA : Layout, ComposedLayout or Swizzle
-        Applied last.
+        Applied last. Its last mode goes on beyond its extent, as where a layout is called.
     layoutB : Layout, ComposedLayout, Swizzle, int, None or tuple
         Applied first. An int n is the layout ``n:1``; None, CuTe's ``_``, changes nothing; a tuple composes mode by
         mode and drops the modes that it has no element for.
+    exact : bool
+        Refuse a result that is not ``c -> layoutA(layoutB(c))``. The conditions above decide it, for layouts of any
+        size. Up to 65,536 coordinates are compared where they do not hold and yet the function may be right: at strides
+        of 0, steps of both signs, and swizzles in `layoutB` that cannot be seen to keep their bits in order.
 
     Returns
     -------
     Layout or ComposedLayout
         Compatible with `layoutB`. A swizzle before a layout gives a composed layout; one after a layout moves to its
         left, where its masks become runs of bits again; as CuTe, this trusts the layout to keep each mask's bits in
-        order.
+        order, which `exact` checks.
 
     Examples
     --------
-    >>> print(composition(Layout((6, 2), (8, 2)), Layout((4, 3), (3, 1))))
+    >>> print(composition(Layout((6, 2), (8, 2)), Layout((4, 3), (3, 1)), exact=True))
     ((2,2),3):((24,2),8)
     >>> print(composition(Layout((12, (4, 8)), (59, (13, 1))), (Layout(3, 4), Layout(8, 2))))
     (3,(2,4)):(236,(26,1))
@@ -150,11 +168,17 @@ def composition(layoutA: AnyLayout, layoutB: Tiler) -> AnyLayout:
     Raises
     ------
     LayoutError
-        If strides or shapes do not divide as they must, or a tuple has more elements than `layoutA` modes.
+        If a stride or an extent does not divide as CuTe demands, or a tuple has more elements than `layoutA` modes.
+    InexactError
+        With `exact`, if the result is not the composition of the functions, or, beyond 65,536 coordinates, not shown to
+        be.
     """
     if not isinstance(layoutA, IndexFunction):
         raise TypeError(f"composition: cannot compose {type(layoutA).__name__} with {type(layoutB).__name__}")
-    return layoutA._composed_with(layoutB)
+    result = layoutA._composed_with(layoutB)
+    if exact:
+        check_composition("composition", layoutA, layoutB, result)
+    return result
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -164,14 +188,17 @@ def composition(layoutA: AnyLayout, layoutB: Tiler) -> AnyLayout:
 
 @operation
 def complement(layout: AnyLayout, max_idx: Any = None) -> Layout:  # noqa: ANN401 - int, shape or layout
-    """Return the layout of the indices that `layout` leaves free below `max_idx`.
+    """Return the ordered layout of indices that `layout` leaves free below `max_idx`.
 
-    Its indices are disjoint from `layout`'s (but for 0), ordered, and together the two reach `max_idx`.
+    Its indices ascend, and no sum of one of `layout`'s and one of them occurs twice. The sums are all indices below
+    `max_idx`, if each stride of `layout` is a multiple of what the smaller strides reach; otherwise some stay free:
+    2 and 5 of ``(2,2):(1,3)`` below 6.
 
     Parameters
     ----------
     layout : Layout, ComposedLayout or int
-        Injective but for modes of stride 0. An int n is the layout ``n:1``.
+        Injective but for modes of stride 0, of strides >= 0; of negative strides the result is C++'s, whose extents may
+        be negative. An int n is the layout ``n:1``.
     max_idx : int, IntTuple or layout, optional
         The codomain to fill; a tuple shape is ceil-divided mode by mode from the left. Default: the layout's cosize.
 
@@ -183,7 +210,7 @@ def complement(layout: AnyLayout, max_idx: Any = None) -> Layout:  # noqa: ANN40
     Raises
     ------
     LayoutError
-        If two modes of `layout` overlap.
+        If a stride is less than what smaller strides reach: two modes of `layout` overlap, or interleave.
     """
     block = Layout(layout) if isinstance(layout, int) else layout
     require_layout("complement", block)
@@ -197,9 +224,10 @@ def complement(layout: AnyLayout, max_idx: Any = None) -> Layout:  # noqa: ANN40
 
 @operation
 def right_inverse(layout: AnyLayout) -> AnyLayout:
-    """Return the largest layout R with ``layout(R(i)) == i`` for all ``0 <= i < size(R)``.
+    """Return a layout R with ``layout(R(i)) == i`` for all ``0 <= i < size(R)``.
 
-    None, CuTe's ``_``, and an int n, the layout ``n:1``, are their own inverses; a swizzle is too.
+    It is the largest, if strides are >= 0 and no index occurs twice but for strides of 0. None, CuTe's ``_``, and an
+    int n, the layout ``n:1``, are their own inverses; a swizzle is too.
 
     >>> print(right_inverse(Layout((4, 8), (8, 1))))
     (8,4):(4,1)
@@ -216,7 +244,8 @@ def right_inverse(layout: AnyLayout) -> AnyLayout:
 def left_inverse(layout: AnyLayout) -> AnyLayout:
     """Return the quasi-inverse L with ``layout(L(layout(i))) == layout(i)`` on the domain of `layout`.
 
-    For an injective layout ``L(layout(i)) == i``. Indices that `layout` does not reach map to whatever fills the gap.
+    `layout` must be injective but for modes of stride 0, and strides >= 0; of others the result is C++'s, and may be no
+    inverse. If it is injective, ``L(layout(i)) == i``. L maps indices that `layout` does not reach to anything.
 
     >>> print(left_inverse(Layout((4, 8), (8, 1))), left_inverse(Layout(4, 2)))
     (8,4):(4,1) (2,4):(0,1)

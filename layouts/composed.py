@@ -368,7 +368,7 @@ class ComposedLayout(LayoutBase, Frozen):
 
     @operation
     def with_shape(self, *shape: IntTuple) -> Any:  # noqa: ANN401 - Layout or ComposedLayout
-        """Return this function on another domain: ``composition(self, make_layout(shape))``."""
+        """Return ``composition(self, make_layout(shape))``: this function on another domain, where that is exact."""
         return self.on_domain(lambda layout: layout.with_shape(*shape))
 
     def _composed_with(self, tiler: Any) -> Any:  # noqa: ANN401 - layout or tiler

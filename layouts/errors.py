@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from types import CodeType, FrameType
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from .writer import to_text
 
@@ -72,6 +72,59 @@ takes at step 3
         return type(self), (self.operation, self.operands, self.condition, self.hint, self.origin)
 
 
+class InexactError(LayoutError):
+    """A result that is not the function that defines its operation: raised where ``exact=True`` asked for it.
+
+    C++ CuTe gives that result without a word; so do the operations without ``exact=True``.
+
+    Parameters
+    ----------
+    operation, operands, condition, hint, origin
+        As of LayoutError.
+    coordinate : IntTuple, optional
+        The first coordinate of the result that is wrong. None if none was found, or elements are repeated or left out.
+    element : IntTuple, optional
+        The coordinate of the left operand at which the right operand points there, ``B(coordinate)``.
+    expected, got : IntTuple, optional
+        ``A(B(coordinate))``, and the result's value. None if it is the element that is wrong.
+
+    Examples
+    --------
+    >>> from cutepy.layouts import Layout, composition
+    >>> try:
+    ...     composition(Layout((6, 2), (1, 7)), Layout((3, 2), (2, 3)), exact=True)
+    ... except InexactError as error:
+    ...     print(error.coordinate, error.element, error.expected, error.got)
+    (2, 1) 7 8 7
+    """
+
+    def __init__(
+        self,
+        operation: str,
+        operands: tuple[object, ...],
+        condition: str,
+        hint: str = "",
+        origin: str = "",
+        *,
+        coordinate: object = None,
+        element: object = None,
+        expected: object = None,
+        got: object = None,
+    ) -> None:
+        super().__init__(operation, operands, condition, hint, origin)
+        self.coordinate, self.element = coordinate, element
+        self.expected, self.got = expected, got
+
+    def __reduce__(self) -> tuple[object, ...]:
+        found = {name: getattr(self, name) for name in ("coordinate", "element", "expected", "got")}
+        return _inexact, (self.operation, self.operands, self.condition, self.hint, self.origin, found)
+
+
+def _inexact(*parts: Any) -> InexactError:  # noqa: ANN401 - what __reduce__ gives
+    *positional, found = parts
+    return InexactError(*positional, **found)
+
+
 class MismatchError(Exception):
     """A condition, and the shape and stride that break it, for whoever knows the operands to raise as a LayoutError."""
 
@@ -134,7 +187,7 @@ def _public_call(frame: FrameType | None) -> tuple[str, tuple[object, ...]] | No
 
 
 def _operands_of(frame: FrameType) -> tuple[object, ...]:
-    """Return the arguments of a call: trailing ones that were left to their defaults are left out."""
+    """Return the operands of a call: its arguments but flags and trailing ones that were left to their defaults."""
     code, values = frame.f_code, frame.f_locals
     operands = [values[name] for name in code.co_varnames[: code.co_argcount]]
     for default in reversed(_OPERATIONS[code]):
@@ -145,7 +198,7 @@ def _operands_of(frame: FrameType) -> tuple[object, ...]:
     keywords = [values[name] for name in rest[: code.co_kwonlyargcount]]
     if code.co_flags & _CO_VARARGS:
         operands.extend(values[rest[code.co_kwonlyargcount]])
-    return (*operands, *(value for value in keywords if value is not None))
+    return (*operands, *(value for value in keywords if value is not None and not isinstance(value, bool)))
 
 
 def _one_line(text: str) -> str:

@@ -200,7 +200,7 @@ class Layout(LayoutBase):
 
     @operation
     def with_shape(self, *shape: IntTuple) -> Any:  # noqa: ANN401 - Layout
-        """Return this function on another domain: ``composition(self, make_layout(shape))``."""
+        """Return ``composition(self, make_layout(shape))``: this function on another domain, where that is exact."""
         return compose_layouts(self, Layout(shape[0] if len(shape) == 1 else shape))
 
     def _composed_with(self, tiler: Any) -> Any:  # noqa: ANN401 - layout or tiler
@@ -220,8 +220,7 @@ class Layout(LayoutBase):
         if isinstance(tiler, int):
             tiler = Layout(tiler)
         if isinstance(tiler, Layout):
-            rest = complement_layout(tiler, coalesce(self._shape, self._stride)[0])
-            return compose_layouts(self, raw_layout((tiler._shape, rest._shape), (tiler._stride, rest._stride)))
+            return compose_layouts(self, with_rest(tiler, self))
         if tiler is None:
             return self
         if isinstance(tiler, tuple):
@@ -327,6 +326,12 @@ def complement_layout(layout: Layout, cotarget: IntTuple | None) -> Layout:
         return raw_layout(*complement_pair(shape, stride, cotarget))
     except MismatchError as error:
         raise LayoutError("complement", (layout, cotarget), str(error)) from None
+
+
+def with_rest(tile: Layout, layout: Layout) -> Layout:
+    """Return (tile, rest), with which a divide by `tile` composes `layout`: its complement in the coalesced shape."""
+    rest = complement_layout(tile, coalesce(layout._shape, layout._stride)[0])
+    return raw_layout((tile._shape, rest._shape), (tile._stride, rest._stride))
 
 
 def by_pair(name: str, function: Callable[[IntTuple, IntTuple], Pair], layout: Layout) -> Layout:

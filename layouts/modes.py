@@ -410,7 +410,7 @@ def _zip(t: IntTuple) -> IntTuple:
 def slice_(crd: IntTuple, trg: Modes) -> Modes:
     """Keep the modes of `trg` that stand where `crd` has None, CuTe's ``_``.
 
-    Under a swizzle the result is a plain layout with signed strides where that is possible.
+    Under a swizzle the result is a plain layout with signed strides where that is possible; see `slice_and_offset`.
 
     >>> from cutepy.layouts import Layout
     >>> print(slice_((2, None), Layout((4, 8))), slice_((None, (0, None)), (4, (2, 8))))
@@ -421,7 +421,10 @@ def slice_(crd: IntTuple, trg: Modes) -> Modes:
 
 @operation
 def slice_and_offset(crd: IntTuple, layout: Modes) -> tuple[Modes, Any]:
-    """Slice a layout: the layout of the kept modes and the offset of the fixed ones.
+    """Slice a layout: the layout of the kept modes and the offset of the fixed ones, ``kept(c) + offset``.
+
+    Under a swizzle that is the layout's value if extents and strides are powers of two whose bits, and those of the
+    offset, are disjoint, as in shared-memory tiles. Of others the result is C++ CuTe's, which may be another function.
 
     >>> from cutepy.layouts import Layout
     >>> kept, offset = slice_and_offset((2, None), Layout((4, 8)))

@@ -24,6 +24,9 @@ AnyLayout = Any
 def upcast(layout: AnyLayout, n: int) -> AnyLayout:
     """Return the layout in elements `n` times as wide: stride-1 extents and all other strides are divided by n.
 
+    Extents are rounded up: 5 elements take 3 of twice the width. If n divides ``max_alignment(layout)``, each of these
+    is used whole.
+
     Parameters
     ----------
     layout : Layout, ComposedLayout, Swizzle or int
@@ -115,6 +118,8 @@ def _downcast(shape: IntTuple, stride: IntTuple, n: int) -> tuple[IntTuple, IntT
 @operation
 def recast_layout(layout: AnyLayout, old_bits: int, new_bits: int) -> AnyLayout:
     """Return the layout of the same bytes seen as elements of `new_bits` instead of `old_bits`.
+
+    Wider elements are rounded up, as in `upcast`.
 
     >>> print(recast_layout(Layout((8, 64), (64, 1)), 16, 128))
     (8,8):(8,1)

@@ -23,6 +23,7 @@ from .algebra import AnyLayout, Tiler
 from .composed import ComposedLayout, Swizzle, make_swizzle
 from .coordinates import compact_col_major
 from .errors import LayoutError, operation
+from .exactness import check_division, check_product
 from .int_tuple import IntTuple, ceil_div, evenly_divides, product_each, repeat_like, transform_leaf, tuple_rank
 from .layout import Layout, by_mode, complement_layout, compose_layouts, make_ordered_layout, raw_layout
 from .modes import LayoutBase, append, gather_flat, gather_tiles, require_layout, unzip, zip_modes
@@ -33,7 +34,7 @@ from .modes import LayoutBase, append, gather_flat, gather_tiles, require_layout
 
 
 @operation
-def logical_divide(layoutA: AnyLayout, layoutB: Tiler) -> AnyLayout:
+def logical_divide(layoutA: AnyLayout, layoutB: Tiler, *, exact: bool = False) -> AnyLayout:
     """Split a layout into (the elements that `layoutB` points at, the rest).
 
     Parameters
@@ -42,6 +43,15 @@ def logical_divide(layoutA: AnyLayout, layoutB: Tiler) -> AnyLayout:
     layoutB : Layout, int, None or tuple
         A Layout gives ``composition(layoutA, (layoutB, complement(layoutB)))``; an int n is ``n:1``; None, CuTe's
         ``_``, changes nothing; a tuple divides mode by mode and keeps the modes that it has no element for.
+    exact : bool
+        Refuse a result that does not have each element of `layoutA` once. CuTe rounds the rest up: 5 elements divided
+        by 2 are 3 tiles, whose sixth cell lies beyond the layout and must be predicated. As `composition`, a divide may
+        also give values other than ``layoutA``'s.
+
+    Returns
+    -------
+    Layout or ComposedLayout
+        ``((tile, rest), ...)``.
 
     Examples
     --------
@@ -55,39 +65,51 @@ def logical_divide(layoutA: AnyLayout, layoutB: Tiler) -> AnyLayout:
     LayoutError
         If the tiler's or the layout's shapes and strides do not divide as composition demands, or the tuple has too
         many elements.
+    InexactError
+        With `exact`, if the result's values are not those of `layoutA`, if cells lie beyond it, or if elements are
+        repeated or left out.
     """
     require_layout("logical_divide", layoutA)
-    return layoutA._divided_by(layoutB)
+    result = layoutA._divided_by(layoutB)
+    if exact:
+        check_division("logical_divide", layoutA, layoutB, result)
+    return result
 
 
 @operation
-def zipped_divide(layoutA: AnyLayout, layoutB: Tiler) -> AnyLayout:
+def zipped_divide(layoutA: AnyLayout, layoutB: Tiler, *, exact: bool = False) -> AnyLayout:
     """Divide and gather: ``((tiles), (rests))``.
+
+    With `exact`, refuse what `logical_divide` refuses.
 
     >>> print(zipped_divide(Layout((8, 16)), (4, 2)))
     ((4,2),(2,8)):((1,8),(4,16))
     """
-    return logical_divide(layoutA, layoutB)._on_modes(unzip, layoutB)
+    return logical_divide(layoutA, layoutB, exact=exact)._on_modes(unzip, layoutB)
 
 
 @operation
-def tiled_divide(layoutA: AnyLayout, layoutB: Tiler) -> AnyLayout:
+def tiled_divide(layoutA: AnyLayout, layoutB: Tiler, *, exact: bool = False) -> AnyLayout:
     """Divide and gather the tiles: ``((tiles), rest, rest, ...)``.
+
+    With `exact`, refuse what `logical_divide` refuses.
 
     >>> print(tiled_divide(Layout((8, 16)), (4, 2)))
     ((4,2),2,8):((1,8),4,16)
     """
-    return logical_divide(layoutA, layoutB)._on_modes(gather_tiles, layoutB)
+    return logical_divide(layoutA, layoutB, exact=exact)._on_modes(gather_tiles, layoutB)
 
 
 @operation
-def flat_divide(layoutA: AnyLayout, layoutB: Tiler) -> AnyLayout:
+def flat_divide(layoutA: AnyLayout, layoutB: Tiler, *, exact: bool = False) -> AnyLayout:
     """Divide into one flat list of modes: ``(tile, tile, ..., rest, rest, ...)``.
+
+    With `exact`, refuse what `logical_divide` refuses.
 
     >>> print(flat_divide(Layout((8, 16)), (4, 2)))
     (4,2,2,8):(1,8,4,16)
     """
-    return logical_divide(layoutA, layoutB)._on_modes(gather_flat, layoutB)
+    return logical_divide(layoutA, layoutB, exact=exact)._on_modes(gather_flat, layoutB)
 
 
 @operation
@@ -117,14 +139,24 @@ def tile_unzip(layout: AnyLayout, tiler: Tiler) -> AnyLayout:
 
 
 @operation
-def logical_product(layoutA: AnyLayout, layoutB: Tiler) -> AnyLayout:
+def logical_product(layoutA: AnyLayout, layoutB: Tiler, *, exact: bool = False) -> AnyLayout:
     """Reproduce a layout over another: ``(block, copies)``, the copies placed in what `layoutA` leaves free.
+
+    Copy c begins at ``free(layoutB(c))``, where `free` is the complement of `layoutA` in as many indices as the copies
+    need. As `composition`, the product may give other places; `exact` refuses them.
 
     Parameters
     ----------
     layoutA : Layout or ComposedLayout
     layoutB : Layout, ComposedLayout, int, None or tuple
         Arranges the copies; as in `logical_divide`. A swizzled tiler gives a swizzled result.
+    exact : bool
+        Refuse a result whose copies are at other places.
+
+    Returns
+    -------
+    Layout or ComposedLayout
+        ``(block, copies)``; of a tuple tiler, such a pair for each mode.
 
     Examples
     --------
@@ -135,8 +167,13 @@ def logical_product(layoutA: AnyLayout, layoutB: Tiler) -> AnyLayout:
     ------
     LayoutError
         If `layoutA` overlaps itself, or what it leaves free does not compose with `layoutB`.
+    InexactError
+        With `exact`, if a copy is at another place than ``free(layoutB(c))``.
     """
-    return _product(layoutA, layoutB)
+    result = _product(layoutA, layoutB)
+    if exact:
+        check_product("logical_product", layoutA, layoutB, result)
+    return result
 
 
 def _product(block: AnyLayout, tiler: Tiler) -> AnyLayout:
@@ -174,70 +211,82 @@ def _product_swizzled(block: Layout, tiler: ComposedLayout) -> AnyLayout:
 
 
 @operation
-def zipped_product(layoutA: AnyLayout, layoutB: Tiler) -> AnyLayout:
+def zipped_product(layoutA: AnyLayout, layoutB: Tiler, *, exact: bool = False) -> AnyLayout:
     """Multiply and gather: ``((blocks), (copies))``.
+
+    With `exact`, refuse what `logical_product` refuses.
 
     >>> print(zipped_product(Layout((2, 5), (5, 1)), (3, 4)))
     ((2,5),(3,4)):((5,1),(1,5))
     """
-    return _product(layoutA, layoutB)._on_modes(unzip, layoutB)
+    return logical_product(layoutA, layoutB, exact=exact)._on_modes(unzip, layoutB)
 
 
 @operation
-def tiled_product(layoutA: AnyLayout, layoutB: Tiler) -> AnyLayout:
+def tiled_product(layoutA: AnyLayout, layoutB: Tiler, *, exact: bool = False) -> AnyLayout:
     """Multiply and gather the blocks: ``((blocks), copies, copies, ...)``.
+
+    With `exact`, refuse what `logical_product` refuses.
 
     >>> print(tiled_product(Layout((2, 2)), Layout((3, 4))))
     ((2,2),3,4):((1,2),4,12)
     """
-    return _product(layoutA, layoutB)._on_modes(gather_tiles, layoutB)
+    return logical_product(layoutA, layoutB, exact=exact)._on_modes(gather_tiles, layoutB)
 
 
 @operation
-def flat_product(layoutA: AnyLayout, layoutB: Tiler) -> AnyLayout:
+def flat_product(layoutA: AnyLayout, layoutB: Tiler, *, exact: bool = False) -> AnyLayout:
     """Multiply into one flat list of modes: ``(block, block, ..., copies, copies, ...)``.
+
+    With `exact`, refuse what `logical_product` refuses.
 
     >>> print(flat_product(Layout((2, 2)), Layout((3, 4))))
     (2,2,3,4):(1,2,4,12)
     """
-    return _product(layoutA, layoutB)._on_modes(gather_flat, layoutB)
+    return logical_product(layoutA, layoutB, exact=exact)._on_modes(gather_flat, layoutB)
 
 
 @operation
-def blocked_product(block: AnyLayout, tiler: AnyLayout) -> AnyLayout:
+def blocked_product(block: AnyLayout, tiler: AnyLayout, *, exact: bool = False) -> AnyLayout:
     """Reproduce a block over a tiler mode by mode, the block's modes inside: ``((block_m, copies_m), ...)``.
+
+    With `exact`, refuse what `logical_product` refuses.
 
     >>> print(blocked_product(Layout((2, 5), (5, 1)), Layout((3, 4))))
     ((2,3),(5,4)):((5,10),(1,30))
     """
-    return _ranked_product("blocked_product", block, tiler, raked=False)
+    return _ranked_product("blocked_product", block, tiler, raked=False, exact=exact)
 
 
 @operation
-def raked_product(block: AnyLayout, tiler: AnyLayout) -> AnyLayout:
+def raked_product(block: AnyLayout, tiler: AnyLayout, *, exact: bool = False) -> AnyLayout:
     """Reproduce a block over a tiler mode by mode, the copies interleaved: ``((copies_m, block_m), ...)``.
+
+    With `exact`, refuse what `logical_product` refuses.
 
     >>> print(raked_product(Layout((2, 5), (5, 1)), Layout((3, 4))))
     ((3,2),(4,5)):((10,5),(30,1))
     """
-    return _ranked_product("raked_product", block, tiler, raked=True)
+    return _ranked_product("raked_product", block, tiler, raked=True, exact=exact)
 
 
-def _ranked_product(name: str, block: AnyLayout, tiler: AnyLayout, *, raked: bool) -> AnyLayout:
+def _ranked_product(name: str, block: AnyLayout, tiler: AnyLayout, *, raked: bool, exact: bool) -> AnyLayout:
     if isinstance(block, ComposedLayout):
-        return block.on_domain(lambda inner: _ranked_product(name, inner, tiler, raked=raked))
+        return block.on_domain(lambda inner: _ranked_product(name, inner, tiler, raked=raked, exact=exact))
     if isinstance(tiler, int):
         tiler = Layout(tiler)
     require_layout(name, block)
     if not isinstance(tiler, Layout):
         raise TypeError(f"{name}: the tiler must be a Layout, got {type(tiler).__name__}")
     modes = max(block.rank(), tiler.rank())
-    pair = _product(append(block, modes), append(tiler, modes))
+    pair = logical_product(append(block, modes), append(tiler, modes), exact=exact)
     return zip_modes(pair[1], pair[0]) if raked else zip_modes(pair[0], pair[1])
 
 
 @operation
-def tile_to_shape(block: AnyLayout, trg_shape: IntTuple, ord_shape: IntTuple = None) -> AnyLayout:
+def tile_to_shape(
+    block: AnyLayout, trg_shape: IntTuple, ord_shape: IntTuple = None, *, exact: bool = False
+) -> AnyLayout:
     """Repeat a layout until it fills a shape.
 
     Parameters
@@ -248,6 +297,8 @@ def tile_to_shape(block: AnyLayout, trg_shape: IntTuple, ord_shape: IntTuple = N
         Shape to fill; its rank may exceed the block's. Each mode's size must be a multiple of the block's.
     ord_shape : IntTuple, optional
         Order in which the modes are repeated, the smallest first; default: from the left.
+    exact : bool
+        Refuse what `logical_product` of the block and its copies refuses.
 
     Examples
     --------
@@ -262,7 +313,7 @@ def tile_to_shape(block: AnyLayout, trg_shape: IntTuple, ord_shape: IntTuple = N
         If the rank is too small, or a mode of the block does not divide the shape's.
     """
     if isinstance(block, ComposedLayout):
-        return block.on_domain(tile_to_shape, trg_shape, ord_shape)
+        return block.on_domain(lambda inner: tile_to_shape(inner, trg_shape, ord_shape, exact=exact))
     require_layout("tile_to_shape", block)
     rank = tuple_rank(trg_shape)
     if block.rank() > rank:
@@ -278,7 +329,7 @@ def tile_to_shape(block: AnyLayout, trg_shape: IntTuple, ord_shape: IntTuple = N
         arrangement = raw_layout(copies, compact_col_major(copies))
     else:
         arrangement = make_ordered_layout(copies, ord_shape)
-    return _ranked_product("tile_to_shape", padded, arrangement, raked=False)
+    return _ranked_product("tile_to_shape", padded, arrangement, raked=False, exact=exact)
 
 
 @operation

@@ -26,6 +26,8 @@ AnyLayout = Any
 def max_common_layout(a: AnyLayout, b: AnyLayout) -> Layout:
     """Return the layout R of the most contiguous elements in which `a` and `b` agree: ``a(R(i)) == b(R(i)) == i``.
 
+    Both are injective but for strides of 0. Extents and strides that composition cannot divide are a LayoutError.
+
     >>> print(max_common_layout(Layout((4, 8), (8, 1)), Layout((4, 8), (16, 1))))
     8:4
     """
@@ -68,7 +70,10 @@ def max_common_vector(a: AnyLayout, b: AnyLayout) -> int:
 
 @operation
 def max_alignment(layout: AnyLayout) -> int:
-    """Return the largest n for which ``upcast(layout, n)`` exists: the widest vector that never straddles elements.
+    """Return the largest n such that the indices of `layout` are whole runs of n, each at a multiple of n.
+
+    So an aligned vector of n elements holds elements of `layout` only, or none. `layout` must be injective; of one that
+    overlaps itself the result is C++'s, and may be too small.
 
     >>> max_alignment(Layout((8, 4), (4, 1))), max_alignment(Swizzle(3, 3, 3))
     (32, 8)

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+from ..algebra import composition
 from ..basis import add_coordinates
 from ..composed import ComposedLayout, SmemPtr, Swizzle
 from ..coordinates import crd2idx
-from ..errors import LayoutError
+from ..errors import InexactError, LayoutError
 from ..int_tuple import IntTuple, elem_scale, flatten_to_tuple, wrap
 from ..layout import Layout
 from ..modes import LayoutBase
@@ -88,7 +89,11 @@ def layout_grid(
         columns,
         draw.cell,
         title=title,
-        caption=(f"{orientation(rows, columns)}; {_units(draw, bits, banks)}", *_swizzle_words(layout)),
+        caption=(
+            f"{orientation(rows, columns)}; {_units(draw, bits, banks)}",
+            *_swizzle_words(layout),
+            *_composition_words(layout),
+        ),
         colours="" if draw.maps_to_coordinates else "offset mod 8" if bits is None else _LINE,
         coarser=None if coarse is None else lambda: coarse(f"{layout.size()} elements are too many here: "),
         bulk=None if draw.maps_to_coordinates else draw.bulk,
@@ -286,6 +291,22 @@ def _units(draw: _Elements, bits: int | None, banks: bool) -> str:
     if banks:
         return f"banks of 4 bytes; elements of {bits} bits"
     return "offsets in elements" if bits is None else f"offsets in elements of {bits} bits"
+
+
+def _composition_words(layout: Any) -> tuple[str, ...]:  # noqa: ANN401 - Layout or ComposedLayout
+    """Tell where a layout after a layout differs from what `composition` makes of the two."""
+    if not isinstance(layout, ComposedLayout) or layout.offset != 0:
+        return ()
+    if not isinstance(layout.layoutA, Layout) or not isinstance(layout.layoutB, Layout):
+        return ()
+    try:
+        composition(layout.layoutB, layout.layoutA, exact=True)
+    except InexactError as error:
+        made = composition(layout.layoutB, layout.layoutA)
+        return (f"composition gives another function, {made}: {error.condition}",)
+    except LayoutError:
+        return ()
+    return ()
 
 
 def _swizzle_words(layout: Any) -> tuple[str, ...]:  # noqa: ANN401 - Layout or ComposedLayout

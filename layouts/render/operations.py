@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import repeat
+from operator import lt
 from typing import Any
 
-from ..algebra import complement, composition
+from ..algebra import composition
 from ..basis import add_coordinates
-from ..int_tuple import ceil_div, product_each
-from ..layout import Layout, make_ordered_layout
+from ..coordinates import idx2crd
+from ..errors import InexactError
+from ..exactness import tile_and_rest
+from ..int_tuple import ceil_div, flatten_to_tuple, product_each
+from ..layout import Layout, make_identity_layout, make_ordered_layout
 from ..modes import LayoutBase, append
 from ..tiling import (
     blocked_product,
@@ -39,6 +43,7 @@ MAX_FOLLOWED = 1 << 16
 _DIVIDES = (logical_divide, zipped_divide, tiled_divide, flat_divide)
 _PRODUCTS = (logical_product, zipped_product, tiled_product, flat_product)
 _RANKED_PRODUCTS = (blocked_product, raked_product)
+_TAKE_EXACT = (composition, *_DIVIDES, *_PRODUCTS, *_RANKED_PRODUCTS, tile_to_shape)
 
 
 def steps(operation: Callable[..., Any], *operands: Any) -> Picture:  # noqa: ANN401 - the operation's
@@ -56,6 +61,8 @@ def steps(operation: Callable[..., Any], *operands: Any) -> Picture:  # noqa: AN
     Returns
     -------
     Picture
+        A result that ``exact=True`` refuses is drawn too. Its caption has a line that begins with "inexact", and tells
+        the first coordinate at which it is another function, or points beyond the layout.
 
     Raises
     ------
@@ -87,7 +94,42 @@ def steps(operation: Callable[..., Any], *operands: Any) -> Picture:  # noqa: AN
         grids = _any(name, result, operands)
     if not grids:
         raise TypeError(f"steps: {title} has no layout to draw")
+    remark = _inexact(operation, operands, result)
+    if remark:
+        grids[-1] = grids[-1].but(caption=(*grids[-1].caption, f"inexact: {remark}"))
     return Picture(tuple(grids), title)
+
+
+def _inexact(operation: Any, operands: tuple[Any, ...], result: Any) -> str:  # noqa: ANN401 - the operation's
+    """Tell where a result is another function than its definition, or points beyond the layout; empty if nowhere."""
+    if operation in _TAKE_EXACT:
+        try:
+            operation(*operands, exact=True)
+        except InexactError as error:
+            return error.condition
+        return ""
+    layout = operands[0] if operands else None
+    if not _is_part(result) or not isinstance(layout, LayoutBase):
+        return ""
+    try:  # what a partition takes of a layout, it takes of the layout's coordinates
+        part, start = operation(make_identity_layout(layout.shape), *operands[1:])
+    except (TypeError, ValueError):
+        return ""
+    extents = flatten_to_tuple(layout.shape)
+    for index in range(min(part.size(), MAX_FOLLOWED)):
+        element = add_coordinates(part(index), start)
+        if not all(map(lt, flatten_to_tuple(element), extents)):
+            crd = to_text(idx2crd(index, part.shape))
+            return (
+                f"cells beyond the layout: coordinate {crd} of the result points at {to_text(element)}, "
+                f"but the layout has shape {to_text(layout.shape)}"
+            )
+    return ""
+
+
+def _is_part(result: object) -> bool:
+    """Tell whether an operation gave a layout and the offset at which it begins."""
+    return isinstance(result, tuple) and len(result) == 2 and isinstance(result[0], LayoutBase)
 
 
 def _division(operation: Any, name: str, result: Any, layout: Any, tiler: Any) -> list[Grid]:  # noqa: ANN401
@@ -95,7 +137,7 @@ def _division(operation: Any, name: str, result: Any, layout: Any, tiler: Any) -
     follow = _followed(layout, lambda: zipped_divide(layout, tiler), "tile")
     grids = [follow(layout_grid(layout, title=f"layout {layout}"))]
     if isinstance(tiler, Layout):
-        rest = complement(tiler, layout.size())
+        rest = tile_and_rest(layout, tiler)[1]
         grids += [
             layout_grid(tiler, title=f"tiler {tiler}"),
             layout_grid(rest, title=f"its complement {rest}"),
@@ -137,7 +179,7 @@ def _composition(result: Any, layout: Any, tiler: Any) -> list[Grid]:  # noqa: A
 
 def _any(name: str, result: Any, operands: tuple[Any, ...]) -> list[Grid]:  # noqa: ANN401 - the operation's
     drawn, offset = result, 0
-    if isinstance(result, tuple) and len(result) == 2 and isinstance(result[0], LayoutBase):
+    if _is_part(result):
         drawn, offset = result
     grids = [layout_grid(operand) for operand in operands if isinstance(operand, LayoutBase)]
     if drawn is not result:

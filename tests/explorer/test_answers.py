@@ -326,3 +326,19 @@ def test_an_atom_is_named_in_any_case():
     asked = {"operation": "partition_C", "left": "(64,8):(8,1)", "atom": "sm90_64x8x16_f32bf16bf16_ss", "thread": "3"}
     assert answer("steps", asked)[0] == 200
     assert answer("layout", {"expression": "sm90_64x8x16_f32bf16bf16_ss"})[0] == 200
+
+
+def test_a_composition_that_is_another_function_is_told():
+    asked = {"operation": "composition", "left": "(6,2):(1,7)", "right": "(3,2):(2,3)"}
+    status, told = answer("steps", asked)
+    assert status == 200
+    assert told["result"] == "(3,2):(2,3)"
+    assert any("inexact" in line and "(2,1)" in line for line in told["picture"]["grids"][-1]["caption"])
+    asked = {"operation": "zipped_divide", "left": "5:1", "right": "2"}
+    assert any("beyond" in line for line in answer("steps", asked)[1]["picture"]["grids"][-1]["caption"])
+    asked = {"first": "(3,2):(2,3)", "second": "(6,2):(1,7) o 0 o (3,2):(2,3)"}
+    status, told = answer("compare", asked)
+    assert told["picture"]["title"] == "1 of 6 elements differ"
+    assert any("another function" in line for line in told["picture"]["grids"][1]["caption"])
+    status, told = answer("layout", {"expression": asked["second"]})
+    assert any("another function" in line for line in told["picture"]["grids"][0]["caption"])

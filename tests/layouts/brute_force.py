@@ -66,11 +66,13 @@ def table(layout):
 
 
 def extended(layout, i):
-    """The value at any integer >= 0: beyond the domain the last integer mode goes on."""
+    """The value at any integer: beyond the domain the last integer mode goes on; below 0 divisions round towards 0."""
     if isinstance(layout, Swizzle):
         return swizzle(layout, i)
     if isinstance(layout, ComposedLayout):
         return extended(layout.layoutB, layout.offset + extended(layout.layoutA, i))
+    if i < 0:
+        return -extended(layout, -i)
     pairs = modes(layout)
     result = 0
     for extent, stride in pairs[:-1]:

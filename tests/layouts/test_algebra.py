@@ -16,12 +16,14 @@ from cutepy.layouts import (
     composition,
     cosize,
     filter as filter_layout,
+    filter_zeros,
     left_inverse,
     make_identity_layout,
     make_layout,
     nullspace,
     repeat_like,
     right_inverse,
+    transform_layout,
 )
 from cutepy.testing import strategies as lst
 from tests.layouts import brute_force as bf
@@ -60,6 +62,20 @@ def test_coalesce_is_the_same_function_of_the_fewest_modes(layout):
 def test_coalesce_of_all_small_layouts():
     for layout in bf.small_layouts(max_rank=3, max_extent=3):
         check_coalesce(layout)
+
+
+@given(lst.layouts(size_zero=True, signed=True), lst.layouts(size_zero=True))
+def test_layouts_without_coordinates(layout, other):
+    assert bf.table(coalesce(layout)) == bf.table(layout)
+    kept = filter_layout(layout)
+    assert (kept.size() == 0) == any(s == 0 and d for s, d in bf.modes(layout))
+    try:
+        result = composition(layout, other)
+    except LayoutError:
+        return
+    assert result.size() == other.size()
+    if not other.size():
+        assert composition(layout, other, exact=True) == result
 
 
 @given(lst.layouts(signed=True))
@@ -103,10 +119,41 @@ def test_filter_drops_nothing_but_repetition(layout):
     assert all(d != 0 for s, d in bf.modes(result) if s > 1)
 
 
+@given(lst.layouts(), lst.swizzles())
+def test_filter_of_a_composed_layout_filters_its_domain(layout, swizzle):
+    composed = ComposedLayout(swizzle, 4, layout)
+    ones = (1,) * layout.rank()
+    assert filter_layout(composed) == ComposedLayout(swizzle, 4, filter_layout(layout))
+    assert filter_layout(composed, ones) == ComposedLayout(swizzle, 4, filter_layout(layout, ones))
+    assert filter_zeros(composed) == ComposedLayout(swizzle, 4, filter_zeros(layout))
+
+
+@given(lst.layouts(), st.integers(0, 3))
+def test_filter_zeros_gives_repetitions_size_1(layout, mode):
+    result = filter_zeros(layout)
+    assert result.stride == layout.stride
+    assert bf.leaves(result.shape) == [s if d else 1 for s, d in bf.modes(layout)]
+    assert bf.leaves(filter_zeros(layout.stride)) == [d if d else 1 for d in bf.leaves(layout.stride)]
+    guide = tuple(int(i != mode) for i in range(layout.rank()))
+    if isinstance(layout.shape, tuple):
+        for i, (kept, old) in enumerate(zip(filter_zeros(layout, guide), layout, strict=True)):
+            assert kept == (Layout(repeat_like(old.shape, 1), old.stride) if i == mode else old)
+
+
 @given(lst.layouts())
 def test_filter_by_mode_filters_each_mode(layout):
     result = filter_layout(layout, (1,) * layout.rank())
     assert [result[i] for i in range(result.rank())] == [filter_layout(mode) for mode in layout]
+    assert list(filter_layout(layout, (1,))) == [filter_layout(layout[0]), *list(layout)[1:]]
+
+
+@given(lst.layouts(max_depth=1), lst.layouts(max_depth=1))
+def test_transform_layout_keeps_the_modes_that_one_has_more(a, b):
+    result = transform_layout(make_layout, a, b)
+    both = min(a.rank(), b.rank())
+    expected = [make_layout(x, y) for x, y in zip(a, b, strict=False)]
+    assert list(result) == [*expected, *list(a)[both:], *list(b)[both:]]
+    assert list(transform_layout(coalesce, a)) == [coalesce(mode) for mode in a]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -120,6 +167,7 @@ def test_composition_is_function_composition(pair):
     result = composition(a, b)
     assert bf.table(result) == [bf.extended(a, i) for i in bf.table(b)]
     assert compatible(b, result)
+    assert bf.leaves(result.shape).count(1) == bf.leaves(b.shape).count(1)
 
 
 @given(lst.composable_pairs(lst.layouts(signed=True)))
@@ -297,6 +345,30 @@ def test_complement_of_all_small_layouts():
                 check_complement(layout, cotarget)
 
 
+def overlaps(layout):
+    """Whether an index occurs twice, apart from modes of stride 0."""
+    found = bf.mode_table([(s, d) for s, d in bf.modes(layout) if d])
+    return len(set(found)) < len(found)
+
+
+def test_complement_fills_everything_exactly_where_strides_are_multiples():
+    seen = {True: 0, False: 0}
+    for layout in bf.small_layouts(max_extent=3, strides=range(10)):
+        try:
+            rest = complement(layout, 60)
+        except LayoutError:
+            continue
+        reached, multiples = 1, True
+        for d, s in sorted((d, s) for s, d in bf.modes(coalesce(layout)) if d and s > 1):
+            multiples &= d % reached == 0
+            reached = s * d
+        sums = sorted(x + y for x in set(bf.table(layout)) for y in bf.table(rest))
+        assert len(set(sums)) == len(sums)
+        assert (set(range(60)) <= set(sums)) == multiples
+        seen[multiples] += 1
+    assert min(seen.values()) > 50
+
+
 @given(lst.layouts(compact=True), st.integers(1, 8))
 def test_complement_of_a_compact_layout_counts_its_copies(layout, copies):
     rest = complement(layout, layout.size() * copies)
@@ -339,6 +411,39 @@ def test_right_inverse_reaches_as_far_as_the_indices_are_contiguous(layout):
     indices = set(bf.table(layout))
     missing = next(i for i in itertools.count() if i not in indices)
     assert right_inverse(layout).size() == missing
+
+
+def test_right_inverse_is_the_largest_of_layouts_that_do_not_overlap():
+    seen = 0
+    for layout in bf.small_layouts(max_rank=3, max_extent=3, strides=(0, 1, 2, 3, 4, 6)):
+        if not overlaps(layout):
+            indices = set(bf.table(layout))
+            assert right_inverse(layout).size() == next(i for i in itertools.count() if i not in indices)
+            seen += 1
+    assert seen > 1000
+
+
+def test_left_inverse_is_a_quasi_inverse_of_layouts_that_do_not_overlap():
+    seen = 0
+    for layout in bf.small_layouts(max_rank=3, max_extent=3, strides=(0, 1, 2, 3, 4, 6)):
+        if overlaps(layout):
+            continue
+        try:
+            inverse = left_inverse(layout)
+        except LayoutError:
+            continue
+        table = bf.table(layout)
+        assert [bf.extended(layout, bf.extended(inverse, i)) for i in table] == table
+        if len(set(table)) == len(table):
+            assert [bf.extended(inverse, i) for i in table] == list(range(len(table)))
+        seen += 1
+    assert seen > 1000
+
+
+def test_inverses_take_equal_strides_in_the_order_of_cute():
+    assert right_inverse(Layout((2, 3), (1, 1))) == Layout(2, 1)
+    assert right_inverse(Layout((3, 2, 2), (2, 2, 1))) == Layout((2, 2), (6, 3))
+    assert composition(Layout((2, 4), (1, 5)), Layout(2, -3)) == Layout(2, -10)
 
 
 @given(INJECTIVE)

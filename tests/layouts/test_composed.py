@@ -1,10 +1,11 @@
 """Composed layouts as functions and as values."""
 
 import copy
+import itertools
 import pickle
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import assume, given, strategies as st
 
 from cutepy.layouts import (
     ComposedLayout,
@@ -162,6 +163,38 @@ def test_a_basis_may_be_the_offset():
 def test_a_layout_of_byte_addresses_may_keep_all_its_modes():
     for crd in (None, (None, None)):
         assert slice_and_offset(crd, POINTER) == (POINTER, 0)
+
+
+@st.composite
+def layouts_of_disjoint_bits(draw):
+    """Modes of powers of two, a run of bits each, and an offset of the bits that are left."""
+    places, modes, free = draw(st.permutations(range(9))), [], 0
+    for bit in sorted(places[:6]):
+        if modes and draw(st.booleans()) and modes[-1][0] * modes[-1][1] == 1 << bit:
+            modes[-1] = (2 * modes[-1][0], modes[-1][1])
+        else:
+            modes.append((2, 1 << bit))
+    for bit in places[6:]:
+        free |= draw(st.integers(0, 1)) << bit
+    modes = draw(st.permutations(modes))
+    return ComposedLayout(draw(lst.swizzles()), free, Layout(tuple(s for s, _ in modes), tuple(d for _, d in modes)))
+
+
+@given(st.data(), layouts_of_disjoint_bits())
+def test_slices_of_disjoint_bits_have_the_values_of_the_layout(data, layout):
+    crd = tuple(data.draw(st.none() | st.integers(0, s - 1)) for s in layout.shape)
+    assume(None in crd)
+    kept, offset = slice_and_offset(crd, layout)
+    extents = [range(s) if c is None else (c,) for s, c in zip(layout.shape, crd, strict=True)]
+    expected = [layout(tuple(reversed(c))) for c in itertools.product(*reversed(extents))]
+    assert [kept(i) + offset for i in range(kept.size())] == expected
+
+
+def test_a_slice_of_bits_that_add_up_is_that_of_cute():
+    layout = ComposedLayout(Swizzle(2, 1, 3), 5, Layout((4, 4), (4, 1)))
+    kept, offset = slice_and_offset((None, 0), layout)
+    assert (kept, offset) == (Layout((4,), (4,)), 5)
+    assert [kept(i) + offset for i in range(4)] != [layout(i, 0) for i in range(4)]
 
 
 def test_a_slice_that_keeps_both_bits_of_a_swizzle_stays_under_it():

@@ -165,7 +165,8 @@ ROOMS = {
     "warp_access",
 }
 PASTES = {"PrintedCopy", "PrintedMMA", "parse_all"}
-NO_OPERANDS = {"IntTuple", "Integer", "LayoutBase", "LayoutError", "ParseError", *ROOMS, *PASTES, *TAKES_A_FUNCTION}
+ERRORS = {"InexactError", "LayoutError", "ParseError"}
+NO_OPERANDS = {"IntTuple", "Integer", "LayoutBase", *ERRORS, *ROOMS, *PASTES, *TAKES_A_FUNCTION}
 CALLS = st.sampled_from(sorted(OPERANDS)).flatmap(lambda name: st.tuples(st.just(name), st.tuples(*OPERANDS[name])))
 
 

@@ -7,7 +7,18 @@ import pytest
 from hypothesis import Phase, find, given, settings, strategies as st
 
 import cutepy.testing
-from cutepy.layouts import ComposedLayout, Layout, LayoutError, SmemPtr, composition, evenly_divides, sm90, to_text
+from cutepy.layouts import (
+    ComposedLayout,
+    Layout,
+    LayoutError,
+    SmemPtr,
+    coalesce,
+    complement,
+    composition,
+    evenly_divides,
+    sm90,
+    to_text,
+)
 from cutepy.testing import strategies as lst
 from tests.layouts import brute_force as bf
 
@@ -72,9 +83,83 @@ def test_layouts_take_a_shape_and_keep_to_their_strides(data, shape, max_stride)
     assert data.draw(lst.layouts(st.just(shape))).shape == shape
 
 
+def steps_within(a, b):
+    """(step, extent) of each mode of B in the mode of A, but the last, that it steps in and not over."""
+    for extent, step in bf.modes(b):
+        step = abs(step)
+        for mode in bf.leaves(coalesce(a).shape)[:-1] if extent > 1 and step else ():
+            if step < mode:
+                yield step, mode
+                break
+            step //= mode
+
+
+def signs(layout):
+    return {d > 0 for s, d in bf.modes(layout) if d and s > 1}
+
+
+def is_wrapped(t):
+    """Whether a mode is a tuple of one."""
+    return isinstance(t, tuple) and (len(t) == 1 or any(map(is_wrapped, t)))
+
+
+def free_steps(block, tiler):
+    """As `steps_within`, of a tiler's steps in what its block leaves free."""
+    return steps_within(complement(block, 1 << 20), tiler)
+
+
+def strides_of_modes(tile):
+    """The step between atoms in each mode of a tile; of one atom only, more than any."""
+    layout = tile.layoutA if isinstance(tile, ComposedLayout) else tile
+    return [mode[-1].stride if bf.size(mode[-1].shape) > 1 else layout.size() for mode in layout]
+
+
 @pytest.mark.parametrize(
     ("strategy", "condition"),
     [
+        (lst.composable_pairs(), lambda x: any(1 < step and mode % step for step, mode in steps_within(*x))),
+        (
+            lst.composable_pairs(lst.layouts(max_size=512)),
+            lambda x: sum(m % step > 0 for step, m in steps_within(*x)) > 1,
+        ),
+        (lst.composable_pairs(), lambda x: signs(x[1]) == {False}),
+        (lst.composable_pairs(), lambda x: signs(x[1]) == {False, True}),
+        (lst.composable_pairs(), lambda x: signs(x[1]) == {False} and depth(composition(*x).shape) > depth(x[1].shape)),
+        (
+            lst.composable_pairs(),
+            lambda x: any(s > 1 and d == 0 for s, d in bf.modes(x[1])) and bf.size(x[1].shape) > 4,
+        ),
+        (lst.composable_pairs(), lambda x: any(s == 1 and d for s, d in bf.modes(x[1]))),
+        (lst.composable_pairs(), lambda x: depth(x[1].shape) == 2),
+        (lst.composable_pairs(lst.layouts(signed=True)), lambda x: signs(x[0]) == signs(x[1]) == {False}),
+        (lst.layouts(), lambda x: any(s == 1 and d for s, d in bf.modes(x))),
+        (lst.layouts(), lambda x: is_wrapped(x.shape) and x.size() > 1),
+        (lst.layouts(), lambda x: any(d % 2 and d > 8 for d in bf.leaves(x.stride))),
+        (lst.layouts(signed=True), lambda x: signs(x) == {False, True}),
+        (lst.layouts(injective=True), lambda x: x.cosize() > 2 * x.size() > 4),
+        (lst.layouts(injective=True, zero_strides=True), lambda x: len(set(bf.table(x))) < x.size() < x.cosize()),
+        (lst.layouts(compact=True, signed=True), lambda x: signs(x) == {False, True}),
+        (lst.shapes(size_zero=True), lambda x: 0 in bf.leaves(x) and len(bf.leaves(x)) > 2),
+        (lst.layouts(size_zero=True), lambda x: x.size() == 0 and max(bf.leaves(x.stride)) > 1),
+        (lst.basis_layouts(), lambda x: len({d.modes for d in bf.leaves(x.stride)}) == 3),
+        (lst.basis_layouts(signed=True), lambda x: {d.value > 0 for d in bf.leaves(x.stride)} == {True, False}),
+        (lst.basis_layouts(zero_strides=True), lambda x: 0 in bf.leaves(x.stride)),
+        (lst.swizzles(), lambda x: x.bits == 0),
+        (lst.swizzles(), lambda x: abs(x.shift) > x.bits > 1),
+        (lst.composed_layouts(), lambda x: x.offset == 0),
+        (lst.composed_layouts(pointers=True), lambda x: isinstance(x.offset, SmemPtr) and x.offset.address is None),
+        (lst.composed_layouts(nested=True), lambda x: isinstance(x.layoutB, Layout)),
+        (lst.any_layouts(), lambda x: bf.is_plain_swizzled(x) and signs(x.layoutA) == {False}),
+        (lst.tiler_layouts(Layout((4, 6))), lambda x: len(bf.modes(x)) > 1 and depth(x.shape) == 2),
+        (lst.tilers(Layout((4, (2, 6)))), lambda x: type(x) is int and 24 % x == 0 and x > 1),
+        (lst.tilers(Layout((4, (2, 6)))), lambda x: type(x) is tuple and type(x[-1]) is tuple),
+        (lst.product_operands(), lambda x: any(mode % step for step, mode in free_steps(*x))),
+        (lst.product_operands(), lambda x: x[0].size() == 1 < x[1].size()),
+        (lst.target_shapes(Layout((2, 3))), lambda x: len(x) == 3 and x[2] > 1),
+        (lst.coordinates((4, (2, 6))), lambda x: type(x) is tuple and type(x[1]) is int and x[1] > 6),
+        (lst.slice_coordinates((4, (2, 6))), lambda x: x is None),
+        (lst.int_tuples(), lambda x: 0 in bf.leaves(x) and min(bf.leaves(x)) < 0 and depth(x) == 2),
+        (lst.smem_tiles(), lambda x: strides_of_modes(x)[2] < min(strides_of_modes(x)[:2])),
         (lst.layouts(), lambda x: 0 in bf.leaves(x.stride) and x.size() > 1),
         (lst.layouts(signed=True), lambda x: any(d < 0 for d in bf.leaves(x.stride))),
         (lst.layouts(), lambda x: len(set(bf.table(x))) < x.size() and 0 not in bf.leaves(x.stride)),
@@ -170,7 +255,12 @@ def test_many_pairs_of_layouts_cannot_be_composed():
 @given(lst.composable_pairs())
 def test_composable_pairs_can_be_composed(pair):
     a, b = pair
-    assert composition(a, b).size() == b.size()
+    assert composition(a, b, exact=True).size() == b.size()
+
+
+@given(lst.composable_pairs(signed=False))
+def test_composable_pairs_without_signs(pair):
+    assert min(bf.leaves(pair[1].stride)) >= 0
 
 
 def test_the_package_needs_hypothesis_for_the_strategies_only():

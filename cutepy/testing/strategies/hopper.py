@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from cutepy.layouts import ComposedLayout, Layout, sm90, tile_to_shape
 
 MAJORS: tuple[sm90.Major, ...] = ("MN", "K")
+_ORDERS = st.sampled_from(((0, 1, 2), (1, 0, 2), (0, 2, 1), (1, 2, 0), (2, 0, 1), (2, 1, 0)))
 SWIZZLES: tuple[sm90.SwizzleMode, ...] = ("INTER", "SW32", "SW64", "SW128")
 
 
@@ -57,7 +58,7 @@ def smem_tiles(
     """
     atom = draw(gmma_atoms(pointer_swizzle=pointer_swizzle))
     mn, k = (mode.size() * draw(st.integers(1, max_copies)) for mode in atom)
-    order = draw(st.sampled_from(((0, 1, 2), (1, 0, 2))))
+    order = draw(_ORDERS)
     tile: Layout | ComposedLayout = tile_to_shape(atom, (mn, k, draw(st.integers(1, max_stages))), order)
     return tile
 

@@ -35,6 +35,7 @@ def layouts(
     signed: bool = False,
     zero_strides: bool | None = None,
     size_one: bool = True,
+    size_zero: bool = False,
     powers_of_two: bool = False,
 ) -> Layout:
     """Draw a Layout.
@@ -59,6 +60,8 @@ def layouts(
         but for the modes of stride 0.
     size_one : bool
         Whether modes of size 1 occur. Their strides are arbitrary.
+    size_zero : bool
+        Whether a mode may have size 0.
 
     Returns
     -------
@@ -80,6 +83,7 @@ def layouts(
                 max_extent=max_extent,
                 max_size=max_size,
                 size_one=size_one,
+                size_zero=size_zero,
                 powers_of_two=powers_of_two,
             )
         )
@@ -122,13 +126,17 @@ def _exponential(smallest: int, largest: int, powers_of_two: bool) -> st.SearchS
 
 
 @st.composite
-def basis_layouts(draw: st.DrawFn, *, max_size: int = 64) -> Layout:
+def basis_layouts(draw: st.DrawFn, *, max_size: int = 64, signed: bool = False, zero_strides: bool = False) -> Layout:
     """Draw a layout whose strides are scaled bases, and so map coordinates to coordinates.
 
     Parameters
     ----------
     max_size : int
         Limit of the layout's size.
+    signed : bool
+        Let the scales be negative too.
+    zero_strides : bool
+        Whether integer strides of 0 occur beside the bases.
 
     Returns
     -------
@@ -136,7 +144,11 @@ def basis_layouts(draw: st.DrawFn, *, max_size: int = 64) -> Layout:
         Its codomain has the profile ``((0, 0), 0)`` or one with fewer modes.
     """
     shape = draw(_shapes(max_size=max_size))
-    return Layout(shape, fill(shape, iter([draw(_BASES) for _ in leaves_of(shape)])))
+    strides: list[Any] = [draw(_BASES) * (draw(_SIGNS) if signed else 1) for _ in leaves_of(shape)]
+    if zero_strides:
+        kept = draw(integers(0, len(strides) - 1))
+        strides = [d if i == kept or draw(flags) else 0 for i, d in enumerate(strides)]
+    return Layout(shape, fill(shape, iter(strides)))
 
 
 @st.composite
@@ -216,7 +228,9 @@ def any_layouts() -> st.SearchStrategy[LayoutBase]:
     -------
     SearchStrategy of Layout or ComposedLayout
     """
-    return st.one_of(layouts(signed=True), basis_layouts(), composed_layouts(nested=True, pointers=True))
+    signed = layouts(signed=True)
+    bases = basis_layouts(signed=True, zero_strides=True)
+    return st.one_of(signed, bases, composed_layouts(signed, nested=True, pointers=True))
 
 
 def values() -> st.SearchStrategy[Any]:

@@ -18,6 +18,7 @@ Leaf = tuple[int, int]  # the extent and the stride of an integer mode
 
 _LAYOUTS = layouts()
 _STEPS = st.sampled_from(("begin", "skip", "go on"))
+_SIGNS = st.sampled_from((1, -1))
 _BESIDE = st.sampled_from(((2, 0), (1, 0), (1, 1), (3, 0)))
 _DIGITS = st.lists(st.integers(2, 4), min_size=2, max_size=5)
 
@@ -43,7 +44,8 @@ def _draw_digits(draw: st.DrawFn, extents: Sequence[int]) -> list[int]:
 def _draw_runs(draw: st.DrawFn, digits: Sequence[int], *, whole: bool) -> list[Leaf]:
     """Modes that each step through a run of neighbouring digits, so that no carry leaves a run.
 
-    With `whole` false the last digit of a run may be cut short, and the topmost digit go on for ever.
+    With `whole` false the last digit of a run may be cut short, the topmost digit go on for ever, and a mode take steps
+    within a digit that do not divide it.
     """
     runs: list[Leaf] = []
     place, is_open = 1, False
@@ -52,8 +54,13 @@ def _draw_runs(draw: st.DrawFn, digits: Sequence[int], *, whole: bool) -> list[L
         if choice == "skip":
             is_open = False
         elif choice == "begin" or not is_open:
-            runs.append((digit, place))
             is_open = True
+            if whole or digit < 3 or draw(integers(0, 3)) < 3:
+                runs.append((digit, place))
+            else:
+                step = draw(integers(2, digit - 1))
+                runs.append((draw(integers(2, (digit - 1) // step + 1)), step * place))
+                is_open = False
         else:
             runs[-1] = (runs[-1][0] * digit, runs[-1][1])
         if is_open and not whole and draw(integers(0, 7)) == 7:
@@ -70,15 +77,29 @@ def _draw_runs(draw: st.DrawFn, digits: Sequence[int], *, whole: bool) -> list[L
     return _draw_order(draw, runs) if runs else [(1, 0)]
 
 
+def _draw_signs(draw: st.DrawFn, runs: Sequence[Leaf], extents: Sequence[int]) -> list[Leaf]:
+    """Give all runs one sign; those of one mode, which cannot borrow from another, a sign each."""
+    starts = [prod(extents[:mode]) for mode in range(len(extents))]
+    modes = {sum(start <= step for start in starts[1:]) for _, step in runs if step}
+    within = all(extent * step <= start for extent, step in runs for start in starts[1:] if step < start)
+    together = 1 if len(modes) == 1 and within else draw(_SIGNS)
+    return [(extent, step * (draw(_SIGNS) if len(modes) == 1 and within else together)) for extent, step in runs]
+
+
 @st.composite
 def composable_pairs(
-    draw: st.DrawFn, left: st.SearchStrategy[Layout] | None = None, *, max_rank: int = 3, max_depth: int = 2
+    draw: st.DrawFn,
+    left: st.SearchStrategy[Layout] | None = None,
+    *,
+    max_rank: int = 3,
+    max_depth: int = 2,
+    signed: bool = True,
 ) -> tuple[Layout, Layout]:
     """Draw layouts A and B for which ``composition(A, B)`` exists and is the composition of the functions.
 
-    CuTe requires that the strides and shapes of B divide those of A. Here each mode of B steps through a run of
-    neighbouring factors of A's shape, so they do, for every A. B may also repeat (stride 0), hold modes of size 1, and
-    run past the domain of A, whose last mode then goes on.
+    Each mode of B steps through a run of neighbouring factors of A's shape, or within one factor at a step that need
+    not divide it, so nothing carries, for every A. B may also repeat (stride 0), hold modes of size 1, step backwards,
+    and run past the domain of A, whose last mode then goes on.
 
     Parameters
     ----------
@@ -86,6 +107,9 @@ def composable_pairs(
         Strategy of A; default ``layouts()``.
     max_rank, max_depth : int
         Limits of B.
+    signed : bool
+        Whether strides of B may be negative: all of them, or some where all step within one mode of A. A of a negative
+        index is the negative of A of its magnitude.
 
     Returns
     -------
@@ -93,7 +117,10 @@ def composable_pairs(
         (A, B)
     """
     a = draw(_LAYOUTS if left is None else left)
-    leaves = _draw_runs(draw, _draw_digits(draw, leaves_of(a.shape)), whole=False)
+    extents = leaves_of(a.shape)
+    leaves = _draw_runs(draw, _draw_digits(draw, extents), whole=False)
+    if signed and draw(integers(0, 3)) == 3:
+        leaves = _draw_signs(draw, leaves, extents)
     if draw(integers(0, 3)) == 3:
         leaves.insert(draw(integers(0, len(leaves))), draw(_BESIDE))
     leaves = leaves[: leaf_limit(6, max_rank, max_depth)]

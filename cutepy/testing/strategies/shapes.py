@@ -121,9 +121,10 @@ def shapes(
     max_extent: int = 8,
     max_size: int = 64,
     size_one: bool = True,
+    size_zero: bool = False,
     powers_of_two: bool = False,
 ) -> IntTuple:
-    """Draw a shape: an IntTuple of positive extents.
+    """Draw a shape: an IntTuple of extents.
 
     Parameters
     ----------
@@ -133,6 +134,8 @@ def shapes(
         Limits of an integer mode and of the product of all.
     size_one : bool
         Whether modes of size 1 occur.
+    size_zero : bool
+        Whether a mode may have size 0: the shape then has no coordinates.
     powers_of_two : bool
         Draw powers of two only.
 
@@ -143,6 +146,8 @@ def shapes(
     extents = _draw_extents(
         draw, leaf_limit(max_leaves, max_rank, max_depth), max_extent, max_size, size_one, powers_of_two
     )
+    if size_zero and draw(integers(0, 3)) == 3:
+        extents[draw(integers(0, len(extents) - 1))] = 0
     return fill(draw(_nestings(len(extents), max_rank, max_depth)), iter(extents))
 
 

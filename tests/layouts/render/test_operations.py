@@ -4,15 +4,19 @@ import pytest
 from hypothesis import given, strategies as st
 
 from cutepy.layouts import (
+    ComposedLayout,
     Layout,
     LayoutError,
+    Swizzle,
     blocked_product,
     coalesce,
     compare,
     complement,
     composition,
+    flat_divide,
     logical_divide,
     logical_product,
+    make_layout,
     parse,
     raked_product,
     right_inverse,
@@ -22,7 +26,7 @@ from cutepy.layouts import (
     tiled_divide,
     zipped_divide,
 )
-from cutepy.layouts.render import render_html, render_svg, render_text
+from cutepy.layouts.render import picture_of, render_html, render_svg, render_text
 from cutepy.testing.strategies import layouts
 from tests.layouts import brute_force
 from tests.layouts.render.readers import SvgGrid, read_text
@@ -68,6 +72,14 @@ def test_a_tiler_that_is_a_layout_is_drawn_with_its_complement():
     assert picture.title == "logical_divide(24:1, 4:2)"
     assert marked(picture.grids[0]) == {0, 2, 4, 6}
     assert titles(steps(tiled_divide, Layout(24), Layout(4, 2)))[-2] == "logical_divide (4,(2,3)):(2,(1,8))"
+
+
+def test_the_complement_is_the_one_that_the_divide_composes_with():
+    layout, tile = Layout((5, 2), (0, 1)), Layout((1, 1, 2), (0, 0, 4))
+    rest = complement(tile, coalesce(layout).shape)
+    assert rest != complement(tile, layout.size())
+    assert f"its complement {rest}" in titles(steps(logical_divide, layout, tile))
+    assert logical_divide(layout, tile) == composition(layout, make_layout(tile, rest))
 
 
 @pytest.mark.parametrize("operation", [blocked_product, raked_product, logical_product])
@@ -128,6 +140,60 @@ def test_other_operations_show_operands_and_result():
         steps("logical_divide", Layout(4), 2)
     with pytest.raises(LayoutError):
         steps(composition, Layout((8, 8), (8, 1)), Layout(4, 3))
+
+
+def remarks(picture):
+    return [line for grid in picture.grids for line in grid.caption if "inexact" in line or "another" in line]
+
+
+@pytest.mark.parametrize(
+    ("operation", "operands", "told"),
+    [
+        (composition, (Layout((6, 2), (1, 7)), Layout((3, 2), (2, 3))), ("(2,1)", "7", "8")),
+        (composition, (ComposedLayout(Swizzle(1, 0, 1), 0, Layout((4, 2), (1, 8))), Layout((2, 2), (2, 4))), ()),
+        (composition, (Layout((4, 2), (1, 8)), Layout(4, 3)), ("(0,1)", "6", "10", "8")),
+        (logical_divide, (Layout(5), 2), ("beyond", "(1,2)", "5")),
+        (zipped_divide, (Layout((5, 4)), (2, 2)), ("beyond", "(5,0)")),
+        (tiled_divide, (Layout(6), Layout((2, 2), (1, 3))), ("left out",)),
+        (flat_divide, (Layout(4), Layout((2, 2), (0, 1))), ("repeated",)),
+        (zipped_divide, (Layout((4, 4)), (2, 2)), ()),
+        (logical_product, (Layout((2, 2), (1, 6)), Layout((2, 2))), ("copy (1,1)", "12", "6")),
+        (raked_product, (Layout((2, 2), (1, 6)), Layout((2, 2))), ("copy (1,1)", "12", "6")),
+        (blocked_product, (Layout((2, 2)), Layout((2, 2))), ()),
+        (tile_to_shape, (Layout((2, 2), (1, 6)), (4, 4)), ("copy (1,1)", "12", "6")),
+    ],
+)
+def test_a_result_that_is_another_function_is_drawn_with_a_remark(operation, operands, told):
+    picture = steps(operation, *operands)
+    assert bool(remarks(picture)) == bool(told)
+    assert all(word in remarks(picture)[0] for word in told)
+    assert (picture.grids[-1].caption[-1] in remarks(picture)) == bool(told)
+    for render in (render_text, render_svg, render_html):
+        assert ("inexact" in render(picture)) == bool(told)
+
+
+def test_a_partition_of_a_tile_that_does_not_divide_is_drawn_with_a_remark():
+    mma = sm90.TiledMMA(sm90.wgmma_traits("SM90_64x8x16_F16F16F16_SS"))
+    (remark,) = remarks(steps(mma.partition_C, Layout((65, 8)), 5))
+    assert all(word in remark for word in ("beyond", "(65,2)", "(65,8)"))
+    wide = ComposedLayout(Swizzle(1, 3, 3), 0, Layout((64, 12), (16, 1)))
+    assert "beyond" in remarks(steps(mma.partition_C, wide, 7))[0]
+    assert not remarks(steps(mma.partition_C, wide, 5))
+    (remark,) = remarks(steps(mma.partition_C, Layout((64, (2, 6))), 7))
+    assert "beyond" in remark
+    assert not remarks(steps(mma.partition_C, Layout((128, (8, 2))), 5))
+
+
+def test_a_layout_after_a_layout_is_drawn_as_the_function_that_it_is():
+    a, b = Layout((6, 2), (1, 7)), Layout((3, 2), (2, 3))
+    exact = ComposedLayout(a, 0, b)
+    both = compare(composition(a, b), exact)
+    assert both.title == "1 of 6 elements differ"
+    (remark,) = remarks(both)
+    assert all(word in remark for word in ("composition", str(composition(a, b)), "(2,1)"))
+    assert remark in picture_of(exact).caption
+    assert "another" not in " ".join(picture_of(ComposedLayout(a, 0, Layout(6))).caption)
+    assert "another" not in " ".join(picture_of(ComposedLayout(a, 0, Layout(5, 5))).caption)  # no composition
 
 
 def test_a_kept_mode_is_drawn_without_following():
