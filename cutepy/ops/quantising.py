@@ -18,6 +18,8 @@ from cutepy.epilogues.reference import same_shape, surely_same_shape
 from cutepy.epilogues.symbols import are_known, by_hint, surely
 from cutepy.kernels.gemm.operands import dtype_name
 from cutepy.kernels.gemm.scales import ROW, TENSOR, Block
+from cutepy.ops.distributed import Sharding, compute_here, holds_distributed, removable
+from cutepy.ops.shardings import of_dequantise, of_quantise
 
 ROW_BLOCK, SQUARE = Block(1, K_BLOCK), Block(K_BLOCK, K_BLOCK)
 """One scale for each 128 of a row, and for each 128 x 128."""
@@ -70,6 +72,8 @@ def quantise(
             f"a tensor (..., K) of floats is quantised to {' or '.join(LARGEST)}, got shape {tuple(x.shape)} of "
             f"{dtype_name(x.dtype)} and {dtype_name(dtype)}"
         )
+    if holds_distributed((x,)):
+        return compute_here(quantise, _sharding_of_quantise, (x, tuple(block), dtype))  # type: ignore[no-any-return]
     block, flat = Block(*block), x.float().reshape(_count(x.shape[:-1]), x.shape[-1])
     m, k = flat.shape
     rows, columns = block.rows or max(m, 1), block.k or max(k, 1)
@@ -130,10 +134,20 @@ def dequantise(x: torch.Tensor, scale: torch.Tensor, dtype: torch.dtype = torch.
     >>> bool((error.abs() <= 2**-4 * x.abs() + 2**-10).all())
     True
     """
+    if holds_distributed((x, scale)):
+        return compute_here(dequantise, _sharding_of_dequantise, (x, scale, dtype))  # type: ignore[no-any-return]
     scale, block = read_scale("scale", scale, x.shape)
     wide = torch.promote_types(dtype, torch.float32)
     flat = x.reshape(_count(x.shape[:-1]), x.shape[-1]).to(wide)
     return (flat * expanded(scale.to(wide), block, flat.shape)).to(dtype).view(x.shape)
+
+
+def _sharding_of_quantise(x: torch.Tensor, block: tuple[int, int], dtype: torch.dtype) -> Sharding:
+    return of_quantise(x, block, quantise(x, block, dtype)[1])
+
+
+def _sharding_of_dequantise(x: torch.Tensor, scale: torch.Tensor, dtype: torch.dtype) -> Sharding:
+    return of_dequantise(x, scale, read_scale("scale", scale, x.shape)[1])
 
 
 def expanded(scale: torch.Tensor, block: Block, shape: torch.Size | tuple[int, ...]) -> torch.Tensor:
@@ -159,6 +173,7 @@ def read_scale(name: str, scale: torch.Tensor, shape: torch.Size) -> tuple[torch
     """
     if not scale.dim():
         return scale, TENSOR
+    scale = removable(scale)
     rows, k, known = _count(shape[:-1]), shape[-1], are_known(*scale.shape, *shape)
     if len(shape) != 2 and scale.dim() == len(shape) and (known or not surely(scale.numel() == 1)):
         same = eq if known else same_shape
@@ -185,6 +200,7 @@ def read_group_scale(
     ValueError
         If it is none of the shapes.
     """
+    scale = removable(scale)
     (rows, k), got = shape[-2:], tuple(scale.shape)
     if scale.numel() == 1:
         return scale.reshape(()), TENSOR
