@@ -1,4 +1,4 @@
-"""Tiles of groups are counted in 32 bits, those that begin with a group included, before a kernel is chosen for them."""
+"""Tiles of groups are counted in 32 bits before a kernel is chosen, those that begin with a group included."""
 
 import pytest
 
