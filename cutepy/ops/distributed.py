@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import torch
@@ -184,7 +185,8 @@ def compute(
     places = [n for n, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
     tensors = [leaves[n] for n in places]
     mesh = _mesh(tensors)
-    written = [n for n, tensor in enumerate(tensors) if any(tensor is arguments[each] for each in mutated)]
+    starts = [0, *accumulate(len(pytree.tree_leaves(argument)) for argument in arguments)]
+    written = [places.index(starts[n]) for n in mutated]  # by place, since it may also be read, as c is
 
     metas = list(leaves)
     for n, tensor in zip(places, tensors, strict=True):
