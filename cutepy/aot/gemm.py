@@ -40,7 +40,8 @@ def gemm_extension(
 ) -> Extension:
     """Describe an extension with one operation, `gemm(a, b, c=None, bias=None, activation=None)`.
 
-    D = activation(A B^T + C + bias) with A (M, K), B (N, K), C and D (M, N), bias (N,), or batches of all but bias.
+    D = activation(A B^T + C + bias) with A (M, K), B (N, K), C and D (M, N), bias (N,), or batches of all but bias. The
+    operation has, and its documentation names, only those of c, bias, activation and batches that are asked for here.
     It takes what there are kernels for: 21 for each combination of what is asked for here. Of these it calls the one of
     the least cost by a plain sum (`cutepy.aot.gemm_tiles`); `cutepy.ops.gemm` has more to choose from, such as a split
     K, and what tuning found, which a library without a compiler can't hold all of. docs/export.md shows how to add one.
@@ -112,7 +113,7 @@ def gemm_extension(
         "gemm",
         variants,
         results=("d",),
-        doc="Compute D = activation(A B^T + C + bias), fp32 inside: A (M, K), B (N, K), C and D (M, N), bias (N,).",
+        doc=_doc(c, bias, activations, batch_modes, [variant.tensors for variant in variants]),
         zero_if_empty=True,
         reference=_reference(c, bias, activations),
         tolerance=_tolerance([variant.tensors for variant in variants]),
@@ -132,6 +133,26 @@ _FUNCTIONS: Mapping[Activation, str] = {
     "gelu_tanh": "lambda x: torch.nn.functional.gelu(x, approximate='tanh')",
     "silu": "torch.nn.functional.silu",
 }
+
+
+def _doc(
+    c: bool,
+    bias: bool,
+    activations: Sequence[Activation],
+    batch_modes: Sequence[int],
+    tensors: Sequence[Mapping[str, TensorSpec]],
+) -> str:
+    """Say what the operation computes: of C, bias, activations and batches only those that it has."""
+    sums = " + ".join(["A B^T", *["C"] * c, *["bias"] * bias])
+    result = f"activation({sums})" if activations else sums
+    kinds = {"int32" if each["a"].dtype in INTEGERS else "fp32" for each in tensors}
+    shapes = ["A (M, K)", "B (N, K)", "C and D (M, N)" if c else "D (M, N)", *["bias (N,)"] * bias]
+    text = f"Compute D = {result}, {' or '.join(sorted(kinds))} inside: {', '.join(shapes)}"
+    if any(batch_modes):
+        text += f"; {'or ' if 0 in batch_modes else ''}batches of all{' but bias' if bias else ''}"
+    left_out = [f"{' and '.join(names)} may be left out"] if (names := ["C"] * c + ["bias"] * bias) else []
+    chosen = [f"activation may be {', '.join(activations)}, or none"] if activations else []
+    return f"{'; '.join([text, *left_out, *chosen])}."
 
 
 def _reference(c: bool, bias: bool, activations: Sequence[Activation]) -> str:

@@ -26,6 +26,24 @@ _MARK = "objects/kernels.json"
 """What every export has, by which it is known when it is to be overwritten."""
 
 
+class EarlierExportError(FileExistsError):
+    """An earlier export is in the folder, and is not to be replaced.
+
+    Parameters
+    ----------
+    folder : Path
+    how : str
+        The option that replaces it, as the caller writes it.
+    """
+
+    def __init__(self, folder: Path, how: str = "overwrite=True") -> None:
+        super().__init__(
+            f"{folder} must be a new or empty folder, and holds an earlier export; replace that with {how}, or choose "
+            "another"
+        )
+        self.folder = folder
+
+
 class Tree:
     """A folder in the making, for a `with` statement: `finish` puts it where it belongs, else nothing is left of it.
 
@@ -120,13 +138,13 @@ def _check_replaceable(out: Path, overwrite: bool, sources: Iterable[Path]) -> N
         raise FileExistsError(f"{out} must not be or hold the current folder; choose a new folder in it")
     if not any(out.iterdir()):
         return
-    if not overwrite:
-        raise FileExistsError(f"{out} must be a new or empty folder; remove it, or ask to overwrite it")
     if not (out / _MARK).is_file():
         raise FileExistsError(
             f"{out} must be a new or empty folder, or an earlier export to be overwritten: it has no {_MARK}; "
             "remove it, or choose another"
         )
+    if not overwrite:
+        raise EarlierExportError(out)
     for source in sources:
         if source.resolve().is_relative_to(out):
             raise FileExistsError(

@@ -88,6 +88,7 @@ def _exporter(form: str) -> Callable[..., None]:
         force: _Force = False,
     ) -> None:
         from cutepy import aot
+        from cutepy.aot.tree import EarlierExportError
 
         chosen = {
             "name": name,
@@ -108,6 +109,8 @@ def _exporter(form: str) -> Callable[..., None]:
         except ModuleNotFoundError as error:
             ours = error.name in _PACKAGES
             fail(f"exporting needs the package {error.name}: pip install 'cutepy[dsl]'" if ours else str(error))
+        except EarlierExportError as error:
+            fail(str(EarlierExportError(error.folder, "--force")))
         except (ValueError, TypeError, OSError, ImportError) as error:
             fail(str(error))
         typer.echo(f"wrote {folder}; its README.md says how to build it")

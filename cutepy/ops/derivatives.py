@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from cutepy.ops.distributed import holds_distributed, tell_dtensor
 from cutepy.ops.operation import Operation
 from cutepy.ops.rules import lowered_within_autocast, no_forward_derivative, refuse_tangents, requires_grad
 
@@ -90,6 +91,9 @@ def register_derivative(
 
     def autograd(keys: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401
         refuse_tangents(op, (arguments, tuple(named.values())))
+        if operation.sharding is not None and holds_distributed((*arguments, *named.values())):
+            tell_dtensor()
+            return operation.on_shards(arguments, named)  # whose local computation has the derivative
         if torch.is_grad_enabled() and requires_grad((arguments, tuple(named.values()))):
             return differentiated(*operation.complete(arguments, named), keys)
         with torch._C._AutoDispatchBelowAutograd():

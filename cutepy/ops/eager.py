@@ -19,6 +19,11 @@ _transform = torch._C._functorch.peek_interpreter_stack
 _tracing = torch._C._is_tracing
 
 
+def is_plain(tensor: torch.Tensor) -> bool:
+    """Tell whether a tensor is of no subclass, but for parameters."""
+    return type(tensor) in _PLAIN
+
+
 def unobserved(arguments: tuple[object, ...]) -> str:
     """Tell whether nothing but the implementation would see a call with these arguments, and which one.
 

@@ -21,7 +21,9 @@ from cutepy.host.launches import Launches, described
 from cutepy.kernels.gemm.results import result_descriptions
 from cutepy.kernels.gemm.routes import find_route
 from cutepy.kernels.gemm.scales import Scales
+from cutepy.ops import shardings
 from cutepy.ops.checking import check_sums, describe
+from cutepy.ops.distributed import Sharding, compute_here, holds_distributed
 from cutepy.ops.eager import unobserved
 from cutepy.ops.epilogue_derivatives import differentiate
 from cutepy.ops.flops import of_products
@@ -64,6 +66,10 @@ def multiply_with(
             return epilogue.pack(launch(a, b, tuple(given.values()), scales))
     else:
         key = None
+        # What torch.compile traces of matrices stays in its graph.
+        apart = a.dim() > 2 or not torch.compiler.is_dynamo_compiling()
+        if scales is None and apart and holds_distributed((a, b, *given.values())):
+            return compute_here(multiply_with, _sharding, (a, b, epilogue, given, out_dtype, out_major))
     a, b = lowered_by_autocast(a), lowered_by_autocast(b)
     shape = tuple(describe(a, b, None, None, out_dtype, None, out_major).out.shape)
     graph = epilogue.graph
@@ -95,6 +101,24 @@ def multiply_with(
         a = a.reshape(math.prod(shape[:-1]), a.shape[-1])
     results = _gemm_epilogue(a, b, tensors, numbers, kinds, epilogue.text, out_dtype, out_major, *passed(scales))
     return epilogue.pack([_unflattened(graph, n, result, shape, batched) for n, result in enumerate(results)])
+
+
+def _sharding(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    epilogue: Epilogue,
+    operands: Mapping[str, Any],
+    out_dtype: torch.dtype | None,
+    out_major: str,
+) -> Sharding:
+    return shardings.of_epilogue(epilogue.graph, a, b, *tensors_of(epilogue.graph, operands))
+
+
+def tensors_of(graph: Graph, operands: Mapping[str, Any]) -> tuple[list[torch.Tensor], str]:
+    """List an epilogue's operands that are tensors, and tell for each operand whether it is one."""
+    given = [operands[operand.name] for operand in graph.operands]
+    tensors = [value for value in given if isinstance(value, torch.Tensor)]
+    return tensors, "".join(TENSOR if isinstance(value, torch.Tensor) else NUMBER for value in given)
 
 
 _launches: Launches[Callable[..., list[torch.Tensor]]] = Launches()
@@ -279,6 +303,7 @@ def _backward(ctx: Any, grads: Sequence[torch.Tensor | None]) -> tuple[Any, ...]
     fake=_fake,
     setup_context=_keep_for_backward,
     backward=_backward,
+    sharding=shardings.of_gemm_epilogue,
     flops=of_products,
 )
 def _gemm_epilogue(

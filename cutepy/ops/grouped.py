@@ -11,6 +11,7 @@ from cutepy.kernels.gemm.operands import dtype_name
 from cutepy.kernels.grouped.config import GRADIENTS, Along
 from cutepy.kernels.grouped.op import launch_groups
 from cutepy.kernels.grouped.reference import grouped_reference
+from cutepy.ops import shardings
 from cutepy.ops.flops import of_groups
 from cutepy.ops.fused import lowered_by_autocast
 from cutepy.ops.grouped_forms import check_ends, describe_groups, read_form
@@ -187,6 +188,7 @@ _grouped = register_both(
     setup_context=_keep_for_backward,
     backward=_backward,
     autocast="lower",
+    sharding=shardings.of_groups_product,
     flops=of_groups,
 )(_compute)
 
@@ -208,5 +210,6 @@ _grouped_out = register_both(
     reference=_compute_into,
     fake=_check_out,
     autocast="lower",
+    sharding=shardings.of_groups_out,
     flops=of_groups,
 )(_compute_into)

@@ -20,6 +20,7 @@ from cutepy.kernels.gemm.scales import Scales
 from cutepy.kernels.grouped.config import GRADIENTS, Along, has_one_for_each
 from cutepy.kernels.grouped.op import launch_groups
 from cutepy.kernels.grouped.reference import grouped_reference
+from cutepy.ops import shardings
 from cutepy.ops.epilogue_derivatives import differentiate
 from cutepy.ops.flops import of_groups
 from cutepy.ops.fused import NUMBER, TENSOR, bound
@@ -262,5 +263,6 @@ _grouped_epilogue = register_both(
     fake=_fake,
     setup_context=_keep_for_backward,
     backward=_backward,
+    sharding=shardings.of_groups_epilogue,
     flops=of_groups,
 )(_compute)

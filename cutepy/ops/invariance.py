@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from cutepy.ops.distributed import Rule
 from cutepy.ops.operation import Operation, P, R
 from cutepy.ops.registration import register
 from cutepy.runtime.invariance import batch_invariant
@@ -16,12 +17,13 @@ SUFFIX = "_invariant"
 def register_both(
     schema: str,
     *,
+    sharding: Rule,
     vmap: Callable[..., Any] | None = None,
     **options: Any,  # noqa: ANN401
 ) -> Callable[[Callable[P, R]], Operation[P, R]]:
     """Make an operation as `register` does, and the one that stands for it where it is called within the context.
 
-    The mode is one of the process, which a program that is traced knows nothing of when it runs.
+    Both are sharded alike. The mode is one of the process, which a traced program knows nothing of when it runs.
     """
 
     def decorate(kernel: Callable[P, R]) -> Operation[P, R]:
@@ -29,7 +31,10 @@ def register_both(
         name, _, rest = schema.partition("(")
         within = batch_invariant()
         rule = None if vmap is None else within(vmap)
-        operation.invariant = register(f"{name}{SUFFIX}({rest}", vmap=rule, **options)(within(kernel)).op
+        invariant = register(f"{name}{SUFFIX}({rest}", vmap=rule, **options)(within(kernel))
+        operation.invariant = invariant.op
+        for each in (operation, invariant):
+            each.shard_by(sharding)
         return operation
 
     return decorate

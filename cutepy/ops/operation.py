@@ -7,6 +7,7 @@ from typing import Any, Generic, ParamSpec, TypeVar
 
 import torch
 
+from cutepy.ops.distributed import Rule, compute, register_rule, tell_dtensor
 from cutepy.ops.eager import dispatch_modes, unobserved
 from cutepy.ops.flops import tell_counters
 from cutepy.runtime.execution import EXECUTION
@@ -35,6 +36,8 @@ class Operation(Generic[P, R]):
         Whether `torch.autocast` casts its arguments.
     invariant : torch._ops.OpOverload or None
         What torch is called with instead within `batch_invariant` (`register_both`).
+    sharding : callable or None
+        Tells how DTensors are sharded (`shard_by`); without it, DTensor refuses them.
     """
 
     def __init__(self, schema: str, kernel: Callable[P, R], reference: Callable[..., Any]) -> None:
@@ -52,6 +55,7 @@ class Operation(Generic[P, R]):
         self.has_tensors_by_keyword = any(a.kwarg_only and "Tensor" in str(a.type) for a in arguments)
         self.lowers = False
         self.invariant: Any = None
+        self.sharding: Rule | None = None
         # Tensors in lists are seen by the dispatcher only.
         self._lists = any("List[" in str(a.type) and "Tensor" in str(a.type) for a in arguments)
         self._results = tuple(str(each.type) for each in self.op._schema.returns)
@@ -83,8 +87,10 @@ class Operation(Generic[P, R]):
             or len(arguments) != len(self._defaults)
             or not (device := unobserved(arguments))
         ):
-            if not torch.compiler.is_compiling() and dispatch_modes():
-                tell_counters()
+            if not torch.compiler.is_compiling():
+                tell_dtensor()
+                if dispatch_modes():
+                    tell_counters()
             op = self.invariant if INVARIANCE.on and self.invariant is not None else self.op
             return op(*arguments, **named)  # type: ignore[no-any-return]
         implementation: Any = self._launch if device == "cuda" else self._on_cpu
@@ -92,6 +98,17 @@ class Operation(Generic[P, R]):
         if self.mutated:  # afterwards, as torch does: what was refused was not written to
             self.count_writing(arguments, {})
         return result  # type: ignore[no-any-return]
+
+    def shard_by(self, rule: Rule) -> None:
+        """Have DTensors computed by their local tensors, as a rule tells."""
+        self.sharding = rule
+        register_rule(self.op, self.library, self.on_shards)
+
+    def on_shards(self, arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:  # noqa: ANN401
+        """Compute on DTensors' local tensors."""
+        assert self.sharding is not None, "is asked for by shard_by, or where there is a rule"
+        complete, by_name = self.complete(arguments, named)
+        return compute(self.op, self.sharding, complete, by_name, frozenset(n for n, _ in self.mutated))
 
     def complete(self, arguments: Sequence[Any], named: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Give all arguments that the schema has, by position and by name; torch leaves out those with defaults."""

@@ -11,6 +11,7 @@ from torch.overrides import handle_torch_function, has_torch_function_variadic
 from cutepy.epilogues.tracing import Epilogue
 from cutepy.kernels.gemm.reference import ACTIVATION_FUNCTIONS
 from cutepy.kernels.gemm.signature import Activation, OutputMajor
+from cutepy.ops import shardings
 from cutepy.ops.checking import check_dimensions, describe
 from cutepy.ops.eager import unobserved
 from cutepy.ops.flops import of_products
@@ -292,6 +293,7 @@ def _example_shape(tensor: torch.Tensor, dim: int | None) -> tuple[int, ...]:
     backward=_backward,
     autocast="lower",
     vmap=_vmap_gemm,
+    sharding=shardings.of_gemm,
     flops=of_products,
 )
 def _gemm(
@@ -334,5 +336,6 @@ _gemm_out = register_both(
     reference=_multiply_into,
     fake=_check_out,
     autocast="lower",
+    sharding=shardings.of_gemm_out,
     flops=of_products,
 )(_multiply_into)

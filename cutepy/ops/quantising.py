@@ -18,6 +18,8 @@ from cutepy.epilogues.reference import same_shape, surely_same_shape
 from cutepy.epilogues.symbols import are_known, by_hint, surely
 from cutepy.kernels.gemm.operands import dtype_name
 from cutepy.kernels.gemm.scales import ROW, TENSOR, Block
+from cutepy.ops.distributed import Sharding, compute_here, holds_distributed, removable
+from cutepy.ops.shardings import of_dequantise, of_quantise
 
 ROW_BLOCK, SQUARE = Block(1, K_BLOCK), Block(K_BLOCK, K_BLOCK)
 """One scale for each 128 of a row, and for each 128 x 128."""
@@ -27,6 +29,12 @@ def quantise(
     x: torch.Tensor, block: tuple[int, int] = ROW_BLOCK, dtype: torch.dtype = torch.float8_e4m3fn
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Quantise to 8-bit floats: (..., K) -> (x / scale, scale), the largest of each block at the dtype's largest.
+
+    For every finite x of at most 32 bits, `dequantise` gives x within 2**-4 |x| + 2**-10 scale for float8_e4m3fn, and
+    within 2**-3 |x| + 2**-17 scale for float8_e5m2: half of the last bit of a number, or of the smallest one. Scales of
+    denormal floats are rounded up, never to zero. Inf and NaN have no part in their block's scale, so that the block's
+    other elements keep their values: NaN stays NaN, and inf stays inf in float8_e5m2 and becomes NaN in float8_e4m3fn,
+    which has no inf. A float64 beyond the range of float32 counts as inf.
 
     Parameters
     ----------
@@ -40,7 +48,8 @@ def quantise(
     -------
     Tensor, (..., K), dtype
     Tensor, (), (..., 1), (..., ceil(K / 128)) or (ceil(rows / 128), ceil(K / 128)), float32
-        Of (1, 128) with the rows' extent contiguous, as `torch.nn.functional.scaled_mm` wants it. 1 where all is zero.
+        Of (1, 128) with the rows' extent contiguous, as `torch.nn.functional.scaled_mm` wants it. Positive and finite;
+        1 for a block without a finite number other than zero.
 
     Raises
     ------
@@ -63,21 +72,41 @@ def quantise(
             f"a tensor (..., K) of floats is quantised to {' or '.join(LARGEST)}, got shape {tuple(x.shape)} of "
             f"{dtype_name(x.dtype)} and {dtype_name(dtype)}"
         )
+    if holds_distributed((x,)):
+        return compute_here(quantise, _sharding_of_quantise, (x, tuple(block), dtype))  # type: ignore[no-any-return]
     block, flat = Block(*block), x.float().reshape(_count(x.shape[:-1]), x.shape[-1])
     m, k = flat.shape
     rows, columns = block.rows or max(m, 1), block.k or max(k, 1)
     down, along = max(1, -(-m // rows)), max(1, -(-k // columns))
     if block == SQUARE and not by_hint(m > rows):  # a traced program is for one row of blocks, or for more: as torch's
         down = 1
-    padded = torch.nn.functional.pad(flat.abs(), (0, along * columns - k, 0, down * rows - m))
+    magnitudes = flat.abs().nan_to_num(nan=0.0, posinf=0.0)
+    padded = torch.nn.functional.pad(magnitudes, (0, along * columns - k, 0, down * rows - m))
     largest = padded.view(down, rows, along, columns).amax((1, 3))
-    scale = torch.where(largest == 0, 1.0, largest / limit)
+    scale = torch.where(largest == 0, 1.0, _rounded_up(largest / limit))
     if block == TENSOR:
         scale = scale.reshape(())
     elif block == ROW_BLOCK:
         scale = scale.t().contiguous().t()
-    quantised = (flat / expanded(scale, block, flat.shape)).clamp(-limit, limit).to(dtype).view(x.shape)
+    within = (flat / expanded(scale, block, flat.shape)).clamp(-limit, limit)
+    infinite = flat if dtype == torch.float8_e5m2 else math.nan
+    quantised = torch.where(flat.isinf(), infinite, within).to(dtype).view(x.shape)
     return quantised, scale[:m].unflatten(0, x.shape[:-1]) if block.rows == 1 and x.dim() > 1 else scale
+
+
+def _rounded_up(scale: torch.Tensor) -> torch.Tensor:
+    """Round positive scales up where float32 is denormal, and none to zero; normal scales stay.
+
+    A denormal scale that was rounded to nearest would put the block's largest value beyond the format's largest, by up
+    to all of it. One more step of a denormal costs nothing, since the quantised values are floats themselves.
+    """
+    scale = scale + _DENORMAL_STEP
+    # Where denormals are flushed (torch.set_flush_denormal), the step is zero, and the smallest normal does.
+    return torch.where(scale == 0, _SMALLEST_NORMAL, scale)
+
+
+_DENORMAL_STEP, _SMALLEST_NORMAL = 2.0**-149, 2.0**-126
+"""Of float32."""
 
 
 def dequantise(x: torch.Tensor, scale: torch.Tensor, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -90,7 +119,7 @@ def dequantise(x: torch.Tensor, scale: torch.Tensor, dtype: torch.dtype = torch.
     scale : Tensor
         As `scaled_gemm` takes it, and `quantise` gives it.
     dtype : torch.dtype
-        To compute in, and of the result.
+        Of the result, which is computed in float32, or in float64 where this is float64, and rounded once.
 
     Raises
     ------
@@ -105,9 +134,20 @@ def dequantise(x: torch.Tensor, scale: torch.Tensor, dtype: torch.dtype = torch.
     >>> bool((error.abs() <= 2**-4 * x.abs() + 2**-10).all())
     True
     """
+    if holds_distributed((x, scale)):
+        return compute_here(dequantise, _sharding_of_dequantise, (x, scale, dtype))  # type: ignore[no-any-return]
     scale, block = read_scale("scale", scale, x.shape)
-    flat = x.reshape(_count(x.shape[:-1]), x.shape[-1]).to(dtype)
-    return (flat * expanded(scale.to(dtype), block, flat.shape)).view(x.shape)
+    wide = torch.promote_types(dtype, torch.float32)
+    flat = x.reshape(_count(x.shape[:-1]), x.shape[-1]).to(wide)
+    return (flat * expanded(scale.to(wide), block, flat.shape)).to(dtype).view(x.shape)
+
+
+def _sharding_of_quantise(x: torch.Tensor, block: tuple[int, int], dtype: torch.dtype) -> Sharding:
+    return of_quantise(x, block, quantise(x, block, dtype)[1])
+
+
+def _sharding_of_dequantise(x: torch.Tensor, scale: torch.Tensor, dtype: torch.dtype) -> Sharding:
+    return of_dequantise(x, scale, read_scale("scale", scale, x.shape)[1])
 
 
 def expanded(scale: torch.Tensor, block: Block, shape: torch.Size | tuple[int, ...]) -> torch.Tensor:
@@ -133,6 +173,7 @@ def read_scale(name: str, scale: torch.Tensor, shape: torch.Size) -> tuple[torch
     """
     if not scale.dim():
         return scale, TENSOR
+    scale = removable(scale)
     rows, k, known = _count(shape[:-1]), shape[-1], are_known(*scale.shape, *shape)
     if len(shape) != 2 and scale.dim() == len(shape) and (known or not surely(scale.numel() == 1)):
         same = eq if known else same_shape
@@ -159,6 +200,7 @@ def read_group_scale(
     ValueError
         If it is none of the shapes.
     """
+    scale = removable(scale)
     (rows, k), got = shape[-2:], tuple(scale.shape)
     if scale.numel() == 1:
         return scale.reshape(()), TENSOR

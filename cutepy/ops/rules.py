@@ -9,6 +9,7 @@ import torch
 from torch.autograd import forward_ad
 from torch.utils._pytree import tree_leaves
 
+from cutepy.ops.distributed import tell_dtensor
 from cutepy.ops.operation import Operation
 
 _AUTOCAST_KEYS = {"cuda": "AutocastCUDA", "cpu": "AutocastCPU"}
@@ -20,6 +21,7 @@ def register_mutation(operation: Operation[Any, Any]) -> None:
     op = operation.op
 
     def below_autograd(keys: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401
+        tell_dtensor()
         refuse_tangents(op, (arguments, tuple(named.values())))
         if torch.is_grad_enabled() and requires_grad((arguments, tuple(named.values()))):
             raise RuntimeError(

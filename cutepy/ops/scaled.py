@@ -13,9 +13,11 @@ from cutepy.kernels.gemm.operands import OUTPUT_DTYPES, dtype_name
 from cutepy.kernels.gemm.scales import Block, Scales
 from cutepy.kernels.gemm.signature import OutputMajor
 from cutepy.ops.checking import check_tensor
-from cutepy.ops.fused import multiply_with
+from cutepy.ops.distributed import Sharding, compute_here, holds_distributed
+from cutepy.ops.fused import multiply_with, tensors_of
 from cutepy.ops.naming import refuse_operands_of_none, refusing_its_own_names
 from cutepy.ops.quantising import read_scale
+from cutepy.ops.shardings import of_epilogue
 
 FLOAT8 = tuple(getattr(torch, name) for name in LARGEST)
 
@@ -93,6 +95,12 @@ def scaled_gemm(
     """
     if epilogue is None and operands:
         refuse_operands_of_none("scaled_gemm", operands)
+    if holds_distributed((a, b, scale_a, scale_b, bias, *operands.values())):
+        given = operands if bias is None else operands | {"bias": bias}
+        given = choose_epilogue(epilogue, bias, out_dtype).bind(given)  # in the order of the sharding's inputs
+        tensors = {"a": a, "b": b, **given, "scale_a": scale_a, "scale_b": scale_b}
+        options = {"out_dtype": out_dtype, "out_major": out_major, "use_fast_accum": use_fast_accum}
+        return compute_here(scaled_gemm, _sharding, (), **tensors, **options, epilogue=epilogue)
     check_scaled(a, b, scale_a, scale_b, out_dtype)
     if b.dim() != 2 or a.dim() < 1 or a.shape[-1] != b.shape[-1]:
         raise ValueError(f"a must be (..., K) and b (N, K), got shapes {tuple(a.shape)} and {tuple(b.shape)}")
@@ -102,6 +110,26 @@ def scaled_gemm(
     if bias is not None:
         operands["bias"] = bias
     return multiply_with(a, b, epilogue, operands, None if out_dtype in FLOAT8 else out_dtype, out_major, scales)
+
+
+def _sharding(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    scale_a: torch.Tensor,
+    scale_b: torch.Tensor,
+    *,
+    out_dtype: torch.dtype | None,
+    epilogue: Epilogue | None,
+    out_major: str,
+    use_fast_accum: bool,
+    **operands: Any,  # noqa: ANN401
+) -> Sharding:
+    chosen = choose_epilogue(epilogue, operands.get("bias") if epilogue is None else None, out_dtype)
+    scales = [
+        (scale_a, read_scale("scale_a", scale_a, a.shape)[1]),
+        (scale_b, read_scale("scale_b", scale_b, b.shape)[1]),
+    ]
+    return of_epilogue(chosen.graph, a, b, *tensors_of(chosen.graph, chosen.bind(operands)), scales)
 
 
 def check_scaled(

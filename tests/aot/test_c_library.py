@@ -72,7 +72,10 @@ for n, dtype in ((1000, "float16"), (1000, "float32"), (8192, "float32")):
         ("(512, 64), strides=(0, 1)), C.tensor((256, 64)", "gemm: must have a_pitch >= k, got "),
         ("(512, 64)), C.tensor((264, 64)", "gemm: d: dim 1 is 256, must equal n = 264"),
         ("(512, 64), device=1), C.tensor((256, 64)", "gemm: b must be on a CUDA device, the one of a"),
-        ("(512, 64), kind=1), C.tensor((256, 64)", "gemm: a must be on a CUDA device, the one of a"),
+        (
+            "(512, 64), kind=1), C.tensor((256, 64)",
+            "gemm: a must be in a GPU's memory, device.type 2 (CUDA), got type 1",
+        ),
         ("(512, 0)), C.tensor((256, 0)", "gemm: an argument is empty; set the result to 0"),
         ("(2**32 + 512, 64)), C.tensor((256, 64)", "gemm: a: dim 0 is 4294967808, must be at most 2147483647"),
     ],

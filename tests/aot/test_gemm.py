@@ -73,6 +73,37 @@ def test_what_does_not_exist_is_refused(options, message):
         aot.gemm_extension(**options)
 
 
+@pytest.mark.parametrize(
+    ("options", "doc"),
+    [
+        ({}, "Compute D = A B^T, fp32 inside: A (M, K), B (N, K), D (M, N)."),
+        (
+            {"c": True},
+            "Compute D = A B^T + C, fp32 inside: A (M, K), B (N, K), C and D (M, N); C may be left out.",
+        ),
+        (
+            {"bias": True, "activations": ["relu"], "batch_modes": [0, 1]},
+            "Compute D = activation(A B^T + bias), fp32 inside: A (M, K), B (N, K), D (M, N), bias (N,); or batches of "
+            "all but bias; bias may be left out; activation may be relu, or none.",
+        ),
+        ({"dtypes": ["int8"]}, "Compute D = A B^T, int32 inside: A (M, K), B (N, K), D (M, N)."),
+        (
+            {"dtypes": ["int8", "float16"], "batch_modes": [2]},
+            "Compute D = A B^T, fp32 or int32 inside: A (M, K), B (N, K), D (M, N); batches of all.",
+        ),
+    ],
+)
+def test_the_documentation_names_what_the_operation_has_alone(options, doc):
+    from cutepy import aot
+
+    op = aot.gemm_extension(**{"dtypes": ["float16"], "tiles": [(64, 32)], **options}).ops[0]
+    assert op.doc == doc
+    # What it names is a parameter, and no other word of it is.
+    assert [name for name in ("c", "bias", "activation") if name in op.parameters] == [
+        name for name, word in (("c", "+ C"), ("bias", "+ bias"), ("activation", "activation(")) if word in doc
+    ]
+
+
 def test_majors_and_types_of_results_are_described():
     from cutepy import aot
 

@@ -158,6 +158,8 @@ show(lambda: example_ops.gemm(a, b))
 with torch.no_grad():
     show(lambda: example_ops.gemm(a, b))
 show(lambda: example_ops.gemm(torch.empty(8, 8), torch.empty(8, 8)))
+show(lambda: example_ops.add_to(torch.empty(3, 5), torch.empty(3, 5)))
+show(lambda: example_ops.gemm(torch.empty(512, 64, dtype=torch.float16), b))
 print(count("launches"))
 """
     lines = printed(code)
@@ -166,14 +168,16 @@ print(count("launches"))
         "TypeError: gemm: b: dtype must be float16",
         "TypeError: gemm: b: no kernel takes dtype ComplexFloat",
         "ValueError: b: must be on cuda:0 as a is, got cuda:1",
-        "ValueError: b: must be on cuda:0 as a is, got cpu",
+        "ValueError: gemm: needs CUDA tensors, got b on cpu; move it with b.cuda()",
         "ValueError: gemm: a: must have 2 dimensions",
         "ValueError: a: must have at most 3 dimensions, got 4",
         "ValueError: a requires grad, and gemm has no derivative; pass a.detach() or use torch.no_grad()",
     ]
     assert lines[8] == "((512, 256), (256, 1), 'torch.float16', 'cuda:0')"
-    assert lines[9].startswith("NotImplementedError: Could not run 'example_ops::gemm' with arguments from the 'CPU'")
-    assert lines[10] == "1"
+    assert lines[9] == "ValueError: gemm: needs CUDA tensors, got a on cpu; move it with a.cuda()"
+    assert lines[10] == "ValueError: add_to: needs CUDA tensors, got y on cpu; move it with y.cuda()"
+    assert lines[11] == "ValueError: gemm: needs CUDA tensors, got a on cpu; move it with a.cuda()"
+    assert lines[12] == "1"
 
 
 def test_a_derivative_is_refused_wherever_operations_are_recorded(printed):

@@ -32,7 +32,7 @@ def test_a_new_or_an_empty_folder_is_filled(tmp_path):
 def test_an_export_is_replaced_on_demand_only(tmp_path):
     make(tmp_path / "out", content=b"old")
     (tmp_path / "out/build").mkdir()
-    with pytest.raises(FileExistsError, match="must be a new or empty folder; remove it, or ask to overwrite it"):
+    with pytest.raises(FileExistsError, match="holds an earlier export; replace that with overwrite=True"):
         make(tmp_path / "out")
     assert (tmp_path / "out/README.md").read_bytes() == b"old"
     make(tmp_path / "out", overwrite=True)
@@ -44,8 +44,9 @@ def test_an_export_is_replaced_on_demand_only(tmp_path):
 def test_a_folder_that_is_no_export_is_never_replaced(tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out/mine.txt").write_text("precious")
-    with pytest.raises(FileExistsError, match=r"it has no objects/kernels.json"):
-        make(tmp_path / "out", overwrite=True)
+    for overwrite in (False, True):  # so that no option is named that would not help
+        with pytest.raises(FileExistsError, match=r"it has no objects/kernels.json"):
+            make(tmp_path / "out", overwrite=overwrite)
     assert (tmp_path / "out/mine.txt").read_text() == "precious"
     assert names(tmp_path) == ["out"]
 

@@ -23,7 +23,9 @@ def test_a_file_is_exported(form, file, tmp_path):
     assert (tmp_path / "out" / file).is_file()
     again = invoke(form, SPEC, "-o", tmp_path / "out")
     assert (again.exit_code, again.stdout) == (2, "")
-    assert "must be a new or empty folder; remove it" in again.stderr
+    assert "holds an earlier export; replace that with --force" in again.stderr
+    assert "overwrite" not in again.stderr
+    assert invoke(form, SPEC, "-o", tmp_path / "out", "--force").exit_code == 0
 
 
 def test_the_gemm_is_exported_with_options(tmp_path):
@@ -31,7 +33,12 @@ def test_the_gemm_is_exported_with_options(tmp_path):
     result = invoke("extension", "gemm", "-o", tmp_path / "out", *options)
     assert result.exit_code == 0, result.output
     assert result.stderr == "1 of 1: tiny_gemm_bfloat16_mn_64x32_cluster1x1\n"
-    assert "d: float32 (m, n % 4):(d_pitch % 4, 1)" in (tmp_path / "out/README.md").read_text()
+    readme = (tmp_path / "out/README.md").read_text()
+    assert "d: float32 (m, n % 4):(d_pitch % 4, 1)" in readme
+    assert "Compute D = A B^T, fp32 inside" in readme
+    for text in (readme, (tmp_path / "out/src/tiny/__init__.pyi").read_text()):
+        assert "bias" not in text
+        assert "activation" not in text
 
 
 @pytest.mark.parametrize(

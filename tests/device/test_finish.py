@@ -216,6 +216,40 @@ def test_results_and_reductions_of_ragged_tiles(tile, warpgroups):
     )
 
 
+def beyond(y):
+    """Reduce values that are not neutral where there is no column: 3 for a sum, -3 for a maximum of less."""
+    return {
+        "rows": (y + 3.0).sum(1),
+        "columns": (y + 3.0).sum(0),
+        "all": (y - 3.0).sum(),
+        "most": (y - 8.0).max(1),
+        "largest": epilogues.amax(y + 3.0),
+        "least": (y + 8.0).min(1),
+        "squares": epilogues.sum_of_squares(y + 1.0, 1),
+    }
+
+
+@cutepy.epilogue
+def reduced_halves(acc, bias: Row):
+    gate, up = acc.interleaved(2)
+    return beyond(gate * up + bias)
+
+
+@cutepy.epilogue
+def reduced_quarters(acc, bias: Row):
+    a, b, c, d = acc.interleaved(4)
+    return beyond(a * b + c * d + bias)
+
+
+@pytest.mark.parametrize("n", [72, 88, 136])
+@pytest.mark.parametrize(("each", "width"), [(reduced_halves, 2), (reduced_quarters, 4)])
+def test_reductions_of_interleaved_columns_end_with_the_last_one(each, width, n):
+    """Beyond N / width columns a subtile has registers whose values belong to no column, and count for nothing."""
+    torch.manual_seed(n)
+    acc, bias = torch.randn(61, n), torch.randn(n // width)
+    check(each, acc, (64, -(-n // 64) * 64), columns=64, bias=bias, rtol=1e-5, atol=1e-4)
+
+
 def test_reductions_keep_nan():
     acc = torch.randn(64, 32)
     acc[3, 5] = torch.nan

@@ -150,6 +150,19 @@ def test_8_bit_results_saturate_and_keep_nan(dtype):
     torch.testing.assert_close(got.float(), on_cpu.float(), equal_nan=True, rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("kind", ["row", "1x128"])
+def test_the_kernel_multiplies_by_scales_that_are_denormal(kind):
+    chance = torch.Generator().manual_seed(0)
+    x = torch.randn(16, 256, generator=chance) * 1e-38
+    x[3] *= 1e-6  # whose largest over 448 is no float32
+    (a, scale_a), (b, scale_b) = quantise(x, BLOCKS[kind]), operand(32, 256, "128x128", seed=1)
+    assert 0 < scale_a.min() < 2.0**-140
+    with cutepy.simulate():
+        got = scaled_gemm(a, b, scale_a, 1e6 * scale_b, out_dtype=torch.float32)
+    assert relative_error(got, exact(a, b, scale_a, 1e6 * scale_b)) < promoted_tolerance("float32")
+    assert relative_error(got[3], exact(a, b, scale_a, 1e6 * scale_b)[3]) < 2.0**-7
+
+
 def test_an_infinite_scale_makes_no_nan_of_what_lies_beyond_k():
     """With 128 of K more in a stage than there are, zeros are multiplied, whose scale is the last one's."""
     a, b = torch.ones(64, 384).to(E4M3), torch.ones(64, 384).to(E4M3)

@@ -120,7 +120,33 @@ def test_candidates_that_fail_are_left_out_and_not_tried_again():
     again = Fake()
     (won,) = tune(again, [{"m": 8}])
     assert won.candidate["tile"] == 1
-    assert {tile for _, tile, _ in again.launched} == {1}
+    # All are timed or have failed, so that there is no heat: both that work are compiled for the final, and meet there.
+    assert again.compiled == [1, 1]
+    assert again.launched == [(8, 1, 2), (8, 1, 3)] + [(8, 1, 2)] * 2 + [(8, 1, 3)] * 2
+
+
+def test_a_problem_whose_candidates_all_failed_has_no_heat_again():
+    for fake in (Fake(uncompilable=(1,)), Fake(unlaunchable=(1,)), Fake(wrong=(1,))):
+        with pytest.raises(TuningError, match="no candidate"):
+            tune(fake, [{"m": 1}], resume=False)
+        again = Fake()
+        with pytest.raises(TuningError, match="no candidate"):
+            tune(again, [{"m": 1}])
+        assert (again.compiled, again.launched) == ([], [])
+
+
+def test_a_candidate_that_was_tried_and_not_timed_has_a_heat_when_tuning_goes_on():
+    """Its line has no time and no failure; that of a candidate that failed has no time either."""
+    tune(Fake(unlaunchable=(4,)), [{"m": 8}])
+    path = next(folder(DEVICE).glob("fake.*.heats"))
+    *before, last = (json.loads(line) for line in path.read_text().splitlines())
+    assert last[3] is not None
+    before.append([*last[:3], None, ""])
+    path.write_text("".join(json.dumps(line) + "\n" for line in before))
+    again = Fake()
+    tune(again, [{"m": 8}])
+    assert {tile for _, tile, _ in again.launched} == {1, 2, 8}
+    assert len(again.launched) == 6 * 2 + 6 * 3  # a heat of the six that work, and their final
 
 
 def test_a_problem_without_a_candidate_that_works_is_told_and_the_others_are_kept():

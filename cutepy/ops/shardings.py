@@ -1,0 +1,273 @@
+"""How the products are sharded over devices: the letters of each operation's tensors, and which may be sharded.
+
+Rows "m", columns "n", the summed extent "k", batches "b..." counted from the last, groups "g". Each function takes an
+operation's arguments. Sharded along "k", results are partial sums, which only what is linear in the product allows:
+additions, no activation. An epilogue that reads indices keeps the extent whole that it counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from cutepy.epilogues.graph import Graph
+from cutepy.epilogues.standard import standard_of
+from cutepy.kernels.gemm.scales import TENSOR, Block
+from cutepy.ops.distributed import Letter, Letters, Sharding, aligned, letters
+
+Given = torch.Tensor | None
+
+
+def of_gemm(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    bias: Given = None,
+    activation: str | None = None,
+    out_dtype: torch.dtype | None = None,
+    c: Given = None,
+    out_major: str = "row",
+) -> Sharding:
+    """Shard activation(a @ b.mT + c + bias) along rows, columns, batches, or k without an activation."""
+    of_a, of_b, of_out, shape = _of_product(a, b)
+    inputs, once = [of_a, of_b], []
+    for tensor, names in ((bias, of_out[-1:]), (c, None)):
+        if tensor is not None:
+            once.append(len(inputs))
+            inputs.append(aligned(tensor, of_out, shape) if names is None else names)
+    along = tuple(letter.name for letter in of_out if letter is not None)
+    summed = ("k",) if activation is None else ()
+    return Sharding(tuple(inputs), (of_out,), along + summed, once=frozenset(once))
+
+
+def of_gemm_out(
+    a: torch.Tensor, b: torch.Tensor, bias: Given, activation: str | None, out: torch.Tensor, c: Given = None
+) -> Sharding:
+    """Shard the same written to a tensor, which holds no partial sums."""
+    found = of_gemm(a, b, bias, activation, None, c)
+    before = 2 + (bias is not None)
+    inputs = (*found.inputs[:before], *found.outputs, *found.inputs[before:])
+    return Sharding(inputs, (), tuple(name for name in found.along if name != "k"))
+
+
+def _of_product(a: torch.Tensor, b: torch.Tensor) -> tuple[Letters, Letters, Letters, list[int]]:
+    """Give the letters of a, b and the product, and the product's shape."""
+    if b.dim() == 2:  # leading dimensions of a are rows
+        leading = letters(*(f"b{n}" for n in reversed(range(a.dim() - 1))))
+        return (*leading, *letters("k")), letters("n", "k"), (*leading, *letters("n")), [*a.shape[:-1], b.shape[0]]
+    batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    names = letters(*(f"b{n}" for n in reversed(range(len(batch)))))
+    of_a, of_b = ((*names, *letters(rows, "k")) for rows in ("m", "n"))
+    shape = [*batch, a.shape[-2], b.shape[-2]]
+    of_out = (*names, *letters("m", "n"))
+    return (
+        aligned(a, of_a, [*batch, *a.shape[-2:]]),
+        aligned(b, of_b, [*batch, *b.shape[-2:]]),
+        of_out,
+        shape,
+    )
+
+
+def of_gemm_epilogue(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    tensors: Sequence[torch.Tensor],
+    numbers: Sequence[float],
+    kinds: str,
+    epilogue: str,
+    out_dtype: torch.dtype | None = None,
+    out_major: str = "row",
+    scale_a: Given = None,
+    scale_b: Given = None,
+    blocks: Sequence[int] = (),
+    promotes: bool = False,
+) -> Sharding:
+    """Shard an epilogue of a product, or of each of a batch, with what it reduces as partial results."""
+    scales = [] if scale_a is None else [(scale_a, Block(*blocks[:2])), (scale_b, Block(*blocks[2:]))]
+    return of_epilogue(Graph.parse(epilogue), a, b, tensors, kinds, scales)
+
+
+def of_epilogue(
+    graph: Graph,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    tensors: Sequence[torch.Tensor],
+    kinds: str,
+    scales: Sequence[tuple[Any, Block]] = (),
+) -> Sharding:
+    """Shard an epilogue of tensors of any leading dimensions, which come before those of scales.
+
+    Parameters
+    ----------
+    tensors : sequence of Tensor
+        The graph's operands that are tensors.
+    kinds : str
+        A letter for each operand: "t" of a tensor.
+    scales : sequence of (Tensor, Block)
+        Of a and b, if there are.
+    """
+    of_a, of_b, of_out, shape = _of_product(a, b)
+    batch, rows = (of_out[:-2], of_out[-2:-1]) if b.dim() > 2 else ((), of_out[:-1])
+    inputs, given = [of_a, of_b], iter(tensors)
+    for operand, kind in zip(graph.operands, kinds, strict=True):
+        if kind == "t":
+            tensor, columns, count = next(given), Letter("n", operand.width), shape[-1] // operand.width
+            full, extents = {
+                "scalar": ((), []),
+                "row": ((*batch, columns), [*shape[: len(batch)], count]),
+                "column": ((*batch, *rows), shape[:-1]),
+                "tile": ((*batch, *rows, columns), [*shape[:-1], count]),
+            }[operand.shape]
+            inputs.append(aligned(tensor, full, extents))
+    count = len(inputs)
+    along = [
+        *([] if graph.uses("product_index") else _names(batch)),
+        *([] if graph.uses("row_index") else _names(rows)),
+        *([] if graph.uses("column_index") else ["n"]),
+        *(["k"] if _is_linear(graph) else []),
+    ]
+    for (scale, block), own in zip(scales, (rows, letters("n")), strict=False):
+        inputs.append(_of_scale(scale, block, own))
+        if block.rows and not {*_names(inputs[-1])} & {*_names(own)}:
+            along = [name for name in along if name not in _names(own)]
+    outputs, joined = [], []
+    for result in graph.results:
+        reduction, columns = graph.reduction(result), Letter("n", graph.width(result))
+        kept = {None: (), 0: (columns,), 1: rows}
+        outputs.append((*batch, *((*rows, columns) if reduction is None else kept[reduction.dim])))
+        joined.append("sum" if reduction is None else reduction.kind)
+    return Sharding(tuple(inputs), tuple(outputs), tuple(along), tuple(joined), frozenset(range(2, count)))
+
+
+def _is_linear(graph: Graph) -> bool:
+    """Tell whether an epilogue gives the sums, or adds to them: parts of sums then add up."""
+    standard = standard_of(graph)
+    return standard is not None and standard.activation is None
+
+
+def _names(letters: Letters) -> list[str]:
+    return [letter.name for letter in letters if letter is not None]
+
+
+def _of_scale(scale: torch.Tensor, block: Block, rows: Letters) -> Letters:
+    """Give the letters of the scales of a tensor (rows..., K); without its rows' where they are one dimension."""
+    if block == TENSOR:
+        return (None,) * scale.dim()
+    of_k = Letter("k", block.k) if block.k else None
+    if block.rows > 1:
+        rows = (Letter(rows[0].name, block.rows),) if len(rows) == 1 and rows[0] else (None,)
+    if scale.dim() == len(rows) + 1:
+        return (*rows, of_k)
+    return rows if scale.dim() == len(rows) == 1 and not block.k else (None,) * (scale.dim() - 1) + (of_k,)
+
+
+def of_groups_product(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    groups: torch.Tensor,
+    along: str,
+    out_dtype: torch.dtype | None = None,
+    zero: bool = False,
+) -> Sharding:
+    """Shard products of groups along all extents but those which groups part; each group's matrices by groups."""
+    inputs, of_out, free = _of_groups(a, b, along)
+    return Sharding(inputs, (of_out,), (*free, *(() if along == "k" else ("k",))))
+
+
+def of_groups_out(a: torch.Tensor, b: torch.Tensor, groups: torch.Tensor, along: str, out: torch.Tensor) -> Sharding:
+    """Shard the same written to a tensor."""
+    inputs, of_out, free = _of_groups(a, b, along)
+    return Sharding((*inputs, of_out), (), free)
+
+
+def of_groups_epilogue(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    groups: torch.Tensor,
+    along: str,
+    tensors: Sequence[torch.Tensor],
+    numbers: Sequence[float],
+    kinds: str,
+    epilogue: str,
+    out_dtype: torch.dtype,
+    scale_a: Given = None,
+    scale_b: Given = None,
+    blocks: Sequence[int] = (),
+    promotes: bool = False,
+) -> Sharding:
+    """Shard an epilogue of products of groups."""
+    graph = Graph.parse(epilogue)
+    inputs, of_out, free = _of_groups(a, b, along)
+    extents = [groups.shape[0], a.shape[-2], b.shape[-2]][-len(of_out) :]
+    given = _of_operands(graph, tensors, kinds, of_out[:-2], extents, each=letters("g"))
+    inputs = (*inputs, *given, *_of_scales((scale_a, scale_b), blocks))
+    outputs = tuple((*of_out[:-1], Letter("n", graph.width(result))) for result in graph.results)
+    counted = {name for name, index in _INDICES.items() if graph.uses(index)}
+    free = tuple(name for name in free if name not in counted)
+    if along != "k" and _is_linear(graph):
+        free = (*free, "k")
+    return Sharding(inputs, outputs, free, once=frozenset(range(3, 3 + len(given))))
+
+
+def _of_groups(a: torch.Tensor, b: torch.Tensor, along: str) -> tuple[tuple[Letters, ...], Letters, tuple[str, ...]]:
+    """Give the letters of a, b and groups, those of the product, and which of the product's may be sharded."""
+    padded = a.dim() == b.dim() == 3
+    of_a, of_b = (letters(*("g",) * (tensor.dim() - 2), rows, "k") for tensor, rows in ((a, "m"), (b, "n")))
+    if padded:
+        return (of_a, of_b, letters("g")), letters("g", "m", "n"), ("g", "n")
+    # Ends are those of the whole extent, so that it is not parted, and each device has all of them.
+    of_out = letters("g", "m", "n") if along == "k" else letters("m", "n")
+    return (of_a, of_b, (None,)), of_out, tuple(name for name in ("m", "n") if name != along)
+
+
+def _of_operands(
+    graph: Graph, tensors: Sequence[torch.Tensor], kinds: str, batch: Letters, extents: Sequence[int], each: Letters
+) -> list[Letters]:
+    """Give the letters of an epilogue's operands that are tensors; rows and columns may have one for `each` product."""
+    found: list[Letters] = []
+    given = iter(tensors)
+    for operand, kind in zip(graph.operands, kinds, strict=True):
+        if kind == "n":
+            continue
+        tensor, columns = next(given), Letter("n", operand.width)
+        if operand.shape == "scalar":
+            found.append((None,) * tensor.dim())
+        elif operand.shape == "tile":
+            shape = [*extents[:-1], extents[-1] // operand.width]
+            found.append(aligned(tensor, (*batch, *letters("m"), columns), shape))
+        else:
+            own = (*each, columns if operand.shape == "row" else Letter("m"))
+            found.append(own[len(own) - tensor.dim() :])
+    return found
+
+
+def _of_scales(scales: Sequence[Given], blocks: Sequence[int]) -> list[Letters]:
+    """Give the letters of the scales of a and b, of which each has its block's rows and K."""
+    found: list[Letters] = []
+    for n, (scale, rows) in enumerate(zip(scales, "mn", strict=True)):
+        if scale is not None:
+            block = Block(*blocks[2 * n : 2 * n + 2])
+            own: list[Letter | None] = [Letter("g")]
+            own += [Letter(rows, block.rows)] if block.rows else []
+            own += [Letter("k", block.k)] if block.k else []
+            found.append(tuple(own[len(own) - scale.dim() :]) if scale.dim() else ())
+    return found
+
+
+_INDICES = {"g": "product_index", "m": "row_index", "n": "column_index"}
+
+
+def of_quantise(x: torch.Tensor, block: tuple[int, int], scale: torch.Tensor) -> Sharding:
+    """Shard quantisation along extents of which each part has scales of its own."""
+    rows = letters(*(f"b{n}" for n in range(x.dim() - 1)))
+    of_x, of_scale = (*rows, Letter("k")), _of_scale(scale, Block(*block), rows)
+    return Sharding((of_x,), (of_x, of_scale), tuple(_names(of_scale)))
+
+
+def of_dequantise(x: torch.Tensor, scale: torch.Tensor, block: Block) -> Sharding:
+    """Shard dequantisation along extents that share their scales, or have scales that are sharded with them."""
+    rows = letters(*(f"b{n}" for n in range(x.dim() - 1)))
+    of_x, of_scale = (*rows, Letter("k")), _of_scale(scale, block, rows)
+    shared = [*([] if block.rows else _names(rows)), *([] if block.k else ["k"])]
+    return Sharding((of_x, of_scale), (of_x,), (*_names(of_scale), *shared))

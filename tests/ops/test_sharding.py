@@ -1,0 +1,87 @@
+"""DTensors: every operation has a sharding, and computes what it does of plain tensors wherever these lie."""
+
+import subprocess
+import sys
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import distributed  # noqa: E402
+
+import cutepy.ops  # noqa: E402
+from cutepy.ops.distributed import Letter, Sharding, aligned, letters  # noqa: E402
+from cutepy.ops.registration import _registered  # noqa: E402
+from cutepy.ops.shardings import of_gemm, of_gemm_epilogue  # noqa: E402
+
+pytestmark = pytest.mark.skipif(not distributed.is_available(), reason="needs torch.distributed")
+
+
+def test_every_operation_has_a_sharding():
+    own = {name: operation for name, operation in _registered.items() if name.startswith("cutepy::")}
+    assert len(own) >= 12  # gemm, gemm_out, gemm_epilogue and those of groups, each with its invariant one
+    assert [name for name, operation in own.items() if operation.sharding is None] == []
+    # And each is among the cases of the comparison, by the function that calls it.
+    from tests.ops import sharded
+
+    called = {name for name in ("cutepy::gemm", "cutepy::gemm_out", "cutepy::gemm_epilogue")}
+    called |= {"cutepy::grouped_gemm", "cutepy::grouped_gemm_out", "cutepy::grouped_gemm_epilogue"}
+    assert {name.removesuffix("_invariant") for name in own} == called, "add a case to tests/ops/sharded.py"
+    assert len(list(sharded.cases())) > 40
+
+
+def test_letters_follow_broadcasting():
+    full = letters("b", "m", "n")
+    assert aligned(torch.empty(1, 8), full, (2, 4, 8)) == (None, Letter("n"))
+    assert aligned(torch.empty(2, 1, 8), full, (2, 1, 8)) == full
+    assert aligned(torch.empty(1), (), ()) == (None,)
+
+
+def test_k_is_sharded_where_partial_sums_add_up():
+    a, b = torch.empty(4, 16, device="meta"), torch.empty(8, 16, device="meta")
+    assert of_gemm(a, b).along == ("b0", "n", "k")
+    assert of_gemm(a, b, activation="relu").along == ("b0", "n")
+    found = of_gemm_epilogue(a, b, [], [], "", cutepy.epilogues.silu.text)
+    assert isinstance(found, Sharding)
+    assert found.along == ("b0", "n")
+    assert "k" in of_gemm_epilogue(a, b, [], [], "", cutepy.epilogues.identity.text).along
+
+
+def test_dtensor_is_imported_by_those_who_have_some():
+    """Its module takes a second to import."""
+    code = "import sys, cutepy.ops; assert 'torch.distributed.tensor' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_one_process_computes_what_plain_tensors_give():
+    from torch.distributed.device_mesh import init_device_mesh
+
+    from tests.ops import sharded
+
+    distributed.init_process_group("gloo", rank=0, world_size=1, store=distributed.HashStore())
+    try:
+        mesh = init_device_mesh("cpu", (1,))
+        sharded.check_all(mesh, most=2)
+        for plan in sharded.PLANS:
+            sharded.check_layers(mesh, plan)
+    finally:
+        distributed.destroy_process_group()
+
+
+@pytest.mark.integration
+def test_two_processes_compute_what_one_does(tmp_path):
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.ops.sharded", str(rank), "2", str(tmp_path / "store")],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    try:
+        said = [rank.communicate(timeout=170)[0] for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+    assert [rank.returncode for rank in ranks] == [0, 0], "\n".join(said)
