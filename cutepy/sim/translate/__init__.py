@@ -306,6 +306,7 @@ def _translate_one(e: Emitter, i: Instruction) -> None:
         e.emit(f"if {is_part}: m.in_part(g, {e.site})")
     try:
         translator(e, i)
+        e.finish()
     except UnknownInstructionError:
         raise
     except (AssertionError, LookupError, StopIteration, TypeError, ValueError) as error:

@@ -107,6 +107,7 @@ class Emitter:
         self.dirty: set[int] = set()
         self.instruction: Instruction | None = None
         self._temporaries = 0
+        self._results: list[tuple[int, str, int]] = []  # register, its value, and the line that computes this
 
     def emit(self, line: str) -> None:
         """Append a line of source."""
@@ -252,7 +253,10 @@ class Emitter:
     # Results.
 
     def write(self, operand: Operand, expression: str, kind: str) -> None:
-        """Assign a value of a kind to a destination; a narrower value is extended by its sign."""
+        """Compute a value of a kind for a destination, which `finish` assigns; a narrower one is extended by its sign.
+
+        Until then every register reads as it was before the instruction: its guard, sources and other destinations.
+        """
         if isinstance(operand, Sink):
             self.emit(expression)
             return
@@ -269,11 +273,25 @@ class Emitter:
             condition = self.read(guard[0], "pred")
             order = f"{old}, {expression}" if guard[1] else f"{expression}, {old}"
             expression = f"where({condition}, {order})"
-        for key in [key for key in self._forms if key[0] == index]:
+        self._results.append((index, expression, len(self.lines)))
+        self.emit("")
+
+    def finish(self) -> None:
+        """Assign what the current instruction has computed to its destinations."""
+        results, self._results = self._results, []
+        last = len(self.lines) - 1
+        assigned: dict[int, str] = {}
+        for n, (index, expression, line) in enumerate(results):
+            # Nothing is computed behind the last line, so that its destination needs no other name.
+            assigned[index] = f"v{index}" if line == last else f"n{n}"
+            self.lines[line] = f"{assigned[index]} = {expression}"
+        for index, name in assigned.items():
+            if name[0] == "n":
+                self.emit(f"v{index} = {name}")
+        for key in [key for key in self._forms if key[0] in assigned]:
             del self._forms[key]
-        self.emit(f"v{index} = {expression}")
-        self._local.add(index)
-        self.dirty.add(index)
+        self._local.update(assigned)
+        self.dirty.update(assigned)
 
     def _converted(self, expression: str, kind: str, canonical: str, register: Register) -> str:
         if "pred" in (kind, canonical):
