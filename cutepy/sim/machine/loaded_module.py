@@ -69,7 +69,7 @@ class LoadedModule:
     """
 
     def __init__(self, ptx: str, file: str = "") -> None:
-        self.ptx, self.file, self.module = ptx, file, load_module(ptx)
+        self.ptx, self.file, self.module = ptx, file, load_module(ptx, file)
         generation = _TARGET.match(self.module.target)
         if generation and int(generation[1]) > _GENERATION:
             raise ValueError(
@@ -105,11 +105,11 @@ def _made(module: Module) -> dict[str, Placed]:
     placed = {}
     for variable in module.variables:
         if variable.space in ("global", "const") and not variable.is_extern:
-            data = np.zeros((variable.size_bytes or 0) + _ALIGNMENT, np.uint8)
+            data = _zeros(variable)
             address = -(-data.ctypes.data // _ALIGNMENT) * _ALIGNMENT
             one = placed[variable.name] = Placed(variable, address, data)
             if variable.initial is not None:
-                one.bytes[:] = np.frombuffer(variable.initial, np.uint8)
+                one.bytes[: len(variable.initial)] = np.frombuffer(variable.initial, np.uint8)
     addresses = {name: one.address for name, one in placed.items()} | function_addresses(module)
     for one in placed.values():
         for reference in one.variable.references:
@@ -122,3 +122,12 @@ def _made(module: Module) -> dict[str, Placed]:
             value = np.frombuffer(reference.encode(target), np.uint8)
             one.bytes[reference.position : reference.position + reference.size_bytes] = value
     return placed
+
+
+def _zeros(variable: Variable) -> Array:
+    try:
+        return np.zeros((variable.size_bytes or 0) + _ALIGNMENT, np.uint8)
+    except MemoryError:
+        raise LaunchError(
+            f"{variable.name} has {variable.size_bytes} bytes, for which this computer has no memory; declare fewer"
+        ) from None
