@@ -210,11 +210,11 @@ class Engine:
     def beyond(self, g: Group, i: Instruction, index: Array, count: int) -> None:
         """Stop where the index of a branch is beyond its targets."""
         raise MemoryAccessError(
-            f"brx.idx goes to one of {count} targets, and its index is {int(np.asarray(index).max())}: where it goes is "
-            "undefined",
+            f"the index of brx.idx must be less than its {count} targets, got {int(np.asarray(index).max())}: where it "
+            "goes is undefined",
             i,
             g.describe(),
-            fix="compare the index before, and branch around",
+            fix="compare the index before, and branch around it",
         )
 
     def in_part(self, g: Group, i: Instruction) -> None:

@@ -54,7 +54,8 @@ PLAIN_FORMS: dict[str, str] = {
     "cvt": "result value value?",
     "cvt.pack": "result value*2 value@b32",
     **_each("vadd vsub vabsdiff vmin vmax vset vshl vshr", "result value*2 value?"),
-    **_each("vadd2 vsub2 vabsdiff2 vmin2 vmax2 vset2 vavrg2 vadd4 vsub4 vabsdiff4 vmin4 vmax4 vset4 vavrg4 vmad", "result value*3"),
+    **_each("vadd2 vsub2 vabsdiff2 vmin2 vmax2 vset2 vavrg2 vmad", "result value*3"),
+    **_each("vadd4 vsub4 vabsdiff4 vmin4 vmax4 vset4 vavrg4", "result value*3"),
     "createpolicy": "result value?",
     "createpolicy.range": "result address value*2",
     **_each("suq txq", "result address"),
@@ -65,8 +66,6 @@ PLAIN_FORMS: dict[str, str] = {
     "bra": "target",
     **_each("exit ret", ""),
     **_each("nanosleep pmevent", "value"),
-    "%return": "",
-    "%beyond": "value*2",
 }  # fmt: skip
 """The instructions that give results and decide nothing, whoever executes them; branches are ends of blocks."""
 
@@ -91,6 +90,7 @@ FORMS: dict[str, str] = PLAIN_FORMS | {
     **_each("bar.red bar.cta.red barrier.red barrier.cta.red", "result barrier barrier? value"),
     "bar.warp": "barrier",
     "barrier.cluster": "",
+    "%beyond": "branch value",
     "brkpt": "",
     "brx": "branch branch",
     "call": "branch value? value? value?",
@@ -111,6 +111,7 @@ FORMS: dict[str, str] = PLAIN_FORMS | {
     "fence": "address? bytes?",
     "griddepcontrol": "",
     "match": "result value lanes",
+    "mbarrier": "result? address barrier? barrier?",
     "mbarrier.init": "address barrier",
     "mbarrier.inval": "address",
     **_each("mbarrier.arrive mbarrier.arrive_drop", "result? address barrier?"),

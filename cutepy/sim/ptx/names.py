@@ -64,6 +64,7 @@ class Names:
         self.scope = Scope(None)
         self.registers: list[Register] = []
         self.variables: list[Variable] = []
+        self._numbers: dict[str, int] = {}
         self._carry: Register | None = None
 
     def open(self) -> None:
@@ -130,10 +131,10 @@ class Names:
         Of calls, blocks that follow each other share one: as large as the largest.
         """
         self._claim(variable.name)
-        known = {one.name: n for n, one in enumerate(self.variables)}
+        known = self._numbers
         name = unique = variable.name
-        taken = set(self._outer) | (self._names_around() if variable.space == "param" else set(known))
-        while unique in taken:
+        around = self._names_around() if variable.space == "param" else known
+        while unique in self._outer or unique in around:
             unique += "'"
         self.scope.variables[name] = variable = replace(variable, name=unique)
         if unique in known:
@@ -142,6 +143,7 @@ class Names:
             alignment = max(shared.alignment, variable.alignment)
             self.variables[known[unique]] = replace(shared, size_bytes=size, alignment=alignment)
         else:
+            known[unique] = len(self.variables)
             self.variables.append(variable)
 
     def _names_around(self) -> set[str]:

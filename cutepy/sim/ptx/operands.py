@@ -39,10 +39,10 @@ _MARK = re.compile(r"[\[\]{}(),]")
 SPECIAL_VECTORS = frozenset("tid ntid ctaid nctaid clusterid nclusterid cluster_ctaid cluster_nctaid".split())
 """Special registers of four elements, of which the last is 0."""
 _SPECIALS = frozenset(
-    """laneid warpid nwarpid smid nsmid gridid cluster_ctarank cluster_nctarank is_explicit_cluster clock clock64 clock_hi globaltimer globaltimer_lo
-    globaltimer_hi lanemask_eq lanemask_le lanemask_lt lanemask_ge lanemask_gt dynamic_smem_size total_smem_size
-    aggr_smem_size WARP_SZ current_graph_exec reserved_smem_offset_begin reserved_smem_offset_end
-    reserved_smem_offset_cap reserved_smem_offset_0 reserved_smem_offset_1""".split()
+    """laneid warpid nwarpid smid nsmid gridid cluster_ctarank cluster_nctarank is_explicit_cluster clock clock64
+    clock_hi globaltimer globaltimer_lo globaltimer_hi lanemask_eq lanemask_le lanemask_lt lanemask_ge lanemask_gt
+    dynamic_smem_size total_smem_size aggr_smem_size WARP_SZ current_graph_exec reserved_smem_offset_begin
+    reserved_smem_offset_end reserved_smem_offset_cap reserved_smem_offset_0 reserved_smem_offset_1""".split()
 ) | {
     *(f"{name}.{axis}" for name in SPECIAL_VECTORS for axis in "xyz"),
     *(f"envreg{n}" for n in range(32)),

@@ -43,9 +43,7 @@ _NEWEST_VERSION = 9, 3
 """Of the PTX ISA that the instructions and directives here are of."""
 
 
-def parse_module(
-    text: str, unread: list[Unread] | None = None, file: str = "", checks: Checks | None = None
-) -> Module:
+def parse_module(text: str, unread: list[Unread] | None = None, file: str = "", checks: Checks | None = None) -> Module:
     """Parse a PTX module.
 
     Parameters
@@ -72,9 +70,11 @@ def parse_module(
     ['add.s32', 'ret']
     """
     # LLVM counts the lines of an inline assembly as lines of the source, from its own line on: only that is one.
-    text = _INLINE_ASSEMBLY.sub(lambda found: _LOCATION.sub(_blank, found[0]), text)
-    text = without_comments(text)
+    original = _INLINE_ASSEMBLY.sub(lambda found: _LOCATION.sub(_blank, found[0]), text)
+    text = without_comments(original)
     reading = Reading(text, file, unread, checks)
+    if (start := _open_comment(original)) >= 0:
+        reading.attempt(partial(refuse, "the comment that begins here does not end; write */"), start, None)
     reading.check_characters()
     files = {int(number): name for number, name in _FILE.findall(text)}
     outside = Outside(text, reading)
@@ -98,6 +98,14 @@ def parse_module(
 def without_comments(text: str) -> str:
     """Replace comments by blanks, so that all else stays where it is."""
     return _COMMENT.sub(lambda found: found[0] if found[0][0] == '"' else _blank(found), text)
+
+
+def _open_comment(text: str) -> int:
+    """Return where a comment begins that does not end, or -1."""
+    for found in _COMMENT.finditer(text) if "/*" in text else ():
+        if found.end() == len(text) and found[0][:2] == "/*" and (len(found[0]) < 4 or found[0][-2:] != "*/"):
+            return found.start()
+    return -1
 
 
 def _blank(found: re.Match[str]) -> str:

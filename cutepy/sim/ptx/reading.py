@@ -13,8 +13,16 @@ from cutepy.sim.ptx.tokens import PtxSyntaxError
 
 _T = TypeVar("_T")
 
-NOT_UNDERSTOOD = (PtxSyntaxError, ArithmeticError, AssertionError, LookupError, TypeError, ValueError, MemoryError)
-NOT_UNDERSTOOD += (RecursionError,)
+NOT_UNDERSTOOD = (
+    PtxSyntaxError,
+    ArithmeticError,
+    AssertionError,
+    LookupError,
+    MemoryError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
 """What parsing a statement may raise that is of another form than those known."""
 _BRACE = re.compile(r'[{}"]')
 _STRING_END = re.compile(r'(?:\\.|[^"\\\n])*"')

@@ -77,6 +77,8 @@ def canonical_bits(register: Register) -> str:
     return "pred" if register.type == "pred" else f"u{register.bits // 8}"
 
 
+_EXTENDS = frozenset(("ld", "ldu", "cvt"))
+"""Opcodes whose destinations may be wider than their types (PTX ISA, "Operand Size Exceeding Type Size")."""
 Kinds: TypeAlias = "list[str] | dict[int, str]"
 
 
@@ -320,6 +322,9 @@ class Emitter:
             return f"({expression}).view({canonical})"
         if int(kind[1:]) > int(canonical[1:]):
             raise self.mistaken(f"{register.name} of type {register.type} is too narrow for {said_of(kind)}")
+        assert self.instruction is not None
+        if self.instruction.parts[0] not in _EXTENDS:
+            raise self.mistaken(f"{register.name} of type {register.type} is too wide for {said_of(kind)}")
         extended = f"({expression}).astype({kind[0]}{canonical[1:]})"
         return extended if kind[0] == canonical[0] else f"{extended}.view({canonical})"
 
