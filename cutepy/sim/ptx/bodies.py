@@ -25,7 +25,7 @@ from cutepy.sim.ptx.operands import SPECIAL_VECTORS, Operands, split
 from cutepy.sim.ptx.places import placed
 from cutepy.sim.ptx.reading import NOT_UNDERSTOOD, Reading, refuse_statement
 from cutepy.sim.ptx.spelling import usual
-from cutepy.sim.ptx.tokens import PtxSyntaxError
+from cutepy.sim.ptx.tokens import PtxSyntaxError, integer
 
 STATEMENT = re.compile(
     r"""\s*+(?:
@@ -399,6 +399,9 @@ def _directives(text: str) -> dict[str, tuple[int, ...]]:
         if match is None:
             raise PtxSyntaxError(f"unknown directive {' '.join(text[position:].split())[:80]!r}")
         if match["name"]:
-            found[match["name"]] = tuple(int(value) for value in match["values"].split(",") if value.strip())
+            values = tuple(integer(value.strip()) for value in match["values"].split(",") if value.strip())
+            if any(value >> 32 for value in values):
+                raise PtxSyntaxError(f".{match['name']} takes numbers of 32 bits, got {match['values'].strip()}")
+            found[match["name"]] = values
         position = match.end()
     return found

@@ -131,9 +131,7 @@ def _type(tokens: Tokens) -> tuple[int | None, str, int]:
     while True:
         word = tokens.take("word")
         if word == ".align":
-            alignment = tokens.integer()
-            if alignment < 1 or alignment & (alignment - 1):
-                raise tokens.error(f"an alignment must be a power of two, got {alignment}")
+            alignment = _alignment(tokens)
         elif word == ".attribute":
             tokens.expect("(")
             while not tokens.take_if(")"):
@@ -148,7 +146,16 @@ def _type(tokens: Tokens) -> tuple[int | None, str, int]:
                 type_bits(word[1:])
             except (ValueError, IndexError):
                 raise tokens.error(f"unknown type {word!r}") from None
+            if tokens.take_if(".align"):
+                alignment = _alignment(tokens)
             return alignment, word[1:], vector
+
+
+def _alignment(tokens: Tokens) -> int:
+    alignment = tokens.integer()
+    if alignment < 1 or alignment & (alignment - 1):
+        raise tokens.error(f"an alignment must be a power of two, got {alignment}")
+    return alignment
 
 
 def _one(

@@ -225,6 +225,7 @@ class Checks:
         if form is not None and i.parts[0] != "call":
             _check_operands(i.opcode, form, operands)
             _check_lengths(i.opcode, form, operands)
+            _check_types(i.opcode, form, operands)
         if self._also is not None and (reason := self._also(i)):
             raise PtxSyntaxError(reason)
         if len(self._known) < _MOST_KNOWN:
@@ -234,7 +235,7 @@ class Checks:
 def _shape_of(operand: Operand) -> object:
     """Return all of an operand that decides whether an instruction takes it."""
     if type(operand) is Vector:
-        return tuple([o.type if type(o) is Register else type(o) for o in operand.items])
+        return tuple([o.type if type(o) is Register else _shape_of(o) for o in operand.items])
     if type(operand) is Address:
         coordinates = operand.coordinates
         return type(operand.base), None if coordinates is None else len(coordinates)
@@ -242,7 +243,7 @@ def _shape_of(operand: Operand) -> object:
         return _shape_of(operand.first), _shape_of(operand.second)
     if type(operand) is Register:
         return operand.type
-    return (Immediate, bool(operand.float_bits)) if type(operand) is Immediate else type(operand)
+    return (Immediate, operand.float_bits) if type(operand) is Immediate else type(operand)
 
 
 def _check_operands(opcode: str, form: Form, operands: tuple[Operand, ...]) -> None:
@@ -302,6 +303,59 @@ def _lengths(parts: list[str], word: str, n: int) -> tuple[int, ...] | None:
         dimensions = next((int(p[0]) for p in parts if re.fullmatch("[3-5]d", p)), 0)
         return (dimensions - 2, 1) if "im2col" in parts else (1,)
     return (1,)
+
+
+_TYPE = re.compile(r"(?P<letter>[busf]|bf|tf)(?P<bits>\d+)(?:x(?P<count>\d))?")
+_TYPES = frozenset(
+    """b1 b8 b16 b32 b64 b128 b1024 u2 u4 u8 u16 u32 u64 s2 s4 s8 s16 s32 s64 f16 f32 f64 bf16 tf32 f16x2 bf16x2 f32x2
+    u16x2 s16x2 u8x4 s8x4""".split()
+)
+_OF_ONE_TYPE = frozenset(
+    """abs add and atom bfi brev cnot copysign cos div ex2 fma ld ldu lg2 mad max min mov mul neg not or rcp red rem
+    rsqrt sad selp setp sin sqrt st sub tanh xor""".split()
+)
+"""Instructions whose operands are of the type that their opcodes name, if that is one."""
+
+
+def _check_types(opcode: str, form: Form, operands: tuple[Operand, ...]) -> None:
+    """Refuse integers for floats and floats for integers; untyped bits may be either."""
+    first, *parts = opcode.split(".")
+    types = [p for p in parts if _TYPE.fullmatch(p)]
+    unknown = next((p for p in types if p not in _TYPES), "")
+    if unknown:
+        raise PtxSyntaxError(f"{opcode} names a type .{unknown}, which there is not", f".{unknown}")
+    if not types or first in ("createpolicy", "tex", "tld4") or "wide" in parts:
+        return
+    is_alike = first in _OF_ONE_TYPE and len(types) == 1
+    if not is_alike and any("f" in p for p in types):
+        return
+    match = _TYPE.fullmatch(types[-1])
+    assert match is not None
+    letter, bits = match["letter"], int(match["bits"])
+    words = _present(form.words, operands)[: 3 if first in ("selp", "setp") else None]
+    for word, operand in zip(words, operands, strict=False):
+        if word not in ("result", "value") or (word == "result" and first == "setp"):
+            continue
+        for one in operand.items if isinstance(operand, Vector) else (operand,):
+            if (is_alike or isinstance(one, Immediate)) and not _agrees(one, letter, bits):
+                raise PtxSyntaxError(f"{opcode} takes a value of type .{types[-1]} there, got {_typed(one)}")
+
+
+def _agrees(operand: Operand, letter: str, bits: int) -> bool:
+    if isinstance(operand, Immediate):
+        is_float = bool(operand.float_bits)
+        return {"f": is_float and bits > 16, "b": not is_float or operand.float_bits == bits}.get(
+            letter, not is_float and letter in "us"
+        )
+    if isinstance(operand, Register) and operand.type[0] in "usf":
+        return letter == "b" or (operand.type[0] == "f") == (letter not in "us")
+    return True
+
+
+def _typed(operand: Operand) -> str:
+    if isinstance(operand, Immediate):
+        return "a float" if operand.float_bits else f"the integer {operand.value}"
+    return f"{spelled(operand)} of type .{operand.type}" if isinstance(operand, Register) else spelled(operand)
 
 
 _SHAPE = re.compile(r"m(\d+)n(\d+)k(\d+)")

@@ -145,6 +145,9 @@ def integer(text: str) -> int:
     """
     digits = text.removesuffix("U")
     try:
-        return int(digits, 8 if digits[0] == "0" and digits.isdigit() else 0)
+        value = int(digits, 8 if digits[0] == "0" and digits.isdigit() else 0)
     except ValueError:
-        raise PtxSyntaxError(f"expected an integer, got {text!r}") from None
+        raise PtxSyntaxError(f"expected an integer, got {text[:40]!r}", text) from None
+    if value >> 64:
+        raise PtxSyntaxError(f"an integer has at most 64 bits, got {text}", text)
+    return value

@@ -94,7 +94,9 @@ def _changed_once(rng: random.Random, text: str) -> str:
         elif kind == 7:
             tokens.insert(at, rng.choice(_WORDS))
         elif kind == 8:
-            tokens[at] = re.sub(r"\d+", lambda found: str(rng.choice((0, 1, int(found[0][:9]) + 1, 123456))), tokens[at])
+            tokens[at] = re.sub(
+                r"\d+", lambda found: str(rng.choice((0, 1, int(found[0][:9]) + 1, 123456))), tokens[at]
+            )
         else:
             second = rng.randrange(len(tokens))
             tokens[at], tokens[second] = tokens[second], tokens[at]

@@ -74,6 +74,16 @@ REFUSED = [
     ("setp.eq.and.u32 %p, %r0, %r1, !%r2;", "! takes a predicate"),
     ("ld.global.u64 %r0, [%d];", "too narrow"),
     ("mov.b32 {%r0, %r1}, %r2;", "too wide"),
+    # Kinds of values.
+    ("mov.u32 %r0, 1.5;", "type .u32 there, got a float"),
+    ("and.b32 %r0, %r1, 1.5;", "got a float"),
+    ("shl.b32 %r0, %r1, 1.5;", "got a float"),
+    (".reg .f32 %f; add.f32 %f, %f, 1;", "type .f32 there, got the integer 1"),
+    (".reg .f32 %f; add.u32 %f, %f, 1;", "%f of type .f32"),
+    (".reg .f32 %f; ld.global.u32 %f, [%d];", "%f of type .f32"),
+    ("st.global.f32 [%d], 1;", "got the integer 1"),
+    ("setp.lt.f32 %p, %r0, 1;", "got the integer 1"),
+    ("mov.u33 %r0, 1;", "a type .u33, which there is not"),
     # Names.
     ("mov.u32 %r0, %nosuch;", "unknown register %nosuch"),
     ("mov.u32 %r0, nosuch;", "unknown name nosuch"),
@@ -108,7 +118,9 @@ REFUSED = [
     # Declarations.
     (".local .align 3 .b8 y[8];", "power of two"),
     (".local .b8 y[0];", "extent of 0"),
-    (".local .b8 y[1180591620717411303424];", "no GPU has"),
+    (".local .b8 y[1180591620717411303424];", "64 bits"),
+    (".local .b8 y[1099511627776];", "no GPU has"),
+    ("mov.u64 %d, 99999999999999999999;", "64 bits"),
     (".local .b32 y<99999999999>;", "at most"),
     (".reg .foo %z;", "unknown type"),
     (".reg .b32 %z", "cannot read|unknown directive|expected"),
@@ -156,6 +168,11 @@ def test_what_is_outside_of_functions_is_refused_with_its_place(text, said):
 
 
 ACCEPTED = [
+    "mov.b32 %r0, 0f3F800000;",
+    "and.b32 %r0, %r1, 0f3F800000;",
+    ".reg .f32 %f; mov.b32 %f, %r0; add.f32 %r0, %f, 0f3F800000; ld.global.b32 %f, [%d];",
+    "cvt.rn.f32.u32 %r0, 1;",
+    "mov.f64 %d, 1.5;",
     '.pragma "}";',
     "setp.eq.and.u32 %p, %r0, 1, !5;",
     "mov.u32 %r0, %tid.w;",
