@@ -19,6 +19,7 @@ from cutepy.sim.errors import LaunchError
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.ptx.linking import function_addresses
 from cutepy.sim.ptx.model import Function, Module, Variable
+from cutepy.sim.ptx.tokens import PtxSyntaxError
 from cutepy.sim.translate import load_module
 
 _ALIGNMENT = 128
@@ -64,12 +65,17 @@ class LoadedModule:
 
     Raises
     ------
+    PtxSyntaxError
+        If a statement is not understood, or there is no .target.
     ValueError
         If it is for a newer GPU.
     """
 
     def __init__(self, ptx: str, file: str = "") -> None:
         self.ptx, self.file, self.module = ptx, file, load_module(ptx, file)
+        if not self.module.target:
+            reason = "a module must say what GPU it is for; write .target sm_90a behind .version"
+            raise PtxSyntaxError(reason, "", file, 1, 1, " ".join(ptx[:80].split()))
         generation = _TARGET.match(self.module.target)
         if generation and int(generation[1]) > _GENERATION:
             raise ValueError(

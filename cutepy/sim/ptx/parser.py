@@ -30,7 +30,7 @@ _FUNCTION = re.compile(
 _OUTSIDE = re.compile(
     r"""(?:
       \.version\s+(?P<version>[\d.]+) | \.target\s+(?P<target>\w+)(?:\s*,\s*\w+)*+
-    | \.address_size\s+(?P<address>\d+)
+    | \.address_size\s+(?P<address_size>\d+)
     | \.file\s+\d+\s+"[^"]*"(?:\s*,\s*\d+)*+ | \.loc\s[^\n]*+ | @@[^\n]*+
     | \.pragma\s+"[^"]*"\s*; | \.alias\s+(?P<alias>[\w$]+)\s*,\s*(?P<aliasee>[\w$]+)\s*;
     | (?P<section>\.section\s+[.\w$]+\s*\{)
@@ -142,6 +142,7 @@ class Outside:
         self._text, self._reading = text, reading
         self._declared: dict[str, Variable] = {}
         self._line, self._counted = 1, 0
+        self._said: set[str] = set()
         position, end = 0, len(text.rstrip())
         while (position := _SPACE.match(text, position).end()) < end:  # type: ignore[union-attr]
             position = self._one(position)
@@ -152,12 +153,16 @@ class Outside:
         match = _OUTSIDE.match(text, position)
         if match is None:
             return self._function(position)
+        head = next((name for name in ("version", "target", "address_size") if match[name]), "")
+        if head in self._said:
+            attempt(partial(refuse, f".{head} comes twice"), position, None)
+        self._said |= {head} - {""}
         if match["target"]:
             self.target = match["target"]
         elif match["version"]:
             attempt(partial(_check_version, match["version"]), position, None)
-        elif match["address"]:
-            attempt(partial(_check_address_size, match["address"]), position, None)
+        elif match["address_size"]:
+            attempt(partial(_check_address_size, match["address_size"]), position, None)
         elif match["alias"]:
             self.aliases[match["alias"]] = match["aliasee"], position
         elif match["section"]:

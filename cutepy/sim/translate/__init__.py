@@ -122,9 +122,13 @@ def _has_effects(i: Instruction) -> bool:
     return i.parts[0] in _EFFECTS or aligned_threads(i) > 1 or translator_of(i.opcode) is None
 
 
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
+
+
 def load_module(text: str, file: str = "") -> Module:
     """Parse a PTX module, once for the same text; errors name the file."""
-    key = hashlib.sha256(text.encode()).hexdigest()
+    key = _digest(text)
     if key not in _modules:
         _modules[key] = parse_module(text, file=file, checks=_CHECKS)
         while len(_modules) > _KEPT:
@@ -164,7 +168,7 @@ def linked(text: str, name: str) -> Linked:
     name : str
         The entry function.
     """
-    key = hashlib.sha256(text.encode()).hexdigest(), name
+    key = _digest(text), name
     if key not in _linked:
         module = load_module(text)
         if name not in module.functions:
@@ -191,7 +195,7 @@ def translate(
     pauses : frozenset of int
         Instructions before which its `pause` is asked whether lanes go on.
     """
-    key = hashlib.sha256(text.encode()).hexdigest(), name, stops, pauses
+    key = _digest(text), name, stops, pauses
     if key not in _programs:
         _programs[key] = translate_linked(linked(text, name), stops, pauses)
         while len(_programs) > _KEPT:

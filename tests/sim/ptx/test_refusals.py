@@ -148,6 +148,9 @@ def test_the_error_names_its_place(statement, said, tmp_path):
         (HEAD.replace("8.7", "8.7.1"), "8.7.1"),
         (HEAD.replace("64", "32"), "write .address_size 64"),
         (HEAD + "foo", "cannot read 'foo'"),
+        (HEAD + "\ud800", "no character of PTX"),
+        (HEAD + ".address_size 64", ".address_size comes twice"),
+        ("", "must say what GPU it is for"),
         (HEAD + ".global .u32 a; .global .u32 a;", "a is declared twice"),
         (HEAD + ".visible .entry k(.param .u64 x, .param .u64 x) { ret; }", "x is declared twice"),
         (HEAD + ".visible .entry k() { ret; } .visible .entry k() { ret; }", "k is defined twice"),
@@ -202,6 +205,15 @@ def test_ptxas_agrees():
             assert refusal_of_ptxas(KERNEL.replace("STATEMENT", statement)), statement
     for statement in ACCEPTED:
         assert not refusal_of_ptxas(KERNEL.replace("STATEMENT", statement)), statement
+
+
+def test_a_file_may_be_of_any_bytes(tmp_path):
+    file = tmp_path / "kernel.ptx"
+    file.write_bytes(HEAD.encode() + b"// \xff\n")
+    assert not load_ptx(file).kernels
+    file.write_bytes(HEAD.encode() + b"\xff")
+    with pytest.raises(PtxSyntaxError, match="no character of PTX"):
+        load_ptx(file)
 
 
 def test_the_column_is_that_of_the_word():
