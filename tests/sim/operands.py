@@ -12,7 +12,7 @@ import numpy as np
 KINDS = {"s16": "i2", "u16": "u2", "s32": "i4", "u32": "u4", "s64": "i8", "u64": "u8"}
 KINDS |= {"b16": "u2", "b32": "u4", "b64": "u8", "f16": "u2", "bf16": "u2", "f32": "u4", "f64": "u8"}
 KINDS |= {"f16x2": "u4", "bf16x2": "u4", "s8": "i1", "u8": "u1"}
-_FORMATS = {
+FORMATS = {
     "f16": (5, 10),
     "bf16": (8, 7),
     "f32": (8, 23),
@@ -21,6 +21,7 @@ _FORMATS = {
     "e4m3": (4, 3),
     "e5m2": (5, 2),
 }
+"""Bits of the exponent and of the mantissa."""
 
 
 def generator(name: str) -> np.random.Generator:
@@ -58,7 +59,7 @@ def integers(kind: str, count: int, name: str, seed: int = 0) -> np.ndarray[Any,
 
 def float_bits(kind: str, count: int, name: str, seed: int = 0) -> np.ndarray[Any, Any]:
     """Return bit patterns of a float format: zeros, subnormals, ones, the largest, infinities, NaNs; random ones."""
-    exponent, mantissa = _FORMATS[kind]
+    exponent, mantissa = FORMATS[kind]
     one = (1 << exponent - 1) - 1 << mantissa
     top = ((1 << exponent) - 1) << mantissa
     edges = [
@@ -96,7 +97,7 @@ def power_of_two(exponent: int) -> Fraction:
 
 def value_of(bits: int, kind: str) -> Fraction | float:
     """Return the number that a bit pattern stands for: a fraction, or a float for -0, infinities and NaN."""
-    exponent_bits, mantissa_bits = _FORMATS[kind]
+    exponent_bits, mantissa_bits = FORMATS[kind]
     sign = bits >> exponent_bits + mantissa_bits & 1
     exponent = bits >> mantissa_bits & (1 << exponent_bits) - 1
     mantissa = bits & (1 << mantissa_bits) - 1
@@ -116,7 +117,7 @@ def value_of(bits: int, kind: str) -> Fraction | float:
 
 def round_bits(exact: Fraction | float, kind: str, mode: str = "rn") -> int:
     """Round a number to a format, in integers: the bit pattern, the canonical one for a NaN."""
-    exponent_bits, mantissa_bits = _FORMATS[kind]
+    exponent_bits, mantissa_bits = FORMATS[kind]
     total = exponent_bits + mantissa_bits
     infinity = ((1 << exponent_bits) - 1) << mantissa_bits
     if isinstance(exact, float):
@@ -159,7 +160,7 @@ def is_nan(bits: int, kind: str) -> bool:
 
 def flushed(bits: int, kind: str) -> int:
     """Return a bit pattern, a zero of its sign if it is subnormal."""
-    exponent_bits, mantissa_bits = _FORMATS[kind]
+    exponent_bits, mantissa_bits = FORMATS[kind]
     if bits >> mantissa_bits & (1 << exponent_bits) - 1 == 0:
         return bits & 1 << exponent_bits + mantissa_bits
     return bits

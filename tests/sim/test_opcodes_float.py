@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from fractions import Fraction
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.sim.opcode_runner import apply
-from tests.sim.operands import KINDS, assert_same_bits, float_bits, flushed, is_nan, round_bits, value_of
+from tests.sim.operands import FORMATS, KINDS, assert_same_bits, float_bits, flushed, is_nan, round_bits, value_of
 
 COUNT = 384
 INF, NAN = float("inf"), float("nan")
@@ -126,9 +127,38 @@ HALF += ["add.rn.f16", "add.ftz.f16", "sub.ftz.f16x2", "mul.ftz.f16", "fma.rn.ft
 HALF += ["fma.rn.relu.f16", "fma.rn.relu.bf16x2", "fma.rn.sat.f16", "fma.rn.ftz.relu.f16x2", "mul.ftz.sat.f16"]
 
 
+def same_as_reference(spelling, operands):
+    """Compare an instruction's results, of the bits of operands, with those of exact fractions."""
+    name, *modifiers, suffix = spelling.split(".")
+    kind, packed = suffix.removesuffix("x2"), suffix.endswith("x2")
+    inputs = [x.view("u4") if packed else x for x in operands]
+    text = f"{spelling} %d, {', '.join(f'%{x}' for x in 'abc'[: len(inputs)])};"
+    views = [x.view(f"f{x.itemsize}") if x.itemsize > 2 and not packed else x for x in inputs]
+    got = apply(text, *views, out=views[0].dtype.str[1:]).view(operands[0].dtype)
+    mode = next((m for m in modifiers if m in ("rn", "rz", "rm", "rp")), "rn")
+    flags = {flag: flag in modifiers for flag in ("ftz", "sat", "relu")}
+    lanes = zip(*(x.tolist() for x in operands), strict=True)
+    assert_same_bits(got, [reference(name, kind, lane, mode, **flags) for lane in lanes], kind, operands)
+
+
+@pytest.mark.parametrize("spelling", [*EXACT, *HALF])
+def test_zeros_and_what_rounds_to_zero(spelling):
+    """All pairs or triples of zeros, ones, the smallest numbers and those whose product is less than these."""
+    name, *_, suffix = spelling.split(".")
+    kind = suffix.removesuffix("x2")
+    exponent, mantissa = FORMATS[kind]
+    bias = (1 << exponent - 1) - 1
+    magnitudes = [0, 1, 1 << mantissa, bias << mantissa, bias // 3 << mantissa]
+    if ARITY[name] < 3:
+        magnitudes += [(1 << mantissa) - 1, (bias << mantissa) + 1, (2 * bias) << mantissa]
+    values = [bits | sign << exponent + mantissa for bits in magnitudes for sign in (0, 1)]
+    every = np.array(list(itertools.product(values, repeat=ARITY[name])), KINDS[kind])
+    same_as_reference(spelling, [np.ascontiguousarray(column) for column in every.T])
+
+
 @pytest.mark.parametrize("spelling", [*EXACT, *HALF])
 def test_arithmetic(spelling):
-    name, *modifiers, suffix = spelling.split(".")
+    name, *_, suffix = spelling.split(".")
     kind, packed = suffix.removesuffix("x2"), suffix.endswith("x2")
     count = COUNT // 2 if kind == "f64" else COUNT
     operands = [float_bits(kind, 2 * count if packed else count, spelling, n) for n in range(ARITY[name])]
@@ -140,14 +170,7 @@ def test_arithmetic(spelling):
             operands[1][::5] = round_bits(Fraction(1), kind)
             # Ties of the exact product, broken by a tiny addend.
             operands[2][1::7] = 1
-    inputs = [x.view("u4") if packed else x for x in operands]
-    text = f"{spelling} %d, {', '.join(f'%{x}' for x in 'abc'[: len(inputs)])};"
-    views = [x.view(f"f{x.itemsize}") if x.itemsize > 2 and not packed else x for x in inputs]
-    got = apply(text, *views, out=views[0].dtype.str[1:]).view(operands[0].dtype)
-    mode = next((m for m in modifiers if m in ("rn", "rz", "rm", "rp")), "rn")
-    flags = {flag: flag in modifiers for flag in ("ftz", "sat", "relu")}
-    lanes = zip(*(x.tolist() for x in operands), strict=True)
-    assert_same_bits(got, [reference(name, kind, lane, mode, **flags) for lane in lanes], kind, operands)
+    same_as_reference(spelling, operands)
 
 
 @pytest.mark.parametrize("kind", ["f32", "f64", "f16", "bf16", "f16x2", "bf16x2"])

@@ -91,24 +91,39 @@ class Mbarriers(Mechanism):
         return position
 
     def init(self, g: Group, i: Instruction, address: Array, count: Array) -> None:
-        """Make an object that expects `count` arrivals in each phase."""
+        """Make an object that expects `count` arrivals in each phase: of lanes that make the same one each does so."""
         self._activity.changes += 1
         if int(count.min()) < 1 or int(count.max()) > MAX_COUNT:
             wrong = int(count.max()) if int(count.min()) else 0
             raise BarrierError(f"the count of an mbarrier must be 1 to {MAX_COUNT}, got {wrong}", i, g.describe())
-        self._check_own(g, i, address)
-        shape = np.broadcast_shapes(address.shape, count.shape)
-        lanes = g.threads.count if shape[1] == 1 else 1
-        for offset, slots, total in targets(self._memory, g, i, address, count):
+        places, counts = np.broadcast_arrays(self._check_own(g, i, address), count)
+        counts = counts.astype(np.int64)
+        for offset, slots, _ in targets(self._memory, g, i, address, 1):
             found = self._objects.setdefault(offset, Mbarrier(self._slots))
+            here = places % self._memory.slot_bytes == offset
+            of_lanes = places[here] // self._memory.slot_bytes
+            found.count[of_lanes] = counts[here]
+            if (found.count[of_lanes] != counts[here]).any():
+                raise self._differs(g, i, offset, counts[here])
             found.valid[slots] = True
             found.done["init"] = g.did(i)
-            found.count[slots] = found.pending[slots] = total // lanes
+            found.pending[slots] = found.count[slots]
             found.transactions[slots] = 0
             found.phase[slots] = 0
             found.life[slots] += 1
             self._memory.objects.mark(offset, slots, found.done["init"])
-            self._tell("init", offset, slots, g, i, total // lanes, address)
+            self._tell("init", offset, slots, g, i, found.count[slots], address)
+
+    @staticmethod
+    def _differs(g: Group, i: Instruction, offset: int, counts: Array) -> BarrierError:
+        return BarrierError(
+            f"lanes initialise the mbarrier at shared address {offset:#x} with counts of {int(counts.min())} to "
+            f"{int(counts.max())}: which of them it gets is undefined",
+            i,
+            g.describe(),
+            fix="let one thread initialise it",
+            at=Place(f"mbarrier {offset:#x}"),
+        )
 
     def invalidate(self, g: Group, i: Instruction, address: Array) -> None:
         """End an object."""

@@ -77,6 +77,7 @@ class Lanes:
         self.writes_shared = False
         self.slots: dict[int, str] = {}
         self._registers: dict[int, Value] = {}
+        self._results: dict[int, Value] = {}
         self._dirty: dict[int, None] = {}
         self._here: tuple[str, str] | None = None
         self.instruction: Instruction | None = None
@@ -273,7 +274,10 @@ class Lanes:
         return self.w.binary("xor", value, self.w.constant(value.bits, -1))
 
     def write(self, operand: Operand, value: Value, signed: bool = False) -> None:
-        """Assign to a destination, extended if it is wider, where the instruction's guard holds."""
+        """Give a destination a value, extended if it is wider, where the guard holds; `finish` assigns it.
+
+        Until then every register reads as it was before the instruction: its guard, sources and other destinations.
+        """
         if isinstance(operand, Sink):
             return
         if not isinstance(operand, Register) or self.instruction is None:
@@ -288,8 +292,13 @@ class Lanes:
             value = self.w.select(condition, *((old, value) if guard[1] else (value, old)))
         if self.is_parted:
             value = self.w.select(Value(self.here()[0], 1, EVERY), value, self.register(operand.index))
-        self._registers[operand.index] = value
-        self._dirty[operand.index] = None
+        self._results[operand.index] = value
+
+    def finish(self) -> None:
+        """Assign what the current instruction has computed to its destinations."""
+        self._registers.update(self._results)
+        self._dirty.update(dict.fromkeys(self._results))
+        self._results.clear()
 
     # Memory.
 

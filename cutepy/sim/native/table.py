@@ -38,6 +38,7 @@ def write_instruction(lanes: Lanes, i: Instruction) -> None:
     lanes.instruction = i
     try:
         _TABLE[i.parts[0]](lanes, i)
+        lanes.finish()
     except (AssertionError, LookupError, StopIteration, TypeError, ValueError) as error:
         raise UnsupportedError from error
 

@@ -69,13 +69,10 @@ _COMPARISONS = "eq ne lt le gt ge lo ls hi hs equ neu ltu leu gtu geu num nan"
 def _setp(e: Emitter, i: Instruction) -> None:
     p, q = split_pair(i.operands[0])
     values, negations = _comparisons(e, i)
-    if q is None:
-        e.write(p, values[0], "pred")
-        return
-    # The first result may be an operand of the second. Packed comparisons have two results of their own.
-    second = e.temporary(values[1] if len(values) == 2 else negations[0])
     e.write(p, values[0], "pred")
-    e.write(q, second, "pred")
+    if q is not None:
+        # Packed comparisons have two results of their own.
+        e.write(q, values[1] if len(values) == 2 else negations[0], "pred")
 
 
 @instruction("set", accepts=f"{_COMPARISONS} and or xor ftz")

@@ -105,7 +105,7 @@ def _with_carry(e: Emitter, i: Instruction) -> bool:
     kind = "u" + kind_of(i.parts[-1])[1:]
     operation = i.parts[0]
     if operation in ("mad", "madc"):
-        a = e.temporary(_half_product(e, i))
+        a = _half_product(e, i)
         b = e.read(i.operands[3], kind)
     else:
         a, b = (e.read(s, kind) for s in i.operands[1:3])

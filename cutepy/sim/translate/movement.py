@@ -18,10 +18,8 @@ _SPACES = "shared shared::cta shared::cluster global local const param param::en
 def _mov(e: Emitter, i: Instruction) -> None:
     d, s = i.operands
     if i.parts[-1] == "b128":
-        # Registers of 128 bits are pairs, which may overlap.
-        values = [e.temporary(e.read(item, "u8")) for item in e.items(s)]
-        for item, value in zip(e.items(d), values, strict=True):
-            e.write(item, value, "u8")
+        for item, source in zip(e.items(d), e.items(s), strict=True):  # registers of 128 bits are pairs
+            e.write(item, e.read(source, "u8"), "u8")
         return
     kind = kind_of(i.parts[-1])
     if isinstance(s, Vector):
@@ -53,8 +51,6 @@ def _unpack(e: Emitter, i: Instruction, kind: str) -> None:
     assert isinstance(d, Vector)
     bits = 8 * int(kind[1:]) // len(d.items)
     whole = e.read(s, kind)
-    if isinstance(s, Register) and s in d.items:
-        whole = e.temporary(whole)
     for position, item in enumerate(d.items):
         if not isinstance(item, Sink):
             shifted = f"({whole} >> {position * bits})" if position else whole

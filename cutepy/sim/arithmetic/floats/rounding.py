@@ -47,22 +47,17 @@ def directed(operation: str, mode: str, *operands: Array) -> Array:
     kind = operands[0].dtype
     if kind == np.float64:
         return _lane_by_lane(operation, mode, *operands)
-    result = round_to(ODD[operation](*(wide(x) for x in operands)), kind, mode)
-    return _signed_zero(operation, mode, result, operands)
+    exact = ODD[operation](*(wide(x) for x in operands))  # zero only if the exact result is
+    return _signed_zero(operation, mode, round_to(exact, kind, mode), exact == 0, operands)
 
 
-def _signed_zero(operation: str, mode: str, result: Array, operands: tuple[Array, ...]) -> Array:
-    """Make a zero sum of terms of different signs negative when rounding down."""
+def _signed_zero(operation: str, mode: str, result: Array, is_zero: Array, operands: tuple[Array, ...]) -> Array:
+    """Make sums negative that are exactly zero, of terms of different signs, when rounding down (IEEE 754, 6.3)."""
     if mode != "rm" or operation not in ("add", "sub", "fma"):
         return result
-    first, last = operands[0], operands[-1]
-    if operation == "fma":
-        first = np.copysign(first.dtype.type(1), operands[0]) * np.copysign(first.dtype.type(1), operands[1])
-        is_zero = (result == 0) & (wide(operands[0]) * wide(operands[1]) == -wide(last))
-    else:
-        last = -last if operation == "sub" else last
-        is_zero = (result == 0) & (first == -last)
-    differ = np.signbit(first) != np.signbit(last)
+    *factors, last = (np.signbit(x) for x in operands)
+    first = np.logical_xor.reduce(np.broadcast_arrays(*factors))
+    differ = (first == last) if operation == "sub" else (first != last)
     return np.where(is_zero & differ, -result.dtype.type(0), result)
 
 
@@ -112,6 +107,7 @@ _NUMPY: dict[str, Callable[..., Any]] = {
 def _lane_by_lane(operation: str, mode: str, *operands: Array) -> Array:
     whole = np.broadcast_arrays(*operands)
     result = np.array(_NUMPY[operation](*whole), np.float64)
+    is_zero = np.zeros(result.shape, bool)
     for position in np.ndindex(result.shape):
         lane = tuple(float(x[position]) for x in whole)
         if operation == "fma" and np.isinf(lane[2]) and all(np.isfinite(lane[:2])):
@@ -124,7 +120,8 @@ def _lane_by_lane(operation: str, mode: str, *operands: Array) -> Array:
         exact = _exact(operation, tuple(map(Fraction, lane)))
         if exact != 0:
             result[position] = round_fraction(exact, mode)
-    return _signed_zero(operation, mode, result, operands)
+        is_zero[position] = exact == 0
+    return _signed_zero(operation, mode, result, is_zero, operands)
 
 
 def round_fraction(exact: Fraction, mode: str) -> float:
