@@ -5,14 +5,18 @@ innermost that is not its own. A kernel is traced into thousands of operations f
 unrolled, and tens of calls deep. So each place is looked up once, and the stack only as far down as it has changed.
 
 Tracing inlines what a kernel calls, so the line is often a library's. Here a location gets the lines of its callers
-too, up to the kernel's own. The compiler writes them into the PTX as ``.loc ... inlined_at``; that of 4.8.1 keeps the
-first and the last. The code is the same.
+too, up to the kernel's own. The compiler writes each into the PTX as ``.loc ... inlined_at`` if the line has a scope: a
+function, with its file, in the form that LLVM's debug information has for functions. Of lines without a scope it keeps
+the first and the last. The code is the same.
+
+References: MLIR's LLVM dialect (``#llvm.di_subprogram``); PTX ISA, "Debugging Directives: .loc".
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
+import os
 import re
 import sys
 import threading
@@ -31,6 +35,8 @@ _CALLER = "_get_caller_frame_info"
 _LOCATE = "_get_location_from_frame_info"
 _PART = re.compile(r"\w*(body|region|block)_\d+|<\w+>")
 """What the DSL calls the functions that it makes of loop bodies and branches, and Python lambdas and comprehensions."""
+_COLUMNS = 1 << 15
+"""LLVM has 16 bits for a column."""
 _USERS, _RESUMED, _FRAMEWORKS, _BOTTOM = range(4)
 """Kinds of code: of users; of users and resumed by several callers in turn; of the DSL; the bottom of a kernel."""
 
@@ -95,12 +101,14 @@ class _Lines:
     """What a thread knows of the places that it traces, in one context of MLIR."""
 
     def __init__(self, operations: Any, locate: Callable[[Any], Any]) -> None:  # noqa: ANN401
-        self._ir = require("cutlass._mlir.ir", "Location", "Context")
+        self._ir = require("cutlass._mlir.ir", "Location", "Context", "Attribute", "MLIRError")
         self._is_framework = operations._is_framework_stack_frame
         # The one of 4.8 reads no source file again and again, as Python's does.
         self._look_up = getattr(operations, "_fast_frameinfo", inspect.getframeinfo)
         self._locate = locate
         self._context: Any = None
+        self._scopes: dict[int, Any] = {}
+        self._ways: dict[tuple[str, int], dict[tuple[tuple[str, int], ...], int]] = {}
         self._kinds: dict[int, tuple[CodeType, int]] = {}
         self._places: dict[tuple[int, int, int], _Place] = {}
         # The users' frames when this was last asked, outermost first, each with the place that called it. As long as a
@@ -116,6 +124,8 @@ class _Lines:
         if (context := self._ir.Context.current) is not self._context:
             self._context = context
             self._places.clear()
+            self._scopes.clear()
+            self._ways.clear()
         self._last = place = self._place(frame)
         return place.info
 
@@ -183,13 +193,40 @@ class _Lines:
         return place
 
     def _inlined(self, location: Any, place: _Place) -> Any:  # noqa: ANN401
-        callers = []
+        """Make a location of a line and of all lines that called it, each but the kernel's own in its function."""
+        callers: list[CodeType] = []
+        lines: list[tuple[str, int]] = []
         inner, outer = place, place.caller
         while outer is not None and outer.code is not None:
             if not _is_part_of(inner.code, outer.code):
-                callers.append(self._ir.Location.file(outer.code.co_filename, outer.line, 0))
+                callers.append(outer.code)
+                lines.append((outer.code.co_filename, outer.line))
             inner, outer = outer, outer.caller
-        return self._ir.Location.callsite(location, callers) if callers else location
+        if not callers:
+            return location
+        columns = [self._column(*lines[n:]) for n in range(len(lines))]
+        called = [self._ir.Location.file(*line, column) for line, column in zip(lines, columns, strict=True)]
+        scoped = [self._scoped(line, code) for line, code in zip(called[:-1], callers[:-1], strict=True)]
+        return self._ir.Location.callsite(self._scoped(location, place.code), [*scoped, called[-1]])
+
+    def _column(self, line: tuple[str, int], *callers: tuple[str, int]) -> int:
+        """Return a column for a way to a line: PTX names a caller by line and column, and tells of its callers once.
+
+        The numbers begin beyond the columns that lines of source have. There is one way to a line of the kernel.
+        """
+        ways = self._ways.setdefault(line, {})
+        column = _COLUMNS + ways.setdefault(callers, len(ways)) if callers else 0
+        return column if column < 1 << 16 else 0
+
+    def _scoped(self, line: Any, code: CodeType | None) -> Any:  # noqa: ANN401
+        """Put a line into the scope of its function; a compiler that knows no such scope gets the line alone."""
+        if id(code) not in self._scopes:
+            try:
+                self._scopes[id(code)] = self._ir.Attribute.parse(scope_of(code)) if code else None
+            except self._ir.MLIRError:
+                self._scopes[id(code)] = None
+        scope = self._scopes[id(code)]
+        return line if scope is None else self._ir.Location.fused([line], scope)
 
     def _kind(self, frame: FrameType) -> int:
         code = frame.f_code
@@ -211,3 +248,30 @@ def _is_part_of(inner: CodeType | None, outer: CodeType) -> bool:
     if inner is None or not inner.co_qualname.startswith(within):
         return False
     return all(map(_PART.fullmatch, inner.co_qualname.removeprefix(within).split(".<locals>.")))
+
+
+def scope_of(code: CodeType) -> str:
+    r"""Write the scope of a function's lines, as MLIR reads it.
+
+    A function is defined in a compile unit, which says that line information is all that there is. Both are distinct
+    from others of the same text.
+
+    Examples
+    --------
+    >>> scope_of(scope_of.__code__).partition(", ")[0]
+    '#llvm.di_subprogram<id = distinct[0]<>'
+    """
+    # The path is the file's name, so that `locations` knows it: a folder of its own would be another text.
+    file = f'<{_quoted(code.co_filename)} in "">'
+    return (
+        "#llvm.di_subprogram<id = distinct[0]<>, compileUnit = <id = distinct[1]<>, sourceLanguage = DW_LANG_C, "
+        f'file = {file}, producer = "", isOptimized = true, emissionKind = DebugDirectivesOnly>, '
+        f"scope = #llvm.di_file{file}, name = {_quoted(code.co_name)}, file = {file}, "
+        'subprogramFlags = "Definition|Optimized", type = <>>'
+    )
+
+
+def _quoted(text: str) -> str:
+    """Write a string of MLIR: bytes that are not printable ASCII are two hexadecimal digits behind a backslash."""
+    written = (chr(b) if 32 <= b < 127 and b not in b'"\\' else f"\\{b:02X}" for b in os.fsencode(text))
+    return f'"{"".join(written)}"'

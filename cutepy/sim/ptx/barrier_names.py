@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cutepy.sim.ptx.places import lines
+from cutepy.sim.ptx.places import distance
 
 if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Instruction
@@ -49,7 +49,9 @@ def barrier_name(offset: int, initialised: Mapping[int, Instruction]) -> str:
 
 
 def _site(instruction: Instruction) -> tuple[tuple[str, int], ...]:
-    return tuple((line.file, line.line) for line in lines(instruction.source))
+    """List the lines that an instruction came from, innermost first, the user's before those of libraries."""
+    chain = () if instruction.source is None else instruction.source.chain()
+    return tuple((line.file, line.line) for line in sorted(chain, key=lambda line: distance(line.file)))
 
 
 def _names(site: tuple[tuple[str, int], ...]) -> tuple[str, str]:
@@ -62,7 +64,7 @@ def _names(site: tuple[tuple[str, int], ...]) -> tuple[str, str]:
                 part = _base(call.args[0])
             elif method == _PIPELINE and target:
                 holder, part = target, _PIPELINE
-            elif not holder and isinstance(call.func, ast.Attribute):
+            elif holder in ("", "self") and isinstance(call.func, ast.Attribute):
                 holder = _base(call.func.value)
     return (holder, part) if part else ("", "")
 

@@ -6,13 +6,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from cutepy.sim.ptx.places import is_of_a_library
+from cutepy.sim.ptx.places import user_lines
 from cutepy.sim.sanitize.kind import Severity
 from cutepy.sim.sanitize.kinds import KINDS
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.launch import Launch
     from cutepy.sim.ptx.model import Instruction, SourceLine
+    from cutepy.sim.sanitize.reports.between import Between
 
 _DONE = {"read": "reads", "write": "writes", "atomic": "updates"}
 
@@ -53,12 +54,8 @@ class Side:
 
     @property
     def chain(self) -> tuple[SourceLine, ...]:
-        """The line of the source and the lines that called it, from the innermost that is no library's."""
-        if self.instruction is None or self.instruction.source is None:
-            return ()
-        chain = tuple(self.instruction.source.chain())
-        own = next((n for n, line in enumerate(chain) if not is_of_a_library(line.file)), 0)
-        return chain[own:]
+        """The user's line of the source, and those of the user's that called it, innermost first."""
+        return () if self.instruction is None else user_lines(self.instruction.source)
 
     @property
     def line(self) -> str:
@@ -151,6 +148,8 @@ class Hazard:
         What plays it again: with ``simulate(replay=True)``.
     witness : Shown or None
         What came of playing it, if it was: see `Run.report`.
+    between : Between or None
+        Where what is missing belongs; None where one line says it all.
     """
 
     kind: str
@@ -167,6 +166,7 @@ class Hazard:
     allowed_at: str = ""
     replays: HazardReplays | None = field(default=None, repr=False, compare=False)
     witness: Shown | None = field(default=None, repr=False, compare=False)
+    between: Between | None = None
 
     def replay(self) -> Shown:
         """Play a schedule that shows it: see `Run.replay`."""

@@ -64,7 +64,7 @@ unordered-read: data[32] (shared memory at 0x80) of shift, 2 times
      |     ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ ld read by warp 0, lane 0 of CTA (0, 0, 0)
      = bytes are read, and nothing orders that after what wrote them
      = a barrier that both take part in, or an arrival and a wait at an mbarrier, must come between \
-(after line 5, before line 10)"""
+(after line 9, before line 10)"""
 
 
 @pytest.fixture

@@ -14,8 +14,10 @@ from cutepy.sim.sanitize.hazards import Hazard, Side
 from cutepy.sim.sanitize.kinds import KINDS
 from cutepy.sim.sanitize.memory.touch import unfenced
 from cutepy.sim.sanitize.reports.allowances import Allowances
+from cutepy.sim.sanitize.reports.between import between
 from cutepy.sim.sanitize.reports.collection import Hazards
 from cutepy.sim.sanitize.reports.ranking import rank
+from cutepy.sim.translate import translate
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.lanes import Residents
@@ -124,6 +126,9 @@ class Findings:
             return
         mine = self._known_as(hazard, cause)
         self._counts[mine] += cause is None or mine == hazard.key
+        if mine not in self._found and self._launch is not None:
+            flow = translate(self._launch.ptx, self._launch.kernel).flow
+            hazard = replace(hazard, between=between(hazard, flow))
         one = hazard, self._surroundings.scene
         if mine not in self._found:
             self._new.append(mine)

@@ -10,6 +10,7 @@ from cutepy.sim.sanitize.reports.excerpts import excerpt, function_at
 if TYPE_CHECKING:
     from cutepy.sim.sanitize.hazards import Hazard, Side
     from cutepy.sim.sanitize.reports.allowances import Allowance
+    from cutepy.sim.sanitize.reports.between import Between
 
 VERSION = 1
 """Of the JSON; one that takes something away is another."""
@@ -43,10 +44,17 @@ def of_hazard(hazard: Hazard) -> dict[str, object]:
         "after": _side(hazard.after),
         "meaning": hazard.meaning,
         "missing": hazard.missing,
+        "between": None if hazard.between is None else _between(hazard.between),
         "allowed": hazard.allowed,
         "allowed_at": hazard.allowed_at,
         "witness": None if hazard.witness is None else hazard.witness.to_json(),
     }
+
+
+def _between(between: Between) -> dict[str, object]:
+    lines = {name: getattr(between, name) for name in ("after", "before")}
+    found = {name: {"file": line.file, "line": line.line} for name, line in lines.items()}
+    return {**found, "next_round": between.is_next_round}
 
 
 def _side(side: Side) -> dict[str, object]:

@@ -9,7 +9,6 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from cutepy.sim.sanitize.kinds import KINDS
 from cutepy.sim.sanitize.reports.excerpts import excerpt, excerpt_of
 
 if TYPE_CHECKING:
@@ -89,7 +88,7 @@ def _hazard(hazard: Hazard, style: str, before: str = "") -> Iterator[Line]:
         yield from _sides(sides, style)
     wrong, wanted = hazard.advice
     yield _note(wrong, "")
-    yield [*_note(wanted, "bold green"), (_between(hazard), "")]
+    yield [*_note(wanted, "bold green"), (_where(hazard), "")]
     if hazard.witness is not None:
         yield _note(f"witness: {hazard.witness.said}", "")
         if hazard.witness.schedule:
@@ -138,16 +137,12 @@ def _sides(sides: tuple[Side, ...], style: str) -> Iterator[Line]:
         yield [bar, (f"called at {caller}{within}: {caller.text[caller.start : caller.end]}".rstrip(": "), "dim")]
 
 
-def _between(hazard: Hazard) -> str:
+def _where(hazard: Hazard) -> str:
     """Say where what is missing belongs; nothing where one line says it all."""
-    if hazard.before is None or KINDS[hazard.kind].defect in ("either", "place"):
+    if hazard.between is None:
         return ""
-    before, after = excerpt(hazard.before), excerpt(hazard.after)
-    if before is None or after is None or (before.file, before.line) == (after.file, after.line):
-        return ""
-    if before.file == after.file:
-        loops = before.function == after.function and after.line < before.line
-        if loops and hazard.before.cta != hazard.after.cta:
-            return ""  # there may be no round: of two CTAs neither goes on with what the other did
-        return f" (after line {before.line}, before line {after.line}{' of the next round' * loops})"
-    return f" (after {before}, before {after})"
+    after, before = excerpt_of(hazard.between.after), excerpt_of(hazard.between.before)
+    if after.file == before.file:
+        again = " of the next round" if hazard.between.is_next_round else ""
+        return f" (after line {after.line}, before line {before.line}{again})"
+    return f" (after {after}, before {before})"
