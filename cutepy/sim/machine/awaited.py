@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from cutepy.sim.errors import Place
+from cutepy.sim.errors import Chance, Place
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.deeds import Done
@@ -20,6 +20,24 @@ def arrives(i: Instruction) -> bool:
 
 def _nothing(i: Instruction) -> bool:
     return False
+
+
+@dataclass(frozen=True)
+class Source:
+    """A CTA that has brought a part of earlier phases.
+
+    Attributes
+    ----------
+    slot : int
+    done : Done
+        What it did last.
+    phases : int
+        In how many phases.
+    """
+
+    slot: int
+    done: Done
+    phases: int
 
 
 @dataclass(frozen=True)
@@ -50,6 +68,14 @@ class Awaited:
         Whether others have brought a part of it.
     is_of_a_cta : bool
         Whether none but threads of the same CTA can bring it.
+    elsewhere : frozenset of int
+        The instructions that have brought other things so far, and never this one or its fellows in a ring.
+    is_first : bool
+        Whether lanes wait, by a parity, for the first phase of a barrier, of which nothing has come.
+    absent : tuple of Source
+        CTAs that have brought a part of earlier phases, and nothing of this one.
+    chances : tuple of Chance
+        Near misses.
     beside : tuple of Awaited
         What others of these lanes wait for.
     """
@@ -65,6 +91,10 @@ class Awaited:
     nobody: str = ""
     is_begun: bool = False
     is_of_a_cta: bool = False
+    elsewhere: frozenset[int] = frozenset()
+    is_first: bool = False
+    absent: tuple[Source, ...] = ()
+    chances: tuple[Chance, ...] = ()
     beside: tuple[Awaited, ...] = ()
 
     def __str__(self) -> str:

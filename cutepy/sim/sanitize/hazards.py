@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from cutepy.sim.ptx.model import Address, Symbol
 from cutepy.sim.ptx.places import user_lines
 from cutepy.sim.sanitize.kind import Severity
 from cutepy.sim.sanitize.kinds import KINDS
@@ -13,6 +15,7 @@ from cutepy.sim.sanitize.kinds import KINDS
 if TYPE_CHECKING:
     from cutepy.sim.machine.launch import Launch
     from cutepy.sim.ptx.model import Instruction, SourceLine
+    from cutepy.sim.sanitize.near_misses import NearMiss, Waiting
     from cutepy.sim.sanitize.reports.between import Between
 
 _DONE = {"read": "reads", "write": "writes", "atomic": "updates"}
@@ -39,6 +42,8 @@ class Side:
         The launch that it is part of, where the sides are of two.
     ptx, ptx_file : str
         The PTX that the instruction is of, and the file that it was read from; empty where there is none.
+    run : int or None
+        The first of the instructions of its PTX that run one after another with it, whatever branches do.
     """
 
     what: str
@@ -51,6 +56,7 @@ class Side:
     launch: Launch | None = field(default=None, repr=False, compare=False)
     ptx: str = field(default="", repr=False, compare=False)
     ptx_file: str = field(default="", repr=False, compare=False)
+    run: int | None = field(default=None, repr=False, compare=False)
 
     @property
     def chain(self) -> tuple[SourceLine, ...]:
@@ -74,10 +80,15 @@ class Side:
 
     @property
     def place(self) -> object:
-        """What copies of one operation have in common: its lines, or where there are none its instruction."""
+        """What copies of one operation have in common: its lines, or where there are none its shape and its run.
+
+        A loop that is unrolled is one run, in which an operation of the loop has many instructions of one shape.
+        """
         if self.instruction is None:
             return None
-        return self.instruction.source or self.instruction.index
+        if self.instruction.source is not None:
+            return self.instruction.source
+        return self.instruction.index if self.run is None else (self.run, *_shape(self.instruction))
 
     @property
     def deed(self) -> str:
@@ -90,6 +101,15 @@ class Side:
     def __str__(self) -> str:
         called = "".join(f", called at {caller}" for caller in self.callers)
         return f"{self.deed} at {self.line}{called}"
+
+
+def _shape(i: Instruction) -> Iterator[object]:
+    """Yield what instructions of an unrolled loop have in common: the opcode, the kinds of operands, and variables."""
+    yield i.opcode
+    for operand in i.operands:
+        inner = operand.base if isinstance(operand, Address) else operand
+        yield type(operand)
+        yield inner.name if isinstance(inner, Symbol) else type(inner)
 
 
 class Shown(Protocol):
@@ -150,6 +170,12 @@ class Hazard:
         What came of playing it, if it was: see `Run.report`.
     between : Between or None
         Where what is missing belongs; None where one line says it all.
+    waits : tuple of Waiting
+        Of a deadlock, who waits for whom: each after what it waits for, or in a circle.
+    near_misses : tuple of NearMiss
+        What looks like what is missing, and why it does not count.
+    made_at : SourceLine or None
+        Of a barrier whose count or bytes are wrong, the line that makes the object which holds it.
     """
 
     kind: str
@@ -167,6 +193,9 @@ class Hazard:
     replays: HazardReplays | None = field(default=None, repr=False, compare=False)
     witness: Shown | None = field(default=None, repr=False, compare=False)
     between: Between | None = None
+    waits: tuple[Waiting, ...] = ()
+    near_misses: tuple[NearMiss, ...] = ()
+    made_at: SourceLine | None = None
 
     def replay(self) -> Shown:
         """Play a schedule that shows it: see `Run.replay`."""

@@ -204,6 +204,10 @@ class Wave:
     arrivals : Arrivals
     passed : dict of (int, int) to (Instruction, int)
         By an mbarrier's address and a warp, the wait there that was over last, and the phase that it saw complete.
+    waited : dict of (str, int) to Instruction
+        By a kind of groups and a thread, its last wait for them.
+    idle : dict of int to (str, Instruction, array of int, array of int)
+        By instruction, waits for a kind of groups by threads of CTAs, (CTA,) and (thread,), that had closed none.
     """
 
     def __init__(
@@ -228,6 +232,8 @@ class Wave:
         self.lent: dict[tuple[int, int, int], tuple[Instruction, int]] = {}
         self.inits: dict[int, Making] = {}
         self.passed: dict[tuple[int, int], tuple[Instruction, int]] = {}
+        self.waited: dict[tuple[str, int], Instruction] = {}
+        self.idle: dict[int, tuple[str, Instruction, Array, Array]] = {}
         self._phases: dict[int, Array] = {}
         self.apart = np.zeros((slots, -(-threads // WARP)), bool)
         self.peers = Peers(self.clocks, threads)

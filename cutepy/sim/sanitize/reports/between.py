@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from cutepy.sim.ptx.model import SourceLine
 from cutepy.sim.sanitize.kinds import KINDS
-from cutepy.sim.sanitize.reports.excerpts import function_at
+from cutepy.sim.sanitize.reports.excerpts import function_line
 
 if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Instruction
@@ -74,8 +74,8 @@ def _meeting(
     return first[0], second[0]
 
 
-def _function(line: SourceLine) -> str:
-    return function_at(line.file, line.line)
+def _function(line: SourceLine) -> int:
+    return function_line(line.file, line.line)
 
 
 def leads(flow: ControlFlow, start: Instruction, end: Instruction) -> bool:

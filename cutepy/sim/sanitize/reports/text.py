@@ -13,6 +13,7 @@ from cutepy.sim.sanitize.reports.excerpts import excerpt, excerpt_of
 
 if TYPE_CHECKING:
     from cutepy.sim.sanitize.hazards import Hazard, Side
+    from cutepy.sim.sanitize.near_misses import NearMiss
     from cutepy.sim.sanitize.reports.allowances import Allowance
 
 Line = list[tuple[str, str]]
@@ -88,11 +89,38 @@ def _hazard(hazard: Hazard, style: str, before: str = "") -> Iterator[Line]:
         yield from _sides(sides, style)
     wrong, wanted = hazard.advice
     yield _note(wrong, "")
+    yield from _waits(hazard)
+    if hazard.made_at is not None:
+        made = excerpt_of(hazard.made_at)
+        yield _note(f"{hazard.where.split()[1].partition('.')[0]} is made at {made}: {made.text.strip()}", "")
+    for near in hazard.near_misses:
+        yield _note(f"near miss: {_said(near)}", "")
     yield [*_note(wanted, "bold green"), (_where(hazard), "")]
     if hazard.witness is not None:
         yield _note(f"witness: {hazard.witness.said}", "")
         if hazard.witness.schedule:
             yield _note(f'to play it: cutepy.simulate(policy="{hazard.witness.schedule}")', "dim")
+
+
+def _waits(hazard: Hazard) -> Iterator[Line]:
+    """Say who waits for whom: the waits are numbered, and name each other."""
+    if len(hazard.waits) < 2:
+        return
+    numbers = {wait.at: number for number, wait in enumerate(hazard.waits, 1)}
+    for number, wait in enumerate(hazard.waits, 1):
+        who = " and ".join(f"{side.who} at {_line(side)}" for side in wait.sides)
+        come = {f"{side.who} would come at {_line(side)} after wait {numbers[at]}": None for side, at in wait.bringers}
+        yield _note("; ".join([f"wait {number}: {who} for {wait.at}: {wait.lacks}", *come]), "")
+
+
+def _said(near: NearMiss) -> str:
+    """Say what was done, where, by whom, and why it does not count."""
+    return near.why if near.side is None else f"{near.side.deed} at {_line(near.side)}: {near.why}"
+
+
+def _line(side: Side) -> str:
+    found = excerpt(side)
+    return side.line if found is None else str(found)
 
 
 def _allowed(hazard: Hazard) -> Iterator[Line]:
