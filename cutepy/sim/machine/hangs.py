@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cutepy.sim.errors import Bringer, Chance, Deed, Place, SimulationError, Wait, Who
-from cutepy.sim.machine.awaited import Awaited, arrives
+from cutepy.sim.machine.awaited import Awaited, arrives, operation
 from cutepy.sim.machine.group import inherited
 from cutepy.sim.machine.lanes import WARP, Threads
 from cutepy.sim.machine.memory import OFFSET_MASK, RANK_SHIFT
@@ -94,8 +94,8 @@ def _find_bringers(roster: Roster, thing: _Thing, ways: _Ways) -> None:
     others = [h for h in roster.groups if not _is_one_of(h, thing.waiters) and _is_beside(roster, first, h)]
     near = [h for h in others if not awaited.is_of_a_cta or int(first.ctas.slots[0]) in h.ctas.slots]
     come = {h: [i for i in ways.instructions(h.block) if awaited.brings(i)] for h in near}
-    known = {h: [i for i in come[h] if i.index in awaited.brought] or come[h] * _did(h, awaited) for h in near}
-    possible = {h: [i for i in come[h] if i.index not in awaited.elsewhere] for h in near}
+    known = {h: [i for i in come[h] if operation(i) in awaited.brought] or come[h] * _did(h, awaited) for h in near}
+    possible = {h: [i for i in come[h] if operation(i) not in awaited.elsewhere] for h in near}
     thing.is_known = any(known.values())
     thing.bringers = {h: found for h, found in (known if thing.is_known else possible).items() if found}
 
@@ -211,7 +211,7 @@ def _gone(roster: Roster, thing: _Thing, ways: _Ways) -> Iterator[Chance]:
     for source in thing.awaited.absent:
         i = source.done.instruction
         theirs = [g for g in roster.groups if source.slot in g.ctas.slots]
-        if not any(other.index == i.index for g in theirs for other in ways.instructions(g.block)):
+        if not any(operation(other) == operation(i) for g in theirs for other in ways.instructions(g.block)):
             cta = roster.residents.coordinate(source.slot)
             times = f"{source.phases} phase{'s' * (source.phases > 1)}"
             why = f"CTA {cta} has brought its part of {times}, and comes there no more"
@@ -225,7 +225,7 @@ def _own(thing: _Thing, ways: _Ways) -> Iterator[Chance]:
         return
     for g in thing.waiters:
         own = [i for i in ways.instructions(g.block) if thing.awaited.brings(i) and i is not thing.instruction]
-        found = [i for i in own if i.index not in thing.awaited.elsewhere and i.parts[0] not in ("bar", "barrier")]
+        found = [i for i in own if operation(i) not in thing.awaited.elsewhere and i.parts[0] not in ("bar", "barrier")]
         if found:
             why = f"{g.describe()} would arrive there, after this wait"
             yield Chance("own-arrival", why, Deed(found[0], g.describe()))

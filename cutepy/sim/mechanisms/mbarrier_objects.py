@@ -35,11 +35,12 @@ class Mbarrier:
         self.pending = np.zeros(slots, np.int64)
         self.transactions = np.zeros(slots, np.int64)
         self.phase = np.zeros(slots, np.int64)
+        self.waited = np.zeros(slots, bool)  # whether a wait has passed
         self.life = np.zeros(slots, np.int64)  # how many were made here
         # The last "init", "inval", "arrive", "expect_tx", "expect_arrivals" and "complete_tx".
         self.done: dict[str, Done] = {}
-        self.arrivals: set[int] = set()  # by the instructions of these
-        self.copies: set[int] = set()  # the instructions whose bytes have come
+        self.arrivals: set[object] = set()  # the operations that have arrived
+        self.copies: set[object] = set()  # those whose bytes have come
         self.sources: dict[tuple[int, int], Brought] = {}  # by the object's CTA, and the one that arrived or copied
 
     def settle(self, rows: Array) -> None:

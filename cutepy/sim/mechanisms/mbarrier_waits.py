@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from cutepy.sim.errors import Chance, Place
-from cutepy.sim.machine.awaited import Awaited, Source, arrives
+from cutepy.sim.machine.awaited import Awaited, Source, arrives, operation
 from cutepy.sim.ptx.barrier_names import barrier_name, ring
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ class MbarrierWaits:
             last, brings = found.done.get("arrive", found.done["init"]), arrives
         else:
             fix = "expect_tx must say what the copies bring"
+            brought = brought if size > 0 else frozenset()
             last, brings = found.done.get("expect_tx" if size > 0 else "complete_tx"), _is_one_of(brought)
         return Awaited(
             said,
@@ -69,7 +70,7 @@ class MbarrierWaits:
             brought=brought,
             elsewhere=elsewhere,
             nobody="no other thread that still runs arrives there" if pending else "",
-            is_first=is_first and phase == 0 and pending == count and size == 0,
+            is_first=is_first and phase == 0 and pending == count and size == 0 and not found.waited[slot],
             absent=tuple(self._absent(offset, slot)),
             chances=tuple(self._chances(offset, slot)),
         )
@@ -80,12 +81,12 @@ class MbarrierWaits:
     def _initialised(self) -> dict[int, Instruction]:
         return {at: found.done["init"].instruction for at, found in self._objects.items()}
 
-    def _brought(self, offset: int, *, arrivals: bool) -> tuple[frozenset[int], frozenset[int]]:
-        """Return the instructions that have arrived at, or copied to, a ring's mbarriers, and to others only."""
+    def _brought(self, offset: int, *, arrivals: bool) -> tuple[frozenset[object], frozenset[object]]:
+        """Return the operations that have arrived at, or copied to, a ring's mbarriers, and to others only."""
         fellows = {offset, *ring(offset, self._initialised())}
         by = {at: found.arrivals if arrivals else found.copies for at, found in self._objects.items()}
-        ours = frozenset[int]().union(*(by[at] for at in fellows))
-        return ours, frozenset[int]().union(*by.values()) - ours
+        ours = frozenset[object]().union(*(by[at] for at in fellows))
+        return ours, frozenset[object]().union(*by.values()) - ours
 
     def _absent(self, offset: int, slot: int) -> Iterator[Source]:
         """Yield the CTAs that have brought something in earlier phases, and nothing in this one."""
@@ -138,5 +139,5 @@ def _taken_for_arrivals(found: Mbarrier) -> Iterator[Chance]:
         yield Chance("counted-besides", why, counts.deed)
 
 
-def _is_one_of(indices: frozenset[int]) -> Callable[[Instruction], bool]:
-    return lambda i: i.index in indices
+def _is_one_of(operations: frozenset[object]) -> Callable[[Instruction], bool]:
+    return lambda i: operation(i) in operations

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cutepy.sim.errors import BarrierError, Place
-from cutepy.sim.machine.awaited import Awaited
+from cutepy.sim.machine.awaited import Awaited, operation
 from cutepy.sim.machine.events import BarrierState
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.machine.mechanism import Mechanism
@@ -110,6 +110,7 @@ class Mbarriers(Mechanism):
             found.transactions[slots] = 0
             found.phase[slots] = 0
             found.life[slots] += 1
+            found.waited[slots] = False
             found.sources.clear()
             self._memory.objects.mark(offset, slots, found.done["init"])
             self._tell("init", offset, slots, g, i, total // lanes, address)
@@ -156,7 +157,7 @@ class Mbarriers(Mechanism):
                 wrong = f"an arrival at {self._name(offset)} completes the phase in spite of noComplete"
                 raise self._wrong(g, i, offset, wrong, "leave .noComplete out", after="arrive")
             found.done["arrive"] = g.did(i)
-            found.arrivals.add(i.index)
+            found.arrivals.add(operation(i))
             if self._cluster > 1:
                 self._note_sources(g, i, offset, address)
             before = found.phase.copy()
@@ -253,7 +254,7 @@ class Mbarriers(Mechanism):
             found.note_sources(g.did(i), copies[:, 0], issuers)
         found.settle(slots)
         found.done["complete_tx"] = g.did(i)
-        found.copies.add(i.index)
+        found.copies.add(operation(i))
         self._tell("complete_tx", offset, slots, g, i, size, address, before, deliveries=copies)
 
     def _count_bytes(self, g: Group, i: Instruction, offset: int, slots: Array, size: Array | int) -> Mbarrier:
@@ -298,6 +299,8 @@ class Mbarriers(Mechanism):
             if g.timed_out == changes:
                 g.timed_out = ~changes
             g.ready, g.waits_for = None, None
+            if done.all():
+                self._note_waits(position)
             self._tell_try("wait", g, i, address, position, done, tried)
             return _TRUE if done.all() else done
         if self._activity.is_stuck:
@@ -305,6 +308,12 @@ class Mbarriers(Mechanism):
         g.ready = done
         g.waits_for = lambda: self._awaited(position, state, parity)
         return None
+
+    def _note_waits(self, position: Array) -> None:
+        """Note at which objects waits have passed."""
+        for place in position.reshape(-1).tolist():
+            slot, offset = divmod(place, self._memory.slot_bytes)
+            self._objects[offset].waited[slot] = True
 
     def _check_state(self, g: Group, i: Instruction, position: Array, state: Array, phase: Array) -> None:
         """Refuse a state that a wait cannot take: too old, or of something else."""

@@ -66,6 +66,8 @@ def made_at(offset: int, initialised: Mapping[int, Instruction]) -> SourceLine |
 def ring(offset: int, initialised: Mapping[int, Instruction]) -> list[int]:
     """List the addresses of the ring of barriers that one is of, as stages are numbered: see `barrier_name`."""
     site = _site(initialised[offset])
+    if not site:
+        return [offset]
     fellows = sorted(other for other, instruction in initialised.items() if _site(instruction) == site)
     if _names(site)[1] != _PIPELINE:
         return fellows

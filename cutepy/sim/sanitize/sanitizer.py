@@ -35,7 +35,7 @@ from cutepy.sim.sanitize.reports.findings import Findings
 from cutepy.sim.sanitize.reports.global_findings import GlobalFindings
 from cutepy.sim.sanitize.reports.last_writers import with_last_writer
 from cutepy.sim.sanitize.reports.mistakes import told
-from cutepy.sim.sanitize.reports.nearby import near_misses, nothing_to_wait_for
+from cutepy.sim.sanitize.reports.nearby import OF_ITS_OWN, groups_of_one_barrier, near_misses, nothing_to_wait_for
 from cutepy.sim.sanitize.reports.parts import part_of_a_unit
 from cutepy.sim.sanitize.reports.reasons import reason
 from cutepy.sim.sanitize.reports.scene import Surroundings
@@ -321,6 +321,7 @@ class Sanitizer(Observer):
             event = replace(event, counted=np.full_like(event.counted, FAILED))
         if "aligned" in event.instruction.parts:
             converge(wave, event.ctas.slots, event.threads.ids)
+        wave.comes(event)
         self._premises.see(event)
         if event.operation == "blocked":
             return
@@ -387,7 +388,11 @@ class Sanitizer(Observer):
     def _violated(self, violation: Violation) -> None:
         if (violation.kind, violation.where) not in self._mistakes:  # told as it came to pass
             has_guessed = self._wave is not None and bool(self._wave.patterns.overlooked)
-            self._findings.tell(*violation, follows=has_guessed)
+            near = () if self._wave is None else groups_of_one_barrier(self._wave, *violation[:4])
+            missing = violation.missing
+            if near and missing is not None:
+                missing = f"{missing.rpartition(': ')[0]}: {OF_ITS_OWN}"
+            self._findings.tell(*violation[:4], missing, *violation[5:], follows=has_guessed, near_misses=near)
 
     def _conflict(self, found: Conflict) -> None:
         assert self._wave is not None

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cutepy.sim.machine.lanes import WARP, WARPGROUP
+from cutepy.sim.ptx.model import Immediate
 from cutepy.sim.sanitize.hazards import Side
 from cutepy.sim.sanitize.near_misses import NearMiss
 from cutepy.sim.sanitize.order.clocks import DONE
@@ -41,6 +42,27 @@ def near_misses(wave: Wave, found: Conflict) -> tuple[NearMiss, ...]:
     idle = [*nothing_to_wait_for(wave, kind, slot)] if kind else []
     early = [*_released_early(wave, found, slot, issuers)] if kind else []
     return tuple((early or idle or [*_waited_elsewhere(wave, found, slot, column, count)])[:2])
+
+
+OF_ITS_OWN = "give each group of threads a named barrier of its own"
+
+
+def groups_of_one_barrier(wave: Wave, kind: str, where: str, before: Side | None, after: Side) -> tuple[NearMiss, ...]:
+    """Return the other use of a named barrier where two groups mix, each of which is as many as it expects."""
+    if kind != "mixed-generation" or before is None or before.instruction is None or after.instruction is None:
+        return ()
+    came = [wave.came.get((where, side.instruction.index), set()) for side in (before, after) if side.instruction]
+    if before.instruction is after.instruction or not came[0].isdisjoint(came[1]):
+        return ()
+    if any(_count(side.instruction) != len(warps) * WARP for side, warps in zip((before, after), came, strict=True)):
+        return ()
+    return (NearMiss("shared-barrier", "both groups come to this barrier, and each is as many as it expects", before),)
+
+
+def _count(i: Instruction | None) -> int:
+    """Return how many threads an instruction lets a named barrier expect; 0 for all, or if it is in a register."""
+    counts = [x.value for x in (() if i is None else i.operands[1:]) if isinstance(x, Immediate)]
+    return counts[0] if counts else 0
 
 
 def issuers_of(wave: Wave, column: int) -> tuple[str, Array]:

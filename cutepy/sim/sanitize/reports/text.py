@@ -119,8 +119,10 @@ def _said(near: NearMiss) -> str:
 
 
 def _line(side: Side) -> str:
+    """Name the line of an operation, and the nearest one that called it."""
     found = excerpt(side)
-    return side.line if found is None else str(found)
+    called = "".join(f", called at {excerpt_of(line)}" for line in side.chain[1:2])
+    return f"{side.line if found is None else found}{called}"
 
 
 def _allowed(hazard: Hazard) -> Iterator[Line]:
