@@ -46,8 +46,9 @@ def lines_known() -> AbstractContextManager[None]:
     return _CHANGE.made()
 
 
-def _knowing() -> tuple[ModuleType, dict[str, Any]]:
+def _knowing() -> list[tuple[ModuleType | type, dict[str, Any]]]:
     operations: Any = require("cutlass._mlir_helpers.op", _CALLER, _LOCATE, "_is_framework_stack_frame")
+    compiler: Any = require("cutlass.base_dsl.compiler", "Compiler.compile").Compiler
     threads = threading.local()
 
     def caller() -> Any:  # noqa: ANN401
@@ -64,8 +65,24 @@ def _knowing() -> tuple[ModuleType, dict[str, Any]]:
         lines = getattr(threads, "lines", None)
         return locate_of_dsl(info) if lines is None else lines.locate(info)
 
+    def compile_scoped(self: Any, module: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401
+        """Compile a module whose lines have scopes; if that fails, without them, as messages have all of a location."""
+        lines = getattr(threads, "lines", None)
+        if lines is None:
+            return compile_of_dsl(self, module, *arguments, **named)
+        plain = module.operation.clone()
+        lines.scope(module.operation)
+        try:
+            return compile_of_dsl(self, module, *arguments, **named)
+        except Exception as error:
+            failed = error
+        compile_of_dsl(self, plain, *arguments, **named)
+        raise failed
+
     caller_of_dsl, locate_of_dsl = getattr(operations, _CALLER), getattr(operations, _LOCATE)
-    return operations, {_CALLER: _in_place_of(caller_of_dsl, caller), _LOCATE: _in_place_of(locate_of_dsl, locate)}
+    compile_of_dsl = compiler.compile
+    changed = {_CALLER: _in_place_of(caller_of_dsl, caller), _LOCATE: _in_place_of(locate_of_dsl, locate)}
+    return [(operations, changed), (compiler, {"compile": compile_scoped})]
 
 
 def _in_place_of(original: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
@@ -101,13 +118,14 @@ class _Lines:
     """What a thread knows of the places that it traces, in one context of MLIR."""
 
     def __init__(self, operations: Any, locate: Callable[[Any], Any]) -> None:  # noqa: ANN401
-        self._ir = require("cutlass._mlir.ir", "Location", "Context", "Attribute", "MLIRError")
+        self._ir = require("cutlass._mlir.ir", "Location", "Context", "Attribute", "MLIRError", "WalkResult")
         self._is_framework = operations._is_framework_stack_frame
         # The one of 4.8 reads no source file again and again, as Python's does.
         self._look_up = getattr(operations, "_fast_frameinfo", inspect.getframeinfo)
         self._locate = locate
         self._context: Any = None
-        self._scopes: dict[int, Any] = {}
+        self._functions: dict[tuple[str, int], CodeType] = {}
+        self._scopes: dict[tuple[str, str], Any] = {}
         self._ways: dict[tuple[str, int], dict[tuple[tuple[str, int], ...], int]] = {}
         self._kinds: dict[int, tuple[CodeType, int]] = {}
         self._places: dict[tuple[int, int, int], _Place] = {}
@@ -126,6 +144,7 @@ class _Lines:
             self._places.clear()
             self._scopes.clear()
             self._ways.clear()
+            self._functions.clear()
         self._last = place = self._place(frame)
         return place.info
 
@@ -135,6 +154,7 @@ class _Lines:
         if place.info is not info:
             return self._locate(info)
         if place.location is None:
+            self._functions[info.filename, info.lineno] = place.code
             place.location = self._inlined(self._locate(info), place)
         return place.location
 
@@ -193,21 +213,19 @@ class _Lines:
         return place
 
     def _inlined(self, location: Any, place: _Place) -> Any:  # noqa: ANN401
-        """Make a location of a line and of all lines that called it, each but the kernel's own in its function."""
-        callers: list[CodeType] = []
+        """Make a location of a line and of all lines that called it."""
         lines: list[tuple[str, int]] = []
         inner, outer = place, place.caller
         while outer is not None and outer.code is not None:
             if not _is_part_of(inner.code, outer.code):
-                callers.append(outer.code)
                 lines.append((outer.code.co_filename, outer.line))
+                self._functions[lines[-1]] = outer.code
             inner, outer = outer, outer.caller
-        if not callers:
+        if not lines:
             return location
         columns = [self._column(*lines[n:]) for n in range(len(lines))]
         called = [self._ir.Location.file(*line, column) for line, column in zip(lines, columns, strict=True)]
-        scoped = [self._scoped(line, code) for line, code in zip(called[:-1], callers[:-1], strict=True)]
-        return self._ir.Location.callsite(self._scoped(location, place.code), [*scoped, called[-1]])
+        return self._ir.Location.callsite(location, called)
 
     def _column(self, line: tuple[str, int], *callers: tuple[str, int]) -> int:
         """Return a column for a way to a line: PTX names a caller by line and column, and tells of its callers once.
@@ -218,14 +236,42 @@ class _Lines:
         column = _COLUMNS + ways.setdefault(callers, len(ways)) if callers else 0
         return column if column < 1 << 16 else 0
 
-    def _scoped(self, line: Any, code: CodeType | None) -> Any:  # noqa: ANN401
+    def scope(self, operation: Any) -> None:  # noqa: ANN401
+        """Put the lines of a module's operations into the scopes of their functions, but for the kernel's own."""
+        known: dict[Any, Any] = {}
+
+        def visit(one: Any) -> Any:  # noqa: ANN401
+            location = one.location
+            if location.is_a_callsite():
+                if location not in known:
+                    known[location] = self._with_scopes(location)
+                one.location = known[location]
+            return advance
+
+        advance = self._ir.WalkResult.ADVANCE
+        operation.walk(visit)
+
+    def _with_scopes(self, location: Any) -> Any:  # noqa: ANN401
+        callee, caller, callers = location.callee, location.caller, []
+        while caller.is_a_callsite():
+            callers.append(self._scoped(caller.callee))
+            caller = caller.caller
+        return self._ir.Location.callsite(self._scoped(callee), [*callers, caller])
+
+    def _scoped(self, line: Any) -> Any:  # noqa: ANN401
         """Put a line into the scope of its function; a compiler that knows no such scope gets the line alone."""
-        if id(code) not in self._scopes:
+        place = line.child_loc if line.is_a_name() else line
+        if not place.is_a_file():
+            return line
+        code = self._functions.get((place.filename, place.start_line))
+        name = code.co_name if code else ""
+        if (place.filename, name) not in self._scopes:
             try:
-                self._scopes[id(code)] = self._ir.Attribute.parse(scope_of(code)) if code else None
+                scope = self._ir.Attribute.parse(scope_of(place.filename, name))
             except self._ir.MLIRError:
-                self._scopes[id(code)] = None
-        scope = self._scopes[id(code)]
+                scope = None
+            self._scopes[place.filename, name] = scope
+        scope = self._scopes[place.filename, name]
         return line if scope is None else self._ir.Location.fused([line], scope)
 
     def _kind(self, frame: FrameType) -> int:
@@ -250,7 +296,7 @@ def _is_part_of(inner: CodeType | None, outer: CodeType) -> bool:
     return all(map(_PART.fullmatch, inner.co_qualname.removeprefix(within).split(".<locals>.")))
 
 
-def scope_of(code: CodeType) -> str:
+def scope_of(file: str, function: str) -> str:
     r"""Write the scope of a function's lines, as MLIR reads it.
 
     A function is defined in a compile unit, which says that line information is all that there is. Both are distinct
@@ -258,15 +304,14 @@ def scope_of(code: CodeType) -> str:
 
     Examples
     --------
-    >>> scope_of(scope_of.__code__).partition(", ")[0]
+    >>> scope_of("a.py", "f").partition(", ")[0]
     '#llvm.di_subprogram<id = distinct[0]<>'
     """
-    # The path is the file's name, so that `locations` knows it: a folder of its own would be another text.
-    file = f'<{_quoted(code.co_filename)} in "">'
+    at = f'<{_quoted(file)} in "">'
     return (
         "#llvm.di_subprogram<id = distinct[0]<>, compileUnit = <id = distinct[1]<>, sourceLanguage = DW_LANG_C, "
-        f'file = {file}, producer = "", isOptimized = true, emissionKind = DebugDirectivesOnly>, '
-        f"scope = #llvm.di_file{file}, name = {_quoted(code.co_name)}, file = {file}, "
+        f'file = {at}, producer = "", isOptimized = true, emissionKind = DebugDirectivesOnly>, '
+        f"scope = #llvm.di_file{at}, name = {_quoted(function)}, file = {at}, "
         'subprogramFlags = "Definition|Optimized", type = <>>'
     )
 

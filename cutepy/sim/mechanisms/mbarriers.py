@@ -311,9 +311,9 @@ class Mbarriers(Mechanism):
 
     def _note_waits(self, position: Array) -> None:
         """Note at which objects waits have passed."""
-        for place in position.reshape(-1).tolist():
-            slot, offset = divmod(place, self._memory.slot_bytes)
-            self._objects[offset].waited[slot] = True
+        slots, offsets = np.divmod(position, self._memory.slot_bytes)
+        for offset in np.unique(offsets).tolist() if offsets.size > 1 else offsets.flat:
+            self._objects[int(offset)].waited[slots[offsets == offset]] = True
 
     def _check_state(self, g: Group, i: Instruction, position: Array, state: Array, phase: Array) -> None:
         """Refuse a state that a wait cannot take: too old, or of something else."""
