@@ -124,7 +124,7 @@ class _Lines:
         self._look_up = getattr(operations, "_fast_frameinfo", inspect.getframeinfo)
         self._locate = locate
         self._context: Any = None
-        self._functions: dict[tuple[str, int], CodeType] = {}
+        self._functions: dict[tuple[str, int], CodeType | None] = {}
         self._scopes: dict[tuple[str, str], Any] = {}
         self._ways: dict[tuple[str, int], dict[tuple[tuple[str, int], ...], int]] = {}
         self._kinds: dict[int, tuple[CodeType, int]] = {}

@@ -51,7 +51,7 @@ class Chance:
     Attributes
     ----------
     kind : str
-        One of `cutepy.sim.sanitize.near_misses.NEAR_MISSES`.
+        One of `cutepy.sim.sanitize.hazards.NEAR_MISSES`.
     why : str
     deed : Deed or None
         What was done.

@@ -10,6 +10,7 @@ from cutepy.sim.machine.awaited import Awaited, Source, arrives, operation
 from cutepy.sim.ptx.barrier_names import barrier_name, ring
 
 if TYPE_CHECKING:
+    from cutepy.sim.machine.deeds import Done
     from cutepy.sim.machine.lanes import Residents
     from cutepy.sim.mechanisms.mbarrier_objects import Mbarrier
     from cutepy.sim.ptx.model import Instruction
@@ -54,7 +55,8 @@ class MbarrierWaits:
                 f"let as many arrivals come in each phase as mbarrier.init says, {count}, from threads that do not "
                 "wait for this one first, or let it say fewer"
             )
-            last, brings = found.done.get("arrive", found.done["init"]), arrives
+            last: Done | None = found.done.get("arrive", found.done["init"])
+            brings: Callable[[Instruction], bool] = arrives
         else:
             fix = "expect_tx must say what the copies bring"
             brought = brought if size > 0 else frozenset()

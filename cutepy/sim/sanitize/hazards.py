@@ -15,8 +15,22 @@ from cutepy.sim.sanitize.kinds import KINDS
 if TYPE_CHECKING:
     from cutepy.sim.machine.launch import Launch
     from cutepy.sim.ptx.model import Instruction, SourceLine
-    from cutepy.sim.sanitize.near_misses import NearMiss, Waiting
-    from cutepy.sim.sanitize.reports.between import Between
+
+NEAR_MISSES = {
+    "absent-peer": "a CTA of the cluster brought its part of earlier phases, and comes there no more",
+    "counted-besides": "an asynchronous arrival without `.noinc` adds itself to what the phase expects",
+    "early-release": "an arrival says that bytes are free, and stands before the wait for what still reads them",
+    "expect-tx": "`expect_tx` announces bytes, and is no arrival",
+    "first-parity": "the first wait at a new mbarrier is for parity 0 by who is to fill the stage",
+    "multicast-mask": "the mask of a copy to several CTAs lacks the one that waits for its bytes",
+    "no-barrier-behind": "another thread has waited, and nothing orders this thread after that one",
+    "nothing-to-wait-for": "a wait for groups, by a thread that has committed none",
+    "other-stage": "arrivals came at another stage of the ring",
+    "own-arrival": "the thread that waits would arrive itself, after its wait",
+    "shared-barrier": "two groups of threads use one named barrier",
+}
+"""Kinds of near misses, and what each is."""
+
 
 _DONE = {"read": "reads", "write": "writes", "atomic": "updates"}
 
@@ -110,6 +124,64 @@ def _shape(i: Instruction) -> Iterator[object]:
         inner = operand.base if isinstance(operand, Address) else operand
         yield type(operand)
         yield inner.name if isinstance(inner, Symbol) else type(inner)
+
+
+@dataclass(frozen=True)
+class Between:
+    """Where something is missing.
+
+    Attributes
+    ----------
+    after, before : SourceLine
+        Of the source, or of the PTX where there is none.
+    is_next_round : bool
+        Whether a loop leads from the first to the second, which stands above it.
+    """
+
+    after: SourceLine
+    before: SourceLine
+    is_next_round: bool = False
+
+
+@dataclass(frozen=True)
+class NearMiss:
+    """Something that was done, and looks like what is missing.
+
+    Attributes
+    ----------
+    kind : str
+        One of `NEAR_MISSES`.
+    why : str
+        Why it does not count.
+    side : Side or None
+        What was done, by whom and at which line.
+    """
+
+    kind: str
+    why: str
+    side: Side | None = None
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Threads that wait for ever, and those that would let them go on.
+
+    Attributes
+    ----------
+    at : str
+        What is waited for, such as "mbarrier ring.full, stage 1 (0x410)".
+    lacks : str
+        What of it has come, and what has not.
+    sides : tuple of Side
+        Who waits, and where.
+    bringers : tuple of (Side, str)
+        Who would bring it, at which instruction, and what that one waits for first.
+    """
+
+    at: str
+    lacks: str
+    sides: tuple[Side, ...]
+    bringers: tuple[tuple[Side, str], ...] = ()
 
 
 class Shown(Protocol):

@@ -56,8 +56,7 @@ if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Function, Instruction
     from cutepy.sim.sanitize.certificate.certificates import Certificate
     from cutepy.sim.sanitize.certificate.violations import Violation
-    from cutepy.sim.sanitize.hazards import Hazard
-    from cutepy.sim.sanitize.near_misses import NearMiss
+    from cutepy.sim.sanitize.hazards import Hazard, NearMiss
     from cutepy.sim.sanitize.order.ends import End
     from cutepy.sim.sanitize.reports.collection import Hazards
     from cutepy.sim.sanitize.reports.mistakes import Told
@@ -101,7 +100,7 @@ class Sanitizer(Observer):
         self._undefined = Undefined()
         self._waits = False
         self._spinning: Array = np.zeros((0, 0), bool)
-        self._reasons: dict[tuple[int, int, str], Reason | None] = {}
+        self._reasons: dict[tuple[int, int, str], tuple[Reason | None, tuple[NearMiss, ...]]] = {}
 
     def fresh(self) -> Sanitizer:
         """Return one that allows the same, and knows of no launch."""
@@ -206,11 +205,11 @@ class Sanitizer(Observer):
 
     def _near_the_end(self, end: End) -> tuple[NearMiss, ...]:
         """Return waits of threads that have nothing to wait for, beside what is in flight."""
-        i = None if end.before is None else end.before.instruction
-        if end.kind != "in-flight-at-exit" or i is None or self._wave is None or end.before.cta is None:
+        before, i = end.before, None if end.before is None else end.before.instruction
+        if end.kind != "in-flight-at-exit" or before is None or before.cta is None or i is None or self._wave is None:
             return ()
         kind = MMAS if i.parts[0] == "wgmma" else BULK if "bulk" in i.parts else COPIES
-        slot = self._wave.residents.slot_of(end.before.cta)
+        slot = self._wave.residents.slot_of(before.cta)
         return () if slot is None else tuple(nothing_to_wait_for(self._wave, kind, slot))[:1]
 
     def on_error(self, error: SimulationError, *, ends: bool) -> bool:

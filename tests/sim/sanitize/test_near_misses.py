@@ -7,7 +7,7 @@ import pytest
 
 from cutepy.sim import HazardError, Run, SimulationError
 from cutepy.sim.sanitize import Hazards
-from cutepy.sim.sanitize.near_misses import NEAR_MISSES
+from cutepy.sim.sanitize.hazards import NEAR_MISSES
 from tests.sim.opcode_runner import launch
 
 START = """mov.u32 %r1, smem; mov.u32 %r2, %tid.x; shl.b32 %r3, %r2, 2; add.u32 %r4, %r1, %r3; add.u32 %r8, %r1, 1024;

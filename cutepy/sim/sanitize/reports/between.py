@@ -7,10 +7,10 @@ calls. Those of threads that go different ways are taken where they are.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cutepy.sim.ptx.model import SourceLine
+from cutepy.sim.sanitize.hazards import Between
 from cutepy.sim.sanitize.kinds import KINDS
 from cutepy.sim.sanitize.reports.excerpts import function_line
 
@@ -18,23 +18,6 @@ if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Instruction
     from cutepy.sim.sanitize.hazards import Hazard, Side
     from cutepy.sim.translate.control_flow import ControlFlow
-
-
-@dataclass(frozen=True)
-class Between:
-    """Where something is missing.
-
-    Attributes
-    ----------
-    after, before : SourceLine
-        Of the source, or of the PTX where there is none.
-    is_next_round : bool
-        Whether a loop leads from the first to the second, which stands above it.
-    """
-
-    after: SourceLine
-    before: SourceLine
-    is_next_round: bool = False
 
 
 def between(hazard: Hazard, flow: ControlFlow) -> Between | None:

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from cutepy.sim.machine.lanes import Residents
     from cutepy.sim.machine.launch import Launch
     from cutepy.sim.ptx.model import Instruction
+    from cutepy.sim.sanitize.hazards import NearMiss, Waiting
     from cutepy.sim.sanitize.memory.touch import Conflict, Touch
-    from cutepy.sim.sanitize.near_misses import NearMiss, Waiting
     from cutepy.sim.sanitize.registers import RegisterHazard
     from cutepy.sim.sanitize.reports.mistakes import Told
     from cutepy.sim.sanitize.reports.reasons import Reason

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from cutepy.sim.sanitize.hazards import Side
+from cutepy.sim.sanitize.hazards import NearMiss, Side, Waiting
 from cutepy.sim.sanitize.kinds import KINDS
-from cutepy.sim.sanitize.near_misses import NearMiss, Waiting
 from cutepy.sim.sanitize.reports.parts import opcode
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ import numpy as np
 
 from cutepy.sim.machine.lanes import WARP, WARPGROUP
 from cutepy.sim.ptx.model import Immediate
-from cutepy.sim.sanitize.hazards import Side
-from cutepy.sim.sanitize.near_misses import NearMiss
+from cutepy.sim.sanitize.hazards import NearMiss, Side
 from cutepy.sim.sanitize.order.clocks import DONE
 from cutepy.sim.sanitize.order.wave import BULK, COPIES, MMAS
 
@@ -78,8 +77,8 @@ def issuers_of(wave: Wave, column: int) -> tuple[str, Array]:
 def nothing_to_wait_for(wave: Wave, kind: str, slot: int) -> Iterator[NearMiss]:
     """Yield waits for groups by threads of a CTA that have closed none so far."""
     for of, i, slots, threads in wave.idle.values():
-        none = threads[wave.closed[of][slot, threads] == 0] if of == kind and slot in slots else ()
-        if len(none):
+        none = threads[wave.closed[of][slot, threads] == 0]
+        if of == kind and slot in slots and len(none):
             why = f"{_NAMES[kind]}, and this thread has none"
             yield NearMiss("nothing-to-wait-for", why, _side(wave, i, slot, int(none[0])))
 

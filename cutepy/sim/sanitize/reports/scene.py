@@ -99,8 +99,8 @@ class Scene:
         elif where.startswith("global memory"):
             buffer = _operand(hazard, GLOBAL)
         near = tuple(replace(one, side=one.side and self._side(one.side)) for one in hazard.near_misses)
-        sides = {"before": before, "after": self._side(hazard.after), "near_misses": near}
-        return replace(hazard, **sides, where=where, buffer=buffer, made_at=made)
+        found = replace(hazard, where=where, buffer=buffer, made_at=made, near_misses=near)
+        return replace(found, before=before, after=self._side(hazard.after))
 
     # Roles.
 

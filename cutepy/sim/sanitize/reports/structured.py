@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from cutepy.sim.sanitize.reports.excerpts import excerpt, function_at
 
 if TYPE_CHECKING:
-    from cutepy.sim.sanitize.hazards import Hazard, Side
-    from cutepy.sim.sanitize.near_misses import Waiting
+    from cutepy.sim.sanitize.hazards import Between, Hazard, Side, Waiting
     from cutepy.sim.sanitize.reports.allowances import Allowance
-    from cutepy.sim.sanitize.reports.between import Between
 
 VERSION = 1
 """Of the JSON; one that takes something away is another."""

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 from cutepy.sim.sanitize.reports.excerpts import excerpt, excerpt_of
 
 if TYPE_CHECKING:
-    from cutepy.sim.sanitize.hazards import Hazard, Side
-    from cutepy.sim.sanitize.near_misses import NearMiss
+    from cutepy.sim.sanitize.hazards import Hazard, NearMiss, Side
     from cutepy.sim.sanitize.reports.allowances import Allowance
 
 Line = list[tuple[str, str]]
