@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cutepy.sim.errors import Bringer, Chance, Deed, Place, SimulationError, Wait, Who
+from cutepy.sim.errors import Bringer, Chance, Deed, Place, SimulationError, Wait
 from cutepy.sim.machine.awaited import Awaited, arrives, operation
+from cutepy.sim.machine.deeds import of_cta
 from cutepy.sim.machine.group import inherited
-from cutepy.sim.machine.lanes import WARP, Threads
+from cutepy.sim.machine.lanes import Threads
 from cutepy.sim.machine.memory import OFFSET_MASK, RANK_SHIFT
 from cutepy.sim.ptx.model import Address, Register
 from cutepy.sim.ptx.places import place
@@ -215,8 +216,7 @@ def _gone(roster: Roster, thing: _Thing, ways: _Ways) -> Iterator[Chance]:
             cta = roster.residents.coordinate(source.slot)
             times = f"{source.phases} phase{'s' * (source.phases > 1)}"
             why = f"CTA {cta} has brought its part of {times}, and comes there no more"
-            who = Who(f"CTA {cta}", cta, *divmod(int(source.done.threads.ids[0]), WARP))
-            yield Chance("absent-peer", why, Deed(i, who))
+            yield Chance("absent-peer", why, of_cta(source.done, source.slot))
 
 
 def _own(thing: _Thing, ways: _Ways) -> Iterator[Chance]:

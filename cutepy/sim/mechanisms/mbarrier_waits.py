@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from cutepy.sim.errors import Chance, Place
 from cutepy.sim.machine.awaited import Awaited, Source, arrives, operation
+from cutepy.sim.machine.deeds import of_cta
 from cutepy.sim.ptx.barrier_names import barrier_name, ring
 
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ class MbarrierWaits:
                     f"the copy by CTA {coordinate(by)} has the mask {mask:#b}, and CTA {coordinate(slot)} is bit "
                     f"{slot % size}"
                 )
-                yield Chance("multicast-mask", why, last.done.deed)
+                yield Chance("multicast-mask", why, of_cta(last.done, by))
 
 
 def _taken_for_arrivals(found: Mbarrier) -> Iterator[Chance]:
