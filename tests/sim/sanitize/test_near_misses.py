@@ -176,6 +176,7 @@ def test_a_release_before_the_wait_for_what_still_reads():
     (found,) = hazards(early.replace("[%r4], 2", "[%r1], 2").replace("st.shared.u32 [%r1]", "@%p4 st.shared.u32 [%r1]"))
     assert found.kind == "unordered-write"
     assert near(found) == [("early-release", ("mbarrier.arrive", 0))]
+    assert found.between.before.line == found.near_misses[0].side.chain[0].line != found.after.chain[0].line
     late = fill + issue + "@%p1 " + WAIT_READ + arrive() + other
     assert not hazards(late)
 

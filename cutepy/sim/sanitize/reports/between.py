@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 def between(hazard: Hazard, flow: ControlFlow) -> Between | None:
     """Return where what a hazard lacks belongs; None where one line says it all."""
     first, second = hazard.before, hazard.after
+    for near in hazard.near_misses:
+        if near.kind == "early-release" and near.side is not None:
+            second = near.side  # what is missing belongs before the arrival, and not only before who heard of it
     if first is None or KINDS[hazard.kind].defect in ("either", "place"):
         return None
     if first.instruction is None or second.instruction is None or first.launch is not second.launch:
