@@ -118,7 +118,7 @@ class _Lines:
     """What a thread knows of the places that it traces, in one context of MLIR."""
 
     def __init__(self, operations: Any, locate: Callable[[Any], Any]) -> None:  # noqa: ANN401
-        self._ir = require("cutlass._mlir.ir", "Location", "Context", "Attribute", "MLIRError", "WalkResult")
+        self._ir = require("cutlass._mlir.ir", "Location", "Context", "Attribute", "MLIRError")
         self._is_framework = operations._is_framework_stack_frame
         # The one of 4.8 reads no source file again and again, as Python's does.
         self._look_up = getattr(operations, "_fast_frameinfo", inspect.getframeinfo)
@@ -238,6 +238,8 @@ class _Lines:
 
     def scope(self, operation: Any) -> None:  # noqa: ANN401
         """Put the lines of a module's operations into the scopes of their functions, but for the kernel's own."""
+        if not _can_scope(self._ir):
+            return
         known: dict[Any, Any] = {}
 
         def visit(one: Any) -> Any:  # noqa: ANN401
@@ -286,6 +288,13 @@ class _Lines:
         if kind == _FRAMEWORKS:
             self._frameworks.add(id(code))
         return kind
+
+
+def _can_scope(ir: Any) -> bool:  # noqa: ANN401
+    """Tell whether locations of operations can be read and changed, which older versions of the DSL may not let."""
+    is_known = hasattr(ir, "WalkResult") and hasattr(ir.Location, "is_a_callsite")
+    location = getattr(ir.Operation, "location", None)
+    return is_known and getattr(location, "fset", None) is not None
 
 
 def _is_part_of(inner: CodeType | None, outer: CodeType) -> bool:
