@@ -5,14 +5,18 @@ innermost that is not its own. A kernel is traced into thousands of operations f
 unrolled, and tens of calls deep. So each place is looked up once, and the stack only as far down as it has changed.
 
 Tracing inlines what a kernel calls, so the line is often a library's. Here a location gets the lines of its callers
-too, up to the kernel's own. The compiler writes them into the PTX as ``.loc ... inlined_at``; that of 4.8.1 keeps the
-first and the last. The code is the same.
+too, up to the kernel's own. The compiler writes each into the PTX as ``.loc ... inlined_at`` if the line has a scope: a
+function, with its file, in the form that LLVM's debug information has for functions. Of lines without a scope it keeps
+the first and the last. The code is the same.
+
+References: MLIR's LLVM dialect (``#llvm.di_subprogram``); PTX ISA, "Debugging Directives: .loc".
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
+import os
 import re
 import sys
 import threading
@@ -31,6 +35,8 @@ _CALLER = "_get_caller_frame_info"
 _LOCATE = "_get_location_from_frame_info"
 _PART = re.compile(r"\w*(body|region|block)_\d+|<\w+>")
 """What the DSL calls the functions that it makes of loop bodies and branches, and Python lambdas and comprehensions."""
+_COLUMNS = 1 << 15
+"""LLVM has 16 bits for a column."""
 _USERS, _RESUMED, _FRAMEWORKS, _BOTTOM = range(4)
 """Kinds of code: of users; of users and resumed by several callers in turn; of the DSL; the bottom of a kernel."""
 
@@ -40,8 +46,9 @@ def lines_known() -> AbstractContextManager[None]:
     return _CHANGE.made()
 
 
-def _knowing() -> tuple[ModuleType, dict[str, Any]]:
+def _knowing() -> list[tuple[ModuleType | type, dict[str, Any]]]:
     operations: Any = require("cutlass._mlir_helpers.op", _CALLER, _LOCATE, "_is_framework_stack_frame")
+    compiler: Any = require("cutlass.base_dsl.compiler", "Compiler.compile").Compiler
     threads = threading.local()
 
     def caller() -> Any:  # noqa: ANN401
@@ -58,8 +65,24 @@ def _knowing() -> tuple[ModuleType, dict[str, Any]]:
         lines = getattr(threads, "lines", None)
         return locate_of_dsl(info) if lines is None else lines.locate(info)
 
+    def compile_scoped(self: Any, module: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401
+        """Compile a module whose lines have scopes; if that fails, without them, as messages have all of a location."""
+        lines = getattr(threads, "lines", None)
+        if lines is None:
+            return compile_of_dsl(self, module, *arguments, **named)
+        plain = module.operation.clone()
+        lines.scope(module.operation)
+        try:
+            return compile_of_dsl(self, module, *arguments, **named)
+        except Exception as error:
+            failed = error
+        compile_of_dsl(self, plain, *arguments, **named)
+        raise failed
+
     caller_of_dsl, locate_of_dsl = getattr(operations, _CALLER), getattr(operations, _LOCATE)
-    return operations, {_CALLER: _in_place_of(caller_of_dsl, caller), _LOCATE: _in_place_of(locate_of_dsl, locate)}
+    compile_of_dsl = compiler.compile
+    changed = {_CALLER: _in_place_of(caller_of_dsl, caller), _LOCATE: _in_place_of(locate_of_dsl, locate)}
+    return [(operations, changed), (compiler, {"compile": compile_scoped})]
 
 
 def _in_place_of(original: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
@@ -95,12 +118,15 @@ class _Lines:
     """What a thread knows of the places that it traces, in one context of MLIR."""
 
     def __init__(self, operations: Any, locate: Callable[[Any], Any]) -> None:  # noqa: ANN401
-        self._ir = require("cutlass._mlir.ir", "Location", "Context")
+        self._ir = require("cutlass._mlir.ir", "Location", "Context", "Attribute", "MLIRError")
         self._is_framework = operations._is_framework_stack_frame
         # The one of 4.8 reads no source file again and again, as Python's does.
         self._look_up = getattr(operations, "_fast_frameinfo", inspect.getframeinfo)
         self._locate = locate
         self._context: Any = None
+        self._functions: dict[tuple[str, int], CodeType | None] = {}
+        self._scopes: dict[tuple[str, str], Any] = {}
+        self._ways: dict[tuple[str, int], dict[tuple[tuple[str, int], ...], int]] = {}
         self._kinds: dict[int, tuple[CodeType, int]] = {}
         self._places: dict[tuple[int, int, int], _Place] = {}
         # The users' frames when this was last asked, outermost first, each with the place that called it. As long as a
@@ -116,6 +142,9 @@ class _Lines:
         if (context := self._ir.Context.current) is not self._context:
             self._context = context
             self._places.clear()
+            self._scopes.clear()
+            self._ways.clear()
+            self._functions.clear()
         self._last = place = self._place(frame)
         return place.info
 
@@ -125,6 +154,7 @@ class _Lines:
         if place.info is not info:
             return self._locate(info)
         if place.location is None:
+            self._functions[info.filename, info.lineno] = place.code
             place.location = self._inlined(self._locate(info), place)
         return place.location
 
@@ -183,13 +213,68 @@ class _Lines:
         return place
 
     def _inlined(self, location: Any, place: _Place) -> Any:  # noqa: ANN401
-        callers = []
+        """Make a location of a line and of all lines that called it."""
+        lines: list[tuple[str, int]] = []
         inner, outer = place, place.caller
         while outer is not None and outer.code is not None:
             if not _is_part_of(inner.code, outer.code):
-                callers.append(self._ir.Location.file(outer.code.co_filename, outer.line, 0))
+                lines.append((outer.code.co_filename, outer.line))
+                self._functions[lines[-1]] = outer.code
             inner, outer = outer, outer.caller
-        return self._ir.Location.callsite(location, callers) if callers else location
+        if not lines:
+            return location
+        columns = [self._column(*lines[n:]) for n in range(len(lines))]
+        called = [self._ir.Location.file(*line, column) for line, column in zip(lines, columns, strict=True)]
+        return self._ir.Location.callsite(location, called)
+
+    def _column(self, line: tuple[str, int], *callers: tuple[str, int]) -> int:
+        """Return a column for a way to a line: PTX names a caller by line and column, and tells of its callers once.
+
+        The numbers begin beyond the columns that lines of source have. There is one way to a line of the kernel.
+        """
+        ways = self._ways.setdefault(line, {})
+        column = _COLUMNS + ways.setdefault(callers, len(ways)) if callers else 0
+        return column if column < 1 << 16 else 0
+
+    def scope(self, operation: Any) -> None:  # noqa: ANN401
+        """Put the lines of a module's operations into the scopes of their functions, but for the kernel's own."""
+        if not _can_scope(self._ir):
+            return
+        known: dict[Any, Any] = {}
+
+        def visit(one: Any) -> Any:  # noqa: ANN401
+            location = one.location
+            if location.is_a_callsite():
+                if location not in known:
+                    known[location] = self._with_scopes(location)
+                one.location = known[location]
+            return advance
+
+        advance = self._ir.WalkResult.ADVANCE
+        operation.walk(visit)
+
+    def _with_scopes(self, location: Any) -> Any:  # noqa: ANN401
+        callee, caller, callers = location.callee, location.caller, []
+        while caller.is_a_callsite():
+            callers.append(self._scoped(caller.callee))
+            caller = caller.caller
+        return self._ir.Location.callsite(self._scoped(callee), [*callers, caller])
+
+    def _scoped(self, line: Any) -> Any:  # noqa: ANN401
+        """Put a line into the scope of its function; a compiler that knows no such scope gets the line alone."""
+        place = line.child_loc if line.is_a_name() else line
+        if not place.is_a_file():
+            return line
+        code = self._functions.get((place.filename, place.start_line))
+        name = code.co_name if code else ""
+        if (place.filename, name) not in self._scopes:
+            try:
+                scope = self._ir.Attribute.parse(scope_of(place.filename, name))
+            except self._ir.MLIRError:
+                scope = None
+            self._scopes[place.filename, name] = scope
+        scope = self._scopes[place.filename, name]
+        return line if scope is None else self._ir.Location.fused([line], scope)
 
     def _kind(self, frame: FrameType) -> int:
         code = frame.f_code
@@ -205,9 +290,42 @@ class _Lines:
         return kind
 
 
+def _can_scope(ir: Any) -> bool:  # noqa: ANN401
+    """Tell whether locations of operations can be read and changed, which older versions of the DSL may not let."""
+    is_known = hasattr(ir, "WalkResult") and hasattr(ir.Location, "is_a_callsite")
+    location = getattr(ir.Operation, "location", None)
+    return is_known and getattr(location, "fset", None) is not None
+
+
 def _is_part_of(inner: CodeType | None, outer: CodeType) -> bool:
     """Tell whether a function is a loop body or branch within another, of which the DSL makes functions."""
     within = f"{outer.co_qualname}.<locals>."
     if inner is None or not inner.co_qualname.startswith(within):
         return False
     return all(map(_PART.fullmatch, inner.co_qualname.removeprefix(within).split(".<locals>.")))
+
+
+def scope_of(file: str, function: str) -> str:
+    r"""Write the scope of a function's lines, as MLIR reads it.
+
+    A function is defined in a compile unit, which says that line information is all that there is. Both are distinct
+    from others of the same text.
+
+    Examples
+    --------
+    >>> scope_of("a.py", "f").partition(", ")[0]
+    '#llvm.di_subprogram<id = distinct[0]<>'
+    """
+    at = f'<{_quoted(file)} in "">'
+    return (
+        "#llvm.di_subprogram<id = distinct[0]<>, compileUnit = <id = distinct[1]<>, sourceLanguage = DW_LANG_C, "
+        f'file = {at}, producer = "", isOptimized = true, emissionKind = DebugDirectivesOnly>, '
+        f"scope = #llvm.di_file{at}, name = {_quoted(function)}, file = {at}, "
+        'subprogramFlags = "Definition|Optimized", type = <>>'
+    )
+
+
+def _quoted(text: str) -> str:
+    """Write a string of MLIR: bytes that are not printable ASCII are two hexadecimal digits behind a backslash."""
+    written = (chr(b) if 32 <= b < 127 and b not in b'"\\' else f"\\{b:02X}" for b in os.fsencode(text))
+    return f'"{"".join(written)}"'

@@ -35,7 +35,7 @@ PRIVATE_NAMES = (
     PrivateNames(
         "cutlass._mlir.ir",
         (
-            *("Attribute", "Context", "InsertionPoint", "IntegerAttr", "IntegerType"),
+            *("Attribute", "Context", "InsertionPoint", "IntegerAttr", "IntegerType", "MLIRError"),
             *("Location", "Module", "OpResultList", "StringAttr", "Type", "Value"),
         ),
         "MLIR's bindings, as MLIR documents them: to read and change what is traced, and compiled host code",

@@ -3,36 +3,39 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
 
 class SharedChange:
-    """Other attributes of a module while anyone wants them: the first makes the change, the last to leave undoes it.
+    """Other attributes of modules and classes while anyone wants them.
+
+    The first who does makes the change, and the last to leave undoes it.
 
     Parameters
     ----------
     replacements : callable
-        Gives the module, and what its attributes become by name. Called for each first.
+        Gives modules and classes, each with what its attributes become by name. Called for each first.
     """
 
-    def __init__(self, replacements: Callable[[], tuple[ModuleType, Mapping[str, Any]]]) -> None:
+    def __init__(self, replacements: Callable[[], Sequence[tuple[ModuleType | type, Mapping[str, Any]]]]) -> None:
         self._replacements = replacements
         self._lock = threading.Lock()
         self._users = 0
-        self._undo: list[tuple[ModuleType, str, Any]] = []
+        self._undo: list[tuple[ModuleType | type, str, Any]] = []
 
     @contextmanager
     def made(self) -> Iterator[None]:
         """Keep the change for as long as the context is entered; several threads may be in it."""
         with self._lock:
             if not self._users:
-                module, changed = self._replacements()
-                self._undo = [(module, name, getattr(module, name)) for name in changed]
-                for name, value in changed.items():
-                    setattr(module, name, value)
+                owners = self._replacements()
+                self._undo = [(owner, name, getattr(owner, name)) for owner, changed in owners for name in changed]
+                for owner, changed in owners:
+                    for name, value in changed.items():
+                        setattr(owner, name, value)
             self._users += 1
         try:
             yield

@@ -44,6 +44,54 @@ class Place:
     size_bytes: int | None = None
 
 
+@dataclass(frozen=True)
+class Chance:
+    """A near miss: something that was done, or stands there, that might have helped, and why it does not.
+
+    Attributes
+    ----------
+    kind : str
+        One of `cutepy.sim.sanitize.hazards.NEAR_MISSES`.
+    why : str
+    deed : Deed or None
+        What was done.
+    """
+
+    kind: str
+    why: str
+    deed: Deed | None = None
+
+
+@dataclass(frozen=True)
+class Bringer:
+    """Threads that would bring what others wait for, at an instruction, and wait for something else before it."""
+
+    deed: Deed
+    waits_at: str
+
+
+@dataclass(frozen=True)
+class Wait:
+    """A wait that does not end.
+
+    Attributes
+    ----------
+    at : Place
+        What is waited for.
+    lacks : str
+        What of it has come, and what has not.
+    deeds : tuple of Deed
+        The instructions that wait, and the lanes.
+    bringers : tuple of Bringer
+        Who else would bring it.
+    """
+
+    at: Place
+    lacks: str
+    deeds: tuple[Deed, ...]
+    bringers: tuple[Bringer, ...] = ()
+
+
 class PolicyError(ValueError):
     """A policy names what no launch of its run has."""
 
@@ -65,12 +113,16 @@ class SimulationError(RuntimeError):
     at : Place, optional
     before : Deed, optional
         What was done before that it does not agree with.
+    waits : sequence of Wait
+        Of a deadlock, who waits for whom, the cause first.
+    chances : sequence of Chance
+        Near misses.
 
     Attributes
     ----------
     instruction : Instruction or None
         The instruction that failed.
-    message, who, fix, kind, at, before
+    message, who, fix, kind, at, before, waits, chances
         As given.
     """
 
@@ -86,9 +138,12 @@ class SimulationError(RuntimeError):
         kind: str | None = None,
         at: Place | None = None,
         before: Deed | None = None,
+        waits: Sequence[Wait] = (),
+        chances: Sequence[Chance] = (),
     ) -> None:
         self.message, self.instruction, self.who = message, instruction, who
         self.fix, self.at, self.before = fix, at, before
+        self.waits, self.chances = tuple(waits), tuple(chances)
         self.kind = self.kind if kind is None else kind
         lines = [f"{message}; {fix}" if fix else message]
         if who is not None:
@@ -172,7 +227,7 @@ class DeadlockError(SimulationError):
     waiting : sequence of str
         Who waits, where and for what.
     mistakes : sequence of SimulationError
-        One for each thing that is waited for, what it comes of before what follows from it.
+        The wait that all others come of, which has these as its `waits`.
     """
 
     _what = "deadlock: no thread can go on"
@@ -183,7 +238,7 @@ class DeadlockError(SimulationError):
 
     @property
     def mistakes(self) -> tuple[SimulationError, ...]:
-        """One for each thing that is waited for."""
+        """The wait that all others come of."""
         return self._mistakes
 
 

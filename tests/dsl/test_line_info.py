@@ -1,7 +1,7 @@
 """Places in the source are looked up once, and are the same."""
 
 import inspect
-import re
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
@@ -17,7 +17,9 @@ import cutlass.cute as cute  # noqa: E402
 from cutlass._mlir import ir  # noqa: E402
 from cutlass._mlir_helpers import op as operations  # noqa: E402
 
-from cutepy.dsl.line_info import lines_known  # noqa: E402
+from cutepy.dsl import line_info  # noqa: E402
+from cutepy.dsl.line_info import lines_known, scope_of  # noqa: E402
+from cutepy.sim.ptx import parse_module  # noqa: E402
 
 REPLACED = ("_get_caller_frame_info", "_get_location_from_frame_info")
 # What looks a place up is the DSL's own or, in older versions, Python's.
@@ -112,21 +114,79 @@ def launch_nested(x: cute.Tensor):
     nested(x).launch(grid=(1, 1, 1), block=(1, 1, 1))
 
 
+def ways(text):
+    """Count the instructions that lines of this file led to, the kernel's own line first."""
+    source = Path(__file__).read_text().splitlines()
+    instructions = [i for f in parse_module(text).functions.values() for i in f.instructions if i.source is not None]
+    chains = [[line for line in i.source.chain() if line.file == __file__] for i in instructions]
+    return Counter(tuple(source[line.line - 1].strip() for line in reversed(chain)) for chain in chains)
+
+
 def test_callers_are_those_of_each_operation(tmp_path):
     """Also where a function is resumed by two callers."""
     with lines_known():
-        text = ptx(tmp_path, launch_nested)
-    source = Path(__file__).read_text().splitlines()
+        found = ways(ptx(tmp_path, launch_nested))
 
-    def callers(line):
-        inlined = re.findall(rf"\.loc\s+1 {source.index(line) + 1} \d+.*inlined_at 1 (\d+)", text)
-        return [source[int(n) - 1].strip() for n in dict.fromkeys(inlined)]
-
-    assert callers("    return value * value") == [
-        *(f"x[{n}] = next(values)" for n in (2, 3)),
-        *(f"x[{n}] = inner(x[{n + 1}])" for n in (6, 8)),
+    assert [way[:-1] for way in found if way[-1] == "return value * value"] == [
+        *((f"x[{n}] = next(values)", "yield squared(value)") for n in (2, 3)),
+        *((f"x[{n}] = inner(x[{n + 1}])", "return squared(value)") for n in (6, 8)),
     ]
-    assert callers("        value = value + value") == ["once = next(sums)", "again = next(sums)"]
+    assert [way[:-1] for way in found if way[-1] == "value = value + value"] == [
+        ("once = next(sums)",),
+        ("again = next(sums)",),
+    ]
+
+
+def third(value):
+    return value * value
+
+
+def second(value):
+    return third(value) * value
+
+
+def first(value):
+    return second(value)
+
+
+@cute.kernel
+def deep(x: cute.Tensor):
+    for n in cutlass.range_constexpr(3):
+        one = first(x[n])
+        other = first(x[n + 8])
+        x[n] = one
+        x[n + 8] = other
+
+
+@cute.jit
+def launch_deep(x: cute.Tensor):
+    deep(x).launch(grid=(1, 1, 1), block=(1, 1, 1))
+
+
+DEEP = ("return second(value)", "return third(value) * value", "return value * value")
+
+
+def test_all_callers_are_known_and_not_the_outermost_alone(tmp_path):
+    """PTX names a caller by line and column, and says once which line called that: two ways don't become one."""
+    with lines_known():
+        found = ways(ptx(tmp_path, launch_deep))
+    assert {way: count for way, count in found.items() if way[-1] == DEEP[-1]} == {
+        ("one = first(x[n])", *DEEP): 3,
+        ("other = first(x[n + 8])", *DEEP): 3,
+    }
+
+
+def test_a_compiler_that_knows_no_scopes_gets_the_lines_without(tmp_path, monkeypatch):
+    monkeypatch.setattr(line_info, "scope_of", lambda *of: "#llvm.no_such_scope<>")
+    with lines_known():
+        found = ways(ptx(tmp_path, launch_deep))
+    assert ("one = first(x[n])", DEEP[-1]) in found
+
+
+@pytest.mark.parametrize("file", ['/a "b"/c\\d.py', "<cell 3>", "/\u00fc/k.py", "/a\udc80/k.py"])
+def test_any_file_can_be_named_in_a_scope(file):
+    with ir.Context():
+        assert ir.Attribute.parse(scope_of(file, "f")) is not None
 
 
 def test_the_dsl_is_left_as_it_was_when_the_last_leaves():

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from cutepy.sim.errors import Place
+from cutepy.sim.errors import Chance, Place
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.deeds import Done
@@ -18,8 +18,31 @@ def arrives(i: Instruction) -> bool:
     return "mbarrier" in i.parts and ("arrive" in i.parts or "arrive_drop" in i.parts)
 
 
+def operation(i: Instruction) -> object:
+    """Return what the copies of an instruction in an unrolled loop have in common: their lines, if these are known."""
+    return i.source or i.index
+
+
 def _nothing(i: Instruction) -> bool:
     return False
+
+
+@dataclass(frozen=True)
+class Source:
+    """A CTA that has brought a part of earlier phases.
+
+    Attributes
+    ----------
+    slot : int
+    done : Done
+        What it did last.
+    phases : int
+        In how many phases.
+    """
+
+    slot: int
+    done: Done
+    phases: int
 
 
 @dataclass(frozen=True)
@@ -42,14 +65,22 @@ class Awaited:
         Who has done something for it last, or has said how much it takes.
     brings : callable
         Tells whether an instruction may bring it.
-    brought : frozenset of int
-        The instructions that have brought it, or a part of it, so far.
+    brought : frozenset of object
+        The operations that have brought it, or a part of it, or a fellow of it in a ring, so far: see `operation`.
     nobody : str
         What to say if none of the other lanes can come to such an instruction.
     is_begun : bool
         Whether others have brought a part of it.
     is_of_a_cta : bool
         Whether none but threads of the same CTA can bring it.
+    elsewhere : frozenset of object
+        The operations that have brought other things so far, and never this one or a fellow of it.
+    is_first : bool
+        Whether lanes wait, by a parity, for the first phase of a barrier, of which nothing has come.
+    absent : tuple of Source
+        CTAs that have brought a part of earlier phases, and nothing of this one.
+    chances : tuple of Chance
+        Near misses.
     beside : tuple of Awaited
         What others of these lanes wait for.
     """
@@ -61,10 +92,14 @@ class Awaited:
     kind: str = "deadlock"
     last: Done | None = None
     brings: Callable[[Instruction], bool] = field(default=_nothing, compare=False)
-    brought: frozenset[int] = frozenset()
+    brought: frozenset[object] = frozenset()
     nobody: str = ""
     is_begun: bool = False
     is_of_a_cta: bool = False
+    elsewhere: frozenset[object] = frozenset()
+    is_first: bool = False
+    absent: tuple[Source, ...] = ()
+    chances: tuple[Chance, ...] = ()
     beside: tuple[Awaited, ...] = ()
 
     def __str__(self) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 
 from cutepy.sim.errors import AbsentCtaError, DeadlockError, Place, SimulationError
 from cutepy.sim.machine.awaited import Awaited
-from cutepy.sim.machine.hangs import instruction, loop, mistakes
+from cutepy.sim.machine.hangs import instruction, loop, mistake
 from cutepy.sim.machine.lanes import WARP, Threads
 from cutepy.sim.machine.ordering import waits_for_others
 from cutepy.sim.ptx.places import place
@@ -73,7 +73,8 @@ def deadlock(
         run = f"{len(launch.order)} of the grid's {launch.ctas} CTAs"
         lines.append(f"{run} run, as ctas chose: add those that set what is waited for, or set it before the launch")
         return AbsentCtaError(lines)
-    return DeadlockError(lines, mistakes(roster, at or {}, said))
+    found = mistake(roster, at or {}, said)
+    return DeadlockError(lines, () if found is None else (found,))
 
 
 def _polls_global(roster: Roster, g: Group) -> bool:

@@ -24,6 +24,12 @@ class Done(NamedTuple):
         return Deed(self.instruction, first(self.ctas, self.threads))
 
 
+def of_cta(done: Done, slot: int) -> Deed:
+    """Return what the first of the lanes of one CTA executed, of those that executed it together."""
+    cta = done.ctas.residents.coordinate(slot)
+    return Deed(done.instruction, Who(f"CTA {cta}", cta, *divmod(int(done.threads.ids[0]), WARP)))
+
+
 def first(ctas: Ctas, threads: Threads, row: int = 0, column: int = 0) -> Who:
     """Name lanes, of which one is the first."""
     warp, lane = divmod(int(threads.ids[column]), WARP)

@@ -109,6 +109,7 @@ class BulkCopies(Mechanism):
                 offset: int = offset,
                 at: int = at,
                 notified: list[int] = notified,
+                own: int = own,
                 lane: Lane = lane,
                 address: int = address,
             ) -> None:
@@ -119,7 +120,8 @@ class BulkCopies(Mechanism):
                     if activity.observers:
                         memory.observe(g, i, "write", "shared", "async", np.array([[start]]), len(data))
                 copies = np.array([(slot, 0, 0) for slot in notified])
-                self._mbarriers.deliver(g, i, at % memory.slot_bytes, np.array(notified), len(data), copies)
+                by, to = np.full(len(copies), own), (at % memory.slot_bytes, np.array(notified))
+                self._mbarriers.deliver(g, i, *to, len(data), copies, by=by)
 
             detail = f"{count} bytes of global {address:#x} to shared {offset:#x}"
             activity.issue(AsyncOperation("bulk_load", i, *_one(g, lane), detail, apply))
@@ -149,7 +151,8 @@ class BulkCopies(Mechanism):
                     memory.observe(g, i, "write", "shared", "async", np.array([[place]]), count)
                 _write(target, data, reduction)
                 slot, offset = divmod(at, memory.slot_bytes)
-                self._mbarriers.deliver(g, i, offset, np.array([slot]), count, np.array([[slot, 0, 0]]))
+                by = np.array([start // memory.slot_bytes])
+                self._mbarriers.deliver(g, i, offset, np.array([slot]), count, np.array([[slot, 0, 0]]), by=by)
 
             activity.issue(AsyncOperation("bulk_peer", i, *_one(g, lane), f"{count} bytes", apply))
 

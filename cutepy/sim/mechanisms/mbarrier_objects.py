@@ -1,23 +1,29 @@
-"""mbarrier objects themselves: what each CTA's counts, and what it lacks."""
+"""mbarrier objects: the counts of each CTA's, and what was done at it last."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from cutepy.sim.errors import Place
-from cutepy.sim.machine.awaited import Awaited, arrives
+from cutepy.sim.machine.deeds import Done
 from cutepy.sim.machine.memory import RANK_SHIFT
 
 if TYPE_CHECKING:
-    from cutepy.sim.machine.deeds import Done
     from cutepy.sim.machine.group import Group
     from cutepy.sim.machine.lanes import Array
     from cutepy.sim.machine.memory import Memory
     from cutepy.sim.ptx.model import Instruction
 
 SIZE_BYTES = 8
+
+
+class Brought(NamedTuple):
+    """What a CTA has brought to an mbarrier: the last of it, the phase that this counted in, and in how many phases."""
+
+    done: Done
+    phase: int
+    phases: int
 
 
 class Mbarrier:
@@ -29,9 +35,13 @@ class Mbarrier:
         self.pending = np.zeros(slots, np.int64)
         self.transactions = np.zeros(slots, np.int64)
         self.phase = np.zeros(slots, np.int64)
+        self.waited = np.zeros(slots, bool)  # whether a wait has passed
         self.life = np.zeros(slots, np.int64)  # how many were made here
-        self.done: dict[str, Done] = {}  # the last "init", "inval", "arrive", "expect_tx" and "complete_tx"
-        self.arrivals: set[int] = set()  # by the instructions of these
+        # The last "init", "inval", "arrive", "expect_tx", "expect_arrivals" and "complete_tx".
+        self.done: dict[str, Done] = {}
+        self.arrivals: set[object] = set()  # the operations that have arrived
+        self.copies: set[object] = set()  # those whose bytes have come
+        self.sources: dict[tuple[int, int], Brought] = {}  # by the object's CTA, and the one that arrived or copied
 
     def settle(self, rows: Array) -> None:
         """Complete the phase where nothing is pending."""
@@ -40,34 +50,13 @@ class Mbarrier:
             self.phase[done] += 1
             self.pending[done] = self.count[done]
 
-    def awaited(self, slot: int, name: str, wanted: str) -> Awaited:
-        """Return what lanes wait for that want a phase of a CTA's object."""
-        pending, count, size = (int(x[slot]) for x in (self.pending, self.count, self.transactions))
-        held = f"{pending} of {count} arrivals and {size} bytes pending"
-        if size < 0:
-            held = f"{pending} of {count} arrivals pending and {-size} bytes delivered beyond those expected"
-        phase = int(self.phase[slot])
-        said = f"{wanted} of {name}, which is in phase {phase} with {held}"
-        came = "the arrivals" if not pending else f"{max(count - pending, 0)} of {count} arrivals"
-        lacks = f"{came} of its phase {phase} have {'' if pending else 'all '}come"
-        if size:
-            announced = "that were announced have not" if size > 0 else "came that nobody had announced"
-            lacks += f", and {abs(size)} bytes {announced}"
-        if not pending:
-            last = self.done.get("expect_tx" if size > 0 else "complete_tx")
-            return Awaited(said, Place(name), lacks, "expect_tx must say what the copies bring", last=last)
-        return Awaited(
-            said,
-            Place(name),
-            lacks,
-            f"let as many arrivals come in each phase as mbarrier.init says, {count}, from threads that do not wait "
-            "for this one first, or let it say fewer",
-            is_begun=pending < count,
-            last=self.done.get("arrive", self.done["init"]),
-            brings=arrives,
-            brought=frozenset(self.arrivals),
-            nobody="no other thread that still runs arrives there",
-        )
+    def note_sources(self, did: Done, to: Array, by: Array) -> None:
+        """Note which CTAs have brought something to which objects, in the phases that these are in."""
+        for pair in {*zip(to.tolist(), by.tolist(), strict=True)}:
+            phase = int(self.phase[pair[0]])
+            last = self.sources.get(pair)
+            count = 0 if last is None else last.phases - (last.phase == phase)
+            self.sources[pair] = Brought(did, phase, count + 1)
 
 
 def targets(

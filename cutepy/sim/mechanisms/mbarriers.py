@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cutepy.sim.errors import BarrierError, Place
-from cutepy.sim.machine.awaited import Awaited
+from cutepy.sim.machine.awaited import Awaited, operation
 from cutepy.sim.machine.events import BarrierState
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.machine.mechanism import Mechanism
 from cutepy.sim.mechanisms import mbarrier_states as states
 from cutepy.sim.mechanisms.mbarrier_objects import SIZE_BYTES, Mbarrier, targets
+from cutepy.sim.mechanisms.mbarrier_waits import MbarrierWaits
 from cutepy.sim.ptx.barrier_names import barrier_name
 from cutepy.sim.ptx.model import Register
 
@@ -50,6 +51,8 @@ class Mbarriers(Mechanism):
         """Forget all objects: new CTAs become resident."""
         self._slots, self._blocks = residents.count, residents.blocks
         self._objects = {}
+        self._cluster = residents.cluster_size
+        self._waits = MbarrierWaits(self._objects, residents)
 
     def _object(self, g: Group, i: Instruction, offset: int, slots: Array) -> Mbarrier:
         found = self._objects.get(offset)
@@ -111,6 +114,8 @@ class Mbarriers(Mechanism):
             found.transactions[slots] = 0
             found.phase[slots] = 0
             found.life[slots] += 1
+            found.waited[slots] = False
+            found.sources.clear()
             self._memory.objects.mark(offset, slots, found.done["init"])
             self._tell("init", offset, slots, g, i, found.count[slots], address)
 
@@ -167,11 +172,22 @@ class Mbarriers(Mechanism):
                 wrong = f"an arrival at {self._name(offset)} completes the phase in spite of noComplete"
                 raise self._wrong(g, i, offset, wrong, "leave .noComplete out", after="arrive")
             found.done["arrive"] = g.did(i)
-            found.arrivals.add(i.index)
+            found.arrivals.add(operation(i))
+            if self._cluster > 1:
+                self._note_sources(g, i, offset, address)
             before = found.phase.copy()
             found.settle(slots)
             self._tell("arrive", offset, slots, g, i, total, address, before)
         return state
+
+    def _note_sources(self, g: Group, i: Instruction, offset: int, address: Array) -> None:
+        """Note which CTAs arrive at which objects."""
+        if address.dtype == np.uint64:
+            _, address = self._memory.resolve("generic", address)
+        position = self._memory.locate(g, i, address, SIZE_BYTES, SIZE_BYTES)
+        here = position % self._memory.slot_bytes == offset
+        by = np.broadcast_to(g.ctas.slots[:, None], position.shape)
+        self._objects[offset].note_sources(g.did(i), (position // self._memory.slot_bytes)[here], by[here])
 
     def _states(self, g: Group, i: Instruction, address: Array) -> Array:
         """Return the states of the objects that lanes address, as they are before an arrival."""
@@ -203,6 +219,7 @@ class Mbarriers(Mechanism):
         for offset, slots, total in targets(self._memory, g, i, address, 1):
             found = self._object(g, i, offset, slots)
             found.pending[slots] += total
+            found.done["expect_arrivals"] = g.did(i)
             self._tell("expect_arrivals", offset, slots, g, i, total, address, found.phase)
 
     def expect_tx(self, g: Group, i: Instruction, address: Array, size: Array) -> None:
@@ -238,6 +255,7 @@ class Mbarriers(Mechanism):
         size: Array | int,
         copies: Array | None = None,
         address: Array | None = None,
+        by: Array | None = None,
     ) -> None:
         """Count bytes as arrived at the objects of some CTAs.
 
@@ -246,8 +264,12 @@ class Mbarriers(Mechanism):
         self._activity.changes += 1
         found = self._count_bytes(g, i, offset, slots, -size)
         before = found.phase.copy()
+        if copies is not None and self._cluster > 1:
+            issuers = g.ctas.slots[copies[:, 1]] if by is None else by
+            found.note_sources(g.did(i), copies[:, 0], issuers)
         found.settle(slots)
         found.done["complete_tx"] = g.did(i)
+        found.copies.add(operation(i))
         self._tell("complete_tx", offset, slots, g, i, size, address, before, deliveries=copies)
 
     def _count_bytes(self, g: Group, i: Instruction, offset: int, slots: Array, size: Array | int) -> Mbarrier:
@@ -292,6 +314,8 @@ class Mbarriers(Mechanism):
             if g.timed_out == changes:
                 g.timed_out = ~changes
             g.ready, g.waits_for = None, None
+            if done.all():
+                self._note_waits(position)
             self._tell_try("wait", g, i, address, position, done, tried)
             return _TRUE if done.all() else done
         if self._activity.is_stuck:
@@ -299,6 +323,12 @@ class Mbarriers(Mechanism):
         g.ready = done
         g.waits_for = lambda: self._awaited(position, state, parity)
         return None
+
+    def _note_waits(self, position: Array) -> None:
+        """Note at which objects waits have passed."""
+        slots, offsets = np.divmod(position, self._memory.slot_bytes)
+        for offset in np.unique(offsets).tolist() if offsets.size > 1 else offsets.flat:
+            self._objects[int(offset)].waited[slots[offsets == offset]] = True
 
     def _check_state(self, g: Group, i: Instruction, position: Array, state: Array, phase: Array) -> None:
         """Refuse a state that a wait cannot take: too old, or of something else."""
@@ -405,9 +435,8 @@ class Mbarriers(Mechanism):
 
     def _at(self, where: int, value: int, parity: bool) -> Awaited:
         offset, slot = where % self._memory.slot_bytes, where // self._memory.slot_bytes
-        found = self._objects[offset]
-        wanted = f"the phase of parity {value & 1}"
-        if not parity:
-            since = states.phases_since(np.array(value, np.uint64), found.phase[slot])
-            wanted = f"phase {int(found.phase[slot] - since)}"
-        return found.awaited(slot, self._name(offset), wanted)
+        if parity:
+            return self._waits.at(offset, slot, f"the phase of parity {value & 1}", is_first=value & 1 == 0)
+        since = states.phases_since(np.array(value, np.uint64), self._objects[offset].phase[slot])
+        wanted = f"phase {int(self._objects[offset].phase[slot] - since)}"
+        return self._waits.at(offset, slot, wanted, is_first=False)

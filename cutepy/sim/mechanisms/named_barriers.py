@@ -9,12 +9,13 @@ PTX ISA, "Parallel Synchronization and Communication Instructions: bar, barrier"
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cutepy.sim.errors import BarrierError, Place
+from cutepy.sim.errors import BarrierError, Chance, Place
 from cutepy.sim.machine.awaited import Awaited
 from cutepy.sim.machine.deeds import Done
 from cutepy.sim.machine.lanes import WARP, Array, Ctas, Threads
@@ -54,6 +55,7 @@ class Barriers(Mechanism):
         self._counted = np.zeros((slots, BARRIERS, len(sizes)), np.int64)
         self._unanimous = np.zeros((slots, BARRIERS, len(sizes)), bool)
         self._last: dict[int, Done] = {}  # by barrier, who came last
+        self._users: dict[int, dict[int, tuple[Done, set[int]]]] = {}  # by barrier and instruction: the warps that came
         self._partial = PartialArrivals(slots, BARRIERS, len(sizes))
 
     def generations(self, slot: int) -> Array:
@@ -178,6 +180,8 @@ class Barriers(Mechanism):
             self._expected[rows, number] = expected[active]
             before = self._last.get(number)
             self._last[number] = g.did(i)
+            users = self._users.setdefault(number, {})
+            users[i.index] = self._last[number], self._came(number, i) | {*g.threads.warps.tolist()}
             whole, mask = lanes == live, identity == number
             if not (whole | (lanes == 0)).all():
                 # Those that have come whole are a rectangle, or none: that is what observers see at once.
@@ -254,8 +258,14 @@ class Barriers(Mechanism):
         over = (expected != -1) & (arrived > expected)
         if over.any():
             at = int(over.argmax())
-            wrong = f"barrier {number} expects {int(expected[at])} threads, and {int(arrived[at])} arrive"
-            raise self._wrong(by, number, wrong, "give it the number of threads that call it", before)
+            wanted, came = int(expected[at]), int(arrived[at])
+            wrong = f"barrier {number} expects {wanted} threads, and {came} arrive"
+            chances = [*self._shared(by, number)]
+            if not chances and came % wanted == 0:
+                why = f"{came // wanted} groups of {wanted} threads come to one barrier"
+                chances = [Chance("shared-barrier", why, by.deed)]
+            fix = "give it the number of threads that call it"
+            raise self._wrong(by, number, wrong, _APART if chances else fix, before, chances)
 
     def _check_agreed(self, g: Group, i: Instruction, number: int, rows: Array, expected: Array) -> None:
         """Check that who comes to a barrier expects as many threads as those who are there."""
@@ -271,11 +281,31 @@ class Barriers(Mechanism):
 
     def _refuse(self, g: Group, i: Instruction, number: int, some: int, others: int) -> None:
         wrong = f"barrier {number} expects {some} threads for some of those who arrive, and {others} for others"
-        raise self._wrong(g.did(i), number, wrong, "all who take part must give it one count", self._last.get(number))
+        chances = [*self._shared(g.did(i), number)]
+        fix = _APART if chances else "all who take part must give it one count"
+        raise self._wrong(g.did(i), number, wrong, fix, self._last.get(number), chances)
 
-    def _wrong(self, by: Done, number: int, wrong: str, fix: str, before: Done | None = None) -> BarrierError:
+    def _came(self, number: int, i: Instruction) -> set[int]:
+        """Return the warps that have come to a barrier at an instruction."""
+        users = self._users.get(number, {})
+        return users[i.index][1] if i.index in users else set()
+
+    def _shared(self, by: Done, number: int) -> Iterator[Chance]:
+        """Yield the last use of a barrier by other warps, at another instruction, which are as many as it expects."""
+        mine = {*by.threads.warps.tolist()} | self._came(number, by.instruction)
+        wanted = {int(n) for n in self._expected[by.ctas.slots, number] if n > 0}
+        for index, (done, warps) in self._users.get(number, {}).items():
+            if index != by.instruction.index and warps.isdisjoint(mine) and len(warps) * WARP in wanted:
+                why = f"these come to barrier {number} too, and are as many as it expects"
+                yield Chance("shared-barrier", why, done.deed)
+
+    def _wrong(
+        self, by: Done, number: int, wrong: str, fix: str, before: Done | None = None, chances: Sequence[Chance] = ()
+    ) -> BarrierError:
         at, deed = Place(f"barrier {number}"), None if before is None else before.deed
-        return BarrierError(wrong, by.instruction, by.deed.who, fix=fix, kind="mismatched-count", at=at, before=deed)
+        return BarrierError(
+            wrong, by.instruction, by.deed.who, fix=fix, kind="mismatched-count", at=at, before=deed, chances=chances
+        )
 
     def _counts(self, g: Group, i: Instruction, number: int, count: Array, here: Array) -> Array:
         shape = (g.ctas.count, g.threads.count)
@@ -339,7 +369,11 @@ class Barriers(Mechanism):
             brings=lambda i: _may_be_at(i, number),
             is_of_a_cta=True,
             nobody=nobody,
+            chances=tuple(self._shared(self._last[number], number)) if number in self._last else (),
         )
+
+
+_APART = "give each group of threads a named barrier of its own"
 
 
 def _operation(i: Instruction) -> str:

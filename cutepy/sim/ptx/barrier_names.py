@@ -13,7 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cutepy.sim.ptx.places import lines
+from cutepy.sim.ptx.model import SourceLine
+from cutepy.sim.ptx.places import distance, user_lines
 
 if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Instruction
@@ -48,8 +49,36 @@ def barrier_name(offset: int, initialised: Mapping[int, Instruction]) -> str:
     return f"mbarrier {name}{f', stage {place}' if stages > 1 else ''} ({offset:#x})"
 
 
+def made_at(offset: int, initialised: Mapping[int, Instruction]) -> SourceLine | None:
+    """Return the line that makes the object which holds a barrier, such as ``ring = TmaRing(...)``, if that is seen.
+
+    It has what the barrier's count and bytes come from, where the object's own code initialises the barrier.
+    """
+    chain = user_lines(initialised[offset].source)
+    holder = _names(_site(initialised[offset]))[0]
+    for line in chain if holder.isidentifier() else ():
+        made = [at for at in _assignments(line.file).get(holder, ()) if at < line.line]
+        if made:
+            return SourceLine(line.file, made[-1])
+    return None
+
+
+def ring(offset: int, initialised: Mapping[int, Instruction]) -> list[int]:
+    """List the addresses of the ring of barriers that one is of, as stages are numbered: see `barrier_name`."""
+    site = _site(initialised[offset])
+    if not site:
+        return [offset]
+    fellows = sorted(other for other, instruction in initialised.items() if _site(instruction) == site)
+    if _names(site)[1] != _PIPELINE:
+        return fellows
+    half = -(-len(fellows) // 2)
+    return fellows[:half] if offset in fellows[:half] else fellows[half:]
+
+
 def _site(instruction: Instruction) -> tuple[tuple[str, int], ...]:
-    return tuple((line.file, line.line) for line in lines(instruction.source))
+    """List the lines that an instruction came from, innermost first, the user's before those of libraries."""
+    chain = () if instruction.source is None else instruction.source.chain()
+    return tuple((line.file, line.line) for line in sorted(chain, key=lambda line: distance(line.file)))
 
 
 def _names(site: tuple[tuple[str, int], ...]) -> tuple[str, str]:
@@ -62,7 +91,7 @@ def _names(site: tuple[tuple[str, int], ...]) -> tuple[str, str]:
                 part = _base(call.args[0])
             elif method == _PIPELINE and target:
                 holder, part = target, _PIPELINE
-            elif not holder and isinstance(call.func, ast.Attribute):
+            elif holder in ("", "self") and isinstance(call.func, ast.Attribute):
                 holder = _base(call.func.value)
     return (holder, part) if part else ("", "")
 
@@ -76,12 +105,31 @@ def _base(expression: ast.expr) -> str:
 
 
 @cache
+def _assignments(file: str) -> dict[str, list[int]]:
+    """List the lines that assign what comes of a call, or of several, to each name of a file."""
+    found: dict[str, list[int]] = {}
+    for node in ast.walk(_tree(file)):
+        if isinstance(node, ast.Assign) and any(isinstance(inner, ast.Call) for inner in ast.walk(node.value)):
+            call = next(inner for inner in ast.walk(node.value) if isinstance(inner, ast.Call))
+            for target in (name for one in node.targets for name in ast.walk(one)):
+                if isinstance(target, ast.Name):
+                    found.setdefault(target.id, []).append(call.lineno)
+    return {name: sorted(lines) for name, lines in found.items()}
+
+
+@cache
+def _tree(file: str) -> ast.Module:
+    """Parse a file; one that can't be read is empty."""
+    try:
+        return ast.parse(Path(file).read_text(encoding="utf-8"))
+    except (OSError, SyntaxError, ValueError):
+        return ast.Module([], [])
+
+
+@cache
 def _calls(file: str) -> dict[int, list[tuple[ast.Call, str]]]:
     """List the calls on each line of a file, and the name that each one's result gets; none if it can't be read."""
-    try:
-        tree = ast.parse(Path(file).read_text(encoding="utf-8"))
-    except (OSError, SyntaxError, ValueError):
-        return {}
+    tree = _tree(file)
     targets = {
         id(node.value): ast.unparse(node.targets[0])
         for node in ast.walk(tree)

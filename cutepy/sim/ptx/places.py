@@ -1,4 +1,4 @@
-"""Where in Python an instruction came from, in the order in which people look: their own lines, then libraries'."""
+"""Lines of Python that an instruction came from: the user's line, the lines that called it, and a library's line."""
 
 from __future__ import annotations
 
@@ -16,22 +16,48 @@ _ENDS = frozenset(("bra", "ret", "exit", "trap"))
 """What a block of instructions ends with."""
 
 
+def user_lines(source: SourceLine | None) -> tuple[SourceLine, ...]:
+    """List the lines that are the user's, innermost first: the line that a mistake is at, and those that called it.
+
+    They are all lines of the lowest `distance` in the chain. A block of `cutepy.device` calls workers of the user, and
+    is called by the user's kernel: its own lines are left out.
+    """
+    chain = () if source is None else tuple(source.chain())
+    nearest = min((distance(line.file) for line in chain), default=0)
+    return tuple(line for line in chain if distance(line.file) == nearest)
+
+
 def lines(source: SourceLine | None) -> list[SourceLine]:
-    """List a line and those that called it: callers before what they call, and the user's before any library's."""
-    chain = [] if source is None else [*source.chain()][::-1]
-    return sorted(chain, key=lambda line: is_of_a_library(line.file))
+    """List the user's line, and the line of a library that it leads to, if any."""
+    return [] if source is None else [*dict.fromkeys((user_lines(source)[0], source))]
 
 
 def described(source: SourceLine | None, separator: str = " ") -> str:
-    """Say where an instruction came from, as "at mine.py:30 through library.py:10"; nothing if it isn't known."""
-    words = itertools.chain(["at"], itertools.repeat("through"))
-    return separator.join(f"{word} {line}" for word, line in zip(words, lines(source), strict=False))
+    """Say where an instruction came from; nothing if it isn't known.
+
+    Examples
+    --------
+    >>> from cutepy.sim.ptx.model import SourceLine
+    >>> described(SourceLine("mine.py", 30, SourceLine("mine.py", 50)))
+    'at mine.py:30 called at mine.py:50'
+    >>> described(SourceLine(__file__, 10, SourceLine("mine.py", 30))).rpartition(" through ")[0]
+    'at mine.py:30'
+    """
+    words = itertools.chain(["at"], itertools.repeat("called at"))
+    said = [f"{word} {line}" for word, line in zip(words, user_lines(source), strict=False)]
+    return separator.join([*said, *(f"through {line}" for line in lines(source)[1:])])
 
 
 def place(instruction: Instruction, separator: str = " ") -> str:
     """Say where an instruction is: in the source, or where that isn't known in the PTX; "" if that isn't either."""
     said = described(instruction.source, separator)
     return said or (f"at line {instruction.line} of the PTX" if instruction.line else "")
+
+
+def line_of(instruction: Instruction) -> str:
+    """Name the user's line of an instruction, or its line of the PTX."""
+    named = user_lines(instruction.source)
+    return str(named[0]) if named else f"line {instruction.line} of the PTX"
 
 
 def placed(
@@ -61,10 +87,37 @@ def placed(
 
 
 @cache
+def distance(file: str) -> int:
+    """Tell how far a file is from the user.
+
+    A file of the user's is at 0, a kernel that is installed, such as cutepy's, at 1, and what kernels are made of, the
+    DSL and the rest of cutepy, at 2.
+
+    Examples
+    --------
+    >>> [distance(file) for file in ("mine.py", "lib/site-packages/quack/copy.py", __file__)]
+    [0, 1, 2]
+    """
+    path, package = PurePath(file), Path(__file__).parents[2]
+    if _is_in(path, package, "kernels"):
+        return 1
+    if _is_in(path, package, "") or _is_in(path, package, "layouts"):
+        return 2
+    installed = [n for n, part in enumerate(path.parts) if part in ("site-packages", "dist-packages")]
+    if not installed:
+        return 0
+    return 2 if path.parts[installed[-1] + 1 : installed[-1] + 2] and path.parts[installed[-1] + 1] in _DSL else 1
+
+
+_DSL = ("nvidia_cutlass_dsl", "cutlass", "triton")
+
+
+def _is_in(path: PurePath, package: Path, folder: str) -> bool:
+    """Tell whether a file is in a folder of cutepy, which may be a symbolic link."""
+    return any(path.is_relative_to(one) for one in {package / folder, (package / folder).resolve()})
+
+
+@cache
 def is_of_a_library(file: str) -> bool:
     """Tell whether a file is installed, or cutepy's, rather than the user's."""
-    package = Path(__file__).parents[2]
-    ours = {package, *((package / name).resolve() for name in ("layouts", "kernels"))}
-    return not {"site-packages", "dist-packages"}.isdisjoint(PurePath(file).parts) or any(
-        PurePath(file).is_relative_to(folder) for folder in ours
-    )
+    return distance(file) > 0

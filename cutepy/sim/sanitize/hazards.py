@@ -2,17 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from cutepy.sim.ptx.places import is_of_a_library
+from cutepy.sim.ptx.model import Address, Symbol
+from cutepy.sim.ptx.places import user_lines
 from cutepy.sim.sanitize.kind import Severity
 from cutepy.sim.sanitize.kinds import KINDS
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.launch import Launch
     from cutepy.sim.ptx.model import Instruction, SourceLine
+
+NEAR_MISSES = {
+    "absent-peer": "a CTA of the cluster brought its part of earlier phases, and comes there no more",
+    "counted-besides": "an asynchronous arrival without `.noinc` adds itself to what the phase expects",
+    "early-release": "an arrival says that bytes are free, and stands before the wait for what still reads them",
+    "expect-tx": "`expect_tx` announces bytes, and is no arrival",
+    "first-parity": "the first wait at a new mbarrier is for parity 0 by who is to fill the stage",
+    "multicast-mask": "the mask of a copy to several CTAs lacks the one that waits for its bytes",
+    "no-barrier-behind": "another thread has waited, and nothing orders this thread after that one",
+    "nothing-to-wait-for": "a wait for groups, by a thread that has committed none",
+    "other-stage": "arrivals came at another stage of the ring",
+    "own-arrival": "the thread that waits would arrive itself, after its wait",
+    "shared-barrier": "two groups of threads use one named barrier",
+}
+"""Kinds of near misses, and what each is."""
+
 
 _DONE = {"read": "reads", "write": "writes", "atomic": "updates"}
 
@@ -38,6 +56,8 @@ class Side:
         The launch that it is part of, where the sides are of two.
     ptx, ptx_file : str
         The PTX that the instruction is of, and the file that it was read from; empty where there is none.
+    run : int or None
+        The first of the instructions of its PTX that run one after another with it, whatever branches do.
     """
 
     what: str
@@ -50,15 +70,12 @@ class Side:
     launch: Launch | None = field(default=None, repr=False, compare=False)
     ptx: str = field(default="", repr=False, compare=False)
     ptx_file: str = field(default="", repr=False, compare=False)
+    run: int | None = field(default=None, repr=False, compare=False)
 
     @property
     def chain(self) -> tuple[SourceLine, ...]:
-        """The line of the source and the lines that called it, from the innermost that is no library's."""
-        if self.instruction is None or self.instruction.source is None:
-            return ()
-        chain = tuple(self.instruction.source.chain())
-        own = next((n for n, line in enumerate(chain) if not is_of_a_library(line.file)), 0)
-        return chain[own:]
+        """The user's line of the source, and those of the user's that called it, innermost first."""
+        return () if self.instruction is None else user_lines(self.instruction.source)
 
     @property
     def line(self) -> str:
@@ -77,10 +94,15 @@ class Side:
 
     @property
     def place(self) -> object:
-        """What copies of one operation have in common: its lines, or where there are none its instruction."""
+        """What copies of one operation have in common: its lines, or where there are none its shape and its run.
+
+        A loop that is unrolled is one run, in which an operation of the loop has many instructions of one shape.
+        """
         if self.instruction is None:
             return None
-        return self.instruction.source or self.instruction.index
+        if self.instruction.source is not None:
+            return self.instruction.source
+        return self.instruction.index if self.run is None else (self.run, *_shape(self.instruction))
 
     @property
     def deed(self) -> str:
@@ -93,6 +115,73 @@ class Side:
     def __str__(self) -> str:
         called = "".join(f", called at {caller}" for caller in self.callers)
         return f"{self.deed} at {self.line}{called}"
+
+
+def _shape(i: Instruction) -> Iterator[object]:
+    """Yield what instructions of an unrolled loop have in common: the opcode, the kinds of operands, and variables."""
+    yield i.opcode
+    for operand in i.operands:
+        inner = operand.base if isinstance(operand, Address) else operand
+        yield type(operand)
+        yield inner.name if isinstance(inner, Symbol) else type(inner)
+
+
+@dataclass(frozen=True)
+class Between:
+    """Where something is missing.
+
+    Attributes
+    ----------
+    after, before : SourceLine
+        Of the source, or of the PTX where there is none.
+    is_next_round : bool
+        Whether a loop leads from the first to the second, which stands above it.
+    """
+
+    after: SourceLine
+    before: SourceLine
+    is_next_round: bool = False
+
+
+@dataclass(frozen=True)
+class NearMiss:
+    """Something that was done, and looks like what is missing.
+
+    Attributes
+    ----------
+    kind : str
+        One of `NEAR_MISSES`.
+    why : str
+        Why it does not count.
+    side : Side or None
+        What was done, by whom and at which line.
+    """
+
+    kind: str
+    why: str
+    side: Side | None = None
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Threads that wait for ever, and those that would let them go on.
+
+    Attributes
+    ----------
+    at : str
+        What is waited for, such as "mbarrier ring.full, stage 1 (0x410)".
+    lacks : str
+        What of it has come, and what has not.
+    sides : tuple of Side
+        Who waits, and where.
+    bringers : tuple of (Side, str)
+        Who would bring it, at which instruction, and what that one waits for first.
+    """
+
+    at: str
+    lacks: str
+    sides: tuple[Side, ...]
+    bringers: tuple[tuple[Side, str], ...] = ()
 
 
 class Shown(Protocol):
@@ -151,6 +240,14 @@ class Hazard:
         What plays it again: with ``simulate(replay=True)``.
     witness : Shown or None
         What came of playing it, if it was: see `Run.report`.
+    between : Between or None
+        Where what is missing belongs; None where one line says it all.
+    waits : tuple of Waiting
+        Of a deadlock, who waits for whom: each after what it waits for, or in a circle.
+    near_misses : tuple of NearMiss
+        What looks like what is missing, and why it does not count.
+    made_at : SourceLine or None
+        Of a barrier whose count or bytes are wrong, the line that makes the object which holds it.
     """
 
     kind: str
@@ -167,6 +264,10 @@ class Hazard:
     allowed_at: str = ""
     replays: HazardReplays | None = field(default=None, repr=False, compare=False)
     witness: Shown | None = field(default=None, repr=False, compare=False)
+    between: Between | None = None
+    waits: tuple[Waiting, ...] = ()
+    near_misses: tuple[NearMiss, ...] = ()
+    made_at: SourceLine | None = None
 
     def replay(self) -> Shown:
         """Play a schedule that shows it: see `Run.replay`."""

@@ -28,13 +28,14 @@ from cutepy.sim.sanitize.order.launches import Launches
 from cutepy.sim.sanitize.order.messages import Messages
 from cutepy.sim.sanitize.order.strength import fenced_spaces
 from cutepy.sim.sanitize.order.synchronisation import converge, overlook, synchronise
-from cutepy.sim.sanitize.order.wave import FAILED, Issued, Wave
+from cutepy.sim.sanitize.order.wave import BULK, COPIES, FAILED, MMAS, Issued, Wave
 from cutepy.sim.sanitize.registers import register_hazards
 from cutepy.sim.sanitize.repairs import MADE_GOOD, judged, remarks
 from cutepy.sim.sanitize.reports.findings import Findings
 from cutepy.sim.sanitize.reports.global_findings import GlobalFindings
 from cutepy.sim.sanitize.reports.last_writers import with_last_writer
 from cutepy.sim.sanitize.reports.mistakes import told
+from cutepy.sim.sanitize.reports.nearby import OF_ITS_OWN, groups_of_one_barrier, near_misses, nothing_to_wait_for
 from cutepy.sim.sanitize.reports.parts import part_of_a_unit
 from cutepy.sim.sanitize.reports.reasons import reason
 from cutepy.sim.sanitize.reports.scene import Surroundings
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Function, Instruction
     from cutepy.sim.sanitize.certificate.certificates import Certificate
     from cutepy.sim.sanitize.certificate.violations import Violation
-    from cutepy.sim.sanitize.hazards import Hazard
+    from cutepy.sim.sanitize.hazards import Hazard, NearMiss
     from cutepy.sim.sanitize.order.ends import End
     from cutepy.sim.sanitize.reports.collection import Hazards
     from cutepy.sim.sanitize.reports.mistakes import Told
@@ -99,7 +100,7 @@ class Sanitizer(Observer):
         self._undefined = Undefined()
         self._waits = False
         self._spinning: Array = np.zeros((0, 0), bool)
-        self._reasons: dict[tuple[int, int, str], Reason | None] = {}
+        self._reasons: dict[tuple[int, int, str], tuple[Reason | None, tuple[NearMiss, ...]]] = {}
 
     def fresh(self) -> Sanitizer:
         """Return one that allows the same, and knows of no launch."""
@@ -199,14 +200,25 @@ class Sanitizer(Observer):
 
     def _tell(self, found: Iterable[End]) -> None:
         for end in found:
-            self._findings.tell(*end[:-1], cause=end.cause)
+            near = self._near_the_end(end)
+            self._findings.tell(*end[:-1], cause=end.cause, near_misses=near)
+
+    def _near_the_end(self, end: End) -> tuple[NearMiss, ...]:
+        """Return waits of threads that have nothing to wait for, beside what is in flight."""
+        before, i = end.before, None if end.before is None else end.before.instruction
+        if end.kind != "in-flight-at-exit" or before is None or before.cta is None or i is None or self._wave is None:
+            return ()
+        kind = MMAS if i.parts[0] == "wgmma" else BULK if "bulk" in i.parts else COPIES
+        slot = self._wave.residents.slot_of(before.cta)
+        return () if slot is None else tuple(nothing_to_wait_for(self._wave, kind, slot))[:1]
 
     def on_error(self, error: SimulationError, *, ends: bool) -> bool:
         """Report what the kernel does wrong: the launch may go on, if it can."""
         for mistake in error.mistakes:
             found = self._in_memory(told(mistake, ends=ends))
-            self._mistakes.add(found[:2])
-            self._findings.tell(*found)
+            self._mistakes |= {(found.kind, where) for where in (found.where, *(wait.at for wait in found.waits))}
+            self._findings.tell(*found[:7], waits=found.waits, near_misses=found.near_misses)
+            self._findings.relate(found)
         return bool(error.mistakes)
 
     def _in_memory(self, found: Told) -> Told:
@@ -308,6 +320,7 @@ class Sanitizer(Observer):
             event = replace(event, counted=np.full_like(event.counted, FAILED))
         if "aligned" in event.instruction.parts:
             converge(wave, event.ctas.slots, event.threads.ids)
+        wave.comes(event)
         self._premises.see(event)
         if event.operation == "blocked":
             return
@@ -374,7 +387,11 @@ class Sanitizer(Observer):
     def _violated(self, violation: Violation) -> None:
         if (violation.kind, violation.where) not in self._mistakes:  # told as it came to pass
             has_guessed = self._wave is not None and bool(self._wave.patterns.overlooked)
-            self._findings.tell(*violation, follows=has_guessed)
+            near = () if self._wave is None else groups_of_one_barrier(self._wave, *violation[:4])
+            missing = violation.missing
+            if near and missing is not None:
+                missing = f"{missing.rpartition(': ')[0]}: {OF_ITS_OWN}"
+            self._findings.tell(*violation[:4], missing, *violation[5:], follows=has_guessed, near_misses=near)
 
     def _conflict(self, found: Conflict) -> None:
         assert self._wave is not None
@@ -382,8 +399,8 @@ class Sanitizer(Observer):
         key = found.before.instruction.index, found.after.instruction.index, found.lacks
         if key not in self._reasons:
             code = linked(self._launch.ptx, self._launch.kernel).function.instructions
-            self._reasons[key] = reason(self._wave, self._flags, code, found)
-        self._findings.conflict(found, self._wave.residents, self._granule, self._reasons[key])
+            self._reasons[key] = reason(self._wave, self._flags, code, found), near_misses(self._wave, found)
+        self._findings.conflict(found, self._wave.residents, self._granule, *self._reasons[key])
 
     def _forgotten(self) -> None:
         if self._launch is not None:  # else the host alone has touched anything

@@ -10,13 +10,14 @@ from cutlass import pipeline
 
 import cutepy
 import cutepy.device
+import cutepy.kernels
 from cutepy.device.pipeline import TmaRing
 from cutepy.dsl.traced_names import SmemAllocator
 from cutepy.sim import BreakpointError, DeadlockError, MemoryAccessError, Run
 from cutepy.sim.inspect import breakpoints
 from cutepy.sim.ptx import parse_module
 from cutepy.sim.ptx.model import SourceLine
-from cutepy.sim.ptx.places import described
+from cutepy.sim.ptx.places import described, user_lines
 from cutepy.sim.translate import load_module
 
 from .launching import kernel_call, launch, ptx_module
@@ -66,28 +67,40 @@ def test_errors_name_a_line_and_what_it_calls():
     with pytest.raises(MemoryAccessError) as caught:
         launch(NESTED, [np.zeros(4, np.uint32)])
     lines = [line.strip() for line in str(caught.value).splitlines()]
-    at = lines.index("at kernel.py:30")
-    assert lines[at + 1 : at + 3] == ["through kernel.py:20", "through kernel.py:10"]
+    at = lines.index("at kernel.py:10")
+    assert lines[at + 1 : at + 3] == ["called at kernel.py:20", "called at kernel.py:30"]
+
+
+QUACK, ANOTHER = "lib/site-packages/quack/copy.py", "lib/dist-packages/another/kernel.py"
+DSL = "lib/site-packages/nvidia_cutlass_dsl/python_packages/cutlass/utils/copy.py"
+BLOCK, KERNEL = cutepy.device.__file__, cutepy.kernels.__file__
 
 
 @pytest.mark.parametrize(
-    ("chain", "ordered"),
+    ("chain", "users", "through"),
     [
-        (["mine.py", "lib/site-packages/quack/copy.py"], [0, 1]),
-        (["lib/site-packages/quack/copy.py", "mine.py"], [1, 0]),
-        ([cutepy.device.__file__, "mine.py"], [1, 0]),
-        (["mine.py", cutepy.__file__, "lib/dist-packages/kernel.py"], [0, 2, 1]),
-        ([cutepy.__file__, "mine.py", "yours.py"], [2, 1, 0]),
-        ([], []),
+        (["mine.py", QUACK], [0], None),
+        ([QUACK, "mine.py"], [1], 0),
+        ([BLOCK, "mine.py"], [1], 0),
+        ([BLOCK, "helper.py", "mine.py"], [1, 2], 0),  # a module of the user's that calls blocks
+        ([BLOCK, "mine.py", BLOCK, "mine.py"], [1, 3], 0),  # a worker that a scheduler of ours calls
+        (["mine.py", BLOCK, "mine.py"], [0, 2], None),
+        ([BLOCK, KERNEL, BLOCK, KERNEL], [1, 3], 0),
+        ([DSL, QUACK, BLOCK, ANOTHER], [1, 3], 0),
+        ([BLOCK, BLOCK], [0, 1], None),
+        ([DSL, KERNEL, "mine.py"], [2], 0),
+        ([], [], None),
     ],
 )
-def test_the_users_lines_come_before_those_of_libraries(chain, ordered):
-    """A chain goes from the innermost line outwards; callers come before what they call."""
+def test_the_users_innermost_line_comes_first(chain, users, through):
+    """A chain goes from the innermost line outwards."""
     source = None
     for n, file in reversed([*enumerate(chain)]):
         source = SourceLine(file, n, source)
-    expected = [f"{chain[n]}:{n}" for n in ordered]
-    assert described(source) == "at " + " through ".join(expected) if expected else described(source) == ""
+    assert [line.line for line in user_lines(source)] == users
+    said = [f"at {chain[n]}:{n}" for n in users[:1]] + [f"called at {chain[n]}:{n}" for n in users[1:]]
+    said += [] if through is None else [f"through {chain[through]}:{through}"]
+    assert described(source) == " ".join(said)
 
 
 @pytest.mark.parametrize(("line", "hits"), [(10, 2), (20, 2), (30, 2), (31, 1), (11, 0)])
@@ -162,7 +175,7 @@ def test_errors_of_plain_and_of_compiled_functions_name_the_callers(compiled):
         f(a)
     first = Path(__file__).read_text().splitlines().index("    triple(a, 1 << 20)") + 1
     called = triple.__code__.co_firstlineno + 1
-    assert f"  at {__file__}:{first}\n  through {__file__}:{called}\n" in str(caught.value)
+    assert f"  at {__file__}:{called}\n  called at {__file__}:{first}\n" in str(caught.value)
 
 
 @cute.kernel

@@ -242,4 +242,4 @@ def test_a_deadlock_of_two_halves_is_told_with_the_cause():
     with pytest.raises(SimulationError, match="deadlock"):
         launch(START + body + END, np.zeros(64, np.uint32), smem_bytes=2048, run=run, assembles=False)
     kinds = [hazard.kind for hazard in run.hazards]
-    assert kinds == ["partial-warp"] * (len(kinds) - 2) + ["deadlock"] * 2
+    assert kinds == ["partial-warp"] * (len(kinds) - 1) + ["deadlock"]

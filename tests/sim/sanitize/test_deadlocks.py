@@ -1,4 +1,4 @@
-"""Threads that wait for ever are a hazard: one for each thing that is waited for, with what it lacks, and who waits."""
+"""Threads that wait for ever are one hazard: the wait that all others come of, with who waits for whom."""
 
 import json
 
@@ -7,6 +7,7 @@ import pytest
 
 import cutepy
 from cutepy.sim import AbsentCtaError, DeadlockError, HazardError, Run
+from cutepy.sim.sanitize import Hazards
 from tests.sim.opcode_runner import launch
 
 START = """mov.u32 %r1, smem; mov.u32 %r2, %tid.x; shl.b32 %r3, %r2, 2; add.u32 %r4, %r1, %r3; add.u32 %r8, %r1, 1024;
@@ -35,6 +36,15 @@ def hung(body, data=None, **options):
     return found.value, run.hazards
 
 
+def waits_of(hazard):
+    """List what is waited for, and what those wait for who would bring it."""
+    return [(wait.at, [at for _, at in wait.bringers]) for wait in hazard.waits]
+
+
+def run_text(hazard):
+    return str(Hazards([hazard]))
+
+
 def test_an_arrival_that_nobody_makes():
     """Of a ring, the release is gone: who fills it waits for that, and who reads it for what comes next."""
     body = (
@@ -44,16 +54,18 @@ def test_an_arrival_that_nobody_makes():
         + "READ:\n" + wait(2) + wait(3, parity=1) + "END:\n"
     )  # fmt: skip
     error, hazards = hung(body, block=64)
-    assert [(h.kind, h.where) for h in hazards] == [("deadlock", "mbarrier 0x408"), ("deadlock", "mbarrier 0x400")]
-    empty, full = hazards
+    (empty,) = hazards
+    assert (empty.kind, empty.where) == ("deadlock", "mbarrier 0x408")
+    assert waits_of(empty) == [("mbarrier 0x408", []), ("mbarrier 0x400", ["mbarrier 0x408"])]
+    full = empty.waits[1]
     assert "0 of 32 arrivals of its phase 0 have come" in empty.missing
     assert "come, and no other thread that still runs arrives there" in empty.missing
-    assert "threads 0-31 of CTA (0, 0, 0) wait, and threads 32-63 for mbarrier 0x400" in empty.missing
+    assert [side.who for side in empty.waits[0].sides] == ["threads 0-31 of CTA (0, 0, 0)"]
     assert (empty.before.what, empty.after.what, empty.after.warp) == ("mbarrier.init", "mbarrier.try_wait", 0)
-    assert "0 of 1 arrivals of its phase 1 have come" in full.missing
-    assert "who arrives there waits for mbarrier 0x408 first" in full.missing
-    assert (full.before.what, full.before.warp, full.after.warp) == ("mbarrier.arrive", 0, 1)
-    assert all(EVERY in hazard.missing for hazard in hazards)
+    assert "0 of 1 arrivals of its phase 1 have come" in full.lacks
+    assert [(side.what, side.warp, at) for side, at in full.bringers] == [("mbarrier.arrive", 0, "mbarrier 0x408")]
+    assert [(side.what, side.warp) for side in full.sides] == [("mbarrier.try_wait", 1)]
+    assert EVERY in empty.missing
     assert {hazard.kind for hazard in error.mistakes} == {"deadlock"}
 
 
@@ -65,8 +77,9 @@ def test_what_a_part_has_come_of_comes_before_what_waits_for_it():
         + "READ:\n" + wait(1) + ARRIVE.format(at="+8") + "END:\n"
     )  # fmt: skip
     _, hazards = hung(body, block=64)
-    assert [hazard.where for hazard in hazards] == ["mbarrier 0x400", "mbarrier 0x408"]
-    assert "1 of 2 arrivals of its phase 0 have come" in hazards[0].missing
+    (found,) = hazards
+    assert waits_of(found) == [("mbarrier 0x400", ["mbarrier 0x408"]), ("mbarrier 0x408", ["mbarrier 0x400"])]
+    assert "1 of 2 arrivals of its phase 0 have come" in found.missing
 
 
 def test_one_for_each_thing_however_many_wait():
@@ -79,13 +92,13 @@ def test_one_for_each_thing_however_many_wait():
     assert f"threads 0-31 of {ctas} and threads 32-63 of {ctas} wait" in found.missing
 
 
-def test_two_things_at_one_line_are_two():
+def test_two_things_at_one_line_are_two_waits():
     body = (
         INIT.format(at="", count=1) + INIT.format(at="+8", count=1) + SHOW
         + "selp.u32 %r9, 8, 0, %p2;\nadd.u32 %r8, %r8, %r9;\n" + wait(0)
     )  # fmt: skip
-    _, hazards = hung(body, block=64)
-    assert sorted(hazard.where for hazard in hazards) == ["mbarrier 0x400", "mbarrier 0x408"]
+    _, (found,) = hung(body, block=64)
+    assert sorted(wait.at for wait in found.waits) == ["mbarrier 0x400", "mbarrier 0x408"]
 
 
 def test_bytes_that_do_not_come_follow_from_what_was_announced():
@@ -106,19 +119,22 @@ def test_a_named_barrier():
 def test_barriers_that_are_waited_for_in_turns():
     one, other = "bar.sync 1, 64;\n", "bar.sync 2, 64;\n"
     body = f"@!%p2 bra OTHER;\n{one}{other}bra END;\nOTHER: {other}{one}END:\n"
-    _, hazards = hung(body, block=64)
-    assert [hazard.where for hazard in hazards] == ["barrier 1", "barrier 2"]
-    for mine, other, hazard in ((0, 1, hazards[0]), (1, 0, hazards[1])):
-        assert (hazard.after.warp, hazard.before.warp) == (mine, other)
-        assert f"who may come there waits for barrier {2 - mine} first" in hazard.missing
+    _, (found,) = hung(body, block=64)
+    assert waits_of(found) == [("barrier 1", ["barrier 2"]), ("barrier 2", ["barrier 1"])]
+    assert (found.after.warp, found.before.warp) == (0, 1)
+    assert "who may come there waits for barrier 2 first" in found.missing
+    text = run_text(found)
+    assert "wait 1: threads 0-31 of CTA (0, 0, 0) at " in text
+    assert "threads 32-63 of CTA (0, 0, 0) would come at " in text
+    assert "after wait 2" in text
 
 
 def test_the_barrier_of_a_cluster():
     body = "mov.u32 %r9, %cluster_ctarank;\nsetp.eq.u32 %p3, %r9, 0;\n@%p3 barrier.cluster.arrive;\n"
     late = body + "@!%p3 bra OTHER;\nbarrier.cluster.wait;\nbra END;\nOTHER: bar.sync 1, 64;\nEND:\n"
-    _, hazards = hung(late, grid=2, cluster=2)
-    assert [hazard.where for hazard in hazards] == ["the barrier of the cluster", "barrier 1"]
-    assert "32 of 64 threads have arrived, and no other thread that still runs arrives there" in hazards[0].missing
+    _, (found,) = hung(late, grid=2, cluster=2)
+    assert waits_of(found) == [("the barrier of the cluster", []), ("barrier 1", [])]
+    assert "32 of 64 threads have arrived, and no other thread that still runs arrives there" in found.missing
 
 
 def test_a_flag_in_global_memory():
@@ -201,9 +217,9 @@ def test_an_mbarrier_that_is_tested_in_a_loop():
 def test_registers_come_first_and_who_waits_for_those_that_wait_for_them():
     grows = "setmaxnreg.inc.sync.aligned.u32 232;\n"
     body = f"setp.lt.u32 %p4, %r2, 128;\n@%p4 bra END;\n{grows}END: bar.sync 0;\n"
-    _, hazards = hung(body, block=384, directives=".reqntid 384, 1, 1")
-    assert [hazard.kind for hazard in hazards] == ["exhausted-registers", "deadlock"]
-    assert hazards[1].where == "barrier 0"
+    _, (found,) = hung(body, block=384, directives=".reqntid 384, 1, 1")
+    assert found.kind == "exhausted-registers"
+    assert waits_of(found)[1] == ("barrier 0", ["registers"])
 
 
 def test_causes_come_first():

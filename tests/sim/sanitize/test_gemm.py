@@ -67,7 +67,7 @@ def test_nothing_is_unordered_and_every_schedule_is_certified(options):
         ("fence.mbarrier_init", {"missing-init-fence"}, "mbarrier ring.full, stage 0 ("),
         ("bar.sync \t0", {"unpublished-mbarrier"}, "mbarrier ring.empty, stage 0 ("),
         ("fence.proxy.async", {"missing-proxy-fence"}, "sD part 0, row 0"),
-        ("bar.sync \t1", {"unordered-read"}, "TMA store of store reads, issued by warp 4 (MMA warpgroup 1), for CTA"),
+        ("bar.sync \t1", {"unordered-read"}, "TMA store of apply reads, issued by warp 4 (MMA warpgroup 1), for CTA"),
         ("wgmma.fence", {"missing-wgmma-fence"}, "called at "),
         ("wgmma.wait_group.sync.aligned \t0", {"accumulator-in-flight"}, "wgmma by MMA warpgroups 1 and 2"),
         ("wgmma.wait_group.sync.aligned \t1", {"unordered-write"}, "sA stage 0, rows 0..63"),

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from cutepy.sim.machine.lanes import WARP, WARPGROUP
 from cutepy.sim.ptx.model import Label, Register, registers_in
+from cutepy.sim.ptx.places import line_of
 from cutepy.sim.sanitize.certificate.bounds import Bounded, Bounds
 from cutepy.sim.sanitize.certificate.counters import counts, modulus, remainder
 from cutepy.sim.sanitize.certificate.counting import Counting
@@ -107,7 +108,7 @@ class Loop:
 
 def line(i: Instruction) -> str:
     """Return where an instruction came from."""
-    return str(i.source) if i.source is not None else f"line {i.line} of the PTX"
+    return line_of(i)
 
 
 def heads(instructions: Iterable[Instruction]) -> frozenset[int]:

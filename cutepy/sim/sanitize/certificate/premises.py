@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cutepy.sim.ptx.places import line_of
 from cutepy.sim.sanitize.certificate.actors import Actors
 from cutepy.sim.sanitize.certificate.generations import Generations
 from cutepy.sim.sanitize.certificate.phases import Phases
@@ -223,4 +224,4 @@ def announces(instructions: tuple[Instruction, ...]) -> bool:
 
 
 def _line(i: Instruction) -> str:
-    return str(i.source) if i.source is not None else f"line {i.line} of the PTX"
+    return line_of(i)

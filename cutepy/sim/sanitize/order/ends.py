@@ -67,10 +67,15 @@ def uneven(wave: Wave, ended: Array) -> Iterator[End]:
             what = f"{-mbarrier.pending_bytes} bytes came that nobody had expected"
         where, cta = f"mbarrier {mbarrier.address:#x}", coordinate(mbarrier.slot)
         before, after = (
-            None if i is None else Side(i.opcode, f"CTA {cta}", i, cta) for i in (mbarrier.expects, mbarrier.delivers)
+            None if i is None else Side(_opcode(i), f"CTA {cta}", i, cta) for i in (mbarrier.expects, mbarrier.delivers)
         )
         after = after or _exit(cta)
         yield End("uneven-bytes", where, before, after, f"{what}: expect_tx must say what the copies bring")
+
+
+def _opcode(i: Instruction) -> str:
+    """Return what an instruction does to an mbarrier, without its state spaces and the like."""
+    return ".".join(part for part in i.parts[: 4 if i.parts[0] == "cp" else 3] if part.isidentifier())
 
 
 def _copies(wave: Wave, has_ended: Array) -> Iterator[End]:

@@ -341,6 +341,15 @@ def _rectangles(lanes: Array) -> Iterator[tuple[Array, Array]]:
             yield np.flatnonzero(which.reshape(-1) == n), np.flatnonzero(pattern)
 
 
+def _note_wait(wave: Wave, event: BarrierEvent, kind: str) -> None:
+    """Note a wait for groups, for reports: who waits, and who has none."""
+    slots, threads, i = event.ctas.slots, event.threads.ids, event.instruction
+    wave.waited.update(((kind, thread), i) for thread in threads.tolist())
+    none = wave.closed[kind][rectangle(slots, threads)] == 0
+    if none.any():
+        wave.idle[i.index] = kind, i, slots[none.any(axis=1)], threads[none.any(axis=0)]
+
+
 def _group(wave: Wave, event: BarrierEvent) -> None:
     """Let threads know that their groups are complete."""
     clocks, slots, threads = wave.clocks, event.ctas.slots, event.threads.ids
@@ -348,6 +357,7 @@ def _group(wave: Wave, event: BarrierEvent) -> None:
     kind = {"bulk_group": BULK, "wgmma.wait_group": MMAS, "cp.async": COPIES}.get(words[0])
     if kind is None:
         return
+    _note_wait(wave, event, kind)
     if event.barrier == "cp.async":  # of all copies: it closes a group, and waits for it
         wave.close(kind, slots, threads)
     left = next((int(w) for w in words if w.isdecimal()), 0)

@@ -204,6 +204,12 @@ class Wave:
     arrivals : Arrivals
     passed : dict of (int, int) to (Instruction, int)
         By an mbarrier's address and a warp, the wait there that was over last, and the phase that it saw complete.
+    came : dict of (str, int) to set of int
+        By a named barrier and an instruction, the warps that have come to the one by the other.
+    waited : dict of (str, int) to Instruction
+        By a kind of groups and a thread, its last wait for them.
+    idle : dict of int to (str, Instruction, array of int, array of int)
+        By instruction, waits for a kind of groups by threads of CTAs, (CTA,) and (thread,), that had closed none.
     """
 
     def __init__(
@@ -228,6 +234,9 @@ class Wave:
         self.lent: dict[tuple[int, int, int], tuple[Instruction, int]] = {}
         self.inits: dict[int, Making] = {}
         self.passed: dict[tuple[int, int], tuple[Instruction, int]] = {}
+        self.came: dict[tuple[str, int], set[int]] = {}
+        self.waited: dict[tuple[str, int], Instruction] = {}
+        self.idle: dict[int, tuple[str, Instruction, Array, Array]] = {}
         self._phases: dict[int, Array] = {}
         self.apart = np.zeros((slots, -(-threads // WARP)), bool)
         self.peers = Peers(self.clocks, threads)
@@ -265,6 +274,12 @@ class Wave:
         if phase > FAILED:
             for warp in event.threads.warps.tolist():
                 self.passed[event.state.address, warp] = event.instruction, phase
+
+    def comes(self, event: BarrierEvent) -> None:
+        """Note which warps come to a named barrier, if that is what an event is."""
+        if event.barrier.startswith("bar ") and event.operation != "sync":
+            came = self.came.setdefault((event.barrier, event.instruction.index), set())
+            came.update(event.threads.warps.tolist())
 
     def close(self, kind: str, slots: Array, threads: Array) -> None:
         """Close a group of each thread."""

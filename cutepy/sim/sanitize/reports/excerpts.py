@@ -95,8 +95,25 @@ def function_at(file: str, line: int) -> str:
     >>> function_at(__file__, function_at.__code__.co_firstlineno + 2)
     'function_at'
     """
+    inner = _function_at(file, line)
+    return "" if inner is None else inner.name
+
+
+def function_line(file: str, line: int) -> int:
+    """Return the first line of the function that a line is in, of which there may be several of one name; 0 for none.
+
+    Examples
+    --------
+    >>> function_line(__file__, function_line.__code__.co_firstlineno + 2) == function_line.__code__.co_firstlineno
+    True
+    """
+    inner = _function_at(file, line)
+    return 0 if inner is None else inner.lineno
+
+
+def _function_at(file: str, line: int) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
     inner = [s for s in _statements(file) if isinstance(s, _FUNCTIONS) and _holds(s, line)]
-    return max(inner, key=lambda s: s.lineno).name if inner else ""
+    return max(inner, key=lambda s: s.lineno) if inner else None
 
 
 def statement_at(file: str, line: int) -> ast.stmt | None:

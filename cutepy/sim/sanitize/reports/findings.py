@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cutepy.sim.machine.lanes import WARP
+from cutepy.sim.ptx.model import Label
 from cutepy.sim.sanitize.hazards import Hazard, Side
 from cutepy.sim.sanitize.kinds import KINDS
 from cutepy.sim.sanitize.memory.touch import unfenced
 from cutepy.sim.sanitize.reports.allowances import Allowances
+from cutepy.sim.sanitize.reports.between import between
 from cutepy.sim.sanitize.reports.collection import Hazards
 from cutepy.sim.sanitize.reports.ranking import rank
+from cutepy.sim.translate import linked, translate
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.lanes import Residents
     from cutepy.sim.machine.launch import Launch
     from cutepy.sim.ptx.model import Instruction
+    from cutepy.sim.sanitize.hazards import NearMiss, Waiting
     from cutepy.sim.sanitize.memory.touch import Conflict, Touch
     from cutepy.sim.sanitize.registers import RegisterHazard
+    from cutepy.sim.sanitize.reports.mistakes import Told
     from cutepy.sim.sanitize.reports.reasons import Reason
     from cutepy.sim.sanitize.reports.scene import Scene, Surroundings
 
@@ -109,21 +115,28 @@ class Findings:
         explains: Key | None = None,
         cause: Instruction | None = None,
         follows: bool = False,
+        waits: Sequence[Waiting] = (),
+        near_misses: Sequence[NearMiss] = (),
     ) -> None:
         """Add a hazard.
 
         `missing` is what is always missing at this kind, if it isn't given; the address is of shared memory, and a
-        name for it is found later. What it explains, another hazard by its key, it takes the place of. Of those with
-        one cause the first is told, and if any is, what may follow from it is not.
+        name for it is found later. `waits` and `near_misses` are as of `Hazard`. What it explains, another hazard by
+        its key, it takes the place of. Of those with one cause the first is told, and if any is, what may follow from
+        it is not.
         """
-        before = before and self._written(before)
-        hazard = Hazard(kind, self._kernel, where, before, self._written(after), missing or KINDS[kind].missing)
-        hazard = replace(hazard, address=address, size_bytes=size_bytes)
+        before, after = before and self._written(before), self._written(after)
+        near_misses = tuple(replace(one, side=one.side and self._written(one.side)) for one in near_misses)
+        hazard = Hazard(kind, self._kernel, where, before, after, missing or KINDS[kind].missing)
+        hazard = replace(hazard, address=address, size_bytes=size_bytes, waits=tuple(waits), near_misses=near_misses)
         self.of_launch += KINDS[kind].severity == "hazard"
         if hazard.key in self._explained:
             return
         mine = self._known_as(hazard, cause)
         self._counts[mine] += cause is None or mine == hazard.key
+        if mine not in self._found and self._launch is not None:
+            flow = translate(self._launch.ptx, self._launch.kernel).flow
+            hazard = replace(hazard, between=between(hazard, flow))
         one = hazard, self._surroundings.scene
         if mine not in self._found:
             self._new.append(mine)
@@ -154,7 +167,8 @@ class Findings:
         launch = side.launch or self._launch
         if side.instruction is None or launch is None:
             return side
-        return replace(side, ptx=launch.ptx, ptx_file=launch.ptx_file)
+        run = runs(launch.ptx, launch.kernel).get(side.instruction.index)
+        return replace(side, ptx=launch.ptx, ptx_file=launch.ptx_file, run=run)
 
     @property
     def unwritten_reads(self) -> list[Hazard]:
@@ -171,12 +185,31 @@ class Findings:
             self._counts[hazard.key] += count
         self._new.clear()
 
+    def relate(self, hang: Told) -> None:
+        """Tell bytes that do not come as what they come of, if threads wait for them and near misses say why."""
+        wanted = hang.missing.rpartition(": ")[2]
+        where = {_address_of(wait.at) for wait in hang.waits}
+        for key in (
+            [key for key in self._found if key[:2] == ("uneven-bytes", self._kernel)] if hang.near_misses else ()
+        ):
+            hazard, scene = self._found[key]
+            if _address_of(hazard.where) in where:
+                missing = f"{hazard.missing.rpartition(': ')[0]}: {wanted}"
+                self._found[key] = replace(hazard, missing=missing, near_misses=hang.near_misses, between=None), scene
+
     def registers(self, found: RegisterHazard) -> None:
         """Report registers that something uses beside the MMAs."""
         before = None if found.before is None else Side(found.before.parts[0], "a warpgroup", found.before)
         self.tell(found.kind, "registers", before, Side(found.after.parts[0], "a warpgroup", found.after))
 
-    def conflict(self, found: Conflict, residents: Residents, granule_bytes: int, reason: Reason | None = None) -> None:
+    def conflict(
+        self,
+        found: Conflict,
+        residents: Residents,
+        granule_bytes: int,
+        reason: Reason | None = None,
+        near: Sequence[NearMiss] = (),
+    ) -> None:
         """Report two touches that nothing orders, with the reason if it is known."""
         before, after = found.before, found.after
         unfenced_only = found.lacks == "fence"
@@ -196,9 +229,11 @@ class Findings:
             if reason is not None and reason.is_early:
                 missing = f"{_FIRST}; {reason.missing}"
             kind, old, new = "unordered-read", new, old
-            unwritten = Hazard("uninitialised-read", self._kernel, "", None, new, "").key
+            unwritten = Hazard("uninitialised-read", self._kernel, "", None, self._written(new), "").key
         address, size = (x * granule_bytes for x in _shared_granules(found))
-        self.tell(kind, f"shared memory at {address:#x}", old, new, missing, address, size, unwritten, cause)
+        where = f"shared memory at {address:#x}"
+        near = () if reason is not None and missing == reason.missing else near  # the reason says it
+        self.tell(kind, where, old, new, missing, address, size, unwritten, cause, near_misses=near)
 
     def unwritten(self, touch: Touch, row: int, residents: Residents, address: int) -> None:
         """Report a touch that reads what nothing has written."""
@@ -209,7 +244,7 @@ class Findings:
         """Report a touch that reads what is written later for the first time, by who knows of that."""
         at = int(np.searchsorted(read.slots, write.slots[row]))
         reader, writer = side(residents, read, 0, at), side(residents, write, 0, row)
-        unwritten = Hazard("uninitialised-read", self._kernel, "", None, reader, "").key
+        unwritten = Hazard("uninitialised-read", self._kernel, "", None, self._written(reader), "").key
         if unwritten in self._found:
             told = f"{_FIRST}: {_advice(write, read, None).rpartition(': ')[2] if write.asynchronous else _WAIT}"
             where = f"shared memory at {address:#x}"
@@ -225,6 +260,31 @@ class Findings:
             every = ((found.key, (found, scene)) if key == same else (key, one) for key, one in self._found.items())
             self._found = dict(every)
             self._counts[found.key] += self._counts.pop(read.key)
+
+
+@lru_cache(8)
+def runs(ptx: str, kernel: str) -> dict[int, int]:
+    """Tell of each instruction the first that it runs with, however often: no branch leads between them, or away."""
+    instructions = linked(ptx, kernel).function.instructions
+    targets = {label.target for i in instructions for label in i.operands if isinstance(label, Label)}
+    found, first, is_over = {}, 0, False
+    for i in sorted(instructions, key=lambda i: i.index):
+        if is_over or i.index in targets:
+            first = i.index
+        found[i.index], is_over = first, i.parts[0] in ("bra", "brx", "ret", "exit")
+    return found
+
+
+def _address_of(where: str) -> str:
+    """Return the address in the name of an mbarrier.
+
+    Examples
+    --------
+    >>> _address_of("mbarrier ring.full, stage 1 (0x8)"), _address_of("mbarrier 0x8"), _address_of("barrier 1")
+    ('0x8', '0x8', '')
+    """
+    _, prefix, digits = where.rpartition("0x")
+    return prefix + digits.rstrip(")") if prefix else ""
 
 
 def _shared_granules(found: Conflict) -> tuple[int, int]:

@@ -35,7 +35,7 @@ def with_last_writer(
     else:
         before = before or global_memory.last_writer(at, shadow, of_global.launches, residents.blocks, waiting)
         where = of_global.place(at)
-    return kind, where, before, after, *found[4:]
+    return found._replace(where=where, before=before)
 
 
 def _last_writer(address: int, after: Side, residents: Residents, waiting: Array, shared: SharedTouches) -> Side | None:

@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
 
-from cutepy.sim.sanitize.hazards import Side
+from cutepy.sim.sanitize.hazards import NearMiss, Side, Waiting
 from cutepy.sim.sanitize.kinds import KINDS
 from cutepy.sim.sanitize.reports.parts import opcode
 
 if TYPE_CHECKING:
-    from cutepy.sim.errors import SimulationError, Who
+    from cutepy.sim.errors import Deed, SimulationError, Wait, Who
     from cutepy.sim.ptx.model import Instruction
 
 _HANGS = ("deadlock", "exhausted-registers")
 _ENDS = "; the launch ends there, and what would come after was not looked at"
 
-Told = tuple[str, str, Side | None, Side, str, int | None, int | None]
-"""A hazard: its kind, what it is at, its two sides, what is missing, and which bytes of shared memory it is about."""
+
+class Told(NamedTuple):
+    """A hazard: its kind, what it is at, its two sides, what is missing, and which bytes of shared memory it is about.
+
+    Of a deadlock there are who waits for whom, and near misses.
+    """
+
+    kind: str
+    where: str
+    before: Side | None
+    after: Side
+    missing: str
+    address: int | None
+    size_bytes: int | None
+    waits: tuple[Waiting, ...] = ()
+    near_misses: tuple[NearMiss, ...] = ()
 
 
 def told(error: SimulationError, *, ends: bool) -> Told:
@@ -26,8 +41,34 @@ def told(error: SimulationError, *, ends: bool) -> Told:
     ends = ends and error.kind not in _HANGS  # of these all know that nothing comes after
     wrong, wanted = error.message + _ENDS * ends, error.fix or KINDS[error.kind].missing
     where, address, size = (_SUBJECTS[error.kind], None, None) if at is None else (at.name, at.address, at.size_bytes)
-    sides = None if before is None else _side(before.instruction, before.who), after
-    return error.kind, where, *sides, f"{wrong}: {wanted}", address, size
+    return Told(
+        error.kind,
+        where,
+        None if before is None else _side(before.instruction, before.who),
+        after,
+        f"{wrong}: {wanted}",
+        address,
+        size,
+        tuple(map(_waiting, error.waits)),
+        tuple(
+            NearMiss(one.kind, one.why, None if one.deed is None else _side(one.deed.instruction, one.deed.who))
+            for one in error.chances
+        ),
+    )
+
+
+def _waiting(wait: Wait) -> Waiting:
+    return Waiting(
+        wait.at.name,
+        wait.lacks,
+        tuple(_all_of(deed) for deed in wait.deeds),
+        tuple((_all_of(one.deed), one.waits_at) for one in wait.bringers),
+    )
+
+
+def _all_of(deed: Deed) -> Side:
+    """Return a side that names all lanes, and not the first alone."""
+    return replace(_side(deed.instruction, deed.who), who=str(deed.who))
 
 
 _SUBJECTS = {"invalid-access": "memory", "invalid-descriptor": "a descriptor", "misused-barrier": "a barrier"}

@@ -253,4 +253,6 @@ def _ends(i: Instruction) -> bool:
 
 
 def _line(i: Instruction) -> str:
-    return Side("", "", i).line
+    """Name the line of an instruction, and the nearest one that called it."""
+    side = Side("", "", i)
+    return side.line + "".join(f", called at {caller}," for caller in side.callers[:1])

@@ -126,7 +126,10 @@ class _Log:
         what = f"{hazard.buffer} ({hazard.where})" if hazard.buffer else hazard.where
         deeds = ", then ".join(side.deed for side in hazard.sides)
         witness = "" if hazard.witness is None else f" Witness: {hazard.witness.said}."
+        near = "".join(f" Near miss: {one.why}." for one in hazard.near_misses)
         located = [(side, self._location(side, hazard.kernel)) for side in hazard.sides]
+        besides = [one.side for one in hazard.near_misses if one.side is not None]
+        besides += [side for wait in hazard.waits[1:] for side in wait.sides]
         # Code scanning shows one place: the last that there is, as who comes second finds the mistake.
         placed = [(side, location) for side, location in located if "physicalLocation" in location]
         shown = placed[-1] if placed else located[-1]
@@ -137,9 +140,18 @@ class _Log:
             "ruleId": hazard.kind,
             "ruleIndex": [*KINDS].index(hazard.kind),
             "level": _level(hazard.severity),
-            "message": {"text": f"{what} of {hazard.kernel}: {deeds}. {_sentence(hazard.missing)}{witness}"},
+            "message": {"text": f"{what} of {hazard.kernel}: {deeds}. {_sentence(hazard.missing)}{near}{witness}"},
             "locations": [shown[1]],
-            "relatedLocations": [{**location, "id": 1} for _, location in located if location is not shown[1]],
+            "relatedLocations": [
+                {**location, "id": number}
+                for number, location in enumerate(
+                    [
+                        *(location for _, location in located if location is not shown[1]),
+                        *(self._location(side, hazard.kernel) for side in besides),
+                    ],
+                    1,
+                )
+            ],
             "occurrenceCount": hazard.count,
             "partialFingerprints": self._partial(hazard),
             "suppressions": [*_suppressions(hazard)],

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from cutepy.layouts.sm90 import TensorMap
 from cutepy.sim.machine.lanes import WARP, WARPGROUP
 from cutepy.sim.machine.observer import Observer
-from cutepy.sim.ptx.barrier_names import barrier_name
+from cutepy.sim.ptx.barrier_names import barrier_name, made_at
 from cutepy.sim.ptx.model import type_bits
 from cutepy.sim.sanitize.reports.excerpts import function_at
 from cutepy.sim.sanitize.reports.operand_names import GLOBAL, SHARED, operand_of
@@ -61,6 +61,10 @@ class Box:
     loads: bool
 
 
+_OF_COUNTS = ("misused-barrier", "uneven-bytes", "deadlock")
+"""Kinds of hazards that may come of what a barrier was made with."""
+
+
 class Scene:
     """What is seen of a launch.
 
@@ -82,16 +86,21 @@ class Scene:
 
     def described(self, hazard: Hazard) -> Hazard:
         """Return a hazard with names for what is known of it."""
-        before = None if hazard.before is None else self._side(hazard.before)
+        before, made = None if hazard.before is None else self._side(hazard.before), None
         where, buffer = hazard.where, hazard.buffer
         if where.startswith("mbarrier 0x"):
             address = int(where.split()[1], 16)
             where = barrier_name(address, self.made) if address in self.made else where
+        if where.startswith("mbarrier") and hazard.kind in _OF_COUNTS:
+            address = int(where.rpartition("0x")[2].rstrip(")"), 16)
+            made = made_at(address, self.made) if address in self.made else None
         elif hazard.address is not None and not buffer:
             buffer = self._buffer(hazard)
         elif where.startswith("global memory"):
             buffer = _operand(hazard, GLOBAL)
-        return replace(hazard, before=before, after=self._side(hazard.after), where=where, buffer=buffer)
+        near = tuple(replace(one, side=one.side and self._side(one.side)) for one in hazard.near_misses)
+        found = replace(hazard, where=where, buffer=buffer, made_at=made, near_misses=near)
+        return replace(found, before=before, after=self._side(hazard.after))
 
     # Roles.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from cutepy.sim.sanitize.reports.excerpts import excerpt, function_at
 
 if TYPE_CHECKING:
-    from cutepy.sim.sanitize.hazards import Hazard, Side
+    from cutepy.sim.sanitize.hazards import Between, Hazard, Side, Waiting
     from cutepy.sim.sanitize.reports.allowances import Allowance
 
 VERSION = 1
@@ -43,10 +43,28 @@ def of_hazard(hazard: Hazard) -> dict[str, object]:
         "after": _side(hazard.after),
         "meaning": hazard.meaning,
         "missing": hazard.missing,
+        "between": None if hazard.between is None else _between(hazard.between),
+        "made_at": None if hazard.made_at is None else {"file": hazard.made_at.file, "line": hazard.made_at.line},
+        "waits": [*map(_waiting, hazard.waits)],
+        "near_misses": [
+            {"kind": one.kind, "why": one.why, "side": None if one.side is None else _side(one.side)}
+            for one in hazard.near_misses
+        ],
         "allowed": hazard.allowed,
         "allowed_at": hazard.allowed_at,
         "witness": None if hazard.witness is None else hazard.witness.to_json(),
     }
+
+
+def _waiting(wait: Waiting) -> dict[str, object]:
+    bringers = [{**_side(side), "waits_for": at} for side, at in wait.bringers]
+    return {"for": wait.at, "lacks": wait.lacks, "by": [*map(_side, wait.sides)], "brought_by": bringers}
+
+
+def _between(between: Between) -> dict[str, object]:
+    lines = {name: getattr(between, name) for name in ("after", "before")}
+    found = {name: {"file": line.file, "line": line.line} for name, line in lines.items()}
+    return {**found, "next_round": between.is_next_round}
 
 
 def _side(side: Side) -> dict[str, object]:

@@ -9,11 +9,10 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from cutepy.sim.sanitize.kinds import KINDS
 from cutepy.sim.sanitize.reports.excerpts import excerpt, excerpt_of
 
 if TYPE_CHECKING:
-    from cutepy.sim.sanitize.hazards import Hazard, Side
+    from cutepy.sim.sanitize.hazards import Hazard, NearMiss, Side
     from cutepy.sim.sanitize.reports.allowances import Allowance
 
 Line = list[tuple[str, str]]
@@ -89,11 +88,40 @@ def _hazard(hazard: Hazard, style: str, before: str = "") -> Iterator[Line]:
         yield from _sides(sides, style)
     wrong, wanted = hazard.advice
     yield _note(wrong, "")
-    yield [*_note(wanted, "bold green"), (_between(hazard), "")]
+    yield from _waits(hazard)
+    if hazard.made_at is not None:
+        made = excerpt_of(hazard.made_at)
+        yield _note(f"{hazard.where.split()[1].partition('.')[0]} is made at {made}: {made.text.strip()}", "")
+    for near in hazard.near_misses:
+        yield _note(f"near miss: {_said(near)}", "")
+    yield [*_note(wanted, "bold green"), (_where(hazard), "")]
     if hazard.witness is not None:
         yield _note(f"witness: {hazard.witness.said}", "")
         if hazard.witness.schedule:
             yield _note(f'to play it: cutepy.simulate(policy="{hazard.witness.schedule}")', "dim")
+
+
+def _waits(hazard: Hazard) -> Iterator[Line]:
+    """Say who waits for whom: the waits are numbered, and name each other."""
+    if len(hazard.waits) < 2:
+        return
+    numbers = {wait.at: number for number, wait in enumerate(hazard.waits, 1)}
+    for number, wait in enumerate(hazard.waits, 1):
+        who = " and ".join(f"{side.who} at {_line(side)}" for side in wait.sides)
+        come = {f"{side.who} would come at {_line(side)} after wait {numbers[at]}": None for side, at in wait.bringers}
+        yield _note("; ".join([f"wait {number}: {who} for {wait.at}: {wait.lacks}", *come]), "")
+
+
+def _said(near: NearMiss) -> str:
+    """Say what was done, where, by whom, and why it does not count."""
+    return near.why if near.side is None else f"{near.side.deed} at {_line(near.side)}: {near.why}"
+
+
+def _line(side: Side) -> str:
+    """Name the line of an operation, and the nearest one that called it."""
+    found = excerpt(side)
+    called = "".join(f", called at {excerpt_of(line)}" for line in side.chain[1:2])
+    return f"{side.line if found is None else found}{called}"
 
 
 def _allowed(hazard: Hazard) -> Iterator[Line]:
@@ -138,16 +166,12 @@ def _sides(sides: tuple[Side, ...], style: str) -> Iterator[Line]:
         yield [bar, (f"called at {caller}{within}: {caller.text[caller.start : caller.end]}".rstrip(": "), "dim")]
 
 
-def _between(hazard: Hazard) -> str:
+def _where(hazard: Hazard) -> str:
     """Say where what is missing belongs; nothing where one line says it all."""
-    if hazard.before is None or KINDS[hazard.kind].defect in ("either", "place"):
+    if hazard.between is None:
         return ""
-    before, after = excerpt(hazard.before), excerpt(hazard.after)
-    if before is None or after is None or (before.file, before.line) == (after.file, after.line):
-        return ""
-    if before.file == after.file:
-        loops = before.function == after.function and after.line < before.line
-        if loops and hazard.before.cta != hazard.after.cta:
-            return ""  # there may be no round: of two CTAs neither goes on with what the other did
-        return f" (after line {before.line}, before line {after.line}{' of the next round' * loops})"
-    return f" (after {before}, before {after})"
+    after, before = excerpt_of(hazard.between.after), excerpt_of(hazard.between.before)
+    if after.file == before.file:
+        again = " of the next round" if hazard.between.is_next_round else ""
+        return f" (after line {after.line}, before line {before.line}{again})"
+    return f" (after {after}, before {before})"

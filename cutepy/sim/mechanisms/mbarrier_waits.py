@@ -1,0 +1,146 @@
+"""Waits at mbarriers that do not end: what their phase lacks, what could bring it, and what was taken for that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from cutepy.sim.errors import Chance, Place
+from cutepy.sim.machine.awaited import Awaited, Source, arrives, operation
+from cutepy.sim.machine.deeds import of_cta
+from cutepy.sim.ptx.barrier_names import barrier_name, ring
+
+if TYPE_CHECKING:
+    from cutepy.sim.machine.deeds import Done
+    from cutepy.sim.machine.lanes import Residents
+    from cutepy.sim.mechanisms.mbarrier_objects import Mbarrier
+    from cutepy.sim.ptx.model import Instruction
+
+_APART = 2
+"""Phases by which stages of a ring differ only if they are not taken in turns."""
+
+
+class MbarrierWaits:
+    """Tells what waits at mbarriers lack.
+
+    Parameters
+    ----------
+    objects : mapping
+        The mbarriers, by offset.
+    residents : Residents
+    """
+
+    def __init__(self, objects: Mapping[int, Mbarrier], residents: Residents) -> None:
+        self._objects, self._residents = objects, residents
+
+    def at(self, offset: int, slot: int, wanted: str, is_first: bool) -> Awaited:
+        """Return what lanes wait for at an mbarrier of a CTA.
+
+        `wanted` names the phase, and `is_first` tells whether that is, by its parity, the first one.
+        """
+        found, name = self._objects[offset], self._name(offset)
+        pending, count, size = (int(x[slot]) for x in (found.pending, found.count, found.transactions))
+        held = f"{pending} of {count} arrivals and {size} bytes pending"
+        if size < 0:
+            held = f"{pending} of {count} arrivals pending and {-size} bytes delivered beyond those expected"
+        phase = int(found.phase[slot])
+        said = f"{wanted} of {name}, which is in phase {phase} with {held}"
+        came = "the arrivals" if not pending else f"{max(count - pending, 0)} of {count} arrivals"
+        lacks = f"{came} of its phase {phase} have {'' if pending else 'all '}come"
+        if size:
+            announced = "that were announced have not" if size > 0 else "came that nobody had announced"
+            lacks += f", and {abs(size)} bytes {announced}"
+        brought, elsewhere = self._brought(offset, arrivals=bool(pending))
+        if pending:
+            fix = (
+                f"let as many arrivals come in each phase as mbarrier.init says, {count}, from threads that do not "
+                "wait for this one first, or let it say fewer"
+            )
+            last: Done | None = found.done.get("arrive", found.done["init"])
+            brings: Callable[[Instruction], bool] = arrives
+        else:
+            fix = "expect_tx must say what the copies bring"
+            brought = brought if size > 0 else frozenset()
+            last, brings = found.done.get("expect_tx" if size > 0 else "complete_tx"), _is_one_of(brought)
+        return Awaited(
+            said,
+            Place(name),
+            lacks,
+            fix,
+            is_begun=pending < count,
+            last=last,
+            brings=brings,
+            brought=brought,
+            elsewhere=elsewhere,
+            nobody="no other thread that still runs arrives there" if pending else "",
+            is_first=is_first and phase == 0 and pending == count and size == 0 and not found.waited[slot],
+            absent=tuple(self._absent(offset, slot)),
+            chances=tuple(self._chances(offset, slot)),
+        )
+
+    def _name(self, offset: int) -> str:
+        return barrier_name(offset, self._initialised())
+
+    def _initialised(self) -> dict[int, Instruction]:
+        return {at: found.done["init"].instruction for at, found in self._objects.items()}
+
+    def _brought(self, offset: int, *, arrivals: bool) -> tuple[frozenset[object], frozenset[object]]:
+        """Return the operations that have arrived at, or copied to, a ring's mbarriers, and to others only."""
+        fellows = {offset, *ring(offset, self._initialised())}
+        by = {at: found.arrivals if arrivals else found.copies for at, found in self._objects.items()}
+        ours = frozenset[object]().union(*(by[at] for at in fellows))
+        return ours, frozenset[object]().union(*by.values()) - ours
+
+    def _absent(self, offset: int, slot: int) -> Iterator[Source]:
+        """Yield the CTAs that have brought something in earlier phases, and nothing in this one."""
+        found = self._objects[offset]
+        for (to, by), brought in found.sources.items():
+            if to == slot != by and brought.phase < found.phase[slot]:
+                yield Source(by, brought.done, brought.phases)
+
+    def _chances(self, offset: int, slot: int) -> Iterator[Chance]:
+        found = self._objects[offset]
+        if found.pending[slot] > 0:
+            yield from _taken_for_arrivals(found)
+        yield from self._other_stages(offset, slot)
+        yield from self._masks(found, slot)
+
+    def _other_stages(self, offset: int, slot: int) -> Iterator[Chance]:
+        """Yield the last arrival at another stage of a ring that is ahead by more than a round."""
+        fellows = [at for at in ring(offset, self._initialised()) if self._objects[at].valid[slot]]
+        phases = {at: int(self._objects[at].phase[slot]) for at in {offset, *fellows}}
+        ahead = max(phases, key=lambda at: phases[at])
+        if phases[ahead] - phases[offset] >= _APART:
+            last, behind = self._objects[ahead].done.get("arrive"), phases[offset]
+            most, least = self._name(ahead), self._name(offset)
+            why = f"{phases[ahead]} phases of {most} are over, and {behind or 'none'} of {least}"
+            yield Chance("other-stage", why, None if last is None else last.deed)
+
+    def _masks(self, found: Mbarrier, slot: int) -> Iterator[Chance]:
+        """Yield a copy to several CTAs of the cluster, to all but one that waits for its bytes."""
+        size, coordinate = self._residents.cluster_size, self._residents.coordinate
+        own = slot // size
+        for by in {by for to, by in found.sources if to // size == own}:
+            reached = {to: brought for (to, issuer), brought in found.sources.items() if issuer == by}
+            last = max(reached.values(), key=lambda brought: brought.phase)
+            if slot not in reached and "multicast::cluster" in last.done.instruction.parts:
+                mask = sum(1 << to % size for to in reached)
+                why = (
+                    f"the copy by CTA {coordinate(by)} has the mask {mask:#b}, and CTA {coordinate(slot)} is bit "
+                    f"{slot % size}"
+                )
+                yield Chance("multicast-mask", why, of_cta(last.done, by))
+
+
+def _taken_for_arrivals(found: Mbarrier) -> Iterator[Chance]:
+    """Yield what was done at an mbarrier that lacks arrivals, and may be taken for one."""
+    expects, counts = found.done.get("expect_tx"), found.done.get("expect_arrivals")
+    if expects is not None and expects.instruction.parts[1] == "expect_tx":
+        yield Chance("expect-tx", "expect_tx announces bytes, and is no arrival", expects.deed)
+    if counts is not None:
+        why = "without .noinc the phase expects this arrival beside those that mbarrier.init says"
+        yield Chance("counted-besides", why, counts.deed)
+
+
+def _is_one_of(operations: frozenset[object]) -> Callable[[Instruction], bool]:
+    return lambda i: operation(i) in operations

@@ -1,0 +1,210 @@
+"""Near misses: what looks like what a report lacks is named, with its line and why it does not count."""
+
+import json
+
+import numpy as np
+import pytest
+
+from cutepy.sim import HazardError, Run, SimulationError
+from cutepy.sim.sanitize import Hazards
+from cutepy.sim.sanitize.hazards import NEAR_MISSES
+from tests.sim.opcode_runner import launch
+
+START = """mov.u32 %r1, smem; mov.u32 %r2, %tid.x; shl.b32 %r3, %r2, 2; add.u32 %r4, %r1, %r3; add.u32 %r8, %r1, 1024;
+setp.eq.u32 %p1, %r2, 0; setp.lt.u32 %p2, %r2, 32; setp.eq.u32 %p4, %r2, 32; ld.param.u64 %rd1, [p0];
+mov.u32 %r20, %cluster_ctarank; setp.eq.u32 %p5, %r20, 0;
+"""
+SHOW = "fence.mbarrier_init.release.cluster;\nbar.sync 0;\n"
+MEET = "fence.mbarrier_init.release.cluster;\nbarrier.cluster.arrive;\nbarrier.cluster.wait;\n"
+COPY = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r1], [%rd1], 256, [%r8];\n"
+STORE = "fence.proxy.async.shared::cta;\n@%p1 cp.async.bulk.global.shared::cta.bulk_group [%rd1], [%r1], 256;\n"
+COMMIT, WAIT_READ = "cp.async.bulk.commit_group;\n", "cp.async.bulk.wait_group.read 0;\n"
+
+
+def init(at="", count=1):
+    return f"@%p1 mbarrier.init.shared.b64 [%r8{at}], {count};\n"
+
+
+def arrive(at="", guard="@%p1 "):
+    return f"{guard}mbarrier.arrive.shared.b64 _, [%r8{at}];\n"
+
+
+def wait(n, at="", parity=0):
+    return f"L{n}: mbarrier.try_wait.parity.shared.b64 %p3, [%r8{at}], {parity};\n@!%p3 bra L{n};\n"
+
+
+def hazards(body, block=64, **options):
+    run = Run((), None, sanitize=True)
+    data = np.zeros(512, np.uint32)
+    try:
+        launch(START + body, data, smem_bytes=2048, run=run, assembles=False, block=block, **options)
+    except SimulationError:
+        assert run.hazards
+    return run.hazards
+
+
+def near(found):
+    return [(one.kind, None if one.side is None else (one.side.what, one.side.warp)) for one in found.near_misses]
+
+
+def only(body, kind, **options):
+    """Return the one hazard of a kind."""
+    (found,) = (hazard for hazard in hazards(body, **options) if hazard.kind == kind)
+    assert {one.kind for one in found.near_misses} <= NEAR_MISSES.keys()
+    return found
+
+
+def ring(parity, write="st.shared.u32 [%r1], 7;\n", read="ld.shared.u32 %r9, [%r1];\n"):
+    """Let thread 0 fill a stage, and thread 32 read it; the first waits with this parity first."""
+    return (
+        init() + init("+8") + SHOW + "@%p1 bra FILL;\n@%p4 bra READ;\nbra END;\n"
+        + "FILL:\n" + wait(0, "+8", parity) + write + arrive(guard="") + "bra END;\n"
+        + "READ:\n" + wait(1) + read + arrive("+8", guard="") + "END:\n"
+    )  # fmt: skip
+
+
+def test_the_first_wait_of_who_fills_is_for_parity_1():
+    found = only(ring(0), "deadlock")
+    assert found.where == "mbarrier 0x408"
+    assert near(found) == [("first-parity", ("mbarrier.try_wait", 0))]
+    assert "parity 1" in found.advice[1]
+    assert not hazards(ring(1))
+
+
+def test_who_fills_is_told_by_what_it_writes_and_not_by_its_number():
+    found = only(ring(0, write="ld.shared.u32 %r9, [%r1];\n", read="st.shared.u32 [%r1], 7;\n"), "deadlock")
+    assert near(found) == [("first-parity", ("mbarrier.try_wait", 1))]
+
+
+def test_a_first_wait_that_nobody_could_end_is_no_matter_of_parity():
+    found = only(init() + SHOW + wait(0), "deadlock")
+    assert near(found) == []
+
+
+def test_expect_tx_is_no_arrival():
+    announced = "@%p1 mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%r8], 256;\n@%p1 "
+    found = only(init() + SHOW + announced + COPY + wait(0), "deadlock")
+    assert near(found) == [("expect-tx", ("mbarrier.expect_tx", 0))]
+    assert "arrive.expect_tx" in found.advice[1]
+
+
+def test_an_arrival_of_copies_that_counts_itself_is_none_of_the_count():
+    copy = "@%p1 cp.async.ca.shared.global [%r1], [%rd1], 4;\n@%p1 cp.async.mbarrier.arrive.shared.b64 [%r8];\n"
+    found = only(init() + SHOW + copy + wait(0), "deadlock")
+    assert near(found) == [("counted-besides", ("cp.async.mbarrier.arrive", 0))]
+    assert "noinc" in found.advice[1]
+    assert not hazards(init() + SHOW + copy.replace("arrive.", "arrive.noinc.") + wait(0))
+
+
+def test_arrivals_at_another_stage_of_a_ring():
+    stages = init().strip() + init("+8")  # of one line, as of a loop
+    again = "".join(arrive("+8") + wait(n, "+8", n & 1) for n in range(3))
+    found = only(stages + SHOW + again + "bar.sync 0;\n" + wait(9), "deadlock")
+    assert near(found) == [("other-stage", ("mbarrier.arrive", 0))]
+    assert "3 phases of mbarrier 0x408 are over, and none of mbarrier 0x400" in found.near_misses[0].why
+
+
+def test_a_mask_without_the_peer():
+    expect = (
+        "@%p1 mbarrier.arrive.expect_tx.shared.b64 _, [%r8], 256;\nbarrier.cluster.arrive;\nbarrier.cluster.wait;\n"
+    )
+    copy = "mov.b16 %rs1, {};\n@!%p5 bra AWAY;\n@%p1 " + COPY.replace(";", ", %rs1;").replace(
+        "bytes ", "bytes.multicast::cluster "
+    )
+    body = init() + MEET + expect + copy + "AWAY:\n" + wait(0) + "barrier.cluster.arrive;\nbarrier.cluster.wait;\n"
+    found = only(body.format(1), "deadlock", grid=2, cluster=2, block=32)
+    assert near(found) == [("multicast-mask", ("cp.async.bulk", 0))]
+    assert "mask 0b1, and CTA (1, 0, 0) is bit 1" in found.near_misses[0].why
+    assert not hazards(body.format(3), grid=2, cluster=2, block=32)
+
+
+def test_a_peer_whose_rounds_have_ended():
+    remote = "mapa.shared::cluster.u32 %r11, %r8, 0;\n"
+    send = "@!%p5 mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r11];\n"
+    body = (
+        "setp.eq.and.u32 %p6, %r2, 0, !%p5;\n" + init() + MEET + remote + send.replace("!%p5", "%p6")
+        + "@!%p5 bra END;\n" + wait(0) + wait(1, parity=1) + "END:\nbarrier.cluster.arrive;\nbarrier.cluster.wait;\n"
+    )  # fmt: skip
+    found = only(body, "deadlock", grid=2, cluster=2, block=32)
+    assert near(found) == [("absent-peer", ("mbarrier.arrive", 0))]
+    assert "CTA (1, 0, 0) has brought its part of 1 phase, and comes there no more" in found.near_misses[0].why
+    assert found.near_misses[0].side.cta == (1, 0, 0)
+
+
+def test_an_arrival_of_the_waiter_itself():
+    found = only(init() + SHOW + "@!%p1 bra END;\n" + wait(0) + arrive(guard="") + "END:\n", "deadlock")
+    assert near(found) == [("own-arrival", ("mbarrier.arrive", 0))]
+
+
+def test_one_named_barrier_of_two_groups():
+    groups = "setp.lt.u32 %p2, %r2, 64;\n@!%p2 bra OTHER;\nbar.sync 1, 64;\nbar.sync 1, 64;\nbra END;\n"
+    groups += "OTHER: bar.sync {}, 64;\nEND:\n"
+    found = only(groups.format(1), "mixed-generation", block=128)
+    assert [kind for kind, _ in near(found)] == ["shared-barrier"]
+    assert "of its own" in found.advice[1]
+    assert not hazards(groups.format(2), block=128)
+    both = only("bar.sync 1, 32;\n", "mismatched-count", block=64)
+    assert near(both) == [("shared-barrier", ("bar.sync", 0))]
+
+
+@pytest.mark.parametrize("who", ["%p4", "%p1"])
+def test_a_wait_of_a_thread_that_has_nothing_to_wait_for(who):
+    body = f"st.shared.u32 [%r4], 1;\n{STORE[:31]}bar.sync 0;\n{STORE[31:]}@%p1 {COMMIT}@{who} {WAIT_READ}bar.sync 0;\n"
+    found = hazards(body + "st.shared.u32 [%r4], 2;\n")
+    if who == "%p1":
+        assert not found
+        return
+    assert {h.kind for h in found} >= {"unordered-write"}
+    for hazard in found:
+        assert near(hazard) == [("nothing-to-wait-for", ("cp.async.bulk.wait_group", 1))]
+
+
+def test_a_wait_with_no_barrier_behind_it():
+    expect = "@%p1 mbarrier.arrive.expect_tx.shared.b64 _, [%r8], 256;\n@%p1 "
+    body = init() + SHOW + expect + COPY + "@!%p2 bra OTHER;\n" + wait(0) + "OTHER:\n"
+    (found,) = hazards(body + "ld.shared.u32 %r9, [%r4];\n")
+    assert found.kind == "unordered-read"
+    assert near(found) == [("no-barrier-behind", ("mbarrier.try_wait", 0))]
+    assert "warp 1" in found.near_misses[0].why
+    assert not hazards(body + "bar.sync 0;\nld.shared.u32 %r9, [%r4];\n")
+
+
+def test_a_release_before_the_wait_for_what_still_reads():
+    fill = f"st.shared.u32 [%r4], 1;\n{STORE[:31]}{init()}{SHOW}"
+    issue, other = STORE[31:] + "@%p1 " + COMMIT, "@%p2 bra END;\n" + wait(0) + "st.shared.u32 [%r4], 2;\nEND:\n"
+    early = fill + issue + arrive() + "@%p1 " + WAIT_READ + other
+    (found,) = hazards(early.replace("[%r4], 2", "[%r1], 2").replace("st.shared.u32 [%r1]", "@%p4 st.shared.u32 [%r1]"))
+    assert found.kind == "unordered-write"
+    assert near(found) == [("early-release", ("mbarrier.arrive", 0))]
+    assert found.between.before.line == found.near_misses[0].side.chain[0].line != found.after.chain[0].line
+    late = fill + issue + "@%p1 " + WAIT_READ + arrive() + other
+    assert not hazards(late)
+
+
+def test_every_form_has_them():
+    found = hazards(ring(0))
+    (told,) = found.to_json()["hazards"]
+    (miss,) = told["near_misses"]
+    assert (miss["kind"], miss["side"]["warp"]) == ("first-parity", 0)
+    assert [wait["for"] for wait in told["waits"]] == ["mbarrier 0x408", "mbarrier 0x400"]
+    assert [one["waits_for"] for wait in told["waits"] for one in wait["brought_by"]] == [
+        "mbarrier 0x400",
+        "mbarrier 0x408",
+    ]
+    text = str(found)
+    assert "near miss: mbarrier.try_wait by warp 0, lane 0 of CTA (0, 0, 0) at " in text
+    assert "wait 2: " in text
+    assert "near miss" in found._repr_html_()
+    (run,) = json.loads(json.dumps(found.to_sarif()))["runs"]
+    (result,) = run["results"]
+    assert miss["why"] in result["message"]["text"]
+    assert len(result["relatedLocations"]) == 3
+    assert isinstance(HazardError(found).hazards, Hazards)
+
+
+def test_a_later_round_of_who_fills_is_no_first_wait():
+    """The stage was empty at first, for parity 1, and is not freed: parity 0 is right there."""
+    fill = "FILL:\n" + wait(0, "+8", 1) + arrive(guard="") + wait(1, "+8", 0) + arrive(guard="") + "bra END;\n"
+    body = init() + init("+8") + SHOW + "@%p1 bra FILL;\n@%p4 bra READ;\nbra END;\n" + fill
+    found = only(body + "READ:\n" + wait(2) + wait(3, parity=1) + arrive("+8", guard="") + "END:\n", "deadlock")
+    assert "first-parity" not in [kind for kind, _ in near(found)]
