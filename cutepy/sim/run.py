@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from mmap import mmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +37,6 @@ from cutepy.sim.parallel.waves import deal
 from cutepy.sim.parallel.workers import Team, default_processes
 from cutepy.sim.replay import Replayable, Replays, Schedules
 from cutepy.sim.sanitize import HazardError, Hazards, Sanitizer
-from cutepy.sim.sanitize.everywhere import begin, sanitizing_everywhere
 from cutepy.sim.translate import Program, linked, translate
 
 if TYPE_CHECKING:
@@ -53,6 +54,9 @@ class Run(Replayable):
     plan : SmemPlan or None
         Names for what kernels keep in shared memory, of launches that don't know their own `plan`; set it before
         `smem(name=)`, to what the kernel passes to `cutepy.device.smem.share`.
+    told_elsewhere : frozenset of str
+        Options of which the findings are told by whoever asked for them: "sanitize", "schedules" and "policy" then
+        raise nothing at the end.
     """
 
     def __init__(
@@ -77,8 +81,7 @@ class Run(Replayable):
         self._inspect = inspect
         if allow and not sanitize:
             raise ValueError("allow is of hazards, which nothing looks for: use sanitize=True with it")
-        self._sanitizer = Sanitizer(lambda: self._memory, allow) if sanitize or sanitizing_everywhere() else None
-        begin(self)
+        self._sanitizer = Sanitizer(lambda: self._memory, allow) if sanitize else None
         own: tuple[Observer, ...] = (self._recorder, self._sites) if inspect else ()
         own += self._sanitizer.observers if self._sanitizer else ()
         self._observers = (*checked_observers(observers), *own)
@@ -90,6 +93,8 @@ class Run(Replayable):
         self._missed: list[str] = []  # by launch that ended
         self._engine: Engine | None = None
         self.plan: SmemPlan | None = None
+        self.told_elsewhere: frozenset[str] = frozenset()
+        self._process, self._launched_elsewhere = os.getpid(), mmap(-1, 1)
         self._shared: list[tuple[int, SharedMemory]] = []  # with the index of its launch
 
     @property
@@ -122,15 +127,34 @@ class Run(Replayable):
         try:
             yield self
         except Exception as error:
-            if hazards := self.hazards:
+            if "sanitize" not in self.told_elsewhere and (hazards := self.hazards):
                 if isinstance(error, SimulationError) and error.mistakes:
                     raise HazardError(hazards) from error
                 error.add_note(f"The sanitizer found before that, the likeliest cause first: {hazards}")
             raise
         self.check_breakpoints()
-        self.check_policy()
-        self.check_hazards()
-        self.check_schedules()
+        for option, check in (
+            ("policy", self.check_policy),
+            ("sanitize", self.check_hazards),
+            ("schedules", self.check_schedules),
+        ):
+            if option not in self.told_elsewhere:
+                check()
+
+    @property
+    def is_inspected(self) -> bool:
+        """Whether the run keeps a record of what its kernels do: ``simulate(inspect=True)``."""
+        return self._inspect
+
+    @property
+    def is_sanitized(self) -> bool:
+        """Whether the run looks for hazards: ``simulate(sanitize=True)``, or a command or a test session asks for it."""
+        return self._sanitizer is not None
+
+    @property
+    def has_launched_elsewhere(self) -> bool:
+        """Whether kernels were launched in forked processes, of which this one knows nothing else."""
+        return self._launched_elsewhere[0] > 0
 
     @property
     def printf(self) -> str:
@@ -354,6 +378,8 @@ class Run(Replayable):
 
     def launch(self, call: KernelCall) -> None:
         """Run a kernel to its end."""
+        if os.getpid() != self._process:
+            self._launched_elsewhere[0] = 1
         launch = prepare(call if call.ctas is not None else replace(call, ctas=self._ctas))
         function = linked(launch.ptx, call.kernel).function
         stopping = stops(function, self._observers)

@@ -13,12 +13,10 @@ What is not served raises NotServedError, by name. Random numbers are the CPU ge
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from mmap import mmap
 from typing import Any
 
 from cutepy.dsl.version import require
@@ -60,12 +58,6 @@ class ServedRun(Run):
         super().__init__(*args, **options)
         self.raised: set[object] = set()
         self._host_tensors: dict[tuple[int, int], Any] = {}
-        self._process, self._launched_elsewhere = os.getpid(), mmap(-1, 1)
-
-    @property
-    def has_launched_elsewhere(self) -> bool:
-        """Whether kernels were launched in forked processes, of which this one knows nothing else."""
-        return self._launched_elsewhere[0] > 0
 
     def restart(self) -> None:
         """Forget the launches so far, and their hazards."""
@@ -106,8 +98,6 @@ class ServedRun(Run):
         """Run a kernel to its end and print what it prints, or keep the launch where its stream is captured."""
         from cutepy.frontends.torch_device import storage, streams
 
-        if os.getpid() != self._process:
-            self._launched_elsewhere[0] = 1
         work = streams.captures.work_of(call.stream)
         if work is not None:
             work.append(partial(self.launch, call))
