@@ -148,7 +148,7 @@ class Run(Replayable):
 
     @property
     def is_sanitized(self) -> bool:
-        """Whether the run looks for hazards: ``simulate(sanitize=True)``, or a command or a test session asks for it."""
+        """Whether the run looks for hazards, as ``simulate(sanitize=True)``, a command or a test session asks."""
         return self._sanitizer is not None
 
     @property
