@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 import typer
 
 from cutepy.cli import cache, export, tune
-from cutepy.cli.asked import asked_ctas, asked_schedules, check_folder, check_output, check_script
+from cutepy.cli.asked import asked_ctas, asked_schedules, asked_seconds, check_folder, check_output, check_script
 from cutepy.cli.dtypes import BENCH_DTYPES
 from cutepy.cli.failure import fail
 from cutepy.cli.products import PRODUCTS, parse_product
@@ -212,6 +212,14 @@ def desc(
     typer.echo(text)
 
 
+_LimitSeconds = Annotated[
+    float | None, typer.Option(metavar="SECONDS", help="The most that a launch may take. Default: no limit.")
+]
+_LimitInstructions = Annotated[
+    int | None, typer.Option(min=1, help="The most instructions of warps that a launch may execute.")
+]
+
+
 @app.command(
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
 )
@@ -228,6 +236,8 @@ def simulate(
     ctas: Annotated[
         str | None, typer.Option(help='Run these CTAs only, with their clusters: "0 3,1 -1,-1". Default: all.')
     ] = None,
+    limit_seconds: _LimitSeconds = None,
+    limit_instructions: _LimitInstructions = None,
 ) -> None:
     """Run a GPU script on the CPU: device cuda is served from host memory, and every launch is simulated."""
     from cutepy.cli.simulate import run
@@ -240,7 +250,9 @@ def simulate(
     except ValueError as error:
         fail(str(error))
     echo = partial(typer.echo, err=True)
-    raise typer.Exit(run(script, context.args, echo, inspect=inspect, policy=policy, ctas=asked_ctas(ctas)))
+    limits = {"limit_seconds": asked_seconds(limit_seconds), "limit_instructions": limit_instructions}
+    options = {"inspect": inspect, "policy": policy, "ctas": asked_ctas(ctas), **limits}
+    raise typer.Exit(run(script, context.args, echo, **options))
 
 
 @app.command(
@@ -267,6 +279,8 @@ def sanitize(
         Path | None, typer.Option(metavar="FOLDER", help="Write a script for each hazard that looks for it on a GPU.")
     ] = None,
     ctas: Annotated[str | None, typer.Option(help='Run these CTAs only, as for simulate: "0 3,1 -1,-1".')] = None,
+    limit_seconds: _LimitSeconds = None,
+    limit_instructions: _LimitInstructions = None,
 ) -> None:
     """Simulate a GPU script, and say what nothing orders: races, missing waits and fences.
 
@@ -289,6 +303,8 @@ def sanitize(
         replay=replay,
         reproducers=reproducers,
         ctas=asked_ctas(ctas),
+        limit_seconds=asked_seconds(limit_seconds),
+        limit_instructions=limit_instructions,
     )
     raise typer.Exit(again(script, context.args, partial(typer.echo, err=True), form, output))
 

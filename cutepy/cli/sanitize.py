@@ -31,6 +31,8 @@ def run(
     output: Path | None,
     *,
     ctas: Coordinates | None = None,
+    limit_seconds: float | None = None,
+    limit_instructions: int | None = None,
     schedules: Schedules = 0,
     seed: int | None = None,
     limit: int | None = None,
@@ -52,6 +54,8 @@ def run(
         The file to write; standard error gets the text then, too.
     ctas : sequence of coordinates, optional
         The CTAs to run of each launch.
+    limit_seconds, limit_instructions : number, optional
+        The most that a launch may take.
     schedules : int or "all"
         How many seeded schedules of each launch to compare with it, or all that there are.
     seed, limit : int, optional
@@ -77,7 +81,7 @@ def run(
     alone = contextlib.redirect_stdout(sys.stderr) if form and output is None else contextlib.nullcontext()
     keeps = replay or reproducers is not None
     asked: dict[str, Any] = {"ctas": ctas, "schedules": schedules or None, "seed": seed, "limit": limit}
-    asked["replay"] = keeps or None
+    asked |= {"replay": keeps or None, "limit_seconds": limit_seconds, "limit_instructions": limit_instructions}
     options = {"sanitize": True, **{name: value for name, value in asked.items() if value is not None}}
     runs: list[Run] = []  # the script's own, then that of all other launches
 

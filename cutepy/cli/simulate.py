@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from cutepy.cli.failure import fail
 from cutepy.cli.scripts import run_as_main, started_name
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from cutepy.sim.machine.chosen import Coordinates
     from cutepy.sim.machine.observer import Observer
     from cutepy.sim.run import Run
+
+INTERRUPTED = 130
+"""The exit code of what Ctrl-C ended, as of shells: 128 and the number of the signal."""
 
 _SITES = 10
 """Lines of conflicts, and of waits, that are printed."""
@@ -36,6 +39,8 @@ def run(
     policy: str | None = None,
     observers: Sequence[Observer] = (),
     ctas: Coordinates | None = None,
+    limit_seconds: float | None = None,
+    limit_instructions: int | None = None,
 ) -> int:
     """Run a script as `__main__`, with device `cuda` served from host memory and every launch simulated.
 
@@ -54,6 +59,8 @@ def run(
         See what the kernels do.
     ctas : sequence of coordinates, optional
         The CTAs to run of each launch.
+    limit_seconds, limit_instructions : number, optional
+        The most that a launch may take.
 
     Returns
     -------
@@ -63,7 +70,8 @@ def run(
     from cutepy.frontends import serve_cuda
     from cutepy.frontends.inherited import inherited_by_runs
 
-    asked = {"inspect": inspect, "policy": policy, "observers": tuple(observers), "ctas": ctas}
+    asked: dict[str, Any] = {"inspect": inspect, "policy": policy, "observers": tuple(observers), "ctas": ctas}
+    asked |= {"limit_seconds": limit_seconds, "limit_instructions": limit_instructions}
     options = {name: value for name, value in asked.items() if value}
     tally = Tally()
     with serve_cuda(**options) as simulation:
@@ -167,6 +175,11 @@ def execute(
     except AllowanceError as error:
         echo(f"error: {error}")
         return 1
+    except KeyboardInterrupt as error:
+        for note in getattr(error, "__notes__", ()):
+            echo(f"cutepy: {note}")
+        echo("cutepy: interrupted")
+        return INTERRUPTED
     except Exception as error:
         if is_told(error):
             frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == name]

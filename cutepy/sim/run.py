@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from cutepy.sim.engine import Engine
 from cutepy.sim.errors import PolicyError, SimulationError
 from cutepy.sim.inspect.banks import AccessSite, Sites, WaitSite
 from cutepy.sim.inspect.breakpoints import Breakpoint
-from cutepy.sim.inspect.tracing import Recorder
+from cutepy.sim.inspect.tracing import KEPT_EVENTS, Recorder
 from cutepy.sim.machine.chosen import Coordinates
 from cutepy.sim.machine.events import CompletionPolicy
 from cutepy.sim.machine.host_events import HostEvent
@@ -31,7 +32,14 @@ from cutepy.sim.machine.ordering import may_run_in_any_order
 from cutepy.sim.machine.shared_memory import Place, SharedMemory, named, view
 from cutepy.sim.machine.step import Step
 from cutepy.sim.native.blocks import hot_blocks
-from cutepy.sim.options import check_flags, checked_ctas, checked_observers, checked_policy, checked_processes
+from cutepy.sim.options import (
+    check_flags,
+    checked_ctas,
+    checked_limit,
+    checked_observers,
+    checked_policy,
+    checked_processes,
+)
 from cutepy.sim.parallel.blas import one_thread
 from cutepy.sim.parallel.waves import deal
 from cutepy.sim.parallel.workers import Team, default_processes
@@ -42,6 +50,9 @@ from cutepy.sim.translate import Program, linked, translate
 if TYPE_CHECKING:
     from cutepy.layouts.sm90 import SmemPlan
     from cutepy.sim.sanitize.certificate.certificates import Certificate
+
+_KEPT_SHARED_BYTES = 1 << 29
+"""Shared memory that a run with `inspect` keeps, of the CTAs that were resident last."""
 
 
 class Run(Replayable):
@@ -74,6 +85,8 @@ class Run(Replayable):
         limit: int | None = None,
         replay: bool = False,
         allow: Mapping[str, str] | None = None,
+        limit_seconds: float | None = None,
+        limit_instructions: int | None = None,
     ) -> None:
         check_flags(inspect=inspect, exact_mma=exact_mma, sanitize=sanitize, replay=replay)
         self.launches: list[Launch] = []
@@ -89,12 +102,14 @@ class Run(Replayable):
         self._processes = default_processes() if processes is None else checked_processes(processes)
         self._exact_mma, self._ctas = exact_mma, checked_ctas(ctas)
         self._replays = Replays(schedules, seed, limit, replay, exact_mma, self._sanitizer, self._policy)
+        self._limit = checked_limit(limit_seconds, limit_instructions)
         self._memory = GlobalMemory()
         self._missed: list[str] = []  # by launch that ended
         self._engine: Engine | None = None
         self.plan: SmemPlan | None = None
         self.told_elsewhere: frozenset[str] = frozenset()
         self._process, self._launched_elsewhere = os.getpid(), mmap(-1, 1)
+        self._shared_bytes, self._forgets = 0, False
         self._shared: list[tuple[int, SharedMemory]] = []  # with the index of its launch
 
     @property
@@ -196,6 +211,8 @@ class Run(Replayable):
         ------
         RuntimeError
             If the run was not made with ``simulate(inspect=True)``.
+        LookupError
+            If the record of the launch was given up, as that of the first ones of a long run is.
         """
         self._need_inspect("trace")
         return self._recorder.trace(launch, self._checked_cta(cta, launch))
@@ -221,6 +238,8 @@ class Run(Replayable):
             If the run was not made with ``simulate(inspect=True)``.
         IndexError
             If no launch has one of the CTAs.
+        LookupError
+            If the record of a launch was given up, as that of the first ones of a long run is.
         ValueError
             If it is more than `cutepy.load_run` reads: save fewer CTAs.
         """
@@ -287,7 +306,10 @@ class Run(Replayable):
             data = shared.find(coordinate) if launched == number else None
             if data is not None:
                 return view(data, layout, dtype, offset)
-        raise LookupError(f"the shared memory of CTA {coordinate} was not kept; use simulate(inspect=True)")
+        raise LookupError(
+            f"the shared memory of CTA {coordinate} was not kept; "
+            + ("simulate fewer launches in a run" if self._inspect else "use simulate(inspect=True)")
+        )
 
     def breakpoint(self, where: str, action: Callable[[Step], None]) -> Breakpoint:
         """Stop the launches that follow at a line of Python, and call a function with the `Step`.
@@ -399,9 +421,10 @@ class Run(Replayable):
         start = time.perf_counter()
 
         def make_engine() -> Engine:
-            return Engine(program, launch, self._memory, self._observers, self._policy, stopping, self._exact_mma)
+            watched = self._memory, self._observers, self._policy, stopping
+            return Engine(program, launch, *watched, self._exact_mma, self._limit)
 
-        alone = self._observers or self._policy is not None or not may_run_in_any_order(launch)
+        alone = self._observers or self._policy is not None or self._limit or not may_run_in_any_order(launch)
         team = Team(make_engine, deal(launch, bool(self._observers)), 1 if alone else self._processes, self._keep)
         self._engine = engine = team.engine
         try:
@@ -418,7 +441,27 @@ class Run(Replayable):
             launch.printf = "".join(engine.activity.printed)
 
     def _keep(self, engine: Engine) -> None:
-        """Keep the shared memory of CTAs that have ended, or were stopped."""
+        """Keep the shared memory of CTAs that have ended, or were stopped; of a long run that of its last launches."""
         if not self._inspect:
             self._shared.clear()
-        self._shared.append((len(self.launches) - 1, engine.memory.now()))
+            self._shared_bytes = 0
+        now = engine.memory.now()
+        self._shared.append((len(self.launches) - 1, now))
+        self._shared_bytes += now.size_bytes
+        while self._inspect and self._shared_bytes > _KEPT_SHARED_BYTES and len(self._shared) > 1:
+            self._shared_bytes -= self._shared.pop(0)[1].size_bytes
+            self._tell_forgotten()
+        if self._recorder.forgotten:
+            self._tell_forgotten()
+
+    def _tell_forgotten(self) -> None:
+        """Say once that the record of the first launches is given up."""
+        if not self._forgets:
+            self._forgets = True
+            warnings.warn(
+                f"simulate(inspect=True) keeps {_KEPT_SHARED_BYTES >> 20} MiB of shared memory and {KEPT_EVENTS:,} "
+                "events, and forgets those of the run's first launches from here on: trace and save a launch before "
+                "that, or simulate fewer launches in a run",
+                RuntimeWarning,
+                stacklevel=2,
+            )

@@ -288,3 +288,51 @@ def test_exact_sums_hold_in_own_runs(tmp_path, options):
     result = subprocess.run([*command, tmp_path, tmp_path], capture_output=True, text=True, check=False)
     assert "1 passed" in result.stdout, result.stdout + result.stderr
     assert "simulate(exact_mma=False) stands there, in place of --exact-mma" in result.stdout
+
+
+ENDLESS = '''
+import numpy as np, cutepy
+k = cutepy.load_ptx(""".version 8.7
+.target sm_90a
+.address_size 64
+.visible .entry endless(.param .u64 x) { .reg .b32 %r<4>; .reg .b64 %rd<3>;
+    ld.param.u64 %rd0, [x];
+LOOP: atom.global.add.u32 %r1, [%rd0], 1; bra LOOP; }""")
+x = np.zeros(5, np.uint32)
+def endless():
+    k.launch("endless", grid=1, block=64, args=(x,))
+'''
+
+
+@pytest.mark.parametrize("form", SOME)
+@pytest.mark.parametrize("command", ["simulate", "sanitize"])
+@pytest.mark.parametrize("limit", [["--limit-instructions", "2000"], ["--limit-seconds", "0.2"]])
+def test_limits_hold_in_own_runs(tmp_path, command, limit, form):
+    script = tmp_path / "own.py"
+    script.write_text(ENDLESS + FORMS[form].format(launch="endless()"))
+    result = CliRunner().invoke(app, [command, *limit, str(script)])
+    assert result.exit_code == (1 if command == "simulate" else 2)
+    assert f"{limit[0][2:].replace('-', '_')}={limit[1]} stops it" in result.stderr
+    assert "line 6 of the PTX" in result.stderr or "line 5 of the PTX" in result.stderr
+    assert "simulated 1 launches" in result.stderr
+
+
+@pytest.mark.parametrize("arguments", [["--limit-seconds", "0"], ["--limit-instructions", "0"]])
+def test_what_is_no_limit_is_refused(tmp_path, arguments):
+    script = tmp_path / "own.py"
+    script.write_text("")
+    result = CliRunner().invoke(app, ["simulate", *arguments, str(script)])
+    assert result.exit_code == 2
+    assert arguments[0] in result.stderr
+
+
+@pytest.mark.parametrize("command", ["simulate", "sanitize", "explain"])
+def test_ctrl_c_says_where_the_lanes_were(tmp_path, command):
+    script = tmp_path / "own.py"
+    press = "import signal\nsignal.setitimer(signal.ITIMER_REAL, 1)\n"
+    handler = "signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))\n"
+    script.write_text(ENDLESS + press + handler + "with cutepy.simulate():\n    endless()\n")
+    result = CliRunner().invoke(app, [command, str(script)])
+    assert "endless was stopped; its lanes were" in result.stderr
+    assert "threads 0-63 of CTA (0, 0, 0)" in result.stderr
+    assert result.exit_code == {"simulate": 130, "sanitize": 2, "explain": 130}[command]

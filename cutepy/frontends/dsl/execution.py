@@ -23,6 +23,7 @@ from cutepy.frontends.dsl.refusals import REFUSAL_ADDRESS, refusals_raised
 from cutepy.runtime.device_tensors import DeviceTensor, is_tensor
 from cutepy.runtime.execution import EXECUTION, Backend, compiles_for_gpu
 from cutepy.runtime.host_calls import RUNNING
+from cutepy.runtime.interrupts import interrupts_held, interrupts_let_through
 
 _ARCHITECTURE = "sm_90a"
 
@@ -147,7 +148,7 @@ def _run(original: Callable[..., Any], function: Any, exe_args: Sequence[Any]) -
     assert backend is not None
     if function.load_from_binary and not function.has_gpu_module:
         return int(original(function, exe_args))
-    with RUNNING, refusals_raised():
+    with interrupts_let_through(), RUNNING, refusals_raised():
         served_program(function).run(exe_args, backend)
     return 0  # as CUDA says that all is well
 
@@ -156,7 +157,7 @@ def _call_packed(original: Callable[..., Any], function: Any, *args: Any, **kwar
     """Call what was compiled for TVM-FFI through its own entry, with its launches sent to the backend."""
     backend = EXECUTION.backend
     assert backend is not None
-    with RUNNING:
+    with interrupts_let_through(), RUNNING:
         return served_entry(function)(backend, args, kwargs)
 
 
@@ -199,7 +200,8 @@ def _converting_tensors(runtime: Any) -> Callable[..., Any]:  # noqa: ANN401
         if ir.Context.current is not None and ir.InsertionPoint.current is not None:
             return original(dsl, body, *args, **kwargs)
         args = tuple(convert(value) for value in args)
-        return original(dsl, body, *args, **{name: convert(value) for name, value in kwargs.items()})
+        with interrupts_held():
+            return original(dsl, body, *args, **{name: convert(value) for name, value in kwargs.items()})
 
     return call
 

@@ -130,12 +130,15 @@ def serve_cuda(
     limit: int | None = None,
     replay: bool = False,
     allow: Mapping[str, str] | None = None,
+    limit_seconds: float | None = None,
+    limit_instructions: int | None = None,
 ) -> Iterator[ServedRun]:
     """Serve device `cuda` from host memory, and simulate every launch, while the context is active.
 
     Parameters
     ----------
-    observers, policy, inspect, exact_mma, sanitize, ctas, schedules, seed, limit, replay, allow
+    observers, policy, inspect, exact_mma, sanitize, ctas, schedules, seed, limit, replay, allow, limit_seconds,
+    limit_instructions
         As for `simulate`.
 
     Yields
@@ -175,6 +178,8 @@ def serve_cuda(
         limit=limit,
         replay=replay,
         allow=allow,
+        limit_seconds=limit_seconds,
+        limit_instructions=limit_instructions,
     )
     with run.checked(), _serving, ExitStack() as stack:
 
