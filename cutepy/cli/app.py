@@ -9,8 +9,9 @@ import typer
 
 from cutepy.cli import cache, export, tune
 from cutepy.cli.asked import asked_ctas, asked_schedules, asked_seconds, check_folder, check_output, check_script
+from cutepy.cli.commands import Commands
 from cutepy.cli.dtypes import BENCH_DTYPES
-from cutepy.cli.failure import fail
+from cutepy.cli.failure import fail, fail_by
 from cutepy.cli.products import PRODUCTS, parse_product
 from cutepy.cli.written import output_written
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="cutepy",
+    cls=Commands,
     help="See, write, check and run Hopper kernels on the CuTe DSL.",
     no_args_is_help=True,
     add_completion=False,
@@ -341,12 +343,14 @@ def explain(
     except BrokenPipeError:  # whoever read has enough
         raise
     except (ValueError, ImportError, OSError) as error:
-        fail(str(error))
+        fail_by(error)
     raise typer.Exit(code)
 
 
 bench = typer.Typer(
-    help="Time kernels on a Hopper GPU, simulator and compiler anywhere, against peers.", no_args_is_help=True
+    cls=Commands,
+    help="Time kernels on a Hopper GPU, simulator and compiler anywhere, against peers.",
+    no_args_is_help=True,
 )
 app.add_typer(bench, name="bench")
 
@@ -433,7 +437,7 @@ def bench_gemm(
         peers = dict(map(find, peer or ["cuBLAS"]))
         status = run_gemm(problems, peers, output, summed=bool(sweep))
     except (ValueError, ImportError) as error:
-        fail(str(error))
+        fail_by(error)
     raise typer.Exit(status)
 
 
@@ -473,7 +477,7 @@ def bench_grouped(
     try:
         status = run_grouped(problems, {name: PEERS[name] for name in names}, output)
     except ImportError as error:
-        fail(str(error))
+        fail_by(error)
     raise typer.Exit(status)
 
 
@@ -502,7 +506,7 @@ def bench_scaled(
     try:
         status = run_scaled(problems, {name: PEERS[name] for name in names}, output)
     except (ValueError, ImportError) as error:
-        fail(str(error))
+        fail_by(error)
     raise typer.Exit(status)
 
 
@@ -538,7 +542,7 @@ def bench_fused(
     try:
         status = run_fused(problems, {name: PEERS[name] for name in names}, output)
     except (ValueError, ImportError) as error:
-        fail(str(error))
+        fail_by(error)
     raise typer.Exit(status)
 
 
@@ -602,11 +606,11 @@ def bench_llama(
     try:
         status = run_llama(tokens or [2048, 8192], output)
     except (ValueError, ImportError) as error:
-        fail(str(error))
+        fail_by(error)
     raise typer.Exit(status)
 
 
-new = typer.Typer(help="Write what a kernel begins with.", no_args_is_help=True)
+new = typer.Typer(cls=Commands, help="Write what a kernel begins with.", no_args_is_help=True)
 
 
 @new.command()
@@ -620,7 +624,7 @@ def kernel(
 
         written = write_kernel(name, folder)
     except (ImportError, ValueError, OSError) as error:
-        fail(str(error))
+        fail_by(error)
     for file in written:
         typer.echo(f"wrote {file}")
     typer.echo(f"now: python -m pytest {written[-1]}")

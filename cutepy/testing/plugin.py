@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from cutepy.extras import MissingPackagesError, require
+
 if TYPE_CHECKING:
     from cutepy.frontends.torch_device import ServedRun
     from cutepy.sim.sanitize import Hazards
@@ -60,6 +62,13 @@ def _serve(config: pytest.Config, options: argparse.Namespace) -> None:
     asked = {"exact_mma": options.exact_mma, "sanitize": options.sanitize}
     if not (options.simulate or any(asked.values())) or _INHERITANCE in config.stash:
         return
+    option = next(
+        f"--{name.replace('_', '-')}" for name in ("sanitize", "simulate", "exact_mma") if vars(options)[name]
+    )
+    try:
+        require(f"pytest {option}", "numpy", "torch", "cutlass")
+    except MissingPackagesError as error:
+        raise pytest.UsageError(str(error)) from error
     from cutepy.frontends import serve_cuda
     from cutepy.frontends.inherited import inherited_by_runs
 
@@ -72,7 +81,7 @@ def _serve(config: pytest.Config, options: argparse.Namespace) -> None:
     try:
         run = stack.enter_context(serve_cuda())
     except (RuntimeError, ImportError) as error:
-        raise pytest.UsageError(f"--{'sanitize' if options.sanitize else 'simulate'}: {error}") from error
+        raise pytest.UsageError(f"{option}: {error}") from error
     config.stash[_SESSION] = run
 
     def close() -> None:
