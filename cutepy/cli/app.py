@@ -251,10 +251,17 @@ def simulate(
             policy_named(policy)
     except ValueError as error:
         fail(str(error))
-    echo = partial(typer.echo, err=True)
-    limits = {"limit_seconds": asked_seconds(limit_seconds), "limit_instructions": limit_instructions}
-    options = {"inspect": inspect, "policy": policy, "ctas": asked_ctas(ctas), **limits}
-    raise typer.Exit(run(script, context.args, echo, **options))
+    status = run(
+        script,
+        context.args,
+        partial(typer.echo, err=True),
+        inspect=inspect,
+        policy=policy,
+        ctas=asked_ctas(ctas),
+        limit_seconds=asked_seconds(limit_seconds),
+        limit_instructions=limit_instructions,
+    )
+    raise typer.Exit(status)
 
 
 @app.command(

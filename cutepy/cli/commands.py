@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import click
 from typer.core import TyperGroup
 
 from cutepy.cli.failure import fail
@@ -25,7 +24,7 @@ _NEEDS = {
 class Commands(TyperGroup):
     """A group of commands: where one needs a package of an extra that is not installed, it ends and says so."""
 
-    def invoke(self, context: click.Context) -> Any:  # noqa: ANN401 - as of click
+    def invoke(self, context: Any) -> Any:  # noqa: ANN401 - as of click, which typer has or brings
         """Run the command that was asked for."""
         try:
             return super().invoke(context)
@@ -39,7 +38,7 @@ class Commands(TyperGroup):
             fail(str(MissingPackagesError(found.user, tuple(dict.fromkeys((*beside, *found.modules))), found.extra)))
 
 
-def _names(context: click.Context) -> list[str]:
+def _names(context: Any) -> list[str]:  # noqa: ANN401
     """Return the names of groups and of the command, without that of the program."""
     names = [] if context.parent is None else [*_names(context.parent)]
     return [*names, context.invoked_subcommand] if context.invoked_subcommand else names

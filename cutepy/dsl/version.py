@@ -51,8 +51,8 @@ def require(module: str, *names: str) -> Any:  # noqa: ANN401 - the DSL is untyp
         found = importlib.import_module(module)
     except ImportError as error:
         require_packages(module, "cutlass")
-        if isinstance(error, ModuleNotFoundError) and (found := explained(error, module)) is not error:
-            raise found from error
+        if isinstance(error, ModuleNotFoundError) and (meant := explained(error, module)) is not error:
+            raise meant from error
         told = f"{DISTRIBUTION} {installed()} has no {module}; cutepy supports {SUPPORTED}"
         raise ImportError(told, name=module) from error
     if lacking := [name for name in names if not _has(found, name)]:

@@ -29,7 +29,7 @@ def _for_all_compilers(
     @wraps(context)
     def entered(*args: _P.args, **kwargs: _P.kwargs) -> Iterator[_Run]:
         def enter(options: Mapping[str, Any]) -> AbstractContextManager[_Run]:
-            return context(*args, **options)  # type: ignore[arg-type]
+            return context(*args, **options)
 
         with assembled_by(ask_ptxas), inheriting(kwargs, enter) as run, triton.served():
             yield run

@@ -65,7 +65,7 @@ def checked_limit(seconds: object, instructions: object) -> Limit:
     if seconds is not None:
         if isinstance(seconds, (bool, str, bytes)) or not hasattr(seconds, "__float__"):
             raise TypeError(f"limit_seconds must be a number of seconds above 0, or None, got {seconds!r}")
-        if not 0 < (seconds := float(cast("float", seconds))) < math.inf:
+        if not 0 < (seconds := float(seconds)) < math.inf:
             raise ValueError(f"limit_seconds must be a number of seconds above 0, or None, got {seconds!r}")
     if instructions is not None:
         instructions = checked_count("limit_instructions", instructions, 1, ", or None")

@@ -17,11 +17,12 @@ import pytest
 from cutepy.extras import MissingPackagesError, require
 
 if TYPE_CHECKING:
+    from cutepy.frontends.inherited import Inheritance
     from cutepy.frontends.torch_device import ServedRun
     from cutepy.sim.sanitize import Hazards
 
 _SESSION = pytest.StashKey["ServedRun"]()
-_INHERITANCE = pytest.StashKey["Inheritance"]()
+_INHERITANCE: pytest.StashKey[Inheritance] = pytest.StashKey()
 _OF_TEST = pytest.StashKey["ServedRun"]()
 _OF_WORKERS = pytest.StashKey[list[str]]()
 _TOLD = pytest.StashKey[set[object]]()
