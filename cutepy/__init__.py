@@ -44,6 +44,9 @@ _FUNCTIONS = {
 }
 """Public function or class -> the module it lives in."""
 
+_NEEDS = {"simulate": ("numpy", "cutlass")}
+"""Public function -> modules of extras that it needs once it is called, beside those that its import asks for."""
+
 __all__ = [
     "Deferred",
     "PointerSpec",
@@ -88,10 +91,14 @@ def _rooms() -> list[str]:
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401
     """Import a room of the package, or a function of one, on first use (PEP 562)."""
-    if name in _FUNCTIONS:
-        return getattr(importlib.import_module(f"{__name__}.{_FUNCTIONS[name]}"), name)
-    if not name.startswith("_") and name in _rooms():
-        return importlib.import_module(f"{__name__}.{name}")
+    if name in _FUNCTIONS or (not name.startswith("_") and name in _rooms()):
+        from cutepy.extras import needed_by, require
+
+        require(f"{__name__}.{name}", *_NEEDS.get(name, ()))
+        with needed_by(f"{__name__}.{name}"):
+            if name in _FUNCTIONS:
+                return getattr(importlib.import_module(f"{__name__}.{_FUNCTIONS[name]}"), name)
+            return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join([*_FUNCTIONS, *_rooms()])}")
 
 

@@ -3,6 +3,11 @@
 `explain` is the way in; `Watch` sees what simulated launches do.
 """
 
+from cutepy.extras import require
+
+require("cutepy.anatomy", "numpy")
+
+# ruff: noqa: E402 - what is missing is told before the rest is imported
 from cutepy.anatomy.explain import ExplainError as ExplainError, explain as explain
 from cutepy.anatomy.explanation import Explanation as Explanation
 from cutepy.anatomy.model import (

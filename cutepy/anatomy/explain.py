@@ -27,6 +27,7 @@ from cutepy.sim.ptx import Function, Module, Unread, parse_module
 from cutepy.sim.ptx.kernel_names import readable
 
 _VERSION = re.compile(r"^\s*\.version\s+([\d.]+)", re.MULTILINE)
+_EXPLAINED = ("", "sm_90", "sm_90a")
 _ADDRESSES = "addresses of shared memory count from the CTA's first byte, after the 1024 that the system keeps"
 _SEEN = (
     "of launches in the simulator: what another launch does may differ; who had to wait is of the simulator's schedule"
@@ -54,7 +55,7 @@ def explain(source: Any, *, assembler: bool = True, name: str | None = None) -> 
     Raises
     ------
     ExplainError
-        If there is no kernel, no launch, or no such file.
+        If there is no kernel, no launch, no such file, or PTX for another architecture than sm_90.
 
     Examples
     --------
@@ -113,11 +114,18 @@ def _parsed(text: str, assembler: bool, cubin: bytes = b"") -> _Parsed:
 
 
 def _of_ptx(text: str, assembler: bool, name: str, cubin: bytes = b"") -> Explanation:
+    """Explain PTX that no launch was seen of."""
     if ".entry" not in text:
         raise ExplainError(
             f"{name} has no kernel: expected PTX with an .entry, as compilers write it (--keep-ptx, nvcc -ptx)"
         )
     parsed = _parsed(text, assembler, cubin)
+    target = parsed.module.target.partition(",")[0].strip()
+    if target not in _EXPLAINED:
+        raise ExplainError(
+            f"{name} is for {target}, and the instructions that are explained are those of sm_90a: compile it for "
+            "sm_90a (nvcc -arch=sm_90a -ptx, CUTE_DSL_ARCH=sm_90a)"
+        )
     if not parsed.module.functions:
         raise ExplainError(f"{name} has no kernel that could be read, though it says .entry; is it PTX?")
     kernels = tuple(_kernel(parsed, function, None) for function in parsed.module.functions.values())

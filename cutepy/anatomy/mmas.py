@@ -1,4 +1,4 @@
-"""The wgmma instructions of a kernel, grouped by the line that they are from."""
+"""The MMAs of a kernel, grouped by the line that they are from."""
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ from cutepy.sim.translate.effects import is_wgmma
 from cutepy.sim.translate.wgmma_shapes import M, Shape, parse_shape
 
 _SWIZZLES: dict[int, SwizzleMode] = {value: mode for mode, value in GMMA_LAYOUT_TYPE.items()}
+_WARPS = "an MMA of a warp, whose operands are in registers: wgmma alone is explained"
+_OTHERS = {"mma": _WARPS, "wmma": _WARPS, "tcgen05": "an MMA of Blackwell: wgmma alone is explained"}
+"""First parts of the opcodes of other MMAs, and why nothing else is said of them."""
 _FIELDS = {"lbo": (16, 0x3FFF, 16), "sbo": (32, 0x3FFF, 16), "base_offset": (49, 7, 1), "layout_type": (62, 3, 1)}
 """Of a descriptor: lowest bit, mask, and the unit in bytes."""
 
@@ -28,11 +31,14 @@ def site_of(instructions: Iterable[Instruction]) -> Site:
 
 
 def mmas_of(function: Function, values: Values, seen: Mapping[int, SeenMma] | None) -> tuple[Mma, ...]:
-    """List the wgmma instructions of a function; `seen` is what launches did, None if there was none."""
+    """List the MMAs of a function, those of warps by name only; `seen` is what launches did, None if there was none."""
     groups: dict[object, list[tuple[Instruction, Mma]]] = {}
     for i in function.instructions:
         if is_wgmma(i):
             one = _mma(i, values, seen)
+            groups.setdefault(_alike(i, one), []).append((i, one))
+        elif i.parts[0] in _OTHERS and "mma" in i.parts[:2]:
+            one = Mma(i.opcode, None, "", None, None, 1, None, (), site_of([i]), _OTHERS[i.parts[0]])
             groups.setdefault(_alike(i, one), []).append((i, one))
     return tuple(_joined(group) for group in groups.values())
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from cutepy.anatomy.model import Findings, Kernel
 from cutepy.anatomy.sections import sections
 from cutepy.anatomy.smem import UNUSED
+from cutepy.extras import require
 from cutepy.layouts.render import render_svg
 from cutepy.layouts.render.palette import FILLS
 
@@ -37,10 +38,9 @@ def fragment(findings: Findings) -> str:
 
 
 def _rendered(template: str, findings: Findings) -> str:
-    try:
-        from jinja2 import Environment, PackageLoader, StrictUndefined
-    except ImportError as error:
-        raise ImportError("the page needs the package jinja2: pip install 'cutepy[dsl]'", name="jinja2") from error
+    require("the page of cutepy.explain", "jinja2")
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
     environment = Environment(
         loader=PackageLoader("cutepy.anatomy"),
         undefined=StrictUndefined,

@@ -127,7 +127,8 @@ def _mmas(kernel: Kernel) -> Iterator[Entry]:
 def _mma(mma: Mma, drawn: set[object]) -> Entry:
     facts = [("at", place(mma.site))]
     if mma.shape_mnk is None or mma.b is None or mma.a is None:
-        return Entry(mma.opcode, (*facts, ("not read", mma.remark)))
+        counted = several(mma.instructions, "instruction")
+        return Entry(mma.opcode, (*facts, ("count", counted), ("not read", mma.remark)))
     m, n, k = mma.shape_mnk
     title = f"m{m}n{n}k{k}, {mma.accumulator} += {mma.a.dtype} x {mma.b.dtype}"
     counted = several(mma.instructions, "instruction")

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from cutepy.benchmark.report import Report
+from cutepy.extras import require
 
 BYTES_PER_US = 4.24e6
 """What an H200 copies, measured: of the 4.8 TB/s that its memory has on paper."""
@@ -29,12 +30,9 @@ def draw(report: Report, path: Path) -> None:
     ValueError
         If the file's ending is none that matplotlib writes.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            "pictures of measurements are drawn by matplotlib: pip install 'cutepy[plot]'", name=error.name
-        ) from error
+    require("the picture of measurements", "matplotlib")
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(8, 5), layout="constrained")
     axes: Any = figure.add_subplot()
     intensities = [row.flops / row.bytes for row in report.rows]

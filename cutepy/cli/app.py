@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 import typer
 
 from cutepy.cli import cache, export, tune
-from cutepy.cli.asked import asked_ctas, asked_schedules, check_folder, check_output, check_script
+from cutepy.cli.asked import asked_ctas, asked_schedules, asked_seconds, check_folder, check_output, check_script
+from cutepy.cli.commands import Commands
 from cutepy.cli.dtypes import BENCH_DTYPES
-from cutepy.cli.failure import fail
+from cutepy.cli.failure import fail, fail_by
 from cutepy.cli.products import PRODUCTS, parse_product
 from cutepy.cli.written import output_written
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="cutepy",
+    cls=Commands,
     help="See, write, check and run Hopper kernels on the CuTe DSL.",
     no_args_is_help=True,
     add_completion=False,
@@ -216,6 +218,14 @@ def desc(
     typer.echo(text)
 
 
+_LimitSeconds = Annotated[
+    float | None, typer.Option(metavar="SECONDS", help="The most that a launch may take. Default: no limit.")
+]
+_LimitInstructions = Annotated[
+    int | None, typer.Option(min=1, help="The most instructions of warps that a launch may execute.")
+]
+
+
 @app.command(
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
 )
@@ -232,6 +242,8 @@ def simulate(
     ctas: Annotated[
         str | None, typer.Option(help='Run these CTAs only, with their clusters: "0 3,1 -1,-1". Default: all.')
     ] = None,
+    limit_seconds: _LimitSeconds = None,
+    limit_instructions: _LimitInstructions = None,
 ) -> None:
     """Run a GPU script on the CPU: device cuda is served from host memory, and every launch is simulated."""
     from cutepy.cli.simulate import run
@@ -243,8 +255,17 @@ def simulate(
             policy_named(policy)
     except ValueError as error:
         fail(str(error))
-    echo = partial(typer.echo, err=True)
-    raise typer.Exit(run(script, context.args, echo, inspect=inspect, policy=policy, ctas=asked_ctas(ctas)))
+    status = run(
+        script,
+        context.args,
+        partial(typer.echo, err=True),
+        inspect=inspect,
+        policy=policy,
+        ctas=asked_ctas(ctas),
+        limit_seconds=asked_seconds(limit_seconds),
+        limit_instructions=limit_instructions,
+    )
+    raise typer.Exit(status)
 
 
 @app.command(
@@ -271,6 +292,8 @@ def sanitize(
         Path | None, typer.Option(metavar="FOLDER", help="Write a script for each hazard that looks for it on a GPU.")
     ] = None,
     ctas: Annotated[str | None, typer.Option(help='Run these CTAs only, as for simulate: "0 3,1 -1,-1".')] = None,
+    limit_seconds: _LimitSeconds = None,
+    limit_instructions: _LimitInstructions = None,
 ) -> None:
     """Simulate a GPU script, and say what nothing orders: races, missing waits and fences.
 
@@ -293,6 +316,8 @@ def sanitize(
         replay=replay,
         reproducers=reproducers,
         ctas=asked_ctas(ctas),
+        limit_seconds=asked_seconds(limit_seconds),
+        limit_instructions=limit_instructions,
     )
     raise typer.Exit(again(script, context.args, partial(typer.echo, err=True), form, output))
 
@@ -329,12 +354,14 @@ def explain(
     except BrokenPipeError:  # whoever read has enough
         raise
     except (ValueError, ImportError, OSError) as error:
-        fail(str(error))
+        fail_by(error)
     raise typer.Exit(code)
 
 
 bench = typer.Typer(
-    help="Time kernels on a Hopper GPU, simulator and compiler anywhere, against peers.", no_args_is_help=True
+    cls=Commands,
+    help="Time kernels on a Hopper GPU, simulator and compiler anywhere, against peers.",
+    no_args_is_help=True,
 )
 app.add_typer(bench, name="bench")
 
@@ -421,7 +448,7 @@ def bench_gemm(
         peers = dict(map(find, peer or ["cuBLAS"]))
         status = run_gemm(problems, peers, output, summed=bool(sweep))
     except (ValueError, ImportError) as error:
-        fail(str(error))
+        fail_by(error)
     raise typer.Exit(status)
 
 
@@ -461,7 +488,7 @@ def bench_grouped(
     try:
         status = run_grouped(problems, {name: PEERS[name] for name in names}, output)
     except ImportError as error:
-        fail(str(error))
+        fail_by(error)
     raise typer.Exit(status)
 
 
@@ -490,7 +517,7 @@ def bench_scaled(
     try:
         status = run_scaled(problems, {name: PEERS[name] for name in names}, output)
     except (ValueError, ImportError) as error:
-        fail(str(error))
+        fail_by(error)
     raise typer.Exit(status)
 
 
@@ -526,7 +553,7 @@ def bench_fused(
     try:
         status = run_fused(problems, {name: PEERS[name] for name in names}, output)
     except (ValueError, ImportError) as error:
-        fail(str(error))
+        fail_by(error)
     raise typer.Exit(status)
 
 
@@ -590,11 +617,11 @@ def bench_llama(
     try:
         status = run_llama(tokens or [2048, 8192], output)
     except (ValueError, ImportError) as error:
-        fail(str(error))
+        fail_by(error)
     raise typer.Exit(status)
 
 
-new = typer.Typer(help="Write what a kernel begins with.", no_args_is_help=True)
+new = typer.Typer(cls=Commands, help="Write what a kernel begins with.", no_args_is_help=True)
 
 
 @new.command()
@@ -608,7 +635,7 @@ def kernel(
 
         written = write_kernel(name, folder)
     except (ImportError, ValueError, OSError) as error:
-        fail(str(error))
+        fail_by(error)
     for file in written:
         typer.echo(f"wrote {file}")
     typer.echo(f"now: python -m pytest {written[-1]}")

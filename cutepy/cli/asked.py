@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -64,6 +65,13 @@ _MOST_SCHEDULES = 10**6
 """Of each launch; more would take days, and memory for each."""
 _DIGITS = 20
 """That are read of a number: with so many it is too large in any case."""
+
+
+def asked_seconds(seconds: float | None) -> float | None:
+    """Return the seconds that a launch may take; end the command if that is no time."""
+    if seconds is not None and not 0 < seconds < math.inf:
+        fail(f"--limit-seconds must be a number of seconds above 0, got {seconds:g}")
+    return seconds
 
 
 def asked_ctas(text: str | None) -> Coordinates | None:

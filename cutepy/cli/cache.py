@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cutepy.cli.commands import Commands
 from cutepy.cli.failure import fail
 from cutepy.cli.scripts import run_as_main
 
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
 
     from cutepy.host.store import Entry, EntryInfo, Store
 
-app = typer.Typer(help="List, show, remove and make the compiled programs kept on the disk.", no_args_is_help=True)
+app = typer.Typer(
+    cls=Commands, help="List, show, remove and make the compiled programs kept on the disk.", no_args_is_help=True
+)
 
 # Enough of a key to tell it from thousands.
 _SHORT = 12

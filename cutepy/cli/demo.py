@@ -1,11 +1,12 @@
 """`cutepy demo`: a layout drawn and all checked, then a GEMM made of them: compiled, checked, run or simulated."""
 
-import importlib.util
 import time
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
+
+from cutepy.extras import MissingPackagesError, require
 
 if TYPE_CHECKING:
     from cutepy.kernels.gemm import GemmConfig
@@ -30,9 +31,10 @@ def run(write: Callable[[str], None] = print) -> int:
     """
     failed = _layouts(write) > 0
     write("")
-    missing = [name for name in ("cutlass", "torch") if importlib.util.find_spec(name) is None]
-    if missing:
-        write(f"The GEMM needs {' and '.join(missing)}: pip install 'cutepy[dsl]'")
+    try:
+        require("the GEMM", "cutlass", "torch", "numpy", "tvm_ffi")
+    except MissingPackagesError as error:
+        write(str(error))
         return 1
     failed |= _compile(write) > 0
     write("")

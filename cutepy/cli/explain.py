@@ -39,10 +39,7 @@ def of_file(
     ExplainError
         If there is nothing to explain.
     """
-    try:
-        from cutepy.anatomy import ExplainError, Watch, explain
-    except ModuleNotFoundError as missing:
-        raise ImportError(f"explain needs {missing.name}: pip install 'cutepy[dsl]'") from missing
+    from cutepy.anatomy import ExplainError, Watch, explain
 
     if path.suffix != ".py":
         return explain(path, assembler=ptxas), 0

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-NEEDED = {"flask": "flask", "werkzeug": "flask", "jinja2": "flask", "numpy": "numpy"}
-"""What the explorer imports beyond cutepy's own needs."""
+from cutepy.extras import require
 
 
 def run(port: int, files: list[Path], *, hosts: list[str], open_browser: bool, say: Callable[[str], None]) -> None:
@@ -14,15 +13,14 @@ def run(port: int, files: list[Path], *, hosts: list[str], open_browser: bool, s
 
     Raises
     ------
+    MissingPackagesError
+        If what it needs is not installed.
     ValueError
-        If what it needs is not installed, the port is taken, or a file is no saved run.
+        If the port is taken, or a file is no saved run.
     """
-    try:
-        from cutepy.explorer.serving import serve
-    except ModuleNotFoundError as error:
-        if error.name not in NEEDED:
-            raise
-        raise ValueError(f"the explorer needs {NEEDED[error.name]}: pip install 'cutepy[explore]'") from error
+    require("cutepy explore", "flask", "numpy", extra="explore")
+    from cutepy.explorer.serving import serve
+
     try:
         serve(port, tuple(files), hosts=tuple(hosts), open_browser=open_browser, say=say)
     except OSError as error:

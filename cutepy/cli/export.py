@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cutepy.cli.failure import fail
+from cutepy.cli.commands import Commands
+from cutepy.cli.failure import fail_by
 
 if TYPE_CHECKING:
     from cutepy.aot import Extension
 
 app = typer.Typer(
-    help="Write the sources of a PyTorch extension or a C library that needs no DSL.", no_args_is_help=True
+    cls=Commands,
+    help="Write the sources of a PyTorch extension or a C library that needs no DSL.",
+    no_args_is_help=True,
 )
 
 _Spec = Annotated[
@@ -63,7 +66,6 @@ _OPTIONS = {
     "tiles": "tile",
 }
 """What `gemm_extension` calls an option, and the command line."""
-_PACKAGES = ("cutlass", "jinja2", "numpy", "torch")
 _FORMS = {
     "extension": "Write a PyTorch extension, which builds with pip where torch and CUDA's headers are.",
     "c": "Write a C library, with a CMake file and an example.",
@@ -106,13 +108,10 @@ def _exporter(form: str) -> Callable[..., None]:
             folder = getattr(aot, form)(
                 described, out, overwrite=force, progress=lambda line: typer.echo(line, err=True)
             )
-        except ModuleNotFoundError as error:
-            ours = error.name in _PACKAGES
-            fail(f"exporting needs the package {error.name}: pip install 'cutepy[dsl]'" if ours else str(error))
         except EarlierExportError as error:
             fail(str(EarlierExportError(error.folder, "--force")))
         except (ValueError, TypeError, OSError, ImportError) as error:
-            fail(str(error))
+            fail_by(error)
         typer.echo(f"wrote {folder}; its README.md says how to build it")
 
     return export

@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from cutepy.cli.failure import fail
 
@@ -31,6 +31,8 @@ def run(
     output: Path | None,
     *,
     ctas: Coordinates | None = None,
+    limit_seconds: float | None = None,
+    limit_instructions: int | None = None,
     schedules: Schedules = 0,
     seed: int | None = None,
     limit: int | None = None,
@@ -52,6 +54,8 @@ def run(
         The file to write; standard error gets the text then, too.
     ctas : sequence of coordinates, optional
         The CTAs to run of each launch.
+    limit_seconds, limit_instructions : number, optional
+        The most that a launch may take.
     schedules : int or "all"
         How many seeded schedules of each launch to compare with it, or all that there are.
     seed, limit : int, optional
@@ -66,31 +70,49 @@ def run(
     int
         1 if there are hazards, or schedules that come to something else, else 2 if the script failed, else 0.
     """
-    from cutepy.cli.simulate import execute, summarise
+    from cutepy.cli.simulate import Tally, execute, tell_stated
     from cutepy.frontends import serve_cuda
-    from cutepy.sim.replay import Report
+    from cutepy.frontends.inherited import inherited_by_runs
+    from cutepy.sim.replay import Report, ScheduleError
+    from cutepy.sim.sanitize import HazardError
     from cutepy.sim.sanitize.assembler import asked_of_all
-    from cutepy.sim.sanitize.everywhere import everywhere
 
     # What the script prints is not the report: it goes where errors do.
     alone = contextlib.redirect_stdout(sys.stderr) if form and output is None else contextlib.nullcontext()
     keeps = replay or reproducers is not None
-    serving = serve_cuda(sanitize=True, ctas=ctas, schedules=schedules, seed=seed, limit=limit, replay=keeps)
-    with asked_of_all(), serving as simulation:
-        others: list[Run] = []  # the script's own
-        with alone, everywhere(others):
-            code = execute(script, arguments, echo)
-        summarise(simulation, echo, inspect=False)
-        runs = [simulation, *others]
-        is_empty = not any(run.launches for run in runs)
-        if is_empty:
+    asked: dict[str, Any] = {"ctas": ctas, "schedules": schedules or None, "seed": seed, "limit": limit}
+    asked |= {"replay": keeps or None, "limit_seconds": limit_seconds, "limit_instructions": limit_instructions}
+    options = {"sanitize": True, **{name: value for name, value in asked.items() if value is not None}}
+    runs: list[Run] = []  # the script's own, then that of all other launches
+
+    def is_told(error: Exception) -> bool:
+        if isinstance(error, HazardError):
+            told = {hazard.key for run in (*runs, simulation) for hazard in run.hazards}
+            return all(hazard.key in told for hazard in error.hazards)
+        return isinstance(error, ScheduleError)
+
+    with asked_of_all(), serve_cuda(**options) as simulation:
+        with alone, inherited_by_runs(options, runs.append) as inheritance:
+            code = execute(script, arguments, echo, is_told)
+        runs.append(simulation)
+        tally = Tally()
+        for run in runs:
+            tally.add(run)
+        tally.write(echo, inspect=False)
+        tell_stated(inheritance, echo)
+        unwatched = sum(len(run.launches) for run in runs if not run.is_sanitized)
+        is_empty = not any(run.launches for run in runs if run.is_sanitized)
+        if unwatched:
+            echo(f"cutepy: {unwatched} launches were not watched: simulate(sanitize=False) stands there")
+        elif is_empty:
             echo("cutepy: nothing was watched: no kernel was launched in this process, and in others none is watched")
-        if simulation.has_launched_elsewhere:
+        has_launched_elsewhere = inheritance.has_run_elsewhere or any(run.has_launched_elsewhere for run in runs)
+        if has_launched_elsewhere:
             echo("cutepy: launches in forked processes, in which nothing is watched: call what they do in this one")
         report = Report.of_all([run.report() for run in runs])
         if code and report.is_clean:
             echo("cutepy: the script failed: no hazards are found in what ran, and nothing is known of the rest")
-        if is_empty or simulation.has_launched_elsewhere:
+        if is_empty or has_launched_elsewhere:
             code = code or FAILED
         if replay:
             report = report.played()

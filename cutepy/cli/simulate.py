@@ -10,15 +10,21 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from cutepy.cli.failure import fail
 from cutepy.cli.scripts import run_as_main, started_name
 
 if TYPE_CHECKING:
+    from cutepy.frontends.inherited import Inheritance
+    from cutepy.sim.errors import PolicyError
+    from cutepy.sim.inspect.banks import AccessSite, WaitSite
     from cutepy.sim.machine.chosen import Coordinates
     from cutepy.sim.machine.observer import Observer
     from cutepy.sim.run import Run
+
+INTERRUPTED = 130
+"""The exit code of what Ctrl-C ended, as of shells: 128 and the number of the signal."""
 
 _SITES = 10
 """Lines of conflicts, and of waits, that are printed."""
@@ -33,6 +39,8 @@ def run(
     policy: str | None = None,
     observers: Sequence[Observer] = (),
     ctas: Coordinates | None = None,
+    limit_seconds: float | None = None,
+    limit_instructions: int | None = None,
 ) -> int:
     """Run a script as `__main__`, with device `cuda` served from host memory and every launch simulated.
 
@@ -51,6 +59,8 @@ def run(
         See what the kernels do.
     ctas : sequence of coordinates, optional
         The CTAs to run of each launch.
+    limit_seconds, limit_instructions : number, optional
+        The most that a launch may take.
 
     Returns
     -------
@@ -58,20 +68,99 @@ def run(
         The script's exit code: 1 if it raised, of which the traceback is printed.
     """
     from cutepy.frontends import serve_cuda
-    from cutepy.sim.errors import PolicyError
+    from cutepy.frontends.inherited import inherited_by_runs
 
-    try:
-        with serve_cuda(inspect=inspect, policy=policy, observers=observers, ctas=ctas) as simulation:
-            try:
-                return execute(script, arguments, echo)
-            finally:
-                summarise(simulation, echo, inspect)
-    except PolicyError as error:
-        fail(str(error))
+    asked: dict[str, Any] = {"inspect": inspect, "policy": policy, "observers": tuple(observers), "ctas": ctas}
+    asked |= {"limit_seconds": limit_seconds, "limit_instructions": limit_instructions}
+    options = {name: value for name, value in asked.items() if value}
+    tally = Tally()
+    with serve_cuda(**options) as simulation:
+        simulation.told_elsewhere = frozenset({"policy"})
+        try:
+            with inherited_by_runs(options, tally.add) as inheritance:
+                code = execute(script, arguments, echo)
+        finally:
+            tally.add(simulation)
+            tally.write(echo, inspect)
+            tell_stated(inheritance, echo)
+    if tally.misfit is not None:
+        fail(str(tally.misfit))
+    return code
 
 
-def execute(script: Path, arguments: Sequence[str], echo: Callable[[str], None]) -> int:
-    """Run a script as `__main__`, and return its exit code: 1 if it raised, of which the traceback is printed."""
+def tell_stated(inheritance: Inheritance, echo: Callable[[str], None]) -> None:
+    """Print where the script states another value of an option than the command, which then stands."""
+    for line, name, value in inheritance.stated:
+        asked = inheritance.options[name]
+        echo(f"cutepy: {line}: simulate({name}={value!r}) stands there, in place of the command's {name}={asked!r}")
+
+
+class Tally:
+    """Counts of several runs."""
+
+    def __init__(self) -> None:
+        self._kernels: Counter[str] = Counter()
+        self._stats: Counter[str] = Counter()
+        self._conflicts: list[AccessSite] = []
+        self._waits: list[WaitSite] = []
+        self._misfits: list[PolicyError] = []
+        self._fits = False
+
+    @property
+    def misfit(self) -> PolicyError | None:
+        """The first complaint that the policy names something no launch has; None if a launch has it."""
+        return self._misfits[0] if self._misfits and not self._fits else None
+
+    def add(self, run: Run) -> None:
+        """Count a run that has ended."""
+        from cutepy.sim.errors import PolicyError
+
+        self._kernels.update(launch.kernel for launch in run.launches)
+        self._stats.update(run.stats)
+        if run.is_inspected:
+            self._conflicts += [site for site in run.conflicts() if site.conflicts]
+            self._waits += [site for site in run.waits() if site.waited]
+        try:
+            run.check_policy()
+        except PolicyError as error:
+            self._misfits.append(error)
+        else:
+            self._fits = self._fits or bool(run.launches)
+
+    def write(self, echo: Callable[[str], None], inspect: bool) -> None:
+        """Print how many launches there were, and with `inspect` what was counted."""
+        launches = sum(self._kernels.values())
+        echo(f"cutepy: simulated {launches} launches of {len(self._kernels)} kernels on the CPU; times are not a GPU's")
+        if not inspect:
+            return
+        for name, count in self._stats.items():
+            if count:
+                echo(f"  {name} {count}")
+        conflicting = sorted(self._conflicts, key=lambda site: -site.conflicts)
+        waited = sorted(self._waits, key=lambda site: -site.waited)
+        for title, sites in (("bank conflicts", conflicting), ("waits at barriers", waited)):
+            echo(f"cutepy: {title}{', those with the most first:' if sites else ': none'}")
+            for site in sites[:_SITES]:
+                echo(f"  {site}")
+
+
+def execute(
+    script: Path,
+    arguments: Sequence[str],
+    echo: Callable[[str], None],
+    is_told: Callable[[Exception], bool] = lambda error: False,
+) -> int:
+    """Run a script as `__main__`, and return its exit code: 1 if it raised, of which the traceback is printed.
+
+    Parameters
+    ----------
+    script : Path
+    arguments : sequence of str
+    echo : callable
+        Prints a line.
+    is_told : callable
+        Tells whether the message of an error will be printed later: then only its line and its type are.
+    """
     from cutepy.sim.sanitize import AllowanceError
 
     name = started_name(script)
@@ -86,7 +175,17 @@ def execute(script: Path, arguments: Sequence[str], echo: Callable[[str], None])
     except AllowanceError as error:
         echo(f"error: {error}")
         return 1
+    except KeyboardInterrupt as error:
+        for note in getattr(error, "__notes__", ()):
+            echo(f"cutepy: {note}")
+        echo("cutepy: interrupted")
+        return INTERRUPTED
     except Exception as error:
+        if is_told(error):
+            frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == name]
+            line = f":{frames[0].lineno}" if frames else ""
+            echo(f"cutepy: {Path(name).name}{line} raised {type(error).__name__}, and the script ended; see the report")
+            return 1
         print(_traceback(error, name), end="", file=sys.stderr)
         return 1
     return 0
@@ -128,21 +227,3 @@ def _traceback(error: Exception, script: str) -> str:
         shown = shown.__cause__ or (None if shown.__suppress_context__ else shown.__context__)
     assert text is not None
     return "".join(text.format())
-
-
-def summarise(simulation: Run, echo: Callable[[str], None], inspect: bool) -> None:
-    """Print how many launches there were, and with `inspect` what was counted."""
-    kernels = Counter(launch.kernel for launch in simulation.launches)
-    launches = sum(kernels.values())
-    echo(f"cutepy: simulated {launches} launches of {len(kernels)} kernels on the CPU; times are not a GPU's")
-    if not inspect:
-        return
-    for name, count in simulation.stats.items():
-        if count:
-            echo(f"  {name} {count}")
-    conflicting = [site for site in simulation.conflicts() if site.conflicts]
-    waited = [site for site in simulation.waits() if site.waited]
-    for title, sites in (("bank conflicts", conflicting), ("waits at barriers", waited)):
-        echo(f"cutepy: {title}{', those with the most first:' if sites else ': none'}")
-        for site in sites[:_SITES]:
-            echo(f"  {site}")

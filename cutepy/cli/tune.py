@@ -6,10 +6,13 @@ from typing import Annotated, cast
 
 import typer
 
+from cutepy.cli.commands import Commands
 from cutepy.cli.failure import fail
 from cutepy.cli.products import PRODUCTS, parse_product
 
-app = typer.Typer(help="Find the fastest way to run a kernel on this GPU, and keep it.", no_args_is_help=True)
+app = typer.Typer(
+    cls=Commands, help="Find the fastest way to run a kernel on this GPU, and keep it.", no_args_is_help=True
+)
 
 
 @app.command("gemm")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -16,6 +15,7 @@ from cutepy.dsl.preprocessing import Shelf
 from cutepy.dsl.tma_arguments import check_tensor_maps, tensor_names
 from cutepy.dsl.trace import FOLDER, Traced, trace
 from cutepy.dsl.version import require
+from cutepy.extras import require as require_packages
 from cutepy.runtime.objects import check_machine
 from cutepy.runtime.program import ARCH, Program
 
@@ -108,8 +108,7 @@ def trace_program(
     # The DSL takes the beginning of an option's name for it.
     if ours := [option for option in _OURS if any(w.startswith(option) or option.startswith(w) for w in words)]:
         raise ValueError(f"options must leave {', '.join(ours)} to cutepy, got {options!r}")
-    if importlib.util.find_spec("tvm_ffi") is None:
-        raise ImportError("compiling needs the package apache-tvm-ffi: pip install 'cutepy[dsl]'", name="tvm_ffi")
+    require_packages("cutepy.compile", "tvm_ffi")
     lines = " --generate-line-info" if line_info else ""
     decided = f"--gpu-arch={ARCH} --enable-tvm-ffi --keep-ptx --keep-cubin --dump-dir={FOLDER}{lines}"
     tensors = tensor_names(inspect.signature(function).bind(*arguments, **named).arguments)

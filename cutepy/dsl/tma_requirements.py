@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from fractions import Fraction
 
 _UNIT_BITS = 128
 _IM2COL = " o "
@@ -57,18 +58,21 @@ def requirements(tensor: str, coordinates: str) -> list[Requirement]:
     """
     bits = int(re.search(r"\d+", tensor.partition("<")[2])[0])  # type: ignore[index]
     strides = _leaves(tensor)
-    modes = [leaf.rpartition("@") for leaf in _leaves(coordinates)]
+    steps = [_step(leaf) for leaf in _leaves(coordinates)]
     if _IM2COL in coordinates:
-        # The tensor is ((w, h, d, n), c), whatever offsets its coordinates are composed of.
-        modes = [("1", "@", str(n)) for n in (*range(1, len(strides)), 0)]
+        # The tensor is ((w, h, d, n), c), whatever offsets its coordinates are composed of; c may have several modes.
+        channels = len(_LEAF.findall(_last_mode(_strides(tensor))))
+        outer = len(strides) - channels
+        steps = [(Fraction(1), str(n + 1)) for n in range(outer)] + [(Fraction(1), "0")] * channels
     found = []
-    contiguous = [n for n, (_, at, mode) in enumerate(modes) if at and mode == "0"]
-    for n in sorted(contiguous, key=lambda n: modes[n][0] != "1")[:1]:
-        if strides[n] != "1":
-            text = f"stride {n} is %lld elements, and TMA needs 1: it copies runs of neighbours along this mode"
-            found.append(Requirement(n, 1, 1, -1, text))
-    for n, (_, at, mode) in enumerate(modes):
-        if at and mode != "0" and _divisor(strides[n]) * bits % _UNIT_BITS:
+    contiguous = [(step, n) for n, (step, dimension) in enumerate(steps) if dimension == "0"]
+    smallest = [n for step, n in contiguous if step == min(contiguous)[0]]
+    if smallest and not any(strides[n] == "1" for n in smallest):
+        n = smallest[0]
+        text = f"stride {n} is %lld elements, and TMA needs 1: it copies runs of neighbours along this mode"
+        found.append(Requirement(n, 1, 1, -1, text))
+    for n, (_, dimension) in enumerate(steps):
+        if dimension not in ("", "0") and _divisor(strides[n]) * bits % _UNIT_BITS:
             text = f"stride {n} is %lld elements, %lld bytes, and TMA needs a multiple of 16 bytes (below 2**40)"
             found.append(Requirement(n, bits, 0, ~(_LARGEST_BITS - _UNIT_BITS), text))
     aligned = re.search(r"align<(\d+)>", tensor)
@@ -80,7 +84,46 @@ def requirements(tensor: str, coordinates: str) -> list[Requirement]:
 
 def _leaves(text: str) -> list[str]:
     """Split the strides of the last layout in a type: numbers, scaled basis vectors, and what is known of others."""
-    return re.findall(r"[^(),]+", text.rpartition('"')[0].rpartition(":")[2])
+    return _LEAF.findall(_strides(text))
+
+
+_LEAF = re.compile(r"[^(),]+")
+
+
+def _strides(text: str) -> str:
+    """Return the strides of the last layout in a type."""
+    return text.rpartition('"')[0].rpartition(":")[2]
+
+
+def _last_mode(strides: str) -> str:
+    """Return the last of the outermost modes.
+
+    Examples
+    --------
+    >>> _last_mode("((128,1280),1)"), _last_mode("((128,1280),(1,2))")
+    ('1', '(1,2)')
+    """
+    depth, start = 0, 1
+    for n, letter in enumerate(strides):
+        depth += (letter == "(") - (letter == ")")
+        if letter == "," and depth == 1:
+            start = n + 1
+    return strides[start:-1]
+
+
+def _step(leaf: str) -> tuple[Fraction, str]:
+    """Read a scaled basis vector: the step in elements of TMA, and the dimension, "" for a mode that stays in place.
+
+    A tensor whose elements are moved in larger ones has steps below 1. A step that is not known counts as the largest.
+
+    Examples
+    --------
+    >>> _step("1/2@0"), _step("8@1"), _step("0")
+    ((Fraction(1, 2), '0'), (Fraction(8, 1), '1'), (Fraction(0, 1), ''))
+    """
+    step, _, dimension = leaf.strip().partition("@")
+    known = re.fullmatch(r"\d+(?:/\d+)?", step)
+    return Fraction(step) if known else Fraction(_LARGEST_BITS), dimension
 
 
 def _divisor(stride: str) -> int:

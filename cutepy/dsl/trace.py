@@ -30,6 +30,7 @@ from cutepy.dsl.preprocessing import Shelf, preprocessed_once
 from cutepy.dsl.shared_change import replaced
 from cutepy.dsl.version import require
 from cutepy.runtime.execution import compiling_for_gpu
+from cutepy.runtime.interrupts import interrupts_held
 
 _T = TypeVar("_T")
 
@@ -183,6 +184,7 @@ def trace(
         raise _Used(use(Traced(plain.__name__, module, pipeline, settings, conventions, added, folder, seconds, run)))
 
     with (
+        interrupts_held(),
         _TRACING,
         _folder_to_be() as folder,
         compiling_for_gpu(),

@@ -9,6 +9,8 @@ from functools import cache
 from operator import attrgetter
 from typing import Any
 
+from cutepy.extras import explained, require as require_packages
+
 DISTRIBUTION = "nvidia-cutlass-dsl"
 _FOLDER = "nvidia_cutlass_dsl"
 # pyproject.toml asks for this range; what differs within it is told apart by what there is, never by the number.
@@ -32,8 +34,10 @@ def require(module: str, *names: str) -> Any:  # noqa: ANN401 - the DSL is untyp
 
     Raises
     ------
+    MissingPackagesError
+        If the DSL, or a package that it needs, is absent.
     ImportError
-        If the DSL is absent, or its version lacks the module or one of the names; the message says which versions
+        If its version lacks the module or one of the names; the message says which versions
         are supported.
 
     Examples
@@ -46,7 +50,11 @@ def require(module: str, *names: str) -> Any:  # noqa: ANN401 - the DSL is untyp
     try:
         found = importlib.import_module(module)
     except ImportError as error:
-        raise ImportError(_missing(module), name=module) from error
+        require_packages(module, "cutlass")
+        if isinstance(error, ModuleNotFoundError) and (meant := explained(error, module)) is not error:
+            raise meant from error
+        told = f"{DISTRIBUTION} {installed()} has no {module}; cutepy supports {SUPPORTED}"
+        raise ImportError(told, name=module) from error
     if lacking := [name for name in names if not _has(found, name)]:
         raise ImportError(
             f"{module} of {DISTRIBUTION} {installed()} lacks {', '.join(lacking)}; cutepy supports {SUPPORTED}",
@@ -107,10 +115,3 @@ def installed_parts() -> tuple[str, ...]:
         named = (name.removesuffix(".dist-info") for name in names if name.endswith(".dist-info"))
         found += sorted(name for name in named if name.lower().replace("-", "_").startswith(_FOLDER))
     return tuple(dict.fromkeys(found))
-
-
-def _missing(module: str) -> str:
-    version = installed()
-    if version is None:
-        return f"{module} needs the CuTe DSL, which is not installed: pip install 'cutepy[dsl]'"
-    return f"{DISTRIBUTION} {version} has no {module}; cutepy supports {SUPPORTED}"

@@ -4,6 +4,11 @@ Within `simulate`, and within `serve_cuda`, which serves torch's device too (`to
 Triton's kernels are called as ever. `load_ptx` takes any PTX.
 """
 
+from cutepy.extras import require
+
+require("cutepy.frontends", "numpy")
+
+# ruff: noqa: E402 - what is missing is told before the rest is imported
 from cutepy.frontends.contexts import serve_cuda as serve_cuda, simulate as simulate
 from cutepy.frontends.ptx.modules import PtxModule as PtxModule, load_ptx as load_ptx
 

@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from functools import wraps
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from cutepy.frontends.assembler import ask_ptxas
 from cutepy.frontends.dsl.context import simulate as simulate_the_dsl
+from cutepy.frontends.inherited import inheriting
 from cutepy.frontends.torch_device import serve_cuda as serve_cuda_to_the_dsl
 from cutepy.frontends.triton import driver as triton
 from cutepy.runtime.contexts import reentrant
+from cutepy.sim.run import Run
 from cutepy.sim.sanitize.assembler import assembled_by
 
 _P = ParamSpec("_P")
-_Run = TypeVar("_Run")
+_Run = TypeVar("_Run", bound=Run)
 
 
 def _for_all_compilers(
     context: Callable[_P, AbstractContextManager[_Run]],
 ) -> Callable[_P, AbstractContextManager[_Run]]:
-    """Let a context that takes the launches of the DSL take those of the other compilers too."""
+    """Let a context that takes the launches of the DSL take those of the other compilers, and inherit options."""
 
     @reentrant
     @wraps(context)
     def entered(*args: _P.args, **kwargs: _P.kwargs) -> Iterator[_Run]:
-        with assembled_by(ask_ptxas), context(*args, **kwargs) as run, triton.served():
+        def enter(options: Mapping[str, Any]) -> AbstractContextManager[_Run]:
+            return context(*args, **options)
+
+        with assembled_by(ask_ptxas), inheriting(kwargs, enter) as run, triton.served():
             yield run
 
     return entered

@@ -233,15 +233,27 @@ class Function:
         return self
 
     def prepare(self, device: int | None = None) -> Function:
-        """Load the kernels on a GPU now, rather than at the first call; gives the function itself.
+        """Load the kernels now, on a GPU or in the simulator, rather than at the first call; gives the function itself.
 
         Parameters
         ----------
         device : int, optional
             Index of the GPU; torch's current one if not given.
+
+        Raises
+        ------
+        CudaError
+            If there is neither a GPU nor a simulation.
+        WrongDeviceError
+            If the GPU is not of the architecture that the kernels were compiled for.
         """
         import torch
 
+        if EXECUTION.backend is not None:
+            if device:  # the simulator has one
+                raise WrongDeviceError(f"device must be 0, the only one of the simulator, or None, got {device}")
+            self._ready_to_simulate()
+            return self
         self._require_cuda()
         with self._lock:
             index = torch.cuda.current_device() if device is None else device
@@ -282,16 +294,20 @@ class Function:
         for argument in leaves(given) if arguments is not given else ():
             if hasattr(argument, "__dlpack__"):  # also a tensor whose address alone is passed
                 backend.adopt(argument)
-        with self._lock:
-            if self._served is None:
-                self._served = ServedProgram(self.program)
+        served = self._ready_to_simulate()
         try:
-            self._served(backend, *arguments)
+            served(backend, *arguments)
         except (TypeError, ValueError) as error:
             self._refuse(arguments)
             raise self._explained(error, arguments) from None
         if copies is not None:
             copies.bring_back()
+
+    def _ready_to_simulate(self) -> ServedProgram:
+        with self._lock:
+            if self._served is None:
+                self._served = ServedProgram(self.program)
+            return self._served
 
     def _refuse(self, arguments: tuple[Any, ...]) -> None:
         """Raise for the first argument that the function does not take."""

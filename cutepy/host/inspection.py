@@ -40,7 +40,8 @@ class Resources:
         CTAs that an SM holds at a time, and what sets the limit.
     max_active_clusters : int or None
         Clusters that the GPU holds at a time, by CUDA's own reckoning for the current GPU; None also where there is no
-        GPU. It is no multiple of `occupancy`: a cluster stays in one GPC, and GPCs differ in their SMs.
+        GPU, and in the simulator. It is no multiple of `occupancy`: a cluster stays in one GPC, and GPCs differ in
+        their SMs.
     """
 
     kernel: str

@@ -3,6 +3,11 @@
 Importing it imports torch, which then knows the operations of `cutepy.ops`.
 """
 
+from cutepy.extras import require
+
+require("cutepy.nn", "numpy", "torch")
+
+# ruff: noqa: E402 - what is missing is told before the rest is imported
 from cutepy.nn.linear import Linear as Linear, replace_linears as replace_linears
 
 __all__ = ["Linear", "replace_linears"]

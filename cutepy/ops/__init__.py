@@ -4,6 +4,11 @@ Importing it imports torch, which then knows all operations, as exported program
 once something must be compiled.
 """
 
+from cutepy.extras import require
+
+require("cutepy.ops", "numpy", "torch")
+
+# ruff: noqa: E402 - what is missing is told before the rest is imported
 from cutepy.ops.grouped import grouped_gemm as grouped_gemm
 from cutepy.ops.operation import Operation as Operation
 from cutepy.ops.products import gemm as gemm

@@ -1,4 +1,4 @@
-"""Ctrl-C while compiled host code runs: an exception that a signal raises must not be lost in its C frames.
+"""Ctrl-C while C and C++ code calls Python: an exception that a signal raises must not be lost, or end the process.
 
 Python's handler of SIGINT raises KeyboardInterrupt in whatever Python code runs next. In a function that C code calls
 there may be nobody above to raise it to: ctypes prints it and goes on.
@@ -24,6 +24,15 @@ class Interrupts:
     def keep(self, frame: FrameType | None) -> None:
         """Put a SIGINT off until `deliver`."""
         self._kept.append(frame)
+
+    @property
+    def any(self) -> bool:
+        """Whether there is one."""
+        return bool(self._kept)
+
+    def forget(self) -> None:
+        """Drop what was kept."""
+        self._kept.clear()
 
     def deliver(self) -> None:
         """Handle what was kept, as Python does: by raising KeyboardInterrupt."""
@@ -59,3 +68,64 @@ def interrupts_kept(callback: CodeType) -> Iterator[Interrupts]:
     finally:
         signal.signal(signal.SIGINT, handler)
     interrupts.deliver()
+
+
+_held: list[tuple[Interrupts, Any]] = []
+"""What `interrupts_held` keeps now, with the handler that it put aside; at most one."""
+
+
+@contextmanager
+def interrupts_held() -> Iterator[None]:
+    """Put a SIGINT off until the context ends; a second one is handled at once.
+
+    Where C++ code calls Python, an exception that a signal raises ends the process: nanobind aborts. It is for the
+    main thread, which handles signals; within another of its kind the context does nothing.
+
+    Examples
+    --------
+    >>> reached = []
+    >>> try:
+    ...     with interrupts_held():
+    ...         signal.raise_signal(signal.SIGINT)
+    ...         reached.append("the end")
+    ... except KeyboardInterrupt:
+    ...     reached.append("stopped")
+    >>> reached
+    ['the end', 'stopped']
+    """
+    handler = signal.getsignal(signal.SIGINT)
+    if _held or threading.current_thread() is not threading.main_thread() or not callable(handler):
+        yield
+        return
+    kept = Interrupts(handler)
+
+    def on_interrupt(number: int, frame: FrameType | None) -> None:
+        if kept.any:  # who asks twice won't wait
+            kept.forget()
+            handler(number, frame)
+        else:
+            kept.keep(frame)
+
+    _held.append((kept, handler))
+    signal.signal(signal.SIGINT, on_interrupt)
+    try:
+        yield
+    finally:
+        _held.clear()
+        signal.signal(signal.SIGINT, handler)
+        kept.deliver()
+
+
+@contextmanager
+def interrupts_let_through() -> Iterator[None]:
+    """Handle SIGINTs at once while the context is active, also within `interrupts_held`: kernels run there."""
+    if not _held or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    (kept, handler), holding = _held[0], signal.getsignal(signal.SIGINT)
+    signal.signal(signal.SIGINT, handler)
+    try:
+        kept.deliver()
+        yield
+    finally:
+        signal.signal(signal.SIGINT, holding)

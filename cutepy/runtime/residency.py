@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 
 from cutepy.runtime.cuda import check, driver, runtime
+from cutepy.runtime.execution import EXECUTION
 
 _MAX_DYNAMIC_SMEM, _NON_PORTABLE_CLUSTER = 8, 14
 _CLUSTER_ATTRIBUTE = 4
@@ -35,7 +36,7 @@ class _Config(ctypes.Structure):
 
 
 def max_active_clusters(cubin: bytes, kernel: str, block: _Dim3, cluster: _Dim3, smem_bytes: int) -> int | None:
-    """Ask how many clusters the current GPU holds at a time; None where there is none of Hopper.
+    """Ask how many clusters the current GPU holds at a time; None where there is none of Hopper, or it is simulated.
 
     Parameters
     ----------
@@ -55,6 +56,8 @@ def max_active_clusters(cubin: bytes, kernel: str, block: _Dim3, cluster: _Dim3,
     """
     import torch
 
+    if EXECUTION.backend is not None:  # a served device says that it is there, and has no driver
+        return None
     if not torch.cuda.is_available() or torch.cuda.get_device_capability() != _HOPPER:
         return None
     check(runtime().cudaSetDevice(torch.cuda.current_device()), "making the device current")

@@ -23,12 +23,18 @@ issued and as they complete, each with its instruction and lanes, in an order th
 chooses among executions. It asks nothing of the mechanisms, and costs nothing where it is absent.
 """
 
+from cutepy.extras import require
+
+require("cutepy.sim", "numpy")
+
+# ruff: noqa: E402 - what is missing is told before the rest is imported
 from cutepy.sim.errors import (
     AbsentCtaError as AbsentCtaError,
     BarrierError as BarrierError,
     DeadlockError as DeadlockError,
     DescriptorError as DescriptorError,
     LaunchError as LaunchError,
+    LimitError as LimitError,
     MemoryAccessError as MemoryAccessError,
     PolicyError as PolicyError,
     SimulationError as SimulationError,
@@ -100,6 +106,7 @@ __all__ = [
     "Interleaving",
     "Launch",
     "LaunchError",
+    "LimitError",
     "MemoryAccessError",
     "Observer",
     "PolicyError",

@@ -20,6 +20,7 @@ from cutepy.sim.machine.interleaved_schedule import InterleavedSchedule
 from cutepy.sim.machine.interleaving import Interleaving
 from cutepy.sim.machine.lanes import Array, Residents
 from cutepy.sim.machine.launch import RESERVED_SMEM_BYTES
+from cutepy.sim.machine.limits import Limit, Watchdog
 from cutepy.sim.machine.memory import MAX_LOCAL_BYTES, GlobalMemory, Memory
 from cutepy.sim.machine.schedule import Schedule
 from cutepy.sim.machine.step import Step
@@ -79,6 +80,8 @@ class Engine:
         Who sees lanes before an instruction; those that the program was translated with.
     exact_mma : bool
         Whether wgmma sums as the hardware does, bit for bit.
+    limit : Limit, optional
+        The most that the launch may take.
 
     Attributes
     ----------
@@ -100,6 +103,7 @@ class Engine:
         policy: CompletionPolicy | None = None,
         stops: Mapping[int, Sequence[Observer]] = MappingProxyType({}),
         exact_mma: bool = False,
+        limit: Limit | None = None,
     ) -> None:
         self.program, self.launch = program, launch
         self._stops = stops
@@ -132,6 +136,7 @@ class Engine:
             self.pause = schedule.pause
         else:
             self.schedule = Schedule(program, launch, activity, mechanisms)
+        self.schedule.watchdog = Watchdog(limit, program) if limit else None
         self.calls = Calls(program, memory, self.schedule)
         self.branch, self.gather = self.schedule.branch, self.schedule.gather
         self.uniform = _uniform_registers(launch)
@@ -162,6 +167,9 @@ class Engine:
         except SimulationError as error:
             for observer in self.activity.observers:
                 observer.on_error(error, ends=True)
+            raise
+        except KeyboardInterrupt as error:
+            error.add_note("\n  ".join([f"{launch.name} was stopped; its lanes were", *self.schedule.lanes()]))
             raise
         for observer in self.activity.observers:
             observer.on_end(residents)

@@ -219,6 +219,26 @@ class LaunchError(SimulationError):
         super().__init__(message)
 
 
+class LimitError(SimulationError):
+    """A launch took more than the limit of its run.
+
+    Parameters
+    ----------
+    taken, limit : str
+        What it took, and the option that says how much it may.
+    lanes : sequence of str
+        Where its lanes were.
+    """
+
+    def __init__(self, taken: str, limit: str, lanes: Sequence[str]) -> None:
+        self.lanes = tuple(lanes)
+        where = "".join(f"\n  {line}" for line in lanes)
+        super().__init__(
+            f"the launch has run for {taken} and has not ended, and {limit} stops it: it loops without end, or needs a "
+            f"larger limit; its lanes were{where}"
+        )
+
+
 class DeadlockError(SimulationError):
     """No thread can go on.
 

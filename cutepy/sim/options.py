@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from operator import index
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from cutepy.sim.machine.events import CompletionPolicy
+from cutepy.sim.machine.limits import Limit
 from cutepy.sim.machine.observer import Observer
 from cutepy.sim.machine.policies import policy_named
 
@@ -46,6 +48,28 @@ def checked_count(name: str, value: object, least: int, otherwise: str = "") -> 
     if count < least:
         raise ValueError(f"{name} must be at least {least}{otherwise}, got {count}")
     return count
+
+
+def checked_limit(seconds: object, instructions: object) -> Limit:
+    """Return the most that a launch may take.
+
+    Examples
+    --------
+    >>> checked_limit(2, None)
+    Limit(seconds=2.0, instructions=None)
+
+    Raises
+    ------
+    TypeError, ValueError
+    """
+    if seconds is not None:
+        if isinstance(seconds, (bool, str, bytes)) or not hasattr(seconds, "__float__"):
+            raise TypeError(f"limit_seconds must be a number of seconds above 0, or None, got {seconds!r}")
+        if not 0 < (seconds := float(seconds)) < math.inf:
+            raise ValueError(f"limit_seconds must be a number of seconds above 0, or None, got {seconds!r}")
+    if instructions is not None:
+        instructions = checked_count("limit_instructions", instructions, 1, ", or None")
+    return Limit(seconds, instructions)
 
 
 def checked_script(path: object) -> Path:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from mmap import mmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +17,7 @@ from cutepy.sim.engine import Engine
 from cutepy.sim.errors import PolicyError, SimulationError
 from cutepy.sim.inspect.banks import AccessSite, SectorSite, Sites, WaitSite
 from cutepy.sim.inspect.breakpoints import Breakpoint
-from cutepy.sim.inspect.tracing import Recorder
+from cutepy.sim.inspect.tracing import KEPT_EVENTS, Recorder
 from cutepy.sim.machine.chosen import Coordinates
 from cutepy.sim.machine.events import CompletionPolicy
 from cutepy.sim.machine.host_events import HostEvent
@@ -29,18 +32,27 @@ from cutepy.sim.machine.ordering import may_run_in_any_order
 from cutepy.sim.machine.shared_memory import Place, SharedMemory, named, view
 from cutepy.sim.machine.step import Step
 from cutepy.sim.native.blocks import hot_blocks
-from cutepy.sim.options import check_flags, checked_ctas, checked_observers, checked_policy, checked_processes
+from cutepy.sim.options import (
+    check_flags,
+    checked_ctas,
+    checked_limit,
+    checked_observers,
+    checked_policy,
+    checked_processes,
+)
 from cutepy.sim.parallel.blas import one_thread
 from cutepy.sim.parallel.waves import deal
 from cutepy.sim.parallel.workers import Team, default_processes
 from cutepy.sim.replay import Replayable, Replays, Schedules
 from cutepy.sim.sanitize import HazardError, Hazards, Sanitizer
-from cutepy.sim.sanitize.everywhere import begin, sanitizing_everywhere
 from cutepy.sim.translate import Program, linked, translate
 
 if TYPE_CHECKING:
     from cutepy.layouts.sm90 import SmemPlan
     from cutepy.sim.sanitize.certificate.certificates import Certificate
+
+_KEPT_SHARED_BYTES = 1 << 29
+"""Shared memory that a run with `inspect` keeps, of the CTAs that were resident last."""
 
 
 class Run(Replayable):
@@ -53,6 +65,9 @@ class Run(Replayable):
     plan : SmemPlan or None
         Names for what kernels keep in shared memory, of launches that don't know their own `plan`; set it before
         `smem(name=)`, to what the kernel passes to `cutepy.device.smem.share`.
+    told_elsewhere : frozenset of str
+        Options of which the findings are told by whoever asked for them: "sanitize", "schedules" and "policy" then
+        raise nothing at the end.
     """
 
     def __init__(
@@ -70,6 +85,8 @@ class Run(Replayable):
         limit: int | None = None,
         replay: bool = False,
         allow: Mapping[str, str] | None = None,
+        limit_seconds: float | None = None,
+        limit_instructions: int | None = None,
     ) -> None:
         check_flags(inspect=inspect, exact_mma=exact_mma, sanitize=sanitize, replay=replay)
         self.launches: list[Launch] = []
@@ -77,8 +94,7 @@ class Run(Replayable):
         self._inspect = inspect
         if allow and not sanitize:
             raise ValueError("allow is of hazards, which nothing looks for: use sanitize=True with it")
-        self._sanitizer = Sanitizer(lambda: self._memory, allow) if sanitize or sanitizing_everywhere() else None
-        begin(self)
+        self._sanitizer = Sanitizer(lambda: self._memory, allow) if sanitize else None
         own: tuple[Observer, ...] = (self._recorder, self._sites) if inspect else ()
         own += self._sanitizer.observers if self._sanitizer else ()
         self._observers = (*checked_observers(observers), *own)
@@ -86,10 +102,14 @@ class Run(Replayable):
         self._processes = default_processes() if processes is None else checked_processes(processes)
         self._exact_mma, self._ctas = exact_mma, checked_ctas(ctas)
         self._replays = Replays(schedules, seed, limit, replay, exact_mma, self._sanitizer, self._policy)
+        self._limit = checked_limit(limit_seconds, limit_instructions)
         self._memory = GlobalMemory()
         self._missed: list[str] = []  # by launch that ended
         self._engine: Engine | None = None
         self.plan: SmemPlan | None = None
+        self.told_elsewhere: frozenset[str] = frozenset()
+        self._process, self._launched_elsewhere = os.getpid(), mmap(-1, 1)
+        self._shared_bytes, self._forgets = 0, False
         self._shared: list[tuple[int, SharedMemory]] = []  # with the index of its launch
 
     @property
@@ -122,15 +142,34 @@ class Run(Replayable):
         try:
             yield self
         except Exception as error:
-            if hazards := self.hazards:
+            if "sanitize" not in self.told_elsewhere and (hazards := self.hazards):
                 if isinstance(error, SimulationError) and error.mistakes:
                     raise HazardError(hazards) from error
                 error.add_note(f"The sanitizer found before that, the likeliest cause first: {hazards}")
             raise
         self.check_breakpoints()
-        self.check_policy()
-        self.check_hazards()
-        self.check_schedules()
+        for option, check in (
+            ("policy", self.check_policy),
+            ("sanitize", self.check_hazards),
+            ("schedules", self.check_schedules),
+        ):
+            if option not in self.told_elsewhere:
+                check()
+
+    @property
+    def is_inspected(self) -> bool:
+        """Whether the run keeps a record of what its kernels do: ``simulate(inspect=True)``."""
+        return self._inspect
+
+    @property
+    def is_sanitized(self) -> bool:
+        """Whether the run looks for hazards, as ``simulate(sanitize=True)``, a command or a test session asks."""
+        return self._sanitizer is not None
+
+    @property
+    def has_launched_elsewhere(self) -> bool:
+        """Whether kernels were launched in forked processes, of which this one knows nothing else."""
+        return self._launched_elsewhere[0] > 0
 
     @property
     def printf(self) -> str:
@@ -172,6 +211,8 @@ class Run(Replayable):
         ------
         RuntimeError
             If the run was not made with ``simulate(inspect=True)``.
+        LookupError
+            If the record of the launch was given up, as that of the first ones of a long run is.
         """
         self._need_inspect("trace")
         return self._recorder.trace(launch, self._checked_cta(cta, launch))
@@ -197,6 +238,8 @@ class Run(Replayable):
             If the run was not made with ``simulate(inspect=True)``.
         IndexError
             If no launch has one of the CTAs.
+        LookupError
+            If the record of a launch was given up, as that of the first ones of a long run is.
         ValueError
             If it is more than `cutepy.load_run` reads: save fewer CTAs.
         """
@@ -274,7 +317,10 @@ class Run(Replayable):
             data = shared.find(coordinate) if launched == number else None
             if data is not None:
                 return view(data, layout, dtype, offset)
-        raise LookupError(f"the shared memory of CTA {coordinate} was not kept; use simulate(inspect=True)")
+        raise LookupError(
+            f"the shared memory of CTA {coordinate} was not kept; "
+            + ("simulate fewer launches in a run" if self._inspect else "use simulate(inspect=True)")
+        )
 
     def breakpoint(self, where: str, action: Callable[[Step], None]) -> Breakpoint:
         """Stop the launches that follow at a line of Python, and call a function with the `Step`.
@@ -365,6 +411,8 @@ class Run(Replayable):
 
     def launch(self, call: KernelCall) -> None:
         """Run a kernel to its end."""
+        if os.getpid() != self._process:
+            self._launched_elsewhere[0] = 1
         launch = prepare(call if call.ctas is not None else replace(call, ctas=self._ctas))
         function = linked(launch.ptx, call.kernel).function
         stopping = stops(function, self._observers)
@@ -384,9 +432,10 @@ class Run(Replayable):
         start = time.perf_counter()
 
         def make_engine() -> Engine:
-            return Engine(program, launch, self._memory, self._observers, self._policy, stopping, self._exact_mma)
+            watched = self._memory, self._observers, self._policy, stopping
+            return Engine(program, launch, *watched, self._exact_mma, self._limit)
 
-        alone = self._observers or self._policy is not None or not may_run_in_any_order(launch)
+        alone = self._observers or self._policy is not None or self._limit or not may_run_in_any_order(launch)
         team = Team(make_engine, deal(launch, bool(self._observers)), 1 if alone else self._processes, self._keep)
         self._engine = engine = team.engine
         try:
@@ -403,7 +452,27 @@ class Run(Replayable):
             launch.printf = "".join(engine.activity.printed)
 
     def _keep(self, engine: Engine) -> None:
-        """Keep the shared memory of CTAs that have ended, or were stopped."""
+        """Keep the shared memory of CTAs that have ended, or were stopped; of a long run that of its last launches."""
         if not self._inspect:
             self._shared.clear()
-        self._shared.append((len(self.launches) - 1, engine.memory.now()))
+            self._shared_bytes = 0
+        now = engine.memory.now()
+        self._shared.append((len(self.launches) - 1, now))
+        self._shared_bytes += now.size_bytes
+        while self._inspect and self._shared_bytes > _KEPT_SHARED_BYTES and len(self._shared) > 1:
+            self._shared_bytes -= self._shared.pop(0)[1].size_bytes
+            self._tell_forgotten()
+        if self._recorder.forgotten:
+            self._tell_forgotten()
+
+    def _tell_forgotten(self) -> None:
+        """Say once that the record of the first launches is given up."""
+        if not self._forgets:
+            self._forgets = True
+            warnings.warn(
+                f"simulate(inspect=True) keeps {_KEPT_SHARED_BYTES >> 20} MiB of shared memory and {KEPT_EVENTS:,} "
+                "events, and forgets those of the run's first launches from here on: trace and save a launch before "
+                "that, or simulate fewer launches in a run",
+                RuntimeWarning,
+                stacklevel=2,
+            )

@@ -6,7 +6,6 @@ take turns, so that a machine that slows down slows all of them.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import statistics
 import subprocess
@@ -20,9 +19,9 @@ from typing import Any
 import typer
 
 import cutepy
+from cutepy.extras import require
 from cutepy.host.environment import of_child
 from cutepy.suites import compile_times
-from cutepy.suites.measuring import NOT_MEASURED
 
 ROUNDS = 7
 LIMIT_RATIO = 1.2
@@ -69,12 +68,14 @@ def run_compile(rounds: int = ROUNDS, json_path: Path | None = None) -> int:
     Returns
     -------
     int
-        Exit status: 2 without what it needs.
+        Exit status.
+
+    Raises
+    ------
+    MissingPackagesError
+        Without what it needs.
     """
-    missing = [name for name in ("cutlass", "torch", "tvm_ffi") if importlib.util.find_spec(name) is None]
-    if missing:
-        typer.echo(f"cutepy bench compile needs {' and '.join(missing)}: pip install 'cutepy[dsl]'", err=True)
-        return NOT_MEASURED
+    require("cutepy bench compile", "cutlass", "torch", "tvm_ffi")
     from rich.console import Console
     from rich.table import Table
 

@@ -23,6 +23,8 @@ from typing import Any
 
 import typer
 
+from cutepy.extras import require
+
 Extents = tuple[int, int, int]
 SMALL: Extents = (512, 512, 1024)
 LARGE: Extents = (4096, 4096, 4096)
@@ -88,12 +90,14 @@ def run_sim(
     Returns
     -------
     int
-        Exit status: 1 where a result is wrong, 2 without what it needs.
+        Exit status: 1 where a result is wrong.
+
+    Raises
+    ------
+    MissingPackagesError
+        Without what it needs.
     """
-    missing = [name for name in ("cutlass", "torch") if importlib.util.find_spec(name) is None]
-    if missing:
-        typer.echo(f"cutepy bench sim needs {' and '.join(missing)}: pip install 'cutepy[dsl]'", err=True)
-        return 2
+    require("cutepy bench sim", "numpy", "cutlass", "torch")
     # First, for its peak of memory: that of a process never falls.
     figures = [] if large is None else large_product(large)
     figures += small_product(small, rounds)

@@ -10,12 +10,15 @@ from __future__ import annotations
 import importlib
 from types import ModuleType
 
+from cutepy.extras import needed_by
+
 _MODULES = ("numerics", "strategies")
 
 
 def __getattr__(name: str) -> ModuleType:
     if name in _MODULES:
-        return importlib.import_module(f"{__name__}.{name}")
+        with needed_by(f"{__name__}.{name}"):
+            return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

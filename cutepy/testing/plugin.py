@@ -10,16 +10,21 @@ from __future__ import annotations
 import argparse
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from cutepy.extras import MissingPackagesError, require
+
 if TYPE_CHECKING:
+    from cutepy.frontends.inherited import Inheritance
     from cutepy.frontends.torch_device import ServedRun
     from cutepy.sim.sanitize import Hazards
 
 _SESSION = pytest.StashKey["ServedRun"]()
+_INHERITANCE: pytest.StashKey[Inheritance] = pytest.StashKey()
 _OF_TEST = pytest.StashKey["ServedRun"]()
+_OF_WORKERS = pytest.StashKey[list[str]]()
 _TOLD = pytest.StashKey[set[object]]()
 
 
@@ -55,18 +60,29 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _serve(config: pytest.Config, options: argparse.Namespace) -> None:
-    if not (options.simulate or options.sanitize) or _SESSION in config.stash:
+    asked = {"exact_mma": options.exact_mma, "sanitize": options.sanitize}
+    if not (options.simulate or any(asked.values())) or _INHERITANCE in config.stash:
         return
+    option = next(
+        f"--{name.replace('_', '-')}" for name in ("sanitize", "simulate", "exact_mma") if vars(options)[name]
+    )
+    try:
+        require(f"pytest {option}", "numpy", "torch", "cutlass")
+    except MissingPackagesError as error:
+        raise pytest.UsageError(str(error)) from error
     from cutepy.frontends import serve_cuda
-    from cutepy.sim.sanitize.everywhere import everywhere
+    from cutepy.frontends.inherited import inherited_by_runs
 
     stack = ExitStack()
-    if options.sanitize:
-        stack.enter_context(everywhere())
+    inheritance = stack.enter_context(inherited_by_runs({name: True for name, value in asked.items() if value}))
+    config.stash[_INHERITANCE] = inheritance
+    if not (options.simulate or options.sanitize):
+        config.add_cleanup(stack.close)
+        return
     try:
-        run = stack.enter_context(serve_cuda(exact_mma=options.exact_mma, sanitize=options.sanitize))
+        run = stack.enter_context(serve_cuda())
     except (RuntimeError, ImportError) as error:
-        raise pytest.UsageError(f"--{'sanitize' if options.sanitize else 'simulate'}: {error}") from error
+        raise pytest.UsageError(f"{option}: {error}") from error
     config.stash[_SESSION] = run
 
     def close() -> None:
@@ -74,6 +90,34 @@ def _serve(config: pytest.Config, options: argparse.Namespace) -> None:
         stack.close()
 
     config.add_cleanup(close)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Send what runs stated themselves from a worker of pytest-xdist to whoever tells it."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["cutepy_stated"] = _stated(session.config)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:  # noqa: ANN401 - of pytest-xdist
+    """Take what runs stated themselves from a worker of pytest-xdist."""
+    output = getattr(node, "workeroutput", {})
+    node.config.stash.setdefault(_OF_WORKERS, []).extend(output.get("cutepy_stated", ()))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Tell where a test states another value of an option than the session: the test's stands."""
+    config = terminalreporter.config
+    for line in dict.fromkeys([*config.stash.get(_OF_WORKERS, []), *_stated(config)]):
+        terminalreporter.write_line(line)
+
+
+def _stated(config: pytest.Config) -> list[str]:
+    inheritance = config.stash.get(_INHERITANCE, None)
+    return [
+        f"cutepy: {line}: simulate({name}={value!r}) stands there, in place of --{name.replace('_', '-')}"
+        for line, name, value in (inheritance.stated if inheritance is not None else ())
+    ]
 
 
 @pytest.hookimpl(wrapper=True)
@@ -172,7 +216,7 @@ def sanitized(request: pytest.FixtureRequest) -> Iterator[ServedRun]:
     ServedRun
         Its `hazards` are those of the launches so far. A test that expects them raises them, by its `check_hazards`.
     """
-    from cutepy.sim.sanitize.everywhere import everywhere
+    from cutepy.frontends.inherited import inherited_by_runs
 
     with ExitStack() as stack:
         run = request.config.stash.get(_SESSION, None)
@@ -181,7 +225,7 @@ def sanitized(request: pytest.FixtureRequest) -> Iterator[ServedRun]:
 
             run = stack.enter_context(serve_cuda(exact_mma=request.config.option.exact_mma))
         stack.enter_context(run.sanitized())
-        stack.enter_context(everywhere())
+        stack.enter_context(inherited_by_runs({"sanitize": True}))
         request.node.stash[_OF_TEST] = run
         yield run
         _fail_by_hazards(request.node, run)

@@ -50,7 +50,7 @@ def test_a_full_disk_is_told_in_a_line(arguments, unbuffered, tmp_path):
     [
         (["tutorial", "--check"], 0, "505 of 505 tensors and descriptors equal C++ CuTe's.\n", ""),
         (["tutorial"], 0, "what the mbarrier expects for it.\n", ""),
-        (["demo"], 1, "The GEMM needs cutlass: pip install 'cutepy[dsl]'\n", ""),
+        (["demo"], 1, "the GEMM needs nvidia-cutlass-dsl, which is not installed: pip install 'cutepy[dsl]'\n", ""),
         (["parse", "_4"], 1, "", "cutepy's command line needs typer: pip install typer"),
         ([], 1, "", "without it there are `tutorial` and `demo`\n"),
     ],

@@ -59,7 +59,7 @@ def test_what_is_missing_is_said(lines, monkeypatch):
         importlib.util, "find_spec", lambda name, *a: None if name == "cutlass" else find_spec(name, *a)
     )
     assert demo.run(lines.append) == 1
-    assert lines[-1] == "The GEMM needs cutlass: pip install 'cutepy[dsl]'"
+    assert lines[-1] == "the GEMM needs nvidia-cutlass-dsl, which is not installed: pip install 'cutepy[dsl]'"
 
 
 def test_a_layout_that_differs_is_shown_and_fails_the_demo(monkeypatch):

@@ -74,7 +74,7 @@ def test_a_package_that_is_missing_is_named(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "jinja2", None)
     result = invoke("c", SPEC, "-o", tmp_path / "out")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr == "error: exporting needs the package jinja2: pip install 'cutepy[dsl]'\n"
+    assert result.stderr == "error: cutepy export c needs jinja2, which is not installed: pip install 'cutepy[dsl]'\n"
 
 
 def test_nothing_is_left_of_an_export_that_fails_on_the_way(tmp_path):

@@ -286,7 +286,14 @@ def test_where_rows_are_apart_by_choice_nothing_is_to_be_padded():
 
 @pytest.mark.parametrize(
     ("strides", "wrong"),
-    [("(128,1280,15360),1", []), ("(100,1280,15360),1", [0]), ("(128,1280,15360),2", [3]), ("(?,1280,?),1", [0, 2])],
+    [
+        ("(128,1280,15360),1", []),
+        ("(100,1280,15360),1", [0]),
+        ("(128,1280,15360),2", [3]),
+        ("(?,1280,?),1", [0, 2]),
+        ("(128,1280,15360),(1,2)", []),
+        ("(128,1280,15360),(2,4)", [3]),
+    ],
 )
 def test_im2col_mode_takes_the_last_mode_for_the_contiguous_one(strides, wrong):
     tensor = f'!cute.memref<f16, gmem, align<128>, "((10,12,5),128):({strides})">'
@@ -295,3 +302,38 @@ def test_im2col_mode_takes_the_last_mode_for_the_contiguous_one(strides, wrong):
         '(0,(0,0,0)) o (770,(128,1,1)):(1@0,(1@0@1,1@1@1,1@2@1))">'
     )
     assert sorted(r.leaf for r in requirements(tensor, coordinates)) == wrong
+
+
+SCALES = '"(((32,4),?),((16,4),?),(1,?)):(((16,4),?{div=512}),((0,1),512),(0,?{div=512}))"'
+SCALE_STEPS = '"(((32,4),?),((16,4),?),(1,?)):(((8@0,2@0),1@2),((0,1/2@0),1@1),(0,1@3))"'
+
+
+@pytest.mark.parametrize(
+    ("tensor", "steps", "wrong"),
+    [
+        # Scale factors of a block-scaled product: bytes that are moved in pairs.
+        (f"f8E4M3FN, gmem, align<32>, {SCALES}", SCALE_STEPS, []),
+        (f"f8E8M0FNU, gmem, align<32>, {SCALES}", SCALE_STEPS, []),
+        (f"i8, gmem, align<32>, {SCALES}", SCALE_STEPS, []),
+        # The neighbours of each pair are 2 apart.
+        (f"f8E4M3FN, gmem, align<32>, {SCALES.replace('(0,1)', '(0,2)')}", SCALE_STEPS, [4]),
+        (f"f8E4M3FN, gmem, align<32>, {SCALES.replace('(0,1)', '(0,?)')}", SCALE_STEPS, [4]),
+        # 4-bit elements that are moved as bytes, and as words of 16 and of 32 bits.
+        ('f4E2M1FN, gmem, align<16>, "((2,64),128):((1,2),128)"', '"((2,64),128):((1/2@0,1@0),1@1)"', []),
+        ('f4E2M1FN, gmem, align<16>, "((4,32),128):((1,4),128)"', '"((4,32),128):((1/4@0,1@0),1@1)"', []),
+        ('i4, gmem, align<16>, "((64,8),128):((8,1),512)"', '"((64,8),128):((1@0,1/8@0),1@1)"', []),
+        ('f4E2M1FN, gmem, align<16>, "((2,64),128):((2,4),256)"', '"((2,64),128):((1/2@0,1@0),1@1)"', [0]),
+        ('f4E2M1FN, gmem, align<16>, "((2,64),128):((1,2),16)"', '"((2,64),128):((1/2@0,1@0),1@1)"', [2]),  # 8 bytes
+        # Wide elements that are moved in halves, and blocks along the contiguous dimension.
+        ('f64, gmem, align<16>, "(64,128):(1,64)"', '"(64,128):(2@0,1@1)"', []),
+        ('f32, gmem, align<16>, "((8,8),128):((8,1),64)"', '"((8,8),128):((8@0,1@0),1@1)"', []),
+        ('f32, gmem, align<16>, "((8,8),128):((8,2),64)"', '"((8,8),128):((8@0,1@0),1@1)"', [1]),
+        # A step that is known at run time only is not the smallest.
+        ('f16, gmem, align<16>, "((8,8),128):((?,1),64)"', '"((8,8),128):((?@0,1@0),1@1)"', []),
+        # Two modes with the same step, of which one is of extent 1.
+        ('f16, gmem, align<16>, "((1,64),128):((64,1),64)"', '"((1,64),128):((1@0,1@0),1@1)"', []),
+    ],
+)
+def test_the_smallest_step_along_the_first_dimension_is_contiguous(tensor, steps, wrong):
+    found = requirements(f"!cute.memref<{tensor}>", f'!cute.coord_tensor<"(0,0)", {steps}>')
+    assert [need.leaf for need in found] == wrong

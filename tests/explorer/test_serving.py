@@ -327,7 +327,7 @@ def test_what_the_command_cannot_do_is_said(tmp_path, monkeypatch):
     for name in [name for name in sys.modules if name.startswith("cutepy.explorer")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "flask", None)
-    assert refused() == "error: the explorer needs flask: pip install 'cutepy[explore]'\n"
+    assert refused() == "error: cutepy explore needs flask, which is not installed: pip install 'cutepy[explore]'\n"
 
 
 def test_nobody_else_pays_for_flask():

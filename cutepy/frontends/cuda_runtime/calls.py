@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from cutepy.frontends.assembler import ask_ptxas
 from cutepy.frontends.backend import loaded_module
 from cutepy.frontends.cuda_runtime.images import Extent, ImageCalls
 from cutepy.frontends.cuda_runtime.memory import MemoryCalls
@@ -163,7 +164,7 @@ class RuntimeCalls(ImageCalls, DeviceCalls, MemoryCalls, StreamCalls, HostCalls)
         return name, loaded.ptx, loaded.library
 
     def do_cudaFuncGetAttributes(self, attributes: int, function: int) -> int:
-        """Say what the PTX says of a kernel; ptxas, which chooses the registers, might take as many as there can be."""
+        """Say what the PTX says of a kernel, and what ptxas takes for it; without one, as many registers as can be."""
         if function not in self._kernels:
             return _NO_KERNEL
         name, loaded = self._kernels[function]
@@ -172,6 +173,10 @@ class RuntimeCalls(ImageCalls, DeviceCalls, MemoryCalls, StreamCalls, HostCalls)
         threads = module.entry(name).directives.get("maxntid", (MAX_THREADS_PER_CTA,))
         found = _FunctionAttributes(static, 0, 0, min(math.prod(threads), MAX_THREADS_PER_CTA))
         found.numRegs = min(MAX_REGISTERS_PER_THREAD, REGISTERS_PER_SM // found.maxThreadsPerBlock)
+        assembly = ask_ptxas(loaded.ptx)
+        for kernel in () if assembly is None else assembly.resources:
+            if kernel.name == name:
+                found.numRegs, found.localSizeBytes = kernel.registers, kernel.frame_bytes
         found.ptxVersion = found.binaryVersion = 10 * h200.CAPABILITY[0] + h200.CAPABILITY[1]
         found.maxDynamicSharedSizeBytes = SMEM_BYTES_PER_CTA - static
         ctypes.memmove(attributes, ctypes.addressof(found), ctypes.sizeof(found))

@@ -29,6 +29,8 @@ def simulate(
     limit: int | None = None,
     replay: bool = False,
     allow: Mapping[str, str] | None = None,
+    limit_seconds: float | None = None,
+    limit_instructions: int | None = None,
 ) -> Iterator[Run]:
     """Run every compiled CuTe DSL function on the CPU while the context is active.
 
@@ -71,6 +73,11 @@ def simulate(
     allow : mapping of str to str, optional
         Kinds of hazards that are allowed, and why. One at a line is allowed there, by a comment
         ``# cutepy: allow[KIND] reason``.
+    limit_seconds : float, optional
+        The most that a launch may take of the host's time. Default: no limit.
+    limit_instructions : int, optional
+        The most instructions that the warps of a launch may execute, checked every thousand blocks of code or so. A
+        launch with a limit runs in one process. Default: no limit.
 
     Yields
     ------
@@ -83,6 +90,8 @@ def simulate(
     SimulationError
         From the call that launched the kernel, if that does what the hardware would not. At the end of the context any
         error is given a note that says what hazards were found before it.
+    LimitError
+        From the call that launched the kernel, if that takes more than a limit; with the lines where its lanes were.
     AllowanceError
         If something is allowed without a reason, or is of no kind that there is.
     ValueError, TypeError
@@ -105,6 +114,8 @@ def simulate(
         limit=limit,
         replay=replay,
         allow=allow,
+        limit_seconds=limit_seconds,
+        limit_instructions=limit_instructions,
     )
     with run.checked(), executing_on(Simulator(run)):
         tell_of_streams(run)

@@ -26,6 +26,7 @@ from cutepy.host.copies import HostCopies
 from cutepy.runtime.device_tensors import DeviceTensor, is_read_only, is_tensor
 from cutepy.runtime.execution import EXECUTION, Backend, compiles_for_gpu
 from cutepy.runtime.host_calls import RUNNING
+from cutepy.runtime.interrupts import interrupts_held, interrupts_let_through
 from cutepy.runtime.untraced import keep_untraced, untraced
 
 _ARCHITECTURE = "sm_90a"
@@ -176,7 +177,7 @@ def _run(original: Callable[..., Any], function: Any, exe_args: Sequence[Any]) -
     assert backend is not None
     if function.load_from_binary and not function.has_gpu_module:
         return int(original(function, exe_args))
-    with RUNNING, refusals_raised():
+    with interrupts_let_through(), RUNNING, refusals_raised():
         served_program(function).run(exe_args, backend)
     return 0  # as CUDA says that all is well
 
@@ -185,7 +186,7 @@ def _call_packed(original: Callable[..., Any], function: Any, *args: Any, **kwar
     """Call what was compiled for TVM-FFI through its own entry, with its launches sent to the backend."""
     backend = EXECUTION.backend
     assert backend is not None
-    with RUNNING:
+    with interrupts_let_through(), RUNNING:
         return served_entry(function)(backend, args, kwargs)
 
 
@@ -233,7 +234,8 @@ def _converting_tensors(runtime: Any) -> Callable[..., Any]:  # noqa: ANN401
             args, named = copies.arguments[: len(args)], copies.arguments[len(args) :]
             kwargs = dict(zip(kwargs, named, strict=True))
         args = tuple(convert(value) for value in args)
-        result = original(dsl, body, *args, **{name: convert(value) for name, value in kwargs.items()})
+        with interrupts_held():
+            result = original(dsl, body, *args, **{name: convert(value) for name, value in kwargs.items()})
         if copies is not None:
             copies.bring_back()
         return result

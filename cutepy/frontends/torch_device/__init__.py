@@ -13,11 +13,9 @@ What is not served raises NotServedError, by name. Random numbers are the CPU ge
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from mmap import mmap
 from typing import Any
 
 from cutepy.dsl.version import require
@@ -60,12 +58,6 @@ class ServedRun(Run):
         super().__init__(*args, **options)
         self.raised: set[object] = set()
         self._host_tensors: dict[tuple[int, int], Any] = {}
-        self._process, self._launched_elsewhere = os.getpid(), mmap(-1, 1)
-
-    @property
-    def has_launched_elsewhere(self) -> bool:
-        """Whether kernels were launched in forked processes, of which this one knows nothing else."""
-        return self._launched_elsewhere[0] > 0
 
     def restart(self) -> None:
         """Forget the launches so far, their hazards, and captures that did not end."""
@@ -107,8 +99,6 @@ class ServedRun(Run):
         """Run a kernel to its end and print what it prints."""
         from cutepy.frontends.torch_device import storage
 
-        if os.getpid() != self._process:
-            self._launched_elsewhere[0] = 1
         self._memory = GlobalMemory()
         for address, size in storage.allocations.ranges():
             self._memory.register(address, size, None, "an allocation of the cuda device")
@@ -137,12 +127,15 @@ def serve_cuda(
     limit: int | None = None,
     replay: bool = False,
     allow: Mapping[str, str] | None = None,
+    limit_seconds: float | None = None,
+    limit_instructions: int | None = None,
 ) -> Iterator[ServedRun]:
     """Serve device `cuda` from host memory, and simulate every launch, while the context is active.
 
     Parameters
     ----------
-    observers, policy, inspect, exact_mma, sanitize, ctas, schedules, seed, limit, replay, allow
+    observers, policy, inspect, exact_mma, sanitize, ctas, schedules, seed, limit, replay, allow, limit_seconds,
+    limit_instructions
         As for `simulate`.
 
     Yields
@@ -182,6 +175,8 @@ def serve_cuda(
         limit=limit,
         replay=replay,
         allow=allow,
+        limit_seconds=limit_seconds,
+        limit_instructions=limit_instructions,
     )
     with run.checked(), _serving, ExitStack() as stack:
         stack.callback(stream_state.restart)

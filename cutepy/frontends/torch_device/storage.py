@@ -76,6 +76,7 @@ class Allocations:
         self._freed: deque[_Allocation] = deque()
         self._lock = threading.Lock()
         self._added = 0
+        self._noted_bytes = self._peak_bytes = 0
 
     def add(self, storage: torch.UntypedStorage, owner: torch.Tensor) -> None:
         """Note a storage, for as long as it lives."""
@@ -84,8 +85,11 @@ class Allocations:
         with self._lock:
             self._live.append(allocation)
             self._added += 1
-            if self._added % 256 == 0:
+            self._noted_bytes += allocation.size_bytes
+            if self._added % 256 == 0 or self._noted_bytes > self._peak_bytes:
                 self._sweep()
+                self._noted_bytes = sum(a.size_bytes for a in self._live)
+                self._peak_bytes = max(self._peak_bytes, self._noted_bytes)
 
     def keep(self, address: int, beside: int | None = None) -> None:
         """Say that a storage, once it is freed, is not given away while it is used: beside its stream, if one is named.
@@ -126,6 +130,17 @@ class Allocations:
         with self._lock:
             self._sweep()
             return sum({a.address: a.size_bytes for a in self._live}.values())
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most bytes that were live at a time."""
+        return max(self._peak_bytes, self.size_bytes)
+
+    def reset_peak(self) -> None:
+        """Forget how many bytes were live before."""
+        size_bytes = self.size_bytes
+        with self._lock:
+            self._peak_bytes = self._noted_bytes = size_bytes
 
     def release_freed(self) -> None:
         """Let go of what was freed."""

@@ -112,6 +112,7 @@ class Event:
 
     def __init__(self, enable_timing: bool = False, blocking: bool = False, **_: object) -> None:
         self.cuda_event = next(stream_state.handles)
+        self.has_timing = enable_timing
         self.time_ns: int | None = None
 
     def record(self, stream: Stream | None = None) -> None:
@@ -135,6 +136,8 @@ class Event:
         """Return the milliseconds that the simulation took between two events."""
         if self.time_ns is None or end_event.time_ns is None:
             raise ValueError("Both events must be recorded before calculating elapsed time.")
+        if not (self.has_timing and end_event.has_timing):
+            raise ValueError("Both events must be created with argument 'enable_timing=True'.")
         return (end_event.time_ns - self.time_ns) / 1e6
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+from collections import OrderedDict
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
@@ -56,8 +57,65 @@ def _properties(device: object = None) -> h200.Properties:
     return h200.Properties()
 
 
+def _of_device(answer: Callable[[], Any]) -> Callable[..., Any]:
+    """Return a function of a device, of which there is one, that answers."""
+
+    def of_device(device: object = None) -> Any:  # noqa: ANN401
+        _index(device)
+        return answer()
+
+    return of_device
+
+
 def _memory_info(device: object = None) -> tuple[int, int]:
+    _index(device)
     return h200.TOTAL_BYTES - allocations.size_bytes, h200.TOTAL_BYTES
+
+
+def _memory_stats() -> dict[str, Any]:
+    """Return the statistics of CUDA's caching allocator, as nested as torch has them: bytes are true, counts are 0."""
+    none = {"current": 0, "peak": 0, "allocated": 0, "freed": 0}
+    current, peak = allocations.size_bytes, allocations.peak_bytes
+    used = {**none, "current": current, "peak": peak, "allocated": peak, "freed": peak - current}
+    pools = {"all": used, "large_pool": used, "small_pool": none}
+    unused = dict.fromkeys(("all", "large_pool", "small_pool"), none)
+    return {
+        **dict.fromkeys(("active_bytes", "allocated_bytes", "requested_bytes", "reserved_bytes"), pools),
+        **dict.fromkeys(("active", "allocation", "inactive_split", "inactive_split_bytes", "segment"), unused),
+        "oversize_allocations": none,
+        "oversize_segments": none,
+        **dict.fromkeys(("num_alloc_retries", "num_ooms", "num_sync_all_streams", "num_device_alloc"), 0),
+        "num_device_free": 0,
+        "max_split_size": -1,
+    }
+
+
+def _flat(stats: dict[str, Any], prefix: str = "") -> OrderedDict[str, int]:
+    flat: OrderedDict[str, int] = OrderedDict()
+    for name, value in sorted(stats.items()):
+        flat.update(_flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value})
+    return flat
+
+
+class _Cudart:
+    """The functions of CUDA's runtime that `torch.cuda.cudart()` has: profilers are off, all else is refused."""
+
+    def cudaProfilerStart(self) -> int:
+        """Begin no profile."""
+        return 0
+
+    def cudaProfilerStop(self) -> int:
+        """End no profile."""
+        return 0
+
+    def cudaMemGetInfo(self, device: int = 0) -> tuple[int, int]:
+        """Return the free and the total bytes."""
+        return _memory_info(device)
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return not_served(f"torch.cuda.cudart().{name}")
 
 
 def _seeded(seed: int) -> None:
@@ -77,8 +135,13 @@ _SERVED: dict[str, Any] = {
     "device_count": lambda: 1,
     "current_device": lambda: 0,
     "set_device": _set_device,
-    "get_device_name": lambda device=None: h200.NAME,
-    "get_device_capability": lambda device=None: h200.CAPABILITY,
+    "get_device_name": _of_device(lambda: h200.NAME),
+    "get_device_capability": _of_device(lambda: h200.CAPABILITY),
+    "get_gencode_flags": torch.cuda.get_gencode_flags,
+    "get_sync_debug_mode": lambda: 0,
+    "get_stream_from_external": lambda data_ptr, device=None: streams.ExternalStream(data_ptr, device),
+    "clock_rate": _of_device(lambda: h200.CLOCK_KHZ // 1000),
+    "cudart": lambda: _Cudart(),
     "get_device_properties": _properties,
     "get_arch_list": lambda: ["sm_90", "sm_90a"],
     "can_device_access_peer": lambda device, peer_device: False,
@@ -97,13 +160,24 @@ _SERVED: dict[str, Any] = {
     "make_graphed_callables": torch.cuda.graphs.make_graphed_callables,
     "empty_cache": allocations.release_freed,
     "ipc_collect": _nothing,
-    "reset_peak_memory_stats": _nothing,
-    "reset_max_memory_allocated": _nothing,
     "mem_get_info": _memory_info,
-    "memory_allocated": lambda device=None: allocations.size_bytes,
-    "memory_reserved": lambda device=None: allocations.size_bytes,
-    "max_memory_allocated": lambda device=None: allocations.size_bytes,
-    "max_memory_reserved": lambda device=None: allocations.size_bytes,
+    "device_memory_used": _of_device(lambda: allocations.size_bytes),
+    "get_allocator_backend": lambda: "native",
+    "get_per_process_memory_fraction": _of_device(lambda: 1.0),
+    "memory_stats": _of_device(lambda: _flat(_memory_stats())),
+    "memory_stats_as_nested_dict": _of_device(lambda: _memory_stats()),
+    "memory_summary": torch.cuda.memory.memory_summary,  # a text of the statistics
+    **dict.fromkeys(
+        ("memory_allocated", "memory_reserved", "memory_cached"), _of_device(lambda: allocations.size_bytes)
+    ),
+    **dict.fromkeys(
+        ("max_memory_allocated", "max_memory_reserved", "max_memory_cached"),
+        _of_device(lambda: allocations.peak_bytes),
+    ),
+    **dict.fromkeys(
+        ("reset_peak_memory_stats", "reset_max_memory_allocated", "reset_max_memory_cached"),
+        _of_device(allocations.reset_peak),
+    ),
     "manual_seed": _seeded,
     "manual_seed_all": _seeded,
     "seed": torch.seed,
@@ -129,11 +203,44 @@ _PARTS: dict[str, dict[str, Any]] = {
         "range_pop": lambda: 0,
         "range_push": lambda msg: 0,
         "range_start": lambda msg: 0,
+        "device_range_start": lambda msg, stream=0: 0,
+        "device_range_end": _nothing,
     },
     "profiler": {"profile": torch.cuda.profiler.profile, "start": _nothing, "stop": _nothing},
     "random": {},
     "tunable": {},
 }
+
+_ACCELERATOR: dict[str, Any] = {
+    **{
+        name: _SERVED[name]
+        for name in (
+            "current_stream",
+            "device_count",
+            "empty_cache",
+            "is_available",
+            "max_memory_allocated",
+            "max_memory_reserved",
+            "memory_allocated",
+            "memory_reserved",
+            "memory_stats",
+            "reset_peak_memory_stats",
+            "set_stream",
+            "synchronize",
+        )
+    },
+    "current_device_idx": lambda: 0,
+    "current_device_index": lambda: 0,
+    "device_index": _Device,
+    "empty_host_cache": _nothing,
+    "get_memory_info": _memory_info,
+    "set_device_idx": _set_device,
+    "set_device_index": _set_device,
+}
+"""Functions of `torch.accelerator`; some go by other names there than in `torch.cuda`."""
+
+_OF_ANY_ACCELERATOR = ("current_accelerator", "Graph")
+"""Functions of `torch.accelerator` that ask torch's hooks, which know of the served device."""
 
 _MAY_BE_PINNED = """arange bartlett_window blackman_window empty empty_like empty_permuted empty_strided eye full
     full_like hamming_window hann_window kaiser_window linspace logspace normal ones ones_like rand rand_like randint
@@ -150,10 +257,12 @@ def serve(put: Callable[[Any, str, Any], None]) -> None:
             put(torch.cuda, name, not_served(f"torch.cuda.{name}"))
     for part in _PARTS:
         _serve_part(put, part)
-    for name in torch.accelerator.__all__:
-        if name in _SERVED:
-            put(torch.accelerator, name, _SERVED[name])
-    put(torch.accelerator, "get_memory_info", _memory_info)
+    for module in filter(None, (torch.accelerator, getattr(torch.accelerator, "memory", None))):
+        for name in module.__all__:
+            if name in _ACCELERATOR:
+                put(module, name, _ACCELERATOR[name])
+            elif name not in _OF_ANY_ACCELERATOR and callable(getattr(module, name)):
+                put(module, name, not_served(f"{module.__name__}.{name}"))
     for module in (torch.cuda, torch.cuda.graphs):
         put(module, "graph", graphs.Capturing)
         put(module, "CUDAGraph", graphs.Graph)

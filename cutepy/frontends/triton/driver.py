@@ -1,6 +1,6 @@
 """Triton's kernels in the simulator: a driver and a backend that take the place of the GPU's while a run is active.
 
-The backend compiles for sm_90a and ends at PTX; the driver launches that. Triton is touched only if the program imports
+The backend compiles for sm_90a; the driver launches the PTX. Triton is touched only if the program imports
 it, before the run or within it.
 
 References
@@ -22,6 +22,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+from cutepy.binaries.cubin import read_resources
 from cutepy.frontends import stream_state
 from cutepy.frontends.ptx.modules import PtxModule, load_ptx
 from cutepy.frontends.torch_device import streams
@@ -39,6 +40,8 @@ from cutepy.runtime import h200
 _DEVICE = -1
 """No device of CUDA has this number: Triton keeps the kernels compiled for each apart."""
 _ARCHITECTURE = 90
+_PTX_FOLLOWS = b"\0cutepy: the PTX of this image\0"
+"""Parts a binary from its PTX; an ELF image may have bytes behind its end."""
 _INTERFACE = SimpleNamespace(
     Event=streams.Event,
     Stream=streams.Stream,
@@ -113,23 +116,33 @@ def _install(stack: ExitStack) -> None:
 
 
 def _compiler_class(original: type[Any]) -> type[Any]:
-    """Return a backend that makes PTX of kernels, as `original` does, and no binary."""
-    if original.__name__ == "_PtxBackend":
+    """Return a backend that makes the PTX and the binary of kernels as `original` does, and puts both into one file.
+
+    Triton reads the binary alone from its cache and hands it to the driver, which simulates the PTX.
+    """
+    if original.__name__ == "_BackendWithPtx":
         return original  # of a run around this one
 
-    class _PtxBackend(original):  # type: ignore[misc]
-        def __init__(self, target: Any) -> None:  # noqa: ANN401
-            super().__init__(target)
-            self.binary_ext = "ptx"
-
+    class _BackendWithPtx(original):  # type: ignore[misc]
         def add_stages(self, stages: dict[str, Any], options: Any, *more: Any) -> None:  # noqa: ANN401
             super().add_stages(stages, options, *more)
-            del stages["cubin"]
+            assemble = stages["cubin"]
+
+            def cubin(ptx: str, metadata: dict[str, Any]) -> bytes:
+                try:
+                    image = bytes(assemble(ptx, metadata))
+                except RuntimeError as error:
+                    if "ptxas" not in str(error) or "find" not in str(error):
+                        raise
+                    image = b""  # a Triton that was built without an assembler
+                return image + _PTX_FOLLOWS + ptx.encode()
+
+            stages["cubin"] = cubin
 
         def hash(self) -> str:
-            return f"{super().hash()}-ptx"  # of what Triton keeps on disk, which has no binary
+            return f"{super().hash()}-cubin-ptx"  # of what Triton keeps on disk
 
-    return _PtxBackend
+    return _BackendWithPtx
 
 
 @cache
@@ -236,13 +249,18 @@ def _cuda_is_served() -> bool:
     return is_served()
 
 
-def _load(name: str, ptx: str, shared: int, device: object) -> tuple[None, tuple[PtxModule, str], int, int, int]:
+def _load(name: str, binary: bytes, shared: int, device: object) -> tuple[None, tuple[PtxModule, str], int, int, int]:
     """Load a kernel: what to unload, the kernel, its registers and spills, and how many threads it may have.
 
-    What ptxas would give it is not known: scripts that divide by the registers get as many as a thread can have.
+    Spills are 32-bit words of local memory, as Triton counts them. Without an assembler nothing is known of either:
+    scripts that divide by the registers get as many as a thread can have.
     """
-    text = ptx.decode() if isinstance(ptx, bytes) else ptx
-    return None, (load_ptx(text), name), MAX_REGISTERS_PER_THREAD, 0, MAX_THREADS_PER_CTA
+    image, _, ptx = binary.partition(_PTX_FOLLOWS)
+    registers, spills = MAX_REGISTERS_PER_THREAD, 0
+    for kernel in read_resources(image) if image else ():
+        if kernel.name == name:
+            registers, spills = kernel.registers, kernel.frame_bytes // 4
+    return None, (load_ptx(ptx.decode()), name), registers, spills, MAX_THREADS_PER_CTA
 
 
 def _launcher_class(driver: Any) -> type[Any]:  # noqa: ANN401

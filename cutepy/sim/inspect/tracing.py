@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from cutepy.sim.machine.launch import Launch
     from cutepy.sim.ptx.model import Instruction
 
+KEPT_EVENTS = 1 << 20
+"""Events after which those of earlier launches are given up; a launch keeps its own, however many they are."""
 _WAITS = frozenset(("wait", "sync", "cluster_wait"))
 
 
@@ -46,6 +48,11 @@ class Recorder(Observer):
     ----------
     shared : callable, optional
         Gives shared memory as it is now, and its bytes for each slot: with it the writes to it are kept.
+
+    Attributes
+    ----------
+    forgotten : int
+        How many launches, the first ones, have no events any more: there would be more than `KEPT_EVENTS`.
     """
 
     def __init__(self, shared: Callable[[], tuple[Array, int]] | None = None) -> None:
@@ -54,22 +61,28 @@ class Recorder(Observer):
         self._boxes: list[TmaEvent] = []
         self._events: list[list[Event]] = []
         self._operations: dict[int, int] = {}
-        self._issued = 0
+        self._issued = self._count = self.forgotten = 0
 
     def clear(self) -> None:
         """Forget all launches."""
         self.launches.clear()
         self._events.clear()
+        self._count = self.forgotten = 0
 
     def on_launch(self, launch: Launch) -> None:
         """Begin the record of another launch."""
         self.launches.append(launch)
+        while self._count > KEPT_EVENTS and self.forgotten < len(self._events):
+            self._count -= len(self._events[self.forgotten])
+            self._events[self.forgotten] = []
+            self.forgotten += 1
         self._events.append([])
         if self.writes is not None:
             self.writes.start(launch)
 
     def _add(self, phase: str, name: str, category: str, what: Any, operation: int = -1, effect: Any = None) -> None:  # noqa: ANN401
         about = what.instruction, what.ctas, what.threads
+        self._count += 1
         self._events[-1].append(Event(phase, name, category, *about, operation, effect))
 
     def on_wait(self, event: BarrierEvent) -> None:
@@ -145,6 +158,11 @@ class Recorder(Observer):
 
     def resident_with(self, launch: int, cta: Sequence[int]) -> Iterator[tuple[int, Event, int]]:
         """Yield the steps and events of all CTAs that are resident together with one, and that one's slot."""
+        if range(len(self._events))[launch] < self.forgotten:
+            raise LookupError(
+                f"the events of launch {launch} were given up: a run keeps {KEPT_EVENTS:,}, and then those of its last "
+                "launches; simulate fewer launches in a run"
+            )
         slots: dict[int, int | None] = {}
         for step, event in enumerate(self._events[launch]):
             residents = event.ctas.residents

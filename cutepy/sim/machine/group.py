@@ -56,6 +56,8 @@ class Join:
         What parts of units executed, since they parted.
     back : Return or None
         What is done where the parts are those of a call, and return.
+    depth : int
+        How many calls the parts are in.
     """
 
     def __init__(self, block: int, parent: Group, back: Return | None = None) -> None:
@@ -66,6 +68,7 @@ class Join:
         self.arrived: list[Group] = []
         self.since = 0
         self.parted = parent.block
+        self.depth: int = (0 if parent.join is None else parent.join.depth) + (back is not None)
         self.executed = Executions()
 
     @property

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from cutepy.sim.machine.group import Group
     from cutepy.sim.machine.roster import Roster
     from cutepy.sim.ptx.model import Instruction
-    from cutepy.sim.translate.control_flow import ControlFlow
+    from cutepy.sim.translate.control_flow import Block, ControlFlow
 
 _WRITES = frozenset(("st", "atom", "red", "cp", "stmatrix"))
 _OF_ITS_OWN = frozenset(("param", "const", "local"))
@@ -285,7 +285,11 @@ def _ended(roster: Roster, g: Group) -> Iterator[str]:
 
 def instruction(roster: Roster, g: Group) -> Instruction | None:
     """Return the instruction that a group is before."""
-    block = roster.flow.blocks[g.block]
+    return first_instruction(roster.flow.blocks[g.block])
+
+
+def first_instruction(block: Block) -> Instruction | None:
+    """Return the instruction that a block begins with."""
     return block.instructions[0] if block.instructions else block.branch
 
 

@@ -87,6 +87,8 @@ class InterleavedSchedule(Schedule):
         while roster.groups or activity.pending:
             if policy.watches:
                 self._take_all_apart()
+            if self.watchdog is not None:
+                self.watchdog.check(self.executed, roster, self._joins)
             agents, groups = self._agents()
             if not agents:
                 self._stuck.clear()

@@ -25,6 +25,7 @@ from cutepy.sim.machine.events import BarrierEvent
 from cutepy.sim.machine.gathering import check_not_crossed, gather
 from cutepy.sim.machine.group import Group, Join
 from cutepy.sim.machine.lanes import WARP, Array, Residents
+from cutepy.sim.machine.limits import Watchdog, lanes
 from cutepy.sim.machine.merging import in_whole_units, merge
 from cutepy.sim.machine.parting import Part, parts_of, split
 from cutepy.sim.machine.roster import Roster
@@ -74,6 +75,8 @@ class Schedule:
         How many warps have executed each block.
     each_round : callable or None
         Called before each round of turns.
+    watchdog : Watchdog or None
+        Stops a launch that takes more than its limit.
     """
 
     def __init__(
@@ -83,12 +86,14 @@ class Schedule:
         self.alignment = Alignment(self.roster, self._tell_apart)
         self.executed = [0] * len(program.blocks)
         self.each_round: Callable[[], None] | None = None
+        self.watchdog: Watchdog | None = None
         self._program, self._flow = program, program.flow
         self._launch = launch
         self._activity = activity
         self._mechanisms = mechanisms
         self._zeros = [np.zeros((1, 1), bool if kind == "pred" else kind) for kind in program.kinds]
         self._joins: list[Join] = []
+        self._met: set[Join] = set()  # those where parts have arrived: few, where calls are nested deep
         self._told: set[int] = set()  # groups that wait, of which observers know
         self._waited = 0
         self._leapt = -1, 0
@@ -173,10 +178,16 @@ class Schedule:
             self._activity.complete(operation)
         self.alignment.end()
 
+    def lanes(self) -> list[str]:
+        """Return a line for each place where lanes are now."""
+        return lanes(self.roster, self._joins)
+
     def _rounds(self) -> None:
         while self.roster.groups:
             if self.each_round is not None:
                 self.each_round()
+            if self.watchdog is not None:
+                self.watchdog.check(self.executed, self.roster, self._joins)
             ran, seen = False, self._activity.changes
             for g in list(self.roster.groups):
                 if g in self.roster.groups and self._turn(g):
@@ -184,7 +195,7 @@ class Schedule:
             self._waited += self._activity.changes == seen
             if not (ran or self._unblock()):
                 raise deadlock(self.roster, self._launch, said=self._tell_stuck())
-            for join in self._joins[::-1]:
+            for join in self._joins[::-1] if self._met else ():
                 if join.arrived and self._waited - join.since > _PATIENCE:
                     join.since = self._waited
                     if not self._release_whole(join) and together(self._flow, join.goes_on) == 1:
@@ -274,6 +285,7 @@ class Schedule:
     def _arrive(self, g: Group, join: Join) -> None:
         """Let a group wait where it meets the others of its join, which go on if it was the last."""
         join.arrived.append(g)
+        self._met.add(join)
         join.since = self._waited
         self.roster.groups.remove(g)
         if len(join.arrived) == join.expected:
@@ -289,6 +301,8 @@ class Schedule:
         if join.executed:
             self.alignment.pass_by(join, self.roster.lanes_of(parts) if chosen is None else chosen)
         merged, join.arrived = merge(self.roster, join, parts, chosen, self._to_registers)
+        if not join.arrived:
+            self._met.discard(join)
         if join.back is not None:
             for whole in merged:
                 join.back.finish(whole, join.parent)

@@ -132,6 +132,11 @@ class SharedMemory:
     used_bytes: int
     data: Array = field(repr=False)
 
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of all of them."""
+        return int(self.data.nbytes)
+
     def find(self, cta: Sequence[int]) -> Array | None:
         """Return the bytes of a CTA, or None if it is not one of these."""
         slot = self.residents.slot_of(cta)

@@ -17,17 +17,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from cutepy.sim.errors import SimulationError
+from cutepy.sim.errors import MemoryAccessError, SimulationError
 from cutepy.sim.machine.group import Group, Join, Return, places
 from cutepy.sim.machine.lanes import Array, select
+from cutepy.sim.machine.memory import MAX_LOCAL_BYTES
 from cutepy.sim.machine.parting import parts_of
-from cutepy.sim.ptx.linking import Callee, CallSite, slots
+from cutepy.sim.ptx.linking import SLOT_BYTES, Callee, CallSite, slots
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.memory import Memory
     from cutepy.sim.machine.schedule import Schedule
     from cutepy.sim.ptx.model import Instruction
     from cutepy.sim.translate import Program
+
+_MOST_CALLS = MAX_LOCAL_BYTES // 32
+"""How deep calls are nested at most: a GPU saves the return address and the caller's registers for each."""
 
 _Target = tuple[NDArray[np.intp] | None, NDArray[np.intp] | None, Callee]
 
@@ -62,6 +66,7 @@ class Calls:
         children = []
         for rows, columns, callee in targets:
             _check(g, i, site, callee)
+            _check_depth(g, i, callee, join.depth, int(top.max()))
             ctas = g.ctas if rows is None else roster.ctas(g.ctas.slots[rows])
             threads = g.threads if columns is None else roster.threads(g.threads.ids[columns])
             block = self._program.entries[callee.start]
@@ -107,6 +112,23 @@ class Calls:
         bottom, start = select(frame, rows, columns), select(top, rows, columns)
         for (to, _), source, size in zip(site.results, slots(results), results, strict=False):
             self._memory.copy_local(lanes, i, start + np.uint64(source), bottom + np.uint64(to), size)
+
+
+def _check_depth(g: Group, i: Instruction, callee: Callee, depth: int, frame_offset: int) -> None:
+    """See that a thread's calls fit into local memory.
+
+    Raises
+    ------
+    MemoryAccessError
+    """
+    if depth > _MOST_CALLS or frame_offset + callee.frame_bytes + SLOT_BYTES > MAX_LOCAL_BYTES:
+        raise MemoryAccessError(
+            f"calls are nested {depth} deep, the last of {callee.name}, and the {MAX_LOCAL_BYTES >> 10} KiB of local "
+            "memory that a thread has for them end",
+            i,
+            g.describe(),
+            fix="a recursion needs a condition that ends it: this one looks endless",
+        )
 
 
 def _check(g: Group, i: Instruction, site: CallSite, callee: Callee) -> None:

@@ -130,6 +130,11 @@ class Team:
                     self._run_next()
                 if self._reports or self._busy:
                     self._finish()
+        except KeyboardInterrupt as error:
+            if not getattr(error, "__notes__", ()):  # none of this process's lanes ran
+                name = self.engine.launch.name
+                error.add_note(f"{name} was stopped in other processes; simulate(processes=1) says where its lanes are")
+            raise
         finally:
             self.engine.schedule.each_round = None
             self._stop()

@@ -16,6 +16,11 @@ with a table of its values.
 
 from __future__ import annotations
 
+from cutepy.extras import require
+
+require("cutepy.testing.strategies", "hypothesis")
+
+# ruff: noqa: E402 - what is missing is told before the rest is imported
 from cutepy.testing.strategies.hopper import (
     gmma_atoms as gmma_atoms,
     smem_tiles as smem_tiles,

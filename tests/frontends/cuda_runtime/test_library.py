@@ -211,7 +211,15 @@ def test_modules_are_told_apart(library, tmp_path):
 
 
 def test_attributes_of_kernels(library):
-    """Unknown registers are as many as a thread of so large a CTA can have."""
+    """Registers are those that ptxas takes."""
+    out = np.zeros(5, np.int64)
+    assert library.call("described", out) == 0
+    assert out.tolist()[:2] + out.tolist()[3:] == [0, 1024, 90, 90]
+    assert 0 < out[2] <= 64
+
+
+def test_unknown_registers_are_as_many_as_a_thread_of_so_large_a_cta_can_have(library, monkeypatch):
+    monkeypatch.setattr("cutepy.frontends.cuda_runtime.calls.ask_ptxas", lambda ptx: None)
     out = np.zeros(5, np.int64)
     assert library.call("described", out) == 0
     assert out.tolist() == [0, 1024, 64, 90, 90]

@@ -211,7 +211,7 @@ def test_the_stack_overflows():
     deep = """.func down(.param .b32 n) { .local .b8 mine[4096]; .reg .b32 %r<2>; ld.param.b32 %r1, [n];
     { .param .b32 a; st.param.b32 [a], %r1; call down, (a); } ret; }"""
     body = "{ .param .b32 a; st.param.b32 [a], 1; call down, (a); } ret;"
-    with pytest.raises(MemoryAccessError, match="is beyond 524288 bytes"):
+    with pytest.raises(MemoryAccessError, match="calls are nested 128 deep, the last of down, and the 512 KiB"):
         run(kernel(body, deep), 1)
 
 

@@ -422,3 +422,96 @@ def test_the_device_is_the_accelerator():
     torch.accelerator.synchronize()
     assert torch.accelerator.current_stream() == torch.cuda.current_stream()
     assert torch.accelerator.get_memory_info() == torch.cuda.mem_get_info()
+
+
+def _types(value):
+    return type(value).__name__
+
+
+QUERIES = {
+    "get_device_name": "str",
+    "get_device_capability": "tuple",
+    "get_device_properties": "Properties",
+    "get_gencode_flags": "str",
+    "get_arch_list": "list",
+    "get_sync_debug_mode": "int",
+    "get_allocator_backend": "str",
+    "get_per_process_memory_fraction": "float",
+    "clock_rate": "int",
+    "mem_get_info": "tuple",
+    "device_memory_used": "int",
+    "memory_allocated": "int",
+    "memory_reserved": "int",
+    "max_memory_allocated": "int",
+    "max_memory_reserved": "int",
+    "memory_stats": "OrderedDict",
+    "memory_stats_as_nested_dict": "dict",
+    "memory_summary": "str",
+    "reset_peak_memory_stats": "NoneType",
+}
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_queries_are_answered_in_the_types_of_a_gpu(name):
+    query = getattr(torch.cuda, name)
+    assert _types(query()) == QUERIES[name]
+    if name not in ("get_arch_list", "get_gencode_flags", "get_sync_debug_mode", "get_allocator_backend"):
+        assert _types(query(device=0)) == _types(query(torch.device("cuda"))) == QUERIES[name]
+    if name not in ("get_arch_list", "get_gencode_flags", "get_sync_debug_mode", "get_allocator_backend"):
+        with pytest.raises(RuntimeError, match="ordinal"):
+            query(1)
+
+
+@pytest.mark.parametrize("module", ["cuda", "cuda.memory", "accelerator", "accelerator.memory"])
+def test_whatever_is_asked_is_answered_or_refused_by_name(module):
+    """Functions that take no arguments: none ends the process, or says something of another kind."""
+    owner = torch
+    for part in module.split("."):
+        owner = getattr(owner, part, None)
+    if owner is None:
+        pytest.skip(f"this torch has no torch.{module}")
+    for name in owner.__all__:
+        function = getattr(owner, name)
+        if isinstance(function, type) or not callable(function) or name in ("seed", "seed_all"):
+            continue
+        try:
+            function()
+        except NotServedError as error:
+            assert name in str(error)
+        except TypeError as error:
+            assert "argument" in str(error)
+
+
+def test_the_peak_of_memory_is_counted():
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    assert torch.cuda.max_memory_allocated() == before
+    for _ in range(3):
+        a = torch.empty(1 << 20, device="cuda", dtype=torch.uint8)
+        del a
+    b = torch.empty(1 << 10, device="cuda", dtype=torch.uint8)
+    assert torch.cuda.max_memory_allocated() == before + (1 << 20)
+    stats = torch.cuda.memory_stats()
+    assert stats["allocated_bytes.all.peak"] == before + (1 << 20)
+    assert stats["allocated_bytes.all.current"] == torch.accelerator.memory_allocated() == before + (1 << 10)
+    del b
+    torch.cuda.reset_peak_memory_stats()
+    assert torch.cuda.max_memory_allocated() == before
+
+
+def test_events_without_times_have_none():
+    timed, other = torch.cuda.Event(enable_timing=True), torch.cuda.Event()
+    with pytest.raises(ValueError, match="must be recorded"):
+        timed.elapsed_time(other)
+    timed.record()
+    other.record()
+    with pytest.raises(ValueError, match="enable_timing=True"):
+        timed.elapsed_time(other)
+
+
+def test_profilers_of_the_runtime_do_nothing_and_the_rest_is_refused():
+    runtime = torch.cuda.cudart()
+    assert runtime.cudaProfilerStart() == runtime.cudaProfilerStop() == 0
+    assert runtime.cudaMemGetInfo(0) == torch.cuda.mem_get_info()
+    with pytest.raises(NotServedError, match="cudaHostRegister is not served"):
+        runtime.cudaHostRegister(0, 1, 0)

@@ -232,3 +232,31 @@ def test_a_script_that_imports_triton_itself_runs_on_the_served_device(tmp_path)
     )
     assert "cuda:0 True" in done.stdout, done.stdout + done.stderr
     assert "simulated 1 launches of 1 kernels" in done.stderr
+
+
+def test_what_a_kernel_says_of_itself(run, kernels):
+    """As on a GPU: texts are str, the binary is an ELF image, and registers and spills are the assembler's."""
+    from cutepy.binaries.cubin import read_resources
+
+    x = torch.ones(100)
+    kernel = kernels.scaled_sum[(1,)](x, x, torch.empty(100), 100, 2.5, BLOCK=128)
+    assert {name: type(text) for name, text in kernel.asm.items() if name not in ("source",)} == {
+        "ttir": str,
+        "ttgir": str,
+        "llir": str,
+        "ptx": str,
+        "cubin": bytes,
+    }
+    assert ".visible .entry scaled_sum" in kernel.asm["ptx"]
+    (resources,) = read_resources(kernel.asm["cubin"])
+    assert (kernel.n_regs, kernel.n_spills) == (resources.registers, 0)
+    assert 0 < kernel.n_regs < 255
+    assert kernel.kernel == kernel.asm["cubin"]
+
+
+def test_spills_are_told(run, kernels):
+    a, c = torch.randn(128, 128).half(), torch.empty(128, 128)
+    kernel = kernels.matmul[(1, 1)](a, a, c, 128, 128, 128, BM=128, BN=128, BK=32, num_warps=1)
+    torch.testing.assert_close(c, a.float() @ a.float(), atol=1e-2, rtol=1e-2)
+    assert kernel.n_regs == 255
+    assert kernel.n_spills > 0

@@ -244,3 +244,33 @@ def test_a_breakpoint_names_a_line():
     run = Run([], None)
     with pytest.raises(ValueError, match=r"such as 'gemm\.py:120', got 'here'"):
         run.breakpoint("here", print)
+
+
+def _many(monkeypatch, launches):
+    monkeypatch.setattr("cutepy.sim.run._KEPT_SHARED_BYTES", 4096)
+    monkeypatch.setattr("cutepy.sim.inspect.tracing.KEPT_EVENTS", 8)
+    run = Run([], None, inspect=True)
+    for value in range(launches):
+        body = f"mov.u32 %r0, smem; st.shared.u32 [%r0], {value}; bar.sync 0;"
+        run.launch(kernel_call(ptx_module(body, 0), block=(32, 1, 1), dynamic_smem_bytes=4))
+    return run
+
+
+def test_the_record_of_a_long_run_is_bounded_and_that_is_told_once(monkeypatch):
+    with pytest.warns(RuntimeWarning, match="forgets those of the run's first launches") as told:
+        run = _many(monkeypatch, 20)
+    assert len(told) == 1
+    assert len(run.launches) == 20
+    assert sum(shared.size_bytes for _, shared in run._shared) <= 4096
+    assert run.smem(dtype="uint32")[0] == 19
+    assert len(run.trace(launch=-1)["traceEvents"]) > 2
+    with pytest.raises(LookupError, match="was not kept; simulate fewer launches"):
+        run.smem(launch=0)
+    with pytest.raises(LookupError, match="the events of launch 0 were given up"):
+        run.trace(launch=0)
+    assert sum(map(len, run._recorder._events)) <= 16
+
+
+def test_the_record_of_a_short_run_is_whole(monkeypatch):
+    run = _many(monkeypatch, 2)  # warnings are errors
+    assert [run.smem(dtype="uint32", launch=n)[0] for n in range(2)] == [0, 1]

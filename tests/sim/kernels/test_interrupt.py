@@ -152,3 +152,36 @@ def test_a_real_signal_stops_a_kernel_that_runs_for_ever(tmp_path):
         process.kill()
     assert output.split("\n")[:2] == ["stopped True True", "again 1"], errors
     assert errors == ""
+
+
+traced = []
+
+
+@cute.jit
+def interrupted_while_traced(a: cute.Tensor):
+    traced.append("begins")
+    signal.raise_signal(signal.SIGINT)
+    count_device(a, cutlass.Int32(1)).launch(grid=(1, 1, 1), block=(32, 1, 1))
+    traced.append("ends")
+
+
+WAYS = {
+    "called": interrupted_while_traced,
+    "compiled": lambda a: cutepy.compile(interrupted_while_traced, cutepy.TensorSpec("int32", (32,)), cache=False),
+    "compiled by the DSL": lambda a: cute.compile(interrupted_while_traced, cute.runtime.from_dlpack(a)),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_ctrl_c_while_the_dsl_traces_is_held_until_it_has(way):
+    """Where C++ code calls Python an exception would end the process."""
+    a, before = np.zeros(32, np.int32), signal.getsignal(signal.SIGINT)
+    traced.clear()
+    with cutepy.simulate() as run:
+        with pytest.raises(KeyboardInterrupt):
+            WAYS[way](a)
+        assert traced == ["begins", "ends"]
+        assert not run.launches
+        assert signal.getsignal(signal.SIGINT) is before
+        count(a, 1)
+    np.testing.assert_array_equal(a, 2)

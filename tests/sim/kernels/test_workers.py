@@ -438,3 +438,24 @@ def _alive(pids):
             state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
             found += [pid] if state not in "ZX" else []
     return found
+
+
+def test_ctrl_c_while_workers_are_waited_for_says_so(monkeypatch):
+    from types import SimpleNamespace
+
+    from cutepy.sim.parallel.workers import Team
+
+    engine = SimpleNamespace(launch=SimpleNamespace(name="k"), schedule=SimpleNamespace(each_round=None))
+    team = Team(lambda: engine, [], 2, lambda engine: None)
+    team._waves, team._end = [None], 0  # workers have all of it
+    team._busy.add(None)
+
+    def interrupted():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(team, "_finish", interrupted)
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        team.run()
+    assert stopped.value.__notes__ == [
+        "k was stopped in other processes; simulate(processes=1) says where its lanes are"
+    ]

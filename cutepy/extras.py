@@ -1,0 +1,129 @@
+"""Packages that cutepy's extras install, and the error that says which of them are missing."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_DISTRIBUTIONS = {
+    "cuda": ("nvidia-cutlass-dsl", "dsl"),
+    "cutlass": ("nvidia-cutlass-dsl", "dsl"),
+    "flask": ("flask", "explore"),
+    "hypothesis": ("hypothesis", "testing"),
+    "jinja2": ("jinja2", "dsl"),
+    "matplotlib": ("matplotlib", "plot"),
+    "numpy": ("numpy", "dsl"),
+    "platformdirs": ("platformdirs", "dsl"),
+    "pytest": ("pytest", "testing"),
+    "torch": ("torch", "dsl"),
+    "triton": ("triton", "triton"),
+    "tvm_ffi": ("apache-tvm-ffi", "dsl"),
+    "werkzeug": ("flask", "explore"),
+}
+"""Module -> the distribution that has it, and the extra of cutepy that installs the distribution."""
+
+
+class MissingPackagesError(ModuleNotFoundError):
+    """A part of cutepy needs packages that are not installed.
+
+    Parameters
+    ----------
+    user : str
+        What needs them, such as ``cutepy.simulate``.
+    modules : tuple of str
+        The missing modules, of `_DISTRIBUTIONS`.
+    extra : str, optional
+        The extra of cutepy that installs them all. Default: those that install each.
+
+    Attributes
+    ----------
+    user, modules, extra
+        As given.
+
+    Examples
+    --------
+    >>> print(MissingPackagesError("cutepy.simulate", ("numpy", "cutlass")))
+    cutepy.simulate needs numpy and nvidia-cutlass-dsl, which are not installed: pip install 'cutepy[dsl]'
+    """
+
+    def __init__(self, user: str, modules: tuple[str, ...], extra: str | None = None) -> None:
+        self.user, self.modules, self.extra = user, modules, extra
+        names = [*dict.fromkeys(_DISTRIBUTIONS[module][0] for module in modules)]
+        extras = [extra] if extra else [*dict.fromkeys(_DISTRIBUTIONS[module][1] for module in modules)]
+        *first, last = names
+        listed = f"{', '.join(first)} and {last}, which are" if first else f"{last}, which is"
+        message = f"{user} needs {listed} not installed: pip install 'cutepy[{','.join(extras)}]'"
+        super().__init__(message, name=modules[0])
+
+    def __reduce__(self) -> tuple[type[MissingPackagesError], tuple[str, tuple[str, ...], str | None]]:
+        return MissingPackagesError, (self.user, self.modules, self.extra)
+
+    def of(self, user: str) -> MissingPackagesError:
+        """Return the same of another part of cutepy: of the one that was asked for."""
+        return MissingPackagesError(user, self.modules, self.extra)
+
+
+def require(user: str, *modules: str, extra: str | None = None) -> None:
+    """Raise unless modules can be imported; none is imported here.
+
+    Parameters
+    ----------
+    user : str
+        What needs them.
+    *modules : str
+        Of the packages that extras install.
+    extra : str, optional
+        The extra that installs all of them. Default: those that install each.
+
+    Raises
+    ------
+    MissingPackagesError
+        Naming all that are missing.
+    """
+    missing = tuple(module for module in modules if not is_installed(module))
+    if missing:
+        raise MissingPackagesError(user, missing, extra)
+
+
+def is_installed(module: str) -> bool:
+    """Tell whether a module can be found.
+
+    Examples
+    --------
+    >>> is_installed("json"), is_installed("no_such_module")
+    (True, False)
+    """
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # a finder hides it
+        return False
+    except ValueError:  # it is imported, and knows no more where from
+        return True
+
+
+def explained(error: ModuleNotFoundError, user: str) -> ModuleNotFoundError:
+    """Return what a missing module means for a user: other modules than those of extras mean what they say."""
+    if isinstance(error, MissingPackagesError):
+        return error.of(user)
+    root = (error.name or "").partition(".")[0]
+    if root not in _DISTRIBUTIONS or is_installed(root):
+        return error
+    return MissingPackagesError(user, (root,))
+
+
+@contextmanager
+def needed_by(user: str) -> Iterator[None]:
+    """Say which extra is missing, where a module of one is not found in the context.
+
+    Raises
+    ------
+    MissingPackagesError
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        found = explained(error, user)
+        if found is error:
+            raise
+        raise found from None

@@ -1,0 +1,98 @@
+"""How long a launch may run, and where its lanes are when it is stopped."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cutepy.sim.errors import LimitError
+from cutepy.sim.machine.hangs import first_instruction
+from cutepy.sim.ptx.places import place
+
+if TYPE_CHECKING:
+    from cutepy.sim.machine.group import Group, Join
+    from cutepy.sim.machine.roster import Roster
+    from cutepy.sim.translate import Program
+
+_SHOWN_LINES, _SHOWN_GROUPS = 16, 4
+
+
+@dataclass(frozen=True)
+class Limit:
+    """The most that a launch may take.
+
+    Attributes
+    ----------
+    seconds : float or None
+        Of the host's time.
+    instructions : int or None
+        That its warps execute, as `Launch.stats` counts them.
+    """
+
+    seconds: float | None = None
+    instructions: int | None = None
+
+    def __bool__(self) -> bool:
+        return self.seconds is not None or self.instructions is not None
+
+
+class Watchdog:
+    """Stops one launch that takes more than its limit.
+
+    Parameters
+    ----------
+    limit : Limit
+    program : Program
+    """
+
+    def __init__(self, limit: Limit, program: Program) -> None:
+        self._limit = limit
+        self._sizes = [len(block.instructions) + (block.branch is not None) for block in program.flow.blocks]
+        self._began = time.perf_counter()
+
+    def check(self, executed: Sequence[int], roster: Roster, joins: Sequence[Join]) -> None:
+        """Raise if the launch has taken more than its limit.
+
+        Raises
+        ------
+        LimitError
+            With the lines where its lanes are.
+        """
+        limit = self._limit
+        if limit.instructions is not None:
+            count = sum(times * size for times, size in zip(executed, self._sizes, strict=True))
+            if count > limit.instructions:
+                raise LimitError(
+                    f"{count} instructions", f"limit_instructions={limit.instructions}", lanes(roster, joins)
+                )
+        if limit.seconds is not None and (taken := time.perf_counter() - self._began) > limit.seconds:
+            raise LimitError(f"{taken:.1f} seconds", f"limit_seconds={limit.seconds:g}", lanes(roster, joins))
+
+
+def lanes(roster: Roster, joins: Iterable[Join] = ()) -> list[str]:
+    """Return a line for each place where lanes are, and who is there, the places with most lanes first."""
+    found: dict[str, list[Group]] = {}
+    for g in roster.groups:
+        wait = f", waiting for {g.waits_for()}" if g.waits_for is not None else ""
+        found.setdefault(_at(roster, g.block) + wait, []).append(g)
+    for join in joins:
+        if join.arrived:
+            where = f"{_at(roster, join.goes_on)}, waiting for others whose ways meet theirs there"
+            found.setdefault(where, []).extend(join.arrived)
+    ranked = sorted(found.items(), key=lambda item: -sum(g.ctas.count * g.threads.count for g in item[1]))
+    lines = [f"{where}: {_who(groups)}" for where, groups in ranked[:_SHOWN_LINES]]
+    more = len(ranked) - _SHOWN_LINES
+    return lines if more <= 0 else [*lines, f"and {more} more places"]
+
+
+def _at(roster: Roster, block: int) -> str:
+    blocks = roster.flow.blocks
+    i = first_instruction(blocks[block]) if 0 <= block < len(blocks) else None
+    return "at the end" if i is None else f"{place(i)} in `{i.text}`".lstrip()
+
+
+def _who(groups: Sequence[Group]) -> str:
+    shown = " and ".join(str(g.describe()) for g in groups[:_SHOWN_GROUPS])
+    return shown if len(groups) <= _SHOWN_GROUPS else f"{shown} and {len(groups) - _SHOWN_GROUPS} more groups"

@@ -1,0 +1,34 @@
+"""PTX for another architecture is refused by name, and MMAs of warps are not called none."""
+
+import pytest
+
+from cutepy.anatomy import ExplainError, explain
+
+PTX = """.version 8.7
+.target {target}
+.address_size 64
+.visible .entry k() {{ .reg .b32 %r<12>; .reg .f32 %f<8>;
+{mma} {{%f0,%f1,%f2,%f3}}, {{%r0,%r1,%r2,%r3}}, {{%r4,%r5}}, {{%f4,%f5,%f6,%f7}};
+{mma} {{%f0,%f1,%f2,%f3}}, {{%r0,%r1,%r2,%r3}}, {{%r4,%r5}}, {{%f4,%f5,%f6,%f7}};
+ret; }}"""
+MMA = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
+
+
+@pytest.mark.parametrize("target", ["sm_75", "sm_80", "sm_89", "sm_100", "sm_100a", "sm_120f", "sm_80, debug"])
+def test_another_architecture_is_refused_by_name(target, tmp_path):
+    text = PTX.format(target=target, mma=MMA)
+    file = tmp_path / "kernel.ptx"
+    file.write_text(text)
+    for source in (text, file, type("Compiled", (), {"ptx": text})()):
+        with pytest.raises(ExplainError, match=rf"is for {target.partition(',')[0]}, .* compile it for sm_90a"):
+            explain(source, assembler=False)
+
+
+@pytest.mark.parametrize("target", ["sm_90", "sm_90a", "sm_90a, debug"])
+def test_mmas_of_warps_are_listed(target):
+    explanation = explain(PTX.format(target=target, mma=MMA), assembler=False)
+    (kernel,) = explanation.kernels
+    (mma,) = kernel.mmas
+    assert (mma.opcode, mma.instructions, mma.shape_mnk) == (MMA, 2, None)
+    assert "wgmma alone is explained" in mma.remark
+    assert "MMAs: none" not in str(explanation)

@@ -1,0 +1,164 @@
+"""Every command and public attribute works, or says which extra is missing, where packages are not installed."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cutepy import extras
+from cutepy.extras import MissingPackagesError, explained, needed_by, require
+from tests.packaging import missing
+
+ROOT = Path(missing.__file__).parents[2]
+ALL = "torch,cutlass,numpy,hypothesis,flask,werkzeug,pytest,triton,jinja2,platformdirs,tvm_ffi,matplotlib,cuda"
+SCRIPTS = "simulate script.py;sanitize script.py;explain script.py;new kernel fresh"
+
+
+def told_without(packages, folder, commands=None):
+    environment = {name: value for name, value in os.environ.items() if name != "CUTEPY_CACHE_DIR"}
+    environment["PYTHONPATH"] = str(ROOT)
+    command = [sys.executable, "-m", "tests.packaging.missing", packages, *([commands] if commands else [])]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=170)
+    assert done.returncode == 0, done.stderr
+    return {name: tuple(said) for name, said in json.loads(done.stdout).items()}
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    """What is told where no extra is installed."""
+    return told_without(ALL, tmp_path_factory.mktemp("base"))
+
+
+WORKS = {
+    "--version",
+    "tutorial --list",
+    "tutorial 1",
+    "parse (4,8):(8,1)",
+    "show (4,8):(8,1)",
+    "show SM90_64x64x16_F32F16F16_SS",
+    "desc 0x4000004000010000",
+}
+OTHERWISE = {
+    "demo": "the GEMM needs ",  # after the layouts, which are drawn
+    "explore --no-open missing.cutepy": "there is no file missing.cutepy",
+    "export c cutepy.aot:gemm_extension -o out": "must be a cutepy.aot.Extension",
+    **dict.fromkeys(
+        ("cache list", "cache show 00", "cache clear", "cache warm 256x256x256"),
+        "pip install 'cutepy[dsl]', or set CUTEPY_CACHE_DIR",
+    ),
+}
+
+
+@pytest.mark.parametrize("command", missing.COMMANDS)
+def test_commands_of_the_base_wheel(base, command):
+    code, raised, said = base[command]
+    assert not raised, said
+    if command in WORKS:
+        assert code == 0
+        return
+    assert code == (1 if command == "demo" else 2)
+    *_, last = said.strip().splitlines()
+    if command in OTHERWISE:
+        assert OTHERWISE[command] in last
+        return
+    name = " ".join(command.split()[: 2 if command.split()[0] in ("bench", "tune", "new", "export") else 1])
+    assert last.startswith(f"error: cutepy {name} needs ")
+    assert " not installed: pip install 'cutepy[" in last
+    assert ("numpy, torch and nvidia-cutlass-dsl" in last) == (name in ("simulate", "sanitize"))
+
+
+NEEDS = {
+    "cutepy.simulate": "numpy and nvidia-cutlass-dsl",
+    "cutepy.testing.strategies": "hypothesis",
+    **dict.fromkeys(("cutepy.ops", "cutepy.nn"), "numpy and torch"),
+    **dict.fromkeys(("cutepy.explain", "cutepy.load_ptx", "cutepy.load_run", "cutepy.PtxModule"), "numpy"),
+    **dict.fromkeys(("cutepy.sim", "cutepy.frontends", "cutepy.anatomy"), "numpy"),
+}
+
+
+def test_attributes_of_the_base_wheel(base):
+    found = {name: said for name, (code, _, said) in base.items() if code and name.startswith("cutepy.")}
+    assert found.keys() == NEEDS.keys()
+    for name, packages in NEEDS.items():
+        code, raised, said = base[name]
+        assert (code, raised) == (1, "MissingPackagesError")
+        assert said.startswith(f"{name} needs {packages}, which ")
+        assert said.endswith(f"pip install 'cutepy[{'testing' if 'testing' in name else 'dsl'}]'")
+
+
+def test_rooms_that_are_imported_say_it_too(base):
+    for name in ("ops", "nn", "sim", "frontends", "anatomy"):
+        assert base[f"import cutepy.{name}"] == base[f"cutepy.{name}"]
+    assert base["import cutepy.layouts"] == base["import cutepy.testing"] == (0, "", "")
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(
+    ("packages", "wanted"),
+    [
+        ("torch", {"simulate", "sanitize", "explain"}),
+        ("cutlass,cuda", {"simulate", "sanitize", "explain"}),
+        ("numpy", {"simulate", "sanitize", "explain"}),
+        ("jinja2", {"new"}),
+    ],
+)
+def test_one_package_that_is_missing_is_named(tmp_path, packages, wanted):
+    told = told_without(packages, tmp_path, SCRIPTS)
+    names = {"cutlass,cuda": "nvidia-cutlass-dsl"}
+    for command in SCRIPTS.split(";"):
+        _, raised, said = told[command]
+        assert not raised, said
+        is_told = f" needs {names.get(packages, packages)}, which is not installed: pip install 'cutepy[dsl]'" in said
+        assert is_told == (command.split()[0] in wanted)
+
+
+@pytest.mark.parametrize("options", [["--sanitize"], ["--simulate"], ["--exact-mma"]])
+def test_pytest_says_it(tmp_path, options):
+    code = (
+        "import sys, pytest\n"
+        "from tests.packaging.missing import Hidden\n"
+        "sys.meta_path.insert(0, Hidden({'torch', 'cutlass', 'numpy'}))\n"
+        "sys.exit(pytest.main(sys.argv[1:]))"
+    )
+    (tmp_path / "test_it.py").write_text("def test_it():\n    pass\n")
+    command = [sys.executable, "-c", code, *options, "-pno:cacheprovider", "--rootdir", str(tmp_path), str(tmp_path)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    done = subprocess.run([*command, "-pcutepy.testing.plugin"], env=environment, capture_output=True, text=True)
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    wanted = f"pytest {options[0]} needs numpy, torch and nvidia-cutlass-dsl, which are not installed: pip install"
+    assert wanted in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_other_modules_mean_what_they_say():
+    error = ModuleNotFoundError("No module named 'theirs'", name="theirs")
+    assert explained(error, "cutepy.ops") is error
+    with pytest.raises(ModuleNotFoundError, match="No module named 'theirs'") as raised, needed_by("cutepy.ops"):
+        raise error
+    assert raised.value is error
+    installed = ModuleNotFoundError("No module named 'pytest.nothing'", name="pytest.nothing")
+    assert explained(installed, "cutepy.ops") is installed  # its package is there: a part of it is not
+
+
+def test_extras_are_those_of_the_project():
+    import tomllib
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    for module, (distribution, extra) in extras._DISTRIBUTIONS.items():
+        names = {part.split(">")[0].split("[")[0] for part in project[extra]}
+        assert distribution in names, module
+
+
+def test_the_error_can_be_pickled():
+    import pickle
+
+    with pytest.raises(MissingPackagesError) as raised:
+        raise MissingPackagesError("cutepy.simulate", ("numpy", "matplotlib"))
+    again = pickle.loads(pickle.dumps(raised.value))
+    assert str(again) == str(raised.value)
+    assert str(again).endswith("pip install 'cutepy[dsl,plot]'")
+    assert again.name == "numpy"
+    require("this test", "pytest")

@@ -1,0 +1,160 @@
+"""Launches that loop or call without end are stopped, and it is said where their lanes were."""
+
+import math
+import signal
+import time
+
+import numpy as np
+import pytest
+
+import cutepy
+from cutepy.sim import LimitError, MemoryAccessError, Observer
+from cutepy.sim.options import checked_limit
+
+pytest.importorskip("cutlass")
+pytestmark = pytest.mark.dsl
+
+HEAD = ".version 8.7\n.target sm_90a\n.address_size 64\n"
+LOOP = (
+    HEAD
+    + """.visible .entry k(.param .u64 x) { .reg .b32 %r<4>; .reg .b64 %rd<3>; .reg .pred %p, %q;
+ld.param.u64 %rd0, [x]; mov.u32 %r0, 0; mov.u32 %r2, %tid.x; setp.ge.u32 %q, %r2, 32;
+@%q bra OTHER;
+LOOP: add.u32 %r0, %r0, 1; BODY
+setp.ne.u32 %p, %r0, 0x7fffffff; @%p bra LOOP;
+OTHER:
+bar.sync 0;
+st.global.u32 [%rd0], %r0;
+ret; }"""
+)
+BODIES = {
+    "counts": "",
+    "stores": "st.global.u32 [%rd0], %r0;",
+    "adds": "atom.global.add.u32 %r1, [%rd0], 1;",
+}
+POLICIES = [None, "late", "schedule:1"]
+
+
+def launch(body, **options):
+    module, x = cutepy.load_ptx(LOOP.replace("BODY", BODIES[body])), np.zeros(8, np.uint32)
+    with cutepy.simulate(**options) as run:
+        module.launch("k", grid=2, block=64, args=(x,))
+    return run
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("body", BODIES)
+def test_a_launch_ends_at_its_limit_of_instructions(body, policy):
+    with pytest.raises(LimitError) as error:
+        launch(body, policy=policy, limit_instructions=5000)
+    told = str(error.value)
+    assert "limit_instructions=5000 stops it" in told
+    (looping,) = (line for line in error.value.lanes if "line 7 of the PTX" in line)
+    assert "threads 0-31 of CTA" in looping
+    assert any("bar.sync 0" in line and "threads 32-63 of CTA" in line for line in error.value.lanes)
+    assert all(("waiting for" in line) == ("bar.sync 0" in line) for line in error.value.lanes)
+    assert not error.value.mistakes  # no hazard
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_launch_ends_at_its_limit_of_seconds(policy):
+    start = time.perf_counter()
+    with pytest.raises(LimitError, match=r"limit_seconds=0\.2 stops it"):
+        launch("adds", policy=policy, limit_seconds=0.2)
+    assert time.perf_counter() - start < 20
+
+
+def test_what_ends_before_its_limit_is_not_stopped():
+    module, x = cutepy.load_ptx(LOOP.replace("0x7fffffff", "40").replace("BODY", "")), np.zeros(8, np.uint32)
+    with cutepy.simulate(limit_instructions=1000, limit_seconds=60) as run:
+        for _ in range(8):  # each launch has a limit of its own
+            module.launch("k", grid=2, block=64, args=(x,))
+    assert run.stats["instructions"] > 1000
+
+
+def test_a_sanitized_launch_that_is_stopped_tells_its_hazards_too():
+    with pytest.raises(LimitError):
+        launch("adds", sanitize=True, limit_instructions=5000)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "instructions", "error", "said"),
+    [
+        (0, None, ValueError, "limit_seconds must be a number of seconds above 0"),
+        (-1, None, ValueError, "limit_seconds"),
+        (math.inf, None, ValueError, "limit_seconds"),
+        (math.nan, None, ValueError, "limit_seconds"),
+        ("5", None, TypeError, "limit_seconds"),
+        (True, None, TypeError, "limit_seconds"),
+        (None, 0, ValueError, "limit_instructions must be at least 1"),
+        (None, 1.5, TypeError, "limit_instructions"),
+    ],
+)
+def test_what_is_no_limit_is_refused(seconds, instructions, error, said):
+    with pytest.raises(error, match=said):
+        checked_limit(seconds, instructions)
+
+
+class Interrupting(Observer):
+    """Press Ctrl-C at the nth access."""
+
+    def __init__(self, at):
+        self._left = at
+
+    def on_access(self, access):
+        self._left -= 1
+        if not self._left:
+            signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_ctrl_c_says_where_the_lanes_were(policy):
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        launch("stores", policy=policy, observers=[Interrupting(300)])
+    (note,) = stopped.value.__notes__
+    assert note.startswith("k was stopped; its lanes were\n")
+    assert "at line 7 of the PTX in" in note
+    assert "threads 0-31 of CTA" in note
+
+
+CALLS = (
+    HEAD
+    + """.func (.reg .b32 %o) even(.reg .b32 %n);
+.func (.reg .b32 %o) odd(.reg .b32 %n) { .reg .b32 %r<4>; .reg .pred %p; .local .b8 room[ROOM];
+add.u32 %r1, %n, 1; setp.eq.u32 %p, %r1, DEPTH; mov.u32 %o, %r1; @%p ret; CALL
+mov.u32 %o, %r2; ret; }
+.func (.reg .b32 %o) even(.reg .b32 %n) { .reg .b32 %r<4>;
+add.u32 %r1, %n, 1; call.uni (%r2), odd, (%r1); mov.u32 %o, %r2; ret; }
+.visible .entry k(.param .u64 x) { .reg .b32 %r<4>; .reg .b64 %rd<3>;
+ld.param.u64 %rd0, [x]; mov.u32 %r0, 0; call.uni (%r1), odd, (%r0); st.global.u32 [%rd0], %r1; ret; }"""
+)
+
+
+def recurse(called, room, depth):
+    text = (
+        CALLS.replace("CALL", f"call.uni (%r2), {called}, (%r1);")
+        .replace("ROOM", str(room))
+        .replace("DEPTH", str(depth))
+    )
+    x = np.zeros(1, np.uint32)
+    with cutepy.simulate():
+        cutepy.load_ptx(text).launch("k", grid=1, block=32, args=(x,))
+    return int(x[0])
+
+
+@pytest.mark.parametrize(("called", "room"), [("odd", 4096), ("even", 8192)])
+def test_recursion_without_end_is_told(called, room):
+    with pytest.raises(MemoryAccessError, match=r"calls are nested \d+ deep, the last of (odd|even)") as error:
+        recurse(called, room, 0)
+    assert "a recursion needs a condition that ends it" in str(error.value)
+    assert f"line {6 if called == 'odd' else 9} of the PTX" in str(error.value)
+
+
+def test_recursion_without_frames_is_told(monkeypatch):
+    monkeypatch.setattr("cutepy.sim.mechanisms.calls._MOST_CALLS", 100)
+    with pytest.raises(MemoryAccessError, match="calls are nested 101 deep"):
+        recurse("odd", 16, 0)
+
+
+def test_recursion_that_ends_runs():
+    assert recurse("odd", 1024, 60) == 60
