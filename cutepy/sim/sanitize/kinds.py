@@ -137,10 +137,12 @@ _ENTRIES = (
     ),
     Kind(
         "missing-tensormap-fence",
-        "a copy uses a tensor map that the kernel has changed, and no `fence.proxy.tensormap` has shown it to copies",
-        "who changed the tensor map must release it (tensormap.cp_fenceproxy, or "
-        "fence.proxy.tensormap::generic.release), and who uses it acquire it after that "
-        "(fence.proxy.tensormap::generic.acquire of its address)",
+        "a copy uses a tensor map in global memory, which the kernel, an earlier launch or the host wrote, and no "
+        "`fence.proxy.tensormap` has shown it to copies",
+        "each CTA that copies by a tensor map in global memory must acquire it first "
+        "(fence.proxy.tensormap::generic.acquire of its address, with the scope .gpu, or .sys if the host wrote it), or "
+        "take it as a `const __grid_constant__` parameter; who changes it in the kernel must release it before "
+        "(tensormap.cp_fenceproxy, or fence.proxy.tensormap::generic.release)",
         "Parallel Synchronization and Communication Instructions: membar/fence, fence.proxy.tensormap",
     ),
     Kind(

@@ -88,13 +88,13 @@ class Sanitizer(Observer):
         self._findings = Findings(self._surroundings, allow)
         self._known, self._launches, self._messages, self._flags = known, Launches(), Messages(), Flags()
         self._of_global = GlobalFindings(lambda *what: self._findings.tell(*what), self._launches, self._flags, known)
-        told = self._of_global.conflict, self._of_global.unwritten, self._forgotten
-        self._global = GlobalTouches(self._launches, self._messages, known, *told)
+        self._examiner = Examiner(self._violated)
+        told = self._of_global.conflict, self._of_global.unwritten, self._forgotten, self._of_global.unacquired
+        self._global = GlobalTouches(self._launches, self._messages, known, *told, self._examiner.assume)
         self._launch: Launch | None = None
         self._wave: Wave | None = None
         self._through: dict[int, Through | None] = {}
         self._mistakes: set[tuple[str, str]] = set()  # of the launch, by kind and barrier
-        self._examiner = Examiner(self._violated)
         self._rounds: frozenset[int] = frozenset()
         self._undefined = Undefined()
         self._waits = False
