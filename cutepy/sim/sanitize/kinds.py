@@ -140,7 +140,7 @@ _ENTRIES = (
         "a copy uses a tensor map in global memory, which the kernel, an earlier launch or the host wrote, and no "
         "`fence.proxy.tensormap` has shown it to copies",
         "each CTA that copies by a tensor map in global memory must acquire it first "
-        "(fence.proxy.tensormap::generic.acquire of its address, with the scope .gpu, or .sys if the host wrote it), or "
+        "(fence.proxy.tensormap::generic.acquire of its address, with the scope .gpu, or .sys if the host wrote it) or "
         "take it as a `const __grid_constant__` parameter; who changes it in the kernel must release it before "
         "(tensormap.cp_fenceproxy, or fence.proxy.tensormap::generic.release)",
         "Parallel Synchronization and Communication Instructions: membar/fence, fence.proxy.tensormap",

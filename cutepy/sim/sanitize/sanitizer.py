@@ -287,6 +287,8 @@ class Sanitizer(Observer):
             self._global.issue(wave, operation, issued)
         wave.clocks.tick(slots, threads)  # what the threads do from now on does not come before it
         self._premises.notes.issue(operation)
+        if self._examiner.elections is not None:
+            self._examiner.elections.issue(operation)
 
     def on_complete(self, operation: AsyncOperation) -> None:
         """Check what an operation read and wrote."""
@@ -309,6 +311,8 @@ class Sanitizer(Observer):
         if "aligned" in event.instruction.parts:
             converge(wave, event.ctas.slots, event.threads.ids)
         self._premises.see(event)
+        if self._examiner.elections is not None:
+            self._examiner.elections.barrier(event)
         if event.operation == "blocked":
             return
         wave.passes(event)
