@@ -136,6 +136,14 @@ _ENTRIES = (
         "Memory Consistency Model: Proxies; Async proxy",
     ),
     Kind(
+        "unmet-warps",
+        "wgmma reads A from shared memory, and each warp wrote and fenced its own 16 rows of it: no barrier of the "
+        "warpgroup came between",
+        "a barrier of the four warps, such as a named one of 128 threads, must come between each warp's "
+        "fence.proxy.async and the MMA, or A must come from registers",
+        "wgmma: Async Proxy; wgmma.mma_async; Memory Consistency Model: Causality Order",
+    ),
+    Kind(
         "missing-tensormap-fence",
         "a copy uses a tensor map in global memory, which the kernel, an earlier launch or the host wrote, and no "
         "`fence.proxy.tensormap` has shown it to copies",
