@@ -14,6 +14,7 @@ import numpy as np
 
 from cutepy.sim.sanitize.certificate.actors import Actors
 from cutepy.sim.sanitize.certificate.generations import Generations
+from cutepy.sim.sanitize.certificate.loops import line
 from cutepy.sim.sanitize.certificate.phases import Phases
 from cutepy.sim.sanitize.certificate.register_supply import RegisterSupply
 from cutepy.sim.sanitize.certificate.rounds import Notes
@@ -153,7 +154,7 @@ class Premises:
             other = lanes & ((self._address[at] != phases.address) | (self._phase[at] != absolute))
             if other.any():
                 self._refuse(
-                    f"the wait at {_line(i)} follows the peek at {_line(self._tries[peek].instruction)}, and is for "
+                    f"the wait at {line(i)} follows the peek at {line(self._tries[peek].instruction)}, and is for "
                     "another mbarrier or phase"
                 )
             self._peek[at] = np.where(lanes & (counted >= -1), _NONE, pending)
@@ -161,7 +162,7 @@ class Premises:
         failed = counted < -1
         if "parity" not in i.parts and failed.any() and self._is_idle(i):
             self._refuse(
-                f"the try at {_line(i)} fails and is not tried again: it may come when its state is too old for it"
+                f"the try at {line(i)} fails and is not tried again: it may come when its state is too old for it"
             )
         self._tried[at] = np.where(failed, phases.address, _NONE)
         self._for[at] = np.where(failed, absolute, self._for[at])
@@ -172,7 +173,7 @@ class Premises:
             return
         left = failed & (pending != _NONE)
         if left.any() and self._tries[int(pending[left][0])].followers:
-            self._refuse(f"the wait did not run that follows the peek at {_line(i)}")
+            self._refuse(f"the wait did not run that follows the peek at {line(i)}")
         self._peek[at] = np.where(failed, i.index, pending)
         self._address[at] = np.where(failed, phases.address, self._address[at])
         self._phase[at] = np.where(failed, absolute, self._phase[at])
@@ -206,7 +207,7 @@ class Premises:
         """Check what is left when the CTAs have ended."""
         for peek in np.unique(self._peek[self._peek != _NONE]).tolist():
             if self._tries[peek].followers:
-                self._refuse(f"the wait did not run that follows the peek at {_line(self._tries[peek].instruction)}")
+                self._refuse(f"the wait did not run that follows the peek at {line(self._tries[peek].instruction)}")
         self.stick(np.arange(self.ctas))
         if self._supply is not None:
             self._supply.end()
@@ -220,7 +221,3 @@ def announces(instructions: tuple[Instruction, ...]) -> bool:
         or (i.parts[:3] == ("cp", "async", "mbarrier") and "noinc" not in i.parts)
         for i in instructions
     )
-
-
-def _line(i: Instruction) -> str:
-    return str(i.source) if i.source is not None else f"line {i.line} of the PTX"
