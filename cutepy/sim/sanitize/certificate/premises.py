@@ -130,8 +130,9 @@ class Premises:
 
     def knows_complete(self, address: int, slots: Array, phases: Array, ctas: Ctas, threads: Threads) -> Array:
         """Tell which lanes know that a phase of an mbarrier is complete."""
+        found = self._of(address)  # which may have a new column of the clocks
         actors = Actors.now(self._wave.clocks, ctas.slots, threads.ids)
-        return self._of(address).knows_complete(actors, slots[:, 0], phases[:, 0])
+        return found.knows_complete(actors, slots[:, 0], phases[:, 0])
 
     def _try(self, event: BarrierEvent, phases: Phases) -> None:
         assert event.counted is not None

@@ -27,7 +27,7 @@ def logs(draw):
             mine = np.maximum(mine, known[other])
         mine[n] = 1
         known.append(mine)
-        steps.append(Step(0, n, 1, mine[None], *KINDS[kind]))
+        steps.append(Step(0, n, 1, mine[None, : n + 1], *KINDS[kind]))  # what comes later has no column yet
     return Log(draw(st.integers(1, 3)), steps)
 
 
