@@ -64,3 +64,19 @@ def test_what_bytes_excuse_all_orders_do(log):
     delivered_fits = sum(s.size for s in log.steps) >= 0
     if log.expected + arrivals == 0 and delivered_fits and bytes_hold(log, loose):
         assert in_every_order(log)
+
+
+def test_bytes_that_are_announced_in_time_outweigh_those_of_copies_that_do_not_follow_a_late_announcement():
+    def log(early, late):
+        known = ([1], [0, 1], [1, 0, 1], [1, 1, 0, 1])
+        sizes = (32, 16, -early, -late)  # announced with an arrival, announced late; copies before and after that
+        kinds = ((-1, True), (0, False), (0, True), (0, True))
+        steps = [
+            Step(0, n, 1, np.array([known[n]]), arrivals, sizes[n], n == 1, completes)
+            for n, (arrivals, completes) in enumerate(kinds)
+        ]
+        return Log(1, steps)
+
+    assert bytes_hold(log(16, 32), {(0, 1)})
+    assert not bytes_hold(log(32, 16), {(0, 1)})
+    assert not bytes_hold(log(48, 0), {(0, 1)})
