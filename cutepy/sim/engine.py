@@ -144,7 +144,7 @@ class Engine:
             (name, np.array([[address]], np.uint64))
             for name, address in {**launch.symbols, **launch.parameter_addresses}.items()
         )
-        memory.windows = _windows(launch)
+        memory.windows = launch.windows
         self.begun, self.to_come = 1.0, 0.5
         self.interruptions = 0
         self.native_state: Any = None  # what machine code knows of memory: see `native`
@@ -265,14 +265,6 @@ class Engine:
         for name, count in stats.items():
             activity.stats[name] += count
         activity.printed += text
-
-
-def _windows(launch: Launch) -> dict[str, list[tuple[int, int]]]:
-    """Return where constants and parameters are."""
-    constants = [(v.address, v.address + len(v.bytes)) for v in launch.variables if v.variable.space == "const"]
-    block = launch.parameter_block
-    start = 0 if block is None else block.ctypes.data
-    return {"const": constants, "param": [] if block is None else [(start, start + len(block))]}
 
 
 def _uniform_registers(launch: Launch) -> dict[str, Array]:

@@ -185,6 +185,14 @@ class Launch:
         return in_whole_clusters(self.chosen, self.grid, self.cluster)
 
     @property
+    def windows(self) -> dict[str, list[tuple[int, int]]]:
+        """The first address, and the one behind the last, of each constant and of the block of parameters."""
+        constants = [(v.address, v.address + len(v.bytes)) for v in self.variables if v.variable.space == "const"]
+        block = self.parameter_block
+        start = 0 if block is None else block.ctypes.data
+        return {"const": constants, "param": [] if block is None else [(start, start + len(block))]}
+
+    @property
     def absent_ctas(self) -> int:
         """How many CTAs of the grid do not run."""
         return 0 if self.chosen is None else self.ctas - len(self.order)

@@ -44,6 +44,13 @@ class Step:
         value = self._group.registers[index]
         return np.array(inherited(self._group, index) if value is None else value)
 
+    def executing(self) -> Array:
+        """Tell which lanes execute the instruction, (CTAs, threads): those whose guard holds."""
+        shape, guard = (self.ctas.count, self.threads.count), self.instruction.predicate
+        if guard is None or guard[0].index not in self._program.flow.live_in[self._group.block]:
+            return np.ones(shape, bool)  # the others have gone another way already
+        return np.broadcast_to(self.value(guard[0].index).astype(bool) != guard[1], shape)
+
     @property
     def registers(self) -> dict[str, Array]:
         """The registers that will still be read, by PTX name: (CTAs, threads), bits or floats; accumulators excepted.

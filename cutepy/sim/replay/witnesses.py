@@ -29,6 +29,7 @@ _NO_SCHEDULE = {
     "fragment-in-flight": "the simulator reads registers of A when an MMA is issued",
     "non-coherent-read": "the simulator has no cache that is not coherent",
     "missing-tensormap-fence": "the simulator reads a tensor map as it is in memory",
+    "unmet-warps": "the simulator issues an MMA once all four warps have come to it",
     "layout-mismatch": "the values are as wrong in every schedule",
     "partial-warp": "the simulator executes lanes by themselves where the ISA does not say what happens",
     "undefined-shuffle": "the simulator gives a lane its own value where the ISA does not say which it gets",

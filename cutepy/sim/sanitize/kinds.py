@@ -136,11 +136,21 @@ _ENTRIES = (
         "Memory Consistency Model: Proxies; Async proxy",
     ),
     Kind(
+        "unmet-warps",
+        "wgmma reads A from shared memory, and each warp wrote and fenced its own 16 rows of it: no barrier of the "
+        "warpgroup came between",
+        "a barrier of the four warps, such as a named one of 128 threads, must come between each warp's "
+        "fence.proxy.async and the MMA, or A must come from registers",
+        "wgmma: Async Proxy; wgmma.mma_async; Memory Consistency Model: Causality Order",
+    ),
+    Kind(
         "missing-tensormap-fence",
-        "a copy uses a tensor map that the kernel has changed, and no `fence.proxy.tensormap` has shown it to copies",
-        "who changed the tensor map must release it (tensormap.cp_fenceproxy, or "
-        "fence.proxy.tensormap::generic.release), and who uses it acquire it after that "
-        "(fence.proxy.tensormap::generic.acquire of its address)",
+        "a copy uses a tensor map in global memory, which the kernel, an earlier launch or the host wrote, and no "
+        "`fence.proxy.tensormap` has shown it to copies",
+        "each CTA that copies by a tensor map in global memory must acquire it first "
+        "(fence.proxy.tensormap::generic.acquire of its address, with the scope .gpu, or .sys if the host wrote it) or "
+        "take it as a `const __grid_constant__` parameter; who changes it in the kernel must release it before "
+        "(tensormap.cp_fenceproxy, or fence.proxy.tensormap::generic.release)",
         "Parallel Synchronization and Communication Instructions: membar/fence, fence.proxy.tensormap",
     ),
     Kind(

@@ -20,6 +20,7 @@ from cutepy.sim.sanitize.memory.global_touches import GlobalTouches
 from cutepy.sim.sanitize.memory.sizes import granule_bytes
 from cutepy.sim.sanitize.memory.touch import Conflict, Touch
 from cutepy.sim.sanitize.memory.touches import SharedTouches
+from cutepy.sim.sanitize.one_sided import OneSided
 from cutepy.sim.sanitize.order.collectives import ALL_LANES, arrives_relaxed, is_collective
 from cutepy.sim.sanitize.order.ends import ends, uneven
 from cutepy.sim.sanitize.order.failing import is_try
@@ -89,15 +90,15 @@ class Sanitizer(Observer):
         self._findings = Findings(self._surroundings, allow)
         self._known, self._launches, self._messages, self._flags = known, Launches(), Messages(), Flags()
         self._of_global = GlobalFindings(lambda *what: self._findings.tell(*what), self._launches, self._flags, known)
-        told = self._of_global.conflict, self._of_global.unwritten, self._forgotten
-        self._global = GlobalTouches(self._launches, self._messages, known, *told)
+        self._examiner = Examiner(self._violated)
+        told = self._of_global.conflict, self._of_global.unwritten, self._forgotten, self._of_global.unacquired
+        self._global = GlobalTouches(self._launches, self._messages, known, *told, self._examiner.assume)
         self._launch: Launch | None = None
         self._wave: Wave | None = None
         self._through: dict[int, Through | None] = {}
         self._mistakes: set[tuple[str, str]] = set()  # of the launch, by kind and barrier
-        self._examiner = Examiner(self._violated)
         self._rounds: frozenset[int] = frozenset()
-        self._undefined = Undefined()
+        self._undefined, self._one_sided = Undefined(), OneSided()
         self._waits = False
         self._spinning: Array = np.zeros((0, 0), bool)
         self._reasons: dict[tuple[int, int, str], tuple[Reason | None, tuple[NearMiss, ...]]] = {}
@@ -299,6 +300,8 @@ class Sanitizer(Observer):
             self._global.issue(wave, operation, issued)
         wave.clocks.tick(slots, threads)  # what the threads do from now on does not come before it
         self._premises.notes.issue(operation)
+        if self._examiner.elections is not None:
+            self._examiner.elections.issue(operation)
 
     def on_complete(self, operation: AsyncOperation) -> None:
         """Check what an operation read and wrote."""
@@ -322,6 +325,8 @@ class Sanitizer(Observer):
             converge(wave, event.ctas.slots, event.threads.ids)
         wave.comes(event)
         self._premises.see(event)
+        if self._examiner.elections is not None:
+            self._examiner.elections.barrier(event)
         if event.operation == "blocked":
             return
         wave.passes(event)
@@ -345,17 +350,19 @@ class Sanitizer(Observer):
         self._waits = any(map(is_try, function.instructions))
         self._rounds = heads(function.instructions)
         self._undefined.look_at(function)
+        self._one_sided.look_at(function)
 
     def stops_at(self, instruction: Instruction, before: Instruction | None) -> bool:
         """Stop where whole warps come together, which says that their waits are over, and where rounds begin."""
         if self._waits and is_collective(instruction):
             return True
-        return instruction.index in self._rounds or self._undefined.stops_at(instruction)
+        if instruction.index in self._rounds or self._undefined.stops_at(instruction):
+            return True
+        return self._one_sided.stops_at(instruction)
 
     def on_instruction(self, step: Step) -> None:
         """Note that the waits of a warp are over, that a round begins, or that something has no value."""
-        wrong = self._undefined.execute(step)
-        if wrong is not None:
+        for wrong in filter(None, (self._undefined.execute(step), self._one_sided.execute(step))):
             self._tell_undefined(step.instruction.parts[0], step.threads.describe(), step.instruction, wrong)
         if step.instruction.index in self._rounds:
             self._of(step.ctas.residents)

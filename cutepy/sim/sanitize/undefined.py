@@ -49,6 +49,17 @@ class _Effect(NamedTuple):
 
 def _without_values(function: Function) -> dict[int, str]:
     """Return which instructions make something of registers that none gives a value, and of which one, by index."""
+    valued = with_values(function)
+    found = {}
+    for effect in map(_effect, function.instructions):
+        register = next((r for r in _mattering(effect) if r.index not in valued), None)
+        if register is not None:
+            found[effect.instruction.index] = register.name
+    return found
+
+
+def with_values(function: Function) -> set[int]:
+    """Return the registers that some instruction gives a value, by index: not by what it makes of that alone."""
     effects = [_effect(i) for i in function.instructions]
     valued = {r.index for i in function.instructions for operand in i.operands for r in _frames_in(operand)}
     waiting = [effect for effect in effects if effect.to]
@@ -66,12 +77,7 @@ def _without_values(function: Function) -> dict[int, str]:
             if not done:
                 left.append(effect)
         waiting = left
-    found = {}
-    for effect in effects:
-        register = next((r for r in _mattering(effect) if r.index not in valued), None)
-        if register is not None:
-            found[effect.instruction.index] = register.name
-    return found
+    return valued
 
 
 def _frames_in(operand: Operand) -> Iterator[Register]:
@@ -148,8 +154,7 @@ class Undefined:
         guard = step.instruction.predicate
         if found is None or guard is None or guard[0].name == found:
             return found and _NO_VALUE.format(found)
-        executed = (step.value(guard[0].index).astype(bool) != guard[1]).any()
-        return _NO_VALUE.format(found) if executed else None
+        return _NO_VALUE.format(found) if step.executing().any() else None
 
     def access(self, access: Access) -> str | None:
         """Take an access to local memory, and say what is wrong with it.

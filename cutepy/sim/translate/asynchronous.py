@@ -225,7 +225,10 @@ def _tensor_reduce(e: Emitter, i: Instruction) -> None:
     accepts="tensor 1d 2d 3d 4d 5d L2 global tile im2col im2col_no_offs L2::cache_hint",
 )
 def _bulk_prefetch(e: Emitter, i: Instruction) -> None:
-    """Do nothing: there are no caches here."""
+    """Let observers see the tensor map; nothing is fetched, as there are no caches here."""
+    if "tensor" in i.parts:
+        descriptor, _ = _coordinates(e, i.operands[0])
+        e.emit(f"m.tensormaps.use(g, {e.site}, {descriptor})")
 
 
 @instruction("cp.async.bulk.commit_group")

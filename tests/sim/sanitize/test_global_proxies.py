@@ -178,6 +178,7 @@ def test_what_is_wrong_is_found(name):
 # TMA, with a tensor map that the kernel changes.
 
 MAP = """ld.param.u64 %rd5, [p2]; add.u32 %r30, %r10, 3072;
+fence.proxy.tensormap::generic.acquire.sys [%rd5], 128;
 @%p1 st.shared.u32 [%r30], 0;
 """
 COPY_TO_SHARED = "".join(
@@ -194,6 +195,73 @@ TMA = """@%p1 mbarrier.arrive.expect_tx.shared.b64 _, [%r10], 256;
 @%p1 cp.async.bulk.tensor.1d.shared::cluster.global.mbarrier::complete_tx::bytes [%r11], [%rd5, {0}], [%r10];
 """
 AGAIN = WAIT.replace("MORE", "TWO").replace(", 0;", ", 1;")
+
+
+FILLED = """st.shared.u32 [%r12], %r1; st.shared.u32 [%r12+128], %r1; fence.proxy.async; bar.warp.sync 0xffffffff;
+"""
+UNACQUIRED = FILLED + "ld.param.u64 %rd5, [p2];\n"
+PARAMETER = FILLED + "mov.b64 %rd5, p2; cvta.param.u64 %rd5, %rd5;\n"
+CONSTANT = FILLED + "mov.b64 %rd5, held; cvta.const.u64 %rd5, %rd5;\n"
+BY_LANE_1 = "setp.eq.u32 %p8, %r1, 1; @%p8 fence.proxy.tensormap::generic.acquire.gpu [%rd5], 128;\n"
+SEND = """@%p1 cp.async.bulk.tensor.1d.global.shared::cta.bulk_group [%rd5, {0}], [%r11];
+@%p1 cp.async.bulk.commit_group; @%p1 cp.async.bulk.wait_group 0;
+"""
+
+
+def run_of(body, as_array=True, *, cluster=1, box=(64,), module="", block=32):
+    """Run a kernel whose third argument is a tensor map that the host wrote: an array, or a parameter."""
+    run = Run((), None, sanitize=True)
+    data, raw = aligned((1, 256), "u4").reshape(-1), np.zeros(256, np.uint8)
+    where = raw[-raw.ctypes.data % 128 :][:128]
+    where[:] = np.frombuffer(tensor_map(data, box), np.uint8)
+    run.adopt(data)
+    given = where if as_array else where.tobytes()
+    if module:
+        module = module.format(", ".join(map(str, where.tolist())))
+    options = {"grid": cluster, "cluster": cluster, "smem_bytes": 4096, "module": module, "block": block}
+    launch(body, data, np.zeros(64, np.uint32), given, run=run, **options)
+    return run
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        TMA + WAIT,
+        SEND,
+        SEND.replace(
+            "cp.async.bulk.tensor.1d.global.shared::cta", "cp.reduce.async.bulk.tensor.1d.global.shared::cta.add"
+        ),
+        "@%p1 cp.async.bulk.prefetch.tensor.1d.L2.global [%rd5, {0}];\n",
+    ],
+    ids=["load", "store", "reduce", "prefetch"],
+)
+def test_a_tensor_map_of_the_host_is_acquired_by_each_cta_unless_it_is_a_parameter_or_a_constant(use):
+    def kinds(body, *how, **options):
+        return [hazard.kind for hazard in run_of(body, *how, **options).hazards]
+
+    assert kinds(START + UNACQUIRED + use) == ["missing-tensormap-fence"]
+    assert kinds(START + UNACQUIRED + use + ACQUIRE) == ["missing-tensormap-fence"]
+    assert kinds(START + UNACQUIRED + ACQUIRE + use) == []
+    assert kinds(START + UNACQUIRED + ACQUIRE.replace(".gpu", ".cta") + use) == ["missing-tensormap-fence"]
+    assert kinds(START + UNACQUIRED + BY_LANE_1 + use) == ["missing-tensormap-fence"]
+    assert kinds(START + UNACQUIRED + BY_LANE_1 + TOGETHER + use) == []
+    assert kinds(START + PARAMETER + use, False) == []
+    assert kinds(START + CONSTANT + use, module=".const .align 64 .b8 held[128] = {{{}}};") == []
+
+
+def test_a_fence_in_another_cta_of_the_cluster_shows_a_tensor_map_to_that_cta_alone():
+    meet = "barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;\n"
+    first, each = "setp.eq.u32 %p8, %r2, 0; @%p8 " + ACQUIRE, ACQUIRE
+    for fence, kinds in ((first, ["missing-tensormap-fence"]), (each, [])):
+        run = run_of(START + UNACQUIRED + fence + meet + TMA + WAIT + meet, cluster=2)
+        assert [hazard.kind for hazard in run.hazards] == kinds
+
+
+def test_the_certificate_says_that_a_tensor_map_of_the_host_is_acquired_with_the_scope_gpu():
+    for scope, assumed in ((".gpu", True), (".sys", False)):
+        (certificate,) = run_of(START + UNACQUIRED + ACQUIRE.replace(".gpu", scope) + TMA + WAIT).certificates
+        assert certificate.is_certified
+        assert any("tensor map" in what for what in certificate.assumptions) == assumed
 
 
 def map_hazards_of(*lines, policy=None):
@@ -309,7 +377,8 @@ def test_a_tensor_map_in_shared_memory_is_read_and_written_whole(lines, kind):
 
 # TMA stores of two warps by one instruction.
 
-PARTS = """ld.param.u64 %rd5, [p2]; st.shared.u32 [%r12+1024], %r1; fence.proxy.async; bar.sync 0;
+PARTS = """ld.param.u64 %rd5, [p2]; fence.proxy.tensormap::generic.acquire.sys [%rd5], 128;
+st.shared.u32 [%r12+1024], %r1; fence.proxy.async; bar.sync 0;
 shr.u32 %r5, %r1, 5; setp.eq.u32 %p4, %r5, 0; shl.b32 %r6, %r5, 7; add.u32 %r6, %r6, %r11; shl.b32 %r7, %r5, 5;
 """
 SEND_PART = """cp.async.bulk.tensor.1d.global.shared::cta.bulk_group [%rd5, {%r7}], [%r6];

@@ -5,8 +5,10 @@ import pytest
 
 from cutepy.sim import Run
 from cutepy.sim.machine.host_events import Allocation, HostAccess, StreamEvent
+from cutepy.sim.sanitize.memory import global_shadow
 from cutepy.sim.sanitize.memory.global_extent import EXTENT_BYTES
 from tests.sim.opcode_runner import launch
+from tests.sim.test_opcodes_tma import tensor_map
 
 WHERE = "mov.u32 %r1, %tid.x; mul.wide.u32 %rd3, %r1, 4; ld.param.u64 %rd1, [p0]; add.u64 %rd1, %rd1, %rd3;\n"
 WRITE = WHERE + "st.global.u32 [%rd1], %r1;\n"
@@ -29,7 +31,7 @@ class Script:
 
     def __init__(self):
         self.run = Run((), None, sanitize=True)
-        self.data = np.zeros(64, np.uint32)
+        self.data, self.more = np.zeros(64, np.uint32), []
         for stream in (1000, 2000):
             self.tell("create", stream, blocking=False)
 
@@ -37,6 +39,7 @@ class Script:
         launch(
             body,
             self.data,
+            *self.more,
             grid=grid,
             cluster=cluster,
             block=len(self.data) if smem_bytes else 32,
@@ -53,6 +56,13 @@ class Script:
     def touch(self, writes, stream=0):
         starts = np.array([self.data.ctypes.data])
         self.run.tell(HostAccess("aten::add_" if writes else "aten::sum", writes, starts, self.data.nbytes, stream))
+
+    def add_map(self):
+        """Make a tensor map of the data, which kernels take as their second argument."""
+        raw, data = np.zeros(256, np.uint8), self.run.adopt(self.data)
+        self.more.append(raw[-raw.ctypes.data % 128 :][:128])
+        self.more[0][:] = np.frombuffer(tensor_map(self.data, (64,)), np.uint8)
+        return data
 
     @property
     def kinds(self):
@@ -167,6 +177,52 @@ def test_a_kernel_between_changes_nothing():
     script.kernel(NOTHING, 1000)
     script.kernel(READ, 2000)
     assert script.kinds == ["unordered-read"]
+
+
+BACK = 150
+
+
+@pytest.mark.parametrize("between", [NOTHING, READ], ids=["others", "reads of the same"])
+@pytest.mark.parametrize(("first", "last", "kind"), [(WRITE, READ, "unordered-read"), (READ, WRITE, "unordered-write")])
+def test_a_race_is_found_however_many_launches_are_between(between, first, last, kind):
+    script = Script()
+    script.kernel(first, 1000)
+    for _ in range(BACK):
+        script.kernel(between, 2000)
+    script.kernel(last, 2000)
+    assert script.kinds == [kind]
+    assert not script.run.certificates[-1].is_certified or between == first == READ
+
+
+@pytest.mark.parametrize("between", [NOTHING, READ, WRITE, READ + WRITE.replace(WHERE, "")])
+def test_launches_in_order_are_certified_however_many_they_are(between):
+    script = Script()
+    for _ in range(BACK):
+        script.kernel(between, 1000)
+    script.tell("record", 1000, 7)
+    script.tell("wait", 2000, 7)
+    script.kernel(WRITE, 2000)
+    assert script.kinds == []
+    assert all(one.is_certified for one in script.run.certificates)
+
+
+def test_the_host_is_found_to_race_however_many_launches_are_between():
+    script = Script()
+    script.touch(True, 1000)
+    for _ in range(BACK):
+        script.kernel(NOTHING, 2000)
+        script.touch(False, 3000)
+    assert script.kinds == ["unordered-read"]
+
+
+def test_touches_that_no_memory_leads_to_are_dropped(monkeypatch):
+    monkeypatch.setattr(global_shadow, "_MANY_TOUCHES", 20)
+    script = Script()
+    script.kernel(READ, 2000)
+    for body in (WRITE, READ) * BACK:
+        script.kernel(body, 1000)
+    assert script.kinds == ["unordered-write"]
+    assert len(script.run._sanitizer._global.shadow._touches) < 60
 
 
 def test_stream_0_waits_for_streams_that_are_not_made_otherwise():
@@ -488,3 +544,93 @@ def test_memory_of_which_something_wrote_a_part():
     script.kernel(READ)
     (found,) = script.run.hazards
     assert "byte 0x64 of" in str(found)
+
+
+# Tensor maps in global memory that launches write and use.
+
+ONE = "ld.param.u64 %rd5, [p1]; mov.u32 %r1, %tid.x; setp.eq.u32 %p1, %r1, 0; @!%p1 bra END;\n"
+REPLACED = "tensormap.replace.tile.fill_mode.global.b1024.b32 [%rd5], 0;\n"
+STORED = "ld.global.u32 %r3, [%rd5+52]; st.global.u32 [%rd5+52], %r3;\n"
+ACQUIRE = "fence.proxy.tensormap::generic.acquire.gpu [%rd5], 128;\n"
+BY_MAP = """mov.u32 %r2, smem; mbarrier.init.shared.b64 [%r2+512], 1; fence.mbarrier_init.release.cluster;
+mbarrier.arrive.expect_tx.shared.b64 _, [%r2+512], 256;
+cp.async.bulk.tensor.1d.shared::cluster.global.mbarrier::complete_tx::bytes [%r2], [%rd5, {0}], [%r2+512];
+MORE: mbarrier.try_wait.parity.shared.b64 %p4, [%r2+512], 0; @!%p4 bra MORE;
+"""
+CHANGES = {"replaced": ONE + REPLACED + "END:\n", "stored": ONE + STORED + "END:\n"}
+
+
+def use(*lines):
+    return {"body": "".join((ONE, *lines, "END:\n")), "smem_bytes": 1024}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_a_tensor_map_of_an_earlier_launch_is_acquired(change):
+    for lines, kinds in (((BY_MAP,), ["missing-tensormap-fence"]), ((ACQUIRE, BY_MAP), [])):
+        script = Script()
+        script.add_map()
+        script.kernel(**use(ACQUIRE, BY_MAP))
+        script.kernel(change)
+        script.kernel(**use(*lines))
+        assert script.kinds == kinds
+        script.tell("synchronise")
+        script.kernel(**use(*lines))
+        assert set(script.kinds) == set(kinds)
+        (certificate,) = script.run.certificates[-1:]
+        assert certificate.is_certified == (not kinds)
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_a_launch_that_begins_early_acquires_a_tensor_map_once_it_has_waited(change):
+    for lines, kinds in (
+        ((WAIT, ACQUIRE, BY_MAP), set()),
+        ((WAIT, BY_MAP), {"missing-tensormap-fence"}),
+        ((ACQUIRE, WAIT, BY_MAP), {"missing-tensormap-fence"}),
+        ((ACQUIRE, BY_MAP, WAIT), {"missing-tensormap-fence", "early-access"}),
+    ):
+        script = Script()
+        script.add_map()
+        script.kernel(GO + change)
+        script.kernel(**use(*lines), programmatic=True)
+        assert set(script.kinds) == kinds
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_launches_in_two_streams_that_write_and_use_a_tensor_map(change):
+    script = Script()
+    script.add_map()
+    script.kernel(change, 1000)
+    script.kernel(**use(ACQUIRE, BY_MAP), stream=2000)
+    assert "unordered-read" in script.kinds
+    script = Script()
+    script.add_map()
+    script.kernel(**use(ACQUIRE, BY_MAP), stream=2000)
+    script.kernel(change, 1000)
+    assert script.kinds == ["unordered-write"]
+    script = Script()
+    script.add_map()
+    script.kernel(**use(ACQUIRE, BY_MAP), stream=2000)
+    script.tell("record", 2000, 7)
+    script.tell("wait", 1000, 7)
+    script.kernel(change, 1000)
+    assert script.kinds == []
+
+
+def test_a_launch_that_begins_early_writes_a_tensor_map_that_the_one_before_it_may_still_read():
+    for lines, kinds in ((WAIT, []), ("", ["early-access"])):
+        script = Script()
+        script.add_map()
+        script.kernel(**use(ACQUIRE, GO, BY_MAP))
+        script.kernel(lines + CHANGES["replaced"], programmatic=True)
+        assert script.kinds == kinds
+
+
+def test_the_host_writes_a_tensor_map_that_a_launch_in_another_stream_reads():
+    script = Script()
+    script.add_map()
+    script.kernel(**use(ACQUIRE, BY_MAP), stream=2000)
+    script.run.tell(HostAccess("aten::copy_", True, np.array([script.more[0].ctypes.data]), 128, 1000))
+    assert script.kinds == ["unordered-write"]
+    script.tell("synchronise")
+    script.kernel(**use(BY_MAP), stream=2000)
+    assert script.kinds == ["unordered-write", "missing-tensormap-fence"]

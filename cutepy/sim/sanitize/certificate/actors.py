@@ -63,8 +63,6 @@ class Actors:
     def knows(self, ranks: Array, column: int, counts: Array) -> Array:
         """Tell who knows that a column of a CTA has counted so far, (CTA, thread); ranks and counts are by CTA."""
         known = self.view.known[DONE]
-        if column >= known.shape[-1]:
-            return np.broadcast_to((counts <= 0)[:, None], (len(self.slots), len(self.threads)))
         by_row = known[np.arange(len(self.slots)), :, ranks, column] >= counts[:, None]
         found: Array = by_row[:, self.place]
         return found

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from cutepy.sim.mechanisms.register_pool import held_at_launch
 from cutepy.sim.sanitize.certificate.bounds import SMEM_SIZE
 from cutepy.sim.sanitize.certificate.certificates import Certificate
+from cutepy.sim.sanitize.certificate.elections import Elected, Elections, elected
 from cutepy.sim.sanitize.certificate.extensions import Extension, extensions, merged
 from cutepy.sim.sanitize.certificate.lanes import undecided
 from cutepy.sim.sanitize.certificate.loops import line, loops
@@ -63,6 +64,8 @@ class Examiner:
         Its guesses.
     is_steered : bool
         Whether something that depends on the schedule may steer it.
+    elections : Elections or None
+        What elected lanes do, if it elects any.
     """
 
     def __init__(self, violated: Callable[[Violation], None]) -> None:
@@ -71,12 +74,13 @@ class Examiner:
         self.peeks: frozenset[int] = frozenset()
         self.guesses: frozenset[int] = frozenset()
         self.is_steered = False
+        self.elections: Elections | None = None
         self._launch: Launch | None = None
         self._launches: list[Launch] = []  # whose certificates are written
 
     def begin(self, launch: Launch, program: Program) -> None:
         """Begin with a launch."""
-        found, steered, self._stores, self._may_announce, weak = _studied(program)
+        found, steered, self._stores, self._may_announce, weak, chosen = _studied(program)
         self._loops = _loops(program, extents_of(launch))
         self._heads = {} if isinstance(self._loops, str) else {one.head: one for one in self._loops}
         self._extensions: list[Extension] = []
@@ -98,6 +102,7 @@ class Examiner:
             *weak,
             *((_DEPENDENT,) if "griddepcontrol" in names else ()),
         )
+        self.elections = None if chosen is None else Elections(chosen, launch.slot_bytes, self.assume)
         for one in steered:
             self._refuse_steering(one)
         self.is_steered = bool(steered)
@@ -106,6 +111,8 @@ class Examiner:
     def access(self, access: Access) -> None:
         """See whether an access leaves by chance what steers, and whether it writes tensor maps."""
         self._map_writes.see(access)
+        if self.elections is not None:
+            self.elections.access(access)
         steered = self._stores.get(access.instruction.index)
         if steered is not None and undecided(access):
             self._refuse_steering(steered)
@@ -217,14 +224,17 @@ def _loops(program: Program, extents: tuple[tuple[str, int], ...]) -> list[Loop]
 
 
 @lru_cache(maxsize=16)
-def _studied(program: Program) -> tuple[list[Try], list[Steering], dict[int, Steering], bool, tuple[str, ...]]:
+def _studied(
+    program: Program,
+) -> tuple[list[Try], list[Steering], dict[int, Steering], bool, tuple[str, ...], Elected | None]:
     """Return what a program's code says, whatever it runs on.
 
-    That is its tries, what steers, what stores may steer, if it announces bytes, and what no schedule shows.
+    That is its tries, what steers, what stores may steer, if it announces bytes, what no schedule shows, and what
+    elected lanes do.
     """
     uses = Uses(program.flow)
     found = tries(program.flow, uses)
     announced = announces(program.function.instructions)
     weak = described(unfenced(program.flow))
     steered = steering(program.flow, uses, found)
-    return found, steered, steering_stores(program.flow, uses, found), announced, weak
+    return found, steered, steering_stores(program.flow, uses, found), announced, weak, elected(program.flow)

@@ -1,8 +1,9 @@
-"""Whether the generations of named and cluster barriers are the same in every schedule: premise 5.
+"""Generations of named and cluster barriers are the same in every schedule: premise 5.
 
 Each participation in a generation comes after all those in the one before. Who goes on from a barrier knows them; a
-thread that only arrives may run ahead. A thread may take part twice, if it arrives and then waits. That all who take
-part say the same count the simulator sees to.
+thread that only arrives at a named one may run ahead. A thread may take part twice, if it arrives and then waits. That
+all who take part say the same count the simulator sees to; and that nobody arrives at a cluster's barrier again without
+waiting, so that of this it is only asked whether a thread ends before it has waited.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cutepy.sim.machine.lanes import WARP, as_index
+from cutepy.sim.machine.lanes import WARP
 from cutepy.sim.sanitize.certificate.actors import Actors
 from cutepy.sim.sanitize.certificate.violations import Reports, Violation, names
 from cutepy.sim.sanitize.order.clocks import DONE
@@ -37,7 +38,6 @@ class Generations:
 
     def __init__(self, wave: Wave, of_clusters: bool, report: Callable[[Violation], None]) -> None:
         self._clocks, self._reports = wave.clocks, Reports(wave, report)
-        self._size = wave.clocks.cluster if of_clusters else 1
         self._column = wave.clocks.column("cluster") if of_clusters else None
         slots, cluster = wave.residents.count, wave.clocks.cluster
         threads = wave.clocks.threads
@@ -50,18 +50,17 @@ class Generations:
         assert event.counted is not None
         clocks, slots, threads = self._clocks, event.ctas.slots, event.threads.ids
         generation = np.broadcast_to(event.counted, (len(slots), len(threads)))[:, 0]
+        self._last[rectangle(slots, threads)] = generation[:, None]
+        if self._column is not None:
+            return
         actors = Actors.now(clocks, slots, threads)
-        objects = slots // self._size * self._size
         for rows in _generations(generation):
-            self._begin(objects[rows], generation[rows])
-        need = self._participated(objects, generation - 1)
-        known = None if self._column is None else actors.knows(objects % clocks.cluster, self._column, generation)
-        for lanes, asked in self._by_warp(event, actors, need):
+            self._begin(slots[rows], generation[rows])
+        need = self._participated(slots, generation - 1)
+        for lanes, asked in self._by_warp(actors, need):
             some = actors.only(lanes)
             lacking = some.lack(asked)
-            if lacking is not None and known is not None:
-                lacking &= ~known[:, lanes]
-            if lacking is None or not lacking.any():
+            if lacking is None:
                 continue
             found = some.first(asked, lacking)
             side = self._reports.find(int(slots[found.row]), found.rank, found.column, found.reached)
@@ -75,33 +74,18 @@ class Generations:
                 some.threads[found.lane],
             )
             break
-        self._last[rectangle(slots, threads)] = generation[:, None]
-        if clocks.cluster == 1 and (generation == generation[0]).all():
-            of, columns = rectangle(objects, threads)
-            self._used[int(generation[0]) & 1][of, 0, columns] = clocks.counts(slots, threads)
-        else:
-            at = (generation & 1)[:, None], objects[:, None], (slots % clocks.cluster)[:, None], threads
-            self._used[at] = clocks.counts(slots, threads)
+        at = (generation & 1)[:, None], slots[:, None], (slots % clocks.cluster)[:, None], threads
+        self._used[at] = clocks.counts(slots, threads)
         self._reports.history.add(event)
 
-    def _participated(self, objects: Array, generation: Array) -> Array:
-        """Return how far those had come who took part in generations of barriers, (barrier, rank, thread)."""
+    def _participated(self, slots: Array, generation: Array) -> Array:
+        """Return how far those had come who took part in generations of barriers, (CTA, rank, thread)."""
         parity = generation & 1
-        held = self._generation[parity, objects] == generation
-        if held.all() and (parity == parity[0]).all():
-            found: Array = self._used[int(parity[0])][as_index(objects)]
-            return found
-        return np.where(held[:, None, None], self._used[parity, objects], 0)
+        held = self._generation[parity, slots] == generation
+        return np.where(held[:, None, None], self._used[parity, slots], 0)
 
-    def _by_warp(self, event: BarrierEvent, actors: Actors, need: Array) -> Iterator[tuple[Array, Array]]:
-        """Yield the lanes of each warp, and what they need to know: of their own warp nothing, which comes as one.
-
-        At a cluster's barrier lanes come one by one, unless that is .aligned.
-        """
-        every = np.arange(len(actors.threads))
-        if self._column is not None and "aligned" not in event.instruction.parts:
-            yield every, need
-            return
+    def _by_warp(self, actors: Actors, need: Array) -> Iterator[tuple[Array, Array]]:
+        """Yield the lanes of each warp, and what they need to know: of their own warp nothing, which comes as one."""
         if actors.lack(need) is None:
             return
         rows, ranks = np.arange(len(actors.slots)), actors.slots % self._clocks.cluster
@@ -110,11 +94,11 @@ class Generations:
             asked[rows, ranks, warp * WARP : (warp + 1) * WARP] = 0
             yield np.flatnonzero(actors.threads // WARP == warp), asked
 
-    def _begin(self, objects: Array, generation: Array) -> None:
+    def _begin(self, slots: Array, generation: Array) -> None:
         at = generation & 1
-        new = self._generation[at, objects] != generation
-        self._used[at[new], objects[new]] = 0
-        self._generation[at[new], objects[new]] = generation[new]
+        new = self._generation[at, slots] != generation
+        self._used[at[new], slots[new]] = 0
+        self._generation[at[new], slots[new]] = generation[new]
 
     def unfinished(self, ended: Array) -> tuple[int, int] | None:
         """Return a CTA of those that ended and a thread that had arrived, and did not wait; None if there is none."""
@@ -123,9 +107,7 @@ class Generations:
         slots, threads = self._last.shape
         every = np.arange(slots)
         actors = Actors.now(self._clocks, every, np.arange(threads))
-        objects = every // self._size * self._size
-        ranks = objects % self._clocks.cluster
-        known = actors.view.known[DONE][every[:, None], actors.place, ranks[:, None], self._column]
+        known = actors.view.known[DONE][every[:, None], actors.place, 0, self._column]
         late = (self._last >= known) & np.isin(every, ended)[:, None]
         if not late.any():
             return None

@@ -130,8 +130,9 @@ class Premises:
 
     def knows_complete(self, address: int, slots: Array, phases: Array, ctas: Ctas, threads: Threads) -> Array:
         """Tell which lanes know that a phase of an mbarrier is complete."""
+        found = self._of(address)  # which may have a new column of the clocks
         actors = Actors.now(self._wave.clocks, ctas.slots, threads.ids)
-        return self._of(address).knows_complete(actors, slots[:, 0], phases[:, 0])
+        return found.knows_complete(actors, slots[:, 0], phases[:, 0])
 
     def _try(self, event: BarrierEvent, phases: Phases) -> None:
         assert event.counted is not None
@@ -154,7 +155,7 @@ class Premises:
             other = lanes & ((self._address[at] != phases.address) | (self._phase[at] != absolute))
             if other.any():
                 self._refuse(
-                    f"the wait at {_line(i)} follows the peek at {_line(self._tries[peek].instruction)}, and is for "
+                    f"the wait at {line_of(i)} follows the peek at {line_of(self._tries[peek].instruction)}, and is for "
                     "another mbarrier or phase"
                 )
             self._peek[at] = np.where(lanes & (counted >= -1), _NONE, pending)
@@ -162,7 +163,7 @@ class Premises:
         failed = counted < -1
         if "parity" not in i.parts and failed.any() and self._is_idle(i):
             self._refuse(
-                f"the try at {_line(i)} fails and is not tried again: it may come when its state is too old for it"
+                f"the try at {line_of(i)} fails and is not tried again: it may come when its state is too old for it"
             )
         self._tried[at] = np.where(failed, phases.address, _NONE)
         self._for[at] = np.where(failed, absolute, self._for[at])
@@ -173,7 +174,7 @@ class Premises:
             return
         left = failed & (pending != _NONE)
         if left.any() and self._tries[int(pending[left][0])].followers:
-            self._refuse(f"the wait did not run that follows the peek at {_line(i)}")
+            self._refuse(f"the wait did not run that follows the peek at {line_of(i)}")
         self._peek[at] = np.where(failed, i.index, pending)
         self._address[at] = np.where(failed, phases.address, self._address[at])
         self._phase[at] = np.where(failed, absolute, self._phase[at])
@@ -207,7 +208,7 @@ class Premises:
         """Check what is left when the CTAs have ended."""
         for peek in np.unique(self._peek[self._peek != _NONE]).tolist():
             if self._tries[peek].followers:
-                self._refuse(f"the wait did not run that follows the peek at {_line(self._tries[peek].instruction)}")
+                self._refuse(f"the wait did not run that follows the peek at {line_of(self._tries[peek].instruction)}")
         self.stick(np.arange(self.ctas))
         if self._supply is not None:
             self._supply.end()
@@ -221,7 +222,3 @@ def announces(instructions: tuple[Instruction, ...]) -> bool:
         or (i.parts[:3] == ("cp", "async", "mbarrier") and "noinc" not in i.parts)
         for i in instructions
     )
-
-
-def _line(i: Instruction) -> str:
-    return line_of(i)

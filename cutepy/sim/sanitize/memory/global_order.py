@@ -76,6 +76,8 @@ class GlobalOrder:
             if (self._launches.precedes if old.writes else self._launches.reads_no_more)(old.launch):
                 return np.full(len(before), "")
             in_launch = old.launch == new.launch
+            if in_launch and "tensormap" in (old.proxy, new.proxy):  # TensorMapUses and TensorMapReads see to these
+                return np.full(len(before), "")
             if new.proxy == "nc" and old.writes and in_launch:
                 return np.full(len(before), "non-coherent-read")
             crosses = new.proxy == "async" and old.proxy != "async"
@@ -139,9 +141,9 @@ class GlobalOrder:
         result = np.zeros(len(before), bool)
         if wave is None:
             return result
-        column = wave.over.get(old.launch)
-        if column is not None:  # what launches wait for is visible to all proxies
-            result |= held(SEEN, after, np.zeros_like(before), np.full(len(before), column)) > 0
+        for launches, column in wave.over.items():  # what launches wait for is visible to all proxies
+            if launches >> old.launch & 1:
+                result |= held(SEEN, after, np.zeros_like(before), np.full(len(before), column)) > 0
         if plane is None:
             return result
         of, at = np.divmod(before, old.lanes)

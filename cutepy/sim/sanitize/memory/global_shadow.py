@@ -2,13 +2,14 @@
 
 Of each granule two numbers are kept: of the touch that wrote it last, and of the one that has read it last since. A
 touch knows what the numbers of its granules were before, so that the readers of a granule, or the atomics on it, are a
-chain.
+chain. A weak touch leaves those of launches that were over before its own began out of the chain: who comes after it
+comes after them, too. So a chain has only what may run side by side, and no launch is too far back. A chain that grows
+too long is cut, and its last touch keeps of which launches the others were.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -28,8 +29,8 @@ _DEEPEST = 64
 _MOST_HISTORY = 1 << 26
 """Numbers of what touches found before them, of all touches together; those of the oldest are forgotten first."""
 
-_MOST_LAUNCHES = 64
-"""How many launches back races are found, if the host does not wait for them."""
+_MANY_TOUCHES = 1 << 12
+"""Of fewer touches none is looked for that no granule leads to."""
 
 _MOST_FRESH = 1 << 28
 """Bytes of the largest allocation of which it is followed what has been written."""
@@ -55,7 +56,7 @@ class GlobalShadow:
     unwritten : callable
         Called with a touch, a lane and an address, where it reads what nothing wrote.
     over : callable
-        Tells of a launch, by number, whether it was over before the one that runs began.
+        Tells of launches, by number, as the bits of an int, whether all were over before the one that runs began.
     forgot : callable
         Called where a touch is not compared with all that it should be: some are forgotten, or too many.
     """
@@ -72,29 +73,44 @@ class GlobalShadow:
     _history: int = 0
     _extents: dict[int, Extent] = field(default_factory=dict)
     _patterns: dict[tuple[int, int], Pattern] = field(default_factory=dict)
-    _began: deque[tuple[int, int]] = field(default_factory=deque)
+    _many: int = 0
 
     # Launches and allocations.
 
     def begin(self, launch: int, settled: bool) -> int:
-        """Begin with an operation; returns the last one that is forgotten, after which all that follows comes."""
+        """Begin with an operation; returns the last one that is forgotten, after which all that follows comes.
+
+        `settled`: whether all that follows comes after all that was.
+        """
         self.launch = launch
-        self._began.append((launch, self._number))
-        forgotten = 0
-        while self._began and (settled or len(self._began) > _MOST_LAUNCHES) and self._began[0][0] < launch:
-            forgotten, _ = self._began.popleft()
-        self.floor = self._began[0][1]
         if settled:
+            self.floor = self._number
             self._touches.clear()
             self._patterns.clear()
             self._history = 0
-        while self._touches and next(iter(self._touches)) <= self.floor:
-            del self._touches[next(iter(self._touches))]
+        elif len(self._touches) > max(_MANY_TOUCHES, self._many):
+            self._drop_unreachable()
+            self._many = 2 * len(self._touches)
         known = self.known()
         for start, extent in list(self._extents.items()):
             if not extent.fresh and known.find(extent.start, extent.start + 1) is None:
                 del self._extents[start]
-        return forgotten
+        return launch - 1 if settled else 0
+
+    def _drop_unreachable(self) -> None:
+        """Forget the touches that no granule leads to: for each of their granules, another one stands for them."""
+        is_live = np.zeros(self._number + 1, bool)
+        for extent in self._extents.values():
+            for numbers in (extent.written, extent.read):
+                if numbers is not None:
+                    is_live[np.maximum(numbers, 0)] = True
+        for number in reversed(self._touches):  # a chain leads from later touches to earlier ones
+            touch = self._touches[number]
+            if is_live[number]:
+                is_live[touch.before] = True
+        for number in [number for number in self._touches if not is_live[number]]:
+            before = self._touches.pop(number).before
+            self._history -= 0 if isinstance(before, int) else before.size
 
     def allocate(self, address: int, size: int, written: bool) -> None:
         """Begin with memory that was allocated."""
@@ -154,10 +170,14 @@ class GlobalShadow:
                 _, entries = touch.entries(np.array([address]))
                 yield from ((touch, lane) for lane in touch.pattern.lanes[entries].tolist())
 
+    def touch_of(self, number: int) -> GlobalTouch | None:
+        """Return a touch by its number, unless it is forgotten."""
+        return self._touches.get(number)
+
     def still_counts(self, number: int) -> GlobalTouch | None:
         """Return a touch by its number, unless all comes after it."""
         found = self._touches.get(number)
-        return None if found is None or (found.launch != self.launch and self.over(found.launch)) else found
+        return None if found is None or self._is_over(found) else found
 
     # Touches.
 
@@ -248,26 +268,56 @@ class GlobalShadow:
 
     def _follow(self, new: GlobalTouch, before: Array) -> None:
         """Note what the granules of a touch had before it, as far as it still matters."""
+        if new.scope == WEAK:  # else who comes next need not come after this one, but after those
+            before = self._beside(new, before)
+        numbers = self._numbers(before)
+        if not numbers:
+            return
+        last, is_one = self._touches[numbers[-1]], int(before.min()) == numbers[-1]
+        if is_one and last.same_lanes(new):
+            new.before, new.depth, new.cut = last.before, last.depth, last.cut
+            return
+        new.depth = 1 + max(self._touches[n].depth for n in numbers)
+        if new.depth > _DEEPEST:
+            new.depth, new.cut = 0, new.cut | self._launches_behind(numbers)
+            return
+        new.before = numbers[0] if is_one else before
+        self._history += 0 if is_one else before.size
+        if self._history > _MOST_HISTORY:
+            self._forget_history()
+
+    def _beside(self, new: GlobalTouch, before: Array) -> Array:
+        """Return in the place of touches that were over before a new one began those that they had found."""
+        while True:
+            over = [n for n in self._numbers(before) if self._was_over(self._touches[n], new)]
+            if not over:
+                return before
+            starts = new.pattern.starts + new.low
+            addresses = (starts[:, None] + np.arange(before.shape[1]) * new.granule).reshape(-1)
+            found = before.reshape(-1).copy()
+            for n in over:
+                at = np.flatnonzero(found == n)
+                found[at] = self._touches[n].found_before(addresses[at])
+                new.cut |= self._touches[n].cut
+            before = found.reshape(before.shape)
+
+    def _numbers(self, before: Array) -> list[int]:
+        """Return the numbers of touches that still matter, in order."""
         high = int(before.max())
         if high <= self.floor:
-            return
-        last = self._touches[high]
-        if int(before.min()) == high:
-            if last.same_lanes(new):
-                new.before, new.depth, new.is_cut = last.before, last.depth, last.is_cut
-            elif last.depth < _DEEPEST:
-                new.before, new.depth = high, last.depth + 1
-            else:
-                new.is_cut = True
-            return
-        depth = max(self._touches[n].depth for n in np.unique(before).tolist() if n > self.floor)
-        if depth < _DEEPEST:
-            new.before, new.depth = before, depth + 1
-            self._history += before.size
-            if self._history > _MOST_HISTORY:
-                self._forget_history()
-        else:
-            new.is_cut = True
+            return []
+        return [high] if int(before.min()) == high else [n for n in np.unique(before).tolist() if n > self.floor]
+
+    def _launches_behind(self, numbers: Sequence[int]) -> int:
+        """Return the launches, as bits, of some touches and of all in their chains."""
+        launches, seen, waiting = 0, set(numbers), list(numbers)
+        while waiting:
+            touch = self._touches[waiting.pop()]
+            launches |= 1 << touch.launch | touch.cut
+            more = set(self._numbers(np.asarray(touch.before))) - seen
+            seen |= more
+            waiting += more
+        return launches
 
     def _forget_history(self) -> None:
         for touch in self._touches.values():
@@ -275,7 +325,8 @@ class GlobalShadow:
                 break
             if not isinstance(touch.before, int):
                 self._history -= touch.before.size
-                touch.before, touch.is_cut = 0, True
+                touch.cut |= self._launches_behind(self._numbers(touch.before))
+                touch.before = 0
 
     # Order.
 
@@ -308,11 +359,11 @@ class GlobalShadow:
                     continue
                 old, which = self._touches[number], these == number
                 here, seen = places[which], observed[which]
+                if old.cut and (old.writes or new.writes) and not self.over(old.cut):
+                    self.forgot()
                 if new.comes_after(old):
                     seen = seen | (old.modifies and new.scope == WEAK)
-                elif (old.writes or new.writes) and not self._is_over(old, new):
-                    if old.is_cut:
-                        self.forgot()
+                elif (old.writes or new.writes) and not self._is_over(old):
                     open_to = ~(seen & (old.writes and old.scope != WEAK))
                     found = self._compare(old, new, flat[here[open_to]], entry_of[here[open_to]], order)
                     if old.writes:
@@ -321,8 +372,11 @@ class GlobalShadow:
                 if not isinstance(old.before, int) or old.before > self.floor:
                     work.append((old.found_before(flat[here]), here, seen))
 
-    def _is_over(self, old: GlobalTouch, new: GlobalTouch) -> bool:
-        return old.launch != new.launch and self.over(old.launch)
+    def _was_over(self, old: GlobalTouch, new: GlobalTouch) -> bool:
+        return old.launch < new.launch and self._is_over(old)
+
+    def _is_over(self, old: GlobalTouch) -> bool:
+        return old.launch != self.launch and self.over(1 << old.launch)
 
     def _compare(self, old: GlobalTouch, new: GlobalTouch, addresses: Array, entries: Array, order: Order) -> Array:
         """Check entries against an older touch; tells which come after a read-modify-write, and what that observed."""

@@ -90,8 +90,8 @@ class GlobalTouch:
         The numbers of the touches before it: one for all, or (entry, granule).
     depth : int
         How many of these can be in a row.
-    is_cut : bool
-        Whether there were more before it, which are forgotten.
+    cut : int
+        The launches, as bits, whose touches before it are forgotten.
     """
 
     what: str
@@ -114,7 +114,7 @@ class GlobalTouch:
     granule: int = UNIT_BYTES
     before: int | Array = 0
     depth: int = 0
-    is_cut: bool = False
+    cut: int = 0
 
     @property
     def lanes(self) -> int:

@@ -38,6 +38,8 @@ class GlobalTouches:
     messages : Messages
     known, report, unwritten, forgot : callable
         As of `GlobalShadow`.
+    unacquired, assume : callable
+        As of `TensorMapUses`.
     """
 
     def __init__(
@@ -48,28 +50,27 @@ class GlobalTouches:
         report: Callable[[GlobalConflict], None],
         unwritten: Callable[[GlobalTouch, int, int], None],
         forgot: Callable[[], None],
+        unacquired: Callable[[GlobalTouch, int, int], None],
+        assume: Callable[[str], None],
     ) -> None:
         self._launches, self._order = launches, GlobalOrder(launches, messages)
-        self.shadow = GlobalShadow(known, report, unwritten, launches.precedes, forgot)
-        self._maps = TensorMapUses(self.shadow, self._by_threads, self._order.sees, report)
+        self.shadow = GlobalShadow(known, report, unwritten, launches.all_precede, forgot)
+        self._maps = TensorMapUses(self.shadow, self._order.sees, report, unacquired, assume)
         self._map_reads = TensorMapReads(report)
-        self._beside: list[tuple[int, HostAccess]] = []
+        self._beside: dict[int, HostAccess] = {}
 
     # Launches, and what the host does.
 
     def begin(self, launch: Launch) -> bool:
         """Begin with a launch; tells whether all that was before it is over."""
         launches = self._launches
-        self._map_reads.begin(launch)
+        self._map_reads.begin()
+        self._maps.begin(launch)
         is_alone = launches.begin(launch)
         self._forget()
-        later = []
-        for number, access in self._beside:
-            if launches.precedes(number):
-                later.append((number, access))
-            else:
-                self._by_host(number, access, _in_order)
-        self._beside = later
+        if not is_alone:
+            for number in [number for number in self._beside if not launches.precedes(number)]:
+                self._by_host(number, self._beside.pop(number), _in_order)
         return is_alone
 
     def _forget(self) -> None:
@@ -77,7 +78,8 @@ class GlobalTouches:
         launches = self._launches
         forgotten = self.shadow.begin(launches.now, launches.host_knows_all)
         launches.forget(forgotten)
-        self._beside = [(number, access) for number, access in self._beside if number > forgotten]
+        if forgotten:
+            self._beside.clear()
 
     def host(self, access: HostAccess) -> None:
         """Take what the host does to memory: it is compared now if launches may run beside it, else when one may."""
@@ -86,7 +88,7 @@ class GlobalTouches:
         if access.writes:
             self.shadow.write(access.starts, access.size_bytes)
         if self._launches.begin(access):
-            self._beside.append((self._launches.now, access))
+            self._beside[self._launches.now] = access
         else:
             self._by_host(self._launches.now, access, self._order.of())
         self._forget()
@@ -119,9 +121,13 @@ class GlobalTouches:
     def access(self, wave: Wave, access: Access) -> None:
         """Take an access by threads."""
         if access.proxy == "tensormap":
-            self._maps.access(wave, access)
-            if self._map_reads.watches and access.instruction.parts[0] != "fence":
-                self._map_reads.use(wave, self._by_threads(wave, access))
+            if not self._maps.needs_fence(access):
+                return
+            touch = self._by_threads(wave, access)
+            self._maps.access(wave, access, touch)
+            if access.instruction.parts[0] != "fence":
+                self._map_reads.use(wave, touch)
+                self.shadow.touch(touch, self._order.of(wave, held_by_threads(wave, touch)))
         elif not _READ_ONLY & {*access.instruction.parts}:
             touch = self._by_threads(wave, access)
             self.shadow.touch(touch, self._order.of(wave, held_by_threads(wave, touch)))

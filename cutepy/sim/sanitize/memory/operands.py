@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from cutepy.sim.translate.wgmma_shapes import SharedTile
 
 
+_ROWS_OF_A_WARP = 16
+"""PTX ISA, "Register Fragments for wgmma.mma_async.m64nNk16": warp w of a group has rows 16 w to 16 w + 15 of D."""
+
+
 class Operands(NamedTuple):
     """What a warpgroup reads.
 
@@ -30,11 +34,14 @@ class Operands(NamedTuple):
         Through which layout each operand is read: B, and A if that is in shared memory.
     may_stray : tuple of int
         The operands that take bytes of the other one, or leave out some from one 8 rows to the next.
+    warps : array of int, (n,)
+        Of granules of A the warp of the group, 0 to 3, that has the sums of the same rows; -1 of those of B.
     """
 
     flat: Array
     spans: tuple[Span, ...]
     may_stray: tuple[int, ...]
+    warps: Array
 
 
 class ReadOperands:
@@ -77,7 +84,20 @@ class ReadOperands:
         ends = np.cumsum([p.shape[1] * -(-UNIT_BYTES // self._granule) for p in places]).tolist()
         through = [tuple(of_descriptor(w, element, tile) for w in words.tolist()) for words, tile, element in each]
         spans = tuple(map(Span, [0, *ends], ends, through))
-        return Operands(flat, spans, tuple(n for n in range(len(spans)) if _may_stray(flat[:, 0], spans, n)))
+        warps = np.full(flat.shape[-1], -1)
+        for span, (_, tile, _) in zip(spans[1:], each[1:], strict=True):
+            warps[span.start : span.end] = _warps_of_rows(tile, span.end - span.start)
+        may_stray = tuple(n for n in range(len(spans)) if _may_stray(flat[:, 0], spans, n))
+        return Operands(flat, spans, may_stray, warps)
+
+
+def _warps_of_rows(tile: SharedTile, granules: int) -> Array:
+    """Return the warp of a group that has the sums of the rows of A that granules are of, in the order of the tile."""
+    rows = np.arange(tile.extent)
+    if tile.major == "K":
+        return np.repeat(rows // _ROWS_OF_A_WARP, granules // tile.extent)
+    units = rows[:: 8 * UNIT_BYTES // tile.bits] // _ROWS_OF_A_WARP
+    return np.tile(np.repeat(units, granules // (tile.k * len(units))), tile.k)
 
 
 def granules_of(offsets: Array, size: int, granule: int) -> Array:

@@ -26,7 +26,7 @@ _MOST_TOUCHES = 64
 """How many touches of a granule that are unordered among each other are remembered."""
 
 _OVER = Need((DONE,))
-_LACKS: tuple[Lacks, ...] = "order", "scope", "fence"
+_LACKS: tuple[Lacks, ...] = "order", "scope", "fence", "warps"
 
 _FORGOTTEN = View(np.zeros((0, 0, 0, 0, 0), np.int32), None)
 """What a touch knew, once it has been compared with those before it: those after it ask what they know themselves."""
@@ -281,8 +281,9 @@ class Shadow:
         """Find lanes that touched a granule unordered: `known` tells by row of knowledge and lane of the old one."""
         granules = flat[min(row, len(flat) - 1)]
         lanes = np.repeat(np.arange(new.places.shape[1]), new.places.shape[2])
+        positions = np.arange(len(granules))
         if mask is not None:
-            granules, lanes = granules[mask], lanes[mask]
+            granules, lanes, positions = granules[mask], lanes[mask], positions[mask]
         places, old_lanes = old.touched(of_old)
         start, end = np.searchsorted(places, granules, "left"), np.searchsorted(places, granules, "right")
         many = end - start
@@ -301,6 +302,8 @@ class Shadow:
         what = np.where(over[rows[bad], before[bad]], "scope", "order")
         if crosses:
             what[ordered[rows[bad], before[bad]]] = "fence"
+            own = self._is_of_own_warp(old, new, row, of_old, before[bad], np.repeat(positions, many)[bad])
+            what[own & (what != "fence")] = "warps"
         for lacks in _LACKS:
             found = bad[what == lacks]
             if len(found):
@@ -308,6 +311,30 @@ class Shadow:
                 pair = int(before[first]), int(new_lanes[first])
                 mate = None if lacks == "fence" else _mate(old, pair[0], ordered[rows[first]])
                 self._report(Conflict(old, new, *pair, row, int(at[first]), lacks, mate))
+
+    def _is_of_own_warp(self, old: Touch, new: Touch, row: int, of_old: int, before: Array, places: Array) -> Array:
+        """Tell by pair whether a warp of an MMA has written rows of A that it has the sums of, and knows them fenced.
+
+        `places`: of the granules, by position in what the MMA reads.
+        """
+        result = np.zeros(len(before), bool)
+        issuers = new.issuers
+        if issuers is None or old.threads is None or not old.writes:
+            return result
+        if int(old.agents[of_old]) != int(new.agents[row]):
+            return result
+        warps = old.threads[before] // WARP - issuers.first
+        near = np.flatnonzero((warps == issuers.of[places]) & (warps >= 0))
+        rank, last = int(old.agents[of_old]) % self._clocks.cluster, new.view.known.shape[-1] - 1
+        columns, at = old.columns[before[near]], issuers.rows[warps[near]]
+
+        def held(plane: int) -> Array:
+            known: Array = new.view.known[plane, row, at, rank, np.minimum(columns, last)]
+            return known
+
+        counts = old.counts[min(of_old, len(old.counts) - 1)][before[near]]
+        result[near] = (needed(old, new).of(held) >= counts) & (at >= 0) & (columns <= last)
+        return result
 
     def _own(self, old: Touch, new: Touch, row: int, of_old: int, before: Array, after: Array) -> Array:
         """Tell by pair whether they are of one thread, and ordered by that."""

@@ -25,7 +25,6 @@ from cutepy.sim.sanitize.order.wave import BULK, Issued, Wave
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import AsyncOperation
     from cutepy.sim.machine.lanes import Array
-    from cutepy.sim.machine.launch import Launch
 
 
 @dataclass
@@ -56,22 +55,16 @@ class TensorMapReads:
     report : callable
         Called with each conflict.
 
-    Attributes
-    ----------
-    watches : bool
-        Whether the kernel changes tensor maps.
     """
 
     def __init__(self, report: Callable[[GlobalConflict], None]) -> None:
         self._report = report
-        self.watches = False
         self._wave: Wave | None = None
         self._used: GlobalTouch | None = None
         self._reads: dict[object, _Read] = {}
 
-    def begin(self, launch: Launch) -> None:
+    def begin(self) -> None:
         """Begin with a launch."""
-        self.watches = "tensormap." in launch.ptx
         self._wave, self._used, self._reads = None, None, {}
 
     def use(self, wave: Wave, touch: GlobalTouch) -> None:

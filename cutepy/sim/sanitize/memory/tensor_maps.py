@@ -1,12 +1,21 @@
-"""Tensor maps that the kernel itself has changed: a copy may use one once a fence has shown it to the tensormap proxy.
+"""Tensor maps in global memory: a copy may use one once its CTA has acquired the map.
 
-Who changed it releases it, by `tensormap.cp_fenceproxy` or `fence.proxy.tensormap::generic.release`; who uses it knows
-of that, and acquires it by `fence.proxy.tensormap::generic.acquire` of its address. What has been acquired is a column
-of the clocks for each map, in which the number of the touch that wrote it last is counted: barriers pass it on.
+Maps that are parameters of the kernel, or constants, need no fence: no kernel writes them. A map in global memory was
+written by the generic proxy: by this launch, by an earlier one, or by the host. Copies read maps by the tensormap
+proxy. Each CTA that copies by a map acquires it first, by `fence.proxy.tensormap::generic.acquire` of its address.
+
+If this launch has written the map, or a launch that may still run, the writer also releases it, by
+`tensormap.cp_fenceproxy` or `fence.proxy.tensormap::generic.release`, and the acquire must come after the release. The
+end of a launch releases what the launch has written, and so does a copy of the host.
+
+For each map there is a column of the clocks, by CTA of the cluster. It holds the number of the last write that the CTA
+has acquired, plus one: 0 stands for no acquire, 1 for a map that no touch is known to have written. Barriers pass it on
+within the CTA.
 
 References
 ----------
-PTX ISA, "membar/fence": "proxy.tensormap"; "tensormap.cp_fenceproxy"; "Memory Consistency Model": "Proxies".
+PTX ISA, "membar/fence": "proxy.tensormap"; "tensormap.cp_fenceproxy"; "Memory Consistency Model": "Proxies". CUDA C++
+Programming Guide, "Using TMA to transfer multi-dimensional arrays", on maps in global memory: each block needs a fence.
 """
 
 from __future__ import annotations
@@ -20,14 +29,21 @@ from cutepy.layouts.sm90.tensor_map_bits import SIZE_BYTES
 from cutepy.sim.sanitize.memory.global_shadow import GlobalShadow
 from cutepy.sim.sanitize.memory.global_touch import GlobalConflict, GlobalTouch
 from cutepy.sim.sanitize.order.clocks import SEEN
+from cutepy.sim.sanitize.order.strength import CLUSTER, CTA, GPU, SCOPES, SYS
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import Access, BarrierEvent
     from cutepy.sim.machine.lanes import Array
+    from cutepy.sim.machine.launch import Launch
+    from cutepy.sim.ptx.model import Instruction
     from cutepy.sim.sanitize.order.wave import Wave
 
 Ordered = Callable[["Wave", GlobalTouch, GlobalTouch, "Array", "Array"], "Array"]
 _CHANNEL = "tensor map"
+BY_HOST = (
+    "a tensor map of the host, or of a launch that the host waited for, is acquired with the scope .gpu: for one that "
+    "cudaMemcpy wrote the CUDA C++ Programming Guide has .sys"
+)
 
 
 class TensorMapUses:
@@ -36,24 +52,42 @@ class TensorMapUses:
     Parameters
     ----------
     shadow : GlobalShadow
-    make : callable
-        Returns an access by threads as a touch.
     ordered : callable
         Tells by pair of lanes of two touches whether the newer one sees what the older one wrote.
     report : callable
-        Called with each conflict.
+        Called with each conflict, of a copy and the write that no fence has shown to it.
+    unacquired : callable
+        Called with a touch, a lane and an address, where a copy uses a map that its CTA has not acquired, and the write
+        is not known.
+    assume : callable
+        Called with what is taken for granted.
     """
 
     def __init__(
         self,
         shadow: GlobalShadow,
-        make: Callable[[Wave, Access], GlobalTouch],
         ordered: Ordered,
         report: Callable[[GlobalConflict], None],
+        unacquired: Callable[[GlobalTouch, int, int], None],
+        assume: Callable[[str], None],
     ) -> None:
-        self._shadow, self._make, self._ordered, self._report = shadow, make, ordered, report
-        self._released: dict[tuple[int, int], int] = {}
+        self._shadow, self._ordered = shadow, ordered
+        self._report, self._unacquired, self._assume = report, unacquired, assume
+        self._released: dict[tuple[int, int], tuple[int, int]] = {}
+        self._windows: list[tuple[int, int]] = []
         self._wave: Wave | None = None
+
+    def begin(self, launch: Launch) -> None:
+        """Begin with a launch."""
+        self._windows = [*launch.windows["const"], *launch.windows["param"]]
+
+    def needs_fence(self, access: Access) -> bool:
+        """Tell whether an access is to maps in memory that kernels write."""
+        addresses = np.asarray(access.addresses).astype(np.int64)
+        apart = np.zeros(addresses.shape, bool)
+        for start, end in self._windows:
+            apart |= (addresses >= start) & (addresses < end)
+        return not bool(apart.all())
 
     def fence(self, wave: Wave, event: BarrierEvent) -> None:
         """Take a release: what its threads have written to maps before is released."""
@@ -62,53 +96,93 @@ class TensorMapUses:
         if wave is not self._wave:
             self._wave, self._released = wave, {}
         slots, threads = event.ctas.slots, event.threads.ids
-        counts = wave.clocks.counts(slots, threads)
+        counts, scope = wave.clocks.counts(slots, threads), _scope(event.instruction)
         for row, slot in enumerate(slots.tolist()):
             for column, thread in enumerate(threads.tolist()):
-                self._released[slot, thread] = int(counts[row, column])
+                self._released[slot, thread] = int(counts[row, column]), scope
         wave.clocks.publish(slots, threads)
 
-    def access(self, wave: Wave, access: Access) -> None:
+    def access(self, wave: Wave, access: Access, touch: GlobalTouch) -> None:
         """Take a fence that acquires maps, or a copy that uses them."""
         addresses = np.asarray(access.addresses).astype(np.int64)
+        wide = np.broadcast_to(addresses, (len(access.ctas.slots), touch.lanes)).reshape(-1)
         for address in np.unique(addresses).tolist():
-            number = self._shadow.last_written(address, SIZE_BYTES)
-            old = self._shadow.still_counts(number)
-            if old is None:
-                continue
-            touch = self._make(wave, access)
-            wide = np.broadcast_to(addresses, (len(access.ctas.slots), touch.lanes)).reshape(-1)
             lanes = np.flatnonzero(wide == address)
+            number = self._shadow.last_written(address, SIZE_BYTES)
             column = wave.clocks.column((_CHANNEL, address))
-            rows, at = np.divmod(lanes, touch.lanes)
-            slots, threads = access.ctas.slots[rows], access.threads.ids[at]
-            of, entries = old.entries(np.array([address]))
-            writer = int(old.pattern.lanes[entries[0]]) if len(of) else 0
             if access.instruction.parts[0] == "fence":
-                if self._is_released(wave, old, writer):
-                    knows = self._ordered(wave, old, touch, np.full(len(lanes), writer), lanes)
-                    self._acquire(wave, old.number, slots[knows], threads[knows], column)
-                continue
-            zeros = np.zeros_like(slots)
-            known = wave.clocks.held(SEEN, slots, threads, zeros, np.full(len(slots), column))
-            if (known < number).any():
-                first = int(lanes[np.argmin(known)])
-                self._report(GlobalConflict("missing-tensormap-fence", old, touch, writer, first, address))
+                self._acquire(wave, touch, address, lanes, number, column)
+            else:
+                self._use(wave, touch, address, lanes, number, column)
 
-    @staticmethod
-    def _acquire(wave: Wave, number: int, slots: Array, threads: Array, column: int) -> None:
-        """Let threads know a map as it was written last."""
-        for slot, thread in zip(slots.tolist(), threads.tolist(), strict=True):
+    def _use(self, wave: Wave, touch: GlobalTouch, address: int, lanes: Array, number: int, column: int) -> None:
+        """Check that copies by a map come after an acquire."""
+        assert touch.threads is not None
+        rows, at = np.divmod(lanes, touch.lanes)
+        slots, threads = touch.slots[rows], touch.threads[at]
+        ranks, columns = slots % wave.clocks.cluster, np.full(len(slots), column)
+        known = wave.clocks.held(SEEN, slots, threads, ranks, columns)
+        if (known > number).all():
+            return
+        lane, old = int(lanes[np.argmin(known)]), self._shadow.touch_of(number)
+        if old is None:
+            self._unacquired(touch, lane, address)
+        else:
+            self._report(GlobalConflict("missing-tensormap-fence", old, touch, _writer(old, address), lane, address))
+
+    def _acquire(self, wave: Wave, touch: GlobalTouch, address: int, lanes: Array, number: int, column: int) -> None:
+        """Note the threads that acquire a map as it was written last."""
+        assert touch.threads is not None
+        rows, at = np.divmod(lanes, touch.lanes)
+        old, scope = self._shadow.still_counts(number), _scope(touch.instruction)
+        if old is None:
+            knows = np.full(len(lanes), scope >= GPU)
+            if scope == GPU and self._is_by_host(number):
+                self._assume(BY_HOST)
+        else:
+            writer = _writer(old, address)
+            needed = _needed(old, touch, writer, rows)
+            knows = needed <= min(scope, self._released_scope(wave, old, writer))
+            knows &= self._ordered(wave, old, touch, np.full(len(lanes), writer), lanes)
+        size = wave.clocks.cluster
+        for slot, thread in zip(touch.slots[rows][knows].tolist(), touch.threads[at][knows].tolist(), strict=True):
             what = wave.clocks.nothing(1, len(wave.clocks.owner))
-            what[:, :, 0, column] = number
+            what[:, :, slot % size, column] = number + 1
             wave.clocks.learn(np.array([slot]), np.array([thread]), what)
 
-    def _is_released(self, wave: Wave, old: GlobalTouch, writer: int) -> bool:
-        if old.instruction.parts[:2] == ("tensormap", "cp_fenceproxy") or old.launch != self._shadow.launch:
-            return True
+    def _is_by_host(self, number: int) -> bool:
+        old = self._shadow.touch_of(number)
+        return old is None or old.proxy == "host"
+
+    def _released_scope(self, wave: Wave, old: GlobalTouch, writer: int) -> int:
+        """Return the scope in which a write is released, or 0 if it is not."""
+        if old.launch != self._shadow.launch:
+            return SYS
+        if old.instruction.parts[:2] == ("tensormap", "cp_fenceproxy"):
+            return _scope(old.instruction)
         if old.threads is None or wave is not self._wave:
-            return False
+            return 0
         counts = np.broadcast_to(old.counts, (len(old.slots), old.lanes))
         row, column = divmod(writer, old.lanes)
-        lane = int(old.slots[row]), int(old.threads[column])
-        return self._released.get(lane, -1) >= int(counts[row, column])
+        at, scope = self._released.get((int(old.slots[row]), int(old.threads[column])), (-1, 0))
+        return scope if at >= int(counts[row, column]) else 0
+
+
+def _scope(i: Instruction) -> int:
+    return next(SCOPES[part] for part in i.parts if part in SCOPES)
+
+
+def _writer(old: GlobalTouch, address: int) -> int:
+    """Return the lane that wrote to an address."""
+    of, entries = old.entries(np.array([address]))
+    return int(old.pattern.lanes[entries[0]]) if len(of) else 0
+
+
+def _needed(old: GlobalTouch, new: GlobalTouch, writer: int, rows: Array) -> Array:
+    """Return by row of the newer touch the scope that takes in a lane of the older one."""
+    needed = np.full(len(rows), GPU)
+    if old.launch == new.launch:
+        row = writer // old.lanes
+        needed[old.clusters[row] == new.clusters[rows]] = CLUSTER
+        needed[old.ctas[row] == new.ctas[rows]] = CTA
+    return needed

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
@@ -17,8 +17,26 @@ if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Instruction
 
 
-Lacks = Literal["order", "scope", "fence"]
-"""What is missing between two touches: any order, or a scope or a proxy fence only."""
+Lacks = Literal["order", "scope", "fence", "warps"]
+"""What is missing between two touches: any order, or a scope or a proxy fence only; or that warps of a group meet."""
+
+
+class Warps(NamedTuple):
+    """The warps that issue an MMA.
+
+    Attributes
+    ----------
+    first : int
+        The first of the four.
+    rows : array of int, (4,)
+        In which row of what the threads knew each warp's is, or -1 if its lanes know different things.
+    of : array of int, (n,)
+        Of each granule, in order, the warp that has the rows of A there, from 0; -1 of others.
+    """
+
+    first: int
+    rows: Array
+    of: Array
 
 
 @dataclass(eq=False, slots=True)
@@ -56,6 +74,8 @@ class Touch:
         The granules that it read before anything had written them, in some CTA.
     when : int
         How many arrivals at barriers were before it.
+    issuers : Warps or None
+        Of an MMA, the warps that issue it.
     """
 
     what: str
@@ -76,6 +96,7 @@ class Touch:
     number: int = 0
     when: int = 0
     warps: Array | None = None
+    issuers: Warps | None = None
     heard: Array = field(init=False)
     lanes: dict[int, tuple[Array, Array]] = field(default_factory=dict)
 

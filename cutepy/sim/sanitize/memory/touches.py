@@ -12,7 +12,7 @@ from cutepy.sim.sanitize.hazards import Side
 from cutepy.sim.sanitize.meaning.layouts import Span, Through, described, misread
 from cutepy.sim.sanitize.memory.operands import ReadOperands, granules_of, strayed
 from cutepy.sim.sanitize.memory.shadow import Shadow
-from cutepy.sim.sanitize.memory.touch import Conflict, Touch
+from cutepy.sim.sanitize.memory.touch import Conflict, Touch, Warps
 from cutepy.sim.sanitize.order.clocks import View
 from cutepy.sim.sanitize.order.strength import WEAK, strength
 from cutepy.sim.sanitize.order.wave import BULK, COPIES, GENERIC, GROUP, MMAS, Issued, Wave
@@ -198,7 +198,10 @@ class SharedTouches:
                 continue  # beyond the shared memory of a CTA, which is told as the MMA is computed
             threads = np.arange(group * WARPGROUP, (group + 1) * WARPGROUP)
             column = np.array([clocks.column((MMAS, group))])
-            view, _ = clocks.view(slots, threads)
+            view, place = clocks.view(slots, threads)
+            by_warp = place.reshape(-1, WARP)
+            alike = (by_warp == by_warp[:, :1]).all(axis=1)
+            issuers = Warps(group * WARPGROUP // WARP, np.where(alike, by_warp[:, 0], -1), operands.warps)
             counts = wave.closed[MMAS][slots, group * WARPGROUP][:, None] + 1
             wave.mma_groups.issue(slots, group, counts[:, 0] // GROUP + 1)
             touch = Touch(
@@ -218,6 +221,7 @@ class SharedTouches:
                 operands.spans,
                 warps=threads[::WARP] // WARP,
                 when=wave.arrivals.number,
+                issuers=issuers,
             )
             for n in operands.may_stray:
                 self._stray(touch, n)

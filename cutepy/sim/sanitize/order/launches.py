@@ -1,10 +1,11 @@
 """Which launches come before which: streams, events, the host, and programmatic dependent launch.
 
-What is known to be complete is a set of operations, by number: to an operation when it begins, to a stream (what comes
-next there), an event and the host. A kernel of a programmatic dependent launch begins when the threads of the kernel
-before it have let it, or have ended. It begins with what that one began with; and of those whose threads must have
-ended by then, it knows that they read no more, not that their writes can be seen. griddepcontrol.wait, which is a
-column of the clocks, says that the kernel before is complete; what that one ran beside is complete if it has waited.
+What is known to be complete is a set of operations, by number, kept as the bits of an int: to an operation when it
+begins, to a stream (what comes next there), an event and the host. So no operation is too far back to be told apart. A
+kernel of a programmatic dependent launch begins when the threads of the kernel before it have let it, or have ended. It
+begins with what that one began with; and of those whose threads must have ended by then, it knows that they read no
+more, not that their writes can be seen. griddepcontrol.wait, which is a column of the clocks, says that the kernel
+before is complete; what that one ran beside is complete if it has waited.
 
 References
 ----------
@@ -14,22 +15,31 @@ synchronization behavior", cudaGraphEdgeData, cudaGraphKernelNodePortProgrammati
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from cutepy.sim.machine.host_events import HostAccess
 from cutepy.sim.machine.launch import Launch
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import BarrierEvent
-    from cutepy.sim.machine.host_events import HostAccess, StreamEvent
+    from cutepy.sim.machine.host_events import StreamEvent
     from cutepy.sim.sanitize.order.wave import Wave
 
-Known = set[int]
-"""Operations that are complete, and whose writes can be seen. Those that are forgotten are known to all."""
+Known = int
+"""Operations that are complete, and whose writes can be seen: bit n stands for operation n."""
 
 _LEGACY = 0
 _SAME_AS_LEGACY = 1
 """cudaStreamLegacy: another name of stream 0."""
+
+_NOTHING = HostAccess("", False, np.zeros(0, np.intp), 0, _LEGACY)
+"""Stands before the first operation."""
 
 
 @dataclass(eq=False)
@@ -40,13 +50,13 @@ class Operation:
     ----------
     what : Launch or HostAccess
     stream : int
-    base : set of int
+    base : Known
         What is complete when it begins.
-    ended : set of int
+    ended : Known
         What reads no more when it begins, beyond that.
-    waits : set of int
+    waits : Known
         What griddepcontrol.wait says is complete.
-    covers : set of int
+    covers : Known
         What is complete once it is, beyond its base: itself, and what threads of it have waited for.
     triggers : bool
         Whether threads of it have executed griddepcontrol.launch_dependents.
@@ -67,12 +77,12 @@ class _Event:
 
     Attributes
     ----------
-    known : set of int
+    known : Known
     early : Operation or None
         That launch, for which griddepcontrol.wait waits in who waits for the event.
     """
 
-    known: Known = field(default_factory=set)
+    known: Known = 0
     early: Operation | None = None
 
 
@@ -88,11 +98,13 @@ class Launches:
     def __init__(self) -> None:
         self.now = 0
         self._forgotten = 0
-        self._operations: dict[int, Operation] = {}
+        self._operations: dict[int, Launch | HostAccess] = {}
+        self._stream_of: dict[int, int] = {}
+        self._here = Operation(_NOTHING, _LEGACY, 0, 0, 0, 0)
         self._streams: dict[int, Known] = {}
         self._apart: set[int] = set()
         self._events: dict[int, _Event] = {}
-        self._host: Known = set()
+        self._host: Known = 0
         self._last: dict[int, Operation] = {}
         self._early: dict[int, list[Operation]] = {}
         self._graphs = 0  # that are being launched, one within another
@@ -108,7 +120,7 @@ class Launches:
             self._events[event.event] = _Event(self._known_to(stream))
         elif event.operation == "wait" and event.event in self._events:
             found = self._events[event.event]
-            self._streams[stream] = self._known_to(stream) | self._still(found.known)
+            self._streams[stream] = self._known_to(stream) | found.known
             self._last.pop(stream, None)  # what comes next is not launched early
             if found.early is not None:
                 self._early.setdefault(stream, []).append(found.early)
@@ -120,28 +132,24 @@ class Launches:
 
     def _synchronise(self, event: StreamEvent) -> None:
         if event.event is not None:
-            self._host |= self._still(self._events.get(event.event, _Event()).known)
+            self._host |= self._events.get(event.event, _Event()).known
         elif event.stream is not None:
             self._host |= self._known_to(self._name(event.stream))
         else:
-            self._host.update(self._operations)
+            self._host = _up_to(self.now)
 
     def _name(self, stream: int | None) -> int:
         return _LEGACY if stream is None or stream == _SAME_AS_LEGACY else stream
 
-    def _still(self, known: Known) -> Known:
-        return {number for number in known if number > self._forgotten}
-
     def _known_to(self, stream: int) -> Known:
         """Return what is complete when an operation of a stream begins, without what the host has seen."""
-        return self._still(self._streams.get(stream, set())) | self._from_others(stream)
+        return self._streams.get(stream, 0) | self._from_others(stream)
 
     def _from_others(self, stream: int) -> Known:
         """Return what stream 0 and others wait for in each other."""
         if stream == _LEGACY:
-            others = [known for other, known in self._streams.items() if other != stream and other not in self._apart]
-            return self._still(set().union(*others))
-        return set() if stream in self._apart else self._still(self._streams.get(_LEGACY, set()))
+            return _union(known for other, known in self._streams.items() if other not in {stream, *self._apart})
+        return 0 if stream in self._apart else self._streams.get(_LEGACY, 0)
 
     # Operations.
 
@@ -151,53 +159,58 @@ class Launches:
         stream = self._name(what.stream)
         before = self._last.get(stream)
         known = self._known_to(stream)
-        waits = set().union(*(early.covers for early in self._early.pop(stream, ())))
-        ended: Known = set()
+        waits = _union(early.covers for early in self._early.pop(stream, ()))
+        ended: Known = 0
         if before is not None and _is_programmatic(what) and isinstance(before.what, Launch):
             base = before.base | self._from_others(stream)
-            ended = before.ended | (set() if before.triggers else before.covers)
+            ended = before.ended | (0 if before.triggers else before.covers)
             waits |= before.covers
         elif before is not None and self._graphs:  # its edge is from one node, not from what that ran beside
             base, ended = before.base | before.covers, before.ended
         else:
             base = known
-        base, ended, waits = (self._still(each) for each in (base | self._host, ended, waits))
-        here = Operation(what, stream, base, ended, waits, {self.now})
-        self._operations[self.now] = self._last[stream] = here
-        self._streams[stream] = known | base | {self.now}
+        base |= self._host | _up_to(self._forgotten)
+        self._here = here = Operation(what, stream, base, ended, waits, 1 << self.now)
+        self._operations[self.now], self._stream_of[self.now] = what, stream
+        self._last[stream] = here
+        self._streams[stream] = known | base | here.covers
         for event in getattr(what, "early_events", ()):
             self._events[event] = _Event(base, here)
-        return all(self.precedes(number) for number in self._operations if number != self.now)
+        return self.all_precede(_up_to(self.now - 1))
 
     def forget(self, last: int) -> None:
         """Forget operations up to a number, which all that follow come after."""
         self._forgotten = max(self._forgotten, last)
+        self._here.base |= _up_to(self._forgotten)
         for number in [number for number in self._operations if number <= last]:
-            del self._operations[number]
-        self._host = self._still(self._host)
+            del self._operations[number], self._stream_of[number]
 
     def operation(self, number: int) -> Launch | HostAccess:
         """Return what has a number."""
-        return self._operations[number].what
+        return self._operations[number]
 
     def precedes(self, number: int) -> bool:
         """Tell whether an operation was complete before this one began, and its writes can be seen."""
-        return number <= self._forgotten or number in self._operations[self.now].base
+        return bool(self._here.base >> number & 1)
+
+    def all_precede(self, numbers: Known) -> bool:
+        """Tell of several operations whether each was complete before this one began, and its writes can be seen."""
+        return not numbers & ~self._here.base
 
     def reads_no_more(self, number: int) -> bool:
         """Tell whether the threads of an operation had ended before this one began."""
-        return self.precedes(number) or number in self._operations[self.now].ended
+        return bool((self._here.base | self._here.ended) >> number & 1)
 
     @property
     def host_knows_all(self) -> bool:
         """Whether the host has seen all operations before this one complete."""
-        return all(number in self._host for number in self._operations if number != self.now)
+        return not _up_to(self.now - 1) & ~(self._host | _up_to(self._forgotten))
 
     # Programmatic dependent launch.
 
     def depend(self, wave: Wave, event: BarrierEvent) -> None:
         """Take a griddepcontrol."""
-        here = self._operations[self.now]
+        here = self._here
         if "launch_dependents" in event.instruction.parts:
             here.triggers = True
             return
@@ -205,24 +218,32 @@ class Launches:
             here.covers |= here.waits
             self._streams[here.stream] |= here.waits
             clocks, slots = wave.clocks, event.ctas.slots
-            columns = wave.over_columns(here.waits)
+            column = wave.over_column(here.waits)
             what = clocks.nothing(len(slots), len(clocks.owner))
-            what[:, :, 0, columns] = 1
+            what[:, :, 0, column] = 1
             clocks.learn(slots, event.threads.ids, what)
 
     def waits(self, number: int) -> bool:
         """Tell whether griddepcontrol.wait waits for an operation."""
-        return number in self._operations[self.now].waits
+        return bool(self._here.waits >> number & 1)
 
     @property
     def is_programmatic(self) -> bool:
         """Whether what runs was launched as a programmatic dependent launch."""
-        return _is_programmatic(self._operations[self.now].what)
+        return _is_programmatic(self._here.what)
 
     def share_stream(self, number: int) -> bool:
         """Tell whether another operation is of this one's stream."""
-        mine, theirs = self._operations[self.now], self._operations[number]
-        return mine.stream == theirs.stream
+        return self._here.stream == self._stream_of[number]
+
+
+def _up_to(number: int) -> Known:
+    """Return all operations up to a number."""
+    return (1 << number + 1) - 1
+
+
+def _union(sets: Iterable[Known]) -> Known:
+    return reduce(or_, sets, 0)
 
 
 def _is_programmatic(what: Launch | HostAccess) -> bool:

@@ -20,6 +20,8 @@ from __future__ import annotations
 import itertools
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -297,7 +299,8 @@ class Messages:
         for k in known.tolist():
             if k not in wave.chains:
                 wave.chains[k] = clocks.column((CHAIN, k))
-        over = wave.over_columns(frozenset().union(*(m.over for m in heard.values())))
+        over = reduce(or_, (m.over for m in heard.values()))
+        column = wave.over_column(over) if over else None
         what = clocks.nothing(1, len(clocks.owner))
         for m in (*heard.values(), *self._passed_on(cluster, chains, heard)):
             if m.cluster == cluster:
@@ -306,7 +309,8 @@ class Messages:
         columns = np.array([wave.chains[k] for k in known.tolist()])
         for plane in (DONE, SEEN):
             what[plane, 0, 0, columns] = np.maximum(what[plane, 0, 0, columns], chains[known])
-        what[: SEEN + 1, 0, 0, over] = 1
+        if column is not None:
+            what[: SEEN + 1, 0, 0, column] = 1
         clocks.learn(np.array([slot]), np.array(threads), hide(what, hidden))
         self._hints.update(((slot, t), next(reversed(heard))) for t in threads)
 

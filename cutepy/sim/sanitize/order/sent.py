@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, reduce
+from operator import or_
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -54,9 +55,10 @@ class Snapshot:
         found[:, rank, mine] = np.maximum(found[:, rank, mine], self._view.own[:, row, mine])
         return hide(found, self._hidden)
 
-    def over(self, known: Array) -> frozenset[int]:
-        """Return the launches that are over by what threads know."""
-        return frozenset(n for n, at in self._over.items() if at < known.shape[-1] and known[SEEN, 0, at])
+    def over(self, known: Array) -> int:
+        """Return the launches, as bits, that are over by what threads know."""
+        heard = (n for n, at in self._over.items() if at < known.shape[-1] and known[SEEN, 0, at])
+        return reduce(or_, heard, 0)
 
     @property
     def hides(self) -> bool:
@@ -118,8 +120,8 @@ class Message:
         What it says of its own cluster.
     chains : array of int, (chain,)
         How far it knows each chain.
-    over : frozenset of int
-        The launches that it knows to be over.
+    over : int
+        The launches that it knows to be over, as bits.
     chain, count : int
         Its own place.
     """
@@ -129,7 +131,7 @@ class Message:
     scope: int
     known: Array
     chains: Array
-    over: frozenset[int]
+    over: int
     chain: int
     count: int
 

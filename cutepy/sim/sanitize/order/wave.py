@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Set as AbstractSet
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -188,7 +188,7 @@ class Wave:
     chains : dict of int to int
         Which chains of messages its threads know of, and the columns that count them.
     over : dict of int to int
-        Which launches its threads have waited for, or heard to be over, and the columns that say so.
+        Launches that its threads have waited for, or heard to be over, as bits, and the columns that say so.
     copied : Copied
     lent : dict of (CTA, CTA, int) to (Instruction, int)
         What copies to a peer read last, by the CTA that they read, the peer, and the column and count that tell of it.
@@ -246,12 +246,11 @@ class Wave:
         self.register_changes = RegisterChanges(self.clocks, slots, -(-threads // WARP))
         self.patterns, self.arrivals = Patterns(self.clocks, has_relaxed), Arrivals()
 
-    def over_columns(self, launches: Collection[int]) -> list[int]:
-        """Return the columns, of the first CTA of a cluster, in which 1 says that launches are over."""
-        for number in launches:
-            if number not in self.over:
-                self.over[number] = self.clocks.column(("launch", number))
-        return [self.over[number] for number in launches]
+    def over_column(self, launches: int) -> int:
+        """Return the column, of the first CTA of a cluster, in which 1 says that launches, given as bits, are over."""
+        if launches not in self.over:
+            self.over[launches] = self.clocks.column(("launches", launches))
+        return self.over[launches]
 
     def counted(self, operation: AsyncOperation) -> Array:
         """Return by which count of the groups of each thread an operation that is issued will be complete."""

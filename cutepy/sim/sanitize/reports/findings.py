@@ -215,12 +215,14 @@ class Findings:
         unfenced_only = found.lacks == "fence"
         kind = unfenced(before.writes) if unfenced_only else "unordered-" + ("write" if after.writes else "read")
         narrow = found.narrow or (found.lacks == "scope" and not before.asynchronous)
+        by_warps = found.lacks == "warps"
+        kind = "unmet-warps" if by_warps else kind
         kind = "too-narrow-scope" if narrow else "partial-overlap" if found.partial else kind
         old = side(residents, before, found.before_lane, int(np.searchsorted(before.slots, after.slots[found.row])))
         new = side(residents, after, found.after_lane, found.row)
         mate = None if _are_of_a_warp(found) else found.mate
         missing = _advice(before, after, mate) if kind.startswith("unordered") else None
-        if reason is not None and not (unfenced_only or found.partial) and found.mate is None:
+        if reason is not None and not (unfenced_only or by_warps or found.partial) and found.mate is None:
             kind, missing = reason.kind or kind, reason.missing
         unwritten, cause = None, reason and reason.cause
         if found.read_first:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cutepy.sim.sanitize.kinds import KINDS
 from cutepy.sim.sanitize.memory.discarded import Discarded
 from cutepy.sim.sanitize.reports import global_memory
 
@@ -67,6 +68,12 @@ class GlobalFindings:
         after = global_memory.side(touch, lane, self.launches)
         where = self.place(address)
         self._tell_one("uninitialised-read", where, None, after, global_memory.NEVER_WRITTEN)
+
+    def unacquired(self, touch: GlobalTouch, lane: int, address: int) -> None:
+        """Tell that a copy uses a tensor map of the host, or of a launch that is forgotten, without a fence."""
+        after = global_memory.side(touch, lane, self.launches)
+        missing = KINDS["missing-tensormap-fence"].missing
+        self._tell_one("missing-tensormap-fence", self.place(address), None, after, missing)
 
     def place(self, address: int) -> str:
         """Say where an address is."""

@@ -1,0 +1,97 @@
+"""Registers that one path writes and another one does not: told of the lanes that have no value, where it matters."""
+
+import numpy as np
+import pytest
+
+from cutepy.sim import Run
+from tests.sim.opcode_runner import launch
+
+START = """mov.u32 %r1, %tid.x; mul.wide.u32 %rd1, %r1, 4; ld.param.u64 %rd2, [p0]; add.u64 %rd1, %rd1, %rd2;
+setp.eq.u32 %p1, %r1, 99; setp.lt.u32 %p2, %r1, 16; mov.u32 %r2, smem; mov.u32 %r3, 0;
+"""
+"""r1: thread; rd1: its word; p1: false; p2: of half of the warp; r2: shared memory."""
+
+NONE = "@!%p1 bra ON; mov.u32 %r9, 7; ON:\n"
+HALF = "@!%p2 bra ON; mov.u32 %r9, 7; ON:\n"
+GUARDED = "@%p2 mov.u32 %r9, 7;\n"
+KEEP = "st.global.u32 [%rd1], %r9;\n"
+BOTH = "@%p2 bra ONE; mov.u32 %r9, 5; bra ON; ONE: mov.u32 %r9, 7; ON:\n"
+LOOP = "MORE: setp.ne.u32 %p3, %r3, 0; {} add.u32 %r3, %r3, 1; setp.lt.u32 %p4, %r3, 3; @%p4 bra MORE;\n"
+MMA = "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%f0,%f1,%f2,%f3},{%r9,%r1},{%r1},{%f0,%f1,%f2,%f3};\n"
+ZEROS = "".join(f"mov.f32 %f{n}, 0f00000000;\n" for n in range(4))
+SUM = "@!%p1 bra ON;\n" + ZEROS + "ON:\n" + MMA.replace("%r9", "%r1") + "st.global.f32 [%rd1], %f0;\n"
+
+RIGHT = {
+    "both paths write": (BOTH, KEEP),
+    "lanes that write store": (HALF, "@%p2 " + KEEP),
+    "guarded lanes that write store": (GUARDED, "@%p2 " + KEEP),
+    "a loop that has written it before": (LOOP.format("@%p3 st.global.u32 [%rd1], %r9; mov.u32 %r9, %r3;"),),
+    "what is not selected": (HALF, "selp.u32 %r9, %r9, %r1, %p2;\n", KEEP),
+    "what is selected by halves": (
+        HALF,
+        "add.u32 %r9, %r9, 1; selp.u32 %r8, %r9, %r1, %p2; st.global.u32 [%rd1], %r8;\n",
+    ),
+    "a part of a vector": (HALF, "and.b32 %r8, %r1, 0; st.shared.v2.u32 [%r2], {%r8, %r9};\n"),
+    "a part of a word": (HALF, "prmt.b32 %r9, %r9, %r1, 0x7654;\n", KEEP),
+    "local memory": (".local .b32 kept[1];\n", HALF, "st.local.u32 [kept], %r9;\n"),
+    "nothing comes of it": (HALF, "add.u32 %r8, %r9, 1;\n"),
+    "written anew": (HALF, "mov.u32 %r9, 3;\n", KEEP),
+    "all lanes go the way that writes": ("@%p1 bra ON; mov.u32 %r9, 7; ON:\n", KEEP),
+    "sums that begin on the way": (SUM.replace("@!%p1 bra", "@%p1 bra"),),
+}
+WRONG = {
+    "a store": (NONE, KEEP),
+    "a store by half of the lanes": (HALF, KEEP),
+    "a store after a guarded move": (GUARDED, KEEP),
+    "a store of a sum": (HALF, "add.u32 %r9, %r9, %r1;\n", KEEP),
+    "a store of what was moved": (HALF, "mov.u32 %r8, %r9; st.shared.u32 [%r2], %r8;\n"),
+    "a store of what is selected": (HALF, "selp.u32 %r9, %r1, %r9, %p2;\n", KEEP),
+    "a store in the first round": (LOOP.format("st.global.u32 [%rd1], %r9; mov.u32 %r9, %r3;"),),
+    "both parts of a vector": (HALF, "mov.u32 %r8, %r9; st.shared.v2.u32 [%r2], {%r8, %r9};\n"),
+    "an atomic": (HALF, "red.global.add.u32 [%rd2], %r9;\n"),
+    "an atomic with a result": (HALF, "atom.global.add.u32 %r8, [%rd2], %r9;\n"),
+    "an address": (HALF, "and.b32 %r9, %r9, 4; add.u32 %r9, %r9, %r2; ld.shared.u32 %r8, [%r9];\n"),
+    "a branch": (HALF, "setp.eq.u32 %p5, %r9, 7; @%p5 bra OFF; mov.u32 %r8, 1; st.global.u32 [%rd1], %r8; OFF:\n"),
+    "a guard": (HALF, "setp.eq.u32 %p5, %r9, 7; @%p5 st.global.u32 [%rd1], %r1;\n"),
+    "a predicate of one path": (
+        "@!%p2 bra ON; setp.eq.u32 %p5, %r1, 3; ON: @%p5 bra OFF;\n",
+        KEEP.replace("9", "1"),
+        "OFF:\n",
+    ),
+    "an operand of an MMA": (HALF, ZEROS, MMA),
+    "sums of an MMA": (SUM,),
+    "a vote": (HALF, "setp.eq.u32 %p5, %r9, 7; vote.sync.any.pred %p6, %p5, -1;\n"),
+    "a reduction of the warp": (HALF, "redux.sync.add.u32 %r8, %r9, -1;\n"),
+    "a barrier": (NONE, "bar.sync %r9;\n"),
+    "an mbarrier": (
+        "setp.eq.u32 %p5, %r1, 0; @%p5 mbarrier.init.shared.b64 [%r2], 32; bar.warp.sync -1;\n",
+        "@!%p1 bra ON; mov.u32 %r9, 1; ON: mbarrier.arrive.shared.b64 _, [%r2], %r9;\n",
+    ),
+}
+
+
+def hazards_of(lines):
+    run = Run((), None, sanitize=True)
+    try:
+        launch(START + "".join(lines), np.zeros(64, np.uint32), run=run, smem_bytes=1024)
+    except Exception as error:
+        assert type(error).__module__.startswith("cutepy")
+    return run.hazards
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_lanes_that_have_a_value_are_not_told(name):
+    assert [hazard.kind for hazard in hazards_of(RIGHT[name])] == []
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_lanes_that_have_none_are_told_where_it_matters(name):
+    hazards = [hazard for hazard in hazards_of(WRONG[name]) if hazard.kind == "uninitialised-read"]
+    assert len(hazards) == 1
+    assert "on other paths only" in hazards[0].missing
+
+
+def test_the_path_that_writes_is_named():
+    (hazard,) = hazards_of((HALF, KEEP))
+    assert "`mov.u32 %r9, 7` (kernel.py:" in hazard.missing
+    assert hazard.after.instruction.opcode == "st.global.u32"
