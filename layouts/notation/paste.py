@@ -5,30 +5,36 @@ from __future__ import annotations
 import bisect
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ..composed import SmemPtr, Swizzle
+from ..basis import ScaledBasis
 from ..errors import ParseError
 from ..modes import LayoutBase
 from .atoms import atom_in, names_atom
-from .findings import VALUES, Paste, Pasted, Skipped, merged
+from .findings import COMMENT, VALUES, Paste, Pasted, Skipped, merged
+from .linear_lines import linear_blocks
 from .printed_reader import Block, read_blocks
 from .reader import Reader
+from .shapes import checked_shape, is_encoding, unused, with_shape
+from .terms import known
 from .tokens import plain
 from .unknowns import Given, Runtime
 
 FORMS = (
     "layouts such as (4,8):(8,1) and Sw<3,4,3> o 0 o (8,64):(64,1), tensors such as "
-    "gmem_ptr[16b](0x7f00) o (4,8):(8,1) and tensor<ptr<f16, smem> o (4,8):(8,1)>, and the printed MMA_Atom, "
-    "TiledMMA, Copy_Atom or TiledCopy of C++ CuTe and the CuTe DSL"
+    "gmem_ptr[16b](0x7f00) o (4,8):(8,1) and tensor<ptr<f16, smem> o (4,8):(8,1)>, the printed MMA_Atom, "
+    "TiledMMA, Copy_Atom or TiledCopy of C++ CuTe and the CuTe DSL, types such as cute::Layout<...>, calls such as "
+    "make_layout((4,8), stride=(8,1)), and the linear layouts and encodings of Triton and Gluon"
 )
 """What can be read, in words."""
 
 _CANDIDATE = re.compile(
-    r"""(?<![\w.@]) (?: !?cute\.\w+(?=<|&lt;) | !?(?:composed_)?layout(?=<"|&lt;")
-    | tensor(?=<|&lt;|\() | Sw?(?=<|&lt;) | SW_\d | raw_ptr\( | ptr(?=<|&lt;)
-    | (?:[gsrt]mem_)?(?:sub)?ptr\[ | tmem_\[ | [GU]MMA:: | ArithTuple\( | counting_iter\( | &lt; | [(\[<?] | _?-?\d
+    r"""(?<![\w.@:\#!]) (?: !?cute\.\w+(?=<|&lt;) | !?(?:composed_)?layout(?=<"|&lt;")
+    | tensor(?=<|&lt;|\() | (?:\w+\.)*shape(?=\s*(?:\(\)\s*)?(?:[=:(\[]|torch\.Size))
+    | Sw?(?=<|&lt;) | SW_\d | raw_ptr\( | ptr(?=<|&lt;)
+    | (?:[gsrt]mem_)?(?:sub)?ptr\[ | tmem_\[ | [GU]MMA:: | ArithTuple\( | counting_iter\( | &lt;
+    | (?P<term>[#!]?[a-z]\w*(?:(?:::|\.)[a-z_]\w*)*)(?=\s*(?:<|&lt;|\(|\{)) | cute::_\d | [(\[<?] | _?-?\d
     | _(?!\w) )""",
     re.VERBOSE | re.IGNORECASE | re.ASCII,
 )
@@ -39,19 +45,46 @@ _NAMED = re.compile(
     | \[ [^][]* [^\W\d_] [^][]* \] | \w["'] ) \s* (?: [:=] | -> ) \s* $""",
     re.VERBOSE,
 )
-_NOTATION = re.compile(r"[\w)>\]]\s*:\s*[_(?\d]\S*\)|\bSw?(?:<|&lt;)\s*\d|ptr(?:\[|<|&lt;).*\so\s", re.IGNORECASE)
-_TABLE = re.compile(
-    r"(?=.*[\d.+=-])[\s\d.+\-|,()\[\]=*:]*(?:(?:e[+-]?\d|nan|inf|0x[0-9a-f]+|data=)[\s\d.+\-|,()\[\]=*:]*)*", re.I
+_NAMED_TUPLE = re.compile(r"[\s,;]*[^\W\d]\w*(?:\.\w+)*\s*[:=]\s*\([\d\s,()_-]*\)(?!\s*:)")
+_NOTATION = re.compile(
+    r"[\w)>\]]\s*:\s*[_(?\d]\S*\)|\bSw?(?:<|&lt;)\s*\d|ptr(?:\[|<|&lt;).*\so\s"
+    r"|\#(?:ttg|triton_gpu)\.\w+\s*(?:<|&lt;)|!(?:ttg|triton_gpu)\.memdesc|\bcute::\w+\s*(?:<|&lt;)"
+    r"|\bmake_(?:\w+_)?layout\(|(?:\b|\d)[a-z]*(?:Linear|Blocked|Slice|Operand|Distributed|Shared|Composed)Layout\(",
+    re.IGNORECASE,
 )
-_COMMENT = re.compile(r"\s*(?://|\#|<-|/\*|--(?!-))")
+_CELL = re.compile(
+    r"(?<![\w.])[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?(?![\w.])"
+    r" | (?<!\w)[+-]?(?:nan|inf)(?!\w) | (?<!\w)0x[0-9a-f]+(?!\w) | (?<!\w)data(?==) | \+?(?:-{2,}\+?)+ | \.{3}",
+    re.IGNORECASE | re.VERBOSE,
+)
+_BETWEEN_CELLS = re.compile(r"[\s|,()\[\]=*:]*")
+_COMMENT = re.compile(r"\s*(?://|\#(?!\w+\s*=|(?:ttg|triton_gpu)\.)|<-|/\*|--(?!-))")
 _PUNCTUATION = re.compile(r"[\s:=,;.()\[\]{}<>\"'|\\/#*`-]*")
+_ENDING = re.compile(r"[\s:=,;.|]*")
+_POINTER_ALONE = "'o' and a layout after the pointer, got the end of the"
 
+
+_BULLETS = re.compile(r"^(?:\s|//+|#+|\*+|--+)+")
+_ALIAS = re.compile(r"\s*(#\w+)\s*=\s*")
+# What a label does not hold: a value of its own, an operator, or a number alone.
+_NO_LABEL = re.compile(
+    r"""=(?!\s*$) | (?<![\w\]])\(\s*[-_]?\d[\d\s,()_-]*\) | \s[+*/%^&|~!?](?:\s|$) | ^[+*/%^&~!?]
+    | (?:^|\s)[-_]?\d+\s*[-+*/%^&|]?\s*$ | (?:^|[\s=])[-+*/]\s*$ | \+""",
+    re.VERBOSE,
+)
+_LAST_LABEL = re.compile(r"[^\W\d]\w*(?:\.\w+)*\s*(?:[:=]|->)?\s*$")
+
+NO_VALUE = "no value in it"
+"""Why other text is skipped."""
+
+POINTER = "a pointer without a layout"
+"""Why a pointer that stands alone is skipped: it says where data are, and no layout."""
 
 _TRIES = 100
 """How many words of a line are tried: a line of thousands of numbers is a table."""
 
 
-def parse_all(text: str, *, given: Sequence[int] = ()) -> Paste:
+def parse_all(text: str, *, given: Sequence[int] = (), shape: Sequence[int] | None = None) -> Paste:
     r"""Read whatever values a text holds: several lines, with names before them, tables after them, other text between.
 
     text -> values, and what was skipped and why. Nothing is dropped without a word, and what looks like a value but
@@ -63,6 +96,8 @@ def parse_all(text: str, *, given: Sequence[int] = ()) -> Paste:
         As copied from a terminal, a web page or a debugger: with colours, HTML's entities, full-width brackets.
     given : sequence of int, optional
         Values for the ``?`` of all lines, from left to right. Default: a value that leaves numbers open is a Runtime.
+    shape : sequence of int, optional
+        Extents of the tensors whose encodings the text holds; see `parse`.
 
     Returns
     -------
@@ -71,7 +106,8 @@ def parse_all(text: str, *, given: Sequence[int] = ()) -> Paste:
     Raises
     ------
     ParseError
-        If the text holds nothing that can be read; or values are given for more ``?`` than there are.
+        If the text holds nothing that can be read; or values are given for more ``?`` than there are, or a shape for
+        no encoding.
 
     Examples
     --------
@@ -88,9 +124,11 @@ def parse_all(text: str, *, given: Sequence[int] = ()) -> Paste:
     if not isinstance(text, str):
         raise TypeError(f"parse reads a str, got {type(text).__name__}: {text!r}")
     if names_atom(text):
+        if shape is not None:
+            raise unused(text, shape)
         line = text[: len(text) - len(text.lstrip())].count("\n") + 1
         return Paste((Pasted(atom_in(text), text.strip(), line),), (), ())
-    scan = _Scan(text, tuple(given))
+    scan = _Scan(text, tuple(given), checked_shape(shape))
     try:
         paste = scan.run()
     except RecursionError:
@@ -103,17 +141,23 @@ def parse_all(text: str, *, given: Sequence[int] = ()) -> Paste:
     if scan.given is not None and scan.given.taken < len(given) and not paste.errors:
         counts = f"{len(given)} values are given for {scan.given.taken} ?"
         raise ParseError(text, 0, f"{counts} in the text; give one for each, from left to right")
+    if shape is not None and not scan.shaped and not paste.errors:
+        raise unused(text, shape)
     return paste
 
 
 class _Scan:
     """One reading of one text."""
 
-    def __init__(self, text: str, given: tuple[int, ...]) -> None:
+    def __init__(self, text: str, given: tuple[int, ...], shape: tuple[int, ...] | None) -> None:
         self.text = text
         self.plain = plain(text)
         self._ends = [match.start() for match in re.finditer("\n", self.plain)]
         self.given = Given(given) if given else None
+        self.shape = shape
+        self.shaped = False
+        self._defined: dict[str, int] = {}
+        self._used: set[str] = set()
         self.values: list[tuple[int, Pasted]] = []
         self.skipped: list[Skipped] = []
         self.errors: list[ParseError] = []
@@ -125,6 +169,8 @@ class _Scan:
         if whole is not None:
             return Paste((whole,), (), ())
         blocks, self.errors = read_blocks(self.text)
+        layouts, errors = linear_blocks(self.text)
+        blocks, self.errors = [*blocks, *layouts], [*self.errors, *errors]
         covered = sorted(span for block in blocks for span in self._keep(block))
         position = 0
         while position < len(self.plain):
@@ -137,11 +183,12 @@ class _Scan:
                 position += 1
             else:
                 position = self._segment(position, min(end, span[0]) if span is not None else end)
-        values = tuple(value for _, value in sorted(self.values, key=lambda found: found[0]))
+        values = tuple(self._shaped_values())
         return Paste(values, merged(self.skipped), tuple(sorted(self.errors, key=lambda error: error.position)))
 
     def _whole(self) -> Pasted | None:
         """Read the text as one value, without any other text."""
+        start = len(self.plain) - len(self.plain.lstrip())
         try:
             value, reader = self._read(0)
             reader.expect("end")
@@ -149,19 +196,46 @@ class _Scan:
             self.whole = error
             self._restore()
             return None
-        return self._found(value, reader, len(self.plain) - len(self.plain.lstrip()), "")
+        return self._shaped(self._found(value, reader, start, ""), start)
+
+    def _shaped(self, found: Pasted, position: int) -> Pasted:
+        """Return a value, an encoding as the layout of a tensor of the shape."""
+        if not is_encoding(found.value):
+            return found
+        self.shaped = True
+        return found._replace(value=with_shape(found.value, self.text, position, self.shape))
+
+    def _shaped_values(self) -> Iterator[Pasted]:
+        """Give the values in the order of the text, but for aliases that others of them are made of."""
+        parts = {self._defined[name] for name in self._used & set(self._defined)}
+        for position, found in sorted(self.values, key=lambda found: found[0]):
+            if position in parts:
+                continue
+            try:
+                yield self._shaped(found, position)
+            except ParseError as error:
+                self.errors.append(error)
 
     def _keep(self, block: Block) -> tuple[tuple[int, int], ...]:
         """Take a block over, and return what of the text it covers."""
         if block.value is None:
-            self.skipped.append(Skipped(self._line(block.start), self._line(block.end), "", block.why))
+            lines = self._line(block.start), self._line(block.end)
+            self.skipped.append(Skipped(*lines, "", block.why, position=block.start))
             return ()
         start = self.plain.rfind("\n", 0, block.start) + 1
+        if not self.plain[start : block.start].strip():
+            start = self._label_above(start)
         name = _name(self.plain[start : block.start]) if not self._overlaps(start, block.start) else ""
         found = Pasted(block.value, self.text[block.start : block.end], self._line(block.start), name)
         self.values.append((block.start, found))
         self._has_strong = True
         return ((start, block.start), *block.spans) if name else block.spans
+
+    def _label_above(self, start: int) -> int:
+        """Return where the line above begins, if it ends as a label does; else `start`."""
+        above = self.plain.rfind("\n", 0, max(start - 1, 0)) + 1
+        label = self.plain[above:start].strip()
+        return above if label and label[-1] in ":=" and not re.search(r"[()\[\]<>]", label) else start
 
     def _overlaps(self, start: int, end: int) -> bool:
         return any(start <= position < end for position, _ in self.values)
@@ -171,7 +245,7 @@ class _Scan:
         furthest: ParseError | None = None
         for match in itertools.islice(_CANDIDATE.finditer(self.plain, start, end), _TRIES):
             prefix = self.plain[start : match.start()]
-            if not _may_precede(prefix, match.group()):
+            if not _may_precede(prefix, match.group()) or (match["term"] and not known(match["term"])):
                 continue
             try:
                 value, reader = self._read(match.start())
@@ -185,7 +259,14 @@ class _Scan:
             strong = _is_strong(value, text)
             if strong or self._fills(prefix, reader.end):
                 self._has_strong |= strong
-                self.values.append((match.start(), self._found(value, reader, match.start(), _name(prefix))))
+                context, name = _parted_label(prefix)
+                if context:
+                    line = self._line(start)
+                    self.skipped.append(Skipped(line, line, context, NO_VALUE, True, start))
+                self.values.append((match.start(), self._found(value, reader, match.start(), name)))
+                self._used |= reader.aliases
+                if alias := _ALIAS.fullmatch(prefix):
+                    self._defined[alias[1]] = match.start()
                 return reader.end
             self._restore()
         self._skip(start, end, furthest)
@@ -227,8 +308,12 @@ class _Scan:
             raise reader.unexpected("the end of the value")
 
     def _fills(self, prefix: str, end: int) -> bool:
-        """Tell whether a number or tuple is all that its line holds, so that it is no part of a table or sentence."""
-        if self._rest(end).strip():
+        """Tell whether a number or tuple is all that its line holds, so that it is no part of a table or sentence.
+
+        Several tuples, each with a name, may share a line.
+        """
+        rest = self._rest(end)
+        if rest.strip() and not (_NAMED.search(prefix) and self.plain[end - 1] == ")" and _NAMED_TUPLE.match(rest)):
             return False
         return bool(_NAMED.search(prefix)) or (not prefix.strip() and not self._has_strong)
 
@@ -249,18 +334,30 @@ class _Scan:
     def _skip(self, start: int, end: int, error: ParseError | None) -> None:
         text = self.plain[start:end]
         line = self._line(start)
-        if _PUNCTUATION.fullmatch(text):
-            whole_line = start == 0 or self.plain[start - 1] == "\n"
+        whole_line = start == 0 or self.plain[start - 1] == "\n"
+        position = start + len(text) - len(text.lstrip())
+        if _PUNCTUATION.fullmatch(text) and (whole_line or self._ends_value(start, text)):
             if text.strip() and whole_line and self._in_table(line):
-                self.skipped.append(Skipped(line, line, text, VALUES))
+                self.skipped.append(Skipped(line, line, text, VALUES, position=position))
             return
-        if _TABLE.fullmatch(text) and any(position < start for position, _ in self.values):
-            self.skipped.append(Skipped(line, line, text, VALUES, self._is_part(start, end)))
+        follows = whole_line or text.lstrip().startswith("=") or self.plain[:start].rstrip(" (").endswith("=")
+        if follows and _is_table(text) and any(before < start for before, _ in self.values):
+            self.skipped.append(Skipped(line, line, text, VALUES, self._is_part(start, end), position))
+        elif error is not None and error.condition.startswith("expected " + _POINTER_ALONE):
+            self.skipped.append(Skipped(line, line, text, POINTER, self._is_part(start, end), position))
         elif _NOTATION.search(text) and not _COMMENT.match(text) and (error := self._within(start, end, error)):
             self.errors.append(error)
         else:
-            why = "a comment" if _COMMENT.match(text) else "no value in it"
-            self.skipped.append(Skipped(line, line, text, why, self._is_part(start, end)))
+            why = COMMENT if _COMMENT.match(text) else NO_VALUE
+            self.skipped.append(Skipped(line, line, text, why, self._is_part(start, end), position))
+
+    def _ends_value(self, start: int, text: str) -> bool:
+        """Tell whether punctuation behind a value only ends it, or closes quotes and braces that stand before it."""
+        before = self.plain[self.plain.rfind("\n", 0, start) + 1 : start]
+        opened = {closing for opening, closing in ("{}", '""', "''", "``", "**") if before.count(opening) % 2}
+        if "/*" in before:
+            opened |= {"*", "/"}
+        return all(_ENDING.fullmatch(character) or character in opened for character in text)
 
     def _is_part(self, start: int, end: int) -> bool:
         """Tell whether more than punctuation stands on the line beside what is between two positions."""
@@ -278,6 +375,24 @@ class _Scan:
 
     def _line(self, position: int) -> int:
         return bisect.bisect_left(self._ends, position) + 1
+
+
+def _is_table(text: str) -> bool:
+    """Tell whether a line holds numbers, or borders, and what parts them, and nothing else."""
+    rest = _CELL.sub(" ", text)
+    return rest != text and _BETWEEN_CELLS.fullmatch(rest) is not None
+
+
+def _parted_label(prefix: str) -> tuple[str, str]:
+    """Part what stands before a value on its line: (what is no label, the label)."""
+    name = _name(prefix)
+    inner = _BULLETS.sub("", prefix)
+    if not _NO_LABEL.search(inner):
+        return "", name
+    label = _LAST_LABEL.search(prefix)
+    if label is None:
+        return prefix.strip(), ""
+    return prefix[: label.start()].strip(), _name(label.group())
 
 
 def _may_precede(prefix: str, candidate: str) -> bool:
@@ -308,12 +423,12 @@ def _is_strong(value: Any, text: str) -> bool:  # noqa: ANN401 - any value
     """Tell values that nothing else looks like from numbers and tuples, which tables and sentences hold, too."""
     if isinstance(value, LayoutBase):
         return any(bracket in text for bracket in "(<[")  # 12:30 may be a time
-    return isinstance(value, Swizzle | SmemPtr) or (
-        isinstance(value, tuple) and re.search(r"[\w)]:[_(\d]", text) is not None
-    )
+    if isinstance(value, tuple):
+        return re.search(r"[\w)]:[_(\d]", text) is not None
+    return value is not None and not isinstance(value, int | ScaledBasis)
 
 
 def _name(prefix: str) -> str:
-    name = re.sub(r"^(?:\s|//+|#+|\*+|--+)+", "", prefix)
+    name = _BULLETS.sub("", prefix)
     name = re.sub(r"(?:\s|[:=,{}|\"'`*-])+$", "", name).strip()
     return re.sub(r"\s+", " ", name)
