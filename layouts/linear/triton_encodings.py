@@ -487,7 +487,7 @@ class NvmmaShared(Encoding):
                 basis = list(tile.bases["offset"][first + bit])
                 basis[order[0]] = 128 // self.bits * ((1 << bit) // (8 // phases) % phases)
                 tile.bases["offset"][first + bit] = tuple(basis)
-        tile.fit(own, range(rank))
+        tile.fit(own, range(rank) if self.swizzle_bytes else _row_major(rank))
         return tile.of_blocks(self.cga, shape)
 
 

@@ -18,7 +18,7 @@ from .printed_reader import Block, read_blocks
 from .reader import Reader
 from .shapes import checked_shape, is_encoding, unused, with_shape
 from .terms import known
-from .tokens import plain
+from .tokens import Tokens, plain
 from .unknowns import Given, Runtime
 
 FORMS = (
@@ -57,21 +57,29 @@ _CELL = re.compile(
     r" | (?<!\w)[+-]?(?:nan|inf)(?!\w) | (?<!\w)0x[0-9a-f]+(?!\w) | (?<!\w)data(?==) | \+?(?:-{2,}\+?)+ | \.{3}",
     re.IGNORECASE | re.VERBOSE,
 )
-_BETWEEN_CELLS = re.compile(r"[\s|,()\[\]=*:]*")
+_BETWEEN_CELLS = re.compile(r"[\s|,()\[\]=:]*")
 _COMMENT = re.compile(r"\s*(?://|\#(?!\w+\s*=|(?:ttg|triton_gpu)\.)|<-|/\*|--(?!-))")
 _PUNCTUATION = re.compile(r"[\s:=,;.()\[\]{}<>\"'|\\/#*`-]*")
-_ENDING = re.compile(r"[\s:=,;.|]*")
+_ENDING = re.compile(r"\s*[:=,;.]?\s*")
 _POINTER_ALONE = "'o' and a layout after the pointer, got the end of the"
 
 
 _BULLETS = re.compile(r"^(?:\s|//+|#+|\*+|--+)+")
 _ALIAS = re.compile(r"\s*(#\w+)\s*=\s*")
-# What a label does not hold: a value of its own, an operator, or a number alone.
-_NO_LABEL = re.compile(
-    r"""=(?!\s*$) | (?<![\w\]])\(\s*[-_]?\d[\d\s,()_-]*\) | \s[+*/%^&|~!?](?:\s|$) | ^[+*/%^&~!?]
-    | (?:^|\s)[-_]?\d+\s*[-+*/%^&|]?\s*$ | (?:^|[\s=])[-+*/]\s*$ | \+""",
+# A label: bullets, a context in brackets, a time or a number of a list, words and their numbers, and a colon.
+_LABEL = re.compile(
+    r"""\s* (?:(?: //+ | \#+ | \*+ | --+ | - (?=\s) | /\* ) \s*)*
+    (?: \[ [^][]* \] \s* | \( \w+ \) \s* | \d+ : \d+ (?: : \d+ )? (?: \.\d+ )? \s+ | \d+ [.):] \s+ )*
+    (?: (?: _* [^\W\d] \w* (?:(?: \. | :: | - | / ) \w+ )* (?: \([^()]*\) | \[[^][]*\] )* | "\w+" | '\w+' )
+        (?: \s+ \#?\d+ )* (?: \s*[,:]\s+ | \s* ) )*
+    (?: (?: := | = | : | -> | --+ ) \s* )? (?: \{\} \s* )? ["'`]? """,
     re.VERBOSE,
 )
+_NOT_IN_LABELS = frozenset(
+    "pointer pycute swizzle mlir tensor dslptr rawptr arith counter result iterator hex none dynamic o".split()
+)
+"""Tokens that mean something to the reader: before a value they are a part of it that can't be read, and no name."""
+
 _LAST_LABEL = re.compile(r"[^\W\d]\w*(?:\.\w+)*\s*(?:[:=]|->)?\s*$")
 
 NO_VALUE = "no value in it"
@@ -225,7 +233,12 @@ class _Scan:
         start = self.plain.rfind("\n", 0, block.start) + 1
         if not self.plain[start : block.start].strip():
             start = self._label_above(start)
-        name = _name(self.plain[start : block.start]) if not self._overlaps(start, block.start) else ""
+        context, name = "", ""
+        if not self._overlaps(start, block.start):
+            context, name = _parted_label(self.plain[start : block.start])
+        if context:
+            line = self._line(start)
+            self.skipped.append(Skipped(line, line, context, NO_VALUE, True, start))
         found = Pasted(block.value, self.text[block.start : block.end], self._line(block.start), name)
         self.values.append((block.start, found))
         self._has_strong = True
@@ -354,10 +367,14 @@ class _Scan:
     def _ends_value(self, start: int, text: str) -> bool:
         """Tell whether punctuation behind a value only ends it, or closes quotes and braces that stand before it."""
         before = self.plain[self.plain.rfind("\n", 0, start) + 1 : start]
-        opened = {closing for opening, closing in ("{}", '""', "''", "``", "**") if before.count(opening) % 2}
+        opened = {quote for quote in "\"'`" if before.count(quote) % 2}
         if "/*" in before:
-            opened |= {"*", "/"}
-        return all(_ENDING.fullmatch(character) or character in opened for character in text)
+            text = text.replace("*/", "", 1)
+        if before.rstrip().endswith("="):
+            opened.add("(")  # of the elements, which follow in lines of their own
+        rest = text.lstrip()
+        rest = rest[1:] if rest[:1] in opened else rest
+        return _ENDING.fullmatch(rest) is not None
 
     def _is_part(self, start: int, end: int) -> bool:
         """Tell whether more than punctuation stands on the line beside what is between two positions."""
@@ -385,14 +402,23 @@ def _is_table(text: str) -> bool:
 
 def _parted_label(prefix: str) -> tuple[str, str]:
     """Part what stands before a value on its line: (what is no label, the label)."""
-    name = _name(prefix)
-    inner = _BULLETS.sub("", prefix)
-    if not _NO_LABEL.search(inner):
-        return "", name
+    if _is_label(prefix):
+        return "", _name(prefix)
     label = _LAST_LABEL.search(prefix)
-    if label is None:
+    if label is None or not _is_label(label.group()):
         return prefix.strip(), ""
     return prefix[: label.start()].strip(), _name(label.group())
+
+
+def _is_label(prefix: str) -> bool:
+    if _LABEL.fullmatch(prefix) is None or prefix.strip() in ("=", ":", ":=", "->"):
+        return False
+    tokens, inner = Tokens(prefix, len(prefix) - len(_BULLETS.sub("", prefix))), 0
+    while (token := tokens.advance()).kind != "end":
+        inner += (token.kind in ("(", "[")) - (token.kind in (")", "]"))
+        if not inner and (token.kind in _NOT_IN_LABELS or names_atom(token.text)):
+            return False
+    return True
 
 
 def _may_precede(prefix: str, candidate: str) -> bool:

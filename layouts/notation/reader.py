@@ -262,8 +262,7 @@ class Reader(Tokens):
             if self.token.text != "data":
                 raise self.unexpected("'data=' and the values")
             self.advance()
-            if self.accept("="):
-                self.accept("(")
+            self.expect("=", "'=' and the values")
         else:
             self.expect(closing)
         return value
