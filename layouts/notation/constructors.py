@@ -57,6 +57,8 @@ def _is_stride(value: object) -> bool:
 
 def _layout(shape: Any, stride: Any = None) -> Layout:  # noqa: ANN401
     """Make a layout: of its shape alone the compact one whose first mode is fastest."""
+    if isinstance(shape, Layout) and stride is None:
+        return shape
     if not is_int_tuple(shape):
         raise TypeError(f"the shape must be an integer or a tuple of integers, got {shape!r}")
     if stride == _RIGHT:
@@ -91,8 +93,11 @@ def _composed(a: Any, offset: Any, b: Any) -> ComposedLayout:  # noqa: ANN401
     return ComposedLayout(a, offset, b)
 
 
-def _make_composed_layout(inner: Any, offset: Any, outer: Any) -> ComposedLayout:  # noqa: ANN401
-    return _composed(inner, offset, outer)
+def _make_composed_layout(*operands: Any, **named: Any) -> ComposedLayout:  # noqa: ANN401
+    if named or len(operands) != 3:
+        needed = "make_composed_layout takes three operands by position"
+        raise TypeError(f"{needed}: the DSL calls the first of them inner, C++ CuTe and cutepy outer")
+    return _composed(*operands)
 
 
 def _repr_of_composed(layoutB: Any, offset: Any, layoutA: Any) -> ComposedLayout:  # noqa: ANN401

@@ -31,7 +31,7 @@ FORMS = (
 
 _CANDIDATE = re.compile(
     r"""(?<![\w.@:\#!]) (?: !?cute\.\w+(?=<|&lt;) | !?(?:composed_)?layout(?=<"|&lt;")
-    | tensor(?=<|&lt;|\() | (?:\w+\.)*shape(?=\s*(?:\(\)\s*)?(?:[=:(\[]|torch\.Size))
+    | tensor(?=<|&lt;|\() | (?P<shape>(?:\w+\.)*shape)(?=\s*(?:\(\)\s*)?(?:[=:(\[]|torch\.Size))
     | Sw?(?=<|&lt;) | SW_\d | raw_ptr\( | ptr(?=<|&lt;)
     | (?:[gsrt]mem_)?(?:sub)?ptr\[ | tmem_\[ | [GU]MMA:: | ArithTuple\( | counting_iter\( | &lt;
     | (?P<term>[#!]?[a-z]\w*(?:(?:::|\.)[a-z_]\w*)*)(?=\s*(?:<|&lt;|\(|\{)) | cute::_\d | [(\[<?] | _?-?\d
@@ -45,6 +45,7 @@ _NAMED = re.compile(
     | \[ [^][]* [^\W\d_] [^][]* \] | \w["'] ) \s* (?: [:=] | -> ) \s* $""",
     re.VERBOSE,
 )
+_COMMON_NAMES = frozenset("tuple Tile Shape Stride Step Coord C E Int constant integral_constant".split())
 _NAMED_TUPLE = re.compile(r"[\s,;]*[^\W\d]\w*(?:\.\w+)*\s*[:=]\s*\([\d\s,()_-]*\)(?!\s*:)")
 _NOTATION = re.compile(
     r"[\w)>\]]\s*:\s*[_(?\d]\S*\)|\bSw?(?:<|&lt;)\s*\d|ptr(?:\[|<|&lt;).*\so\s"
@@ -70,7 +71,7 @@ _ALIAS = re.compile(r"\s*(#\w+)\s*=\s*")
 _LABEL = re.compile(
     r"""\s* (?:(?: //+ | \#+ | \*+ | --+ | - (?=\s) | /\* ) \s*)*
     (?: \[ [^][]* \] \s* | \( \w+ \) \s* | \d+ : \d+ (?: : \d+ )? (?: \.\d+ )? \s+ | \d+ [.):] \s+ )*
-    (?: (?: _* [^\W\d] \w* (?:(?: \. | :: | - | / ) \w+ )* (?: \([^()]*\) | \[[^][]*\] )* | "\w+" | '\w+' )
+    (?: (?: _* [^\W\d] \w* (?:(?: \. | :: | - | / ) \w+ )* (?: \([^()]*\) | \[[^][]*\] )* | (?: "\w+" | '\w+' ) (?=\s*[:=]) )
         (?: \s+ \#?\d+ )* (?: \s*[,:]\s+ | \s* ) )*
     (?: (?: := | = | : | -> | --+ ) \s* )? (?: \{\} \s* )? ["'`]? """,
     re.VERBOSE,
@@ -265,8 +266,13 @@ class _Scan:
                 self._check_end(reader)
             except ParseError as error:
                 self._restore()
+                if _is_meant(match, self.plain, error):
+                    self.errors.append(error)
+                    return end
                 if furthest is None or error.position > furthest.position:
                     furthest = error
+                if match["term"] and self.plain[match.end()] in "(<{":
+                    break  # what stands in its brackets is a part of it
                 continue
             text = self.plain[match.start() : reader.end]
             strong = _is_strong(value, text)
@@ -392,6 +398,14 @@ class _Scan:
 
     def _line(self, position: int) -> int:
         return bisect.bisect_left(self._ends, position) + 1
+
+
+def _is_meant(match: re.Match[str], text: str, error: ParseError) -> bool:
+    """Tell whether what can't be read is a term, or a shape and a stride, beyond doubt: then no part of it is read."""
+    if match["shape"]:
+        return "'stride=' after the shape" not in error.condition
+    name = re.split(r"::|\.", match["term"] or "")[-1]
+    return bool(name) and text[match.end()] in "(<" and name not in _COMMON_NAMES
 
 
 def _is_table(text: str) -> bool:

@@ -27,6 +27,9 @@ from .tokens import Token, plain
 DYNAMIC = frozenset("int long unsigned int32_t int64_t uint32_t uint64_t".split())
 """Types of C++ of which only the running program knows the value."""
 
+_TYPES = DYNAMIC | {"short", "char", "size_t", "std::size_t"}
+_SUFFIXES = frozenset("u l ul ull ll lu".split())
+
 _NAMESPACES = frozenset(
     (
         "cute:: cutlass:: std:: cute. cutlass. cutlass.cute. cutepy. cutepy.layouts. layouts. sm80. sm90. linear. "
@@ -77,6 +80,8 @@ def aliases_of(text: str) -> Mapping[str, Alias]:
 def known(name: str) -> bool:
     """Tell whether a word begins a term."""
     space, own = _parted(name)
+    if space in ("", "cute::") and re.fullmatch(r"_\d+", own):
+        return True
     return space is not None and own in _constructors().NAMES[bool(space) and space[0] == "#"]
 
 
@@ -121,9 +126,10 @@ def _template(reader: Any, head: Token, name: str) -> Any:  # noqa: ANN401
         raise reader.unexpected(f"'(' after {name}")
     reader.expect("<")
     if name in ("constant", "integral_constant"):
-        kind = reader.expect("word", "an integer type").text
-        if kind not in DYNAMIC:
-            raise reader.error(reader.tokens[reader.index - 1].start, f"expected an integer type, got {kind!r}")
+        if reader.token.text not in _TYPES:
+            raise reader.unexpected("an integer type")
+        while reader.token.text in _TYPES:  # `unsigned long` has two words
+            reader.advance()
         reader.expect(",")
     items = _items(reader, ">")
     _empty_braces(reader)
@@ -280,7 +286,7 @@ def _make(
 def _items(reader: Any, closing: str) -> list[Any]:  # noqa: ANN401
     """Read literals with commas between, and the closing symbol."""
     items: list[Any] = []
-    while reader.token.kind != closing:
+    while reader.token.kind != closing or (items and closing == ">"):  # C++ has no comma behind the last argument
         items.append(literal(reader))
         if not reader.accept(","):
             break
@@ -311,6 +317,10 @@ def literal(reader: Any) -> Any:  # noqa: ANN401
     if token.kind == "(":
         first = reader.index
         reader.advance()
+        if reader.token.text in DYNAMIC:  # a cast, as nvcc writes constants: (int)64
+            reader.advance()
+            reader.expect(")")
+            return reader.integer()
         items = _items(reader, ")")
         if reader.token.kind == ":":
             reader.index = first
@@ -318,8 +328,11 @@ def literal(reader: Any) -> Any:  # noqa: ANN401
         grouped = len(items) == 1 and reader.tokens[reader.index - 2].kind != ","
         return items[0] if grouped else tuple(items)
     value = reader.value()
-    if token.kind == "int" and token.text.startswith("_") and reader.tokens[reader.index - 1] is token:
-        _empty_braces(reader)
+    if token.kind == "int" and reader.tokens[reader.index - 1] is token:
+        if token.text.startswith("_"):
+            _empty_braces(reader)
+        elif reader.token.start == token.end and reader.token.text.lower() in _SUFFIXES:
+            reader.advance()
     return value
 
 
