@@ -305,7 +305,7 @@ class DotOperand(Encoding):
         return self.rank - 1 if self.index == 0 else self.rank - 2
 
     @property
-    def cga(self) -> Bases:  # type: ignore[override]
+    def cga(self) -> Bases:
         """Bases of the cluster's blocks, in units of what one block holds."""
         return tuple(tuple(0 if i == self.k_dim else x for i, x in enumerate(basis)) for basis in self.parent.cga)
 
@@ -353,7 +353,7 @@ class Slice(Encoding):
         return self.parent.rank - 1
 
     @property
-    def cga(self) -> Bases:  # type: ignore[override]
+    def cga(self) -> Bases:
         """Bases of the cluster's blocks, in units of what one block holds."""
         return tuple(_without(basis, self.dim) for basis in self.parent.cga)
 
@@ -376,7 +376,7 @@ class Linear(Encoding):
         return len(self.layout.out_dims)
 
     @property
-    def cga(self) -> Bases:  # type: ignore[override]
+    def cga(self) -> Bases:
         """Bases of the cluster's blocks, in units of what one block holds."""
         return ()
 

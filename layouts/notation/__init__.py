@@ -44,6 +44,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..errors import LayoutError, ParseError
+from ..modes import LayoutBase
 from .atoms import atom_in, names_atom
 from .meaning import as_meant
 from .reader import Reader, Value, stands_open
@@ -152,12 +153,13 @@ def _pasted(text: str, given: Sequence[int], shape: Sequence[int] | None, error:
         second = paste.values[1]
         position = text.index(second.text, text.index(paste.values[0].text) + len(paste.values[0].text))
         raise ParseError(text, position, "one value was expected, another begins here; parse_all reads several")
+    value = paste.values[0].value
+    beside = (COMMENT, VALUES) if isinstance(value, LayoutBase | Runtime) else (COMMENT,)
     for skipped in paste.skipped:
-        if skipped.text.strip() and skipped.why not in (VALUES, COMMENT):
+        if skipped.text.strip() and skipped.why not in beside:
             raise ParseError(
                 text, skipped.position, "this is no part of the value; parse_all reads values in other text"
             )
-    value = paste.values[0].value
     if isinstance(value, Runtime):
         Given().take(text, value.unknowns[0])
     return value

@@ -11,8 +11,9 @@ from typing import Any, TypeAlias
 
 from ..basis import E, ScaledBasis
 from ..composed import ComposedLayout, SmemPtr, Swizzle, make_swizzle
+from ..coordinates import compact_row_major
 from ..errors import LayoutError
-from ..layout import Layout, compact_row_major, make_identity_layout, make_layout as _make_layout, make_ordered_layout
+from ..layout import Layout, make_identity_layout, make_layout as _make_layout, make_ordered_layout
 from ..linear import triton_encodings as triton
 from ..linear.layout import LinearLayout
 from ..modes import LayoutBase

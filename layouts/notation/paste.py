@@ -62,6 +62,8 @@ _BETWEEN_CELLS = re.compile(r"[\s|,()\[\]=:]*")
 _COMMENT = re.compile(r"\s*(?://|\#(?!\w+\s*=|(?:ttg|triton_gpu)\.)|<-|/\*|--(?!-))")
 _PUNCTUATION = re.compile(r"[\s:=,;.()\[\]{}<>\"'|\\/#*`-]*")
 _ENDING = re.compile(r"\s*[:=,;.]?\s*")
+_GOES_ON = re.compile(r"\s*(?:[+*%^&~@)\]}]|>(?!\s)|/(?![/*])|-\s*\d)")
+"""What behind a value would change it, or close a bracket that nothing opened."""
 _POINTER_ALONE = "'o' and a layout after the pointer, got the end of the"
 
 
@@ -71,7 +73,8 @@ _ALIAS = re.compile(r"\s*(#\w+)\s*=\s*")
 _LABEL = re.compile(
     r"""\s* (?:(?: //+ | \#+ | \*+ | --+ | - (?=\s) | /\* ) \s*)*
     (?: \[ [^][]* \] \s* | \( \w+ \) \s* | \d+ : \d+ (?: : \d+ )? (?: \.\d+ )? \s+ | \d+ [.):] \s+ )*
-    (?: (?: _* [^\W\d] \w* (?:(?: \. | :: | - | / ) \w+ )* (?: \([^()]*\) | \[[^][]*\] )* | (?: "\w+" | '\w+' ) (?=\s*[:=]) )
+    (?: (?: _* [^\W\d] \w* (?:(?: \. | :: | - | / ) \w+ )* (?: \([^()]*\) | \[[^][]*\] )*
+          | (?: "\w+" | '\w+' ) (?=\s*[:=]) )
         (?: \s+ \#?\d+ )* (?: \s*[,:]\s+ | \s* ) )*
     (?: (?: := | = | : | -> | --+ ) \s* )? (?: \{\} \s* )? ["'`]? """,
     re.VERBOSE,
@@ -364,6 +367,8 @@ class _Scan:
             self.skipped.append(Skipped(line, line, text, VALUES, self._is_part(start, end), position))
         elif error is not None and error.condition.startswith("expected " + _POINTER_ALONE):
             self.skipped.append(Skipped(line, line, text, POINTER, self._is_part(start, end), position))
+        elif not whole_line and _GOES_ON.match(text) and self._follows_value(start):
+            self.errors.append(ParseError(self.text, position, "this is no part of the value, and can't be read"))
         elif _NOTATION.search(text) and not _COMMENT.match(text) and (error := self._within(start, end, error)):
             self.errors.append(error)
         else:
@@ -381,6 +386,10 @@ class _Scan:
         rest = text.lstrip()
         rest = rest[1:] if rest[:1] in opened else rest
         return _ENDING.fullmatch(rest) is not None
+
+    def _follows_value(self, position: int) -> bool:
+        """Tell whether a value ends at a position."""
+        return any(start + len(found.text) == position for start, found in self.values)
 
     def _is_part(self, start: int, end: int) -> bool:
         """Tell whether more than punctuation stands on the line beside what is between two positions."""

@@ -6,6 +6,7 @@ import re
 from typing import Any, NamedTuple
 
 from ..errors import LayoutError, ParseError
+from ..linear.layout import LinearLayout
 from .printed import PrintedCopy, PrintedMMA
 from .reader import Reader
 from .tokens import plain
@@ -67,11 +68,11 @@ class Field(NamedTuple):
 
 
 class Block(NamedTuple):
-    """A printed MMA or copy.
+    """A printed MMA, copy or linear layout: what is written on several lines.
 
     Attributes
     ----------
-    value : PrintedMMA, PrintedCopy or None
+    value : PrintedMMA, PrintedCopy, LinearLayout or None
         None where fields are missing: they are then read one by one.
     start, end : int
         From its first header or field to the end of its last.
@@ -81,7 +82,7 @@ class Block(NamedTuple):
         What is missing.
     """
 
-    value: PrintedMMA | PrintedCopy | None
+    value: PrintedMMA | PrintedCopy | LinearLayout | None
     start: int
     end: int
     spans: tuple[tuple[int, int], ...]

@@ -198,15 +198,22 @@ def test_tuples_with_names_share_a_line():
 
 def test_a_paste_tells_what_it_leaves_out():
     paste = parse_all(
-        "tile=(2,2) x=3 sA: (4,8):(8,1)) + 5\np: ptr<f16, smem, align<1024>, S<3,4,3>>\nb: ptr<i64, smem>"
+        "tile=(2,2) x=3 sA: (4,8):(8,1) elements\np: ptr<f16, smem, align<1024>, S<3,4,3>>\nb: ptr<i64, smem>"
     )
     assert [(found.name, found.value) for found in paste.values] == [("sA", Layout((4, 8), (8, 1)))]
     assert [(skipped.text.strip(), skipped.why) for skipped in paste.skipped] == [
         ("tile=(2,2) x=3", "no value in it"),
-        (") + 5", "no value in it"),
+        ("elements", "no value in it"),
         ("p: ptr<f16, smem, align<1024>, S<3,4,3>>", "a pointer without a layout"),
     ]
     assert paste.errors == ()
+
+
+@pytest.mark.parametrize("behind", ["+ 5", ")", "]", "* 2", "@ 3", "- 1", "/ 2", "% 4"])
+def test_what_would_change_a_value_of_a_paste_is_an_error(behind):
+    paste = parse_all(f"sA: (4,8):(8,1) {behind}\nsB: (2,2):(1,2)")
+    assert [found.name for found in paste.values] == ["sA", "sB"]
+    assert [error.position for error in paste.errors] == [len("sA: (4,8):(8,1) ")]
 
 
 # Round trips
