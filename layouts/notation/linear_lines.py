@@ -17,7 +17,7 @@ import re
 
 from ..errors import LayoutError, ParseError
 from ..linear.layout import LinearLayout
-from .printed_reader import Block
+from .printed_reader import MOST_ERRORS, Block
 from .tokens import plain
 
 _BEGINS = re.compile(r"[ \t]*-?[ \t]*(?P<name>\w+)(?:[ \t]*=[ \t]*\d+[ \t]*->| is a size 1 dimension\b)")
@@ -44,6 +44,8 @@ def linear_blocks(text: str) -> tuple[list[Block], list[ParseError]]:
     run: _Run | None = None
     position = 0
     for line in plain(text).splitlines(keepends=True):
+        if len(errors) == MOST_ERRORS:
+            break
         bare, start = line.rstrip("\r\n"), position
         position += len(line)
         try:

@@ -38,7 +38,9 @@ _CANDIDATE = re.compile(
     | _(?!\w) )""",
     re.VERBOSE | re.IGNORECASE | re.ASCII,
 )
-_ENCLOSED = re.compile(r"!?cute\.|tensor|!?(?:composed_)?layout", re.IGNORECASE)
+_ENCLOSED = re.compile(
+    r"!?cute\.|tensor|!?(?:composed_)?layout|cute::(?:Composed)?Layout|[#!](?:ttg|triton_gpu)\.", re.IGNORECASE
+)
 # A name, perhaps called, indexed or numbered, `[thread 0]` or a quoted key; then a colon, an equals sign or an arrow.
 _NAMED = re.compile(
     r"""(?: (?<!\w) (?!o\b) _* [^\W\d_] \w* (?: \([^()]*\) | \[[^][]*\] | \s+\#?\d+ )*
@@ -64,19 +66,20 @@ _PUNCTUATION = re.compile(r"[\s:=,;.()\[\]{}<>\"'|\\/#*`-]*")
 _ENDING = re.compile(r"\s*[:=,;.]?\s*")
 _GOES_ON = re.compile(r"\s*(?:[+*%^&~@)\]}]|>(?!\s)|/(?![/*])|-\s*\d)")
 """What behind a value would change it, or close a bracket that nothing opened."""
+_SEPARATORS = re.compile(r"^\s*[,;]\s*")
 _POINTER_ALONE = "'o' and a layout after the pointer, got the end of the"
 
 
 _BULLETS = re.compile(r"^(?:\s|//+|#+|\*+|--+)+")
 _ALIAS = re.compile(r"\s*(#\w+)\s*=\s*")
-# A label: bullets, a context in brackets, a time or a number of a list, words and their numbers, and a colon.
+# A label: bullets, a context in brackets, a time or a number of a list, words and their numbers, and a colon. Words are
+# parted by spaces, commas or colons, so that there is one way to match a text.
+_WORD = r"(?:_*[^\W\d]\w*(?:(?:\.|::|-|/)\w+)*(?:\([^()]*\)|\[[^][]*\])*|(?:\"\w+\"|'\w+')(?=\s*[:=]))"
 _LABEL = re.compile(
-    r"""\s* (?:(?: //+ | \#+ | \*+ | --+ | - (?=\s) | /\* ) \s*)*
+    rf"""\s* (?:(?: //+ (?!/) | \#+ (?!\#) | \*+ (?!\*) | --+ (?!-) | - (?=\s) | /\* ) \s*)*
     (?: \[ [^][]* \] \s* | \( \w+ \) \s* | \d+ : \d+ (?: : \d+ )? (?: \.\d+ )? \s+ | \d+ [.):] \s+ )*
-    (?: (?: _* [^\W\d] \w* (?:(?: \. | :: | - | / ) \w+ )* (?: \([^()]*\) | \[[^][]*\] )*
-          | (?: "\w+" | '\w+' ) (?=\s*[:=]) )
-        (?: \s+ \#?\d+ )* (?: \s*[,:]\s+ | \s* ) )*
-    (?: (?: := | = | : | -> | --+ ) \s* )? (?: \{\} \s* )? ["'`]? """,
+    (?: {_WORD} (?: (?: \s*[,:]\s+ | \s+ ) (?: {_WORD} | \#?\d+ ) )* )?
+    \s* (?: (?: := | = | : | -> | --+ (?!-) ) \s* )? (?: \{{\}} \s* )? ["'`]? """,
     re.VERBOSE,
 )
 _NOT_IN_LABELS = frozenset(
@@ -260,9 +263,10 @@ class _Scan:
     def _segment(self, start: int, end: int) -> int:
         """Read what a line, or a part of one, begins with; return where to go on."""
         furthest: ParseError | None = None
-        for match in itertools.islice(_CANDIDATE.finditer(self.plain, start, end), _TRIES):
+        candidates = (m for m in _CANDIDATE.finditer(self.plain, start, end) if not m["term"] or known(m["term"]))
+        for match in itertools.islice(candidates, _TRIES):
             prefix = self.plain[start : match.start()]
-            if not _may_precede(prefix, match.group()) or (match["term"] and not known(match["term"])):
+            if not _may_precede(prefix, match.group()):
                 continue
             try:
                 value, reader = self._read(match.start())
@@ -281,7 +285,8 @@ class _Scan:
             strong = _is_strong(value, text)
             if strong or self._fills(prefix, reader.end):
                 self._has_strong |= strong
-                context, name = _parted_label(prefix)
+                behind = start > 0 and self.plain[start - 1] != "\n"
+                context, name = _parted_label(_SEPARATORS.sub("", prefix) if behind else prefix)
                 if context:
                     line = self._line(start)
                     self.skipped.append(Skipped(line, line, context, NO_VALUE, True, start))
@@ -367,7 +372,7 @@ class _Scan:
             self.skipped.append(Skipped(line, line, text, VALUES, self._is_part(start, end), position))
         elif error is not None and error.condition.startswith("expected " + _POINTER_ALONE):
             self.skipped.append(Skipped(line, line, text, POINTER, self._is_part(start, end), position))
-        elif not whole_line and _GOES_ON.match(text) and self._follows_value(start):
+        elif not whole_line and _GOES_ON.match(text) and self._follows_value(start, text):
             self.errors.append(ParseError(self.text, position, "this is no part of the value, and can't be read"))
         elif _NOTATION.search(text) and not _COMMENT.match(text) and (error := self._within(start, end, error)):
             self.errors.append(error)
@@ -387,9 +392,12 @@ class _Scan:
         rest = rest[1:] if rest[:1] in opened else rest
         return _ENDING.fullmatch(rest) is not None
 
-    def _follows_value(self, position: int) -> bool:
-        """Tell whether a value ends at a position."""
-        return any(start + len(found.text) == position for start, found in self.values)
+    def _follows_value(self, position: int, text: str) -> bool:
+        """Tell whether a value ends at a position, and what follows does not close a bracket that stands before it."""
+        for start, found in self.values:
+            if start + len(found.text) == position:
+                return _is_balanced(self.plain[:start]) or text.lstrip()[0] not in ")]>}"
+        return False
 
     def _is_part(self, start: int, end: int) -> bool:
         """Tell whether more than punctuation stands on the line beside what is between two positions."""
@@ -434,7 +442,7 @@ def _parted_label(prefix: str) -> tuple[str, str]:
 
 
 def _is_label(prefix: str) -> bool:
-    if _LABEL.fullmatch(prefix) is None or prefix.strip() in ("=", ":", ":=", "->"):
+    if _LABEL.fullmatch(re.sub(r"\s+", " ", prefix)) is None or prefix.strip() in ("=", ":", ":=", "->"):
         return False
     tokens, inner = Tokens(prefix, len(prefix) - len(_BULLETS.sub("", prefix))), 0
     while (token := tokens.advance()).kind != "end":

@@ -37,6 +37,7 @@ _NAMESPACES = frozenset(
         "#ttg. #triton_gpu. #"
     ).split()
 )
+_MEMORY_DESCRIPTORS = ("!ttg.memdesc", "!triton_gpu.memdesc")
 _ALIAS = re.compile(r"^[ \t]*(?P<name>#\w+)[ \t]*=[ \t]*(?=\#\w+\.\w+(?:<|&lt;))", re.MULTILINE)
 _TENSOR_SHAPE = re.compile(r"\s*(?P<extents>(?:\d+x)+)\s*(?P<element>[a-z]\w*)\s*,\s*(?=\#)", re.IGNORECASE)
 
@@ -79,6 +80,8 @@ def aliases_of(text: str) -> Mapping[str, Alias]:
 
 def known(name: str) -> bool:
     """Tell whether a word begins a term."""
+    if name in _MEMORY_DESCRIPTORS:
+        return True
     space, own = _parted(name)
     if space in ("", "cute::") and re.fullmatch(r"_\d+", own):
         return True
@@ -133,6 +136,8 @@ def _template(reader: Any, head: Token, name: str) -> Any:  # noqa: ANN401
         reader.expect(",")
     items = _items(reader, ">")
     _empty_braces(reader)
+    while reader.token.text == "&":  # a reference, in the signatures that compilers print
+        reader.advance()
     return _make(reader, head, name, make, items, {})
 
 
@@ -235,7 +240,7 @@ def _alias(reader: Any, head: Token) -> Any:  # noqa: ANN401
 def _memory_descriptor(reader: Any) -> Any:  # noqa: ANN401
     """Read ``!ttg.memdesc<64x64xf16, #shared, #smem, mutable>``."""
     head = reader.advance()
-    if head.text not in ("!ttg.memdesc", "!triton_gpu.memdesc"):
+    if head.text not in _MEMORY_DESCRIPTORS:
         raise reader.error(head.start, f"{head.text} is no type that is read; !ttg.memdesc is")
     reader.expect("<")
     value = shaped_type(reader)

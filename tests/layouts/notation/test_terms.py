@@ -216,6 +216,49 @@ def test_what_would_change_a_value_of_a_paste_is_an_error(behind):
     assert [error.position for error in paste.errors] == [len("sA: (4,8):(8,1) ")]
 
 
+MODULE = """#blocked = #ttg.blocked<{sizePerThread = [1, 8], threadsPerWarp = [4, 8], warpsPerCTA = [4, 1], order = [1, 0]}>
+#shared = #ttg.nvmma_shared<{swizzlingByteWidth = 128, transposed = false, elementBitWidth = 16}>
+#smem = #ttg.shared_memory
+module attributes {"ttg.num-ctas" = 1 : i32, "ttg.num-warps" = 4 : i32} {
+  tt.func @f(%arg0: tensor<64x64xf16, #blocked> loc("f":9:14), %arg1: tensor<64xf16, #ttg.slice<{dim = 1, parent = #blocked}>>,
+      %arg2: !ttg.memdesc<64x64xf16, #shared, #smem, mutable>) {
+    tt.return loc(#loc6)
+  } loc(#loc1)
+}
+"""  # noqa: E501 - as Triton prints it
+
+
+def test_a_module_of_triton_s_is_read():
+    paste = parse_all(MODULE)
+    assert paste.errors == ()
+    assert [(found.name, tuple(found.value.in_dims), found.value.out_dims) for found in paste.values] == [
+        ("arg0", ("register", "lane", "warp", "block"), {"dim0": 64, "dim1": 64}),
+        ("arg1", ("register", "lane", "warp", "block"), {"dim0": 64}),
+        ("arg2", ("offset", "block"), {"dim0": 64, "dim1": 64}),
+    ]
+
+
+def test_types_in_a_compiler_s_message_are_read():
+    layout = "cute::Layout<cute::tuple<cute::C<8>, cute::C<4>>, cute::tuple<cute::C<4>, cute::C<1>>>"
+    paste = parse_all(f'instantiation of "void f(const {layout} &) [with T={layout}]" at line 15\nnote: "{layout}"')
+    assert [found.value for found in paste.values] == [Layout((8, 4), (4, 1))] * 3
+    assert paste.errors == ()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["-" * 5000, " " * 5000, "a, " * 2000, "a(b)" * 2000, "Layout(" * 3000, "cute::tuple<" * 3000, "shape=" * 3000,
+     " - a=1 -> (1)\n" * 3000, "#ttg.slice<{dim=0, parent=" * 2000, "LinearLayout({" * 2000, "a=(4,8) " * 1000],
+    ids=lambda text: text[:12],
+)  # fmt: skip
+def test_long_texts_end_in_a_value_or_an_error(text):
+    for changed in (text, f"{text}!", f"{text} (4,8):(8,1)"):
+        try:
+            parse(changed)
+        except LayoutError as error:
+            assert isinstance(error, ParseError)
+
+
 # Round trips
 
 TILED = sm90.TiledMMA(sm90.wgmma_traits("SM90_64x64x16_F32F16F16_SS"), Layout((2, 1, 1)))
