@@ -298,7 +298,11 @@ class Reader(Tokens):
             return shape_and_stride(self)
         if not known(name) and name[0] not in "#!" and not _NUMBER.fullmatch(name):
             raise self.unexpected("an integer, '_', '(', '<' or a swizzle")
-        return term(self)
+        value = term(self)
+        if self.tokens[self.index - 1].kind == ">":
+            while self.token.text == "&":  # a reference, in the signatures that compilers print
+                self.advance()
+        return value
 
     def _quoted(self) -> Value:
         self.expect('"', "a text in quotation marks")

@@ -136,8 +136,6 @@ def _template(reader: Any, head: Token, name: str) -> Any:  # noqa: ANN401
         reader.expect(",")
     items = _items(reader, ">")
     _empty_braces(reader)
-    while reader.token.text == "&":  # a reference, in the signatures that compilers print
-        reader.advance()
     return _make(reader, head, name, make, items, {})
 
 
