@@ -347,7 +347,7 @@ def test_a_token_that_is_put_into_a_text_is_refused_or_means_something(text, ins
         assert 0 <= error.position <= len(changed)
         return
     ends = at == len(text) and (inserted == ";" or (inserted == "&" and text.endswith(">")))
-    names = at == 0 and inserted == "x()"
+    names = at == 0 and inserted in ("x()", "*")  # a name, and a bullet
     assert after != before or ends or names, changed
 
 
