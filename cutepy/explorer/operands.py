@@ -17,8 +17,8 @@ from cutepy.layouts.sm90.arch import (
     UNIT_BYTES,
     Major,
     SwizzleMode,
+    smem_overrun,
 )
-from cutepy.layouts.sm90.smem_plan import smem_overrun
 
 TYPES = tuple(dict.fromkeys(name.split("_")[2] for name in sm90.wgmma_names()))
 """Types of accumulator, A and B together, by CuTe's names: F32F16F16."""

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from ..composed import ComposedLayout
 from ..errors import LayoutError
 from ..layout import Layout
-from .arch import SMEM_BYTES_PER_CTA
+from .arch import SMEM_BYTES_PER_CTA, smem_overrun
 from .staged import StagedTile
 
 
@@ -62,13 +62,6 @@ class SmemArray:
 
 
 Content = StagedTile | SmemArray
-
-
-def smem_overrun(size_bytes: int, remedy: str) -> str:
-    """Say by how much a size exceeds the shared memory of a CTA, and what to do."""
-    more = size_bytes - SMEM_BYTES_PER_CTA
-    limit = f"the {SMEM_BYTES_PER_CTA} ({SMEM_BYTES_PER_CTA // 1024} KiB) that a CTA can have"
-    return f"{size_bytes} bytes are {more} more than {limit}; {remedy}"
 
 
 class SmemRegion(NamedTuple):

@@ -20,10 +20,9 @@ from ..errors import LayoutError
 from ..int_tuple import flatten_to_tuple, product_each, wrap
 from ..layout import Layout, make_identity_layout
 from ..modes import depth, rank, size
-from .arch import DTYPE_BITS, SMEM_BYTES_PER_CTA, UNIT_BYTES, SwizzleMode, pattern_bytes
+from .arch import DTYPE_BITS, SMEM_BYTES_PER_CTA, UNIT_BYTES, SwizzleMode, pattern_bytes, smem_overrun
 from .arguments import integer
 from .gmma import split_swizzle
-from .smem_plan import smem_overrun
 from .tensor_map import SMEM_ALIGNMENT, TensorMap, tma_dtype
 
 if TYPE_CHECKING:

@@ -248,7 +248,7 @@ def test_types_in_a_compiler_s_message_are_read():
 @pytest.mark.parametrize(
     "text",
     ["-" * 5000, " " * 5000, "a, " * 2000, "a(b)" * 2000, "Layout(" * 3000, "cute::tuple<" * 3000, "shape=" * 3000,
-     " - a=1 -> (1)\n" * 3000, "#ttg.slice<{dim=0, parent=" * 2000, "LinearLayout({" * 2000, "a=(4,8) " * 1000],
+     " - a=1 -> (1)\n" * 1000, "#ttg.slice<{dim=0, parent=" * 2000, "LinearLayout({" * 2000, "a=(4,8) " * 1000],
     ids=lambda text: text[:12],
 )  # fmt: skip
 def test_long_texts_end_in_a_value_or_an_error(text):

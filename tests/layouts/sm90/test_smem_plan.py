@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from cutepy.layouts import Layout, LayoutError, cosize
+from cutepy.layouts.render import picture_of
 from cutepy.layouts.sm90 import SmemArray, SmemPlan, StagedTile, arch
 
 arrays = st.builds(SmemArray, st.integers(1, 500), st.sampled_from([8, 16, 32, 64]), st.sampled_from([0, 8, 128, 1024]))
@@ -83,3 +84,9 @@ def test_a_plan_that_does_not_fit_says_so_and_what_would():
     assert ring(9)._with_stages(3).fits
     assert not ring(9)._with_stages(4).fits
     assert SmemPlan.of(x=SmemArray(29056, 64)).overrun == ""
+
+
+@pytest.mark.parametrize(("stages", "told"), [(14, False), (15, True)])
+def test_the_picture_of_a_tile_says_that_it_does_not_fit(stages, told):
+    caption = " ".join(picture_of(StagedTile((128, 64), stages, 16).layout).caption)
+    assert ("245760 bytes are 13312 more than the 232448 (227 KiB) that a CTA can have" in caption) == told
