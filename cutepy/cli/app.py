@@ -82,15 +82,25 @@ _Given = Annotated[
     typer.Option("--set", metavar="INTEGERS", help="Values for each ? in the text, from left to right: 128,64,64."),
 ]
 
+_Shape = Annotated[
+    str | None,
+    typer.Option(
+        "--shape", metavar="INTEGERS", help="Extents of the tensor whose encoding of Triton's is read: 64,64."
+    ),
+]
+
 
 @app.command()
 def parse(
     text: Annotated[
         str,
-        typer.Argument(help="What C++ CuTe, the DSL or cutepy prints, of one or more lines; - reads standard input."),
+        typer.Argument(
+            help="What C++ CuTe, the DSL, Triton, Gluon or cutepy prints, of one or more lines; - reads standard input."
+        ),
     ],
     bits: Annotated[int | None, typer.Option(help="Width of an element, where the text does not tell it.")] = None,
     given: _Given = None,
+    shape: _Shape = None,
 ) -> None:
     """Read layouts, tensors, tilers, printed MMAs and copies, say what each is, and draw it."""
     from cutepy.cli.parse import describe, told
@@ -99,7 +109,7 @@ def parse(
 
     width = terminal_width()
     try:
-        description, errors = describe(_pasted(text), width, bits=bits, given=_integers(given))
+        description, errors = describe(_pasted(text), width, bits=bits, given=_integers(given), shape=_extents(shape))
     except ParseError as error:
         fail(told(error, width))
     except LayoutError as error:
@@ -116,11 +126,15 @@ def _pasted(text: str) -> str:
     return typer.get_binary_stream("stdin").read().decode("utf-8", "replace") if text == "-" else text
 
 
-def _integers(text: str | None) -> tuple[int, ...]:
+def _integers(text: str | None, option: str = "--set") -> tuple[int, ...]:
     try:
         return () if text is None else tuple(int(part) for part in text.strip("()").split(","))
     except ValueError:
-        fail(f"--set takes integers with commas between, as 128,64,64; got {text!r}")
+        fail(f"{option} takes integers with commas between, as 128,64,64; got {text!r}")
+
+
+def _extents(text: str | None) -> tuple[int, ...] | None:
+    return None if text is None else _integers(text, "--shape")
 
 
 @app.command()
@@ -128,11 +142,12 @@ def show(
     text: Annotated[
         str,
         typer.Argument(
-            help="A layout, tensor, MMA or copy as C++ CuTe, the DSL or cutepy prints it, or an atom's name: "
+            help="A layout, tensor, MMA or copy as C++ CuTe, the DSL, Triton or cutepy prints it, or an atom's name: "
             "SM90_64x64x16_..., SM80_16x8x16_..., SM75_...; - reads standard input."
         ),
     ],
     given: _Given = None,
+    shape: _Shape = None,
     bits: Annotated[int | None, typer.Option(help="Width of an element, for bytes and banks.")] = None,
     banks: Annotated[bool, typer.Option("--banks", help="Write banks into the cells; needs --bits.")] = False,
     units: Annotated[bool, typer.Option("--units", help="A cell for each unit of 16 bytes; needs --bits.")] = False,
@@ -166,6 +181,7 @@ def show(
             "SM80_16x8x16_F32F16F16F32_TN, or paste a printed one"
         )
     options = {"bits": bits, "banks": banks, "units": units, "tv": tv, "operand": operand, "given": _integers(given)}
+    options["shape"] = _extents(shape)
     try:
         draw(text, files, width=width, tile=tile, **{name: value for name, value in options.items() if value != ()})
     except BrokenPipeError:  # whoever read has enough

@@ -2,7 +2,19 @@
 
 from collections.abc import Sequence
 
-from cutepy.layouts import ComposedLayout, Layout, ParseError, cosize, depth, rank, size, to_text
+from cutepy.layouts import (
+    ComposedLayout,
+    Layout,
+    LayoutError,
+    LinearLayout,
+    ParseError,
+    cosize,
+    depth,
+    rank,
+    size,
+    to_layout,
+    to_text,
+)
 from cutepy.layouts.notation.atoms import names_atom
 from cutepy.layouts.notation.findings import Pasted
 from cutepy.layouts.notation.meaning import as_meant
@@ -13,10 +25,16 @@ from cutepy.layouts.render.drawing import picture_of
 from cutepy.layouts.render.of_layouts import layout_grid
 from cutepy.layouts.render.output import HEIGHT
 from cutepy.layouts.render.text import render_text, wrapped
+from cutepy.layouts.writer import Notated
 
 
 def describe(
-    text: str, width: int = 80, *, bits: int | None = None, given: Sequence[int] = ()
+    text: str,
+    width: int = 80,
+    *,
+    bits: int | None = None,
+    given: Sequence[int] = (),
+    shape: Sequence[int] | None = None,
 ) -> tuple[str, tuple[ParseError, ...]]:
     """Describe what a text holds.
 
@@ -30,6 +48,8 @@ def describe(
         Width of an element. Default: what a pointer in the text tells.
     given : sequence of int, optional
         Values for what the text leaves open.
+    shape : sequence of int, optional
+        Extents of the tensors whose encodings the text holds.
 
     Returns
     -------
@@ -66,7 +86,7 @@ def describe(
     It can be computed with and drawn once each ? has a value, from left to right:
     --set 8
     """
-    paste = parse_all(text, given=given)
+    paste = parse_all(text, given=given, shape=shape)
     if not paste.values:
         raise paste.errors[0]
     parts = []
@@ -94,7 +114,7 @@ def told(error: ParseError, width: int) -> str:
       ...,2,2,2,2,2,2,2,2,x):(1,2)
                           ^
     """
-    message, line, caret = str(error).replace("parse(text, given=...)", "--set").rsplit("\n", 2)
+    message, line, caret = _as_options(str(error)).rsplit("\n", 2)
     at, line = len(caret) - 3, line[2:]
     room = max(width - 2, 8)
     if len(line) > room:
@@ -108,6 +128,12 @@ def told(error: ParseError, width: int) -> str:
     return "\n".join((*wrapped(message, width), f"  {line}", f"  {' ' * at}^"))
 
 
+def _as_options(message: str) -> str:
+    """Replace the arguments that a message names by the command's options."""
+    message = message.replace("parse(text, given=...)", "--set")
+    return message.replace("parse(text, shape=...) takes one, as shape=(64, 64)", "--shape 64,64 tells one")
+
+
 def _described(found: Pasted, width: int, bits: int | None) -> list[str]:
     value = found.value
     if isinstance(value, PrintedMMA | PrintedCopy):
@@ -116,6 +142,10 @@ def _described(found: Pasted, width: int, bits: int | None) -> list[str]:
         return [value.name, type(value).__name__, "", render_text(picture_of(value), width=width, height=HEIGHT)]
     if isinstance(value, Runtime):
         return _left_open(value, width)
+    if isinstance(value, LinearLayout):
+        return _linear(value, width)
+    if not isinstance(value, int | tuple | Notated | None):
+        return _other(value, width)
     value, remarks = as_meant(value, found.text, bits)
     lines = [*wrapped(to_text(value), width), type(value).__name__]
     if isinstance(value, Layout | ComposedLayout):
@@ -126,6 +156,31 @@ def _described(found: Pasted, width: int, bits: int | None) -> list[str]:
         picture = layout_grid(value, title="", bits=bits or found.bits).but(colours="")
         lines.append(render_text(picture, width=width, height=HEIGHT))
     return lines
+
+
+def _linear(value: LinearLayout, width: int) -> list[str]:
+    """Describe a linear layout: its bases, the layout of CuTe's that is the same function, and its matrix."""
+    lines = [line.rstrip() for line in str(value).split("\n")]
+    words = f"LinearLayout: {', '.join(f'{name} {size}' for name, size in value.in_dims.items())} -> "
+    lines += wrapped(words + ", ".join(f"{name} {size}" for name, size in value.out_dims.items()), width)
+    offsets = "offset" in value.in_dims and value.is_invertible
+    try:
+        layout = to_layout(value.invert() if offsets else value)
+    except (LayoutError, ValueError):
+        pass  # a function that is no layout of CuTe's is told by its bases alone
+    else:
+        told = "element -> offset" if offsets else "inputs -> index"
+        lines += wrapped(f"in CuTe's notation, {told}: {to_text(layout)}", width)
+    return [*lines, "", render_text(picture_of(value), width=width, height=HEIGHT)]
+
+
+def _other(value: object, width: int) -> list[str]:
+    """Describe a value of cutepy's own by its repr, and draw it if there is a picture."""
+    lines = [*wrapped(repr(value), width), type(value).__name__]
+    try:
+        return [*lines, "", render_text(picture_of(value), width=width, height=HEIGHT)]
+    except TypeError:  # it has no picture
+        return lines
 
 
 def _left_open(value: Runtime, width: int) -> list[str]:

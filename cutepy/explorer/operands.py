@@ -17,6 +17,7 @@ from cutepy.layouts.sm90.arch import (
     UNIT_BYTES,
     Major,
     SwizzleMode,
+    smem_overrun,
 )
 
 TYPES = tuple(dict.fromkeys(name.split("_")[2] for name in sm90.wgmma_names()))
@@ -75,8 +76,15 @@ def operands(asked: Parameters) -> dict[str, Any]:
     answer["partitions"] = _partitions(mma, tile)
     answer["smem_bytes"] = sum(operand.size_bytes for operand in smem.values())
     answer["fits"] = answer["smem_bytes"] <= SMEM_BYTES_PER_CTA
+    answer["overrun"] = "" if answer["fits"] else _overrun(answer["smem_bytes"], stages)
     answer["picture"] = _picture(asked, mma, tile, smem)
     return answer
+
+
+def _overrun(smem_bytes: int, stages: int) -> str:
+    """Say what a CTA lacks for the operands, and how many stages would fit."""
+    fitting = SMEM_BYTES_PER_CTA // (smem_bytes // stages)
+    return smem_overrun(smem_bytes, f"{fitting} of the {stages} stages fit" if fitting else "use a smaller tile")
 
 
 def _atom(asked: Parameters) -> sm90.WgmmaTraits:

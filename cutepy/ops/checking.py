@@ -141,9 +141,21 @@ def check_tensor(name: str, tensor: object, allowed: tuple[torch.dtype, ...]) ->
         raise TypeError(f"{name} must be a dense tensor, got {'a nested one' if tensor.is_nested else tensor.layout}")
     if tensor.dtype not in allowed:
         *most, last = names = [dtype_name(dtype) for dtype in allowed]
-        converted = "bfloat16" if "bfloat16" in names else names[0]
-        autocast = ", or call within torch.autocast" if tensor.dtype == torch.float32 and "bfloat16" in names else ""
         raise TypeError(
             f"{name} must have dtype {' or '.join(filter(None, (', '.join(most), last)))}, got "
-            f"{dtype_name(tensor.dtype)}; convert it with {name}.to(torch.{converted}){autocast}"
+            f"{dtype_name(tensor.dtype)}; {_remedy(name, tensor.dtype, names)}"
         )
+
+
+def _remedy(name: str, dtype: torch.dtype, allowed: Sequence[str]) -> str:
+    """Return what makes a tensor of an allowed dtype, and what a conversion would lose."""
+    to = f".to(torch.{'bfloat16' if 'bfloat16' in allowed else allowed[0]})"
+    if dtype.is_complex:  # .to() would drop the imaginary part
+        parts = f"{name}.real{to} and {name}.imag{to}"
+        return f"multiply {parts} on their own, or use torch.matmul, which multiplies complex numbers"
+    remedy = f"convert it with {name}{to}"
+    if dtype == torch.float32 and "bfloat16" in allowed:
+        return f"{remedy}, or call within torch.autocast"
+    if not dtype.is_floating_point and dtype != torch.bool and to == ".to(torch.bfloat16)":
+        return f"{remedy}, which holds integers up to 256 exactly"
+    return remedy

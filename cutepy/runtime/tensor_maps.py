@@ -114,8 +114,7 @@ def _tensor(
     modes: Sequence[int],
 ) -> dict[str, Any]:
     """Return what the arguments of a call say of the tensor."""
-    if target % ALIGNMENT:
-        raise ValueError(f"{call}: a tensor map must be at a multiple of 64, got {target:#x}")
+    _check_target(call, target)
     if not 1 <= rank <= MAX_RANK:
         raise ValueError(f"{call}: the rank must be 1 to {MAX_RANK}, got {rank}")
 
@@ -144,11 +143,26 @@ def to_bytes(tensor_map: TensorMap | Im2colTensorMap) -> bytes:
 
 
 def replace_address(target: int, address: int | None) -> None:
-    """Let a tensor map be of another tensor."""
+    """Let a tensor map be of another tensor; one that is refused stays as it is.
+
+    Raises
+    ------
+    LayoutError
+        If TMA can't take the address, or what is at `target` is no tensor map.
+    ValueError
+        If the target is misaligned.
+    """
+    _check_target("cuTensorMapReplaceAddress", target)
     words = (ctypes.c_uint64 * 8).from_address(target)
-    words[0] = address or 0
-    bits = sum(word << 64 * n for n, word in enumerate(words))
-    (Im2colTensorMap if IM2COL.read(bits) else TensorMap).decode(list(words))
+    replaced = [address or 0, *words[1:]]
+    bits = sum(word << 64 * n for n, word in enumerate(replaced))
+    (Im2colTensorMap if IM2COL.read(bits) else TensorMap).decode(replaced)  # which checks the address, too
+    words[0] = replaced[0]
+
+
+def _check_target(call: str, target: int) -> None:
+    if target % ALIGNMENT:
+        raise ValueError(f"{call}: a tensor map must be at a multiple of 64, got {target:#x}")
 
 
 def _array(kind: Any, address: int, count: int) -> tuple[int, ...]:  # noqa: ANN401

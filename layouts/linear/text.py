@@ -3,31 +3,38 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
-from ..errors import LayoutError
+from ..errors import ParseError
+from ..notation import parse
+from ..notation.terms import fields, literal
+from ..notation.tokens import plain
 from .layout import LinearLayout
 
-_DIM = re.compile(r"[-\s]*(?P<name>\w+) is a size 1 dimension\s*$")
-_BASIS = re.compile(r"[-\s]*(?P<name>\w+)\s*=\s*(?P<bit>\d+)\s*->\s*\((?P<basis>[\d,\s]*)\)\s*$")
-_EMPTY = re.compile(r"\s*\(empty layout(?: with out-dims \[(?P<outs>.*)\])?\)\s*$")
-_OUT = re.compile(r"(?P<name>\w+)(?:\s*\(size\s*(?P<size>\d+)\))?")
-_NAMED = re.compile(r"""["']?(?P<name>\w+)["']?\s*[=:]\s*(?P<bases>\[\s*(?:\[[\d,\s]*\]\s*,?\s*)*\])""")
-_SIZED = re.compile(r"""["'](?P<name>\w+)["']\s*:\s*(?P<size>\d+)""")
-_SHAPE = re.compile(r"shape\s*=\s*[\[(](?P<sizes>[\d,\s]*)[\])]")
+_FIELDS = re.compile(r"\s*\w+\s*=\s*\[")
+_DICTIONARY = re.compile(r"\s*\{")
 
 
-def parse_linear(text: str) -> LinearLayout:
+def parse_linear(text: str, *, shape: Sequence[int] | None = None) -> LinearLayout:
     """Read a linear layout in any form in which it is printed.
 
-    Read are what Triton and ``str`` print (``- register=1 -> (0, 1)`` ... ``where out dims are: [...]``), Triton's
-    attribute ``#ttg.linear<{register = [[0, 1]], lane = ...}>``, Gluon's ``DistributedLinearLayout(reg_bases=...,
-    shape=...)``, and ``repr``'s dictionaries. Where out-dimensions are not named they are dim0, dim1 ...; where they
-    have no sizes, the smallest that hold the bases.
+    Read are what Triton and ``str`` print (``- register=1 -> (0, 1)`` ... ``where out dims are: [...]``, also without
+    that line), Triton's attributes ``#ttg.linear<{register = [[0, 1]], lane = ...}>``, ``#ttg.blocked<...>`` and its
+    kin, Gluon's ``DistributedLinearLayout(reg_bases=..., shape=...)``, ``BlockedLayout(...)`` and its kin, ``repr``,
+    and bases alone: ``register = [[0, 1]], lane = []`` or a dictionary of them. Where out-dimensions are not named they
+    are dim0, dim1 ...; where they have no sizes, the smallest that hold the bases.
+
+    Parameters
+    ----------
+    text : str
+        It holds one layout; see `parse`, which reads it.
+    shape : sequence of int, optional
+        Extents of the tensor whose encoding the text holds; needed by those that tell none.
 
     Raises
     ------
-    LayoutError
-        If the text is none of these.
+    ParseError
+        If the text is none of these, with the place; or an encoding does not fit the shape.
 
     Examples
     --------
@@ -40,55 +47,27 @@ def parse_linear(text: str) -> LinearLayout:
     LinearLayout({'register': [[0, 1]], 'lane': [[0, 2], [1, 0]], 'warp': []}, {'dim0': 2, 'dim1': 4})
     >>> parse_linear("#ttg.linear<{register = [[0, 1]], lane = [[0, 2], [1, 0]], warp = [], block = []}>").out_dims
     {'dim0': 2, 'dim1': 4}
+    >>> parse_linear("SwizzledSharedLayout(vec=1, per_phase=1, max_phase=2, order=[1, 0])", shape=(2, 2)).bases
+    {'offset': [[0, 1], [1, 1]], 'block': []}
     """
-    if match := _EMPTY.match(text):
-        return LinearLayout({}, _outs(match["outs"] or ""))
-    return _of_lists(text) if "[[" in text or "[]" in text.partition("where")[0] else _of_lines(text)
+    if not isinstance(text, str):
+        raise TypeError(f"parse_linear reads a str, got {type(text).__name__}: {text!r}")
+    start = len(text) - len(text.lstrip())
+    alone = _FIELDS.match(plain(text)) or _DICTIONARY.match(plain(text))
+    value = _of_bases(text) if alone and shape is None else parse(text, shape=shape)
+    if not isinstance(value, LinearLayout):
+        raise ParseError(text, start, f"a linear layout was expected, this is a {type(value).__name__}; parse reads it")
+    return value
 
 
-def _of_lines(text: str) -> LinearLayout:
-    """Read a basis a line, and the out-dimensions on the last."""
-    body, found, tail = text.partition("where out dims are:")
-    if not found:
-        raise _unread(text, "need a last line, `where out dims are: [...]`, or lists of bases, as `lane = [[0, 1]]`")
-    bases: dict[str, list[tuple[int, ...]]] = {}
-    for line in filter(str.strip, body.splitlines()):
-        if match := _DIM.match(line):
-            bases.setdefault(match["name"], [])
-        elif match := _BASIS.match(line):
-            of_dim = bases.setdefault(match["name"], [])
-            if int(match["bit"]) != 1 << len(of_dim):
-                raise _unread(text, f"need {match['name']}={1 << len(of_dim)}, got {line.strip()!r}")
-            of_dim.append(_integers(match["basis"]))
-        else:
-            raise _unread(text, f"need a line as `lane=1 -> (0, 1)`, got {line.strip()!r}")
-    return LinearLayout(bases, _outs(tail))
+def _of_bases(text: str) -> LinearLayout:
+    """Read ``name = [[...], ...]`` for each in-dimension, or a dictionary of them."""
+    from ..notation.constructors import linear_of_bases
+    from ..notation.reader import Reader
 
-
-def _outs(text: str) -> dict[str, int] | list[str]:
-    """Read the out-dimensions, with their sizes if all have one."""
-    outs = {match["name"]: match["size"] for match in _OUT.finditer(text)}
-    return {name: int(size) for name, size in outs.items()} if all(outs.values()) else list(outs)
-
-
-def _of_lists(text: str) -> LinearLayout:
-    """Read ``name = [[...], ...]`` for each in-dimension."""
-    bases = {}
-    for match in _NAMED.finditer(text):
-        name = {"reg_bases": "register"}.get(match["name"], match["name"].removesuffix("_bases"))
-        bases[name] = [_integers(basis) for basis in re.findall(r"\[([\d,\s]*)\]", match["bases"][1:-1])]
-    sizes = {match["name"]: int(match["size"]) for match in _SIZED.finditer(text)}
-    if shape := _SHAPE.search(text):
-        sizes = {f"dim{i}": size for i, size in enumerate(_integers(shape["sizes"]))}
-    ranks = {len(basis) for of_dim in bases.values() for basis in of_dim}
-    if not bases or (not sizes and len(ranks) != 1):
-        raise _unread(text, "need bases, as `register = [[0, 1]], lane = [[1, 0]]`, all of one rank")
-    return LinearLayout(bases, sizes or [f"dim{i}" for i in range(ranks.pop())])
-
-
-def _integers(text: str) -> tuple[int, ...]:
-    return tuple(map(int, re.findall(r"\d+", text)))
-
-
-def _unread(text: str, condition: str) -> LayoutError:
-    return LayoutError("parse_linear", (text.strip()[:60],), condition)
+    reader = Reader(text)
+    start = reader.token.start
+    bases = literal(reader) if reader.token.kind == "{" else fields(reader, "end")
+    reader.expect("end", "',' or the end of the text")
+    layout: LinearLayout = reader.build(start, linear_of_bases, bases)
+    return layout

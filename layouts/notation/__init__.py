@@ -29,9 +29,14 @@ written in parentheses: ``(A o 0 o B) o 0 o C``.
   elsewhere than at 0 (``counting_iter(5)``, ``ArithTuple(8,16)``) the composed layout that starts there; any other
   pointer only says where the data are and is dropped;
 - a printed MMA_Atom, TiledMMA, Copy_Atom or TiledCopy, of either: see `PrintedMMA` and `PrintedCopy`;
-- the name of an atom, ``SM90_64x64x16_F16F16F16_SS``, which gives its traits: see `atom_named`.
+- the name of an atom, ``SM90_64x64x16_F16F16F16_SS``, which gives its traits: see `atom_named`;
+- types and calls: ``cute::Layout<cute::tuple<cute::C<8>, ...>, ...>``, ``cute.make_layout((8, 4), stride=(4, 1))``, and
+  the ``repr`` of cutepy's values; a shape and a stride by name, ``shape=(4,8) stride=(8,1)``;
+- Triton's and Gluon's layouts: a printed ``LinearLayout``, ``#ttg.linear<...>``, and encodings, ``#ttg.blocked<...>``
+  or ``BlockedLayout(...)``, with the shape of a tensor, or in its type: ``tensor<64x64xf16, #blocked>``.
 
-A name before the value (``sA: ``) and the table after it may stand; `parse_all` reads texts of several values.
+Each token is part of the value, or refused at its place. A name before the value (``sA: ``), a comment, and the table
+of the elements after it may stand; `parse_all` reads values among other text, and tells what it skipped.
 """
 
 from __future__ import annotations
@@ -39,13 +44,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..errors import LayoutError, ParseError
+from ..modes import LayoutBase
 from .atoms import atom_in, names_atom
 from .meaning import as_meant
 from .reader import Reader, Value, stands_open
+from .shapes import checked_shape, is_encoding, unused, with_shape
 from .unknowns import Given, Runtime
 
 
-def parse(text: str, *, bits: int | None = None, given: Sequence[int] = ()) -> Value:
+def parse(
+    text: str, *, bits: int | None = None, given: Sequence[int] = (), shape: Sequence[int] | None = None
+) -> Value:
     """Read a value of the notation.
 
     text -> the value it writes; ``parse(to_text(x)) == x`` for every ``x`` of extents >= 0 (CuTe's complements and left
@@ -61,16 +70,20 @@ def parse(text: str, *, bits: int | None = None, given: Sequence[int] = ()) -> V
         byte addresses; C++ CuTe's ``Sw<>`` acts on elements.
     given : sequence of int, optional
         Values for what is known only at run time: one for each ``?``, from left to right.
+    shape : sequence of int, optional
+        Extents of the tensor whose encoding the text holds, ``#ttg.blocked<...>`` or ``BlockedLayout(...)``: an
+        encoding describes tensors of any shape. The layout is the linear one of that tensor.
 
     Returns
     -------
-    int, None, tuple, Layout, ScaledBasis, Swizzle, SmemPtr, ComposedLayout, PrintedMMA or PrintedCopy
-        Or the traits of the atom that the text names.
+    int, None, tuple, Layout, ScaledBasis, Swizzle, SmemPtr, ComposedLayout, LinearLayout, PrintedMMA or PrintedCopy
+        Or the traits of the atom that the text names, or the value whose ``repr`` it is.
 
     Raises
     ------
     ParseError
-        If ``text`` is not in the notation, with a caret under the offending character; also for a ``?`` that is not
+        If ``text`` is not in the notation, with a caret under the offending character, or other text stands beside the
+        value; for an encoding without a shape, and a shape without an encoding; also for a ``?`` that is not
         given, or whose value contradicts what is known of it (``?{div=8}``), for operands that fit no layout
         (``(2,3):1``, ``(-4,8):(1,2)``), for a second value, and for the name of no atom.
     LayoutError
@@ -101,7 +114,10 @@ def parse(text: str, *, bits: int | None = None, given: Sequence[int] = ()) -> V
         raise TypeError(f"parse reads a str, got {type(text).__name__}: {text!r}")
     if bits is not None and (isinstance(bits, bool) or not isinstance(bits, int) or bits < 1):
         raise LayoutError("parse", (text,), f"bits must be a positive int, got {bits!r}")
+    shape = checked_shape(shape)
     if names_atom(text):
+        if shape is not None:
+            raise unused(text, shape)
         return atom_in(text)
     numbers = Given(given)
     try:
@@ -109,23 +125,28 @@ def parse(text: str, *, bits: int | None = None, given: Sequence[int] = ()) -> V
     except RecursionError:
         raise ParseError(text, 0, "nested too deeply for Python's recursion limit") from None
     except ParseError as error:
-        value = _pasted(text, given, error)
+        value = _pasted(text, given, shape, error)
         return value if bits is None else as_meant(value, text, bits)[0]
+    if is_encoding(value):
+        value = with_shape(value, text, len(text) - len(text.lstrip()), shape)
+    elif shape is not None:
+        raise unused(text, shape)
     if numbers.taken < len(given):
         raise ParseError(text, 0, f"{len(given)} values are given for {numbers.taken} ? in the text; give one for each")
     return value if bits is None else as_meant(value, text, bits)[0]
 
 
-def _pasted(text: str, given: Sequence[int], error: ParseError) -> Value:
-    """Read the one value among other text; where there is not one, or it can't be read, `error` says why."""
+def _pasted(text: str, given: Sequence[int], shape: Sequence[int] | None, error: ParseError) -> Value:
+    """Read the one value beside its name, comments and its table; where there is not one, `error` says why."""
     if stands_open(error):
         raise error
+    from .findings import COMMENT, VALUES
     from .paste import parse_all  # which few texts need, and takes longer to load
 
     try:
-        paste = parse_all(text, given=given)
-    except ParseError:
-        raise error from None
+        paste = parse_all(text, given=given, shape=shape)
+    except ParseError as other:
+        raise (other if shape is not None else error) from None
     if paste.errors:
         raise error if not paste.values and text[: error.position].strip() else paste.errors[0]
     if len(paste.values) > 1:
@@ -133,6 +154,12 @@ def _pasted(text: str, given: Sequence[int], error: ParseError) -> Value:
         position = text.index(second.text, text.index(paste.values[0].text) + len(paste.values[0].text))
         raise ParseError(text, position, "one value was expected, another begins here; parse_all reads several")
     value = paste.values[0].value
+    beside = (COMMENT, VALUES) if isinstance(value, LayoutBase | Runtime) else (COMMENT,)
+    for skipped in paste.skipped:
+        if skipped.text.strip() and skipped.why not in beside:
+            raise ParseError(
+                text, skipped.position, "this is no part of the value; parse_all reads values in other text"
+            )
     if isinstance(value, Runtime):
         Given().take(text, value.unknowns[0])
     return value

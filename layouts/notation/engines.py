@@ -128,15 +128,20 @@ def described(reader: Any, start: int | None = None) -> Engine:  # noqa: ANN401 
     element = reader.expect("word", "an element type").text
     reader.expect(",")
     memory = reader.expect("word", "a memory space").text.lower()
-    swizzle = None
+    swizzle, aligned = None, False
     while reader.accept(",") and reader.token.kind != '"':
-        if reader.token.kind == "swizzle":
+        if reader.token.kind == "swizzle" and swizzle is None:
             swizzle = reader.swizzle()
-        else:
-            reader.expect("word", "'align<BYTES>' or a swizzle")
+        elif reader.token.text.lower() == "align" and not aligned:
+            reader.advance()
             reader.expect("<")
             reader.integer()
             reader.expect(">")
+            aligned = True
+        else:
+            raise reader.unexpected("'align<BYTES>' or a swizzle, each once")
+    if reader.token.kind == '"' and reader.tokens[reader.index - 1].kind != ",":
+        raise reader.unexpected("','")
     width = re.search(r"\d+", element)
     bits = int(width.group()) if width else None
     if swizzle is None or memory != "smem":

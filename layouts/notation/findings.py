@@ -38,11 +38,15 @@ class Pasted(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
+COMMENT = "a comment"
+"""Why what follows two slashes or a hash is skipped."""
+
+
 class Skipped(NamedTuple):
     """Lines, or a part of one, that hold no value: `first` to `last`, counted from 1; `text` is the first one's.
 
     Where `part` is true, other parts of the line were read. Where `text` is empty the lines are not skipped, but not
-    read as the whole that they are of: `why` says what is missing.
+    read as the whole that they are of: `why` says what is missing. `position` is the index of the first character.
     """
 
     first: int
@@ -50,6 +54,7 @@ class Skipped(NamedTuple):
     text: str
     why: str
     part: bool = False
+    position: int = 0
 
     def __str__(self) -> str:
         lines = f"line {self.first}" if self.first == self.last else f"lines {self.first}-{self.last}"

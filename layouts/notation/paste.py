@@ -5,53 +5,101 @@ from __future__ import annotations
 import bisect
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ..composed import SmemPtr, Swizzle
+from ..basis import ScaledBasis
 from ..errors import ParseError
 from ..modes import LayoutBase
 from .atoms import atom_in, names_atom
-from .findings import VALUES, Paste, Pasted, Skipped, merged
+from .findings import COMMENT, VALUES, Paste, Pasted, Skipped, merged
+from .linear_lines import linear_blocks
 from .printed_reader import Block, read_blocks
 from .reader import Reader
-from .tokens import plain
+from .shapes import checked_shape, is_encoding, unused, with_shape
+from .terms import known
+from .tokens import Tokens, plain
 from .unknowns import Given, Runtime
 
 FORMS = (
     "layouts such as (4,8):(8,1) and Sw<3,4,3> o 0 o (8,64):(64,1), tensors such as "
-    "gmem_ptr[16b](0x7f00) o (4,8):(8,1) and tensor<ptr<f16, smem> o (4,8):(8,1)>, and the printed MMA_Atom, "
-    "TiledMMA, Copy_Atom or TiledCopy of C++ CuTe and the CuTe DSL"
+    "gmem_ptr[16b](0x7f00) o (4,8):(8,1) and tensor<ptr<f16, smem> o (4,8):(8,1)>, the printed MMA_Atom, "
+    "TiledMMA, Copy_Atom or TiledCopy of C++ CuTe and the CuTe DSL, types such as cute::Layout<...>, calls such as "
+    "make_layout((4,8), stride=(8,1)), and the linear layouts and encodings of Triton and Gluon"
 )
 """What can be read, in words."""
 
 _CANDIDATE = re.compile(
-    r"""(?<![\w.@]) (?: !?cute\.\w+(?=<|&lt;) | !?(?:composed_)?layout(?=<"|&lt;")
-    | tensor(?=<|&lt;|\() | Sw?(?=<|&lt;) | SW_\d | raw_ptr\( | ptr(?=<|&lt;)
-    | (?:[gsrt]mem_)?(?:sub)?ptr\[ | tmem_\[ | [GU]MMA:: | ArithTuple\( | counting_iter\( | &lt; | [(\[<?] | _?-?\d
+    r"""(?<![\w.@:\#!]) (?: !?cute\.\w+(?=<|&lt;) | !?(?:composed_)?layout(?=<"|&lt;")
+    | tensor(?=<|&lt;|\() | (?P<shape>(?:\w+\.)*shape)(?=\s*(?:\(\)\s*)?(?:[=:(\[]|torch\.Size))
+    | Sw?(?=<|&lt;) | SW_\d | raw_ptr\( | ptr(?=<|&lt;)
+    | (?:[gsrt]mem_)?(?:sub)?ptr\[ | tmem_\[ | [GU]MMA:: | ArithTuple\( | counting_iter\( | &lt;
+    | (?P<term>[#!]?[a-z]\w*(?:(?:::|\.)[a-z_]\w*)*)(?=\s*(?:<|&lt;|\(|\{)) | cute::_\d | [(\[<?] | _?-?\d
     | _(?!\w) )""",
     re.VERBOSE | re.IGNORECASE | re.ASCII,
 )
-_ENCLOSED = re.compile(r"!?cute\.|tensor|!?(?:composed_)?layout", re.IGNORECASE)
+_ENCLOSED = re.compile(
+    r"!?cute\.|tensor|!?(?:composed_)?layout|cute::(?:Composed)?Layout|[#!](?:ttg|triton_gpu)\.", re.IGNORECASE
+)
 # A name, perhaps called, indexed or numbered, `[thread 0]` or a quoted key; then a colon, an equals sign or an arrow.
 _NAMED = re.compile(
     r"""(?: (?<!\w) (?!o\b) _* [^\W\d_] \w* (?: \([^()]*\) | \[[^][]*\] | \s+\#?\d+ )*
     | \[ [^][]* [^\W\d_] [^][]* \] | \w["'] ) \s* (?: [:=] | -> ) \s* $""",
     re.VERBOSE,
 )
-_NOTATION = re.compile(r"[\w)>\]]\s*:\s*[_(?\d]\S*\)|\bSw?(?:<|&lt;)\s*\d|ptr(?:\[|<|&lt;).*\so\s", re.IGNORECASE)
-_TABLE = re.compile(
-    r"(?=.*[\d.+=-])[\s\d.+\-|,()\[\]=*:]*(?:(?:e[+-]?\d|nan|inf|0x[0-9a-f]+|data=)[\s\d.+\-|,()\[\]=*:]*)*", re.I
+_COMMON_NAMES = frozenset("tuple Tile Shape Stride Step Coord C E Int constant integral_constant".split())
+_NAMED_TUPLE = re.compile(r"[\s,;]*[^\W\d]\w*(?:\.\w+)*\s*[:=]\s*\([\d\s,()_-]*\)(?!\s*:)")
+_NOTATION = re.compile(
+    r"[\w)>\]]\s*:\s*[_(?\d]\S*\)|\bSw?(?:<|&lt;)\s*\d|ptr(?:\[|<|&lt;).*\so\s"
+    r"|\#(?:ttg|triton_gpu)\.\w+\s*(?:<|&lt;)|!(?:ttg|triton_gpu)\.memdesc|\bcute::\w+\s*(?:<|&lt;)"
+    r"|\bmake_(?:\w+_)?layout\(|(?:\b|\d)[a-z]*(?:Linear|Blocked|Slice|Operand|Distributed|Shared|Composed)Layout\(",
+    re.IGNORECASE,
 )
-_COMMENT = re.compile(r"\s*(?://|\#|<-|/\*|--(?!-))")
+_CELL = re.compile(
+    r"(?<![\w.])[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?(?![\w.])"
+    r" | (?<!\w)[+-]?(?:nan|inf)(?!\w) | (?<!\w)0x[0-9a-f]+(?!\w) | (?<!\w)data(?==) | \+?(?:-{2,}\+?)+ | \.{3}",
+    re.IGNORECASE | re.VERBOSE,
+)
+_BETWEEN_CELLS = re.compile(r"[\s|,()\[\]=:]*")
+_COMMENT = re.compile(r"\s*(?://|\#(?!\w+\s*=|(?:ttg|triton_gpu)\.)|<-|/\*|--(?!-))")
 _PUNCTUATION = re.compile(r"[\s:=,;.()\[\]{}<>\"'|\\/#*`-]*")
+_ENDING = re.compile(r"\s*[:=,;.]?\s*")
+_GOES_ON = re.compile(r"\s*(?:[+*%^&~@)\]}]|>(?!\s)|/(?![/*])|-\s*\d)")
+"""What behind a value would change it, or close a bracket that nothing opened."""
+_SEPARATORS = re.compile(r"^\s*[,;]\s*")
+_POINTER_ALONE = "'o' and a layout after the pointer, got the end of the"
 
+
+_BULLETS = re.compile(r"^(?:\s|//+|#+|\*+|--+)+")
+_ALIAS = re.compile(r"\s*(#\w+)\s*=\s*")
+# A label: bullets, a context in brackets, a time or a number of a list, words and their numbers, and a colon. Words are
+# parted by spaces, commas or colons, so that there is one way to match a text.
+_WORD = r"(?:_*[^\W\d]\w*(?:(?:\.|::|-|/)\w+)*(?:\([^()]*\)|\[[^][]*\])*|(?:\"\w+\"|'\w+')(?=\s*[:=]))"
+_LABEL = re.compile(
+    rf"""\s* (?:(?: //+ (?!/) | \#+ (?!\#) | \*+ (?!\*) | --+ (?!-) | - (?=\s) | /\* ) \s*)*
+    (?: \[ [^][]* \] \s* | \( \w+ \) \s* | \d+ : \d+ (?: : \d+ )? (?: \.\d+ )? \s+ | \d+ [.):] \s+ )*
+    (?: {_WORD} (?: (?: \s*[,:]\s+ | \s+ ) (?: {_WORD} | \#?\d+ ) )* )?
+    \s* (?: (?: := | = | : | -> | --+ (?!-) ) \s* )? (?: \{{\}} \s* )? ["'`]? """,
+    re.VERBOSE,
+)
+_NOT_IN_LABELS = frozenset(
+    "pointer pycute swizzle mlir tensor dslptr rawptr arith counter result iterator hex none dynamic o".split()
+)
+"""Tokens that mean something to the reader: before a value they are a part of it that can't be read, and no name."""
+
+_LAST_LABEL = re.compile(r"[^\W\d]\w*(?:\.\w+)*\s*(?:[:=]|->)?\s*$")
+
+NO_VALUE = "no value in it"
+"""Why other text is skipped."""
+
+POINTER = "a pointer without a layout"
+"""Why a pointer that stands alone is skipped: it says where data are, and no layout."""
 
 _TRIES = 100
 """How many words of a line are tried: a line of thousands of numbers is a table."""
 
 
-def parse_all(text: str, *, given: Sequence[int] = ()) -> Paste:
+def parse_all(text: str, *, given: Sequence[int] = (), shape: Sequence[int] | None = None) -> Paste:
     r"""Read whatever values a text holds: several lines, with names before them, tables after them, other text between.
 
     text -> values, and what was skipped and why. Nothing is dropped without a word, and what looks like a value but
@@ -63,6 +111,8 @@ def parse_all(text: str, *, given: Sequence[int] = ()) -> Paste:
         As copied from a terminal, a web page or a debugger: with colours, HTML's entities, full-width brackets.
     given : sequence of int, optional
         Values for the ``?`` of all lines, from left to right. Default: a value that leaves numbers open is a Runtime.
+    shape : sequence of int, optional
+        Extents of the tensors whose encodings the text holds; see `parse`.
 
     Returns
     -------
@@ -71,7 +121,8 @@ def parse_all(text: str, *, given: Sequence[int] = ()) -> Paste:
     Raises
     ------
     ParseError
-        If the text holds nothing that can be read; or values are given for more ``?`` than there are.
+        If the text holds nothing that can be read; or values are given for more ``?`` than there are, or a shape for
+        no encoding.
 
     Examples
     --------
@@ -88,9 +139,11 @@ def parse_all(text: str, *, given: Sequence[int] = ()) -> Paste:
     if not isinstance(text, str):
         raise TypeError(f"parse reads a str, got {type(text).__name__}: {text!r}")
     if names_atom(text):
+        if shape is not None:
+            raise unused(text, shape)
         line = text[: len(text) - len(text.lstrip())].count("\n") + 1
         return Paste((Pasted(atom_in(text), text.strip(), line),), (), ())
-    scan = _Scan(text, tuple(given))
+    scan = _Scan(text, tuple(given), checked_shape(shape))
     try:
         paste = scan.run()
     except RecursionError:
@@ -103,17 +156,23 @@ def parse_all(text: str, *, given: Sequence[int] = ()) -> Paste:
     if scan.given is not None and scan.given.taken < len(given) and not paste.errors:
         counts = f"{len(given)} values are given for {scan.given.taken} ?"
         raise ParseError(text, 0, f"{counts} in the text; give one for each, from left to right")
+    if shape is not None and not scan.shaped and not paste.errors:
+        raise unused(text, shape)
     return paste
 
 
 class _Scan:
     """One reading of one text."""
 
-    def __init__(self, text: str, given: tuple[int, ...]) -> None:
+    def __init__(self, text: str, given: tuple[int, ...], shape: tuple[int, ...] | None) -> None:
         self.text = text
         self.plain = plain(text)
         self._ends = [match.start() for match in re.finditer("\n", self.plain)]
         self.given = Given(given) if given else None
+        self.shape = shape
+        self.shaped = False
+        self._defined: dict[str, int] = {}
+        self._used: set[str] = set()
         self.values: list[tuple[int, Pasted]] = []
         self.skipped: list[Skipped] = []
         self.errors: list[ParseError] = []
@@ -125,6 +184,8 @@ class _Scan:
         if whole is not None:
             return Paste((whole,), (), ())
         blocks, self.errors = read_blocks(self.text)
+        layouts, errors = linear_blocks(self.text)
+        blocks, self.errors = [*blocks, *layouts], [*self.errors, *errors]
         covered = sorted(span for block in blocks for span in self._keep(block))
         position = 0
         while position < len(self.plain):
@@ -137,11 +198,12 @@ class _Scan:
                 position += 1
             else:
                 position = self._segment(position, min(end, span[0]) if span is not None else end)
-        values = tuple(value for _, value in sorted(self.values, key=lambda found: found[0]))
+        values = tuple(self._shaped_values())
         return Paste(values, merged(self.skipped), tuple(sorted(self.errors, key=lambda error: error.position)))
 
     def _whole(self) -> Pasted | None:
         """Read the text as one value, without any other text."""
+        start = len(self.plain) - len(self.plain.lstrip())
         try:
             value, reader = self._read(0)
             reader.expect("end")
@@ -149,19 +211,51 @@ class _Scan:
             self.whole = error
             self._restore()
             return None
-        return self._found(value, reader, len(self.plain) - len(self.plain.lstrip()), "")
+        return self._shaped(self._found(value, reader, start, ""), start)
+
+    def _shaped(self, found: Pasted, position: int) -> Pasted:
+        """Return a value, an encoding as the layout of a tensor of the shape."""
+        if not is_encoding(found.value):
+            return found
+        self.shaped = True
+        return found._replace(value=with_shape(found.value, self.text, position, self.shape))
+
+    def _shaped_values(self) -> Iterator[Pasted]:
+        """Give the values in the order of the text, but for aliases that others of them are made of."""
+        parts = {self._defined[name] for name in self._used & set(self._defined)}
+        for position, found in sorted(self.values, key=lambda found: found[0]):
+            if position in parts:
+                continue
+            try:
+                yield self._shaped(found, position)
+            except ParseError as error:
+                self.errors.append(error)
 
     def _keep(self, block: Block) -> tuple[tuple[int, int], ...]:
         """Take a block over, and return what of the text it covers."""
         if block.value is None:
-            self.skipped.append(Skipped(self._line(block.start), self._line(block.end), "", block.why))
+            lines = self._line(block.start), self._line(block.end)
+            self.skipped.append(Skipped(*lines, "", block.why, position=block.start))
             return ()
         start = self.plain.rfind("\n", 0, block.start) + 1
-        name = _name(self.plain[start : block.start]) if not self._overlaps(start, block.start) else ""
+        if not self.plain[start : block.start].strip():
+            start = self._label_above(start)
+        context, name = "", ""
+        if not self._overlaps(start, block.start):
+            context, name = _parted_label(self.plain[start : block.start])
+        if context:
+            line = self._line(start)
+            self.skipped.append(Skipped(line, line, context, NO_VALUE, True, start))
         found = Pasted(block.value, self.text[block.start : block.end], self._line(block.start), name)
         self.values.append((block.start, found))
         self._has_strong = True
         return ((start, block.start), *block.spans) if name else block.spans
+
+    def _label_above(self, start: int) -> int:
+        """Return where the line above begins, if it ends as a label does; else `start`."""
+        above = self.plain.rfind("\n", 0, max(start - 1, 0)) + 1
+        label = self.plain[above:start].strip()
+        return above if label and label[-1] in ":=" and not re.search(r"[()\[\]<>]", label) else start
 
     def _overlaps(self, start: int, end: int) -> bool:
         return any(start <= position < end for position, _ in self.values)
@@ -169,7 +263,8 @@ class _Scan:
     def _segment(self, start: int, end: int) -> int:
         """Read what a line, or a part of one, begins with; return where to go on."""
         furthest: ParseError | None = None
-        for match in itertools.islice(_CANDIDATE.finditer(self.plain, start, end), _TRIES):
+        candidates = (m for m in _CANDIDATE.finditer(self.plain, start, end) if not m["term"] or known(m["term"]))
+        for match in itertools.islice(candidates, _TRIES):
             prefix = self.plain[start : match.start()]
             if not _may_precede(prefix, match.group()):
                 continue
@@ -178,14 +273,27 @@ class _Scan:
                 self._check_end(reader)
             except ParseError as error:
                 self._restore()
+                if _is_meant(match, self.plain, error):
+                    self.errors.append(error)
+                    return end
                 if furthest is None or error.position > furthest.position:
                     furthest = error
+                if match["term"] and self.plain[match.end()] in "(<{":
+                    break  # what stands in its brackets is a part of it
                 continue
             text = self.plain[match.start() : reader.end]
             strong = _is_strong(value, text)
             if strong or self._fills(prefix, reader.end):
                 self._has_strong |= strong
-                self.values.append((match.start(), self._found(value, reader, match.start(), _name(prefix))))
+                behind = start > 0 and self.plain[start - 1] != "\n"
+                context, name = _parted_label(_SEPARATORS.sub("", prefix) if behind else prefix)
+                if context:
+                    line = self._line(start)
+                    self.skipped.append(Skipped(line, line, context, NO_VALUE, True, start))
+                self.values.append((match.start(), self._found(value, reader, match.start(), name)))
+                self._used |= reader.aliases
+                if alias := _ALIAS.fullmatch(prefix):
+                    self._defined[alias[1]] = match.start()
                 return reader.end
             self._restore()
         self._skip(start, end, furthest)
@@ -227,8 +335,12 @@ class _Scan:
             raise reader.unexpected("the end of the value")
 
     def _fills(self, prefix: str, end: int) -> bool:
-        """Tell whether a number or tuple is all that its line holds, so that it is no part of a table or sentence."""
-        if self._rest(end).strip():
+        """Tell whether a number or tuple is all that its line holds, so that it is no part of a table or sentence.
+
+        Several tuples, each with a name, may share a line.
+        """
+        rest = self._rest(end)
+        if rest.strip() and not (_NAMED.search(prefix) and self.plain[end - 1] == ")" and _NAMED_TUPLE.match(rest)):
             return False
         return bool(_NAMED.search(prefix)) or (not prefix.strip() and not self._has_strong)
 
@@ -249,18 +361,43 @@ class _Scan:
     def _skip(self, start: int, end: int, error: ParseError | None) -> None:
         text = self.plain[start:end]
         line = self._line(start)
-        if _PUNCTUATION.fullmatch(text):
-            whole_line = start == 0 or self.plain[start - 1] == "\n"
+        whole_line = start == 0 or self.plain[start - 1] == "\n"
+        position = start + len(text) - len(text.lstrip())
+        if _PUNCTUATION.fullmatch(text) and (whole_line or self._ends_value(start, text)):
             if text.strip() and whole_line and self._in_table(line):
-                self.skipped.append(Skipped(line, line, text, VALUES))
+                self.skipped.append(Skipped(line, line, text, VALUES, position=position))
             return
-        if _TABLE.fullmatch(text) and any(position < start for position, _ in self.values):
-            self.skipped.append(Skipped(line, line, text, VALUES, self._is_part(start, end)))
+        follows = whole_line or text.lstrip().startswith("=") or self.plain[:start].rstrip(" (").endswith("=")
+        if follows and _is_table(text) and any(before < start for before, _ in self.values):
+            self.skipped.append(Skipped(line, line, text, VALUES, self._is_part(start, end), position))
+        elif error is not None and error.condition.startswith("expected " + _POINTER_ALONE):
+            self.skipped.append(Skipped(line, line, text, POINTER, self._is_part(start, end), position))
+        elif not whole_line and _GOES_ON.match(text) and self._follows_value(start, text):
+            self.errors.append(ParseError(self.text, position, "this is no part of the value, and can't be read"))
         elif _NOTATION.search(text) and not _COMMENT.match(text) and (error := self._within(start, end, error)):
             self.errors.append(error)
         else:
-            why = "a comment" if _COMMENT.match(text) else "no value in it"
-            self.skipped.append(Skipped(line, line, text, why, self._is_part(start, end)))
+            why = COMMENT if _COMMENT.match(text) else NO_VALUE
+            self.skipped.append(Skipped(line, line, text, why, self._is_part(start, end), position))
+
+    def _ends_value(self, start: int, text: str) -> bool:
+        """Tell whether punctuation behind a value only ends it, or closes quotes and braces that stand before it."""
+        before = self.plain[self.plain.rfind("\n", 0, start) + 1 : start]
+        opened = {quote for quote in "\"'`" if before.count(quote) % 2}
+        if "/*" in before:
+            text = text.replace("*/", "", 1)
+        if before.rstrip().endswith("="):
+            opened.add("(")  # of the elements, which follow in lines of their own
+        rest = text.lstrip()
+        rest = rest[1:] if rest[:1] in opened else rest
+        return _ENDING.fullmatch(rest) is not None
+
+    def _follows_value(self, position: int, text: str) -> bool:
+        """Tell whether a value ends at a position, and what follows does not close a bracket that stands before it."""
+        for start, found in self.values:
+            if start + len(found.text) == position:
+                return _is_balanced(self.plain[:start]) or text.lstrip()[0] not in ")]>}"
+        return False
 
     def _is_part(self, start: int, end: int) -> bool:
         """Tell whether more than punctuation stands on the line beside what is between two positions."""
@@ -278,6 +415,41 @@ class _Scan:
 
     def _line(self, position: int) -> int:
         return bisect.bisect_left(self._ends, position) + 1
+
+
+def _is_meant(match: re.Match[str], text: str, error: ParseError) -> bool:
+    """Tell whether what can't be read is a term, or a shape and a stride, beyond doubt: then no part of it is read."""
+    if match["shape"]:
+        return "'stride=' after the shape" not in error.condition
+    name = re.split(r"::|\.", match["term"] or "")[-1]
+    return bool(name) and text[match.end()] in "(<" and name not in _COMMON_NAMES
+
+
+def _is_table(text: str) -> bool:
+    """Tell whether a line holds numbers, or borders, and what parts them, and nothing else."""
+    rest = _CELL.sub(" ", text)
+    return rest != text and _BETWEEN_CELLS.fullmatch(rest) is not None
+
+
+def _parted_label(prefix: str) -> tuple[str, str]:
+    """Part what stands before a value on its line: (what is no label, the label)."""
+    if _is_label(prefix):
+        return "", _name(prefix)
+    label = _LAST_LABEL.search(prefix)
+    if label is None or not _is_label(label.group()):
+        return prefix.strip(), ""
+    return prefix[: label.start()].strip(), _name(label.group())
+
+
+def _is_label(prefix: str) -> bool:
+    if _LABEL.fullmatch(re.sub(r"\s+", " ", prefix)) is None or prefix.strip() in ("=", ":", ":=", "->"):
+        return False
+    tokens, inner = Tokens(prefix, len(prefix) - len(_BULLETS.sub("", prefix))), 0
+    while (token := tokens.advance()).kind != "end":
+        inner += (token.kind in ("(", "[")) - (token.kind in (")", "]"))
+        if not inner and (token.kind in _NOT_IN_LABELS or names_atom(token.text)):
+            return False
+    return True
 
 
 def _may_precede(prefix: str, candidate: str) -> bool:
@@ -308,12 +480,12 @@ def _is_strong(value: Any, text: str) -> bool:  # noqa: ANN401 - any value
     """Tell values that nothing else looks like from numbers and tuples, which tables and sentences hold, too."""
     if isinstance(value, LayoutBase):
         return any(bracket in text for bracket in "(<[")  # 12:30 may be a time
-    return isinstance(value, Swizzle | SmemPtr) or (
-        isinstance(value, tuple) and re.search(r"[\w)]:[_(\d]", text) is not None
-    )
+    if isinstance(value, tuple):
+        return re.search(r"[\w)]:[_(\d]", text) is not None
+    return value is not None and not isinstance(value, int | ScaledBasis)
 
 
 def _name(prefix: str) -> str:
-    name = re.sub(r"^(?:\s|//+|#+|\*+|--+)+", "", prefix)
+    name = _BULLETS.sub("", prefix)
     name = re.sub(r"(?:\s|[:=,{}|\"'`*-])+$", "", name).strip()
     return re.sub(r"\s+", " ", name)

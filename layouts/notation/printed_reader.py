@@ -6,6 +6,7 @@ import re
 from typing import Any, NamedTuple
 
 from ..errors import LayoutError, ParseError
+from ..linear.layout import LinearLayout
 from .printed import PrintedCopy, PrintedMMA
 from .reader import Reader
 from .tokens import plain
@@ -39,8 +40,8 @@ _LABEL = re.compile(
 _HEADER = re.compile(r"\b(?:(?:Tiled|Thr)[ _]?(?:MMA|Copy)|(?:MMA|Copy)[ _]Atom)\b[ \t]*:?(?=\s|$)", re.IGNORECASE)
 _TYPE = re.compile(r"\w+")
 
-_MOST_ERRORS = 100
-"""What is wrong with more fields than these is not told."""
+MOST_ERRORS = 100
+"""Errors in more fields, or lines, than these are not told."""
 
 _TILED = ("thr_vmnk", "thr_layout_vmnk", "permutation_mnk", "thr_idx", "tiler_mn", "layout_tv")
 _NEEDED_MMA = ("thr_id", "shape_mnk", "a_layout", "b_layout", "c_layout")
@@ -67,11 +68,11 @@ class Field(NamedTuple):
 
 
 class Block(NamedTuple):
-    """A printed MMA or copy.
+    """A printed MMA, copy or linear layout: what is written on several lines.
 
     Attributes
     ----------
-    value : PrintedMMA, PrintedCopy or None
+    value : PrintedMMA, PrintedCopy, LinearLayout or None
         None where fields are missing: they are then read one by one.
     start, end : int
         From its first header or field to the end of its last.
@@ -81,7 +82,7 @@ class Block(NamedTuple):
         What is missing.
     """
 
-    value: PrintedMMA | PrintedCopy | None
+    value: PrintedMMA | PrintedCopy | LinearLayout | None
     start: int
     end: int
     spans: tuple[tuple[int, int], ...]
@@ -133,7 +134,7 @@ def _read_fields(text: str) -> tuple[list[Field], list[ParseError]]:
             if found:
                 fields.append(Field(name, found.group(), match.start(), found.end()))
             continue
-        if len(errors) == _MOST_ERRORS:
+        if len(errors) == MOST_ERRORS:
             break
         reader = Reader(text, match.end())
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -19,6 +20,8 @@ from .unknowns import Given, Unknown
 Value: TypeAlias = Any
 
 _CLOSING = {"(": ")", "<": ">", "[": "]"}
+_DIGITS_X = re.compile(r"\s*\d+x")
+_NUMBER = re.compile(r"(?:cute::)?_\d+")
 _IN_SHAPE = frozenset(("int", "dynamic", "(", ")", ","))
 _IN_STRIDE = _IN_SHAPE | {"@"}
 
@@ -30,7 +33,7 @@ class Reader(Tokens):
 
         value   = operand [ "o" operand "o" value ]  |  engine [ "o" value ]
         operand = atom [ ":" atom ]
-        atom    = int { "@" int } | "_" | tuple | swizzle | engine | "tensor" "<" engine "o" value ">"
+        atom    = int { "@" int } | "_" | tuple | swizzle | engine | "tensor" "<" engine "o" value ">" | term
         tuple   = "(" [ value { "," value } [ "," ] ] ")", the same in "<" ">", and in "[" "]" with ";"
 
     Parameters
@@ -47,6 +50,10 @@ class Reader(Tokens):
         What the text read so far leaves open.
     engines : list of Engine
         Where the data of the tensors read so far are.
+    aliases : set of str
+        The aliases of MLIR that the text read so far refers to.
+    within : set of str
+        The aliases whose definitions are being read.
     """
 
     def __init__(self, text: str, start: int = 0, given: Given | None = None) -> None:
@@ -54,6 +61,8 @@ class Reader(Tokens):
         self.given = given or Given()
         self.unknowns: list[Unknown] = []
         self.engines: list[Engine] = []
+        self.aliases: set[str] = set()
+        self.within: set[str] = set()
 
     def read(self) -> Value:
         """Read the whole text as one value."""
@@ -155,11 +164,12 @@ class Reader(Tokens):
     def integer(self) -> int:
         """Read an integer, or take the value given for a ``?``."""
         if self.token.kind == "dynamic":
-            return self._given(self.advance())
+            return self.open_number(self.advance())
         token = self.expect("int", "an integer")
         return int(self.build(token.start, int, token.text.lstrip("_")))
 
-    def _given(self, token: Token) -> int:
+    def open_number(self, token: Token) -> int:
+        """Take the value given for a number that the text leaves open."""
         unknown = Unknown(token.text, token.start)
         self.unknowns.append(unknown)
         return self.given.take(self.text, unknown)
@@ -185,6 +195,9 @@ class Reader(Tokens):
             items.append(self.value())
             more = self.accept(separator) and self.token.kind != closing
         self.expect(closing, f"{separator!r} or {closing!r}")
+        for item in items:
+            if hasattr(item, "to_linear"):
+                raise self.error(self.tokens[self.index - 1].start, "an encoding of Triton's is no part of a tuple")
         # Round brackets around one composed layout, or around any layout beside an 'o', only group.
         if opening == "(" and len(items) == 1:
             beside_o = after_o or self.token.kind == "o"
@@ -233,13 +246,23 @@ class Reader(Tokens):
         self.advance()
         closing = ">" if self.token.kind == "<" else ")"
         self.advance()
+        if closing == ">" and _DIGITS_X.match(self.text, self.end):
+            from .terms import shaped_type
+
+            value = shaped_type(self)
+            if value is not None:
+                self.expect(closing)
+                return value
         if self.token.kind in ("(", "int", "dynamic"):
             start = self.token.start
             value = self.under_engine(start, Engine(start=self.coordinate()))
         else:
             value = self.value()
         if closing == ")" and self.accept(","):  # the values follow: data=
-            self.expect("word", "'data=' and the values")
+            if self.token.text != "data":
+                raise self.unexpected("'data=' and the values")
+            self.advance()
+            self.expect("=", "'=' and the values")
         else:
             self.expect(closing)
         return value
@@ -266,6 +289,21 @@ class Reader(Tokens):
         self.expect(">")
         return value
 
+    def _word(self) -> Value:
+        """Read a term, or a shape and a stride by their names."""
+        from .terms import SHAPE_AND_STRIDE, known, shape_and_stride, term  # few texts need them: they load sm90
+
+        name = self.token.text
+        if SHAPE_AND_STRIDE.fullmatch(name) and name.lower().endswith("shape"):
+            return shape_and_stride(self)
+        if not known(name) and name[0] not in "#!" and not _NUMBER.fullmatch(name):
+            raise self.unexpected("an integer, '_', '(', '<' or a swizzle")
+        value = term(self)
+        if self.tokens[self.index - 1].kind == ">":
+            while self.token.text == "&":  # a reference, in the signatures that compilers print
+                self.advance()
+        return value
+
     def _quoted(self) -> Value:
         self.expect('"', "a text in quotation marks")
         value = self.value()
@@ -286,6 +324,7 @@ _READERS: dict[str, Callable[[Reader], Value]] = {
     "result": engines.descriptors,
     "arith": engines.counted,
     "counter": engines.counted,
+    "word": Reader._word,
 }
 
 

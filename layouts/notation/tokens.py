@@ -45,10 +45,11 @@ _TOKEN = re.compile(
     | (?P<none>    None \b | _ )
     | (?P<dynamic> \? (?: \{ (?P<known> [^{}]* ) \} )? )
     | (?P<o>       o \b )
-    | (?P<word>    [a-z] \w* )
+    | (?P<word>    [#!]? [a-z] \w* (?: (?: \. | :: ) [a-z_] \w* )* )
+    | (?P<string>  ' [^'\n]* ' )
     | (?P<lt>      < | &lt; )
     | (?P<gt>      > | &gt; )
-    | (?P<symbol>  [][():;,@"] )
+    | (?P<symbol>  [][(){}=:;,@"] )
     | (?P<other>   . )
     """,
     re.VERBOSE | re.ASCII | re.IGNORECASE | re.DOTALL,

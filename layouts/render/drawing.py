@@ -34,7 +34,7 @@ def picture_of(x: Any, *, tv: bool = False, **options: Any) -> Grid | Picture:  
     **options
         Of a layout: ``bits``, ``banks``, ``units``, ``address``, ``title``; with `tv`, ``tile``, ``names``, ``title``;
         of a tensor: ``layout``, ``bits``, ``title``; of an atom or a printed MMA: ``operand``; of a text: ``given``,
-        values for what it leaves open.
+        values for what it leaves open, and ``shape``, extents of the tensor whose encoding it holds.
 
     Raises
     ------
@@ -58,7 +58,7 @@ def picture_of(x: Any, *, tv: bool = False, **options: Any) -> Grid | Picture:  
 tensors have pictures
     """
     if isinstance(x, str):
-        value, remarks = read(x, options.get("bits"), options.pop("given", ()))
+        value, remarks = read(x, options.get("bits"), options.pop("given", ()), options.pop("shape", None))
         drawn = picture_of(value, tv=tv, **options)
         return drawn.but(caption=(*drawn.caption, *remarks)) if isinstance(drawn, Grid) else drawn
     if isinstance(x, Swizzle):

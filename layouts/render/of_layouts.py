@@ -13,7 +13,7 @@ from ..coordinates import crd2idx
 from ..errors import InexactError, LayoutError
 from ..int_tuple import IntTuple, elem_scale, flatten_to_tuple, wrap
 from ..layout import Layout
-from ..modes import LayoutBase
+from ..modes import LayoutBase, cosize
 from ..writer import to_text
 from .axes import Side, joined, orientation, parts_of, place_of, sides
 from .grid import Cell, Grid
@@ -309,11 +309,23 @@ def _composition_words(layout: Any) -> tuple[str, ...]:  # noqa: ANN401 - Layout
     return ()
 
 
+def _overrun(bits: int, tile: LayoutBase) -> tuple[str, ...]:
+    """Say that a tile in shared memory is more than a CTA can have, if it is."""
+    elements = cosize(tile) if isinstance(tile, Layout) else 0
+    if not isinstance(elements, int) or elements * bits < 1 << 20:
+        return ()
+    from ..sm90.arch import smem_overrun  # which loads all of Hopper: for tiles of 128 KiB and more only
+
+    told = smem_overrun(elements * bits // 8, "take a smaller tile, or fewer stages")
+    return (told,) if told else ()
+
+
 def _swizzle_words(layout: Any) -> tuple[str, ...]:  # noqa: ANN401 - Layout or ComposedLayout
     if not isinstance(layout, ComposedLayout) or not isinstance(layout.layoutB, Swizzle):
         return ()
     if _is_pointed(layout):
-        return (f"{layout.layoutB} acts on byte addresses; offsets are relative to the pointer",)
+        words = f"{layout.layoutB} acts on byte addresses; offsets are relative to the pointer"
+        return (words, *_overrun(layout.offset.bits, layout.layoutA))
     if not layout.layoutB.bits:
         return (f"{layout.layoutB} is no swizzle, it moves nothing; offsets start at {to_text(layout.offset)}",)
     return (f"{layout.layoutB} acts on offsets of elements",)

@@ -10,7 +10,9 @@ from ..notation.atoms import atom_named, names_atom
 from ..notation.meaning import as_meant
 
 
-def read(text: str, bits: int | None = None, given: Sequence[int] = ()) -> tuple[Any, tuple[str, ...]]:
+def read(
+    text: str, bits: int | None = None, given: Sequence[int] = (), shape: Sequence[int] | None = None
+) -> tuple[Any, tuple[str, ...]]:
     """Read what is to be drawn, and say how: as `parse` with the width does.
 
     Parameters
@@ -21,6 +23,8 @@ def read(text: str, bits: int | None = None, given: Sequence[int] = ()) -> tuple
         Width of an element.
     given : sequence of int, optional
         Values for what the text leaves open; see `parse`.
+    shape : sequence of int, optional
+        Extents of the tensor whose encoding the text holds; see `parse`.
 
     Returns
     -------
@@ -34,7 +38,7 @@ def read(text: str, bits: int | None = None, given: Sequence[int] = ()) -> tuple
     >>> print(read("Sw<3,4,3> o 0 o (64,8):(1,64)", 16)[0])
     Sw<3,4,3> o 0 o (64,8):(1,64)
     """
-    if names_atom(text):
+    if names_atom(text) and shape is None:
         return atom_named(text), ()
-    value = parse(text, given=given)
+    value = parse(text, given=given, shape=shape)
     return as_meant(value, text, bits)

@@ -78,6 +78,21 @@ RESERVED_SMEM_BYTES: Final = 1024
 """Shared memory that the system takes of each CTA's."""
 
 
+def smem_overrun(size_bytes: int, remedy: str) -> str:
+    """Say by how much a size exceeds the shared memory of a CTA, and what to do; empty where it does not.
+
+    Examples
+    --------
+    >>> smem_overrun(232456, "use fewer stages")
+    '232456 bytes are 8 more than the 232448 (227 KiB) that a CTA can have; use fewer stages'
+    """
+    more = size_bytes - SMEM_BYTES_PER_CTA
+    if more <= 0:
+        return ""
+    limit = f"the {SMEM_BYTES_PER_CTA} ({SMEM_BYTES_PER_CTA // 1024} KiB) that a CTA can have"
+    return f"{size_bytes} bytes are {more} more than {limit}; {remedy}"
+
+
 def swizzle_bits(mode: str) -> int:
     """Return B of ``Sw<B,4,3>`` of a mode, which is named in any case.
 

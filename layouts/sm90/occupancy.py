@@ -85,8 +85,7 @@ def occupancy(registers: int, threads: int, smem_bytes: int) -> Occupancy:
 
 def _by_registers(registers: int, warps: int) -> int:
     per_warp = _rounded_up(registers * WARP_THREADS, _REGISTER_UNIT)
-    # Whether a CTA fits is checked as if each quarter of the SM had its share of it.
-    if registers > MAX_REGISTERS_PER_THREAD or per_warp * _rounded_up(warps, _PARTITIONS) > REGISTERS_PER_SM:
+    if registers > MAX_REGISTERS_PER_THREAD:
         return 0
     if per_warp == 0:
         return MAX_CTAS_PER_SM

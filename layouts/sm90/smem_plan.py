@@ -7,14 +7,14 @@ and people print it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
 from ..composed import ComposedLayout
 from ..errors import LayoutError
 from ..layout import Layout
-from .arch import SMEM_BYTES_PER_CTA
+from .arch import SMEM_BYTES_PER_CTA, smem_overrun
 from .staged import StagedTile
 
 
@@ -185,8 +185,40 @@ class SmemPlan:
         """Whether a CTA can have so much."""
         return self.size_bytes <= SMEM_BYTES_PER_CTA
 
+    @property
+    def overrun(self) -> str:
+        """What a CTA lacks for the plan, and what would fit; empty where it fits.
+
+        >>> SmemPlan.of(sA=StagedTile((256, 64), 8, 16), full=SmemArray(8, bits=64)).overrun
+        '262208 bytes are 29760 more than the 232448 (227 KiB) that a CTA can have; 7 stages fit'
+        >>> SmemPlan.of(sA=StagedTile((256, 512), 1, 16)).overrun
+        '262144 bytes are 29696 more than the 232448 (227 KiB) that a CTA can have; sA takes 262144: use smaller tiles'
+        """
+        if self.fits:
+            return ""
+        stages = [content.stages for _, content in self.contents if isinstance(content, StagedTile)]
+        for fewer in range(max(stages, default=1) - 1, 0, -1):
+            if self._with_stages(fewer).fits:
+                return smem_overrun(self.size_bytes, f"{fewer} {'stage fits' if fewer == 1 else 'stages fit'}")
+        largest = max(self, key=lambda region: region.size_bytes)
+        smaller = "smaller tiles" if isinstance(largest.content, StagedTile) else "fewer elements"
+        return smem_overrun(self.size_bytes, f"{largest.name} takes {largest.size_bytes}: use {smaller}")
+
+    def _with_stages(self, most: int) -> SmemPlan:
+        """Return the plan whose tiles have no more stages."""
+        return SmemPlan(
+            tuple(
+                (
+                    name,
+                    replace(content, stages=min(content.stages, most)) if isinstance(content, StagedTile) else content,
+                )
+                for name, content in self.contents
+            )
+        )
+
     def __str__(self) -> str:
         rows = [(str(r.offset_bytes), r.name, str(r.size_bytes), str(r.layout)) for r in self.regions]
         start, name, size = (max((len(row[column]) for row in rows), default=1) for column in range(3))
         lines = [f"{a:>{start}}  {b:<{name}} {c:>{size}} bytes  {d}" for a, b, c, d in rows]
-        return "\n".join([*lines, f"{self.size_bytes:>{start}}"])
+        total = f"{self.size_bytes:>{start}}"
+        return "\n".join([*lines, total if self.fits else f"{total}  does not fit: {self.overrun}"])

@@ -20,7 +20,7 @@ from ..errors import LayoutError
 from ..int_tuple import flatten_to_tuple, product_each, wrap
 from ..layout import Layout, make_identity_layout
 from ..modes import depth, rank, size
-from .arch import DTYPE_BITS, UNIT_BYTES, SwizzleMode, pattern_bytes
+from .arch import DTYPE_BITS, SMEM_BYTES_PER_CTA, UNIT_BYTES, SwizzleMode, pattern_bytes, smem_overrun
 from .arguments import integer
 from .gmma import split_swizzle
 from .tensor_map import SMEM_ALIGNMENT, TensorMap, tma_dtype
@@ -171,6 +171,7 @@ def make_tma_copy(
     missing = [mode for mode in range(rank(gmem_layout)) if mode not in extents and gmem_layout[mode].size() != 1]
     modes = (*extents, *missing)
     boxes = _boxes(operands, tile, parts.mode, extents, bits)
+    _check_smem(operands, boxes)
     box_shape = tuple(extents.get(mode, 1) for mode in modes)
     box = _divide_among(operands, list(box_shape), multicast)
     dims = tuple(gmem_layout[mode].size() for mode in modes)
@@ -180,6 +181,15 @@ def make_tma_copy(
     except LayoutError as error:
         raise error.within(_OPERATION, operands) from error
     return TmaCopy(tensor_map, modes, boxes, multicast, box_shape)
+
+
+def _check_smem(operands: tuple[object, ...], boxes: tuple[TmaBox, ...]) -> None:
+    """Require that a CTA can have the shared memory that the boxes fill."""
+    end_bytes = max(box.smem_offset_bytes + box.tx_bytes for box in boxes)
+    if end_bytes > SMEM_BYTES_PER_CTA:
+        fitting = sum(box.smem_offset_bytes + box.tx_bytes <= SMEM_BYTES_PER_CTA for box in boxes)
+        remedy = f"take a smaller tile: {fitting} of its {len(boxes)} boxes fit"
+        raise LayoutError(_OPERATION, operands, f"the tile of {smem_overrun(end_bytes, remedy)}")
 
 
 def _check_gmem(operands: tuple[object, ...], gmem_layout: object) -> None:

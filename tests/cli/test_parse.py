@@ -170,3 +170,77 @@ def test_an_atom_is_drawn_as_show_draws_it():
     told = invoke("parse", "sm90_64x8x16_f32bf16bf16_ss").output
     assert told.startswith("SM90_64x8x16_F32BF16BF16_SS\nWgmmaTraits\n")
     assert told.endswith(drawn)
+
+
+BLOCKED = "#ttg.blocked<{sizePerThread = [1, 8], threadsPerWarp = [4, 8], warpsPerCTA = [4, 1], order = [1, 0]}>"
+
+
+@WIDTHS
+@pytest.mark.parametrize(
+    ("text", "shape", "told"),
+    [
+        ("#ttg.linear<{register = [[0, 1]], lane = [[0, 2]], warp = [], block = []}>", None, "register=1 -> (0, 1)"),
+        (
+            " - lane=1 -> (0, 2)\n - warp is a size 1 dimension",
+            None,
+            "where out dims are: [dim0 (size 1), dim1 (size 4)]",
+        ),
+        (BLOCKED, "64,64", "register=16 -> (32, 0)"),
+        (f"#b = {BLOCKED}\n#ttg.slice<{{dim = 1, parent = #b}}>", "64", "register=1 -> (16)"),
+        (
+            "SwizzledSharedLayout(vec=8, per_phase=1, max_phase=8, order=[1, 0])",
+            "64,64",
+            "Sw<3,3,3> o 0 o (64,64):(64,1)",
+        ),
+        (
+            f"tensor<64x64xf16, {BLOCKED}>",
+            None,
+            "LinearLayout: register 32, lane 32, warp 4, block 1 -> dim0 64, dim1 64",
+        ),
+    ],
+)
+def test_layouts_of_triton_are_described_and_drawn(text, shape, told, width):
+    options = () if shape is None else ("--shape", shape)
+    result = invoke("parse", text, *options, width=width)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert told in " ".join(result.output.split()) or told in result.output
+    picture = invoke("show", text, *options, width=width)
+    assert (picture.exit_code, picture.stderr) == (0, "")
+    assert "a column for each bit of the inputs" in " ".join(picture.output.split())
+
+
+@pytest.mark.parametrize("command", ["parse", "show"])
+def test_a_shape_that_lacks_or_does_not_fit_is_told(command):
+    for options, message in [
+        ((), "this encoding describes tensors of any shape; --shape 64,64 tells one"),
+        (("--shape", "64"), "the encoding has 2 dimensions, the shape 1"),
+        (("--shape", "64,x"), "--shape takes integers with commas between"),
+    ]:
+        refused = invoke(command, BLOCKED, *options)
+        assert refused.exit_code == 2
+        assert message in " ".join(refused.stderr.split())
+    refused = invoke(command, "(4,8):(8,1)", "--shape", "4,8")
+    assert refused.exit_code == 2
+    assert "nothing in the text takes one" in " ".join(refused.stderr.split())
+
+
+@pytest.mark.parametrize("text", ["(4,8):(8,1) + 5", "(4,8):(8,1))"])
+def test_what_would_change_a_layout_is_an_error(text):
+    for command in ("parse", "show"):
+        result = invoke(command, text)
+        assert result.exit_code == 2
+        assert "this is no part of the value" in " ".join(result.stderr.split())
+
+
+def test_types_calls_and_reprs_are_drawn():
+    for text in (
+        "cute::Layout<cute::tuple<cute::C<4>, cute::C<8>>, cute::tuple<cute::C<8>, cute::C<1>>>",
+        "cute.make_layout((4, 8), stride=(8, 1))",
+        "Layout((4, 8),(8, 1))",
+        "shape=(4,8) stride=(8,1)",
+    ):
+        output = invoke("parse", text).output
+        assert output.splitlines()[0] == "(4,8):(8,1)"
+        assert read_text(output)["3", "7"] == "31"
+    told = invoke("parse", "SmemArray(count=4, bits=64, alignment_bytes=8)").output
+    assert told.splitlines() == ["SmemArray(count=4, bits=64, alignment_bytes=8)", "SmemArray"]

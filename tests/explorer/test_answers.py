@@ -148,6 +148,19 @@ def test_threads_of_the_accumulator():
         assert grid["cells"]["value"][k] == n // 8 * 4 + m % 16 // 8 * 2 + n % 2
 
 
+@pytest.mark.parametrize(
+    ("stages", "overrun"),
+    [
+        ("7", ""),
+        ("8", "262144 bytes are 29696 more than the 232448 (227 KiB) that a CTA can have; 7 of the 8 stages fit"),
+    ],
+)
+def test_an_atom_that_needs_more_than_a_cta_has_says_so(stages, overrun):
+    told = answer("atom", {"types": "F32F16F16", "n": "128", "tile_m": "128", "stages": stages})[1]
+    assert told["smem_bytes"] == int(stages) * 32768
+    assert (told["fits"], told["overrun"]) == (not overrun, overrun)
+
+
 @pytest.mark.parametrize("types", ["F32F16F16", "F16F16F16", "F32E4M3E4M3", "F32TF32TF32", "S32S8S8"])
 @pytest.mark.parametrize("swizzle", ["INTER", "SW32", "SW64", "SW128"])
 def test_operands_of_an_atom(types, swizzle):

@@ -254,6 +254,13 @@ REFUSED = {
     "out of another kind": (lambda: gemm(A, B, out=A.numpy()), TypeError, "out must be a torch.Tensor, got ndarray"),
     "out negative": (lambda: gemm(A, B, out=torch._neg_view(A[:, :8])), ValueError, "out must not be a lazy negative"),
     "float64": (lambda: gemm(A.double(), B), TypeError, r"got float64; convert it with a\.to\(torch\.bfloat16\)$"),
+    "complex a": (
+        lambda: gemm(A.to(torch.complex64), B),
+        TypeError,
+        r"got complex64; multiply a\.real\.to\(torch\.bfloat16\) and a\.imag\.to\(torch\.bfloat16\) .*torch\.matmul",
+    ),
+    "complex b": (lambda: gemm(A, B.to(torch.complex128)), TypeError, r"got complex128; multiply b\.real"),
+    "int64": (lambda: gemm(A.long(), B), TypeError, r"a\.to\(torch\.bfloat16\), which holds integers up to 256"),
     "a list of activations": (lambda: gemm(A, B, activation=["relu"]), ValueError, r"must be relu, .* got \['relu'\]"),
     "text for a dtype": (lambda: gemm(A, B, out_dtype="float32"), TypeError, "'float32', which is no torch.dtype"),
     "float32": (lambda: gemm(A.float(), B.float()), TypeError, "a has dtype float32, .*precision.*autocast"),

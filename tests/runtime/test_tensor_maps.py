@@ -80,12 +80,12 @@ def test_a_call_that_is_not_served_is_an_error_by_name(monkeypatch):
 TYPES = {0: "u8", 2: "u32", 6: "f16", 7: "f32", 8: "f64", 9: "bf16", 10: "f32.ftz", 11: "tf32", 12: "tf32.ftz"}
 
 
-def encoded(dtype, dims, strides, box, steps, modes, shift=0):
+def encoded(dtype, dims, strides, box, steps, modes, shift=0, address=0x1000):
     memory = ctypes.create_string_buffer(256 + shift)
     target = (ctypes.addressof(memory) + 63 & -64) + shift
     arrays = [(ctypes.c_uint64 * len(v))(*v) for v in (dims, strides)]
     arrays += [(ctypes.c_uint32 * len(v))(*v) for v in (box, steps)]
-    encode_tiled(target, dtype, len(dims), 0x1000, *map(ctypes.addressof, arrays), modes)
+    encode_tiled(target, dtype, len(dims), address, *map(ctypes.addressof, arrays), modes)
     return target, memory
 
 
@@ -113,6 +113,18 @@ def test_the_drivers_numbers_mean_what_they_mean_to_it(number, dtype):
         ({"box": (257, 1)}, "box"),
         ({"strides": (8,)}, "stride"),
         ({"shift": 16}, "multiple of 64"),
+        ({"address": 0x1008}, "global address must be a multiple of 16 bytes, got 0x1008"),
+        (
+            {
+                "address": 0x1010,
+                "modes": (2, 1, 0, 0),
+                "dims": (64, 8, 4),
+                "strides": (128, 1024),
+                "box": (32, 8, 1),
+                "steps": (1, 1, 1),
+            },
+            "global address must be a multiple of 32 bytes",
+        ),
         ({"dims": (1,) * 6}, "rank"),
     ],
 )
@@ -121,3 +133,25 @@ def test_what_the_driver_refuses(change, reason):
     encoded(**legal)
     with pytest.raises(ValueError, match=reason):
         encoded(**{**legal, **change})
+
+
+@pytest.mark.parametrize("address", [0x2001, 0x2004, 0x2008, 0x200F])
+def test_an_address_that_tma_can_not_take_is_not_put_into_a_map(address):
+    target, memory = encoded(6, (64, 32), (128,), (64, 8), (1, 1), (0, 0, 0, 0))
+    before = ctypes.string_at(target, 128)
+    with pytest.raises(LayoutError, match=f"global address must be a multiple of 16 bytes, got {address:#x}"):
+        replace_address(target, address)
+    assert ctypes.string_at(target, 128) == before
+    replace_address(target, 0x2010)
+    assert ctypes.c_uint64.from_address(target).value == 0x2010
+    with pytest.raises(ValueError, match="cuTensorMapReplaceAddress: a tensor map must be at a multiple of 64"):
+        replace_address(target + 16, 0x2010)
+    del memory
+
+
+def test_a_map_of_interleaved_slices_takes_multiples_of_32():
+    target, memory = encoded(6, (64, 8, 4), (128, 1024), (32, 8, 1), (1, 1, 1), (2, 1, 0, 0))
+    with pytest.raises(LayoutError, match="global address must be a multiple of 32 bytes, got 0x2010"):
+        replace_address(target, 0x2010)
+    replace_address(target, 0x2020)
+    del memory

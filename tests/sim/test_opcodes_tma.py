@@ -514,6 +514,10 @@ def test_errors():
             "covers global",
         ),
     ]
+    replaced = "@%p1 tensormap.replace.tile.{}.global.b1024.b64 [%rd1], {}{};"
+    for field, ordinal, value in (("global_address", "", 0x7008), ("global_stride", "0, ", 24)):
+        line = f"mov.u64 %rd4, {value}; {replaced.format(field, ordinal, '%rd4')}"
+        cases.append((line, mapped, DescriptorError, "must be a multiple of 16 bytes"))
     for line, data, error, message in cases:
         with pytest.raises(error, match=message) as caught:
             launch(init + line, data, before=before, smem_bytes=8192, run=adopted(array), assembles=False)

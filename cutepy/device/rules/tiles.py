@@ -215,9 +215,7 @@ def check_smem(plan: sm90.SmemPlan) -> None:
     if not plan.fits:
         largest = max(plan, key=lambda region: region.size_bytes)
         raise ValueError(
-            f"a CTA has {arch.SMEM_BYTES_PER_CTA} bytes of shared memory, and the plan takes {plan.size_bytes}, "
-            f"{plan.size_bytes - arch.SMEM_BYTES_PER_CTA} more; {largest.name} takes most of them, "
-            f"{largest.size_bytes}: use fewer stages or smaller tiles"
+            f"the plan of shared memory must fit a CTA: {plan.overrun}; {largest.name} takes most, {largest.size_bytes}"
         )
 
 

@@ -51,7 +51,7 @@ const shown = {
   },
   atom(told, asked) {
     const facts = [["atom", told.atom], ["PTX", told.ptx], ["threads", told.threads],
-      ["shared memory", `${told.smem_bytes} bytes${told.fits ? "" : ": more than a CTA has"}`]];
+      ["shared memory", told.fits ? `${told.smem_bytes} bytes` : `does not fit: ${told.overrun}`]];
     for (const name of ["A", "B", "C"]) facts.push([`partition ${name}`, told.partitions[name]]);
     list($("atom-facts"), facts);
     const smem = told[asked.picture];

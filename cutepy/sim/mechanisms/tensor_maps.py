@@ -158,6 +158,8 @@ _LESS_ONE = {"global_dim": fields.EXTENT, "box_dim": fields.BOX, "element_stride
 
 def _set_field(data: Array, field: str, ordinal: int, value: int, i: Instruction) -> None:
     bits = int.from_bytes(data.tobytes(), "little")
+    if field == "global_address" and value % UNIT_BYTES:
+        raise DescriptorError(f"a tensor map's address must be a multiple of 16 bytes, got {value:#x}", i)
     if field in _AS_THEY_ARE:
         bits = _AS_THEY_ARE[field].write(bits, value)
     elif field in _LESS_ONE:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cutepy.layouts import LayoutError
+from cutepy.layouts import ParseError
 from cutepy.layouts.linear import LinearLayout, parse_linear
 
 EXPECTED = LinearLayout(
@@ -29,6 +29,11 @@ where out dims are: [dim0 (size 16), dim1 (size 2)]
         "DistributedLinearLayout(reg_bases=[[1, 0], [8, 0]], lane_bases=[[2, 0], [4, 0], [0, 1]], warp_bases=[],"
         " block_bases=[], shape=[16, 2])",
         repr(EXPECTED),
+        TRITON.partition("where")[0],
+        f"src layout:{TRITON}",
+        f"src layout:{TRITON.partition('where')[0]}",
+        "register = [[1, 0], [8, 0]], lane = [[2, 0], [4, 0], [0, 1]], warp = [], block = []",
+        '{"register": [[1, 0], [8, 0]], "lane": [[2, 0], [4, 0], [0, 1]], "warp": [], "block": []}',
     ],
 )
 def test_every_printed_form_is_read(text):
@@ -42,15 +47,43 @@ def test_triton_s_text_is_printed():
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "position", "message"),
     [
-        ("", "need a last line, `where out dims are"),
-        (TRITON.replace("register=2", "register=4"), "need register=2, got '- ?register=4|need register=2, got"),
-        (TRITON.replace("- warp is a size 1 dimension", "- warp"), "need a line as `lane=1 -> "),
-        ("lane = [[1, 0], [1]]", "all of one rank"),
-        ("[[1]]", "need bases"),
+        ("", 0, "the end of the text"),
+        (TRITON.replace("register=2", "register=4"), 37, "need register=2, got register=4"),
+        (TRITON.replace("- warp is a size 1 dimension", "- warp"), 110, "need a line as `lane=1 -> .*got '- warp'"),
+        (TRITON.replace("- lane=1", "- register=1"), 61, "need register=4, got register=1"),
+        (TRITON.replace("- block", "- register"), 140, "register has bases, or was told before"),
+        (TRITON.replace(" (size 2)", ""), 211, "sizes of all out-dimensions, or of none"),
+        (TRITON.replace("dim1 (size 2)", "dim0 (size 2)"), 206, "each once"),
+        (TRITON.replace("(size 2)]", "(size 2)] 5"), 170, "need a line"),
+        (TRITON.replace("(8, 0)", "(8, 0, 0)"), 2, "one coordinate from 0 for each out-dimension"),
+        (TRITON.replace("(8, 0)", "(8, 0, 0)").partition("where")[0], 2, "bases of one rank, these have 2 and 3"),
+        (" - warp is a size 1 dimension", 1, "these are none"),
+        ("where out dims are: [dim0 (size 16)]", 0, "no basis"),
+        (TRITON + TRITON, 224, "another begins here"),
+        (TRITON + "5 apples", 222, "no part of the value"),
+        ("lane = [[1, 0], [1]]", 0, "all of one rank"),
+        ("lane = [[1, 0]], lane = [[2, 0]]", 17, "lane is told twice"),
+        ("lane = [[1, 0]], warp = [[0, 1]] + 5", 33, "expected .* got '\\+'|not part of the notation"),
+        ("lane = []", 0, "need bases"),
+        ("lane = [[1, x]]", 12, "got 'x'"),
+        ("[[1]]", 0, "a linear layout was expected, this is a tuple"),
+        ("(4,8):(8,1)", 0, "a linear layout was expected, this is a Layout"),
+        ("LinearLayout({'i': [[1]]}, {'o': 3})", 0, "power of two"),
+        ("LinearLayout({'i': [[1]]})", 0, "missing a required argument: 'out_dims'"),
+        ("LinearLayout({'i': [[1]]}, {'o': 2}) * 2", 37, "no part|not part"),
+        ("#ttg.linear<{register = [[0, 1]], lane = [[0, 2]]}>", 0, "missing a required argument: 'warp'"),
+        ("#ttg.linear<{register = [[0, 1]], lane = [], warp = [], block = [], x = []}>", 0, "'x'"),
+        ("#ttg.linear<{register = [[1], [0, 1]], lane = [], warp = [], block = []}>", 0, "all of one rank"),
     ],
 )
-def test_what_is_not_a_layout_is_refused(text, message):
-    with pytest.raises(LayoutError, match=message):
+def test_what_is_not_a_layout_is_refused_at_its_place(text, position, message):
+    with pytest.raises(ParseError, match=message) as caught:
         parse_linear(text)
+    assert caught.value.position == position
+
+
+def test_nothing_but_text_is_read():
+    with pytest.raises(TypeError, match="parse_linear reads a str"):
+        parse_linear(EXPECTED)  # type: ignore[arg-type]

@@ -18,6 +18,11 @@ KNOWN = {
     (255, 32, 0): (8, ("registers",)),
     # 5 warps of 96 registers: a quarter of an SM holds 5 of them, so 20 in all.
     (96, 160, 0): (4, ("registers",)),
+    # Warps of a quarter share its registers: 12 of 40 registers each, so 48 in all, where the SM's would do for 51.
+    (40, 96, 0): (16, ("registers",)),
+    (104, 192, 0): (2, ("registers",)),
+    (88, 224, 0): (2, ("registers",)),
+    (168, 416, 0): (0, ("registers",)),
     (32, 96, 0): (21, ("registers", "warps")),
     (16, 128, 232448): (1, ("shared memory",)),
     (16, 128, 232449): (0, ("shared memory",)),
@@ -47,6 +52,16 @@ def test_what_fits_is_within_the_sm(registers, threads, smem_bytes):
     assert ctas * warps <= 64
     assert ctas * warps * 32 * registers <= 65536
     assert ctas * (smem_bytes + 1024) <= 228 * 1024
+
+
+@given(REGISTERS, THREADS)
+def test_the_warps_of_each_quarter_have_its_registers(registers, threads):
+    """CTAs are as many as find warps' places in quarters, whose registers are handed out in units of 256 a warp."""
+    warps = -(-threads // 32)
+    ctas = occupancy(registers, threads, 0).limits["registers"]
+    places = 4 * (16384 // (-(-registers * 32 // 256) * 256)) if registers else 10**6
+    assert ctas * warps <= places
+    assert ctas == 32 or (ctas + 1) * warps > places
 
 
 @given(REGISTERS, THREADS, SMEM)

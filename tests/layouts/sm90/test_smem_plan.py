@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from cutepy.layouts import Layout, LayoutError, cosize
+from cutepy.layouts.render import picture_of
 from cutepy.layouts.sm90 import SmemArray, SmemPlan, StagedTile, arch
 
 arrays = st.builds(SmemArray, st.integers(1, 500), st.sampled_from([8, 16, 32, 64]), st.sampled_from([0, 8, 128, 1024]))
@@ -58,3 +59,34 @@ def test_what_is_no_plan_is_refused():
         SmemArray(1, 4)
     with pytest.raises(LayoutError, match="a power of 2"):
         SmemArray(1, 8, 24)
+
+
+def test_a_plan_that_does_not_fit_says_so_and_what_would():
+    def ring(stages, rows=256):
+        tile = StagedTile((rows, 64), stages, 16)
+        return SmemPlan.of(sA=tile, sB=tile, full=SmemArray(stages, bits=64))
+
+    assert ring(3).overrun == ""
+    assert str(ring(3)).splitlines()[-1] == str(ring(3).size_bytes)
+    for plan, size_bytes, remedy in [
+        (ring(4), 262176, "3 stages fit"),
+        (ring(9), 9 * 65536 + 72, "3 stages fit"),
+        (ring(2, 512), 262160, "1 stage fits"),
+        (SmemPlan.of(sA=StagedTile((256, 512), 1, 16)), 262144, "sA takes 262144: use smaller tiles"),
+        (SmemPlan.of(x=SmemArray(29057, 64)), 232456, "x takes 232456: use fewer elements"),
+    ]:
+        assert not plan.fits
+        told = (
+            f"{size_bytes} bytes are {size_bytes - 232448} more than the 232448 (227 KiB) that a CTA can have; {remedy}"
+        )
+        assert plan.overrun == told
+        assert str(plan).splitlines()[-1] == f"{size_bytes}  does not fit: {told}"
+    assert ring(9)._with_stages(3).fits
+    assert not ring(9)._with_stages(4).fits
+    assert SmemPlan.of(x=SmemArray(29056, 64)).overrun == ""
+
+
+@pytest.mark.parametrize(("stages", "told"), [(14, False), (15, True)])
+def test_the_picture_of_a_tile_says_that_it_does_not_fit(stages, told):
+    caption = " ".join(picture_of(StagedTile((128, 64), stages, 16).layout).caption)
+    assert ("245760 bytes are 13312 more than the 232448 (227 KiB) that a CTA can have" in caption) == told

@@ -252,3 +252,13 @@ def test_more_ctas_than_rows_divide_the_columns_too():
     gmem, smem = Layout((2, 64), (128, 1)), Layout((2, 64), (64, 1))
     boxes = [sm90.make_tma_copy(gmem, smem, dtype="f16", multicast=n).tensor_map.box for n in (1, 2, 4)]
     assert boxes == [(64, 2), (64, 1), (32, 1)]
+
+
+def test_a_tile_beyond_the_shared_memory_of_a_cta_is_refused():
+    tensor = Layout((4096, 4096), (4096, 1))
+    atom = sm90.gmma_layout_atom("K", "SW128", 16)
+    fits = sm90.make_tma_copy(tensor, tile_to_shape(atom, (256, 448)), dtype="f16")
+    assert sum(box.tx_bytes for box in fits.boxes) == 229376
+    message = r"262144 bytes are 29696 more than the 232448 \(227 KiB\) that a CTA can have; .*: 7 of its 8 boxes fit"
+    with pytest.raises(LayoutError, match=message):
+        sm90.make_tma_copy(tensor, tile_to_shape(atom, (256, 512)), dtype="f16")
