@@ -109,7 +109,7 @@ def _exporter(form: str) -> Callable[..., None]:
                 described, out, overwrite=force, progress=lambda line: typer.echo(line, err=True)
             )
         except EarlierExportError as error:
-            fail(str(EarlierExportError(error.folder, "--force")))
+            fail_by(EarlierExportError(error.folder, "--force"))
         except (ValueError, TypeError, OSError, ImportError) as error:
             fail_by(error)
         typer.echo(f"wrote {folder}; its README.md says how to build it")

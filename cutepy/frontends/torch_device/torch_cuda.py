@@ -139,7 +139,6 @@ _SERVED: dict[str, Any] = {
     "get_device_capability": _of_device(lambda: h200.CAPABILITY),
     "get_gencode_flags": torch.cuda.get_gencode_flags,
     "get_sync_debug_mode": lambda: 0,
-    "get_stream_from_external": lambda data_ptr, device=None: streams.ExternalStream(data_ptr, device),
     "clock_rate": _of_device(lambda: h200.CLOCK_KHZ // 1000),
     "cudart": lambda: _Cudart(),
     "get_device_properties": _properties,

@@ -29,8 +29,8 @@ import numpy as np
 
 from cutepy.sim.machine.lanes import WARP, Array
 from cutepy.sim.ptx.model import Immediate, Pair, Register, Special, registers_in
+from cutepy.sim.ptx.places import line_of
 from cutepy.sim.sanitize.certificate.dependence import Dependence
-from cutepy.sim.sanitize.certificate.loops import line
 from cutepy.sim.sanitize.order.strength import strength
 from cutepy.sim.translate.deciding import is_relevant
 from cutepy.sim.translate.effects import written
@@ -97,12 +97,12 @@ def elected(flow: ControlFlow) -> Elected | None:
             if depends(block, i, chosen):
                 found.add(i.index)
                 if is_relevant(i) and depends(block, i, by_number):
-                    assumed.append(_NESTED.format(i.text.strip(), line(i)))
+                    assumed.append(_NESTED.format(i.text.strip(), line_of(i)))
     for i in elections:
         first = i.operands[0].first if isinstance(i.operands[0], Pair) else i.operands[0]
         for register in registers_in(first):
             if code.uses.after(i, register.index):
-                assumed.append(_NUMBER.format(i.text.strip(), line(i)))
+                assumed.append(_NUMBER.format(i.text.strip(), line_of(i)))
     return Elected(frozenset(found), tuple(assumed)[:1])
 
 
@@ -273,7 +273,7 @@ class Elections:
                 meets = new.what != _TOUCH or old.what != _TOUCH or (low < note.high and note.low < high)
                 if meets and old.orders(new) and note.slots[slots].any():
                     before = note.instruction
-                    self._assume(_ORDER.format(before.text.strip(), line(before), i.text.strip(), line(i)))
+                    self._assume(_ORDER.format(before.text.strip(), line_of(before), i.text.strip(), line_of(i)))
                     self._is_over = True
                     return
             note = self._notes.setdefault((warp, is_elected), {}).setdefault(

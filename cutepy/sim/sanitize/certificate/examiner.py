@@ -8,12 +8,13 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from cutepy.sim.mechanisms.register_pool import held_at_launch
+from cutepy.sim.ptx.places import line_of
 from cutepy.sim.sanitize.certificate.bounds import SMEM_SIZE
 from cutepy.sim.sanitize.certificate.certificates import Certificate
 from cutepy.sim.sanitize.certificate.elections import Elected, Elections, elected
 from cutepy.sim.sanitize.certificate.extensions import Extension, extensions, merged
 from cutepy.sim.sanitize.certificate.lanes import undecided
-from cutepy.sim.sanitize.certificate.loops import line, loops
+from cutepy.sim.sanitize.certificate.loops import loops
 from cutepy.sim.sanitize.certificate.map_writes import MapWrites
 from cutepy.sim.sanitize.certificate.premises import Premises, announces
 from cutepy.sim.sanitize.certificate.specialised import extents_of, specialised
@@ -186,7 +187,7 @@ class Examiner:
         by = self._map_writes.found()
         if by is None:
             return self._extensions
-        reason = f"tensor maps are written by `{by.text.strip()}` ({line(by)})"
+        reason = f"tensor maps are written by `{by.text.strip()}` ({line_of(by)})"
         each = {where: None for one in self._extensions for where, _ in one.loops}
         return [Extension(((where, 0),), 0, reason) for where in each]
 
@@ -200,7 +201,9 @@ class Examiner:
                 self.certificates[n] = replace(written, reasons=tuple(dict.fromkeys((reason, *written.reasons))))
 
     def _refuse_steering(self, one: Steering) -> None:
-        self._refuse(f"{one.value} ({line(one.source)}) reaches {one.role}: `{one.use.text.strip()}` ({line(one.use)})")
+        self._refuse(
+            f"{one.value} ({line_of(one.source)}) reaches {one.role}: `{one.use.text.strip()}` ({line_of(one.use)})"
+        )
 
     def _refuse(self, reason: str) -> None:
         self._reasons[reason] = None

@@ -15,7 +15,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from cutepy.sim.sanitize.certificate.loops import line
+from cutepy.sim.ptx.places import line_of
 from cutepy.sim.sanitize.certificate.rounds import Thing, Visit, visits
 from cutepy.sim.sanitize.certificate.steady import Steady, inner, steady
 
@@ -298,7 +298,7 @@ def _steered(found: list[tuple[Steady, int]]) -> tuple[str, tuple[Argument, ...]
         return "", None
     together = tuple(one.bounded for _, one in sorted(loops.items()) if one.bounded is not None)
     i = bounds.steered(together)
-    return "" if i is None else f"`{i.text.strip()}` ({line(i)})", bounds.besides(together)
+    return "" if i is None else f"`{i.text.strip()}` ({line_of(i)})", bounds.besides(together)
 
 
 def _has_parity(thing: Thing) -> bool:

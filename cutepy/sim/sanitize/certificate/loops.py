@@ -106,11 +106,6 @@ class Loop:
         return [*remainders, *map(value, self.counting.registers)]
 
 
-def line(i: Instruction) -> str:
-    """Return where an instruction came from."""
-    return line_of(i)
-
-
 def heads(instructions: Iterable[Instruction]) -> frozenset[int]:
     """Return where rounds of loops may be seen to begin, by index: a little more than the loops that synchronise."""
     known = sorted(instructions, key=lambda i: i.index)
@@ -130,7 +125,7 @@ def loops(flow: ControlFlow) -> list[Loop] | str:
     code = Dependence(flow)
     found = code.loops
     if isinstance(found, int):
-        return f"a loop has two entries ({line(_last(flow, found))})"
+        return f"a loop has two entries ({line_of(_last(flow, found))})"
     made = _made_again([one.blocks for one in found], flow)
     if made:
         return made
@@ -163,9 +158,9 @@ def _unseen(found: Sequence[NaturalLoop], flow: ControlFlow) -> list[tuple[froze
     for head, back, blocks in found:
         first = _first(flow, head)
         if first.predicate is not None and first.parts[0] not in _LEADS:
-            result.append((blocks, _GUARDED.format(first.text.strip(), line(first))))
+            result.append((blocks, _GUARDED.format(first.text.strip(), line_of(first))))
         elif first.index not in seen:
-            result.append((blocks, _UNSEEN.format(line(_last(flow, back)))))
+            result.append((blocks, _UNSEEN.format(line_of(_last(flow, back)))))
     return result
 
 
@@ -203,7 +198,7 @@ def _made_again(found: list[frozenset[int]], flow: ControlFlow) -> str:
             if i.parts[0] == "mbarrier" and (
                 i.parts[1] == "inval" or (n in around and i.parts[1] in ("init", "arrive_drop"))
             ):
-                return f"mbarriers change while loops go around (`{i.text.strip()}`, {line(i)})"
+                return f"mbarriers change while loops go around (`{i.text.strip()}`, {line_of(i)})"
     return ""
 
 
@@ -217,7 +212,7 @@ def _place(own: list[Instruction], back: Instruction) -> str:
                 and i.source.line not in (0, back.source.line)
             ):
                 return str(i.source)
-    return line(back)
+    return line_of(back)
 
 
 def _last(flow: ControlFlow, block: int) -> Instruction:
@@ -287,11 +282,11 @@ class _Steering:
         for i, _, steered in walk.values():
             at = code.block_of(i)
             if i.parts[0] in _CARRIES and at in after:
-                unknown = unknown or f"a carry steers {steered.role} (`{i.text.strip()}`, {line(i)})"
+                unknown = unknown or f"a carry steers {steered.role} (`{i.text.strip()}`, {line_of(i)})"
             if loads(i) and (at in blocks or not self._left.is_constant(i, head)):
                 unknown = unknown or (
-                    f"what is loaded at {line(i)} steers {steered.role} (`{steered.instruction.text.strip()}`, "
-                    f"{line(steered.instruction)})"
+                    f"what is loaded at {line_of(i)} steers {steered.role} (`{steered.instruction.text.strip()}`, "
+                    f"{line_of(steered.instruction)})"
                 )
                 continue
             walk.decide(at)

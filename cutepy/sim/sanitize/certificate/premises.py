@@ -155,8 +155,8 @@ class Premises:
             other = lanes & ((self._address[at] != phases.address) | (self._phase[at] != absolute))
             if other.any():
                 self._refuse(
-                    f"the wait at {line_of(i)} follows the peek at {line_of(self._tries[peek].instruction)}, and is for "
-                    "another mbarrier or phase"
+                    f"the wait at {line_of(i)} follows the peek at {line_of(self._tries[peek].instruction)}, "
+                    "and is for another mbarrier or phase"
                 )
             self._peek[at] = np.where(lanes & (counted >= -1), _NONE, pending)
             pending = self._peek[at]

@@ -19,7 +19,7 @@ import numpy as np
 
 from cutepy.sim.machine.lanes import WARP
 from cutepy.sim.ptx.model import Immediate
-from cutepy.sim.sanitize.certificate.loops import line
+from cutepy.sim.ptx.places import line_of
 from cutepy.sim.sanitize.certificate.starving import Change, Starved, starved
 from cutepy.sim.sanitize.certificate.violations import Violation
 from cutepy.sim.sanitize.hazards import Side
@@ -217,7 +217,7 @@ class RegisterSupply:
         return found is not False
 
     def _unknown(self, changes: list[Instruction]) -> str:
-        lines = " and ".join(dict.fromkeys(f"`{i.text.strip()}` ({line(i)})" for i in changes if "inc" in i.parts))
+        lines = " and ".join(dict.fromkeys(f"`{i.text.strip()}` ({line_of(i)})" for i in changes if "inc" in i.parts))
         return (
             f"it is not known whether each setmaxnreg.inc finds registers, whoever asks first: {lines}; what is given "
             "back before any of them is less than all need at most"
@@ -236,7 +236,7 @@ class RegisterSupply:
         if ((needed > 0) & (needed <= self._given[slots][:, None])).any():
             self._refuse(
                 f"a warp waits for registers that others were given first: `{event.instruction.text.strip()}` "
-                f"({line(event.instruction)})"
+                f"({line_of(event.instruction)})"
             )
 
 
@@ -248,7 +248,7 @@ def _generation(event: BarrierEvent) -> Array:
 
 
 def _starves(late: Instruction | None) -> str:
-    but = "" if late is None else f", for what `{late.text.strip()}` gives back ({line(late)}) comes after that one"
+    but = "" if late is None else f", for what `{late.text.strip()}` gives back ({line_of(late)}) comes after that one"
     return (
         f"in another order the first takes the registers that the second then waits for, forever{but}: give back more "
         "before either of them, or ask for fewer"

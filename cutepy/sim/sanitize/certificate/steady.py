@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from cutepy.sim.sanitize.certificate.loops import line
+from cutepy.sim.ptx.places import line_of
 from cutepy.sim.sanitize.certificate.rounds import Thing, Visit
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def steady(visit: Visit) -> Steady | str:
         return loop.unknown
     for register in loop.counters:
         role, i = loop.state[register].role, loop.state[register].instruction
-        return f"{register.name} counts its rounds, and steers {role}: `{i.text.strip()}` ({line(i)})"
+        return f"{register.name} counts its rounds, and steers {role}: `{i.text.strip()}` ({line_of(i)})"
     reason = ""
     alike, numbers = _alike(visit), loop.counting.numbers(visit.counted)
     for period in range(1, len(rounds)):
@@ -62,7 +62,9 @@ def steady(visit: Visit) -> Steady | str:
             if isinstance(window, tuple):
                 spans, grows = spans_of(visit, *window), loop.counting.grows(numbers, first, period)
                 return Steady(visit, *window, period, shifts, spans, grows)
-            reason = f"further rounds may turn a branch, or there are too few: `{window.text.strip()}` ({line(window)})"
+            reason = (
+                f"further rounds may turn a branch, or there are too few: `{window.text.strip()}` ({line_of(window)})"
+            )
         else:
             reason = reason or f"{len(visit.states)} rounds are too few, which repeat after {period}"
     if reason:

@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from cutepy.sim.ptx.model import Address, registers_in
-from cutepy.sim.sanitize.certificate.loops import line
+from cutepy.sim.ptx.places import line_of
 from cutepy.sim.sanitize.order.strength import CLUSTER, CTA, GPU, WEAK, is_sc, strength
 from cutepy.sim.translate import translate
 from cutepy.sim.translate.control_flow import EXIT
@@ -93,7 +93,7 @@ def described(found: tuple[Instruction, Instruction] | None) -> tuple[str, ...]:
     """Say what `unfenced` has found."""
     if found is None:
         return ()
-    first, second = map(line, found)
+    first, second = map(line_of, found)
     return (f"weak memory: strong accesses with no fence.sc between, seen in another order: {first}, then {second}",)
 
 
