@@ -16,6 +16,7 @@ import cutlass  # noqa: E402
 import cutlass.cute as cute  # noqa: E402
 from cutlass._mlir import ir  # noqa: E402
 from cutlass._mlir_helpers import op as operations  # noqa: E402
+from cutlass.base_dsl.compiler import Compiler  # noqa: E402
 
 from cutepy.dsl import line_info  # noqa: E402
 from cutepy.dsl.line_info import lines_known, scope_of  # noqa: E402
@@ -181,6 +182,20 @@ def test_a_compiler_that_knows_no_scopes_gets_the_lines_without(tmp_path, monkey
     with lines_known():
         found = ways(ptx(tmp_path, launch_deep))
     assert ("one = first(x[n])", DEEP[-1]) in found
+
+
+def test_a_compiler_that_fails_tells_locations_without_their_scopes(tmp_path, monkeypatch):
+    """The compiler runs again, on the module as it was, and that error is raised."""
+    seen = []
+
+    def fails(self, module, *arguments, **named):
+        seen.append(module.operation.get_asm(enable_debug_info=True))
+        raise RuntimeError(f"pass {len(seen)} failed")
+
+    monkeypatch.setattr(Compiler, "compile", fails)
+    with lines_known(), pytest.raises(RuntimeError, match="pass 2 failed"):
+        ptx(tmp_path, launch_deep)
+    assert ["di_subprogram" in text for text in seen] == [True, False]
 
 
 @pytest.mark.parametrize("file", ['/a "b"/c\\d.py', "<cell 3>", "/\u00fc/k.py", "/a\udc80/k.py"])

@@ -16,6 +16,7 @@ from cutepy.sim.ptx.model import Instruction, SourceLine
 from cutepy.sim.replay import Divergence, Exploration, Report, Witness
 from cutepy.sim.sanitize import Hazard, Hazards, Side
 from cutepy.sim.sanitize.certificate.certificates import Certificate
+from cutepy.sim.sanitize.hazards import Between, NearMiss, Waiting
 from cutepy.sim.sanitize.kinds import KINDS
 from tests.sim.sanitize.sarif_rules import check_sarif
 
@@ -98,7 +99,15 @@ def hazards(draw, folder):
     )
     policy = draw(st.sampled_from([None, RandomSchedule(3)]))
     witness = Witness(found, draw(NAMES), draw(st.none() | NAMES), "values", policy)
-    return Hazard(**{**vars(found), "witness": draw(st.sampled_from([None, witness]))})
+    line, side = lines(folder).filter(bool), sides(folder)
+    besides = {
+        "witness": draw(st.sampled_from([None, witness])),
+        "between": draw(st.none() | st.builds(Between, line, line, st.booleans())),
+        "waits": draw(st.just(()) | st.tuples(*[st.builds(Waiting, NAMES, NAMES, st.tuples(side))] * 2)),
+        "near_misses": draw(st.just(()) | st.tuples(st.builds(NearMiss, NAMES, NAMES, st.none() | side))),
+        "made_at": draw(st.none() | line),
+    }
+    return Hazard(**{**vars(found), **besides})
 
 
 @st.composite
@@ -139,6 +148,9 @@ def test_every_form_takes_them_and_tells_the_same(folder, data):
     assert [one["kind"] for one in told] == [one["ruleId"] for one in results] == [hazard.kind for hazard in every]
     assert [one["count"] for one in told] == [one["occurrenceCount"] for one in results]
     for hazard, one, result in zip(every, told, results, strict=True):
+        assert [near["why"] for near in one["near_misses"]] == [near.why for near in hazard.near_misses]
+        assert len(one["waits"]) == len(hazard.waits)
+        assert (one["between"] is None) == (hazard.between is None)
         assert one["address"] == hazard.address
         assert (one["witness"] is None) == (hazard.witness is None)
         assert bool(result["suppressions"]) == bool(hazard.allowed)
