@@ -73,6 +73,26 @@ def test_the_excerpt_is_of_what_is_printed(title, tmp_path, monkeypatch):
     assert missing(shown, whole := printed(section, SCRIPT, tmp_path)) == [], whole
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "quoted"),
+    [
+        ("init(full, 1)", "init(full, 2)", ["1 of 2 arrivals"]),
+        ("expect_tx(full, 256)", "expect_tx(full, 512)", ["256 bytes pending"]),
+        ("wait(full, 0)", "wait(full, 1)", ["wait for the phase of parity 1", "in phase 1"]),
+    ],
+)
+def test_the_table_quotes_reports_of_deadlocks(old, new, quoted, tmp_path, monkeypatch):
+    pytest.importorskip("torch")
+    monkeypatch.chdir(tmp_path)
+    assert SCRIPT.count(old) == 1
+    (tmp_path / "scale.py").write_text(SCRIPT.replace(old, new))
+    report = CliRunner().invoke(app, ["simulate", "scale.py"]).output
+    assert "DeadlockError" in report
+    for words in quoted:
+        assert words in report
+        assert f"`{words}`" in TEXT
+
+
 def test_an_excerpt_that_is_not_there_is_seen():
     assert missing("a\n...\nd\n", "a\nb\nc\nd\n") == []
     assert missing("d\na\n", "a\nd\n") == ["a"]
