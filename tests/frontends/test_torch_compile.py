@@ -110,6 +110,28 @@ def test_a_function_that_dynamo_skips_launches_untraced(copies):
         assert torch.equal(torch.compile(layer(skipped), backend="eager")(x), (x + 1) * 3)
 
 
+def test_what_dynamo_asks_of_runs_untraced_with_all_that_it_calls():
+    """Also where it was made before torch was loaded, so that nothing has marked it yet."""
+
+    def inner(x):
+        return x * 2
+
+    @untraced.untraced("a test's function")
+    def launch(x):
+        return inner(x)
+
+    graphs = []
+
+    def backend(graph, inputs):
+        graphs.append([node.name for node in graph.graph.nodes if node.op == "call_function"])
+        return graph.forward
+
+    with pytest.warns(UserWarning, match="a test's function is no operation of torch"):
+        y = torch.compile(lambda x: launch(x + 1) - 3, backend=backend)(torch.ones(4))
+    assert y.tolist() == [1.0] * 4
+    assert [name for names in graphs for name in names] == ["add", "sub"]
+
+
 def test_errors_of_launches_are_those_of_uncompiled_calls():
     fill = cutepy.compile(kernels.fill, cutepy.TensorSpec("float32", (32,)), 1)
 
