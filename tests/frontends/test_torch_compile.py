@@ -8,6 +8,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 
 import cutepy  # noqa: E402
+from cutepy.host.function import Function  # noqa: E402
 from cutepy.runtime import untraced  # noqa: E402
 from tests.host import kernels, structures  # noqa: E402
 
@@ -130,6 +131,16 @@ def test_what_dynamo_asks_of_runs_untraced_with_all_that_it_calls():
         y = torch.compile(lambda x: launch(x + 1) - 3, backend=backend)(torch.ones(4))
     assert y.tolist() == [1.0] * 4
     assert [name for names in graphs for name in names] == ["add", "sub"]
+
+
+def test_whatever_launches_marks_what_was_not_marked_yet(monkeypatch):
+    """On a GPU no simulation does it; a function may be made before torch is loaded, and another one after it."""
+    marked = []
+    monkeypatch.setattr(untraced, "_mark", marked.append)
+    for make in (lambda: Function("f", None, [], {}), lambda: cutepy.load_ptx(PTX)):
+        monkeypatch.setattr(untraced, "_known", {Function.__call__.__code__})
+        make()
+    assert marked.count(Function.__call__.__code__) == 2
 
 
 def test_errors_of_launches_are_those_of_uncompiled_calls():
