@@ -8,6 +8,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 
 import cutepy  # noqa: E402
+from cutepy.host.function import Function  # noqa: E402
 from cutepy.runtime import untraced  # noqa: E402
 from tests.host import kernels, structures  # noqa: E402
 
@@ -108,6 +109,38 @@ def test_a_function_that_dynamo_skips_launches_untraced(copies):
         warnings.simplefilter("error")
         x = torch.randn(32)
         assert torch.equal(torch.compile(layer(skipped), backend="eager")(x), (x + 1) * 3)
+
+
+def test_what_dynamo_asks_of_runs_untraced_with_all_that_it_calls():
+    """Also where it was made before torch was loaded, so that nothing has marked it yet."""
+
+    def inner(x):
+        return x * 2
+
+    @untraced.untraced("a test's function")
+    def launch(x):
+        return inner(x)
+
+    graphs = []
+
+    def backend(graph, inputs):
+        graphs.append([node.name for node in graph.graph.nodes if node.op == "call_function"])
+        return graph.forward
+
+    with pytest.warns(UserWarning, match="a test's function is no operation of torch"):
+        y = torch.compile(lambda x: launch(x + 1) - 3, backend=backend)(torch.ones(4))
+    assert y.tolist() == [1.0] * 4
+    assert [name for names in graphs for name in names] == ["add", "sub"]
+
+
+def test_whatever_launches_marks_what_was_not_marked_yet(monkeypatch):
+    """On a GPU no simulation does it; a function may be made before torch is loaded, and another one after it."""
+    marked = []
+    monkeypatch.setattr(untraced, "_mark", marked.append)
+    for make in (lambda: Function("f", None, [], {}), lambda: cutepy.load_ptx(PTX)):
+        monkeypatch.setattr(untraced, "_known", {Function.__call__.__code__})
+        make()
+    assert marked.count(Function.__call__.__code__) == 2
 
 
 def test_errors_of_launches_are_those_of_uncompiled_calls():

@@ -191,14 +191,30 @@ _STORE = "ld.param.u64 %rd0, [p]; st.global.u32 [%rd0], 5;"
 
 def test_arrays_that_may_not_be_written_to_are_inputs():
     """What a kernel stores there is taken back, and an error."""
-    text = b"hello, world...."
+    text = bytes(range(16))
     module, array = module_of(_STORE, ".param .u64 p"), np.frombuffer(text, np.uint32)
     with pytest.raises(MemoryAccessError, match=r"wrote to a read-only array of shape \(4,\) and type uint32"):
         module.launch("k", 1, 1, (array,))
-    assert text == b"hello, world...."
+    assert [*text] == [*range(16)]
     with pytest.raises(MemoryAccessError, match="read-only"):
         module.launch("k", 1, 1, (struct.pack("<Q", array.ctypes.data),), known=[array])
-    assert text == b"hello, world...."
+    assert [*text] == [*range(16)]
+
+
+_MOVE = "ld.param.u64 %rd0, [p]; ld.param.u64 %rd1, [q]; ld.global.u32 %r1, [%rd0]; st.global.u32 [%rd1], %r1;"
+
+
+@pytest.mark.parametrize("step", [1, -1, 2])
+def test_memory_that_is_mapped_for_reading_is_an_input(tmp_path, step):
+    """A write there would end the process; of a view with other strides the kernel gets the first element's address."""
+    np.arange(100, 116, dtype=np.uint32).tofile(tmp_path / "data")
+    mapped = np.memmap(tmp_path / "data", dtype=np.uint32, mode="r")[4:12][::step]
+    module, out = module_of(_MOVE, ".param .u64 p, .param .u64 q"), np.zeros(16, np.uint32)
+    module.launch("k", 1, 1, (mapped, out))
+    assert out[0] == mapped[0]
+    with pytest.raises(MemoryAccessError, match="read-only"):
+        module.launch("k", 1, 1, (out[1:], mapped))
+    assert (np.fromfile(tmp_path / "data", np.uint32) == np.arange(100, 116)).all()
 
 
 def test_a_read_only_view_of_what_may_be_written_to():
