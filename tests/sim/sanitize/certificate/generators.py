@@ -5,6 +5,7 @@ import random
 from tests.sim.sanitize.certificate.idioms import (
     attention,
     dropped,
+    dropped_by_count,
     hand_over,
     made_again,
     one_release,
@@ -38,6 +39,7 @@ SMALL = [
     two_producers(2),
     made_again(),
     dropped(),
+    dropped_by_count(),
     scheduler(2, 2),
 ]
 
@@ -127,7 +129,9 @@ def _mistake(rng, threads, counts):
     elif kind == "bytes" and op[0] in ("arrive_expect", "expect"):
         ops[at] = (*op[:2], op[2] + rng.choice((-16, 16)))
     elif kind == "insert" and counts:
-        ops.insert(at, (rng.choice(("arrive", "noinc", "increment", "drop")), rng.randrange(len(counts))))
+        name = rng.choice(("arrive", "noinc", "increment", "drop"))
+        count = (rng.randrange(1, 3),) if name in ("arrive", "drop") and rng.random() < 0.5 else ()
+        ops.insert(at, (name, rng.randrange(len(counts)), *count))
 
 
 def _peeks_kept(ops):

@@ -141,6 +141,14 @@ def dropped():
     ], [2]
 
 
+def dropped_by_count():
+    """A thread that arrives for three, and drops out with two of them: the next phase lacks the third."""
+    return [
+        [("arrive", 0), ("wait", 0, 0), ("arrive", 0, 2), ("wait", 0, 1)],
+        [("arrive", 0), ("drop", 0, 2)],
+    ], [4]
+
+
 def scheduler(groups, rounds):
     """Groups that take turns in a circle by named barriers, as of FlashAttention's scheduler."""
     threads = [[] for _ in range(groups)]
@@ -188,6 +196,7 @@ IDIOMS = {
     "two producers": two_producers(3),
     "made again": made_again(),
     "dropped": dropped(),
+    "dropped by a count": dropped_by_count(),
     "scheduler of 2 groups": scheduler(2, 3),
     "scheduler of 3 groups": scheduler(3, 2),
     "double buffer": double_buffer(4),

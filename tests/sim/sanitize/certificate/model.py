@@ -2,7 +2,7 @@
 
 A program is a list of threads, a thread a list of operations:
 
-    ("arrive", b)              ("drop", b)                 ("nocomplete", b)
+    ("arrive", b)              ("drop", b)                 ("nocomplete", b)    the first two with a count too: b, n
     ("expect", b, bytes)       ("arrive_expect", b, bytes) ("copy", b, bytes, place)   ("complete", b, bytes)
     ("increment", b)           ("noinc", b)                cp.async.mbarrier.arrive without, and with, .noinc
     ("wait", b, parity)        ("peek", b, parity, name)   ("wait_if_not", name, b, parity)
@@ -28,6 +28,11 @@ LIMIT = (1 << 20) - 1
 
 class Undefined(Exception):
     """A schedule that does something undefined."""
+
+
+def count_of(op):
+    """Return how many arrivals an ("arrive", b, count) or ("drop", b, count) is."""
+    return op[2] if len(op) > 2 else 1
 
 
 @dataclass(frozen=True)
@@ -203,11 +208,11 @@ class _Search:
                 raise Undefined("used after the CTA ended")
             return [(ahead, waiting, flying, barriers, named, peeked)]
         if kind == "arrive":
-            barriers = self.changed(state, op[1], key, arrivals=1)
+            barriers = self.changed(state, op[1], key, arrivals=count_of(op))
         elif kind == "nocomplete":
             barriers = self.changed(state, op[1], key, arrivals=1, may_complete=False)
         elif kind == "drop":
-            barriers = self.changed(state, op[1], key, arrivals=1, drop=1)
+            barriers = self.changed(state, op[1], key, arrivals=count_of(op), drop=count_of(op))
         elif kind == "expect":
             barriers = self.changed(state, op[1], key, size=op[2], may_complete=False)
         elif kind == "complete":

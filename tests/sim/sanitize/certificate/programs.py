@@ -106,8 +106,8 @@ def _by_one_lane(op, name, thread):
         to = f"[%r1+{_place(op[3])}]"
         return [f"cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes {to}, [%rd1], {op[2]}, {at};"]
     return {
-        "arrive": [f"mbarrier.arrive.shared.b64 _, {at};"],
-        "drop": [f"mbarrier.arrive_drop.shared.b64 _, {at};"],
+        "arrive": [f"mbarrier.arrive.shared.b64 _, {', '.join([at, *map(str, op[2:])])};"],
+        "drop": [f"mbarrier.arrive_drop.shared.b64 _, {', '.join([at, *map(str, op[2:])])};"],
         "nocomplete": [f"mbarrier.arrive.noComplete.shared.b64 %rd9, {at}, 1;"],
         "expect": [f"mbarrier.expect_tx.relaxed.cta.shared::cta.b64 {at}, {op[-1]};"],
         "complete": [f"mbarrier.complete_tx.relaxed.cta.shared::cta.b64 {at}, {op[-1]};"],

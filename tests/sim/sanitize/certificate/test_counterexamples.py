@@ -89,6 +89,8 @@ PREMISES = {
     "5, counts": ([[("bar_arrive", 0, 2)], [("sync", 0, 3)], [("bar_arrive", 0, 3)]], [], None),
     "6": ([[("store", 0)], [("load", 0)]], [], "unordered-read"),
     "a count of 0": ([[("drop", 0)]], [1], None),
+    "a count of 0, by one that drops two": ([[("drop", 0, 2)]], [2], None),
+    "a phase that lacks what dropped": ([[("drop", 0, 2), ("wait", 0, 0), ("arrive", 0, 2)]], [3], None),
 }
 
 
