@@ -1,0 +1,51 @@
+"""What a launch of Triton passes for tensor descriptors: which field is where, and each flag for what it says."""
+
+import struct
+from types import SimpleNamespace
+
+import pytest
+
+from cutepy.frontends.triton.arguments import Flattened
+from cutepy.layouts.sm90 import TensorMap
+
+FLAGS = [(padding, rounds) for padding in ("zero", "nan") for rounds in (False, True)]
+METADATA = {"swizzle": 3, "elem_size": 4, "elem_type": 7, "block_size": [8, 32], "fp4_padded": False}
+
+
+class _Tensor:
+    def data_ptr(self):
+        return 0x10000
+
+
+def _descriptor(padding, rounds):
+    return SimpleNamespace(base=_Tensor(), shape=[40, 64], strides=[96, 1], padding=padding, round_f32_to_tf32=rounds)
+
+
+@pytest.mark.parametrize(("padding", "rounds"), FLAGS)
+def test_a_descriptor_is_passed_as_its_fields_where_there_is_no_tensor_map(padding, rounds):
+    """Triton's decompose_descriptor: base, shape, strides, whether to pad with NaN, whether to round to tf32."""
+    flattened = Flattened([None])
+    found = list(flattened.parameters(["tensordesc<fp32[8, 32]>"], [_descriptor(padding, rounds)]))
+    assert found[:5] == [struct.pack("<q", n) for n in (0x10000, 40, 64, 96, 1)]
+    assert found[5:7] == [bytes([padding == "nan"]), bytes([rounds])]
+    assert found[7:] == [*(struct.pack("<i", n) for n in (40, 64)), *(struct.pack("<q", n) for n in (96, 1))]
+    assert len(flattened.memory) == 1
+
+
+@pytest.mark.parametrize(("padding", "rounds"), FLAGS)
+def test_a_tensor_map_pads_and_rounds_as_the_descriptor_says(padding, rounds):
+    found, *rest = Flattened([METADATA]).parameters(["tensordesc<fp32[8, 32]>"], [_descriptor(padding, rounds)])
+    tensor = TensorMap.decode(struct.unpack("<8Q", found[:64]))
+    assert (tensor.dtype, tensor.oob_fill) == ("tf32" if rounds else "f32", padding)
+    assert (tensor.dims, tensor.strides_bytes, tensor.box) == ((64, 40), (384,), (32, 8))
+    assert rest == [*(struct.pack("<i", n) for n in (40, 64)), *(struct.pack("<q", n) for n in (96, 1))]
+
+
+def test_the_order_is_tritons():
+    """Of the version that is installed, where there is one."""
+    driver = pytest.importorskip("triton.backends.driver")
+    descriptor = _descriptor("nan", False)
+    base, *numbers, nan, rounds = driver.decompose_descriptor(descriptor)[: 1 + 2 + 2 + 2]
+    found = list(Flattened([None]).parameters(["tensordesc<fp32[8, 32]>"], [descriptor]))
+    assert (base, numbers, nan, rounds) == (descriptor.base, [40, 64, 96, 1], True, False)
+    assert found[5:7] == [struct.pack("?", nan), struct.pack("?", rounds)]
