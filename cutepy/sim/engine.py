@@ -207,6 +207,16 @@ class Engine:
         said = f" after it printed: {printed.splitlines()[-1]}" if printed else ""
         raise TrapError(f"the kernel executed a trap{said}", i, g.describe())
 
+    def beyond(self, g: Group, i: Instruction, index: Array, count: int) -> None:
+        """Stop where the index of a branch is beyond its targets."""
+        raise MemoryAccessError(
+            f"the index of brx.idx must be less than its {count} targets, got {int(np.asarray(index).max())}: where it "
+            "goes is undefined",
+            i,
+            g.describe(),
+            fix="compare the index before, and branch around it",
+        )
+
     def in_part(self, g: Group, i: Instruction) -> None:
         """Take an instruction that whole warps or warpgroups execute, by a group that has some of them in part."""
         if self.activity.observers and g.token is None and g.waits_for is None:

@@ -117,8 +117,13 @@ class UnknownInstructionError(SimulationError):
     """
 
     def __init__(self, instruction: Instruction, reason: str = "", *, refusal: str = "") -> None:
+        self.reason = reason
         unknown = f"the simulator does not know {instruction.opcode}{': ' + reason if reason else ''}; {REPORT_HINT}"
         super().__init__(refusal or unknown, instruction)
+
+
+class OperandError(UnknownInstructionError):
+    """An instruction with an operand of another kind or type than it takes."""
 
 
 class MemoryAccessError(SimulationError):

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from cutepy.layouts.sm90 import Im2colTensorMap, TensorMap
-from cutepy.sim import DescriptorError, MemoryAccessError, Observer, Run, UnknownInstructionError
+from cutepy.sim import DescriptorError, MemoryAccessError, Observer, Run
+from cutepy.sim.ptx.tokens import PtxSyntaxError
 from tests.sim.opcode_runner import launch
 
 START = """mov.u32 %r10, smem; mov.u32 %r1, %tid.x; setp.eq.u32 %p1, %r1, 0; mov.u32 %r9, %ctaid.x;
@@ -531,7 +532,7 @@ def test_the_mode_of_copy_and_map_must_agree():
         with pytest.raises(DescriptorError, match=message):
             launch(init + line, data, before=before, smem_bytes=8192, run=adopted(array))
     line = f"{load}, {{%rs2, %rs2}};"
-    with pytest.raises(UnknownInstructionError, match="an offset for each of W, H and D"):
+    with pytest.raises(PtxSyntaxError, match="got one of 2"):
         launch(init + line, im2col_map(array), before=before, smem_bytes=8192, run=adopted(array), assembles=False)
 
 

@@ -510,7 +510,6 @@ def test_unknown_instruction():
     [
         "add.magic.f32 %f1, %f2, %f3;",
         "ld.global.mystery.b32 %r1, [%rd1];",
-        "mov.b32 %r1, %r2, %r3;",
         "multimem.ld_reduce.global.add.f32 %f1, [%rd1];",
         "max.f32 %f1, %f2, %f3, %f4;",
         "call foo;",

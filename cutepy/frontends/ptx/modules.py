@@ -44,7 +44,8 @@ def load_ptx(text: str | Path) -> PtxModule:
     Raises
     ------
     PtxSyntaxError
-        If a statement is not understood.
+        If a statement is not understood, or has operands that it does not take: with `file`, `line`, `column` and
+        `statement`.
     ValueError
         If it is for a newer GPU.
     OSError
@@ -92,7 +93,7 @@ class PtxModule:
     def __init__(self, text: str | Path) -> None:
         file = ""
         if isinstance(text, Path):
-            file, text = str(text.resolve()), text.read_text(encoding="utf-8")
+            file, text = str(text.resolve()), text.read_text(encoding="utf-8", errors="replace")
         if not isinstance(text, str):
             raise TypeError(
                 f"expected the text of PTX, got {type(text).__name__}; bytes have a decode(), a file is a Path"

@@ -19,6 +19,7 @@ from cutepy.sim.errors import LaunchError
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.ptx.linking import function_addresses
 from cutepy.sim.ptx.model import Function, Module, Variable
+from cutepy.sim.ptx.tokens import PtxSyntaxError
 from cutepy.sim.translate import load_module
 
 _ALIGNMENT = 128
@@ -64,12 +65,17 @@ class LoadedModule:
 
     Raises
     ------
+    PtxSyntaxError
+        If a statement is not understood, or there is no .target.
     ValueError
         If it is for a newer GPU.
     """
 
     def __init__(self, ptx: str, file: str = "") -> None:
-        self.ptx, self.file, self.module = ptx, file, load_module(ptx)
+        self.ptx, self.file, self.module = ptx, file, load_module(ptx, file)
+        if not self.module.target:
+            reason = "a module must say what GPU it is for; write .target sm_90a behind .version"
+            raise PtxSyntaxError(reason, "", file, 1, 1, " ".join(ptx[:80].split()))
         generation = _TARGET.match(self.module.target)
         if generation and int(generation[1]) > _GENERATION:
             raise ValueError(
@@ -105,11 +111,11 @@ def _made(module: Module) -> dict[str, Placed]:
     placed = {}
     for variable in module.variables:
         if variable.space in ("global", "const") and not variable.is_extern:
-            data = np.zeros((variable.size_bytes or 0) + _ALIGNMENT, np.uint8)
+            data = _zeros(variable)
             address = -(-data.ctypes.data // _ALIGNMENT) * _ALIGNMENT
             one = placed[variable.name] = Placed(variable, address, data)
             if variable.initial is not None:
-                one.bytes[:] = np.frombuffer(variable.initial, np.uint8)
+                one.bytes[: len(variable.initial)] = np.frombuffer(variable.initial, np.uint8)
     addresses = {name: one.address for name, one in placed.items()} | function_addresses(module)
     for one in placed.values():
         for reference in one.variable.references:
@@ -122,3 +128,12 @@ def _made(module: Module) -> dict[str, Placed]:
             value = np.frombuffer(reference.encode(target), np.uint8)
             one.bytes[reference.position : reference.position + reference.size_bytes] = value
     return placed
+
+
+def _zeros(variable: Variable) -> Array:
+    try:
+        return np.zeros((variable.size_bytes or 0) + _ALIGNMENT, np.uint8)
+    except MemoryError:
+        raise LaunchError(
+            f"{variable.name} has {variable.size_bytes} bytes, for which this computer has no memory; declare fewer"
+        ) from None

@@ -13,23 +13,24 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import NoReturn
 
 from cutepy.sim.ptx.declarations import LINKING, SPACES, read_parameters, read_variables
 from cutepy.sim.ptx.model import Function, Instruction, Operand, Pair, Parameter, SourceLine, Variable
 from cutepy.sim.ptx.names import Names, Scope
 from cutepy.sim.ptx.operands import SPECIAL_VECTORS, Operands, split
 from cutepy.sim.ptx.places import placed
-from cutepy.sim.ptx.reading import Reading, refuse
+from cutepy.sim.ptx.reading import NOT_UNDERSTOOD, Reading, refuse_statement
 from cutepy.sim.ptx.spelling import usual
-from cutepy.sim.ptx.tokens import PtxSyntaxError
+from cutepy.sim.ptx.tokens import PtxSyntaxError, integer
 
 STATEMENT = re.compile(
-    r"""\s*(?:
-      (?P<loc>\.loc\s+(?P<file>\d+)\s+(?P<line>\d+)(?:\s+(?P<column>\d+))?(?P<inlined>[^\n]*))
+    r"""\s*+(?:
+      (?P<loc>\.loc[ \t]+(?P<file>\d+)[ \t]+(?P<line>\d+)(?:[ \t]+(?P<column>\d+))?(?:[ \t]+\d+)*+
+        (?:[ \t]*,(?P<inlined>[^\n]*))?)
     | (?P<open>\{) | (?P<close>\})
     | (?P<label>[$%A-Za-z_][\w$]*)\s*:(?!:)
     | (?P<directive>\.[a-z](?:[^;{}"]|"[^"]*")*(?:\{[^;]*)?;)
@@ -40,7 +41,7 @@ STATEMENT = re.compile(
 _INLINED_AT = re.compile(r"inlined_at\s+(\d+)\s+(\d+)\s+(\d+)")
 _DIRECTIVE = re.compile(
     r"""\s*(?:\.(?P<name>reqntid|maxntid|minnctapersm|maxnctapersm|explicitcluster|reqnctapercluster|maxclusterrank|maxnreg)
-      \b\s*(?P<values>[\d,\s]*)
+      \b\s*+(?P<values>(?:\d+(?:\s*,\s*\d+)*+)?)\s*
     | \.(?:noreturn|blocksareclusters|abi_preserve\s+\d+|abi_preserve_control\s+\d+)\b | \.pragma\s+"[^"]*"\s*;?
     | \.attribute\([^)]*\) | \.unique\b)""",
     re.X,
@@ -48,6 +49,9 @@ _DIRECTIVE = re.compile(
 _MOVES_VECTOR = re.compile(r"\.v[24]\b")
 _TAKE_CARRY = ("addc", "subc", "madc")
 _PROTOTYPE = re.compile(r"\.callprototype\s*(?:\((?P<results>[^)]*)\))?\s*any\s*(?:\((?P<parameters>[^)]*)\))?")
+BEYOND = "%beyond"
+"""The opcode of what is executed where the index of a branch is beyond its targets."""
+_REST = re.compile(r"\s*[^;\n]*[;\n]?")
 _WITHOUT_EFFECT = (".pragma", ".file", ".section")
 """Directives in functions that tell nothing which the simulator does not find out."""
 
@@ -71,58 +75,83 @@ class Body:
         self._names = names
         self._operands = Operands(names)
         self._reading = reading
+        self._check = reading.checks.check
         self._line = line
         self._label = ""
         self._source: SourceLine | None = None
-        self._pending: list[tuple[str, str, str | None, bool, Scope, SourceLine | None, int]] = []
+        self._at = 0
+        self._formal_names: set[str] = set()
+        self._pending: list[tuple[str, str, str | None, bool, Scope, int, SourceLine | None, int]] = []
         self._results: tuple[Parameter, ...] = ()
         self._returned: list[tuple[str, Parameter]] = []  # results in registers, behind where they go
-        self._sources: dict[SourceLine, SourceLine] = {}
+        self._sources: dict[tuple[int, int, int], SourceLine] = {}
         self._places: dict[tuple[int, int, int], SourceLine] = {}
         self._vague: set[SourceLine] = set()
 
-    def parse(self, head: re.Match[str], body: str) -> Function:
-        """Read the function of a head and a body."""
+    def parse(self, head: re.Match[str], start: int, end: int) -> Function:
+        """Read the function of a head, whose body is between two places in the text."""
         attempt = self._reading.attempt
         none: tuple[Parameter, ...] = ()
         nothing: dict[str, tuple[int, ...]] = {}
-        parameters, directives = head["parameters"] or "", head["directives"]
-        declared = attempt(partial(read_parameters, parameters), self._line, parameters, none)
-        results = attempt(partial(read_parameters, head["results"] or ""), self._line, parameters, none)
-        declared, self._results = self._formals(declared, "parameter"), self._formals(results, "result")
-        header = attempt(partial(_directives, directives), self._line, directives, nothing)
-        position, counted, end = 0, 0, len(body)
-        match_at = STATEMENT.match
-        while position < end:
-            match = match_at(body, position)
-            if match is None:
-                rest = body[position:].lstrip()
-                if not rest:
-                    break
-                start = end - len(rest)
-                self._line += body.count("\n", counted, start)
-                counted = start
-                attempt(partial(refuse, rest), self._line, rest.partition("\n")[0], None)
-                # What ends the statement that can't be read, or its line.
-                position += len(re.match(r"\s*[^;\n]*[;\n]?", body[position:])[0])  # type: ignore[index]
-                continue
-            position = match.end()
-            start = match.start("opcode") if match["opcode"] is not None else position
-            self._line += body.count("\n", counted, start)
-            counted = start
-            if self._reading.strict:
-                self._statement(match)
-            else:
-                attempt(partial(self._statement, match), self._line, match[0], None)
+        results, parameters = (partial(read_parameters, head[name] or "") for name in ("results", "parameters"))
+        formals = {}
+        for what, read in (("parameter", parameters), ("result", results)):
+            formals[what] = attempt(partial(self._formals, read, what), head.start(), none)
+        self._results = formals["result"]
+        header = attempt(partial(_directives, head["directives"]), head.start("directives"), nothing)
+        self._statements(start, end)
+        if not self._pending:
+            self._append("ret", "")
         self._store_results(None, False)
         self._place_the_vague()
         # Registers of a range come to be when an operand first names them.
-        read = self._instruction if self._reading.strict else self._instruction_or_bare
-        instructions = tuple(read(i, *item) for i, item in enumerate(self._pending))
+        instructions = self._instructions()
         variables = tuple(self._names.variables)
         return Function(
-            head["name"], declared, tuple(self._names.registers), instructions, variables, header, self._results
+            head["name"],
+            formals["parameter"],
+            tuple(self._names.registers),
+            instructions,
+            variables,
+            header,
+            self._results,
         )
+
+    def _statements(self, position: int, end: int) -> None:
+        text, reading, match_at, statement = self._reading.text, self._reading, STATEMENT.match, self._statement
+        counted, end = position, position + len(text[position:end].rstrip())
+        while position < end:
+            match = match_at(text, position, end)
+            if match is None:
+                reading.attempt(partial(refuse_statement, text[position : position + 200].lstrip()), position, None)
+                # What ends the statement that can't be read, or its line.
+                rest = _REST.match(text, position, end)
+                assert rest is not None
+                position = rest.end()
+                continue
+            begin, position = position, match.end()
+            self._at = start = match.start("opcode") if match["opcode"] is not None else position
+            self._line += text.count("\n", counted, start)
+            counted = start
+            try:
+                statement(match)
+            except NOT_UNDERSTOOD as error:
+                reading.attempt(partial(_raise, error), begin, None)
+
+    def _instructions(self) -> tuple[Instruction, ...]:
+        """Read the operands of the instructions; one that can't be read is given without them."""
+        found: list[Instruction] = []
+        read, pending = self._instruction, self._pending
+        while len(found) < len(pending):
+            try:
+                for index in range(len(found), len(pending)):
+                    found.append(read(index, *pending[index]))
+            except NOT_UNDERSTOOD as error:
+                opcode, operands, _, _, _, at, source, line = pending[len(found)]
+                self._reading.attempt(partial(_raise, error), at, None)
+                text = f"{opcode} {' '.join(operands.split())}"
+                found.append(Instruction(len(found), opcode, (), None, text, source, line))
+        return tuple(found)
 
     def _statement(self, match: re.Match[str]) -> None:
         kind = match.lastgroup
@@ -149,18 +178,22 @@ class Body:
         elif kind == "close":
             self._names.close()
         elif match["label"] is not None:
-            self._names.scope.labels[match["label"]] = len(self._pending)
+            self._names.add_label(match["label"], len(self._pending))
             self._label = match["label"]
         else:
             self._directive(match["directive"])
 
     def _append(self, opcode: str, operands: str, guard: str | None = None, negated: bool = False) -> None:
-        self._pending.append((usual(opcode), operands, guard, negated, self._names.scope, self._source, self._line))
+        at, line = self._at, self._line
+        self._pending.append((usual(opcode), operands, guard, negated, self._names.scope, at, self._source, line))
 
-    def _formals(self, declared: tuple[Parameter, ...], what: str) -> tuple[Parameter, ...]:
+    def _formals(self, declared: Callable[[], tuple[Parameter, ...]], what: str) -> tuple[Parameter, ...]:
         """Declare formal parameters or results; those in registers have a place in memory too, by another name."""
         found = []
-        for number, formal in enumerate(declared):
+        for number, formal in enumerate(declared()):
+            if formal.name in self._formal_names:
+                raise PtxSyntaxError(f"{formal.name} is declared twice", formal.name)
+            self._formal_names.add(formal.name)
             if formal.is_register:
                 self._names.add_register(formal.name, formal.type)
                 name = f"formal.{what}{number}"  # no name of PTX has a point
@@ -239,14 +272,17 @@ class Body:
 
     def _locate(self, match: re.Match[str]) -> None:
         """Note the line of what follows; `inlined_at` names the place of its caller, which a .loc before it gave."""
-        inlined = _INLINED_AT.search(match["inlined"])
+        inlined = _INLINED_AT.search(match["inlined"] or "")
         caller = None
         if inlined:
             at = int(inlined[1]), int(inlined[2]), int(inlined[3])
             caller = self._places.get(at) or SourceLine(self._files.get(at[0], "?"), at[1])
         file, line = int(match["file"]), int(match["line"])
-        place = SourceLine(self._files.get(file, "?"), line, caller)
-        self._source = self._sources.setdefault(place, place)
+        key = file, line, id(caller)  # a caller is kept by what it calls
+        place = self._sources.get(key)
+        if place is None:
+            place = self._sources[key] = SourceLine(self._files.get(file, "?"), line, caller)
+        self._source = place
         self._places[file, line, int(match["column"] or 0)] = self._source
         if match["column"] == "0" and caller is None:
             self._vague.add(self._source)
@@ -273,15 +309,20 @@ class Body:
 
     def _branch_by_index(self, operands: str, guard: str | None, negated: bool) -> None:
         """Write ``brx.idx index, table`` as comparisons and branches, behind a branch if it is guarded."""
-        index, table = split(operands)
+        parts = split(operands)
+        if len(parts) != 2:
+            raise PtxSyntaxError(f"brx.idx takes 2 operands, an index and a table, got {len(parts)}")
+        index, table = parts
         labels = self._names.table(table)
         if labels is None:
-            raise PtxSyntaxError(f"no .branchtargets {table} before brx.idx {operands}")
+            raise PtxSyntaxError(f"no .branchtargets {table} before brx.idx", table)
         *targets, last = labels
         predicate = f"%brx{len(self._pending)}"
         if guard is not None:
             self._append("bra", f"$after{predicate[1:]}", guard, not negated)
         self._names.add_register(predicate, "pred")
+        self._append("setp.ge.u32", f"{predicate}, {index}, {len(labels)}")
+        self._append(BEYOND, f"{index}, {len(labels)}", predicate)
         for number, target in enumerate(targets):
             self._append("setp.eq.u32", f"{predicate}, {index}, {number}")
             self._append("bra", target, predicate)
@@ -310,12 +351,6 @@ class Body:
         elif not text.startswith(_WITHOUT_EFFECT):
             raise PtxSyntaxError(f"unknown directive {' '.join(text.split())[:80]!r}")
 
-    def _instruction_or_bare(self, index: int, opcode: str, text: str, *rest: Any) -> Instruction:  # noqa: ANN401
-        """Read an instruction; if it can't be, give it without its operands."""
-        *_, source, line = rest
-        bare = Instruction(index, opcode, (), None, f"{opcode} {' '.join(text.split())}", source, line)
-        return self._reading.attempt(partial(self._instruction, index, opcode, text, *rest), line, bare.text, bare)
-
     def _instruction(
         self,
         index: int,
@@ -324,6 +359,7 @@ class Body:
         guard: str | None,
         negated: bool,
         scope: Scope,
+        at: int,
         source: SourceLine | None,
         line: int,
     ) -> Instruction:
@@ -331,22 +367,29 @@ class Body:
         if guard is not None:
             register = self._names.register(guard, scope)
             if register is None:
-                raise PtxSyntaxError(f"unknown predicate {guard} of {opcode}{text}")
+                raise PtxSyntaxError(f"unknown predicate {guard} of {opcode}", guard)
+            if register.type != "pred":
+                raise PtxSyntaxError(f"the guard of {opcode} must be a predicate, got {guard}", guard)
             predicate = register, negated
-        operands = tuple(self._operands.read(part, scope, opcode) for part in split(text))
+        operands = tuple([self._operands.read(part, scope, opcode) for part in split(text)])
         operands = self._with_carry(opcode, operands)
         prefix = f"@{'!' if negated else ''}{guard} " if guard else ""
         whole = f"{prefix}{opcode} {' '.join(text.split())}"
-        return Instruction(index, opcode, operands, predicate, whole, source, line)
+        instruction = Instruction(index, opcode, operands, predicate, whole, source, line)
+        self._check(instruction)
+        return instruction
 
     def _with_carry(self, opcode: str, operands: tuple[Operand, ...]) -> tuple[Operand, ...]:
         """Name the carry among the operands of what takes it, last, and of what sets it, beside the result."""
-        name, *modifiers = opcode.split(".")
-        if name in _TAKE_CARRY:
+        if opcode.startswith(_TAKE_CARRY):
             operands = (*operands, self._names.carry)
-        if "cc" in modifiers and operands:
+        if ".cc." in opcode and operands:
             operands = (Pair(operands[0], self._names.carry), *operands[1:])
         return operands
+
+
+def _raise(error: BaseException) -> NoReturn:
+    raise error
 
 
 def _directives(text: str) -> dict[str, tuple[int, ...]]:
@@ -357,6 +400,9 @@ def _directives(text: str) -> dict[str, tuple[int, ...]]:
         if match is None:
             raise PtxSyntaxError(f"unknown directive {' '.join(text[position:].split())[:80]!r}")
         if match["name"]:
-            found[match["name"]] = tuple(int(value) for value in match["values"].split(",") if value.strip())
+            values = tuple(integer(value.strip()) for value in match["values"].split(",") if value.strip())
+            if any(value >> 32 for value in values):
+                raise PtxSyntaxError(f".{match['name']} takes numbers of 32 bits, got {match['values'].strip()}")
+            found[match["name"]] = values
         position = match.end()
     return found

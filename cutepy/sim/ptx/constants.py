@@ -58,6 +58,7 @@ _LEVELS: tuple[dict[str, Callable[[int, int], int]], ...] = (
     {"*": operator.mul, "/": lambda a, b: _quotient(a, b), "%": lambda a, b: a - b * _quotient(a, b)},
 )
 """Binary operators, the loosest first."""
+_LEVEL = {name: level for level, names in enumerate(_LEVELS) for name in names}
 _TRUTHS = frozenset("|| && == != < <= > >=".split())
 _SHIFTS = frozenset(("<<", ">>"))
 
@@ -93,12 +94,10 @@ def expression(tokens: Tokens) -> Constant:
 
 
 def _binary(tokens: Tokens, level: int) -> Constant:
-    if level == len(_LEVELS):
-        return _unary(tokens)
-    left = _binary(tokens, level + 1)
-    while tokens.next[1] in _LEVELS[level]:
+    left = _unary(tokens)
+    while (found := _LEVEL.get(tokens.next[1], -1)) >= level:
         name = tokens.pop()[1]
-        left = _combined(tokens, name, _LEVELS[level][name], left, _binary(tokens, level + 1))
+        left = _combined(tokens, name, _LEVELS[found][name], left, _binary(tokens, found + 1))
     return left
 
 
@@ -106,6 +105,8 @@ def _combined(tokens: Tokens, name: str, function: Callable[[int, int], int], a:
     if isinstance(a.value, float) or isinstance(b.value, float):
         if name not in "+-*/" or not (isinstance(a.value, float) and isinstance(b.value, float)):
             raise tokens.error(f"{name} takes integers, or two floats and is one of + - * /")
+        if name == "/" and b.value == 0:
+            raise tokens.error("division by zero")
         by_name = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv}
         return Constant(by_name[name](a.value, b.value))
     if name in ("/", "%") and b.value == 0:

@@ -21,6 +21,11 @@ LINKING = (".extern", ".visible", ".weak", ".common")
 _VECTORS = {".v2": 2, ".v4": 4}
 _OPAQUE = (".texref", ".samplerref", ".surfref")
 _FLOATS = {"f32": "<f", "f64": "<d"}
+_LARGEST_BYTES = 1 << 38
+"""Of a variable: more than any GPU has."""
+_LARGEST_PARAMETER_BYTES = 32764
+_MOST_VARIABLES = 1 << 16
+"""That one declaration of numbered names makes."""
 
 _Tree: TypeAlias = "Constant | Reference | list[_Tree]"
 
@@ -107,6 +112,8 @@ def read_parameters(text: str) -> tuple[Parameter, ...]:
         if None in extents:
             raise tokens.error(f"the parameter {name} has no extent")
         element = _bytes(kind) * (vector or 1)
+        if _product(extents) * element > _LARGEST_PARAMETER_BYTES:
+            raise tokens.error(f"the parameter {name} would have more than {_LARGEST_PARAMETER_BYTES} bytes")
         found.append(Parameter(name, _product(extents) * element, alignment or element, kind, is_register))
     return tuple(found)
 
@@ -124,7 +131,7 @@ def _type(tokens: Tokens) -> tuple[int | None, str, int]:
     while True:
         word = tokens.take("word")
         if word == ".align":
-            alignment = tokens.integer()
+            alignment = _alignment(tokens)
         elif word == ".attribute":
             tokens.expect("(")
             while not tokens.take_if(")"):
@@ -139,7 +146,16 @@ def _type(tokens: Tokens) -> tuple[int | None, str, int]:
                 type_bits(word[1:])
             except (ValueError, IndexError):
                 raise tokens.error(f"unknown type {word!r}") from None
+            if tokens.take_if(".align"):
+                alignment = _alignment(tokens)
             return alignment, word[1:], vector
+
+
+def _alignment(tokens: Tokens) -> int:
+    alignment = tokens.integer()
+    if alignment < 1 or alignment & (alignment - 1):
+        raise tokens.error(f"an alignment must be a power of two, got {alignment}")
+    return alignment
 
 
 def _one(
@@ -154,6 +170,8 @@ def _one(
     default = alignment or element * (vector or 1)
     if tokens.take_if("<"):
         count = tokens.integer()
+        if count > _MOST_VARIABLES:
+            raise tokens.error(f"expected at most {_MOST_VARIABLES} variables, got {count}")
         tokens.expect(">")
         for number in range(count):
             yield Variable(f"{name}{number}", space, element * (vector or 1), default, element_bytes=element)
@@ -162,6 +180,10 @@ def _one(
     extents += [vector] if vector else []
     data: bytes | None = None
     references: tuple[Reference, ...] = ()
+    if 0 in extents:
+        raise tokens.error(f"the array {name} has an extent of 0")
+    if _product([e for e in extents if e is not None]) * element > _LARGEST_BYTES:
+        raise tokens.error(f"{name} would have more than {_LARGEST_BYTES} bytes, which no GPU has")
     if tokens.take_if("="):
         tree = _tree(tokens)
         if None in extents:
@@ -241,8 +263,9 @@ def _address(tokens: Tokens, mask: int) -> Reference:
 def _filled(tokens: Tokens, kind: str, extents: list[int], tree: _Tree) -> tuple[bytes, tuple[Reference, ...]]:
     """Lay initial values out: what is not given at the end is zero."""
     element = _bytes(kind)
-    data, references = bytearray(_product(extents) * element), []
+    data, references = bytearray(), []
     for number, (position, value) in enumerate(_leaves(tokens, extents, tree, 0)):
+        data += bytes(element)  # what follows is zero
         if position != number:
             # The ISA leaves zeros there, as C does, and ptxas puts what follows in their place.
             raise tokens.error(

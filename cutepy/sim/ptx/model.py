@@ -303,6 +303,7 @@ class Variable:
         None for an extern array, the dynamic shared memory.
     alignment : int
     initial : bytes or None
+        What it begins with; the rest is zero.
     references : tuple of Reference
         Initial values that are addresses of variables.
     is_extern : bool

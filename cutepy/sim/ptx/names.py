@@ -8,18 +8,29 @@ from dataclasses import dataclass, field, replace
 
 from cutepy.sim.ptx.declarations import read_registers
 from cutepy.sim.ptx.model import Register, Variable, Vector
+from cutepy.sim.ptx.reading import refuse
 
 _CARRY = "CC.CF"
 """As the ISA calls it."""
 
 
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Registers by one stem and a number below `count`: each comes to be when it is first named."""
+
+    type: str
+    elements: int
+    count: int
+
+
 @dataclass
 class Scope:
-    """What a block in braces declares."""
+    """What a block in braces declares: `declared` has all names but those of ranges."""
 
     parent: Scope | None
+    declared: set[str] = field(default_factory=set)
     registers: dict[str, Register] = field(default_factory=dict)
-    ranges: dict[str, str] = field(default_factory=dict)
+    ranges: dict[str, Range] = field(default_factory=dict)
     vectors: dict[str, Vector] = field(default_factory=dict)
     labels: dict[str, int] = field(default_factory=dict)
     variables: dict[str, Variable] = field(default_factory=dict)
@@ -53,6 +64,7 @@ class Names:
         self.scope = Scope(None)
         self.registers: list[Register] = []
         self.variables: list[Variable] = []
+        self._numbers: dict[str, int] = {}
         self._carry: Register | None = None
 
     def open(self) -> None:
@@ -66,22 +78,41 @@ class Names:
 
     # Declaring.
 
+    def _claim(self, name: str, count: int | None = None) -> None:
+        """Refuse a name, or the names of a range, that this scope has declared."""
+        scope = self.scope
+        taken = name if name in scope.declared else None
+        if count is None:
+            taken = name if _in_ranges(name, scope.ranges) is not None else taken
+            scope.declared.add(name)
+        else:
+            taken = name if name in scope.ranges else None
+            alone = {name: Range("", 0, count)}
+            taken = next((one for one in scope.declared if _in_ranges(one, alone) is not None), taken)
+        if taken is not None:
+            refuse(f"{taken} is declared twice in one scope", name)
+
     def add_register(self, name: str, kind: str) -> None:
         """Declare a register in this scope."""
+        self._claim(name)
         self.scope.registers[name] = self._new(name, kind)
 
     def add_registers(self, text: str) -> None:
         """Declare what a .reg directive does."""
         for name, kind, elements, count in read_registers(text):
-            if kind == "b128":
-                for number in [""] if count is None else [str(n) for n in range(count)]:
-                    self._add_vector(name + number, "b64", 2)
+            kind, elements = ("b64", 2) if kind == "b128" else (kind, elements)
+            self._claim(name, count)
+            if count is not None:
+                self.scope.ranges[name] = Range(kind, elements, count)
             elif elements:
-                self._add_vector(name, kind, elements)
-            elif count is not None:
-                self.scope.ranges[name] = kind
+                self._add_vector(self.scope, name, kind, elements)
             else:
-                self.add_register(name, kind)
+                self.scope.registers[name] = self._new(name, kind)
+
+    def add_label(self, name: str, target: int) -> None:
+        """Declare a label before an instruction of this scope."""
+        self._claim(name)
+        self.scope.labels[name] = target
 
     @property
     def carry(self) -> Register:
@@ -99,10 +130,11 @@ class Names:
 
         Of calls, blocks that follow each other share one: as large as the largest.
         """
-        known = {one.name: n for n, one in enumerate(self.variables)}
+        self._claim(variable.name)
+        known = self._numbers
         name = unique = variable.name
-        taken = set(self._outer) | (self._names_around() if variable.space == "param" else set(known))
-        while unique in taken:
+        around = self._names_around() if variable.space == "param" else known
+        while unique in self._outer or unique in around:
             unique += "'"
         self.scope.variables[name] = variable = replace(variable, name=unique)
         if unique in known:
@@ -111,6 +143,7 @@ class Names:
             alignment = max(shared.alignment, variable.alignment)
             self.variables[known[unique]] = replace(shared, size_bytes=size, alignment=alignment)
         else:
+            known[unique] = len(self.variables)
             self.variables.append(variable)
 
     def _names_around(self) -> set[str]:
@@ -127,12 +160,13 @@ class Names:
         self.registers.append(register)
         return register
 
-    def _add_vector(self, name: str, kind: str, elements: int) -> None:
-        """Declare a vector, whose elements are registers by two names each."""
+    def _add_vector(self, scope: Scope, name: str, kind: str, elements: int) -> Vector:
+        """Make a vector, whose elements are registers by two names each."""
         items = [self._new(f"{name}.{letter}", kind) for letter in "xyzw"[:elements]]
-        self.scope.vectors[name] = Vector(tuple(items))
+        vector = scope.vectors[name] = Vector(tuple(items))
         for letters in ("xyzw", "rgba"):
-            self.scope.registers |= {f"{name}.{x}": item for x, item in zip(letters, items, strict=False)}
+            scope.registers |= {f"{name}.{x}": item for x, item in zip(letters, items, strict=False)}
+        return vector
 
     # Looking up.
 
@@ -140,21 +174,32 @@ class Names:
         """Return the register of a name, if it is one."""
         inner: Scope | None = scope
         while inner is not None:
-            if name in inner.registers:
-                return inner.registers[name]
-            if inner.ranges:
-                stem = name.rstrip("0123456789")
-                if stem in inner.ranges and len(stem) < len(name):
-                    register = inner.registers[name] = self._new(name, inner.ranges[stem])
+            known = inner.registers.get(name)
+            if known is not None:
+                return known
+            if inner.ranges and name[-1] in "0123456789xyzwrgba":
+                found = _in_ranges(name, inner.ranges)
+                if found is not None and not found.elements:
+                    register = inner.registers[name] = self._new(name, found.type)
                     return register
+                if name[-2:-1] == "." and self._vector_of_range(name[:-2], inner) is not None:
+                    return inner.registers.get(name)
             inner = inner.parent
         return None
+
+    def _vector_of_range(self, name: str, scope: Scope) -> Vector | None:
+        """Make the vector of a name that is in a range of them."""
+        found = _in_ranges(name, scope.ranges)
+        if found is None or not found.elements or name in scope.vectors:
+            return None
+        return self._add_vector(scope, name, found.type, found.elements)
 
     def vector(self, name: str, scope: Scope | None) -> Vector | None:
         """Return the vector of registers of a name, if it is one."""
         while scope is not None:
-            if name in scope.vectors:
-                return scope.vectors[name]
+            vector = scope.vectors.get(name) or self._vector_of_range(name, scope)
+            if vector is not None:
+                return vector
             scope = scope.parent
         return None
 
@@ -187,3 +232,14 @@ class Names:
         while scope is not None and name not in scope.signatures:
             scope = scope.parent
         return None if scope is None else scope.signatures[name]
+
+
+def _in_ranges(name: str, ranges: Mapping[str, Range]) -> Range | None:
+    """Return the range that a name is of; names of a range have numbers without leading zeros."""
+    start = len(name.rstrip("0123456789")) if ranges else len(name)
+    for at in range(start, len(name)):
+        found = ranges.get(name[:at])
+        digits = name[at:]
+        if found is not None and (digits[0] != "0" or digits == "0") and len(digits) < 19 and int(digits) < found.count:
+            return found
+    return None

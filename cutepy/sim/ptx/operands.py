@@ -32,16 +32,22 @@ _ADDRESS = re.compile(r"(?P<base>[%A-Za-z_$][\w$%.]*)\s*(?P<offset>[-+].*)?$", r
 _INDEXED = re.compile(r"(?P<name>[A-Za-z_$][\w$]*)\s*(?:\[(?P<index>.*)\]|(?P<offset>[-+].*))$", re.S)
 _SELECTED = re.compile(r"(?P<sign>-?)\s*(?P<operand>[%\w$]+)(?:(?<=\w)\.(?P<parts>[bh][0-7]+))?$")
 """An operand of a video instruction that is not a register as it is."""
-_CONSTANT = re.compile(r"(?:[-+~!()\s]|\.[su]64)*(?:\d|WARP_SZ\b)")
+_CONSTANT = re.compile(r"(?:[-+~!()\s]|\.[su]64)*+(?:\d|WARP_SZ\b)")
+_NO_NAME = frozenset("0123456789[{(-+!~")
+"""What an operand begins with that is no register's name."""
+_MARK = re.compile(r"[\[\]{}(),]")
 SPECIAL_VECTORS = frozenset("tid ntid ctaid nctaid clusterid nclusterid cluster_ctaid cluster_nctaid".split())
 """Special registers of four elements, of which the last is 0."""
 _SPECIALS = frozenset(
-    """tid ntid laneid warpid nwarpid ctaid nctaid smid nsmid gridid clusterid nclusterid cluster_ctaid cluster_nctaid
-    cluster_ctarank cluster_nctarank is_explicit_cluster clock clock64 clock_hi globaltimer globaltimer_lo
-    globaltimer_hi lanemask_eq lanemask_le lanemask_lt lanemask_ge lanemask_gt dynamic_smem_size total_smem_size
-    aggr_smem_size WARP_SZ current_graph_exec reserved_smem_offset_begin reserved_smem_offset_end
-    reserved_smem_offset_cap reserved_smem_offset_0 reserved_smem_offset_1""".split()
-) | {f"{name}{n}{part}" for name, count in (("envreg", 32), ("pm", 8)) for n in range(count) for part in ("", "_64")}
+    """laneid warpid nwarpid smid nsmid gridid cluster_ctarank cluster_nctarank is_explicit_cluster clock clock64
+    clock_hi globaltimer globaltimer_lo globaltimer_hi lanemask_eq lanemask_le lanemask_lt lanemask_ge lanemask_gt
+    dynamic_smem_size total_smem_size aggr_smem_size WARP_SZ current_graph_exec reserved_smem_offset_begin
+    reserved_smem_offset_end reserved_smem_offset_cap reserved_smem_offset_0 reserved_smem_offset_1""".split()
+) | {
+    *(f"{name}.{axis}" for name in SPECIAL_VECTORS for axis in "xyz"),
+    *(f"envreg{n}" for n in range(32)),
+    *(f"pm{n}{part}" for n in range(8) for part in ("", "_64")),
+}
 
 
 class Operands:
@@ -59,27 +65,29 @@ class Operands:
         """Read one operand, with the names of a scope."""
         if not text:
             raise PtxSyntaxError(f"an operand of {opcode} is missing")
-        register = self._names.register(text, scope)
-        if register is not None:
-            return register
         first = text[0]
+        if first not in _NO_NAME:
+            register = self._names.register(text, scope)
+            if register is not None:
+                return register
         selected = _SELECTED.match(text) if opcode[0] == "v" and not _CONSTANT.fullmatch(text) else None
         if selected and (selected["parts"] or selected["sign"]) and not selected["operand"].isdigit():
             inner = self.read(selected["operand"], scope, opcode)
             assert isinstance(inner, Register | Immediate)
             return Selected(inner, selected["parts"] or "", bool(selected["sign"]))
-        if first == "[":
+        if first == "[" and text[-1] == "]":
             return self._address(text[1:-1].strip(), scope, opcode)
         if _CONSTANT.match(text):
             return _immediate(text)
-        if first in "{(" and text[-1] in "})":
+        if first + text[-1] in ("{}", "()"):
             return Vector(tuple(self.read(part, scope, opcode) for part in split(text[1:-1])))
         if "|" in text:
             left, _, right = text.rpartition("|")
             return Pair(self.read(left.strip(), scope, opcode), self.read(right.strip(), scope, opcode))
         if first == "!":
             inner = self.read(text[1:].strip(), scope, opcode)
-            assert isinstance(inner, Register)
+            if not isinstance(inner, Register) or inner.type != "pred":
+                raise PtxSyntaxError(f"! takes a predicate, got {text} in {opcode}", text)
             return Negated(inner)
         if text == "_":
             return Sink()
@@ -88,9 +96,9 @@ class Operands:
         if first == "%":
             if text.endswith(".w") and text[1:-2] in SPECIAL_VECTORS:
                 return Immediate(0)
-            if text[1:].split(".")[0] in _SPECIALS:
+            if text[1:] in _SPECIALS:
                 return Special(text[1:])
-            raise PtxSyntaxError(f"unknown register {text} in {opcode}")
+            raise PtxSyntaxError(f"unknown register {text} in {opcode}", text)
         if (place := self._names.label(text, scope)) is not None:
             return Label(text, place)
         return self._symbol(text, scope, opcode)
@@ -103,7 +111,7 @@ class Operands:
         if variable is None:
             if opcode.startswith("call") or text in self._names.functions:
                 return Symbol(text)
-            raise PtxSyntaxError(f"unknown name {text} in {opcode}")
+            raise PtxSyntaxError(f"unknown name {text} in {opcode}", text)
         if match is None:
             return Symbol(variable.name)
         if match["offset"]:
@@ -115,7 +123,7 @@ class Operands:
         return Symbol(variable.name, offset) if opcode.startswith("mov") else Address(symbol, offset)
 
     def _address(self, text: str, scope: Scope, opcode: str) -> Address:
-        parts = split(text)
+        parts = split(text) if "," in text else (text,)
         if len(parts) == 2:
             base = self._address(parts[0], scope, opcode)
             vector = self.read(parts[1], scope, opcode)
@@ -132,10 +140,10 @@ class Operands:
 
 def split(text: str) -> list[str]:
     """Split operands at the commas that no bracket encloses."""
-    if not any(mark in text for mark in "[{("):
+    if "[" not in text and "{" not in text and "(" not in text:
         return [part.strip() for part in text.split(",")] if text.strip() else []
     parts, depth, start = [], 0, 0
-    for match in re.finditer(r"[\[\]{}(),]", text):
+    for match in _MARK.finditer(text):
         mark = match[0]
         if mark in "[{(":
             depth += 1
@@ -144,6 +152,10 @@ def split(text: str) -> list[str]:
         elif depth == 0:
             parts.append(text[start : match.start()].strip())
             start = match.end()
+        if depth < 0:
+            break
+    if depth:
+        raise PtxSyntaxError(f"the brackets of {' '.join(text.split())[:80]!r} do not match")
     parts.append(text[start:].strip())
     return parts
 

@@ -12,33 +12,38 @@ from functools import partial
 
 from cutepy.sim.ptx.bodies import Body
 from cutepy.sim.ptx.declarations import read_variables
+from cutepy.sim.ptx.forms import Checks
 from cutepy.sim.ptx.model import Function, Module, Unread, Variable
 from cutepy.sim.ptx.names import Names
-from cutepy.sim.ptx.reading import Reading, closing_brace, refuse
-from cutepy.sim.ptx.tokens import PtxSyntaxError
+from cutepy.sim.ptx.reading import Reading, closing_brace, refuse, refuse_statement
+from cutepy.sim.ptx.tokens import PtxSyntaxError as PtxSyntaxError
 
-_COMMENT = re.compile(r'"(?:\\.|[^"\\\n])*"|//[^\n]*|/\*.*?\*/', re.S)
-_INLINE_ASSEMBLY = re.compile(r"// begin inline asm\n.*?// end inline asm", re.S)
-_LOCATION = re.compile(r"^[ \t]*\.loc\b[^\n]*", re.M)
-_FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]*)"', re.M)
+_COMMENT = re.compile(r'"(?:\\.|[^"\\\n])*"|//[^\n]*|/\*.*?(?:\*/|\Z)', re.S)
+_INLINE_ASSEMBLY = re.compile(r"// begin inline asm\n.*?(?:// end inline asm|\Z)", re.S)
+_LOCATION = re.compile(r"^[ \t]*+\.loc\b[^\n]*", re.M)
+_FILE = re.compile(r'\.file\s+(\d+)\s+"([^"\n]*)"')
+_SPACE = re.compile(r"\s*+")
 _FUNCTION = re.compile(
-    r"\s*(?:\.(?:extern|visible|weak)\s+)*\.(?P<kind>entry|func)\b\s*(?:\((?P<results>[^)]*)\)\s*)?"
-    r"(?P<name>[\w$%]+)\s*(?:\((?P<parameters>[^)]*)\))?(?P<directives>[^{};]*)(?P<end>[{;])"
+    r"(?:\.(?:extern|visible|weak)\s+)*+\.(?P<kind>entry|func)\b\s*+(?:\((?P<results>[^)]*)\)\s*+)?"
+    r"(?P<name>[\w$%]+)\s*+(?:\((?P<parameters>[^)]*)\))?(?P<directives>[^{};]*)(?P<end>[{;])"
 )
 _OUTSIDE = re.compile(
-    r"""\s*(?:
-      \.version\s+[\d.]+ | \.target\s+(?P<target>\w+)(?:\s*,\s*\w+)* | \.address_size\s+(?P<address>\d+)
-    | \.file\s+\d+\s+"[^"]*"(?:\s*,\s*\d+)* | \.loc\s[^\n]* | @@[^\n]*
+    r"""(?:
+      \.version\s+(?P<version>[\d.]+) | \.target\s+(?P<target>\w+)(?:\s*,\s*\w+)*+
+    | \.address_size\s+(?P<address_size>\d+)
+    | \.file\s+\d+\s+"[^"]*"(?:\s*,\s*\d+)*+ | \.loc\s[^\n]*+ | @@[^\n]*+
     | \.pragma\s+"[^"]*"\s*; | \.alias\s+(?P<alias>[\w$]+)\s*,\s*(?P<aliasee>[\w$]+)\s*;
     | (?P<section>\.section\s+[.\w$]+\s*\{)
-    | (?P<variables>(?:\.(?:extern|visible|weak|common)\s+)*\.(?:global|const|shared)\b[^;]*;) | ;
+    | (?P<variables>(?:\.(?:extern|visible|weak|common)\s+)*+\.(?:global|const|shared)\b[^;]*;) | ;
     )""",
     re.X,
 )
 """What is outside of functions."""
+_NEWEST_VERSION = 9, 3
+"""Of the PTX ISA that the instructions and directives here are of."""
 
 
-def parse_module(text: str, unread: list[Unread] | None = None) -> Module:
+def parse_module(text: str, unread: list[Unread] | None = None, file: str = "", checks: Checks | None = None) -> Module:
     """Parse a PTX module.
 
     Parameters
@@ -47,11 +52,15 @@ def parse_module(text: str, unread: list[Unread] | None = None) -> Module:
         As the compiler wrote it.
     unread : list of Unread, optional
         Gets what is not understood, and the rest is read: statements without their operands, or not at all.
+    file : str
+        That it was read from, for errors.
+    checks : Checks, optional
+        Of the operands of instructions; by default by their forms only.
 
     Raises
     ------
     PtxSyntaxError
-        If a statement is not understood, and there is no such list; the message shows it.
+        If a statement is not understood, and there is no such list: with the statement and its place.
 
     Examples
     --------
@@ -61,91 +70,141 @@ def parse_module(text: str, unread: list[Unread] | None = None) -> Module:
     ['add.s32', 'ret']
     """
     # LLVM counts the lines of an inline assembly as lines of the source, from its own line on: only that is one.
-    text = _INLINE_ASSEMBLY.sub(lambda found: _LOCATION.sub("", found[0]), text)
-    text = without_comments(text)
-    reading = Reading(unread)
+    original = _INLINE_ASSEMBLY.sub(lambda found: _LOCATION.sub(_blank, found[0]), text)
+    text = without_comments(original)
+    reading = Reading(text, file, unread, checks)
+    if (start := _open_comment(original)) >= 0:
+        reading.attempt(partial(refuse, "the comment that begins here does not end; write */"), start, None)
+    reading.check_characters()
     files = {int(number): name for number, name in _FILE.findall(text)}
     outside = Outside(text, reading)
     functions: dict[str, Function] = {}
     called: dict[str, Function] = {}
-    for match, line, body in outside.bodies:
+    for match, line, start, end in outside.bodies:
         found = functions if match["kind"] == "entry" else called
         if match["name"] in found:
-            reading.attempt(partial(_refuse_second, match["name"]), line, match[0], None)
-        found[match["name"]] = Body(files, reading, line, Names(outside.variables, outside.called)).parse(match, body)
-    for name, other in outside.aliases.items():
+            reading.attempt(partial(refuse, f"{match['name']} is defined twice", match["name"]), match.start(), None)
+        names = Names(outside.variables, outside.called)
+        found[match["name"]] = Body(files, reading, line, names).parse(match, start, end)
+    for name, (other, at) in outside.aliases.items():
         if other in called:
             called[name] = called[other]
         else:
-            reading.attempt(partial(_refuse_alias, name, other), 1, f".alias {name}, {other};", None)
+            reason = f"{name} is an alias of {other}, which is not defined in this module"
+            reading.attempt(partial(refuse, reason, other), at, None)
     return Module(outside.target, functions, tuple(outside.variables), called, tuple(outside.called))
 
 
 def without_comments(text: str) -> str:
-    """Strip comments, and keep the lines as they are."""
-    return _COMMENT.sub(lambda found: found[0] if found[0][0] == '"' else "\n" * found[0].count("\n"), text)
+    """Replace comments by blanks, so that all else stays where it is."""
+    return _COMMENT.sub(lambda found: found[0] if found[0][0] == '"' else _blank(found), text)
+
+
+def _open_comment(text: str) -> int:
+    """Return where a comment begins that does not end, or -1."""
+    for found in _COMMENT.finditer(text) if "/*" in text else ():
+        if found.end() == len(text) and found[0][:2] == "/*" and (len(found[0]) < 4 or found[0][-2:] != "*/"):
+            return found.start()
+    return -1
+
+
+def _blank(found: re.Match[str]) -> str:
+    return "\n".join(" " * len(line) for line in found[0].split("\n"))
 
 
 class Outside:
-    """What a module says outside of its functions, and where these are: the head, first line and text of each body."""
+    """What a module says outside of its functions, and where these are.
+
+    Parameters
+    ----------
+    text : str
+        Without comments.
+    reading : Reading
+
+    Attributes
+    ----------
+    target : str
+    variables : list of Variable
+    called : dict of str to match
+        The heads of functions that are no entries, by name.
+    aliases : dict of str to (str, int)
+        Name -> the function, and where this is said.
+    bodies : list of (match, int, int, int)
+        Of each function the head, the line on which its body begins, and where in the text this begins and ends.
+    """
 
     def __init__(self, text: str, reading: Reading) -> None:
         self.target = ""
         self.variables: list[Variable] = []
         self.called: dict[str, re.Match[str]] = {}
-        self.aliases: dict[str, str] = {}
-        self.bodies: list[tuple[re.Match[str], int, str]] = []
+        self.aliases: dict[str, tuple[str, int]] = {}
+        self.bodies: list[tuple[re.Match[str], int, int, int]] = []
         self._text, self._reading = text, reading
+        self._declared: dict[str, Variable] = {}
+        self._line, self._counted = 1, 0
+        self._said: set[str] = set()
         position, end = 0, len(text.rstrip())
-        while position < end:
+        while (position := _SPACE.match(text, position).end()) < end:  # type: ignore[union-attr]
             position = self._one(position)
 
     def _one(self, position: int) -> int:
         """Read what is at a position; tells where it ends."""
-        text = self._text
+        text, attempt = self._text, self._reading.attempt
         match = _OUTSIDE.match(text, position)
         if match is None:
             return self._function(position)
+        head = next((name for name in ("version", "target", "address_size") if match[name]), "")
+        if head in self._said:
+            attempt(partial(refuse, f".{head} comes twice"), position, None)
+        self._said |= {head} - {""}
         if match["target"]:
             self.target = match["target"]
-        elif match["address"]:
-            self._reading.attempt(partial(_check_address_size, match["address"]), 1, match[0], None)
+        elif match["version"]:
+            attempt(partial(_check_version, match["version"]), position, None)
+        elif match["address_size"]:
+            attempt(partial(_check_address_size, match["address_size"]), position, None)
         elif match["alias"]:
-            self.aliases[match["alias"]] = match["aliasee"]
+            self.aliases[match["alias"]] = match["aliasee"], position
         elif match["section"]:
-            return closing_brace(text, match.end())
+            return attempt(partial(closing_brace, text, match.end()), position, len(text))
         elif match["variables"]:
-            read = partial(read_variables, match["variables"])
-            line = text.count("\n", 0, match.start("variables")) + 1
-            self.variables += self._reading.attempt(read, line, match["variables"], [])
+            attempt(partial(self._variables, match["variables"]), position, None)
         return match.end()
+
+    def _variables(self, text: str) -> None:
+        for variable in read_variables(text):
+            known = self._declared.get(variable.name)
+            if known is not None and not (known.is_extern or variable.is_extern):
+                refuse(f"{variable.name} is declared twice", variable.name)
+            self._declared[variable.name] = variable
+            self.variables.append(variable)
 
     def _function(self, position: int) -> int:
         text, attempt = self._text, self._reading.attempt
         match = _FUNCTION.match(text, position)
-        start = position + len(text[position:]) - len(text[position:].lstrip())
         if match is None:
-            rest = text[start:]
-            attempt(partial(refuse, rest), text.count("\n", 0, start) + 1, rest.partition("\n")[0], None)
-            return start + len(re.match(r"[^;\n]*[;\n]?", rest)[0])  # type: ignore[index]
+            attempt(partial(refuse_statement, text[position : position + 200]), position, None)
+            end = re.compile(r"[^;\n]*[;\n]?").match(text, position)
+            assert end is not None
+            return max(end.end(), position + 1)
         if match["kind"] == "func":
             self.called[match["name"]] = match
         if match["end"] == ";":
             return match.end()
-        line = text.count("\n", 0, match.end()) + 1
-        end = attempt(partial(closing_brace, text, match.end()), line, match[0], len(text) + 1)
-        self.bodies.append((match, line, text[match.end() : end - 1]))
-        return end
+        end_at = attempt(partial(closing_brace, text, match.end()), position, len(text) + 1)
+        self._line += text.count("\n", self._counted, match.end())
+        self._counted = match.end()
+        self.bodies.append((match, self._line, match.end(), end_at - 1))
+        return end_at
 
 
-def _refuse_alias(name: str, other: str) -> None:
-    raise PtxSyntaxError(f"{name} is an alias of {other}, which is not defined in this module")
-
-
-def _refuse_second(name: str) -> None:
-    raise PtxSyntaxError(f"{name} is defined twice")
+def _check_version(version: str) -> None:
+    numbers = version.split(".")
+    if len(numbers) != 2 or not all(numbers) or tuple(map(int, numbers)) > _NEWEST_VERSION:
+        newest = ".".join(map(str, _NEWEST_VERSION))
+        refuse(f"expected a version of the PTX ISA up to {newest}, got {version}", version)
 
 
 def _check_address_size(bits: str) -> None:
     if bits != "64":
-        raise PtxSyntaxError(f"addresses of {bits} bits, which no GPU since sm_90 has; write .address_size 64")
+        refuse(f"addresses of {bits} bits, which no GPU since sm_90 has; write .address_size 64", bits)

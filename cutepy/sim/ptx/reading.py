@@ -1,49 +1,138 @@
-"""What becomes of text that is not understood."""
+"""What becomes of text that is not understood, and where it stands."""
 
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Callable
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
+from cutepy.sim.ptx.forms import Checks
 from cutepy.sim.ptx.model import Unread
 from cutepy.sim.ptx.tokens import PtxSyntaxError
 
 _T = TypeVar("_T")
 
-_NOT_UNDERSTOOD = (PtxSyntaxError, AssertionError, LookupError, TypeError, ValueError)
+NOT_UNDERSTOOD = (
+    PtxSyntaxError,
+    ArithmeticError,
+    AssertionError,
+    LookupError,
+    MemoryError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
 """What parsing a statement may raise that is of another form than those known."""
+_BRACE = re.compile(r'[{}"]')
+_STRING_END = re.compile(r'(?:\\.|[^"\\\n])*"')
+_NOT_ASCII = re.compile(r'"(?:\\.|[^"\\\n])*"|[^\x00-\x7f]')
+_SPACE = re.compile(r"\s*+")
+_STATEMENT_END = re.compile(";")
+_HEAD_END = re.compile(r"[;{]")
+_LONGEST = 200
+_CHECKS = Checks()
 
 
 class Reading:
-    """What becomes of statements that are not understood: they are listed, or end the reading."""
+    """A text that is read: statements that are not understood are listed, or end the reading.
 
-    def __init__(self, unread: list[Unread] | None) -> None:
-        self._unread = unread
+    Parameters
+    ----------
+    text : str
+        Without comments: these are blanks, so that all else is where it was.
+    file : str
+        That it is of; empty if it is of none.
+    unread : list of Unread, optional
+        Gets what is not understood.
+    checks : Checks, optional
+        Of the operands of instructions; by default those of all texts.
+    """
+
+    def __init__(
+        self, text: str, file: str = "", unread: list[Unread] | None = None, checks: Checks | None = None
+    ) -> None:
+        self.text = text
+        self.checks = _CHECKS if checks is None else checks
         self.strict = unread is None
+        self._file = file
+        self._unread = unread
+        self._starts: list[int] = []
 
-    def attempt(self, read: Callable[[], _T], line: int, text: str, otherwise: _T) -> _T:
-        """Give what reading a text gives, or something else."""
-        if self._unread is None:
-            return read()
+    def attempt(self, read: Callable[[], _T], at: int, otherwise: _T) -> _T:
+        """Give what reading the statement at a position gives, or something else."""
         try:
             return read()
-        except _NOT_UNDERSTOOD as error:
-            words = " ".join(text.split())
-            self._unread.append(Unread(line, words[:80], str(error) or "of a form that is not known"))
+        except NOT_UNDERSTOOD as error:
+            placed = self.placed(error, at)
+            if self._unread is None:
+                raise placed from error
+            self._unread.append(Unread(placed.line, placed.statement[:80], placed.reason))
             return otherwise
 
+    def placed(self, error: BaseException, at: int) -> PtxSyntaxError:
+        """Return the error of the statement at a position, which names the place."""
+        if isinstance(error, PtxSyntaxError) and error.line:
+            return error
+        text = self.text
+        blank = _SPACE.match(text, at)
+        start = blank.end() if blank is not None else at
+        found = (_HEAD_END if text[start : start + 1] in (".", "{", "}") else _STATEMENT_END).search(text, start)
+        end = found.end() if found is not None else len(text)
+        statement = " ".join(text[start : min(end, start + _LONGEST)].split())
+        reason, token = str(error) or "of a form that is not known", ""
+        if isinstance(error, PtxSyntaxError):
+            reason, token = error.reason, error.token
+        elif isinstance(error, RecursionError):
+            reason = "it is nested too deeply"
+        elif isinstance(error, MemoryError):
+            reason = "there is no memory for what it declares"
+        elif not isinstance(error, ValueError):
+            reason = "of a form that is not known"
+        if token:
+            start = max(start, text.find(token, start, end))
+        line, column = self.place(start)
+        return PtxSyntaxError(reason, token, self._file, line, column, statement)
 
-def refuse(text: str) -> None:
+    def place(self, at: int) -> tuple[int, int]:
+        """Return the line and column of a position, from 1."""
+        if not self._starts:
+            self._starts = [0, *(found.end() for found in re.finditer("\n", self.text))]
+        line = bisect_right(self._starts, at)
+        return line, at - self._starts[line - 1] + 1
+
+    def check_characters(self) -> None:
+        """Refuse characters beyond ASCII outside of strings."""
+        if self.text.isascii():
+            return
+        for found in _NOT_ASCII.finditer(self.text):
+            if found[0][0] != '"':
+                character = found[0]
+                start = max(self.text.rfind(mark, 0, found.start()) for mark in ";{}\n") + 1
+                reason = f"{character!r} is no character of PTX, which is ASCII but for comments and strings"
+                self.attempt(lambda reason=reason, character=character: refuse(reason, character), start, None)  # type: ignore[misc]
+
+
+def refuse(reason: str, token: str = "") -> NoReturn:
+    """Raise for what is not understood."""
+    raise PtxSyntaxError(reason, token)
+
+
+def refuse_statement(text: str) -> NoReturn:
     """Raise for a statement of no known form."""
-    raise PtxSyntaxError(f"cannot read {text[:80]!r}")
+    raise PtxSyntaxError(f"cannot read {' '.join(text[:200].split())[:80]!r}")
 
 
 def closing_brace(text: str, position: int) -> int:
     """Return where the braces end that were opened before a position."""
     depth = 1
-    for match in re.compile(r"[{}]").finditer(text, position):
-        depth += 1 if match[0] == "{" else -1
+    while (found := _BRACE.search(text, position)) is not None:
+        mark, position = found[0], found.end()
+        if mark == '"':
+            string = _STRING_END.match(text, position)
+            position = string.end() if string is not None else position
+        else:
+            depth += 1 if mark == "{" else -1
         if depth == 0:
-            return match.end()
-    raise PtxSyntaxError("the body of a function does not end")
+            return position
+    raise PtxSyntaxError("the braces that are opened here are not closed")

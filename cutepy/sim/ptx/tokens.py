@@ -6,11 +6,43 @@ import re
 
 
 class PtxSyntaxError(ValueError):
-    """Text that is not the PTX this parser knows."""
+    """Text that is not the PTX this parser knows.
+
+    Parameters
+    ----------
+    reason : str
+        What was required, and what was got.
+    token : str
+        The word of the statement that it is about, if it is one.
+    file : str
+        That the text was read from; empty if it wasn't.
+    line, column : int
+        Where the word, or else the statement, begins, from 1; 0 where that is not known.
+    statement : str
+
+    Attributes
+    ----------
+    reason, token, file, line, column, statement
+        As given.
+
+    Examples
+    --------
+    >>> print(PtxSyntaxError("unknown register %x", "%x", "a.ptx", 3, 14, "mov.u32 %r1, %x;"))
+    a.ptx:3:14: unknown register %x
+      in `mov.u32 %r1, %x;`
+    """
+
+    def __init__(
+        self, reason: str, token: str = "", file: str = "", line: int = 0, column: int = 0, statement: str = ""
+    ) -> None:
+        self.reason, self.token, self.file, self.line = reason, token, file, line
+        self.column, self.statement = column, statement
+        where = f"{file}:{line}:{column}: " if file else f"line {line}, column {column} of the PTX: "
+        super().__init__(f"{where}{reason}\n  in `{statement}`" if line else reason)
 
 
 _TOKEN = re.compile(
-    r"""\s*(?:
+    r"""\s*+(?:
       (?P<word>\.[A-Za-z_]\w*(?:::\w+)*)
     | (?P<name>[A-Za-z][\w$]*|[_$%][\w$]+)
     | (?P<number>0[fF][0-9a-fA-F]{8}(?!\w)|0[dD][0-9a-fA-F]{16}(?!\w)|0[xX][0-9a-fA-F]+U?(?!\w)|0[bB][01]+U?(?!\w)
@@ -51,7 +83,8 @@ class Tokens:
         while position < end:
             match = _TOKEN.match(text, position)
             if match is None:
-                raise PtxSyntaxError(f"cannot read {text[position : position + 40].strip()!r}")
+                rest = text[position : position + 40].strip()
+                raise PtxSyntaxError(f"cannot read {rest!r}", rest)
             assert match.lastgroup is not None
             self._tokens.append((match.lastgroup, match[match.lastgroup]))
             position = match.end()
@@ -98,7 +131,8 @@ class Tokens:
 
     def error(self, reason: str) -> PtxSyntaxError:
         """Make the error for this text."""
-        return PtxSyntaxError(f"{reason} in {' '.join(self.text.split())[:80]!r}")
+        here = self._tokens[self._at - 1][1] if 0 < self._at <= len(self._tokens) else ""
+        return PtxSyntaxError(f"{reason} in {' '.join(self.text.split())[:80]!r}", here)
 
 
 def integer(text: str) -> int:
@@ -111,6 +145,9 @@ def integer(text: str) -> int:
     """
     digits = text.removesuffix("U")
     try:
-        return int(digits, 8 if digits[0] == "0" and digits.isdigit() else 0)
+        value = int(digits, 8 if digits[0] == "0" and digits.isdigit() else 0)
     except ValueError:
-        raise PtxSyntaxError(f"expected an integer, got {text!r}") from None
+        raise PtxSyntaxError(f"expected an integer, got {text[:40]!r}", text) from None
+    if value >> 64:
+        raise PtxSyntaxError(f"an integer has at most 64 bits, got {text}", text)
+    return value

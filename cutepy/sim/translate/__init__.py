@@ -18,8 +18,10 @@ import numpy as np
 
 from cutepy.layouts.sm90.arch import WARP_THREADS
 from cutepy.sim.arithmetic import floats, integers as alu, minifloat, video as video_arithmetic
-from cutepy.sim.errors import SimulationError, UnknownInstructionError
+from cutepy.sim.errors import OperandError, SimulationError, UnknownInstructionError
 from cutepy.sim.ptx.alignment import aligned_threads
+from cutepy.sim.ptx.bodies import BEYOND
+from cutepy.sim.ptx.forms import Checks
 from cutepy.sim.ptx.linking import LANDING, Linked, link
 from cutepy.sim.ptx.model import Function, Instruction, Module
 from cutepy.sim.ptx.parser import parse_module
@@ -37,7 +39,7 @@ from cutepy.sim.translate import (  # noqa: F401  each registers its instruction
     video,
 )
 from cutepy.sim.translate.control_flow import EXIT, ControlFlow, analyse
-from cutepy.sim.translate.effects import accumulators, is_wgmma, written
+from cutepy.sim.translate.effects import accumulators, is_wgmma, read, written
 from cutepy.sim.translate.emitter import Emitter, canonical_bits, kind_of, refused_modifier, translator_of
 from cutepy.sim.translate.refusals import refusal
 
@@ -53,7 +55,7 @@ _programs: OrderedDict[tuple[str, str, frozenset[int], frozenset[int]], Program]
 _EFFECTS = frozenset(
     """ld ldu st red atom bar barrier mbarrier cp wgmma fence membar stmatrix ldmatrix setmaxnreg trap tensormap call
     griddepcontrol elect shfl vote match redux nanosleep brkpt wmma discard""".split()
-)
+) | {BEYOND}
 
 _WARP_COLLECTIVES = frozenset(("shfl", "vote", "match", "redux", "elect"))
 
@@ -120,14 +122,40 @@ def _has_effects(i: Instruction) -> bool:
     return i.parts[0] in _EFFECTS or aligned_threads(i) > 1 or translator_of(i.opcode) is None
 
 
-def load_module(text: str) -> Module:
-    """Parse a PTX module, once for the same text."""
-    key = hashlib.sha256(text.encode()).hexdigest()
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
+
+
+def load_module(text: str, file: str = "") -> Module:
+    """Parse a PTX module, once for the same text; errors name the file."""
+    key = _digest(text)
     if key not in _modules:
-        _modules[key] = parse_module(text)
+        _modules[key] = parse_module(text, file=file, checks=_CHECKS)
         while len(_modules) > _KEPT:
             _modules.popitem(last=False)
     return _modules[key]
+
+
+def _wrong_operands(i: Instruction) -> str:
+    """Return what is wrong with the types of an instruction's operands, as its translation finds them."""
+    if i.parts[0] in _LINKED:
+        return ""
+    registers = {r.index: canonical_bits(r) for r in (*read(i), *written(i))}
+    e = Emitter(registers, {}, {}, _NOTHING)
+    e.instruction = i
+    try:
+        _translate_one(e, i)
+    except OperandError as error:
+        return error.reason
+    except UnknownInstructionError:
+        return ""  # it is told where it is reached
+    return ""
+
+
+_LINKED = frozenset("call alloca stacksave stackrestore ret".split())
+"""What is translated when it is known what may be called."""
+_NOTHING: Any = None
+_CHECKS = Checks(_wrong_operands)
 
 
 def linked(text: str, name: str) -> Linked:
@@ -140,7 +168,7 @@ def linked(text: str, name: str) -> Linked:
     name : str
         The entry function.
     """
-    key = hashlib.sha256(text.encode()).hexdigest(), name
+    key = _digest(text), name
     if key not in _linked:
         module = load_module(text)
         if name not in module.functions:
@@ -167,7 +195,7 @@ def translate(
     pauses : frozenset of int
         Instructions before which its `pause` is asked whether lanes go on.
     """
-    key = hashlib.sha256(text.encode()).hexdigest(), name, stops, pauses
+    key = _digest(text), name, stops, pauses
     if key not in _programs:
         _programs[key] = translate_linked(linked(text, name), stops, pauses)
         while len(_programs) > _KEPT:
@@ -311,7 +339,7 @@ def _translate_one(e: Emitter, i: Instruction) -> None:
         raise
     except (AssertionError, LookupError, StopIteration, TypeError, ValueError) as error:
         # Operands of another form than those that the translation of this opcode takes apart.
-        raise UnknownInstructionError(i, "its operands are of a form that is not known") from error
+        raise OperandError(i, "its operands are of a form that is not known") from error
 
 
 def _block_source(

@@ -9,6 +9,7 @@ Instructions"; "Miscellaneous Instructions": setmaxnreg, nanosleep, trap.
 
 from __future__ import annotations
 
+from cutepy.sim.ptx.bodies import BEYOND
 from cutepy.sim.ptx.model import Address, Immediate, Instruction, Operand, Register, Sink, registers_in
 from cutepy.sim.translate.effects import accumulators
 from cutepy.sim.translate.emitter import Emitter, instruction, kind_of
@@ -325,6 +326,13 @@ def _setmaxnreg(e: Emitter, i: Instruction) -> None:
     if count.value % 8 or not 24 <= count.value <= 256:
         raise e.refused(f"the register count of setmaxnreg must be a multiple of 8 from 24 to 256, got {count.value}")
     e.emit(f"if not m.registers.set(g, {e.site}, {count.value}, {'inc' in i.parts}): {PARK}")
+
+
+@instruction(BEYOND)
+def _beyond(e: Emitter, i: Instruction) -> None:
+    index, count = i.operands
+    assert isinstance(count, Immediate)
+    e.emit(f"m.beyond(g, {e.site}, {e.read(index, 'u4')}, {count.value})")
 
 
 @instruction("trap", "brkpt")

@@ -1,8 +1,8 @@
 """What an instruction's operands decide beside results: places, bytes, lanes, synchronisation, ways through the code.
 
-Whatever the condition of a hazard reads is told here: a value that differs in another schedule, or another round, may
-make something undefined there that is defined here. Of an instruction that is not in the tables, and of operands that
-it has more than these say, all is taken to decide.
+The condition of a hazard reads such values: one that differs in another schedule, or another round, may make something
+undefined there that is defined here. The forms of instructions (`ptx.forms`) name each operand's role. Of an
+instruction that has no form, all operands are taken to decide.
 
 References
 ----------
@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from cutepy.sim.ptx.alignment import aligned_threads
+from cutepy.sim.ptx.forms import PLAIN_FORMS, form_of
 from cutepy.sim.ptx.model import Address, Instruction, Operand, Register, registers_in
 from cutepy.sim.translate.effects import has_destination, is_wgmma
 from cutepy.sim.translate.state_spaces import state_spaces
@@ -40,80 +41,13 @@ class Deciding(NamedTuple):
     is_elsewhere: bool
 
 
-PLAIN = frozenset(
-    """abs add addc alloca and bfe bfi bfind bmsk bra brev clz cnot copysign cos createpolicy cvt cvta div dp2a dp4a
-    ex2 exit fma fns getctarank isspacep istypep lg2 lop3 mad mad24 madc mapa max min mov mul mul24 nanosleep neg not
-    or pmevent popc prmt rcp rem ret rsqrt sad selp set setp shf shl shr sin slct sqrt stackrestore stacksave sub subc
-    suq szext tanh testp txq vabsdiff vabsdiff2 vabsdiff4 vadd vadd2 vadd4 vavrg2 vavrg4 vmad vmax vmax2 vmax4 vmin
-    vmin2 vmin4 vset vset2 vset4 vshl vshr vsub vsub2 vsub4 xor""".split()
-)
+PLAIN = frozenset(name.partition(".")[0] for name in PLAIN_FORMS)
 """The instructions that give results and decide nothing, whoever executes them; branches are ends of blocks."""
-_ACCESSES = {
-    "ld": "",
-    "ldu": "",
-    "st": "value",
-    "atom": "value value",
-    "red": "value",
-    "ldmatrix": "",
-    "stmatrix": "value",
-    "wmma.load": "stride",
-    "wmma.store": "value stride",
-    "tex": "value value value value",
-    "tld4": "value value value value",
-    "suld": "",
-    "sust": "value",
-    "prefetch": "",
-    "prefetchu": "",
-    "applypriority": "",
-    "discard": "",
-}
-_OTHERS = {
-    "activemask": "",
-    "bar": "barrier barrier",
-    "barrier": "barrier barrier",
-    "brkpt": "",
-    "brx": "branch",
-    "call": "branch value value",
-    "cp.async.bulk": "bytes mask",
-    "cp.async.bulk.commit_group": "",
-    "cp.async.bulk.prefetch": "bytes",
-    "cp.async.bulk.tensor": "mask",
-    "cp.async.bulk.wait_group": "barrier",
-    "cp.async.ca": "bytes bytes",
-    "cp.async.cg": "bytes bytes",
-    "cp.async.commit_group": "",
-    "cp.async.mbarrier": "",
-    "cp.async.wait_all": "",
-    "cp.async.wait_group": "barrier",
-    "cp.reduce.async.bulk": "bytes",
-    "cp.reduce.async.bulk.tensor": "",
-    "elect": "lanes",
-    "fence": "bytes",
-    "griddepcontrol": "",
-    "match": "value lanes",
-    "mbarrier": "barrier barrier",
-    "mbarrier.pending_count": "value",
-    "membar": "",
-    "mma": "value value value value value",
-    "movmatrix": "value",
-    "red.async": "value",
-    "redux": "value lanes",
-    "setmaxnreg": "barrier",
-    "shfl": "value lanes lanes lanes",
-    "st.async": "value",
-    "tensormap.cp_fenceproxy": "bytes",
-    "tensormap.replace": "bytes bytes",
-    "tensormap.replace.tile.global_address": "elsewhere",
-    "trap": "",
-    "vote": "value lanes",
-    "wgmma.commit_group": "",
-    "wgmma.fence": "",
-    "wgmma.mma_async": "descriptor descriptor alike",
-    "wgmma.mma_async.sp": "descriptor descriptor value value alike",
-    "wgmma.wait_group": "barrier",
-    "wmma.mma": "value value value",
-}
-"""By the longest beginning of an opcode, what those of its operands are that are no result, address or cache policy."""
+_ACCESSES = frozenset(
+    """ld ldu st atom red ldmatrix stmatrix wmma.load wmma.store tex tld4 suld sust prefetch prefetchu applypriority
+    discard""".split()
+)
+"""The instructions that access memory, and do nothing else, unless they are asynchronous."""
 _ROLES = {
     "stride": ADDRESS,
     "elsewhere": ADDRESS,
@@ -126,7 +60,7 @@ _BEYOND_SHARED = frozenset(("global", "local", "param", "const", "frame"))
 
 
 def is_known(opcode: str) -> bool:
-    """Tell whether the tables say what an instruction decides."""
+    """Tell whether an instruction has a form, which says what it decides."""
     return _found(opcode) is not None
 
 
@@ -207,16 +141,9 @@ _THREADS_OWN = (("cp", "async", "ca"), ("cp", "async", "cg"))
 
 
 def _found(opcode: str) -> list[str] | None:
-    """Return what the tables say of operands; None of an instruction that they lack."""
-    parts = opcode.split(".")
-    if parts[0] in PLAIN:
-        return []
-    for n in range(len(parts), 0, -1):
-        name = ".".join(parts[:n])
-        for table in (_OTHERS, _ACCESSES):
-            if name in table:
-                return table[name].split()
-    return None
+    """Return what operands are that are no result, address or cache policy; None of an unknown instruction."""
+    form = form_of(opcode)
+    return None if form is None else [word for word in form.words if word not in ("result", "address", "policy")]
 
 
 def _is_hinted(i: Instruction) -> bool:

@@ -7,12 +7,9 @@ PTX ISA, "Instruction Set": the syntax line of each instruction.
 
 from __future__ import annotations
 
+from cutepy.sim.ptx.forms import form_of
 from cutepy.sim.ptx.model import Address, Instruction, Register, Vector, registers_in
 
-_NO_DESTINATION = frozenset(
-    """st red fence cp prefetch prefetchu bra ret exit trap membar setmaxnreg stmatrix griddepcontrol
-    tensormap nanosleep discard applypriority brkpt pmevent createpolicy_ brx call multimem_red wgmma""".split()
-)
 _COLLECTIVE_MMA = "wgmma.mma_async"
 
 
@@ -30,11 +27,11 @@ def accumulators(instruction: Instruction) -> tuple[Register, ...]:
 
 def has_destination(instruction: Instruction) -> bool:
     """Tell whether the first operand is written."""
-    operands, parts = instruction.operands, instruction.parts
-    if parts[0] in ("bar", "barrier"):
-        return "red" in parts
-    has_none = parts[0] in _NO_DESTINATION or parts[:2] == ("wmma", "store")
-    return bool(operands) and not isinstance(operands[0], Address) and not has_none
+    operands = instruction.operands
+    if not operands or isinstance(operands[0], Address) or is_wgmma(instruction):
+        return False
+    form = form_of(instruction.opcode)
+    return form is None or form.words[:1] == ("result",)
 
 
 def written(instruction: Instruction) -> tuple[Register, ...]:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from cutepy.sim.errors import UnknownInstructionError
+from cutepy.sim.errors import OperandError, UnknownInstructionError
+from cutepy.sim.ptx.forms import spelled
 from cutepy.sim.ptx.linking import Linked
 from cutepy.sim.ptx.model import (
     Address,
@@ -60,9 +61,25 @@ def kind_of(ptx_type: str) -> str:
     return f"{_LETTERS[ptx_type[0]]}{width}"
 
 
+def said_of(kind: str) -> str:
+    """Return a kind as PTX calls it: "b32" for "u4".
+
+    Examples
+    --------
+    >>> said_of("u4"), said_of("f8"), said_of("pred")
+    ('b32', 'f64', 'pred')
+    """
+    return kind if kind == "pred" else f"{dict(u='b', i='s', f='f')[kind[0]]}{8 * int(kind[1:])}"
+
+
 def canonical_bits(register: Register) -> str:
     """Return the unsigned kind of a register's width."""
     return "pred" if register.type == "pred" else f"u{register.bits // 8}"
+
+
+_EXTENDS = frozenset(("ld", "ldu", "cvt"))
+"""Opcodes whose destinations may be wider than their types (PTX ISA, "Operand Size Exceeding Type Size")."""
+Kinds: TypeAlias = "list[str] | dict[int, str]"
 
 
 class Emitter:
@@ -70,7 +87,7 @@ class Emitter:
 
     Parameters
     ----------
-    kinds : list of str
+    kinds : list or dict of str
         Canonical kind of each register.
     constants : dict
         Names and values that the source refers to; grows.
@@ -89,7 +106,7 @@ class Emitter:
 
     def __init__(
         self,
-        kinds: list[str],
+        kinds: Kinds,
         constants: dict[str, Any],
         accumulator_sets: dict[int, tuple[int, ...]],
         linked: Linked,
@@ -124,6 +141,11 @@ class Emitter:
         """Make the error for an instruction, or a form of it, that has no translation."""
         assert self.instruction is not None
         return UnknownInstructionError(self.instruction, reason)
+
+    def mistaken(self, reason: str = "") -> OperandError:
+        """Make the error for an operand of another kind or type than the instruction takes."""
+        assert self.instruction is not None
+        return OperandError(self.instruction, reason)
 
     def refused(self, reason: str) -> UnknownInstructionError:
         """Make the error for an instruction that is known, and not valid or not simulated."""
@@ -186,7 +208,7 @@ class Emitter:
                 if operand.offset
                 else f"{address}.astype({kind})"
             )
-        raise self.unknown(f"operand {operand}")
+        raise self.mistaken(f"operand {spelled(operand)}")
 
     def read_wide(self, operand: Operand, kind: str) -> str:
         """Read the low bits of an operand that may be wider than the kind (ld, st, cvt)."""
@@ -206,7 +228,7 @@ class Emitter:
         if canonical == kind:
             return f"v{index}"
         if canonical == "pred" or kind == "pred" or canonical[1:] != kind[1:]:
-            raise self.unknown(f"{register.name} of type {register.type} read as {kind}")
+            raise self.mistaken(f"{register.name} of type {register.type} read as {said_of(kind)}")
         key = index, kind
         if key not in self._forms:
             self.emit(f"v{index}{kind} = v{index}.view({kind})")
@@ -238,7 +260,7 @@ class Emitter:
     def address(self, operand: Operand) -> str:
         """Return an expression of the address that an operand denotes, in its register's width."""
         if not isinstance(operand, Address):
-            raise self.unknown(f"an address must be in brackets, got {operand}")
+            raise self.mistaken(f"an address must be in brackets, got {spelled(operand)}")
         base = operand.base
         if isinstance(base, Register):
             kind = canonical_bits(base)
@@ -261,7 +283,7 @@ class Emitter:
             self.emit(expression)
             return
         if not isinstance(operand, Register):
-            raise self.unknown(f"destination {operand}")
+            raise self.mistaken(f"destination {spelled(operand)}")
         index, canonical = operand.index, self._kinds[operand.index]
         assert self.instruction is not None
         self.flush(index)
@@ -295,11 +317,14 @@ class Emitter:
 
     def _converted(self, expression: str, kind: str, canonical: str, register: Register) -> str:
         if "pred" in (kind, canonical):
-            raise self.unknown(f"{register.name} of type {register.type} written as {kind}")
+            raise self.mistaken(f"{register.name} of type {register.type} written as {said_of(kind)}")
         if kind[1:] == canonical[1:]:
             return f"({expression}).view({canonical})"
         if int(kind[1:]) > int(canonical[1:]):
-            raise self.unknown(f"{register.name} is too narrow for {kind}")
+            raise self.mistaken(f"{register.name} of type {register.type} is too narrow for {said_of(kind)}")
+        assert self.instruction is not None
+        if self.instruction.parts[0] not in _EXTENDS:
+            raise self.mistaken(f"{register.name} of type {register.type} is too wide for {said_of(kind)}")
         extended = f"({expression}).astype({kind[0]}{canonical[1:]})"
         return extended if kind[0] == canonical[0] else f"{extended}.view({canonical})"
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from cutepy import load_ptx
+from cutepy.sim.ptx.tokens import PtxSyntaxError
 
 _HEAD = ".version 8.7\n.target sm_90a\n.address_size 64\n"
 _OPERATIONS = {
@@ -169,7 +170,12 @@ def test_simd(operation, lanes, d, a, b, accumulated, data, values):
     assert run(f"{name} {', '.join(operands)}", values) == expected
 
 
-@pytest.mark.parametrize("line", ["vadd.s32.s32 %d, %a, %b", "vset.u32.u32 %d, %a, %b", "vadd2.s32.s32.s32 %d, %a, %b"])
+@pytest.mark.parametrize("line", ["vadd.s32.s32 %d, %a, %b", "vset.u32.u32 %d, %a, %b"])
 def test_unknown_forms(line):
     with pytest.raises(Exception, match="does not know"):
         run(line, [(1, 2, 3)])
+
+
+def test_lanes_are_added_to_a_third_operand():
+    with pytest.raises(PtxSyntaxError, match="takes 4 operands, got 3"):
+        run("vadd2.s32.s32.s32 %d, %a, %b", [(1, 2, 3)])

@@ -104,7 +104,7 @@ def test_variables(declaration):
     for variable, (_, values, alignment) in zip(found, expected, strict=True):
         assert variable.size_bytes == values.nbytes
         assert variable.alignment == alignment
-        assert (variable.initial or bytes(values.nbytes)) == values.tobytes()
+        assert (variable.initial or b"").ljust(values.nbytes, b"\0") == values.tobytes()
 
 
 def assembled(text, tmp_path):
@@ -158,7 +158,7 @@ def test_variables_against_ptxas(tmp_path):
     assert {v.name for v in variables} == names
     for variable in variables:
         declared = next(text for text in texts if variable.name in text)
-        assert theirs[variable.name] == (variable.initial or bytes(variable.size_bytes)), declared
+        assert theirs[variable.name] == (variable.initial or b"").ljust(variable.size_bytes, b"\0"), declared
 
 
 # Constant expressions, against ptxas.

@@ -130,20 +130,20 @@ class _Place:
 def _statements(text: str) -> list[_Place]:
     """Find the instructions of all functions."""
     found = []
-    for head, line, body in Outside(text, Reading(None)).bodies:
-        position, counted, end = 0, 0, len(body.rstrip())
+    for _, line, position, end in Outside(text, Reading(text)).bodies:
+        counted = position
         while position < end:
-            match = STATEMENT.match(body, position)
+            match = STATEMENT.match(text, position, end)
             if match is None:
                 break
             position = match.end()
             if match["opcode"] is None:
                 continue
             start = match.start() + len(match[0]) - len(match[0].lstrip())
-            line += body.count("\n", counted, match.start("opcode"))
+            line += text.count("\n", counted, match.start("opcode"))
             counted = match.start("opcode")
             guard = "" if match["guard"] is None else f"{match['negated']}{match['guard']}"
-            found.append(_Place(head.end() + start, line, match["opcode"].split(".")[0], guard))
+            found.append(_Place(start, line, match["opcode"].split(".")[0], guard))
     return found
 
 

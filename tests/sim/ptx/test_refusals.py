@@ -1,0 +1,255 @@
+"""PTX that is refused: each text is a module or an error that names the line, the column and the statement."""
+
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cutepy import load_ptx
+from cutepy.sim import MemoryAccessError
+from cutepy.sim.ptx.forms import FORMS, form_of
+from cutepy.sim.ptx.parser import parse_module
+from cutepy.sim.ptx.tokens import PtxSyntaxError
+from cutepy.sim.translate.emitter import _TRANSLATORS
+from tests.sim.fuzz.texts import refusal_of_ptxas
+
+HEAD = ".version 8.7\n.target sm_90a\n.address_size 64\n"
+KERNEL = (
+    HEAD
+    + """.visible .entry k(.param .u64 x) {
+  .reg .b32 %r<9>; .reg .b64 %d, %e; .reg .pred %p, %q; .reg .b16 %h<3>;
+  ld.param.u64 %d, [x];
+  STATEMENT
+  st.global.u32 [%d], %r0; ret; }
+"""
+)
+LINE = 7
+
+REFUSED = [
+    # Operands: too many, too few, of another kind.
+    ("add.u32 %r0, %r1, %r2, %r3;", "takes 3 operands, got 4"),
+    ("add.u32 %r0, %r1;", "takes 3 operands, got 2"),
+    ("mov.u32 %r0;", "takes 2 operands, got 1"),
+    ("setp.lt.u32 %p, %r0;", "takes 3 operands, got 2"),
+    ("setp.lt.and.u32 %p, %r0, %r1;", "takes 4 operands, got 3"),
+    ("setp.lt.u32 %p, %r0, %r1, %q;", "takes 3 operands, got 4"),
+    ("fma.rn.f32 %r0, %r1, %r2;", "takes 4 operands, got 3"),
+    ("ld.global.u32 %r0;", "takes 2 operands, got 1"),
+    ("ld.global.u32 %r0, [%d], %e;", "takes 2 operands, got 3"),
+    ("st.global.u32 [%d];", "takes 2 operands, got 1"),
+    ("shfl.sync.idx.b32 %r0, %r1, %r2, -1;", "takes 5 operands, got 4"),
+    ("atom.global.cas.b32 %r0, [%d], %r1;", "takes 4 operands, got 3"),
+    ("atom.global.add.u32 %r0, [%d], %r1, %r2;", "takes 3 operands, got 4"),
+    ("lop3.b32 %r0, %r1, %r2, %r3;", "takes 5 operands, got 4"),
+    ("bra;", "takes 1 operand, got 0"),
+    ("bra %r0;", "takes a label there, got %r0"),
+    ("bra 5;", "takes a label there, got 5"),
+    ("ret 5;", "takes 0 operands, got 1"),
+    ("bar.sync;", "takes 1 to 2 operands, got 0"),
+    ("add.u32 5, %r0, %r1;", "takes a register there, got 5"),
+    ("mov.u32 %tid.x, %r0;", "takes a register there, got %tid.x"),
+    ("ld.global.u32 %r0, %d;", "takes an address in brackets there, got %d"),
+    ("st.global.u32 %d, %r0;", "takes an address in brackets there, got %d"),
+    ("add.u32 %r0, [%d], 1;", r"takes a value there, got \[%d\]"),
+    ("brx.idx %r0;", "takes 2 operands"),
+    ("brx.idx %r0, $T;", r"no .branchtargets \$T"),
+    # Vectors of another length.
+    ("ld.global.v4.u32 {%r0, %r1}, [%d];", "a vector of 4 there, got one of 2"),
+    ("ld.global.u32 {%r0, %r1}, [%d];", "one register there, got one of 2"),
+    ("ld.global.v2.u32 %r0, [%d];", "a vector of 2 there, got %r0"),
+    ("st.global.v2.u32 [%d], %r0;", "a vector of 2 there, got %r0"),
+    ("mov.b64 %d, {%r0, %r1, %r2};", "got one of 3"),
+    ("add.u32 {%r0, %r1}, %r2, %r3;", "got one of 2"),
+    ("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r0, %r1}, [%r2];", "a vector of 4 there, got one of 2"),
+    ("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%r0, %r1, %r2}, {%r3, %r4, %r5, %r6}, {%r7, %r8}, "
+     "{%r0, %r1, %r2, %r3};", "a vector of 4 there, got one of 3"),
+    # Types of registers.
+    ("add.u32 %r0, %d, 1;", "%d of type b64 read as b32"),
+    ("add.u32 %d, %r0, 1;", "%d of type b64 is too wide for b32"),
+    ("mul.wide.u32 %r0, %r1, %r2;", "%r0 of type b32 is too narrow for b64"),
+    ("setp.eq.u32 %r0, %r1, %r2;", "%r0 of type b32 written as pred"),
+    ("selp.u32 %r0, %r1, %r2, %r3;", "%r3 of type b32 read as pred"),
+    ("@%r0 mov.u32 %r0, 1;", "must be a predicate, got %r0"),
+    ("setp.eq.and.u32 %p, %r0, %r1, !%r2;", "! takes a predicate"),
+    ("ld.global.u64 %r0, [%d];", "too narrow"),
+    ("mov.b32 {%r0, %r1}, %r2;", "too wide"),
+    # Kinds of values.
+    ("mov.u32 %r0, 1.5;", "type .u32 there, got a float"),
+    ("and.b32 %r0, %r1, 1.5;", "got a float"),
+    ("shl.b32 %r0, %r1, 1.5;", "got a float"),
+    (".reg .f32 %f; add.f32 %f, %f, 1;", "type .f32 there, got the integer 1"),
+    (".reg .f32 %f; add.u32 %f, %f, 1;", "%f of type .f32"),
+    (".reg .f32 %f; ld.global.u32 %f, [%d];", "%f of type .f32"),
+    ("st.global.f32 [%d], 1;", "got the integer 1"),
+    ("setp.lt.f32 %p, %r0, 1;", "got the integer 1"),
+    ("mov.u33 %r0, 1;", "a type .u33, which there is not"),
+    # Names.
+    ("mov.u32 %r0, %nosuch;", "unknown register %nosuch"),
+    ("mov.u32 %r0, nosuch;", "unknown name nosuch"),
+    ("mov.u32 %r0, %r9;", "unknown register %r9"),
+    ("@%r mov.u32 %r0, 1;", "unknown predicate %r"),
+    ("bra $nowhere;", r"unknown name \$nowhere"),
+    ("mov.u32 %r0, %tid.q;", "unknown register %tid.q"),
+    ("mov.u32 %r0, %tid.\x01;", "unknown register"),
+    ("mov.u32 %r0, %envreg32;", "unknown register"),
+    (".reg .b64 %r0;", "%r0 is declared twice"),
+    (".reg .b32 %r<4>;", "declared twice"),
+    (".reg .b32 x; .reg .b32 x;", "x is declared twice"),
+    (".reg .b32 x1; .reg .b32 x<4>;", "x1 is declared twice"),
+    (".reg .b32 x; .local .b32 x;", "x is declared twice"),
+    ("$A: add.u32 %r0, %r0, 1; $A: bra $A;", r"\$A is declared twice"),
+    # Characters, numbers and brackets.
+    ("mov.u32 %r0, \u0667;", "no character of PTX"),
+    ("mov\u00a0.u32 %r0, 1;", "no character of PTX"),
+    ("mov.u32 %r0, 09;", "expected an integer|cannot read"),
+    ("mov.u32 %r0, 1/0;", "division by zero"),
+    ("mov.f64 %d, 1.0/0.0;", "division by zero"),
+    (f"mov.u32 %r0, {'(' * 2000}1{')' * 2000};", "nested too deeply"),
+    (f"mov.u32 %r0, {'1' * 5000};", "expected an integer"),
+    ("mov.b64 %d, {%r0, %r1;", "not closed"),
+    ("mov.b64 %d, {%r0, %r1}};", "cannot read|do not match"),
+    ("} {", "cannot read"),
+    ("{", "not closed"),
+    ("ld.global.u32 %r0, [%d;", "do not match"),
+    ("add.u32 %r0, %r0, 1,;", "is missing"),
+    ("add.u32 %r0,, 1;", "is missing"),
+    (".loc a 1 1\n", "unknown directive"),
+    # Declarations.
+    (".local .align 3 .b8 y[8];", "power of two"),
+    (".local .b8 y[0];", "extent of 0"),
+    (".local .b8 y[1180591620717411303424];", "64 bits"),
+    (".local .b8 y[1099511627776];", "no GPU has"),
+    ("mov.u64 %d, 99999999999999999999;", "64 bits"),
+    (".local .b32 y<99999999999>;", "at most"),
+    (".reg .foo %z;", "unknown type"),
+    (".reg .b32 %z", "cannot read|unknown directive|expected"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("statement", "said"), REFUSED, ids=[s[:40] for s, _ in REFUSED])
+def test_the_error_names_its_place(statement, said, tmp_path):
+    file = tmp_path / "kernel.ptx"
+    file.write_text(KERNEL.replace("STATEMENT", statement), encoding="utf-8")
+    with pytest.raises(PtxSyntaxError, match=said) as found:
+        load_ptx(file)
+    error = found.value
+    assert error.file == str(file)
+    assert error.line in (LINE, LINE + 1, 4)  # what is not closed begins with the function
+    assert error.column >= 1
+    assert str(error).startswith(f"{file}:{error.line}:{error.column}: ")
+    assert error.statement
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (HEAD.replace("8.7", "99.9"), "99.9"),
+        (HEAD.replace("8.7", "8.7.1"), "8.7.1"),
+        (HEAD.replace("64", "32"), "write .address_size 64"),
+        (HEAD + "foo", "cannot read 'foo'"),
+        (HEAD + "\ud800", "no character of PTX"),
+        (HEAD + ".address_size 64", ".address_size comes twice"),
+        ("", "must say what GPU it is for"),
+        (HEAD + ".global .u32 a; .global .u32 a;", "a is declared twice"),
+        (HEAD + ".visible .entry k(.param .u64 x, .param .u64 x) { ret; }", "x is declared twice"),
+        (HEAD + ".visible .entry k() { ret; } .visible .entry k() { ret; }", "k is defined twice"),
+        (HEAD + ".visible .entry k() .maxntid 1 1 { ret; }", "unknown directive '1'"),
+        (HEAD + ".visible .entry k() { ret;", "not closed"),
+        (HEAD + ".visible .entry k(.param .b8 x[99999]) { ret; }", "32764"),
+        (HEAD + ".global .b8 a[1099511627776];", "no GPU has"),
+        (HEAD + ".global .u32 a = 1.0/0.0;", "division by zero"),
+        (HEAD + "/* never", "does not end"),
+        (HEAD + ".alias a, b;", "b, which is not defined"),
+    ],
+)
+def test_what_is_outside_of_functions_is_refused_with_its_place(text, said):
+    with pytest.raises(PtxSyntaxError, match=said) as found:
+        load_ptx(text)
+    assert 1 <= found.value.line <= text.count("\n") + 1
+    assert f"line {found.value.line}, column {found.value.column} of the PTX" in str(found.value)
+
+
+ACCEPTED = [
+    "mov.b32 %r0, 0f3F800000;",
+    "and.b32 %r0, %r1, 0f3F800000;",
+    ".reg .f32 %f; mov.b32 %f, %r0; add.f32 %r0, %f, 0f3F800000; ld.global.b32 %f, [%d];",
+    "cvt.rn.f32.u32 %r0, 1;",
+    "mov.f64 %d, 1.5;",
+    '.pragma "}";',
+    "setp.eq.and.u32 %p, %r0, 1, !5;",
+    "mov.u32 %r0, %tid.w;",
+    "{ .reg .b64 %r0; mov.u64 %r0, 5; }",
+    ".reg .v2 .b32 v<3>; mov.v2.b32 v1, {%r0, %r1}; mov.b32 %r2, v1.y;",
+    ".reg .b32 %r1x<4>; mov.b32 %r1x3, 5;",
+    "ld.global.u32 {%r0}, [%d];",
+    f"mov.u32 %r0, {'(' * 100}1{')' * 100};",
+    "st.global.u16 [%d], %r0;",
+    "cvt.u16.u32 %h0, %r1;",
+    "setp.eq.u32 %p|_, %r0, 1;",
+    "@!%p bra $L; $L:",
+]
+
+
+@pytest.mark.parametrize("statement", ACCEPTED)
+def test_what_ptxas_accepts_is_accepted(statement):
+    load_ptx(KERNEL.replace("STATEMENT", statement))
+
+
+@pytest.mark.integration
+def test_ptxas_agrees():
+    """What is refused here, ptxas refuses, and what it accepts is accepted, but for what is too large or too deep."""
+    ours = ("nested too deeply", "no GPU has", "no character", "at most")
+    for statement, said in REFUSED:
+        if said not in ours and "1.0/0.0" not in statement:
+            assert refusal_of_ptxas(KERNEL.replace("STATEMENT", statement)), statement
+    for statement in ACCEPTED:
+        assert not refusal_of_ptxas(KERNEL.replace("STATEMENT", statement)), statement
+
+
+def test_a_file_may_be_of_any_bytes(tmp_path):
+    file = tmp_path / "kernel.ptx"
+    file.write_bytes(HEAD.encode() + b"// \xff\n")
+    assert not load_ptx(file).kernels
+    file.write_bytes(HEAD.encode() + b"\xff")
+    with pytest.raises(PtxSyntaxError, match="no character of PTX"):
+        load_ptx(file)
+
+
+def test_the_column_is_that_of_the_word():
+    with pytest.raises(PtxSyntaxError) as found:
+        load_ptx(KERNEL.replace("STATEMENT", "/* before */ add.u32 %r0, // one\n     %nosuch, 5;"))
+    error = found.value
+    assert (error.line, error.column, error.statement) == (LINE + 1, 6, "add.u32 %r0, %nosuch, 5;")
+
+
+def test_a_branch_beyond_its_targets_is_told():
+    body = "$T: .branchtargets $X, $Y; mov.u32 %r1, %tid.x; brx.idx %r1, $T; $X: mov.u32 %r0, 70; bra $Z; "
+    module = load_ptx(KERNEL.replace("STATEMENT", f"{body}$Y: mov.u32 %r0, 80; $Z: mad.wide.u32 %d, %r1, 4, %d;"))
+    found = np.zeros(2, np.uint32)
+    module.launch("k", 1, 2, (found,))
+    assert found.tolist() == [70, 80]
+    with pytest.raises(MemoryAccessError, match="less than its 2 targets, got 2"):
+        module.launch("k", 1, 3, (np.zeros(3, np.uint32),))
+
+
+def test_an_empty_body_ends():
+    load_ptx(HEAD + ".visible .entry k() { }").launch("k", 1, 32)
+
+
+@pytest.mark.parametrize("comment", ["// a comment of some length\n", "/* one\n two */\n", "\n", "  \n"])
+def test_comments_cost_linear_time(comment):
+    def seconds(count):
+        text = KERNEL.replace("STATEMENT", comment * count).replace(".visible", comment * count + ".visible", 1)
+        start = time.process_time()
+        parse_module(text)
+        return time.process_time() - start
+
+    seconds(10)
+    assert seconds(40_000) < 2  # 6 s when each line was compared with all that follow
+
+
+def test_each_translated_instruction_has_a_form():
+    assert [name for name in _TRANSLATORS if form_of(name) is None] == []
+    assert form_of("frobnicate.s32") is None
+    assert all(Path(name).name == name for name in FORMS)
