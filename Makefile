@@ -109,6 +109,11 @@ nvcc: $(DEV) $(filter $(VENV)/%,$(NVCC))  ## run kernels of CUDA C++ in the simu
 mutation: $(DEV)  ## change one operator or constant at a time, ARGS="cutepy/host --count 60", and list what no test notices
 	$(PY) -m tests.mutation $(ARGS)
 
+.PHONY: fuzz
+fuzz: $(DEV)  ## change texts of real kernels and make random programs, which run beside another interpreter; ARGS="--count 5000 --seed 1 --ptxas"
+	$(PY) -m tests.sim.fuzz texts $(ARGS)
+	$(PY) -m tests.sim.fuzz programs $(ARGS)
+
 .PHONY: mutants
 mutants: $(DEV)  ## change one synchronisation of kernels at a time, ARGS="gemm handwritten", and list what the sanitizer passes over
 	$(PY) -m tests.sim.mutants $(ARGS)
