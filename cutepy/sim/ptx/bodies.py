@@ -29,7 +29,8 @@ from cutepy.sim.ptx.tokens import PtxSyntaxError, integer
 
 STATEMENT = re.compile(
     r"""\s*+(?:
-      (?P<loc>\.loc[ \t]+(?P<file>\d+)[ \t]+(?P<line>\d+)(?:[ \t]+(?P<column>\d+))?(?:[ \t]+\d+)*+(?:[ \t]*,(?P<inlined>[^\n]*))?)
+      (?P<loc>\.loc[ \t]+(?P<file>\d+)[ \t]+(?P<line>\d+)(?:[ \t]+(?P<column>\d+))?(?:[ \t]+\d+)*+
+        (?:[ \t]*,(?P<inlined>[^\n]*))?)
     | (?P<open>\{) | (?P<close>\})
     | (?P<label>[$%A-Za-z_][\w$]*)\s*:(?!:)
     | (?P<directive>\.[a-z](?:[^;{}"]|"[^"]*")*(?:\{[^;]*)?;)

@@ -42,7 +42,7 @@ def read_variables(text: str) -> list[Variable]:
     --------
     >>> a, b = read_variables(".visible .global .align 8 .u16 a = 5, b[2][2] = {{1, 2}, {3}};")
     >>> a.size_bytes, a.initial.hex(), b.size_bytes, b.initial.hex()
-    (2, '0500', 8, '0100020003000000')
+    (2, '0500', 8, '010002000300')
     """
     tokens = Tokens(text)
     linking = _linking(tokens)

@@ -115,6 +115,8 @@ FORMS: dict[str, str] = PLAIN_FORMS | {
     "mbarrier.init": "address barrier",
     "mbarrier.inval": "address",
     **_each("mbarrier.arrive mbarrier.arrive_drop", "result? address barrier?"),
+    **_each("mbarrier.arrive.expect_tx mbarrier.arrive_drop.expect_tx", "result? address barrier"),
+    **_each("mbarrier.arrive.noComplete mbarrier.arrive_drop.noComplete", "result? address barrier"),
     **_each("mbarrier.expect_tx mbarrier.complete_tx", "address barrier"),
     **_each("mbarrier.test_wait mbarrier.try_wait", "result address barrier barrier?"),
     "mbarrier.pending_count": "result value",
@@ -157,11 +159,14 @@ class Form(NamedTuple):
     words : tuple of str
         What each is.
     optional : int
-        How many of them may be missing.
+        How many of them may be missing, beside the result.
+    may_lack_result : bool
+        Whether the result may be missing.
     """
 
     words: tuple[str, ...]
     optional: int
+    may_lack_result: bool = False
 
 
 @lru_cache(maxsize=4096)
@@ -173,7 +178,7 @@ def form_of(opcode: str) -> Form | None:
     >>> form_of("setp.lt.and.u32").words, form_of("ld.global.L2::cache_hint.u32").words
     (('result', 'value', 'value', 'value'), ('result', 'address', 'policy'))
     >>> form_of("cp.async.ca.shared.global")
-    Form(words=('address', 'address', 'bytes', 'bytes'), optional=1)
+    Form(words=('address', 'address', 'bytes', 'bytes'), optional=1, may_lack_result=False)
     """
     parts = opcode.split(".")
     form = next((FORMS[n] for n in (".".join(parts[:k]) for k in range(len(parts), 0, -1)) if n in FORMS), None)
@@ -185,8 +190,8 @@ def form_of(opcode: str) -> Form | None:
         assert match is not None
         if match["modifiers"] is None or not {*match["modifiers"].split("/")}.isdisjoint(parts):
             words += [match["name"]] * int(match["count"] or 1)
-            optional += match["optional"] is not None
-    return Form(tuple(words), optional)
+            optional += match["optional"] is not None and match["name"] != "result"
+    return Form(tuple(words), optional, form.startswith("result?"))
 
 
 _RESULTS = (Register, Vector, Pair, Sink, Selected)
@@ -234,42 +239,44 @@ class Checks:
 
 def _shape_of(operand: Operand) -> object:
     """Return all of an operand that decides whether an instruction takes it."""
-    if type(operand) is Vector:
-        return tuple([o.type if type(o) is Register else _shape_of(o) for o in operand.items])
-    if type(operand) is Address:
-        coordinates = operand.coordinates
-        return type(operand.base), None if coordinates is None else len(coordinates)
-    if type(operand) is Pair:
-        return _shape_of(operand.first), _shape_of(operand.second)
-    if type(operand) is Register:
+    kind = type(operand)
+    if kind is Immediate:
+        return operand.float_bits  # type: ignore[union-attr]
+    if kind is Address:
+        coordinates = operand.coordinates  # type: ignore[union-attr]
+        return type(operand.base), None if coordinates is None else len(coordinates)  # type: ignore[union-attr]
+    if isinstance(operand, Register):
         return operand.type
-    return (Immediate, operand.float_bits) if type(operand) is Immediate else type(operand)
+    if isinstance(operand, Vector):
+        return tuple([o.type if type(o) is Register else _shape_of(o) for o in operand.items])
+    if isinstance(operand, Pair):
+        return _shape_of(operand.first), _shape_of(operand.second)
+    return kind
 
 
 def _check_operands(opcode: str, form: Form, operands: tuple[Operand, ...]) -> None:
-    words = form.words
+    words = _present(form, operands)
     if opcode.startswith(("addc", "subc", "madc")):
         operands = operands[:-1]  # the carry, which the parser names
     most, least = len(words), len(words) - form.optional
     if not least <= len(operands) <= most:
         count = f"{most}" if least == most else f"{least} to {most}"
         raise PtxSyntaxError(f"{opcode} takes {count} operand{'s' * (count != '1')}, got {len(operands)}")
-    for word, operand in zip(_present(words, operands), operands, strict=False):
+    for word, operand in zip(words, operands, strict=False):
         if not isinstance(operand, _KINDS.get(word, _VALUES)):
             said = _SAID.get(word, "a value")
             raise PtxSyntaxError(f"{opcode} takes {said} there, got {spelled(operand)}", spelled(operand))
 
 
-def _present(words: tuple[str, ...], operands: tuple[Operand, ...]) -> tuple[str, ...]:
+def _present(form: Form, operands: tuple[Operand, ...]) -> tuple[str, ...]:
     """Leave out a result that is not there, as that of an arrival."""
-    if words[:2] == ("result", "address") and operands and isinstance(operands[0], Address):
-        return words[1:]
-    return words
+    is_absent = form.may_lack_result and operands and isinstance(operands[0], Address)
+    return form.words[1:] if is_absent else form.words
 
 
 def _check_lengths(opcode: str, form: Form, operands: tuple[Operand, ...]) -> None:
     parts = opcode.split(".")
-    for n, (word, operand) in enumerate(zip(_present(form.words, operands), operands, strict=False)):
+    for n, (word, operand) in enumerate(zip(_present(form, operands), operands, strict=False)):
         lengths = _lengths(parts, word, n)
         if isinstance(operand, Address):
             dimensions = next((int(p[0]) for p in parts if re.fullmatch("[1-5]d", p)), 0)
@@ -332,7 +339,7 @@ def _check_types(opcode: str, form: Form, operands: tuple[Operand, ...]) -> None
     match = _TYPE.fullmatch(types[-1])
     assert match is not None
     letter, bits = match["letter"], int(match["bits"])
-    words = _present(form.words, operands)[: 3 if first in ("selp", "setp") else None]
+    words = _present(form, operands)[: 3 if first in ("selp", "setp") else None]
     for word, operand in zip(words, operands, strict=False):
         if word not in ("result", "value") or (word == "result" and first == "setp"):
             continue

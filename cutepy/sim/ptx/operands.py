@@ -35,6 +35,7 @@ _SELECTED = re.compile(r"(?P<sign>-?)\s*(?P<operand>[%\w$]+)(?:(?<=\w)\.(?P<part
 _CONSTANT = re.compile(r"(?:[-+~!()\s]|\.[su]64)*+(?:\d|WARP_SZ\b)")
 _NO_NAME = frozenset("0123456789[{(-+!~")
 """What an operand begins with that is no register's name."""
+_OF_PARAMETERS = ("ld.param", "st.param")
 _MARK = re.compile(r"[\[\]{}(),]")
 SPECIAL_VECTORS = frozenset("tid ntid ctaid nctaid clusterid nclusterid cluster_ctaid cluster_nctaid".split())
 """Special registers of four elements, of which the last is 0."""
@@ -135,6 +136,10 @@ class Operands:
         operand = self.read(match["base"], scope, opcode)
         if not isinstance(operand, Register | Symbol):
             raise PtxSyntaxError(f"cannot read the address [{text}] in {opcode}")
+        if isinstance(operand, Symbol) and opcode.startswith(_OF_PARAMETERS):
+            variable = self._names.variable(match["base"], scope)
+            if variable is not None and variable.space != "param":
+                raise PtxSyntaxError(f"{opcode} takes a parameter, and {match['base']} is none", match["base"])
         return Address(operand, _integer(match["offset"]) if match["offset"] else 0)
 
 

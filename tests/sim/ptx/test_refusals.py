@@ -74,6 +74,9 @@ REFUSED = [
     ("setp.eq.and.u32 %p, %r0, %r1, !%r2;", "! takes a predicate"),
     ("ld.global.u64 %r0, [%d];", "too narrow"),
     ("mov.b32 {%r0, %r1}, %r2;", "too wide"),
+    ("mbarrier.arrive.expect_tx.shared.b64 _, [%r0];", "takes 2 to 3 operands|takes 3"),
+    ("mbarrier.arrive.expect_tx.shared::cluster.b64 [%r0];", "takes"),
+    (".local .b32 y; ld.param.b32 %r0, [y];", "takes a parameter, and y is none"),
     # Kinds of values.
     ("mov.u32 %r0, 1.5;", "type .u32 there, got a float"),
     ("and.b32 %r0, %r1, 1.5;", "got a float"),

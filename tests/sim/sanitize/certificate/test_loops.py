@@ -273,12 +273,12 @@ STATES = {
         {},
     ),
     "half of a count": (
-        "mov.b32 {{%rs1, %rs2}}, %r2; and.b16 %rs3, %rs2, 1; cvt.u32.u16 %r4, %rs3; st.shared.u32 [%r4], %r1;",
+        "mov.b32 {%rs1, %rs2}, %r2; and.b16 %rs3, %rs2, 1; cvt.u32.u16 %r4, %rs3; st.shared.u32 [%r4], %r1;",
         ["%r2"],
         {},
     ),
     "a count beside another number": (
-        "mov.b64 %rd2, {{%r1, %r2}}; and.b64 %rd3, %rd2, 0x1fffffffff; st.shared.u32 [%rd3], %r1;",
+        "mov.b64 %rd2, {%r1, %r2}; and.b64 %rd3, %rd2, 0x1fffffffff; st.shared.u32 [%rd3], %r1;",
         ["%r2"],
         {},
     ),
@@ -376,11 +376,11 @@ STATES = {
 }
 
 
-ROW = "{{%f1, %f2, %f3, %f4, %f5, %f6, %f7, %f8}}"
+ROW = "{%f1, %f2, %f3, %f4, %f5, %f6, %f7, %f8}"
 BY_SOME = {
     "trap": "trap;",
-    "mma": "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {{%f1, %f2, %f3, %f4}}, {{%r60, %r60, %r60, %r60}}, "
-    "{{%r60, %r60}}, {{%f1, %f1, %f1, %f1}};",
+    "mma": "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%f1, %f2, %f3, %f4}, {%r60, %r60, %r60, %r60}, "
+    "{%r60, %r60}, {%f1, %f1, %f1, %f1};",
     "movmatrix": "movmatrix.sync.aligned.m8n8.trans.b16 %r61, %r60;",
     "a matrix in global memory": f"wmma.load.c.sync.aligned.row.m16n16k16.global.f32 {ROW}, [%rd1];",
     "a fence": "fence.proxy.async;",
@@ -518,7 +518,7 @@ def test_loops_of_one_line_are_told_apart():
     [
         "ld.global.u32 %r4, [%rd1]",
         "bar.red.popc.u32 %r4, 1, 64, %p1",
-        "wmma.load.c.sync.aligned.row.m16n16k16.shared.f32 {{%f1, %f2, %f3, %f4, %f5, %f6, %f7, %f8}}, [%r1]; "
+        "wmma.load.c.sync.aligned.row.m16n16k16.shared.f32 {%f1, %f2, %f3, %f4, %f5, %f6, %f7, %f8}, [%r1]; "
         "mov.b32 %r4, %f1",
     ],
 )
