@@ -6,7 +6,8 @@ lane without one stores it, reaches an address or a branch by it, multiplies mat
 
 Compilers read what is undefined where it does not matter, so moves, selections and the bits of a word pass it on: what
 is packed or masked together has no value only if none of its registers has one, and of a vector that is stored the
-same holds. What is computed has none if one of its sources has none. Accumulators of wgmma are left to `sums.py`, and
+same holds. What is computed has none if one of its sources has none, and what a warp votes on or reduces if one of its
+lanes has none; what a shuffle brings is taken to have one. Accumulators of wgmma are left to `sums.py`, and
 registers that nothing ever writes to `undefined.py`. Kernels that call functions are not looked at.
 
 References
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cutepy.sim.machine.lanes import WARP
 from cutepy.sim.ptx.model import Address, Immediate, Instruction, Register, registers_in
 from cutepy.sim.sanitize.undefined import with_values
 from cutepy.sim.translate.control_flow import analyse
@@ -38,7 +40,8 @@ _COMPUTES = frozenset(
     cos tanh popc clz brev sad dp2a dp4a copysign testp""".split()
 )
 _KEEPS = frozenset("mov and or xor not lop3 prmt bfi bfe shf shl shr cvta slct".split())
-_MATTERS = frozenset("mma wmma vote redux match mbarrier bar barrier atom".split())
+_GATHERS = frozenset("vote redux match".split())
+_MATTERS = frozenset("mma wmma mbarrier bar barrier atom".split())
 """Opcodes with results for which each source must have a value."""
 _ONE_SIDED = (
     "{} has a value on other paths only, from `{}` ({}): on the path that these threads took nothing has written it; "
@@ -144,12 +147,16 @@ class OneSided:
             return np.where(picks, one, other) | self._lacks(sources[2], at, np.logical_and)
         if i.parts[0] in _COMPUTES:
             return self._lacks(every, at, np.logical_or)
+        if i.parts[0] in _GATHERS:
+            lacks = self._lacks(every, at, np.logical_or) & step.executing()
+            warps = step.threads.ids // WARP
+            return np.stack([lacks[:, warps == warp].any(axis=1) for warp in warps.tolist()], axis=1)
         return self._lacks(every, at, np.logical_and)
 
 
 def _passes_on(i: Instruction) -> bool:
     """Tell whether what an instruction makes has no value where its sources have none."""
-    return i.parts[0] in _COMPUTES or i.parts[0] in _KEEPS or i.parts[0] == "selp"
+    return i.parts[0] in _COMPUTES | _KEEPS | _GATHERS or i.parts[0] == "selp"
 
 
 def _mattering(i: Instruction) -> Iterator[list[Register]]:

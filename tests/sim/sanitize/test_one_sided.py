@@ -34,6 +34,7 @@ RIGHT = {
     "a part of a vector": (HALF, "and.b32 %r8, %r1, 0; st.shared.v2.u32 [%r2], {%r8, %r9};\n"),
     "a part of a word": (HALF, "prmt.b32 %r9, %r9, %r1, 0x7654;\n", KEEP),
     "local memory": (".local .b32 kept[1];\n", HALF, "st.local.u32 [kept], %r9;\n"),
+    "a vote of which nothing comes": (HALF, "setp.eq.u32 %p5, %r9, 7; vote.sync.any.pred %p6, %p5, -1;\n"),
     "nothing comes of it": (HALF, "add.u32 %r8, %r9, 1;\n"),
     "written anew": (HALF, "mov.u32 %r9, 3;\n", KEEP),
     "all lanes go the way that writes": ("@%p1 bra ON; mov.u32 %r9, 7; ON:\n", KEEP),
@@ -60,8 +61,13 @@ WRONG = {
     ),
     "an operand of an MMA": (HALF, ZEROS, MMA),
     "sums of an MMA": (SUM,),
-    "a vote": (HALF, "setp.eq.u32 %p5, %r9, 7; vote.sync.any.pred %p6, %p5, -1;\n"),
-    "a reduction of the warp": (HALF, "redux.sync.add.u32 %r8, %r9, -1;\n"),
+    "a vote": (
+        HALF,
+        "setp.eq.u32 %p5, %r9, 7; vote.sync.any.pred %p6, %p5, -1; @%p6 bra OFF;\n",
+        KEEP.replace("9", "1"),
+        "OFF:\n",
+    ),
+    "a reduction of the warp": (HALF, "redux.sync.add.u32 %r9, %r9, -1; @%p2 st.global.u32 [%rd1], %r9;\n"),
     "a barrier": (NONE, "bar.sync %r9;\n"),
     "an mbarrier": (
         "setp.eq.u32 %p5, %r1, 0; @%p5 mbarrier.init.shared.b64 [%r2], 32; bar.warp.sync -1;\n",

@@ -76,7 +76,7 @@ def test_a_try_that_may_give_up_for_others_is_named():
 
 
 TWICE = """@%p1 mbarrier.init.shared.b64 [%r8+16], 32; bar.sync 0;
-setp.ge.u32 %p4, %r2, 32; mov.u32 %r10, 0; @%p4 bra USE;
+setp.ge.u32 %p4, %r2, 32; mov.u32 %r10, 0; mov.u32 %r20, 0; @%p4 bra USE;
 @!%p1 bra DONE; FREE: mbarrier.try_wait.parity.shared.b64 %p3, [%r8+16], 0; @!%p3 bra FREE;
 mbarrier.arrive.expect_tx.shared.b64 %rd2, [%r8], 256;
 cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r1], [%rd1], 256, [%r8]; bra DONE;

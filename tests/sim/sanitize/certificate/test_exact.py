@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 from hypothesis import given, strategies as st
 
-from cutepy.sim.sanitize.certificate.exact import Log, Step, bytes_hold, holds_exactly
+from cutepy.sim.sanitize.certificate.exact import MOST, Log, Step, bytes_hold, holds_exactly
 
 KINDS = {
     "arrive": (-1, 0, False, True),
@@ -80,3 +80,19 @@ def test_bytes_that_are_announced_in_time_outweigh_those_of_copies_that_do_not_f
     assert bytes_hold(log(16, 32), {(0, 1)})
     assert not bytes_hold(log(32, 16), {(0, 1)})
     assert not bytes_hold(log(48, 0), {(0, 1)})
+
+
+def test_an_arrival_that_can_not_complete_a_phase_is_excused_by_no_bytes():
+    sure = Step(0, 0, 1, np.array([[1]]), -1, 32, False, True)
+    loose = Step(0, 1, 1, np.array([[0, 1]]), -1, 0, True, False)
+    assert not bytes_hold(Log(2, [sure, loose]), {(0, 1)})
+
+
+def test_counts_may_be_as_large_as_an_mbarrier_holds_and_no_larger():
+    def arrivals(*amounts):
+        known = np.eye(len(amounts), dtype=np.int32)
+        return [Step(0, n, 1, known[n : n + 1], amount, 0, False, True) for n, amount in enumerate(amounts)]
+
+    assert holds_exactly(Log(MOST, arrivals(-MOST)))
+    assert holds_exactly(Log(MOST - 1, arrivals(1, -MOST))) is False  # the arrival alone is one too many
+    assert holds_exactly(Log(MOST, arrivals(1, -MOST, -1))) is False
