@@ -47,7 +47,7 @@ FORMS = {
     "of the sanitizer": "with cutepy.simulate(sanitize=True):\n    {launch}",
     "nested": "with cutepy.simulate(), cutepy.simulate(inspect=True):\n    {launch}",
     "decorated": "@cutepy.simulate()\ndef go():\n    {launch}\ngo()",
-    "never left": "cutepy.simulate().__enter__()\n{launch}",
+    "never left": "context = cutepy.simulate()\ncontext.__enter__()\n{launch}",
     "one of many": "with cutepy.simulate():\n    pass\nwith cutepy.simulate():\n    {launch}",
 }
 SOME = ("none", "own", "nested")
@@ -251,7 +251,8 @@ def test_nested():
 )
 
 
-def test_options_of_pytest_hold_in_own_runs(tmp_path):
+@pytest.mark.parametrize("workers", [[], ["-n1"]])
+def test_options_of_pytest_hold_in_own_runs(tmp_path, workers):
     (tmp_path / "test_own.py").write_text(TESTS.replace("{launch}", "race()"))
     command = [
         sys.executable,

@@ -1,6 +1,7 @@
 """Launches that loop or call without end are stopped, and it is said where their lanes were."""
 
 import math
+import re
 import signal
 import time
 
@@ -49,6 +50,7 @@ def test_a_launch_ends_at_its_limit_of_instructions(body, policy):
         launch(body, policy=policy, limit_instructions=5000)
     told = str(error.value)
     assert "limit_instructions=5000 stops it" in told
+    assert 5000 < int(re.search(r"run for (\d+) instructions", told)[1]) < 50_000
     (looping,) = (line for line in error.value.lanes if "line 7 of the PTX" in line)
     assert "threads 0-31 of CTA" in looping
     assert any("bar.sync 0" in line and "threads 32-63 of CTA" in line for line in error.value.lanes)
