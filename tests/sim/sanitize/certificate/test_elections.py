@@ -51,6 +51,15 @@ ALONE = {
     "lane 0 does what is apart": (elected(SEND, CLOSE), lane_0("st.shared.u32 [%r1+512], 5;\n"), elected(DONE)),
     "a branch by the warp": ("@!%p3 bra END;\n@!%p4 bra END;\n@!%p1 bra END;\n", SEND, CLOSE, DONE),
     "a branch by the warp's number": ("setp.ge.u32 %p6, %r2, 32; @%p6 bra END;\n", elected(SEND, CLOSE, DONE)),
+    "a branch by the last of the warp": ("setp.gt.u32 %p6, %r2, 31; @%p6 bra END;\n", elected(SEND, CLOSE, DONE)),
+    "a branch by a bit of the warp's number": (
+        "and.b32 %r9, %r2, 32; setp.ne.u32 %p6, %r9, 0; @%p6 bra END;\n",
+        elected(SEND, CLOSE, DONE),
+    ),
+    "a branch by a quotient": (
+        "div.u32 %r9, %r2, 32; setp.ne.u32 %p6, %r9, 0; @%p6 bra END;\n",
+        elected(SEND, CLOSE, DONE),
+    ),
 }
 MIXED = {
     "lane 0 waits": (elected(SEND, CLOSE), lane_0(DONE, FILL)),
