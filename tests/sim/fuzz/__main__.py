@@ -1,6 +1,6 @@
 """Try random PTX: changed texts of real kernels, and random programs beside an interpreter of their own.
 
-    python -m tests.sim.fuzz texts --count 5000 --seed 1 [--ptxas] [--kernels gemm ...] [FILE.ptx ...]
+    python -m tests.sim.fuzz texts --count 5000 --seed 1 [--ptxas] [--kernels gemm ...] [--files FILE.ptx ...]
     python -m tests.sim.fuzz programs --count 1000 --seed 1
 
 Of each text the outcome must be a module, or an error with line, column and statement; with `--ptxas` it is compared
@@ -74,7 +74,7 @@ def main() -> int:
     """Read the command line, and run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("texts", "programs"))
-    parser.add_argument("files", nargs="*", type=Path)
+    parser.add_argument("--files", nargs="*", type=Path, default=[])
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=0)
