@@ -78,8 +78,7 @@ class GlobalTouches:
         launches = self._launches
         forgotten = self.shadow.begin(launches.now, launches.host_knows_all)
         launches.forget(forgotten)
-        if forgotten:
-            self._beside.clear()
+        self._beside = {number: access for number, access in self._beside.items() if number > forgotten}
 
     def host(self, access: HostAccess) -> None:
         """Take what the host does to memory: it is compared now if launches may run beside it, else when one may."""
