@@ -61,7 +61,7 @@ class _Api:
         return self.create_stream(0)
 
     def create_event(self, *_: object) -> tuple[Any, ...]:
-        event = streams.Event()
+        event = streams.Event(enable_timing=True)  # CUDA's own events have times by default
         self._events[event.cuda_event] = event
         return self.ok(self._event(event.cuda_event))
 
