@@ -141,9 +141,9 @@ def removable(tensor: torch.Tensor) -> torch.Tensor:
         return tensor
     distributed: Any = tensor
     whole = _placement((), None)
-    placements = [
-        whole if placement.is_shard() and tensor.shape[placement.dim] == 1 else placement
-        for placement in distributed.placements
+    placements = [  # to a partial sum nothing is redistributed
+        whole if each.is_partial() or (each.is_shard() and tensor.shape[each.dim] == 1) else each
+        for each in distributed.placements
     ]
     found: torch.Tensor = distributed.redistribute(placements=placements)
     return found
@@ -323,6 +323,9 @@ def _local(tensor: Any, mesh: Any, names: Letters, plan: Sequence[str | None]) -
         return sent.redistribute(mesh, placements).to_local().view(tensor.dtype)  # type: ignore[no-any-return]
     # Also where nothing moves: its derivative brings the gradient into the tensor's own placements.
     moved = tensor.redistribute(mesh, placements)
+    if any(each.is_partial() for each in tensor.placements):
+        # Again, so that a partial gradient is added up first: torch 2.6 takes that of a partial input for the whole.
+        moved = moved.redistribute(mesh, placements)
     return moved.to_local(  # type: ignore[no-any-return]
         grad_placements=[_placement(names, name, "sum") for name in plan]
     )

@@ -12,7 +12,7 @@ from torch import distributed  # noqa: E402
 import cutepy.ops  # noqa: E402
 from cutepy.ops.distributed import Letter, Sharding, aligned, letters  # noqa: E402
 from cutepy.ops.registration import _registered  # noqa: E402
-from cutepy.ops.shardings import of_gemm, of_gemm_epilogue  # noqa: E402
+from cutepy.ops.shardings import of_gemm, of_gemm_epilogue, of_groups_product  # noqa: E402
 
 pytestmark = pytest.mark.skipif(not distributed.is_available(), reason="needs torch.distributed")
 
@@ -45,6 +45,14 @@ def test_k_is_sharded_where_partial_sums_add_up():
     assert isinstance(found, Sharding)
     assert found.along == ("b0", "n")
     assert "k" in of_gemm_epilogue(a, b, [], [], "", cutepy.epilogues.identity.text).along
+
+
+def test_extents_that_groups_part_stay_whole():
+    rows, matrices, counts = (torch.empty(*shape, device="meta") for shape in ((4, 16), (2, 4, 16), (2,)))
+    assert of_groups_product(matrices, matrices, counts, "m").along == ("g", "n", "k")
+    assert of_groups_product(rows, matrices, counts, "m").along == ("n", "k")
+    assert of_groups_product(matrices, rows, counts, "n").along == ("m", "k")
+    assert of_groups_product(rows, rows, counts, "k").along == ("m", "n")
 
 
 def test_dtensor_is_imported_by_those_who_have_some():
