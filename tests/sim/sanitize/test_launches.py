@@ -286,7 +286,7 @@ def test_what_the_host_does_in_another_stream(first):
         (WRITE + GO, WAIT + GO, WAIT + READ),
         (WRITE, WAIT, WAIT + READ),
         (READ + GO, WAIT, WRITE),  # the second has waited for the first, and has ended
-        (WRITE + GO, "setp.eq.u32 %p1, %r1, %r1; @%p1 griddepcontrol.wait;\n" + READ),
+        (WRITE + GO, "mov.u32 %r1, 0; setp.eq.u32 %p1, %r1, %r1; @%p1 griddepcontrol.wait;\n" + READ),
     ],
     ids=range(10),
 )
