@@ -1,7 +1,7 @@
 """The pytest plugin, by which tests for a GPU run on a machine without one: `--simulate`, and the fixture `simulated`.
 
 With `--sanitize`, or the fixture `sanitized`, a test also fails where the sanitizer finds a hazard in its launches, and
-the summary lists the advisories. With `--sanitize-strict`, or `sanitize_strict` in the ini file, tests fail by advisories
+the summary lists the advisories. With `--sanitize-strict`, or the ini option `sanitize_strict`, advisories fail tests
 too.
 
 pytest finds it by itself where cutepy is installed; importing it loads neither torch nor the DSL.
