@@ -310,6 +310,7 @@ def sanitize(
     ctas: Annotated[str | None, typer.Option(help='Run these CTAs only, as for simulate: "0 3,1 -1,-1".')] = None,
     limit_seconds: _LimitSeconds = None,
     limit_instructions: _LimitInstructions = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Count advisories as hazards.")] = False,
 ) -> None:
     """Simulate a GPU script, and say what nothing orders: races, missing waits and fences.
 
@@ -331,6 +332,7 @@ def sanitize(
         limit=limit,
         replay=replay,
         reproducers=reproducers,
+        strict=strict,
         ctas=asked_ctas(ctas),
         limit_seconds=asked_seconds(limit_seconds),
         limit_instructions=limit_instructions,

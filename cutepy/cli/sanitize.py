@@ -1,4 +1,4 @@
-"""`cutepy sanitize`: run a GPU script on a machine without one, and tell what nothing orders."""
+"""`cutepy sanitize`: run a GPU script on a machine without a GPU, and report accesses that nothing orders."""
 
 from __future__ import annotations
 
@@ -38,6 +38,7 @@ def run(
     limit: int | None = None,
     replay: bool = False,
     reproducers: Path | None = None,
+    strict: bool = False,
 ) -> int:
     """Run a script as `__main__`, every launch simulated, and write what the sanitizer finds.
 
@@ -64,6 +65,8 @@ def run(
         Whether to look for a schedule that shows each hazard, and to print what it changes.
     reproducers : Path, optional
         The folder to write a script for each hazard to, which looks for it on a GPU.
+    strict : bool
+        Whether advisories are hazards.
 
     Returns
     -------
@@ -75,13 +78,17 @@ def run(
     from cutepy.frontends.inherited import inherited_by_runs
     from cutepy.sim.replay import Report, ScheduleError
     from cutepy.sim.sanitize import HazardError
-    from cutepy.sim.sanitize.assembler import asked_of_all
 
     # What the script prints is not the report: it goes where errors do.
     alone = contextlib.redirect_stdout(sys.stderr) if form and output is None else contextlib.nullcontext()
     keeps = replay or reproducers is not None
     asked: dict[str, Any] = {"ctas": ctas, "schedules": schedules or None, "seed": seed, "limit": limit}
-    asked |= {"replay": keeps or None, "limit_seconds": limit_seconds, "limit_instructions": limit_instructions}
+    asked |= {
+        "strict": strict or None,
+        "replay": keeps or None,
+        "limit_seconds": limit_seconds,
+        "limit_instructions": limit_instructions,
+    }
     options = {"sanitize": True, **{name: value for name, value in asked.items() if value is not None}}
     runs: list[Run] = []  # the script's own, then that of all other launches
 
@@ -91,7 +98,7 @@ def run(
             return all(hazard.key in told for hazard in error.hazards)
         return isinstance(error, ScheduleError)
 
-    with asked_of_all(), serve_cuda(**options) as simulation:
+    with serve_cuda(**options) as simulation:
         with alone, inherited_by_runs(options, runs.append) as inheritance:
             code = execute(script, arguments, echo, is_told)
         runs.append(simulation)

@@ -56,6 +56,8 @@ class Inheritance:
         """Return the options that a run inherits beside those that it states."""
         own = {_group(name) for name in stated}
         filled = {name: value for name, value in self.options.items() if _group(name) not in own}
+        if "sanitize" in stated and not stated["sanitize"]:
+            filled.pop("strict", None)  # without a sanitizer there are no advisories
         if "observers" in stated and "observers" in self.options:
             theirs = stated["observers"]
             if hasattr(theirs, "__iter__") and not isinstance(theirs, type):  # others are refused by name
@@ -72,7 +74,7 @@ class Inheritance:
         if os.getpid() != self._process:
             self._elsewhere[0] = 1
         elif self._collect is not None:
-            run.told_elsewhere = frozenset(filled)
+            run.told_elsewhere = frozenset(filled) | ({"advisories"} if "sanitize" in self.options else set())
             self._open.append(run)
 
     def end(self, run: Run) -> None:

@@ -75,6 +75,7 @@ from cutepy.sim.replay import (
 )
 from cutepy.sim.run import Run as Run
 from cutepy.sim.sanitize import (
+    AdvisoryWarning as AdvisoryWarning,
     AllowanceError as AllowanceError,
     Hazard as Hazard,
     HazardError as HazardError,
@@ -86,6 +87,7 @@ __all__ = [
     "AbsentCtaError",
     "Access",
     "AccessSite",
+    "AdvisoryWarning",
     "Agent",
     "AllowanceError",
     "AsyncOperation",

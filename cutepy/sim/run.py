@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sys
 import time
 import warnings
 from collections import Counter
@@ -43,13 +45,26 @@ from cutepy.sim.options import (
 from cutepy.sim.parallel.blas import one_thread
 from cutepy.sim.parallel.waves import deal
 from cutepy.sim.parallel.workers import Team, default_processes
+from cutepy.sim.ptx.places import is_of_a_library
 from cutepy.sim.replay import Replayable, Replays, Schedules
-from cutepy.sim.sanitize import HazardError, Hazards, Sanitizer
+from cutepy.sim.sanitize import AdvisoryWarning, HazardError, Hazards, Sanitizer
 from cutepy.sim.translate import Program, linked, translate
 
 if TYPE_CHECKING:
     from cutepy.layouts.sm90 import SmemPlan
     from cutepy.sim.sanitize.certificate.certificates import Certificate
+    from cutepy.sim.sanitize.hazards import Hazard
+
+
+def _level_of_the_user() -> int:
+    """Count the frames up to the user's, for a warning of the function that asks."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and (
+        frame.f_code.co_filename == contextlib.__file__ or is_of_a_library(frame.f_code.co_filename)
+    ):
+        frame, level = frame.f_back, level + 1
+    return level
+
 
 _KEPT_SHARED_BYTES = 1 << 29
 """Shared memory that a run with `inspect` keeps, of the CTAs that were resident last."""
@@ -66,8 +81,10 @@ class Run(Replayable):
         Names for what kernels keep in shared memory, of launches that don't know their own `plan`; set it before
         `smem(name=)`, to what the kernel passes to `cutepy.device.smem.share`.
     told_elsewhere : frozenset of str
-        Options of which the findings are told by whoever asked for them: "sanitize", "schedules" and "policy" then
-        raise nothing at the end.
+        Options of which the command tells the findings: at the end the run then raises nothing of "sanitize",
+        "schedules" and "policy", and does not warn of "advisories".
+    is_strict : bool
+        Whether advisories are hazards: ``simulate(sanitize=True, strict=True)``.
     """
 
     def __init__(
@@ -87,13 +104,17 @@ class Run(Replayable):
         allow: Mapping[str, str] | None = None,
         limit_seconds: float | None = None,
         limit_instructions: int | None = None,
+        strict: bool = False,
     ) -> None:
-        check_flags(inspect=inspect, exact_mma=exact_mma, sanitize=sanitize, replay=replay)
+        check_flags(inspect=inspect, exact_mma=exact_mma, sanitize=sanitize, replay=replay, strict=strict)
         self.launches: list[Launch] = []
         self._recorder, self._sites = Recorder(self._shared_now), Sites()
         self._inspect = inspect
         if allow and not sanitize:
             raise ValueError("allow is of hazards, which nothing looks for: use sanitize=True with it")
+        if strict and not sanitize:
+            raise ValueError("strict is of advisories, which nothing looks for: use sanitize=True with it")
+        self.is_strict = bool(strict)
         self._sanitizer = Sanitizer(lambda: self._memory, allow) if sanitize else None
         own: tuple[Observer, ...] = (self._recorder, self._sites) if inspect else ()
         own += self._sanitizer.observers if self._sanitizer else ()
@@ -114,11 +135,23 @@ class Run(Replayable):
 
     @property
     def hazards(self) -> Hazards:
-        """What the sanitizer found, each pair of lines once, the likeliest causes first; nothing without it.
+        """The hazards that the sanitizer found, each pair of lines once, the likeliest causes first.
 
-        Its `advisories`, and what is `allowed`, do not count.
+        Empty without a sanitizer. Its `advisories` and what is `allowed` do not count, unless the run is strict: then
+        advisories are hazards.
         """
-        return Hazards() if self._sanitizer is None else self._sanitizer.hazards.replayed_by(self._replays)
+        if self._sanitizer is None:
+            return Hazards()
+        found = self._sanitizer.hazards.replayed_by(self._replays)
+        return found.strict() if self.is_strict else found
+
+    @property
+    def advisories(self) -> tuple[Hazard, ...]:
+        """The advisories that the sanitizer found, whether or not the run is strict; those that are allowed are none.
+
+        They tell what costs time, what ptxas repairs, such as a missing ``wgmma.fence``, or what nothing comes of.
+        """
+        return () if self._sanitizer is None else self._sanitizer.hazards.advisories
 
     @property
     def certificates(self) -> tuple[Certificate, ...]:
@@ -126,19 +159,25 @@ class Run(Replayable):
         return () if self._sanitizer is None else self._sanitizer.certificates
 
     def check_hazards(self) -> None:
-        """Raise what the sanitizer found.
+        """Raise the hazards that the sanitizer found.
 
         Raises
         ------
         HazardError
-            If it found something.
+            If there are hazards; its text has the advisories too.
         """
         if hazards := self.hazards:
             raise HazardError(hazards)
 
+    def _warn_of_advisories(self) -> None:
+        """Warn once of all advisories of the run, at the line that ends its context."""
+        if self.advisories:
+            told = f"{self.hazards}\n(strict=True makes advisories hazards; allow= takes a kind and a reason)"
+            warnings.warn(told, AdvisoryWarning, stacklevel=_level_of_the_user())
+
     @contextmanager
     def checked(self) -> Iterator[Run]:
-        """Raise what was found once the context is over; an error in it is one of them, or says which there were."""
+        """Raise the hazards that were found once the context is over; an error in it has them as a note, or is one."""
         try:
             yield self
         except Exception as error:
@@ -155,6 +194,8 @@ class Run(Replayable):
         ):
             if option not in self.told_elsewhere:
                 check()
+        if not self.told_elsewhere & {"sanitize", "advisories"}:
+            self._warn_of_advisories()
 
     @property
     def is_inspected(self) -> bool:

@@ -1,6 +1,8 @@
 """The pytest plugin, by which tests for a GPU run on a machine without one: `--simulate`, and the fixture `simulated`.
 
-With `--sanitize`, or the fixture `sanitized`, a test also fails where the sanitizer finds a hazard in its launches.
+With `--sanitize`, or the fixture `sanitized`, a test also fails where the sanitizer finds a hazard in its launches, and
+the summary lists the advisories. With `--sanitize-strict`, or the ini option `sanitize_strict`, advisories fail tests
+too.
 
 pytest finds it by itself where cutepy is installed; importing it loads neither torch nor the DSL.
 """
@@ -21,15 +23,21 @@ if TYPE_CHECKING:
     from cutepy.frontends.torch_device import ServedRun
     from cutepy.sim.sanitize import Hazards
 
+_OPTIONS = {"exact_mma": "exact-mma", "strict": "sanitize-strict"}
+"""Options of pytest by the option of `cutepy.simulate`, where the names differ."""
+_TESTS = 3
+"""Tests that are named for each advisory."""
 _SESSION = pytest.StashKey["ServedRun"]()
 _INHERITANCE: pytest.StashKey[Inheritance] = pytest.StashKey()
 _OF_TEST = pytest.StashKey["ServedRun"]()
 _OF_WORKERS = pytest.StashKey[list[str]]()
 _TOLD = pytest.StashKey[set[object]]()
+_ADVISORIES = pytest.StashKey[dict[str, list[str]]]()
+"""The advisories of the session, a line each, with the tests that have them."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add `--simulate`, `--sanitize` and `--exact-mma`."""
+    """Add `--simulate`, `--sanitize`, `--sanitize-strict` and `--exact-mma`."""
     group = parser.getgroup("cutepy")
     group.addoption(
         "--simulate",
@@ -41,6 +49,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="as --simulate, and a test fails whose kernels race, or lack a fence or a wait, also in cutepy.simulate()",
     )
+    group.addoption(
+        "--sanitize-strict",
+        action="store_true",
+        help="as --sanitize, and a test fails by advisories too: what ptxas repairs, costs time, or comes to nothing",
+    )
+    parser.addini("sanitize_strict", "whether sanitized tests fail by advisories too", "bool", default=False)
     group.addoption(
         "--exact-mma",
         action="store_true",
@@ -60,12 +74,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _serve(config: pytest.Config, options: argparse.Namespace) -> None:
-    asked = {"exact_mma": options.exact_mma, "sanitize": options.sanitize}
+    sanitize = options.sanitize or options.sanitize_strict
+    asked = {"exact_mma": options.exact_mma, "sanitize": sanitize, "strict": sanitize and _is_strict(config, options)}
     if not (options.simulate or any(asked.values())) or _INHERITANCE in config.stash:
         return
-    option = next(
-        f"--{name.replace('_', '-')}" for name in ("sanitize", "simulate", "exact_mma") if vars(options)[name]
-    )
+    names = ("sanitize_strict", "sanitize", "simulate", "exact_mma")
+    option = next(f"--{name.replace('_', '-')}" for name in names if vars(options)[name])
     try:
         require(f"pytest {option}", "numpy", "torch", "cutlass")
     except MissingPackagesError as error:
@@ -76,7 +90,7 @@ def _serve(config: pytest.Config, options: argparse.Namespace) -> None:
     stack = ExitStack()
     inheritance = stack.enter_context(inherited_by_runs({name: True for name, value in asked.items() if value}))
     config.stash[_INHERITANCE] = inheritance
-    if not (options.simulate or options.sanitize):
+    if not (options.simulate or sanitize):
         config.add_cleanup(stack.close)
         return
     try:
@@ -92,22 +106,37 @@ def _serve(config: pytest.Config, options: argparse.Namespace) -> None:
     config.add_cleanup(close)
 
 
+def _is_strict(config: pytest.Config, options: argparse.Namespace) -> bool:
+    return bool(options.sanitize_strict or config.getini("sanitize_strict"))
+
+
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Send what runs stated themselves from a worker of pytest-xdist to whoever tells it."""
+    """Send options that runs state themselves, and advisories, from a worker of pytest-xdist to the controller."""
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput["cutepy_stated"] = _stated(session.config)
+        session.config.workeroutput["cutepy_advisories"] = session.config.stash.get(_ADVISORIES, {})
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any, error: object) -> None:  # noqa: ANN401 - of pytest-xdist
-    """Take what runs stated themselves from a worker of pytest-xdist."""
+    """Take options that runs state themselves, and advisories, from a worker of pytest-xdist."""
     output = getattr(node, "workeroutput", {})
     node.config.stash.setdefault(_OF_WORKERS, []).extend(output.get("cutepy_stated", ()))
+    advisories = node.config.stash.setdefault(_ADVISORIES, {})
+    for line, tests in output.get("cutepy_advisories", {}).items():
+        advisories.setdefault(line, []).extend(tests)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Tell where a test states another value of an option than the session: the test's stands."""
+    """List advisories with their tests, and options of which a test states another value than the session."""
     config = terminalreporter.config
+    advisories = config.stash.get(_ADVISORIES, {})
+    if advisories:
+        terminalreporter.section("advisories of the sanitizer", yellow=True)
+    for line, tests in advisories.items():
+        terminalreporter.write_line(line)
+        more = f", and {len(tests) - _TESTS} more tests" if len(tests) > _TESTS else ""
+        terminalreporter.write_line(f"    in {', '.join(tests[:_TESTS])}{more}")
     for line in dict.fromkeys([*config.stash.get(_OF_WORKERS, []), *_stated(config)]):
         terminalreporter.write_line(line)
 
@@ -115,7 +144,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def _stated(config: pytest.Config) -> list[str]:
     inheritance = config.stash.get(_INHERITANCE, None)
     return [
-        f"cutepy: {line}: simulate({name}={value!r}) stands there, in place of --{name.replace('_', '-')}"
+        f"cutepy: {line}: simulate({name}={value!r}) stands there, in place of --{_OPTIONS.get(name, name)}"
         for line, name, value in (inheritance.stated if inheritance is not None else ())
     ]
 
@@ -164,7 +193,14 @@ def _telling(item: pytest.Item, when: str) -> Generator[None, None, None]:
 
 
 def _fail_by_hazards(item: pytest.Item, run: ServedRun | None) -> None:
-    """Fail by hazards that neither a phase before nor the test itself has raised: that one expects them."""
+    """Fail by hazards that neither a phase before nor the test itself has raised: that one expects them.
+
+    Advisories are noted for the summary.
+    """
+    for advisory in run.hazards.advisories if run is not None else ():
+        tests = item.config.stash.setdefault(_ADVISORIES, {}).setdefault(advisory.summary, [])
+        if item.nodeid not in tests:
+            tests.append(item.nodeid)
     told = item.stash.setdefault(_TOLD, set())
     new = [hazard.key for hazard in run.hazards if hazard.key not in run.raised | told] if run is not None else []
     if run is not None and new:
@@ -224,8 +260,9 @@ def sanitized(request: pytest.FixtureRequest) -> Iterator[ServedRun]:
             from cutepy.frontends import serve_cuda
 
             run = stack.enter_context(serve_cuda(exact_mma=request.config.option.exact_mma))
-        stack.enter_context(run.sanitized())
-        stack.enter_context(inherited_by_runs({"sanitize": True}))
+        strict = _is_strict(request.config, request.config.option)
+        stack.enter_context(run.sanitized(strict=strict))
+        stack.enter_context(inherited_by_runs({"sanitize": True, "strict": True} if strict else {"sanitize": True}))
         request.node.stash[_OF_TEST] = run
         yield run
         _fail_by_hazards(request.node, run)

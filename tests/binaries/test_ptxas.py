@@ -115,3 +115,41 @@ def test_a_real_one_assembles_and_advises():
     assert re.fullmatch(r"ptxas \d+\.\d+\.\d+", kernel.resources.assembler)
     (advisory,) = [advisory for advisory in kernel.advisories if advisory.code == "C7508"]
     assert advisory.sites[0].lines == ("/somewhere/ring.py:13",)
+
+
+TWO = (
+    ".version 8.0\n.target sm_90a\n.address_size 64\n"
+    ".visible .entry giving()\n{\nsetmaxnreg.dec.sync.aligned.u32 24;\nret;\n}\n"
+    ".visible .entry plain()\n{\nbar.sync 0;\nret;\n}\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("said", "by_kernel"),
+    [
+        ("'setmaxnreg' ignored; unable to determine it.", {"giving": [(6,)], "plain": None}),
+        ("'setmaxnreg' ignored in the function 'plain'", {"giving": None, "plain": []}),
+        ("wgmma.mma_async instructions are serialized due to x", {"giving": None, "plain": None}),
+        ("registers are many", {"giving": None, "plain": None}),
+        ("something is injected in around line 11 by compiler", {"giving": None, "plain": [(11,)]}),
+        ("something is injected in around line 6 by compiler", {"giving": [(6,)], "plain": None}),
+    ],
+)
+def test_advice_without_a_function_is_of_kernels_that_it_fits(alone, tmp_path, monkeypatch, said, by_kernel):
+    """In a module of one kernel it is of that one, whatever it has."""
+    (tmp_path / "said").write_text(f"ptxas info    : (C7508) Potential Performance Loss: {said}\n")
+    tool(tmp_path, f'if [ "$1" = --version ]; then exit 0; fi; cat {tmp_path}/said >&2; : > "$5"')
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    monkeypatch.setattr(ptxas, "read_resources", lambda _: ())
+    found = {
+        kernel.name: [site.ptx_lines for advisory in kernel.advisories for site in advisory.sites]
+        if kernel.advisories
+        else None
+        for kernel in explain(TWO).kernels
+    }
+    assert found == by_kernel
+    first, second = TWO.index(".visible .entry giving"), TWO.index(".visible .entry plain")
+    for alone_text in (TWO[:second], TWO[:first] + TWO[second:]):
+        (kernel,) = explain(alone_text).kernels
+        names_another = "function" in said and kernel.name != "plain"
+        assert len(kernel.advisories) == (not names_another)

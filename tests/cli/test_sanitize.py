@@ -328,3 +328,30 @@ def test_launches_of_forked_processes_are_said_to_be_unwatched(tmp_path):
     assert "launches in forked processes, in which nothing is watched" in result.stderr
     assert "failed" not in result.stderr
     assert "1 launches" in result.stderr
+
+
+ADVISORY = """
+import numpy as np
+import cutepy
+PTX = '''.version 8.0
+.target sm_90a
+.address_size 64
+.visible .entry kernel(.param .u64 out)
+{
+.reg .b32 %r<5>; .reg .b64 %rd<3>; .shared .align 8 .b8 tile[256];
+ld.param.u64 %rd1, [out]; ld.shared.u32 %r2, [tile]; and.b32 %r2, %r2, 0; st.global.u32 [%rd1], %r2; ret;
+}
+'''
+with cutepy.simulate(sanitize=True):
+    cutepy.load_ptx(PTX).launch("kernel", 1, 1, [np.zeros(1, np.uint32)])
+"""
+
+
+@pytest.mark.parametrize(("options", "status"), [((), 0), (("--strict",), 1)])
+def test_advisories_are_told_once_and_strict_fails_by_them(tmp_path, options, status):
+    (tmp_path / "advisory.py").write_text(ADVISORY)
+    done = CliRunner().invoke(app, ["sanitize", *options, str(tmp_path / "advisory.py")])
+    assert done.exit_code == status, done.output
+    assert done.output.count("discarded-read: ") == 1
+    assert ("advisory: discarded-read" in done.output) == (not options)
+    assert "AdvisoryWarning" not in done.output

@@ -5,8 +5,7 @@ its first line; the first block of text is what the sanitizer says of it; the bl
 after which there are no hazards. No run fails by an advisory: the script of one prints its hazards, even if there are
 none. ``python -m tests.docs.hazard_pages`` writes the reports, and the table of the index.
 
-What ptxas says decides some advisories: pages in ``ASSEMBLED`` are run with one, which is asked as ``cutepy sanitize``
-asks it, all others without, whatever there is.
+What ptxas says decides some advisories: pages in ``ASSEMBLED`` are run with one, all others without, whatever there is.
 """
 
 import io
@@ -14,14 +13,14 @@ import re
 import runpy
 import sys
 import tempfile
-from contextlib import chdir, redirect_stdout
+import warnings
+from contextlib import chdir, nullcontext, redirect_stdout
 from pathlib import Path
 from unittest import mock
 
 from cutepy.binaries.ptxas import AssemblyError, assemble
 from cutepy.binaries.sass import DisassemblyError, find_nvdisasm
-from cutepy.sim.sanitize import HazardError
-from cutepy.sim.sanitize.assembler import asked_of_all
+from cutepy.sim.sanitize import AdvisoryWarning, HazardError
 from cutepy.sim.sanitize.kinds import KINDS
 from cutepy.sim.sanitize.reports.collection import Hazards
 
@@ -90,8 +89,15 @@ def has_ptxas() -> bool:
 def said_of(text: str, name: str) -> str:
     """Run a script in a folder of its own, and return what the sanitizer says of it; "" if that is nothing."""
     asks = Path(name).stem.replace("_", "-") in ASSEMBLED
-    ptxas = asked_of_all() if asks else mock.patch("cutepy.frontends.contexts.ask_ptxas", return_value=None)
-    with tempfile.TemporaryDirectory() as folder, chdir(folder), ptxas, redirect_stdout(io.StringIO()) as printed:
+    ptxas = nullcontext() if asks else mock.patch("cutepy.frontends.contexts.ask_ptxas", return_value=None)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        chdir(folder),
+        ptxas,
+        redirect_stdout(io.StringIO()) as printed,
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("ignore", AdvisoryWarning)  # the script prints them
         Path(name).write_text(text, encoding="utf-8")
         try:
             runpy.run_path(name, run_name="__main__")

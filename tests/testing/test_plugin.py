@@ -274,6 +274,69 @@ def test_hazards_are_told_once_and_may_be_expected(pytester, monkeypatch, option
     assert "ERROR test_it.py::test_whose_fixture_fails - assert False" in summary
 
 
+ADVISORIES = """
+import pytest
+import torch
+
+import cutepy
+
+PTX = '''.version 8.0
+.target sm_90a
+.address_size 64
+.visible .entry kernel(.param .u64 out)
+{
+.reg .b32 %r<5>; .reg .b64 %rd<3>;
+.shared .align 8 .b8 tile[256];
+ld.param.u64 %rd1, [out];
+ld.shared.u32 %r2, [tile]; and.b32 %r2, %r2, 0; st.global.u32 [%rd1], %r2;
+ret;
+}
+'''
+
+
+def launch(device="cuda"):
+    cutepy.load_ptx(PTX).launch("kernel", 1, 1, [torch.zeros(32, dtype=torch.int32, device=device)])
+
+
+def test_with_fixture(sanitized):
+    launch()
+    assert [advisory.kind for advisory in sanitized.advisories] == ["discarded-read"] or STRICT
+    assert [hazard.kind for hazard in sanitized.hazards] == ["discarded-read"] * STRICT
+
+
+def test_of_a_run_of_its_own(sanitized):
+    with cutepy.simulate():
+        launch("cpu")
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "strict"),
+    [
+        ([], False),
+        pytest.param(["--sanitize", "-n", "2"], False, marks=pytest.mark.deep),
+        (["--sanitize-strict"], True),
+        (["-o", "sanitize_strict=true"], True),
+        pytest.param(["--sanitize", "-o", "sanitize_strict=true", "-n", "2"], True, marks=pytest.mark.deep),
+        pytest.param(["--simulate", "-o", "sanitize_strict=true"], True, marks=pytest.mark.deep),
+    ],
+    ids=["fixture", "xdist", "strict", "ini", "ini with xdist", "ini with --simulate"],
+)
+def test_advisories_are_in_the_summary_or_fail_their_tests(pytester, monkeypatch, options, strict):
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
+    source = ADVISORIES.replace("STRICT", str(strict))
+    result = outcomes(pytester.runpytest_subprocess, pytester, options, test_it=source)
+    result.assert_outcomes(passed=0 if strict else 2, failed=2 * strict, warnings=1 - strict)
+    if strict:
+        result.stdout.fnmatch_lines(["FAILED test_it.py::test_with_fixture - Failed: 1 hazard*"])
+        assert "advisories of the sanitizer" not in result.stdout.str()
+    else:
+        result.stdout.fnmatch_lines(
+            ["*advisories of the sanitizer*", "discarded-read: *", "    in test_it.py::test_with_fixture"]
+        )
+        assert result.stdout.str().count("AdvisoryWarning: 0 hazards, 1 advisory") == 1
+
+
 def test_exact_products_are_for_the_fixtures_too(pytester):
     source = "def test_it(simulated):\n    assert simulated._exact_mma\n"
     outcomes(pytester.runpytest_inprocess, pytester, ["--exact-mma"], test_it=source).assert_outcomes(passed=1)

@@ -31,6 +31,7 @@ def simulate(
     allow: Mapping[str, str] | None = None,
     limit_seconds: float | None = None,
     limit_instructions: int | None = None,
+    strict: bool = False,
 ) -> Iterator[Run]:
     """Run every compiled CuTe DSL function on the CPU while the context is active.
 
@@ -54,8 +55,9 @@ def simulate(
         Sum the products of wgmma in the order and with the rounding of an H200, bit for bit; much slower. Default: in
         float32, which differs in the last bits, with 8-bit floats in the last half of them.
     sanitize : bool
-        Look for what nothing orders, in shared memory and in the registers of wgmma: `Run.hazards`, which are raised at
-        the end. What is found is in docs/sanitizer.md. ``pytest --sanitize`` does so in every run.
+        Look for accesses that nothing orders, in shared memory and in the registers of wgmma: `Run.hazards`, which are
+        raised at the end, and `Run.advisories`, which are a warning. docs/sanitizer.md lists what is found.
+        ``pytest --sanitize`` does so in every run.
     ctas : sequence of coordinates, optional
         Run these CTAs of each launch and no others: an int or up to three of them each, along x, y and z, of which
         negative ones count from the end. CTAs of a cluster come together: naming one brings its peers. Default: all.
@@ -78,6 +80,9 @@ def simulate(
     limit_instructions : int, optional
         The most instructions that the warps of a launch may execute, checked every thousand blocks of code or so. A
         launch with a limit runs in one process. Default: no limit.
+    strict : bool
+        Fail by advisories as by hazards: what costs time, what ptxas repairs, and what nothing comes of. Default: warn
+        of them once, at the end.
 
     Yields
     ------
@@ -86,7 +91,7 @@ def simulate(
     Raises
     ------
     HazardError, ScheduleError
-        At the end, if the sanitizer found something, or a schedule came to something else.
+        At the end, if the sanitizer found hazards, or a schedule came to something else.
     SimulationError
         From the call that launched the kernel, if that does what the hardware would not. At the end of the context any
         error is given a note that says what hazards were found before it.
@@ -100,6 +105,11 @@ def simulate(
         If another thread is simulating.
     BreakpointError, PolicyError
         At the end, if no launch had code at a breakpoint, or what the policy names.
+
+    Warns
+    -----
+    AdvisoryWarning
+        At the end, if the sanitizer found advisories and no hazards: `Run.advisories`.
     """
     run = Run(
         observers,
@@ -116,6 +126,7 @@ def simulate(
         allow=allow,
         limit_seconds=limit_seconds,
         limit_instructions=limit_instructions,
+        strict=strict,
     )
     with run.checked(), executing_on(Simulator(run)):
         tell_of_streams(run)

@@ -13,6 +13,7 @@ What is not served raises NotServedError, by name. Random numbers are the CPU ge
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -77,17 +78,31 @@ class ServedRun(Run):
         super().check_hazards()
 
     @contextmanager
-    def sanitized(self) -> Iterator[None]:
-        """Look for hazards in the launches of the context, if the run does not already."""
-        if self._sanitizer is not None:
-            yield
-            return
+    def sanitized(self, *, strict: bool = False) -> Iterator[None]:
+        """Look for hazards in the launches of the context, if the run does not already.
+
+        Parameters
+        ----------
+        strict : bool
+            Whether advisories are hazards in the context.
+        """
+        before, self.is_strict = self.is_strict, self.is_strict or strict
+        try:
+            with contextlib.nullcontext() if self._sanitizer is not None else self._observed_by_a_sanitizer():
+                yield
+        finally:
+            self.is_strict = before
+
+    @contextmanager
+    def _observed_by_a_sanitizer(self) -> Iterator[None]:
         sanitizer = self._sanitizer = Sanitizer(lambda: self._memory)
         self._observers = (*self._observers, *sanitizer.observers)
+        self._replays.judge_for(sanitizer)
         try:
             yield
         finally:
             self._sanitizer = None
+            self._replays.judge_for(None)
             self._observers = tuple(o for o in self._observers if o not in sanitizer.observers)
 
     def adopt(self, tensor: object) -> None:
@@ -129,13 +144,14 @@ def serve_cuda(
     allow: Mapping[str, str] | None = None,
     limit_seconds: float | None = None,
     limit_instructions: int | None = None,
+    strict: bool = False,
 ) -> Iterator[ServedRun]:
     """Serve device `cuda` from host memory, and simulate every launch, while the context is active.
 
     Parameters
     ----------
     observers, policy, inspect, exact_mma, sanitize, ctas, schedules, seed, limit, replay, allow, limit_seconds,
-    limit_instructions
+    limit_instructions, strict
         As for `simulate`.
 
     Yields
@@ -177,6 +193,7 @@ def serve_cuda(
         allow=allow,
         limit_seconds=limit_seconds,
         limit_instructions=limit_instructions,
+        strict=strict,
     )
     with run.checked(), _serving, ExitStack() as stack:
         stack.callback(stream_state.restart)

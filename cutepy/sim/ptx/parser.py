@@ -39,7 +39,7 @@ _OUTSIDE = re.compile(
     re.X,
 )
 """What is outside of functions."""
-_NEWEST_VERSION = 9, 3
+_NEWEST_VERSION = 9, 4
 """Of the PTX ISA that the instructions and directives here are of."""
 
 

@@ -167,6 +167,10 @@ class Replays:
         if before is None:
             snapshot.close()
 
+    def judge_for(self, sanitizer: Sanitizer | None) -> None:
+        """Take another sanitizer for the run's, or none."""
+        self._sanitizer = sanitizer
+
     def restart(self) -> None:
         """Forget the launches so far."""
         self.explorations.clear()

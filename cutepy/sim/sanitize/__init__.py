@@ -13,7 +13,7 @@ C. Flanagan, S. N. Freund: FastTrack: Efficient and Precise Dynamic Race Detecti
 
 from cutepy.sim.sanitize.hazards import Hazard, Side
 from cutepy.sim.sanitize.reports.allowances import AllowanceError
-from cutepy.sim.sanitize.reports.collection import HazardError, Hazards
+from cutepy.sim.sanitize.reports.collection import AdvisoryWarning, HazardError, Hazards
 from cutepy.sim.sanitize.sanitizer import Sanitizer
 
-__all__ = ["AllowanceError", "Hazard", "HazardError", "Hazards", "Sanitizer", "Side"]
+__all__ = ["AdvisoryWarning", "AllowanceError", "Hazard", "HazardError", "Hazards", "Sanitizer", "Side"]

@@ -116,32 +116,6 @@ def assembled_by(assemble: Callable[[str], Assembly | None]) -> Iterator[None]:
         _active.pop()
 
 
-_of_all = False
-
-
-@contextmanager
-def asked_of_all() -> Iterator[None]:
-    """Ask of each kernel, rather than of those with hazards of registers: what costs time is told too.
-
-    Examples
-    --------
-    >>> with asked_of_all():
-    ...     asks_of_all()
-    True
-    """
-    global _of_all
-    before, _of_all = _of_all, True
-    try:
-        yield
-    finally:
-        _of_all = before
-
-
-def asks_of_all() -> bool:
-    """Tell whether the assembler is asked of each kernel."""
-    return _of_all
-
-
 def assembly_of(ptx: str) -> Assembly | None:
     """Return what the assembler makes of a module; None if nobody can tell."""
     return _active[-1](ptx) if _active else None

@@ -248,6 +248,8 @@ class Hazard:
         What looks like what is missing, and why it does not count.
     made_at : SourceLine or None
         Of a barrier whose count or bytes are wrong, the line that makes the object which holds it.
+    is_strict : bool
+        Whether the run was asked to fail by advisories too: then this is a hazard, whatever its kind.
     """
 
     kind: str
@@ -268,6 +270,7 @@ class Hazard:
     waits: tuple[Waiting, ...] = ()
     near_misses: tuple[NearMiss, ...] = ()
     made_at: SourceLine | None = None
+    is_strict: bool = False
 
     def replay(self) -> Shown:
         """Play a schedule that shows it: see `Run.replay`."""
@@ -284,8 +287,8 @@ class Hazard:
 
     @property
     def severity(self) -> Severity:
-        """Whether the run fails by it: "hazard", or else "advisory"."""
-        return KINDS[self.kind].severity
+        """Say "hazard" if the run fails by it, or else "advisory"."""
+        return "hazard" if self.is_strict else KINDS[self.kind].severity
 
     @property
     def meaning(self) -> str:
@@ -316,6 +319,11 @@ class Hazard:
         """The first line of a report."""
         what = f"{self.buffer} ({self.where})" if self.buffer else self.where
         return f"{self.kind}: {what} of {self.kernel}" + (f", {self.count} times" if self.count > 1 else "")
+
+    @property
+    def summary(self) -> str:
+        """The kind, the place and the line of the last operation, in one line."""
+        return f"{self.title.removesuffix(f', {self.count} times')}, at {self.after.line}"
 
     def __str__(self) -> str:
         return "\n".join([self.title, *(f"    {side}" for side in self.sides), f"    {self.missing}"])

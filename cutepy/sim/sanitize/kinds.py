@@ -371,7 +371,8 @@ _ENTRIES = (
     Kind(
         "ignored-setmaxnreg",
         "the assembler ignores `setmaxnreg`, as the kernel doesn't say how many registers a thread begins with",
-        "say it in the PTX by .maxnreg, or by .maxntid or .reqntid with .minnctapersm: __launch_bounds__(threads, 1)",
+        "the launch must bound the CTAs of an SM, by min_blocks_per_mp=1 in the DSL, __launch_bounds__(threads, 1) in "
+        "CUDA C++, and .maxnreg, or .maxntid or .reqntid with .minnctapersm, in PTX",
         "Miscellaneous Instructions: setmaxnreg",
         "advisory",
     ),

@@ -24,8 +24,8 @@ import numpy as np
 
 from cutepy.sim.machine.lanes import WARP
 from cutepy.sim.ptx.model import Address, Immediate, Instruction, Register, registers_in
+from cutepy.sim.sanitize.order.uses import whole_flow
 from cutepy.sim.sanitize.undefined import with_values
-from cutepy.sim.translate.control_flow import analyse
 from cutepy.sim.translate.effects import accumulators, has_destination, is_wgmma, read, written
 
 if TYPE_CHECKING:
@@ -74,8 +74,7 @@ class OneSided:
         for i in instructions:
             for register in written(i):
                 self._first.setdefault(register.index, i)
-        live = analyse(function, lambda i: False, lambda i: True).live_in[0]
-        self._begins = {r for r in live if r in self._first} - sums
+        self._begins = {r for r in whole_flow(function).live_in[0] if r in self._first} - sums
         if self._begins:
             self._begins &= with_values(function)
         self._followed = set(self._begins)

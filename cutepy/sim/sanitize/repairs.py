@@ -1,4 +1,4 @@
-"""What the assembler makes good: hazards of registers that become waits, and cost time.
+"""Advisories of the assembler: hazards of registers that it repairs by waits, and what costs time.
 
 ptxas knows which registers MMAs use. Where something else uses them too early it puts a wait, or makes MMAs wait for
 each other, and where wgmma.fence is missing it puts one; its remarks say so, by number and line of the PTX. Where there
@@ -33,6 +33,8 @@ MADE_GOOD = "injected-wgmma-fence", "injected-wgmma-wait"
 _FENCE, _WAITS = "C7519", ("C7517", "C7518")
 _SERIALISED = re.compile(r"C751[0-6]")
 _IGNORED = "C7508"
+_ASKED_ABOUT = frozenset(("wgmma", "mma", "wmma", "setmaxnreg"))
+"""First parts of opcodes for which ptxas is asked: its numbered remarks are about these, and MMAs need registers."""
 
 Advisory = tuple[str, str, None, Side, str]
 """An advisory: its kind, where it is, nothing, the instruction, and what it costs."""
@@ -69,11 +71,12 @@ def _takes_apart(i: Instruction | None) -> bool:
 
 
 def remarks(ptx: str, kernel: str, instructions: Sequence[Instruction]) -> Iterator[Advisory]:
-    """Yield what ptxas says that a kernel loses, if it was asked."""
-    mma = next((i for i in instructions if i.opcode.startswith("wgmma.mma_async")), None)
-    assembly = assembly_of(ptx)
-    if not instructions or assembly is None:
+    """Yield what a kernel loses by ptxas, which is asked about kernels that have MMAs or `setmaxnreg`."""
+    asked = [i for i in instructions if i.parts[0] in _ASKED_ABOUT]
+    assembly = assembly_of(ptx) if asked else None
+    if assembly is None:
         return
+    mma = next((i for i in asked if {"mma", "mma_async"} & {*i.parts[:2]}), None)
     first = mma or instructions[0]
     for advice in _advice(ptx, kernel) or ():
         if _SERIALISED.fullmatch(advice.code):

@@ -11,7 +11,6 @@ import numpy as np
 from cutepy.sim.machine.host_events import HostAccess, HostEvent, StreamEvent
 from cutepy.sim.machine.observer import Observer, stops
 from cutepy.sim.ptx.model import Register
-from cutepy.sim.sanitize.assembler import asks_of_all
 from cutepy.sim.sanitize.certificate.examiner import Examiner
 from cutepy.sim.sanitize.certificate.loops import heads
 from cutepy.sim.sanitize.hazards import Side
@@ -167,9 +166,8 @@ class Sanitizer(Observer):
             self._findings.registers(hazard)
             if hazard.kind in MADE_GOOD:
                 self._examiner.assume(_ASSEMBLED)
-        if found or asks_of_all():
-            for remark in remarks(launch.ptx, launch.kernel, program.function.instructions):
-                self._findings.tell(*remark)
+        for remark in remarks(launch.ptx, launch.kernel, program.function.instructions):
+            self._findings.tell(*remark)
         self._messages.begin(self._launches.now + 1, launch, self._global.begin(launch))
         self._flags.begin(self._messages.launch)
         self._of_global.begin(launch, program.function, self._examiner.is_steered)

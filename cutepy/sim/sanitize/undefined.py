@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from cutepy.sim.ptx.model import Address, FrameSlot, Instruction, Register, Vector, registers_in
-from cutepy.sim.sanitize.order.uses import Uses
-from cutepy.sim.translate.control_flow import analyse
+from cutepy.sim.sanitize.order.uses import once, uses_of
 from cutepy.sim.translate.effects import has_destination, written
 
 if TYPE_CHECKING:
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from cutepy.sim.machine.lanes import Array, Residents
     from cutepy.sim.machine.step import Step
     from cutepy.sim.ptx.model import Function, Operand
+    from cutepy.sim.sanitize.order.uses import Uses
 
 _COMPUTES = frozenset("add addc sub subc mul mul24 mad mad24 madc fma div rem neg abs cvt setp min max".split())
 """What has no value if one of its sources has none; of others compilers use a part of the bits."""
@@ -47,8 +47,9 @@ class _Effect(NamedTuple):
     needs_all: bool
 
 
+@once
 def _without_values(function: Function) -> dict[int, str]:
-    """Return which instructions make something of registers that none gives a value, and of which one, by index."""
+    """Return the instructions that make something of a register that none gives a value, and its name, by index."""
     valued = with_values(function)
     found = {}
     for effect in map(_effect, function.instructions):
@@ -58,6 +59,7 @@ def _without_values(function: Function) -> dict[int, str]:
     return found
 
 
+@once
 def with_values(function: Function) -> set[int]:
     """Return the registers that some instruction gives a value, by index: not by what it makes of that alone."""
     effects = [_effect(i) for i in function.instructions]
@@ -133,16 +135,17 @@ class Undefined:
     def __init__(self) -> None:
         self._function: Function | None = None
         self._registers: dict[int, str] = {}
+        self._has_calls = False
         self._residents: Residents | None = None
         self._written: Array = np.zeros(0, bool)
-        self._uses: Uses | None = None
         self._matters: dict[int, bool] = {}
 
     def look_at(self, function: Function) -> None:
         """Begin with a kernel, if it is another one."""
         if self._function is not function:
             self._function, self._registers = function, _without_values(function)
-            self._residents, self._uses, self._matters = None, None, {}
+            self._has_calls = any(i.parts[0] == "call" for i in function.instructions)
+            self._residents, self._matters = None, {}
 
     def stops_at(self, i: Instruction) -> bool:
         """Tell whether an instruction makes something of registers that have no value."""
@@ -161,16 +164,13 @@ class Undefined:
 
         In kernels that call functions nothing is said: arguments and results are copied there without accesses.
         """
-        assert self._function is not None
+        if self._has_calls:
+            return None
         if access.ctas.residents is not self._residents:
             self._residents, self._written = access.ctas.residents, np.zeros(0, bool)
-        if self._uses is None:
-            calls = any(i.parts[0] == "call" for i in self._function.instructions)
-            flow = analyse(self._function, lambda i: False, lambda i: True)
-            self._uses = None if calls else Uses(flow)
-        return _NOT_STORED if self._uses is not None and self._reads_nothing(self._uses, access) else None
+        return _NOT_STORED if self._reads_nothing(access) else None
 
-    def _reads_nothing(self, uses: Uses, access: Access) -> bool:
+    def _reads_nothing(self, access: Access) -> bool:
         """Tell whether a thread reads what nothing has written, and something comes of it."""
         starts = np.asarray(access.addresses).reshape(-1)
         end = int(starts.max()) + access.size_bytes
@@ -186,6 +186,8 @@ class Undefined:
             return False
         i = access.instruction
         if i.index not in self._matters:
+            assert self._function is not None
+            uses = uses_of(self._function)
             self._matters[i.index] = any(_comes_to_something(uses, i, r) for r in written(i))
         return self._matters[i.index]
 

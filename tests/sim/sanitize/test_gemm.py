@@ -183,13 +183,10 @@ def test_what_is_written_through_another_layout_is_misread(monkeypatch, change, 
 
     monkeypatch.setattr(Run, "launch", otherwise)
     run = gemm()
-    simulation = None
-    try:
-        with simulate(sanitize=True) as simulation:
-            run()
-    except HazardError:
-        assert kind == "layout-mismatch"
-    found = (*simulation.hazards, *simulation.hazards.advisories)
+    with pytest.raises(HazardError) as caught, simulate(sanitize=True, strict=True) as simulation:
+        run()
+    assert bool(simulation.advisories) == (kind == "type-mismatch")
+    found = caught.value.hazards
     assert {hazard.kind for hazard in found} == {kind}
     assert found[0].after.what == "wgmma read"
 

@@ -1,6 +1,6 @@
-"""What ptxas makes good is an advisory; without a ptxas, only what compilers write between MMAs of 16-bit sums."""
+"""Mistakes that ptxas repairs are advisories; without a ptxas, only moves between MMAs of 16-bit sums are."""
 
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import replace
 from types import SimpleNamespace
 from unittest import mock
@@ -8,14 +8,15 @@ from unittest import mock
 import pytest
 
 from cutepy.binaries.cubin import KernelResources
-from cutepy.binaries.ptxas import Advice, Assembly
+from cutepy.binaries.ptxas import Advice, Assembly, AssemblyError
 from cutepy.binaries.spills import Spill
+from cutepy.frontends import assembler
 from cutepy.sim import Run, SimulationError
 from cutepy.sim.machine.launch import KernelCall
 from cutepy.sim.machine.loaded_module import LoadedModule
 from cutepy.sim.ptx.model import Immediate, Instruction, Register, Vector
 from cutepy.sim.sanitize import repairs
-from cutepy.sim.sanitize.assembler import asked_of_all, assembled_by
+from cutepy.sim.sanitize.assembler import assembled_by
 from cutepy.sim.sanitize.registers import RegisterHazard, register_hazards
 from cutepy.sim.translate import linked, translate
 
@@ -69,18 +70,62 @@ def test_without_hazards_nobody_is_asked(monkeypatch):
     assert repairs.judged("", "kernel", [], SimpleNamespace(blocks=[])) == []
 
 
-def test_of_all_kernels_it_is_asked_what_costs_time():
-    """As `cutepy sanitize` does; by default only where registers are used too early."""
+def test_kernels_with_mmas_are_asked_about():
+    """Also where no register is used too early."""
     ready = SUMS.replace("mov.b32 {%rs1, %rs2}, %r1;\nmov.b32 %r3, {%rs1, %rs2};\n", "").replace("%r3", "%r1")
     said = Assembly("13.0", (KernelResources("kernel", 255, 8, 0, 16, 24, None),), (says("C7512"), says("C7508")))
-    kinds = []
-    for asks in (nullcontext(), asked_of_all()):
+    run = Run((), None, sanitize=True)
+    with assembled_by(lambda ptx: said), suppress(SimulationError):
+        run.launch(KernelCall(LoadedModule(ready), "kernel", (1, 1, 1), (128, 1, 1), parameters=(bytes(8),)))
+    assert [advisory.kind for advisory in run.advisories] == [
+        "serialised-wgmma",
+        "ignored-setmaxnreg",
+        "spilled-registers",
+    ]
+    assert not {hazard.kind for hazard in run.hazards} & {"missing-wgmma-fence", *WAITS}
+
+
+@pytest.mark.parametrize(
+    ("body", "times"),
+    [
+        ("", 0),
+        ("bar.sync 0;", 0),
+        ("setmaxnreg.dec.sync.aligned.u32 24;", 1),
+        ("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%f0,%f1,%f2,%f3},{%r1,%r1},{%r1},{%f0,%f1,%f2,%f3};", 1),
+    ],
+)
+def test_ptxas_is_asked_about_mmas_and_setmaxnreg_only(monkeypatch, body, times):
+    asked = []
+    monkeypatch.setattr(assembler, "_answers", {})
+    monkeypatch.setattr(assembler, "assemble", lambda ptx: asked.append(ptx) or Assembly("13.0", (), ()))
+    text = GIVES.replace("setmaxnreg.dec.sync.aligned.u32 24;", body)
+    sums = ".reg .f32 %f<4>;\n" + "".join(f"mov.f32 %f{n}, 0f00000000;\n" for n in range(4))
+    text = text.replace(".reg .b32 %r<5>;\n", f".reg .b32 %r<5>;\n{sums}")
+    for _ in range(3):
         run = Run((), None, sanitize=True)
-        with asks, assembled_by(lambda ptx: said), suppress(SimulationError):
-            run.launch(KernelCall(LoadedModule(ready), "kernel", (1, 1, 1), (128, 1, 1), parameters=(bytes(8),)))
-        kinds.append([advisory.kind for advisory in run.hazards.advisories])
-        assert not {hazard.kind for hazard in run.hazards} & {"missing-wgmma-fence", *WAITS}
-    assert kinds == [[], ["serialised-wgmma", "ignored-setmaxnreg", "spilled-registers"]]
+        with assembled_by(assembler.ask_ptxas):
+            for _ in range(2):
+                run.launch(KernelCall(LoadedModule(text), "kernel", (1, 1, 1), (128, 1, 1)))
+    assert len(asked) == times
+    assert not run.advisories
+
+
+def test_answers_are_kept_by_text_with_cubins_of_spills_only(monkeypatch):
+    asked, spilled = [], KernelResources("kernel", 255, 8, 0, 16, 24, None)
+    of = {"none": None, "fits": (), "spills": (spilled,)}
+
+    def assemble(ptx):
+        asked.append(ptx)
+        if of[ptx] is None:
+            raise AssemblyError("refused")
+        return Assembly("13.0", of[ptx], (), b"cubin")
+
+    monkeypatch.setattr(assembler, "_answers", {})
+    monkeypatch.setattr(assembler, "assemble", assemble)
+    for _ in range(2):
+        answers = [assembler.ask_ptxas(ptx) for ptx in of]
+    assert asked == [*of]
+    assert [answer and answer.image for answer in answers] == [None, b"", b"cubin"]
 
 
 GIVES = """.version 8.0
@@ -96,17 +141,17 @@ ret;
 """
 
 
-def test_kernels_without_mmas_are_asked_of_too():
+def test_kernels_with_setmaxnreg_are_asked_about():
     said = Assembly("13.0", (KernelResources("kernel", 32, 8, 0, 16, 24, None),), (says("C7508"),))
     run = Run((), None, sanitize=True)
-    with asked_of_all(), assembled_by(lambda ptx: said):
+    with assembled_by(lambda ptx: said):
         run.launch(KernelCall(LoadedModule(GIVES), "kernel", (1, 1, 1), (128, 1, 1)))
     found = run.hazards.advisories
     assert [(one.kind, one.after.instruction.line) for one in found] == [
         ("ignored-setmaxnreg", 8),
         ("spilled-registers", 7),
     ]
-    assert ".maxnreg" in str(found)
+    assert "min_blocks_per_mp=1" in str(found)
 
 
 @pytest.mark.parametrize(

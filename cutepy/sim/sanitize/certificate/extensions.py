@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from cutepy.sim.ptx.places import line_of
@@ -138,12 +139,32 @@ class _Use(NamedTuple):
     time: int
 
 
+class _Repeating:
+    """Visits whose rounds repeat, by what they are looked up by."""
+
+    def __init__(self, steady: Sequence[Steady]) -> None:
+        self.by_visit = {id(one.visit): one for one in steady}
+        self.by_lanes: dict[int, list[Steady]] = {}
+        self.by_beginning: dict[tuple[int, int], list[Steady]] = {}
+        for one in steady:
+            self.by_lanes.setdefault(one.visit.of, []).append(one)
+            self.by_beginning.setdefault(_beginning(one.visit), []).append(one)
+
+
+def _beginning(visit: Visit) -> tuple[int, int]:
+    """Return what visits of a loop have in common that lanes begin together: the loop, and the time."""
+    return id(visit.loop), visit.times[0]
+
+
 class _Together:
     """Finds the loops that classes of lanes of a cluster go around together."""
 
     def __init__(self, classes: Classes, loops: Sequence[Loop]) -> None:
         self._deeds, self._beside = classes.deeds, classes.beside
         self._visits = [visit for n, deeds in enumerate(classes.deeds) for visit in visits(deeds, n, loops)]
+        self._by_loop: dict[tuple[int, int], list[Visit]] = {}
+        for visit in self._visits:
+            self._by_loop.setdefault((id(visit.loop), visit.of), []).append(visit)
         self._steady: list[Steady] = []
         self._unsteady: list[tuple[Visit, str]] = []
         for visit in self._visits:
@@ -174,7 +195,7 @@ class _Together:
         for seed in self._steady:
             if id(seed.visit) in done:
                 continue
-            found = self._join(seed, self._steady)
+            found = self._join(seed, self._whole)
             if isinstance(found, str) and not isinstance(within := self._join(inner(seed), self._inner), str):
                 found = within  # others did something at the first rounds only, or the last ones
             if isinstance(found, str):
@@ -197,17 +218,30 @@ class _Together:
                 yield Extension(tuple(sorted(counts.items())), least, "", each, grows, *_steered(found))
 
     @cached_property
-    def _inner(self) -> list[Steady]:
-        return [inner(one) for one in self._steady]
+    def _whole(self) -> _Repeating:
+        return _Repeating(self._steady)
 
-    def _join(self, seed: Steady, steady: Sequence[Steady]) -> list[tuple[Steady, int]] | str:
-        """Return the visits that count phases together, and of each how many rounds make the same step; or why not."""
+    @cached_property
+    def _inner(self) -> _Repeating:
+        return _Repeating([inner(one) for one in self._steady])
+
+    def _join(self, seed: Steady, steady: _Repeating) -> list[tuple[Steady, int]] | str:
+        """Return the visits that count phases together, and of each how many rounds make the same step; or why not.
+
+        Those that begin a loop together are looked at once, and so are the users of something in the same phases at the
+        same pace: what holds beside one of them holds beside all.
+        """
         chosen = {seed.visit.of: (seed, Fraction(1))}
         waiting = [seed]
+        begun: set[tuple[int, int]] = set()
+        counted: set[tuple[Thing, int, int, Fraction]] = set()
         while waiting:
             one = waiting.pop()
             _, share = chosen[one.visit.of]
-            for mate in self._in_lockstep(one, steady):
+            beginning = _beginning(one.visit)
+            mates = () if beginning in begun else self._in_lockstep(one, steady)
+            begun.add(beginning)
+            for mate in chain(mates, self._meeting(one, steady)):
                 if isinstance(mate, str):
                     return mate
                 if mate.visit.of not in chosen:
@@ -216,12 +250,17 @@ class _Together:
                 if chosen[mate.visit.of] != (mate, share * one.period / mate.period):
                     return "lanes that begin it together go around it at another pace"
             for thing, shift in one.shifts.items():
-                for of in self._users[thing] if shift else ():
-                    low, high = one.spans[thing]
+                if not shift:
+                    continue
+                low, high = one.spans[thing]
+                if (thing, low, high, shift * share) in counted:
+                    continue
+                counted.add((thing, low, high, shift * share))
+                for of in self._users[thing]:
                     if not any(low <= use.phase <= high for use in self._users[thing][of]):
                         continue
                     if of not in chosen:
-                        other = _beside(steady, of, thing, low, high)
+                        other = _beside(steady.by_lanes.get(of, ()), thing, low, high)
                         if other is None:
                             return f"others that use {_name(thing)} meanwhile do not go around a loop that repeats"
                         chosen[of] = other, share * shift / other.shifts[thing]
@@ -235,18 +274,16 @@ class _Together:
             whole *= 2  # who waits by parity, after the loops or beside them, waits as before
         return [(one, int(one.period * share * whole)) for one, share in chosen.values()]
 
-    def _in_lockstep(self, one: Steady, steady: Sequence[Steady]) -> Iterator[Steady | str]:
-        """Yield the visits of the same loop by lanes that began it together, or that meet in it at collectives."""
-        for other in steady:
-            visit = other.visit
-            if visit.loop is one.visit.loop and visit.times[0] == one.visit.times[0] and visit is not one.visit:
-                yield other
-        for visit, reason in self._unsteady:
-            if visit.loop is one.visit.loop and visit.times[0] == one.visit.times[0]:
-                yield reason
+    def _in_lockstep(self, one: Steady, steady: _Repeating) -> Iterator[Steady | str]:
+        """Yield the visits of the same loop by lanes that began it together."""
+        beginning = _beginning(one.visit)
+        yield from (other for other in steady.by_beginning[beginning] if other.visit is not one.visit)
+        yield from (reason for visit, reason in self._unsteady if _beginning(visit) == beginning)
+
+    def _meeting(self, one: Steady, steady: _Repeating) -> Iterator[Steady | str]:
+        """Yield the visits of the same loop by lanes that meet in it at collectives."""
         loop = one.visit.loop
         mine = self._visits_of(loop, one.visit.of)
-        by_visit = {id(other.visit): other for other in steady}
         for of in self._beside[loop.unit][one.visit.of] if loop.unit else ():
             theirs = self._visits_of(loop, of)
             if not theirs and loop.meets.isdisjoint(deed.instruction for deed in self._deeds[of]):
@@ -255,10 +292,10 @@ class _Together:
                 yield "lanes of one warp, or warps of one warpgroup, do not go around it as often, and meet in it"
                 return
             mate = theirs[next(n for n, visit in enumerate(mine) if visit is one.visit)]
-            yield by_visit.get(id(mate), "others that meet with it do not repeat")
+            yield steady.by_visit.get(id(mate), "others that meet with it do not repeat")
 
     def _visits_of(self, loop: Loop, of: int) -> list[Visit]:
-        return [visit for visit in self._visits if visit.loop is loop and visit.of == of]
+        return self._by_loop.get((id(loop), of), [])
 
     def _is_too_short(self, found: list[tuple[Steady, int]]) -> bool:
         """Tell whether there are too few rounds for what premises compare."""
@@ -278,11 +315,11 @@ class _Together:
         return False
 
 
-def _beside(steady: Sequence[Steady], of: int, thing: Thing, low: int, high: int) -> Steady | None:
-    """Return the innermost loop of a class in which it uses something in about the same phases."""
+def _beside(steady: Sequence[Steady], thing: Thing, low: int, high: int) -> Steady | None:
+    """Return the innermost of the loops of a class in which it uses something in about the same phases."""
     found: list[tuple[int, int, Steady]] = []
     for one in steady:
-        if one.visit.of == of and one.shifts.get(thing):
+        if one.shifts.get(thing):
             first, last = one.spans[thing]
             common = min(last, high) - max(first, low) + 1
             if 2 * common > high - low:

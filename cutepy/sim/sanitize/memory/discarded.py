@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from cutepy.sim.ptx.model import Address, registers_in
-from cutepy.sim.sanitize.order.uses import Uses
-from cutepy.sim.translate.control_flow import analyse
+from cutepy.sim.sanitize.order.uses import uses_of
 from cutepy.sim.translate.effects import written
 
 if TYPE_CHECKING:
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from cutepy.sim.machine.launch import Launch
     from cutepy.sim.ptx.model import Function, Instruction
     from cutepy.sim.sanitize.memory.global_touch import GlobalConflict, GlobalTouch
+    from cutepy.sim.sanitize.order.uses import Uses
 
 _OF_A_LANE = frozenset(
     """abs add addc and bfe bfi clz cnot copysign cos cvt cvta div ex2 fma lg2 lop3 mad mad24 madc max min mov mul mul24
@@ -65,7 +65,6 @@ class Discarded:
     def __init__(self) -> None:
         self._function: Function | None = None
         self._is_steered = False
-        self._uses: Uses | None = None
         self._stores: dict[int, frozenset[int]] = {}
         self._shape = 0, 0
         self._executed: dict[int, Array] = {}
@@ -75,7 +74,7 @@ class Discarded:
         """Begin with a launch; where the schedule steers it, other lanes may store in another one, and none is held."""
         self._is_steered = is_steered
         if self._function is not function:
-            self._function, self._uses, self._stores = function, None, {}
+            self._function, self._stores = function, {}
         x, y, z = launch.block
         self._shape = launch.ctas, x * y * z
         self._executed, self._held = {}, {}
@@ -140,11 +139,8 @@ class Discarded:
     def _reached(self, load: Instruction) -> frozenset[int]:
         if load.index not in self._stores:
             assert self._function is not None
-            if any(i.parts[0] == "call" for i in self._function.instructions):  # arguments are not followed
-                return frozenset()
-            if self._uses is None:
-                self._uses = Uses(analyse(self._function, lambda i: False, lambda i: True))
-            self._stores[load.index] = _stores_of(self._uses, load)
+            has_calls = any(i.parts[0] == "call" for i in self._function.instructions)  # arguments are not followed
+            self._stores[load.index] = frozenset() if has_calls else _stores_of(uses_of(self._function), load)
         return self._stores[load.index]
 
 

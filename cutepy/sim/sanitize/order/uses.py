@@ -1,19 +1,61 @@
-"""Which instructions and branches may read what an instruction wrote."""
+"""The uses of values: the instructions and branches that may read what an instruction wrote."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections import OrderedDict
+from functools import wraps
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from cutepy.sim.translate.control_flow import EXIT
+from cutepy.sim.translate.control_flow import EXIT, analyse
 from cutepy.sim.translate.effects import read, written
 
 if TYPE_CHECKING:
-    from cutepy.sim.ptx.model import Instruction
+    from collections.abc import Callable
+
+    from cutepy.sim.ptx.model import Function, Instruction
     from cutepy.sim.translate.control_flow import ControlFlow
 
 
+_Derived = TypeVar("_Derived")
+
+_KEPT = 16
+"""Functions of which an analysis keeps its results."""
+
+
+def once(analysis: Callable[[Function], _Derived]) -> Callable[[Function], _Derived]:
+    """Keep the result of an analysis by function: it analyses a function once, however often that is launched.
+
+    A function is known by its identity, as `linked` gives the same one for the same text. Results are shared, so that
+    whoever gets one must not change it.
+    """
+    kept: OrderedDict[int, tuple[Function, _Derived]] = OrderedDict()
+
+    @wraps(analysis)
+    def of(function: Function) -> _Derived:
+        known = kept.get(id(function))
+        if known is None:
+            known = kept[id(function)] = function, analysis(function)
+            while len(kept) > _KEPT:
+                kept.popitem(last=False)
+        return known[1]
+
+    return of
+
+
+@once
+def whole_flow(function: Function) -> ControlFlow:
+    """Return the control flow of a function, with blocks that nothing parts but its branches."""
+    return analyse(function, lambda i: False, lambda i: True)
+
+
+@once
+def uses_of(function: Function) -> Uses:
+    """Return the uses of the values of a function."""
+    return Uses(whole_flow(function))
+
+
 class Use(NamedTuple):
-    """Where a value is read.
+    """The place where a value is read.
 
     Attributes
     ----------

@@ -56,6 +56,10 @@ class Hazards(tuple[Hazard, ...]):
         """Return the same, each of which can be replayed."""
         return Hazards((replace(hazard, replays=replays) for hazard in self.every), self.unused)
 
+    def strict(self) -> Hazards:
+        """Return the same with advisories as hazards, by which a run fails."""
+        return Hazards((replace(hazard, is_strict=True) for hazard in self.every), self.unused)
+
     def to_json(self) -> dict[str, object]:
         """Return all of it as `json.dump` takes it."""
         return structured.encodable(structured.as_json(self, self.advisories, self.allowed, self.unused))
@@ -76,8 +80,12 @@ class Hazards(tuple[Hazard, ...]):
         return html.as_html(self.lines)
 
 
+class AdvisoryWarning(UserWarning):
+    """The advisories of a run, by which it does not fail."""
+
+
 class HazardError(SimulationError):
-    """What the sanitizer found in a run.
+    """The hazards of a run.
 
     Attributes
     ----------

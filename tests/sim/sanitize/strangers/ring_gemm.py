@@ -115,7 +115,7 @@ def launch(a: cute.Tensor, b: cute.Tensor, d: cute.Tensor):
     load_b, mB = cpasync.make_tiled_tma_atom(load, b, cute.slice_(layout_b, (None, None, 0)), (BN, BK))
     store_d, mD = cpasync.make_tiled_tma_atom(store, d, layout_d, (BM, BN))
     ring_gemm(load_a, mA, load_b, mB, store_d, mD, mma, layout_a, layout_b, layout_d).launch(
-        grid=(cute.ceil_div(d.shape[0], BM), cute.ceil_div(d.shape[1], BN), 1), block=(384, 1, 1)
+        grid=(cute.ceil_div(d.shape[0], BM), cute.ceil_div(d.shape[1], BN), 1), block=(384, 1, 1), min_blocks_per_mp=1
     )
 
 
