@@ -63,8 +63,11 @@ INT8 = [
     ("(TILE_M, TILE_K))", "(TILE_M, 2 * TILE_K))"),
     ("(TILE_N, TILE_K))", "(TILE_N, 2 * TILE_K))"),
     ("sA=cutlass.Float16, sB=cutlass.Float16", "sA=cutlass.Int8, sB=cutlass.Int8"),
-    ('TensorSpec("float16", each, divisibility={each[1]: 8}', 'TensorSpec("int8", each, divisibility={each[1]: 16}'),
-    ("    bias = cutepy", '    d = cutepy.TensorSpec("float16", ("m", "n"), divisibility={"n": 8})\n    bias = cutepy'),
+    (
+        'TensorSpec("float16", shape, divisibility={shape[1]: 8}',
+        'TensorSpec("int8", shape, divisibility={shape[1]: 16}',
+    ),
+    ('| {"bias"', '| {"d": cutepy.TensorSpec("float16", ("m", "n"), divisibility={"n": 8}), "bias"'),
     ("d = a.new_empty(", "d = bias.new_empty("),
 ]
 

@@ -29,7 +29,7 @@ from cutepy.sim.ptx.tokens import PtxSyntaxError, integer
 
 STATEMENT = re.compile(
     r"""\s*+(?:
-      (?P<loc>\.loc[ \t]+(?P<file>\d+)[ \t]+(?P<line>\d+)(?:[ \t]+(?P<column>\d+))?(?:[ \t]+\d+)*+
+      (?P<loc>\.loc[ \t]+(?P<file>\d+)[ \t]+(?P<line>\d+)(?:[ \t]+(?P<column>\d+))?(?:[ \t]+\d+)*
         (?:[ \t]*,(?P<inlined>[^\n]*))?)
     | (?P<open>\{) | (?P<close>\})
     | (?P<label>[$%A-Za-z_][\w$]*)\s*:(?!:)
@@ -41,7 +41,7 @@ STATEMENT = re.compile(
 _INLINED_AT = re.compile(r"inlined_at\s+(\d+)\s+(\d+)\s+(\d+)")
 _DIRECTIVE = re.compile(
     r"""\s*(?:\.(?P<name>reqntid|maxntid|minnctapersm|maxnctapersm|explicitcluster|reqnctapercluster|maxclusterrank|maxnreg)
-      \b\s*+(?P<values>(?:\d+(?:\s*,\s*\d+)*+)?)\s*
+      \b\s*+(?P<values>(?:\d+(?:\s*,\s*\d+)*)?)\s*
     | \.(?:noreturn|blocksareclusters|abi_preserve\s+\d+|abi_preserve_control\s+\d+)\b | \.pragma\s+"[^"]*"\s*;?
     | \.attribute\([^)]*\) | \.unique\b)""",
     re.X,

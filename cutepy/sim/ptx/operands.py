@@ -32,7 +32,7 @@ _ADDRESS = re.compile(r"(?P<base>[%A-Za-z_$][\w$%.]*)\s*(?P<offset>[-+].*)?$", r
 _INDEXED = re.compile(r"(?P<name>[A-Za-z_$][\w$]*)\s*(?:\[(?P<index>.*)\]|(?P<offset>[-+].*))$", re.S)
 _SELECTED = re.compile(r"(?P<sign>-?)\s*(?P<operand>[%\w$]+)(?:(?<=\w)\.(?P<parts>[bh][0-7]+))?$")
 """An operand of a video instruction that is not a register as it is."""
-_CONSTANT = re.compile(r"(?:[-+~!()\s]|\.[su]64)*+(?:\d|WARP_SZ\b)")
+_CONSTANT = re.compile(r"(?:[-+~!()\s]|\.[su]64)*(?:\d|WARP_SZ\b)")
 _NO_NAME = frozenset("0123456789[{(-+!~")
 """What an operand begins with that is no register's name."""
 _OF_PARAMETERS = ("ld.param", "st.param")

@@ -24,17 +24,17 @@ _LOCATION = re.compile(r"^[ \t]*+\.loc\b[^\n]*", re.M)
 _FILE = re.compile(r'\.file\s+(\d+)\s+"([^"\n]*)"')
 _SPACE = re.compile(r"\s*+")
 _FUNCTION = re.compile(
-    r"(?:\.(?:extern|visible|weak)\s+)*+\.(?P<kind>entry|func)\b\s*+(?:\((?P<results>[^)]*)\)\s*+)?"
+    r"(?:\.(?:extern|visible|weak)\s+)*\.(?P<kind>entry|func)\b\s*+(?:\((?P<results>[^)]*)\)\s*+)?"
     r"(?P<name>[\w$%]+)\s*+(?:\((?P<parameters>[^)]*)\))?(?P<directives>[^{};]*)(?P<end>[{;])"
 )
 _OUTSIDE = re.compile(
     r"""(?:
-      \.version\s+(?P<version>[\d.]+) | \.target\s+(?P<target>\w+)(?:\s*,\s*\w+)*+
+      \.version\s+(?P<version>[\d.]+) | \.target\s+(?P<target>\w+)(?:\s*,\s*\w+)*
     | \.address_size\s+(?P<address_size>\d+)
-    | \.file\s+\d+\s+"[^"]*"(?:\s*,\s*\d+)*+ | \.loc\s[^\n]*+ | @@[^\n]*+
+    | \.file\s+\d+\s+"[^"]*"(?:\s*,\s*\d+)* | \.loc\s[^\n]*+ | @@[^\n]*+
     | \.pragma\s+"[^"]*"\s*; | \.alias\s+(?P<alias>[\w$]+)\s*,\s*(?P<aliasee>[\w$]+)\s*;
     | (?P<section>\.section\s+[.\w$]+\s*\{)
-    | (?P<variables>(?:\.(?:extern|visible|weak|common)\s+)*+\.(?:global|const|shared)\b[^;]*;) | ;
+    | (?P<variables>(?:\.(?:extern|visible|weak|common)\s+)*\.(?:global|const|shared)\b[^;]*;) | ;
     )""",
     re.X,
 )

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from cutepy.sim.errors import UnknownInstructionError
+from cutepy.sim.ptx.tokens import PtxSyntaxError
 
 from .launching import launch
 
@@ -85,7 +86,6 @@ def test_products_in_float64(rows, k):
     "line",
     [
         "cvt.rn.e4m3x2.f32 %h0, %f0, %f1;",
-        "add.u32 %h0, %r1, %r2;",
         "stmatrix.sync.aligned.m8n8.x1.shared.b8 [%r1], {%r2};",
         "fence.acq_rely.gpu;",
         "fence.proxy.asynchronous;",
@@ -96,6 +96,11 @@ def test_products_in_float64(rows, k):
 def test_forms_that_do_not_exist_are_refused(line):
     with pytest.raises(UnknownInstructionError):
         launch(line)
+
+
+def test_a_destination_that_is_too_narrow_is_refused_at_its_line():
+    with pytest.raises(PtxSyntaxError, match="%h0 of type b16 is too narrow for b32"):
+        launch("add.u32 %h0, %r1, %r2;")
 
 
 def test_a_product_of_types_that_it_does_not_have():

@@ -15,7 +15,7 @@ MODULE = """.version 8.7
 .extern .func (.param .b64 p) malloc(.param .b64 size);
 .visible .entry other() {{ .reg .b32 %r<2>; .reg .b64 %rd<2>; {other} ret; }}
 .func called() {{ .reg .b32 %r<2>; .reg .b64 %rd<2>; {called} ret; }}
-.visible .entry kernel() {{ .reg .b32 %r<3>; .reg .b64 %rd<2>; {body} ret; }}
+.visible .entry kernel() {{ .reg .b32 %r<3>; .reg .b64 %rd<2>; .reg .f32 %f<4>; {body} ret; }}
 """
 
 
@@ -50,12 +50,15 @@ def test_waves_are_of_about_equal_size_and_keep_clusters_together(ctas, cluster,
     np.testing.assert_array_equal(np.concatenate(waves), np.arange(ctas))
 
 
+MMA = "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%f0, %f1, %f2, %f3}, %rd0, %rd0, 1, 1, 1, 0, 0;"
+
+
 @pytest.mark.parametrize(
     ("block", "ptx", "sizes"),
     [
         (256, "", [256, 256]),
         (32, "", [512]),
-        (256, "wgmma.mma_async.sync.aligned.x {}, %rd0, %rd0, 0, 1, 1, 0, 0;", [32] * 16),
+        (256, MMA, [32] * 16),
     ],
 )
 def test_a_launch_that_is_watched_has_few_waves_of_many_lanes(block, ptx, sizes):

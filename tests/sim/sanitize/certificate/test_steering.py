@@ -38,9 +38,9 @@ def found_in(body):
 BRANCH = "setp.eq.u32 %p1, {}, 0; @%p1 bra SKIP; st.global.u32 [%rd1], %r1; SKIP:"
 SHOWN = "fence.proxy.tensormap::generic.acquire.gpu [%rd1], 128; "
 MAPPED = (
-    "cp.async.bulk.tensor.1d.shared::cta.global.tile.mbarrier::complete_tx::bytes [%r1+1024], [%rd1, {{%r4}}], [%r1];"
+    "cp.async.bulk.tensor.1d.shared::cta.global.tile.mbarrier::complete_tx::bytes [%r1+1024], [%rd1, {%r4}], [%r1];"
 )
-STORED = "cp.async.bulk.tensor.1d.global.shared::cta.tile.bulk_group [%rd1, {{%r4}}], [%r1];"
+STORED = "cp.async.bulk.tensor.1d.global.shared::cta.tile.bulk_group [%rd1, {%r4}], [%r1];"
 STEERS = {
     "an atomic's result as a branch": (
         "atom.global.add.u32 %r2, [%rd1], 1;" + BRANCH.format("%r2"),
@@ -94,7 +94,7 @@ STEERS = {
         ("the result of an atomic", "a branch"),
     ),
     "the SM in a vector": (
-        "mov.b64 %rd2, {{%r2, %smid}}; setp.eq.u64 %p1, %rd2, 1; @%p1 bra SKIP; bar.sync 0; SKIP:",
+        "mov.b64 %rd2, {%r2, %smid}; setp.eq.u64 %p1, %rd2, 1; @%p1 bra SKIP; bar.sync 0; SKIP:",
         ("the number of the SM", "a branch"),
     ),
     "the target of a call": (
@@ -103,19 +103,19 @@ STEERS = {
         ("a clock", "a branch"),
     ),
     "what malloc gives": (
-        "{{ .param .b64 s; .param .b64 r; st.param.b64 [s], 500; call.uni (r), malloc, (s); ld.param.b64 %rd2, [r]; }} "
+        "{ .param .b64 s; .param .b64 r; st.param.b64 [s], 500; call.uni (r), malloc, (s); ld.param.b64 %rd2, [r]; } "
         "setp.eq.u64 %p1, %rd2, 0; @%p1 bra SKIP; bar.sync 0; SKIP:",
         ("what malloc gives", "a branch"),
     ),
     "what is stored as a matrix": (
         "atom.shared.add.u32 %r2, [%r1], 1; cvt.rn.f32.u32 %f1, %r2; "
-        "wmma.store.d.sync.aligned.row.m16n16k16.shared.f32 [%r1], {{%f1, %f1, %f1, %f1, %f1, %f1, %f1, %f1}}; "
+        "wmma.store.d.sync.aligned.row.m16n16k16.shared.f32 [%r1], {%f1, %f1, %f1, %f1, %f1, %f1, %f1, %f1}; "
         "ld.shared.u32 %r3, [%r1];" + BRANCH.format("%r3"),
         ("the result of an atomic", "a branch"),
     ),
     "what is loaded as a matrix": (
         "red.shared.inc.u32 [%r1], 7; "
-        "wmma.load.c.sync.aligned.row.m16n16k16.shared.f32 {{%f1, %f2, %f3, %f4, %f5, %f6, %f7, %f8}}, [%r1]; "
+        "wmma.load.c.sync.aligned.row.m16n16k16.shared.f32 {%f1, %f2, %f3, %f4, %f5, %f6, %f7, %f8}, [%r1]; "
         "mov.b32 %r3, %f1;" + BRANCH.format("%r3"),
         ("what unordered atomics leave in memory", "a branch"),
     ),
@@ -171,7 +171,7 @@ STEERS = {
     ),
     "whether MMAs go on with their sums": (
         "atom.shared.add.u32 %r2, [%r1], 1; setp.eq.u32 %p1, %r2, 0; "
-        "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {{%f1, %f2, %f3, %f4}}, %rd2, %rd3, %p1, 1, 1, 0, 0;",
+        "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%f1, %f2, %f3, %f4}, %rd2, %rd3, %p1, 1, 1, 0, 0;",
         ("the result of an atomic", "synchronisation"),
     ),
     "a trap": ("mov.u32 %r2, %clock; setp.eq.u32 %p1, %r2, 0; @%p1 trap;", ("a clock", "a branch")),
