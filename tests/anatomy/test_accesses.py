@@ -76,3 +76,11 @@ def test_bank_conflicts_are_told_after_what_costs_more():
 def test_without_a_launch_nothing_is_said():
     ptx = ".version 8.0 .target sm_90a .visible .entry k() { ret; }"
     assert "Costly accesses" not in explain(ptx, assembler=False).text()
+
+
+def test_scattered_atomics_are_told():
+    body = GLOBAL.replace("ld.global.{kind} {to}, [%rd2+{offset}];", "red.global.add.u32 [%rd2], %r1;").format(
+        pitch=128
+    )
+    ((access,), _) = costly(body, np.zeros(2048, np.uint32), block=64)
+    assert (access.space, access.taken, access.fewest) == ("global", 64, 8)

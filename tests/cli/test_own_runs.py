@@ -158,8 +158,8 @@ def test_the_stated_stands_and_is_told(run, stated, options, exit_code):
     result = run("sanitize", "tickets(2)", "with cutepy.simulate(" + stated + "):\n    {launch}", *options)
     assert result.exit_code == exit_code
     name, value = stated.split(",")[0].split("=")
-    (line,) = (line for line in result.stderr.splitlines() if f"simulate({name}={value}" in line and "stands" in line)
-    assert line.startswith("cutepy: own.py:")
+    told = [line for line in result.stderr.splitlines() if line.startswith("cutepy: own.py:")]
+    (line,) = (line for line in told if f"simulate({name}={value}" in line and "stands" in line)
     assert f"the command's {name}=" in line
     if "schedules=2" in stated:
         assert "2 schedules, seeds 1 to 2" in result.stderr

@@ -22,6 +22,7 @@ from cutepy.sim.machine.events import Access, BarrierEvent
 from cutepy.sim.machine.lanes import WARP, Array
 from cutepy.sim.machine.observer import Observer
 from cutepy.sim.machine.traffic import SECTOR_BYTES
+from cutepy.sim.ptx.places import line_of
 
 if TYPE_CHECKING:
     from cutepy.layouts.banks import Kind
@@ -131,8 +132,10 @@ class Cost(NamedTuple):
 
 
 def cost_of(access: Access) -> Cost | None:
-    """Return the cost of a load or store by threads; None for other accesses."""
-    if access.space == "local" or access.proxy != "generic" or access.operation == "atomic":
+    """Return the cost of an access by threads; None for atomics of shared memory, for copies and for local memory."""
+    if access.space == "local" or access.proxy != "generic":
+        return None
+    if access.space == "shared" and access.operation == "atomic":  # nothing is measured of their wavefronts
         return None
     if access.size_bytes > _WIDEST:  # a tensor map
         return None
@@ -180,9 +183,7 @@ class AccessSite:
 
     def __str__(self) -> str:
         i = self.instruction
-        return (
-            f"{i.source or '?'}: {i.opcode}: {self.warps} by warps, {self.wavefronts} wavefronts, {self.fewest} needed"
-        )
+        return f"{line_of(i)}: {i.opcode}: {self.warps} by warps, {self.wavefronts} wavefronts, {self.fewest} needed"
 
 
 @dataclass
@@ -214,7 +215,7 @@ class SectorSite:
 
     def __str__(self) -> str:
         i = self.instruction
-        return f"{i.source or '?'}: {i.opcode}: {self.warps} by warps, {self.sectors} sectors, {self.fewest} needed"
+        return f"{line_of(i)}: {i.opcode}: {self.warps} by warps, {self.sectors} sectors, {self.fewest} needed"
 
 
 @dataclass
@@ -239,7 +240,7 @@ class WaitSite:
 
     def __str__(self) -> str:
         i = self.instruction
-        return f"{i.source or '?'}: {i.opcode}: passed {self.warps} times by a warp, {self.waited} after waiting"
+        return f"{line_of(i)}: {i.opcode}: passed {self.warps} times by a warp, {self.waited} after waiting"
 
 
 class Sites(Observer):
