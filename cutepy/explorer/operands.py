@@ -64,12 +64,15 @@ def operands(asked: Parameters) -> dict[str, Any]:
         "threads": mma.thr_size,
     }
     smem: dict[str, _Operand] = {}
-    for name, extent, mma_extent, bits in (
-        ("A", tile[0], 64, traits.a_bits),
-        ("B", tile[1], traits.shape_mnk[1], traits.b_bits),
-    ):
-        if name == "A" and traits.a_source == "rmem":
-            continue
+    staged = [("A", tile[0], 64, traits.a_bits), ("B", tile[1], traits.shape_mnk[1], traits.b_bits)]
+    if traits.a_source == "rmem":
+        staged = staged[1:]
+    size_bytes = sum(extent * tile[2] * stages * bits // 8 for _, extent, _, bits in staged)
+    if address + size_bytes > 1 << 18:  # no descriptor has such an address
+        raise BadParameterError(
+            "stages", _overrun(size_bytes, stages) or f"{size_bytes} bytes from {address} on end beyond shared memory"
+        )
+    for name, extent, mma_extent, bits in staged:
         smem[name] = _Operand(asked, name, (extent, tile[2], stages), (mma_extent, traits.shape_mnk[2]), bits, address)
         address += smem[name].size_bytes
         answer[f"s{name}"] = smem[name].told()

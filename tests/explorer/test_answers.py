@@ -355,3 +355,12 @@ def test_a_composition_that_is_another_function_is_told():
     assert any("another function" in line for line in told["picture"]["grids"][1]["caption"])
     status, told = answer("layout", {"expression": asked["second"]})
     assert any("another function" in line for line in told["picture"]["grids"][0]["caption"])
+
+
+@pytest.mark.parametrize(("tile", "stages"), [("256", 8), ("128", 16)])
+def test_operands_that_no_cta_can_hold_say_so(client, tile, stages):
+    asked = {"n": 128, "tile_m": tile, "tile_n": tile, "tile_k": 64, "stages": stages}
+    answer = client.get("/api/atom", query_string=asked)
+    assert answer.status_code == 400
+    told = answer.json["error"]
+    assert (told["field"], "227 KiB" in told["message"], "stages fit" in told["message"]) == ("stages", True, True)
