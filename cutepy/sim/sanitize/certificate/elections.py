@@ -6,8 +6,11 @@ that:
 
 - an elected lane does something, and a lane that is chosen by its number does something that must come after it, or the
   other way round, and the warp does not meet in between;
-- an instruction is for the elected lane if that has a certain number;
-- the number of the elected lane is used.
+- what the elected lane executes depends on the number of that lane;
+- the flag that `elect.sync` gives, or what is made of it, is more than a guard or a branch: it is stored, is an
+  address, goes to other lanes, or a function is called under it.
+
+The last two are told by the code alone, whatever comes of them.
 
 The lanes of a warp meet at `bar.warp.sync`, and at barriers that whole warps wait at. Of two operations, the second may
 have to come after the first if the first has waited for something or is a fence, if the second releases or issues, if
@@ -21,19 +24,22 @@ PTX ISA, "elect.sync": "elects one predicated active leader thread"; "bar.warp.s
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from cutepy.sim.machine.lanes import WARP, Array
-from cutepy.sim.ptx.model import Immediate, Pair, Register, Special, registers_in
+from cutepy.sim.ptx.alignment import aligned_threads
+from cutepy.sim.ptx.linking import LANDING
+from cutepy.sim.ptx.model import Address, FrameSlot, Immediate, Register, Special, Vector, registers_in
 from cutepy.sim.ptx.places import line_of
 from cutepy.sim.sanitize.certificate.dependence import Dependence
 from cutepy.sim.sanitize.order.strength import strength
-from cutepy.sim.translate.deciding import is_relevant
+from cutepy.sim.translate.deciding import is_plain
 from cutepy.sim.translate.effects import written
+from cutepy.sim.translate.state_spaces import state_spaces
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import Access, AsyncOperation, BarrierEvent
@@ -45,11 +51,16 @@ _ORDER = (
     "elect.sync elects the first lane of its mask: with another one nothing orders `{}` ({}) and `{}` ({}), of which "
     "one is by the elected lane and the other by a lane that is chosen by its number"
 )
-_NESTED = "elect.sync elects the first lane of its mask: `{}` ({}) is for the elected lane if that has a certain number"
-_NUMBER = "elect.sync elects the first lane of its mask: its number is used, from `{}` ({})"
+_NUMBER = (
+    "elect.sync elects the first lane of its mask: the elected lane executes `{}` ({}), which depends on the number of "
+    "that lane"
+)
+_FLAG = "elect.sync elects the first lane of its mask: `{}` ({}) takes or passes on which lane that is"
 
-_ALIKE = frozenset("shfl vote redux match bar barrier activemask".split())
-"""Opcodes whose results lanes of a warp share, as they are used."""
+_LANES = frozenset("laneid lanemask_eq lanemask_le lanemask_lt lanemask_ge lanemask_gt tid tid.x".split())
+_OF_ROWS = frozenset(("tid.y", "tid.z"))
+_BELOW, _UP_TO = ("lt", "ge", "lo", "hs"), ("gt", "le", "hi", "ls")
+_ALL_LANES = (1 << WARP) - 1
 
 _WAIT, _FENCE, _RELEASE, _ISSUE, _TOUCH, _MBARRIER, _GROUP = "wait fence release issue touch mbarrier group".split()
 _OTHERS = {"wait": _WAIT, "commit": _GROUP, "fence": _FENCE}
@@ -71,71 +82,203 @@ class Elected:
     assumed: tuple[str, ...]
 
 
-def elected(flow: ControlFlow) -> Elected | None:
-    """Find the instructions that elected lanes execute; None if a kernel elects none."""
-    instructions = [i for block in flow.blocks for i in block.instructions]
-    elections = [i for i in instructions if i.parts[0] == "elect"]
+def elected(flow: ControlFlow, *, has_whole_rows: bool) -> Elected | None:
+    """Find the instructions that elected lanes execute; None if a kernel elects none.
+
+    Parameters
+    ----------
+    flow : ControlFlow
+    has_whole_rows : bool
+        Whether warps are parts of rows of the block: %tid.x counts their lanes, and %tid.y and %tid.z are one value.
+    """
+    code = Dependence(flow)
+    elections = [i for i in code.instructions.values() if i.parts[0] == "elect"]
     if not elections:
         return None
-    code = Dependence(flow)
-    chosen = code.made_from((i, r.index) for i in elections for r in written(i) if r.type == "pred")
-    by_number = _by_number(code)
-
-    def is_made(block: int, use: Instruction | None, register: Register, values: set[tuple[int, int]]) -> bool:
-        return any((i.index, register.index) in values for i in code.makers(block, use, register.index))
-
-    def depends(block: int, i: Instruction, values: set[tuple[int, int]]) -> bool:
-        if i.predicate is not None and is_made(block, i, i.predicate[0], values):
-            return True
-        conditions = [(over, flow.blocks[over].condition) for over in code.over[block]]
-        return any(c is not None and is_made(over, None, c[0], values) for over, c in conditions)
-
+    chosen = _Taint(code, lambda i, register: True)
+    lanes = _LANES if has_whole_rows else _LANES | _OF_ROWS
+    numbered = _Taint(code, lambda i, register: not _is_uniform(code, i, register, has_whole_rows))
+    for i in elections:
+        chosen.make(i)
+        numbered.write(i, (r for r in written(i) if r.type != "pred"))
+    for i in code.instructions.values():
+        differs = aligned_threads(i) > 1 or any(
+            _names(lanes, operand) for operand in i.operands
+        )  # or parts of matrices
+        if differs and not _is_uniform(code, i, None, has_whole_rows):
+            numbered.make(i)
     found: set[int] = set()
     assumed: list[str] = []
     for block, within in enumerate(flow.blocks):
         for i in within.instructions:
-            if depends(block, i, chosen):
+            is_elected = chosen.decides(block, i)
+            if is_elected:
                 found.add(i.index)
-                if is_relevant(i) and depends(block, i, by_number):
-                    assumed.append(_NESTED.format(i.text.strip(), line_of(i)))
-    for i in elections:
-        first = i.operands[0].first if isinstance(i.operands[0], Pair) else i.operands[0]
-        for register in registers_in(first):
-            if code.uses.after(i, register.index):
+            if is_plain(i):
+                continue
+            if chosen.enters(block, i) or (is_elected and i.parts[0] in ("call", LANDING)):
+                assumed.append(_FLAG.format(i.text.strip(), line_of(i)))
+            elif is_elected and (numbered.decides(block, i) or numbered.enters(block, i)):
                 assumed.append(_NUMBER.format(i.text.strip(), line_of(i)))
     return Elected(frozenset(found), tuple(assumed)[:1])
 
 
-def _by_number(code: Dependence) -> set[tuple[int, int]]:
-    """Return the values that differ among the lanes of a warp as their numbers do: instructions and registers."""
-    waiting = [i for i in code.instructions.values() if any(map(_names_lanes, i.operands)) and not _is_alike(i)]
-    found: set[tuple[int, int]] = set()
-    while waiting:
-        i = waiting.pop()
-        for register in written(i):
-            if (i.index, register.index) not in found:
-                found.add((i.index, register.index))
-                uses = (use for _, use in code.uses.after(i, register.index) if use is not None)
-                waiting += [use for use in uses if not _is_alike(use)]
+class _Outcome(NamedTuple):
+    """An outcome of branches: the predicate, what makes it, both by index, and its value."""
+
+    register: int
+    makers: frozenset[int]
+    value: bool
+
+
+class _Taint:
+    """Follows values to all that depends on them: by registers, by branches, and by memory that each lane has alone.
+
+    A value that is written under a branch depends on that branch where it is read outside: where the same predicate
+    does not decide in the same way. Shared and global memory need not be followed: a value that may tell lanes apart
+    is told where it is stored there.
+
+    Parameters
+    ----------
+    code : Dependence
+    passes : callable
+        Tells whether the results of an instruction depend on the lane if a register, by index, does.
+    """
+
+    def __init__(self, code: Dependence, passes: Callable[[Instruction, int], bool]) -> None:
+        self._code, self._passes = code, passes
+        self._reads: set[tuple[int, int | None, int]] = set()
+        self._held = _held(code)
+        self._waiting: list[tuple[int, Instruction | None, int]] = []
+        operands = (o for i in code.instructions.values() for o in i.operands)
+        has_frame = any(isinstance(o.base if isinstance(o, Address) else o, FrameSlot) for o in operands)
+        self._own = ("local", "frame", "generic") if has_frame else ()
+        instructions = code.instructions.values() if has_frame else ()
+        self._loads = [i for i in instructions if not {*state_spaces(i).loads}.isdisjoint(self._own)]
+
+    def make(self, i: Instruction) -> None:
+        """Follow all that an instruction writes."""
+        self.write(i, written(i))
+
+    def write(self, i: Instruction, registers: Iterable[Register]) -> None:
+        """Follow some registers that an instruction writes."""
+        self._leave(i, None, registers)
+        while self._waiting:
+            block, use, register = self._waiting.pop()
+            if use is None:
+                self._branch(block)
+            elif self._passes(use, register):
+                self._leave(use, None, written(use))
+                if not {*state_spaces(use).stores}.isdisjoint(self._own):
+                    for load in self._loads:
+                        self._leave(load, None, written(load))
+
+    def decides(self, block: int, i: Instruction) -> bool:
+        """Tell whether such a value decides if an instruction runs."""
+        conditions = ((over, self._code.flow.blocks[over].condition) for over in self._code.over[block])
+        return (i.predicate is not None and (block, i.index, i.predicate[0].index) in self._reads) or any(
+            c is not None and (over, None, c[0].index) in self._reads for over, c in conditions
+        )
+
+    def enters(self, block: int, i: Instruction) -> bool:
+        """Tell whether an operand of an instruction is such a value."""
+        return any((block, i.index, r.index) in self._reads for o in i.operands for r in registers_in(o))
+
+    def _branch(self, over: int) -> None:
+        """Follow what is written under a branch to where it is read outside."""
+        for block, outcome in _sides(self._code, over):
+            for i in self._code.flow.blocks[block].instructions:
+                self._leave(i, outcome, written(i))
+                if not {*state_spaces(i).stores}.isdisjoint(self._own):
+                    for load in self._loads:
+                        if outcome not in self._held[self._code.block_of(load)]:
+                            self._leave(load, None, written(load))
+
+    def _leave(self, i: Instruction, outcome: _Outcome | None, registers: Iterable[Register]) -> None:
+        """Follow registers that an instruction writes to where they are read under another outcome of a branch."""
+        for register in registers:
+            for block, use in self._code.uses.after(i, register.index):
+                key = block, None if use is None else use.index, register.index
+                if key not in self._reads and outcome not in self._held[block]:
+                    self._reads.add(key)
+                    self._waiting.append((block, use, register.index))
+
+
+def _sides(code: Dependence, over: int) -> Iterator[tuple[int, _Outcome | None]]:
+    """Yield the blocks that a branch decides about, and its outcome that leads there, unless both do."""
+    at = code.flow.blocks[over]
+    if at.condition is None:
+        return
+    register, negated = at.condition
+    makers = frozenset(i.index for i in code.makers(over, None, register.index))
+    sides = [code.flow.blocks_between(side, code.flow.join[over]) for side in at.successors]
+    for n, side in enumerate(sides):
+        for block in side:
+            outcome = _Outcome(register.index, makers, (n == 0) != negated)
+            yield block, None if block in sides[1 - n] else outcome
+
+
+def _held(code: Dependence) -> list[set[_Outcome]]:
+    """Return the outcomes of branches that each block runs under."""
+    found: list[set[_Outcome]] = [set() for _ in code.flow.blocks]
+    for over in range(len(found)):
+        for block, outcome in _sides(code, over):
+            if outcome is not None:
+                found[block].add(outcome)
     return found
 
 
-def _names_lanes(operand: object) -> bool:
-    return isinstance(operand, Special) and operand.name.removeprefix("%").partition(".")[0] in ("laneid", "tid")
+def _names(specials: frozenset[str], operand: object) -> bool:
+    """Tell whether an operand is one of some special registers, or a vector with one."""
+    if isinstance(operand, Vector):
+        return any(_names(specials, item) for item in operand.items)
+    return isinstance(operand, Special) and operand.name.removeprefix("%") in specials
 
 
-def _is_alike(i: Instruction) -> bool:
-    """Tell whether an instruction makes one value of a warp's lanes from one that tells them by their number."""
-    number = i.operands[-1].value if isinstance(i.operands[-1], Immediate) else None
+def _is_uniform(code: Dependence, i: Instruction, register: int | None, has_whole_rows: bool) -> bool:
+    """Tell whether an instruction makes one value for all lanes of a warp, though a register differs among them.
+
+    Parameters
+    ----------
+    code : Dependence
+    i : Instruction
+    register : int or None
+        By index; None for a special register.
+    has_whole_rows : bool
+        As of `elected`.
+    """
     name = i.parts[0]
-    if name in _ALIKE or number is None:
-        return name in _ALIKE
+    if i.predicate is not None:
+        return False
+    if name in ("bar", "barrier"):
+        return True
+    last = i.operands[-1] if i.operands else None
+    if not isinstance(last, Immediate):
+        return False
+    if name in ("shfl", "vote", "redux"):
+        taken = any(r.index == register for o in i.operands[2:] for r in registers_in(o))
+        from_one = name != "shfl" or ("idx" in i.parts and i.operands[3:4] == (Immediate(WARP - 1),))
+        return last.value & _ALL_LANES == _ALL_LANES and from_one and not taken
+    if not (has_whole_rows and len(i.operands) > 2 and _is_thread(code, i)):
+        return False
+    number = last.value
     if name == "setp":
-        below, upto = not number % WARP, not (number + 1) % WARP
-        return (below and i.parts[1] in ("lt", "ge", "lo", "hs")) or (upto and i.parts[1] in ("gt", "le", "hi", "ls"))
+        bound = number if i.parts[1] in _BELOW else number + 1
+        return not bound % WARP and i.parts[1] in (*_BELOW, *_UP_TO)
     if name == "shr":
         return number >= WARP.bit_length() - 1
     return (name == "div" and not number % WARP) or (name == "and" and not number & (WARP - 1))
+
+
+def _is_thread(code: Dependence, i: Instruction) -> bool:
+    """Tell whether the first value that an instruction takes is %tid.x, as it is."""
+    operand, tid = i.operands[1], frozenset(("tid.x",))
+    if isinstance(operand, Register):
+        makers = code.makers(code.block_of(i), i, operand.index)
+        return bool(makers) and all(
+            m.parts[0] == "mov" and m.predicate is None and _names(tid, m.operands[1]) for m in makers
+        )
+    return _names(tid, operand)
 
 
 class _Did(NamedTuple):

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from cutepy.sim.machine.lanes import WARP
 from cutepy.sim.mechanisms.register_pool import held_at_launch
 from cutepy.sim.ptx.places import line_of
 from cutepy.sim.sanitize.certificate.bounds import SMEM_SIZE
@@ -81,7 +82,8 @@ class Examiner:
 
     def begin(self, launch: Launch, program: Program) -> None:
         """Begin with a launch."""
-        found, steered, self._stores, self._may_announce, weak, chosen = _studied(program)
+        found, steered, self._stores, self._may_announce, weak = _studied(program)
+        chosen = _elected(program, launch.block[0] % WARP == 0 or launch.block[1:] == (1, 1))
         self._loops = _loops(program, extents_of(launch))
         self._heads = {} if isinstance(self._loops, str) else {one.head: one for one in self._loops}
         self._extensions: list[Extension] = []
@@ -227,17 +229,22 @@ def _loops(program: Program, extents: tuple[tuple[str, int], ...]) -> list[Loop]
 
 
 @lru_cache(maxsize=16)
+def _elected(program: Program, has_whole_rows: bool) -> Elected | None:
+    """Return what elected lanes execute, by a program's code."""
+    return elected(program.flow, has_whole_rows=has_whole_rows)
+
+
+@lru_cache(maxsize=16)
 def _studied(
     program: Program,
-) -> tuple[list[Try], list[Steering], dict[int, Steering], bool, tuple[str, ...], Elected | None]:
+) -> tuple[list[Try], list[Steering], dict[int, Steering], bool, tuple[str, ...]]:
     """Return what a program's code says, whatever it runs on.
 
-    That is its tries, what steers, what stores may steer, if it announces bytes, what no schedule shows, and what
-    elected lanes do.
+    That is its tries, what steers, what stores may steer, if it announces bytes, and what no schedule shows.
     """
     uses = Uses(program.flow)
     found = tries(program.flow, uses)
     announced = announces(program.function.instructions)
     weak = described(unfenced(program.flow))
     steered = steering(program.flow, uses, found)
-    return found, steered, steering_stores(program.flow, uses, found), announced, weak, elected(program.flow)
+    return found, steered, steering_stores(program.flow, uses, found), announced, weak

@@ -13,6 +13,17 @@ setp.eq.u32 %p2, %r3, 0; setp.eq.u32 %p3, %r4, 0; setp.lt.u32 %p4, %r2, 32; setp
 @!%p3 bra END;
 elect.sync _|%p1, -1;
 """
+FUNCTIONS = """
+.func write(.reg .b32 %a) { st.shared.u32 [%a], 7; ret; }
+.func arrive(.reg .b32 %a) { mbarrier.arrive.shared.b64 _, [%a]; ret; }
+.func write_if(.reg .b32 %f, .reg .b32 %a) { .reg .pred %q; setp.ne.u32 %q, %f, 0; @%q st.shared.u32 [%a], 7; ret; }
+.func send(.reg .b64 %g, .reg .b32 %a)
+{ cp.async.bulk.global.shared::cta.bulk_group [%g], [%a], 128; cp.async.bulk.commit_group; ret; }
+.func (.reg .b32 %o) same(.reg .b32 %a) { mov.u32 %o, %a; ret; }
+.func (.reg .b32 %o) is_elected() { .reg .pred %q; elect.sync _|%q, -1; selp.u32 %o, 1, 0, %q; ret; }
+.func elected_writes(.reg .b32 %a) { .reg .pred %q; elect.sync _|%q, -1; @%q st.shared.u32 [%a], 7; ret; }
+.func others_end() { .reg .pred %q; elect.sync _|%q, -1; @%q ret; exit; }
+"""
 MEET = "bar.warp.sync -1;\n"
 SEND = "cp.async.bulk.global.shared::cta.bulk_group [%rd1], [%r1+256], 128;\n"
 CLOSE, READ = "cp.async.bulk.commit_group;\n", "cp.async.bulk.wait_group.read 0;\n"
@@ -29,17 +40,18 @@ def lane_0(*lines):
     return "".join(f"@%p2 {line}" for line in lines)
 
 
-def certificate_of(*lines):
+def certificate_of(*lines, start=START, block=64):
     run = Run((), None, sanitize=True)
-    launch(START + "".join(lines) + "END:\n", np.zeros(64, np.uint32), block=64, smem_bytes=1024, run=run)
+    body, out = start + "".join(lines) + "END:\n", np.zeros(64, np.uint32)
+    launch(body, out, block=block, smem_bytes=1024, module=FUNCTIONS, run=run)
     assert [str(one) for one in run.hazards] == []
     (certificate,) = run.certificates
     assert certificate.reasons == ()
     return certificate
 
 
-def rests_on_the_lane(*lines):
-    return [one for one in certificate_of(*lines).assumptions if "elect.sync" in one]
+def rests_on_the_lane(*lines, **options):
+    return [one for one in certificate_of(*lines, **options).assumptions if "elect.sync" in one]
 
 
 ALONE = {
@@ -121,3 +133,111 @@ def only(predicate, *lines):
 )
 def test_waits_releases_and_fences_by_lanes_that_are_chosen_otherwise(lines, rests):
     assert bool(rests_on_the_lane(BARRIER, *lines)) == rests
+
+
+FLAG = "selp.u32 %r9, 1, 0, %p1;\n"
+TEST = "setp.ne.u32 %p6, %r9, 0;\n"
+WRITE, READ_IT = "st.shared.u32 [%r1], 5;\n", lane_0("ld.shared.u32 %r10, [%r1];\n", "st.global.u32 [%rd1], %r10;\n")
+OWN = "shl.b32 %r8, %r3, 2; add.u32 %r8, %r8, %r1;\n"
+LOCAL = ".local .align 4 .b8 l[16];\n"
+UNIFORM = "setp.ne.u32 %p6, %r9, 0; and.pred %p6, %p6, %p2;\n"
+FOLLOWED = {
+    "a call under the flag": ("@%p1 call write, (%r1);\n", READ_IT),
+    "a call in a branch": (only(1, "call write, (%r1);\n"), READ_IT),
+    "a call that issues, and lane 0 waits": ("add.u32 %r9, %r1, 256; @%p1 call send, (%rd1, %r9);\n", lane_0(DONE)),
+    "a function returns the flag": ("call (%r9), is_elected, ();\n", TEST, "@%p6 ", WRITE, READ_IT),
+    "an argument": (FLAG, "call write_if, (%r9, %r1);\n", READ_IT),
+    "an argument that comes back": (FLAG, "call (%r9), same, (%r9);\n", TEST, "@%p6 ", WRITE, READ_IT),
+    "a function in which a lane is elected": ("call elected_writes, (%r1);\n", READ_IT),
+    "a function that only the elected lane returns from": ("call others_end, ();\n", WRITE, READ_IT),
+    "local memory": (LOCAL, FLAG, "st.local.u32 [l], %r9; ld.local.u32 %r9, [l];\n", TEST, "@%p6 ", WRITE, READ_IT),
+    "local memory that one lane writes": (
+        LOCAL,
+        "st.local.u32 [l], 0;\n",
+        elected("st.local.u32 [l], 1;\n"),
+        "ld.local.u32 %r9, [l];\n",
+        UNIFORM,
+        "@%p6 ",
+        WRITE,
+    ),
+    "shared memory": (OWN, FLAG, "st.shared.u32 [%r8], %r9; ld.shared.u32 %r9, [%r8];\n", TEST, "@%p6 ", FILL),
+    "global memory": (
+        "mul.wide.u32 %rd3, %r3, 4; add.u64 %rd3, %rd1, %rd3;\n",
+        FLAG,
+        "st.global.u32 [%rd3], %r9; ld.global.u32 %r9, [%rd3];\n",
+        TEST,
+        "@%p6 ",
+        WRITE,
+        READ_IT,
+    ),
+    "an address": ("selp.u32 %r9, 0, 4, %p1; mad.lo.u32 %r9, %r9, %r2, %r1; st.shared.u32 [%r9], 5;\n", READ_IT),
+    "an address of the lane": (OWN, elected("st.shared.u32 [%r8], 5;\n")),
+    "another lane's flag": (FLAG, "shfl.sync.idx.b32 %r9, %r9, 0, 31, -1;\n", TEST, only(6, FILL, MEET)),
+    "what is written in a branch": ("mov.u32 %r9, 0;\n", only(1, "mov.u32 %r9, 1;\n"), UNIFORM, "@%p6 ", WRITE),
+    "its number in a branch": ("elect.sync %r9|%p1, -1; setp.eq.u32 %p6, %r9, 0;\n", only(6, FENCE)),
+    "a lane by a shuffle": (
+        "shfl.sync.bfly.b32 %r9, %r3, 1, 31, -1; setp.eq.u32 %p6, %r9, 1; and.pred %p6, %p6, %p1;\n@%p6 ",
+        WRITE,
+    ),
+    "a lane by a multiple of its number": (
+        "shl.b32 %r9, %r2, 5; setp.lt.u32 %p6, %r9, 32; and.pred %p6, %p6, %p1;\n@%p6 ",
+        WRITE,
+    ),
+    "a lane by local memory": (
+        LOCAL,
+        "st.local.u32 [l], %r3; ld.local.u32 %r9, [l]; setp.eq.u32 %p6, %r9, 0; and.pred %p6, %p6, %p1;\n@%p6 ",
+        WRITE,
+    ),
+}
+"""The flag, or the number of lanes, comes to where it matters by calls, by memory, by addresses, by branches."""
+
+
+@pytest.mark.parametrize("name", FOLLOWED)
+def test_calls_memory_and_addresses_do_not_hide_the_lane(name):
+    assert len(rests_on_the_lane(*FOLLOWED[name])) == 1
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("@%p6 call arrive, (%r1);\n",),
+        (LOCAL, FLAG, "st.local.u32 [l], %r9; ld.local.u32 %r9, [l];\n", UNIFORM, "@%p6 ", ARRIVE),
+        (
+            OWN,
+            FLAG,
+            "st.shared.u32 [%r8+512], %r9;\n",
+            MEET,
+            "ld.shared.u32 %r9, [%r1+512];\n",
+            UNIFORM,
+            "@%p6 ",
+            ARRIVE,
+        ),
+    ],
+    ids=["by a call", "by local memory", "by shared memory"],
+)
+def test_a_kernel_that_hangs_for_each_other_lane(lines):
+    assert len(rests_on_the_lane(BARRIER, "and.pred %p6, %p1, %p2;\n", *lines, WAIT.format(1, 0))) == 1
+
+
+APART = {
+    "a function of the whole warp": ("call (%r9), same, (%r1);\n", elected(SEND, CLOSE), DONE),
+    "a function in which a lane is elected": ("call elected_writes, (%r1);\n", MEET, READ_IT),
+    "a value that is made in the branch": (only(1, "add.u32 %r9, %r1, 4; st.shared.u32 [%r9], 5;\n"),),
+    "a value that goes to another branch": (elected("ld.shared.u32 %r9, [%r1+256];\n", "st.shared.u32 [%r1], %r9;\n"),),
+    "the warp's number from a lane": (
+        "shfl.sync.idx.b32 %r9, %r4, 0, 31, -1; mad.lo.u32 %r9, %r9, 4, %r1;\n",
+        elected("st.shared.u32 [%r9], 5;\n"),
+    ),
+    "a place by the warp's number": ("mad.lo.u32 %r9, %r4, 4, %r1;\n", elected("st.shared.u32 [%r9], 5;\n")),
+}
+
+
+@pytest.mark.parametrize("name", APART)
+def test_what_is_alike_in_the_warp_or_stays_in_the_branch_rests_on_no_lane(name):
+    assert rests_on_the_lane(*APART[name]) == []
+
+
+@pytest.mark.parametrize(("block", "rests"), [((32, 2, 1), False), ((16, 4, 1), True)], ids=str)
+def test_x_tells_warps_apart_in_blocks_of_whole_rows_only(block, rests):
+    start = "mov.u32 %r2, %tid.x; setp.lt.u32 %p6, %r2, 32; elect.sync _|%p1, -1; and.pred %p6, %p6, %p1;\n"
+    assert bool(rests_on_the_lane(only(6, FENCE), start=start, block=block)) == rests
