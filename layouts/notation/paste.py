@@ -17,6 +17,7 @@ from .linear_lines import linear_blocks
 from .printed_reader import Block, read_blocks
 from .reader import Reader
 from .shapes import checked_shape, is_encoding, unused, with_shape
+from .tables import Below
 from .terms import known
 from .tokens import Tokens, plain
 from .unknowns import Given, Runtime
@@ -55,12 +56,6 @@ _NOTATION = re.compile(
     r"|\bmake_(?:\w+_)?layout\(|(?:\b|\d)[a-z]*(?:Linear|Blocked|Slice|Operand|Distributed|Shared|Composed)Layout\(",
     re.IGNORECASE,
 )
-_CELL = re.compile(
-    r"(?<![\w.])[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?(?![\w.])"
-    r" | (?<!\w)[+-]?(?:nan|inf)(?!\w) | (?<!\w)0x[0-9a-f]+(?!\w) | (?<!\w)data(?==) | \+?(?:-{2,}\+?)+ | \.{3}",
-    re.IGNORECASE | re.VERBOSE,
-)
-_BETWEEN_CELLS = re.compile(r"[\s|,()\[\]=:]*")
 _COMMENT = re.compile(r"\s*(?://|\#(?!\w+\s*=|(?:ttg|triton_gpu)\.)|<-|/\*|--(?!-))")
 _PUNCTUATION = re.compile(r"[\s:=,;.()\[\]{}<>\"'|\\/#*`-]*")
 _ENDING = re.compile(r"\s*[:=,;.]?\s*")
@@ -178,6 +173,7 @@ class _Scan:
         self.errors: list[ParseError] = []
         self.whole: ParseError | None = None
         self._has_strong = False
+        self._below: Below | None = None
 
     def run(self) -> Paste:
         whole = self._whole()
@@ -196,6 +192,10 @@ class _Scan:
                 position = span[1]
             elif position == end:
                 position += 1
+            elif self._below is not None and (table := self._below.table(self.plain, position)) is not None:
+                lines = self._line(position), self._line(table)
+                self.skipped.append(Skipped(*lines, self.plain[position:end], VALUES, position=position))
+                position, self._below = table, None
             else:
                 position = self._segment(position, min(end, span[0]) if span is not None else end)
         values = tuple(self._shaped_values())
@@ -283,7 +283,8 @@ class _Scan:
                 continue
             text = self.plain[match.start() : reader.end]
             strong = _is_strong(value, text)
-            if strong or self._fills(prefix, reader.end):
+            alone = isinstance(value, LayoutBase) and not prefix.strip() and not self._rest(reader.end).strip()
+            if strong or alone or self._fills(prefix, reader.end):
                 self._has_strong |= strong
                 behind = start > 0 and self.plain[start - 1] != "\n"
                 context, name = _parted_label(_SEPARATORS.sub("", prefix) if behind else prefix)
@@ -291,6 +292,7 @@ class _Scan:
                     line = self._line(start)
                     self.skipped.append(Skipped(line, line, context, NO_VALUE, True, start))
                 self.values.append((match.start(), self._found(value, reader, match.start(), name)))
+                self._below = Below.of(value, reader, self.text[match.start() : reader.end])
                 self._used |= reader.aliases
                 if alias := _ALIAS.fullmatch(prefix):
                     self._defined[alias[1]] = match.start()
@@ -335,7 +337,7 @@ class _Scan:
             raise reader.unexpected("the end of the value")
 
     def _fills(self, prefix: str, end: int) -> bool:
-        """Tell whether a number or tuple is all that its line holds, so that it is no part of a table or sentence.
+        """Tell whether a number or tuple is all that its line holds, so that it is no part of a sentence.
 
         Several tuples, each with a name, may share a line.
         """
@@ -364,13 +366,8 @@ class _Scan:
         whole_line = start == 0 or self.plain[start - 1] == "\n"
         position = start + len(text) - len(text.lstrip())
         if _PUNCTUATION.fullmatch(text) and (whole_line or self._ends_value(start, text)):
-            if text.strip() and whole_line and self._in_table(line):
-                self.skipped.append(Skipped(line, line, text, VALUES, position=position))
             return
-        follows = whole_line or text.lstrip().startswith("=") or self.plain[:start].rstrip(" (").endswith("=")
-        if follows and _is_table(text) and any(before < start for before, _ in self.values):
-            self.skipped.append(Skipped(line, line, text, VALUES, self._is_part(start, end), position))
-        elif error is not None and error.condition.startswith("expected " + _POINTER_ALONE):
+        if error is not None and error.condition.startswith("expected " + _POINTER_ALONE):
             self.skipped.append(Skipped(line, line, text, POINTER, self._is_part(start, end), position))
         elif not whole_line and _GOES_ON.match(text) and self._follows_value(start, text):
             self.errors.append(ParseError(self.text, position, "this is no part of the value, and can't be read"))
@@ -404,10 +401,6 @@ class _Scan:
         before = self.plain[self.plain.rfind("\n", 0, start) + 1 : start]
         return not (_PUNCTUATION.fullmatch(before) and _PUNCTUATION.fullmatch(self._rest(end)))
 
-    def _in_table(self, line: int) -> bool:
-        """Tell whether a line, of dashes perhaps, follows one of a table."""
-        return bool(self.skipped) and self.skipped[-1].last == line - 1 and self.skipped[-1].why == VALUES
-
     def _rest(self, position: int) -> str:
         """Return what follows on the line."""
         end = self.plain.find("\n", position)
@@ -420,15 +413,9 @@ class _Scan:
 def _is_meant(match: re.Match[str], text: str, error: ParseError) -> bool:
     """Tell whether what can't be read is a term, or a shape and a stride, beyond doubt: then no part of it is read."""
     if match["shape"]:
-        return "'stride=' after the shape" not in error.condition
+        return "stride=' after the shape" not in error.condition
     name = re.split(r"::|\.", match["term"] or "")[-1]
     return bool(name) and text[match.end()] in "(<" and name not in _COMMON_NAMES
-
-
-def _is_table(text: str) -> bool:
-    """Tell whether a line holds numbers, or borders, and what parts them, and nothing else."""
-    rest = _CELL.sub(" ", text)
-    return rest != text and _BETWEEN_CELLS.fullmatch(rest) is not None
 
 
 def _parted_label(prefix: str) -> tuple[str, str]:
