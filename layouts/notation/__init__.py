@@ -44,11 +44,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..errors import LayoutError, ParseError
-from ..modes import LayoutBase
 from .atoms import atom_in, names_atom
 from .meaning import as_meant
 from .reader import Reader, Value, stands_open
 from .shapes import checked_shape, is_encoding, unused, with_shape
+from .tokens import plain
 from .unknowns import Given, Runtime
 
 
@@ -141,7 +141,7 @@ def _pasted(text: str, given: Sequence[int], shape: Sequence[int] | None, error:
     if stands_open(error):
         raise error
     from .findings import COMMENT, VALUES
-    from .paste import parse_all  # which few texts need, and takes longer to load
+    from .paste import may_name, parse_all  # which few texts need, and take longer to load
 
     try:
         paste = parse_all(text, given=given, shape=shape)
@@ -153,13 +153,21 @@ def _pasted(text: str, given: Sequence[int], shape: Sequence[int] | None, error:
         second = paste.values[1]
         position = text.index(second.text, text.index(paste.values[0].text) + len(paste.values[0].text))
         raise ParseError(text, position, "one value was expected, another begins here; parse_all reads several")
-    value = paste.values[0].value
-    beside = (COMMENT, VALUES) if isinstance(value, LayoutBase | Runtime) else (COMMENT,)
+    found = paste.values[0]
+    value = found.value
     for skipped in paste.skipped:
-        if skipped.text.strip() and skipped.why not in beside:
-            raise ParseError(
-                text, skipped.position, "this is no part of the value; parse_all reads values in other text"
-            )
+        if skipped.text.strip() and skipped.why not in (COMMENT, VALUES):
+            nor = ", nor the table of its elements" if skipped.first > found.line else ""
+            told = f"this is no part of the value{nor}; parse_all reads values in other text"
+            raise ParseError(text, skipped.position, told)
+    start = text.index(found.text)
+    line = text.rfind("\n", 0, start) + 1
+    prefix = plain(text[line:start])
+    if not may_name(prefix):
+        told = (
+            "words before a value are its name only with ':' or '=' behind them; parse_all reads values in other text"
+        )
+        raise ParseError(text, line + len(prefix) - len(prefix.lstrip()), told)
     if isinstance(value, Runtime):
         Given().take(text, value.unknowns[0])
     return value

@@ -19,7 +19,7 @@ from .reader import Reader
 from .shapes import checked_shape, is_encoding, unused, with_shape
 from .tables import Below
 from .terms import known
-from .tokens import Tokens, plain
+from .tokens import Tokens, plain, zero_width
 from .unknowns import Given, Runtime
 
 FORMS = (
@@ -61,6 +61,12 @@ _PUNCTUATION = re.compile(r"[\s:=,;.()\[\]{}<>\"'|\\/#*`-]*")
 _ENDING = re.compile(r"\s*[:=,;.]?\s*")
 _GOES_ON = re.compile(r"\s*(?:[+*%^&~@)\]}]|>(?!\s)|/(?![/*])|-\s*\d)")
 """What behind a value would change it, or close a bracket that nothing opened."""
+_UNREAD = re.compile(
+    r"(?<![\w.:])(?:\w+\.)*(?:Auto|Coalesced|Padded\w*|Partitioned\w*|TensorMemory\w*|AMD\w+)Layout(?=\()"
+    r"|(?<![\w.:])(?:cute::)?(?:SM\d+::)?[GU]MMA::Layout_\w+(?=<|&lt;)",
+    re.ASCII,
+)
+"""Constructors of layouts by Gluon and CuTe that are not read."""
 _SEPARATORS = re.compile(r"^\s*[,;]\s*")
 _POINTER_ALONE = "'o' and a layout after the pointer, got the end of the"
 
@@ -77,6 +83,14 @@ _LABEL = re.compile(
     \s* (?: (?: := | = | : | -> | --+ (?!-) ) \s* )? (?: \{{\}} \s* )? ["'`]? """,
     re.VERBOSE,
 )
+_BEFORE_NAME = re.compile(
+    r"""\s* (?: (?: //+ | \#+ | \*+ | --+ | /\* | - (?=\s+\S) ) \s* )*
+    (?: \[ [^][]* [^\W\d] [^][]* \] \s* | \d+ : \d+ (?: : \d+ )? (?: \.\d+ )? (?:\s+|$) | \d+ [.):] (?:\s+|$)
+    | const (?:\s+|$) )*""",
+    re.VERBOSE,
+)
+"""What may stand before a name: bullets, a context in brackets, a time, the number of a list, and C++'s const."""
+
 _NOT_IN_LABELS = frozenset(
     "pointer pycute swizzle mlir tensor dslptr rawptr arith counter result iterator hex none dynamic o".split()
 )
@@ -174,6 +188,7 @@ class _Scan:
         self.whole: ParseError | None = None
         self._has_strong = False
         self._below: Below | None = None
+        self._opened: list[tuple[int, str]] = []
 
     def run(self) -> Paste:
         whole = self._whole()
@@ -198,6 +213,9 @@ class _Scan:
                 position, self._below = table, None
             else:
                 position = self._segment(position, min(end, span[0]) if span is not None else end)
+        for position, bracket in self._opened:
+            line = self._line(position)
+            self.skipped.append(Skipped(line, line, bracket, NO_VALUE, position=position))
         values = tuple(self._shaped_values())
         return Paste(values, merged(self.skipped), tuple(sorted(self.errors, key=lambda error: error.position)))
 
@@ -358,6 +376,8 @@ class _Scan:
                 notes.append(f"it starts at {shown}, known only at run time: taken as 0 here")
             else:
                 value = Runtime(text, tuple(reader.unknowns), type(value).__name__)
+        if unseen := zero_width(text):
+            notes.append(f"{unseen}, which shows nothing, is read as a space")
         return Pasted(value, text, self._line(start), name, bits, tuple(dict.fromkeys(notes)))
 
     def _skip(self, start: int, end: int, error: ParseError | None) -> None:
@@ -365,10 +385,14 @@ class _Scan:
         line = self._line(start)
         whole_line = start == 0 or self.plain[start - 1] == "\n"
         position = start + len(text) - len(text.lstrip())
-        if _PUNCTUATION.fullmatch(text) and (whole_line or self._ends_value(start, text)):
+        if _PUNCTUATION.fullmatch(text) and (
+            self._parts(text, position) if whole_line else self._ends_value(start, text)
+        ):
             return
         if error is not None and error.condition.startswith("expected " + _POINTER_ALONE):
             self.skipped.append(Skipped(line, line, text, POINTER, self._is_part(start, end), position))
+        elif (unread := _UNREAD.search(text)) and not _COMMENT.match(text):
+            self._read_error(start + unread.start())
         elif not whole_line and _GOES_ON.match(text) and self._follows_value(start, text):
             self.errors.append(ParseError(self.text, position, "this is no part of the value, and can't be read"))
         elif _NOTATION.search(text) and not _COMMENT.match(text) and (error := self._within(start, end, error)):
@@ -376,6 +400,32 @@ class _Scan:
         else:
             why = COMMENT if _COMMENT.match(text) else NO_VALUE
             self.skipped.append(Skipped(line, line, text, why, self._is_part(start, end), position))
+
+    def _read_error(self, position: int) -> None:
+        """Keep the error of reading a value at a position."""
+        try:
+            Reader(self.text, position, Given(None)).value()
+        except ParseError as error:
+            self.errors.append(error)
+
+    def _parts(self, text: str, position: int) -> bool:
+        """Tell whether a line of punctuation parts lines, or opens or closes the brackets around several.
+
+        Brackets that are never closed are told at the end of the text.
+        """
+        signs = "".join(text.split())
+        if not signs or re.fullmatch(r"([-=*#_/|.`'\"])\1{2,}", signs):
+            return True
+        if re.fullmatch(r"[(\[{]+", signs):
+            self._opened += [(position, sign) for sign in signs]
+            return True
+        if re.fullmatch(r"[)\]}]+[,;]?", signs) and self._opened:
+            opened = "".join(sign for _, sign in self._opened)
+            closing = signs.rstrip(",;").translate(str.maketrans(")]}", "([{"))[::-1]
+            if opened.endswith(closing):
+                del self._opened[len(opened) - len(closing) :]
+                return True
+        return False
 
     def _ends_value(self, start: int, text: str) -> bool:
         """Tell whether punctuation behind a value only ends it, or closes quotes and braces that stand before it."""
@@ -416,6 +466,24 @@ def _is_meant(match: re.Match[str], text: str, error: ParseError) -> bool:
         return "stride=' after the shape" not in error.condition
     name = re.split(r"::|\.", match["term"] or "")[-1]
     return bool(name) and text[match.end()] in "(<" and name not in _COMMON_NAMES
+
+
+def may_name(prefix: str) -> bool:
+    """Tell whether what stands before a value on its line is written as printers write a name.
+
+    That is with a colon, an equals sign or an arrow behind it; or, where nothing parts it from the value, with a mark
+    that words of a sentence don't have: a digit, an underscore, or a capital letter after another.
+
+    >>> may_name("tCrA "), may_name("layout of A: "), may_name("not ")
+    (True, True, False)
+    """
+    bare = re.sub(r"(?:\s|[\"'`]|\{\})+$", "", prefix)
+    if not bare or bare.endswith((":", "=", "->", "--")):
+        return True
+    words = _BEFORE_NAME.sub("", bare, count=1)
+    if not words:
+        return re.search(r"\w", bare) is not None or bare.strip() in ("//", "#", "*", "/*")
+    return re.match(r"[A-Z](?!\w)|\w*(?:[0-9_]|[a-z][A-Z])", words) is not None
 
 
 def _parted_label(prefix: str) -> tuple[str, str]:
