@@ -31,12 +31,12 @@ written in parentheses: ``(A o 0 o B) o 0 o C``.
 - a printed MMA_Atom, TiledMMA, Copy_Atom or TiledCopy, of either: see `PrintedMMA` and `PrintedCopy`;
 - the name of an atom, ``SM90_64x64x16_F16F16F16_SS``, which gives its traits: see `atom_named`;
 - types and calls: ``cute::Layout<cute::tuple<cute::C<8>, ...>, ...>``, ``cute.make_layout((8, 4), stride=(4, 1))``, and
-  the ``repr`` of cutepy's values; a shape and a stride by name, ``shape=(4,8) stride=(8,1)``;
+  the ``repr`` of cutepy's values; a shape and a stride of one tensor by name, ``x.shape=(4,8) x.stride=(8,1)``;
 - Triton's and Gluon's layouts: a printed ``LinearLayout``, ``#ttg.linear<...>``, and encodings, ``#ttg.blocked<...>``
   or ``BlockedLayout(...)``, with the shape of a tensor, or in its type: ``tensor<64x64xf16, #blocked>``.
 
-Each token is part of the value, or refused at its place. A name before the value (``sA: ``), a comment, and the table
-of the elements after it may stand; `parse_all` reads values among other text, and tells what it skipped.
+Each token is part of the value, or refused at its place. A name before the value (``sA: ``), a comment, and the whole
+table of its elements below it may stand; `parse_all` reads values among other text, and tells what it skipped.
 """
 
 from __future__ import annotations

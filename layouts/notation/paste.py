@@ -137,13 +137,14 @@ def parse_all(text: str, *, given: Sequence[int] = (), shape: Sequence[int] | No
     --------
     >>> paste = parse_all('''sA: Sw<3,4,3>_smem_ptr[16b](0x400) o (_64,_8):(_1,_64)
     ... gC: gmem_ptr[32b](0x7f00) o (2,4):(4,_1):
-    ...   0.00e+00  1.00e+00  2.00e+00  3.00e+00''')
+    ...   0.00e+00  1.00e+00  2.00e+00  3.00e+00
+    ...   4.00e+00  5.00e+00  6.00e+00  7.00e+00''')
     >>> for found in paste.values:
     ...     print(found.line, found.name, found.bits, found.value)
     1 sA 16 Sw<3,4,3> o smem_ptr[16b](0x400) o (64,8):(1,64)
     2 gC 32 (2,4):(4,1)
     >>> print(*paste.skipped)
-    skipped line 3, a table of values: 0.00e+00  1.00e+00  2.00e+00  3.00e+00
+    skipped lines 3-4, a table of values
     """
     if not isinstance(text, str):
         raise TypeError(f"parse reads a str, got {type(text).__name__}: {text!r}")

@@ -28,7 +28,7 @@ _ENTRY = re.compile(_NUMBER, _FLAGS)
 _COORDINATE = re.compile(r"\(_?\d[\d_,()]*\)", _FLAGS)
 _AFTER = re.compile(r"[ \t]*(?P<announced>[:=])?[ \t\r]*(?P<opened>\(?)[ \t\r]*(?://.*|\#.*)?")
 """The rest of a value's line, where a table may follow."""
-_BORDER = re.compile(r"[ \t]*\+?-{2,}(?:\+?-+)*\+?[ \t\r]*|[ \t]*={2,}[ \t\r]*")
+_BORDER = re.compile(r"[ \t]*\+?-{2,}(?:\+-+)*\+?[ \t\r]*|[ \t]*={2,}[ \t\r]*")
 _OF_ELEMENT = re.compile(rf"[ \t]*\((?P<at>[\d,() ]+)\)[ \t]*=[ \t]*{_NUMBER}[ \t\r]*,?[ \t\r]*", _FLAGS)
 _BRACKETED = re.compile(rf"[ \t]*(?:(?:{_NUMBER}(?=[\s,\])])|\.\.\.|[\[\](),])[ \t\r]*)+", _FLAGS)
 
@@ -74,7 +74,7 @@ class Below:
         left_open = {(*unknown.mode, 0)[0] for unknown in reader.unknowns if unknown.role == "extent"}
         sizes = tuple(None if i in left_open else _product(mode) for i, mode in enumerate(modes))
         announced = bool(after["announced"]) or text.endswith("=")
-        return cls(value, sizes, end, announced, bool(after["opened"]), "@" in text)
+        return cls(value, sizes, end, announced, bool(after["opened"]), re.search(r"@\d", text) is not None)
 
     def table(self, text: str, start: int) -> int | None:
         """Return where the table ends that begins at a position, at the end of its last line; None if none does."""
