@@ -56,7 +56,8 @@ _NOTATION = re.compile(
     r"|\bmake_(?:\w+_)?layout\(|(?:\b|\d)[a-z]*(?:Linear|Blocked|Slice|Operand|Distributed|Shared|Composed)Layout\(",
     re.IGNORECASE,
 )
-_COMMENT = re.compile(r"\s*(?://|\#(?!\w+\s*=|(?:ttg|triton_gpu)\.)|<-|/\*|--(?!-))")
+_COMMENT = re.compile(r"\s*(?://|\#(?!\w+\s*=|(?:ttg|triton_gpu)\.)|<-|/\*|--(?![-\d(]))")
+_CLOSED_COMMENT = re.compile(r"\s*/\*(?:(?!\*/).)*\*/(?=.*[^\s:=,;.])")
 _PUNCTUATION = re.compile(r"[\s:=,;.()\[\]{}<>\"'|\\/#*`-]*")
 _ENDING = re.compile(r"\s*[:=,;.]?\s*")
 _GOES_ON = re.compile(r"\s*(?:[+*%^&~@)\]}]|>(?!\s)|/(?![/*])|-\s*\d)")
@@ -90,6 +91,9 @@ _BEFORE_NAME = re.compile(
     re.VERBOSE,
 )
 """What may stand before a name: bullets, a context in brackets, a time, the number of a list, and C++'s const."""
+
+_MARKED = re.compile(r"[A-Z](?!\w)|\w*(?:[0-9_]|[a-z][A-Z])")
+_KINDS_OF_VALUES = frozenset("layout tensor shape swizzle type DEBUG INFO WARNING TRACE".split())
 
 _NOT_IN_LABELS = frozenset(
     "pointer pycute swizzle mlir tensor dslptr rawptr arith counter result iterator hex none dynamic o".split()
@@ -384,6 +388,10 @@ class _Scan:
     def _skip(self, start: int, end: int, error: ParseError | None) -> None:
         text = self.plain[start:end]
         line = self._line(start)
+        if closed := _CLOSED_COMMENT.match(text):
+            self.skipped.append(Skipped(line, line, closed.group(), COMMENT, True, start))
+            self._skip(start + closed.end(), end, error)
+            return
         whole_line = start == 0 or self.plain[start - 1] == "\n"
         position = start + len(text) - len(text.lstrip())
         if _PUNCTUATION.fullmatch(text) and (
@@ -473,10 +481,11 @@ def may_name(prefix: str) -> bool:
     """Tell whether what stands before a value on its line is written as printers write a name.
 
     That is with a colon, an equals sign or an arrow behind it; or, where nothing parts it from the value, with a mark
-    that words of a sentence don't have: a digit, an underscore, or a capital letter after another.
+    that words of a sentence don't have: a digit, an underscore, or a capital letter after another. Beside such a name
+    the kind of the value may stand, and the level of a log.
 
-    >>> may_name("tCrA "), may_name("layout of A: "), may_name("not ")
-    (True, True, False)
+    >>> may_name("tCrA "), may_name("layout of A: "), may_name("sA: layout "), may_name("not "), may_name("sA not ")
+    (True, True, True, False, False)
     """
     bare = re.sub(r"(?:\s|[\"'`]|\{\})+$", "", prefix)
     if not bare or bare.endswith((":", "=", "->", "--")):
@@ -484,7 +493,10 @@ def may_name(prefix: str) -> bool:
     words = _BEFORE_NAME.sub("", bare, count=1)
     if not words:
         return re.search(r"\w", bare) is not None or bare.strip() in ("//", "#", "*", "/*")
-    return re.match(r"[A-Z](?!\w)|\w*(?:[0-9_]|[a-z][A-Z])", words) is not None
+    parts = re.split(r"[:=]\s*|->\s*", words)
+    behind = parts[-1].split()
+    named = any(map(_MARKED.match, " ".join(parts).split()))
+    return named and all(_MARKED.match(word) or word in _KINDS_OF_VALUES for word in behind)
 
 
 def _parted_label(prefix: str) -> tuple[str, str]:

@@ -102,6 +102,9 @@ NO_TABLES = [
     "(4,8):(8,1) != (4,8):(1,4)",
     f"tensor({RMEM} o (2,3):(1,2), data= (\n\t(2,0)= 1.5\n)",
     f"(2,2,2):(1,2,4):\n1 2\n3 4\n{'-' * 5000}!",
+    "(4,8):(8,1) /* a */ + 5",
+    "(4,8):(8,1)\n/* a */ 5",
+    "(4,8):(8,1) --5",
     "(4,8):(8,1)\n)",
     "(4,8):(8,1)\n()",
     "(4,8):(8,1)\n-",
@@ -150,7 +153,9 @@ def test_a_shape_and_a_stride_of_one_tensor_are_a_layout(stem):
 @pytest.mark.parametrize(
     "value", ["(4,8):(8,1)", "Sw<3,4,3> o 0 o (8,8):(8,1)", "Layout((4, 8), (8, 1))", "shape=4 stride=2"]
 )
-@pytest.mark.parametrize("before", ["not", "no", "minus", "Not", "NOT", "// not", "[0] not", "- ", "(x)", "[2]", "a b"])
+@pytest.mark.parametrize(
+    "before", ["not", "no", "minus", "Not", "NOT", "// not", "[0] not", "- ", "(x)", "[2]", "a b", "sA not", "sA: not"]
+)
 def test_a_word_before_a_value_is_no_name_without_a_sign_behind_it(before, value):
     with pytest.raises(ParseError) as caught:
         parse(f"{before} {value}")
@@ -161,7 +166,7 @@ def test_a_word_before_a_value_is_no_name_without_a_sign_behind_it(before, value
 
 
 @pytest.mark.parametrize(
-    "name", ["sA", "tCrC", "A", "layout_a", "x2", "* tAgA", "[thread 0] gA", "// sA", "[thread 0]", "1."]
+    "name", ["sA", "tCrC", "A", "layout_a", "x2", "* tAgA", "[thread 0] gA", "// sA", "[thread 0]", "1.", "sA: layout"]
 )
 def test_a_name_as_programs_have_them_stands_before_a_value(name):
     assert parse(f"{name} (4,8):(8,1)") == Layout((4, 8), (8, 1))
