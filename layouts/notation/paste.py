@@ -57,7 +57,7 @@ _NOTATION = re.compile(
     re.IGNORECASE,
 )
 _COMMENT = re.compile(r"\s*(?://|\#(?!\w+\s*=|(?:ttg|triton_gpu)\.)|<-|/\*|--(?![-\d(]))")
-_CLOSED_COMMENT = re.compile(r"\s*/\*(?:(?!\*/).)*\*/(?=.*[^\s:=,;.])")
+_CLOSED_COMMENT = re.compile(r"(?:\s*/\*(?:(?!\*/).)*\*/)+(?=.*[^\s:=,;.])")
 _PUNCTUATION = re.compile(r"[\s:=,;.()\[\]{}<>\"'|\\/#*`-]*")
 _ENDING = re.compile(r"\s*[:=,;.]?\s*")
 _GOES_ON = re.compile(r"\s*(?:[+*%^&~@)\]}]|>(?!\s)|/(?![/*])|-\s*\d)")
