@@ -31,12 +31,12 @@ written in parentheses: ``(A o 0 o B) o 0 o C``.
 - a printed MMA_Atom, TiledMMA, Copy_Atom or TiledCopy, of either: see `PrintedMMA` and `PrintedCopy`;
 - the name of an atom, ``SM90_64x64x16_F16F16F16_SS``, which gives its traits: see `atom_named`;
 - types and calls: ``cute::Layout<cute::tuple<cute::C<8>, ...>, ...>``, ``cute.make_layout((8, 4), stride=(4, 1))``, and
-  the ``repr`` of cutepy's values; a shape and a stride by name, ``shape=(4,8) stride=(8,1)``;
+  the ``repr`` of cutepy's values; a shape and a stride of one tensor by name, ``x.shape=(4,8) x.stride=(8,1)``;
 - Triton's and Gluon's layouts: a printed ``LinearLayout``, ``#ttg.linear<...>``, and encodings, ``#ttg.blocked<...>``
   or ``BlockedLayout(...)``, with the shape of a tensor, or in its type: ``tensor<64x64xf16, #blocked>``.
 
-Each token is part of the value, or refused at its place. A name before the value (``sA: ``), a comment, and the table
-of the elements after it may stand; `parse_all` reads values among other text, and tells what it skipped.
+Each token is part of the value, or refused at its place. A name before the value (``sA: ``), a comment, and the whole
+table of its elements below it may stand; `parse_all` reads values among other text, and tells what it skipped.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..errors import LayoutError, ParseError
-from ..modes import LayoutBase
 from .atoms import atom_in, names_atom
 from .meaning import as_meant
 from .reader import Reader, Value, stands_open
 from .shapes import checked_shape, is_encoding, unused, with_shape
+from .tokens import plain
 from .unknowns import Given, Runtime
 
 
@@ -141,7 +141,7 @@ def _pasted(text: str, given: Sequence[int], shape: Sequence[int] | None, error:
     if stands_open(error):
         raise error
     from .findings import COMMENT, VALUES
-    from .paste import parse_all  # which few texts need, and takes longer to load
+    from .paste import may_name, parse_all  # which few texts need, and take longer to load
 
     try:
         paste = parse_all(text, given=given, shape=shape)
@@ -153,13 +153,21 @@ def _pasted(text: str, given: Sequence[int], shape: Sequence[int] | None, error:
         second = paste.values[1]
         position = text.index(second.text, text.index(paste.values[0].text) + len(paste.values[0].text))
         raise ParseError(text, position, "one value was expected, another begins here; parse_all reads several")
-    value = paste.values[0].value
-    beside = (COMMENT, VALUES) if isinstance(value, LayoutBase | Runtime) else (COMMENT,)
+    found = paste.values[0]
+    value = found.value
     for skipped in paste.skipped:
-        if skipped.text.strip() and skipped.why not in beside:
-            raise ParseError(
-                text, skipped.position, "this is no part of the value; parse_all reads values in other text"
-            )
+        if skipped.text.strip() and skipped.why not in (COMMENT, VALUES):
+            nor = ", nor the table of its elements" if skipped.first > found.line else ""
+            told = f"this is no part of the value{nor}; parse_all reads values in other text"
+            raise ParseError(text, skipped.position, told)
+    start = text.index(found.text)
+    line = text.rfind("\n", 0, start) + 1
+    prefix = plain(text[line:start])
+    if not may_name(prefix):
+        told = (
+            "words before a value are its name only with ':' or '=' behind them; parse_all reads values in other text"
+        )
+        raise ParseError(text, line + len(prefix) - len(prefix.lstrip()), told)
     if isinstance(value, Runtime):
         Given().take(text, value.unknowns[0])
     return value

@@ -20,15 +20,15 @@ from ..linear.layout import LinearLayout
 from .printed_reader import MOST_ERRORS, Block
 from .tokens import plain
 
-_BEGINS = re.compile(r"[ \t]*-?[ \t]*(?P<name>\w+)(?:[ \t]*=[ \t]*\d+[ \t]*->| is a size 1 dimension\b)")
+_BEGINS = re.compile(r"[ \t]*-?[ \t]*(?P<name>\w+)(?:[ \t]*=[ \t]*[0-9]+[ \t]*->| is a size 1 dimension\b)")
 _BASIS = re.compile(
-    r"[ \t]*-?[ \t]*(?P<name>\w+)[ \t]*=[ \t]*(?P<bit>\d+)[ \t]*->[ \t]*"
-    r"\((?P<basis>(?:[ \t]*\d+[ \t]*(?:,[ \t]*\d+[ \t]*)*,?)?[ \t]*)\)[ \t\r]*$"
+    r"[ \t]*-?[ \t]*(?P<name>\w+)[ \t]*=[ \t]*(?P<bit>[0-9]+)[ \t]*->[ \t]*"
+    r"\((?P<basis>(?:[ \t]*[0-9]+[ \t]*(?:,[ \t]*[0-9]+[ \t]*)*,?)?[ \t]*)\)[ \t\r]*$"
 )
 _SIZE_1 = re.compile(r"[ \t]*-?[ \t]*(?P<name>\w+) is a size 1 dimension[ \t\r]*$")
 _OUTS = re.compile(r"[ \t]*where out dims are:[ \t]*\[(?P<outs>.*)\][ \t\r]*$")
-_GOES_ON = re.compile(r"[ \t]*(?:-[ \t]|where\b|\w+[ \t]*=[ \t]*\d*[ \t]*-)")
-_OUT = re.compile(r"[ \t]*(?P<name>\w+)(?:[ \t]*\([ \t]*size[ \t]*(?P<size>\d+)[ \t]*\))?[ \t]*")
+_GOES_ON = re.compile(r"[ \t]*(?:-[ \t]|where\b|\w+[ \t]*=[ \t]*[0-9]*[ \t]*-)")
+_OUT = re.compile(r"[ \t]*(?P<name>\w+)(?:[ \t]*\([ \t]*size[ \t]*(?P<size>[0-9]+)[ \t]*\))?[ \t]*")
 _EMPTY = re.compile(r"\(empty layout(?: with out-dims \[(?P<outs>[^\]]*)\])?\)")
 
 

@@ -17,8 +17,9 @@ from .linear_lines import linear_blocks
 from .printed_reader import Block, read_blocks
 from .reader import Reader
 from .shapes import checked_shape, is_encoding, unused, with_shape
+from .tables import Below
 from .terms import known
-from .tokens import Tokens, plain
+from .tokens import Tokens, plain, zero_width
 from .unknowns import Given, Runtime
 
 FORMS = (
@@ -55,17 +56,18 @@ _NOTATION = re.compile(
     r"|\bmake_(?:\w+_)?layout\(|(?:\b|\d)[a-z]*(?:Linear|Blocked|Slice|Operand|Distributed|Shared|Composed)Layout\(",
     re.IGNORECASE,
 )
-_CELL = re.compile(
-    r"(?<![\w.])[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?(?![\w.])"
-    r" | (?<!\w)[+-]?(?:nan|inf)(?!\w) | (?<!\w)0x[0-9a-f]+(?!\w) | (?<!\w)data(?==) | \+?(?:-{2,}\+?)+ | \.{3}",
-    re.IGNORECASE | re.VERBOSE,
-)
-_BETWEEN_CELLS = re.compile(r"[\s|,()\[\]=:]*")
-_COMMENT = re.compile(r"\s*(?://|\#(?!\w+\s*=|(?:ttg|triton_gpu)\.)|<-|/\*|--(?!-))")
+_COMMENT = re.compile(r"\s*(?://|\#(?!\w+\s*=|(?:ttg|triton_gpu)\.)|<-|/\*|--(?![-\d(]))")
+_CLOSED_COMMENT = re.compile(r"(?:\s*/\*(?:(?!\*/).)*\*/)+(?=.*[^\s:=,;.])")
 _PUNCTUATION = re.compile(r"[\s:=,;.()\[\]{}<>\"'|\\/#*`-]*")
 _ENDING = re.compile(r"\s*[:=,;.]?\s*")
 _GOES_ON = re.compile(r"\s*(?:[+*%^&~@)\]}]|>(?!\s)|/(?![/*])|-\s*\d)")
 """What behind a value would change it, or close a bracket that nothing opened."""
+_UNREAD = re.compile(
+    r"(?<![\w.:])(?:\w+\.)*(?:Auto|Coalesced|Padded\w*|Partitioned\w*|TensorMemory\w*|AMD\w+)Layout(?=\()"
+    r"|(?<![\w.:])(?:cute::)?(?:SM\d+::)?[GU]MMA::Layout_\w+(?=<|&lt;)",
+    re.ASCII,
+)
+"""Constructors of layouts by Gluon and CuTe that are not read."""
 _SEPARATORS = re.compile(r"^\s*[,;]\s*")
 _POINTER_ALONE = "'o' and a layout after the pointer, got the end of the"
 
@@ -82,6 +84,17 @@ _LABEL = re.compile(
     \s* (?: (?: := | = | : | -> | --+ (?!-) ) \s* )? (?: \{{\}} \s* )? ["'`]? """,
     re.VERBOSE,
 )
+_BEFORE_NAME = re.compile(
+    r"""\s* (?: (?: //+ | \#+ | \*+ | --+ | /\* | - (?=\s+\S) ) \s* )*
+    (?: \[ [^][]* [^\W\d] [^][]* \] \s* | \d+ : \d+ (?: : \d+ )? (?: \.\d+ )? (?:\s+|$) | \d+ [.):] (?:\s+|$)
+    | const (?:\s+|$) )*""",
+    re.VERBOSE,
+)
+"""What may stand before a name: bullets, a context in brackets, a time, the number of a list, and C++'s const."""
+
+_MARKED = re.compile(r"[A-Z](?!\w)|\w*(?:[0-9_]|[a-z][A-Z])")
+_KINDS_OF_VALUES = frozenset("layout tensor shape swizzle type DEBUG INFO WARNING TRACE".split())
+
 _NOT_IN_LABELS = frozenset(
     "pointer pycute swizzle mlir tensor dslptr rawptr arith counter result iterator hex none dynamic o".split()
 )
@@ -128,13 +141,14 @@ def parse_all(text: str, *, given: Sequence[int] = (), shape: Sequence[int] | No
     --------
     >>> paste = parse_all('''sA: Sw<3,4,3>_smem_ptr[16b](0x400) o (_64,_8):(_1,_64)
     ... gC: gmem_ptr[32b](0x7f00) o (2,4):(4,_1):
-    ...   0.00e+00  1.00e+00  2.00e+00  3.00e+00''')
+    ...   0.00e+00  1.00e+00  2.00e+00  3.00e+00
+    ...   4.00e+00  5.00e+00  6.00e+00  7.00e+00''')
     >>> for found in paste.values:
     ...     print(found.line, found.name, found.bits, found.value)
     1 sA 16 Sw<3,4,3> o smem_ptr[16b](0x400) o (64,8):(1,64)
     2 gC 32 (2,4):(4,1)
     >>> print(*paste.skipped)
-    skipped line 3, a table of values: 0.00e+00  1.00e+00  2.00e+00  3.00e+00
+    skipped lines 3-4, a table of values
     """
     if not isinstance(text, str):
         raise TypeError(f"parse reads a str, got {type(text).__name__}: {text!r}")
@@ -178,6 +192,8 @@ class _Scan:
         self.errors: list[ParseError] = []
         self.whole: ParseError | None = None
         self._has_strong = False
+        self._below: Below | None = None
+        self._opened: list[tuple[int, str]] = []
 
     def run(self) -> Paste:
         whole = self._whole()
@@ -196,8 +212,15 @@ class _Scan:
                 position = span[1]
             elif position == end:
                 position += 1
+            elif self._below is not None and (table := self._below.table(self.plain, position)) is not None:
+                lines = self._line(position), self._line(table)
+                self.skipped.append(Skipped(*lines, self.plain[position:end], VALUES, position=position))
+                position, self._below = table, None
             else:
                 position = self._segment(position, min(end, span[0]) if span is not None else end)
+        for position, bracket in self._opened:
+            line = self._line(position)
+            self.skipped.append(Skipped(line, line, bracket, NO_VALUE, position=position))
         values = tuple(self._shaped_values())
         return Paste(values, merged(self.skipped), tuple(sorted(self.errors, key=lambda error: error.position)))
 
@@ -283,7 +306,8 @@ class _Scan:
                 continue
             text = self.plain[match.start() : reader.end]
             strong = _is_strong(value, text)
-            if strong or self._fills(prefix, reader.end):
+            alone = isinstance(value, LayoutBase) and not prefix.strip() and not self._rest(reader.end).strip()
+            if strong or alone or self._fills(prefix, reader.end):
                 self._has_strong |= strong
                 behind = start > 0 and self.plain[start - 1] != "\n"
                 context, name = _parted_label(_SEPARATORS.sub("", prefix) if behind else prefix)
@@ -291,6 +315,7 @@ class _Scan:
                     line = self._line(start)
                     self.skipped.append(Skipped(line, line, context, NO_VALUE, True, start))
                 self.values.append((match.start(), self._found(value, reader, match.start(), name)))
+                self._below = Below.of(value, reader, self.text[match.start() : reader.end])
                 self._used |= reader.aliases
                 if alias := _ALIAS.fullmatch(prefix):
                     self._defined[alias[1]] = match.start()
@@ -335,7 +360,7 @@ class _Scan:
             raise reader.unexpected("the end of the value")
 
     def _fills(self, prefix: str, end: int) -> bool:
-        """Tell whether a number or tuple is all that its line holds, so that it is no part of a table or sentence.
+        """Tell whether a number or tuple is all that its line holds, so that it is no part of a sentence.
 
         Several tuples, each with a name, may share a line.
         """
@@ -356,22 +381,27 @@ class _Scan:
                 notes.append(f"it starts at {shown}, known only at run time: taken as 0 here")
             else:
                 value = Runtime(text, tuple(reader.unknowns), type(value).__name__)
+        if unseen := zero_width(text):
+            notes.append(f"{unseen}, which shows nothing, is read as a space")
         return Pasted(value, text, self._line(start), name, bits, tuple(dict.fromkeys(notes)))
 
     def _skip(self, start: int, end: int, error: ParseError | None) -> None:
         text = self.plain[start:end]
         line = self._line(start)
+        if closed := _CLOSED_COMMENT.match(text):
+            self.skipped.append(Skipped(line, line, closed.group(), COMMENT, True, start))
+            self._skip(start + closed.end(), end, error)
+            return
         whole_line = start == 0 or self.plain[start - 1] == "\n"
         position = start + len(text) - len(text.lstrip())
-        if _PUNCTUATION.fullmatch(text) and (whole_line or self._ends_value(start, text)):
-            if text.strip() and whole_line and self._in_table(line):
-                self.skipped.append(Skipped(line, line, text, VALUES, position=position))
+        if _PUNCTUATION.fullmatch(text) and (
+            self._parts(text, position) if whole_line else self._ends_value(start, text)
+        ):
             return
-        follows = whole_line or text.lstrip().startswith("=") or self.plain[:start].rstrip(" (").endswith("=")
-        if follows and _is_table(text) and any(before < start for before, _ in self.values):
-            self.skipped.append(Skipped(line, line, text, VALUES, self._is_part(start, end), position))
-        elif error is not None and error.condition.startswith("expected " + _POINTER_ALONE):
+        if error is not None and error.condition.startswith("expected " + _POINTER_ALONE):
             self.skipped.append(Skipped(line, line, text, POINTER, self._is_part(start, end), position))
+        elif (unread := _UNREAD.search(text)) and not _COMMENT.match(text):
+            self._read_error(start + unread.start())
         elif not whole_line and _GOES_ON.match(text) and self._follows_value(start, text):
             self.errors.append(ParseError(self.text, position, "this is no part of the value, and can't be read"))
         elif _NOTATION.search(text) and not _COMMENT.match(text) and (error := self._within(start, end, error)):
@@ -379,6 +409,32 @@ class _Scan:
         else:
             why = COMMENT if _COMMENT.match(text) else NO_VALUE
             self.skipped.append(Skipped(line, line, text, why, self._is_part(start, end), position))
+
+    def _read_error(self, position: int) -> None:
+        """Keep the error of reading a value at a position."""
+        try:
+            Reader(self.text, position, Given(None)).value()
+        except ParseError as error:
+            self.errors.append(error)
+
+    def _parts(self, text: str, position: int) -> bool:
+        """Tell whether a line of punctuation parts lines, or opens or closes the brackets around several.
+
+        Brackets that are never closed are told at the end of the text.
+        """
+        signs = "".join(text.split())
+        if not signs or re.fullmatch(r"([-=*#_/|.`'\"])\1{2,}", signs):
+            return True
+        if re.fullmatch(r"[(\[{]+", signs):
+            self._opened += [(position, sign) for sign in signs]
+            return True
+        if re.fullmatch(r"[)\]}]+[,;]?", signs) and self._opened:
+            opened = "".join(sign for _, sign in self._opened)
+            closing = signs.rstrip(",;").translate(str.maketrans(")]}", "([{"))[::-1]
+            if opened.endswith(closing):
+                del self._opened[len(opened) - len(closing) :]
+                return True
+        return False
 
     def _ends_value(self, start: int, text: str) -> bool:
         """Tell whether punctuation behind a value only ends it, or closes quotes and braces that stand before it."""
@@ -404,10 +460,6 @@ class _Scan:
         before = self.plain[self.plain.rfind("\n", 0, start) + 1 : start]
         return not (_PUNCTUATION.fullmatch(before) and _PUNCTUATION.fullmatch(self._rest(end)))
 
-    def _in_table(self, line: int) -> bool:
-        """Tell whether a line, of dashes perhaps, follows one of a table."""
-        return bool(self.skipped) and self.skipped[-1].last == line - 1 and self.skipped[-1].why == VALUES
-
     def _rest(self, position: int) -> str:
         """Return what follows on the line."""
         end = self.plain.find("\n", position)
@@ -420,15 +472,31 @@ class _Scan:
 def _is_meant(match: re.Match[str], text: str, error: ParseError) -> bool:
     """Tell whether what can't be read is a term, or a shape and a stride, beyond doubt: then no part of it is read."""
     if match["shape"]:
-        return "'stride=' after the shape" not in error.condition
+        return "stride=' after the shape" not in error.condition
     name = re.split(r"::|\.", match["term"] or "")[-1]
     return bool(name) and text[match.end()] in "(<" and name not in _COMMON_NAMES
 
 
-def _is_table(text: str) -> bool:
-    """Tell whether a line holds numbers, or borders, and what parts them, and nothing else."""
-    rest = _CELL.sub(" ", text)
-    return rest != text and _BETWEEN_CELLS.fullmatch(rest) is not None
+def may_name(prefix: str) -> bool:
+    """Tell whether what stands before a value on its line is written as printers write a name.
+
+    That is with a colon, an equals sign or an arrow behind it; or, where nothing parts it from the value, with a mark
+    that words of a sentence don't have: a digit, an underscore, or a capital letter after another. Beside such a name
+    the kind of the value may stand, and the level of a log.
+
+    >>> may_name("tCrA "), may_name("layout of A: "), may_name("sA: layout "), may_name("not "), may_name("sA not ")
+    (True, True, True, False, False)
+    """
+    bare = re.sub(r"(?:\s|[\"'`]|\{\})+$", "", prefix)
+    if not bare or bare.endswith((":", "=", "->", "--")):
+        return True
+    words = _BEFORE_NAME.sub("", bare, count=1)
+    if not words:
+        return re.search(r"\w", bare) is not None or bare.strip() in ("//", "#", "*", "/*")
+    parts = re.split(r"[:=]\s*|->\s*", words)
+    behind = parts[-1].split()
+    named = any(map(_MARKED.match, " ".join(parts).split()))
+    return named and all(_MARKED.match(word) or word in _KINDS_OF_VALUES for word in behind)
 
 
 def _parted_label(prefix: str) -> tuple[str, str]:

@@ -20,8 +20,8 @@ from .unknowns import Given, Unknown
 Value: TypeAlias = Any
 
 _CLOSING = {"(": ")", "<": ">", "[": "]"}
-_DIGITS_X = re.compile(r"\s*\d+x")
-_NUMBER = re.compile(r"(?:cute::)?_\d+")
+_DIGITS_X = re.compile(r"\s*\d+x", re.ASCII)
+_NUMBER = re.compile(r"(?:cute::)?_\d+", re.ASCII)
 _IN_SHAPE = frozenset(("int", "dynamic", "(", ")", ","))
 _IN_STRIDE = _IN_SHAPE | {"@"}
 
@@ -291,13 +291,19 @@ class Reader(Tokens):
 
     def _word(self) -> Value:
         """Read a term, or a shape and a stride by their names."""
-        from .terms import SHAPE_AND_STRIDE, known, shape_and_stride, term  # few texts need them: they load sm90
+        from .terms import (
+            SHAPE_AND_STRIDE,
+            known,
+            shape_and_stride,
+            term,
+            unread,
+        )  # few texts need them: they load sm90
 
         name = self.token.text
         if SHAPE_AND_STRIDE.fullmatch(name) and name.lower().endswith("shape"):
             return shape_and_stride(self)
         if not known(name) and name[0] not in "#!" and not _NUMBER.fullmatch(name):
-            raise self.unexpected("an integer, '_', '(', '<' or a swizzle")
+            raise unread(self)
         value = term(self)
         if self.tokens[self.index - 1].kind == ">":
             while self.token.text == "&":  # a reference, in the signatures that compilers print

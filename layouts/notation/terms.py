@@ -39,7 +39,7 @@ _NAMESPACES = frozenset(
 )
 _MEMORY_DESCRIPTORS = ("!ttg.memdesc", "!triton_gpu.memdesc")
 _ALIAS = re.compile(r"^[ \t]*(?P<name>#\w+)[ \t]*=[ \t]*(?=\#\w+\.\w+(?:<|&lt;))", re.MULTILINE)
-_TENSOR_SHAPE = re.compile(r"\s*(?P<extents>(?:\d+x)+)\s*(?P<element>[a-z]\w*)\s*,\s*(?=\#)", re.IGNORECASE)
+_TENSOR_SHAPE = re.compile(r"\s*(?P<extents>(?:\d+x)+)\s*(?P<element>[a-z]\w*)\s*,\s*(?=\#)", re.IGNORECASE | re.ASCII)
 
 
 def _constructors() -> Any:  # noqa: ANN401 - the module
@@ -88,6 +88,21 @@ def known(name: str) -> bool:
     return space is not None and own in _constructors().NAMES[bool(space) and space[0] == "#"]
 
 
+def unread(reader: Any) -> ParseError:  # noqa: ANN401
+    """Return the error that the next word begins no value; where it has arguments, name the constructors that do."""
+    token: Token = reader.token
+    opening = plain(reader.text)[token.end : token.end + 1]
+    if opening not in ("(", "<", "{"):
+        error: ParseError = reader.unexpected("an integer, '_', '(', '<' or a swizzle")
+        return error
+    makers = _constructors().TEMPLATES if opening == "<" else _constructors().CALLS
+    ending = r"Layout$" if token.text.endswith("Layout") else r"(?i)layout|swizzle|composition|^tile$"
+    read = ", ".join(name for name in sorted(makers) if re.search(ending, name))
+    unknown = f"expected a constructor that is read, got {token.text!r}; these are: {read}"
+    error = reader.error(token.start, unknown)
+    return error
+
+
 def _parted(name: str) -> tuple[str | None, str]:
     """Part a qualified name: (namespace with its separator, name); None for a namespace that isn't known."""
     own = re.split(r"::|\.|#", name)[-1]
@@ -112,7 +127,7 @@ def term(reader: Any) -> Any:  # noqa: ANN401 - Reader, and any value
             reader.advance()
             _empty_braces(reader)
             return int(name[1:])
-        raise reader.unexpected("an integer, '_', '(', '<' or a swizzle")
+        raise unread(reader)
     reader.advance()
     if reader.token.kind == "<":
         return _template(reader, head, name)
@@ -304,7 +319,7 @@ def literal(reader: Any) -> Any:  # noqa: ANN401
         if token.text in ("true", "false", "True", "False"):
             return reader.advance().text.lower() == "true"
         if token.text in DYNAMIC:
-            return reader.open_number(reader.advance())
+            return reader.open_number(_dynamic_type(reader))
         return term(reader)
     if token.kind == "string":
         return reader.advance().text[1:-1]
@@ -321,7 +336,7 @@ def literal(reader: Any) -> Any:  # noqa: ANN401
         first = reader.index
         reader.advance()
         if reader.token.text in DYNAMIC:  # a cast, as nvcc writes constants: (int)64
-            reader.advance()
+            _dynamic_type(reader)
             reader.expect(")")
             return reader.integer()
         items = _items(reader, ")")
@@ -337,6 +352,14 @@ def literal(reader: Any) -> Any:  # noqa: ANN401
         elif reader.token.start == token.end and reader.token.text.lower() in _SUFFIXES:
             reader.advance()
     return value
+
+
+def _dynamic_type(reader: Any) -> Token:  # noqa: ANN401
+    """Take a type of C++, which may have several words: ``unsigned long long``."""
+    token: Token = reader.advance()
+    while reader.token.text in DYNAMIC:
+        token = token._replace(text=f"{token.text} {reader.advance().text}")
+    return token
 
 
 def _quoted(reader: Any) -> str:  # noqa: ANN401
@@ -370,12 +393,14 @@ SHAPE_AND_STRIDE = re.compile(r"(?:\w+\.)*(?:shape|stride|strides)", re.IGNORECA
 
 
 def shape_and_stride(reader: Any) -> Any:  # noqa: ANN401
-    """Read ``shape=(4,8) stride=(8,1)``, as programs print the two of a tensor."""
+    """Read ``shape=(4,8) stride=(8,1)``, as programs print the two of a tensor: ``x.shape`` goes with ``x.stride``."""
     start = reader.token.start
+    tensor = reader.token.text.rpartition(".")[0]
     shape = _told(reader, "shape")
     reader.accept(",")
-    if not SHAPE_AND_STRIDE.fullmatch(reader.token.text) or "stride" not in reader.token.text.lower():
-        raise reader.unexpected("'stride=' after the shape")
+    of, _, name = reader.token.text.rpartition(".")
+    if name.lower() not in ("stride", "strides") or of != tensor:
+        raise reader.unexpected(f"'{tensor}{'.' if tensor else ''}stride=' after the shape")
     stride = _told(reader, "stride")
     return reader.build(start, _constructors().make_layout, shape, stride)
 

@@ -85,6 +85,14 @@ def plain(text: str) -> str:
     return _ESCAPES.sub(lambda match: " " * len(match.group()), text).translate(_PLAIN)
 
 
+_ZERO_WIDTH = re.compile("[\xad\u180e\u200b-\u200f\u2060\ufeff]")
+
+
+def zero_width(text: str) -> str:
+    """Name the characters of a text that show nothing, each once: ``"U+200B, U+FEFF"``; empty if there are none."""
+    return ", ".join(dict.fromkeys(f"U+{ord(sign):04X}" for sign in _ZERO_WIDTH.findall(text)))
+
+
 class Tokens:
     """A place in a text, from which tokens are taken one by one.
 
@@ -157,6 +165,8 @@ class Tokens:
         if token.kind == "other":
             return self.error(token.start, f"{self.text[token.start]!r} is not part of the notation")
         found = repr(token.text) if token.text else "the end of the text"
+        if unseen := zero_width(self.text[self.end : token.start]) if self.index else "":
+            found += f" behind {unseen}, which shows nothing"
         return self.error(token.start, f"expected {expected}, got {found}")
 
     def error(self, position: int, condition: str) -> ParseError:

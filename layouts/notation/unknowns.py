@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 from ..errors import ParseError
 
 _DIVISOR = re.compile(r"div\s*=\s*(\d+)")
-_WIDTH = re.compile(r"\bi(\d+)\b")
+_WIDTH = re.compile(r"\bu?i(?:nt)?(\d+)(?:_t)?\b")
 
 
 class Unknown(NamedTuple):
@@ -40,9 +40,9 @@ class Unknown(NamedTuple):
 
     @property
     def bits(self) -> int:
-        """Width of the integer: 32 where none is printed."""
+        """Width of the integer: 64 of C++'s ``long``, 32 where none is printed."""
         found = _WIDTH.search(self.text)
-        return int(found[1]) if found else 32
+        return int(found[1]) if found else 64 if "long" in self.text else 32
 
     @property
     def place(self) -> str:

@@ -182,7 +182,7 @@ def test_what_no_rule_consumes_is_refused_at_its_place(text, position, message):
         "12:30:59 D kernel.cu(31): gC: (4,8):(8,1)",
         "stage 2: (4,8):(8,1)  // a comment",
         "# a comment\n(4,8):(8,1)\n# another",
-        "(4,8):(8,1) =\n 0 1 2 3\n +---+---+",
+        "(4,8):(8,1) =\n" + " 0 1 2 3 4 5 6 7\n" * 4,
     ],
 )
 def test_a_name_a_comment_and_a_table_may_stand_beside_a_value(text):
