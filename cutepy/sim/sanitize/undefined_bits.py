@@ -50,14 +50,19 @@ _COMPARE = {
     "hs": operator.ge,
 }
 
-
+_COMPARABLE = {
+    **{f"{kind}{bits}": "i" if kind == "s" else "u" for kind in "usb" for bits in (16, 32, 64)},
+    "f32": "f",
+    "f64": "f",
+}
+"""Types of comparisons that are evaluated, and what numpy calls them."""
 GATHERS = frozenset("shfl vote redux match".split())
 """Opcodes whose results are made of what other lanes have."""
 
 
 def full(bits: int) -> np.uint64:
-    """Return the mask of all bits of a width."""
-    return np.uint64((1 << bits) - 1)
+    """Return the mask of all bits of a width; of more than 64 bits the mask of 64 stands for all."""
+    return np.uint64((1 << min(bits, 64)) - 1)
 
 
 def _low(counts: Array) -> Array:
@@ -95,6 +100,8 @@ class Operands:
         if isinstance(operand, Vector):
             width = max((x.bits for x in operand.items if isinstance(x, Register)), default=0)
             parts = [self.mask(x) << np.uint64(n * width & 63) for n, x in enumerate(operand.items)]
+            if width * len(parts) > 64:
+                return np.asarray(np.bitwise_and.reduce([self.mask(x) for x in operand.items]))
             return np.asarray(np.bitwise_or.reduce(parts))
         return self._none
 
@@ -104,12 +111,18 @@ class Operands:
             return np.full(self._shape, operand.value & (1 << 64) - 1, np.uint64)
         if isinstance(operand, Negated):
             return self.value(operand.operand) ^ _ONE
-        if not isinstance(operand, Register):
+        if not isinstance(operand, Register) or not self._knows(operand):
             return self._none
         found = self._step.value(operand.index)
         if found.dtype != bool:
             found = found.view(f"u{found.dtype.itemsize}")
         return np.broadcast_to(found.astype(np.uint64), self._shape)
+
+    def _knows(self, operand: Operand) -> bool:
+        """Tell whether the value of an operand is at hand: not that of accumulators and special registers."""
+        if isinstance(operand, Register):
+            return operand.bits <= 64 and self._step.holds(operand.index)
+        return isinstance(operand, Immediate | Negated)
 
     def of_results(self, i: Instruction) -> list[Array]:
         """Return which bits have no value of each register that an instruction writes, in order."""
@@ -118,8 +131,10 @@ class Operands:
         if isinstance(to, Vector):
             width = max((x.bits for x in to.items if isinstance(x, Register)), default=0)
             whole = self.mask(sources[0])
+            if width * len(to.items) > 64:
+                return [whole & full(x.bits) for x in to.items if isinstance(x, Register)]
             parts = ((n, x) for n, x in enumerate(to.items) if isinstance(x, Register))
-            return [whole >> np.uint64(n * width & 63) & full(width) for n, x in parts]
+            return [whole >> np.uint64(n * width) & full(width) for n, x in parts]
         if isinstance(to, Pair):
             first, second = (x if isinstance(x, Register) else None for x in (to.first, to.second))
         else:
@@ -145,8 +160,8 @@ class Operands:
         masks = [self.mask(x) for x in sources]
         lacks = np.bitwise_or.reduce([mask != 0 for mask in masks])
         if name in ("setp", "set"):
-            found = np.where(self._compared(i, sources, masks), all_bits, np.uint64(0))
-            return found, found
+            found, opposite = self._compared(i, sources, masks)
+            return np.where(found, all_bits, np.uint64(0)), np.where(opposite, _ONE, np.uint64(0))
         if name in ("selp", "slct"):
             picks = self.value(sources[2]) != 0
             chosen = np.where(picks, masks[0], masks[1]) if name == "selp" else masks[0] & masks[1]
@@ -212,25 +227,24 @@ class Operands:
             decides = value & ~lacks, known & ~mask
         return np.where((lacks | mask) & ~decides[0] & ~decides[1], _ONE, np.uint64(0))
 
-    def _compared(self, i: Instruction, sources: tuple[Operand, ...], masks: list[Array]) -> Array:
-        """Tell which lanes get no value of a comparison."""
+    def _compared(self, i: Instruction, sources: tuple[Operand, ...], masks: list[Array]) -> tuple[Array, Array]:
+        """Tell which lanes get no value of a comparison, and of its opposite."""
         unknown, kind = masks[0] | masks[1], i.parts[-1]
         lacks = unknown != 0
         a, b = self.value(sources[0]), self.value(sources[1])
         compares = next((x for x in i.parts[1:] if x in _COMPARE), None)
-        if compares in ("eq", "ne") and kind[0] in "usb":
+        are_known = self._knows(sources[0]) and self._knows(sources[1])
+        if are_known and compares in ("eq", "ne") and kind[0] in "usb":
             lacks &= (a ^ b) & ~unknown & full(int(kind[1:])) == 0
-        if len(sources) < 3:
-            return np.asarray(lacks)
         how = next((x for x in i.parts[1:] if x in ("and", "or", "xor")), "xor")
-        if compares is None or kind in ("f16", "bf16", "f16x2", "bf16x2"):
-            return np.asarray(lacks)
-        bits = int(kind[1:])
-        typed = f"{kind[0].translate(str.maketrans('bs', 'ui'))}{bits // 8}"
-        a, b = (x.astype(f"u{bits // 8}").view(typed) for x in (a, b))
+        if len(sources) < 3 or compares is None or not are_known or kind not in _COMPARABLE:
+            return lacks, lacks
+        size = int(kind[1:]) // 8
+        a, b = (x.astype(f"u{size}").view(f"{_COMPARABLE[kind]}{size}") for x in (a, b))
         with np.errstate(invalid="ignore"):
             value = np.asarray(_COMPARE[compares](a, b))
-        return self._joined(how, value, lacks, sources[2]) != 0
+        one, other = (self._joined(how, x, lacks, sources[2]) != 0 for x in (value, ~value))
+        return one, other
 
     def _converted(
         self, i: Instruction, sources: tuple[Operand, ...], masks: list[Array], bits: int, all_or_none: Array

@@ -49,6 +49,17 @@ RIGHT = {
         HALF,
         "setp.eq.and.u32 %p5, %r9, 7, %p2; @%p5 st.global.u32 [%rd1], %r1;\n",
     ),
+    "the opposite of a comparison joined with what it decides": (
+        "@%p2 setp.eq.u32 %p5, %r1, 3; setp.lt.and.u32 %p6|%p7, %r1, 99, %p5; @%p7 st.global.u32 [%rd1], %r1;\n",
+    ),
+    "a comparison that other bits decide": (
+        HALF,
+        "mov.b64 %rd5, {%r1, %r9}; mov.b64 %rd6, 99; setp.eq.u64 %p5, %rd5, %rd6; @%p5 st.global.u32 [%rd1], %r1;\n",
+    ),
+    "a wide register of which a half is used": (
+        HALF,
+        "mov.b64 %rd5, {%r9, %r1}; shr.u64 %rd5, %rd5, 32; st.global.u64 [%rd2], %rd5;\n",
+    ),
     "false joined with a comparison of another": (
         "@%p2 setp.eq.u32 %p5, %r1, 3; setp.lt.and.u32 %p6, %r1, 16, %p5; @%p6 st.global.u32 [%rd1], %r1;\n",
     ),
@@ -113,6 +124,9 @@ WRONG = {
         HALF,
         "and.b32 %r9, %r9, 255; shl.b32 %r9, %r9, 24; shr.u32 %r9, %r9, 24; "
         "setp.eq.u32 %p5, %r9, 7; @%p5 st.global.u32 [%rd1], %r1;\n",
+    ),
+    "the other result of a comparison": (
+        "@%p2 setp.eq.u32 %p5, %r1, 3; setp.lt.and.u32 %p6|%p7, %r1, 0, %p5; @%p7 st.global.u32 [%rd1], %r1;\n",
     ),
     "a ballot": (
         HALF,

@@ -159,7 +159,8 @@ def test_what_a_function_reads_that_nothing_gives_is_found():
     assert [hazard.kind for hazard in run.hazards] == ["uninitialised-read"]
 
 
-MMA_START = """.shared .align 1024 .b8 tile[16384]; mov.u32 %r1, %tid.x; mul.wide.u32 %rd1, %r1, 4; ld.param.u64 %rd2, [p0];
+MMA_START = """.shared .align 1024 .b8 tile[16384]; mov.u32 %r1, %tid.x;
+mul.wide.u32 %rd1, %r1, 4; ld.param.u64 %rd2, [p0];
 add.u64 %rd1, %rd1, %rd2; mov.u32 %r2, tile; mov.u32 %r3, 0; mov.u32 %r4, 0; shl.b32 %r6, %r1, 4; add.u32 %r7, %r2, %r6;
 st.shared.v4.b32 [%r7], {%r3, %r3, %r3, %r3}; st.shared.v4.b32 [%r7+2048], {%r3, %r3, %r3, %r3};
 fence.proxy.async.shared::cta; bar.sync 0; shr.b32 %r8, %r2, 4; cvt.u64.u32 %rd4, %r8;
