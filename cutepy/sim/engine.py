@@ -237,6 +237,12 @@ class Engine:
             for observer in self._stops[i.index]:
                 observer.on_instruction(step)
 
+    def guard(self, g: Group, i: Instruction) -> None:
+        """Let observers look at lanes before the guard of an instruction at which they stop."""
+        step = Step(self.program, g, i, self.memory.now())
+        for observer in self._stops[i.index]:
+            observer.on_guard(step)
+
     # What was counted.
 
     def instructions(self) -> Counter[str]:

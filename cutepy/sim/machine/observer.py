@@ -103,6 +103,12 @@ class Observer:
     def on_instruction(self, step: Step) -> None:
         """See lanes about to execute an instruction: each, or those that `stops_at` picks. This is slow."""
 
+    def on_guard(self, step: Step) -> None:
+        """See lanes about to come to the guard of an instruction that does more than write registers.
+
+        It is called where `on_instruction` is then called for the lanes whose guard holds.
+        """
+
     def look_at(self, function: Function) -> None:
         """See the function that is launched next, before `stops_at` is asked of its instructions."""
 

@@ -44,6 +44,10 @@ class Step:
         value = self._group.registers[index]
         return np.array(inherited(self._group, index) if value is None else value)
 
+    def holds(self, index: int) -> bool:
+        """Tell whether `value` has a register: it is no accumulator of an MMA that is held as a tile."""
+        return not any(index in self._program.accumulator_sets[number] for number in self._group.tiles)
+
     def executing(self) -> Array:
         """Tell which lanes execute the instruction, (CTAs, threads): those whose guard holds."""
         shape, guard = (self.ctas.count, self.threads.count), self.instruction.predicate

@@ -1,14 +1,13 @@
-"""Registers that some paths give a value and others do not, followed by lane.
+"""Registers that some paths give a value and others do not, followed by lane and bit.
 
 A register whose value may be read before anything has written it, and that some instruction writes, is live where the
-kernel begins. For these, and for what is made of them, it is followed which lanes have a value. It is told where a
-lane without one stores it, reaches an address or a branch by it, multiplies matrices by it, or synchronises by it.
+kernel begins. For these, and for what is made of them, it is followed which bits have a value in each lane
+(`undefined_bits.py`), and which register began it. It is told where a lane without a value stores it, reaches an
+address or a branch by it, multiplies matrices by it, or synchronises by it.
 
-Compilers read what is undefined where it does not matter, so moves, selections and the bits of a word pass it on: what
-is packed or masked together has no value only if none of its registers has one, and of a vector that is stored the
-same holds. What is computed has none if one of its sources has none, and what a warp votes on or reduces if one of its
-lanes has none; what a shuffle brings is taken to have one. Accumulators of wgmma are left to `sums.py`, and
-registers that nothing ever writes to `undefined.py`. Kernels that call functions are not looked at.
+Compilers read what is undefined where it does not matter, so a store is told only if no bit of all that it stores has
+a value. Accumulators of wgmma are left to `sums.py`, and registers that nothing ever writes to `undefined.py`. Kernels
+that call functions are not looked at.
 
 References
 ----------
@@ -18,14 +17,15 @@ PTX ISA, "Data Movement and Conversion Instructions", "selp".
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from cutepy.sim.machine.lanes import WARP
+from cutepy.sim.machine.lanes import Threads
 from cutepy.sim.ptx.model import Address, Immediate, Instruction, Register, registers_in
 from cutepy.sim.sanitize.order.uses import whole_flow
-from cutepy.sim.sanitize.undefined import with_values
+from cutepy.sim.sanitize.undefined import givers, with_values
+from cutepy.sim.sanitize.undefined_bits import GATHERS, PASSES_ON, Operands, from_lanes, full
 from cutepy.sim.translate.effects import accumulators, has_destination, is_wgmma, read, written
 
 if TYPE_CHECKING:
@@ -35,18 +35,28 @@ if TYPE_CHECKING:
     from cutepy.sim.machine.step import Step
     from cutepy.sim.ptx.model import Function
 
-_COMPUTES = frozenset(
-    """add addc sub subc mul mul24 mad mad24 madc fma div rem neg abs cvt setp set min max sqrt rsqrt rcp ex2 lg2 sin
-    cos tanh popc clz brev sad dp2a dp4a copysign testp""".split()
-)
-_KEEPS = frozenset("mov and or xor not lop3 prmt bfi bfe shf shl shr cvta slct".split())
-_GATHERS = frozenset("vote redux match".split())
 _MATTERS = frozenset("mma wmma mbarrier bar barrier atom".split())
 """Opcodes with results for which each source must have a value."""
-_ONE_SIDED = (
-    "{} has a value on other paths only, from `{}` ({}): on the path that these threads took nothing has written it; "
-    "write it before the paths part"
-)
+_BRANCHES = frozenset("bra ret exit".split())
+_THREAD_BITS = 16
+"""An origin is a register and the thread that lacks it: shuffles and votes bring what other threads lack."""
+_SHOWN = 3
+"""Writes of a register that a report names."""
+
+
+class Lacking(NamedTuple):
+    """A use of what has no value.
+
+    Attributes
+    ----------
+    who : str
+        The threads that lack it.
+    text : str
+        The register that has no value, and the writes that these threads have not executed.
+    """
+
+    who: str
+    text: str
 
 
 class OneSided:
@@ -55,121 +65,164 @@ class OneSided:
     def __init__(self) -> None:
         self._function: Function | None = None
         self._followed: set[int] = set()
-        self._first: dict[int, Instruction] = {}
-        self._begins: set[int] = set()
+        self._begins: dict[int, Register] = {}
         self._residents: Residents | None = None
-        self._empty: dict[int, Array] = {}
-        self._guards: set[int] = set()
+        self._bits: dict[int, Array] = {}
+        self._origins: dict[int, Array] = {}
 
     def look_at(self, function: Function) -> None:
         """Begin with a kernel, if it is another one."""
         if self._function is function:
             return
         self._function, self._residents = function, None
-        self._followed, self._begins, self._first = set(), set(), {}
+        self._followed, self._begins = set(), {}
         instructions = function.instructions
         if any(i.parts[0] == "call" for i in instructions):
             return
         sums = {r.index for i in instructions if is_wgmma(i) for r in accumulators(i)}
-        for i in instructions:
-            for register in written(i):
-                self._first.setdefault(register.index, i)
-        self._begins = {r for r in whole_flow(function).live_in[0] if r in self._first} - sums
-        if self._begins:
-            self._begins &= with_values(function)
-        self._followed = set(self._begins)
-        self._guards = {i.predicate[0].index for i in instructions if i.predicate is not None and i.parts[0] != "bra"}
+        named = {r.index: r for i in instructions for r in written(i)}
+        begins = (whole_flow(function).live_in[0] & named.keys()) - sums
+        if begins:
+            begins &= with_values(function)
+        self._begins = {r: named[r] for r in begins}
+        self._followed = set(begins)
         before = -1
         while len(self._followed) > before:
             before = len(self._followed)
             for i in instructions:
-                if _passes_on(i) and any(r.index in self._followed for r in read(i)):
+                if i.parts[0] in PASSES_ON and any(r.index in self._followed for r in read(i)):
                     self._followed.update(r.index for r in written(i) if r.index not in sums)
 
     def stops_at(self, i: Instruction) -> bool:
         """Tell whether an instruction reads or writes a register that is followed."""
         return bool(self._followed) and any(r.index in self._followed for r in (*read(i), *written(i)))
 
-    def execute(self, step: Step) -> str | None:
+    def guard(self, step: Step) -> Lacking | None:
+        """Say what is wrong if lanes come to the guard of an instruction, and its predicate has no value."""
+        guard = step.instruction.predicate
+        if guard is None or guard[0].index not in self._followed:
+            return None
+        return self._tell([guard[0]], step, self._begin(step), np.True_, 0)
+
+    def execute(self, step: Step) -> Lacking | None:
         """Follow an instruction, and say what is wrong if something comes of what has no value."""
         i = step.instruction
         if not self.stops_at(i):
             return None
+        at = self._begin(step)
+        wrong: Lacking | None = None
+        if i.predicate is not None and i.parts[0] in _BRANCHES:
+            wrong = self._tell([i.predicate[0]], step, at, np.True_, 0)
+        for registers, bits in _mattering(i):
+            if wrong is None and registers:
+                wrong = self._tell(registers, step, at, step.executing(), bits)
+        self._write(step, at)
+        return wrong
+
+    def _begin(self, step: Step) -> tuple[Array, ...]:
+        """Take the lanes of a step; those of CTAs that have just become resident lack all that begins so."""
         if step.ctas.residents is not self._residents:
             self._residents = step.ctas.residents
             shape = self._residents.count, math.prod(step.threads.block)
-            self._empty = {r: np.full(shape, r in self._begins) for r in self._followed}
-        at = np.ix_(step.ctas.slots, step.threads.ids)
-        executed = step.executing()
-        wrong = None if i.predicate is None else self._tell(i.predicate[0], at, np.ones_like(executed))
-        for registers in _mattering(i):
-            if wrong is None and registers and self._lacks_all(registers, at, executed):
-                wrong = self._tell(registers[0], at, executed)
-        to = [r for r in written(i) if r.index in self._followed]
-        if to:
-            empty = self._of_results(step, at)
-            for register in to:
-                held = self._empty[register.index]
-                held[at] = np.where(executed, empty, held[at])
-                if wrong is None and register.index in self._guards:  # who is guarded off is not seen there
-                    wrong = self._tell(register, at, executed)
-        return wrong
+            self._bits = {r: np.full(shape, full(register.bits)) for r, register in self._begins.items()}
+            threads = np.broadcast_to(np.arange(shape[1]), shape)
+            self._origins = {r: r << _THREAD_BITS | threads for r in self._begins}
+        return np.ix_(step.ctas.slots, step.threads.ids)
 
-    def _lacks(self, registers: list[Register], at: tuple[Array, ...], how: np.ufunc) -> Array:
-        never = np.zeros((at[0].shape[0], at[1].shape[1]), bool)
-        each = [self._empty[r.index][at] if r.index in self._followed else never for r in registers]
-        return np.asarray(how.reduce(each)) if each else never
+    def _mask(self, register: Register, at: tuple[Array, ...]) -> Array:
+        held = self._bits.get(register.index)
+        return np.zeros((len(at[0]), at[1].shape[1]), np.uint64) if held is None else held[at]
 
-    def _lacks_all(self, registers: list[Register], at: tuple[Array, ...], executed: Array) -> bool:
-        return bool((self._lacks(registers, at, np.logical_and) & executed).any())
-
-    def _tell(self, register: Register, at: tuple[Array, ...], executed: Array) -> str | None:
-        """Say that a register has no value, once: it is taken for one that has, from then on."""
-        held = self._empty.get(register.index)
-        if held is None or not (held[at] & executed).any():
-            return None
-        held[at] &= ~executed
-        first = self._first[register.index]
-        where = first.source if first.source is not None else f"line {first.line} of the PTX"
-        return _ONE_SIDED.format(register.name, first.text.strip(), where)
-
-    def _of_results(self, step: Step, at: tuple[Array, ...]) -> Array:
-        """Tell which lanes get no value."""
+    def _write(self, step: Step, at: tuple[Array, ...]) -> None:
+        """Note which bits an instruction gives no value."""
         i = step.instruction
-        sources = [list(registers_in(x)) for x in i.operands[1:] if not isinstance(x, Address)]
-        every = [r for found in sources for r in found]
-        if not _passes_on(i):
-            return self._lacks([], at, np.logical_or)
-        if i.parts[0] == "selp":
-            one, other = (self._lacks(found, at, np.logical_and) if found else np.False_ for found in sources[:2])
-            picks = step.value(sources[2][0].index).astype(bool)
-            return np.where(picks, one, other) | self._lacks(sources[2], at, np.logical_and)
-        if i.parts[0] in _COMPUTES:
-            return self._lacks(every, at, np.logical_or)
-        if i.parts[0] in _GATHERS:
-            lacks = self._lacks(every, at, np.logical_or) & step.executing()
-            warps = step.threads.ids // WARP
-            return np.stack([lacks[:, warps == warp].any(axis=1) for warp in warps.tolist()], axis=1)
-        return self._lacks(every, at, np.logical_and)
+        to = [r for r in written(i) if r.index in self._followed]
+        sources = [r for r in read(i) if r.index in self._bits]
+        if not to or not (sources or any(r.index in self._bits for r in to)):
+            return
+        executed = step.executing()
+        none = np.zeros(executed.shape, np.uint64)
+        lacking = [none] * len(written(i))
+        if sources and i.parts[0] in PASSES_ON:
+            lacking = Operands(step, lambda r: self._mask(r, at)).of_results(i)
+        guarded = none != 0 if i.predicate is None else self._mask(i.predicate[0], at) != 0
+        origin = np.zeros(executed.shape, np.int64)
+        own = {r.index for x in i.operands[1:] for r in registers_in(x)}
+        own |= set() if i.predicate is None else {i.predicate[0].index}
+        for register in sources:
+            if register.index in own:
+                origin = np.where(self._bits[register.index][at] != 0, self._origins[register.index][at], origin)
+        if i.parts[0] in GATHERS and origin.any():
+            origin = from_lanes(step, origin)
+        for register, bits in zip(written(i), lacking, strict=True):
+            if register.index not in self._followed:
+                continue
+            bits = np.where(guarded, full(register.bits), bits)
+            if register.index not in self._bits:
+                if not bits.any():
+                    continue
+                shape = self._residents.count, math.prod(step.threads.block)  # type: ignore[union-attr]
+                self._bits[register.index] = np.zeros(shape, np.uint64)
+                self._origins[register.index] = np.zeros(shape, np.int64)
+            held, origins = self._bits[register.index], self._origins[register.index]
+            held[at] = np.where(executed | guarded, bits, held[at])
+            origins[at] = np.where(executed | guarded, origin, origins[at])
+            if not held.any():
+                del self._bits[register.index], self._origins[register.index]
+
+    def _tell(
+        self, registers: list[Register], step: Step, at: tuple[Array, ...], executed: Array | np.bool_, width: int
+    ) -> Lacking | None:
+        """Say that registers have no value, once: they are taken for such as have, from then on.
+
+        Of a width of 0 any bit counts; else all of the lowest bits of each register must lack a value.
+        """
+        lacks = executed
+        for register in registers:
+            mask, bits = self._mask(register, at), full(min(width, register.bits))
+            lacks = lacks & ((mask != 0) if width == 0 else (mask & bits) == bits)
+        if not lacks.any():
+            return None
+        register = registers[0]
+        origins = self._origins[register.index][at][np.broadcast_to(lacks, (len(at[0]), step.threads.count))]
+        first = int(origins[0]) >> _THREAD_BITS
+        begun = np.unique(origins[origins >> _THREAD_BITS == first] & (1 << _THREAD_BITS) - 1)
+        held = self._bits[register.index]
+        held[at] = np.where(lacks, np.uint64(0), held[at])
+        who = step.threads.ids[np.broadcast_to(lacks, (len(at[0]), step.threads.count)).any(axis=0)]
+        block = step.threads.block
+        return Lacking(
+            Threads(who, block).describe(), self._say(register, first, Threads(begun.astype(np.intp), block).describe())
+        )
+
+    def _say(self, register: Register, first: int, who: str) -> str:
+        assert self._function is not None
+        begun = self._begins[first]
+        writes = [
+            f"`{i.text.strip()}` ({i.source if i.source is not None else f'line {i.line} of the PTX'})"
+            for i in givers(self._function, frozenset([first]))
+        ]
+        more = f" and {len(writes) - _SHOWN} more" if len(writes) > _SHOWN else ""
+        text = f"{begun.name} is written only by {', '.join(writes[:_SHOWN])}{more}, which {who} did not execute before"
+        if register.index != first:
+            text += f"; the value of {register.name} is made of it"
+        return f"{text}: write {begun.name} before the paths part"
 
 
-def _passes_on(i: Instruction) -> bool:
-    """Tell whether what an instruction makes has no value where its sources have none."""
-    return i.parts[0] in _COMPUTES | _KEEPS | _GATHERS or i.parts[0] == "selp"
-
-
-def _mattering(i: Instruction) -> Iterator[list[Register]]:
-    """Yield registers of which, each time, one must have a value."""
+def _mattering(i: Instruction) -> Iterator[tuple[list[Register], int]]:
+    """Yield registers of which one must have a value, and in how many of its lowest bits; 0 for: in each bit."""
     for operand in i.operands:
         if isinstance(operand, Address):
-            yield from ([r] for r in registers_in(operand))
+            yield from (([r], 0) for r in registers_in(operand))
     if has_destination(i) and i.parts[0] not in _MATTERS:
         return
     if i.parts[0] in ("st", "stmatrix"):
         if "local" not in i.parts:
-            yield [r for x in i.operands if not isinstance(x, Address) for r in registers_in(x)]
+            size = i.parts[-1].lstrip("busf")
+            bits = int(size) if size.isdigit() else 64
+            yield [r for x in i.operands if not isinstance(x, Address) for r in registers_in(x)], bits
         return
     results = 1 if has_destination(i) or is_wgmma(i) else 0
     for operand in i.operands[results:]:
         if not isinstance(operand, Address | Immediate):
-            yield from ([r] for r in registers_in(operand))
+            yield from (([r], 64) for r in registers_in(operand))

@@ -19,7 +19,7 @@ from cutepy.sim.sanitize.memory.global_touches import GlobalTouches
 from cutepy.sim.sanitize.memory.sizes import granule_bytes
 from cutepy.sim.sanitize.memory.touch import Conflict, Touch
 from cutepy.sim.sanitize.memory.touches import SharedTouches
-from cutepy.sim.sanitize.one_sided import OneSided
+from cutepy.sim.sanitize.one_sided import Lacking, OneSided
 from cutepy.sim.sanitize.order.collectives import ALL_LANES, arrives_relaxed, is_collective
 from cutepy.sim.sanitize.order.ends import ends, uneven
 from cutepy.sim.sanitize.order.failing import is_try
@@ -178,7 +178,8 @@ class Sanitizer(Observer):
         if wave is None or wave.residents is not residents:
             assert self._launch is not None
             x, y, z = self._launch.block
-            instructions = linked(self._launch.ptx, self._launch.kernel).function.instructions
+            function = linked(self._launch.ptx, self._launch.kernel).function
+            instructions = function.instructions
             has_relaxed = any(map(arrives_relaxed, instructions))
             fences = {fenced_spaces(i.opcode) for i in instructions if "proxy" in i.parts} - {frozenset()}
             ends_mbarriers = "mbarrier.inval" in self._launch.ptx
@@ -186,7 +187,7 @@ class Sanitizer(Observer):
             told = self._conflict, self._unwritten, self._findings.tell, self._forgotten, self._filled
             self._shared = SharedTouches(wave, self._granule, self._slot_bytes, *told)
             self._premises = self._examiner.premises(wave)
-            self._sums = Sums(instructions, residents.count, x * y * z)
+            self._sums = Sums(function, residents.count, x * y * z)
         return wave
 
     def on_end(self, residents: Residents) -> None:
@@ -360,8 +361,9 @@ class Sanitizer(Observer):
 
     def on_instruction(self, step: Step) -> None:
         """Note that the waits of a warp are over, that a round begins, or that something has no value."""
-        for wrong in filter(None, (self._undefined.execute(step), self._one_sided.execute(step))):
-            self._tell_undefined(step.instruction.parts[0], step.threads.describe(), step.instruction, wrong)
+        i = step.instruction
+        self._tell_undefined(i.parts[0], step.threads.describe(), i, self._undefined.execute(step))
+        self._tell_lacking(i, self._one_sided.execute(step))
         if step.instruction.index in self._rounds:
             self._of(step.ctas.residents)
             self._examiner.begin_round(self._premises, step)
@@ -370,6 +372,14 @@ class Sanitizer(Observer):
             is_whole = not isinstance(mask, Register) or bool((step.value(mask.index) & ALL_LANES == ALL_LANES).all())
             if is_whole and self._wave.residents is step.ctas.residents:
                 converge(self._wave, step.ctas.slots, step.threads.ids)
+
+    def on_guard(self, step: Step) -> None:
+        """Say that the guard of an instruction has no value."""
+        self._tell_lacking(step.instruction, self._one_sided.guard(step))
+
+    def _tell_lacking(self, i: Instruction, lacking: Lacking | None) -> None:
+        if lacking is not None:
+            self._tell_undefined(i.parts[0], lacking.who, i, lacking.text)
 
     def knows_complete(self, address: int, slots: Array, phases: Array, ctas: Ctas, threads: Threads) -> Array:
         """Tell which lanes know that a phase of an mbarrier is complete."""

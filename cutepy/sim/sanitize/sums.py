@@ -1,7 +1,8 @@
-"""Whether MMAs add to registers that nothing has written.
+"""MMAs that add to registers which nothing has written.
 
-Sums begin with an MMA that does not accumulate, or with registers that something else has written. Where nothing else
-in the kernel writes them, the first MMA of a warpgroup says which it is.
+Sums begin with an MMA that does not accumulate, or with registers that something else has given a value. Where nothing
+else in the kernel gives them one, the first MMA of a warpgroup must not accumulate. What rescales the sums, or moves
+them away and back, gives them none: it is made of them.
 
 References
 ----------
@@ -15,13 +16,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cutepy.sim.machine.lanes import WARPGROUP, Array
-from cutepy.sim.translate.effects import accumulators, is_wgmma, written
+from cutepy.sim.sanitize.order.uses import once
+from cutepy.sim.sanitize.undefined import givers
+from cutepy.sim.translate.effects import accumulators, is_wgmma
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from cutepy.sim.machine.events import WgmmaEvent
-    from cutepy.sim.ptx.model import Instruction
+    from cutepy.sim.ptx.model import Function
 
 NOT_BEGUN = (
     "nothing has written these sums, and the MMA adds to them: the first MMA must not accumulate, or zeros must be "
@@ -29,22 +30,36 @@ NOT_BEGUN = (
 )
 
 
+@once
+def _begun_by_mmas(function: Function) -> dict[int, int]:
+    """Return the MMAs whose sums only MMAs begin, and the first register of each."""
+    firsts: dict[int, set[int]] = {}
+    groups: dict[int, int] = {}
+    for i in filter(is_wgmma, function.instructions):
+        held = {register.index for register in accumulators(i)}
+        if held:
+            groups[i.index] = min(held)
+            firsts.setdefault(min(held), set()).update(held)
+    others = {
+        first
+        for first, held in firsts.items()
+        if any(groups.get(i.index) != first for i in givers(function, frozenset(held)))
+    }
+    return {index: first for index, first in groups.items() if first not in others}
+
+
 class Sums:
     """The sums that resident CTAs have begun.
 
     Parameters
     ----------
-    instructions : iterable of Instruction
-        Of the kernel.
+    function : Function
     slots, threads : int
         CTAs, and threads of each.
     """
 
-    def __init__(self, instructions: Iterable[Instruction], slots: int, threads: int) -> None:
-        every = tuple(instructions)
-        others = {register.index for i in every if not is_wgmma(i) for register in written(i)}
-        mmas = {i.index: {register.index for register in accumulators(i)} for i in every if is_wgmma(i)}
-        self._first = {index: min(held) for index, held in mmas.items() if held and not held & others}
+    def __init__(self, function: Function, slots: int, threads: int) -> None:
+        self._first = _begun_by_mmas(function)
         self._begun: dict[int, Array] = {}
         self._shape = slots, -(-threads // WARPGROUP)
 

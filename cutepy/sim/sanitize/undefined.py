@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from cutepy.sim.ptx.model import Address, FrameSlot, Instruction, Register, Vector, registers_in
+from cutepy.sim.ptx.model import Address, FrameSlot, Immediate, Instruction, Register, Vector, registers_in
 from cutepy.sim.sanitize.order.uses import once, uses_of
-from cutepy.sim.translate.effects import has_destination, written
+from cutepy.sim.translate.effects import has_destination, is_wgmma, written
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -61,25 +61,49 @@ def _without_values(function: Function) -> dict[int, str]:
 
 @once
 def with_values(function: Function) -> set[int]:
-    """Return the registers that some instruction gives a value, by index: not by what it makes of that alone."""
+    """Return the registers that some instruction gives a value, by index: not by what it makes of that alone.
+
+    Accumulators of wgmma are among them: `sums.py` tells of those that have none.
+    """
+    sums = {r.index for i in function.instructions if is_wgmma(i) for r in written(i)}
+    return _fixpoint(function, sums, frozenset())[0]
+
+
+def givers(function: Function, registers: frozenset[int]) -> list[Instruction]:
+    """Return the instructions that give registers values which are not made of these registers themselves.
+
+    An instruction that reads what it writes gives no value to a register that has none: `mul` of a sum by a factor, an
+    MMA that always accumulates.
+    """
+    return [i for i in _fixpoint(function, set(), registers)[1] if any(r.index in registers for r in written(i))]
+
+
+def _fixpoint(function: Function, given: set[int], never: frozenset[int]) -> tuple[set[int], list[Instruction]]:
+    """Return the registers that get values, and the instructions that give them.
+
+    Those that are given have values, and those of `never` have none, whatever writes them.
+    """
     effects = [_effect(i) for i in function.instructions]
-    valued = {r.index for i in function.instructions for operand in i.operands for r in _frames_in(operand)}
+    valued = {r.index for i in function.instructions for operand in i.operands for r in _frames_in(operand)} | given
     waiting = [effect for effect in effects if effect.to]
+    giving: list[Instruction] = []
     before = -1
-    while len(valued) != before:
-        before = len(valued)
+    while len(giving) + len(valued) != before:
+        before = len(giving) + len(valued)
         left = []
         for effect in waiting:
             done = True
             for to, sources in zip(effect.to, effect.sources, strict=True):
                 fine = not sources or (all if effect.needs_all else any)(s in valued for s in sources)
-                if fine:
+                if fine and to not in never:
                     valued.add(to)
                 done &= fine
-            if not done:
+            if done:
+                giving.append(effect.instruction)
+            else:
                 left.append(effect)
         waiting = left
-    return valued
+    return valued, giving
 
 
 def _frames_in(operand: Operand) -> Iterator[Register]:
@@ -95,6 +119,8 @@ def _frames_in(operand: Operand) -> Iterator[Register]:
 def _effect(i: Instruction) -> _Effect:
     to = tuple(r.index for r in written(i))
     kind = i.parts[0]
+    if always_accumulates(i):
+        return _Effect(i, to, tuple((r,) for r in to), False)
     if kind in ("mma", "wmma") and "mma" in i.parts[:2] and len(i.operands) > 3:
         sums = tuple((r.index,) for r in registers_in(i.operands[3]))
         if len(sums) == len(to):
@@ -105,6 +131,14 @@ def _effect(i: Instruction) -> _Effect:
         is_known = kind not in _COMPUTES and any(not _is_of_registers(x) for x in values)
         return _Effect(i, to, ((() if is_known else registers),) * len(to), kind in _COMPUTES)
     return _Effect(i, to, ((),) * len(to), False)
+
+
+def always_accumulates(i: Instruction) -> bool:
+    """Tell whether an instruction is a wgmma that adds to what is in its registers, whatever the kernel computes."""
+    if not is_wgmma(i):
+        return False
+    scale = i.operands[5 if "sp" in i.parts else 3]
+    return isinstance(scale, Immediate) and scale.value != 0
 
 
 def _is_of_registers(operand: Operand) -> bool:

@@ -361,6 +361,8 @@ def _block_source(
             e.emit(f"if m.pause(g, I[{first.index}]): return -4")
         if first.index in stops:
             e.emit(f"m.stop(g, I[{first.index}])")
+    elif first is not None and first.index in marked[0]:
+        e.emit(f"m.guard(g, I[{first.index}])")
     try:
         e.after = block.successors[0]
         for i in block.instructions:

@@ -118,7 +118,8 @@ RELEASE = "bar.arrive 1, 160;\n"
 def test_operands_released_before_the_wait_for_their_mmas_are_overwritten(lines):
     """The warpgroup waits at once: it is the writer that must come before."""
     filled = "".join(f"st.shared.u32 [%r4+{640 * n}], 0x3c003c00;\n" for n in range(8))
-    begin = f"setp.ge.u32 %p3, %r2, 128; setp.ne.u32 %p4, 0, 0; mov.u64 %rd6, 0x1000080000;\n{filled}{FENCE}{BARRIER}"
+    begin = "setp.ge.u32 %p3, %r2, 128; setp.ne.u32 %p4, 0, 0; mov.u64 %rd6, 0x1000080000;\n"
+    begin += f"mov.u32 %r7, 0;\n{filled}{FENCE}{BARRIER}"
     end = "cvt.rzi.u32.f32 %r7, %f0; bra END;\nLATER: bar.sync 1, 160;\nst.shared.u32 [%r4+-512], 0;\nEND:\n"
     run = watched(begin, "@%p3 bra LATER;\n", *lines, end, block=160, smem_bytes=8192)
     (hazard,) = run.hazards

@@ -317,6 +317,7 @@ def acquiring(program, r):
 
 
 START = """mov.u32 %r1, %tid.x; mov.u32 %r2, %ctaid.x; ld.param.u64 %rd1, [p0]; mov.u32 %r9, 0; mov.u32 %r8, 0;
+mov.u32 %r7, 0; mov.u64 %rd8, 0;
 ld.param.u64 %rd5, [p2]; shl.b32 %r21, %r2, 6; add.u32 %r21, %r21, %r1; mul.wide.u32 %rd6, %r21, 16;
 add.u64 %rd5, %rd5, %rd6;
 mov.u32 %r21, smem; add.u32 %r21, %r21, 64; shr.u32 %r23, %r1, 5; mad.lo.u32 %r21, %r23, 128, %r21; mov.u32 %r22, 0;

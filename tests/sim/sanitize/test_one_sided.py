@@ -37,10 +37,102 @@ RIGHT = {
     "a vote of which nothing comes": (HALF, "setp.eq.u32 %p5, %r9, 7; vote.sync.any.pred %p6, %p5, -1;\n"),
     "nothing comes of it": (HALF, "add.u32 %r8, %r9, 1;\n"),
     "written anew": (HALF, "mov.u32 %r9, 3;\n", KEEP),
+    "a predicate that is and-ed with false": (
+        HALF,
+        "setp.eq.u32 %p5, %r9, 7; and.pred %p5, %p5, %p2; @%p5 st.global.u32 [%rd1], %r1;\n",
+    ),
+    "a predicate that is or-ed with true": (
+        HALF,
+        "setp.ne.u32 %p5, %r9, 7; not.pred %p6, %p2; or.pred %p5, %p5, %p6; @%p5 st.global.u32 [%rd1], %r1;\n",
+    ),
+    "a comparison joined with false": (
+        HALF,
+        "setp.eq.and.u32 %p5, %r9, 7, %p2; @%p5 st.global.u32 [%rd1], %r1;\n",
+    ),
+    "the opposite of a comparison joined with what it decides": (
+        "@%p2 setp.eq.u32 %p5, %r1, 3; setp.lt.and.u32 %p6|%p7, %r1, 99, %p5; @%p7 st.global.u32 [%rd1], %r1;\n",
+    ),
+    "a comparison that other bits decide": (
+        HALF,
+        "mov.b64 %rd5, {%r1, %r9}; mov.b64 %rd6, 99; setp.eq.u64 %p5, %rd5, %rd6; @%p5 st.global.u32 [%rd1], %r1;\n",
+    ),
+    "a wide register of which a half is used": (
+        HALF,
+        "mov.b64 %rd5, {%r9, %r1}; shr.u64 %rd5, %rd5, 32; st.global.u64 [%rd2], %rd5;\n",
+    ),
+    "false joined with a comparison of another": (
+        "@%p2 setp.eq.u32 %p5, %r1, 3; setp.lt.and.u32 %p6, %r1, 16, %p5; @%p6 st.global.u32 [%rd1], %r1;\n",
+    ),
+    "a guard of nothing but registers that are not used": (
+        HALF,
+        "setp.eq.u32 %p5, %r9, 7; mov.u32 %r8, 1; @%p5 mov.u32 %r8, 2; @%p2 st.global.u32 [%rd1], %r8;\n",
+    ),
+    "a guard that lanes without it do not come to": (
+        HALF,
+        "setp.eq.u32 %p5, %r9, 7; @!%p2 bra OFF; @%p5 st.global.u32 [%rd1], %r1; OFF:\n",
+    ),
+    "bits and-ed away": (HALF, "and.b32 %r9, %r9, 0;\n", KEEP),
+    "bits and-ed away by a register": (
+        HALF,
+        "selp.b32 %r8, -1, 0, %p2; and.b32 %r8, %r8, %r9; add.u32 %r8, %r8, 1; st.global.u32 [%rd1], %r8;\n",
+    ),
+    "bits or-ed away": (HALF, "or.b32 %r9, %r9, -1; add.u32 %r9, %r9, 1;\n", KEEP),
+    "a product with zero": (HALF, "selp.u32 %r8, 1, 0, %p2; mul.lo.u32 %r9, %r9, %r8;\n", KEEP),
+    "a sum with a product with zero": (HALF, "selp.u32 %r8, 1, 0, %p2; mad.lo.u32 %r9, %r9, %r8, %r1;\n", KEEP),
+    "lop3 that takes another": (HALF, "lop3.b32 %r9, %r9, %r1, %r1, 0xCC;\n", KEEP),
+    "lop3 that takes another where a third is 0": (
+        HALF,
+        "selp.b32 %r8, -1, 0, %p2; lop3.b32 %r9, %r9, %r1, %r8, 0xE4; add.u32 %r9, %r9, 1;\n",
+        KEEP,
+    ),
+    "itself xor-ed with itself": (HALF, "xor.b32 %r9, %r9, %r9;\n", KEEP),
+    "bits shifted away": (HALF, "mov.b64 %rd5, {%r1, %r9}; cvt.u32.u64 %r8, %rd5; st.global.u32 [%rd1], %r8;\n"),
+    "half of a pair": (
+        HALF,
+        "cvt.u16.u32 %rs1, %r9; cvt.u16.u32 %rs2, %r1; mov.b32 %r8, {%rs2, %rs1}; add.f16x2 %r8, %r8, %r8;\n"
+        "mov.b32 {%rs3, %rs4}, %r8; st.global.u16 [%rd1], %rs3;\n",
+    ),
+    "a byte that is inserted": (HALF, "bfi.b32 %r9, %r1, %r9, 0, 32; add.u32 %r9, %r9, 1;\n", KEEP),
+    "a shuffle from lanes that have a value": (HALF, "shfl.sync.idx.b32 %r9, %r9, 3, 31, -1;\n", KEEP),
+    "a vote that another lane decides": (
+        "@%p2 setp.lt.u32 %p5, %r1, 99; vote.sync.any.pred %p6, %p5, -1; @%p6 st.global.u32 [%rd1], %r1;\n",
+    ),
     "all lanes go the way that writes": ("@%p1 bra ON; mov.u32 %r9, 7; ON:\n", KEEP),
     "sums that begin on the way": (SUM.replace("@!%p1 bra", "@%p1 bra"),),
 }
 WRONG = {
+    "a guard of a guarded comparison": ("@%p2 setp.eq.u32 %p5, %r1, 3; @%p5 st.global.u32 [%rd1], %r1;\n",),
+    "a predicate that is and-ed with true": (
+        HALF,
+        "setp.eq.u32 %p5, %r9, 7; not.pred %p6, %p2; and.pred %p5, %p5, %p6; @%p5 st.global.u32 [%rd1], %r1;\n",
+    ),
+    "a register guarded by what has no value": (
+        HALF,
+        "setp.eq.u32 %p5, %r9, 7; mov.u32 %r8, 1; @%p5 mov.u32 %r8, 2; st.global.u32 [%rd1], %r8;\n",
+    ),
+    "a shuffle": (HALF, "shfl.sync.bfly.b32 %r8, %r9, 16, 31, -1; st.global.u32 [%rd1], %r8;\n"),
+    "a shuffle by lanes that have a value": (
+        HALF,
+        "shfl.sync.bfly.b32 %r8, %r9, 16, 31, -1; @%p2 st.global.u32 [%rd1], %r8;\n",
+    ),
+    "a byte of a register": (HALF, "cvt.u16.u32 %rs1, %r9; st.global.u8 [%rd1], %rs1;\n"),
+    "a half that is undefined": (
+        HALF,
+        "mov.b64 %rd5, {%r1, %r9}; mov.b64 {%r7, %r8}, %rd5; st.global.u32 [%rd1], %r8;\n",
+    ),
+    "bits that are kept": (
+        HALF,
+        "and.b32 %r9, %r9, 255; shl.b32 %r9, %r9, 24; shr.u32 %r9, %r9, 24; "
+        "setp.eq.u32 %p5, %r9, 7; @%p5 st.global.u32 [%rd1], %r1;\n",
+    ),
+    "the other result of a comparison": (
+        "@%p2 setp.eq.u32 %p5, %r1, 3; setp.lt.and.u32 %p6|%p7, %r1, 0, %p5; @%p7 st.global.u32 [%rd1], %r1;\n",
+    ),
+    "a ballot": (
+        HALF,
+        "setp.eq.u32 %p5, %r9, 7; vote.sync.ballot.b32 %r8, %p5, -1; setp.eq.u32 %p6, %r8, 65535;\n",
+        "@%p6 st.global.u32 [%rd1], %r1;\n",
+    ),
     "a store": (NONE, KEEP),
     "a store by half of the lanes": (HALF, KEEP),
     "a store after a guarded move": (GUARDED, KEEP),
@@ -63,7 +155,7 @@ WRONG = {
     "sums of an MMA": (SUM,),
     "a vote": (
         HALF,
-        "setp.eq.u32 %p5, %r9, 7; vote.sync.any.pred %p6, %p5, -1; @%p6 bra OFF;\n",
+        "setp.eq.u32 %p5, %r9, 7; vote.sync.all.pred %p6, %p5, -1; @%p6 bra OFF;\n",
         KEEP.replace("9", "1"),
         "OFF:\n",
     ),
@@ -94,10 +186,29 @@ def test_lanes_that_have_a_value_are_not_told(name):
 def test_lanes_that_have_none_are_told_where_it_matters(name):
     hazards = [hazard for hazard in hazards_of(WRONG[name]) if hazard.kind == "uninitialised-read"]
     assert len(hazards) == 1
-    assert "on other paths only" in hazards[0].missing
+    assert "is written only by" in hazards[0].missing
 
 
 def test_the_path_that_writes_is_named():
     (hazard,) = hazards_of((HALF, KEEP))
     assert "`mov.u32 %r9, 7` (kernel.py:" in hazard.missing
     assert hazard.after.instruction.opcode == "st.global.u32"
+
+
+def test_the_register_that_began_it_is_named_and_the_lanes_that_lack_it():
+    (hazard,) = hazards_of((GUARDED, "add.u32 %r8, %r9, %r1;\n", "st.global.u32 [%rd1], %r8;\n"))
+    assert hazard.missing.startswith("%r9 is written only by `@%p2 mov.u32 %r9, 7` (kernel.py:3), which threads 16-31 ")
+    assert "%r8 is made of it" in hazard.missing
+    assert hazard.after.who == "threads 16-31"
+
+
+def test_of_a_shuffle_the_lanes_are_named_that_did_not_write():
+    (hazard,) = hazards_of(WRONG["a shuffle"])
+    assert hazard.after.who == "threads 0-15"
+    assert "which threads 16-31 did not execute" in hazard.missing
+
+
+def test_of_a_loop_what_counts_up_is_no_write():
+    (hazard,) = hazards_of((HALF, LOOP.format("add.u32 %r9, %r9, 1;"), KEEP))
+    assert "`mov.u32 %r9, 7`" in hazard.missing
+    assert "add" not in hazard.missing

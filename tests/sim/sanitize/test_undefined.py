@@ -157,3 +157,46 @@ def test_what_a_function_reads_that_nothing_gives_is_found():
     run = Run((), None, sanitize=True)
     launch(START + GIVEN + KEEP, np.zeros(64, np.uint32), module=module, run=run)
     assert [hazard.kind for hazard in run.hazards] == ["uninitialised-read"]
+
+
+MMA_START = """.shared .align 1024 .b8 tile[16384]; mov.u32 %r1, %tid.x;
+mul.wide.u32 %rd1, %r1, 4; ld.param.u64 %rd2, [p0];
+add.u64 %rd1, %rd1, %rd2; mov.u32 %r2, tile; mov.u32 %r3, 0; mov.u32 %r4, 0; shl.b32 %r6, %r1, 4; add.u32 %r7, %r2, %r6;
+st.shared.v4.b32 [%r7], {%r3, %r3, %r3, %r3}; st.shared.v4.b32 [%r7+2048], {%r3, %r3, %r3, %r3};
+fence.proxy.async.shared::cta; bar.sync 0; shr.b32 %r8, %r2, 4; cvt.u64.u32 %rd4, %r8;
+or.b64 %rd5, %rd4, 0x0000000800010000; add.s64 %rd6, %rd5, 128; setp.ne.b32 %p1, %r1, 999; setp.eq.b32 %p9, %r1, 999;
+"""
+"""rd5, rd6: descriptors of zeros; p1: true; p9: false; r4: the round."""
+MMA = """wgmma.fence.sync.aligned;
+wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%f0, %f1, %f2, %f3}, %rd5, %rd6, SCALE, 1, 1, 0, 0;
+wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;
+"""
+AGAIN = "add.u32 %r4, %r4, 1; setp.lt.u32 %p2, %r4, 3; @%p2 bra MORE;\n"
+TWICE = "".join(f"mul.f32 %f{n}, %f{n}, 0f40000000;\n" for n in range(4))
+FACTOR = "cvt.rn.f32.u32 %f8, %r1;\n" + TWICE.replace("0f40000000", "%f8")
+AWAY = "".join(f"mov.f32 %f{n + 4}, %f{n};\n" for n in range(4))
+BACK = "".join(f"mul.f32 %f{n}, %f{n + 4}, 0f40000000;\n" for n in range(4))
+LOOP = "MORE:\n" + MMA + "CHANGE" + AGAIN + STORE
+FIRST = "setp.ne.u32 %p1, %r4, 0;\n"
+CHANGES = {"nothing": "", "doubled": TWICE, "by a factor": FACTOR, "away and back": AWAY + BACK}
+
+
+def sums_of(*lines, scale):
+    run = Run((), None, sanitize=True)
+    launch("".join((MMA_START, *lines)).replace("SCALE", scale), np.zeros(128, np.uint32), block=128, run=run)
+    return [hazard.missing for hazard in run.hazards if hazard.kind == "uninitialised-read"]
+
+
+@pytest.mark.parametrize("scale", ["1", "%p1"])
+@pytest.mark.parametrize("change", CHANGES)
+def test_sums_that_only_their_own_mmas_and_rescaling_write_must_begin(change, scale):
+    (missing,) = sums_of(LOOP.replace("CHANGE", CHANGES[change]), scale=scale)
+    assert "nothing has written these sums" in missing
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_sums_that_begin_are_rescaled(change):
+    loop = LOOP.replace("CHANGE", CHANGES[change])
+    assert sums_of(ZEROS, loop, scale="1") == []
+    assert sums_of(loop.replace("MORE:\n", "MORE:\n" + FIRST), scale="%p1") == []
+    assert sums_of(MMA.replace("SCALE", "0"), loop, scale="1") == []
