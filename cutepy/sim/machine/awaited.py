@@ -10,6 +10,7 @@ from cutepy.sim.errors import Chance, Place
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.deeds import Done
+    from cutepy.sim.machine.lanes import Array
     from cutepy.sim.ptx.model import Instruction
 
 
@@ -38,11 +39,17 @@ class Source:
         What it did last.
     phases : int
         In how many phases.
+    phase : int
+        The last of them.
+    is_own : bool
+        Whether it is the CTA whose threads wait.
     """
 
     slot: int
     done: Done
     phases: int
+    phase: int
+    is_own: bool
 
 
 @dataclass(frozen=True)
@@ -83,6 +90,12 @@ class Awaited:
         Near misses.
     beside : tuple of Awaited
         What others of these lanes wait for.
+    lanes : array of bool, (CTAs, threads), or None
+        Those of the group that wait for it; None if all do.
+    offset : int or None
+        Where in shared memory the mbarrier is that an arrival must address; None if it is no mbarrier.
+    is_of_all : bool
+        Whether threads of any cluster can bring it.
     """
 
     said: str
@@ -101,6 +114,9 @@ class Awaited:
     absent: tuple[Source, ...] = ()
     chances: tuple[Chance, ...] = ()
     beside: tuple[Awaited, ...] = ()
+    lanes: Array | None = field(default=None, compare=False)
+    offset: int | None = None
+    is_of_all: bool = False
 
     def __str__(self) -> str:
         return self.said

@@ -73,6 +73,7 @@ class MbarrierWaits:
             brought=brought,
             elsewhere=elsewhere,
             nobody="no other thread that still runs arrives there" if pending else "",
+            offset=offset if pending else None,
             is_first=is_first and phase == 0 and pending == count and size == 0 and not found.waited[slot],
             absent=tuple(self._absent(offset, slot)),
             chances=tuple(self._chances(offset, slot)),
@@ -95,8 +96,8 @@ class MbarrierWaits:
         """Yield the CTAs that have brought something in earlier phases, and nothing in this one."""
         found = self._objects[offset]
         for (to, by), brought in found.sources.items():
-            if to == slot != by and brought.phase < found.phase[slot]:
-                yield Source(by, brought.done, brought.phases)
+            if to == slot and brought.phase < found.phase[slot]:
+                yield Source(by, brought.done, brought.phases, brought.phase, by == slot)
 
     def _chances(self, offset: int, slot: int) -> Iterator[Chance]:
         found = self._objects[offset]

@@ -429,8 +429,12 @@ class Mbarriers(Mechanism):
         """Return what lanes wait for, which may be at several mbarriers: the first is told."""
         shape = np.broadcast_shapes(position.shape, state.shape)
         places, values = (np.broadcast_to(x, shape).reshape(-1) for x in (position, state))
-        _, first = np.unique(places % self._memory.slot_bytes, return_index=True)
-        each = [self._at(int(places[n]), int(values[n]), parity) for n in sorted(first.tolist())]
+        offsets = places % self._memory.slot_bytes
+        _, first = np.unique(offsets, return_index=True)
+        each = [
+            replace(self._at(int(places[n]), int(values[n]), parity), lanes=(offsets == offsets[n]).reshape(shape))
+            for n in sorted(first.tolist())
+        ]
         return replace(each[0], beside=tuple(each[1:]))
 
     def _at(self, where: int, value: int, parity: bool) -> Awaited:
