@@ -30,7 +30,7 @@ def _nothing(i: Instruction) -> bool:
 
 @dataclass(frozen=True)
 class Source:
-    """A CTA that has brought a part of earlier phases.
+    """A CTA, or threads of it, that brought a part of earlier phases.
 
     Attributes
     ----------
@@ -39,17 +39,11 @@ class Source:
         What it did last.
     phases : int
         In how many phases.
-    phase : int
-        The last of them.
-    is_own : bool
-        Whether it is the CTA whose threads wait.
     """
 
     slot: int
     done: Done
     phases: int
-    phase: int
-    is_own: bool
 
 
 @dataclass(frozen=True)
@@ -86,6 +80,8 @@ class Awaited:
         Whether lanes wait, by a parity, for the first phase of a barrier, of which nothing has come.
     absent : tuple of Source
         CTAs that have brought a part of earlier phases, and nothing of this one.
+    ceased : tuple of Source
+        Threads of the waiters' own CTA that have arrived in earlier phases, and not in this one.
     chances : tuple of Chance
         Near misses.
     beside : tuple of Awaited
@@ -112,6 +108,7 @@ class Awaited:
     elsewhere: frozenset[object] = frozenset()
     is_first: bool = False
     absent: tuple[Source, ...] = ()
+    ceased: tuple[Source, ...] = ()
     chances: tuple[Chance, ...] = ()
     beside: tuple[Awaited, ...] = ()
     lanes: Array | None = field(default=None, compare=False)

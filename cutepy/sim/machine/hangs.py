@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cutepy.sim.errors import Bringer, Chance, Deed, Place, SimulationError, Wait, Who
-from cutepy.sim.machine.awaited import Awaited, arrives, operation
-from cutepy.sim.machine.deeds import first as who_of
-from cutepy.sim.machine.deeds import of_cta
+from cutepy.sim.machine.awaited import Awaited, Source, arrives, operation
+from cutepy.sim.machine.deeds import first as who_of, of_cta
 from cutepy.sim.machine.group import inherited
 from cutepy.sim.machine.lanes import Array, Ctas, Threads
 from cutepy.sim.machine.memory import OFFSET_MASK, RANK_SHIFT
@@ -228,11 +227,18 @@ def _distance(thing: _Thing) -> int:
 def _wait(thing: _Thing, of: Mapping[_Part, _Thing], at: Mapping[Group, Instruction], roster: Roster) -> Wait:
     waiting = [(at.get(h.g) or instruction(roster, h.g) or thing.instruction, h.describe()) for h in thing.waiters]
     bringers = [
-        Bringer(Deed(found[0].instruction, h.describe()), of[h].name, h in thing.sure)
+        Bringer(Deed(found[0].instruction, _those(roster, h, found[0])), of[h].name, h in thing.sure)
         for h, found in thing.bringers.items()
     ]
     lacks = thing.awaited.lacks
     return Wait(thing.awaited.at, lacks, tuple(Deed(i, who) for i, who in waiting if i is not None), tuple(bringers))
+
+
+def _those(roster: Roster, h: _Part, one: Prospect) -> Who:
+    """Name the lanes of a part that may execute an instruction."""
+    lanes = one.may & h.lanes
+    ctas, threads = h.g.ctas.slots[lanes.any(axis=1)], h.g.threads.ids[lanes.any(axis=0)]
+    return who_of(roster.ctas(ctas), roster.threads(threads))
 
 
 def _told(
@@ -317,22 +323,22 @@ def _fills(i: Instruction) -> bool:
 def _gone(roster: Roster, thing: _Thing, ways: _Ways) -> Iterator[Chance]:
     """Yield who has brought a part of earlier phases, and has ended or comes there no more."""
     for source in thing.awaited.absent:
-        i, ids = source.done.instruction, source.done.threads.ids
-        cta = roster.residents.coordinate(source.slot)
-        has_ended = source.slot in source.done.ctas.slots and bool(roster.ended[source.slot, ids].all())
-        if source.is_own or roster.residents.cluster_size == 1:
-            if has_ended and not thing.bringers:
-                who = source.done.threads.describe()
-                times = f"in phase {source.phase}" if source.phase else "in phase 0 alone"
-                has = "have" if len(ids) > 1 else "has"
-                why = f"{who} of CTA {cta} arrived there {times}, the last time, and {has} ended"
-                yield Chance("ended-arriver", why, of_cta(source.done, source.slot))
-            continue
+        i = source.done.instruction
         theirs = [g for g in roster.groups if source.slot in g.ctas.slots]
         if not any(operation(one.instruction) == operation(i) for g in theirs for one in ways.of(g).those(_any)):
-            times = f"{source.phases} phase{'s' * (source.phases > 1)}"
-            why = f"CTA {cta} has brought its part of {times}, and comes there no more"
+            cta = roster.residents.coordinate(source.slot)
+            why = f"CTA {cta} has brought its part of {_phases(source)}, and comes there no more"
             yield Chance("absent-peer", why, of_cta(source.done, source.slot))
+    for source in thing.awaited.ceased:
+        threads = source.done.threads
+        if not thing.bringers and roster.ended[source.slot, threads.ids].all():
+            cta, has = roster.residents.coordinate(source.slot), "have" if threads.count > 1 else "has"
+            why = f"{threads.describe()} of CTA {cta} arrived there in {_phases(source)}, and {has} ended"
+            yield Chance("ended-arriver", why, of_cta(source.done, source.slot))
+
+
+def _phases(source: Source) -> str:
+    return f"{source.phases} phase{'s' * (source.phases > 1)}"
 
 
 def _any(i: Instruction) -> bool:

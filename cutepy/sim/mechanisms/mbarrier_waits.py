@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from cutepy.sim.errors import Chance, Place
 from cutepy.sim.machine.awaited import Awaited, Source, arrives, operation
 from cutepy.sim.machine.deeds import of_cta
@@ -40,11 +42,11 @@ class MbarrierWaits:
         """
         found, name = self._objects[offset], self._name(offset)
         pending, count, size = (int(x[slot]) for x in (found.pending, found.count, found.transactions))
-        held = f"{pending} of {count} arrivals and {size} bytes pending"
+        held = f"{max(count - pending, 0)} of {count} arrivals have come, {size} bytes pending"
         if size < 0:
-            held = f"{pending} of {count} arrivals pending and {-size} bytes delivered beyond those expected"
+            held = f"{max(count - pending, 0)} of {count} arrivals have come, {-size} bytes delivered beyond those expected"
         phase = int(found.phase[slot])
-        said = f"{wanted} of {name}, which is in phase {phase} with {held}"
+        said = f"{wanted} of {name}, which is in phase {phase}: {held}"
         came = "the arrivals" if not pending else f"{max(count - pending, 0)} of {count} arrivals"
         lacks = f"{came} of its phase {phase} have {'' if pending else 'all '}come"
         if size:
@@ -76,6 +78,7 @@ class MbarrierWaits:
             offset=offset if pending else None,
             is_first=is_first and phase == 0 and pending == count and size == 0 and not found.waited[slot],
             absent=tuple(self._absent(offset, slot)),
+            ceased=tuple(self._ceased(offset, slot)),
             chances=tuple(self._chances(offset, slot)),
         )
 
@@ -96,8 +99,18 @@ class MbarrierWaits:
         """Yield the CTAs that have brought something in earlier phases, and nothing in this one."""
         found = self._objects[offset]
         for (to, by), brought in found.sources.items():
-            if to == slot and brought.phase < found.phase[slot]:
-                yield Source(by, brought.done, brought.phases, brought.phase, by == slot)
+            if to == slot != by and brought.phase < found.phase[slot]:
+                yield Source(by, brought.done, brought.phases)
+
+    def _ceased(self, offset: int, slot: int) -> Iterator[Source]:
+        """Yield the threads of the CTA that arrived in earlier phases, always together, and not in this one."""
+        found = self._objects[offset]
+        rounds = [one for one in found.rounds.values() if one.phases[slot]]
+        for one in rounds:
+            ids = one.done.threads.ids
+            is_alone = not any(other is not one and np.isin(ids, other.done.threads.ids).any() for other in rounds)
+            if one.is_exact and is_alone and one.last[slot] < found.phase[slot]:
+                yield Source(slot, one.done, int(one.phases[slot]))
 
     def _chances(self, offset: int, slot: int) -> Iterator[Chance]:
         found = self._objects[offset]

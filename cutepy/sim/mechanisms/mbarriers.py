@@ -116,6 +116,7 @@ class Mbarriers(Mechanism):
             found.life[slots] += 1
             found.waited[slots] = False
             found.sources.clear()
+            found.rounds.clear()
             self._memory.objects.mark(offset, slots, found.done["init"])
             self._tell("init", offset, slots, g, i, found.count[slots], address)
 
@@ -173,6 +174,8 @@ class Mbarriers(Mechanism):
                 raise self._wrong(g, i, offset, wrong, "leave .noComplete out", after="arrive")
             found.done["arrive"] = g.did(i)
             found.arrivals.add(operation(i))
+            is_own = len(objects) == 1 and np.array_equal(slots, g.ctas.slots)
+            found.note_rounds(found.done["arrive"], slots, is_own)
             if self._cluster > 1:
                 self._note_sources(g, i, offset, address)
             before = found.phase.copy()
