@@ -32,7 +32,7 @@ _TOLD = 4
 
 
 @dataclass(eq=False)
-class _Part:
+class Part:
     """Lanes of a group that wait for one thing: some CTAs times some threads of it."""
 
     g: Group
@@ -41,6 +41,7 @@ class _Part:
     lanes: Array
 
     def describe(self) -> Who:
+        """Name the lanes."""
         return who_of(self.ctas, self.threads)
 
 
@@ -50,9 +51,9 @@ class _Thing:
 
     Attributes
     ----------
-    bringers : dict of _Part to list of Prospect
+    bringers : dict of Part to list of Prospect
         The instructions by which they may.
-    sure : set of _Part
+    sure : set of Part
         Those of them that do, once what they wait for has come.
     is_known : bool
         Whether they have brought it before, or a fellow of it, or address it.
@@ -62,9 +63,9 @@ class _Thing:
 
     awaited: Awaited
     instruction: Instruction | None
-    waiters: list[_Part] = field(default_factory=list)
-    bringers: dict[_Part, list[Prospect]] = field(default_factory=dict)
-    sure: set[_Part] = field(default_factory=set)
+    waiters: list[Part] = field(default_factory=list)
+    bringers: dict[Part, list[Prospect]] = field(default_factory=dict)
+    sure: set[Part] = field(default_factory=set)
     is_known: bool = False
     is_hopeless: bool = False
 
@@ -76,13 +77,13 @@ class _Thing:
 def mistake(roster: Roster, at: Mapping[Group, Instruction], said: Sequence[str]) -> SimulationError | None:
     """Return the wait that all others come of, with these; `at` and `said` are as of `deadlock`."""
     things: dict[str, _Thing] = {}
-    of: dict[_Part, _Thing] = {}
+    of: dict[Part, _Thing] = {}
     for g in roster.groups:
         i = at.get(g) or instruction(roster, g)
         awaited, i = (g.waits_for(), i) if g.waits_for is not None else _looked_at(roster, g)
         for each in (awaited, *awaited.beside):
             thing = things.setdefault(each.at.name, _Thing(each, i))
-            for part in _parts(roster, g, each.lanes):
+            for part in parts(roster, g, each.lanes):
                 of[part] = thing
                 thing.waiters.append(part)
     if not things:
@@ -97,7 +98,7 @@ def mistake(roster: Roster, at: Mapping[Group, Instruction], said: Sequence[str]
     return _told(roster, root, of, said, waits, chances)
 
 
-def _parts(roster: Roster, g: Group, lanes: Array | None) -> Iterator[_Part]:
+def parts(roster: Roster, g: Group, lanes: Array | None) -> Iterator[Part]:
     """Yield lanes of a group as rectangles of CTAs and threads."""
     shape = g.ctas.count, g.threads.count
     here = np.broadcast_to(np.ones((1, 1), bool) if lanes is None else lanes, shape)
@@ -106,7 +107,7 @@ def _parts(roster: Roster, g: Group, lanes: Array | None) -> Iterator[_Part]:
         if threads.any():
             rows = of.reshape(-1) == n
             ctas, those = roster.ctas(g.ctas.slots[rows]), roster.threads(g.threads.ids[threads])
-            yield _Part(g, ctas, those, rows[:, None] & threads[None, :])
+            yield Part(g, ctas, those, rows[:, None] & threads[None, :])
 
 
 class _Ways:
@@ -121,16 +122,16 @@ class _Ways:
             self._of[g] = Prospects(self._flow, g, is_at_block=g not in self._at)
         return self._of[g]
 
-    def those(self, part: _Part, brings: Callable[[Instruction], bool]) -> list[Prospect]:
+    def those(self, part: Part, brings: Callable[[Instruction], bool]) -> list[Prospect]:
         """Return what lanes of a part may execute of some kind of instruction."""
         return [one for one in self.of(part.g).those(brings) if (one.may & part.lanes).any()]
 
 
-def _find_bringers(roster: Roster, thing: _Thing, of: Mapping[_Part, _Thing], ways: _Ways) -> None:
+def _find_bringers(roster: Roster, thing: _Thing, of: Mapping[Part, _Thing], ways: _Ways) -> None:
     """Find who may bring a thing: by what addresses it or has brought it before, if by that at all."""
     awaited, first = thing.awaited, thing.waiters[0]
     slots = np.unique(np.concatenate([part.ctas.slots for part in thing.waiters]))
-    come: dict[_Part, list[tuple[Prospect, bool, bool]]] = {}
+    come: dict[Part, list[tuple[Prospect, bool, bool]]] = {}
     is_complete = True
     for h in of:
         is_waiter = _is_one_of(h, thing.waiters)
@@ -151,16 +152,16 @@ def _find_bringers(roster: Roster, thing: _Thing, of: Mapping[_Part, _Thing], wa
     thing.is_hopeless = is_complete and not any(come.values())
     thing.is_known = any(known.values())
     thing.bringers = {h: found for h, found in (known if thing.is_known else possible).items() if found}
-    for h, found in thing.bringers.items():
+    for h, ones in thing.bringers.items():
         exact = {id(one) for one, _, is_exact in come[h] if is_exact}
         if any(
-            (one.will & h.lanes).any() and (id(one) in exact or _is_constant(one.instruction)) for one in found
-        ) or any(operation(one.instruction) in awaited.brought for one in found):
+            (one.will & h.lanes).any() and (id(one) in exact or _is_constant(one.instruction)) for one in ones
+        ) or any(operation(one.instruction) in awaited.brought for one in ones):
             thing.sure.add(h)
 
 
 def _reaches(
-    roster: Roster, one: Prospect, h: _Part, awaited: Awaited, slots: Array, is_waiter: bool
+    roster: Roster, one: Prospect, h: Part, awaited: Awaited, slots: Array, is_waiter: bool
 ) -> tuple[bool, bool]:
     """Tell whether lanes of a part may address a thing of some CTAs by an instruction, and whether they do.
 
@@ -188,14 +189,14 @@ def _is_constant(i: Instruction) -> bool:
     return all(isinstance(x, Immediate) for x in i.operands)
 
 
-def _is_near(roster: Roster, g: _Part, h: _Part, awaited: Awaited) -> bool:
+def _is_near(roster: Roster, g: Part, h: Part, awaited: Awaited) -> bool:
     """Tell whether a part has lanes in the CTA, the cluster or the grid whose threads can bring what another awaits."""
     if awaited.is_of_a_cta:
         return int(g.ctas.slots[0]) in h.ctas.slots
     return awaited.is_of_all or _is_beside(roster, g, h)
 
 
-def _ordered(things: Mapping[str, _Thing], of: Mapping[_Part, _Thing]) -> list[_Thing]:
+def _ordered(things: Mapping[str, _Thing], of: Mapping[Part, _Thing]) -> list[_Thing]:
     """Return what is waited for, each before what waits for it: first what waits for nothing else, or for itself."""
     ahead = {name: {of[h].name for h in thing.bringers} for name, thing in things.items()}
     reached = {name: _closure(name, ahead) for name in things}
@@ -224,7 +225,7 @@ def _distance(thing: _Thing) -> int:
     return 0 if not thing.bringers else 1 if thing.awaited.is_begun else 3 if thing.is_known else 2
 
 
-def _wait(thing: _Thing, of: Mapping[_Part, _Thing], at: Mapping[Group, Instruction], roster: Roster) -> Wait:
+def _wait(thing: _Thing, of: Mapping[Part, _Thing], at: Mapping[Group, Instruction], roster: Roster) -> Wait:
     waiting = [(at.get(h.g) or instruction(roster, h.g) or thing.instruction, h.describe()) for h in thing.waiters]
     bringers = [
         Bringer(Deed(found[0].instruction, _those(roster, h, found[0])), of[h].name, h in thing.sure)
@@ -234,7 +235,7 @@ def _wait(thing: _Thing, of: Mapping[_Part, _Thing], at: Mapping[Group, Instruct
     return Wait(thing.awaited.at, lacks, tuple(Deed(i, who) for i, who in waiting if i is not None), tuple(bringers))
 
 
-def _those(roster: Roster, h: _Part, one: Prospect) -> Who:
+def _those(roster: Roster, h: Part, one: Prospect) -> Who:
     """Name the lanes of a part that may execute an instruction."""
     lanes = one.may & h.lanes
     ctas, threads = h.g.ctas.slots[lanes.any(axis=1)], h.g.threads.ids[lanes.any(axis=0)]
@@ -244,7 +245,7 @@ def _those(roster: Roster, h: _Part, one: Prospect) -> Who:
 def _told(
     roster: Roster,
     thing: _Thing,
-    of: Mapping[_Part, _Thing],
+    of: Mapping[Part, _Thing],
     said: Sequence[str],
     waits: Sequence[Wait],
     chances: Sequence[Chance],
@@ -292,7 +293,7 @@ _FIXES = {
 """What to do where a near miss tells it."""
 
 
-def _firsts(order: Sequence[_Thing], of: Mapping[_Part, _Thing], ways: _Ways) -> Iterator[Chance]:
+def _firsts(order: Sequence[_Thing], of: Mapping[Part, _Thing], ways: _Ways) -> Iterator[Chance]:
     """Yield the first wait, for parity 0, of a producer: who empties its stages waits for it to fill them first."""
     found = [(thing, g) for thing in order if thing.awaited.is_first for g in thing.waiters[:1]]
     found = [(thing, g) for thing, g in found if _is_producer(thing, g, of, ways)]
@@ -306,7 +307,7 @@ def _firsts(order: Sequence[_Thing], of: Mapping[_Part, _Thing], ways: _Ways) ->
         yield Chance("first-parity", why, None if i is None else Deed(i, g.describe()))
 
 
-def _is_producer(thing: _Thing, g: _Part, of: Mapping[_Part, _Thing], ways: _Ways) -> bool:
+def _is_producer(thing: _Thing, g: Part, of: Mapping[Part, _Thing], ways: _Ways) -> bool:
     """Tell whether lanes fill stages, and all who may arrive where they wait first wait for the first of these."""
     ahead = [of[h] for h in thing.bringers]
     is_ring = all(t is not thing and t.awaited.is_first and any(h.g is g.g for h in t.bringers) for t in ahead)
@@ -361,11 +362,11 @@ def _own(thing: _Thing, ways: _Ways) -> Iterator[Chance]:
                 return
 
 
-def _is_one_of(g: _Part, groups: Sequence[_Part]) -> bool:
+def _is_one_of(g: Part, groups: Sequence[Part]) -> bool:
     return any(g is h for h in groups)
 
 
-def _did(g: _Part, awaited: Awaited) -> bool:
+def _did(g: Part, awaited: Awaited) -> bool:
     """Tell whether lanes of a group were the last to bring a part of what is waited for."""
     last = awaited.last
     if last is None or not awaited.brings(last.instruction):
@@ -374,14 +375,14 @@ def _did(g: _Part, awaited: Awaited) -> bool:
     return bool(is_here)
 
 
-def _is_beside(roster: Roster, g: _Part, h: _Part) -> bool:
+def _is_beside(roster: Roster, g: Part, h: Part) -> bool:
     """Tell whether a part has lanes in the first cluster that another one is in."""
     size = roster.residents.cluster_size
     return bool((h.ctas.slots // size == int(g.ctas.slots[0]) // size).any())
 
 
 def _who(
-    roster: Roster, thing: _Thing, others: Sequence[_Part], of: Mapping[_Part, _Thing], is_short: bool
+    roster: Roster, thing: _Thing, others: Sequence[Part], of: Mapping[Part, _Thing], is_short: bool
 ) -> Iterator[str]:
     """Say who waits, and what others of the first cluster do; short: which of them have ended."""
     ended = [*_ended(roster, thing.waiters[0])]
@@ -400,7 +401,7 @@ def _who(
     yield f"{', '.join(said)}, and {last}" if said else last
 
 
-def _ended(roster: Roster, g: _Part) -> Iterator[str]:
+def _ended(roster: Roster, g: Part) -> Iterator[str]:
     """Say which threads of a group's first cluster have ended."""
     residents = roster.residents
     own, size = int(g.ctas.slots[0]), residents.cluster_size

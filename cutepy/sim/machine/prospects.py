@@ -190,8 +190,10 @@ class Prospects:
             found = found & np.uint64((1 << max(results[0].bits, 1)) - 1)
         if i.predicate is not None:
             held, old = values.get(i.predicate[0].index), values.get(results[0].index)
-            is_known = held is not None and found is not None and old is not None
-            found = np.where((held != 0) ^ i.predicate[1], found, old) if is_known else None
+            if held is None or found is None or old is None:
+                found = None
+            else:
+                found = np.where((held != 0) ^ i.predicate[1], found, old)
         for r in results:
             values.pop(r.index, None)
         if found is not None:

@@ -42,9 +42,8 @@ class MbarrierWaits:
         """
         found, name = self._objects[offset], self._name(offset)
         pending, count, size = (int(x[slot]) for x in (found.pending, found.count, found.transactions))
-        held = f"{max(count - pending, 0)} of {count} arrivals have come, {size} bytes pending"
-        if size < 0:
-            held = f"{max(count - pending, 0)} of {count} arrivals have come, {-size} bytes delivered beyond those expected"
+        bytes_held = f"{size} bytes pending" if size >= 0 else f"{-size} bytes delivered beyond those expected"
+        held = f"{max(count - pending, 0)} of {count} arrivals have come, {bytes_held}"
         phase = int(found.phase[slot])
         said = f"{wanted} of {name}, which is in phase {phase}: {held}"
         came = "the arrivals" if not pending else f"{max(count - pending, 0)} of {count} arrivals"

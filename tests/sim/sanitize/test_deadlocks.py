@@ -342,7 +342,9 @@ def test_lanes_of_one_group_wait_each_for_their_own_barrier():
         + "add.u32 %r9, %r6, 1;\nrem.u32 %r9, %r9, 3;\nshl.b32 %r9, %r9, 3;\nadd.u32 %r8, %r7, %r9;\n"
         + ARRIVE.format(at="") + "END:\n"
     )  # fmt: skip
-    _, (found,) = hung(body, block=96)
+    error, (found,) = hung(body, block=96)
+    for n, at in ((0, "0x400"), (32, "0x408"), (64, "0x410")):
+        assert f"thread {n} of CTA (0, 0, 0): wait for the phase of parity 0 of mbarrier {at}" in str(error)
     assert waits_of(found) == [
         ("mbarrier 0x400", ["mbarrier 0x410"]),
         ("mbarrier 0x410", ["mbarrier 0x408"]),
