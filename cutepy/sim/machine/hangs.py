@@ -282,6 +282,7 @@ def _told(
 _FIXES = {
     "first-parity": "whoever fills an empty stage must first wait for parity 1, which passes at once, as the phase "
     "before the first counts as complete",
+    "second-parity": "whoever reads a stage must first wait for parity 0, which the first phase has",
     "expect-tx": "let that thread arrive as well, as mbarrier.arrive.expect_tx does",
     "counted-besides": "use cp.async.mbarrier.arrive.noinc, which is one of the arrivals that mbarrier.init says",
     "multicast-mask": "give the copy a mask with a bit for each CTA that waits for it",

@@ -35,10 +35,10 @@ class MbarrierWaits:
     def __init__(self, objects: Mapping[int, Mbarrier], residents: Residents) -> None:
         self._objects, self._residents = objects, residents
 
-    def at(self, offset: int, slot: int, wanted: str, is_first: bool) -> Awaited:
+    def at(self, offset: int, slot: int, wanted: str, parity: int | None = None) -> Awaited:
         """Return what lanes wait for at an mbarrier of a CTA.
 
-        `wanted` names the phase, and `is_first` tells whether that is, by its parity, the first one.
+        `wanted` names the phase; it has a parity if lanes wait by that.
         """
         found, name = self._objects[offset], self._name(offset)
         pending, count, size = (int(x[slot]) for x in (found.pending, found.count, found.transactions))
@@ -75,10 +75,10 @@ class MbarrierWaits:
             elsewhere=elsewhere,
             nobody="no other thread that still runs arrives there" if pending else "",
             offset=offset if pending else None,
-            is_first=is_first and phase == 0 and pending == count and size == 0 and not found.waited[slot],
+            is_first=parity == 0 and phase == 0 and pending == count and size == 0 and not found.waited[slot],
             absent=tuple(self._absent(offset, slot)),
             ceased=tuple(self._ceased(offset, slot)),
-            chances=tuple(self._chances(offset, slot)),
+            chances=tuple(self._chances(offset, slot, parity)),
         )
 
     def _name(self, offset: int) -> str:
@@ -111,8 +111,11 @@ class MbarrierWaits:
             if one.is_exact and is_alone and one.last[slot] < found.phase[slot]:
                 yield Source(slot, one.done, int(one.phases[slot]))
 
-    def _chances(self, offset: int, slot: int) -> Iterator[Chance]:
+    def _chances(self, offset: int, slot: int, parity: int | None) -> Iterator[Chance]:
         found = self._objects[offset]
+        if parity == 1 and found.phase[slot] == 1 and not found.waited[slot]:
+            why = f"no wait at {self._name(offset)} was for parity 0, its first phase, which is over"
+            yield Chance("second-parity", why)
         if found.pending[slot] > 0:
             yield from _taken_for_arrivals(found)
         yield from self._other_stages(offset, slot)

@@ -443,7 +443,7 @@ class Mbarriers(Mechanism):
     def _at(self, where: int, value: int, parity: bool) -> Awaited:
         offset, slot = where % self._memory.slot_bytes, where // self._memory.slot_bytes
         if parity:
-            return self._waits.at(offset, slot, f"the phase of parity {value & 1}", is_first=value & 1 == 0)
+            return self._waits.at(offset, slot, f"the phase of parity {value & 1}", value & 1)
         since = states.phases_since(np.array(value, np.uint64), self._objects[offset].phase[slot])
         wanted = f"phase {int(self._objects[offset].phase[slot] - since)}"
-        return self._waits.at(offset, slot, wanted, is_first=False)
+        return self._waits.at(offset, slot, wanted)

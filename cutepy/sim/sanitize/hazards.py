@@ -24,10 +24,13 @@ NEAR_MISSES = {
     "expect-tx": "`expect_tx` announces bytes, and is no arrival",
     "first-parity": "the first wait at a new mbarrier is for parity 0 by who is to fill the stage",
     "multicast-mask": "the mask of a copy to several CTAs lacks the one that waits for its bytes",
+    "never-committed": "a wait for groups, by a thread that issued an operation and committed no group",
     "no-barrier-behind": "another thread has waited, and nothing orders this thread after that one",
     "nothing-to-wait-for": "a wait for groups, by a thread that has committed none",
+    "leaves-groups": "a wait for groups leaves the latest of them in flight, with this one",
     "other-stage": "arrivals came at another stage of the ring",
     "own-arrival": "the thread that waits would arrive itself, after its wait",
+    "second-parity": "the first wait at an mbarrier is for parity 1, and the first phase is over",
     "shared-barrier": "two groups of threads use one named barrier",
 }
 """Kinds of near misses, and what each is."""

@@ -241,3 +241,39 @@ def test_threads_that_arrived_and_have_ended():
     found = only(body.format(2), "deadlock")
     assert near(found) == [("ended-arriver", ("mbarrier.arrive", 1))]
     assert "thread 32 of CTA (0, 0, 0) arrived there in 2 phases, and has ended" in found.near_misses[0].why
+
+
+def test_a_first_wait_for_parity_1_of_who_reads():
+    expect = "@%p1 mbarrier.arrive.expect_tx.shared.b64 _, [%r8], 256;\n@%p1 "
+    body = init() + SHOW + expect + COPY + "bar.sync 0;\nst.shared.u32 [%r4+512], 1;\n"
+    for parity, told in ((1, True), (0, False)):
+        kinds = [kind for one in hazards(body + wait(0, parity=parity)) for kind, _ in near(one)]
+        assert ("second-parity" in kinds) == told
+    later = only(body + wait(0) + wait(1, parity=1), "deadlock")
+    assert near(later) == []
+
+
+@pytest.mark.parametrize("commits", ["", "@%p1 " + COMMIT])
+def test_an_operation_that_its_thread_has_never_committed(commits):
+    body = f"st.shared.u32 [%r4], 1;\n{STORE[:31]}bar.sync 0;\n{STORE[31:]}{commits}@%p1 {WAIT_READ}bar.sync 0;\n"
+    found = hazards(body + "st.shared.u32 [%r4], 2;\n")
+    assert bool(found) == (not commits)
+    for hazard in found:
+        if hazard.kind == "unordered-write":
+            assert near(hazard) == [("never-committed", ("cp.async.bulk.wait_group", 0))]
+
+
+@pytest.mark.parametrize(("left", "others", "is_ordered"), [(1, 0, False), (1, 1, True), (2, 1, False), (0, 0, True)])
+def test_a_wait_that_leaves_the_latest_groups(left, others, is_ordered):
+    wait_some = f"@%p1 cp.async.bulk.wait_group.read {left};\nbar.sync 0;\n"
+    body = f"st.shared.u32 [%r4], 1;\n{STORE[:31]}bar.sync 0;\n{STORE[31:]}" + ("@%p1 " + COMMIT) * (1 + others)
+    found = [h for h in hazards(body + wait_some + "st.shared.u32 [%r4], 2;\n") if h.kind == "unordered-write"]
+    assert bool(found) != is_ordered
+    for hazard in found:
+        assert near(hazard) == [("leaves-groups", ("cp.async.bulk.wait_group", 0))]
+
+
+def test_a_wait_before_the_group_is_no_near_miss():
+    body = f"st.shared.u32 [%r4], 1;\n{STORE[:31]}bar.sync 0;\n@%p1 {COMMIT}@%p1 cp.async.bulk.wait_group.read 1;\n"
+    found = hazards(body + f"{STORE[31:]}@%p1 {COMMIT}bar.sync 0;\nst.shared.u32 [%r4], 2;\n")
+    assert "leaves-groups" not in [kind for hazard in found for kind, _ in near(hazard)]
