@@ -286,7 +286,6 @@ _FIXES = {
     "expect-tx": "let that thread arrive as well, as mbarrier.arrive.expect_tx does",
     "counted-besides": "use cp.async.mbarrier.arrive.noinc, which is one of the arrivals that mbarrier.init says",
     "multicast-mask": "give the copy a mask with a bit for each CTA that waits for it",
-    "ended-arriver": "let the threads that arrive go through as many rounds as those that wait",
     "absent-peer": "let all CTAs of the cluster go through as many rounds, or let each announce what does come",
     "shared-barrier": "give each group of threads a named barrier of its own",
     "other-stage": "advance the state of the ring with each stage that is taken, on both sides",

@@ -252,8 +252,10 @@ def _evaluate(i: Instruction, x: list[Array]) -> Array | None:
     result: Array | None = None
     if name == "setp" and len(v) == 2 and rest[0] in _COMPARED:
         return _COMPARED[rest[0]](*v).astype(np.uint64)
-    if name in ("mov", "cvt") and len(v) == 1:
+    if name == "mov" and len(v) == 1:
         result = v[0]
+    elif name == "cvt" and len(v) == 1 and len(kinds) == 2:
+        result = _extended(v[0].astype(np.uint64), kinds[0], _WORDS[kinds[0]])
     elif name == "not" and len(v) == 1:
         return (x[0] == 0).astype(np.uint64) if kind == "pred" else ~x[0]
     elif name == "selp" and len(v) == 3:
