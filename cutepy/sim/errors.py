@@ -64,10 +64,20 @@ class Chance:
 
 @dataclass(frozen=True)
 class Bringer:
-    """Threads that would bring what others wait for, at an instruction, and wait for something else before it."""
+    """Threads that may bring what others wait for, at an instruction, and wait for something else before it.
+
+    Attributes
+    ----------
+    deed : Deed
+    waits_at : str
+        What they wait for.
+    is_sure : bool
+        Whether they do bring it, once what they wait for has come.
+    """
 
     deed: Deed
     waits_at: str
+    is_sure: bool = False
 
 
 @dataclass(frozen=True)

@@ -76,7 +76,7 @@ def test_the_excerpt_is_of_what_is_printed(title, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("old", "new", "quoted"),
     [
-        ("init(full, 1)", "init(full, 2)", ["1 of 2 arrivals"]),
+        ("init(full, 1)", "init(full, 2)", ["1 of 2 arrivals have come"]),
         ("expect_tx(full, 256)", "expect_tx(full, 512)", ["256 bytes pending"]),
         ("wait(full, 0)", "wait(full, 1)", ["wait for the phase of parity 1", "in phase 1"]),
     ],

@@ -10,6 +10,7 @@ from cutepy.sim.errors import Chance, Place
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.deeds import Done
+    from cutepy.sim.machine.lanes import Array
     from cutepy.sim.ptx.model import Instruction
 
 
@@ -29,7 +30,7 @@ def _nothing(i: Instruction) -> bool:
 
 @dataclass(frozen=True)
 class Source:
-    """A CTA that has brought a part of earlier phases.
+    """A CTA, or threads of it, that brought a part of earlier phases.
 
     Attributes
     ----------
@@ -79,10 +80,18 @@ class Awaited:
         Whether lanes wait, by a parity, for the first phase of a barrier, of which nothing has come.
     absent : tuple of Source
         CTAs that have brought a part of earlier phases, and nothing of this one.
+    ceased : tuple of Source
+        Threads of the waiters' own CTA that have arrived in earlier phases, and not in this one.
     chances : tuple of Chance
         Near misses.
     beside : tuple of Awaited
         What others of these lanes wait for.
+    lanes : array of bool, (CTAs, threads), or None
+        Those of the group that wait for it; None if all do.
+    offset : int or None
+        Where in shared memory the mbarrier is that an arrival must address; None if it is no mbarrier.
+    is_of_all : bool
+        Whether threads of any cluster can bring it.
     """
 
     said: str
@@ -99,8 +108,12 @@ class Awaited:
     elsewhere: frozenset[object] = frozenset()
     is_first: bool = False
     absent: tuple[Source, ...] = ()
+    ceased: tuple[Source, ...] = ()
     chances: tuple[Chance, ...] = ()
     beside: tuple[Awaited, ...] = ()
+    lanes: Array | None = field(default=None, compare=False)
+    offset: int | None = None
+    is_of_all: bool = False
 
     def __str__(self) -> str:
         return self.said

@@ -9,10 +9,10 @@ import numpy as np
 
 from cutepy.sim.errors import AbsentCtaError, DeadlockError, Place, SimulationError
 from cutepy.sim.machine.awaited import Awaited
-from cutepy.sim.machine.hangs import instruction, loop, mistake
+from cutepy.sim.machine.hangs import instruction, loop, mistake, parts
 from cutepy.sim.machine.lanes import WARP, Threads
 from cutepy.sim.machine.ordering import waits_for_others
-from cutepy.sim.ptx.places import place
+from cutepy.sim.ptx.places import place, relative
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.group import Group
@@ -90,14 +90,16 @@ def _polls_global(roster: Roster, g: Group) -> bool:
 def report(roster: Roster, launch: Launch, at: Mapping[Group, Instruction] | None = None) -> list[str]:
     """Return a line for each group of threads, which are where their blocks begin, or at other instructions."""
     lines = []
-    waits = [str(g.waits_for()) if g.waits_for else "" for g in roster.groups]
-    for g, wait in zip(roster.groups, waits, strict=True):
+    awaited = [(g, each) for g in roster.groups for each in _awaited(g)]
+    waits = ["" if each is None else str(each) for _, each in awaited]
+    for (g, each), wait in zip(awaited, waits, strict=True):
         i = (at or {}).get(g) or instruction(roster, g)
-        where = f" {place(i)}" if i is not None else ""
+        where = f" {place(i, name=relative)}" if i is not None else ""
         text = f" in `{i.text}`" if i is not None else ""
-        fellows = [other for other, theirs in zip(roster.groups, waits, strict=True) if theirs == wait]
+        fellows = [other for other, theirs in zip(awaited, waits, strict=True) if theirs == wait]
         absent = _absent(roster, g, fellows) if wait else ""
-        lines.append(f"{g.describe()}: wait for {wait or 'a condition in a loop'}{where}{text}{absent}")
+        who = " and ".join(str(part.describe()) for part in parts(roster, g, None if each is None else each.lanes))
+        lines.append(f"{who}: wait for {wait or 'a condition in a loop'}{where}{text}{absent}")
     if launch.ctas > launch.resident_ctas and waits_for_others(launch):
         lines.append(
             f"the grid has {launch.ctas} CTAs, of which {launch.resident_ctas} are resident at once: those that "
@@ -106,13 +108,22 @@ def report(roster: Roster, launch: Launch, at: Mapping[Group, Instruction] | Non
     return lines
 
 
-def _absent(roster: Roster, g: Group, fellows: list[Group]) -> str:
+def _awaited(g: Group) -> list[Awaited | None]:
+    """List what lanes of a group wait for; None is a condition in a loop."""
+    if g.waits_for is None:
+        return [None]
+    found = g.waits_for()
+    return [found, *found.beside]
+
+
+def _absent(roster: Roster, g: Group, fellows: Sequence[tuple[Group, Awaited | None]]) -> str:
     """Say what the other threads of the first CTA that waits, or of its cluster, do instead."""
     residents = roster.residents
     own, size = int(g.ctas.slots[0]), residents.cluster_size
     here = np.zeros_like(roster.ended)
-    for fellow in fellows:
-        here[fellow.ctas.slots[:, None], fellow.threads.ids[None, :]] = True
+    for fellow, each in fellows:
+        lanes = np.ones((1, 1), bool) if each is None or each.lanes is None else each.lanes
+        here[fellow.ctas.slots[:, None], fellow.threads.ids[None, :]] |= lanes
     said = []
     for slot in range(own // size * size, own // size * size + size):
         of = f" of CTA {residents.coordinate(slot)}" if size > 1 or g.ctas.count > 1 else ""

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cutepy.sim.errors import Bringer, Chance, Deed, Place, SimulationError, Wait
-from cutepy.sim.machine.awaited import Awaited, arrives, operation
-from cutepy.sim.machine.deeds import of_cta
+from cutepy.sim.errors import Bringer, Chance, Deed, Place, SimulationError, Wait, Who
+from cutepy.sim.machine.awaited import Awaited, Source, arrives, operation
+from cutepy.sim.machine.deeds import first as who_of, of_cta
 from cutepy.sim.machine.group import inherited
-from cutepy.sim.machine.lanes import Threads
+from cutepy.sim.machine.lanes import Array, Ctas, Threads
 from cutepy.sim.machine.memory import OFFSET_MASK, RANK_SHIFT
-from cutepy.sim.ptx.model import Address, Register
+from cutepy.sim.machine.prospects import Prospect, Prospects
+from cutepy.sim.ptx.model import Address, Immediate, Register
 from cutepy.sim.ptx.places import place
 from cutepy.sim.translate import LOCAL_WINDOW, SHARED_WINDOW
 from cutepy.sim.translate.control_flow import EXIT
@@ -30,23 +31,43 @@ _OF_ITS_OWN = frozenset(("param", "const", "local"))
 _TOLD = 4
 
 
+@dataclass(eq=False)
+class Part:
+    """Lanes of a group that wait for one thing: some CTAs times some threads of it."""
+
+    g: Group
+    ctas: Ctas
+    threads: Threads
+    lanes: Array
+
+    def describe(self) -> Who:
+        """Name the lanes."""
+        return who_of(self.ctas, self.threads)
+
+
 @dataclass
 class _Thing:
-    """What is waited for, where the first does who waits for it, all who do, and who else would bring it.
+    """What is waited for, where the first does who waits for it, all who do, and who else may bring it.
 
     Attributes
     ----------
-    bringers : dict of Group to list of Instruction
-        The instructions by which they would.
+    bringers : dict of Part to list of Prospect
+        The instructions by which they may.
+    sure : set of Part
+        Those of them that do, once what they wait for has come.
     is_known : bool
-        Whether they have brought it before, or a fellow of it.
+        Whether they have brought it before, or a fellow of it, or address it.
+    is_hopeless : bool
+        Whether no other lanes can come to an instruction that may bring it.
     """
 
     awaited: Awaited
     instruction: Instruction | None
-    waiters: list[Group] = field(default_factory=list)
-    bringers: dict[Group, list[Instruction]] = field(default_factory=dict)
+    waiters: list[Part] = field(default_factory=list)
+    bringers: dict[Part, list[Prospect]] = field(default_factory=dict)
+    sure: set[Part] = field(default_factory=set)
     is_known: bool = False
+    is_hopeless: bool = False
 
     @property
     def name(self) -> str:
@@ -56,18 +77,20 @@ class _Thing:
 def mistake(roster: Roster, at: Mapping[Group, Instruction], said: Sequence[str]) -> SimulationError | None:
     """Return the wait that all others come of, with these; `at` and `said` are as of `deadlock`."""
     things: dict[str, _Thing] = {}
-    of: dict[Group, _Thing] = {}
+    of: dict[Part, _Thing] = {}
     for g in roster.groups:
         i = at.get(g) or instruction(roster, g)
         awaited, i = (g.waits_for(), i) if g.waits_for is not None else _looked_at(roster, g)
-        of[g] = things.setdefault(awaited.at.name, _Thing(awaited, i))
         for each in (awaited, *awaited.beside):
-            things.setdefault(each.at.name, _Thing(each, i)).waiters.append(g)
+            thing = things.setdefault(each.at.name, _Thing(each, i))
+            for part in parts(roster, g, each.lanes):
+                of[part] = thing
+                thing.waiters.append(part)
     if not things:
         return None
-    ways = _Ways(roster.flow)
+    ways = _Ways(roster.flow, at)
     for thing in things.values():
-        _find_bringers(roster, thing, ways)
+        _find_bringers(roster, thing, of, ways)
     order = _ordered(things, of)
     waits = tuple(_wait(thing, of, at, roster) for thing in order)
     root = order[0]
@@ -75,33 +98,105 @@ def mistake(roster: Roster, at: Mapping[Group, Instruction], said: Sequence[str]
     return _told(roster, root, of, said, waits, chances)
 
 
+def parts(roster: Roster, g: Group, lanes: Array | None) -> Iterator[Part]:
+    """Yield lanes of a group as rectangles of CTAs and threads."""
+    shape = g.ctas.count, g.threads.count
+    here = np.broadcast_to(np.ones((1, 1), bool) if lanes is None else lanes, shape)
+    patterns, of = np.unique(here, axis=0, return_inverse=True)
+    for n, threads in enumerate(patterns):
+        if threads.any():
+            rows = of.reshape(-1) == n
+            ctas, those = roster.ctas(g.ctas.slots[rows]), roster.threads(g.threads.ids[threads])
+            yield Part(g, ctas, those, rows[:, None] & threads[None, :])
+
+
 class _Ways:
-    """Which instructions may still run, from a block on."""
+    """The instructions that lanes may still execute."""
 
-    def __init__(self, flow: ControlFlow) -> None:
-        self._flow = flow
-        self._from: dict[int, list[Instruction]] = {}
+    def __init__(self, flow: ControlFlow, at: Mapping[Group, Instruction]) -> None:
+        self._flow, self._at = flow, at
+        self._of: dict[Group, Prospects] = {}
 
-    def instructions(self, block: int) -> list[Instruction]:
-        if block not in self._from:
-            blocks = (self._flow.blocks[n] for n in self._flow.blocks_between(block, EXIT))
-            self._from[block] = [i for one in blocks for i in one.instructions]
-        return self._from[block]
+    def of(self, g: Group) -> Prospects:
+        if g not in self._of:
+            self._of[g] = Prospects(self._flow, g, is_at_block=g not in self._at)
+        return self._of[g]
+
+    def those(self, part: Part, brings: Callable[[Instruction], bool]) -> list[Prospect]:
+        """Return what lanes of a part may execute of some kind of instruction."""
+        return [one for one in self.of(part.g).those(brings) if (one.may & part.lanes).any()]
 
 
-def _find_bringers(roster: Roster, thing: _Thing, ways: _Ways) -> None:
-    """Find who does not wait for a thing, and would bring it: by what has brought it before, if by that at all."""
+def _find_bringers(roster: Roster, thing: _Thing, of: Mapping[Part, _Thing], ways: _Ways) -> None:
+    """Find who may bring a thing: by what addresses it or has brought it before, if by that at all."""
     awaited, first = thing.awaited, thing.waiters[0]
-    others = [h for h in roster.groups if not _is_one_of(h, thing.waiters) and _is_beside(roster, first, h)]
-    near = [h for h in others if not awaited.is_of_a_cta or int(first.ctas.slots[0]) in h.ctas.slots]
-    come = {h: [i for i in ways.instructions(h.block) if awaited.brings(i)] for h in near}
-    known = {h: [i for i in come[h] if operation(i) in awaited.brought] or come[h] * _did(h, awaited) for h in near}
-    possible = {h: [i for i in come[h] if operation(i) not in awaited.elsewhere] for h in near}
+    slots = np.unique(np.concatenate([part.ctas.slots for part in thing.waiters]))
+    come: dict[Part, list[tuple[Prospect, bool, bool]]] = {}
+    is_complete = True
+    for h in of:
+        is_waiter = _is_one_of(h, thing.waiters)
+        if not _is_near(roster, first, h, awaited) or (is_waiter and awaited.offset is None):
+            continue
+        is_complete &= ways.of(h.g).is_complete
+        found = [(one, *_reaches(roster, one, h, awaited, slots, is_waiter)) for one in ways.those(h, awaited.brings)]
+        come[h] = [each for each in found if each[1]]
+    known = {
+        h: [one for one, _, is_exact in found if is_exact or operation(one.instruction) in awaited.brought]
+        or [one for one, *_ in found if _did(h, awaited)]
+        for h, found in come.items()
+    }
+    possible = {
+        h: [one for one, *_ in found if operation(one.instruction) not in awaited.elsewhere]
+        for h, found in come.items()
+    }
+    thing.is_hopeless = is_complete and not any(come.values())
     thing.is_known = any(known.values())
     thing.bringers = {h: found for h, found in (known if thing.is_known else possible).items() if found}
+    for h, ones in thing.bringers.items():
+        exact = {id(one) for one, _, is_exact in come[h] if is_exact}
+        if any(
+            (one.will & h.lanes).any() and (id(one) in exact or _is_constant(one.instruction)) for one in ones
+        ) or any(operation(one.instruction) in awaited.brought for one in ones):
+            thing.sure.add(h)
 
 
-def _ordered(things: Mapping[str, _Thing], of: Mapping[Group, _Thing]) -> list[_Thing]:
+def _reaches(
+    roster: Roster, one: Prospect, h: Part, awaited: Awaited, slots: Array, is_waiter: bool
+) -> tuple[bool, bool]:
+    """Tell whether lanes of a part may address a thing of some CTAs by an instruction, and whether they do.
+
+    Lanes that wait for it themselves must address that of another CTA.
+    """
+    if awaited.offset is None:
+        return True, False
+    if one.address is None:
+        is_remote = roster.residents.cluster_size > 1
+        return not is_waiter or is_remote, False
+    lanes = one.may & h.lanes
+    own = h.g.ctas.slots[:, None]
+    offset, rank = (one.address & np.uint64(part) for part in (OFFSET_MASK, SHARED_WINDOW - 1))
+    rank = (rank >> np.uint64(RANK_SHIFT)).astype(np.int64)
+    size = roster.residents.cluster_size
+    to = np.where(rank == 0, own, own // size * size + rank - 1)
+    hit = lanes & (offset == np.uint64(awaited.offset)) & np.isin(to, slots)
+    if is_waiter:
+        hit &= to != own
+    return bool(hit.any()), bool(hit.any())
+
+
+def _is_constant(i: Instruction) -> bool:
+    """Tell whether an instruction says by itself what it comes to, as one at a named barrier does."""
+    return all(isinstance(x, Immediate) for x in i.operands)
+
+
+def _is_near(roster: Roster, g: Part, h: Part, awaited: Awaited) -> bool:
+    """Tell whether a part has lanes in the CTA, the cluster or the grid whose threads can bring what another awaits."""
+    if awaited.is_of_a_cta:
+        return int(g.ctas.slots[0]) in h.ctas.slots
+    return awaited.is_of_all or _is_beside(roster, g, h)
+
+
+def _ordered(things: Mapping[str, _Thing], of: Mapping[Part, _Thing]) -> list[_Thing]:
     """Return what is waited for, each before what waits for it: first what waits for nothing else, or for itself."""
     ahead = {name: {of[h].name for h in thing.bringers} for name, thing in things.items()}
     reached = {name: _closure(name, ahead) for name in things}
@@ -130,36 +225,47 @@ def _distance(thing: _Thing) -> int:
     return 0 if not thing.bringers else 1 if thing.awaited.is_begun else 3 if thing.is_known else 2
 
 
-def _wait(thing: _Thing, of: Mapping[Group, _Thing], at: Mapping[Group, Instruction], roster: Roster) -> Wait:
-    waiting = [(at.get(g) or instruction(roster, g) or thing.instruction, g.describe()) for g in thing.waiters]
-    bringers = [Bringer(Deed(found[0], h.describe()), of[h].name) for h, found in thing.bringers.items()]
+def _wait(thing: _Thing, of: Mapping[Part, _Thing], at: Mapping[Group, Instruction], roster: Roster) -> Wait:
+    waiting = [(at.get(h.g) or instruction(roster, h.g) or thing.instruction, h.describe()) for h in thing.waiters]
+    bringers = [
+        Bringer(Deed(found[0].instruction, _those(roster, h, found[0])), of[h].name, h in thing.sure)
+        for h, found in thing.bringers.items()
+    ]
     lacks = thing.awaited.lacks
     return Wait(thing.awaited.at, lacks, tuple(Deed(i, who) for i, who in waiting if i is not None), tuple(bringers))
+
+
+def _those(roster: Roster, h: Part, one: Prospect) -> Who:
+    """Name the lanes of a part that may execute an instruction."""
+    lanes = one.may & h.lanes
+    ctas, threads = h.g.ctas.slots[lanes.any(axis=1)], h.g.threads.ids[lanes.any(axis=0)]
+    return who_of(roster.ctas(ctas), roster.threads(threads))
 
 
 def _told(
     roster: Roster,
     thing: _Thing,
-    of: Mapping[Group, _Thing],
+    of: Mapping[Part, _Thing],
     said: Sequence[str],
     waits: Sequence[Wait],
     chances: Sequence[Chance],
 ) -> SimulationError:
     """Return a wait as a mistake."""
     awaited, first, last = thing.awaited, thing.waiters[0], thing.awaited.last
-    others = [h for h in roster.groups if not _is_one_of(h, thing.waiters) and _is_beside(roster, first, h)]
+    others = [h for h in of if not _is_one_of(h, thing.waiters) and _is_beside(roster, first, h)]
     before = None if last is None or last.instruction is thing.instruction else last.deed
     if thing.bringers:
         verb = "arrives" if thing.is_known else "may come"
-        who = (
-            f", and who {verb} there waits for {' and '.join(dict.fromkeys(of[h].name for h in thing.bringers))} first"
+        ahead = dict.fromkeys(
+            of[h].name if of[h] is not thing else f"{thing.name} of another CTA" for h in thing.bringers
         )
+        who = f", and who {verb} there waits for {' and '.join(ahead)} first"
         if not thing.is_known:
             blocked = next(iter(thing.bringers))
             i = of[blocked].instruction
             before = before if i is None else Deed(i, blocked.describe())
     else:
-        who = f", and {awaited.nobody}" if awaited.nobody else ""
+        who = f", and {awaited.nobody}" if awaited.nobody and thing.is_hopeless else ""
     return SimulationError(
         "; ".join([f"{awaited.lacks}{who}", *_who(roster, thing, others, of, is_short=len(waits) > 1), *said]),
         thing.instruction,
@@ -176,6 +282,7 @@ def _told(
 _FIXES = {
     "first-parity": "whoever fills an empty stage must first wait for parity 1, which passes at once, as the phase "
     "before the first counts as complete",
+    "second-parity": "whoever reads a stage must first wait for parity 0, which the first phase has",
     "expect-tx": "let that thread arrive as well, as mbarrier.arrive.expect_tx does",
     "counted-besides": "use cp.async.mbarrier.arrive.noinc, which is one of the arrivals that mbarrier.init says",
     "multicast-mask": "give the copy a mask with a bit for each CTA that waits for it",
@@ -186,18 +293,25 @@ _FIXES = {
 """What to do where a near miss tells it."""
 
 
-def _firsts(order: Sequence[_Thing], of: Mapping[Group, _Thing], ways: _Ways) -> Iterator[Chance]:
-    """Yield first waits, for parity 0, of threads that others wait for to fill what they wait to be empty."""
-    ahead = {thing.name: {of[h].name for h in thing.bringers} for thing in order}
-    fresh = [t for t in order if t.awaited.is_first and t.name in _closure(t.name, ahead)]
-    filling = [t for t in fresh if any(map(_fills, ways.instructions(t.waiters[0].block)))]
-    for thing in filling if len(filling) == 1 else fresh[: len(fresh) == 1]:
-        i, g = thing.instruction, thing.waiters[0]
+def _firsts(order: Sequence[_Thing], of: Mapping[Part, _Thing], ways: _Ways) -> Iterator[Chance]:
+    """Yield the first wait, for parity 0, of a producer: who empties its stages waits for it to fill them first."""
+    found = [(thing, g) for thing in order if thing.awaited.is_first for g in thing.waiters[:1]]
+    found = [(thing, g) for thing, g in found if _is_producer(thing, g, of, ways)]
+    if len(found) == 1:
+        thing, g = found[0]
+        i = thing.instruction
         why = (
             f"at the new {thing.name} a wait for parity 0 is one for its first phase, and who arrives in that waits "
-            "for this thread first"
+            "for what this thread fills first"
         )
         yield Chance("first-parity", why, None if i is None else Deed(i, g.describe()))
+
+
+def _is_producer(thing: _Thing, g: Part, of: Mapping[Part, _Thing], ways: _Ways) -> bool:
+    """Tell whether lanes fill stages, and all who may arrive where they wait first wait for the first of these."""
+    ahead = [of[h] for h in thing.bringers]
+    is_ring = all(t is not thing and t.awaited.is_first and any(h.g is g.g for h in t.bringers) for t in ahead)
+    return bool(ahead) and is_ring and bool(ways.those(g, _fills))
 
 
 def _fills(i: Instruction) -> bool:
@@ -208,35 +322,51 @@ def _fills(i: Instruction) -> bool:
 
 
 def _gone(roster: Roster, thing: _Thing, ways: _Ways) -> Iterator[Chance]:
-    """Yield the CTAs of a cluster that have brought a part of earlier phases, and come there no more."""
+    """Yield who has brought a part of earlier phases, and has ended or comes there no more."""
     for source in thing.awaited.absent:
         i = source.done.instruction
         theirs = [g for g in roster.groups if source.slot in g.ctas.slots]
-        if not any(operation(other) == operation(i) for g in theirs for other in ways.instructions(g.block)):
+        if not any(operation(one.instruction) == operation(i) for g in theirs for one in ways.of(g).those(_any)):
             cta = roster.residents.coordinate(source.slot)
-            times = f"{source.phases} phase{'s' * (source.phases > 1)}"
-            why = f"CTA {cta} has brought its part of {times}, and comes there no more"
+            why = f"CTA {cta} has brought its part of {_phases(source)}, and comes there no more"
             yield Chance("absent-peer", why, of_cta(source.done, source.slot))
+    for source in thing.awaited.ceased:
+        threads = source.done.threads
+        if not thing.bringers and roster.ended[source.slot, threads.ids].all():
+            cta, has = roster.residents.coordinate(source.slot), "have" if threads.count > 1 else "has"
+            why = f"{threads.describe()} of CTA {cta} arrived there in {_phases(source)}, and {has} ended"
+            yield Chance("ended-arriver", why, of_cta(source.done, source.slot))
+
+
+def _phases(source: Source) -> str:
+    return f"{source.phases} phase{'s' * (source.phases > 1)}"
+
+
+def _any(i: Instruction) -> bool:
+    return True
 
 
 def _own(thing: _Thing, ways: _Ways) -> Iterator[Chance]:
     """Yield the arrival that those who wait would make after their wait, if nobody else has begun or will."""
-    if thing.bringers or thing.awaited.is_begun or thing.awaited.absent:
+    awaited = thing.awaited
+    if thing.bringers or awaited.is_begun or awaited.absent or awaited.offset is None:
         return
     for g in thing.waiters:
-        own = [i for i in ways.instructions(g.block) if thing.awaited.brings(i) and i is not thing.instruction]
-        found = [i for i in own if operation(i) not in thing.awaited.elsewhere and i.parts[0] not in ("bar", "barrier")]
-        if found:
-            why = f"{g.describe()} would arrive there, after this wait"
-            yield Chance("own-arrival", why, Deed(found[0], g.describe()))
-            return
+        for one in ways.those(g, awaited.brings):
+            if one.address is None or one.instruction is thing.instruction:
+                continue
+            lanes = one.will & g.lanes
+            if (lanes & (one.address & np.uint64(SHARED_WINDOW - 1) == np.uint64(awaited.offset))).any():
+                why = f"{g.describe()} would arrive there, after this wait"
+                yield Chance("own-arrival", why, Deed(one.instruction, g.describe()))
+                return
 
 
-def _is_one_of(g: Group, groups: Sequence[Group]) -> bool:
+def _is_one_of(g: Part, groups: Sequence[Part]) -> bool:
     return any(g is h for h in groups)
 
 
-def _did(g: Group, awaited: Awaited) -> bool:
+def _did(g: Part, awaited: Awaited) -> bool:
     """Tell whether lanes of a group were the last to bring a part of what is waited for."""
     last = awaited.last
     if last is None or not awaited.brings(last.instruction):
@@ -245,14 +375,14 @@ def _did(g: Group, awaited: Awaited) -> bool:
     return bool(is_here)
 
 
-def _is_beside(roster: Roster, g: Group, h: Group) -> bool:
-    """Tell whether a group has lanes in the first cluster that another one is in."""
+def _is_beside(roster: Roster, g: Part, h: Part) -> bool:
+    """Tell whether a part has lanes in the first cluster that another one is in."""
     size = roster.residents.cluster_size
     return bool((h.ctas.slots // size == int(g.ctas.slots[0]) // size).any())
 
 
 def _who(
-    roster: Roster, thing: _Thing, others: Sequence[Group], of: Mapping[Group, _Thing], is_short: bool
+    roster: Roster, thing: _Thing, others: Sequence[Part], of: Mapping[Part, _Thing], is_short: bool
 ) -> Iterator[str]:
     """Say who waits, and what others of the first cluster do; short: which of them have ended."""
     ended = [*_ended(roster, thing.waiters[0])]
@@ -271,7 +401,7 @@ def _who(
     yield f"{', '.join(said)}, and {last}" if said else last
 
 
-def _ended(roster: Roster, g: Group) -> Iterator[str]:
+def _ended(roster: Roster, g: Part) -> Iterator[str]:
     """Say which threads of a group's first cluster have ended."""
     residents = roster.residents
     own, size = int(g.ctas.slots[0]), residents.cluster_size
@@ -320,7 +450,8 @@ def _looked_at(roster: Roster, g: Group) -> tuple[Awaited, Instruction | None]:
             return Awaited(said, at, lacks, fix, brings=arrives), i
         if i.parts[0] in ("ld", "atom") and not _OF_ITS_OWN & set(i.parts):
             at = Place("memory") if address is None else _place(address, i)
-            return Awaited(said, at, "a loop reads it again and again", fix, brings=_writes, nobody=nobody), i
+            lacks = "a loop reads it again and again"
+            return Awaited(said, at, lacks, fix, brings=_writes, nobody=nobody, is_of_all=True), i
     first = instruction(roster, g)
     where = f" {place(first)}" if first is not None else ""
     lacks = "it goes around again and again, and nothing that it looks at changes"

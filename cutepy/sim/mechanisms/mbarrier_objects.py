@@ -26,6 +26,28 @@ class Brought(NamedTuple):
     phases: int
 
 
+class Rounds:
+    """The phases in which threads arrived together, by the slot of their CTA.
+
+    Attributes
+    ----------
+    done : Done
+        The last arrival.
+    phases : array of int
+        How many phases.
+    last : array of int
+        The last of them.
+    is_exact : bool
+        Whether all these threads took part in each arrival, each at the object of its own CTA.
+    """
+
+    def __init__(self, done: Done, slots: int) -> None:
+        self.done = done
+        self.phases = np.zeros(slots, np.int64)
+        self.last = np.full(slots, -1, np.int64)
+        self.is_exact = True
+
+
 class Mbarrier:
     """The objects at one offset of all CTAs' shared memory, by slot."""
 
@@ -40,6 +62,7 @@ class Mbarrier:
         # The last "init", "inval", "arrive", "expect_tx", "expect_arrivals" and "complete_tx".
         self.done: dict[str, Done] = {}
         self.arrivals: set[object] = set()  # the operations that have arrived
+        self.rounds: dict[int, Rounds] = {}  # by the set of threads
         self.copies: set[object] = set()  # those whose bytes have come
         self.sources: dict[tuple[int, int], Brought] = {}  # by the object's CTA, and the one that arrived or copied
 
@@ -49,6 +72,16 @@ class Mbarrier:
         if len(done):
             self.phase[done] += 1
             self.pending[done] = self.count[done]
+
+    def note_rounds(self, did: Done, slots: Array, is_exact: bool) -> None:
+        """Note that threads arrive at the objects of some CTAs, in the phases that these are in."""
+        rounds = self.rounds.get(id(did.threads))
+        if rounds is None:
+            rounds = self.rounds[id(did.threads)] = Rounds(did, len(self.phase))
+        rounds.done = did
+        rounds.is_exact &= is_exact
+        rounds.phases[slots] += rounds.last[slots] != self.phase[slots]
+        rounds.last[slots] = self.phase[slots]
 
     def note_sources(self, did: Done, to: Array, by: Array) -> None:
         """Note which CTAs have brought something to which objects, in the phases that these are in."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from cutepy.sim.errors import Chance, Place
 from cutepy.sim.machine.awaited import Awaited, Source, arrives, operation
 from cutepy.sim.machine.deeds import of_cta
@@ -33,18 +35,17 @@ class MbarrierWaits:
     def __init__(self, objects: Mapping[int, Mbarrier], residents: Residents) -> None:
         self._objects, self._residents = objects, residents
 
-    def at(self, offset: int, slot: int, wanted: str, is_first: bool) -> Awaited:
+    def at(self, offset: int, slot: int, wanted: str, parity: int | None = None) -> Awaited:
         """Return what lanes wait for at an mbarrier of a CTA.
 
-        `wanted` names the phase, and `is_first` tells whether that is, by its parity, the first one.
+        `wanted` names the phase; it has a parity if lanes wait by that.
         """
         found, name = self._objects[offset], self._name(offset)
         pending, count, size = (int(x[slot]) for x in (found.pending, found.count, found.transactions))
-        held = f"{pending} of {count} arrivals and {size} bytes pending"
-        if size < 0:
-            held = f"{pending} of {count} arrivals pending and {-size} bytes delivered beyond those expected"
+        bytes_held = f"{size} bytes pending" if size >= 0 else f"{-size} bytes delivered beyond those expected"
+        held = f"{max(count - pending, 0)} of {count} arrivals have come, {bytes_held}"
         phase = int(found.phase[slot])
-        said = f"{wanted} of {name}, which is in phase {phase} with {held}"
+        said = f"{wanted} of {name}, which is in phase {phase}: {held}"
         came = "the arrivals" if not pending else f"{max(count - pending, 0)} of {count} arrivals"
         lacks = f"{came} of its phase {phase} have {'' if pending else 'all '}come"
         if size:
@@ -73,9 +74,11 @@ class MbarrierWaits:
             brought=brought,
             elsewhere=elsewhere,
             nobody="no other thread that still runs arrives there" if pending else "",
-            is_first=is_first and phase == 0 and pending == count and size == 0 and not found.waited[slot],
+            offset=offset if pending else None,
+            is_first=parity == 0 and phase == 0 and pending == count and size == 0 and not found.waited[slot],
             absent=tuple(self._absent(offset, slot)),
-            chances=tuple(self._chances(offset, slot)),
+            ceased=tuple(self._ceased(offset, slot)),
+            chances=tuple(self._chances(offset, slot, parity)),
         )
 
     def _name(self, offset: int) -> str:
@@ -98,8 +101,21 @@ class MbarrierWaits:
             if to == slot != by and brought.phase < found.phase[slot]:
                 yield Source(by, brought.done, brought.phases)
 
-    def _chances(self, offset: int, slot: int) -> Iterator[Chance]:
+    def _ceased(self, offset: int, slot: int) -> Iterator[Source]:
+        """Yield the threads of the CTA that arrived in earlier phases, always together, and not in this one."""
         found = self._objects[offset]
+        rounds = [one for one in found.rounds.values() if one.phases[slot]]
+        for one in rounds:
+            ids = one.done.threads.ids
+            is_alone = not any(other is not one and np.isin(ids, other.done.threads.ids).any() for other in rounds)
+            if one.is_exact and is_alone and one.last[slot] < found.phase[slot]:
+                yield Source(slot, one.done, int(one.phases[slot]))
+
+    def _chances(self, offset: int, slot: int, parity: int | None) -> Iterator[Chance]:
+        found = self._objects[offset]
+        if parity == 1 and found.phase[slot] == 1 and not found.waited[slot]:
+            why = f"no wait at {self._name(offset)} was for parity 0, its first phase, which is over"
+            yield Chance("second-parity", why)
         if found.pending[slot] > 0:
             yield from _taken_for_arrivals(found)
         yield from self._other_stages(offset, slot)

@@ -116,6 +116,7 @@ class Mbarriers(Mechanism):
             found.life[slots] += 1
             found.waited[slots] = False
             found.sources.clear()
+            found.rounds.clear()
             self._memory.objects.mark(offset, slots, found.done["init"])
             self._tell("init", offset, slots, g, i, found.count[slots], address)
 
@@ -173,6 +174,8 @@ class Mbarriers(Mechanism):
                 raise self._wrong(g, i, offset, wrong, "leave .noComplete out", after="arrive")
             found.done["arrive"] = g.did(i)
             found.arrivals.add(operation(i))
+            is_own = len(objects) == 1 and np.array_equal(slots, g.ctas.slots)
+            found.note_rounds(found.done["arrive"], slots, is_own)
             if self._cluster > 1:
                 self._note_sources(g, i, offset, address)
             before = found.phase.copy()
@@ -429,14 +432,18 @@ class Mbarriers(Mechanism):
         """Return what lanes wait for, which may be at several mbarriers: the first is told."""
         shape = np.broadcast_shapes(position.shape, state.shape)
         places, values = (np.broadcast_to(x, shape).reshape(-1) for x in (position, state))
-        _, first = np.unique(places % self._memory.slot_bytes, return_index=True)
-        each = [self._at(int(places[n]), int(values[n]), parity) for n in sorted(first.tolist())]
+        offsets = places % self._memory.slot_bytes
+        _, first = np.unique(offsets, return_index=True)
+        each = [
+            replace(self._at(int(places[n]), int(values[n]), parity), lanes=(offsets == offsets[n]).reshape(shape))
+            for n in sorted(first.tolist())
+        ]
         return replace(each[0], beside=tuple(each[1:]))
 
     def _at(self, where: int, value: int, parity: bool) -> Awaited:
         offset, slot = where % self._memory.slot_bytes, where // self._memory.slot_bytes
         if parity:
-            return self._waits.at(offset, slot, f"the phase of parity {value & 1}", is_first=value & 1 == 0)
+            return self._waits.at(offset, slot, f"the phase of parity {value & 1}", value & 1)
         since = states.phases_since(np.array(value, np.uint64), self._objects[offset].phase[slot])
         wanted = f"phase {int(self._objects[offset].phase[slot] - since)}"
-        return self._waits.at(offset, slot, wanted, is_first=False)
+        return self._waits.at(offset, slot, wanted)

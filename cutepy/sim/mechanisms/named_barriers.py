@@ -338,7 +338,10 @@ class Barriers(Mechanism):
             self._generation[done, number] += 1
 
     def _awaited(self, g: Group, identity: Array) -> Awaited:
-        first, *others = (self._at(g, int(number)) for number in dict.fromkeys(identity.reshape(-1).tolist()))
+        first, *others = (
+            replace(self._at(g, int(number)), lanes=identity == number)
+            for number in dict.fromkeys(identity.reshape(-1).tolist())
+        )
         return replace(first, beside=tuple(others))
 
     def _at(self, g: Group, number: int) -> Awaited:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import os
 from functools import cache
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from cutepy.sim.ptx.model import Instruction, SourceLine
 
@@ -32,8 +33,8 @@ def lines(source: SourceLine | None) -> list[SourceLine]:
     return [] if source is None else [*dict.fromkeys((user_lines(source)[0], source))]
 
 
-def described(source: SourceLine | None, separator: str = " ") -> str:
-    """Say where an instruction came from; nothing if it isn't known.
+def described(source: SourceLine | None, separator: str = " ", name: Callable[[SourceLine], str] = str) -> str:
+    """Say where an instruction came from; nothing if it isn't known. `name` names a line.
 
     Examples
     --------
@@ -44,13 +45,13 @@ def described(source: SourceLine | None, separator: str = " ") -> str:
     'at mine.py:30'
     """
     words = itertools.chain(["at"], itertools.repeat("called at"))
-    said = [f"{word} {line}" for word, line in zip(words, user_lines(source), strict=False)]
-    return separator.join([*said, *(f"through {line}" for line in lines(source)[1:])])
+    said = [f"{word} {name(line)}" for word, line in zip(words, user_lines(source), strict=False)]
+    return separator.join([*said, *(f"through {name(line)}" for line in lines(source)[1:])])
 
 
-def place(instruction: Instruction, separator: str = " ") -> str:
+def place(instruction: Instruction, separator: str = " ", name: Callable[[SourceLine], str] = str) -> str:
     """Say where an instruction is: in the source, or where that isn't known in the PTX; "" if that isn't either."""
-    said = described(instruction.source, separator)
+    said = described(instruction.source, separator, name)
     return said or (f"at line {instruction.line} of the PTX" if instruction.line else "")
 
 
@@ -58,6 +59,24 @@ def line_of(instruction: Instruction) -> str:
     """Name the user's line of an instruction, or its line of the PTX."""
     named = user_lines(instruction.source)
     return str(named[0]) if named else f"line {instruction.line} of the PTX"
+
+
+def shortened(file: str) -> str:
+    """Return the path of a file from the working directory, if it is in there.
+
+    Examples
+    --------
+    >>> shortened("/nowhere/kernel.py")
+    '/nowhere/kernel.py'
+    """
+    path = PurePath(file)
+    here = PurePath(os.getcwd())  # noqa: PTH109  a PurePath, of which the file's is a part or not
+    return str(path.relative_to(here)) if path.is_absolute() and path.is_relative_to(here) else file
+
+
+def relative(line: SourceLine) -> str:
+    """Name a line by the path of its file from the working directory, if it is in there."""
+    return f"{shortened(line.file)}:{line.line}"
 
 
 def placed(

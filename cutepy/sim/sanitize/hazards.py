@@ -20,13 +20,17 @@ NEAR_MISSES = {
     "absent-peer": "a CTA of the cluster brought its part of earlier phases, and comes there no more",
     "counted-besides": "an asynchronous arrival without `.noinc` adds itself to what the phase expects",
     "early-release": "an arrival says that bytes are free, and stands before the wait for what still reads them",
+    "ended-arriver": "the threads that arrived in earlier phases have ended",
     "expect-tx": "`expect_tx` announces bytes, and is no arrival",
     "first-parity": "the first wait at a new mbarrier is for parity 0 by who is to fill the stage",
     "multicast-mask": "the mask of a copy to several CTAs lacks the one that waits for its bytes",
+    "never-committed": "a wait for groups, by a thread that issued an operation and committed no group",
     "no-barrier-behind": "another thread has waited, and nothing orders this thread after that one",
     "nothing-to-wait-for": "a wait for groups, by a thread that has committed none",
+    "leaves-groups": "a wait for groups leaves the latest of them in flight, with this one",
     "other-stage": "arrivals came at another stage of the ring",
     "own-arrival": "the thread that waits would arrive itself, after its wait",
+    "second-parity": "the first wait at an mbarrier is for parity 1, and the first phase is over",
     "shared-barrier": "two groups of threads use one named barrier",
 }
 """Kinds of near misses, and what each is."""
@@ -175,13 +179,16 @@ class Waiting:
     sides : tuple of Side
         Who waits, and where.
     bringers : tuple of (Side, str)
-        Who would bring it, at which instruction, and what that one waits for first.
+        Who would or may bring it, at which instruction, and what that one waits for first.
+    are_sure : tuple of bool
+        Whether each of them would; the others may.
     """
 
     at: str
     lacks: str
     sides: tuple[Side, ...]
     bringers: tuple[tuple[Side, str], ...] = ()
+    are_sure: tuple[bool, ...] = ()
 
 
 class Shown(Protocol):

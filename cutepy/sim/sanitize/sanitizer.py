@@ -35,7 +35,13 @@ from cutepy.sim.sanitize.reports.findings import Findings
 from cutepy.sim.sanitize.reports.global_findings import GlobalFindings
 from cutepy.sim.sanitize.reports.last_writers import with_last_writer
 from cutepy.sim.sanitize.reports.mistakes import told
-from cutepy.sim.sanitize.reports.nearby import OF_ITS_OWN, groups_of_one_barrier, near_misses, nothing_to_wait_for
+from cutepy.sim.sanitize.reports.nearby import (
+    OF_ITS_OWN,
+    groups_of_one_barrier,
+    issuers_at,
+    near_misses,
+    nothing_to_wait_for,
+)
 from cutepy.sim.sanitize.reports.parts import part_of_a_unit
 from cutepy.sim.sanitize.reports.reasons import reason
 from cutepy.sim.sanitize.reports.scene import Surroundings
@@ -210,7 +216,7 @@ class Sanitizer(Observer):
             return ()
         kind = MMAS if i.parts[0] == "wgmma" else BULK if "bulk" in i.parts else COPIES
         slot = self._wave.residents.slot_of(before.cta)
-        return () if slot is None else tuple(nothing_to_wait_for(self._wave, kind, slot))[:1]
+        return () if slot is None else tuple(nothing_to_wait_for(self._wave, kind, slot, issuers_at(before, kind)))[:1]
 
     def on_error(self, error: SimulationError, *, ends: bool) -> bool:
         """Report what the kernel does wrong: the launch may go on, if it can."""

@@ -137,7 +137,13 @@ def test_deadlock_says_who_waits_for_what():
     WAIT: mbarrier.try_wait.parity.shared.b64 %p1, [%r1+8], 0;
     @!%p1 bra WAIT;"""
     fails(
-        DeadlockError, body, "threads 0-31 of CTA (0, 0, 0)", "mbarrier 0x8", "3 of 3 arrivals", "kernel.py:77", smem=64
+        DeadlockError,
+        body,
+        "threads 0-31 of CTA (0, 0, 0)",
+        "mbarrier 0x8",
+        "0 of 3 arrivals have come",
+        "kernel.py:77",
+        smem=64,
     )
 
 

@@ -56,7 +56,7 @@ def test_more_bytes_than_announced_complete_no_phase(before):
     )
     lines = [delivered, announced] if before else [announced, delivered]
     body = "\n".join([INIT, *lines, WAIT])
-    with pytest.raises(DeadlockError, match="0 of 1 arrivals pending and 16 bytes delivered beyond those expected"):
+    with pytest.raises(DeadlockError, match="1 of 1 arrivals have come, 16 bytes delivered beyond those expected"):
         launch(body, block=(1, 1, 1), smem=64)
 
 
@@ -144,7 +144,7 @@ def test_each_lane_arrives_and_expects_by_its_own_count(lacking):
     @%p0 mbarrier.complete_tx.shared.b64 [%r10], {total - lacking};
     {WAIT}"""
     if lacking:
-        with pytest.raises(DeadlockError, match=f"0 of {total} arrivals and 1 bytes pending"):
+        with pytest.raises(DeadlockError, match=f"{total} of {total} arrivals have come, 1 bytes pending"):
             launch(body, smem=64)
     else:
         launch(body, smem=64)

@@ -331,3 +331,89 @@ def test_the_reports_have_the_hazards_of_schedules():
     (told,) = (one["hazard"] for one in explored["differ"] if one["kind"] == "hazard")
     assert told["kind"] == "deadlock"
     assert told["witness"]["policy"].startswith("schedule:")
+
+
+def test_lanes_of_one_group_wait_each_for_their_own_barrier():
+    """Thread 32 n waits for barrier n, and arrives at the next one of three."""
+    body = (
+        "".join(INIT.format(at=f"+{8 * n}", count=1) for n in range(3)) + SHOW
+        + "and.b32 %r5, %r2, 31;\nsetp.ne.u32 %p4, %r5, 0;\n@%p4 bra END;\nshr.u32 %r6, %r2, 5;\nmov.u32 %r7, %r8;\n"
+        + "shl.b32 %r9, %r6, 3;\nadd.u32 %r8, %r8, %r9;\n" + wait(0)
+        + "add.u32 %r9, %r6, 1;\nrem.u32 %r9, %r9, 3;\nshl.b32 %r9, %r9, 3;\nadd.u32 %r8, %r7, %r9;\n"
+        + ARRIVE.format(at="") + "END:\n"
+    )  # fmt: skip
+    error, (found,) = hung(body, block=96)
+    for n, at in ((0, "0x400"), (32, "0x408"), (64, "0x410")):
+        assert f"thread {n} of CTA (0, 0, 0): wait for the phase of parity 0 of mbarrier {at}" in str(error)
+    assert waits_of(found) == [
+        ("mbarrier 0x400", ["mbarrier 0x410"]),
+        ("mbarrier 0x410", ["mbarrier 0x408"]),
+        ("mbarrier 0x408", ["mbarrier 0x400"]),
+    ]
+    assert [[side.who for side in wait.sides] for wait in found.waits] == [
+        [f"thread {n} of CTA (0, 0, 0)"] for n in (0, 64, 32)
+    ]
+    assert all(wait.are_sure == (True,) for wait in found.waits)
+    assert "no other thread" not in found.missing
+
+
+@pytest.mark.parametrize(("guard", "is_peer"), [("xor.b32 %r9, %r9, 1;\n", True), ("", False)])
+def test_a_peer_of_the_cluster_may_be_who_arrives(guard, is_peer):
+    body = (
+        INIT.format(at="", count=1) + "fence.mbarrier_init.release.cluster;\nbarrier.cluster.arrive;\n"
+        + "barrier.cluster.wait;\n@!%p1 bra END;\n" + wait(0) + "mov.u32 %r9, %cluster_ctarank;\n" + guard
+        + "mapa.shared::cluster.u32 %r10, %r8, %r9;\n"
+        + "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r10];\nEND:\nbarrier.cluster.arrive;\n"
+        + "barrier.cluster.wait;\n"
+    )  # fmt: skip
+    _, (found,) = hung(body, grid=2, cluster=2)
+    assert ("who arrives there waits for mbarrier 0x400 of another CTA" in found.missing) == is_peer
+    assert ("no other thread that still runs arrives there" in found.missing) != is_peer
+    assert dict(waits_of(found))["mbarrier 0x400"] == ["mbarrier 0x400"] * is_peer
+
+
+def test_a_branch_that_is_not_taken_leads_to_no_arrival():
+    """Two mistakes that have nothing to do with each other: none is the consequence of the other."""
+    body = (
+        INIT.format(at="", count=2) + INIT.format(at="+8", count=3) + SHOW + "@!%p1 bra OTHER;\n"
+        + ARRIVE.format(at="") + wait(0) + "OTHER: setp.ne.u32 %p4, %r2, 32;\n@%p4 bra END;\n"
+        + ARRIVE.format(at="+8") + wait(1, "+8") + "END:\n"
+    )  # fmt: skip
+    _, (found,) = hung(body, block=64)
+    assert sorted(waits_of(found)) == [("mbarrier 0x400", []), ("mbarrier 0x408", [])]
+    assert not found.near_misses
+
+
+def test_an_arrival_behind_an_unknown_branch_may_come():
+    """The branch depends on what memory holds."""
+    unknown = "ld.global.u32 %r9, [%rd1];\nsetp.eq.u32 %p4, %r9, 0;\n@%p4 bra END;\n"
+    body = (
+        INIT.format(at="", count=1) + INIT.format(at="+8", count=1) + SHOW + "@!%p2 bra OTHER;\n"
+        + wait(0, "+8") + "{unknown}" + "@%p1 " + ARRIVE.format(at="") + "bra END;\nOTHER:\n"
+        + wait(1) + "@%p1 " + ARRIVE.format(at="+8") + "END:\n"
+    )  # fmt: skip
+    for text, is_sure in ((unknown, False), ("", True)):
+        _, (found,) = hung(body.replace("{unknown}", text), block=64)
+        waits = {wait.at: wait for wait in found.waits}
+        assert waits["mbarrier 0x400"].are_sure == (is_sure,)
+        assert waits["mbarrier 0x408"].bringers == ()  # thread 0 is not behind the second wait
+        said = "thread 0 of CTA (0, 0, 0) {} come at "
+        assert said.format("would" if is_sure else "may") in run_text(found)
+
+
+def test_an_arrival_at_another_stage_is_none_at_this_one():
+    """The consumer releases the second of two stages each time."""
+    body = (
+        INIT.format(at="", count=1) + INIT.format(at="+8", count=1) + SHOW + "@!%p2 bra OTHER;\n"
+        + wait(0, "+8") + "bra END;\nOTHER:\n" + wait(1)
+        + "@%p1 " + ARRIVE.format(at="") + "END:\n"
+    )  # fmt: skip
+    _, (found,) = hung(body, block=64)
+    assert sorted(waits_of(found)) == [("mbarrier 0x400", []), ("mbarrier 0x408", [])]
+    assert "no other thread that still runs arrives there" in found.missing
+
+
+def test_the_error_and_the_hazard_count_arrivals_alike():
+    error, (found,) = hung(INIT.format(at="", count=2) + SHOW + "@%p1 " + ARRIVE.format(at="") + wait(0))
+    assert "1 of 2 arrivals have come, 0 bytes pending" in str(error)
+    assert "1 of 2 arrivals of its phase 0 have come" in found.missing

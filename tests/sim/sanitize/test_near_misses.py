@@ -208,3 +208,72 @@ def test_a_later_round_of_who_fills_is_no_first_wait():
     body = init() + init("+8") + SHOW + "@%p1 bra FILL;\n@%p4 bra READ;\nbra END;\n" + fill
     found = only(body + "READ:\n" + wait(2) + wait(3, parity=1) + arrive("+8", guard="") + "END:\n", "deadlock")
     assert "first-parity" not in [kind for kind, _ in near(found)]
+
+
+def test_a_waiter_that_fills_nothing_is_told_nothing_of_parity():
+    """The second warp meets the first at a barrier before it arrives: parity 1 would let the first go too early."""
+    warps = "@!%p2 bra OTHER;\n" + wait(0) + "{}bar.sync 3, 64;\nbra END;\nOTHER: bar.sync 3, 64;\n"
+    body = init(count=32) + SHOW + warps + arrive(guard="") + "END:\n"
+    for between in ("", "st.shared.u32 [%r1], 7;\n"):
+        found = only(body.format(between), "deadlock")
+        assert "first-parity" not in [kind for kind, _ in near(found)]
+        assert not any("parity 1" in line for line in found.advice)
+
+
+def test_half_a_warp_that_waits_for_the_other_half_is_told_nothing_of_parity():
+    body = (
+        init() + SHOW + "setp.ge.u32 %p6, %r2, 16;\n@%p6 bra OTHER;\n" + wait(0) + "bar.warp.sync -1;\nbra END;\n"
+        + "OTHER: bar.warp.sync -1;\nsetp.ne.u32 %p6, %r2, 16;\n@%p6 bra END;\n" + arrive(guard="") + "END:\n"
+    )  # fmt: skip
+    found = only(body, "deadlock", block=32)
+    assert near(found) == []
+    bringers = {wait.at: [side.who for side, _ in wait.bringers] for wait in found.waits}
+    assert bringers["mbarrier 0x400"] == ["thread 16 of CTA (0, 0, 0)"]
+
+
+def test_threads_that_arrived_and_have_ended():
+    """The consumer leaves after two rounds, the producer goes on for a third; its own branch leads to no arrival."""
+    body = (
+        init() + SHOW + "@!%p1 bra READ;\n" + wait(0) + wait(1, parity=1) + wait(2)
+        + "READ: setp.ne.u32 %p6, %r2, 32;\n@%p6 bra END;\n" + "mov.u32 %r5, 0;\n"
+        + "AGAIN:\n" + arrive(guard="") + "add.u32 %r5, %r5, 1;\nsetp.lt.u32 %p6, %r5, {};\n@%p6 bra AGAIN;\nEND:\n"
+    )  # fmt: skip
+    found = only(body.format(2), "deadlock")
+    assert near(found) == [("ended-arriver", ("mbarrier.arrive", 1))]
+    assert "thread 32 of CTA (0, 0, 0) arrived there in 2 phases, and has ended" in found.near_misses[0].why
+
+
+def test_a_first_wait_for_parity_1_of_who_reads():
+    expect = "@%p1 mbarrier.arrive.expect_tx.shared.b64 _, [%r8], 256;\n@%p1 "
+    body = init() + SHOW + expect + COPY + "bar.sync 0;\nst.shared.u32 [%r4+512], 1;\n"
+    for parity, told in ((1, True), (0, False)):
+        kinds = [kind for one in hazards(body + wait(0, parity=parity)) for kind, _ in near(one)]
+        assert ("second-parity" in kinds) == told
+    later = only(body + wait(0) + wait(1, parity=1), "deadlock")
+    assert near(later) == []
+
+
+@pytest.mark.parametrize("commits", ["", "@%p1 " + COMMIT])
+def test_an_operation_that_its_thread_has_never_committed(commits):
+    body = f"st.shared.u32 [%r4], 1;\n{STORE[:31]}bar.sync 0;\n{STORE[31:]}{commits}@%p1 {WAIT_READ}bar.sync 0;\n"
+    found = hazards(body + "st.shared.u32 [%r4], 2;\n")
+    assert bool(found) == (not commits)
+    for hazard in found:
+        if hazard.kind == "unordered-write":
+            assert near(hazard) == [("never-committed", ("cp.async.bulk.wait_group", 0))]
+
+
+@pytest.mark.parametrize(("left", "others", "is_ordered"), [(1, 0, False), (1, 1, True), (2, 1, False), (0, 0, True)])
+def test_a_wait_that_leaves_the_latest_groups(left, others, is_ordered):
+    wait_some = f"@%p1 cp.async.bulk.wait_group.read {left};\nbar.sync 0;\n"
+    body = f"st.shared.u32 [%r4], 1;\n{STORE[:31]}bar.sync 0;\n{STORE[31:]}" + ("@%p1 " + COMMIT) * (1 + others)
+    found = [h for h in hazards(body + wait_some + "st.shared.u32 [%r4], 2;\n") if h.kind == "unordered-write"]
+    assert bool(found) != is_ordered
+    for hazard in found:
+        assert near(hazard) == [("leaves-groups", ("cp.async.bulk.wait_group", 0))]
+
+
+def test_a_wait_before_the_group_is_no_near_miss():
+    body = f"st.shared.u32 [%r4], 1;\n{STORE[:31]}bar.sync 0;\n@%p1 {COMMIT}@%p1 cp.async.bulk.wait_group.read 1;\n"
+    found = hazards(body + f"{STORE[31:]}@%p1 {COMMIT}bar.sync 0;\nst.shared.u32 [%r4], 2;\n")
+    assert "leaves-groups" not in [kind for hazard in found for kind, _ in near(hazard)]

@@ -341,10 +341,14 @@ def _rectangles(lanes: Array) -> Iterator[tuple[Array, Array]]:
             yield np.flatnonzero(which.reshape(-1) == n), np.flatnonzero(pattern)
 
 
-def _note_wait(wave: Wave, event: BarrierEvent, kind: str) -> None:
-    """Note a wait for groups, for reports: who waits, and who has none."""
+def _note_wait(wave: Wave, event: BarrierEvent, kind: str, left: int) -> None:
+    """Note a wait for groups, for reports: who waits, how many groups it leaves in flight, and who has none."""
     slots, threads, i = event.ctas.slots, event.threads.ids, event.instruction
     wave.waited.update(((kind, thread), i) for thread in threads.tolist())
+    for thread in threads.tolist():
+        wave.left.pop((kind, thread), None)
+        if left:
+            wave.left[kind, thread] = i, left, wave.closed[kind][:, thread].copy()
     none = wave.closed[kind][rectangle(slots, threads)] == 0
     if none.any():
         wave.idle[i.index] = kind, i, slots[none.any(axis=1)], threads[none.any(axis=0)]
@@ -357,10 +361,10 @@ def _group(wave: Wave, event: BarrierEvent) -> None:
     kind = {"bulk_group": BULK, "wgmma.wait_group": MMAS, "cp.async": COPIES}.get(words[0])
     if kind is None:
         return
-    _note_wait(wave, event, kind)
+    left = next((int(w) for w in words if w.isdecimal()), 0)
+    _note_wait(wave, event, kind, left)
     if event.barrier == "cp.async":  # of all copies: it closes a group, and waits for it
         wave.close(kind, slots, threads)
-    left = next((int(w) for w in words if w.isdecimal()), 0)
     closed = wave.closed[kind][rectangle(slots, threads)]
     done = np.maximum(closed // GROUP - left, 0) * GROUP
     if kind == MMAS:

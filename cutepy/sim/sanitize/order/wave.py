@@ -208,6 +208,8 @@ class Wave:
         By a named barrier and an instruction, the warps that have come to the one by the other.
     waited : dict of (str, int) to Instruction
         By a kind of groups and a thread, its last wait for them.
+    left : dict of (str, int) to (Instruction, int, array of int)
+        By a kind of groups and a thread, its last wait if that leaves some in flight: how many, and `closed` then.
     idle : dict of int to (str, Instruction, array of int, array of int)
         By instruction, waits for a kind of groups by threads of CTAs, (CTA,) and (thread,), that had closed none.
     """
@@ -236,6 +238,7 @@ class Wave:
         self.passed: dict[tuple[int, int], tuple[Instruction, int]] = {}
         self.came: dict[tuple[str, int], set[int]] = {}
         self.waited: dict[tuple[str, int], Instruction] = {}
+        self.left: dict[tuple[str, int], tuple[Instruction, int, Array]] = {}
         self.idle: dict[int, tuple[str, Instruction, Array, Array]] = {}
         self._phases: dict[int, Array] = {}
         self.apart = np.zeros((slots, -(-threads // WARP)), bool)

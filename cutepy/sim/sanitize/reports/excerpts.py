@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 import io
 import linecache
-import os
 import tokenize
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import PurePath
 from typing import TYPE_CHECKING
+
+from cutepy.sim.ptx.places import shortened
 
 if TYPE_CHECKING:
     from cutepy.sim.ptx.model import SourceLine
@@ -72,19 +72,6 @@ def excerpt_of(line: SourceLine) -> Excerpt:
         rest = " ".join(linecache.getline(line.file, number).strip() for number in following)
     function = function_at(line.file, line.line)
     return Excerpt(shortened(line.file), line.line, text, start, _end(text, line.file), function, rest)
-
-
-def shortened(file: str) -> str:
-    """Return the path of a file from the working directory, if it is in there.
-
-    Examples
-    --------
-    >>> shortened("/nowhere/kernel.py")
-    '/nowhere/kernel.py'
-    """
-    path = PurePath(file)
-    here = PurePath(os.getcwd())  # noqa: PTH109  a PurePath, of which the file's is a part or not
-    return str(path.relative_to(here)) if path.is_absolute() and path.is_relative_to(here) else file
 
 
 def function_at(file: str, line: int) -> str:

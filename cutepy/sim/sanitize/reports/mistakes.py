@@ -63,6 +63,7 @@ def _waiting(wait: Wait) -> Waiting:
         wait.lacks,
         tuple(_all_of(deed) for deed in wait.deeds),
         tuple((_all_of(one.deed), one.waits_at) for one in wait.bringers),
+        tuple(one.is_sure for one in wait.bringers),
     )
 
 

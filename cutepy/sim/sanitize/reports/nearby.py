@@ -15,7 +15,7 @@ from cutepy.sim.machine.lanes import WARP, WARPGROUP
 from cutepy.sim.ptx.model import Immediate
 from cutepy.sim.sanitize.hazards import NearMiss, Side
 from cutepy.sim.sanitize.order.clocks import DONE
-from cutepy.sim.sanitize.order.wave import BULK, COPIES, MMAS
+from cutepy.sim.sanitize.order.wave import BULK, COPIES, GROUP, MMAS
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.lanes import Array
@@ -38,7 +38,7 @@ def near_misses(wave: Wave, found: Conflict) -> tuple[NearMiss, ...]:
     old, slot = found.before, int(found.before.agents[row])
     column, count = int(old.columns[found.before_lane]), int(old.counts[row][found.before_lane])
     kind, issuers = issuers_of(wave, column)
-    idle = [*nothing_to_wait_for(wave, kind, slot)] if kind else []
+    idle = [*nothing_to_wait_for(wave, kind, slot, issuers), *_left(wave, kind, slot, issuers, count)] if kind else []
     early = [*_released_early(wave, found, slot, issuers)] if kind else []
     return tuple((early or idle or [*_waited_elsewhere(wave, found, slot, column, count)])[:2])
 
@@ -74,13 +74,35 @@ def issuers_of(wave: Wave, column: int) -> tuple[str, Array]:
     return str(channel[0]), np.array([int(channel[-1])])
 
 
-def nothing_to_wait_for(wave: Wave, kind: str, slot: int) -> Iterator[NearMiss]:
-    """Yield waits for groups by threads of a CTA that have closed none so far."""
+def issuers_at(side: Side, kind: str) -> Array:
+    """Return the threads whose groups of a kind an operation is in, if its lane is known."""
+    if side.warp is None or side.lane is None:
+        return np.zeros(0, np.intp)
+    thread = side.warp * WARP + side.lane
+    return np.array([thread]) if kind != MMAS else np.arange(WARPGROUP) + thread // WARPGROUP * WARPGROUP
+
+
+def nothing_to_wait_for(wave: Wave, kind: str, slot: int, issuers: Array) -> Iterator[NearMiss]:
+    """Yield waits for groups by threads of a CTA that have closed none so far: first of those who issued something."""
     for of, i, slots, threads in wave.idle.values():
         none = threads[wave.closed[of][slot, threads] == 0]
-        if of == kind and slot in slots and len(none):
+        never = none[np.isin(none, issuers)]
+        if of == kind and slot in slots and len(never):
+            why = "this thread has issued an operation, and committed no group: the commit is missing"
+            yield NearMiss("never-committed", why, _side(wave, i, slot, int(never[0])))
+        elif of == kind and slot in slots and len(none):
             why = f"{_NAMES[kind]}, and this thread has none"
             yield NearMiss("nothing-to-wait-for", why, _side(wave, i, slot, int(none[0])))
+
+
+def _left(wave: Wave, kind: str, slot: int, issuers: Array, count: int) -> Iterator[NearMiss]:
+    """Yield the issuer's last wait for groups, if a wait for all of them would have ended the older operation."""
+    for thread in issuers[:1].tolist():
+        i, left, closed = wave.left.get((kind, thread), (None, 0, None))
+        if i is not None and closed is not None and closed[slot] - left * GROUP < count <= closed[slot]:
+            groups = "the latest group" if left == 1 else f"the latest {left} groups"
+            why = f"it leaves {groups} in flight, and this operation with them"
+            yield NearMiss("leaves-groups", why, _side(wave, i, slot, thread))
 
 
 def _released_early(wave: Wave, found: Conflict, slot: int, issuers: Array) -> Iterator[NearMiss]:

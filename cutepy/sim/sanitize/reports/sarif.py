@@ -20,9 +20,10 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from cutepy.sim.ptx.places import shortened
 from cutepy.sim.sanitize.kind import Kind
 from cutepy.sim.sanitize.kinds import KINDS
-from cutepy.sim.sanitize.reports.excerpts import Excerpt, excerpt, excerpt_of, shortened
+from cutepy.sim.sanitize.reports.excerpts import Excerpt, excerpt, excerpt_of
 
 if TYPE_CHECKING:
     from cutepy.sim.sanitize.hazards import Hazard, Side

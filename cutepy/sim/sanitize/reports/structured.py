@@ -57,7 +57,10 @@ def of_hazard(hazard: Hazard) -> dict[str, object]:
 
 
 def _waiting(wait: Waiting) -> dict[str, object]:
-    bringers = [{**_side(side), "waits_for": at} for side, at in wait.bringers]
+    bringers = [
+        {**_side(side), "waits_for": at, "is_sure": sure}
+        for (side, at), sure in zip(wait.bringers, wait.are_sure, strict=True)
+    ]
     return {"for": wait.at, "lacks": wait.lacks, "by": [*map(_side, wait.sides)], "brought_by": bringers}
 
 

@@ -109,7 +109,10 @@ def _waits(hazard: Hazard) -> Iterator[Line]:
     numbers = {wait.at: number for number, wait in enumerate(hazard.waits, 1)}
     for number, wait in enumerate(hazard.waits, 1):
         who = " and ".join(f"{side.who} at {_line(side)}" for side in wait.sides)
-        come = {f"{side.who} would come at {_line(side)} after wait {numbers[at]}": None for side, at in wait.bringers}
+        come = {
+            f"{side.who} {'would' if sure else 'may'} come at {_line(side)} after wait {numbers[at]}": None
+            for (side, at), sure in zip(wait.bringers, wait.are_sure, strict=True)
+        }
         yield _note("; ".join([f"wait {number}: {who} for {wait.at}: {wait.lacks}", *come]), "")
 
 
