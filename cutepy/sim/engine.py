@@ -24,6 +24,7 @@ from cutepy.sim.machine.limits import Limit, Watchdog
 from cutepy.sim.machine.memory import MAX_LOCAL_BYTES, GlobalMemory, Memory
 from cutepy.sim.machine.schedule import Schedule
 from cutepy.sim.machine.step import Step
+from cutepy.sim.machine.unknown_forms import InstructionNamed
 from cutepy.sim.mechanisms.atomics import Atomics
 from cutepy.sim.mechanisms.bulk_copies import BulkCopies
 from cutepy.sim.mechanisms.calls import Calls
@@ -162,7 +163,7 @@ class Engine:
         residents = Residents(launch.grid, launch.cluster, blocks)
         self.memory.start(residents, launch.reserved_smem[1], self.schedule.roster.threads_per_cta)
         try:
-            with np.errstate(all="ignore"):
+            with InstructionNamed(), np.errstate(all="ignore"):
                 self.schedule.run(self, residents)
         except SimulationError as error:
             for observer in self.activity.observers:

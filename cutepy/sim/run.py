@@ -33,6 +33,7 @@ from cutepy.sim.machine.observer import Observer, stops
 from cutepy.sim.machine.ordering import may_run_in_any_order
 from cutepy.sim.machine.shared_memory import Place, SharedMemory, named, view
 from cutepy.sim.machine.step import Step
+from cutepy.sim.machine.unknown_forms import InstructionNamed
 from cutepy.sim.native.blocks import hot_blocks
 from cutepy.sim.options import (
     check_flags,
@@ -455,6 +456,10 @@ class Run(Replayable):
         if os.getpid() != self._process:
             self._launched_elsewhere[0] = 1
         launch = prepare(call if call.ctas is not None else replace(call, ctas=self._ctas))
+        with InstructionNamed():
+            self._launch(launch, call)
+
+    def _launch(self, launch: Launch, call: KernelCall) -> None:
         function = linked(launch.ptx, call.kernel).function
         stopping = stops(function, self._observers)
         program = translate(launch.ptx, call.kernel, frozenset(stopping), pauses(function, self._policy))
