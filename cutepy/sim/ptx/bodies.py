@@ -19,7 +19,7 @@ from functools import partial
 from typing import NoReturn
 
 from cutepy.sim.ptx.declarations import LINKING, SPACES, read_parameters, read_variables
-from cutepy.sim.ptx.model import Function, Instruction, Operand, Pair, Parameter, SourceLine, Variable
+from cutepy.sim.ptx.model import Address, Function, Instruction, Operand, Pair, Parameter, SourceLine, Symbol, Variable
 from cutepy.sim.ptx.names import Names, Scope
 from cutepy.sim.ptx.operands import SPECIAL_VECTORS, Operands, split
 from cutepy.sim.ptx.places import placed
@@ -81,6 +81,7 @@ class Body:
         self._source: SourceLine | None = None
         self._at = 0
         self._formal_names: set[str] = set()
+        self._inputs: frozenset[str] = frozenset()
         self._pending: list[tuple[str, str, str | None, bool, Scope, int, SourceLine | None, int]] = []
         self._results: tuple[Parameter, ...] = ()
         self._returned: list[tuple[str, Parameter]] = []  # results in registers, behind where they go
@@ -98,6 +99,7 @@ class Body:
         for what, read in (("parameter", parameters), ("result", results)):
             formals[what] = attempt(partial(self._formals, read, what), head.start(), none)
         self._results = formals["result"]
+        self._inputs = frozenset(p.name for p in formals["parameter"])
         header = attempt(partial(_directives, head["directives"]), head.start("directives"), nothing)
         self._statements(start, end)
         if not self._pending:
@@ -373,11 +375,19 @@ class Body:
             predicate = register, negated
         operands = tuple([self._operands.read(part, scope, opcode) for part in split(text)])
         operands = self._with_carry(opcode, operands)
+        if opcode.startswith("st.param"):
+            self._check_stored(opcode, operands)
         prefix = f"@{'!' if negated else ''}{guard} " if guard else ""
         whole = f"{prefix}{opcode} {' '.join(text.split())}"
         instruction = Instruction(index, opcode, operands, predicate, whole, source, line)
         self._check(instruction)
         return instruction
+
+    def _check_stored(self, opcode: str, operands: tuple[Operand, ...]) -> None:
+        """Refuse to write to a parameter that the function is given."""
+        to = operands[0].base if operands and isinstance(operands[0], Address) else None
+        if isinstance(to, Symbol) and to.name in self._inputs:
+            raise PtxSyntaxError(f"{opcode} writes to {to.name}, which is an input of the function", to.name)
 
     def _with_carry(self, opcode: str, operands: tuple[Operand, ...]) -> tuple[Operand, ...]:
         """Name the carry among the operands of what takes it, last, and of what sets it, beside the result."""
