@@ -16,14 +16,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import NoReturn
 
 from cutepy.sim.ptx.declarations import LINKING, SPACES, read_parameters, read_variables
 from cutepy.sim.ptx.model import Address, Function, Instruction, Operand, Pair, Parameter, SourceLine, Symbol, Variable
 from cutepy.sim.ptx.names import Names, Scope
 from cutepy.sim.ptx.operands import SPECIAL_VECTORS, Operands, split
 from cutepy.sim.ptx.places import placed
-from cutepy.sim.ptx.reading import NOT_UNDERSTOOD, Reading, refuse_statement
+from cutepy.sim.ptx.reading import NOT_UNDERSTOOD, Reading, fail, refuse_statement
 from cutepy.sim.ptx.spelling import usual
 from cutepy.sim.ptx.tokens import PtxSyntaxError, integer
 
@@ -46,6 +45,7 @@ _DIRECTIVE = re.compile(
     | \.attribute\([^)]*\) | \.unique\b)""",
     re.X,
 )
+_POSITIVE = frozenset(("reqntid", "maxntid", "reqnctapercluster", "maxclusterrank"))
 _MOVES_VECTOR = re.compile(r"\.v[24]\b")
 _TAKE_CARRY = ("addc", "subc", "madc")
 _PROTOTYPE = re.compile(r"\.callprototype\s*(?:\((?P<results>[^)]*)\))?\s*any\s*(?:\((?P<parameters>[^)]*)\))?")
@@ -138,7 +138,7 @@ class Body:
             try:
                 statement(match)
             except NOT_UNDERSTOOD as error:
-                reading.attempt(partial(_raise, error), begin, None)
+                reading.attempt(partial(fail, error), begin, None)
 
     def _instructions(self) -> tuple[Instruction, ...]:
         """Read the operands of the instructions; one that can't be read is given without them."""
@@ -150,7 +150,7 @@ class Body:
                     found.append(read(index, *pending[index]))
             except NOT_UNDERSTOOD as error:
                 opcode, operands, _, _, _, at, source, line = pending[len(found)]
-                self._reading.attempt(partial(_raise, error), at, None)
+                self._reading.attempt(partial(fail, error), at, None)
                 text = f"{opcode} {' '.join(operands.split())}"
                 found.append(Instruction(len(found), opcode, (), None, text, source, line))
         return tuple(found)
@@ -398,10 +398,6 @@ class Body:
         return operands
 
 
-def _raise(error: BaseException) -> NoReturn:
-    raise error
-
-
 def _directives(text: str) -> dict[str, tuple[int, ...]]:
     """Read the performance directives of an entry."""
     found, position, end = {}, 0, len(text.rstrip())
@@ -413,6 +409,8 @@ def _directives(text: str) -> dict[str, tuple[int, ...]]:
             values = tuple(integer(value.strip()) for value in match["values"].split(",") if value.strip())
             if any(value >> 32 for value in values):
                 raise PtxSyntaxError(f".{match['name']} takes numbers of 32 bits, got {match['values'].strip()}")
+            if match["name"] in _POSITIVE and 0 in values:
+                raise PtxSyntaxError(f".{match['name']} takes numbers from 1 on, got 0", f".{match['name']}")
             found[match["name"]] = values
         position = match.end()
     return found

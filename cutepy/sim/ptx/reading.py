@@ -113,6 +113,11 @@ class Reading:
                 self.attempt(lambda reason=reason, character=character: refuse(reason, character), start, None)  # type: ignore[misc]
 
 
+def fail(error: BaseException) -> NoReturn:
+    """Raise an error."""
+    raise error
+
+
 def refuse(reason: str, token: str = "") -> NoReturn:
     """Raise for what is not understood."""
     raise PtxSyntaxError(reason, token)
