@@ -90,7 +90,8 @@ class Reading:
         elif not isinstance(error, ValueError):
             reason = "of a form that is not known"
         if token:
-            start = max(start, text.find(token, start, end))
+            word = re.compile(rf"(?<![\w$%.]){re.escape(token)}(?![\w$])").search(text, start, end)
+            start = word.start() if word is not None else max(start, text.find(token, start, end))
         line, column = self.place(start)
         return PtxSyntaxError(reason, token, self._file, line, column, statement)
 

@@ -1,5 +1,6 @@
 """PTX that is refused: each text is a module or an error that names the line, the column and the statement."""
 
+import re
 import time
 from pathlib import Path
 
@@ -207,7 +208,54 @@ def test_what_is_outside_of_functions_is_refused_with_its_place(text, said):
     assert f"line {found.value.line}, column {found.value.column} of the PTX" in str(found.value)
 
 
+ELSEWHERE = [
+    (HEAD + "  /* never\n ends\n", 4, 3, "does not end"),
+    (HEAD + ".entry k() {\n  mov.u32 /* a\n ret; }\n", 5, 11, "does not end"),
+    (HEAD.replace("sm_90a", "sm_100a"), 2, 9, "PTX for sm_100a does not run on an sm_90a"),
+    (HEAD.replace("sm_90a", "foo"), 2, 9, "no GPU is named foo"),
+    (HEAD.replace("sm_90a", "compute_90"), 2, 9, "no GPU is named compute_90"),
+    (HEAD.replace("8.7", "10.0"), 1, 10, "up to 9.x, got 10.0"),
+    (HEAD.replace("8.7", "9"), 1, 10, "got 9"),
+    (HEAD + ".shared .u64 s;\n.global .u64 a = b;", 5, 18, "address of b, which is no variable"),
+    (HEAD + ".shared .u64 s;\n.global .u64 a = s;", 5, 18, "address of s, which is no variable"),
+    (HEAD + ".entry k()\n.reqntid 0\n{ ret; }", 5, 1, ".reqntid takes numbers from 1 on, got 0"),
+    (HEAD + ".entry k()\n.maxntid 8, 0\n{ ret; }", 5, 1, ".maxntid takes"),
+    ("build/kernel.ptx", 1, 1, "pass a pathlib.Path"),
+    ("kernel.ptx", 1, 1, "pass a pathlib.Path"),
+]
+
+
+@pytest.mark.parametrize(("text", "line", "column", "said"), ELSEWHERE)
+def test_the_place_is_where_it_begins(text, line, column, said):
+    with pytest.raises(PtxSyntaxError, match=re.escape(said)) as found:
+        load_ptx(text)
+    assert (found.value.line, found.value.column) == (line, column)
+    assert found.value.statement
+
+
+@pytest.mark.parametrize("version", ["7.0", "8.7", "9.0", "9.4", "9.5", "9.12"])
+def test_any_minor_version_is_read(version):
+    load_ptx(HEAD.replace("8.7", version) + ".global .u64 a = b; .global .u64 b; .entry k() { ret; }")
+
+
 ACCEPTED = [
+    "cvt.f64.f32 %d, %r0;",
+    "cvt.f32.f16 %r0, %h0;",
+    "cvt.rni.f32.f32 %r0, %r1;",
+    "cvt.rna.tf32.f32 %r0, %r1;",
+    "cvt.rn.satfinite.e4m3x2.f32 %h0, %r0, %r1;",
+    "cvt.pack.sat.u8.s32.b32 %r0, %r1, %r2, %r3;",
+    "rcp.approx.ftz.f64 %d, %e;",
+    "div.full.f32 %r0, %r1, %r2;",
+    "ex2.approx.f16 %h0, %h1;",
+    "and.pred %p, %p, %q;",
+    "mov.u64 %d, %clock64;",
+    "mov.u64 %d, %gridid;",
+    "mov.u16 %h0, %tid.x;",
+    "selp.u32 %r0, 1, 0, 4;",
+    "fence.cta;",
+    "bfe.u32 %r0, %r1, 2, 255;",
+    "wgmma.wait_group.sync.aligned 8;",
     "mov.b32 %r0, 0f3F800000;",
     "and.b32 %r0, %r1, 0f3F800000;",
     ".reg .f32 %f; mov.b32 %f, %r0; add.f32 %r0, %f, 0f3F800000; ld.global.b32 %f, [%d];",
