@@ -24,7 +24,6 @@ from cutepy.sim.machine.limits import Limit, Watchdog
 from cutepy.sim.machine.memory import MAX_LOCAL_BYTES, GlobalMemory, Memory
 from cutepy.sim.machine.schedule import Schedule
 from cutepy.sim.machine.step import Step
-from cutepy.sim.machine.unknown_forms import InstructionNamed
 from cutepy.sim.mechanisms.atomics import Atomics
 from cutepy.sim.mechanisms.bulk_copies import BulkCopies
 from cutepy.sim.mechanisms.calls import Calls
@@ -45,6 +44,7 @@ from cutepy.sim.mechanisms.wgmma.issue import Wgmma
 from cutepy.sim.mechanisms.wide_atomics import WideAtomics
 from cutepy.sim.mechanisms.wmma import Wmma
 from cutepy.sim.ptx.instruction_classes import CLASSES, class_of
+from cutepy.sim.translate.unknown_forms import InstructionNamed
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import CompletionPolicy

@@ -33,7 +33,6 @@ from cutepy.sim.machine.observer import Observer, stops
 from cutepy.sim.machine.ordering import may_run_in_any_order
 from cutepy.sim.machine.shared_memory import Place, SharedMemory, named, view
 from cutepy.sim.machine.step import Step
-from cutepy.sim.machine.unknown_forms import InstructionNamed
 from cutepy.sim.native.blocks import hot_blocks
 from cutepy.sim.options import (
     check_flags,
@@ -50,6 +49,7 @@ from cutepy.sim.ptx.places import is_of_a_library
 from cutepy.sim.replay import Replayable, Replays, Schedules
 from cutepy.sim.sanitize import AdvisoryWarning, HazardError, Hazards, Sanitizer
 from cutepy.sim.translate import Program, linked, translate
+from cutepy.sim.translate.unknown_forms import InstructionNamed
 
 if TYPE_CHECKING:
     from cutepy.layouts.sm90 import SmemPlan

@@ -19,7 +19,6 @@ import numpy as np
 from cutepy.layouts.sm90.arch import WARP_THREADS
 from cutepy.sim.arithmetic import floats, integers as alu, minifloat, video as video_arithmetic
 from cutepy.sim.errors import OperandError, SimulationError, UnknownInstructionError
-from cutepy.sim.machine.unknown_forms import FORM_ERRORS, SITES
 from cutepy.sim.ptx.alignment import aligned_threads
 from cutepy.sim.ptx.bodies import BEYOND
 from cutepy.sim.ptx.forms import Checks
@@ -43,6 +42,7 @@ from cutepy.sim.translate.control_flow import EXIT, ControlFlow, analyse
 from cutepy.sim.translate.effects import accumulators, is_wgmma, read, written
 from cutepy.sim.translate.emitter import Emitter, canonical_bits, kind_of, refused_modifier, translator_of
 from cutepy.sim.translate.refusals import refusal
+from cutepy.sim.translate.unknown_forms import FORM_ERRORS, SITES
 
 SHARED_WINDOW = 1 << 56
 LOCAL_WINDOW = 1 << 57

@@ -5,9 +5,9 @@ import pytest
 
 import cutepy
 from cutepy.sim import HazardError, SimulationError, UnknownInstructionError
-from cutepy.sim.machine.unknown_forms import InstructionNamed
 from cutepy.sim.mechanisms.warp import Warp
 from cutepy.sim.ptx.tokens import PtxSyntaxError
+from cutepy.sim.translate.unknown_forms import InstructionNamed
 
 KERNEL = """.version 8.7
 .target sm_90a
