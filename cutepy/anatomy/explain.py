@@ -99,10 +99,7 @@ class _Parsed:
         return resources_of(kernel, read_resources(self.cubin), "its cubin", launch) if self.cubin else None
 
 
-def _parsed(text: str, assembler: bool, cubin: bytes = b"") -> _Parsed:
-    text = text.rstrip("\0")
-    unread: list[Unread] = []
-    module = parse_module(text, unread)
+def _parsed(text: str, module: Module, unread: list[Unread], assembler: bool, cubin: bytes = b"") -> _Parsed:
     version = _VERSION.search(text)
     assembly, refusal = None, "ptxas was not asked"
     if assembler:
@@ -119,14 +116,17 @@ def _of_ptx(text: str, assembler: bool, name: str, cubin: bytes = b"") -> Explan
         raise ExplainError(
             f"{name} has no kernel: expected PTX with an .entry, as compilers write it (--keep-ptx, nvcc -ptx)"
         )
-    parsed = _parsed(text, assembler, cubin)
-    target = parsed.module.target.partition(",")[0].strip()
+    text = text.rstrip("\0")
+    unread: list[Unread] = []
+    module = parse_module(text, unread)
+    target = module.target.partition(",")[0].strip()
     if target not in _EXPLAINED:
         raise ExplainError(
             f"{name} is for {target}, and the instructions that are explained are those of sm_90a: compile it for "
             "sm_90a (nvcc -arch=sm_90a -ptx, CUTE_DSL_ARCH=sm_90a)"
         )
-    if not parsed.module.functions:
+    parsed = _parsed(text, module, unread, assembler, cubin)
+    if not module.functions:
         raise ExplainError(f"{name} has no kernel that could be read, though it says .entry; is it PTX?")
     kernels = tuple(_kernel(parsed, function, None) for function in parsed.module.functions.values())
     return Explanation(name, kernels, parsed.version, parsed.module.target, (_STATIC, _ADDRESSES))
@@ -137,7 +137,10 @@ def _of_watch(watch: Watch, assembler: bool, name: str) -> Explanation:
     if not seen:
         raise ExplainError(f"{name} launched no kernel; call a compiled function within the run")
     modules = {one.launches[0].ptx: one for one in seen}
-    parsed = {text: _parsed(text, assembler) for text in modules}
+    parsed = {}
+    for text in modules:
+        plain, unread = text.rstrip("\0"), list[Unread]()
+        parsed[text] = _parsed(plain, parse_module(plain, unread), unread, assembler)
     kernels = tuple(
         _kernel(parsed[one.launches[0].ptx], parsed[one.launches[0].ptx].module.functions[one.launches[0].kernel], one)
         for one in seen

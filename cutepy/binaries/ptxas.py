@@ -141,6 +141,8 @@ def _assembled(tool: Path, ptx: str, target: str) -> Assembly:
         if done.returncode:
             errors = [line.strip() for line in said.splitlines() if "error" in line or "fatal" in line]
             raise AssemblyError(f"{tool} refused the PTX: {'; '.join(errors[:3]) or said.strip()[:200]}")
+        if not image.is_file():  # of a virtual architecture, such as compute_90
+            raise AssemblyError(f"{tool} makes no cubin for {target}: name a GPU, such as sm_90a")
         cubin = image.read_bytes()
         try:
             resources = read_resources(cubin)

@@ -44,6 +44,7 @@ from cutepy.sim.mechanisms.wgmma.issue import Wgmma
 from cutepy.sim.mechanisms.wide_atomics import WideAtomics
 from cutepy.sim.mechanisms.wmma import Wmma
 from cutepy.sim.ptx.instruction_classes import CLASSES, class_of
+from cutepy.sim.translate.unknown_forms import InstructionNamed
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import CompletionPolicy
@@ -162,7 +163,7 @@ class Engine:
         residents = Residents(launch.grid, launch.cluster, blocks)
         self.memory.start(residents, launch.reserved_smem[1], self.schedule.roster.threads_per_cta)
         try:
-            with np.errstate(all="ignore"):
+            with InstructionNamed(), np.errstate(all="ignore"):
                 self.schedule.run(self, residents)
         except SimulationError as error:
             for observer in self.activity.observers:

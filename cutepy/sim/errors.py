@@ -163,6 +163,14 @@ class SimulationError(RuntimeError):
             lines.append(f"  in `{instruction.text}`")
         super().__init__("\n".join(lines))
 
+    def locate(self, instruction: Instruction) -> None:
+        """Name the instruction that failed, where it was not known before."""
+        waits, chances = self.waits, self.chances
+        SimulationError.__init__(
+            self, self.message, instruction, self.who,
+            fix=self.fix, kind=self.kind, at=self.at, before=self.before, waits=waits, chances=chances,
+        )  # fmt: skip
+
     @property
     def mistakes(self) -> tuple[SimulationError, ...]:
         """What the kernel did wrong, if it is that; nothing for what the simulator doesn't know, and the like."""

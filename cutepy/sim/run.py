@@ -49,6 +49,7 @@ from cutepy.sim.ptx.places import is_of_a_library
 from cutepy.sim.replay import Replayable, Replays, Schedules
 from cutepy.sim.sanitize import AdvisoryWarning, HazardError, Hazards, Sanitizer
 from cutepy.sim.translate import Program, linked, translate
+from cutepy.sim.translate.unknown_forms import InstructionNamed
 
 if TYPE_CHECKING:
     from cutepy.layouts.sm90 import SmemPlan
@@ -455,6 +456,10 @@ class Run(Replayable):
         if os.getpid() != self._process:
             self._launched_elsewhere[0] = 1
         launch = prepare(call if call.ctas is not None else replace(call, ctas=self._ctas))
+        with InstructionNamed():
+            self._launch(launch, call)
+
+    def _launch(self, launch: Launch, call: KernelCall) -> None:
         function = linked(launch.ptx, call.kernel).function
         stopping = stops(function, self._observers)
         program = translate(launch.ptx, call.kernel, frozenset(stopping), pauses(function, self._policy))

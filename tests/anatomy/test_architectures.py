@@ -14,7 +14,9 @@ ret; }}"""
 MMA = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 
 
-@pytest.mark.parametrize("target", ["sm_75", "sm_80", "sm_89", "sm_100", "sm_100a", "sm_120f", "sm_80, debug"])
+@pytest.mark.parametrize(
+    "target", ["sm_75", "sm_80", "sm_89", "sm_100", "sm_100a", "sm_120f", "sm_80, debug", "compute_90"]
+)
 def test_another_architecture_is_refused_by_name(target, tmp_path):
     text = PTX.format(target=target, mma=MMA)
     file = tmp_path / "kernel.ptx"
@@ -22,6 +24,8 @@ def test_another_architecture_is_refused_by_name(target, tmp_path):
     for source in (text, file, type("Compiled", (), {"ptx": text})()):
         with pytest.raises(ExplainError, match=rf"is for {target.partition(',')[0]}, .* compile it for sm_90a"):
             explain(source, assembler=False)
+        with pytest.raises(ExplainError, match="compile it for sm_90a"):
+            explain(source)
 
 
 @pytest.mark.parametrize("target", ["sm_90", "sm_90a", "sm_90a, debug"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from operator import index
@@ -26,8 +27,11 @@ from cutepy.sim.machine.lanes import Array
 from cutepy.sim.machine.launch import KernelCall, Launch
 from cutepy.sim.machine.loaded_module import LoadedModule
 from cutepy.sim.ptx.model import Parameter
+from cutepy.sim.ptx.tokens import PtxSyntaxError
 from cutepy.sim.run import Run
 
+_PATH = re.compile(r"[^\n{};]*(?:[/\\][^\n{};]*|\.ptx)\s*")
+"""A line without any statement, which names a file."""
 _ALIGNMENT = 512
 """What addresses of copies are multiples of where those of the arrays are, in bytes."""
 
@@ -49,10 +53,8 @@ def load_ptx(text: str | Path) -> PtxModule:
     Raises
     ------
     PtxSyntaxError
-        If a statement is not understood, or has operands that it does not take: with `file`, `line`, `column` and
-        `statement`.
-    ValueError
-        If it is for a newer GPU.
+        If a statement is not understood, or has operands that it does not take, or the module is for a newer GPU: with
+        `file`, `line`, `column` and `statement`.
     OSError
         If there is no such file.
 
@@ -103,6 +105,11 @@ class PtxModule:
             raise TypeError(
                 f"expected the text of PTX, got {type(text).__name__}; bytes have a decode(), a file is a Path"
             )
+        if _PATH.fullmatch(text):
+            raise PtxSyntaxError(
+                "expected the text of PTX, got what looks like the name of a file: pass a pathlib.Path",
+                line=1, column=1, statement=text[:200],
+            )  # fmt: skip
         self._loaded = LoadedModule(text, file)
         self.text = text
         keep_untraced()

@@ -19,11 +19,13 @@ from cutepy.sim.errors import LaunchError
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.ptx.linking import function_addresses
 from cutepy.sim.ptx.model import Function, Module, Variable
+from cutepy.sim.ptx.parser import without_comments
+from cutepy.sim.ptx.reading import Reading
 from cutepy.sim.ptx.tokens import PtxSyntaxError
 from cutepy.sim.translate import load_module
 
 _ALIGNMENT = 128
-_TARGET = re.compile(r"sm_(\d+)")
+_TARGET = re.compile(r"sm_(\d{1,4})[af]?")
 _GENERATION = 90
 
 
@@ -66,9 +68,7 @@ class LoadedModule:
     Raises
     ------
     PtxSyntaxError
-        If a statement is not understood, or there is no .target.
-    ValueError
-        If it is for a newer GPU.
+        If a statement is not understood, there is no .target, or that is no GPU, or a newer one.
     """
 
     def __init__(self, ptx: str, file: str = "") -> None:
@@ -76,12 +76,20 @@ class LoadedModule:
         if not self.module.target:
             reason = "a module must say what GPU it is for; write .target sm_90a behind .version"
             raise PtxSyntaxError(reason, "", file, 1, 1, " ".join(ptx[:80].split()))
-        generation = _TARGET.match(self.module.target)
-        if generation and int(generation[1]) > _GENERATION:
-            raise ValueError(
-                f"PTX for {self.module.target} does not run on an sm_90a, which is simulated; compile it for sm_90a"
-            )
+        self._check_target(self.module.target)
         self.memory: dict[str, Any] = {}
+
+    def _check_target(self, target: str) -> None:
+        generation = _TARGET.fullmatch(target)
+        if generation is None:
+            reason = f"no GPU is named {target}; write .target sm_90a"
+        elif int(generation[1]) > _GENERATION:
+            reason = f"PTX for {target} does not run on an sm_90a, which is simulated; compile it for sm_90a"
+        else:
+            return
+        text = without_comments(self.ptx)
+        at = re.search(r"\.target\b", text)
+        raise Reading(text, self.file).placed(PtxSyntaxError(reason, target), 0 if at is None else at.start())
 
     def entry(self, name: str) -> Function:
         """Return one of its kernels.

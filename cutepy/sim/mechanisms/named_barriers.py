@@ -313,9 +313,10 @@ class Barriers(Mechanism):
         least = np.broadcast_to(np.where(here, count, values[:, None]), shape).min(axis=1)
         if (least != values).any():
             self._refuse(g, i, number, int(least.min()), int(values.max()))
-        if (values % WARP).any():
-            wrong = f"the thread count of a barrier must be a multiple of {WARP}, got {values[0]}"
-            fix = f"give it {-(-int(values[0]) // WARP) * WARP}, and let whole warps call it"
+        odd = values[here.any(axis=1) & ((values % WARP != 0) | (values <= 0))]
+        if len(odd):
+            wrong = f"the thread count of a barrier must be a positive multiple of {WARP}, got {odd[0]}"
+            fix = f"give it {max(-(-int(odd[0]) // WARP), 1) * WARP}, and let whole warps call it"
             raise self._wrong(g.did(i), number, wrong, fix)
         return values
 

@@ -16,14 +16,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import NoReturn
 
 from cutepy.sim.ptx.declarations import LINKING, SPACES, read_parameters, read_variables
-from cutepy.sim.ptx.model import Function, Instruction, Operand, Pair, Parameter, SourceLine, Variable
+from cutepy.sim.ptx.model import Address, Function, Instruction, Operand, Pair, Parameter, SourceLine, Symbol, Variable
 from cutepy.sim.ptx.names import Names, Scope
 from cutepy.sim.ptx.operands import SPECIAL_VECTORS, Operands, split
 from cutepy.sim.ptx.places import placed
-from cutepy.sim.ptx.reading import NOT_UNDERSTOOD, Reading, refuse_statement
+from cutepy.sim.ptx.reading import NOT_UNDERSTOOD, Reading, fail, refuse_statement
 from cutepy.sim.ptx.spelling import usual
 from cutepy.sim.ptx.tokens import PtxSyntaxError, integer
 
@@ -46,6 +45,7 @@ _DIRECTIVE = re.compile(
     | \.attribute\([^)]*\) | \.unique\b)""",
     re.X,
 )
+_POSITIVE = frozenset(("reqntid", "maxntid", "reqnctapercluster", "maxclusterrank"))
 _MOVES_VECTOR = re.compile(r"\.v[24]\b")
 _TAKE_CARRY = ("addc", "subc", "madc")
 _PROTOTYPE = re.compile(r"\.callprototype\s*(?:\((?P<results>[^)]*)\))?\s*any\s*(?:\((?P<parameters>[^)]*)\))?")
@@ -81,6 +81,7 @@ class Body:
         self._source: SourceLine | None = None
         self._at = 0
         self._formal_names: set[str] = set()
+        self._inputs: frozenset[str] = frozenset()
         self._pending: list[tuple[str, str, str | None, bool, Scope, int, SourceLine | None, int]] = []
         self._results: tuple[Parameter, ...] = ()
         self._returned: list[tuple[str, Parameter]] = []  # results in registers, behind where they go
@@ -98,6 +99,7 @@ class Body:
         for what, read in (("parameter", parameters), ("result", results)):
             formals[what] = attempt(partial(self._formals, read, what), head.start(), none)
         self._results = formals["result"]
+        self._inputs = frozenset(p.name for p in formals["parameter"])
         header = attempt(partial(_directives, head["directives"]), head.start("directives"), nothing)
         self._statements(start, end)
         if not self._pending:
@@ -136,7 +138,7 @@ class Body:
             try:
                 statement(match)
             except NOT_UNDERSTOOD as error:
-                reading.attempt(partial(_raise, error), begin, None)
+                reading.attempt(partial(fail, error), begin, None)
 
     def _instructions(self) -> tuple[Instruction, ...]:
         """Read the operands of the instructions; one that can't be read is given without them."""
@@ -148,7 +150,7 @@ class Body:
                     found.append(read(index, *pending[index]))
             except NOT_UNDERSTOOD as error:
                 opcode, operands, _, _, _, at, source, line = pending[len(found)]
-                self._reading.attempt(partial(_raise, error), at, None)
+                self._reading.attempt(partial(fail, error), at, None)
                 text = f"{opcode} {' '.join(operands.split())}"
                 found.append(Instruction(len(found), opcode, (), None, text, source, line))
         return tuple(found)
@@ -373,11 +375,19 @@ class Body:
             predicate = register, negated
         operands = tuple([self._operands.read(part, scope, opcode) for part in split(text)])
         operands = self._with_carry(opcode, operands)
+        if opcode.startswith("st.param"):
+            self._check_stored(opcode, operands)
         prefix = f"@{'!' if negated else ''}{guard} " if guard else ""
         whole = f"{prefix}{opcode} {' '.join(text.split())}"
         instruction = Instruction(index, opcode, operands, predicate, whole, source, line)
         self._check(instruction)
         return instruction
+
+    def _check_stored(self, opcode: str, operands: tuple[Operand, ...]) -> None:
+        """Refuse to write to a parameter that the function is given."""
+        to = operands[0].base if operands and isinstance(operands[0], Address) else None
+        if isinstance(to, Symbol) and to.name in self._inputs:
+            raise PtxSyntaxError(f"{opcode} writes to {to.name}, which is an input of the function", to.name)
 
     def _with_carry(self, opcode: str, operands: tuple[Operand, ...]) -> tuple[Operand, ...]:
         """Name the carry among the operands of what takes it, last, and of what sets it, beside the result."""
@@ -386,10 +396,6 @@ class Body:
         if ".cc." in opcode and operands:
             operands = (Pair(operands[0], self._names.carry), *operands[1:])
         return operands
-
-
-def _raise(error: BaseException) -> NoReturn:
-    raise error
 
 
 def _directives(text: str) -> dict[str, tuple[int, ...]]:
@@ -403,6 +409,8 @@ def _directives(text: str) -> dict[str, tuple[int, ...]]:
             values = tuple(integer(value.strip()) for value in match["values"].split(",") if value.strip())
             if any(value >> 32 for value in values):
                 raise PtxSyntaxError(f".{match['name']} takes numbers of 32 bits, got {match['values'].strip()}")
+            if match["name"] in _POSITIVE and 0 in values:
+                raise PtxSyntaxError(f".{match['name']} takes numbers from 1 on, got 0", f".{match['name']}")
             found[match["name"]] = values
         position = match.end()
     return found

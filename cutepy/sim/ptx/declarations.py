@@ -8,6 +8,7 @@ PTX ISA, "Variables": "Variable Declarations", "Vectors", "Array Declarations", 
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
@@ -20,6 +21,7 @@ SPACES = (".global", ".const", ".shared", ".local", ".param")
 LINKING = (".extern", ".visible", ".weak", ".common")
 _VECTORS = {".v2": 2, ".v4": 4}
 _OPAQUE = (".texref", ".samplerref", ".surfref")
+_OF_REGISTERS = re.compile("pred|[bus](8|16|32|64)|b128|f(16|32|64)|bf16|b?f16x2")
 _FLOATS = {"f32": "<f", "f64": "<d"}
 _LARGEST_BYTES = 1 << 38
 """Of a variable: more than any GPU has."""
@@ -71,6 +73,8 @@ def read_registers(text: str) -> list[tuple[str, str, int, int | None]]:
     tokens = Tokens(text)
     tokens.expect(".reg")
     _, kind, vector = _type(tokens)
+    if not _OF_REGISTERS.fullmatch(kind):
+        raise tokens.error(f"there are no registers of type .{kind}")
     found = []
     while True:
         name = tokens.take("name")

@@ -87,6 +87,7 @@ FORMS: dict[str, str] = PLAIN_FORMS | {
     **_each("applypriority discard", "address value"),
     "activemask": "result",
     **_each("bar barrier", "barrier barrier?"),
+    **_each("bar.arrive bar.cta.arrive barrier.arrive barrier.cta.arrive", "barrier*2"),
     **_each("bar.red bar.cta.red barrier.red barrier.cta.red", "result barrier barrier? value"),
     "bar.warp": "barrier",
     "barrier.cluster": "",
@@ -223,11 +224,14 @@ class Checks:
             If there are too many or too few, one is of another kind, or a vector has another length.
         """
         operands = i.operands
+        if i.parts[0] in _LIMITED:
+            _check_values(i.opcode, i.parts, operands)
         shape = i.opcode, tuple([o.type if type(o) is Register else _shape_of(o) for o in operands])
         if shape in self._known:
             return
         form = form_of(i.opcode)
         if form is not None and i.parts[0] != "call":
+            _check_modifiers(i.opcode)
             _check_operands(i.opcode, form, operands)
             _check_lengths(i.opcode, form, operands)
             _check_types(i.opcode, form, operands)
@@ -242,6 +246,8 @@ def _shape_of(operand: Operand) -> object:
     kind = type(operand)
     if kind is Immediate:
         return operand.float_bits  # type: ignore[union-attr]
+    if kind is Special:
+        return operand
     if kind is Address:
         coordinates = operand.coordinates  # type: ignore[union-attr]
         return type(operand.base), None if coordinates is None else len(coordinates)  # type: ignore[union-attr]
@@ -317,6 +323,7 @@ _TYPES = frozenset(
     """b1 b8 b16 b32 b64 b128 b1024 u2 u4 u8 u16 u32 u64 s2 s4 s8 s16 s32 s64 f16 f32 f64 bf16 tf32 f16x2 bf16x2 f32x2
     u16x2 s16x2 u8x4 s8x4""".split()
 )
+_WIDE_SPECIALS = re.compile(r"clock64|globaltimer|current_graph_exec|pm\d_64")
 _OF_ONE_TYPE = frozenset(
     """abs add and atom bfi brev cnot copysign cos div ex2 fma ld ldu lg2 mad max min mov mul neg not or rcp red rem
     rsqrt sad selp setp sin sqrt st sub tanh xor""".split()
@@ -336,6 +343,9 @@ def _check_types(opcode: str, form: Form, operands: tuple[Operand, ...]) -> None
     is_alike = first in _OF_ONE_TYPE and len(types) == 1
     if not is_alike and any("f" in p for p in types):
         return
+    if first in ("selp", "set", "setp") and isinstance(operands[-1], Symbol | Special | FrameSlot):
+        if first == "selp" or len(operands) > 3:
+            raise PtxSyntaxError(f"{opcode} takes a predicate there, got {spelled(operands[-1])}")
     match = _TYPE.fullmatch(types[-1])
     assert match is not None
     letter, bits = match["letter"], int(match["bits"])
@@ -343,6 +353,9 @@ def _check_types(opcode: str, form: Form, operands: tuple[Operand, ...]) -> None
     for word, operand in zip(words, operands, strict=False):
         if word not in ("result", "value") or (word == "result" and first == "setp"):
             continue
+        if is_alike and isinstance(operand, Special) and operand.name != "gridid" and bits in (32, 64):
+            if bool(_WIDE_SPECIALS.fullmatch(operand.name)) != (bits == 64):
+                raise PtxSyntaxError(f"{opcode} takes a value of {bits} bits there, got {spelled(operand)}")
         for one in operand.items if isinstance(operand, Vector) else (operand,):
             if (is_alike or isinstance(one, Immediate)) and not _agrees(one, letter, bits):
                 raise PtxSyntaxError(f"{opcode} takes a value of type .{types[-1]} there, got {_typed(one)}")
@@ -363,6 +376,108 @@ def _typed(operand: Operand) -> str:
     if isinstance(operand, Immediate):
         return "a float" if operand.float_bits else f"the integer {operand.value}"
     return f"{spelled(operand)} of type .{operand.type}" if isinstance(operand, Register) else spelled(operand)
+
+
+_ATOMS = "and or xor add inc dec min max exch cas"
+_COMPARISONS = "eq ne lt le gt ge lo ls hi hs equ neu ltu leu gtu geu num nan"
+_ONE_OF = {
+    "atom": _ATOMS,
+    "red": _ATOMS,
+    "fence": "cta cluster gpu sys proxy mbarrier_init",
+    "match": "any all",
+    "membar": "cta gl sys proxy",
+    "redux": "add min max and or xor",
+    "set": _COMPARISONS,
+    "setp": _COMPARISONS,
+    "shfl": "up down bfly idx",
+    "vote": "all any uni ballot",
+}
+"""Modifiers of which an instruction must have one."""
+_ROUNDINGS = "rn rz rm rp"
+_OF_FLOATS = {
+    **_each("fma mad", _ROUNDINGS),
+    **_each("rcp sqrt", f"{_ROUNDINGS} approx"),
+    "div": f"{_ROUNDINGS} approx full",
+    **_each("rsqrt sin cos lg2 ex2 tanh", "approx"),
+}
+"""Modifiers of which an instruction on floats must have one."""
+_INTEGRAL = "rni rzi rmi rpi"
+_TYPED = frozenset("ld ldu st atom red mov".split())
+_OF_PREDICATES = frozenset("and or xor not mov vote bar barrier".split())
+_OF_TF32 = frozenset("cvt mma wgmma wmma".split())
+_SCOPES = "cta cluster gpu sys"
+_SIGNIFICANT = {"f64": 53, "f32": 24, "tf32": 11, "f16": 11, "bf16": 8}
+"""Bits of a float's significand."""
+
+
+@lru_cache(maxsize=4096)
+def _check_modifiers(opcode: str) -> None:
+    """Refuse an opcode that lacks a modifier, or has a type that its instruction does not take."""
+    first, *parts = opcode.split(".")
+    one_of = _ONE_OF.get(first)
+    if one_of is not None:
+        _need(opcode, parts, one_of)
+    if first == "fence" and "tensormap::generic" in parts:
+        _need(opcode, parts, _SCOPES)
+    if first in _OF_FLOATS and _is_float(parts[-1:]):
+        _need(opcode, parts, _OF_FLOATS[first])
+    if first in _TYPED and not (parts and (parts[-1] == "pred" or _TYPE.fullmatch(parts[-1]))):
+        if not {"async", "bulk"} & {*parts}:
+            raise PtxSyntaxError(f"{opcode} must end in a type, such as .b32")
+    if "pred" in parts and first not in _OF_PREDICATES:
+        raise PtxSyntaxError(f"{opcode} takes no type .pred", ".pred")
+    if "tf32" in parts and first not in _OF_TF32:
+        raise PtxSyntaxError(f"{opcode} takes no type .tf32", ".tf32")
+    if first in ("st", "atom", "red") and "const" in parts:
+        raise PtxSyntaxError(f"{opcode} writes to constant memory, which kernels may only read", ".const")
+    if first == "cvt" and parts[:1] != ["pack"]:
+        _check_conversion(opcode, parts)
+
+
+def _check_conversion(opcode: str, parts: list[str]) -> None:
+    if len(parts) < 2 or not all(_CONVERTED.fullmatch(part) for part in parts[-2:]):
+        raise PtxSyntaxError(f"{opcode} must end in two types, that of the result and that of the value")
+    to, source = parts[-2:]
+    if _is_float([to]) and not _is_float([source]):
+        _need(opcode, parts, _ROUNDINGS)
+    elif _is_float([source]) and not _is_float([to]):
+        if to in _WHOLE:
+            _need(opcode, parts, _INTEGRAL)
+    elif to in _SIGNIFICANT and source in _SIGNIFICANT and _SIGNIFICANT[to] < _SIGNIFICANT[source] and source != "f16":
+        _need(opcode, parts, f"{_ROUNDINGS} rna rs {_INTEGRAL}")
+
+
+_CONVERTED = re.compile(r"[us](8|16|32|64)|b?f16(x2)?|f(32|64)|tf32|(e\dm\d|ue8m0)(x[24])?")
+_WHOLE = frozenset(f"{letter}{bits}" for letter in "us" for bits in (8, 16, 32, 64))
+
+
+def _is_float(types: list[str]) -> bool:
+    return any(t in _SIGNIFICANT or t in ("f16x2", "bf16x2") for t in types)
+
+
+def _need(opcode: str, parts: list[str], modifiers: str) -> None:
+    if {*modifiers.split()}.isdisjoint(parts):
+        one = "one of " if " " in modifiers else ""
+        raise PtxSyntaxError(f"{opcode} needs {one}{' '.join(f'.{m}' for m in modifiers.split())}")
+
+
+_LIMITED = frozenset("bfe bfi cp wgmma".split())
+
+
+def _check_values(opcode: str, parts: tuple[str, ...], operands: tuple[Operand, ...]) -> None:
+    """Refuse immediates beyond what an instruction takes."""
+    values = [o.value if isinstance(o, Immediate) else None for o in operands]
+    if parts[0] in ("bfe", "bfi"):
+        for value in values[-2:]:
+            if value is not None and not 0 <= value <= 255:
+                raise PtxSyntaxError(f"{opcode} takes a position and a length from 0 to 255, got {value}")
+    elif parts[:3] in (("cp", "async", "ca"), ("cp", "async", "cg")) and len(values) > 2:
+        sizes = (4, 8, 16) if parts[2] == "ca" else (16,)
+        if values[2] not in sizes:
+            said = " or ".join(map(str, sizes))
+            raise PtxSyntaxError(f"{opcode} copies {said} bytes, got {spelled(operands[2])}")
+    elif parts[:2] == ("wgmma", "wait_group") and values[:1] and not 0 <= (values[0] or 0) < 1 << 31:
+        raise PtxSyntaxError(f"{opcode} takes a number of groups from 0 on, got {spelled(operands[0])}")
 
 
 _SHAPE = re.compile(r"m(\d+)n(\d+)k(\d+)")

@@ -8,6 +8,7 @@ PTX ISA, "Syntax", "Directives".
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from functools import partial
 
 from cutepy.sim.ptx.bodies import Body
@@ -15,7 +16,7 @@ from cutepy.sim.ptx.declarations import read_variables
 from cutepy.sim.ptx.forms import Checks
 from cutepy.sim.ptx.model import Function, Module, Unread, Variable
 from cutepy.sim.ptx.names import Names
-from cutepy.sim.ptx.reading import Reading, closing_brace, refuse, refuse_statement
+from cutepy.sim.ptx.reading import Reading, closing_brace, fail, refuse, refuse_statement
 from cutepy.sim.ptx.tokens import PtxSyntaxError as PtxSyntaxError
 
 _COMMENT = re.compile(r'"(?:\\.|[^"\\\n])*"|//[^\n]*|/\*.*?(?:\*/|\Z)', re.S)
@@ -39,8 +40,8 @@ _OUTSIDE = re.compile(
     re.X,
 )
 """What is outside of functions."""
-_NEWEST_VERSION = 9, 4
-"""Of the PTX ISA that the instructions and directives here are of."""
+_NEWEST_MAJOR = 9
+"""Newest major version of the PTX ISA; a minor one adds instructions, each of which is refused where it is unknown."""
 
 
 def parse_module(text: str, unread: list[Unread] | None = None, file: str = "", checks: Checks | None = None) -> Module:
@@ -74,7 +75,10 @@ def parse_module(text: str, unread: list[Unread] | None = None, file: str = "", 
     text = without_comments(original)
     reading = Reading(text, file, unread, checks)
     if (start := _open_comment(original)) >= 0:
-        reading.attempt(partial(refuse, "the comment that begins here does not end; write */"), start, None)
+        line, column = reading.place(start)
+        reason, statement = "the comment that begins here does not end; write */", original[start:].partition("\n")[0]
+        error = PtxSyntaxError(reason, "", file, line, column, statement[:200])
+        reading.attempt(partial(fail, error), start, None)
     reading.check_characters()
     files = {int(number): name for number, name in _FILE.findall(text)}
     outside = Outside(text, reading)
@@ -92,6 +96,7 @@ def parse_module(text: str, unread: list[Unread] | None = None, file: str = "", 
         else:
             reason = f"{name} is an alias of {other}, which is not defined in this module"
             reading.attempt(partial(refuse, reason, other), at, None)
+    outside.check_references({*outside.called, *outside.aliases})
     return Module(outside.target, functions, tuple(outside.variables), called, tuple(outside.called))
 
 
@@ -143,6 +148,7 @@ class Outside:
         self._declared: dict[str, Variable] = {}
         self._line, self._counted = 1, 0
         self._said: set[str] = set()
+        self._references: list[tuple[str, str, int]] = []
         position, end = 0, len(text.rstrip())
         while (position := _SPACE.match(text, position).end()) < end:  # type: ignore[union-attr]
             position = self._one(position)
@@ -168,16 +174,28 @@ class Outside:
         elif match["section"]:
             return attempt(partial(closing_brace, text, match.end()), position, len(text))
         elif match["variables"]:
-            attempt(partial(self._variables, match["variables"]), position, None)
+            attempt(partial(self._variables, match["variables"], position), position, None)
         return match.end()
 
-    def _variables(self, text: str) -> None:
+    def _variables(self, text: str, position: int) -> None:
         for variable in read_variables(text):
             known = self._declared.get(variable.name)
             if known is not None and not (known.is_extern or variable.is_extern):
                 refuse(f"{variable.name} is declared twice", variable.name)
             self._declared[variable.name] = variable
             self.variables.append(variable)
+            self._references += [(reference.name, variable.name, position) for reference in variable.references]
+
+    def check_references(self, functions: Collection[str]) -> None:
+        """Refuse initial values that are addresses of what has none in this module."""
+        known = {v.name for v in self.variables if v.space in ("global", "const") and not v.is_extern}
+        for name, variable, position in self._references:
+            if name not in known and name not in functions:
+                reason = (
+                    f"{variable} is initialised with the address of {name}, which is no variable of global or constant "
+                    "memory, and no function, of this module"
+                )
+                self._reading.attempt(partial(refuse, reason, name), position, None)
 
     def _function(self, position: int) -> int:
         text, attempt = self._text, self._reading.attempt
@@ -199,10 +217,9 @@ class Outside:
 
 
 def _check_version(version: str) -> None:
-    numbers = version.split(".")
-    if len(numbers) != 2 or not all(numbers) or tuple(map(int, numbers)) > _NEWEST_VERSION:
-        newest = ".".join(map(str, _NEWEST_VERSION))
-        refuse(f"expected a version of the PTX ISA up to {newest}, got {version}", version)
+    match = re.fullmatch(r"(\d{1,4})\.\d{1,4}", version)
+    if match is None or int(match[1]) > _NEWEST_MAJOR:
+        refuse(f"expected a version of the PTX ISA up to {_NEWEST_MAJOR}.x, got {version}", version)
 
 
 def _check_address_size(bits: str) -> None:

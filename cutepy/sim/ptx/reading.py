@@ -90,7 +90,8 @@ class Reading:
         elif not isinstance(error, ValueError):
             reason = "of a form that is not known"
         if token:
-            start = max(start, text.find(token, start, end))
+            word = re.compile(rf"(?<![\w$%.]){re.escape(token)}(?![\w$])").search(text, start, end)
+            start = word.start() if word is not None else max(start, text.find(token, start, end))
         line, column = self.place(start)
         return PtxSyntaxError(reason, token, self._file, line, column, statement)
 
@@ -111,6 +112,11 @@ class Reading:
                 start = max(self.text.rfind(mark, 0, found.start()) for mark in ";{}\n") + 1
                 reason = f"{character!r} is no character of PTX, which is ASCII but for comments and strings"
                 self.attempt(lambda reason=reason, character=character: refuse(reason, character), start, None)  # type: ignore[misc]
+
+
+def fail(error: BaseException) -> NoReturn:
+    """Raise an error."""
+    raise error
 
 
 def refuse(reason: str, token: str = "") -> NoReturn:

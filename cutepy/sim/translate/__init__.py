@@ -42,6 +42,7 @@ from cutepy.sim.translate.control_flow import EXIT, ControlFlow, analyse
 from cutepy.sim.translate.effects import accumulators, is_wgmma, read, written
 from cutepy.sim.translate.emitter import Emitter, canonical_bits, kind_of, refused_modifier, translator_of
 from cutepy.sim.translate.refusals import refusal
+from cutepy.sim.translate.unknown_forms import FORM_ERRORS, SITES
 
 SHARED_WINDOW = 1 << 56
 LOCAL_WINDOW = 1 << 57
@@ -263,20 +264,26 @@ def translate_run(program: Program, instructions: Sequence[Instruction], live: s
         e.instruction = i
         _translate_one(e, i)
     e.write_back(live)
-    return _function([*e.lines, "return None"], program.names)
+    e.emit("return None")
+    return _function(f"run_{instructions[0].index}" if instructions else "run", e, program.names)
 
 
 def translate_end(program: Program, number: int) -> tuple[BlockFunction, set[int]]:
     """Translate the end of a block by itself: what returns the next, and the registers that are read from there on."""
     e = Emitter(program.kinds, program.names, program.sets_with, program.linked)
     live = _finish(e, number, program.flow)
-    return _function(e.lines, program.names), live
+    return _function(f"end_{number}", e, program.names), live
 
 
-def _function(lines: Sequence[str], names: dict[str, Any]) -> Any:  # noqa: ANN401
+def _function(name: str, e: Emitter, names: dict[str, Any]) -> Any:  # noqa: ANN401
     found: dict[str, Any] = {}
-    exec(compile("def run(g, R, m):\n    " + "\n    ".join(lines) + "\n", "<piece>", "exec"), names, found)
-    return found["run"]
+    names[SITES + name] = e.sites
+    exec(compile(_source_of(name, e), "<piece>", "exec"), names, found)
+    return found[name]
+
+
+def _source_of(name: str, e: Emitter) -> str:
+    return f"def {name}(g, R, m):\n    " + "\n    ".join(e.lines) + "\n"
 
 
 def _runtime() -> dict[str, Any]:
@@ -337,7 +344,7 @@ def _translate_one(e: Emitter, i: Instruction) -> None:
         e.finish()
     except UnknownInstructionError:
         raise
-    except (AssertionError, LookupError, StopIteration, TypeError, ValueError) as error:
+    except FORM_ERRORS as error:
         # Operands of another form than those that the translation of this opcode takes apart.
         raise OperandError(i, "its operands are of a form that is not known") from error
 
@@ -373,9 +380,10 @@ def _block_source(
         e = Emitter(kinds, {}, sets_with, whole)
         constants[f"ERROR_{number}"] = error
         e.emit(f"raise ERROR_{number}")
-        return f"def block_{number}(g, R, m):\n    " + "\n    ".join(e.lines) + "\n"
+        return _source_of(f"block_{number}", e)
     _finish(e, number, flow)
-    return f"def block_{number}(g, R, m):\n    " + "\n    ".join(e.lines) + "\n"
+    constants[f"{SITES}block_{number}"] = e.sites
+    return _source_of(f"block_{number}", e)
 
 
 def _finish(e: Emitter, number: int, flow: ControlFlow) -> set[int]:

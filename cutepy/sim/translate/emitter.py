@@ -102,6 +102,10 @@ class Emitter:
         What the block returns if its last instruction says where it goes on.
     after : int
         The block that follows it if not.
+    lines : list of str
+        The source.
+    sites : list of Instruction or None
+        The instruction of each line.
     """
 
     def __init__(
@@ -115,6 +119,7 @@ class Emitter:
         self.ending = ""
         self.after = -1
         self.lines: list[str] = []
+        self.sites: list[Instruction | None] = []
         self._kinds = kinds
         self._constants = constants
         self._sets = accumulator_sets
@@ -129,6 +134,7 @@ class Emitter:
     def emit(self, line: str) -> None:
         """Append a line of source."""
         self.lines.append(line)
+        self.sites.append(self.instruction)
 
     def temporary(self, expression: str) -> str:
         """Keep a value in a fresh local variable."""

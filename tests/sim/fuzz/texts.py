@@ -125,10 +125,6 @@ def outcome(text: str, translates: bool = True) -> str:
         said = error.reason
     except SimulationError as error:
         said = str(error)
-    except ValueError as error:
-        if type(error) is not ValueError or "does not run on an sm_90a" not in str(error):
-            raise RawError(repr(error)) from error
-        said = str(error)
     except Exception as error:
         raise RawError(repr(error)) from error
     else:

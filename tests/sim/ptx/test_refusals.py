@@ -1,5 +1,6 @@
 """PTX that is refused: each text is a module or an error that names the line, the column and the statement."""
 
+import re
 import time
 from pathlib import Path
 
@@ -87,6 +88,40 @@ REFUSED = [
     ("st.global.f32 [%d], 1;", "got the integer 1"),
     ("setp.lt.f32 %p, %r0, 1;", "got the integer 1"),
     ("mov.u33 %r0, 1;", "a type .u33, which there is not"),
+    # Modifiers and numbers.
+    ("bar.arrive 0;", "takes 2 operands, got 1"),
+    ("cp.async.ca.shared.global [%r1], [%d], 3;", "copies 4 or 8 or 16 bytes, got 3"),
+    ("cp.async.cg.shared.global [%r1], [%d], 8;", "copies 16 bytes, got 8"),
+    ("wgmma.wait_group.sync.aligned -1;", "a number of groups from 0 on, got -1"),
+    ("bfe.u32 %r0, %r1, 300, 2;", "from 0 to 255, got 300"),
+    ("bfi.b32 %r0, %r1, %r2, 1, 256;", "from 0 to 255, got 256"),
+    ("match.sync.b32 %r0, %r1, -1;", "needs one of .any .all"),
+    ("vote.sync.pred %p, %q, -1;", "needs one of .all .any .uni .ballot"),
+    ("redux.sync.u32 %r0, %r1, -1;", "needs one of .add"),
+    ("shfl.sync.b32 %r0, %r1, 1, 31, -1;", "needs one of .up"),
+    ("setp.u32 %p, %r0, %r1;", "needs one of .eq"),
+    ("atom.global.u32 %r0, [%d], 1;", "needs one of .and"),
+    ("membar;", "needs one of .cta"),
+    ("fence.acq_rel;", "needs one of .cta"),
+    ("fence.proxy.tensormap::generic.acquire [%d], 128;", "needs one of .cta"),
+    ("cvt.u32 %r0, %r1;", "must end in two types"),
+    ("cvt.rn.u32 %r0, %r1;", "must end in two types"),
+    (".reg .f32 %f; cvt.f32.u32 %f, %r0;", "needs one of .rn"),
+    (".reg .f32 %f; cvt.u32.f32 %r0, %f;", "needs one of .rni"),
+    (".reg .f32 %f; cvt.f16.f32 %h0, %f;", "needs one of .rn"),
+    (".reg .f32 %f; rcp.f32 %f, %f;", "needs one of .rn .rz .rm .rp .approx"),
+    (".reg .f32 %f; sqrt.f32 %f, %f;", "needs one of .rn"),
+    (".reg .f32 %f; fma.f32 %f, %f, %f, %f;", "needs one of .rn"),
+    (".reg .f32 %f; ex2.f32 %f, %f;", "needs .approx"),
+    ("st.global [%d], %r0;", "must end in a type"),
+    ("ld.global.v2.pred {%p, %q}, [%d];", "takes no type .pred"),
+    ("set.lt.u32.tf32 %r0, %r1, %r2;", "takes no type .tf32"),
+    ("st.const.u32 [%d], %r0;", "constant memory"),
+    ("st.param.u32 [x], %r0;", "x, which is an input"),
+    ("mov.u32 %r0, %clock64;", "a value of 32 bits there, got %clock64"),
+    ("mov.u64 %d, %tid.x;", "a value of 64 bits there, got %tid.x"),
+    ("selp.u32 %r0, 1, 0, %tid.x;", "a predicate there, got %tid.x"),
+    (".reg .texref t;", "no registers of type .texref"),
     # Names.
     ("mov.u32 %r0, %nosuch;", "unknown register %nosuch"),
     ("mov.u32 %r0, nosuch;", "unknown name nosuch"),
@@ -173,7 +208,54 @@ def test_what_is_outside_of_functions_is_refused_with_its_place(text, said):
     assert f"line {found.value.line}, column {found.value.column} of the PTX" in str(found.value)
 
 
+ELSEWHERE = [
+    (HEAD + "  /* never\n ends\n", 4, 3, "does not end"),
+    (HEAD + ".entry k() {\n  mov.u32 /* a\n ret; }\n", 5, 11, "does not end"),
+    (HEAD.replace("sm_90a", "sm_100a"), 2, 9, "PTX for sm_100a does not run on an sm_90a"),
+    (HEAD.replace("sm_90a", "foo"), 2, 9, "no GPU is named foo"),
+    (HEAD.replace("sm_90a", "compute_90"), 2, 9, "no GPU is named compute_90"),
+    (HEAD.replace("8.7", "10.0"), 1, 10, "up to 9.x, got 10.0"),
+    (HEAD.replace("8.7", "9"), 1, 10, "got 9"),
+    (HEAD + ".shared .u64 s;\n.global .u64 a = b;", 5, 18, "address of b, which is no variable"),
+    (HEAD + ".shared .u64 s;\n.global .u64 a = s;", 5, 18, "address of s, which is no variable"),
+    (HEAD + ".entry k()\n.reqntid 0\n{ ret; }", 5, 1, ".reqntid takes numbers from 1 on, got 0"),
+    (HEAD + ".entry k()\n.maxntid 8, 0\n{ ret; }", 5, 1, ".maxntid takes"),
+    ("build/kernel.ptx", 1, 1, "pass a pathlib.Path"),
+    ("kernel.ptx", 1, 1, "pass a pathlib.Path"),
+]
+
+
+@pytest.mark.parametrize(("text", "line", "column", "said"), ELSEWHERE)
+def test_the_place_is_where_it_begins(text, line, column, said):
+    with pytest.raises(PtxSyntaxError, match=re.escape(said)) as found:
+        load_ptx(text)
+    assert (found.value.line, found.value.column) == (line, column)
+    assert found.value.statement
+
+
+@pytest.mark.parametrize("version", ["7.0", "8.7", "9.0", "9.4", "9.5", "9.12"])
+def test_any_minor_version_is_read(version):
+    load_ptx(HEAD.replace("8.7", version) + ".global .u64 a = b; .global .u64 b; .entry k() { ret; }")
+
+
 ACCEPTED = [
+    "cvt.f64.f32 %d, %r0;",
+    "cvt.f32.f16 %r0, %h0;",
+    "cvt.rni.f32.f32 %r0, %r1;",
+    "cvt.rna.tf32.f32 %r0, %r1;",
+    "cvt.rn.satfinite.e4m3x2.f32 %h0, %r0, %r1;",
+    "cvt.pack.sat.u8.s32.b32 %r0, %r1, %r2, %r3;",
+    "rcp.approx.ftz.f64 %d, %e;",
+    "div.full.f32 %r0, %r1, %r2;",
+    "ex2.approx.f16 %h0, %h1;",
+    "and.pred %p, %p, %q;",
+    "mov.u64 %d, %clock64;",
+    "mov.u64 %d, %gridid;",
+    "mov.u16 %h0, %tid.x;",
+    "selp.u32 %r0, 1, 0, 4;",
+    "fence.cta;",
+    "bfe.u32 %r0, %r1, 2, 255;",
+    "wgmma.wait_group.sync.aligned 8;",
     "mov.b32 %r0, 0f3F800000;",
     "and.b32 %r0, %r1, 0f3F800000;",
     ".reg .f32 %f; mov.b32 %f, %r0; add.f32 %r0, %f, 0f3F800000; ld.global.b32 %f, [%d];",
