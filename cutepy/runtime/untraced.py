@@ -68,7 +68,7 @@ def untraced(what: str, *around: CodeType) -> Callable[[_F], _F]:
 
 def keep_untraced() -> None:
     """Have launches run untraced where Dynamo never asks, as in functions that it skips; needs torch to be loaded."""
-    while _known and "torch" in sys.modules:
+    while _known and sys.modules.get("torch") is not None:
         _mark(_known.pop())
 
 
