@@ -89,13 +89,17 @@ def test_products_in_float64(rows, k):
         "stmatrix.sync.aligned.m8n8.x1.shared.b8 [%r1], {%r2};",
         "fence.acq_rely.gpu;",
         "fence.proxy.asynchronous;",
-        "fence.sys_;",
         "ld.global.L3::256B.u32 %r1, [%rd0];",
     ],
 )
 def test_forms_that_do_not_exist_are_refused(line):
     with pytest.raises(UnknownInstructionError):
         launch(line)
+
+
+def test_a_scope_that_does_not_exist_is_refused_at_its_line():
+    with pytest.raises(PtxSyntaxError, match="fence.sys_ needs one of"):
+        launch("fence.sys_;")
 
 
 def test_a_destination_that_is_too_narrow_is_refused_at_its_line():

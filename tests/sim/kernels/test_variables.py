@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from cutepy.runtime.host_calls import Backend, HostCalls
-from cutepy.sim import LaunchError, MemoryAccessError, Run, SimulationError
+from cutepy.sim import MemoryAccessError, Run, SimulationError
 from cutepy.sim.machine.loaded_module import LoadedModule
+from cutepy.sim.ptx.tokens import PtxSyntaxError
 
 from .launching import kernel_call
 
@@ -127,5 +128,5 @@ def test_what_has_no_address_is_refused_where_it_is_used():
         assert out[0] == 5
         with pytest.raises(SimulationError, match="x has no address here"):
             launch(f"{_HEAD}{declared} {entry('mov.u64 %rd1, x;')}", out)
-    with pytest.raises(LaunchError, match="initialised with the address of x"):
+    with pytest.raises(PtxSyntaxError, match="initialised with the address of x"):
         launch(f"{_HEAD}.global .texref x; .global .u64 p = x; {entry('')}", out)
