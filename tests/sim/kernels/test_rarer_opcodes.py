@@ -98,7 +98,7 @@ def test_forms_that_do_not_exist_are_refused(line):
 
 
 def test_a_scope_that_does_not_exist_is_refused_at_its_line():
-    with pytest.raises(PtxSyntaxError, match="fence.sys_ needs one of"):
+    with pytest.raises(PtxSyntaxError, match=r"fence\.sys_ needs one of"):
         launch("fence.sys_;")
 
 
