@@ -112,7 +112,7 @@ def _access(access: CostlyAccess) -> Entry:
     }[access.space]
     facts = (
         ("at", place(access.site)),
-        ("instruction", f"{access.opcode}, executed by {several(access.warps, 'warp')}"),
+        ("instruction", f"{access.opcode}, {several(access.warps, 'execution')} by warps"),
         ("cost", f"{access.taken} {unit}, where {access.fewest} would do: {access.taken / access.fewest:.3g} times"),
     )
     return Entry(title, facts)

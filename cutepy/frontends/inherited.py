@@ -49,7 +49,7 @@ class Inheritance:
 
     @property
     def has_run_elsewhere(self) -> bool:
-        """Whether runs have begun in forked processes, of which this process knows nothing else."""
+        """Flag: runs have begun in forked processes, of which this process knows nothing else."""
         return self._elsewhere[0] > 0
 
     def fill(self, stated: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from cutepy.host.specs import dtype_name, element_strides
 from cutepy.runtime.device_tensors import is_read_only
 
 _ALIGNMENT = 512
-"""What addresses of copies are multiples of where those of the arrays are, in bytes."""
+"""Alignment of a copy, in bytes, where the array's address is a multiple of as many."""
 
 
 def is_host_array(argument: object) -> bool:

@@ -71,7 +71,7 @@ def interrupts_kept(callback: CodeType) -> Iterator[Interrupts]:
 
 
 _held: list[tuple[Interrupts, Any]] = []
-"""What `interrupts_held` keeps now, with the handler that it put aside; at most one."""
+"""The holder of `interrupts_held`, with the handler that it put aside; at most one."""
 
 
 @contextmanager

@@ -200,17 +200,17 @@ class Run(Replayable):
 
     @property
     def is_inspected(self) -> bool:
-        """Whether the run keeps a record of what its kernels do: ``simulate(inspect=True)``."""
+        """Flag: the run keeps a record of what its kernels do, by ``simulate(inspect=True)``."""
         return self._inspect
 
     @property
     def is_sanitized(self) -> bool:
-        """Whether the run looks for hazards, as ``simulate(sanitize=True)``, a command or a test session asks."""
+        """Flag: the run looks for hazards, as ``simulate(sanitize=True)``, a command or a test session asks."""
         return self._sanitizer is not None
 
     @property
     def has_launched_elsewhere(self) -> bool:
-        """Whether kernels were launched in forked processes, of which this one knows nothing else."""
+        """Flag: kernels were launched in forked processes, of which this one knows nothing else."""
         return self._launched_elsewhere[0] > 0
 
     @property

@@ -33,7 +33,7 @@ from cutepy.sim.run import Run
 _PATH = re.compile(r"[^\n{};]*(?:[/\\][^\n{};]*|\.ptx)\s*")
 """A line without any statement, which names a file."""
 _ALIGNMENT = 512
-"""What addresses of copies are multiples of where those of the arrays are, in bytes."""
+"""Alignment of a copy, in bytes, where the array's address is a multiple of as many."""
 
 
 def load_ptx(text: str | Path) -> PtxModule:

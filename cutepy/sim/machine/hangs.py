@@ -47,7 +47,7 @@ class Part:
 
 @dataclass
 class _Thing:
-    """What is waited for, where the first does who waits for it, all who do, and who else may bring it.
+    """An object that lanes wait for: the first wait, all lanes that wait, and the lanes that may bring it.
 
     Attributes
     ----------
@@ -290,7 +290,7 @@ _FIXES = {
     "shared-barrier": "give each group of threads a named barrier of its own",
     "other-stage": "advance the state of the ring with each stage that is taken, on both sides",
 }
-"""What to do where a near miss tells it."""
+"""Repairs, by the kind of near miss that tells them."""
 
 
 def _firsts(order: Sequence[_Thing], of: Mapping[Part, _Thing], ways: _Ways) -> Iterator[Chance]:

@@ -49,7 +49,7 @@ class Prospect(NamedTuple):
 
 
 class Prospects:
-    """What a group of lanes may still execute.
+    """Instructions that a group of lanes may still execute.
 
     Parameters
     ----------

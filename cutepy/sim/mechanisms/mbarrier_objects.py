@@ -19,7 +19,7 @@ SIZE_BYTES = 8
 
 
 class Brought(NamedTuple):
-    """What a CTA has brought to an mbarrier: the last of it, the phase that this counted in, and in how many phases."""
+    """Arrivals of a CTA at an mbarrier: the last one, the phase in which it counted, and the number of phases."""
 
     done: Done
     phase: int

@@ -25,7 +25,7 @@ class Range:
 
 @dataclass
 class Scope:
-    """What a block in braces declares: `declared` has all names but those of ranges."""
+    """Names that a block in braces declares: `declared` has all but those of ranges."""
 
     parent: Scope | None
     declared: set[str] = field(default_factory=set)

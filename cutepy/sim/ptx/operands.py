@@ -34,7 +34,7 @@ _SELECTED = re.compile(r"(?P<sign>-?)\s*(?P<operand>[%\w$]+)(?:(?<=\w)\.(?P<part
 """An operand of a video instruction that is not a register as it is."""
 _CONSTANT = re.compile(r"(?:[-+~!()\s]|\.[su]64)*(?:\d|WARP_SZ\b)")
 _NO_NAME = frozenset("0123456789[{(-+!~")
-"""What an operand begins with that is no register's name."""
+"""Characters that begin an operand other than a register's name."""
 _OF_PARAMETERS = ("ld.param", "st.param")
 _MARK = re.compile(r"[\[\]{}(),]")
 SPECIAL_VECTORS = frozenset("tid ntid ctaid nctaid clusterid nclusterid cluster_ctaid cluster_nctaid".split())

@@ -118,7 +118,7 @@ def _blank(found: re.Match[str]) -> str:
 
 
 class Outside:
-    """What a module says outside of its functions, and where these are.
+    """Statements of a module outside of its functions, and the places of the functions.
 
     Parameters
     ----------

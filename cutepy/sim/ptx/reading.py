@@ -1,4 +1,4 @@
-"""What becomes of text that is not understood, and where it stands."""
+"""Treatment of text that is not understood, and its place."""
 
 from __future__ import annotations
 

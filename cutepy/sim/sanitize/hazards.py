@@ -98,7 +98,7 @@ class Side:
 
     @property
     def place(self) -> object:
-        """What copies of one operation have in common: its lines, or where there are none its shape and its run.
+        """Key of the copies of one operation: its lines, or where there are none its shape and its run.
 
         A loop that is unrolled is one run, in which an operation of the loop has many instructions of one shape.
         """
@@ -132,7 +132,7 @@ def _shape(i: Instruction) -> Iterator[object]:
 
 @dataclass(frozen=True)
 class Between:
-    """Where something is missing.
+    """The place between two operations where something is missing.
 
     Attributes
     ----------

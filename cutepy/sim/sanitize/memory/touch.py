@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 Lacks = Literal["order", "scope", "fence", "warps"]
-"""What is missing between two touches: any order, or a scope or a proxy fence only; or that warps of a group meet."""
+"""Missing between two touches: any order, or a scope or a proxy fence only; or that warps of a group meet."""
 
 
 class Warps(NamedTuple):
