@@ -60,7 +60,6 @@ from cutepy.sim.machine.events import (
     TmaEvent as TmaEvent,
     WgmmaEvent as WgmmaEvent,
 )
-from cutepy.sim.machine.images import Image as Image, Surface as Surface, Texture as Texture
 from cutepy.sim.machine.interleaving import Agent as Agent, Interleaving as Interleaving
 from cutepy.sim.machine.launch import Launch as Launch
 from cutepy.sim.machine.lazy_memory import lazy_tensor as lazy_tensor
@@ -123,8 +122,6 @@ __all__ = [
     "Side",
     "SimulationError",
     "Step",
-    "Surface",
-    "Texture",
     "TmaEvent",
     "TrapError",
     "UnknownInstructionError",

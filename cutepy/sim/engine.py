@@ -37,7 +37,6 @@ from cutepy.sim.mechanisms.named_barriers import Barriers
 from cutepy.sim.mechanisms.printing import Printing
 from cutepy.sim.mechanisms.register_pool import RegisterPool
 from cutepy.sim.mechanisms.tensor_maps import TensorMaps
-from cutepy.sim.mechanisms.textures import Textures
 from cutepy.sim.mechanisms.tma import TensorCopies
 from cutepy.sim.mechanisms.warp import Warp
 from cutepy.sim.mechanisms.wgmma.issue import Wgmma
@@ -124,7 +123,6 @@ class Engine:
         self.tensormaps = TensorMaps(activity, memory)
         self.tma = TensorCopies(activity, memory, mbarriers, self.tensormaps, self.bulk)
         self.matrix = MatrixAccess(activity, memory)
-        self.textures = Textures(memory)
         self.mma = WarpMma()
         self.wmma = Wmma(activity, memory)
         self.wgmma = Wgmma(activity, memory, program, exact_mma)

@@ -17,7 +17,6 @@ from typing import Any
 
 from cutepy.frontends.assembler import ask_ptxas
 from cutepy.frontends.backend import loaded_module
-from cutepy.frontends.cuda_runtime.images import Extent, ImageCalls
 from cutepy.frontends.cuda_runtime.memory import MemoryCalls
 from cutepy.frontends.cuda_runtime.properties import DeviceCalls
 from cutepy.frontends.cuda_runtime.signatures import DRIVER, POINTER_RESULTS, SIGNATURES
@@ -35,7 +34,7 @@ from cutepy.sim.machine.launch import static_smem_bytes
 from cutepy.sim.machine.loaded_module import Placed
 
 _POINTER, _INT, _LONG = ctypes.c_void_p, ctypes.c_int32, ctypes.c_uint64
-_KINDS = {"p": _POINTER, "i": _INT, "l": _LONG, "e": Extent}
+_KINDS = {"p": _POINTER, "i": _INT, "l": _LONG}
 _NO_SYMBOL, _NO_KERNEL = 13, 98
 _PER_THREAD = re.compile("_pt[ds][sz]$")
 """What names end in where each thread has a default stream; the simulator has one."""
@@ -64,7 +63,7 @@ class Loaded:
     library: Library
 
 
-class RuntimeCalls(ImageCalls, DeviceCalls, MemoryCalls, StreamCalls, HostCalls):
+class RuntimeCalls(DeviceCalls, MemoryCalls, StreamCalls, HostCalls):
     """The runtime of a process: its modules and kernels, beside the device, memory and streams."""
 
     def __init__(self) -> None:

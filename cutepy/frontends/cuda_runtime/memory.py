@@ -15,6 +15,7 @@ from cutepy.sim.machine.lanes import Array
 
 _INVALID_VALUE, _INVALID_DIRECTION = 1, 21
 _ALIGNMENT = 256
+_PITCH_BYTES = 512
 _KINDS = range(5)
 """cudaMemcpyKind: in what direction makes no difference."""
 
@@ -37,6 +38,12 @@ class MemoryCalls:
 
     do_cudaMallocAsync = do_cudaMallocFromPoolAsync = do_cudaMallocManaged = do_cudaMalloc
     do_cudaMallocHost = do_cudaHostAlloc = do_cudaMalloc
+
+    def do_cudaMallocPitch(self, pointer: int, pitch: int, width: int, height: int) -> int:
+        """Allocate rows whose pitch is a multiple of 512 bytes."""
+        row = -(-width // _PITCH_BYTES) * _PITCH_BYTES
+        ctypes.c_uint64.from_address(pitch).value = row
+        return self.do_cudaMalloc(pointer, row * height)
 
     def do_cudaFree(self, pointer: int | None, *_: object) -> int:
         """Let memory go."""

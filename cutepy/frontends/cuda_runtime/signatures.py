@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from cutepy.frontends.cuda_runtime.images import IMAGE_SIGNATURES
-
 DRIVER = {
     "cuTensorMapEncodeTiled": "piipppppiiii",
     "cuTensorMapEncodeIm2col": "piipppppiipiiii",
@@ -35,6 +33,7 @@ SIGNATURES = {
     "cudaOccupancyMaxActiveClusters": "ppp",
     "cudaMalloc": "pl",
     "cudaMallocAsync": "plp",
+    "cudaMallocPitch": "ppll",
     "cudaMallocFromPoolAsync": "plpp",
     "cudaMallocManaged": "pli",
     "cudaMallocHost": "pl",
@@ -94,9 +93,17 @@ SIGNATURES = {
     "cudaPeekAtLastError": "",
     "cudaGetErrorString": "i",
     "cudaGetErrorName": "i",
-    **IMAGE_SIGNATURES,
+    **dict.fromkeys(
+        """cudaCreateChannelDesc cudaMallocArray cudaMalloc3DArray cudaFreeArray cudaMemcpy2DToArray
+        cudaMemcpy2DToArrayAsync cudaMemcpy2DFromArray cudaMemcpy2DFromArrayAsync cudaMemcpy3D cudaMemcpy3DAsync
+        cudaCreateTextureObject cudaDestroyTextureObject cudaCreateSurfaceObject cudaDestroySurfaceObject""".split(),
+        "",
+    ),
 }
-"""The parameters of each function: pointers, ints and what has 64 bits. A dim3 goes as one of 64 and one of 32."""
+"""Parameters of each function: pointers (p), ints (i) and 64-bit integers (l). A dim3 is one of 64 and one of 32 bits.
 
-POINTER_RESULTS = ("__cudaRegisterFatBinary", "cudaGetErrorString", "cudaGetErrorName", "cudaCreateChannelDesc")
+CUDA arrays, textures and surfaces are not served: a call of these functions fails by name.
+"""
+
+POINTER_RESULTS = ("__cudaRegisterFatBinary", "cudaGetErrorString", "cudaGetErrorName")
 """What returns a pointer, and not an error code; it can't fail."""

@@ -14,11 +14,10 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from cutepy.runtime.device_tensors import is_tensor
-from cutepy.sim.machine.images import Surface, Texture
 from cutepy.sim.ptx.model import Parameter
 
 Argument: TypeAlias = Any
-"""A torch tensor or numpy array, bytes or what has a buffer of them, a number, a texture, a surface, or None."""
+"""A torch tensor or numpy array, bytes or what has a buffer of them, a number, or None."""
 
 _FLOATS = {"f16": "<e", "f32": "<f", "f64": "<d"}
 _POINTER_BYTES = 8
@@ -69,8 +68,6 @@ def _packed(where: str, parameter: Parameter, value: Argument) -> bytes:
                 f"{where}: expected {parameter.size_bytes} bytes, got the number {value!r}; pack it with struct"
             )
         return _number(where, parameter, value)
-    if isinstance(value, Texture | Surface):
-        return _number(where, parameter, int(value))
     try:
         data = bytes(memoryview(value))
     except TypeError:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cutepy.sim.machine.launch import Launch
     from cutepy.sim.ptx.model import Instruction
 
-_MEMORY = frozenset("ld st atom red ldmatrix stmatrix multimem tex tld4 suld sust sured".split())
+_MEMORY = frozenset("ld st atom red ldmatrix stmatrix multimem".split())
 _SEEN = _MEMORY | frozenset("mbarrier bar barrier cp tensormap setmaxnreg".split())
 _OWN = frozenset("param const local commit_group prefetch".split())
 _CHOICES = re.compile(r"\d+=\d+(,\d+=\d+)*")

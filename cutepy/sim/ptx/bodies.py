@@ -23,6 +23,7 @@ from cutepy.sim.ptx.names import Names, Scope
 from cutepy.sim.ptx.operands import SPECIAL_VECTORS, Operands, split
 from cutepy.sim.ptx.places import placed
 from cutepy.sim.ptx.reading import NOT_UNDERSTOOD, Reading, fail, refuse_statement
+from cutepy.sim.ptx.refusals import refusal
 from cutepy.sim.ptx.spelling import usual
 from cutepy.sim.ptx.tokens import PtxSyntaxError, integer
 
@@ -373,14 +374,16 @@ class Body:
             if register.type != "pred":
                 raise PtxSyntaxError(f"the guard of {opcode} must be a predicate, got {guard}", guard)
             predicate = register, negated
-        operands = tuple([self._operands.read(part, scope, opcode) for part in split(text)])
+        is_refused = bool(refusal(opcode))  # its operands may be of forms that are not known
+        operands = () if is_refused else tuple([self._operands.read(part, scope, opcode) for part in split(text)])
         operands = self._with_carry(opcode, operands)
         if opcode.startswith("st.param"):
             self._check_stored(opcode, operands)
         prefix = f"@{'!' if negated else ''}{guard} " if guard else ""
         whole = f"{prefix}{opcode} {' '.join(text.split())}"
         instruction = Instruction(index, opcode, operands, predicate, whole, source, line)
-        self._check(instruction)
+        if not is_refused:
+            self._check(instruction)
         return instruction
 
     def _check_stored(self, opcode: str, operands: tuple[Operand, ...]) -> None:

@@ -25,7 +25,6 @@ from cutepy.sim.ptx.model import (
     Operand,
     Pair,
     Register,
-    Selected,
     Sink,
     Special,
     Symbol,
@@ -53,13 +52,8 @@ PLAIN_FORMS: dict[str, str] = {
     "lop3": "result value*4 value@and/or",
     "cvt": "result value value?",
     "cvt.pack": "result value*2 value@b32",
-    **_each("vadd vsub vabsdiff vmin vmax vset vshl vshr", "result value*2 value?"),
-    **_each("vadd2 vsub2 vabsdiff2 vmin2 vmax2 vset2 vavrg2 vmad", "result value*3"),
-    **_each("vadd4 vsub4 vabsdiff4 vmin4 vmax4 vset4 vavrg4", "result value*3"),
     "createpolicy": "result value?",
     "createpolicy.range": "result address value*2",
-    **_each("suq txq", "result address"),
-    "istypep": "result value",
     "alloca": "result value value?",
     "stacksave": "result",
     "stackrestore": "value",
@@ -80,9 +74,6 @@ FORMS: dict[str, str] = PLAIN_FORMS | {
     "st.bulk": "address value*2",
     "wmma.load": "result address stride?",
     "wmma.store": "address value stride?",
-    **_each("tex tld4", "result address value? value? value? value?"),
-    "suld": "result address",
-    "sust": "address value",
     **_each("prefetch prefetchu", "address"),
     **_each("applypriority discard", "address value"),
     "activemask": "result",
@@ -195,8 +186,8 @@ def form_of(opcode: str) -> Form | None:
     return Form(tuple(words), optional, form.startswith("result?"))
 
 
-_RESULTS = (Register, Vector, Pair, Sink, Selected)
-_VALUES = (Register, Immediate, Special, Symbol, Vector, Negated, Selected, Sink, FrameSlot)
+_RESULTS = (Register, Vector, Pair, Sink)
+_VALUES = (Register, Immediate, Special, Symbol, Vector, Negated, Sink, FrameSlot)
 _KINDS: dict[str, tuple[type, ...]] = {"result": _RESULTS, "address": (Address,), "target": (Label,)}
 _SAID = {"result": "a register", "address": "an address in brackets", "target": "a label"}
 _MOST_KNOWN = 1 << 16
@@ -299,7 +290,7 @@ def _check_lengths(opcode: str, form: Form, operands: tuple[Operand, ...]) -> No
 def _lengths(parts: list[str], word: str, n: int) -> tuple[int, ...] | None:
     """Return how many registers an operand may be, 1 for one that is no vector; None if that is not told here."""
     first, last = parts[0], parts[-1]
-    if first in ("tex", "tld4", "suld", "sust", "wmma", "call") or word in ("address", "target"):
+    if first in ("wmma", "call") or word in ("address", "target"):
         return None
     if first in ("ld", "ldu", "st", "atom", "red") and word in ("result", "value"):
         count = next((int(p[1]) for p in parts if p in ("v2", "v4", "v8")), 2 if last == "b128" else 1)
@@ -338,7 +329,7 @@ def _check_types(opcode: str, form: Form, operands: tuple[Operand, ...]) -> None
     unknown = next((p for p in types if p not in _TYPES), "")
     if unknown:
         raise PtxSyntaxError(f"{opcode} names a type .{unknown}, which there is not", f".{unknown}")
-    if not types or first in ("createpolicy", "tex", "tld4") or "wide" in parts:
+    if not types or first == "createpolicy" or "wide" in parts:
         return
     is_alike = first in _OF_ONE_TYPE and len(types) == 1
     if not is_alike and any("f" in p for p in types):

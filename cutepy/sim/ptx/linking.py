@@ -30,7 +30,6 @@ from cutepy.sim.ptx.model import (
     Operand,
     Pair,
     Register,
-    Selected,
     Symbol,
     Variable,
     Vector,
@@ -323,10 +322,6 @@ class _Placing:
             return Pair(
                 self._moved(operand.first, frame, start, first), self._moved(operand.second, frame, start, first)
             )
-        if isinstance(operand, Selected):
-            chosen = self._moved(operand.operand, frame, start, first)
-            assert isinstance(chosen, Register | Immediate)
-            return replace(operand, operand=chosen)
         if isinstance(operand, Negated):
             inner = self._moved(operand.operand, frame, start, first)
             assert isinstance(inner, Register)

@@ -107,15 +107,6 @@ class FrameSlot:
 
 
 @dataclass(frozen=True, slots=True)
-class Selected:
-    """Parts of an operand of a video instruction, or it negated: ``%r1.b0``, ``-%r1.h1``."""
-
-    operand: Register | Immediate
-    parts: str = ""
-    negated: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Label:
     """The target of a branch: the index of the instruction it stands before."""
 
@@ -159,9 +150,7 @@ class Negated:
     operand: Register
 
 
-Operand = (
-    Register | Immediate | Special | Symbol | FrameSlot | Selected | Label | Address | Vector | Pair | Sink | Negated
-)
+Operand = Register | Immediate | Special | Symbol | FrameSlot | Label | Address | Vector | Pair | Sink | Negated
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,8 +205,6 @@ def registers_in(operand: Operand | None) -> Iterator[Register]:
         yield from registers_in(operand.second)
     elif isinstance(operand, Negated):
         yield operand.operand
-    elif isinstance(operand, Selected):
-        yield from registers_in(operand.operand)
     elif isinstance(operand, FrameSlot) and operand.base is not None:
         yield operand.base
 

@@ -19,7 +19,6 @@ from cutepy.sim.ptx.model import (
     Operand,
     Pair,
     Register,
-    Selected,
     Sink,
     Special,
     Symbol,
@@ -30,8 +29,6 @@ from cutepy.sim.ptx.tokens import PtxSyntaxError
 
 _ADDRESS = re.compile(r"(?P<base>[%A-Za-z_$][\w$%.]*)\s*(?P<offset>[-+].*)?$", re.S)
 _INDEXED = re.compile(r"(?P<name>[A-Za-z_$][\w$]*)\s*(?:\[(?P<index>.*)\]|(?P<offset>[-+].*))$", re.S)
-_SELECTED = re.compile(r"(?P<sign>-?)\s*(?P<operand>[%\w$]+)(?:(?<=\w)\.(?P<parts>[bh][0-7]+))?$")
-"""An operand of a video instruction that is not a register as it is."""
 _CONSTANT = re.compile(r"(?:[-+~!()\s]|\.[su]64)*(?:\d|WARP_SZ\b)")
 _NO_NAME = frozenset("0123456789[{(-+!~")
 """Characters that begin an operand other than a register's name."""
@@ -71,11 +68,6 @@ class Operands:
             register = self._names.register(text, scope)
             if register is not None:
                 return register
-        selected = _SELECTED.match(text) if opcode[0] == "v" and not _CONSTANT.fullmatch(text) else None
-        if selected and (selected["parts"] or selected["sign"]) and not selected["operand"].isdigit():
-            inner = self.read(selected["operand"], scope, opcode)
-            assert isinstance(inner, Register | Immediate)
-            return Selected(inner, selected["parts"] or "", bool(selected["sign"]))
         if first == "[" and text[-1] == "]":
             return self._address(text[1:-1].strip(), scope, opcode)
         if _CONSTANT.match(text):

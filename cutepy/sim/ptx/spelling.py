@@ -75,13 +75,8 @@ _OTHER_ORDERS = {
     "mma": "sparsity sync aligned shape layout satfinite type operation",
     "wgmma": "sparsity sync aligned shape satfinite type operation",
     "wmma": "operation sync aligned layout shape rounding space type satfinite",
-    "suld": "dimensions cache vector type mode",
-    "sust": "dimensions cache vector type mode",
-    "sured": "operation dimensions type mode",
-    "video": "type po sat scale mode comparison operation",
 }
 _KIND = re.compile("|".join(f"(?P<{kind}>{'|'.join(words.split())})" for kind, words in _KINDS.items()))
-_VIDEO = re.compile(r"v(?!ote)\w+")
 _WIDE = re.compile(r"((?:ld|ldu|st)(?:\..*)?)\.b128")
 
 
@@ -109,8 +104,7 @@ def _ordered(opcode: str) -> str:
     # What comes first and is of no kind belongs to the instruction's name.
     start = next((n for n, kind in enumerate(kinds) if kind), len(kinds))
     name = ".".join((first, *modifiers[:start]))
-    family = "video" if _VIDEO.fullmatch(first) else first
-    order = _OTHER_ORDERS.get(name, _OTHER_ORDERS.get(family))
+    order = _OTHER_ORDERS.get(name, _OTHER_ORDERS.get(first))
     places = {kind: n for n, kind in enumerate(order.split() if order else _KINDS)}
     if any(kind not in places for kind in kinds[start:]):
         return opcode

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from cutepy.layouts.sm90.arch import WARP_THREADS
-from cutepy.sim.arithmetic import floats, integers as alu, minifloat, video as video_arithmetic
+from cutepy.sim.arithmetic import floats, integers as alu, minifloat
 from cutepy.sim.errors import OperandError, SimulationError, UnknownInstructionError
 from cutepy.sim.ptx.alignment import aligned_threads
 from cutepy.sim.ptx.bodies import BEYOND
@@ -25,6 +25,7 @@ from cutepy.sim.ptx.forms import Checks
 from cutepy.sim.ptx.linking import LANDING, Linked, link
 from cutepy.sim.ptx.model import Function, Instruction, Module
 from cutepy.sim.ptx.parser import parse_module
+from cutepy.sim.ptx.refusals import refusal
 from cutepy.sim.translate import (  # noqa: F401  each registers its instructions
     asynchronous,
     calls,
@@ -35,13 +36,10 @@ from cutepy.sim.translate import (  # noqa: F401  each registers its instruction
     matrices,
     memory,
     movement,
-    textures,
-    video,
 )
 from cutepy.sim.translate.control_flow import EXIT, ControlFlow, analyse
 from cutepy.sim.translate.effects import accumulators, is_wgmma, read, written
 from cutepy.sim.translate.emitter import Emitter, canonical_bits, kind_of, refused_modifier, translator_of
-from cutepy.sim.translate.refusals import refusal
 from cutepy.sim.translate.unknown_forms import FORM_ERRORS, SITES
 
 SHARED_WINDOW = 1 << 56
@@ -291,7 +289,7 @@ def _runtime() -> dict[str, Any]:
     names |= {f"f{size}": np.dtype(f"f{size}") for size in (2, 4, 8)}
     functions = "where maximum minimum isnan isinf isfinite copysign sqrt clip finfo".split()
     names |= {name: getattr(np, name) for name in functions}
-    names |= {"abs_": np.abs, "alu": alu, "floats": floats, "minifloat": minifloat, "video": video_arithmetic}
+    names |= {"abs_": np.abs, "alu": alu, "floats": floats, "minifloat": minifloat}
     for name, value in (("SHARED_WINDOW", SHARED_WINDOW), ("LOCAL_WINDOW", LOCAL_WINDOW)):
         names[name] = np.array([[value]], np.uint64)
     return names

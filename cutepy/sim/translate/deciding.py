@@ -44,7 +44,7 @@ class Deciding(NamedTuple):
 PLAIN = frozenset(name.partition(".")[0] for name in PLAIN_FORMS)
 """The instructions that give results and decide nothing, whoever executes them; branches are ends of blocks."""
 _ACCESSES = frozenset(
-    """ld ldu st atom red ldmatrix stmatrix wmma.load wmma.store tex tld4 suld sust prefetch prefetchu applypriority
+    """ld ldu st atom red ldmatrix stmatrix wmma.load wmma.store prefetch prefetchu applypriority
     discard""".split()
 )
 """The instructions that access memory, and do nothing else, unless they are asynchronous."""

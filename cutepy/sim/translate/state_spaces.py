@@ -29,21 +29,19 @@ class StateSpaces(NamedTuple):
 NO_MEMORY = frozenset(
     """%beyond abs activemask add addc alloca and applypriority bfe bfi bfind bmsk bra brev brkpt brx call clz cnot
     copysign cos createpolicy cvt cvta discard div dp2a dp4a elect ex2 exit fence fma fns getctarank
-    griddepcontrol isspacep istypep lg2 lop3 mad mad24 madc mapa match max mbarrier membar min mma mov movmatrix
+    griddepcontrol isspacep lg2 lop3 mad mad24 madc mapa match max mbarrier membar min mma mov movmatrix
     mul mul24 nanosleep neg not or pmevent popc prefetch prefetchu prmt rcp redux rem ret rsqrt sad selp set
-    setmaxnreg setp shf shfl shl shr sin slct sqrt stackrestore stacksave sub subc suq szext tanh testp trap txq
-    vabsdiff vabsdiff2 vabsdiff4 vadd vadd2 vadd4 vavrg2 vavrg4 vmad vmax vmax2 vmax4 vmin vmin2 vmin4 vote vset
-    vset2 vset4 vshl vshr vsub vsub2 vsub4 xor""".split()
+    setmaxnreg setp shf shfl shl shr sin slct sqrt stackrestore stacksave sub subc szext tanh testp trap
+    vote xor""".split()
 )
 """The instructions of which nothing comes from memory or gets there; mbarriers are no memory that can be read."""
-_LOADS = frozenset("ld ldu ldmatrix tex tld4 suld wmma.load".split())
-_STORES = frozenset("st stmatrix sust wmma.store tensormap.replace".split())
+_LOADS = frozenset("ld ldu ldmatrix wmma.load".split())
+_STORES = frozenset("st stmatrix wmma.store tensormap.replace".split())
 _BOTH = frozenset("red atom".split())
 MEMORY = _LOADS | _STORES | _BOTH | frozenset("bar barrier cp wgmma wmma.mma tensormap.cp_fenceproxy".split())
 """The others."""
 _OF_COPIES = frozenset("commit_group wait_group wait_all prefetch mbarrier".split())
-_ELSEWHERE = {"tex": "global", "tld4": "global", "suld": "global", "sust": "global", "ldmatrix": "shared"}
-_ELSEWHERE |= {"stmatrix": "shared"}
+_ELSEWHERE = {"ldmatrix": "shared", "stmatrix": "shared"}
 """Where instructions access that name no state space and have no generic address."""
 
 

@@ -33,10 +33,6 @@ lop3.or.b32: lop3.b32.or
 bfind.shiftamt.u32: bfind.u32.shiftamt
 testp.finite.f32: testp.f32.finite
 slct.ftz.u32.f32: slct.u32.f32.ftz slct.u32.ftz.f32
-vadd.s32.s32.s32.sat: vadd.s32.sat.s32.s32 vadd.sat.s32.s32.s32
-vset2.u32.u32.lt: vset2.u32.lt.u32 vset2.lt.u32.u32
-vshl.u32.u32.u32.sat.clamp.add: vshl.add.clamp.sat.u32.u32.u32
-vmad.s32.u32.u32.po.shr7: vmad.shr7.s32.u32.po.u32
 ld.global.nc.L1::no_allocate.L2::cache_hint.v2.u32: ld.L2::cache_hint.v2.u32.nc.L1::no_allocate.global
 ld.volatile.shared::cta.v2.u32: ld.shared::cta.u32.volatile.v2 ld.v2.u32.shared::cta.volatile
 ld.mmio.relaxed.sys.global.u32: ld.sys.mmio.relaxed.u32.global ld.relaxed.u32.global.sys.mmio

@@ -12,7 +12,6 @@ from cutepy.sim.translate.emitter import _TRANSLATORS
 ASKED = re.compile(r"\bm\.\w+(?:\.\w+)?")
 HARMLESS = {
     *("m.parameter_address", "m.memory.map_address", "m.memory.rank_of", "m.memory.in_space"),
-    *("m.textures.query", "m.textures.is_kind"),
 }
 """What plain instructions ask the machine for."""
 
@@ -56,7 +55,6 @@ P = Register("%p8", "pred", 8)
         ("ld.global.L2::cache_hint.u32", (D, Address(A), WIDE), [(A, True)]),
         ("ld.u32", (D, Address(A)), [(A, False)]),
         ("atom.shared.cas.b32", (D, Address(A), B, C), [(A, False)]),
-        ("sust.b.1d.b32.trap", (Address(WIDE, 0, (A,)), B), [(WIDE, True), (A, True)]),
         (
             "cp.async.cg.shared.global",
             (Address(A), Address(WIDE), Immediate(16), B),
@@ -111,7 +109,6 @@ def test_what_operands_decide(opcode, operands, found):
         ("bra.uni", False),
         ("trap", True),
         ("st.async.shared::cluster.mbarrier::complete_tx::bytes.u32", True),
-        ("tex.2d.v4.f32.f32", False),
         ("prefetch.global.L2", False),
         ("prefetch.tensormap", True),
         ("something.new", True),

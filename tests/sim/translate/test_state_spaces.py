@@ -32,7 +32,6 @@ def test_each_instruction_that_is_translated_is_known():
         ("wmma.store.d.sync.aligned.row.m16n16k16.shared.f32", ((), ("shared",))),
         ("wmma.mma.sync.aligned.row.col.m16n16k16.f32.f32", ((), ())),
         ("tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic", (("shared",), ("global",))),
-        ("tex.2d.v4.f32.f32", (("global",), ())),
         ("barrier.red.or.pred", (("barrier",), ("barrier",))),
         ("bar.sync", ((), ())),
         ("something.new", (("generic",), ("generic",))),

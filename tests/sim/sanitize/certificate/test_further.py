@@ -279,8 +279,8 @@ def test_a_bound_that_no_parameter_gives_steers_besides_what_it_does():
     assert steered_by(program(before=loaded + meant), 24).startswith("`setp.ge")
 
 
-def test_a_bound_may_be_made_by_what_saturates():
-    assert steered_by(program(roles="vadd.u32.u32.u32.sat %r9, %r9, 0; " + ROLES), 24) == ""
+def test_a_bound_may_be_clamped():
+    assert steered_by(program(roles="min.u32 %r9, %r9, 100000; " + ROLES), 24) == ""
 
 
 FLAG = "ld.param.u32 %r40, [p2]; setp.eq.u32 %p5, %r40, 1; setp.eq.u32 %p8, %r4, 0; and.pred %p5, %p5, %p8; " + RACES

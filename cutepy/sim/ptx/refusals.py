@@ -1,4 +1,4 @@
-"""Instructions that are known and not simulated, or that an H200 does not have: why, by how their opcodes look.
+"""Refused instructions, with the reason: those that the simulator does not have, and those that Hopper does not have.
 
 docs/simulator.md lists them too.
 """
@@ -8,11 +8,13 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-_TEXTURES = "{opcode} is not simulated: of textures, tex and tld4 are, and of surfaces suld.b and sust.b"
+_TEXTURES = "{opcode} is not simulated: textures and surfaces are not; read global memory with ld.global"
+_VIDEO = "{opcode} is not simulated: video instructions are not; write them as shifts, min, max and add"
 _BLACKWELL = "{opcode} is for sm_100 and later, and Hopper's assembler refuses it; compile for sm_90a"
 _UNSYNCHRONISED = "{opcode} without .sync is for GPUs before sm_70; use {first}.sync with a mask of lanes"
 _REASONS = [
-    (r"sured|sust\.p", _TEXTURES),
+    (r"(tex|tld4|txq|suq|suld|sust|sured|istypep)\b", _TEXTURES),
+    (r"v(add|sub|absdiff|min|max|avrg|set|shl|shr|mad)[24]?\b", _VIDEO),
     (r"multimem\b", "multimem instructions are not simulated: they need several devices"),
     (r"(shfl|vote)\.(?!sync)", _UNSYNCHRONISED),
     (r"match\.(?:any|all)\.(?!sync)", _UNSYNCHRONISED),
