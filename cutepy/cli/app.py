@@ -436,10 +436,7 @@ def bench_gemm(
     seed: Annotated[int, typer.Option(help="Which random problems.")] = 0,
     peer: Annotated[
         list[str] | None,
-        typer.Option(
-            help="cuBLAS, cuBLASLt (the fastest it lists), QuACK, Triton, DeepGEMM, or package.module:name; may be "
-            "given again. Default: cuBLAS."
-        ),
+        typer.Option(help="cuBLAS, QuACK, DeepGEMM, or package.module:name; may be given again. Default: cuBLAS."),
     ] = None,
     json: _Json = None,
     picture: _Picture = None,
@@ -594,7 +591,7 @@ def bench_sim(
     large: Annotated[bool, typer.Option(help="Also a product of 4096x4096x4096, on all cores.")] = True,
     json: Annotated[Path | None, typer.Option(help="Save the measurements here.")] = None,
 ) -> None:
-    """Time a GEMM in the simulator against numpy and Triton's interpreter, and check every result."""
+    """Time a GEMM in the simulator against numpy, and check every result."""
     from cutepy.suites import sim
 
     raise typer.Exit(sim.run_sim(large=sim.LARGE if large else None, json_path=json))
@@ -617,26 +614,6 @@ def bench_compile(
     from cutepy.suites.compilation import run_compile
 
     raise typer.Exit(run_compile(rounds, json))
-
-
-@bench.command("llama")
-def bench_llama(
-    tokens: Annotated[
-        list[int] | None, typer.Option(help="Length of the sequence; may be given again. Default: 2048 and 8192.")
-    ] = None,
-    json: _Json = None,
-    picture: _Picture = None,
-    against: _Against = None,
-) -> None:
-    """Time a decoder layer of Llama 3 8B, forward and backward, with torch's linear layers and ours."""
-    from cutepy.suites.llama import run_llama
-
-    output = _output(json, picture, against)
-    try:
-        status = run_llama(tokens or [2048, 8192], output)
-    except (ValueError, ImportError) as error:
-        fail_by(error)
-    raise typer.Exit(status)
 
 
 new = typer.Typer(cls=Commands, help="Write what a kernel begins with.", no_args_is_help=True)

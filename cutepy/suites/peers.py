@@ -12,7 +12,6 @@ import importlib.metadata
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
-from cutepy.suites.cublaslt import cublaslt
 from cutepy.suites.gemm_problems import Buffers, GemmProblem, out_dtype
 
 if TYPE_CHECKING:
@@ -71,16 +70,6 @@ def quack(problem: GemmProblem, buffers: Buffers) -> Contender | None:
     return lambda index: gemm(a[index], b[index].mT, out=out[index], tuned=True, split_k=None)
 
 
-def triton(problem: GemmProblem, buffers: Buffers) -> Contender | None:
-    """Multiply by a persistent Triton kernel with TMA and autotuning; K-major matrices of 8 or 16-bit floats only."""
-    if problem.dtype in ("float32", "int8") or problem.batch or {problem.a_major, problem.b_major} != {"k"}:
-        return None
-    from cutepy.suites.triton_persistent import multiply
-
-    a, b, out = buffers
-    return lambda index: multiply(a[index], b[index], out[index])
-
-
 def gemv(problem: GemmProblem, buffers: Buffers) -> Contender | None:
     """Multiply by our kernel without tensor cores, as its model chooses it: `--peer cutepy.suites.peers:gemv`.
 
@@ -116,9 +105,7 @@ def deep_gemm(problem: GemmProblem, buffers: Buffers) -> Contender | None:
 
 PEERS: dict[str, Peer] = {
     "cuBLAS": cublas,
-    "cuBLASLt": cublaslt,
     "QuACK": quack,
-    "Triton": triton,
     "DeepGEMM": deep_gemm,
 }
 """Those that come with cutepy."""

@@ -1,13 +1,11 @@
-"""`cutepy bench sim`: how long the simulator takes for a GEMM, beside numpy and Triton's interpreter.
+"""`cutepy bench sim`: time and memory of a simulated GEMM, with the sanitizer and without, beside numpy.
 
-The small product is timed on one core, in turns with its peers: itself under the sanitizer, numpy's float32 product of
-the same extents, and a Triton kernel of the same tiles in Triton's interpreter, if that is installed. Of a larger one
-the memory is told, under the sanitizer and without it. The largest is spread over all cores. A kernel of plain threads
-is timed in machine code, without, and under the sanitizer, which has none.
+The small product is timed on one core, in turns with itself under the sanitizer and with numpy's float32 product of the
+same extents. The memory of a larger one is measured under the sanitizer and without. The largest is spread over all
+cores.
 """
 
 import datetime
-import importlib.util
 import json
 import multiprocessing
 import os
@@ -19,7 +17,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import typer
 
@@ -30,14 +27,11 @@ SMALL: Extents = (512, 512, 1024)
 LARGE: Extents = (4096, 4096, 4096)
 DEEP: Extents = (1024, 1024, 4096)
 TILE: Extents = (128, 128, 64)
-THREADS = 512, 64
-"""CTAs and rounds of the kernel of plain threads."""
 ROUNDS = 9
 _TRANSLATIONS = 3
-_TRITON = "Triton's interpreter"
-_SANITIZED = "cutepy, sanitized"
+SANITIZED = "cutepy, sanitized"
 MOST_TIMES, MOST_MEMORY = 5, 4
-"""What the sanitizer may cost: so many times the time, and the memory, of the simulator without it."""
+"""Bounds of the sanitizer's time and memory, as multiples of the simulator's without it."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +65,6 @@ def run_sim(
     rounds: int = ROUNDS,
     json_path: Path | None = None,
     deep: Extents | None = DEEP,
-    threads: tuple[int, int] = THREADS,
 ) -> int:
     """Measure, print, and check every result.
 
@@ -81,11 +74,9 @@ def run_sim(
         Multiples of `TILE`, for the product beside its peers, for the one on all cores, and for the one whose memory is
         measured. Without `large` or `deep`, that one is left out.
     rounds : int
-        Of the small product, and of plain threads; the figures are their medians.
+        Of the small product; the figures are their medians.
     json_path : Path, optional
         Where to write the figures.
-    threads : (int, int)
-        CTAs and rounds of the kernel of plain threads.
 
     Returns
     -------
@@ -101,7 +92,6 @@ def run_sim(
     # First, for its peak of memory: that of a process never falls.
     figures = [] if large is None else large_product(large)
     figures += small_product(small, rounds)
-    figures += plain_threads(threads, rounds)
     figures += [] if deep is None else [sanitized_memory(deep)]
     machine = _machine()
     typer.echo(_table(figures, machine))
@@ -115,7 +105,7 @@ def run_sim(
     return 1 if wrong else 0
 
 
-class _Gemm:
+class SimulatedGemm:
     """Our GEMM of exact sums."""
 
     def __init__(self, extents: Extents) -> None:
@@ -134,9 +124,11 @@ class _Gemm:
         self.out = torch.empty((m, n), dtype=torch.float16)
 
     def __call__(self) -> None:
+        """Launch it, in the simulator that is active."""
         self._kernel(self.a, self.b, None, self.out, 132, None)
 
     def is_right(self) -> bool:
+        """Return whether the product equals torch's, bit for bit."""
         import torch
 
         return torch.equal(self.out, (self.a.float() @ self.b.float().t()).half())
@@ -147,7 +139,7 @@ def large_product(extents: Extents = LARGE) -> list[Figure]:
     from cutepy.frontends import simulate
 
     what = f"fp16 GEMM {'x'.join(map(str, extents))}, all cores"
-    gemm = _Gemm(extents)
+    gemm = SimulatedGemm(extents)
     with simulate() as run:
         gemm()
     right = gemm.is_right()
@@ -162,83 +154,43 @@ def large_product(extents: Extents = LARGE) -> list[Figure]:
 
 
 def small_product(extents: Extents = SMALL, rounds: int = ROUNDS) -> list[Figure]:
-    """Time a product on one core; gives the times of ours, of numpy, of Triton, and of translating our PTX."""
+    """Time a product on one core; gives the times of ours, of numpy, and of translating our PTX."""
     import numpy as np
 
     from cutepy.frontends import simulate
 
     what = f"fp16 GEMM {'x'.join(map(str, extents))}, one core"
-    gemm = _Gemm(extents)
-    with simulate(processes=1) as run, _one_core():
+    gemm = SimulatedGemm(extents)
+    with simulate(processes=1) as run, one_core():
         a, b = gemm.a.numpy().astype(np.float32), gemm.b.numpy().astype(np.float32).T
         contenders: dict[str, Callable[[], object]] = {
             "cutepy": gemm,
-            _SANITIZED: lambda: _sanitized(gemm),
+            SANITIZED: lambda: _sanitized(gemm),
             "numpy float32": lambda: a @ b,
         }
-        triton = _triton(gemm)
-        if triton is not None:
-            contenders[_TRITON] = triton
-        times = _in_turns(contenders, rounds)
+        times = in_turns(contenders, rounds)
         right = gemm.is_right()
-        if triton is not None:
-            gemm.out.zero_()
-            triton()
-            right &= gemm.is_right()
         translation = _translation_s(run.launches[-1].ptx)
-    ours, sanitized, numpys = (times[who] for who in ("cutepy", _SANITIZED, "numpy float32"))
-    theirs = times.get(_TRITON)
+    ours, sanitized, numpys = (times[who] for who in ("cutepy", SANITIZED, "numpy float32"))
     return [
         Figure(what, "cutepy", ours, "s", f"median of {rounds}", right),
         Figure(
             what,
-            _SANITIZED,
+            SANITIZED,
             sanitized,
             "s",
             f"{sanitized / ours:.1f} times as long, {MOST_TIMES} at most; with its certificate",
         ),
         Figure(what, "numpy float32", numpys, "s", f"cutepy takes {ours / numpys:.1f} times as long"),
-        Figure(
-            what, _TRITON, theirs, "s", f"cutepy is {theirs / ours:.1f} times faster" if theirs else "not installed"
-        ),
         Figure("translating its PTX, once", "cutepy", translation, "s"),
     ]
-
-
-def plain_threads(extents: tuple[int, int] = THREADS, rounds: int = ROUNDS) -> list[Figure]:
-    """Time a kernel of plain threads on one core: in machine code, without, and under the sanitizer."""
-    from cutepy.frontends import simulate
-    from cutepy.sim import Observer
-    from cutepy.suites.simt import BLOCK, Rounds
-
-    kernel = Rounds(*extents)
-
-    def run(**options: Any) -> Callable[[], None]:  # noqa: ANN401
-        def launch() -> None:
-            with simulate(processes=1, **options):
-                kernel()
-
-        return launch
-
-    ways = {"cutepy": run(), "cutepy, watched": run(observers=(Observer(),)), _SANITIZED: run(sanitize=True)}
-    with _one_core():
-        times = _in_turns(ways, rounds)
-    compiled, watched, sanitized = times.values()
-    what = f"{extents[0]} CTAs of {BLOCK} threads, {extents[1]} rounds with barriers, one core"
-    relations = (
-        f"in machine code; median of {rounds}",
-        f"without machine code, {watched / compiled:.1f} times as long",
-        f"{sanitized / compiled:.1f} times as long, {sanitized / watched:.1f} times as what is watched",
-    )
-    right = kernel.is_right()
-    return [Figure(what, who, times[who], "s", said, right) for who, said in zip(times, relations, strict=True)]
 
 
 def sanitized_memory(extents: Extents = DEEP) -> Figure:
     """Return the most memory that a product takes under the sanitizer, beside what it takes without."""
     plain, sanitized = (_in_a_process(extents, sanitize) for sanitize in (False, True))
     relation = f"{sanitized / plain:.2f} times the {plain:.0f} MiB of the simulator, {MOST_MEMORY} at most"
-    return Figure(f"memory of {'x'.join(map(str, extents))}", _SANITIZED, sanitized, "MiB", relation)
+    return Figure(f"memory of {'x'.join(map(str, extents))}", SANITIZED, sanitized, "MiB", relation)
 
 
 def _in_a_process(extents: Extents, sanitize: bool) -> float:
@@ -250,7 +202,7 @@ def _peak_mib(extents: Extents, sanitize: bool) -> float:
     """Return the most memory that this process has taken, once it has run a product."""
     from cutepy.frontends import simulate
 
-    gemm = _Gemm(extents)
+    gemm = SimulatedGemm(extents)
     with simulate(processes=1, sanitize=sanitize):
         gemm()
     status = Path("/proc/self/status")
@@ -260,24 +212,14 @@ def _peak_mib(extents: Extents, sanitize: bool) -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def _sanitized(gemm: _Gemm) -> None:
+def _sanitized(gemm: SimulatedGemm) -> None:
     from cutepy.frontends import simulate
 
     with simulate(processes=1, sanitize=True):
         gemm()
 
 
-def _triton(gemm: _Gemm) -> Callable[[], object] | None:
-    """Return the same product in Triton's interpreter, or None where there is no Triton."""
-    if importlib.util.find_spec("triton") is None:
-        return None
-    os.environ["TRITON_INTERPRET"] = "1"
-    from cutepy.suites import triton_gemm
-
-    return lambda: triton_gemm.gemm(gemm.a, gemm.b, gemm.out, TILE)
-
-
-def _in_turns(contenders: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
+def in_turns(contenders: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
     """Time contenders in turns, after a first run of each; gives the median of each in seconds."""
     times: dict[str, list[float]] = {name: [] for name in contenders}
     for turn in range(rounds + 1):
@@ -303,7 +245,7 @@ def _translation_s(ptx: str) -> float:
 
 
 @contextmanager
-def _one_core() -> Iterator[None]:
+def one_core() -> Iterator[None]:
     """Keep this thread on one core, and numpy's products in it."""
     from cutepy.sim.parallel.blas import one_thread
 

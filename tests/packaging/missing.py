@@ -41,7 +41,6 @@ COMMANDS = (
     "bench sim --no-large",
     "bench launch",
     "bench compile --rounds 1",
-    "bench llama",
     "new kernel fresh",
     "tune gemm 256x256x256",
     "tune list",

@@ -1,8 +1,6 @@
 """The simulator's benchmark, at a size that takes no time."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 from typer.testing import CliRunner
@@ -16,23 +14,21 @@ pytest.importorskip("cutlass")
 
 
 def test_figures_are_printed_and_saved(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(sim, "_triton", lambda gemm: None)
     path = tmp_path / "sim.json"
-    assert sim.run_sim((128, 128, 64), (256, 128, 64), 1, path, deep=(128, 128, 64), threads=(4, 2)) == 0
+    assert sim.run_sim((128, 128, 64), (256, 128, 64), 1, path, deep=(128, 128, 64)) == 0
     printed = capsys.readouterr().out
     saved = json.loads(path.read_text())
     assert {"CPU", "versions", "date"} <= set(saved["environment"])
     rows = {(row["what"], row["who"]): row for row in saved["rows"]}
     assert [who for _, who in rows] == [
         *("cutepy", "cutepy"),  # the large product
-        *("cutepy", "cutepy, sanitized", "numpy float32", "Triton's interpreter", "cutepy"),
-        *("cutepy", "cutepy, watched", "cutepy, sanitized"),  # plain threads
+        *("cutepy", "cutepy, sanitized", "numpy float32", "cutepy"),
         "cutepy, sanitized",
     ]
     for (what, who), row in rows.items():
         assert what in printed
         assert who in printed
-        assert (row["value"] is None) == (who == "Triton's interpreter")
+        assert row["value"] is not None
     memory = rows["its memory at most", "cutepy"]
     assert memory["unit"] == "GiB"
     assert 0.05 < memory["value"] < 8
@@ -45,10 +41,9 @@ def test_both_ratios_of_the_sanitizer_are_told(monkeypatch):
         contenders["cutepy"]()
         return {**dict.fromkeys(contenders, 0.5), "cutepy, sanitized": 1.5}
 
-    monkeypatch.setattr(sim, "_triton", lambda gemm: None)
-    monkeypatch.setattr(sim, "_in_turns", in_turns)
+    monkeypatch.setattr(sim, "in_turns", in_turns)
     monkeypatch.setattr(sim, "_in_a_process", lambda extents, sanitize: 450.0 if sanitize else 300.0)
-    monkeypatch.setattr(sim._Gemm, "is_right", lambda gemm: True)
+    monkeypatch.setattr(sim.SimulatedGemm, "is_right", lambda gemm: True)
     monkeypatch.setattr(sim, "_translation_s", lambda ptx: 0.1)
     by_time = next(f for f in sim.small_product((128, 128, 64), 1) if f.who == "cutepy, sanitized")
     assert (by_time.value, by_time.relation) == (1.5, "3.0 times as long, 5 at most; with its certificate")
@@ -57,51 +52,15 @@ def test_both_ratios_of_the_sanitizer_are_told(monkeypatch):
     assert (by_memory.value, by_memory.relation) == (450, "1.50 times the 300 MiB of the simulator, 4 at most")
 
 
-def test_plain_threads_are_timed_in_three_ways(monkeypatch):
-    def in_turns(ways, rounds):
-        for way in ways.values():
-            way()
-        return dict(zip(ways, (0.1, 0.5, 1.5), strict=True))
-
-    monkeypatch.setattr(sim, "_in_turns", in_turns)
-    figures = sim.plain_threads((4, 3), 1)
-    assert all(figure.right for figure in figures)
-    assert [figure.relation for figure in figures] == [
-        "in machine code; median of 1",
-        "without machine code, 5.0 times as long",
-        "15.0 times as long, 3.0 times as what is watched",
-    ]
-
-
 def test_memory_is_that_of_the_product_alone():
     """A process that takes much already does not count."""
     much = b"1" * (1 << 30)
     assert 20 < sim._in_a_process((128, 128, 64), True) < len(much) >> 20
 
 
-@pytest.mark.integration
-def test_tritons_interpreter_computes_the_same(tmp_path):
-    """In a process of its own: whether Triton interprets is decided as it is imported."""
-    pytest.importorskip("triton")
-    path = tmp_path / "sim.json"
-    code = """import pathlib, sys
-from cutepy.suites import sim
-sim.run_sim((128, 128, 64), None, 1, pathlib.Path(sys.argv[1]), None, (4, 2))"""
-    subprocess.run([sys.executable, "-c", code, str(path)], check=True, capture_output=True)
-    (row,) = [row for row in json.loads(path.read_text())["rows"] if row["who"] == "Triton's interpreter"]
-    assert row["value"] > 0
-
-
-def test_a_missing_triton_is_said(monkeypatch, capsys):
-    monkeypatch.setattr(sim, "_triton", lambda gemm: None)
-    assert sim.run_sim((128, 128, 64), None, 1, deep=None, threads=(4, 2)) == 0
-    assert "Triton's interpreter         - s    not installed" in capsys.readouterr().out
-
-
 def test_a_wrong_result_fails(monkeypatch, capsys):
-    monkeypatch.setattr(sim, "_triton", lambda gemm: None)
-    monkeypatch.setattr(sim._Gemm, "is_right", lambda gemm: False)
-    assert sim.run_sim((128, 128, 64), None, 1, deep=None, threads=(4, 2)) == 1
+    monkeypatch.setattr(sim.SimulatedGemm, "is_right", lambda gemm: False)
+    assert sim.run_sim((128, 128, 64), None, 1, deep=None) == 1
     assert "WRONG: fp16 GEMM 128x128x64, one core" in capsys.readouterr().err
 
 

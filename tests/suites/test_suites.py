@@ -42,7 +42,7 @@ def test_problems_of_32_bits_and_of_integers(dtype, moved):
         peers.cublas(problem, sets)(0)
     assert torch.get_float32_matmul_precision() == "highest"
     assert relative_error(out, a.double() @ b.double().t()) <= gemm_problems.tolerance(problem)
-    assert peers.quack(problem, sets) is peers.triton(problem, sets) is None
+    assert peers.quack(problem, sets) is None
     assert peers.cublas(gemm_problems.GemmProblem(16, 24, 64, "int8"), sets) is None or dtype == "float32"
 
 
@@ -80,7 +80,7 @@ def test_a_problem_of_two_suites_is_measured_once():
     assert len(problems) == len(set(problems)) == 8
 
 
-@pytest.mark.parametrize("command", ["gemm", "grouped", "launch", "llama"])
+@pytest.mark.parametrize("command", ["gemm", "grouped", "launch"])
 def test_without_a_gpu_the_command_says_so(monkeypatch, command):
     torch = pytest.importorskip("torch")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
@@ -93,7 +93,7 @@ def test_without_a_gpu_the_command_says_so(monkeypatch, command):
 def test_a_report_is_printed_and_saved_and_says_what_is_wrong(monkeypatch, tmp_path, error):
     pytest.importorskip("torch")
     from cutepy import benchmark
-    from cutepy.suites import llama, measuring
+    from cutepy.suites import measuring
 
     def row(problem, contender, error):
         return benchmark.Row(str(problem), contender, 2.0, 3.0, 1e6, 1e3, error)
@@ -101,7 +101,6 @@ def test_a_report_is_printed_and_saved_and_says_what_is_wrong(monkeypatch, tmp_p
     monkeypatch.setattr(measuring, "has_hopper", lambda: True)
     monkeypatch.setattr(benchmark, "environment", lambda: {"gpu": "none"})
     monkeypatch.setattr(gemm, "_measure", lambda _, p: [row(p, "cutepy", error if p.m == 4096 else 1e-4)])
-    monkeypatch.setattr(llama, "_measure", lambda n: [row(n, "cutepy", error), row(n, "torch", 1e-4)])
     saved = tmp_path / "gemm.json"
     result = CliRunner().invoke(app, ["bench", "gemm", "--suite", "squares", "--dtype", "float16", "--json", saved])
     assert f"saved {saved}" in result.stdout
@@ -109,34 +108,6 @@ def test_a_report_is_printed_and_saved_and_says_what_is_wrong(monkeypatch, tmp_p
     assert result.stdout.splitlines()[0] == "gpu: none"
     wrong = "WRONG: float16 4096x4096x4096 is beyond its tolerance\n"
     assert (result.exit_code, result.stderr) == ((0, "") if error == 1e-4 else (1, wrong))
-    result = CliRunner().invoke(app, ["bench", "llama", "--tokens", "16"])
-    assert result.exit_code == (0 if error == 1e-4 else 1)
-    assert ("WRONG: of 16 tokens ours is over 2 times as far from float64" in result.stderr) == (error != 1e-4)
-
-
-def test_a_llama_step_is_measured_and_checked(monkeypatch):
-    """With everything but the GPU: a small layer on the CPU, and a protocol that times nothing."""
-    torch = pytest.importorskip("torch")
-    from cutepy import benchmark
-    from cutepy.suites import llama, llama_layer
-
-    def compare(contenders, *, sets):
-        for run in contenders.values():
-            for index in range(sets):
-                run(index)
-        return {name: benchmark.Timing(2.0, 3.0) for name in contenders}
-
-    small = llama_layer.LlamaSizes(hidden=64, intermediate=176, heads=4, key_heads=2)
-    monkeypatch.setattr(llama_layer, "LlamaSizes", lambda: small)
-    monkeypatch.setattr(benchmark, "compare", compare)
-    randn = torch.randn
-    monkeypatch.setattr(torch, "randn", lambda shape, device: randn(shape))
-    layer = llama_layer.LlamaLayer
-    monkeypatch.setattr(llama_layer, "LlamaLayer", lambda sizes, device, dtype: layer(sizes, dtype=dtype))
-    torchs, ours = llama._measure(16)
-    assert (torchs.contender, ours.contender) == ("torch", "cutepy")
-    assert 0 < ours.error <= 2 * torchs.error
-    assert ours.flops == llama.layer_flops(16, 64, 176, 32)
 
 
 @pytest.fixture
@@ -261,7 +232,7 @@ def test_a_wrong_peer_a_slower_row_and_a_picture(on_the_cpu, tmp_path):
     [
         (
             ("--peer", "MKL"),
-            "a peer must be one of cuBLAS, cuBLASLt, QuACK, Triton, DeepGEMM, or package.module:name, got 'MKL'",
+            "a peer must be one of cuBLAS, QuACK, DeepGEMM, or package.module:name, got 'MKL'",
         ),
         (("--peer", "no.such:peer"), "the peer 'no.such:peer' can't be imported"),
         (("--peer", "tests.suites.test_suites:none"), "can't be imported"),
@@ -293,24 +264,3 @@ def test_peers_are_found_by_name_and_from_outside(monkeypatch):
     assert (name, found.__name__) == ("ours", "twice")
     name, found = peers.find("tests.suites.test_suites:nobody")
     assert (name, found.__name__) == ("nobody", "nobody")
-
-
-@pytest.mark.integration
-@pytest.mark.dsl
-@pytest.mark.filterwarnings("ignore:TRITON_DEFAULT_FP_FUSION is unset")
-def test_tritons_persistent_kernel_multiplies(monkeypatch):
-    torch = pytest.importorskip("torch")
-    pytest.importorskip("triton", reason="needs triton: make check installs it, or pip install 'cutepy[triton]'")
-    import cutepy
-    from cutepy.suites import peers, triton_persistent
-
-    problem = gemm_problems.GemmProblem(200, 136, 96, "bfloat16")
-    with cutepy.simulate():
-        sets = gemm_problems.buffers(problem, "cpu")
-        contender = peers.triton(problem, gemm_problems.Buffers(*(part[:1] for part in sets)))
-        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: type("", (), {"multi_processor_count": 2}))
-        contender(0)
-    reference = sets.a[0].double() @ sets.b[0].double().T
-    torch.testing.assert_close(sets.out[0].double(), reference, rtol=1e-2, atol=1e-2)
-    assert triton_persistent.multiply.__module__ == "cutepy.suites.triton_persistent"
-    assert peers.triton(gemm_problems.GemmProblem(64, 64, 64, "float16", (2,)), sets) is None

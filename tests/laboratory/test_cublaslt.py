@@ -7,9 +7,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from cutepy.kernels.gemm.reference import gemm_reference  # noqa: E402
-from cutepy.suites import cublaslt  # noqa: E402
 from cutepy.suites.gemm_problems import GemmProblem, buffers, poison, tf32, tolerance  # noqa: E402
 from cutepy.testing.numerics import relative_error  # noqa: E402
+from tests.laboratory import cublaslt  # noqa: E402
 
 TRANSPOSED = 3, 4
 BATCH = 5

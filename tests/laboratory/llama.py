@@ -1,9 +1,15 @@
-"""`cutepy bench llama`: time a Llama-style decoder layer, forward and backward, with torch's linear layers and ours."""
+"""Time a Llama-style decoder layer, forward and backward, with torch's linear layers and ours.
+
+`python -m tests.laboratory.llama --tokens 2048 --tokens 8192 --json llama.json` on a Hopper GPU.
+"""
 
 from __future__ import annotations
 
 import copy
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
 
 from cutepy.suites.measuring import Output, measure_all
 
@@ -58,7 +64,7 @@ def _measure(tokens: int) -> list[Any]:
 
     from cutepy.benchmark import Row, compare
     from cutepy.nn import replace_linears
-    from cutepy.suites.llama_layer import LlamaLayer, LlamaSizes
+    from tests.laboratory.llama_layer import LlamaLayer, LlamaSizes
 
     torch.manual_seed(20261121)
     sizes = LlamaSizes()
@@ -68,7 +74,7 @@ def _measure(tokens: int) -> list[Any]:
     x = [torch.randn((1, tokens, sizes.hidden), device="cuda").bfloat16() for _ in range(_SETS)]
     grad = torch.randn_like(x[0])
 
-    def step(layer: Any, index: int) -> tuple[Any, ...]:  # noqa: ANN401
+    def step(layer: Any, index: int) -> tuple[Any, ...]:
         given = x[index].to(layer.q_proj.weight.dtype).detach().requires_grad_()
         result = layer(given)
         return (result, *torch.autograd.grad(result, (given, *layer.parameters()), grad.to(result.dtype)))
@@ -91,3 +97,15 @@ def _worst_error(found: tuple[Any, ...], exact: tuple[Any, ...]) -> float:
     from cutepy.testing.numerics import relative_error
 
     return max(relative_error(ours.detach(), truth.detach()) for ours, truth in zip(found, exact, strict=True))
+
+
+def main(
+    tokens: Annotated[list[int] | None, typer.Option(help="Length of the sequence; may be given again.")] = None,
+    json: Annotated[Path | None, typer.Option(help="Save the measurements here.")] = None,
+) -> None:
+    """Time a decoder layer of Llama 3 8B; of 2,048 and of 8,192 tokens by default."""
+    raise typer.Exit(run_llama(tokens or [2048, 8192], Output(json)))
+
+
+if __name__ == "__main__":
+    typer.run(main)

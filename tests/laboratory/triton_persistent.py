@@ -1,4 +1,7 @@
-"""A persistent GEMM in Triton, with TMA and autotuning: a peer of `cutepy bench gemm`."""
+"""Peer Triton: a persistent GEMM with TMA and autotuning.
+
+`cutepy bench gemm --peer tests.laboratory.triton_persistent:triton_persistent`, from the repository's root.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,9 @@ import torch
 import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
+
+from cutepy.benchmark.protocol import Contender
+from cutepy.suites.gemm_problems import Buffers, GemmProblem
 
 _BAND = 8
 
@@ -28,20 +34,20 @@ def _fit(arguments: dict[str, Any]) -> None:
 
 
 @cache
-def _kernel() -> Any:  # noqa: ANN401
+def _kernel() -> Any:
     """Return the kernel: `triton.jit` reads its source, and importing a module reads no files."""
     for config in (candidates := _candidates()):
         config.pre_hook = _fit
     return triton.autotune(candidates, key=["m", "n", "k"])(triton.jit(_gemm))
 
 
-def _gemm(  # type: ignore[no-untyped-def]  # noqa: ANN202
-    a,  # noqa: ANN001
-    b,  # noqa: ANN001
-    d,  # noqa: ANN001
-    m,  # noqa: ANN001
-    n,  # noqa: ANN001
-    k,  # noqa: ANN001
+def _gemm(  # type: ignore[no-untyped-def]
+    a,
+    b,
+    d,
+    m,
+    n,
+    k,
     band: tl.constexpr,
     tile_m: tl.constexpr,
     tile_n: tl.constexpr,
@@ -74,3 +80,11 @@ def multiply(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
 
     described = (TensorDescriptor.from_tensor(tensor, [1, 16]) for tensor in (a, b, out))
     _kernel()[grid](*described, m, n, k, _BAND)
+
+
+def triton_persistent(problem: GemmProblem, buffers: Buffers) -> Contender | None:
+    """Multiply by this kernel; K-major matrices of 8 or 16-bit floats only."""
+    if problem.dtype in ("float32", "int8") or problem.batch or {problem.a_major, problem.b_major} != {"k"}:
+        return None
+    a, b, out = buffers
+    return lambda index: multiply(a[index], b[index], out[index])

@@ -1,4 +1,4 @@
-"""A kernel of plain threads, for `cutepy bench sim`: rounds of a store to shared memory, a load, and two barriers.
+"""A kernel of plain threads, for `tests.laboratory.sim`: rounds of a store to shared memory, a load, and two barriers.
 
 It has no tensor cores and no copies, which take most of the time of others: what it costs is dispatch, and what the
 sanitizer asks of each access and each barrier.

@@ -1,4 +1,7 @@
-"""cuBLASLt's own candidates, called by its C interface: `--peer cuBLASLt` times all that its heuristic lists."""
+"""Peer cuBLASLt, called by its C interface: times all candidates that its heuristic lists.
+
+`cutepy bench gemm --peer tests.laboratory.cublaslt:cublaslt`, from the repository's root.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,7 @@ class _Found(ctypes.Structure):
 
 
 @cache
-def _library() -> Any:  # noqa: ANN401
+def _library() -> Any:
     """Load the library that torch has loaded."""
     import torch
 
@@ -79,7 +82,7 @@ def _handle() -> c_void_p:
     return handle
 
 
-def _set(kind: str, thing: c_void_p, attribute: int, value: Any) -> None:  # noqa: ANN401
+def _set(kind: str, thing: c_void_p, attribute: int, value: Any) -> None:
     _call(f"cublasLt{kind}SetAttribute", thing, attribute, byref(value), c_size_t(ctypes.sizeof(value)))
 
 

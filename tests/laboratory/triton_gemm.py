@@ -1,4 +1,4 @@
-"""A GEMM for Triton's interpreter, tile for tile ours: the peer of `cutepy bench sim`.
+"""A GEMM for Triton's interpreter, tile for tile ours: the peer of `tests.laboratory.sim`.
 
 Triton decides as it is imported whether kernels are compiled or interpreted: TRITON_INTERPRET=1 must be set before
 this module is imported.
@@ -13,17 +13,17 @@ import triton.language as tl
 
 
 @cache
-def _kernel() -> Any:  # noqa: ANN401
+def _kernel() -> Any:
     """Return the kernel: `triton.jit` reads its source, and importing a module reads no files."""
     return triton.jit(_gemm_tile)
 
 
-def _gemm_tile(  # type: ignore[no-untyped-def]  # noqa: ANN202
-    a,  # noqa: ANN001
-    b,  # noqa: ANN001
-    d,  # noqa: ANN001
-    n,  # noqa: ANN001
-    k,  # noqa: ANN001
+def _gemm_tile(  # type: ignore[no-untyped-def]
+    a,
+    b,
+    d,
+    n,
+    k,
     tile_m: tl.constexpr,
     tile_n: tl.constexpr,
     tile_k: tl.constexpr,

@@ -15,7 +15,7 @@ pytest.importorskip("cutlass")
 
 import cutepy  # noqa: E402
 from cutepy.nn import Linear, replace_linears  # noqa: E402
-from cutepy.suites.llama_layer import LlamaLayer, LlamaSizes  # noqa: E402
+from tests.laboratory.llama_layer import LlamaLayer, LlamaSizes  # noqa: E402
 
 SMALL = LlamaSizes(hidden=64, intermediate=176, heads=4, key_heads=2, theta=10_000.0)
 # More than twice is no rounding: a single wrong tile, or gradient left out, is off by thousands of times.
