@@ -17,7 +17,7 @@ from cutepy.kernels.gemm.schedules import Together
 
 
 class Carried(NamedTuple):
-    """What a consumer carries from tile to tile.
+    """State that a consumer carries from tile to tile.
 
     Attributes
     ----------
@@ -39,7 +39,7 @@ class Carried(NamedTuple):
 
 @dataclass(frozen=True)
 class Consumer:
-    """Multiply, finish and store one tile after another: all threads of one consumer.
+    """Consumer warpgroups: multiply, finish and store one output tile after another.
 
     Attributes
     ----------
@@ -58,7 +58,7 @@ class Consumer:
     finishing: Finishing
 
     def first_state(self, k: KTiles) -> Carried:
-        """Give the state before the first tile."""
+        """Return the state before the first tile."""
         schedule, subtiles = self.schedule, self.config.subtiles
         operands = schedule.skip_first(self.loop.ring.consumer_state(), k.count)
         tiles = tuple(schedule.skip_first(state, subtiles) for state in self.finishing.first_state())

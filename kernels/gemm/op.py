@@ -1,4 +1,4 @@
-"""From a problem to what is launched for it: the kernel, compiled, and how it is to see the tensors."""
+"""Plan of a GEMM: choose and compile the kernel of a problem, and bind it to views of its tensors."""
 
 import math
 from collections.abc import Callable
@@ -22,26 +22,25 @@ from cutepy.runtime.invariance import INVARIANCE
 
 Given = torch.Tensor | None
 Launch = Callable[[torch.Tensor, torch.Tensor, Given, Given, Given], torch.Tensor]
-"""Multiplies (a, b, c, bias, out), into a new tensor if out is None; gives the result."""
+"""Callable (a, b, c, bias, out) that multiplies into `out`, or a new tensor if it is None, and returns the result."""
 Way = tuple[tuple[int, ...], tuple[int, ...]]
-"""Shape and strides by which a tensor is seen: those that are meant, where an extent of 1 leaves a stride open."""
+"""Shape and strides of a view; the strides are those meant where an extent of 1 leaves one open."""
 
 MOST_TILES = 2**31 - 2**16
-"""A CTA's last step beyond them stays within 32 bits."""
+"""Largest number of tiles: the tile index after a CTA's last step stays within 32 bits."""
 MOST_SHARED_K = 2**27
-"""A kernel counts the tiles of K, of 16 and more, of all output tiles that are left, fewer than 256, in 32 bits."""
+"""Largest K with stream-K: K tiles of the remaining output tiles, fewer than 256, are counted in 32 bits."""
 
-# Torch's compiled code allocates and makes views by these, at a third of what operators cost a call.
+# Direct aten calls allocate and make views in a third of the time of torch's operators.
 _empty_on_gpu: Callable[..., torch.Tensor] | None = getattr(torch._C._dynamo.guards, "_empty_strided_cuda", None)
 _view: Callable[..., torch.Tensor] = getattr(torch._C._dynamo.guards, "_reinterpret_tensor", torch.as_strided)
 _current_device: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", lambda: -1)
 
 
 def plan_gemm(problem: Problem, views: Problem, chosen: Chosen | None = None) -> Launch:
-    """Choose and compile the kernel of a problem, whose tensors are seen as matrices, or batches, that are reached.
+    """Choose and compile the kernel of a problem whose views TMA or threads can reach.
 
-    The result, and C, may have more columns than B has rows, as many as fill their last 16 bytes: what the kernel
-    writes there means nothing.
+    Results and C may be wider than N, up to whole units of 16 bytes; the kernel writes undefined values there.
 
     Parameters
     ----------
@@ -77,7 +76,7 @@ def plan_gemm(problem: Problem, views: Problem, chosen: Chosen | None = None) ->
     )
     as_they_are = not (turned or way_a or way_b or way_c or way_out)
     shape, stride, dtype, device = problem.out[:4]
-    index = None if EXECUTION.backend is not None else device.index  # of the GPU that must be current
+    index = None if EXECUTION.backend is not None else device.index  # the launch needs this GPU as the current device
     empty: Any = _empty_on_gpu if index is not None and _empty_on_gpu else lambda *_: problem.out.new()
 
     def launch(a: torch.Tensor, b: torch.Tensor, c: Given, bias: Given, out: Given) -> torch.Tensor:
@@ -99,21 +98,21 @@ def plan_gemm(problem: Problem, views: Problem, chosen: Chosen | None = None) ->
 
 
 def choose_on(device: torch.device, signature: GemmSignature, m: int, n: int, k: int, batch: int) -> Chosen:
-    """Choose what tuning on such a GPU found, or else what the model expects to be fastest."""
+    """Return the choice that tuning found on such a GPU, or else the heuristic's."""
     if found := _tuned_on(device, signature, m, n, k, batch):
         return found.chosen
     return fastest(signature, m, n, k, batch=batch, gpu=gpu_of(device))
 
 
 def chosen_us_on(device: torch.device, signature: GemmSignature, m: int, n: int, k: int, batch: int) -> float:
-    """Give the microseconds that what is chosen took when it was tuned, or else is expected to take."""
+    """Return the tuned time of the choice in microseconds, or else the expected time."""
     if found := _tuned_on(device, signature, m, n, k, batch):
         return found.us
     return chosen_us(signature, m, n, k, batch=batch, gpu=gpu_of(device))
 
 
 def planned_us(views: Problem) -> float:
-    """Give such microseconds of what `plan_gemm` plans for a problem."""
+    """Return the time in microseconds of the kernel that `plan_gemm` chooses for a problem."""
     return chosen_us_on(views.a.device, _signature(views), *_extents(views))
 
 
@@ -127,7 +126,7 @@ def _tuned_on(device: torch.device, signature: GemmSignature, m: int, n: int, k:
 
 
 def _extents(views: Problem) -> tuple[int, int, int, int]:
-    """Give M, N, K and the products of a batch."""
+    """Return M, N, K and the number of products of a batch."""
     *batch, m, k = views.a.shape
     return m, views.b.shape[-2], k, math.prod(batch)
 
@@ -138,7 +137,7 @@ def _transposed(way: Way) -> Way:
 
 
 def _see(tensor: Any, way: Way | None) -> Any:  # noqa: ANN401
-    """View a tensor by shape and strides; as it is without these."""
+    """View a tensor by shape and strides; return it unchanged if they are None."""
     return tensor if way is None else _view(tensor, *way)
 
 
@@ -151,7 +150,7 @@ def _signature(views: Problem) -> GemmSignature:
 
 
 def check_tiles(config: ProductConfig, m: int, n: int, k: int, batch: int) -> None:
-    """Check that a kernel can count the tiles of a batch, and those of K where it shares them.
+    """Check that a kernel's 32-bit counters hold the tiles of a batch, and the K tiles with stream-K.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""The results of an epilogue: what they are, and what of them a kernel writes."""
+"""Results of an epilogue: their descriptions, and the buffers that a kernel writes for them."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def result_descriptions(
 
 
 class Written(NamedTuple):
-    """How a result comes about.
+    """Result of an epilogue, with the buffer that the kernel writes and the step from one to the other.
 
     Attributes
     ----------
@@ -76,11 +76,11 @@ class Written(NamedTuple):
     in_pairs: bool = False
 
     def begin(self, out: torch.Tensor | None = None) -> torch.Tensor:
-        """Give what the kernel writes to."""
+        """Return the buffer that the kernel writes."""
         return self.kernel.new() if out is None or self.take is None else self.take(out)
 
     def finished(self, got: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
-        """Give the result of what the kernel has written."""
+        """Return the result, from the buffer that the kernel has written."""
         if self.reduction is not None:
             if self.in_pairs and self.reduction.kind == "sum":
                 whole = self.reduction.dim is None
@@ -93,9 +93,9 @@ class Written(NamedTuple):
 
 
 def added_in_pairs(parts: torch.Tensor) -> torch.Tensor:
-    """Add rows up, (..., parts, N) -> (..., N), in an order that follows from their count alone, half to half.
+    """Sum rows pairwise, (..., parts, N) -> (..., N), in an order that depends on their count alone.
 
-    That of `torch.sum` follows from N too. The parts are written over.
+    The order of `torch.sum` depends on N too. The parts are overwritten.
 
     Examples
     --------
@@ -112,7 +112,7 @@ def added_in_pairs(parts: torch.Tensor) -> torch.Tensor:
 def partial_description(
     graph: Graph, place: int, config: ProductConfig, batch: tuple[int, ...], m: int, n: int, device: torch.device
 ) -> Description:
-    """Describe the partial reductions of a result, of a kernel that computes products of M x N."""
+    """Describe the partial reductions of a result, for a kernel of M x N products."""
     result = graph.results[place]
     reduction, width = graph.reduction(result), graph.width(result)
     assert reduction is not None

@@ -1,4 +1,4 @@
-"""From tensors, an epilogue's graph and its operands to the kernel that is launched, compiled if need be."""
+"""Routes: from tensors, an epilogue's graph and its operands to the launched kernel, compiled if necessary."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ def find_route(
     scales: Scales | None = None,
     choose: Callable[..., Chosen] | None = None,
 ) -> Route:
-    """Decide what is done for A (M, K) and B (N, K), or a batch (L, M, K) and (L, N, K), once for each description.
+    """Return the route for A (M, K) and B (N, K), or batches (L, M, K) and (L, N, K), from a cache.
 
-    What TMA can't reach is copied first, unless threads load it in less time; and so are results that it can't write.
-    Compiles if need be. `choose` decides in the place of `choose_on`, for kernels to which all is copied that TMA can't
-    reach; what it is called with and its hash tell all.
+    Operands that TMA can't reach are copied first, unless loads by threads take less time. Results that TMA can't write
+    are copied afterwards. Compiles if necessary. `choose` replaces `choose_on` for kernels that need copies of all that
+    TMA can't reach; its arguments and its hash determine its result.
     """
     results = result_descriptions(graph, a, b, out_dtype, out_major)
     return _route(Asked.of(graph, a, b, operands, scales), tuple(results), choose)
 
 
 class Asked(NamedTuple):
-    """All that decides what is done, but for the results.
+    """Cache key of a route: everything that determines it, except the results.
 
     Attributes
     ----------
@@ -78,7 +78,7 @@ class Asked(NamedTuple):
     def of(
         cls, graph: Graph, a: torch.Tensor, b: torch.Tensor, operands: Sequence[Any], scales: Scales | None
     ) -> Asked:
-        """Describe what is given."""
+        """Describe the tensors and options of a call."""
         if scales is not None:
             graph, operands = scales.before(graph), (*scales.of_results, *operands)
         tensors = [each if isinstance(each, torch.Tensor) else None for each in (a, b, *operands)]
@@ -94,10 +94,11 @@ class Asked(NamedTuple):
         *,
         by_threads: bool = False,
     ) -> tuple[list[Take], list[Any]]:
-        """Tell how A, B and each operand become what the kernel takes, and what that is, None for a number.
+        """Return for A, B and each operand the conversion to the kernel's argument, and its description.
 
-        `vectors` gives the extents of a "row" or "column" of so many elements; `modes` those of A, B and tiles along
-        which groups follow one another; `by_threads`, whether threads load of A and B what they can and TMA can't.
+        The description of a number is None. `vectors` gives the extents of a "row" or "column" of so many elements;
+        `modes` those of A, B and tiles along which groups follow one another. `by_threads` lets threads load of A and B
+        what TMA can't.
         """
         kinds = [("a", "matrix", modes[0]), ("b", "matrix", modes[1])]
         kinds += [(operand.name, operand.shape, modes[2]) for operand in graph.operands]
@@ -119,7 +120,7 @@ class Asked(NamedTuple):
 
 
 class Route(NamedTuple):
-    """What is done for tensors of some descriptions.
+    """Compiled kernel for tensors of some descriptions, with the conversions of its arguments.
 
     Attributes
     ----------
@@ -159,7 +160,7 @@ class Route(NamedTuple):
         writes: list[Written],
         rest: tuple[None, ...] = (),
     ) -> Route:
-        """Give the route to a kernel."""
+        """Build the route to a kernel."""
         device = writes[0].result.device
         sms = fillable_sms(math.prod(config.cluster), gpu_of(device).sm_count)
         index = device.index if asked.on_device and device.type == "cuda" else None
@@ -175,7 +176,7 @@ class Route(NamedTuple):
         ends: tuple[torch.Tensor, ...] = (),
         outs: Sequence[torch.Tensor | None] = (),
     ) -> list[torch.Tensor]:
-        """Compute the results, into `outs` if there are any; of groups with these `ends`."""
+        """Compute the results, into `outs` if given; `ends` are the ends of groups."""
         if self.device is not None and self.device != torch.cuda.current_device():
             with torch.cuda.device(self.device):
                 return self.launch(a, b, operands, scales, ends, outs)
@@ -221,7 +222,7 @@ def _route(asked: Asked, results: tuple[Description, ...], choose: Callable[...,
 
 
 class _Problem(NamedTuple):
-    """What a kernel is chosen for."""
+    """Problem that a kernel is chosen for."""
 
     device: torch.device
     signature: GemmSignature
@@ -234,9 +235,9 @@ class _Problem(NamedTuple):
 def _cheaper(
     asked: Asked, graph: Graph, batch: tuple[int, ...], stored: list[Description], *, by_threads: bool
 ) -> tuple[list[Take], _Problem]:
-    """Tell how all becomes what the kernel takes, with copies of A and B that TMA can't reach or without.
+    """Return the cheaper set of conversions: with copies of A and B that TMA can't reach, or without.
 
-    With copies in any case unless threads may load (`by_threads`).
+    Without `by_threads`, the one with copies.
     """
 
     def taken(*, by_threads: bool) -> tuple[list[Take], _Problem]:
@@ -258,7 +259,9 @@ def _cheaper(
 def taking(
     name: str, tensor: Description, ragged: int | None = None, *, is_operand: bool = False, by_threads: bool = False
 ) -> tuple[Take, Description]:
-    """Tell how matrices become such as are reached, and what these are; `ragged` and what follows as of `matrix`.
+    """Return the conversions that make matrices reachable, and their descriptions.
+
+    `ragged` and the parameters after it are those of `matrix`.
 
     Raises
     ------
@@ -276,13 +279,13 @@ def taking(
         seen = Description.of(copy)._replace(device=tensor.device)
         reached(name, seen, ragged)
         return take, seen
-    if found.stride != tensor.stride:  # an extent of 1 leaves a stride open
+    if found.stride != tensor.stride:  # for an extent of 1 any stride will do
         return partial(_viewed, stride=found.stride), tensor._replace(stride=found.stride)
     return _as_it_is, tensor
 
 
 _NARROWED = {torch.float64: torch.float32}
-"""The type that scalars of a wider one are passed as."""
+"""Narrower dtypes that scalars are passed as."""
 
 
 def _as_it_is(given: Any) -> Any:  # noqa: ANN401
@@ -290,8 +293,9 @@ def _as_it_is(given: Any) -> Any:  # noqa: ANN401
 
 
 def _as_vector(tensor: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    """Convert rows or columns, or a scalar; what all products of a batch share is repeated by a stride of 0."""
-    vector = tensor.reshape(1) if shape == (1,) else tensor.contiguous()  # a scalar may have any modes of extent 1
+    """Convert rows, columns or a scalar; a batch that shares one has stride 0."""
+    # a scalar may have any number of modes of extent 1
+    vector = tensor.reshape(1) if shape == (1,) else tensor.contiguous()
     return vector.to(dtype).expand(shape)
 
 

@@ -1,4 +1,4 @@
-"""Scales of blocks beside the stages of A and B: who loads them, and where they are (traced)."""
+"""Block scales in the stages of A and B: their loads and their places in shared memory (traced)."""
 
 from dataclasses import dataclass
 
@@ -35,7 +35,7 @@ class OperandScales:
     k_blocks: int
 
     def load_by_tma(self, work: Work, k_tile, stage, full):
-        """Let TMA load those of an output tile and a tile of K into a stage; the warp calls that leads."""
+        """Issue TMA loads of the scales for an output tile and K tile into a stage; the leading warp calls."""
         _, _, *batch = self.places.of(work)
         if isinstance(self.sScaleA, TmaLoads):
             tile = _tile(self.sScaleA, work.row, k_tile, batch)
@@ -45,7 +45,7 @@ class OperandScales:
             self.sScaleB.load(tile, stage, full)
 
     def load_by_threads(self, work: Work, k_tile, stage):
-        """Begin to copy those of an output tile and a tile of K into a stage, as `ScaleLoads.load` does."""
+        """Issue cp.async of the scales for an output tile and K tile into a stage, as `ScaleLoads.load` does."""
         row, column, *batch = self.places.of(work)
         for loads, first in ((self.sScaleA, row), (self.sScaleB, column)):
             if isinstance(loads, ScaleLoads):
@@ -53,14 +53,14 @@ class OperandScales:
 
 
 def _tile(loads: TmaLoads, row, k_tile, batch) -> tuple:
-    """Give the place of a tile: without a batch where all products have the same scales."""
+    """Return the coordinates of a tile: without a batch where all products share the scales."""
     return row, k_tile, *batch[: cute.rank(loads.tSg) - 3]
 
 
 def make_scale_copies(config: GemmConfig, scales: tuple) -> tuple:
-    """Make the copies by which TMA loads the scales of A and B: of each a copy, None where threads load, and a tensor.
+    """Make the TMA copies of the scales of A and B: (copy, tensor) for each, with no copy where threads load.
 
-    Copies go with tensors of coordinates; (None, None) is of what has no scales.
+    Copies go with tensors of coordinates; an operand without scales has (None, None).
     """
     pairs = []
     for name, given in zip(_NAMES, scales, strict=True):
@@ -70,7 +70,7 @@ def make_scale_copies(config: GemmConfig, scales: tuple) -> tuple:
 
 
 def make_staged_scales(config: GemmConfig, shared: dict) -> tuple:
-    """See the scales of A and B in shared memory, (places, K blocks, stages) of a tile; None of what has none."""
+    """Return the scales of A and B in shared memory, (rows, K blocks, stages) of a tile; None without scales."""
     stages = config.scale_stages
     return tuple(stage_scales(shared[name], stages[name], config.stages) if name in stages else None for name in _NAMES)
 
@@ -78,10 +78,9 @@ def make_staged_scales(config: GemmConfig, shared: dict) -> tuple:
 def make_scale_loads(
     config: GemmConfig, places: Places, scales: tuple, staged: tuple, threads: int = 0, tidx: cutlass.Int32 | int = 0
 ) -> OperandScales | None:
-    """Make what loads the scales of A and B, None if there are none.
+    """Make the loads of the scales of A and B, None without scales.
 
-    `scales` are (copy, tensor), where the copy is None of what so many threads load, of which this has the index
-    `tidx`.
+    `scales` are (copy, tensor); without a copy, so many threads load, of which this has the index `tidx`.
     """
     rows = config.signature.scale_rows or (0, 0)
     if not any(rows):

@@ -1,4 +1,4 @@
-"""Compute products of few rows without tensor cores, whatever the GEMM would choose for them."""
+"""Compute products of few rows without tensor cores, bypassing the GEMM's heuristic."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -58,7 +58,7 @@ def gemv(
     given, graph = tuple(epilogue.bind(operands).values()), epilogue.graph
     if 0 in (a.shape[0], b.shape[0]) and not graph.reductions:
         return epilogue.pack([each.new() for each in result_descriptions(graph, a, b, out_dtype, "row")])
-    if a.shape[1] == 1:  # would be taken as it lies, as contiguous along M and N
+    if a.shape[1] == 1:  # a copy would be taken as contiguous along M and N
         a, b = reachable(a), reachable(b)
     chooser = _Chooser(tuple((settings or {}).items()))
     route = find_route(graph, a, b, given, out_dtype, "row", choose=chooser)
@@ -67,7 +67,7 @@ def gemv(
 
 @dataclass(frozen=True)
 class _Chooser:
-    """Choose as `cutepy.kernels.gemm.op.choose_on` does, with these settings."""
+    """Chooser like `cutepy.kernels.gemm.op.choose_on`, with some settings given."""
 
     settings: tuple[tuple[str, int], ...]
 

@@ -1,4 +1,4 @@
-"""From products of groups to the kernel that is launched for them, compiled if need be."""
+"""Launch grouped products: choose, compile if necessary, and call the kernel."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -26,9 +26,9 @@ from cutepy.runtime.execution import EXECUTION
 from cutepy.runtime.invariance import INVARIANCE
 
 SOURCES = (*GEMM_SOURCES, "cutepy.kernels.grouped")
-"""The packages whose content, with a configuration, decides what is compiled."""
+"""Packages whose source, with a configuration, is the key of a compiled kernel."""
 INSTEAD = "use cutepy.ops.grouped_gemm, which takes such tensors"
-"""For whom a matrix has no elements."""
+"""Operation to name in errors about matrices without elements."""
 
 
 def launch_groups(
@@ -41,10 +41,10 @@ def launch_groups(
     operands: Sequence[Any] = (),
     scales: Scales | None = None,
 ) -> None:
-    """Compute an epilogue of the product of each group into results, by the kernel; what belongs to no group stays.
+    """Compute an epilogue of the product of each group into results; rows outside all groups keep their values.
 
-    All has been checked. Rows, columns and scales are of all groups, or one for each where that may be. What TMA can't
-    reach is copied first, and so are results that it can't write.
+    Arguments have been checked. Rows, columns and scales are of all groups, or one for each where that is allowed.
+    Operands that TMA can't reach are copied first, and results that it can't write afterwards.
 
     Raises
     ------
@@ -75,7 +75,7 @@ _routes: Launches[Route] = Launches()
 
 
 def find_groups_route(asked: Asked, along: Along, count: int, results: tuple[Description, ...]) -> Route:
-    """Decide what is done for groups of tensors like these: (M, K), (N, K) and (M, N), or a matrix for each group."""
+    """Return the route for groups of tensors like these: (M, K), (N, K) and (M, N), or a matrix for each group."""
     graph, tensors = Graph.parse(asked.epilogue), [each for each in asked.tensors[:2] if each]
     padded = all(len(each.shape) == 3 for each in tensors)
     modes = ragged_modes(along, 8 * tensors[0].dtype.itemsize)
@@ -89,7 +89,7 @@ def find_groups_route(asked: Asked, along: Along, count: int, results: tuple[Des
         take, seen = taking("out", result, modes[2])
         writes.append(Written(result, seen, take=take))
     stored = [each.kernel for each in writes]
-    # Groups of rows that follow one another begin anywhere, and TMA reads scales from whole 16 bytes on.
+    # Ragged groups begin at any row, and TMA loads scales from multiples of 16 bytes only.
     begins_anywhere = not padded and along == "m", not padded and along == "n"
     by_tma = tuple(loads and not anywhere for loads, anywhere in zip(asked.tma_scales, begins_anywhere, strict=True))
     more = {"scale_rows": asked.scale_rows, "tma_scales": by_tma}
@@ -99,7 +99,7 @@ def find_groups_route(asked: Asked, along: Along, count: int, results: tuple[Des
     (m, n), gemm = (mnk[1::-1] if turned else mnk[:2]), config.gemm
     if config.along == "k" or padded:
         check_tiles(gemm, m, n, mnk[2], count)
-    else:  # each group has at most one more, along one mode, than its share of them all
+    else:  # along one mode each group has at most one tile more than its share of the total
         along_m = config.along == "m"
         check_tiles(gemm, m + along_m * count * gemm.tile_m, n + (not along_m) * count * gemm.tile_n, mnk[2], 1)
     return Route.of(compile_grouped(config), gemm, turned, asked, takes, writes)

@@ -1,4 +1,4 @@
-"""Choose the configuration of a problem: the one that the model of the kernel expects to be fastest (`model`)."""
+"""Heuristic entry points: the configuration that the model expects to be fastest for a problem."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -22,9 +22,9 @@ PAIRS = ((1, 1), (2, 1), (1, 2))
 _CLUSTERS = {1: (*PAIRS, (2, 2)), 2: PAIRS, 4: PAIRS[:1], 8: PAIRS[:1]}
 _FOURS = (*PAIRS, (2, 2), (4, 1), (1, 4))
 _MORE_CLUSTERS = {1: _FOURS, 2: _FOURS, 4: PAIRS, 8: PAIRS[:1]}
-"""Clusters along M and N that are tried, by the CTAs that share K; and where the model is refined."""
+"""Cluster shapes along M and N that are tried, by `split_k`: alone, and where the model is refined."""
 _STRIPS = (32, 16, 64, 128)
-"""Columns of subtiles whose reductions must be the same in any batch, by preference: most tiles have the first."""
+"""Columns of a subtile with batch-invariant reductions, by preference: most tiles have the first width."""
 _FROM = {
     "refined": ((*TILES, *MORE_TILES), _MORE_CLUSTERS),
     "model": (TILES, _CLUSTERS),
@@ -34,15 +34,15 @@ _FROM = {
 
 @cache
 def candidates(table: Table) -> "Candidates":
-    """Give what may be chosen by the model, refined or alone, or where sums are promoted: tiles in clusters."""
-    from cutepy.kernels.gemm.heuristic.candidates import Candidates  # NumPy is for those who choose
+    """Return the candidates: refined, by the model alone, or for promoted sums; tiles in clusters."""
+    from cutepy.kernels.gemm.heuristic.candidates import Candidates  # import NumPy only when a choice is made
 
     tiles, clusters = _FROM[table]
     return Candidates(in_clusters(dict.fromkeys(tiles), clusters), costs_of(table))
 
 
 def in_clusters(tiles: Iterable[Tile], clusters: Mapping[int, Iterable[tuple[int, int]]]) -> Iterator[Choice]:
-    """Give tiles in those of the clusters, by the CTAs that share K, whose CTAs can share them by multicast."""
+    """Return tiles in the clusters whose CTAs can share them by multicast."""
     for tile in tiles:
         for cluster_m, cluster_n in clusters[tile.split_k]:
             if tile.m % (8 * cluster_n) == 0 == tile.n % (8 * cluster_m):
@@ -51,7 +51,7 @@ def in_clusters(tiles: Iterable[Tile], clusters: Mapping[int, Iterable[tuple[int
 
 @lru_cache(maxsize=4096)
 def _ranked(problems: tuple[Extents, ...], gpu: Gpu) -> "Ranked":
-    """Give what may be chosen for a problem, or for it and the transposed one, by the time that is expected of it."""
+    """Rank the candidates of a problem, or of the problem and its transpose."""
     return candidates(problems[0].table).ranked(problems, gpu)
 
 
@@ -65,7 +65,7 @@ def select_config(
     batch: int = 1,
     gpu: Gpu = H200,
 ) -> GemmConfig:
-    """Choose the configuration that is expected to be fastest for a problem, of those whose shared memory suffices.
+    """Choose the configuration with the shortest expected time, of those that fit in shared memory.
 
     Parameters
     ----------
@@ -118,7 +118,7 @@ def expected_us(m: int, n: int, k: int, operand_bits: int, gpu: Gpu, *, batch: i
 
 
 class Chosen(NamedTuple):
-    """How a problem is computed.
+    """Chosen kernel of a product, and whether it computes the transposed product.
 
     Attributes
     ----------
@@ -133,9 +133,9 @@ class Chosen(NamedTuple):
 
 
 def choose(signature: GemmSignature, m: int, n: int, k: int, *, batch: int = 1, gpu: Gpu = H200) -> Chosen:
-    """Choose as `select_config` does, of the transposed product too, where the epilogue has a place in it.
+    """Choose among configurations of the product and, where the epilogue allows it, of the transposed product.
 
-    With few rows that is faster: wgmma multiplies 64 rows of A at least, but 8 of B.
+    With few rows the transposed product is faster: wgmma multiplies 64 rows of A at least, but 8 of B.
 
     Examples
     --------
@@ -147,7 +147,7 @@ def choose(signature: GemmSignature, m: int, n: int, k: int, *, batch: int = 1, 
 
 
 def chosen_us(signature: GemmSignature, m: int, n: int, k: int, *, batch: int = 1, gpu: Gpu = H200) -> float:
-    """Estimate the microseconds that what `choose` chooses takes.
+    """Return the expected microseconds of the configuration that `choose` returns.
 
     Examples
     --------
@@ -162,7 +162,7 @@ def chosen_us(signature: GemmSignature, m: int, n: int, k: int, *, batch: int = 
 
 
 class _Way(NamedTuple):
-    """A choice for a product or its transposed, and the time that is expected of it."""
+    """A candidate for the product or its transpose, with its expected time."""
 
     expected_us: float
     transposed: bool
@@ -172,18 +172,18 @@ class _Way(NamedTuple):
     strip: int
 
     def config(self) -> GemmConfig:
-        """Configure the kernel."""
+        """Return the candidate's configuration."""
         return self.choice.config(self.signature, self.k, self.strip)
 
 
 def _both_ways(signature: GemmSignature, mnk_batch: tuple[int, int, int, int], gpu: Gpu) -> Iterator[_Way]:
-    """Give the ways to compute a product, and its transposed, by the time that is expected of them."""
+    """Return the candidates of a product and of its transpose, by expected time."""
     turned = None if INVARIANCE.on and signature.graph.reductions else signature.transposed
     return _ways((signature,) if turned is None else (signature, turned), mnk_batch, gpu)
 
 
 def _ways(signatures: tuple[GemmSignature, ...], mnk_batch: tuple[int, int, int, int], gpu: Gpu) -> Iterator[_Way]:
-    """Give the ways to compute a product by one signature, and its transposed by another, in their order."""
+    """Return the candidates of a product with one signature and of its transpose with another, by expected time."""
     m, n, k, batch = mnk_batch
     check_extents(m, n, k, batch)
     extents = zip(signatures, ((m, n), (n, m)), (False, True), strict=False)
@@ -193,7 +193,7 @@ def _ways(signatures: tuple[GemmSignature, ...], mnk_batch: tuple[int, int, int,
 
 
 def _fitting(ways: Iterable[_Way]) -> tuple[bool, GemmConfig]:
-    """Give the first that a kernel can have, and whether it is transposed."""
+    """Return the first candidate that a kernel exists for, and whether it is transposed."""
     refusal = "none is as wide as its parts"
     for way in ways:
         try:
@@ -207,7 +207,7 @@ def _fitting(ways: Iterable[_Way]) -> tuple[bool, GemmConfig]:
 
 
 def extents_of(signature: GemmSignature, m: int, n: int, k: int, batch: int, turned: bool) -> Extents:
-    """Say what is computed as the model knows it."""
+    """Describe a problem as the model takes it."""
     a_copies, b_copies = copies_per_byte(signature)
     return Extents(
         *(m, n, k, signature.operand_bits, batch),
@@ -227,9 +227,9 @@ def extents_of(signature: GemmSignature, m: int, n: int, k: int, batch: int, tur
 
 @lru_cache(maxsize=1024)
 def strip_of(signature: GemmSignature, n: int) -> int:
-    """Choose how many columns a subtile has whose reductions must be the same in any batch: by N alone, not by M.
+    """Choose the columns of a subtile with batch-invariant reductions: a function of N, not of M.
 
-    A tile of 64 rows and so many columns suits any M, so that one is found.
+    A tile of 64 rows and so many columns suits any M, so a configuration always exists.
 
     Raises
     ------
