@@ -23,14 +23,14 @@ from .int_tuple import IntTuple, flatten_to_tuple, product, repeat_like, transfo
 from .layout import Layout, by_mode, by_pair, concat_layouts, raw_layout
 from .modes import IndexFunction, require_layout
 
-# A Layout, ComposedLayout or Swizzle; or what tiles a layout: a Layout, an int, None (CuTe's _) or a tuple of tilers.
+# A Layout, ComposedLayout or Swizzle; or a tiler: a Layout, an int, None (CuTe's _) or a tuple of tilers.
 AnyLayout = Any
 Tiler = Any
 
 
 @operation
 def transform_layout(function: Callable[..., Layout], t: Any, u: Any = None) -> Layout:  # noqa: ANN401 - layouts, tilers
-    """Make a layout of ``function(mode)``, or of ``function(mode of t, mode of u)`` and the modes that one has more.
+    """Make a layout of ``function(mode)``, or of ``function(mode of t, mode of u)`` and the longer one's modes.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ def filter(layout: AnyLayout, profile: IntTuple = None) -> AnyLayout:
 
 @operation
 def filter_zeros(x: Any, profile: IntTuple = None) -> Any:  # noqa: ANN401 - IntTuple, Layout or ComposedLayout
-    """Give modes of stride 0 size 1; with `profile`, those at its zeros instead.
+    """Replace the extents of stride-0 modes by 1; with `profile`, those at its zeros instead.
 
     >>> print(filter_zeros(Layout((4, 8), (0, 1))))
     (1,8):(0,1)
@@ -259,7 +259,7 @@ def left_inverse(layout: AnyLayout) -> AnyLayout:
 
 
 def _inverse(inverse: Any, of_pair: Callable[..., pairs.Pair], layout: AnyLayout) -> AnyLayout:  # noqa: ANN401
-    """Invert a layout by `of_pair`, and what else `inverse` takes by what it is."""
+    """Invert a layout with `of_pair`, and other operands of `inverse` by their kind."""
     if isinstance(layout, Layout):
         return by_pair(inverse.__name__, of_pair, layout)
     if isinstance(layout, ComposedLayout):

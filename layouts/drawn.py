@@ -1,4 +1,4 @@
-"""Drawn: values of which there are pictures, which notebooks ask for."""
+"""Drawable: base class of values that notebooks and `cutepy.layouts.show` draw as pictures."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import importlib
 
 
 class Drawn:
-    """A value that `cutepy.layouts.show` draws, and that notebooks show as a picture.
+    """Base class of values that `cutepy.layouts.show` draws, and that notebooks show as a picture.
 
-    The renderers are found by name, when a picture is asked for: they stand above the values that they draw.
+    Renderers are imported by name when a picture is requested: they are in a layer above the values.
     """
 
     __slots__ = ()
@@ -21,7 +21,7 @@ class Drawn:
 
 
 def drawn_as(form: str, value: object) -> str | None:
-    """Return a picture for a notebook; None, upon which it shows the repr, where the value has none."""
+    """Return a picture for a notebook; None if the value has none, so that the notebook shows the repr."""
     try:
         return importlib.import_module(f"{__package__}.render.{form}").in_notebook(value)  # type: ignore[no-any-return]
     except (TypeError, ValueError):
