@@ -1,13 +1,13 @@
-"""Named barriers, dealt out by name, and who meets or reduces."""
+"""Named barriers and reductions: allocation by name, and checks of thread counts and slots."""
 
 from cutepy.layouts.sm90 import arch
 
 NAMED_BARRIERS = 16
-"""Of a CTA; number 0 is that of `sync_threads`."""
+"""Number of named barriers of a CTA; number 0 is that of `sync_threads`."""
 
 
 def named_barriers(**counts: int) -> dict[str, int]:
-    """Deal named barriers out: how many each use needs -> the number of its first, the others following.
+    """Allocate named barriers: the count of each use -> the number of its first; the rest follow.
 
     Raises
     ------
@@ -54,7 +54,7 @@ def check_barrier(number: int) -> None:
 
 
 def check_turn_threads(threads: int) -> None:
-    """Check the threads of each of two consumers that wait for one another at a named barrier.
+    """Check the thread count of ping-pong consumers, which wait for each other at a named barrier.
 
     Raises
     ------
@@ -90,7 +90,7 @@ def check_reduction(threads: int) -> None:
 
 
 def check_scattered(values: int) -> None:
-    """Check how many values the lanes of a warp reduce to lanes of their own.
+    """Check the number of values of a scatter reduction over a warp's lanes.
 
     Raises
     ------
