@@ -272,5 +272,5 @@ def reachable(tensor: torch.Tensor, mode: int = 1) -> torch.Tensor:
 
 
 def dtype_name(dtype: object) -> str:
-    """Give torch's short name of a dtype, such as "float16"."""
+    """Return torch's short name of a dtype, such as "float16"."""
     return str(dtype).removeprefix("torch.")
