@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from . import pairs
+from . import shape_stride
 from .composed import ComposedLayout, Swizzle
 from .coordinates import compact_col_major
 from .errors import LayoutError, operation
@@ -77,7 +77,7 @@ def coalesce(layout: AnyLayout, profile: IntTuple = None) -> AnyLayout:
         if profile.__class__ is tuple:
             return by_mode("coalesce", coalesce, layout, profile, keep=True)
         if layout._shape.__class__ is tuple:
-            return raw_layout(*pairs.coalesce(layout._shape, layout._stride))
+            return raw_layout(*shape_stride.coalesce(layout._shape, layout._stride))
         return raw_layout(1, 0) if layout._shape == 1 else layout
     if isinstance(layout, ComposedLayout):
         return layout.on_domain(coalesce, profile)
@@ -97,7 +97,7 @@ def filter(layout: AnyLayout, profile: IntTuple = None) -> AnyLayout:
     if isinstance(layout, Layout):
         if isinstance(profile, tuple):
             return by_mode("filter", filter, layout, profile, keep=True)
-        return raw_layout(*pairs.filter(layout._shape, layout._stride))
+        return raw_layout(*shape_stride.filter(layout._shape, layout._stride))
     require_layout("filter", layout)
     return layout.on_domain(filter, profile)
 
@@ -237,7 +237,7 @@ def right_inverse(layout: AnyLayout) -> AnyLayout:
     LayoutError
         If a stride is a scaled basis, or a composed layout's inverse needs what its parts lack.
     """
-    return _inverse(right_inverse, pairs.right_inverse, layout)
+    return _inverse(right_inverse, shape_stride.right_inverse, layout)
 
 
 @operation
@@ -255,10 +255,10 @@ def left_inverse(layout: AnyLayout) -> AnyLayout:
     LayoutError
         If a stride is not a multiple of what smaller strides fill, or is a scaled basis.
     """
-    return _inverse(left_inverse, pairs.left_inverse, layout)
+    return _inverse(left_inverse, shape_stride.left_inverse, layout)
 
 
-def _inverse(inverse: Any, of_pair: Callable[..., pairs.Pair], layout: AnyLayout) -> AnyLayout:  # noqa: ANN401
+def _inverse(inverse: Any, of_pair: Callable[..., shape_stride.Pair], layout: AnyLayout) -> AnyLayout:  # noqa: ANN401
     """Invert a layout with `of_pair`, and other operands of `inverse` by their kind."""
     if isinstance(layout, Layout):
         return by_pair(inverse.__name__, of_pair, layout)

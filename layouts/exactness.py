@@ -27,7 +27,7 @@ from .errors import InexactError, LayoutError
 from .int_tuple import IntTuple, flatten_to_tuple, product
 from .layout import Layout, complement_layout, compose_layouts, with_rest
 from .modes import IndexFunction
-from .pairs import coalesce_by_profile, coalesce_unbounded, coprofile
+from .shape_stride import coalesce_by_profile, coalesce_unbounded, coprofile
 from .writer import to_text
 
 MAX_SCANNED = 1 << 16

@@ -31,7 +31,7 @@ from .int_tuple import (
     tuple_rank,
 )
 from .modes import IndexFunction, LayoutBase
-from .pairs import (
+from .shape_stride import (
     Pair,
     coalesce,
     coalesce_by_profile,

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .coordinates import dice_tuple, slice_tuple
-from .drawn import Drawn
+from .drawable import Drawable
 from .errors import LayoutError, operation
 from .int_tuple import (
     IntTuple,
@@ -24,7 +24,7 @@ from .int_tuple import (
     unflatten as unflatten_tuple,
     wrap,
 )
-from .pairs import coprofile as coprofile_of_stride
+from .shape_stride import coprofile as coprofile_of_stride
 from .writer import Notated
 
 # Operands and results of these functions: an IntTuple, a Layout or a ComposedLayout.
@@ -33,7 +33,7 @@ Modes = Any
 _MISSING: Any = object()
 
 
-class IndexFunction(Notated, Drawn):
+class IndexFunction(Notated, Drawable):
     """Base class of the operands of composition: layouts and swizzles.
 
     ``f._composed_with(tiler)`` is ``composition(f, tiler)``. A plain layout delegates operands of unknown kinds to the

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import product
 
-from cutepy.aot.gemm_tiles import TILES, Tile
+from cutepy.aot.gemm_tiles import TILES, ExportedTile
 from cutepy.aot.spec import Extension, Op
 from cutepy.aot.symbols import SM_COUNT, of
 from cutepy.aot.variant import SM_COUNT_ARGUMENT, Variant
@@ -207,7 +207,7 @@ def candidates(signature: GemmSignature) -> Iterator[tuple[GemmConfig, Callable[
 
 
 def _cost(
-    tile: Tile, cluster: tuple[int, int], operand_bits: int, m: int, n: int, k: int, sm_count: int, *batch: int
+    tile: ExportedTile, cluster: tuple[int, int], operand_bits: int, m: int, n: int, k: int, sm_count: int, *batch: int
 ) -> float:
     if tile.cluster_mn(m, n) != cluster:
         return math.inf

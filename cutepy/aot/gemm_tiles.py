@@ -10,7 +10,7 @@ from cutepy.kernels.gemm.signature import GemmSignature
 
 
 @dataclass(frozen=True)
-class Tile:
+class ExportedTile:
     """Tile of an exported GEMM, with its time on an SM in microseconds: a constant, and for 128 bytes of K.
 
     `cluster` CTAs share operands; `k_spans` times 128 bytes of K make a stage. The costs are least-squares fits to
@@ -53,13 +53,13 @@ class Tile:
 
 
 TILES = (
-    Tile(128, 256, 2, 1, 1.71, 0.687),
-    Tile(128, 224, 2, 1, 1.39, 0.614),
-    Tile(128, 192, 2, 1, 1.13, 0.540),
-    Tile(128, 160, 1, 1, 0.76, 0.476),
-    Tile(128, 128, 2, 1, 0.65, 0.391),
-    Tile(128, 96, 1, 1, 0.35, 0.347),
-    Tile(64, 128, 2, 1, 0.42, 0.239),
-    Tile(64, 64, 2, 2, 0.24, 0.160),
-    Tile(64, 32, 1, 2, 0.22, 0.147),
+    ExportedTile(128, 256, 2, 1, 1.71, 0.687),
+    ExportedTile(128, 224, 2, 1, 1.39, 0.614),
+    ExportedTile(128, 192, 2, 1, 1.13, 0.540),
+    ExportedTile(128, 160, 1, 1, 0.76, 0.476),
+    ExportedTile(128, 128, 2, 1, 0.65, 0.391),
+    ExportedTile(128, 96, 1, 1, 0.35, 0.347),
+    ExportedTile(64, 128, 2, 1, 0.42, 0.239),
+    ExportedTile(64, 64, 2, 2, 0.24, 0.160),
+    ExportedTile(64, 32, 1, 2, 0.22, 0.147),
 )

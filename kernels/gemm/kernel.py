@@ -39,11 +39,11 @@ from cutepy.kernels.gemm.consumers import Consumer, consume
 from cutepy.kernels.gemm.finishing import Finishing
 from cutepy.kernels.gemm.heuristic.model import fills
 from cutepy.kernels.gemm.loading import LOAD_WARP, TILE_LOAD_WARP, dealing_warp, find_loading
-from cutepy.kernels.gemm.places import Places, steps_of
 from cutepy.kernels.gemm.producers import MixedLoads, OperandLoads, TileLoads, produce
 from cutepy.kernels.gemm.rings import make_rings
 from cutepy.kernels.gemm.scaling import make_scale_copies, make_scale_loads, make_staged_scales
 from cutepy.kernels.gemm.schedules import make_schedule, make_scheduler, make_tickets, most_parts
+from cutepy.kernels.gemm.tile_coords import TileCoords, steps_of
 from cutepy.kernels.gemm.views import batch_last, without
 from cutepy.layouts import sm90
 from cutepy.layouts.sm90 import arch
@@ -216,7 +216,7 @@ class Gemm:
             seated = schedule.seated()
             loop = self.make_loop(ring, tiled_mma, a.staged, b.staged, seated.tidx, staged_scales)
             finishing = self.make_finishing(seated, tiled_mma, added, results, operands, tensors, tile_ring, partials)
-            consume(Consumer(config, seated, self.make_places(), loop, finishing), scheduler)
+            consume(Consumer(config, seated, self.make_tile_coords(), loop, finishing), scheduler)
 
     def piece_bytes(self, name):
         """Return the bytes of one cp.async of a thread into a region of shared memory; 0 where TMA loads it."""
@@ -227,7 +227,7 @@ class Gemm:
     def make_operand_loads(self, ring, tiles, scales, staged_scales):
         """Make the loads of A, B and their scales for the single warp that issues TMA."""
         config, (a, b) = self.config, tiles
-        of_scales = make_scale_loads(config, self.make_places(), scales, staged_scales)
+        of_scales = make_scale_loads(config, self.make_tile_coords(), scales, staged_scales)
         return OperandLoads(ring, a.loads(ring, 1), b.loads(ring, 0), of_scales)
 
     def make_mixed_loads(self, ring, tiles, scales, staged_scales, warp):
@@ -238,12 +238,12 @@ class Gemm:
             each.loads(loading.threads, tidx) if isinstance(each, ThreadTiles) else each.loads(ring, along)
             for each, along in zip(tiles, (1, 0), strict=True)
         )
-        of_scales = make_scale_loads(config, self.make_places(), scales, staged_scales, loading.threads, tidx)
+        of_scales = make_scale_loads(config, self.make_tile_coords(), scales, staged_scales, loading.threads, tidx)
         return MixedLoads(ring, *operands, warp == loading.first_warp, of_scales)
 
-    def make_places(self):
+    def make_tile_coords(self):
         """Make the map from tiles and subtiles to coordinates."""
-        return Places(self.config)
+        return TileCoords(self.config)
 
     def make_loop(self, ring, tiled_mma, sA, sB, tidx, scales):
         """Make the main loop of a tile."""

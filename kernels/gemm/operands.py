@@ -69,14 +69,14 @@ class Description(NamedTuple):
 
 def new_result(shape: Sequence[int], dtype: torch.dtype, major: str, device: torch.device) -> Description:
     """Describe a newly allocated result: packed matrices in the requested order."""
-    turned = major == "col" and len(shape) > 1
-    order = (*shape[:-2], shape[-1], shape[-2]) if turned else shape
+    transposed = major == "col" and len(shape) > 1
+    order = (*shape[:-2], shape[-1], shape[-2]) if transposed else shape
     stride: list[int] = []
     step = 1
     for extent in reversed(order):
         stride.insert(0, step)
         step = step * torch.sym_max(extent, 1)
-    if turned:
+    if transposed:
         stride[-2:] = stride[-1], stride[-2]
     return Description(tuple(shape), tuple(stride), dtype, device)
 

@@ -10,7 +10,7 @@ from cutepy.device.schedulers import KTiles, Persistent, Work
 from cutepy.device.thread_loads import ThreadLoads
 from cutepy.device.tma import TmaLoads
 from cutepy.kernels.gemm.scaling import OperandScales
-from cutepy.kernels.gemm.schedules import Together
+from cutepy.kernels.gemm.schedules import Cooperative
 
 
 @dataclass(frozen=True)
@@ -106,13 +106,13 @@ class TileLoads:
     ring : TmaRing
         Whose stages all operands share.
     tiles : tuple of TmaTiles
-    schedule : Together
+    schedule : Cooperative
         Tells which subtiles this CTA finishes.
     """
 
     ring: TmaRing
     tiles: tuple
-    schedule: Together
+    schedule: Cooperative
 
     def first_state(self, k: KTiles):
         """Return the position in the ring."""

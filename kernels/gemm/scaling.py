@@ -10,7 +10,7 @@ from cutepy.device.block_scales import ScaleLoads, make_scale_load, stage_scales
 from cutepy.device.schedulers import Work
 from cutepy.device.tma import TmaLoads, make_tiles
 from cutepy.kernels.gemm.config import GemmConfig
-from cutepy.kernels.gemm.places import Places
+from cutepy.kernels.gemm.tile_coords import TileCoords
 from cutepy.kernels.gemm.views import batch_last
 
 _NAMES = ("sScaleA", "sScaleB")
@@ -22,21 +22,21 @@ class OperandScales:
 
     Attributes
     ----------
-    places : Places
+    tile_coords : TileCoords
     sScaleA, sScaleB : ScaleLoads, TmaLoads or None
         Of A, and of B, into their stages; None of what has none. Reports name memory by these names.
     k_blocks : int
         Blocks of K in a stage.
     """
 
-    places: Places
+    tile_coords: TileCoords
     sScaleA: ScaleLoads | TmaLoads | None
     sScaleB: ScaleLoads | TmaLoads | None
     k_blocks: int
 
     def load_by_tma(self, work: Work, k_tile, stage, full):
         """Issue TMA loads of the scales for an output tile and K tile into a stage; the leading warp calls."""
-        _, _, *batch = self.places.of(work)
+        _, _, *batch = self.tile_coords.of(work)
         if isinstance(self.sScaleA, TmaLoads):
             tile = _tile(self.sScaleA, work.row, k_tile, batch)
             self.sScaleA.load(tile, stage, full)
@@ -46,7 +46,7 @@ class OperandScales:
 
     def load_by_threads(self, work: Work, k_tile, stage):
         """Issue cp.async of the scales for an output tile and K tile into a stage, as `ScaleLoads.load` does."""
-        row, column, *batch = self.places.of(work)
+        row, column, *batch = self.tile_coords.of(work)
         for loads, first in ((self.sScaleA, row), (self.sScaleB, column)):
             if isinstance(loads, ScaleLoads):
                 loads.load(first, batch, k_tile * self.k_blocks, stage)
@@ -76,7 +76,12 @@ def make_staged_scales(config: GemmConfig, shared: dict) -> tuple:
 
 
 def make_scale_loads(
-    config: GemmConfig, places: Places, scales: tuple, staged: tuple, threads: int = 0, tidx: cutlass.Int32 | int = 0
+    config: GemmConfig,
+    tile_coords: TileCoords,
+    scales: tuple,
+    staged: tuple,
+    threads: int = 0,
+    tidx: cutlass.Int32 | int = 0,
 ) -> OperandScales | None:
     """Make the loads of the scales of A and B, None without scales.
 
@@ -94,4 +99,4 @@ def make_scale_loads(
             loads.append(make_tiles(copy, tensor, into, tile).loads())
         else:
             loads.append(ScaleLoads(tensor, into, per, threads, tidx))
-    return OperandScales(places, *loads, config.tile_k // rules.K_BLOCK)
+    return OperandScales(tile_coords, *loads, config.tile_k // rules.K_BLOCK)

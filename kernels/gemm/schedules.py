@@ -1,6 +1,6 @@
 """Schedules of a CTA's consumers: cooperative, ping-pong, split-K and stream-K (traced).
 
-`Together` is the cooperative schedule and defines a hook for each point of a tile's life, most of them empty. The
+`Cooperative` is the cooperative schedule and defines a hook for each point of a tile's life, most of them empty. The
 others override hooks. Each block that a hook calls documents its synchronisation.
 """
 
@@ -22,7 +22,7 @@ from cutepy.kernels.gemm.config import PRODUCER_THREADS, GemmConfig
 
 
 @dataclass(frozen=True)
-class Together:
+class Cooperative:
     """Cooperative schedule: all consumer warpgroups multiply one tile, and store it before the next.
 
     Attributes
@@ -85,7 +85,7 @@ class Together:
 
 
 @dataclass(frozen=True)
-class InTurns(Together):
+class Pingpong(Cooperative):
     """Ping-pong schedule: two consumers alternate tiles; one multiplies while the other stores.
 
     Attributes
@@ -143,7 +143,7 @@ class InTurns(Together):
 
 
 @dataclass(frozen=True)
-class SplitK(Together):
+class SplitK(Cooperative):
     """Split-K schedule: CTAs of a cluster share the K of a tile, and sum through distributed shared memory.
 
     Attributes
@@ -195,7 +195,7 @@ class SplitK(Together):
 
 
 @dataclass(frozen=True)
-class InShares(Together):
+class StreamKFixup(Cooperative):
     """Stream-K schedule: CTAs share the K of the last tiles; one finishes each tile from a workspace of sums.
 
     Attributes
@@ -230,12 +230,12 @@ def consumer_thread(config: GemmConfig):
 def make_schedule(config: GemmConfig, shared: dict, workspace: tuple = (None, None)):
     """Make the schedule of a configuration; `workspace` has flags and sums where there is one."""
     if cutlass.const_expr(config.consumers > 1):
-        return InTurns(config)
+        return Pingpong(config)
     if cutlass.const_expr(config.stream_k):
         registers, tidx = config.accumulator_registers, consumer_thread(config)
-        return InShares(config, sums=WorkspaceSums(*workspace, registers, config.consumer_threads, tidx))
+        return StreamKFixup(config, sums=WorkspaceSums(*workspace, registers, config.consumer_threads, tidx))
     if cutlass.const_expr(config.split_k == 1):
-        return Together(config)
+        return Cooperative(config)
     barriers = shared["barriers"] + 2 * (config.stages + config.c_stages)
     plane = config.cluster_m * config.cluster_n
     _, _, part = cute.arch.block_in_cluster_idx()

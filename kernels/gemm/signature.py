@@ -239,14 +239,14 @@ class GemmSignature:
     @cached_property
     def transposed(self) -> "GemmSignature | None":
         """Signature of the transposed product, A and B exchanged; None where the epilogue groups columns."""
-        turned = self.graph.transposed
-        if turned is None:
+        transposed = self.graph.transposed
+        if transposed is None:
             return None
         return replace(
             self,
             **{f"{one}_{what}": getattr(self, f"{other}_{what}") for what in _OF_EACH for one, other in ("ab", "ba")},
             out_major="col" if self.out_major == "row" else "row",
-            epilogue=turned.text,
+            epilogue=transposed.text,
             operand_types=tuple((dtype, _TURNED[major]) for dtype, major in self.operand_types),
             scale_rows=self.scale_rows and (self.scale_rows[1], self.scale_rows[0]),
             tma_scales=self.tma_scales[::-1],
@@ -267,7 +267,7 @@ class GemmSignature:
         return f"{types}_epilogue_{sha256(self.epilogue.encode()).hexdigest()[:12]}{operands}{batch}"
 
     def _standard_name(self, known: Standard) -> str:
-        words = {"c": "plus", "bias": "columnbias" if known.turned else "bias"}
+        words = {"c": "plus", "bias": "columnbias" if known.transposed else "bias"}
         pairs = zip(self.graph.operands, self.operand_types, strict=True)
         parts = ["_".join(filter(None, (words[operand.name], *kind))) for operand, kind in pairs]
         return "".join(f"_{part}" for part in (*parts, known.activation) if part)

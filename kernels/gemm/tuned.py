@@ -10,7 +10,7 @@ from cutepy.kernels.gemm.gpu import H200, Gpu
 from cutepy.kernels.gemm.heuristic.choice import Chosen, extents_of
 from cutepy.kernels.gemm.heuristic.estimates import Estimator
 from cutepy.kernels.gemm.heuristic.model import Choice, costs_of
-from cutepy.kernels.gemm.heuristic.tiles import Tile
+from cutepy.kernels.gemm.heuristic.tiles import OutputTile
 from cutepy.kernels.gemm.signature import GemmSignature
 from cutepy.kernels.gemv import choice as gemv
 from cutepy.kernels.gemv.config import GemvConfig
@@ -178,7 +178,7 @@ def _with_tensor_cores(
         candidate: dict[str, Any] = {"transposed": transposed, **point}
         spans = candidate.pop("k_spans")
         candidate["tile_k"] = spans * 1024 // bits
-        tile = Tile(candidate["tile_m"], candidate["tile_n"], spans, candidate["consumers"], candidate["split_k"])
+        tile = OutputTile(candidate["tile_m"], candidate["tile_n"], spans, candidate["consumers"], candidate["split_k"])
         candidate["warpgroups"] = tile.warpgroups
         points.append(candidate)
         choices.append(Choice(tile, candidate["cluster_m"], candidate["cluster_n"]))

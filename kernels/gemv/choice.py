@@ -181,8 +181,8 @@ def choose_gemv(
 
     Settings are fields of `GemvConfig` with given values.
     """
-    turned = signature.transposed if n < m else None
-    kind, m, n = (signature, m, n) if turned is None else (turned, n, m)
+    transposed = signature.transposed if n < m else None
+    kind, m, n = (signature, m, n) if transposed is None else (transposed, n, m)
     config = select_gemv(kind, m, n, k, sm_count)
     if settings:
         names = list(settings_of(config))
@@ -190,7 +190,7 @@ def choose_gemv(
             raise ValueError(f"settings must be among {', '.join(names)}, got {unknown}")
         changed: dict[str, Any] = {"ctas_per_sm": 0, **settings}
         config = replace(config, **changed)
-    return Chosen(turned is not None, config)
+    return Chosen(transposed is not None, config)
 
 
 def settings_of(config: GemvConfig) -> dict[str, int]:

@@ -15,7 +15,7 @@ from cutepy.kernels.gemm.gpu import H200, Gpu
 from cutepy.kernels.gemm.heuristic.candidates import Candidates
 from cutepy.kernels.gemm.heuristic.choice import PAIRS, candidates, in_clusters
 from cutepy.kernels.gemm.heuristic.model import Choice, Extents, Table, column_scales, costs_of, epilogue_unit
-from cutepy.kernels.gemm.heuristic.tiles import Tile
+from cutepy.kernels.gemm.heuristic.tiles import OutputTile
 from cutepy.kernels.gemm.signature import GemmSignature
 from cutepy.kernels.grouped.config import Along, GroupedConfig, unit
 from cutepy.layouts.sm90 import arch
@@ -23,7 +23,7 @@ from cutepy.runtime.invariance import INVARIANCE
 
 _SPREAD = (0.5, 1.0, 1.5)
 """Extents of groups, as fractions of the mean, that the expected time averages over."""
-_TURNING = 1.02
+_TRANSPOSED_FACTOR = 1.02
 """Factor by which the transposed product must be expected to be faster, for its results are stored more slowly."""
 _LARGEST_CLUSTER = 2
 """Largest cluster: larger ones were not measured."""
@@ -36,9 +36,9 @@ fall off like 1, 1/2, 1/3, ..., took 1369 and 1450 us by tiles of 64x256 in clus
 1609 by 128x256.
 """
 _FLAT = 256
-_FLAT_TILES = tuple(Tile(_FLAT, n) for n in (128, 96, 80, 64, 48, 32, 16))
+_FLAT_TILES = tuple(OutputTile(_FLAT, n) for n in (128, 96, 80, 64, 48, 32, 16))
 """Further candidates: few rows by many columns, transposed."""
-_TURNED: dict[Along, Along] = {"m": "n", "n": "m", "k": "k"}
+_TRANSPOSED_ALONG: dict[Along, Along] = {"m": "n", "n": "m", "k": "k"}
 
 
 class GroupedChoice(NamedTuple):
@@ -178,8 +178,8 @@ def _select(
     if straight := fastest(signature, along, mnk):
         found.append((straight[0], GroupedChoice(False, straight[1])))
     (m, n, k), kind = mnk, signature.transposed
-    if kind is not None and (turned := fastest(kind, _TURNED[along], (n, m, k))):
-        found.append((turned[0] * _TURNING, GroupedChoice(True, turned[1])))
+    if kind is not None and (transposed := fastest(kind, _TRANSPOSED_ALONG[along], (n, m, k))):
+        found.append((transposed[0] * _TRANSPOSED_FACTOR, GroupedChoice(True, transposed[1])))
     if not found:
         raise ValueError(
             f"no configuration computes groups along {along} of {signature} (what was tried last: {refusal})"

@@ -15,13 +15,13 @@ from cutepy.device.grouped import GroupedK, GroupedRows, Groups
 from cutepy.device.ragged import GroupedTiles, ragged_view
 from cutepy.device.schedulers import Persistent
 from cutepy.kernels.gemm.kernel import Gemm
-from cutepy.kernels.gemm.places import Places
+from cutepy.kernels.gemm.tile_coords import TileCoords
 from cutepy.kernels.gemm.views import batch_last
 from cutepy.kernels.grouped.config import GroupedConfig
 
 
 @dataclass(frozen=True)
-class GroupedPlaces(Places):
+class GroupedTileCoords(TileCoords):
     """Coordinates of subtiles in the results, vectors and scales of all groups.
 
     Attributes
@@ -94,9 +94,9 @@ class GroupedGemm(Gemm):
         """Partition a tensor into tiles of groups for a region of shared memory."""
         return GroupedTiles(copy, tensor, shared[name], tile, *self.grouped.grouping(name), step)
 
-    def make_places(self):
+    def make_tile_coords(self):
         """Make the map from tiles and subtiles to coordinates."""
-        return GroupedPlaces(self.config, self.ragged)
+        return GroupedTileCoords(self.config, self.ragged)
 
     @property
     def ragged(self):

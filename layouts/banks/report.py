@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from ..drawn import Drawn
+from ..drawable import Drawable
 from ..errors import LayoutError
 from .access import WarpAccess, as_accesses
 from .measure import AccessReport, Conflict, count, measure
@@ -20,7 +20,7 @@ _SHOWN = 8
 
 
 @dataclass(frozen=True)
-class BankReport(Drawn):
+class BankReport(Drawable):
     """Wavefronts of warp accesses to a tile, the lanes in conflict, and proposals without conflicts.
 
     Parameters

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..drawn import Drawn
+from ..drawable import Drawable
 from ..errors import LayoutError
 from ..writer import ReadOnly
 from . import f2
@@ -18,7 +18,7 @@ Bases = Mapping[str, Sequence[Sequence[int] | int]]
 """In-dimension -> for each of its bits, lowest first, the coordinates in the out-dimensions; an int for a single."""
 
 
-class LinearLayout(ReadOnly, Drawn):
+class LinearLayout(ReadOnly, Drawable):
     """A linear map over F2: named inputs -> named outputs, ``f(x ^ y) == f(x) ^ f(y)``.
 
     What Triton calls by this name. Each bit of an input contributes its *basis*, and bases add by exclusive or. The

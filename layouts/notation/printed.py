@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from ..drawn import Drawn
+from ..drawable import Drawable
 from ..errors import LayoutError
 from ..layout import Layout
 from ..modes import rank
@@ -28,7 +28,7 @@ Operand = Literal["A", "B", "C"]
 
 
 @dataclass(frozen=True)
-class PrintedMMA(Drawn):
+class PrintedMMA(Drawable):
     """A printed MMA_Atom, TiledMMA or ThrMMA.
 
     Parameters
@@ -165,7 +165,7 @@ class PrintedMMA(Drawn):
 
 
 @dataclass(frozen=True)
-class PrintedCopy(Drawn):
+class PrintedCopy(Drawable):
     """A printed Copy_Atom, TiledCopy or ThrCopy.
 
     Parameters

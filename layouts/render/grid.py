@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from ..drawn import Drawn, drawn_as
+from ..drawable import Drawable, notebook_picture
 from ..writer import to_text
 
 Owner = tuple[tuple[int, ...], int]
@@ -173,7 +173,7 @@ class Parts(NamedTuple):
     coordinates: list[list[str]]
 
 
-class Grid(Drawn):
+class Grid(Drawable):
     """Picture: cells by row and column, with titles, labels and captions.
 
     Cells are made when they are asked for, so that of a large grid only what is drawn costs time.
@@ -307,12 +307,12 @@ class Picture(NamedTuple):
     grids: tuple[Grid, ...]
     title: str = ""
 
-    # As Drawn has them: a NamedTuple has no other base.
+    # As Drawable has them: a NamedTuple has no other base.
     def _repr_html_(self) -> str | None:
-        return drawn_as("html", self)
+        return notebook_picture("html", self)
 
     def _repr_svg_(self) -> str | None:
-        return drawn_as("svg", self)
+        return notebook_picture("svg", self)
 
 
 def table(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..drawn import Drawn
+from ..drawable import Drawable
 from ..errors import LayoutError
 from ..layout import Layout
 from ..modes import rank, size
@@ -26,7 +26,7 @@ VECTOR_BITS = (8, 16, 32, 64, 128)
 
 
 @dataclass(frozen=True)
-class CopyAtom(Drawn):
+class CopyAtom(Drawable):
     """One copy instruction on elements of one width, with the thread-value layouts of both sides.
 
     Parameters

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from ..drawn import Drawn
+from ..drawable import Drawable
 from ..errors import LayoutError
 from .arch import GMMA_LAYOUT_TYPE, MAJORS, UNIT_BYTES, Major, SwizzleMode
 from .arguments import extents, integer
@@ -38,7 +38,7 @@ _MODE_OF_LAYOUT_TYPE: dict[int, SwizzleMode] = {value: mode for mode, value in G
 
 
 @dataclass(frozen=True)
-class GmmaDescriptor(Drawn):
+class GmmaDescriptor(Drawable):
     """Matrix descriptor of a wgmma operand in shared memory: (mn, k) -> byte address.
 
     Two descriptors are equal if they are the same 64 bits; `major`, `bits` and `shape_mn_k` are what `make_gmma_desc`

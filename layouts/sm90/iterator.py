@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..algebra import AnyLayout
 from ..composed import ComposedLayout
-from ..drawn import Drawn
+from ..drawable import Drawable
 from ..errors import LayoutError
 from ..int_tuple import product
 from ..layout import Layout
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class GmmaDescriptorIterator(Drawn):
+class GmmaDescriptorIterator(Drawable):
     """Descriptors of an operand in shared memory: (MMA tile, block along MN, block along K, stage) -> descriptor.
 
     Parameters

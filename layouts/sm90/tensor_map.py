@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
-from ..drawn import Drawn
+from ..drawable import Drawable
 from . import tensor_map_bits as fields
 from .arguments import integers
 from .mapped_tensor import (
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class TensorMap(MappedTensor, Drawn):
+class TensorMap(MappedTensor, Drawable):
     """Tensor map: copies a box of a tensor in global memory to or from shared memory.
 
     Dimension 0 is the contiguous one.

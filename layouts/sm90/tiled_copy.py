@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ..algebra import AnyLayout, coalesce, composition, right_inverse
 from ..composed import ComposedLayout, SmemPtr
-from ..drawn import Drawn
+from ..drawable import Drawable
 from ..errors import LayoutError
 from ..int_tuple import IntTuple, check_extents, product, product_each
 from ..layout import Layout
@@ -32,7 +32,7 @@ Side = Literal["S", "D"]
 
 
 @dataclass(frozen=True)
-class TiledCopy(Drawn):
+class TiledCopy(Drawable):
     """Copy atoms tiled over threads and values: a map from (thread, value) to elements of a tile, on either side.
 
     The layout of threads and values is told for the side that the atom's `ref_layout` is of, the registers; what the

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ..algebra import AnyLayout, Tiler, complement, composition, left_inverse, right_inverse
 from ..composed import ComposedLayout
-from ..drawn import Drawn
+from ..drawable import Drawable
 from ..errors import LayoutError
 from ..int_tuple import IntTuple, check_extents, product
 from ..layout import Layout, make_layout
@@ -38,7 +38,7 @@ _ONE_ATOM = Layout((1, 1, 1))
 
 
 @dataclass(frozen=True)
-class TiledMMA(Drawn):
+class TiledMMA(Drawable):
     """MMA atoms tiled over M, N and K: a map from (thread, value) to elements of A, B and C.
 
     Layouts passed to the methods map elements of an operand, (M, K, ...), (N, K, ...) or (M, N, ...), to whatever:

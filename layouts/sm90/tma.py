@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from ..algebra import AnyLayout, coalesce, composition, right_inverse
 from ..basis import ScaledBasis
-from ..drawn import Drawn
+from ..drawable import Drawable
 from ..errors import LayoutError
 from ..int_tuple import flatten_to_tuple, product_each, wrap
 from ..layout import Layout, make_identity_layout
@@ -51,7 +51,7 @@ class TmaBox:
 
 
 @dataclass(frozen=True)
-class TmaCopy(Drawn):
+class TmaCopy(Drawable):
     """TMA copy of a tile: a descriptor, and one instruction for each box.
 
     Parameters

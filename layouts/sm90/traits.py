@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeVar, cast
 
-from ..drawn import Drawn
+from ..drawable import Drawable
 from ..layout import Layout
 from ..recast import upcast
 from .arch import DTYPE_BITS
@@ -24,7 +24,7 @@ Source = Literal["smem", "rmem"]
 
 
 @dataclass(frozen=True)
-class MmaTraits(Drawn):
+class MmaTraits(Drawable):
     """CuTe's ``MMA_Traits`` of one instruction.
 
     Parameters
@@ -96,7 +96,7 @@ AnyCopy = TypeVar("AnyCopy", bound="CopyTraits")
 
 
 @dataclass(frozen=True)
-class CopyTraits(Drawn):
+class CopyTraits(Drawable):
     """CuTe's ``Copy_Traits`` of one instruction, before an element type is chosen.
 
     Parameters

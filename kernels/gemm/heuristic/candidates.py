@@ -206,4 +206,4 @@ def _facts_of(problem: Extents) -> tuple[float, ...]:
         for extent, mn_major in ((m, problem.a_mn_major), (n, problem.b_mn_major))
     )
     alignments = (gcd(row * bits // 8, LINE_BYTES) for row in (a_row, b_row))
-    return (m * n * batch, a_bytes, b_bytes, log(m), log(n), log(k * bits), bits, problem.turned, *alignments)
+    return (m * n * batch, a_bytes, b_bytes, log(m), log(n), log(k * bits), bits, problem.transposed, *alignments)

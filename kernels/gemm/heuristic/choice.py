@@ -9,7 +9,7 @@ from cutepy.kernels.gemm.config import GemmConfig
 from cutepy.kernels.gemm.families import ProductConfig
 from cutepy.kernels.gemm.gpu import H200, Gpu
 from cutepy.kernels.gemm.heuristic.model import Choice, Extents, Table, column_scales, costs_of, epilogue_unit
-from cutepy.kernels.gemm.heuristic.tiles import MORE_TILES, PROMOTED_TILES, TILES, Tile
+from cutepy.kernels.gemm.heuristic.tiles import MORE_TILES, PROMOTED_TILES, TILES, OutputTile
 from cutepy.kernels.gemm.limits import check_extents
 from cutepy.kernels.gemm.loading import copies_per_byte
 from cutepy.kernels.gemm.signature import GemmSignature
@@ -41,7 +41,7 @@ def candidates(table: Table) -> "Candidates":
     return Candidates(in_clusters(dict.fromkeys(tiles), clusters), costs_of(table))
 
 
-def in_clusters(tiles: Iterable[Tile], clusters: Mapping[int, Iterable[tuple[int, int]]]) -> Iterator[Choice]:
+def in_clusters(tiles: Iterable[OutputTile], clusters: Mapping[int, Iterable[tuple[int, int]]]) -> Iterator[Choice]:
     """Return tiles in the clusters whose CTAs can share them by multicast."""
     for tile in tiles:
         for cluster_m, cluster_n in clusters[tile.split_k]:
@@ -99,7 +99,7 @@ def select_config(
     64 64 8192 1024 1 8
     """
     gpu = gpu if sm_count is None else replace(gpu, sm_count=sm_count)
-    return _fitting(_ways((signature,), (m, n, k, batch), gpu))[1]
+    return _fitting(_candidates_of((signature,), (m, n, k, batch), gpu))[1]
 
 
 def expected_us(m: int, n: int, k: int, operand_bits: int, gpu: Gpu, *, batch: int = 1, shared: bool = False) -> float:
@@ -143,7 +143,7 @@ def choose(signature: GemmSignature, m: int, n: int, k: int, *, batch: int = 1, 
     >>> choose(half, 16, 8192, 8192).transposed, choose(half, 8192, 16, 8192).transposed
     (True, False)
     """
-    return Chosen(*_fitting(_both_ways(signature, (m, n, k, batch), gpu)))
+    return Chosen(*_fitting(_straight_and_transposed(signature, (m, n, k, batch), gpu)))
 
 
 def chosen_us(signature: GemmSignature, m: int, n: int, k: int, *, batch: int = 1, gpu: Gpu = H200) -> float:
@@ -158,10 +158,10 @@ def chosen_us(signature: GemmSignature, m: int, n: int, k: int, *, batch: int = 
     10.0 10.0
     200.0 450.0
     """
-    return next(iter(_both_ways(signature, (m, n, k, batch), gpu))).expected_us
+    return next(iter(_straight_and_transposed(signature, (m, n, k, batch), gpu))).expected_us
 
 
-class _Way(NamedTuple):
+class _Candidate(NamedTuple):
     """A candidate for the product or its transpose, with its expected time."""
 
     expected_us: float
@@ -176,37 +176,41 @@ class _Way(NamedTuple):
         return self.choice.config(self.signature, self.k, self.strip)
 
 
-def _both_ways(signature: GemmSignature, mnk_batch: tuple[int, int, int, int], gpu: Gpu) -> Iterator[_Way]:
+def _straight_and_transposed(
+    signature: GemmSignature, mnk_batch: tuple[int, int, int, int], gpu: Gpu
+) -> Iterator[_Candidate]:
     """Return the candidates of a product and of its transpose, by expected time."""
-    turned = None if INVARIANCE.on and signature.graph.reductions else signature.transposed
-    return _ways((signature,) if turned is None else (signature, turned), mnk_batch, gpu)
+    transposed = None if INVARIANCE.on and signature.graph.reductions else signature.transposed
+    return _candidates_of((signature,) if transposed is None else (signature, transposed), mnk_batch, gpu)
 
 
-def _ways(signatures: tuple[GemmSignature, ...], mnk_batch: tuple[int, int, int, int], gpu: Gpu) -> Iterator[_Way]:
+def _candidates_of(
+    signatures: tuple[GemmSignature, ...], mnk_batch: tuple[int, int, int, int], gpu: Gpu
+) -> Iterator[_Candidate]:
     """Return the candidates of a product with one signature and of its transpose with another, by expected time."""
     m, n, k, batch = mnk_batch
     check_extents(m, n, k, batch)
     extents = zip(signatures, ((m, n), (n, m)), (False, True), strict=False)
-    problems = tuple(extents_of(signature, *mn, k, batch, turned) for signature, mn, turned in extents)
-    for expected, turned, choice in _ranked(problems, gpu).each():
-        yield _Way(expected, bool(turned), signatures[turned], choice, k, problems[turned].strip)
+    problems = tuple(extents_of(signature, *mn, k, batch, transposed) for signature, mn, transposed in extents)
+    for expected, transposed, choice in _ranked(problems, gpu).each():
+        yield _Candidate(expected, bool(transposed), signatures[transposed], choice, k, problems[transposed].strip)
 
 
-def _fitting(ways: Iterable[_Way]) -> tuple[bool, GemmConfig]:
+def _fitting(candidates: Iterable[_Candidate]) -> tuple[bool, GemmConfig]:
     """Return the first candidate that a kernel exists for, and whether it is transposed."""
-    refusal = "none is as wide as its parts"
-    for way in ways:
+    refusal = "no tile width is a multiple of the epilogue's column groups"
+    for candidate in candidates:
         try:
-            return way.transposed, way.config()
+            return candidate.transposed, candidate.config()
         except ValueError as error:
             refusal = str(error)
     raise ValueError(
-        "no tile has a kernel with this epilogue; use fewer or narrower operands and results, or fewer parts of the "
-        f"columns (what was tried last: {refusal})"
+        "no tile has a kernel with this epilogue; use fewer or narrower operands and results, or fewer column groups "
+        f"(the last tile failed with: {refusal})"
     )
 
 
-def extents_of(signature: GemmSignature, m: int, n: int, k: int, batch: int, turned: bool) -> Extents:
+def extents_of(signature: GemmSignature, m: int, n: int, k: int, batch: int, transposed: bool) -> Extents:
     """Describe a problem as the model takes it."""
     a_copies, b_copies = copies_per_byte(signature)
     return Extents(
@@ -216,7 +220,7 @@ def extents_of(signature: GemmSignature, m: int, n: int, k: int, batch: int, tur
         b_mn_major=signature.b_major == "mn",
         promotes=signature.scale_rows is not None,
         column_scales=column_scales(signature),
-        turned=turned,
+        transposed=transposed,
         a_copies=a_copies,
         b_copies=b_copies,
         unit=epilogue_unit(signature),
@@ -244,5 +248,5 @@ def strip_of(signature: GemmSignature, n: int) -> int:
     """
     unit, k_spans = epilogue_unit(signature), 1 if signature.scale_rows is None else 2
     strips = (strip for strip in _STRIPS if strip % unit == 0 and strip < 2 * max(16, unit, n))
-    smallest = ((strip, Choice(Tile(64, strip, k_spans), 1, 1)) for strip in strips)
-    return _fitting(_Way(0.0, False, signature, choice, 0, strip) for strip, choice in smallest)[1].epi_n
+    smallest = ((strip, Choice(OutputTile(64, strip, k_spans), 1, 1)) for strip in strips)
+    return _fitting(_Candidate(0.0, False, signature, choice, 0, strip) for strip, choice in smallest)[1].epi_n

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from cutepy.kernels.gemm.config import GemmConfig
-from cutepy.kernels.gemm.heuristic.tiles import Tile
+from cutepy.kernels.gemm.heuristic.tiles import OutputTile
 from cutepy.kernels.gemm.signature import GemmSignature
 from cutepy.layouts.sm90 import arch
 from cutepy.runtime.dtypes import DTYPES
@@ -142,13 +142,12 @@ Table = Literal["refined", "model", "promoted"]
 
 
 class Extents(NamedTuple):
-    """What is computed: a batch of products, of one B if it is shared, and in which way.
+    """Problem of the model: a batch of products, with a shared B or one for each, and the way of computing it.
 
-    `turned` tells whether it is the transposed of the product that is asked for; `a_copies` and `b_copies`, how many
-    cp.async a byte of A and B takes each thread that loads, 0 where TMA loads; `unit`, what columns of a tile are a
-    multiple of (`epilogue_unit`); `strip`, the columns of its subtiles where they are given, else 0; `instructions`, of
-    the epilogue, for each element of the accumulators; `column_scales`, whether each column has a scale of its own with
-    which sums are promoted.
+    `transposed` is True for the transpose of the requested product. `a_copies` and `b_copies` are the cp.async of each
+    loading thread for a byte of A and of B, 0 where TMA loads. `unit` is the multiple that the columns of a tile must
+    be (`epilogue_unit`). `strip` is the width of subtiles where it is given, else 0. `instructions` are the epilogue's
+    for each element of the accumulators. `column_scales` is True if promoted sums have a scale for each column.
     """
 
     m: int
@@ -161,7 +160,7 @@ class Extents(NamedTuple):
     a_mn_major: bool = False
     b_mn_major: bool = False
     promotes: bool = False
-    turned: bool = False
+    transposed: bool = False
     a_copies: float = 0.0
     b_copies: float = 0.0
     unit: int = 8
@@ -222,7 +221,7 @@ def fills(ctas: int, sm_count: int) -> bool:
 class Choice(NamedTuple):
     """A tile in a cluster."""
 
-    tile: Tile
+    tile: OutputTile
     cluster_m: int
     cluster_n: int
 
@@ -272,7 +271,7 @@ def epilogue_unit(signature: GemmSignature) -> int:
     return max([8 * widest, *(128 // DTYPES[each.dtype].bits * each.width for each in rows)])
 
 
-def epilogue_columns(tile: Tile, k: int) -> int:
+def epilogue_columns(tile: OutputTile, k: int) -> int:
     """Choose the columns of an epilogue subtile: more where stores are the bottleneck, fewer for a split of K."""
     if tile.split_k == 1 and k <= SHORT_K and tile.n % 64 == 0:
         return 64

@@ -23,7 +23,7 @@ def steps_of(extents: Sequence[Any]) -> tuple[Any, ...]:
 
 
 @dataclass(frozen=True)
-class Places:
+class TileCoords:
     """Map from tiles and subtiles to coordinates in the results.
 
     Attributes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 
 
-class Drawn:
+class Drawable:
     """Base class of values that `cutepy.layouts.show` draws, and that notebooks show as a picture.
 
     Renderers are imported by name when a picture is requested: they are in a layer above the values.
@@ -14,13 +14,13 @@ class Drawn:
     __slots__ = ()
 
     def _repr_html_(self) -> str | None:
-        return drawn_as("html", self)
+        return notebook_picture("html", self)
 
     def _repr_svg_(self) -> str | None:
-        return drawn_as("svg", self)
+        return notebook_picture("svg", self)
 
 
-def drawn_as(form: str, value: object) -> str | None:
+def notebook_picture(form: str, value: object) -> str | None:
     """Return a picture for a notebook; None if the value has none, so that the notebook shows the repr."""
     try:
         return importlib.import_module(f"{__package__}.render.{form}").in_notebook(value)  # type: ignore[no-any-return]
