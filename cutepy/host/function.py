@@ -203,34 +203,37 @@ class Function:
 
         return Cost(self.metadata["spent"], self.metadata["seconds"])
 
-    def of_resolved(self) -> Function:
-        """Take it that callers pass no tensor that torch negates when it reads it; gives the function itself.
+    def without_lazy_check(self) -> Function:
+        """Return a copy that does not check for lazily negated tensors: its callers pass none.
 
-        To look for one takes 0.1 us for each tensor that could be one.
+        The check takes 0.1 us for each tensor that could be negated when torch reads it.
         """
-        self._resolved = True
-        return self
+        return self._with(_resolved=True)
 
-    def of_plan(self, plan: SmemPlan | None) -> Function:
-        """Say by which plan its kernels share memory; gives the function itself.
+    def with_smem_plan(self, plan: SmemPlan | None) -> Function:
+        """Return a copy whose kernels' shared memory has the regions of a plan.
 
-        In the simulator `run.smem(name=)` then knows the plan's regions by their names.
+        In the simulator `run.smem(name=)` then knows the regions by their names.
         """
-        self.program, self._served = replace(self.program, plan=plan), None
-        return self
+        return self._with(program=replace(self.program, plan=plan))
 
-    def of_instead(self, instead: str) -> Function:
-        """Say what callers do with tensors that are empty where none may be; gives the function itself."""
-        self._instead = instead
-        return self
+    def with_empty_hint(self, hint: str) -> Function:
+        """Return a copy whose error for an empty tensor ends with a hint, such as another function to call."""
+        return self._with(_instead=hint)
 
-    def of_check(self, check: Callable[..., None]) -> Function:
-        """Have arguments checked before each launch in the simulator; gives the function itself.
+    def with_check(self, check: Callable[..., None]) -> Function:
+        """Return a copy whose arguments are checked before each launch in the simulator.
 
-        `check` is called with them, and may read memory, which on a GPU nobody waits for.
+        `check` is called with the arguments, and may read memory; on a GPU that would take a synchronisation.
         """
-        self._check = check
-        return self
+        return self._with(_check=check)
+
+    def _with(self, *, program: Program | None = None, **settings: Any) -> Function:  # noqa: ANN401 - of its attributes
+        """Return a copy with another program, or other settings."""
+        made = Function(self.__name__, program or self.program, self.parameters, self.metadata)
+        for name in ("_resolved", "_instead", "_check"):
+            setattr(made, name, settings.get(name, getattr(self, name)))
+        return made
 
     def prepare(self, device: int | None = None) -> Function:
         """Load the kernels now, on a GPU or in the simulator, rather than at the first call; gives the function itself.
@@ -423,7 +426,7 @@ class Function:
 def _reopened(metadata: dict[str, Any], sections: dict[str, bytes], plan: SmemPlan | None) -> Function:
     """Make a function of a pickle."""
     described = tuple(map(Parameter.from_json, metadata["parameters"]))
-    return Function.of_entry(Entry(metadata, sections), described, metadata["spent"]).of_plan(plan)
+    return Function.of_entry(Entry(metadata, sections), described, metadata["spent"]).with_smem_plan(plan)
 
 
 def _device_index(arguments: Sequence[Any]) -> int | None:

@@ -128,10 +128,10 @@ def check_flags(*arguments: Any) -> None:  # noqa: ANN401
 
 
 def _finished(function: Function, config: ProductConfig) -> Function:
-    """Record a kernel's callers and its shared-memory plan."""
+    """Return a kernel with its callers' guarantees and its shared-memory plan."""
     if config.workspace is not None:
-        function.of_check(check_flags)
-    return function.of_resolved().of_plan(config.smem).of_instead(INSTEAD)
+        function = function.with_check(check_flags)
+    return function.without_lazy_check().with_smem_plan(config.smem).with_empty_hint(INSTEAD)
 
 
 @cache

@@ -118,4 +118,4 @@ def compile_grouped(config: GroupedConfig) -> Function:
     ends = TensorSpec("int32", ("groups",), align=4, nonempty=("groups",))
     kernel = Deferred("cutepy.kernels.grouped.kernel:GroupedGemm", config)
     function = compile(kernel, **first, ends=ends, **named, sources=SOURCES)
-    return function.of_resolved().of_plan(config.gemm.smem).of_instead(INSTEAD)
+    return function.without_lazy_check().with_smem_plan(config.gemm.smem).with_empty_hint(INSTEAD)

@@ -400,6 +400,9 @@ def test_so_are_those_within_tuples():
             f((filled(32, 0), filled(32, 0)))
     assert (copied == 1).all()
     assert len(run.launches) == 1
-    f.of_instead("call nobody")
-    with cutepy.simulate(), pytest.raises(ArgumentError, match=r"must be at least 1 \(n\); call nobody"):
+    hinted = f.with_empty_hint("call nobody").with_check(print)
+    with cutepy.simulate(), pytest.raises(ArgumentError, match=r"; call nobody$"):
+        hinted((filled(32, 0), filled(32, 0)))
+    with cutepy.simulate(), pytest.raises(ArgumentError, match=r"must be at least 1 \(n\)") as unchanged:
         f((filled(32, 0), filled(32, 0)))
+    assert "call nobody" not in str(unchanged.value)
