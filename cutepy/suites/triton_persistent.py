@@ -1,4 +1,4 @@
-"""Persistent GEMM in Triton, with TMA and autotuning: a peer of `cutepy bench gemm`."""
+"""A persistent GEMM in Triton, with TMA and autotuning: a peer of `cutepy bench gemm`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _candidates() -> list[Any]:
 
 
 def _fit(arguments: dict[str, Any]) -> None:
-    """Set the box of a candidate in the descriptors."""
+    """Give the descriptors the boxes of a candidate."""
     m, n, k = arguments["tile_m"], arguments["tile_n"], arguments["tile_k"]
     for name, box in (("a", [m, k]), ("b", [n, k]), ("d", [m, n])):
         arguments[name].block_shape = box
@@ -29,7 +29,7 @@ def _fit(arguments: dict[str, Any]) -> None:
 
 @cache
 def _kernel() -> Any:  # noqa: ANN401
-    """Return the kernel: `triton.jit` reads its source, and importing a module must not read files."""
+    """Return the kernel: `triton.jit` reads its source, and importing a module reads no files."""
     for config in (candidates := _candidates()):
         config.pre_hook = _fit
     return triton.autotune(candidates, key=["m", "n", "k"])(triton.jit(_gemm))
