@@ -1,4 +1,4 @@
-"""GEMM for Triton's interpreter, with our tiles: the peer of `cutepy bench sim`.
+"""A GEMM for Triton's interpreter, tile for tile ours: the peer of `cutepy bench sim`.
 
 Triton decides as it is imported whether kernels are compiled or interpreted: TRITON_INTERPRET=1 must be set before
 this module is imported.
@@ -14,7 +14,7 @@ import triton.language as tl
 
 @cache
 def _kernel() -> Any:  # noqa: ANN401
-    """Return the kernel: `triton.jit` reads its source, and importing a module must not read files."""
+    """Return the kernel: `triton.jit` reads its source, and importing a module reads no files."""
     return triton.jit(_gemm_tile)
 
 
