@@ -26,7 +26,7 @@ def is_host_array(argument: object) -> bool:
 
 
 def is_host_tensor(argument: object) -> bool:
-    """Return whether an argument is a torch tensor in host memory without lazy operations."""
+    """Tell whether an argument is a torch tensor in host memory, whose elements are what its memory says."""
     return (
         getattr(argument, "is_cpu", False)
         and str(getattr(argument, "layout", None)) == "torch.strided"

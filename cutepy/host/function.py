@@ -285,7 +285,7 @@ class Function:
     def _simulate(self, backend: Backend, arguments: tuple[Any, ...]) -> None:
         copies = None
         if any(map(is_read_only, leaves(arguments))):
-            backend.synchronise(backend.current_stream())  # as copies to and from host memory do
+            backend.synchronise(backend.current_stream())  # as who copies to and from the host's memory
             copies = HostCopies(arguments, "cpu", read_only=True)
             arguments = copies.arguments
         given = mapped(_as_passed, arguments)

@@ -1,4 +1,4 @@
-"""Peer cuBLASLt (`--peer cuBLASLt`): times all candidates of its heuristic, through its C interface."""
+"""cuBLASLt's own candidates, called by its C interface: `--peer cuBLASLt` times all that its heuristic lists."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from cutepy.benchmark.protocol import Contender
 
 WORKSPACE_BYTES = 64 << 20
-"""Workspace of a candidate, in bytes."""
+"""What a candidate may use."""
 MOST = 8
-"""Number of candidates to request."""
+"""So many candidates are asked for."""
 
-# From library_types.h, cublas_api.h and cublasLt.h (CUDA 12 and 13).
+# Of library_types.h, cublas_api.h and cublasLt.h (CUDA 12 and 13).
 _TYPES = {"float32": 0, "float16": 2, "bfloat16": 14, "float8_e4m3fn": 28, "float8_e5m2": 29}
 _COMPUTE, _COMPUTE_TF32 = 68, 77
 _TRANSPOSE_A, _TRANSPOSE_B, _SCALE_A, _SCALE_B, _FAST_SUMS = 3, 4, 17, 18, 25
@@ -34,7 +34,7 @@ class _Algorithm(ctypes.Structure):
 
 
 class _Found(ctypes.Structure):
-    """Candidate of the heuristic."""
+    """A candidate of the heuristic."""
 
     _fields_ = (
         ("algorithm", _Algorithm),
@@ -84,7 +84,7 @@ def _set(kind: str, thing: c_void_p, attribute: int, value: Any) -> None:  # noq
 
 
 class _Operand(NamedTuple):
-    """Matrix as cuBLASLt takes it, column-major: transposed or not, its layout, and its tensors."""
+    """A matrix as cuBLASLt takes it, column-major: whether it is transposed, its layout, and its tensors."""
 
     transposed: bool
     layout: c_void_p
@@ -92,7 +92,7 @@ class _Operand(NamedTuple):
 
 
 class _Product:
-    """Product in cuBLASLt's terms: its columns are our rows, so that B comes first, and D is transposed.
+    """A product in cuBLASLt's terms: its columns are our rows, so that B comes first, and D is transposed.
 
     Parameters
     ----------
@@ -139,12 +139,12 @@ class _Product:
     def _operand(
         self, kind: int, tensors: list[torch.Tensor], extent: int, k: int, major: str, transposed: bool, batch: int
     ) -> _Operand:
-        """Describe a factor, its contiguous mode as columns."""
+        """Describe a factor, whose columns are what is contiguous."""
         rows, columns = (k, extent) if major == "k" else (extent, k)
         return _Operand(transposed, self._layout(kind, rows, columns, batch), tensors)
 
     def candidates(self) -> list[_Found]:
-        """Query the heuristic."""
+        """Ask the heuristic."""
         preference = self._make("MatmulPreference")
         _set("MatmulPreference", preference, _MOST_WORKSPACE, c_size_t(WORKSPACE_BYTES))
         found, count = (_Found * MOST)(), c_int()
@@ -154,7 +154,7 @@ class _Product:
         return [each for each in found[: count.value] if each.status == 0]
 
     def launch(self, candidate: _Found) -> Callable[[int], None]:
-        """Return the launcher of a candidate on one set of buffers."""
+        """Give what launches a candidate on one of the sets of buffers."""
         import torch
 
         multiply, one, zero = _library().cublasLtMatmul, byref(c_float(1.0)), byref(c_float(0.0))
@@ -180,7 +180,7 @@ def _destroy(made: list[tuple[str, c_void_p]]) -> None:
 
 
 def cublaslt(problem: GemmProblem, buffers: Buffers) -> Contender | None:
-    """Multiply by the fastest candidate of cuBLASLt's heuristic, each timed first; no integers."""
+    """Multiply by the fastest candidate that cuBLASLt's heuristic lists, each timed first; no integers."""
     from cutepy.benchmark import compare
     from cutepy.tune.heats import HEAT
 

@@ -8,10 +8,10 @@ from typing import Any
 from cutepy.suites.measuring import Output, measure_all
 
 _SETS = 2
-"""Number of inputs to alternate; the weights alone exceed the L2 cache."""
+"""Inputs to take turns with; the weights alone exceed the L2 cache."""
 
 _ALLOWED = 2.0
-"""Largest ratio of our distance from float64 to torch's, which is that of bfloat16's rounding."""
+"""How much further from float64 our result may be than torch's, whose distance is that of bfloat16's rounding."""
 
 
 def layer_flops(tokens: int, hidden: int, intermediate: int, kv: int) -> float:
@@ -30,7 +30,7 @@ def layer_flops(tokens: int, hidden: int, intermediate: int, kv: int) -> float:
 
 
 def run_llama(tokens: list[int], output: Output) -> int:
-    """Measure a layer of Llama 3 8B in bfloat16, with torch's linear layers or ours.
+    """Measure a layer of Llama 3 8B in bfloat16, its linear layers torch's or ours.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Llama-style decoder layer in plain torch: the model in which linear layers are compared."""
+"""A Llama-style decoder layer in plain torch: the model in which linear layers are compared."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class LlamaSizes:
 
 
 class LlamaLayer(torch.nn.Module):
-    """Decoder layer: RMS norm, rotary attention with grouped queries, and a SwiGLU MLP, each with its residual.
+    """A decoder layer: RMS norm, rotary attention with grouped queries, and a SwiGLU MLP, each with its residual.
 
     A function (batch, tokens, hidden) -> (batch, tokens, hidden); all seven linear layers are `torch.nn.Linear`s
     without bias.

@@ -1,4 +1,4 @@
-"""`cutepy bench sim`: the simulator's time for a GEMM, beside numpy's and Triton's interpreter.
+"""`cutepy bench sim`: how long the simulator takes for a GEMM, beside numpy and Triton's interpreter.
 
 The small product is timed on one core, in turns with its peers: itself under the sanitizer, numpy's float32 product of
 the same extents, and a Triton kernel of the same tiles in Triton's interpreter, if that is installed. Of a larger one
@@ -37,12 +37,12 @@ _TRANSLATIONS = 3
 _TRITON = "Triton's interpreter"
 _SANITIZED = "cutepy, sanitized"
 MOST_TIMES, MOST_MEMORY = 5, 4
-"""Limits of the sanitizer's cost: ratios of time and of memory to the simulator without it."""
+"""What the sanitizer may cost: so many times the time, and the memory, of the simulator without it."""
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One measured figure.
+    """Something measured.
 
     Attributes
     ----------
@@ -98,7 +98,7 @@ def run_sim(
         Without what it needs.
     """
     require("cutepy bench sim", "numpy", "cutlass", "torch")
-    # first, for its peak of memory: a process's peak never falls
+    # First, for its peak of memory: that of a process never falls.
     figures = [] if large is None else large_product(large)
     figures += small_product(small, rounds)
     figures += plain_threads(threads, rounds)
@@ -116,7 +116,7 @@ def run_sim(
 
 
 class _Gemm:
-    """Our GEMM with exact sums."""
+    """Our GEMM of exact sums."""
 
     def __init__(self, extents: Extents) -> None:
         import torch
@@ -129,7 +129,7 @@ class _Gemm:
         config = GemmConfig(signature=signature, tile_m=tile_m, tile_n=tile_n, warpgroups=2)
         assert config.tile_k == tile_k
         self._kernel = compile_gemm(config)
-        # small integers: every partial sum is exact, so that results are equal bit for bit
+        # Small integers: every partial sum is exact, so that results are equal bit for bit.
         self.a, self.b = (torch.randint(-3, 4, (rows, k)).half() for rows in (m, n))
         self.out = torch.empty((m, n), dtype=torch.float16)
 
@@ -143,7 +143,7 @@ class _Gemm:
 
 
 def large_product(extents: Extents = LARGE) -> list[Figure]:
-    """Time one product on all cores; return its time, and the memory of all processes."""
+    """Time one product on all cores; gives its time, and the memory of all processes."""
     from cutepy.frontends import simulate
 
     what = f"fp16 GEMM {'x'.join(map(str, extents))}, all cores"
@@ -152,7 +152,7 @@ def large_product(extents: Extents = LARGE) -> list[Figure]:
         gemm()
     right = gemm.is_right()
     launch = run.launches[-1]
-    # pages that a worker shares with this process count twice
+    # Pages that a worker shares with this process count twice.
     here, worker = (resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     peak = (here + worker * (launch.processes - 1)) / 2**20
     return [
@@ -162,7 +162,7 @@ def large_product(extents: Extents = LARGE) -> list[Figure]:
 
 
 def small_product(extents: Extents = SMALL, rounds: int = ROUNDS) -> list[Figure]:
-    """Time a product on one core; return the times of ours, of numpy, of Triton, and of translating our PTX."""
+    """Time a product on one core; gives the times of ours, of numpy, of Triton, and of translating our PTX."""
     import numpy as np
 
     from cutepy.frontends import simulate
@@ -206,7 +206,7 @@ def small_product(extents: Extents = SMALL, rounds: int = ROUNDS) -> list[Figure
 
 
 def plain_threads(extents: tuple[int, int] = THREADS, rounds: int = ROUNDS) -> list[Figure]:
-    """Time a kernel of plain threads on one core: as machine code, interpreted, and under the sanitizer."""
+    """Time a kernel of plain threads on one core: in machine code, without, and under the sanitizer."""
     from cutepy.frontends import simulate
     from cutepy.sim import Observer
     from cutepy.suites.simt import BLOCK, Rounds
@@ -235,7 +235,7 @@ def plain_threads(extents: tuple[int, int] = THREADS, rounds: int = ROUNDS) -> l
 
 
 def sanitized_memory(extents: Extents = DEEP) -> Figure:
-    """Return the peak memory of a product under the sanitizer, and without it."""
+    """Return the most memory that a product takes under the sanitizer, beside what it takes without."""
     plain, sanitized = (_in_a_process(extents, sanitize) for sanitize in (False, True))
     relation = f"{sanitized / plain:.2f} times the {plain:.0f} MiB of the simulator, {MOST_MEMORY} at most"
     return Figure(f"memory of {'x'.join(map(str, extents))}", _SANITIZED, sanitized, "MiB", relation)
@@ -247,14 +247,14 @@ def _in_a_process(extents: Extents, sanitize: bool) -> float:
 
 
 def _peak_mib(extents: Extents, sanitize: bool) -> float:
-    """Return this process's peak memory, once it has run a product."""
+    """Return the most memory that this process has taken, once it has run a product."""
     from cutepy.frontends import simulate
 
     gemm = _Gemm(extents)
     with simulate(processes=1, sanitize=sanitize):
         gemm()
     status = Path("/proc/self/status")
-    if status.exists():  # kernels that count inherited memory in the peak of `getrusage`, too
+    if status.exists():  # where the kernel counts what a process has inherited in the peak of `getrusage`, too
         (line,) = (line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
         return int(line.split()[1]) / 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
@@ -278,7 +278,7 @@ def _triton(gemm: _Gemm) -> Callable[[], object] | None:
 
 
 def _in_turns(contenders: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """Time contenders in turns, after a first run of each; return the median of each in seconds."""
+    """Time contenders in turns, after a first run of each; gives the median of each in seconds."""
     times: dict[str, list[float]] = {name: [] for name in contenders}
     for turn in range(rounds + 1):
         for name, contender in contenders.items():
@@ -304,7 +304,7 @@ def _translation_s(ptx: str) -> float:
 
 @contextmanager
 def _one_core() -> Iterator[None]:
-    """Pin this thread to one core, and numpy's products too."""
+    """Keep this thread on one core, and numpy's products in it."""
     from cutepy.sim.parallel.blas import one_thread
 
     cores = os.sched_getaffinity(0)

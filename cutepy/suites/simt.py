@@ -1,4 +1,4 @@
-"""Kernel of plain threads, for `cutepy bench sim`: rounds of a store to shared memory, a load, and two barriers.
+"""A kernel of plain threads, for `cutepy bench sim`: rounds of a store to shared memory, a load, and two barriers.
 
 It has no tensor cores and no copies, which take most of the time of others: what it costs is dispatch, and what the
 sanitizer asks of each access and each barrier.
@@ -35,7 +35,7 @@ ret;
 
 
 class Rounds:
-    """Kernel whose threads multiply their numbers with those of the next warp, and add them up, round by round.
+    """Each thread multiplies its number with that of a thread of the next warp, and adds it up, round by round.
 
     Parameters
     ----------
@@ -50,11 +50,11 @@ class Rounds:
         self.y = np.zeros_like(self.x)
 
     def __call__(self) -> None:
-        """Launch the kernel in the active simulator."""
+        """Launch it, in the simulator that is active."""
         arguments = self.x, self.y, np.uint32(self._rounds)
         self._module.launch("rounds", grid=self._ctas, block=BLOCK, args=arguments)
 
     def is_right(self) -> bool:
-        """Return whether the sums are exact."""
+        """Tell whether the sums are exact."""
         beside = self.x[np.arange(len(self.x)) ^ 32]
         return bool((self.y == self._rounds * self.x * beside).all())
