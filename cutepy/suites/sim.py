@@ -37,7 +37,7 @@ _TRANSLATIONS = 3
 _TRITON = "Triton's interpreter"
 _SANITIZED = "cutepy, sanitized"
 MOST_TIMES, MOST_MEMORY = 5, 4
-"""What the sanitizer may cost: so many times the time, and the memory, of the simulator without it."""
+"""Bounds of the sanitizer's time and memory, as multiples of the simulator's without it."""
 
 
 @dataclass(frozen=True)

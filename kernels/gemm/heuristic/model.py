@@ -214,7 +214,7 @@ def fillable_sms(cluster: int, sm_count: int) -> int:
 
 
 def fills(ctas: int, sm_count: int) -> bool:
-    """Return whether so many CTAs leave hardly an SM idle: then the next launch may begin on those that they leave."""
+    """Tell whether so many CTAs leave hardly an SM idle: then the next launch may begin on those that they leave."""
     return ctas >= FULL * sm_count
 
 
