@@ -34,7 +34,9 @@ class SpecError(ValueError):
 def check_identifier(what: str, name: str) -> None:
     """Refuse an invalid identifier of the generated sources."""
     if not isinstance(name, str) or not _NAME.fullmatch(name) or keyword.iskeyword(name) or name in _RESERVED:
-        raise SpecError(f"{what} must be an identifier in Python and C++, and none of ours, got {name!r}")
+        raise SpecError(
+            f"{what} must be an identifier of Python and C++ that the generated sources do not reserve, got {name!r}"
+        )
 
 
 def check_line(what: str, text: str) -> None:
@@ -47,7 +49,7 @@ def check_package(name: str) -> None:
     """Refuse an invalid name of a package, a namespace and a prefix."""
     check_identifier("an extension's name", name)
     if name in _PACKAGES:
-        raise SpecError(f"an extension's name must be none of another package or namespace, got {name!r}")
+        raise SpecError(f"an extension's name must not be that of another package or namespace, got {name!r}")
 
 
 def check_label(what: str, text: str) -> None:

@@ -174,8 +174,8 @@ def trace(function: Callable[..., Any], known: set[str]) -> Traced:
     names = parameters(function)
     if unknown := set(names) - known:
         raise SpecError(
-            f"{_described(function)} is of {', '.join(sorted(unknown))}, which no tensor names; "
-            f"there are {', '.join(sorted(known))}"
+            f"{_described(function)} has parameters {', '.join(sorted(unknown))}, which no tensor names; "
+            f"the names are {', '.join(sorted(known))}"
         )
     ways = 0
 
@@ -183,7 +183,7 @@ def trace(function: Callable[..., Any], known: set[str]) -> Traced:
         nonlocal ways
         ways += 1
         if ways > _MOST_WAYS:
-            raise SpecError(f"{_described(function)} has more than {_MOST_WAYS} ways through it")
+            raise SpecError(f"{_described(function)} has more than {_MOST_WAYS} paths")
         try:
             result = function(**{name: Symbol(name, name, "int", decided) for name in names})
             value = result if isinstance(result, Symbol) else _constant(_checked(result), decided)

@@ -110,12 +110,12 @@ def run(
         unwatched = sum(len(run.launches) for run in runs if not run.is_sanitized)
         is_empty = not any(run.launches for run in runs if run.is_sanitized)
         if unwatched:
-            echo(f"cutepy: {unwatched} launches were not watched: simulate(sanitize=False) stands there")
+            echo(f"cutepy: {unwatched} launches were not sanitized: the script calls simulate(sanitize=False)")
         elif is_empty:
-            echo("cutepy: nothing was watched: no kernel was launched in this process, and in others none is watched")
+            echo("cutepy: nothing was sanitized: this process launched no kernel, and other processes are not watched")
         has_launched_elsewhere = inheritance.has_run_elsewhere or any(run.has_launched_elsewhere for run in runs)
         if has_launched_elsewhere:
-            echo("cutepy: launches in forked processes, in which nothing is watched: call what they do in this one")
+            echo("cutepy: launches in forked processes were not sanitized: make them in this process")
         report = Report.of_all([run.report() for run in runs])
         if code and report.is_clean:
             echo("cutepy: the script failed: no hazards are found in what ran, and nothing is known of the rest")

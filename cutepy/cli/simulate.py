@@ -92,7 +92,7 @@ def tell_stated(inheritance: Inheritance, echo: Callable[[str], None]) -> None:
     """Print the places where the script sets an option to another value than the command, which then applies."""
     for line, name, value in inheritance.stated:
         asked = inheritance.options[name]
-        echo(f"cutepy: {line}: simulate({name}={value!r}) stands there, in place of the command's {name}={asked!r}")
+        echo(f"cutepy: {line}: the script calls simulate({name}={value!r}), which overrides {name}={asked!r}")
 
 
 class Tally:

@@ -201,7 +201,7 @@ def trace(
             result: _T = used.result  # type: ignore[assignment]
             return result
     raise RuntimeError(
-        f"the DSL compiled {plain.__name__} without calling its compiler, which cutepy knows no way with"
+        f"the DSL compiled {plain.__name__} without calling its compiler; this cutepy does not support that version"
     )
 
 

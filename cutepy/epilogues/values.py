@@ -146,7 +146,7 @@ class Value:
         "a value is no int of Python, since it is known only in the kernel; floor(x) is the next whole number"
     )
     __index__ = _refused(
-        "a value is no place in a list, and no count, since it is known only in the kernel; use where(condition, x, y) "
+        "a value can't index a list or count a loop, since it is known only in the kernel; use where(condition, x, y) "
         "to choose, or pass the list as a Row or Column"
     )
     __len__ = _refused(
@@ -163,7 +163,7 @@ class Value:
 
     def _no_elements(self, *_: object) -> Any:  # noqa: ANN401
         raise EpilogueError.at(
-            "a value has no elements that a function can reach: it computes each from those at its own place; "
+            "a value can't be indexed: a function computes each element from those at the same place; "
             "x.interleaved(2) gives the even and the odd columns, x.row, x.column and x.product the place",
             callers_line(),
         )
@@ -226,7 +226,8 @@ class Value:
         if isinstance(base, (int, float)) and base == 2:
             return apply("exp2", self)
         raise EpilogueError.at(
-            f"what is raised to a value's power is 2, got {base!r}; x ** y is exp2(y * log2(x)) of a positive x",
+            f"the base must be 2 where a value is the exponent, got {base!r}; x ** y is exp2(y * log2(x)) "
+            "of a positive x",
             callers_line(),
         )
 

@@ -296,13 +296,13 @@ def _check_tensor(name: str, spec: TensorSpec, tensor: Any, bound: dict[str, tup
         raise ArgumentError(f"argument {name}: must have memory, got a tensor without any, on device {tensor.device}")
     if not getattr(tensor.dtype, "isnative", True):
         raise ArgumentError(
-            f"argument {name}: must have this machine's order of bytes, got {tensor.dtype}; "
+            f"argument {name}: must have this machine's byte order, got {tensor.dtype}; "
             "pass array.astype(array.dtype.newbyteorder('='))"
         )
     if is_lazy(tensor):
         raise ArgumentError(
-            f"argument {name}: must be what its memory says, got a tensor that torch negates, conjugates or zeroes "
-            "when it is read; pass tensor.resolve_conj().resolve_neg(), or a clone"
+            f"argument {name}: must have its values in memory, got a tensor that torch negates, conjugates or "
+            "zeroes when it is read; pass tensor.resolve_conj().resolve_neg(), or a clone"
         )
     if dtype_name(tensor.dtype) != spec.dtype:
         raise ArgumentError(f"argument {name}: dtype must be {spec.dtype}, got {dtype_name(tensor.dtype)}")

@@ -103,7 +103,7 @@ def decode(key: str, data: bytes) -> Entry:
         raise DamagedEntryError(f"it is of format {version}, and this cutepy reads format {VERSION}")
     body = memoryview(data)[_HEAD.size :]
     if checksum != _checksum(body):
-        raise DamagedEntryError("its checksum is another")
+        raise DamagedEntryError("checksum mismatch")
     (length,) = _LENGTH.unpack_from(body)
     index = json.loads(bytes(body[_LENGTH.size : _LENGTH.size + length]))
     if index["key"] != key:

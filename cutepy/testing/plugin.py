@@ -144,7 +144,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def _stated(config: pytest.Config) -> list[str]:
     inheritance = config.stash.get(_INHERITANCE, None)
     return [
-        f"cutepy: {line}: simulate({name}={value!r}) stands there, in place of --{_OPTIONS.get(name, name)}"
+        f"cutepy: {line}: simulate({name}={value!r}) overrides --{_OPTIONS.get(name, name)}"
         for line, name, value in (inheritance.stated if inheritance is not None else ())
     ]
 

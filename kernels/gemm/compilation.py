@@ -122,8 +122,8 @@ def check_flags(*arguments: Any) -> None:  # noqa: ANN401
         place = flags.nonzero()[0].tolist()
         raise ValueError(
             f"the workspace's flags must be 0 before the first launch, as each launch leaves them, got "
-            f"{flags[tuple(place)]} at {tuple(place)}: tiles would be left out, or added up too early; make them by "
-            "torch.zeros, and anew if a launch has failed"
+            f"{flags[tuple(place)]} at {tuple(place)}: the kernel would skip tiles or add sums too early; allocate "
+            "the workspace with torch.zeros, and again after a failed launch"
         )
 
 

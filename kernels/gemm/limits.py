@@ -62,15 +62,15 @@ def check_consumers(warpgroups: int, consumers: int, split_k: int, promotes: boo
             raise ValueError(f"{name} must be from 1 to {most}, got {count}")
     if warpgroups * consumers > _MAX_CONSUMER_WARPGROUPS:
         raise ValueError(
-            f"at most {_MAX_CONSUMER_WARPGROUPS} warpgroups can multiply with "
-            f"{rules.register_budget(_MAX_CONSUMER_WARPGROUPS).consumer} registers a thread, got {consumers} "
-            f"consumers of {warpgroups}; use one warpgroup each"
+            f"warpgroups * consumers must be at most {_MAX_CONSUMER_WARPGROUPS}, which have "
+            f"{rules.register_budget(_MAX_CONSUMER_WARPGROUPS).consumer} registers a thread, got {warpgroups} * "
+            f"{consumers}; use one warpgroup for each consumer"
         )
     if consumers > 1 and split_k > 1:
-        raise ValueError(f"consumers take tiles in turn only where K is not split, got split_k {split_k}")
+        raise ValueError(f"ping-pong consumers need split_k 1, got {split_k}; use 1 consumer")
     if consumers > 1 and promotes:
         raise ValueError(
-            f"consumers take tiles in turn only where sums are not promoted, got {consumers}; use 1 of 2 warpgroups"
+            f"consumers must be 1 where sums are promoted, got {consumers}; use 1 consumer of 2 warpgroups"
         )
 
 
@@ -85,10 +85,10 @@ def check_stream(stream_k: bool, consumers: int, split_k: int, sum_dtype: str) -
     if not stream_k:
         return
     if sum_dtype != "float32":
-        raise ValueError(f"stream_k adds sums in float32, got {sum_dtype}; leave it out, or split K by split_k")
+        raise ValueError(f"stream_k needs float32 sums, got {sum_dtype}; leave it out, or use split_k")
     for name, count in (("split_k", split_k), ("consumers", consumers)):
         if count > 1:
-            raise ValueError(f"stream_k shares the K of whole tiles of one consumer, got {name} {count}; use 1")
+            raise ValueError(f"stream_k needs {name} 1, got {count}")
 
 
 def check_dynamic(dynamic: bool, stream_k: bool) -> None:
@@ -100,9 +100,7 @@ def check_dynamic(dynamic: bool, stream_k: bool) -> None:
         If CTAs are to share the K of the last tiles, which are told beforehand.
     """
     if dynamic and stream_k:
-        raise ValueError(
-            "dynamic deals whole tiles out as they are asked for, and stream_k beforehand; use one of them"
-        )
+        raise ValueError("dynamic and stream_k are two schedules of the tiles, got both; use one")
 
 
 def check_depths(stages: int, epi_stages: int, c_stages: int, band_rows: int, kind: GemmSignature) -> None:
@@ -207,8 +205,8 @@ def check_cluster(cluster_m: int, cluster_n: int, split_k: int, by_threads: tupl
     ):
         if alone and extent > 1:
             raise ValueError(
-                f"{name} must be 1 where threads load {operand}, got {extent}: its CTAs share tiles of {operand} by "
-                "multicast, which is TMA's"
+                f"{name} must be 1 where threads load {operand}, got {extent}: CTAs along it share tiles of "
+                f"{operand} by TMA multicast"
             )
     if cluster_m * cluster_n > _MAX_CLUSTER:
         raise ValueError(

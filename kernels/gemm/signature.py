@@ -173,8 +173,8 @@ class GemmSignature:
                 )
         if self.a_dtype == "float32" and self.by_threads != (False, False):
             raise ValueError(
-                f"TMA rounds float32 to tf32, and threads don't, got a_align {self.a_align} and b_align "
-                f"{self.b_align}; use {rules.TMA_BYTES}"
+                f"a_align and b_align must be {rules.TMA_BYTES} for float32, which only TMA rounds to tf32, got "
+                f"{self.a_align} and {self.b_align}"
             )
         self._check_operands()
         if self.out_dtype == SUMS and self.graph != identity.graph:

@@ -101,12 +101,12 @@ class GemvConfig:
                 )
         if kind.batch_modes or kind.scale_rows is not None:
             raise ValueError(
-                f"matrices without scales along K are multiplied, got {kind.batch_modes} batch_modes and scale_rows "
+                f"a and b must be matrices without scales along K, got batch_modes {kind.batch_modes} and scale_rows "
                 f"{kind.scale_rows}; use a GemmConfig"
             )
         if reductions := graph.reductions:
             found = ", ".join(kind for kind, _ in reductions)
-            raise ValueError(f"an epilogue of few rows has no reductions, got {found}; use a GemmConfig")
+            raise ValueError(f"the epilogue must have no reductions, got {found}; use a GemmConfig")
 
     def _check_shape(self) -> None:
         for name, powers in (("tile_m", _POWERS), ("columns", _POWERS), ("unroll", _POWERS), ("warps", (*_POWERS, 16))):

@@ -182,6 +182,6 @@ def _select(
         found.append((transposed[0] * _TRANSPOSED_FACTOR, GroupedChoice(True, transposed[1])))
     if not found:
         raise ValueError(
-            f"no configuration computes groups along {along} of {signature} (what was tried last: {refusal})"
+            f"no configuration computes groups along {along} of {signature} (the last one failed with: {refusal})"
         )
     return min(found, key=lambda each: each[0])[1]

@@ -119,15 +119,19 @@ class GroupedConfig:
             raise ValueError("groups have schedules of their own, got dynamic; leave it out")
         if self.along == "k" and (gemm.consumers > 1 or gemm.split_k > 1):
             raise ValueError(
-                "groups along k differ in K, so no consumers may take turns, and K may not be split, got "
-                f"{gemm.consumers} consumers and split_k {gemm.split_k}"
+                "consumers and split_k must be 1 for groups along k, since their K differs, got "
+                f"{gemm.consumers} and {gemm.split_k}"
             )
         if reductions := signature.graph.reductions:
             raise ValueError(
-                f"an epilogue of groups has no reductions, got {', '.join(kind for kind, _ in reductions)}"
+                "the epilogue of grouped products must have no reductions, got "
+                f"{', '.join(kind for kind, _ in reductions)}"
             )
         if self.along == "n" and signature.graph.widest > 1:
-            raise ValueError(f"columns in groups can't be parted by an epilogue, got {signature.graph}; transpose it")
+            raise ValueError(
+                f"the epilogue must not interleave columns where groups are along n, got {signature.graph}; "
+                "transpose the product"
+            )
         for operand, (_, major) in zip(signature.graph.operands, signature.operand_types, strict=True):
             if self.along != "k" and operand.shape == "tile" and major != majors["out"]:
                 raise ValueError(

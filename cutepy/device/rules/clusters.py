@@ -43,7 +43,7 @@ def check_turns(turns: int) -> None:
     >>> check_turns(1)
     """
     if turns != 1:
-        raise ValueError(f"consumers can't take tiles in turn where parts of K differ, got {turns}; use one consumer")
+        raise ValueError(f"ping-pong consumers need one K for all tiles, got {turns} consumers; use one")
 
 
 def check_schedule(cluster_mn: tuple[int, int], parts: int, band_rows: int) -> None:

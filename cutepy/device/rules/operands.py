@@ -41,7 +41,7 @@ def check_operand_source(source: str, wanted: str) -> None:
     if source != wanted:
         places = {"smem": "shared memory (SS)", "rmem": "registers (RS)"}
         raise ValueError(
-            f"this needs MMAs that take A from {places[wanted]}, got some that take it from {places[source]}; make "
+            f"the MMAs must take A from {places[wanted]}, got MMAs that take it from {places[source]}; make "
             f"them with a_in_registers={wanted == 'rmem'}"
         )
 

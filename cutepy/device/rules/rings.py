@@ -73,7 +73,9 @@ def check_mixed_ring(
     """
     check_ring(stages, stage_bytes or 16, consumer_warps, cluster_mn)
     if threads < 1 or threads % arch.WARP_THREADS:
-        raise ValueError(f"whole warps of threads fill a stage, got {threads} threads; without any use a TmaRing")
+        raise ValueError(
+            f"the threads that fill a stage must be whole warps, got {threads}; without threads use a TmaRing"
+        )
 
 
 def full_barrier_arrivals(threads: int, stage_bytes: int) -> int:
@@ -116,8 +118,8 @@ def check_pieces(tile: tuple[int, int], contiguous_mode: int, bits: int, piece_b
     _, beside = piece_threads(across, threads)
     if lines % beside:
         raise ValueError(
-            f"{threads} threads that copy {across} pieces of {piece_bytes} bytes side by side take {beside} lines of a "
-            f"tile at once, got {lines}; use a larger tile, or fewer threads"
+            f"the lines of a tile must be a multiple of the {beside} that {threads} threads copy at once, {across} "
+            f"pieces of {piece_bytes} bytes each, got {lines}; use a larger tile, or fewer threads"
         )
 
 
@@ -163,7 +165,7 @@ def check_exchange(parts: int, registers: int) -> None:
     >>> check_exchange(4, 16)
     """
     if not 2 <= parts <= MAX_CLUSTER_CTAS:
-        raise ValueError(f"2 to {MAX_CLUSTER_CTAS} CTAs of a cluster exchange sums, got {parts}")
+        raise ValueError(f"an exchange must have 2 to {MAX_CLUSTER_CTAS} CTAs of a cluster, got {parts}")
     if registers < 4 or registers % 4:
         raise ValueError(
             f"sums are sent four at a time, so a thread must hold a multiple of 4 of a subtile, got {registers}; use "

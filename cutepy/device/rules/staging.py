@@ -167,8 +167,8 @@ def check_registers(held: int, expected: int) -> None:
     """
     if held != expected:
         raise ValueError(
-            f"this was made for subtiles of {expected} registers a thread, got {held}; make the AccumulatorTile and "
-            "the TileStore for one subtile"
+            f"the block was made for subtiles of {expected} registers a thread, got {held}; make the AccumulatorTile "
+            "and the TileStore for one subtile"
         )
 
 

@@ -30,6 +30,6 @@ def check_workspace(registers: int, threads: int) -> None:
     >>> check_workspace(64, 256)
     """
     if registers < 4 or registers % 4:
-        raise ValueError(f"a thread leaves its values four at a time, got {registers}; use a multiple of 4")
+        raise ValueError(f"a thread must store a multiple of 4 values, got {registers}")
     if threads % arch.WARP_THREADS or not 0 < threads <= FLAGS * arch.WARP_THREADS:
-        raise ValueError(f"a place has flags for {FLAGS} whole warps, got {threads} threads")
+        raise ValueError(f"threads must be 1 to {FLAGS} whole warps, one flag each, got {threads}")
