@@ -1,10 +1,12 @@
-"""Cost model for operands that TMA cannot reach: copy them first, or let threads load them in place."""
+"""Whether operands that TMA doesn't reach are copied to where it does, or loaded by threads as they lie."""
 
 from collections.abc import Iterable
 
 _LAUNCH_US, _BYTES_PER_US = 4.4, 0.85e6
-"""Launch cost of a torch copy into padded rows, and its rate in bytes stored per microsecond. Over 14 products with two
-copies each, of 0.01 to 117 MB and 15 to 284 us in total, the estimate was within 11% on an H200 (2026-11-24).
+"""Of torch's copies into rows of a padded pitch, between other launches, and of the bytes that they store.
+
+With them 14 products and their two copies of 0.01 to 117 MB took what is expected of all three, 15 to 284 us, within
+11%, on an H200 (2026-11-24).
 """
 
 
@@ -20,12 +22,13 @@ def copy_us(stored_bytes: int) -> float:
 
 
 def loads_pay(by_threads_us: float, by_tma_us: float, copied_bytes: Iterable[int]) -> bool:
-    """Return whether a kernel whose threads load the operands in place is faster than copies and a TMA kernel.
+    """Tell whether threads are to load operands as they lie, rather than TMA, once copies of them have been made.
 
-    A function of the time of the kernel that loads by threads, the time of the TMA kernel, both tuned or expected
-    (`op.chosen_us_on`), and the bytes of each copy that is saved. Loads by threads pay where the copies are most of the
-    work, such as few rows times a large matrix: a copy moves the bytes of the matrix three times. Host time of the
-    copies is not counted.
+    A function of the time of the kernel that loads by threads, of that of the kernel that reads copies, both as they
+    were tuned or are expected (`op.chosen_us_on`), and of the bytes of each copy that is saved.
+
+    Threads load where the copies are most of the work, as of few rows times a large matrix, whose bytes a copy has
+    moved three times. What the copies cost the host is left out.
 
     Examples
     --------

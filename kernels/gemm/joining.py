@@ -17,7 +17,7 @@ from cutepy.kernels.gemm.signature import MAX_BATCH_MODES
 
 
 class _Mode(NamedTuple):
-    """A leading mode of a product: its extent, and its stride in each tensor in elements."""
+    """A mode of a product: its extent, and its strides in elements."""
 
     extent: int
     out: int
@@ -67,7 +67,7 @@ def join(problem: Problem) -> Problem | None:
     for rows in shared or [_Mode(1, n, k, 0, n)]:
         batch = [mode for mode in modes if mode is not rows]
         if len(batch) > MAX_BATCH_MODES:
-            return None  # every split leaves the same number of modes
+            return None  # as many are left of every split
         extents = [mode.extent for mode in batch]
         views = problem._replace(
             a=_seen(a, (*extents, rows.extent, k), (*(mode.a for mode in batch), rows.a, a.stride[-1])),
@@ -79,7 +79,7 @@ def join(problem: Problem) -> Problem | None:
             shape, stride = (*extents, rows.extent, columns), (*(mode.c for mode in batch), rows.c, step)
             views = views._replace(c=_seen(c, shape, stride))
         splits.append(views)
-    return max(splits, key=_reached)  # of equal extents the first
+    return max(splits, key=_reached)  # of equals the first
 
 
 def _reached(views: Problem) -> tuple[bool, ...]:
@@ -88,7 +88,7 @@ def _reached(views: Problem) -> tuple[bool, ...]:
 
 
 def _leading_modes(problem: Problem) -> Iterable[_Mode]:
-    """Return the modes before N and K, A's M among them, by falling stride in the result."""
+    """Give the modes before N and K, a's M among them, from the farthest apart in the result to the closest."""
     a, b, c, out = problem[:4]
     count = len(out.shape) - 1
     shared = (0,) if count else ()

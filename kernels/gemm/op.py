@@ -1,4 +1,4 @@
-"""Plan of a GEMM: choose and compile the kernel of a problem, and bind it to views of its tensors."""
+"""From a problem to what is launched for it: the kernel, compiled, and how it is to see the tensors."""
 
 import math
 from collections.abc import Callable
@@ -22,25 +22,26 @@ from cutepy.runtime.invariance import INVARIANCE
 
 Given = torch.Tensor | None
 Launch = Callable[[torch.Tensor, torch.Tensor, Given, Given, Given], torch.Tensor]
-"""Callable (a, b, c, bias, out) that multiplies into `out`, or a new tensor if it is None, and returns the result."""
+"""Multiplies (a, b, c, bias, out), into a new tensor if out is None; gives the result."""
 Way = tuple[tuple[int, ...], tuple[int, ...]]
-"""Shape and strides of a view; the strides are those meant where an extent of 1 leaves one open."""
+"""Shape and strides by which a tensor is seen: those that are meant, where an extent of 1 leaves a stride open."""
 
 MOST_TILES = 2**31 - 2**16
 """Largest number of tiles: the tile index after a CTA's last step stays within 32 bits."""
 MOST_SHARED_K = 2**27
 """Largest K with stream-K: K tiles of the remaining output tiles, fewer than 256, are counted in 32 bits."""
 
-# Direct aten calls allocate and make views in a third of the time of torch's operators.
+# Torch's compiled code allocates and makes views by these, at a third of what operators cost a call.
 _empty_on_gpu: Callable[..., torch.Tensor] | None = getattr(torch._C._dynamo.guards, "_empty_strided_cuda", None)
 _view: Callable[..., torch.Tensor] = getattr(torch._C._dynamo.guards, "_reinterpret_tensor", torch.as_strided)
 _current_device: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", lambda: -1)
 
 
 def plan_gemm(problem: Problem, views: Problem, chosen: Chosen | None = None) -> Launch:
-    """Choose and compile the kernel of a problem whose views TMA or threads can reach.
+    """Choose and compile the kernel of a problem, whose tensors are seen as matrices, or batches, that are reached.
 
-    Results and C may be wider than N, up to whole units of 16 bytes; the kernel writes undefined values there.
+    The result, and C, may have more columns than B has rows, as many as fill their last 16 bytes: what the kernel
+    writes there means nothing.
 
     Parameters
     ----------
@@ -76,7 +77,7 @@ def plan_gemm(problem: Problem, views: Problem, chosen: Chosen | None = None) ->
     )
     as_they_are = not (turned or way_a or way_b or way_c or way_out)
     shape, stride, dtype, device = problem.out[:4]
-    index = None if EXECUTION.backend is not None else device.index  # the launch needs this GPU as the current device
+    index = None if EXECUTION.backend is not None else device.index  # of the GPU that must be current
     empty: Any = _empty_on_gpu if index is not None and _empty_on_gpu else lambda *_: problem.out.new()
 
     def launch(a: torch.Tensor, b: torch.Tensor, c: Given, bias: Given, out: Given) -> torch.Tensor:
@@ -137,7 +138,7 @@ def _transposed(way: Way) -> Way:
 
 
 def _see(tensor: Any, way: Way | None) -> Any:  # noqa: ANN401
-    """View a tensor by shape and strides; return it unchanged if they are None."""
+    """View a tensor by shape and strides; as it is without these."""
     return tensor if way is None else _view(tensor, *way)
 
 

@@ -82,7 +82,7 @@ def new_result(shape: Sequence[int], dtype: torch.dtype, major: str, device: tor
 
 
 class Problem(NamedTuple):
-    """Problem out = activation(a @ b.mT + c + bias), by the descriptions of its tensors.
+    """One product, out = activation(a @ b.mT + c + bias), of tensors of these descriptions.
 
     Attributes
     ----------
@@ -102,7 +102,7 @@ class Problem(NamedTuple):
     activation: Activation | None
 
     def at(self, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor | None, out: torch.Tensor | None) -> "Problem":
-        """Describe a problem with the alignment of its tensors' addresses."""
+        """Describe where the tensors are, too."""
         return self._replace(
             a=Description.at(a),
             b=Description.at(b),

@@ -54,7 +54,7 @@ def result_descriptions(
 
 
 class Written(NamedTuple):
-    """Result of an epilogue, with the buffer that the kernel writes and the step from one to the other.
+    """How a result comes about.
 
     Attributes
     ----------
@@ -76,11 +76,11 @@ class Written(NamedTuple):
     in_pairs: bool = False
 
     def begin(self, out: torch.Tensor | None = None) -> torch.Tensor:
-        """Return the buffer that the kernel writes."""
+        """Give what the kernel writes to."""
         return self.kernel.new() if out is None or self.take is None else self.take(out)
 
     def finished(self, got: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
-        """Return the result, from the buffer that the kernel has written."""
+        """Give the result of what the kernel has written."""
         if self.reduction is not None:
             if self.in_pairs and self.reduction.kind == "sum":
                 whole = self.reduction.dim is None

@@ -1,4 +1,4 @@
-"""Routes: from tensors, an epilogue's graph and its operands to the launched kernel, compiled if necessary."""
+"""From tensors, an epilogue's graph and its operands to the kernel that is launched, compiled if need be."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ def find_route(
     scales: Scales | None = None,
     choose: Callable[..., Chosen] | None = None,
 ) -> Route:
-    """Return the route for A (M, K) and B (N, K), or batches (L, M, K) and (L, N, K), from a cache.
+    """Decide what is done for A (M, K) and B (N, K), or a batch (L, M, K) and (L, N, K), once for each description.
 
-    Operands that TMA can't reach are copied first, unless loads by threads take less time. Results that TMA can't write
-    are copied afterwards. Compiles if necessary. `choose` replaces `choose_on` for kernels that need copies of all that
-    TMA can't reach; its arguments and its hash determine its result.
+    What TMA can't reach is copied first, unless threads load it in less time; and so are results that it can't write.
+    Compiles if need be. `choose` decides in the place of `choose_on`, for kernels to which all is copied that TMA can't
+    reach; what it is called with and its hash tell all.
     """
     results = result_descriptions(graph, a, b, out_dtype, out_major)
     return _route(Asked.of(graph, a, b, operands, scales), tuple(results), choose)
 
 
 class Asked(NamedTuple):
-    """Cache key of a route: everything that determines it, except the results.
+    """All that decides what is done, but for the results.
 
     Attributes
     ----------
@@ -78,7 +78,7 @@ class Asked(NamedTuple):
     def of(
         cls, graph: Graph, a: torch.Tensor, b: torch.Tensor, operands: Sequence[Any], scales: Scales | None
     ) -> Asked:
-        """Describe the tensors and options of a call."""
+        """Describe what is given."""
         if scales is not None:
             graph, operands = scales.before(graph), (*scales.of_results, *operands)
         tensors = [each if isinstance(each, torch.Tensor) else None for each in (a, b, *operands)]
@@ -94,11 +94,10 @@ class Asked(NamedTuple):
         *,
         by_threads: bool = False,
     ) -> tuple[list[Take], list[Any]]:
-        """Return for A, B and each operand the conversion to the kernel's argument, and its description.
+        """Tell how A, B and each operand become what the kernel takes, and what that is, None for a number.
 
-        The description of a number is None. `vectors` gives the extents of a "row" or "column" of so many elements;
-        `modes` those of A, B and tiles along which groups follow one another. `by_threads` lets threads load of A and B
-        what TMA can't.
+        `vectors` gives the extents of a "row" or "column" of so many elements; `modes` those of A, B and tiles along
+        which groups follow one another; `by_threads`, whether threads load of A and B what they can and TMA can't.
         """
         kinds = [("a", "matrix", modes[0]), ("b", "matrix", modes[1])]
         kinds += [(operand.name, operand.shape, modes[2]) for operand in graph.operands]
@@ -176,7 +175,7 @@ class Route(NamedTuple):
         ends: tuple[torch.Tensor, ...] = (),
         outs: Sequence[torch.Tensor | None] = (),
     ) -> list[torch.Tensor]:
-        """Compute the results, into `outs` if given; `ends` are the ends of groups."""
+        """Compute the results, into `outs` if there are any; of groups with these `ends`."""
         if self.device is not None and self.device != torch.cuda.current_device():
             with torch.cuda.device(self.device):
                 return self.launch(a, b, operands, scales, ends, outs)
@@ -222,7 +221,7 @@ def _route(asked: Asked, results: tuple[Description, ...], choose: Callable[...,
 
 
 class _Problem(NamedTuple):
-    """Problem that a kernel is chosen for."""
+    """What a kernel is chosen for."""
 
     device: torch.device
     signature: GemmSignature
@@ -235,9 +234,9 @@ class _Problem(NamedTuple):
 def _cheaper(
     asked: Asked, graph: Graph, batch: tuple[int, ...], stored: list[Description], *, by_threads: bool
 ) -> tuple[list[Take], _Problem]:
-    """Return the cheaper set of conversions: with copies of A and B that TMA can't reach, or without.
+    """Tell how all becomes what the kernel takes, with copies of A and B that TMA can't reach or without.
 
-    Without `by_threads`, the one with copies.
+    With copies in any case unless threads may load (`by_threads`).
     """
 
     def taken(*, by_threads: bool) -> tuple[list[Take], _Problem]:
@@ -259,9 +258,7 @@ def _cheaper(
 def taking(
     name: str, tensor: Description, ragged: int | None = None, *, is_operand: bool = False, by_threads: bool = False
 ) -> tuple[Take, Description]:
-    """Return the conversions that make matrices reachable, and their descriptions.
-
-    `ragged` and the parameters after it are those of `matrix`.
+    """Tell how matrices become such as are reached, and what these are; `ragged` and what follows as of `matrix`.
 
     Raises
     ------
@@ -279,13 +276,13 @@ def taking(
         seen = Description.of(copy)._replace(device=tensor.device)
         reached(name, seen, ragged)
         return take, seen
-    if found.stride != tensor.stride:  # for an extent of 1 any stride will do
+    if found.stride != tensor.stride:  # an extent of 1 leaves a stride open
         return partial(_viewed, stride=found.stride), tensor._replace(stride=found.stride)
     return _as_it_is, tensor
 
 
 _NARROWED = {torch.float64: torch.float32}
-"""Narrower dtypes that scalars are passed as."""
+"""The type that scalars of a wider one are passed as."""
 
 
 def _as_it_is(given: Any) -> Any:  # noqa: ANN401
@@ -293,9 +290,8 @@ def _as_it_is(given: Any) -> Any:  # noqa: ANN401
 
 
 def _as_vector(tensor: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    """Convert rows, columns or a scalar; a batch that shares one has stride 0."""
-    # a scalar may have any number of modes of extent 1
-    vector = tensor.reshape(1) if shape == (1,) else tensor.contiguous()
+    """Convert rows or columns, or a scalar; what all products of a batch share is repeated by a stride of 0."""
+    vector = tensor.reshape(1) if shape == (1,) else tensor.contiguous()  # a scalar may have any modes of extent 1
     return vector.to(dtype).expand(shape)
 
 

@@ -58,7 +58,7 @@ def gemv(
     given, graph = tuple(epilogue.bind(operands).values()), epilogue.graph
     if 0 in (a.shape[0], b.shape[0]) and not graph.reductions:
         return epilogue.pack([each.new() for each in result_descriptions(graph, a, b, out_dtype, "row")])
-    if a.shape[1] == 1:  # a copy would be taken as contiguous along M and N
+    if a.shape[1] == 1:  # would be taken as it lies, as contiguous along M and N
         a, b = reachable(a), reachable(b)
     chooser = _Chooser(tuple((settings or {}).items()))
     route = find_route(graph, a, b, given, out_dtype, "row", choose=chooser)

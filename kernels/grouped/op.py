@@ -75,7 +75,7 @@ _routes: Launches[Route] = Launches()
 
 
 def find_groups_route(asked: Asked, along: Along, count: int, results: tuple[Description, ...]) -> Route:
-    """Return the route for groups of tensors like these: (M, K), (N, K) and (M, N), or a matrix for each group."""
+    """Decide what is done for groups of tensors like these: (M, K), (N, K) and (M, N), or a matrix for each group."""
     graph, tensors = Graph.parse(asked.epilogue), [each for each in asked.tensors[:2] if each]
     padded = all(len(each.shape) == 3 for each in tensors)
     modes = ragged_modes(along, 8 * tensors[0].dtype.itemsize)
@@ -89,7 +89,7 @@ def find_groups_route(asked: Asked, along: Along, count: int, results: tuple[Des
         take, seen = taking("out", result, modes[2])
         writes.append(Written(result, seen, take=take))
     stored = [each.kernel for each in writes]
-    # Ragged groups begin at any row, and TMA loads scales from multiples of 16 bytes only.
+    # Groups of rows that follow one another begin anywhere, and TMA reads scales from whole 16 bytes on.
     begins_anywhere = not padded and along == "m", not padded and along == "n"
     by_tma = tuple(loads and not anywhere for loads, anywhere in zip(asked.tma_scales, begins_anywhere, strict=True))
     more = {"scale_rows": asked.scale_rows, "tma_scales": by_tma}
