@@ -20,14 +20,14 @@ class Standard(NamedTuple):
         Whether they are added.
     activation : str or None
         A key of `ACTIVATIONS`.
-    transposed : bool
-        Whether it is that of the transposed product, so that the bias is a column.
+    turned : bool
+        True for the transposed product, where the bias is a column.
     """
 
     c: bool = False
     bias: bool = False
     activation: str | None = None
-    transposed: bool = False
+    turned: bool = False
 
 
 @cache
@@ -72,14 +72,14 @@ def standard_of(graph: Graph) -> Standard | None:
     Examples
     --------
     >>> standard_of(standard(bias=True, activation="relu").graph.transposed)
-    Standard(c=False, bias=True, activation='relu', transposed=True)
+    Standard(c=False, bias=True, activation='relu', turned=True)
     """
     shapes = {operand.name: operand.shape for operand in graph.operands}
     if not shapes.keys() <= {"c", "bias"}:
         return None
-    transposed = shapes.get("bias") == "column"
+    turned = shapes.get("bias") == "column"
     for activation in (None, *ACTIVATIONS):
         each = standard(c="c" in shapes, bias="bias" in shapes, activation=activation).graph
-        if graph == (each.transposed if transposed else each):
-            return Standard("c" in shapes, "bias" in shapes, activation, transposed)
+        if graph == (each.transposed if turned else each):
+            return Standard("c" in shapes, "bias" in shapes, activation, turned)
     return None
