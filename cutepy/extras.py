@@ -87,7 +87,7 @@ def require(user: str, *modules: str, extra: str | None = None) -> None:
 
 
 def is_installed(module: str) -> bool:
-    """Tell whether a module can be found.
+    """Return whether a module can be found.
 
     Examples
     --------

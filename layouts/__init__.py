@@ -180,7 +180,7 @@ if TYPE_CHECKING:
 
 slice = slice_
 
-# What is loaded when it is first asked for: most users of layouts need none of it, and it takes longer than the rest.
+# Modules that are loaded on first use: most users of layouts need none of them, and they take longer than the rest.
 _ROOMS = ("banks", "linear", "render", "sm80", "sm90")
 _LAZY = {
     "LinearLayout": "linear",

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from . import pairs
+from . import shape_stride
 from .composed import ComposedLayout, Swizzle
 from .coordinates import compact_col_major
 from .errors import LayoutError, operation
@@ -23,14 +23,14 @@ from .int_tuple import IntTuple, flatten_to_tuple, product, repeat_like, transfo
 from .layout import Layout, by_mode, by_pair, concat_layouts, raw_layout
 from .modes import IndexFunction, require_layout
 
-# A Layout, ComposedLayout or Swizzle; or what tiles a layout: a Layout, an int, None (CuTe's _) or a tuple of tilers.
+# A Layout, ComposedLayout or Swizzle; or a tiler: a Layout, an int, None (CuTe's _) or a tuple of tilers.
 AnyLayout = Any
 Tiler = Any
 
 
 @operation
 def transform_layout(function: Callable[..., Layout], t: Any, u: Any = None) -> Layout:  # noqa: ANN401 - layouts, tilers
-    """Make a layout of ``function(mode)``, or of ``function(mode of t, mode of u)`` and the modes that one has more.
+    """Make a layout of ``function(mode)``, or of ``function(mode of t, mode of u)`` and the longer one's modes.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ def coalesce(layout: AnyLayout, profile: IntTuple = None) -> AnyLayout:
         if profile.__class__ is tuple:
             return by_mode("coalesce", coalesce, layout, profile, keep=True)
         if layout._shape.__class__ is tuple:
-            return raw_layout(*pairs.coalesce(layout._shape, layout._stride))
+            return raw_layout(*shape_stride.coalesce(layout._shape, layout._stride))
         return raw_layout(1, 0) if layout._shape == 1 else layout
     if isinstance(layout, ComposedLayout):
         return layout.on_domain(coalesce, profile)
@@ -97,14 +97,14 @@ def filter(layout: AnyLayout, profile: IntTuple = None) -> AnyLayout:
     if isinstance(layout, Layout):
         if isinstance(profile, tuple):
             return by_mode("filter", filter, layout, profile, keep=True)
-        return raw_layout(*pairs.filter(layout._shape, layout._stride))
+        return raw_layout(*shape_stride.filter(layout._shape, layout._stride))
     require_layout("filter", layout)
     return layout.on_domain(filter, profile)
 
 
 @operation
 def filter_zeros(x: Any, profile: IntTuple = None) -> Any:  # noqa: ANN401 - IntTuple, Layout or ComposedLayout
-    """Give modes of stride 0 size 1; with `profile`, those at its zeros instead.
+    """Replace the extents of stride-0 modes by 1; with `profile`, those at its zeros instead.
 
     >>> print(filter_zeros(Layout((4, 8), (0, 1))))
     (1,8):(0,1)
@@ -237,7 +237,7 @@ def right_inverse(layout: AnyLayout) -> AnyLayout:
     LayoutError
         If a stride is a scaled basis, or a composed layout's inverse needs what its parts lack.
     """
-    return _inverse(right_inverse, pairs.right_inverse, layout)
+    return _inverse(right_inverse, shape_stride.right_inverse, layout)
 
 
 @operation
@@ -255,11 +255,11 @@ def left_inverse(layout: AnyLayout) -> AnyLayout:
     LayoutError
         If a stride is not a multiple of what smaller strides fill, or is a scaled basis.
     """
-    return _inverse(left_inverse, pairs.left_inverse, layout)
+    return _inverse(left_inverse, shape_stride.left_inverse, layout)
 
 
-def _inverse(inverse: Any, of_pair: Callable[..., pairs.Pair], layout: AnyLayout) -> AnyLayout:  # noqa: ANN401
-    """Invert a layout by `of_pair`, and what else `inverse` takes by what it is."""
+def _inverse(inverse: Any, of_pair: Callable[..., shape_stride.Pair], layout: AnyLayout) -> AnyLayout:  # noqa: ANN401
+    """Invert a layout with `of_pair`, and other operands of `inverse` by their kind."""
     if isinstance(layout, Layout):
         return by_pair(inverse.__name__, of_pair, layout)
     if isinstance(layout, ComposedLayout):

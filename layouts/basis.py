@@ -97,7 +97,7 @@ def E(*modes: int) -> ScaledBasis | int:
 
 
 def has_basis(stride: Any) -> bool:  # noqa: ANN401 - IntTuple
-    """Tell whether a scaled basis stands anywhere in `stride`."""
+    """Return whether `stride` contains a scaled basis."""
     if stride.__class__ is not tuple:
         return stride.__class__ is not int
     for d in stride:

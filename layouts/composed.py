@@ -356,7 +356,7 @@ class ComposedLayout(LayoutBase, Frozen):
 
     def _slice_and_offset(self, crd: IntTuple) -> tuple[Any, Any]:
         # Under a swizzle the kept modes become a plain layout, with signed strides, wherever no two of their index bits
-        # meet in the swizzle; else the fixed part of the index moves into the offset before the swizzle.
+        # meet in the swizzle. Otherwise the fixed part of the index moves into the offset before the swizzle.
         if _all_none(crd):
             return compose(self.layoutB, self.offset, self.layoutA._sliced(crd)), 0
         if isinstance(self.offset, SmemPtr):
@@ -464,7 +464,7 @@ def _slice_swizzled(crd: IntTuple, layout: ComposedLayout) -> tuple[Any, Any]:
 
 
 def _bit_strides(offset: int, z: int, y: int, bits: int, *, moves_z: bool) -> Any:  # noqa: ANN401 - IntTuple
-    """Return what each index bit adds after the swizzle, given the bits of `offset`: Y bits carry their Z along."""
+    """Return the value of each index bit after the swizzle, given the bits of `offset`: Y bits also change their Z."""
     if moves_z:
         strides = [z << i if not offset & (y << i) else -(z << i) for i in range(bits)]
     else:

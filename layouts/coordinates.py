@@ -94,7 +94,7 @@ def _flat_index(rest: int, shape: Sequence[Any], stride: Sequence[Any]) -> int |
             return None
         result += rest % s * d
         rest //= s
-    return result + rest * s * d if rest else result  # what lies beyond goes on along the last mode
+    return result + rest * s * d if rest else result  # the last mode takes the rest
 
 
 def index_of(crd: IntTuple, shape: IntTuple, stride: IntTuple) -> Any:  # noqa: ANN401 - int or coordinate
@@ -243,7 +243,7 @@ def crd2crd(crd: IntTuple, dst_shape: IntTuple, src_shape: IntTuple = None) -> I
 
 
 def slice_tuple(crd: IntTuple, trg: IntTuple) -> IntTuple:
-    """Keep the elements of `trg` that stand where `crd` has None; nested modes are lifted to the top.
+    """Keep the elements of `trg` at the places of None in `crd`; nested modes are lifted to the top.
 
     Examples
     --------
@@ -256,7 +256,7 @@ def slice_tuple(crd: IntTuple, trg: IntTuple) -> IntTuple:
 
 
 def dice_tuple(crd: IntTuple, trg: IntTuple) -> IntTuple:
-    """Keep the elements of `trg` that stand where `crd` has integers: what `slice_tuple` drops."""
+    """Keep the elements of `trg` at the places of integers in `crd`: those that `slice_tuple` drops."""
     if crd is not None and not isinstance(crd, tuple):
         return trg
     return _pick(crd, trg, keep_none=False, name="dice")

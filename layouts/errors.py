@@ -1,4 +1,4 @@
-"""Errors of the layout algebra: what was asked, of what, and which condition failed."""
+"""Errors of the layout algebra: the operation, its operands, and the violated condition."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ takes at step 3
 
     @property
     def call(self) -> str:
-        """The failed call as it would be written: ``composition((8,8):(8,1), 4:3)``."""
+        """Failed call in the notation: ``composition((8,8):(8,1), 4:3)``."""
         return f"{self.operation}({', '.join(map(_show, self.operands))})"
 
     def within(self, operation: str, operands: tuple[object, ...]) -> LayoutError:
@@ -73,7 +73,7 @@ takes at step 3
 
 
 class InexactError(LayoutError):
-    """A result that is not the function that defines its operation: raised where ``exact=True`` asked for it.
+    """Error of ``exact=True``: the result differs from the function that defines its operation.
 
     C++ CuTe gives that result without a word; so do the operations without ``exact=True``.
 
@@ -126,7 +126,10 @@ def _inexact(*parts: Any) -> InexactError:  # noqa: ANN401 - what __reduce__ giv
 
 
 class MismatchError(Exception):
-    """A condition, and the shape and stride that break it, for whoever knows the operands to raise as a LayoutError."""
+    """Violated condition with the shape and stride that break it.
+
+    A caller that holds the operands raises it as a LayoutError.
+    """
 
 
 class ParseError(LayoutError):
@@ -161,7 +164,7 @@ _NEWLINE = "\n"
 
 
 def operation(function: Callable[P, R]) -> Callable[P, R]:
-    """Declare a public function: a violation anywhere below a call of it is reported as that call's.
+    """Mark a public function: a violation anywhere below its call is reported as that call's.
 
     The function is returned as it is, so a call that succeeds costs nothing more. It must not rebind its parameters:
     the report shows what they hold.
@@ -171,9 +174,9 @@ def operation(function: Callable[P, R]) -> Callable[P, R]:
 
 
 _OPERATIONS: dict[CodeType, tuple[object, ...]] = {}
-"""The code of each public function and the defaults of its parameters."""
+"""Code object of each public function, with the defaults of its parameters."""
 
-_CO_VARARGS = 0x04  # inspect's; importing inspect would take longer than this package
+_CO_VARARGS = 0x04  # same object as inspect's; importing inspect would take longer than this package
 
 
 def _public_call(frame: FrameType | None) -> tuple[str, tuple[object, ...]] | None:
@@ -187,7 +190,7 @@ def _public_call(frame: FrameType | None) -> tuple[str, tuple[object, ...]] | No
 
 
 def _operands_of(frame: FrameType) -> tuple[object, ...]:
-    """Return the operands of a call: its arguments but flags and trailing ones that were left to their defaults."""
+    """Return the operands of a call: its arguments without flags and without trailing defaults."""
     code, values = frame.f_code, frame.f_locals
     operands = [values[name] for name in code.co_varnames[: code.co_argcount]]
     for default in reversed(_OPERATIONS[code]):

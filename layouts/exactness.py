@@ -1,4 +1,4 @@
-"""Exactness: the first coordinate at which a result of the algebra is another function than its definition.
+"""Exactness: the first coordinate at which a result of the algebra differs from its defining function.
 
 ``composition(A, B)`` is computed mode by mode, as in CuTe, and so is all that is made of it. The result is the function
 ``c -> A(B(c))`` if adding the steps of B never carries in the mixed radix of A's shape; docs/layout_algebra.md has the
@@ -27,11 +27,11 @@ from .errors import InexactError, LayoutError
 from .int_tuple import IntTuple, flatten_to_tuple, product
 from .layout import Layout, complement_layout, compose_layouts, with_rest
 from .modes import IndexFunction
-from .pairs import coalesce_by_profile, coalesce_unbounded, coprofile
+from .shape_stride import coalesce_by_profile, coalesce_unbounded, coprofile
 from .writer import to_text
 
 MAX_SCANNED = 1 << 16
-"""Coordinates that are compared one by one where the condition above decides nothing."""
+"""Largest number of coordinates that are compared one by one where the condition above decides nothing."""
 
 AnyLayout = Any
 Tiler = Any
@@ -89,7 +89,7 @@ def check_division(name: str, layout: AnyLayout, tiler: Tiler, result: AnyLayout
 
 
 def _divided_modes(layout: AnyLayout, parts: Tiler, result: AnyLayout) -> Iterator[tuple[AnyLayout, AnyLayout]]:
-    """Yield each mode that is divided, and what became of it."""
+    """Yield each divided mode with its quotient."""
     if isinstance(parts, tuple):
         for mode, part, divided in zip(layout, parts, result, strict=True):
             yield from _divided_modes(mode, part, divided)
@@ -133,7 +133,7 @@ def check_product(name: str, block: AnyLayout, tiler: Tiler, result: AnyLayout) 
 
 
 def tile_and_rest(layout: AnyLayout, tiler: Tiler) -> Tiler:
-    """Return what a divide composes `layout` with: (tile, rest) in place of each tile; None for modes that are kept."""
+    """Return the operands of a divide's composition: (tile, rest) for each tile; None for kept modes."""
     while isinstance(layout, ComposedLayout):
         layout = layout.layoutA
     if tiler is None:
@@ -145,7 +145,7 @@ def tile_and_rest(layout: AnyLayout, tiler: Tiler) -> Tiler:
 
 
 def _inner(result: AnyLayout) -> AnyLayout:
-    """Return what is under one outer function; a layout is its own: an identity swizzle at offset 0 vanishes."""
+    """Return the inner layout of a composed layout; any other layout unchanged: an identity swizzle vanishes."""
     return result.layoutA if isinstance(result, ComposedLayout) else result
 
 
@@ -170,7 +170,7 @@ def image(a: AnyLayout, tiler: Tiler, index: int, result: AnyLayout) -> IntTuple
 
 
 def _fitted(crd: IntTuple, shape: IntTuple) -> IntTuple:
-    """Return a coordinate that scaled bases made as one of `shape`: zeros for the modes that no basis names."""
+    """Return a coordinate made by scaled bases as one of `shape`: zeros for the modes that no basis names."""
     if not isinstance(crd, tuple):
         return crd
     if not isinstance(shape, tuple):
@@ -179,7 +179,7 @@ def _fitted(crd: IntTuple, shape: IntTuple) -> IntTuple:
 
 
 def _equal(x: IntTuple, y: IntTuple) -> bool:
-    """Compare two indices or coordinates; a coordinate goes on with zeros."""
+    """Compare two indices or coordinates; the shorter coordinate is padded with zeros."""
     if isinstance(x, tuple) and isinstance(y, tuple):
         rank = max(len(x), len(y))
         return all(map(_equal, x + (0,) * (rank - len(x)), y + (0,) * (rank - len(y))))
@@ -197,7 +197,7 @@ def first_difference(a: AnyLayout, tiler: Tiler, result: AnyLayout) -> int | Non
         If neither the condition above nor MAX_SCANNED coordinates decide it.
     """
     if isinstance(a, Swizzle) or tiler is None:
-        return None  # a swizzle is kept as it is; two swizzles of one shift are one exclusive or
+        return None  # a swizzle stays; two swizzles of one shift are one exclusive or
 
     def differs(index: int) -> bool:
         return not _equal(a(image(a, tiler, index, result)), result(index))
@@ -215,7 +215,7 @@ def first_difference(a: AnyLayout, tiler: Tiler, result: AnyLayout) -> int | Non
         try:
             if differs(index):
                 return index
-        except TypeError as error:  # a swizzle is given a coordinate
+        except TypeError as error:  # an outer swizzle maps a coordinate
             condition = f"the right operand has no value at coordinate {index}: {error}"
             raise InexactError("composition", (a, tiler), condition) from error
     if size > MAX_SCANNED:
@@ -230,7 +230,7 @@ def _is_plain(tiler: Tiler) -> bool:
 
 
 def _carries_swizzle(a: Layout, tiler: Tiler, result: AnyLayout) -> bool:
-    """Tell whether ``a(swizzle(x))`` is the result's swizzle of ``a(x)`` for each x that is given; False if unsure.
+    """Return whether ``a(swizzle(x))`` is the result's swizzle of ``a(x)`` for each given x; False if undecided.
 
     It is, if `a` adds up over the swizzle's fields of bits, keeps the two masks' fields as runs of bits, and no other
     field reaches into these runs.
@@ -288,7 +288,7 @@ def _undecided(a: AnyLayout, tiler: Tiler, size: int) -> InexactError:
 
 
 class _Group(NamedTuple):
-    """The part of the left operand that one mode of its argument reaches: a function of one integer."""
+    """Part of the left operand that one mode of its argument reaches: a function of one integer."""
 
     boundaries: tuple[int, ...]
     size: int
@@ -304,14 +304,14 @@ class _Term(NamedTuple):
 
 
 class _Bound(NamedTuple):
-    """A limit that a sum over the terms must stay below; `parts` has what each term adds."""
+    """Limit that a sum over the terms must stay below; `parts` has the summand of each term."""
 
     limit: int
     parts: tuple[int, ...]
 
 
 class Terms:
-    """The modes of a composition's result, each with the step that it takes in the left operand.
+    """Modes of a composition's result, each with its step in the left operand.
 
     Parameters
     ----------
@@ -380,7 +380,7 @@ class Terms:
         self._size *= extent
 
     def first_beyond(self) -> int | None:
-        """Return the first coordinate at which the left operand is given an index that it does not have."""
+        """Return the first coordinate that the left operand maps from outside its domain."""
         if self._size == 0:
             return None
         bounds = [
@@ -435,14 +435,14 @@ class Terms:
         return bounds, unsure
 
     def _borrows(self, steps: Sequence[int], forward: _Bound, backward: _Bound) -> bool:
-        """Tell whether a sum of steps of both signs may lie across a multiple of the limit."""
+        """Return whether a sum of steps of both signs may lie across a multiple of the limit."""
         limit = forward.limit
         over, under = (any(sign * step >= limit for step in steps) for sign in (1, -1))
         return (over and any(backward.parts)) or (under and any(forward.parts))
 
     def _first_reaching(self, bounds: Sequence[_Bound]) -> int | None:
         """Return the first colexicographic coordinate at which one of the sums reaches its limit."""
-        sums = [0] * len(bounds)  # the largest over the terms up to `last`
+        sums = [0] * len(bounds)  # maximum of the sum over the terms up to `last`
         for last, term in enumerate(self.terms):
             sums = [total + (term.extent - 1) * bound.parts[last] for total, bound in zip(sums, bounds, strict=True)]
             if any(total >= bound.limit for total, bound in zip(sums, bounds, strict=True)):
@@ -464,7 +464,7 @@ class Terms:
         return index
 
     def _scan(self, moving: Sequence[_Term], start: int, otherwise: int | None) -> int | None:
-        """Compare from coordinate `start` on those that move along some terms only; else return `otherwise`."""
+        """Compare coordinates from `start` on, those that move along some terms only; else return `otherwise`."""
         first, place = 0, 1
         for term in moving:
             first += start // term.place % term.extent * place

@@ -32,7 +32,7 @@ class Integer(ABC):  # noqa: B024 - for isinstance only
 
 
 def is_int(x: object) -> bool:
-    """Tell whether `x` is an integer (a bool is not).
+    """Return whether `x` is an integer (a bool is not).
 
     >>> is_int(4), is_int(True), is_int((4,))
     (True, False, False)
@@ -41,7 +41,7 @@ def is_int(x: object) -> bool:
 
 
 def is_tuple(x: object) -> bool:
-    """Tell whether `x` is a tuple.
+    """Return whether `x` is a tuple.
 
     >>> is_tuple((4, 8)), is_tuple(4)
     (True, False)
@@ -50,7 +50,7 @@ def is_tuple(x: object) -> bool:
 
 
 def has_none(a: object) -> bool:
-    """Tell whether None, CuTe's ``_``, stands anywhere in `a`.
+    """Return whether `a` contains None, CuTe's ``_``.
 
     >>> has_none((0, (None, 1))), has_none((0, 1))
     (True, False)
@@ -141,7 +141,7 @@ def _collect(t: tuple[Any, ...], leaves: list[Any]) -> None:
 
 @operation
 def unflatten(flat: IntTuple, profile: IntTuple) -> IntTuple:
-    """Give the elements of the flat tuple `flat` the nesting of `profile`.
+    """Nest the elements of the flat tuple `flat` as in `profile`.
 
     Examples
     --------
@@ -174,7 +174,7 @@ def repeat_like(t: IntTuple, x: IntTuple) -> IntTuple:
 
 @operation
 def transform_leaf(function: Callable[..., Any], t: IntTuple, *more: IntTuple) -> IntTuple:
-    """Apply `function` to the leaves of `t` and what stands at the same places of the other tuples.
+    """Apply `function` to the leaves of `t` and the entries at the same places of the other tuples.
 
     >>> transform_leaf(lambda s, d: s * d, (4, (2, 8)), (1, (4, 8)))
     (4, (8, 64))
@@ -317,7 +317,7 @@ def inner_product(a: IntTuple, b: IntTuple) -> Any:  # noqa: ANN401 - int, or a 
 
 @operation
 def elem_scale(a: IntTuple, b: IntTuple) -> IntTuple:
-    """Multiply each integer of `a` by the size of what stands at its place in `b`.
+    """Multiply each integer of `a` by the size of the entry at its place in `b`.
 
     Examples
     --------
@@ -443,7 +443,7 @@ def check_extents(name: str, operands: tuple[object, ...], shape: IntTuple) -> N
 
 @operation
 def congruent(a: Any, b: Any) -> bool:  # noqa: ANN401 - IntTuples or layouts
-    """Tell whether `a` and `b` have the same profile.
+    """Return whether `a` and `b` have the same profile.
 
     Examples
     --------
@@ -455,7 +455,7 @@ def congruent(a: Any, b: Any) -> bool:  # noqa: ANN401 - IntTuples or layouts
 
 @operation
 def weakly_congruent(a: Any, b: Any) -> bool:  # noqa: ANN401 - IntTuples or layouts
-    """Tell whether `a` has the profile of `b` up to its own leaves: a partial order on profiles.
+    """Return whether `a` has the profile of `b` up to its own leaves: a partial order on profiles.
 
     >>> weakly_congruent((4, 3), (8, (3, 2))), weakly_congruent((4, 3), 24)
     (True, False)
@@ -472,7 +472,7 @@ def _all_modes(predicate: Callable[[Any, Any], bool], a: tuple[Any, ...], b: Int
 
 @operation
 def compatible(a: Any, b: Any) -> bool:  # noqa: ANN401 - IntTuples or layouts
-    """Tell whether every coordinate of shape `a` is one of shape `b`: equal sizes at each leaf of `a`.
+    """Return whether every coordinate of shape `a` is one of shape `b`: equal sizes at each leaf of `a`.
 
     Examples
     --------
@@ -487,7 +487,7 @@ def compatible(a: Any, b: Any) -> bool:  # noqa: ANN401 - IntTuples or layouts
 
 @operation
 def weakly_compatible(a: Any, b: Any) -> bool:  # noqa: ANN401 - IntTuples or layouts
-    """Tell whether the size of `b` at each leaf of `a` is a multiple of that leaf.
+    """Return whether the size of `b` at each leaf of `a` is a multiple of that leaf.
 
     >>> weakly_compatible((4, 3), (8, (3, 2)))
     True
@@ -501,7 +501,7 @@ def weakly_compatible(a: Any, b: Any) -> bool:  # noqa: ANN401 - IntTuples or la
 
 @operation
 def evenly_divides(a: Any, tiler: Any) -> bool:  # noqa: ANN401 - IntTuples, layouts, tilers
-    """Tell whether tiles of `tiler` fill shape `a` without remainder.
+    """Return whether tiles of `tiler` fill shape `a` without remainder.
 
     Examples
     --------
@@ -520,7 +520,7 @@ def evenly_divides(a: Any, tiler: Any) -> bool:  # noqa: ANN401 - IntTuples, lay
 
 @operation
 def elem_less(a: IntTuple, b: IntTuple) -> bool:
-    """Tell whether each integer of `a` is less than its partner in `b`: whether coordinate `a` lies in shape `b`.
+    """Return whether each integer of `a` is less than its partner in `b`: coordinate `a` lies in shape `b`.
 
     >>> elem_less((3, 7), (4, 8)), elem_less((3, 8), (4, 8))
     (True, False)

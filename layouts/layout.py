@@ -31,7 +31,7 @@ from .int_tuple import (
     tuple_rank,
 )
 from .modes import IndexFunction, LayoutBase
-from .pairs import (
+from .shape_stride import (
     Pair,
     coalesce,
     coalesce_by_profile,
@@ -111,7 +111,7 @@ class Layout(LayoutBase):
 
     @property
     def stride(self) -> IntTuple:
-        """What one step in each mode adds to the index; congruent to the shape."""
+        """Increment of the index for a step in each mode; congruent to the shape."""
         return self._stride
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -260,7 +260,7 @@ def _reach(shape: IntTuple, stride: IntTuple) -> IntTuple:
 
 
 def _is_plain(shape: IntTuple, stride: IntTuple) -> bool:
-    """Tell whether shape and stride are congruent ints or tuples of ints, the extents non-negative."""
+    """Return whether shape and stride are congruent ints or tuples of ints, the extents non-negative."""
     if shape.__class__ is int:
         return stride.__class__ is int and shape >= 0
     if shape.__class__ is not tuple or stride.__class__ is not tuple or len(shape) != len(stride):
@@ -275,7 +275,7 @@ def _is_plain(shape: IntTuple, stride: IntTuple) -> bool:
 
 
 def _checked(shape: IntTuple, stride: IntTuple | None) -> tuple[IntTuple, IntTuple]:
-    """Bring shape and stride to plain ints and tuples (and scaled bases), or say what is wrong with them."""
+    """Convert shape and stride to plain ints and tuples (and scaled bases), or raise the reason why not."""
     shape = _integers(shape, "shape")
     check_extents("Layout", (shape,) if stride is None else (shape, stride), shape)
     if stride is None:
@@ -329,13 +329,13 @@ def complement_layout(layout: Layout, cotarget: IntTuple | None) -> Layout:
 
 
 def with_rest(tile: Layout, layout: Layout) -> Layout:
-    """Return (tile, rest), with which a divide by `tile` composes `layout`: its complement in the coalesced shape."""
+    """Return (tile, rest), the operands of `layout`'s divide by `tile`: its complement in the coalesced shape."""
     rest = complement_layout(tile, coalesce(layout._shape, layout._stride)[0])
     return raw_layout((tile._shape, rest._shape), (tile._stride, rest._stride))
 
 
 def by_pair(name: str, function: Callable[[IntTuple, IntTuple], Pair], layout: Layout) -> Layout:
-    """Apply a function on (shape, stride); what it finds wrong is an error of operation `name`."""
+    """Apply a function on (shape, stride); a MismatchError becomes an error of operation `name`."""
     try:
         return raw_layout(*function(layout._shape, layout._stride))
     except MismatchError as error:
@@ -352,7 +352,7 @@ def by_mode(name: str, function: Any, layout: Layout, tilers: tuple[Any, ...], *
 
 
 def is_layout(x: object) -> bool:
-    """Tell whether `x` is a Layout or a ComposedLayout.
+    """Return whether `x` is a Layout or a ComposedLayout.
 
     >>> is_layout(Layout(4)), is_layout((4, 8))
     (True, False)

@@ -1,7 +1,7 @@
-"""Operations on modes: what CuTe offers alike for IntTuples, layouts and composed layouts.
+"""Operations on the modes of IntTuples, layouts and composed layouts, as CuTe overloads them.
 
-A layout is treated as a tuple of (shape, stride) pairs; a composed layout by its domain, under the same offset and
-outer function. Both are told by their base, `LayoutBase`.
+A layout is treated as a tuple of (shape, stride) pairs; a composed layout as its domain, under the same offset and
+outer function. Both are recognised by their base class, `LayoutBase`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .coordinates import dice_tuple, slice_tuple
-from .drawn import Drawn
+from .drawable import Drawable
 from .errors import LayoutError, operation
 from .int_tuple import (
     IntTuple,
@@ -24,20 +24,20 @@ from .int_tuple import (
     unflatten as unflatten_tuple,
     wrap,
 )
-from .pairs import coprofile as coprofile_of_stride
+from .shape_stride import coprofile as coprofile_of_stride
 from .writer import Notated
 
-# What these functions take and give: an IntTuple, a Layout or a ComposedLayout.
+# Operands and results of these functions: an IntTuple, a Layout or a ComposedLayout.
 Modes = Any
 
 _MISSING: Any = object()
 
 
-class IndexFunction(Notated, Drawn):
-    """What the algebra composes: layouts, and swizzles.
+class IndexFunction(Notated, Drawable):
+    """Base class of the operands of composition: layouts and swizzles.
 
-    ``f._composed_with(tiler)`` is ``composition(f, tiler)``; a plain layout leaves what it does not know to the tiler,
-    ``tiler._composed_after(layout)``.
+    ``f._composed_with(tiler)`` is ``composition(f, tiler)``. A plain layout delegates operands of unknown kinds to the
+    tiler, ``tiler._composed_after(layout)``.
     """
 
     __slots__ = ()
@@ -54,7 +54,7 @@ class IndexFunction(Notated, Drawn):
 
 
 class LayoutBase(IndexFunction):
-    """What `is_layout` recognises: Layout and ComposedLayout.
+    """Base class of Layout and ComposedLayout, which `is_layout` recognises.
 
     ``_on_modes(function, *args)`` applies a function on IntTuples alike to shape and stride, and to what they are made
     of in a composed layout; ``_joined(function, other)`` one on two IntTuples to the shapes and the strides of two
@@ -266,7 +266,7 @@ def flatten(t: Modes) -> Modes:
 
 @operation
 def unflatten(x: Modes, profile: IntTuple) -> Modes:
-    """Give the flat `x` the nesting of `profile`.
+    """Nest the flat `x` as in `profile`.
 
     >>> unflatten((4, 2, 8), (0, (0, 0)))
     (4, (2, 8))
@@ -408,7 +408,7 @@ def _zip(t: IntTuple) -> IntTuple:
 
 @operation
 def slice_(crd: IntTuple, trg: Modes) -> Modes:
-    """Keep the modes of `trg` that stand where `crd` has None, CuTe's ``_``.
+    """Keep the modes of `trg` at the places of None, CuTe's ``_``, in `crd`.
 
     Under a swizzle the result is a plain layout with signed strides where that is possible; see `slice_and_offset`.
 
@@ -436,7 +436,7 @@ def slice_and_offset(crd: IntTuple, layout: Modes) -> tuple[Modes, Any]:
 
 @operation
 def dice(crd: IntTuple, trg: Modes) -> Modes:
-    """Keep the modes of `trg` that stand where `crd` has integers.
+    """Keep the modes of `trg` at the places of integers in `crd`.
 
     >>> dice((2, None), (4, 8))
     (4,)

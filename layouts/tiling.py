@@ -1,4 +1,4 @@
-"""Dividing a layout by tiles and reproducing a layout over another.
+"""Divisions of a layout by tiles, and products of layouts.
 
 Every divide and product has the same elements as its logical form; the zipped, tiled and flat forms gather the modes
 differently:
@@ -140,7 +140,7 @@ def tile_unzip(layout: AnyLayout, tiler: Tiler) -> AnyLayout:
 
 @operation
 def logical_product(layoutA: AnyLayout, layoutB: Tiler, *, exact: bool = False) -> AnyLayout:
-    """Reproduce a layout over another: ``(block, copies)``, the copies placed in what `layoutA` leaves free.
+    """Reproduce a layout over another: ``(block, copies)``, the copies in the complement of `layoutA`.
 
     Copy c begins at ``free(layoutB(c))``, where `free` is the complement of `layoutA` in as many indices as the copies
     need. As `composition`, the product may give other places; `exact` refuses them.
@@ -196,7 +196,7 @@ def _product(block: AnyLayout, tiler: Tiler) -> AnyLayout:
 
 
 def _product_swizzled(block: Layout, tiler: ComposedLayout) -> AnyLayout:
-    """Carry the bits that the tiler's swizzle acts on over to the strides of the product."""
+    """Move the bits that the tiler's swizzle acts on to the strides of the product."""
     swizzle, arrangement = tiler.layoutB, tiler.layoutA
     if tiler.offset != 0:
         raise LayoutError("logical_product", (block, tiler), f"the tiler's offset must be 0, got {tiler.offset}")

@@ -1,4 +1,4 @@
-"""How many elements of layouts can move together: common vectors, alignments, and tiles of any elements.
+"""Vectorisation of layouts: common vectors, alignments, and tiles of any elements.
 
 References
 ----------

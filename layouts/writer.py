@@ -1,16 +1,16 @@
-"""The writer behind ``to_text`` and ``str``: each value writes itself, and tuples are written around them."""
+"""Writer behind ``to_text`` and ``str``: each value writes itself, and tuples are written around them."""
 
 from __future__ import annotations
 
 
 class Notated:
-    """A value of the notation that is no integer, tuple or None: its ``str`` is its text."""
+    """Value of the notation other than an integer, tuple or None: its ``str`` is its text."""
 
     __slots__ = ()
 
 
 class ReadOnly:
-    """A value whose attributes are read-only."""
+    """Value whose attributes are read-only."""
 
     __slots__ = ()
 
@@ -22,7 +22,7 @@ class ReadOnly:
 
 
 class Frozen(ReadOnly, Notated):
-    """A read-only value of the notation."""
+    """Read-only value of the notation."""
 
     __slots__ = ()
 

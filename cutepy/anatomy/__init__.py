@@ -1,4 +1,4 @@
-"""What a kernel is made of: its MMAs, copies, barriers, shared memory and registers, explained.
+"""Anatomy of a kernel: its MMAs, copies, barriers, shared memory and registers, explained.
 
 `explain` is the way in; `Watch` sees what simulated launches do.
 """
@@ -7,7 +7,7 @@ from cutepy.extras import require
 
 require("cutepy.anatomy", "numpy")
 
-# ruff: noqa: E402 - what is missing is told before the rest is imported
+# ruff: noqa: E402 - a missing extra is reported before the rest is imported
 from cutepy.anatomy.explain import ExplainError as ExplainError, explain as explain
 from cutepy.anatomy.explanation import Explanation as Explanation
 from cutepy.anatomy.model import (

@@ -1,4 +1,4 @@
-"""Loads and stores that cost more than they need: uncoalesced global memory, bank conflicts of shared memory."""
+"""Costly loads and stores: uncoalesced global memory, and bank conflicts of shared memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ptxas says of kernels: their resources, and its advisories at the lines that they are about."""
+"""Resources and advisories of kernels by ptxas, with the source lines that they refer to."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from cutepy.sim.ptx import Function, Instruction
 from cutepy.sim.translate.effects import is_wgmma
 
 _PLACE = re.compile(r" in around line \d+| (?:in|for) (?:the )?function '[^']*'")
-"""What of an advisory its sites tell."""
+"""Part of an advisory's text that its sites replace."""
 _SUBJECTS: Mapping[str, Callable[[Instruction], bool]] = {
     "wgmma": is_wgmma,
     "setmaxnreg": lambda i: i.parts[0] == "setmaxnreg",
 }
-"""A word of an advisory -> the instructions that it is about."""
+"""Word of an advisory -> the instructions that it refers to."""
 
 
 def advisories_of(function: Function, assembly: Assembly, kernels: int) -> tuple[Advisory, ...]:
-    """List the advisories on a function; those that name none are on the module's `kernels`, each one's if it fits."""
+    """List the advisories on a function; those without a function go to each of the module's `kernels` they fit."""
     found: dict[tuple[str, str], dict[Site, None]] = {}
     for advice in assembly.advice:
         if advice.function not in (None, function.name):
@@ -37,7 +37,7 @@ def advisories_of(function: Function, assembly: Assembly, kernels: int) -> tuple
 
 
 def _by_line(sites: Iterable[Site]) -> tuple[Site, ...]:
-    """Unite the sites of one line."""
+    """Merge the sites of one line."""
     found: dict[object, Site] = {}
     for site in sites:
         before = found.get(site.lines or site, site)
@@ -46,7 +46,7 @@ def _by_line(sites: Iterable[Site]) -> tuple[Site, ...]:
 
 
 def _sites(function: Function, advice: Advice) -> tuple[Site, ...]:
-    """Find the lines that an advisory is about: the one it names, else those of what it speaks of."""
+    """Find the lines of an advisory: the one it names, else those of the instructions it mentions."""
     instructions = function.instructions
     if advice.line is not None:
         before = [i for i in instructions if 0 < i.line <= advice.line]
@@ -61,7 +61,7 @@ def _sites(function: Function, advice: Advice) -> tuple[Site, ...]:
 
 
 def register_changes(function: Function, values: Values) -> tuple[RegisterChange, ...]:
-    """List where warps trade registers."""
+    """List the setmaxnreg instructions."""
     return tuple(
         RegisterChange(
             next((part for part in i.parts if part in ("inc", "dec")), ""),
@@ -76,7 +76,7 @@ def register_changes(function: Function, values: Values) -> tuple[RegisterChange
 def resources_of(
     name: str, kernels: Sequence[KernelResources], assembler: str, launch: LaunchFacts
 ) -> Resources | None:
-    """Return what a kernel takes; None if it is not among those that were assembled."""
+    """Return the resources of a kernel; None if it was not assembled."""
     kernel = next((found for found in kernels if found.name == name), None)
     if kernel is None:
         return None

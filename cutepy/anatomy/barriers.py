@@ -1,4 +1,4 @@
-"""The barriers of a kernel: who initialises them, who arrives, who waits, and for how many bytes."""
+"""Barriers of a kernel: the instructions that initialise, arrive and wait, and expected bytes."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from cutepy.sim.ptx.barrier_names import barrier_name
 _NAME = re.compile(r"mbarrier (?P<name>.+?)(?:, stage \d+)? \(0x")
 _ORDER = ("init", "expect_tx", "arrive", "complete_tx", "sync", "wait")
 Found = dict[Key | None, dict[tuple[str, int], SeenParty]]
-"""By barrier, None where its address is not known; then by action and index of the instruction."""
+"""Operations by barrier (None: its address is unknown), then by action and index of the instruction."""
 
 
 def names_of(initialised: Mapping[int, Instruction]) -> dict[int, str]:
-    """Name mbarriers by address: what the source calls them, or the address."""
+    """Name mbarriers by address: the source's name, or the address."""
     names = {}
     for address in initialised:
         found = _NAME.match(barrier_name(address, initialised))
@@ -28,11 +28,11 @@ def names_of(initialised: Mapping[int, Instruction]) -> dict[int, str]:
 
 
 def static_barriers(function: Function, values: Values) -> tuple[Found, dict[int, Instruction]]:
-    """Find operations on barriers in a function, and who initialises mbarriers at constant addresses."""
+    """Find operations on barriers in a function, and initialisations of mbarriers at constant addresses."""
     found: Found = {}
     initialised: dict[int, Instruction] = {}
     acting = [(i, action) for i in function.instructions if (action := _action(i)) is not None]
-    # Those that initialise come first: others may act on stages that a loop goes through, of which the first is known.
+    # Initialisations come first: others may act on stages of a loop, of which only the first is known.
     for i, action in sorted(acting, key=lambda pair: pair[1] != "init"):
         key, amount = _operands(i, action, values, initialised)
         party = found.setdefault(key, {}).setdefault((action, i.index), SeenParty(i))
@@ -46,7 +46,7 @@ def static_barriers(function: Function, values: Values) -> tuple[Found, dict[int
 def barriers_of(
     function: Function, values: Values, seen: Seen | None, names: Mapping[int, str], found: Found
 ) -> tuple[Barrier, ...]:
-    """List the barriers of a function, alike ones as the stages of one."""
+    """List the barriers of a function, with equal ones as the stages of one."""
     every: Found = dict(seen.barriers.items()) if seen is not None else found
     groups: dict[object, list[Key | None]] = {}
     for key, parties in every.items():
@@ -75,7 +75,7 @@ def _action(i: Instruction) -> str | None:
 def _operands(
     i: Instruction, action: str, values: Values, initialised: Mapping[int, Instruction]
 ) -> tuple[Key | None, int | None]:
-    """Return which barrier an instruction acts on, or acts on first, and its count or bytes."""
+    """Return the first barrier that an instruction acts on, and its count or bytes."""
     if i.opcode.startswith("barrier.cluster"):
         return CLUSTER, None
     if i.parts[0] in ("bar", "barrier"):
@@ -98,7 +98,7 @@ def _bar_operands(i: Instruction) -> tuple[Operand, ...]:
 
 
 def _thread_count(i: Instruction, values: Values) -> int | None:
-    """Return how many threads a named barrier expects, where the instruction says."""
+    """Return the number of threads that a named barrier expects, where the instruction contains it."""
     if i.parts[0] not in ("bar", "barrier") or "cluster" in i.parts:
         return None
     operands = _bar_operands(i)
@@ -109,7 +109,7 @@ def _thread_count(i: Instruction, values: Values) -> int | None:
 
 
 def _alike(key: Key | None, parties: Mapping[tuple[str, int], SeenParty], names: Mapping[int, str]) -> object:
-    """Return what the stages of a ring agree in."""
+    """Return the common facts of a ring's stages."""
     if not isinstance(key, int):
         return key
     name = names.get(key, "")
@@ -149,7 +149,7 @@ def _barrier(
 
 
 def _expects(action: str, i: Instruction) -> str:
-    """Tell an arrival that expects bytes from a plain one: both events are of one instruction."""
+    """Distinguish an arrival that expects bytes from a plain one: both events are of one instruction."""
     return "expect_tx" if action == "arrive" and "expect_tx" in i.parts else action
 
 
@@ -162,7 +162,7 @@ def _party(action: str, group: list[SeenParty], launched: bool) -> Party:
     if not launched:
         return Party(action, site, amounts=tuple(sorted(amounts)))
     threads = {thread for p in group for thread in p.threads}
-    # One instruction that arrives and expects bytes is two events.
+    # An instruction that arrives and expects bytes is two events.
     once = {(id(p)): p for p in group}.values()
     times = sum(p.times for p in once)
     if action == "expect_tx" and any("arrive" in p.instruction.parts for p in group):

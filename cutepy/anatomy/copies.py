@@ -42,7 +42,7 @@ def copies_of(function: Function, values: Values, seen: Seen | None, barriers: M
 
 
 def _shapes(tensor_maps: Sequence[TensorMap | Im2colTensorMap]) -> tuple[TensorMap | Im2colTensorMap, ...]:
-    """Return the first of those tensor maps that differ in the address only."""
+    """Return the tensor maps that differ in more than the address."""
     found: dict[TensorMap | Im2colTensorMap, TensorMap | Im2colTensorMap] = {}
     for tensor_map in tensor_maps:
         found.setdefault(replace(tensor_map, global_address=0), tensor_map)
@@ -50,7 +50,7 @@ def _shapes(tensor_maps: Sequence[TensorMap | Im2colTensorMap]) -> tuple[TensorM
 
 
 def _of_one_tensor(copies: list[tuple[Instruction, Copy]]) -> list[list[tuple[Instruction, Copy]]]:
-    """Part copies by tensor; those that launches did not reach are counted with the first."""
+    """Split copies by tensor; copies that launches did not reach are counted with the first."""
     groups: dict[object, list[tuple[Instruction, Copy]]] = {}
     for i, one in sorted(copies, key=lambda pair: (not pair[1].issued, pair[0].index)):
         key: object = frozenset(one.tensor_maps), one.parameter, one.bytes
@@ -101,7 +101,7 @@ def _copy(i: Instruction, values: Values, seen: Seen | None, barriers: Mapping[i
 
 
 def _operation(i: Instruction) -> str:
-    """Say what a copy does, by its opcode."""
+    """Name the operation of a copy, by its opcode."""
     if "prefetch" in i.parts:
         return "prefetch"
     if i.parts[1] == "reduce" or (i.parts[0] == "cp" and "reduce" in i.parts):
@@ -134,7 +134,7 @@ def _issued(seen: Seen, index: int) -> int | None:
 
 
 def _barriers(i: Instruction, values: Values, seen: Seen | None, barriers: Mapping[int, str]) -> tuple[str, ...]:
-    """Name the mbarriers that get a copy's bytes."""
+    """Name the mbarriers that count a copy's bytes."""
     if seen is not None:
         keys = [key for key, parties in seen.barriers.items() if ("complete_tx", i.index) in parties]
         return tuple(dict.fromkeys(barriers[key] for key in keys if isinstance(key, int) and key in barriers))
@@ -146,7 +146,7 @@ def _barriers(i: Instruction, values: Values, seen: Seen | None, barriers: Mappi
 
 
 def _parameter(tensor_map: TensorMap | Im2colTensorMap, launches: Sequence[Launch]) -> str:
-    """Name the parameter of a kernel that holds a tensor map."""
+    """Name the kernel parameter that holds a tensor map."""
     for launch in launches:
         for number, data in enumerate(launch.parameters.values()):
             if len(data) < _MAP_BYTES // 2:

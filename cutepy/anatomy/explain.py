@@ -1,4 +1,4 @@
-"""explain: what a kernel is made of, from its PTX, and from what simulated launches of it did."""
+"""explain: the anatomy of a kernel, from its PTX, and from observed simulated launches."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _STATIC = "what only a launch decides is 'known at launch': explain a script tha
 
 
 class ExplainError(ValueError):
-    """There is nothing to explain, or it is no PTX."""
+    """Error of a source without a kernel, or that is no PTX."""
 
 
 def explain(source: Any, *, assembler: bool = True, name: str | None = None) -> Explanation:  # noqa: ANN401
@@ -83,7 +83,7 @@ def explain(source: Any, *, assembler: bool = True, name: str | None = None) -> 
 
 @dataclass
 class _Parsed:
-    """A module, and what ptxas made of it."""
+    """Parsed module, with its assembly."""
 
     module: Module
     unread: list[Unread]
@@ -93,7 +93,7 @@ class _Parsed:
     cubin: bytes
 
     def resources(self, kernel: str, launch: LaunchFacts) -> Resources | None:
-        """Return what a kernel takes, as ptxas tells, else as the cubin does."""
+        """Return the resources of a kernel by ptxas, else by the cubin."""
         if self.assembly is not None:
             return resources_of(kernel, self.assembly.resources, f"ptxas {self.assembly.version}".strip(), launch)
         return resources_of(kernel, read_resources(self.cubin), "its cubin", launch) if self.cubin else None
@@ -111,7 +111,7 @@ def _parsed(text: str, module: Module, unread: list[Unread], assembler: bool, cu
 
 
 def _of_ptx(text: str, assembler: bool, name: str, cubin: bytes = b"") -> Explanation:
-    """Explain PTX that no launch was seen of."""
+    """Explain PTX without observed launches."""
     if ".entry" not in text:
         raise ExplainError(
             f"{name} has no kernel: expected PTX with an .entry, as compilers write it (--keep-ptx, nvcc -ptx)"

@@ -1,4 +1,4 @@
-"""Explanation: what is known of kernels, as text, as a page, as JSON."""
+"""Explanation of kernels, as text, as a page, as JSON."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from cutepy.anatomy.tiles import tile_layout
 
 
 class Explanation(Findings):
-    """What is known of the kernels of a PTX module, or of a run; `print` it, or show it in a notebook."""
+    """Explanation of the kernels of a PTX module, or of a run; `print` it, or show it in a notebook."""
 
     def text(self, width: int | None = 80) -> str:
-        """Return it as plain text: lines of at most `width` characters, or of any length if it is None."""
+        """Return plain text: lines of at most `width` characters, or of any length if it is None."""
         return draw(self, width).text
 
     def html(self) -> str:
-        """Return it as a page that needs nothing else."""
+        """Return a self-contained page."""
         return page(self)
 
     def json(self) -> dict[str, Any]:
-        """Return it as what `json.dumps` takes; None, or an empty list, is what only a launch tells."""
+        """Return a value for `json.dumps`; facts that only a launch determines are None or an empty list."""
         return _fields(self)
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -1,4 +1,4 @@
-"""The MMAs of a kernel, grouped by the line that they are from."""
+"""MMAs of a kernel, grouped by source line."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from cutepy.sim.translate.wgmma_shapes import M, Shape, parse_shape
 _SWIZZLES: dict[int, SwizzleMode] = {value: mode for mode, value in GMMA_LAYOUT_TYPE.items()}
 _WARPS = "an MMA of a warp, whose operands are in registers: wgmma alone is explained"
 _OTHERS = {"mma": _WARPS, "wmma": _WARPS, "tcgen05": "an MMA of Blackwell: wgmma alone is explained"}
-"""First parts of the opcodes of other MMAs, and why nothing else is said of them."""
+"""First parts of the opcodes of other MMAs, with the reason why they are not explained."""
 _FIELDS = {"lbo": (16, 0x3FFF, 16), "sbo": (32, 0x3FFF, 16), "base_offset": (49, 7, 1), "layout_type": (62, 3, 1)}
-"""Of a descriptor: lowest bit, mask, and the unit in bytes."""
+"""Fields of a descriptor: lowest bit, mask, and unit in bytes."""
 
 
 def site_of(instructions: Iterable[Instruction]) -> Site:
-    """Return where instructions of one line are."""
+    """Return the site of instructions of one line."""
     every = list(instructions)
     where = tuple(str(line) for line in lines(every[0].source)) if every else ()
     return Site(where, tuple(sorted({i.line for i in every if i.line})))
 
 
 def mmas_of(function: Function, values: Values, seen: Mapping[int, SeenMma] | None) -> tuple[Mma, ...]:
-    """List the MMAs of a function, those of warps by name only; `seen` is what launches did, None if there was none."""
+    """List the MMAs of a function, those of warps by name only; `seen` has observed launches, if there were any."""
     groups: dict[object, list[tuple[Instruction, Mma]]] = {}
     for i in function.instructions:
         if is_wgmma(i):
@@ -74,7 +74,7 @@ def _operand(i: Instruction, at: int, shape: Shape, values: Values, seen: Mappin
 
 
 def with_descriptors(operand: Operand, words: tuple[int, ...], *, complete: bool) -> Operand:
-    """Return an operand with descriptors; fields in which these differ are not known."""
+    """Return an operand with descriptors; fields in which these differ are unknown."""
     fields = {}
     for name in _FIELDS:
         found = {_reader(name)(word) for word in words}
@@ -99,7 +99,7 @@ def _with_fields(operand: Operand, fields: Mapping[str, int | None]) -> Operand:
 
 
 def _alike(i: Instruction, one: Mma) -> object:
-    """Return what instructions of one group agree in."""
+    """Return the common facts of a group's instructions."""
 
     def fields(operand: Operand | None) -> object:
         return operand and (operand.source, operand.lbo, operand.sbo, operand.swizzle, operand.base_offset)

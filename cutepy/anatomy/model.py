@@ -1,6 +1,6 @@
-"""What an explanation consists of: values that the text, the page and the JSON are made of.
+"""Model of an explanation: the values behind the text, the page and the JSON.
 
-A value that only a launch decides, and that no launch was seen to decide, is None, or an empty tuple.
+A value that only a launch determines is None, or an empty tuple, if no launch was observed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Dim3 = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Where in the source something is.
+    """Source location of instructions.
 
     Attributes
     ----------
@@ -33,7 +33,7 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A or B of some wgmma instructions.
+    """Operand A or B of some wgmma instructions.
 
     Attributes
     ----------
@@ -70,12 +70,12 @@ class Operand:
 
     @property
     def start_addresses(self) -> tuple[int, ...]:
-        """Where tiles start in shared memory: bytes, each once, rising."""
+        """Start addresses of tiles in shared memory: bytes, each once, rising."""
         return tuple(sorted({(word & 0x3FFF) << 4 for word in self.descriptors}))
 
     @property
     def descriptor(self) -> GmmaDescriptor | None:
-        """That with the lowest start, or 0 where no start is known; None if its other fields are not known."""
+        """Descriptor with the lowest start, or 0 for an unknown start; None if its other fields are unknown."""
         if self.lbo is None or self.sbo is None or self.swizzle is None or self.base_offset is None:
             return None
         start = min(self.start_addresses, default=0)
@@ -176,13 +176,13 @@ class Copy:
 
     @property
     def tensor_map(self) -> TensorMap | Im2colTensorMap | None:
-        """The first tensor map."""
+        """First tensor map."""
         return self.tensor_maps[0] if self.tensor_maps else None
 
 
 @dataclass(frozen=True, slots=True)
 class Party:
-    """Who does something at a barrier.
+    """Operation of some threads on a barrier.
 
     Attributes
     ----------
@@ -209,7 +209,7 @@ class Party:
 
 @dataclass(frozen=True, slots=True)
 class Barrier:
-    """A barrier, or the stages of a ring of alike ones.
+    """Barrier, or the stages of a ring of equal ones.
 
     Attributes
     ----------
@@ -230,13 +230,13 @@ class Barrier:
     parties: tuple[Party, ...]
 
     def of(self, *actions: str) -> tuple[Party, ...]:
-        """List those who do some things."""
+        """List the operations with some actions."""
         return tuple(party for party in self.parties if party.action in actions)
 
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A stretch of shared memory that is used alike.
+    """Range of shared memory with one use.
 
     Attributes
     ----------
@@ -259,7 +259,7 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class Advisory:
-    """A remark of ptxas, and the lines that it is about: the one that it names, or all of what it speaks of."""
+    """Remark of ptxas, with the lines that it refers to."""
 
     code: str
     text: str
@@ -277,7 +277,7 @@ class RegisterChange:
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What a kernel takes, as an assembler made it.
+    """Resources of a kernel, by an assembler.
 
     Attributes
     ----------
@@ -331,7 +331,7 @@ class CostlyAccess:
 
 @dataclass(frozen=True, slots=True)
 class LaunchFacts:
-    """How a kernel is launched.
+    """Launch configuration of a kernel.
 
     Attributes
     ----------
@@ -357,7 +357,7 @@ class LaunchFacts:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """All that is known of one kernel.
+    """Explanation of one kernel.
 
     Attributes
     ----------
@@ -400,7 +400,7 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Findings:
-    """What is known of the kernels of a PTX module, or of a run.
+    """Explanation of the kernels of a PTX module, or of a run.
 
     Attributes
     ----------

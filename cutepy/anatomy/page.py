@@ -1,4 +1,4 @@
-"""Explanations as HTML: one page that loads nothing from elsewhere, with pictures as SVG to hover over."""
+"""Explanations as HTML: one self-contained page, with SVG pictures to hover over."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cutepy.layouts.render.palette import FILLS
 
 
 class Bar(NamedTuple):
-    """A region in the picture of shared memory: shares of its width, in percent."""
+    """Region in the picture of shared memory, in percent of its width."""
 
     left: float
     width: float

@@ -1,4 +1,4 @@
-"""An explanation as sections of entries, from which text and page are made."""
+"""Sections of an explanation, from which text and page are made."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cutepy.layouts.sm90.arch import WARP_THREADS
 
 
 class Entry(NamedTuple):
-    """One thing that is explained.
+    """One explained item.
 
     Attributes
     ----------
@@ -42,7 +42,7 @@ class Section(NamedTuple):
 
 
 def sections(kernel: Kernel) -> tuple[Section, ...]:
-    """Word all that is known of a kernel."""
+    """Make the sections of a kernel."""
     every = [
         Section("Launch", "", (Entry("", tuple(_launch(kernel.launch))),)),
         Section("Registers", "", (Entry("", tuple(_registers(kernel))),)),
@@ -229,7 +229,7 @@ def _tensor(copy: Copy) -> Iterator[tuple[str, str]]:
 
 
 def _inside(at: tuple[int, ...], tensor_map: TensorMap | Im2colTensorMap) -> bool:
-    """Tell whether a box lies within its tensor."""
+    """Return whether a box lies within its tensor."""
     if isinstance(tensor_map, Im2colTensorMap):
         return all(
             0 <= c < extent

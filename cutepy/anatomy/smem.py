@@ -1,4 +1,4 @@
-"""Shared memory's map: which stretch is what, who writes it, and who reads it."""
+"""Map of shared memory: the use, writers and readers of each range."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from cutepy.sim.machine.lanes import Array
 from cutepy.sim.ptx import Module
 
 UNUSED = "not accessed"
-"""What a stretch is that no launch used."""
+"""Use of a range that no launch accessed."""
 
 _APART = 128
-"""Bytes between stretches that are not worth a line."""
+"""Largest gap that gets no line of its own, in bytes."""
 _APART_BYTES = 1024
-"""Gaps up to this, between stretches that are used alike, are padding."""
+"""Largest gap between ranges of one use that counts as padding."""
 _MOST_ROLES = 62
 
 
 def seen_regions(seen: Seen, barriers: Sequence[Barrier], symbols: Mapping[str, tuple[int, int]]) -> tuple[Region, ...]:
-    """Map shared memory by what launches did.
+    """Map shared memory by the accesses of observed launches.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ def seen_regions(seen: Seen, barriers: Sequence[Barrier], symbols: Mapping[str, 
 
 
 def static_regions(symbols: Mapping[str, tuple[int, int]], barriers: Sequence[Barrier]) -> tuple[Region, ...]:
-    """Map what the PTX itself places: variables, and mbarriers at constant addresses."""
+    """Map the objects that PTX places: variables, and mbarriers at constant addresses."""
     found = [Region(start, end - start, f"variable {name}") for name, (start, end) in symbols.items() if end > start]
     for barrier in barriers:
         for run in _neighbours(barrier.addresses):
@@ -69,7 +69,7 @@ def static_regions(symbols: Mapping[str, tuple[int, int]], barriers: Sequence[Ba
 
 
 def _neighbours(addresses: Sequence[int]) -> list[list[int]]:
-    """Part rising addresses into runs of barriers that lie side by side."""
+    """Split rising addresses into runs of adjacent barriers."""
     runs: list[list[int]] = []
     for at in addresses:
         if runs and at == runs[-1][-1] + CELL_BYTES:
@@ -82,7 +82,7 @@ def _neighbours(addresses: Sequence[int]) -> list[list[int]]:
 def variables(
     module: Module, function_variables: Sequence[object], shared: Mapping[str, int]
 ) -> dict[str, tuple[int, int]]:
-    """Return where shared variables of known size start and end."""
+    """Return start and end of the shared variables of known size."""
     every = [v for v in (*module.variables, *function_variables) if getattr(v, "space", "") == "shared"]
     return {
         v.name: (shared[v.name], shared[v.name] + v.size_bytes)  # type: ignore[attr-defined]
@@ -92,7 +92,7 @@ def variables(
 
 
 def _label(cells: Cells, called: Mapping[int, str]) -> object:
-    """Name what uses memory alike: an operand, a copy of one line, a barrier, threads."""
+    """Name a range's use: an operand, a copy of one line, a barrier, threads."""
     if cells.role == "mbarrier":
         names = {called.get(start, "") for start in cells.starts}
         name = names.pop() if len(names) == 1 else ""
@@ -103,7 +103,7 @@ def _label(cells: Cells, called: Mapping[int, str]) -> object:
 
 
 def _runs(signature: Array) -> list[tuple[int, int, int]]:
-    """Return start, end and roles of the stretches that are used alike, small gaps included."""
+    """Return start, end and roles of the ranges with one use, small gaps included."""
     edges = np.flatnonzero(np.diff(signature)) + 1
     starts, ends = np.concatenate([[0], edges]), np.concatenate([edges, [len(signature)]])
     runs: list[tuple[int, int, int]] = []
@@ -149,7 +149,7 @@ def _what(here: Sequence[Cells], labels: list[object], start: int, symbols: Mapp
 
 
 def _said(here: Sequence[Cells], beginnings: tuple[str, ...], but: tuple[str, ...] = ()) -> tuple[str, ...]:
-    """Say who uses a region, each line once."""
+    """Describe a region's users, each line once."""
     found: dict[str, None] = {}
     for cells in here:
         if cells.role.startswith(beginnings) and not (but and cells.role.startswith(but)):
@@ -158,7 +158,7 @@ def _said(here: Sequence[Cells], beginnings: tuple[str, ...], but: tuple[str, ..
 
 
 def _role(cells: Cells) -> str:
-    """Say how an instruction uses shared memory."""
+    """Describe an instruction's use of shared memory."""
     if cells.role.endswith("by bulk copies"):
         return "bulk copy"
     if not cells.role.endswith("by threads"):

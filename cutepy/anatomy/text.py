@@ -1,4 +1,4 @@
-"""Explanations as plain text fitted to a width, and which stretches of it to colour."""
+"""Explanations as plain text fitted to a width, with the spans to colour."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PICTURE_LINES = 40
 
 
 class _Writer:
-    """Lines of text, and the spans in it."""
+    """Lines of text, and the spans in them."""
 
     def __init__(self, width: int | None) -> None:
         self._width = width
@@ -21,7 +21,7 @@ class _Writer:
         self._at = 0
 
     def line(self, text: str = "", style: str = "", indent: int = 0) -> None:
-        """Write a text, on several lines if need be."""
+        """Write a text, wrapped if necessary."""
         room = None if self._width is None else max(self._width - indent, 8)
         for part in wrapped(text, room):
             self._one(" " * indent, part, style)
@@ -57,7 +57,7 @@ class _Writer:
         self._at += len(whole) + 1
 
     def drawing(self) -> Drawing:
-        """Return what was written."""
+        """Return the written text with its spans."""
         return Drawing("\n".join(self._parts), tuple(self._spans))
 
 

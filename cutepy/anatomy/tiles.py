@@ -1,4 +1,4 @@
-"""The tiles that operands and copies walk: as layouts of shared memory, and as pictures.
+"""Tiles of operands and copies: as layouts of shared memory, and as pictures.
 
 References
 ----------
@@ -33,7 +33,7 @@ _MOST_BOXES = 256
 
 
 def tile_layout(operand: Operand) -> Layout | ComposedLayout | None:
-    """Return (mn, k) -> place of an operand's tile in shared memory, in elements; None where that is not known.
+    """Return (mn, k) -> address of an operand's tile in shared memory, in elements; None if unknown.
 
     Strides are those of the descriptor, and the swizzle acts on byte addresses.
     """
@@ -57,7 +57,7 @@ def tile_layout(operand: Operand) -> Layout | ComposedLayout | None:
 
 
 def _by_blocks(*modes: tuple[int, int, int, int]) -> Layout:
-    """Make a layout of modes, each an extent, what of it is a block, the stride in a block, and from block to block."""
+    """Make a layout of modes, each by extent, block size, stride in a block, and stride of blocks."""
     shape: list[Any] = []
     stride: list[Any] = []
     for extent, block, within, between in modes:
@@ -76,7 +76,7 @@ def _swizzled(tile: Layout, mode: SwizzleMode, bits: int, address: int | None) -
 
 
 def box_layout(tensor_map: TensorMap | Im2colTensorMap, address: int = 0) -> ComposedLayout:
-    """Return (outer modes, contiguous mode) -> place of a box in shared memory, in elements."""
+    """Return (outer modes, contiguous mode) -> address of a box in shared memory, in elements."""
     inner, *outer = tensor_map.box_elems
     shape, stride, step = [], [], inner
     for extent in outer:
@@ -89,7 +89,7 @@ def box_layout(tensor_map: TensorMap | Im2colTensorMap, address: int = 0) -> Com
 
 
 def operand_pictures(operand: Operand, name: str) -> tuple[Grid, Grid] | None:
-    """Draw the tile that an operand walks: its core matrices, and all its units of 16 bytes."""
+    """Draw the tile of an operand: its core matrices, and all its units of 16 bytes."""
     d = operand.descriptor
     if d is None or d.base_offset:
         return None
@@ -102,7 +102,7 @@ def operand_pictures(operand: Operand, name: str) -> tuple[Grid, Grid] | None:
 
 
 def box_picture(copy: Copy) -> Grid | None:
-    """Draw where a box's units of 16 bytes go in shared memory."""
+    """Draw the places of a box's 16-byte units in shared memory."""
     if copy.tensor_map is None or copy.tensor_map.interleave != "none":
         return None
     address = copy.shared_addresses[0] if copy.shared_addresses else 0
@@ -137,7 +137,7 @@ def first_rows(grid: Grid, count: int = 8) -> Grid:
 
 
 def tensor_picture(copy: Copy) -> Grid | None:
-    """Draw a tensor of rank 2 in boxes: which were copied."""
+    """Draw a tensor of rank 2 in boxes, with the copied ones marked."""
     tensor_map = copy.tensor_map
     if tensor_map is None or len(copy.tensor_maps) > 1 or tensor_map.rank < 2 or not copy.coordinates:
         return None
@@ -166,6 +166,6 @@ def tensor_picture(copy: Copy) -> Grid | None:
 
 
 def pictured(*grids: Grid | None) -> Picture | None:
-    """Put what there is of some pictures side by side."""
+    """Put the existing ones of some pictures side by side."""
     there = tuple(grid for grid in grids if grid is not None)
     return Picture(there) if there else None

@@ -1,8 +1,8 @@
-"""What a register holds, as far as the PTX tells without a launch.
+"""Constant values of registers in PTX, without a launch.
 
-A register is computed several times, each time with other values for what only a launch decides: parameters, indices
-of threads and CTAs, memory. What comes out the same each time is known; of a word with fields, each field by itself.
-Registers that a loop carries take the value with which they enter it, or also later ones.
+A register is evaluated several times, each time with other values of everything that only a launch determines:
+parameters, indices of threads and CTAs, memory. A result that is the same each time is constant; of a descriptor word,
+each field by itself. Registers that a loop carries take the value with which they enter it, or also later ones.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from cutepy.sim.translate.effects import written
 
 _TRIALS = 12
 _DEEPEST = 6
-"""Turns of a loop that a value may be from."""
+"""Largest number of loop iterations to follow."""
 _MOST_STEPS = 20_000
-"""Registers that are computed before turns of loops are no longer followed."""
+"""Number of evaluated registers after which loop iterations are no longer followed."""
 _SMALL = {"tid": 1024, "laneid": 32, "warpid": 32, "cluster_ctarank": 16, "cluster_ctaid": 4}
-"""What special registers stay below."""
+"""Upper bounds of special registers."""
 _WORD = (1 << 64) - 1
 
 
@@ -65,7 +65,7 @@ _OPERATIONS: dict[str, Callable[..., int]] = {
     "bfi": _bfi,
     "lop3": _lop3,
     "bfe": lambda a, position, length: a >> position & ((1 << length) - 1),
-    # Lanes and CTAs agree on what is uniform.
+    # Lanes and CTAs agree on uniform values.
     "shfl": lambda a, *_: a,
     "mapa": lambda a, _: a,
 }
@@ -84,7 +84,7 @@ _COMPARISONS: dict[str, Callable[[int, int], bool]] = {
 
 
 class Values:
-    """What operands of a function's instructions may be.
+    """Values of the operands of a function's instructions.
 
     Parameters
     ----------
@@ -103,15 +103,15 @@ class Values:
         self._any = [*entering, *(_Trial(self._writes, shared, seed, later=True) for seed in range(_TRIALS))]
 
     def always(self, operand: Operand, read: Callable[[int], int] = lambda word: word) -> int | None:
-        """Return an operand's value, or what `read` makes of it, if it is the same whenever it is used; else None."""
+        """Return an operand's value, or `read` of it, if it is the same at every use; else None."""
         return _agreed(self._any, operand, read)
 
     def first(self, operand: Operand, read: Callable[[int], int] = lambda word: word) -> int | None:
-        """Return the same of the value with which loops are entered."""
+        """Return the same for the value at loop entry."""
         return _agreed(self._entering, operand, read)
 
     def address(self, operand: Operand) -> tuple[int | None, bool]:
-        """Return what an address is when it is first used, if that is known, and whether it stays so."""
+        """Return an address at its first use, if known, and whether it is constant."""
         if not isinstance(operand, Address):
             return None, False
         first = self.first(operand.base)
@@ -124,7 +124,7 @@ class Values:
 def _written(i: Instruction) -> tuple[Register, ...]:
     try:
         return written(i)
-    except (AssertionError, LookupError):  # operands that could not be read
+    except (AssertionError, LookupError):  # operands that could not be parsed
         return ()
 
 
@@ -137,7 +137,7 @@ def _agreed(trials: list[_Trial], operand: Operand, read: Callable[[int], int]) 
 
 
 class _Trial:
-    """One choice of what only a launch decides, and what registers then hold."""
+    """One choice of the values that only a launch determines, with the registers that follow."""
 
     def __init__(
         self, writes: Mapping[Register, list[Instruction]], shared: Mapping[str, int], seed: int, *, later: bool
@@ -200,11 +200,11 @@ class _Trial:
         return value
 
     def _computed(self, i: Instruction, register: Register) -> int:
-        """Compute what an instruction writes to a register."""
+        """Evaluate an instruction's result in a register."""
         mask = (1 << register.bits) - 1
         name = i.parts[0]
         if i.predicate is not None and name != "selp":
-            # Whether it runs, or what was there before stays, only a launch decides.
+            # Only a launch determines whether a predicated instruction runs, or the old value stays.
             before = [write for write in self._writes[register] if write.index < i.index]
             if before and self._random.random() < 0.5:
                 return self._computed(before[-1], register)

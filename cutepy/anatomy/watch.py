@@ -1,4 +1,4 @@
-"""Watch: an observer of simulated launches that notes what kernels do, instruction by instruction."""
+"""Watch: an observer that records the operations of simulated kernels, instruction by instruction."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
     from cutepy.sim.ptx import Instruction
 
 CELL_BYTES = 8
-"""Shared memory is mapped in units of the smallest object that has a place there, an mbarrier."""
+"""Unit of the shared-memory map: the size of the smallest object in it, an mbarrier."""
 _UNIT = 16
 _TENSOR_COPIES = ("cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor", "wgmma")
-"""What tells more of itself than that it accesses memory."""
+"""Opcodes with events of their own, beside the memory access."""
 _MBARRIER = re.compile(r"mbarrier (?:[^()]*\()?(0x[0-9a-f]+)")
 _BAR = re.compile(r"\b(?:bar|barrier) (\d+)")
 _WAITS = ("wait", "sync", "cluster_wait")
 CLUSTER = "cluster"
 
 Key = int | str
-"""Of a barrier: the address of an mbarrier, "bar 1", or `CLUSTER`."""
+"""Key of a barrier: the address of an mbarrier, "bar 1", or `CLUSTER`."""
 
 
 @dataclass
 class SeenMma:
-    """What a wgmma instruction did: the descriptors it had, in order, and who issued it."""
+    """Record of a wgmma instruction: its descriptors, in order, and its warpgroups."""
 
     a: dict[int, None] = field(default_factory=dict)
     b: dict[int, None] = field(default_factory=dict)
@@ -46,7 +46,7 @@ class SeenMma:
 
 @dataclass
 class SeenCopy:
-    """What a tensor copy did: with which tensor maps, where in shared memory, and of which boxes."""
+    """Record of a tensor copy: its tensor maps, shared-memory addresses, and boxes."""
 
     operation: str = ""
     tensor_maps: dict[TensorMap | Im2colTensorMap, None] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class SeenCopy:
 
 @dataclass
 class SeenParty:
-    """What an instruction did at a barrier."""
+    """Record of an instruction's operations on a barrier."""
 
     instruction: Instruction
     threads: set[int] = field(default_factory=set)
@@ -68,7 +68,7 @@ class SeenParty:
 
 @dataclass
 class Cells:
-    """Where an instruction accessed shared memory, and as what."""
+    """Record of an instruction's accesses to shared memory, by role."""
 
     instruction: Instruction
     role: str
@@ -89,7 +89,7 @@ class SeenAccess:
 
 @dataclass
 class Seen:
-    """What launches of one kernel did.
+    """Record of the launches of one kernel.
 
     Attributes
     ----------
@@ -127,7 +127,7 @@ class Seen:
 
 
 class Watch(Observer):
-    """Note what the kernels of a simulated run do; `cutepy.explain` makes an explanation of it.
+    """Observer of the kernels of a simulated run; `cutepy.explain` makes an explanation of it.
 
     Examples
     --------
@@ -146,7 +146,7 @@ class Watch(Observer):
 
     @property
     def kernels(self) -> Iterator[Seen]:
-        """What was seen, of each kernel in the order of their first launches."""
+        """Records by kernel, in the order of their first launches."""
         yield from self._kernels.values()
 
     def on_launch(self, launch: Launch) -> None:
@@ -155,7 +155,7 @@ class Watch(Observer):
         self._seen.launches.append(launch)
 
     def on_wgmma(self, event: WgmmaEvent) -> None:
-        """Note the descriptors of an MMA."""
+        """Record the descriptors of an MMA."""
         i, shape = event.instruction, event.shape
         seen = self._seen.mmas.setdefault(i.index, SeenMma())
         groups = event.threads.warpgroups
@@ -176,7 +176,7 @@ class Watch(Observer):
                     self._mark(i, role, units.reshape(-1) * _UNIT, _UNIT, (word & 0x3FFF) << 4)
 
     def on_tma(self, event: TmaEvent) -> None:
-        """Note the box of a tensor copy."""
+        """Record the box of a tensor copy."""
         seen = self._seen.copies.setdefault(event.instruction.index, SeenCopy())
         seen.operation = event.operation
         seen.tensor_maps[event.tensor_map] = None
@@ -189,7 +189,7 @@ class Watch(Observer):
             self._mark(event.instruction, role, address, event.tensor_map.box_bytes, event.shared_address)
 
     def on_access(self, access: Access) -> None:
-        """Note the cost of an access, and where threads and copies of plain bytes access shared memory."""
+        """Record the cost of an access, and the shared memory that threads and copies of plain bytes access."""
         if (cost := cost_of(access)) is not None:
             key = access.instruction.index, cost.space
             seen = self._seen.accesses.setdefault(key, SeenAccess(access.instruction, cost.space))
@@ -204,7 +204,7 @@ class Watch(Observer):
         self._mark(access.instruction, role, offsets, access.size_bytes, None)
 
     def on_barrier(self, event: BarrierEvent) -> None:
-        """Note an operation on a barrier."""
+        """Record an operation on a barrier."""
         party = self._party(event)
         if party is None:
             return
@@ -217,7 +217,7 @@ class Watch(Observer):
             self._mark(event.instruction, "mbarrier", np.array([address]), CELL_BYTES, address)
 
     def on_wait(self, event: BarrierEvent) -> None:
-        """Note that lanes have to wait."""
+        """Record that lanes have to wait."""
         operation = event.operation
         if event.instruction.opcode.startswith(("bar.", "barrier.sync", "barrier.cta", "barrier.red")):
             operation = "sync"
@@ -250,7 +250,7 @@ class Watch(Observer):
 
 
 def _key(barrier: str) -> Key | None:
-    """Tell which barrier a text is of; None for what is none, such as a fence."""
+    """Return the key of the barrier in a text; None for other operations, such as a fence."""
     if found := _MBARRIER.search(barrier):
         return int(found[1], 16)
     found = _BAR.search(barrier)
@@ -262,7 +262,7 @@ def _distinct(words: Array) -> list[int]:
 
 
 def thread_ranges(ids: Iterable[int]) -> str:
-    """Name threads: as warps where these are whole.
+    """Format threads: as warps where these are whole.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""How values are worded: places in the source, addresses, extents."""
+"""Formatting of values: source locations, addresses, extents."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from cutepy.layouts.render.grid import ranges
 
 UNKNOWN = "known at launch"
 _MOST = 6
-"""Addresses that are listed; of more the first are."""
+"""Number of addresses to list; of more, only the first."""
 
 
 def place(site: Site) -> str:
-    """Say where something is: "gemm.py:12 through mma.py:77", or the lines of the PTX.
+    """Format a source location: "gemm.py:12 through mma.py:77", or the lines of the PTX.
 
     >>> place(Site(("/a/gemm.py:12", "/b/mma.py:77"), (644,))), place(Site((), (644, 650)))
     ('gemm.py:12 through mma.py:77', 'PTX lines 644,650')
@@ -27,7 +27,7 @@ def place(site: Site) -> str:
 
 
 def extents(values: Iterable[int]) -> str:
-    """Write extents.
+    """Format extents.
 
     >>> extents((128, 64))
     '128x64'
@@ -36,7 +36,7 @@ def extents(values: Iterable[int]) -> str:
 
 
 def addresses(values: Sequence[int]) -> str:
-    """Write rising addresses: a few, or a progression of many as a layout of bytes.
+    """Format rising addresses: a few as a list, a progression as a layout of bytes.
 
     >>> addresses((1024,)), addresses((0, 32, 64, 96, 8192, 8224, 8256, 8288))
     ('0x400', '0x0 + (4,2):(32,8192)')
@@ -53,7 +53,7 @@ def addresses(values: Sequence[int]) -> str:
 
 
 def progression(values: Sequence[int]) -> Layout | None:
-    """Return the layout whose offsets are rising values, counted from the first; None if there is no such.
+    """Return the layout with these rising offsets, relative to the first; None if there is none.
 
     Examples
     --------
@@ -78,7 +78,7 @@ def progression(values: Sequence[int]) -> Layout | None:
 
 
 def several(count: int, one: str, many: str = "") -> str:
-    """Write a number of things.
+    """Format a number with its noun.
 
     >>> several(1, "stage"), several(8, "stage")
     ('1 stage', '8 stages')

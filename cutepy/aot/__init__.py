@@ -1,4 +1,4 @@
-"""Ship kernels without the DSL: as a PyTorch extension, or as a C library, around objects compiled ahead of time."""
+"""Ahead-of-time export of kernels: a PyTorch extension, or a C library, without the DSL."""
 
 from typing import TYPE_CHECKING
 

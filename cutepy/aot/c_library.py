@@ -1,4 +1,4 @@
-"""Write the source tree of a C library around compiled kernels."""
+"""Writer of a C library's source tree around compiled kernels."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def _op_context(prefix: str, op: Op, compiled: Sequence[CompiledVariant]) -> dic
 
 
 def _order(op: Op) -> list[str]:
-    """Order a C function's parameters: as its kernels take them, then what chooses among these."""
+    """Order a C function's parameters: its kernels' first, then those that choose among kernels."""
     passed = {*op.tensors, *op.numbers}
     return [*(p.name for p in op.variants[0].parameters if p.name in passed), *op.choices]
 
@@ -114,7 +114,7 @@ def _example_argument(op: Op, name: str) -> str:
 
 
 def _example(op: Op) -> list[dict[str, Any]]:
-    """Give the compact tensors of the example."""
+    """Return the compact tensors of the example."""
     variant = op.variants[0]
     extents = example_extents(op, variant)
     tensors = []

@@ -1,4 +1,4 @@
-"""The foundation's GEMM as an extension: a kernel of each of nine tiles, chosen by their expected cost."""
+"""GEMM of cutepy as an extension: a kernel of each of nine tiles, chosen by expected cost."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import product
 
-from cutepy.aot.gemm_tiles import TILES, Tile
+from cutepy.aot.gemm_tiles import TILES, ExportedTile
 from cutepy.aot.spec import Extension, Op
 from cutepy.aot.symbols import SM_COUNT, of
 from cutepy.aot.variant import SM_COUNT_ARGUMENT, Variant
@@ -90,7 +90,7 @@ def gemm_extension(
     for pair in majors:
         if len(pair) != 2 or pair[0] not in "km" or pair[1] not in "kn":
             raise ValueError(f"majors must be kk, kn, mk or mn, got {pair!r}")
-    # Plain ones first: of these the exported example is made.
+    # Plain ones first: the exported example is made of these.
     addends = product(sorted(batch_modes), (False, True)[: 1 + c], (False, True)[: 1 + bias], (None, *activations))
     for (modes, with_c, with_bias, activation), dtype, pair in product(list(addends), dtypes, majors):
         out = out_dtype or (SUMS if dtype in INTEGERS else "bfloat16" if dtype in FLOAT8 else dtype)
@@ -142,7 +142,7 @@ def _doc(
     batch_modes: Sequence[int],
     tensors: Sequence[Mapping[str, TensorSpec]],
 ) -> str:
-    """Say what the operation computes: of C, bias, activations and batches only those that it has."""
+    """Describe the operation: of C, bias, activations and batches only those that it has."""
     sums = " + ".join(["A B^T", *["C"] * c, *["bias"] * bias])
     result = f"activation({sums})" if activations else sums
     kinds = {"int32" if each["a"].dtype in INTEGERS else "fp32" for each in tensors}
@@ -156,7 +156,7 @@ def _doc(
 
 
 def _reference(c: bool, bias: bool, activations: Sequence[Activation]) -> str:
-    """Write what the exported test compares with."""
+    """Write the reference expression of the exported test."""
     text = "torch.matmul(a.float(), b.float().mT)"
     text += "".join(f" + (0 if {name} is None else {name}.float())" for name in ["c"] * c + ["bias"] * bias)
     if not activations:
@@ -166,7 +166,7 @@ def _reference(c: bool, bias: bool, activations: Sequence[Activation]) -> str:
 
 
 def _tolerance(tensors: Sequence[Mapping[str, TensorSpec]]) -> dict[str, float]:
-    """Bound what sums of up to 4096 products of standard normal numbers differ by: order of sums, rounding of D.
+    """Bound the error of sums of up to 4096 products of standard normal numbers: order of sums, rounding of D.
 
     The sums are about 64 in size, and their fp32 accumulators are truncated at each of some hundred steps: 1e-2 at
     most. Of products of 8-bit floats the tensor core keeps about 14 bits while it sums them. Rounded to tf32, 64 such
@@ -182,7 +182,7 @@ def _tolerance(tensors: Sequence[Mapping[str, TensorSpec]]) -> dict[str, float]:
 def _variants(
     signature: GemmSignature, activation: Activation | None, label: str, tiles: Sequence[tuple[int, int]] | None
 ) -> Iterator[Variant]:
-    """Give the kernels of a signature; each with its cost."""
+    """Return the kernels of a signature, each with its cost."""
     arguments = _arguments(signature)
     matrices = {name: spec for name, spec in arguments.items() if isinstance(spec, TensorSpec) and name != "bias"}
     requires = [_spans(name, spec) for name, spec in matrices.items()]
@@ -199,7 +199,7 @@ def _variants(
 
 
 def candidates(signature: GemmSignature) -> Iterator[tuple[GemmConfig, Callable[..., float]]]:
-    """Give what the extension chooses from, each with its cost: the choice is the first of those of least cost."""
+    """Return the extension's candidates, each with its cost: the first one of least cost is chosen."""
     for tile in TILES:
         for cluster in dict.fromkeys(((tile.cluster, 1), (1, tile.cluster), (1, 1))):
             cost = partial(_cost, tile, cluster, signature.operand_bits)
@@ -207,7 +207,7 @@ def candidates(signature: GemmSignature) -> Iterator[tuple[GemmConfig, Callable[
 
 
 def _cost(
-    tile: Tile, cluster: tuple[int, int], operand_bits: int, m: int, n: int, k: int, sm_count: int, *batch: int
+    tile: ExportedTile, cluster: tuple[int, int], operand_bits: int, m: int, n: int, k: int, sm_count: int, *batch: int
 ) -> float:
     if tile.cluster_mn(m, n) != cluster:
         return math.inf
@@ -249,6 +249,6 @@ def _arguments(signature: GemmSignature) -> dict[str, object]:
 
 
 def _spans(name: str, spec: TensorSpec) -> Callable[..., bool]:
-    """Require that rows don't overlap: the stride between them spans the contiguous extent."""
+    """Require that rows don't overlap: their stride spans the contiguous extent."""
     assert spec.strides is not None
     return of((f"{name}_pitch", str(spec.shape[spec.strides.index(1)])), operator.ge)

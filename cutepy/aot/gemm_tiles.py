@@ -1,4 +1,4 @@
-"""The tiles that an exported GEMM has kernels of, and what each is expected to cost: few, and by a plain sum.
+"""Tiles of an exported GEMM, with a linear cost model.
 
 In process there are more to choose from (`cutepy.kernels.gemm.heuristic`); each here is a kernel in the extension.
 """
@@ -10,8 +10,8 @@ from cutepy.kernels.gemm.signature import GemmSignature
 
 
 @dataclass(frozen=True)
-class Tile:
-    """A tile to choose from, and what one of them costs an SM in microseconds: a constant, and for 128 bytes of K.
+class ExportedTile:
+    """Tile of an exported GEMM, with its time on an SM in microseconds: a constant, and for 128 bytes of K.
 
     `cluster` CTAs share operands; `k_spans` times 128 bytes of K make a stage. The costs are least-squares fits to
     device times of 27 fp16 problems (K-major operands, row-major result) on an H200, 2026-11-21, by the protocol of
@@ -27,7 +27,7 @@ class Tile:
     span_us: float
 
     def config(self, signature: GemmSignature, cluster_m: int, cluster_n: int) -> GemmConfig:
-        """Configure a kernel with this tile."""
+        """Return the kernel configuration with this tile."""
         return GemmConfig(
             signature=signature,
             tile_m=self.tile_m,
@@ -39,13 +39,13 @@ class Tile:
         )
 
     def cluster_mn(self, m: int, n: int) -> tuple[int, int]:
-        """Share B down two rows of tiles; where there is but one, share A along it."""
+        """Return the cluster: two rows of tiles share B; with a single row, columns share A."""
         if m > self.tile_m:
             return self.cluster, 1
         return 1, self.cluster if n > self.tile_n else 1
 
     def expected_us(self, m: int, n: int, k: int, operand_bits: int, sm_count: int, batch: int) -> float:
-        """Estimate the time of a batch of products: waves of clusters over the SMs, at the cost of a tile each."""
+        """Estimate the time of a batch of products: waves of clusters over the SMs, each at the cost of a tile."""
         cluster_m, cluster_n = self.cluster_mn(m, n)
         clusters = -(-m // (self.tile_m * cluster_m)) * -(-n // (self.tile_n * cluster_n)) * batch
         waves = -(-clusters // (sm_count // (cluster_m * cluster_n)))
@@ -53,13 +53,13 @@ class Tile:
 
 
 TILES = (
-    Tile(128, 256, 2, 1, 1.71, 0.687),
-    Tile(128, 224, 2, 1, 1.39, 0.614),
-    Tile(128, 192, 2, 1, 1.13, 0.540),
-    Tile(128, 160, 1, 1, 0.76, 0.476),
-    Tile(128, 128, 2, 1, 0.65, 0.391),
-    Tile(128, 96, 1, 1, 0.35, 0.347),
-    Tile(64, 128, 2, 1, 0.42, 0.239),
-    Tile(64, 64, 2, 2, 0.24, 0.160),
-    Tile(64, 32, 1, 2, 0.22, 0.147),
+    ExportedTile(128, 256, 2, 1, 1.71, 0.687),
+    ExportedTile(128, 224, 2, 1, 1.39, 0.614),
+    ExportedTile(128, 192, 2, 1, 1.13, 0.540),
+    ExportedTile(128, 160, 1, 1, 0.76, 0.476),
+    ExportedTile(128, 128, 2, 1, 0.65, 0.391),
+    ExportedTile(128, 96, 1, 1, 0.35, 0.347),
+    ExportedTile(64, 128, 2, 1, 0.42, 0.239),
+    ExportedTile(64, 64, 2, 2, 0.24, 0.160),
+    ExportedTile(64, 32, 1, 2, 0.22, 0.147),
 )

@@ -1,4 +1,4 @@
-"""Find a description of what to export, by its module and name."""
+"""Import of a description to export, by its module and name."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def load(spec: str) -> Extension:
 
 
 def _where(error: Exception) -> str:
-    """Say in one line what went wrong while a module was imported, and where."""
+    """Describe an import error in one line, with its place."""
     frames = traceback.extract_tb(error.__traceback__)
     foreign = [frame for frame in frames if Path(frame.filename).parent != Path(__file__).parent]
     own = [frame for frame in foreign if "importlib" not in frame.filename and not frame.filename.startswith("<")]

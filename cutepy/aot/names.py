@@ -1,4 +1,4 @@
-"""What a description may hold: names and texts that are Python, C and C++."""
+"""Checks of names and texts in a description, which become Python, C and C++."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _LABEL = re.compile(r"[A-Za-z0-9_]*")
 # PEP 440, in its normal form.
 _VERSION = re.compile(r"\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?(\+[a-z0-9]+([._-][a-z0-9]+)*)?")
-# Words that names can't be in what is written: C's and C++'s, and those of its own functions.
+# Reserved words in the generated sources: C's and C++'s, and names of its own functions.
 _RESERVED = frozenset(
     "alignas alignof asm auto bool break case catch char class const constexpr continue decltype default delete do "
     "double else enum explicit export extern false float for friend goto if inline int long mutable namespace new "
@@ -23,47 +23,49 @@ _RESERVED = frozenset(
     "guarded inputs int64_t keys names numbers on_gpu printf refuse_grad results sm_count std stderr stream tensors "
     "text torch".split()
 )
-# Names of packages and namespaces that are others'.
+# Names of other packages and namespaces.
 _PACKAGES = frozenset("aten c10 cutepy cutlass numpy prim pytest tensor".split()) | sys.stdlib_module_names
 
 
 class SpecError(ValueError):
-    """A description of what to export that makes no sense."""
+    """Error of an invalid description to export."""
 
 
 def check_identifier(what: str, name: str) -> None:
-    """Refuse what can't be a name in what is written."""
+    """Refuse an invalid identifier of the generated sources."""
     if not isinstance(name, str) or not _NAME.fullmatch(name) or keyword.iskeyword(name) or name in _RESERVED:
-        raise SpecError(f"{what} must be an identifier in Python and C++, and none of ours, got {name!r}")
+        raise SpecError(
+            f"{what} must be an identifier of Python and C++ that the generated sources do not reserve, got {name!r}"
+        )
 
 
 def check_line(what: str, text: str) -> None:
-    """Refuse what would end a string or a comment in what is written."""
+    """Refuse a text that would end a string or a comment of the generated sources."""
     if any(part in text for part in ('"', "\\", "\n", "*/")):
         raise SpecError(f"{what} must be one line without double quotes, backslashes and */, got {text!r}")
 
 
 def check_package(name: str) -> None:
-    """Refuse what can't be the name of a package, a namespace and a prefix."""
+    """Refuse an invalid name of a package, a namespace and a prefix."""
     check_identifier("an extension's name", name)
     if name in _PACKAGES:
-        raise SpecError(f"an extension's name must be none of another package or namespace, got {name!r}")
+        raise SpecError(f"an extension's name must not be that of another package or namespace, got {name!r}")
 
 
 def check_label(what: str, text: str) -> None:
-    """Refuse what can't be the end of a symbol and of a file's name."""
+    """Refuse an invalid suffix of a symbol and a file name."""
     if not _LABEL.fullmatch(text):
         raise SpecError(f"{what} must be of letters, digits and underscores, got {text!r}")
 
 
 def check_version(text: str) -> None:
-    """Refuse what can't be a package's version."""
+    """Refuse an invalid package version."""
     if not _VERSION.fullmatch(text):
         raise SpecError(f"version must be such as 1.2.3 or 1.2.3rc1 (PEP 440), got {text!r}")
 
 
 def check_reference(what: str, text: str, known: Collection[str]) -> None:
-    """Refuse what is no Python expression over names that are known."""
+    """Refuse a reference that is no Python expression over known names."""
     if "\n" in text:
         raise SpecError(f"{what} must be one line, got {text!r}")
     try:

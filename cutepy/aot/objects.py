@@ -1,4 +1,4 @@
-"""Compile the kernels of what is exported to object files, each with one symbol."""
+"""Compilation of exported kernels to object files, each with one symbol."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from cutepy.runtime.host_abi import FUNCTIONS, is_host_function, version_of_ptx
 from cutepy.runtime.objects import undefined_symbols
 
 SERVED = {name: function for name, function in FUNCTIONS.items() if function.exported}
-"""What `templates/runtime.cpp.jinja` defines for compiled host code."""
+"""Functions that `templates/runtime.cpp.jinja` defines for compiled host code."""
 
 
 @dataclass(frozen=True)
 class CompiledVariant:
-    """A variant, and the object file that holds it.
+    """Variant with its object file.
 
     Attributes
     ----------
@@ -77,7 +77,7 @@ def compile_variants(
 
 
 def _check_symbols(extension: Extension) -> None:
-    """Refuse labels with which a kernel's symbol is another's, or that of a C function."""
+    """Refuse labels that give two kernels, or a kernel and a C function, the same symbol."""
     symbols = [f"{extension.name}_{op.name}" for op in extension.ops]
     symbols += [_symbol(extension, op, n) for op in extension.ops for n in range(len(op.variants))]
     if doubled := {symbol for symbol in symbols if symbols.count(symbol) > 1}:
@@ -114,7 +114,7 @@ def _compile(op: Op, variant: Variant, symbol: str) -> CompiledVariant:
 
 
 def _in_short(error: Exception) -> str:
-    """Give an error of the DSL's: what is wrong and what to do, without the excerpt of our source and its colours."""
+    """Shorten an error of the DSL's: cause and remedy, without source excerpt and colours."""
     parts = [
         getattr(error, "message", "") or str(error) or type(error).__name__,
         *(getattr(error, "suggestion", ()) or ()),

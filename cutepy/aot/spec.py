@@ -1,4 +1,4 @@
-"""What is exported: operations, the kernels that serve each, and the package they go into."""
+"""Description of an export: operations, the kernels of each, and the package."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from cutepy.aot.names import (
 from cutepy.aot.variant import Variant, order_of
 
 _TAKEN = frozenset(("error", "dtype", "tensor", "make_tensor", "torch", "Path"))
-"""Names that operations can't have beside: what an exported package or header defines or imports."""
+"""Names that operations can't have: those that an exported package or header defines or imports."""
 _MAX_TENSORS = 32
 _MAX_NAMES = 64
 
 
 @dataclass(frozen=True)
 class Op:
-    """An operation: what callers see, and the kernels that serve it.
+    """Operation: its interface, and its kernels.
 
     Parameters
     ----------
@@ -104,14 +104,14 @@ class Op:
 
     @cached_property
     def tensors(self) -> tuple[str, ...]:
-        """All tensors: what callers pass, in the order of the functions' parameters, then the results."""
+        """All tensors: those that callers pass, in the order of the functions' parameters, then the results."""
         found = {name for variant in self.variants for name in variant.tensors}
         named = [p.name for p in self.variants[0].parameters if p.name in found]
         return (*(name for name in named if name not in self.results), *self.results)
 
     @cached_property
     def required(self) -> tuple[str, ...]:
-        """The tensors that all variants have."""
+        """Tensors that all variants have."""
         return tuple(name for name in self.tensors if all(name in variant.tensors for variant in self.variants))
 
     @property
@@ -131,12 +131,12 @@ class Op:
 
     @cached_property
     def choices(self) -> tuple[str, ...]:
-        """Texts that callers pass to choose among kernels."""
+        """Text arguments that choose among kernels."""
         return tuple(dict.fromkeys(name for variant in self.variants for name in variant.choices))
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        """What callers pass: as the functions take it, then what may be left out."""
+        """Parameters for callers: in the function's order, then the optional ones."""
         passed = {*self.inputs, *self.numbers} - {*self.optional}
         needed = (p.name for p in self.variants[0].parameters if p.name in passed)
         return (*needed, *self.optional, *self.choices)
@@ -147,12 +147,12 @@ class Op:
         return tuple(dict.fromkeys(name for variant in self.variants for name in variant.names))
 
     def key_of(self, variant: Variant) -> tuple[Any, ...]:
-        """Tell by what calls a variant may be chosen: those of equal keys differ in cost and requirements alone."""
+        """Return the kind of calls that a variant takes: equal keys differ in cost and requirements only."""
         specs = (repr(variant.tensors.get(name)) for name in self.tensors)
         return (*specs, *(variant.choices.get(name) for name in self.choices))
 
     def _check_tests(self) -> None:
-        """Check what the exported tests are made from."""
+        """Check the inputs of the exported tests."""
         if self.reference:
             check_reference(f"{self.name}: reference", self.reference, self.parameters)
             if not self.results:
@@ -172,7 +172,7 @@ class Op:
 
     def _check_variant(self, variant: Variant, where: str) -> None:
         first = self.variants[0]
-        # An optional tensor is None where it is absent.
+        # An absent optional tensor is None.
         taken = [[p.name for p in each.parameters] for each in (first, variant)]
         if taken[0] != taken[1] or variant.numbers != first.numbers:
             raise SpecError(
@@ -189,7 +189,7 @@ class Op:
                 raise SpecError(f"{where}: {name}'s extent {', '.join(sorted(unknown))} must be one of an argument's")
 
     def _check_results(self) -> None:
-        """Check that types and ranks of the arguments decide those of the results, which meta functions make."""
+        """Check that types and ranks of the arguments determine those of the results, which meta functions make."""
         decided: dict[tuple[Any, ...], list[tuple[Any, ...]]] = {}
         for variant in self.variants:
             specs = [variant.tensors.get(name) for name in self.inputs]
@@ -243,6 +243,6 @@ class Extension:
 
     @property
     def sources(self) -> tuple[Path, ...]:
-        """The files that it is made from: the one that describes it, and those that define its functions."""
+        """Source files of the export: that of the description, and those that define its functions."""
         files = {variant.file for op in self.ops for variant in op.variants} | {self.file}
         return tuple(sorted(file for file in files if file is not None))

@@ -1,4 +1,4 @@
-"""Conditions and costs: Python functions of extents, run on symbols and so written as C++."""
+"""Symbolic conditions and costs: Python functions of extents, traced and written as C++."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import Any
 from cutepy.aot.names import SpecError
 
 SM_COUNT = "sm_count"
-"""The name by which costs and arguments have the device's count of multiprocessors."""
+"""Name of the device's number of multiprocessors in costs and arguments."""
 _MOST_WAYS = 256
 
 
 class _Fork(BaseException):
-    """A function asks which of two ways to take."""
+    """Exception of a branch that has not been decided yet."""
 
 
 @dataclass(frozen=True, eq=False)
 class Symbol:
-    """A number, or the answer to a comparison, that is known when the exported library is called.
+    """Symbolic number or comparison whose value is known when the exported library is called.
 
     Attributes
     ----------
@@ -103,7 +103,7 @@ def _constant(value: float, decided: Mapping[str, bool]) -> Symbol:
 
 @dataclass(frozen=True)
 class Traced:
-    """What a function does: an expression, or a condition and what it does where that holds and where not.
+    """Traced function: an expression, or a condition with both branches.
 
     Examples
     --------
@@ -123,7 +123,7 @@ class Traced:
 
     @property
     def lines(self) -> list[str]:
-        """The body of a C++ function."""
+        """Body of a C++ function."""
         if self.value is not None:
             return [f"return {_bare(self.value.cpp)};"]
         yes, no = self.ways
@@ -131,12 +131,12 @@ class Traced:
 
     @property
     def text(self) -> str:
-        """It in Python, if it is one expression."""
+        """Python text, if it is one expression."""
         return "" if self.value is None else _bare(self.value.python)
 
 
 class of:
-    """Let a function's arguments be what has some names, where it has not these itself.
+    """Rename a function's parameters that have other names.
 
     Examples
     --------
@@ -157,12 +157,12 @@ class of:
 
 
 def parameters(function: Callable[..., Any]) -> tuple[str, ...]:
-    """Name what a function is of."""
+    """Return the parameter names of a function."""
     return tuple(inspect.signature(function).parameters)
 
 
 def trace(function: Callable[..., Any], known: set[str]) -> Traced:
-    """Run a function on symbols, once for each way through it.
+    """Trace a function on symbols, once for each path through it.
 
     It may use + - * / // %, comparisons, `min`, `max`, `abs`, and anything that branches on those; what it calls, too.
 
@@ -174,8 +174,8 @@ def trace(function: Callable[..., Any], known: set[str]) -> Traced:
     names = parameters(function)
     if unknown := set(names) - known:
         raise SpecError(
-            f"{_described(function)} is of {', '.join(sorted(unknown))}, which no tensor names; "
-            f"there are {', '.join(sorted(known))}"
+            f"{_described(function)} has parameters {', '.join(sorted(unknown))}, which no tensor names; "
+            f"the names are {', '.join(sorted(known))}"
         )
     ways = 0
 
@@ -183,7 +183,7 @@ def trace(function: Callable[..., Any], known: set[str]) -> Traced:
         nonlocal ways
         ways += 1
         if ways > _MOST_WAYS:
-            raise SpecError(f"{_described(function)} has more than {_MOST_WAYS} ways through it")
+            raise SpecError(f"{_described(function)} has more than {_MOST_WAYS} paths")
         try:
             result = function(**{name: Symbol(name, name, "int", decided) for name in names})
             value = result if isinstance(result, Symbol) else _constant(_checked(result), decided)

@@ -1,4 +1,4 @@
-"""What the templates are filled with: an extension's operations as C++ tables and texts."""
+"""Contexts of the templates: an extension's operations as C++ tables and texts."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ CPP_NUMBERS = {"int": "int64_t", "float": "double", "bool": "bool"}
 
 
 def op_tables(op: Op, compiled: Sequence[CompiledVariant]) -> dict[str, Any]:
-    """Give what `kernels.h.jinja` is filled with for an operation."""
+    """Return the context of `kernels.h.jinja` for an operation."""
     functions = _Functions(op)
     argument_lists = _ArgumentLists(op)
     requirement_lists = _RequirementLists(op, functions)
     groups: dict[tuple[Any, ...], dict[str, Any]] = {}
     for index, item in enumerate(compiled):
         variant = item.variant
-        # Variants that take the same calls are one group: tensors are compared with them once.
+        # Variants for the same calls are one group: tensors are compared with them once.
         group = groups.setdefault(op.key_of(variant), _group(op, variant, len(groups)))
         requirements = requirement_lists.add(variant)
         group["kernels"][tuple(traced.text for traced, _ in variant.requirements)] += 1
@@ -65,7 +65,7 @@ def op_tables(op: Op, compiled: Sequence[CompiledVariant]) -> dict[str, Any]:
 
 
 def limits(ops: Sequence[Op], compiled: Mapping[str, Sequence[CompiledVariant]]) -> dict[str, int]:
-    """Give the sizes of the arrays in `dispatch.h.jinja`."""
+    """Return the array sizes of `dispatch.h.jinja`."""
     specs = [spec for op in ops for variant in op.variants for spec in variant.tensors.values()]
     return {
         "max_rank": max(len(spec.shape) for spec in specs),
@@ -84,14 +84,14 @@ class _Functions:
         self.made: list[dict[str, Any]] = []
 
     def cost(self, traced: Traced | None, names: Sequence[str]) -> str:
-        """Give the address of a cost's function."""
+        """Return the address of a cost's function."""
         assert traced is not None
         unused = "" if SM_COUNT in names else "[[maybe_unused]] "
         extents = [name for name in names if name != SM_COUNT]
         return self._add("cost", "double", traced, extents, f", {unused}int64_t sm_count")
 
     def requirement(self, traced: Traced, names: Sequence[str]) -> str:
-        """Give the address of a requirement's function."""
+        """Return the address of a requirement's function."""
         return self._add("requires", "bool", traced, names, "")
 
     def _add(self, kind: str, cpp_type: str, traced: Traced, names: Sequence[str], more: str) -> str:
@@ -108,7 +108,7 @@ class _Functions:
 
 
 class _RequirementLists:
-    """What callers must meet, each list once."""
+    """Lists of requirements, each list once."""
 
     def __init__(self, op: Op, functions: _Functions) -> None:
         self._op = op
@@ -117,7 +117,7 @@ class _RequirementLists:
         self.made: list[dict[str, Any]] = []
 
     def add(self, variant: Variant) -> str:
-        """Give the name of the array of a variant's requirements."""
+        """Return the name of the array of a variant's requirements."""
         key = tuple(traced.text for traced, _ in variant.requirements)
         if key not in self._names:
             self._names[key] = f"kRequirements{len(self.made)}_{self._op.name}"
@@ -134,7 +134,7 @@ class _RequirementLists:
 
 
 class _ArgumentLists:
-    """What kernels are passed, each list once."""
+    """Lists of kernel arguments, each list once."""
 
     def __init__(self, op: Op) -> None:
         self._op = op
@@ -142,7 +142,7 @@ class _ArgumentLists:
         self.made: list[dict[str, str]] = []
 
     def add(self, item: CompiledVariant) -> str:
-        """Give the name of the array of a kernel's arguments."""
+        """Return the name of the array of a kernel's arguments."""
         kinds = {parameter.name: parameter.kind for parameter in item.variant.parameters}
         if list(kinds) != list(item.parameters):
             raise SpecError(

@@ -1,4 +1,4 @@
-"""Write the source tree of a PyTorch extension around compiled kernels."""
+"""Writer of a PyTorch extension's source tree around compiled kernels."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def extension(
 
 
 def _check_dtypes(op: Op) -> None:
-    """Refuse tensors of dtypes in which torch has hardly any operators."""
+    """Refuse tensors of dtypes for which torch has hardly any operators."""
     for variant in op.variants:
         for name, spec in variant.tensors.items():
             if spec.dtype not in _DTYPES.values():

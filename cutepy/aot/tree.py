@@ -1,4 +1,4 @@
-"""The folder that an export writes: from templates, complete or not at all."""
+"""Output folder of an export: written from templates, atomically."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from cutepy.runtime.program import ARCH
 
 _DEFAULT_EXTENT = 256
 _MARK = "objects/kernels.json"
-"""What every export has, by which it is known when it is to be overwritten."""
+"""File that marks an export, so that it may be overwritten."""
 
 
 class EarlierExportError(FileExistsError):
-    """An earlier export is in the folder, and is not to be replaced.
+    """Error of a folder with an earlier export, without permission to replace it.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ class EarlierExportError(FileExistsError):
 
 
 class Tree:
-    """A folder in the making, for a `with` statement: `finish` puts it where it belongs, else nothing is left of it.
+    """Temporary folder in a `with` statement: `finish` moves it into place, else it is removed.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ class Tree:
         file.write_bytes(content)
 
     def write_objects(self, compiled: Mapping[str, Sequence[CompiledVariant]]) -> None:
-        """Write the objects, and what each is in a list that marks the folder as an export."""
+        """Write the objects, with a list that marks the folder as an export."""
         listed = []
         for op, items in compiled.items():
             for item in items:
@@ -114,7 +114,7 @@ class Tree:
         self.write(_MARK, (json.dumps(made, indent=2) + "\n").encode())
 
     def finish(self) -> Path:
-        """Move the folder to where it belongs."""
+        """Move the folder into place."""
         self._making.chmod(0o755)
         if not self._out.exists():
             self._making.rename(self._out)
@@ -131,7 +131,7 @@ class Tree:
 
 
 def _check_replaceable(out: Path, overwrite: bool, sources: Iterable[Path]) -> None:
-    """Refuse to put a folder where something else is than an empty folder, or an export that is to be overwritten."""
+    """Refuse to replace anything other than an empty folder, or an export that may be overwritten."""
     if not out.is_dir():
         raise FileExistsError(f"{out} must be a new or empty folder, and is no folder; remove it, or choose another")
     if Path.cwd().is_relative_to(out):
@@ -154,7 +154,7 @@ def _check_replaceable(out: Path, overwrite: bool, sources: Iterable[Path]) -> N
 
 @dataclass(frozen=True)
 class Form:
-    """What one kind of export writes around the objects.
+    """Files around the objects in one form of export.
 
     Attributes
     ----------
@@ -181,7 +181,7 @@ def write_tree(
     overwrite: bool,
     progress: Callable[[str], None],
 ) -> Path:
-    """Compile the kernels of an extension, and write a tree around them; gives the folder.
+    """Compile the kernels of an extension, and write a tree around them; return the folder.
 
     Parameters
     ----------
@@ -230,7 +230,7 @@ def write_tree(
 
 
 def test_cases(op: Op) -> list[list[Any]]:
-    """Make arguments for the exported tests: for each set of forms and each choice of extents.
+    """Make arguments of the exported tests: for each set of forms and each choice of extents.
 
     A tensor is (dtype, shape, dimensions from that of the largest stride), a number or text itself.
     """
@@ -260,7 +260,7 @@ def _test_value(op: Op, variant: Variant, name: str, extents: Mapping[str, int])
 
 
 def example_extents(op: Op, variant: Variant) -> dict[str, int]:
-    """Give each name of an extent a value, the first of the test's."""
+    """Return a value for each name of an extent, from the first test."""
     first = op.test_extents[0] if op.test_extents else {}
     return {name: _extent(variant, name, first) for spec in variant.tensors.values() for name in spec.names}
 

@@ -1,4 +1,4 @@
-"""One kernel of an exported operation: what it is compiled for, and when it is chosen."""
+"""Variant: one kernel of an exported operation, with the calls that it serves."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from cutepy.host.specs import TensorSpec
 
 
 class _Filled:
-    """A number that the exported library passes itself; compiled as a 32-bit integer."""
+    """Number that the exported library passes itself; compiled as a 32-bit integer."""
 
     def __repr__(self) -> str:
         return "aot.SM_COUNT_ARGUMENT"
 
 
 SM_COUNT_ARGUMENT = _Filled()
-"""Stands for an argument that receives the device's count of multiprocessors."""
+"""Placeholder of an argument that receives the device's number of multiprocessors."""
 
 
 @dataclass(frozen=True)
 class Variant:
-    """One kernel of an operation: a function, what it is compiled for, and when it is chosen.
+    """One kernel of an operation: a function, its compile-time arguments, and its cost.
 
     It may be chosen for tensors that its `TensorSpec`s describe, by dtype, extents, strides, divisibility and
     alignment, where what it requires holds; of several such variants the one of least cost is chosen, and of equal
@@ -81,7 +81,7 @@ class Variant:
 
     @cached_property
     def examples(self) -> dict[str, Example]:
-        """What the compiler is given for each of the function's parameters."""
+        """Compile-time example of each of the function's parameters."""
         from cutlass import Int32
 
         given = {name: Int32(1) if value is SM_COUNT_ARGUMENT else value for name, value in self.arguments.items()}
@@ -89,7 +89,7 @@ class Variant:
 
     @cached_property
     def parameters(self) -> tuple[Parameter, ...]:
-        """What the compiled function takes, in order."""
+        """Parameters of the compiled function, in order."""
         found = parameters(self.examples.values())
         for parameter in found:
             if parameter.kind == "tuple":
@@ -98,25 +98,25 @@ class Variant:
 
     @property
     def tensors(self) -> dict[str, TensorSpec]:
-        """The tensors among them, by name."""
+        """Tensors among the parameters, by name."""
         return {p.name: p.spec for p in self.parameters if p.spec is not None}
 
     @property
     def numbers(self) -> dict[str, str]:
-        """The numbers that callers pass, and the schema's type of each: "int", "float" or "bool"."""
+        """Numbers that callers pass, with the schema's type of each: "int", "float" or "bool"."""
         wanted = [p.name for p in self.parameters if p.kind == "scalar"]
         return {n: _number_type(self.arguments[n]) for n in wanted if self.arguments[n] is not SM_COUNT_ARGUMENT}
 
     @property
     def file(self) -> Path | None:
-        """The file that defines the function."""
+        """File that defines the function."""
         module = getattr(self.function, "__module__", type(self.function).__module__)
         file = getattr(sys.modules.get(module), "__file__", None)
         return None if file is None else Path(file)
 
     @property
     def divisibility(self) -> dict[str, int]:
-        """What the values of names are multiples of, by all that the tensors say."""
+        """Divisors of the named extents, combined over all tensors."""
         combined: dict[str, int] = {}
         for spec in self.tensors.values():
             for name, divisor in spec.divisibility.items():
@@ -125,17 +125,17 @@ class Variant:
 
     @cached_property
     def traced_cost(self) -> Traced | None:
-        """The cost, to be written in C++."""
+        """Cost, traced for C++."""
         return trace(self.cost, {*self.names, SM_COUNT}) if self.cost else None
 
     @cached_property
     def requirements(self) -> tuple[tuple[Traced, tuple[str, ...]], ...]:
-        """What callers must meet: comparisons, to be written in C++ and in errors, and the names in each."""
+        """Requirements on callers: comparisons for C++ and for errors, with the names in each."""
         return tuple((_comparison(function, set(self.names)), parameters_of(function)) for function in self.requires)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of extents and strides, each once, in order of appearance."""
+        """Names of extents and strides, each once, in order of appearance."""
         found = [name for spec in self.tensors.values() for name in (*spec.names, *spec.stride_names)]
         return tuple(dict.fromkeys(found))
 
@@ -156,7 +156,7 @@ def _number_type(example: object) -> str:
 
 
 def order_of(spec: TensorSpec) -> tuple[int, ...]:
-    """List dimensions from that of the smallest stride: constants first, then names, the last dimension first.
+    """List dimensions by rising stride: constants first, then names, the last dimension first.
 
     Examples
     --------

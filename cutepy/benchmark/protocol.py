@@ -1,4 +1,4 @@
-"""The protocol: what is timed, in which order, and which figure stands for a contender.
+"""Benchmark protocol: interleaved contenders, two times for each, medians.
 
 Contenders run in one process on the same inputs and take turns (A B C A B C ...), so that a drifting clock hurts all
 alike. Two times are taken for each. *device* is what the GPU spends: the launches of one turn are captured into a
@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from typing import Any
 
 Contender = Callable[[int], Any]
-"""Launch once, on the buffer set of the given index, on torch's current stream."""
+"""Function that launches once, on the buffer set of an index, on torch's current stream."""
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """How long and how often to measure.
+    """Lengths of a measurement.
 
     Attributes
     ----------
@@ -42,7 +42,7 @@ class Protocol:
     cache_bytes: int = 60 * 10**6
 
     def __post_init__(self) -> None:
-        """Refuse protocols that have no median or no launches."""
+        """Refuse a protocol without a median or without launches."""
         if self.rounds < 1 or self.max_launches < 1 or self.turn_us <= 0:
             raise ValueError(
                 f"rounds, max_launches and turn_us must be positive, got {self.rounds}, {self.max_launches} and "
@@ -50,7 +50,7 @@ class Protocol:
             )
 
     def launches(self, estimate_us: float, sets: int) -> int:
-        """Count the launches of a turn: whole rounds over the buffer sets, about `turn_us` long.
+        """Return the launches of a turn: whole rounds over the buffer sets, about `turn_us` long.
 
         Examples
         --------
@@ -65,7 +65,7 @@ class Protocol:
 
 @dataclass(frozen=True)
 class Timing:
-    """What one launch of a contender costs, in microseconds.
+    """Time of one launch of a contender, in microseconds.
 
     Attributes
     ----------
@@ -80,7 +80,7 @@ class Timing:
 
 
 def buffer_sets(bytes_per_set: int, protocol: Protocol | None = None) -> int:
-    """Count the buffer sets whose bytes together exceed the L2 cache; at least 2.
+    """Return the number of buffer sets whose bytes together exceed the L2 cache; at least 2.
 
     Examples
     --------
@@ -92,7 +92,7 @@ def buffer_sets(bytes_per_set: int, protocol: Protocol | None = None) -> int:
 
 
 def compare(contenders: Mapping[str, Contender], *, sets: int, protocol: Protocol | None = None) -> dict[str, Timing]:
-    """Time contenders in turns; gives the `Timing` of each.
+    """Time contenders in turns; return the `Timing` of each.
 
     Parameters
     ----------
@@ -118,7 +118,7 @@ def compare(contenders: Mapping[str, Contender], *, sets: int, protocol: Protoco
 
 
 class _Turn:
-    """One contender's launches, ready to be replayed or made anew."""
+    """Launches of one contender in a turn, ready to be replayed or made anew."""
 
     def __init__(self, run: Contender, sets: int, protocol: Protocol) -> None:
         import torch
@@ -127,7 +127,7 @@ class _Turn:
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
-            for index in range(sets):  # compiles, allocates, and fills what a first run fills
+            for index in range(sets):  # the first run compiles, allocates, and fills caches
                 run(index)
             stream.synchronize()
             start = time.perf_counter()

@@ -1,13 +1,13 @@
-"""What has become slower since a report was saved."""
+"""Regressions of a report against a saved one."""
 
 from cutepy.benchmark.report import Report
 
 LEAST = 0.02
-"""What is no difference, however steady the rows are."""
+"""Smallest difference that counts, however steady the rows are."""
 
 
 def regressions(now: Report, then: Report) -> list[str]:
-    """List the problems of both reports in which we are slower than we were, beyond the noise of either.
+    """List the problems of both reports in which cutepy is slower than before, beyond the noise of either.
 
     The speed is that against the best peer where both reports have the same peers, since clocks differ from run to run
     and from GPU to GPU; device time otherwise.

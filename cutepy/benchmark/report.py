@@ -1,4 +1,4 @@
-"""What was measured, on what: rows, their JSON, and the table that people read."""
+"""Benchmark report: rows with the machine, their JSON, and a table."""
 
 import datetime
 import importlib.metadata
@@ -75,18 +75,18 @@ class Report:
     ours: str = "cutepy"
 
     def ratio(self, problem: str) -> float | None:
-        """Divide the best peer's device time by ours: above 1 we are faster. None if either is missing."""
+        """Return the best peer's device time over cutepy's: above 1 cutepy is faster. None if either is missing."""
         ours = [row.device_us for row in self.rows if row.problem == problem and row.contender == self.ours]
         others = [row for row in self.rows if row.problem == problem and row.contender != self.ours]
         peers = [row.device_us for row in others if row.peer]
         return min(peers) / ours[0] if ours and peers else None
 
     def of(self, problem: str) -> dict[str, Row]:
-        """Give the rows of a problem, by contender."""
+        """Return the rows of a problem, by contender."""
         return {row.contender: row for row in self.rows if row.problem == problem}
 
     def table(self) -> str:
-        """Draw the rows as text, with a bar for each ratio ours / best peer (full width is 1)."""
+        """Format the rows as text, with a bar for each ratio ours / best peer (full width is 1)."""
         lines = [f"{key}: {value}" for key, value in self.environment.items()]
         width = max((len(row.problem) for row in self.rows), default=0)
         who = max([10, *(len(row.contender) for row in self.rows)])
@@ -115,7 +115,7 @@ class Report:
 
     @classmethod
     def load(cls, path: Path) -> "Report":
-        """Read a report that was saved.
+        """Load a saved report.
 
         Raises
         ------
@@ -132,7 +132,7 @@ class Report:
 
 
 def environment() -> dict[str, str]:
-    """Name the GPU, its clock and power limit, the driver, the CPU, the versions and the date."""
+    """Return the GPU, its clock and power limit, the driver, the CPU, the versions and the date."""
     import torch
 
     query = "name,driver_version,clocks.sm,clocks.max.sm,power.limit"
@@ -164,7 +164,7 @@ def environment() -> dict[str, str]:
 
 
 def processor() -> str:
-    """Name the CPU and how many cores this process may use."""
+    """Return the CPU's name and the number of cores this process may use."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return f"{names[0] if names else platform.machine()}, {len(os.sched_getaffinity(0))} cores"

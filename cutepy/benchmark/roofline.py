@@ -1,4 +1,4 @@
-"""A picture of a report: how near each row comes to what the GPU's memory and tensor cores allow."""
+"""Roofline picture of a report: each row against the limits of memory and tensor cores."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,9 +8,9 @@ from cutepy.benchmark.report import Report
 from cutepy.extras import require
 
 BYTES_PER_US = 4.24e6
-"""What an H200 copies, measured: of the 4.8 TB/s that its memory has on paper."""
+"""Measured copy rate of an H200, of the 4.8 TB/s in its data sheet."""
 FLOPS_PER_US: Mapping[str, float] = {"tf32": 494e6, "16-bit": 989e6, "8-bit": 1979e6}
-"""Dense products of an H200 at 1.83 GHz, on paper; at 700 W large ones reach about 0.8 of it."""
+"""Dense rate of an H200 at 1.83 GHz, by its data sheet; at 700 W large products reach about 0.8 of it."""
 _EIGHT = "float8"
 
 

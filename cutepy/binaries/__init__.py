@@ -1,4 +1,4 @@
-"""What a compiled kernel is made of: its PTX, its ELF image and its machine code, of any compiler, read."""
+"""Readers of a compiled kernel: its PTX, its ELF image and its machine code, of any compiler."""
 
 from cutepy.binaries.cubin import KernelResources as KernelResources, read_resources as read_resources
 from cutepy.binaries.ptx import Wgmma as Wgmma, wgmmas as wgmmas

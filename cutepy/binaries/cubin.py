@@ -1,4 +1,4 @@
-"""Read what a kernel costs from its cubin, a 64-bit ELF file: registers, stack frame, spills, shared memory.
+"""Resources of kernels from a cubin, a 64-bit ELF file: registers, stack frame, spills, shared memory.
 
 Pure Python, no CUDA tools: the assembler records these facts as `.nv.info` attributes. A kernel that spills
 registers or indexes them dynamically has a stack frame in local memory, so a frame of 0 bytes proves that it does
@@ -23,7 +23,7 @@ _REQUIRED_THREADS = 0x10
 _ANNOTATIONS = 0x55
 _SPILL = 1
 _SYMBOL_TABLE = 2
-# Where the system keeps the first bytes of each CTA's shared memory to itself, a kernel's section counts them too.
+# Where the system reserves the first bytes of each CTA's shared memory, a kernel's section includes them.
 _RESERVED_SMEM = ".nv.shared.reserved.0"
 
 _STORE_LOCAL, _LOAD_LOCAL = 0x387, 0x983
@@ -34,7 +34,7 @@ _WIDTHS = (1, 1, 2, 2, 4, 8, 16)
 
 @dataclass(frozen=True)
 class KernelResources:
-    """What one kernel takes of a streaming multiprocessor.
+    """Resources of one kernel on a streaming multiprocessor.
 
     Attributes
     ----------

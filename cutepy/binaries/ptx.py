@@ -1,4 +1,4 @@
-"""Read from a kernel's PTX what it was meant to hold: its MMAs, descriptor constants, barriers and copies.
+"""Reader of a kernel's PTX: MMAs, descriptor constants, barriers and copies, with evaluated operands.
 
 Operands are evaluated as they are when their instruction first runs, in thread `thread` of the first CTA, with shared
 memory at address 0.
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 _WGMMA = re.compile(
-    # With line information, the two bear a place in the source each.
+    # With line information, each of the two has a source location.
     r"(?:setp\.ne\.b32\s+p\s*,\s*(?P<scale_d>%?\w+)\s*,\s*0\s*;\s*(?:\.loc[^\n]*\n\s*)*)?"
     r"wgmma\.mma_async\.sync\.aligned\.m(?P<m>\d+)n(?P<n>\d+)k(?P<k>\d+)(?P<saturate>\.satfinite)?"
     r"\.(?P<c>\w+)\.(?P<a>\w+)\.(?P<b>\w+)\s*"
@@ -27,8 +27,8 @@ _STEP = re.compile(
     r"^\s*(?:\{\s*)?(?:@!?%?\w+\s+)?(?P<opcode>[a-z][a-z0-9_]*(?:[.:]+\w+)*)[ \t]*(?P<operands>[^;]*);", re.M
 )
 _OPERAND = re.compile(r"\[[^\]]*\]|\{[^}]*\}|[^,\s]+")
-# The instructions of a pipeline's protocol, each with the positions of the operands that matter: of two that fit, the
-# first. A tensor copy's are its addresses and coordinates.
+# Instructions of a pipeline's protocol, each with the positions of its operands: the first of two that fit. A tensor
+# copy's operands are its addresses and coordinates.
 _STEPS: dict[str, tuple[int, ...]] = {
     "mbarrier.init": (0, 1),
     "mbarrier.try_wait.parity": (1, 2),
@@ -89,14 +89,14 @@ class Wgmma:
 
     @property
     def spelling(self) -> str:
-        """The instruction, as PTX spells it."""
+        """Instruction, as PTX spells it."""
         m, n, k = self.shape_mnk
         saturate = ".satfinite" if self.saturate else ""
         return f"wgmma.mma_async.sync.aligned.m{m}n{n}k{k}{saturate}.{'.'.join(self.types)}"
 
 
 def wgmmas(ptx: str, *, thread: int = 0) -> list[Wgmma]:
-    """List the shared-memory MMAs of a kernel, in order, with the descriptors that thread `thread` of a CTA has."""
+    """List the shared-memory MMAs of a kernel, in order, with the descriptors of thread `thread` of a CTA."""
     evaluate = _Evaluator(_definitions(ptx), thread).value
     found = []
     for match in _WGMMA.finditer(ptx):
@@ -157,7 +157,7 @@ def steps(ptx: str, *, thread: int = 0) -> list[Step]:
 
 
 def _address_parts(operand: list[str]) -> list[list[str]]:
-    """Split an operand into sums: `[%r1+8]` into one, `[%rd1, {%r1, %r2}]` into its two coordinates."""
+    """Split an operand into address sums: `[%r1+8]` into one, `[%rd1, {%r1, %r2}]` into its two coordinates."""
     text = "".join(operand).strip("[]")
     text = text[text.find("{") + 1 :].rstrip("} ")
     return [part.strip().split("+") for part in text.split(",") if part]
@@ -205,7 +205,7 @@ class _Evaluator:
         "selp": lambda a, b, chosen: a if chosen else b,
         "setp.eq": operator.eq,
         "setp.ne": operator.ne,
-        "mapa": lambda address, _rank: address,  # the same place in a peer
+        "mapa": lambda address, _rank: address,  # the same address in a peer CTA
     }
 
     def __init__(self, definitions: Mapping[str, list[tuple[str, str, str]]], thread: int) -> None:

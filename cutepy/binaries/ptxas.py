@@ -1,4 +1,4 @@
-"""ptxas, the assembler of PTX: where it is found, and what it says of a module."""
+"""ptxas, the assembler of PTX: search, run, and advisories in its output."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cutepy.binaries.spills import Spill, spills
 
 _TOOL = "ptxas"
 _PACKAGES = ("nvidia-cuda-nvcc", "nvidia-cuda-nvcc-cu13", "nvidia-cuda-nvcc-cu12", "triton")
-"""Packages of PyPI that have it."""
+"""Packages of PyPI that include it."""
 _VERSION = re.compile(r"\bV(\d+\.\d+\.\d+)")
 _ADVICE = re.compile(r"^ptxas (?P<level>info|warning)\s*:\s*\((?P<code>C\d+)\)\s*(?P<text>.*)$", re.MULTILINE)
 _FUNCTION = re.compile(r"function '([^']+)'")
@@ -27,12 +27,12 @@ _SECONDS = 120
 
 
 class AssemblyError(RuntimeError):
-    """There is no ptxas, or it refused the PTX."""
+    """Error of a missing ptxas, or of PTX that it refuses."""
 
 
 @dataclass(frozen=True)
 class Advice:
-    """One of ptxas's numbered remarks.
+    """Numbered remark of ptxas.
 
     Attributes
     ----------
@@ -54,7 +54,7 @@ class Advice:
 
 @dataclass(frozen=True)
 class Assembly:
-    """What came of assembling a module.
+    """Result of assembling a module.
 
     Attributes
     ----------
@@ -72,7 +72,7 @@ class Assembly:
     image: bytes = field(default=b"", repr=False)
 
     def spills(self, kernel: str) -> tuple[Spill, ...] | None:
-        """Return where a kernel spills registers; None if there is no disassembler that can tell."""
+        """Return the places where a kernel spills registers; None without a suitable disassembler."""
         try:
             return spills(self.image, kernel)
         except DisassemblyError:
@@ -80,7 +80,7 @@ class Assembly:
 
 
 def find_ptxas(cuda_home: Path | None = None) -> list[Path]:
-    """Find assemblers: on PATH, in the bin of a CUDA toolkit, and in packages that have one.
+    """Find assemblers: on PATH, in the bin of a CUDA toolkit, and in packages that include one.
 
     Raises
     ------
@@ -107,7 +107,7 @@ def _packaged() -> Iterator[Path]:
 
 
 def assemble(ptx: str, target: str = "sm_90a", cuda_home: Path | None = None) -> Assembly:
-    """Assemble a module, and read what it takes and what ptxas advises: the first that is new enough for it.
+    """Assemble a module, and read its resources and advisories: with the first ptxas that is new enough for it.
 
     Parameters
     ----------
@@ -152,7 +152,7 @@ def _assembled(tool: Path, ptx: str, target: str) -> Assembly:
 
 
 def read_advice(said: str) -> tuple[Advice, ...]:
-    """Read the numbered remarks in what ptxas prints, each once.
+    """Read the numbered remarks in ptxas's output, each once.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""SASS, the machine code of kernels, as `nvdisasm` prints it, between the lines of source that it comes from."""
+"""SASS, the machine code of kernels, as `nvdisasm` prints it, with source lines."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LINE = re.compile(r'^(\s*//## )File "(.*)", line (\d+).*$', re.MULTILINE)
 
 
 class DisassemblyError(RuntimeError):
-    """There is no disassembler, or it refused."""
+    """Error of a missing disassembler, or of a cubin that it can't read."""
 
 
 def find_nvdisasm(cuda_home: Path | None = None) -> Path:
@@ -51,7 +51,7 @@ def _packaged() -> Path | None:
 
 
 def disassemble(cubin: bytes, cuda_home: Path | None = None, moved: Mapping[str, str] = MappingProxyType({})) -> str:
-    """Print the machine code of a cubin, with the lines of source that it comes from: ELF image -> text.
+    """Disassemble a cubin, with source lines: ELF image -> text.
 
     The source is read as it is now: where a file has changed since it was compiled, only the numbers are right.
 
@@ -76,7 +76,7 @@ def disassemble(cubin: bytes, cuda_home: Path | None = None, moved: Mapping[str,
 
 
 def print_code(cubin: bytes, lines: str, cuda_home: Path | None = None) -> str:
-    """Print the machine code of a cubin as the disassembler does.
+    """Disassemble a cubin with the disassembler's own line annotations.
 
     Parameters
     ----------
@@ -106,6 +106,6 @@ def print_code(cubin: bytes, lines: str, cuda_home: Path | None = None) -> str:
 
 
 def _with_source(line: re.Match[str]) -> str:
-    """Put the text of a line of source below its name."""
+    """Insert the text of each source line below its name."""
     text = linecache.getline(line[2], int(line[3])).rstrip()
     return f"{line[0]}\n{line[1]}{text}" if text else line[0]

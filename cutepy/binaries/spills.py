@@ -1,4 +1,4 @@
-"""Where a kernel spills registers: at which lines of its PTX, and whether in a loop, as `nvdisasm` shows it."""
+"""Register spills of a kernel: PTX lines, and loops, from `nvdisasm`'s output."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ENDS = ("BRA", "EXIT", "RET", "BRX", "JMP", "JMX", "KILL")
 
 @dataclass(frozen=True)
 class Spill:
-    """An instruction that stores a register to local memory for want of registers, or loads it back.
+    """Instruction that spills a register to local memory, or fills it.
 
     Attributes
     ----------
@@ -45,7 +45,7 @@ class Spill:
 
 @dataclass(frozen=True)
 class _Step:
-    """An instruction of machine code, as far as it matters here."""
+    """Instruction of machine code, with the fields used here."""
 
     opcode: str
     line: int | None
@@ -85,7 +85,7 @@ def spills(cubin: bytes, kernel: str, cuda_home: Path | None = None) -> tuple[Sp
 
 
 def _read(text: str, kernel: str) -> tuple[list[_Step], dict[str, int]]:
-    """Read the instructions of a kernel, and which of them labels are at."""
+    """Read the instructions of a kernel, and those at labels."""
     steps: list[_Step] = []
     labels: dict[str, int] = {}
     line, inside = None, False
@@ -104,19 +104,19 @@ def _read(text: str, kernel: str) -> tuple[list[_Step], dict[str, int]]:
 
 
 def _following(n: int, step: _Step, labels: Mapping[str, int], count: int) -> tuple[int, ...]:
-    """Return which instructions may be next."""
+    """Return the possible successors of an instruction."""
     verb = step.opcode.partition(".")[0]
     ends = verb in _ENDS and not step.is_guarded and ".U" not in step.opcode.removesuffix(".UNI")
     found = [] if ends or n + 1 == count else [n + 1]
     if verb in ("BRA", "JMP") and step.target in labels:
         found.append(labels[step.target])
-    elif verb == "BRX":  # a table: any label
+    elif verb == "BRX":  # a branch table: any label
         found += labels.values()
     return tuple(found)
 
 
 def _loop(start: int, following: Sequence[tuple[int, ...]]) -> set[int]:
-    """Return the instructions of the loop that one is in: those that it leads to, and that lead to it."""
+    """Return the instructions of the loop around one: those on a path from it back to it."""
     backwards: list[list[int]] = [[] for _ in following]
     for n, successors in enumerate(following):
         for successor in successors:

@@ -1,1 +1,4 @@
-"""The command line, `cutepy` or `python -m cutepy`. Each command imports what it needs when it runs."""
+"""Command line, `cutepy` or `python -m cutepy`.
+
+Each command imports its modules when it runs.
+"""

@@ -1,4 +1,4 @@
-"""The commands of `cutepy`, each a thin door to the module that does the work."""
+"""Commands of `cutepy`, each a thin wrapper of the module that does the work."""
 
 from collections.abc import Collection, Iterable
 from functools import partial
@@ -122,7 +122,7 @@ def parse(
 
 
 def _pasted(text: str) -> str:
-    # Whatever the locale: what is not UTF-8 is marked, and refused or skipped as other noise is.
+    # In any locale: text that is not UTF-8 is marked, and refused or skipped as other noise is.
     return typer.get_binary_stream("stdin").read().decode("utf-8", "replace") if text == "-" else text
 
 
@@ -184,7 +184,7 @@ def show(
     options["shape"] = _extents(shape)
     try:
         draw(text, files, width=width, tile=tile, **{name: value for name, value in options.items() if value != ()})
-    except BrokenPipeError:  # whoever read has enough
+    except BrokenPipeError:  # the reader has closed the pipe
         raise
     except ParseError as error:
         fail(told(error, width or terminal_width()))
@@ -312,7 +312,7 @@ def sanitize(
     limit_instructions: _LimitInstructions = None,
     strict: Annotated[bool, typer.Option("--strict", help="Count advisories as hazards.")] = False,
 ) -> None:
-    """Simulate a GPU script, and say what nothing orders: races, missing waits and fences.
+    """Simulate a GPU script, and report unordered accesses: races, missing waits and fences.
 
     Status 1 if there are hazards, 2 if the script itself failed.
     """
@@ -369,7 +369,7 @@ def explain(
     try:
         explanation, code = of_file(file, context.args, lambda line: typer.echo(line, err=True), ptxas=ptxas)
         write(explanation, html, json, width)
-    except BrokenPipeError:  # whoever read has enough
+    except BrokenPipeError:  # the reader has closed the pipe
         raise
     except (ValueError, ImportError, OSError) as error:
         fail_by(error)
@@ -578,7 +578,7 @@ def bench_accuracy(
         list[int] | None, typer.Option(help="Multiples of 128; may be given again. Default: 1024, 16384.")
     ] = None,
 ) -> None:
-    """Tell how far products of 8-bit floats are from float64, by scales and by how sums are kept. Needs no GPU."""
+    """Print the errors of 8-bit products against float64, by scales and by summation. Needs no GPU."""
     from cutepy.suites.accuracy import run_accuracy
 
     if any(each < 128 or each % 128 for each in k or []):

@@ -1,4 +1,4 @@
-"""What commands that run a script are asked for, checked before the script runs."""
+"""Options of commands that run a script, checked before the script runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def check_script(script: Path) -> None:
-    """End the command if there is no such script."""
+    """Refuse a script that does not exist."""
     if str(script).startswith("-") and not script.exists():
         fail(f"there is no option {script}; options stand before FILE.py, what follows it is the script's")
     if script.is_dir():
@@ -24,7 +24,7 @@ def check_script(script: Path) -> None:
 
 
 def check_folder(folder: Path, option: str) -> None:
-    """Make the folder that an option names, to write to; end the command if that can't be done."""
+    """Make the folder of an option, to write to; refuse one that can't be made."""
     if folder.exists() and not folder.is_dir():
         fail(f"{option} takes a folder, got {str(folder)!r}, which is a file")
     try:
@@ -36,7 +36,7 @@ def check_folder(folder: Path, option: str) -> None:
 
 
 def check_output(output: Path, script: Path | None = None, option: str = "--output") -> None:
-    """End the command if what an option names can't be written, or is the script."""
+    """Refuse an output file that can't be written, or is the script."""
     if output.is_dir():
         fail(f"{option} takes a file, got {str(output)!r}, which is a folder")
     if not output.resolve().parent.is_dir():
@@ -48,7 +48,7 @@ def check_output(output: Path, script: Path | None = None, option: str = "--outp
 
 
 def asked_schedules(text: str | None, seed: int | None, limit: int | None) -> int | Literal["all"]:
-    """Read how many schedules are asked for, and see whether a seed and a limit mean something beside that."""
+    """Parse the number of schedules, and check that a seed and a limit are used with it only."""
     if text is not None and text != "all" and not (text.isascii() and text.isdecimal()):
         fail(f"--schedules must be a number or all, got {text!r}")
     count = 0 if text in (None, "all") else int(text[:_DIGITS])
@@ -62,20 +62,20 @@ def asked_schedules(text: str | None, seed: int | None, limit: int | None) -> in
 
 
 _MOST_SCHEDULES = 10**6
-"""Of each launch; more would take days, and memory for each."""
+"""Largest number of schedules of a launch; more would take days, and memory for each."""
 _DIGITS = 20
-"""That are read of a number: with so many it is too large in any case."""
+"""Largest number of digits of a number: a longer one is too large in any case."""
 
 
 def asked_seconds(seconds: float | None) -> float | None:
-    """Return the seconds that a launch may take; end the command if that is no time."""
+    """Parse the time limit of a launch in seconds; refuse a text that is no time."""
     if seconds is not None and not 0 < seconds < math.inf:
         fail(f"--limit-seconds must be a number of seconds above 0, got {seconds:g}")
     return seconds
 
 
 def asked_ctas(text: str | None) -> Coordinates | None:
-    """Read coordinates of CTAs; None if there are none."""
+    """Parse coordinates of CTAs; None if there are none."""
     from cutepy.sim.machine.chosen import parse_ctas
 
     try:

@@ -1,4 +1,4 @@
-"""`cutepy cache`: look at the programs that are kept on the disk, remove them, and make them ahead of time."""
+"""`cutepy cache`: list the compiled programs on disk, remove them, and make them ahead of time."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def show(
     key: Annotated[str, typer.Argument(help="A program's key, or how it begins.")],
     ptx: Annotated[bool, typer.Option("--ptx", help="Print the program's PTX, and nothing else.")] = False,
 ) -> None:
-    """Show what a program was compiled from and with, and what is kept of it."""
+    """Show the sources and the contents of a program."""
     from cutepy.host.entry import DamagedEntryError
 
     with _told():
@@ -128,7 +128,7 @@ def warm(
         str, typer.Argument(metavar="FILE.py|MODULE", help="A script, with the arguments that follow, or a module.")
     ],
 ) -> None:
-    """Run a script, or import a module, that compiles: so that its programs are there when they are needed."""
+    """Run a script, or import a module, that compiles, so that its programs are in the cache."""
     from cutepy.host import environment
 
     with _told():
@@ -137,7 +137,7 @@ def warm(
         store = _store()
         before = {program.key: program for program in store.entries()}
     code = _run(target, context.args)
-    # Told by the folder, not by this process: a script may compile in processes of its own.
+    # Counted in the folder, not in this process: a script may compile in processes of its own.
     built = used = 0
     for program in store.entries():
         earlier = before.get(program.key)
@@ -150,7 +150,7 @@ def warm(
 
 
 def _run(target: str, arguments: list[str]) -> int:
-    """Run a script as `__main__`, or import a module under its name; gives the exit code."""
+    """Run a script as `__main__`, or import a module under its name; return the exit code."""
     import importlib
     import sys
 
@@ -191,7 +191,7 @@ def _store() -> Store:
 
 
 def _others() -> tuple[Store, ...]:
-    """Open what is kept to trace and to simulate sooner, and is not worth listing."""
+    """Open the other stores, of rewritten functions and of the simulator's machine code, which are not listed."""
     from cutepy.host.store import function_store, machine_code_store
 
     return function_store(), machine_code_store()
@@ -220,7 +220,7 @@ def _print_entry(store: Store, program: EntryInfo, entry: Entry) -> None:
         return grid
 
     metadata = dict(entry.metadata)
-    metadata.pop("created", None)  # the file's own time is told
+    metadata.pop("created", None)  # the file's own time is shown
     facts = [
         ("key", program.key),
         ("folder", str(store.folder)),
@@ -238,7 +238,7 @@ def _print_entry(store: Store, program: EntryInfo, entry: Entry) -> None:
 
 
 def _text(value: Any) -> str:  # noqa: ANN401
-    """Write a value of the metadata: texts as they are, others as JSON, a list in as many lines as it has items."""
+    """Format a value of the metadata: texts as they are, others as JSON, a list with one item a line."""
     if isinstance(value, list) and value:
         return "\n".join(map(_text, value))
     return value if isinstance(value, str) else json.dumps(value)
@@ -249,7 +249,7 @@ def _print(what: RenderableType) -> None:
 
     from rich.console import Console
 
-    # A pipe has no width: what reads from one gets each row in one line, without the blanks that fill a column.
+    # A pipe has no width: its reader gets each row in one line, without padding.
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 10_000)
     with console.capture() as captured:
         console.print(what)
@@ -258,7 +258,7 @@ def _print(what: RenderableType) -> None:
 
 @contextlib.contextmanager
 def _told() -> Iterator[None]:
-    """Turn what a user can put right into a line on standard error."""
+    """Convert an error that a user can fix to a line on standard error."""
     from cutepy.host.folder import CacheFolderError
 
     try:

@@ -1,4 +1,4 @@
-"""Groups of commands, which say in a line which packages a command lacks."""
+"""Groups of commands that report the missing packages of a command in one line."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _NEEDS = {
 
 
 class Commands(TyperGroup):
-    """A group of commands: where one needs a package of an extra that is not installed, it ends and says so."""
+    """Group of commands: where a command needs a package of a missing extra, it ends with a message."""
 
     def invoke(self, context: Any) -> Any:  # noqa: ANN401 - as of click, which typer has or brings
-        """Run the command that was asked for."""
+        """Run the chosen command."""
         try:
             return super().invoke(context)
         except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""`cutepy tutorial --check`: the WGMMA tutorial's tensors, computed, beside what C++ CuTe prints for them.
+"""`cutepy tutorial --check`: the WGMMA tutorial's tensors, computed, beside the output of C++ CuTe.
 
 The story is that of a GEMM's main loop: a TiledMMA, the shared-memory layouts of A and B from GMMA layout atoms, their
 partitions, the descriptors that wgmma reads them by, and the accumulators.
@@ -20,7 +20,7 @@ TODAY, THEN = "4.7.0", "3.5.1"
 
 
 class Page:
-    """Writes computed values beside expected ones and counts those that differ.
+    """Writer of computed values beside expected ones, which counts differences.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class Page:
             self.write(line)
 
     def compare(self, name: str, computed: object, expected: object, *, release: str = TODAY) -> None:
-        """Write a value, and beside it the one that C++ CuTe of a CUTLASS release printed."""
+        """Write a value beside the one that a CUTLASS release's C++ CuTe printed."""
         text, want = (x if isinstance(x, str) else to_text(x) for x in (computed, expected))
         self.compared += 1
         self.differing += text != want

@@ -43,7 +43,7 @@ def run(write: Callable[[str], None] = print) -> int:
 
 
 def _layouts(write: Callable[[str], None]) -> int:
-    """Draw the atom of the GEMM's operands, and compare the WGMMA tutorial's layouts; gives the number that differ."""
+    """Draw the atom of the GEMM's operands, and compare the WGMMA tutorial's layouts; return the number that differ."""
     from cutepy.cli import conformance
     from cutepy.layouts import sm90
     from cutepy.layouts.render import picture_of, render_text
@@ -65,7 +65,7 @@ def _layouts(write: Callable[[str], None]) -> int:
 
 
 def _compile(write: Callable[[str], None]) -> int:
-    """Compile the kernel of the first size and compare it with its configuration; gives the number of differences."""
+    """Compile the kernel of the first size and compare it with its configuration; return the number of differences."""
     from cutepy.kernels.gemm import GemmSignature, compile_gemm, select_config
     from cutepy.kernels.gemm.inspection import facts
 
@@ -94,7 +94,7 @@ def _describe(config: "GemmConfig", write: Callable[[str], None]) -> None:
 
 
 def _run(write: Callable[[str], None]) -> int:
-    """Run the GEMM against float64, on a GPU beside cuBLAS; gives the number of wrong results."""
+    """Run the GEMM against float64, on a GPU beside cuBLAS; return the number of wrong results."""
     import torch
 
     from cutepy.suites.measuring import has_hopper
@@ -126,7 +126,7 @@ def _run(write: Callable[[str], None]) -> int:
 
 
 def _simulate(write: Callable[[str], None]) -> int:
-    """Run the GEMM of a small size in the simulator, against float64; gives the number of wrong results."""
+    """Run the GEMM of a small size in the simulator, against float64; return the number of wrong results."""
     import torch
 
     from cutepy.frontends import simulate
@@ -150,7 +150,7 @@ def _simulate(write: Callable[[str], None]) -> int:
 
 
 def _time_us(launch: Callable[[], object], repeats: int = 20) -> float:
-    """Time single launches with a cold L2 cache; gives the median in microseconds."""
+    """Time single launches with a cold L2 cache; return the median in microseconds."""
     import torch
 
     flush = torch.empty(_FLUSH, dtype=torch.int8, device="cuda")

@@ -1,4 +1,4 @@
-"""The types that products are timed and tuned in."""
+"""Element types that `bench` and `tune` accept."""
 
 BENCH_DTYPES = ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "float32", "int8")
-"""By torch's names; float32 is multiplied as tf32."""
+"""Types by torch's names; float32 is multiplied as tf32."""

@@ -1,4 +1,4 @@
-"""`cutepy explain`: what a kernel is made of, from PTX or from a script that is run under the simulator."""
+"""`cutepy explain`: the anatomy of a kernel, from PTX or from a script that is run under the simulator."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def of_file(
     from cutepy.cli.simulate import run
 
     watch = Watch()
-    # What the script prints is not the explanation: it goes where errors do.
+    # The script's own output is not the explanation: it goes to standard error.
     with contextlib.redirect_stdout(sys.stderr):
         code = run(path, arguments, echo, observers=[watch])
     if code and next(watch.kernels, None) is None:

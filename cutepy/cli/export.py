@@ -65,7 +65,7 @@ _OPTIONS = {
     "batch_modes": "batch",
     "tiles": "tile",
 }
-"""What `gemm_extension` calls an option, and the command line."""
+"""Options of `gemm_extension`, and of the command line."""
 _FORMS = {
     "extension": "Write a PyTorch extension, which builds with pip where torch and CUDA's headers are.",
     "c": "Write a C library, with a CMake file and an example.",
@@ -73,7 +73,7 @@ _FORMS = {
 
 
 def _exporter(form: str) -> Callable[..., None]:
-    """Make the command that writes one form: the functions of `cutepy.aot` have its name."""
+    """Make the command of one form of export: the functions of `cutepy.aot` have its name."""
 
     def export(
         spec: _Spec,
@@ -122,7 +122,7 @@ for _form, _help in _FORMS.items():
 
 
 def _describe(spec: str, chosen: Mapping[str, Any]) -> Extension:
-    """Import a description, or describe the GEMM with the options that were given."""
+    """Import a description, or describe the GEMM by the options."""
     from cutepy import aot
 
     if spec != "gemm":

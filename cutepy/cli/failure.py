@@ -1,4 +1,4 @@
-"""How a command says that it cannot do what was asked."""
+"""Errors of a command: one line on standard error, and exit code 2."""
 
 from typing import NoReturn
 
@@ -14,7 +14,7 @@ def fail(message: str) -> NoReturn:
 
 
 def fail_by(error: Exception) -> NoReturn:
-    """End the command by what was raised; where a package of an extra is missing, let the group of commands say it."""
+    """End the command with an exception's message; the group of commands reports missing extras."""
     if isinstance(error, ModuleNotFoundError) and explained(error, "") is not error:
         raise error
     fail(str(error))

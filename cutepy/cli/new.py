@@ -14,10 +14,10 @@ TORCH_NAMESPACES = frozenset(
     "loaded_libraries metal mkl mkldnn mkldnn_prepacked nccl onednn onnx prepacked prim prims profiler quantization "
     "quantized rngprims sparse static_runtime symm_mem vulkan xnnpack".split()
 )
-"""Of `torch.ops` before anybody adds to it, and what else it has for attributes; listed, since torch takes seconds."""
+"""Namespaces and attributes of `torch.ops` in plain torch; listed here, since importing torch takes seconds."""
 
 _LONGEST = 100
-"""Characters of a name, so that names of files and kernels that are made of it are none that a system refuses."""
+"""Largest number of characters of a name, so that file and kernel names made from it are valid on any system."""
 
 
 def write_kernel(name: str, folder: Path) -> list[Path]:
@@ -73,7 +73,7 @@ def _check_spelling(name: str) -> None:
 
 
 def _check_unused(name: str, folder: Path, templates: Iterable[str]) -> None:
-    """Refuse the name of a module that Python finds anywhere else than here, and names within the files."""
+    """Refuse the name of a module that Python finds elsewhere, and names used within the files."""
     own = Path.cwd(), folder.resolve()
     path = [entry for entry in sys.path if Path(entry).resolve() not in own]
     if name in vars(builtins):
@@ -97,7 +97,7 @@ _ANY = "any_name"
 
 
 def _names(text: str) -> set[str]:
-    """List the names that a module uses, wherever in its text."""
+    """List the names in a module's text."""
     nodes = list(ast.walk(ast.parse(text)))
     names = {node.id for node in nodes if isinstance(node, ast.Name)}
     names |= {node.arg for node in nodes if isinstance(node, ast.arg)}

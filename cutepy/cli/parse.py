@@ -1,4 +1,4 @@
-"""`cutepy parse`: what a pasted text denotes, in words and as pictures."""
+"""`cutepy parse`: the values in a pasted text, in words and as pictures."""
 
 from collections.abc import Sequence
 
@@ -36,7 +36,7 @@ def describe(
     given: Sequence[int] = (),
     shape: Sequence[int] | None = None,
 ) -> tuple[str, tuple[ParseError, ...]]:
-    """Describe what a text holds.
+    """Describe the values in a text.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ def describe(
 
 
 def told(error: ParseError, width: int) -> str:
-    """Write an error in the command's words, so that the text's line fits: of a long one the part at the caret.
+    """Format an error for the command, with a long line cut to the part at the caret.
 
     >>> from cutepy.layouts import parse
     >>> try:
@@ -129,7 +129,7 @@ def told(error: ParseError, width: int) -> str:
 
 
 def _as_options(message: str) -> str:
-    """Replace the arguments that a message names by the command's options."""
+    """Replace the names of arguments in a message by the command's options."""
     message = message.replace("parse(text, given=...)", "--set")
     return message.replace("parse(text, shape=...) takes one, as shape=(64, 64)", "--shape 64,64 tells one")
 
@@ -167,7 +167,7 @@ def _linear(value: LinearLayout, width: int) -> list[str]:
     try:
         layout = to_layout(value.invert() if offsets else value)
     except (LayoutError, ValueError):
-        pass  # a function that is no layout of CuTe's is told by its bases alone
+        pass  # a linear function that is no layout of CuTe's is described by its bases alone
     else:
         told = "element -> offset" if offsets else "inputs -> index"
         lines += wrapped(f"in CuTe's notation, {told}: {to_text(layout)}", width)
@@ -175,7 +175,7 @@ def _linear(value: LinearLayout, width: int) -> list[str]:
 
 
 def _other(value: object, width: int) -> list[str]:
-    """Describe a value of cutepy's own by its repr, and draw it if there is a picture."""
+    """Describe another value of cutepy's by its repr, and draw it if there is a picture."""
     lines = [*wrapped(repr(value), width), type(value).__name__]
     try:
         return [*lines, "", render_text(picture_of(value), width=width, height=HEIGHT)]
@@ -184,7 +184,7 @@ def _other(value: object, width: int) -> list[str]:
 
 
 def _left_open(value: Runtime, width: int) -> list[str]:
-    """Say what only the running program knows of a value, what is known of that, and how to tell it."""
+    """Describe the unknown numbers of a value, with known divisors, and the option to set them."""
     lines = [*wrapped(str(value), width), f"{value.kind}, of which the text leaves open:"]
     for number, unknown in enumerate(value.unknowns, 1):
         lines += wrapped(f"  {number}. {unknown.text}, {unknown}", width)

@@ -1,4 +1,4 @@
-"""Products as commands are given them: `bfloat16:512x1024x64:k,mn`."""
+"""Product arguments of commands: `bfloat16:512x1024x64:k,mn`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PROBLEM = re.compile(r"(?:(\w+):)?(\d+(?:x\d+){2,3})(?::(k|mn),(k|mn))?")
 
 
 def parse_product(text: str) -> GemmProblem:
-    """Read a product, of float16 unless it says another type; end the command if there is none like it."""
+    """Parse a product, of float16 by default; refuse one that is not supported."""
     from cutepy.suites.gemm_problems import GemmProblem, out_dtype
 
     match = _PROBLEM.fullmatch(text)
@@ -32,7 +32,7 @@ def parse_product(text: str) -> GemmProblem:
         fail(f"extents must be positive, got {text!r}")
     a_major, b_major = (cast("str", major or "k") for major in majors)
     bits, result_unit = DTYPES[dtype].bits, 128 // DTYPES[out_dtype(dtype)].bits
-    unit_bytes = 16 if dtype == "float32" else 4  # what threads load, and TMA rounds
+    unit_bytes = 16 if dtype == "float32" else 4  # threads load these, and TMA rounds
     unit = 8 * unit_bytes // bits
     for name, major, extent in (("A", a_major, m), ("B", b_major, n)):
         if bits != 16 and major != "k":

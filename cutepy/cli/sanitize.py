@@ -1,4 +1,4 @@
-"""`cutepy sanitize`: run a GPU script on a machine without a GPU, and report accesses that nothing orders."""
+"""`cutepy sanitize`: run a GPU script on a machine without a GPU, and report unordered accesses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Format = Literal["text", "json", "sarif"]
 
 FAILED = 2
-"""The exit code where the script itself failed, or was not used as it must be."""
+"""Exit code of a script that failed, or of wrong usage."""
 
 
 def run(
@@ -40,7 +40,7 @@ def run(
     reproducers: Path | None = None,
     strict: bool = False,
 ) -> int:
-    """Run a script as `__main__`, every launch simulated, and write what the sanitizer finds.
+    """Run a script as `__main__`, every launch simulated, and write the sanitizer's findings.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ def run(
     from cutepy.sim.replay import Report, ScheduleError
     from cutepy.sim.sanitize import HazardError
 
-    # What the script prints is not the report: it goes where errors do.
+    # The script's own output is not the report: it goes to standard error.
     alone = contextlib.redirect_stdout(sys.stderr) if form and output is None else contextlib.nullcontext()
     keeps = replay or reproducers is not None
     asked: dict[str, Any] = {"ctas": ctas, "schedules": schedules or None, "seed": seed, "limit": limit}
@@ -110,12 +110,12 @@ def run(
         unwatched = sum(len(run.launches) for run in runs if not run.is_sanitized)
         is_empty = not any(run.launches for run in runs if run.is_sanitized)
         if unwatched:
-            echo(f"cutepy: {unwatched} launches were not watched: simulate(sanitize=False) stands there")
+            echo(f"cutepy: {unwatched} launches were not sanitized: the script calls simulate(sanitize=False)")
         elif is_empty:
-            echo("cutepy: nothing was watched: no kernel was launched in this process, and in others none is watched")
+            echo("cutepy: nothing was sanitized: this process launched no kernel, and other processes are not watched")
         has_launched_elsewhere = inheritance.has_run_elsewhere or any(run.has_launched_elsewhere for run in runs)
         if has_launched_elsewhere:
-            echo("cutepy: launches in forked processes, in which nothing is watched: call what they do in this one")
+            echo("cutepy: launches in forked processes were not sanitized: make them in this process")
         report = Report.of_all([run.report() for run in runs])
         if code and report.is_clean:
             echo("cutepy: the script failed: no hazards are found in what ran, and nothing is known of the rest")
@@ -124,7 +124,7 @@ def run(
         if replay:
             report = report.played()
         unwritten = None if reproducers is None else _reproduce(report.hazards, echo, reproducers)
-        simulation.restart()  # they are told here, and not raised
+        simulation.restart()  # hazards are reported here, and not raised
     if output is not None:
         try:
             output.write_text(_written(report, form or "text", script, code) + "\n", "utf-8", errors="backslashreplace")
@@ -140,7 +140,7 @@ def run(
 
 
 def _reproduce(hazards: Hazards, echo: Callable[[str], None], folder: Path) -> str | None:
-    """Write what looks for each hazard on a GPU; returns why they can't be written."""
+    """Write a GPU reproducer for each hazard; return the reasons for those that can't be written."""
     for number, hazard in enumerate(hazards):
         try:
             path = hazard.reproducer(folder / f"{number:02}_{hazard.kind.replace('-', '_')}.py")
@@ -154,7 +154,7 @@ def _reproduce(hazards: Hazards, echo: Callable[[str], None], folder: Path) -> s
 
 
 def _written(report: Report, form: Format, script: Path, code: int) -> str:
-    """Write a report, and whether all of the script is in it, as its exit code says."""
+    """Write a report, and whether it covers all of the script, by the exit code."""
     if form == "text":
         return str(report)
     if form == "json":

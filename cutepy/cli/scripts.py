@@ -10,12 +10,12 @@ from pathlib import Path
 
 
 def started_name(script: str | Path) -> str:
-    """Give the name that Python gives the code of a script that it is started with: part of what is compiled."""
+    """Return the name that Python gives the code of a started script: it is part of compiled code."""
     return os.path.join(os.getcwd(), script)  # noqa: PTH109, PTH118
 
 
 def run_as_main(script: str | Path, arguments: Sequence[str]) -> None:
-    """Run a script as `__main__`, in this process, with `sys.argv` and `sys.path` as it would find them."""
+    """Run a script as `__main__`, in this process, with `sys.argv` and `sys.path` set for it."""
     name, module = started_name(script), types.ModuleType("__main__")
     module.__file__ = name
     argv, path, main = sys.argv, sys.path[:], sys.modules["__main__"]

@@ -23,15 +23,15 @@ STYLES = {
     "mark": "bold reverse",
     **{f"colour{key}": f"#000000 on {fill(key).lower()}" for key in range(8)},
 }
-"""What a span of a drawing looks like, by rich's names."""
+"""Styles of a drawing's spans, by rich's names."""
 
 _SIXTEEN = "bright_blue bright_magenta green bright_yellow bright_cyan bright_red cyan white".split()
 SIXTEEN_COLOURS = {**STYLES, **{f"colour{key}": f"black on {name}" for key, name in enumerate(_SIXTEEN)}}
-"""The same where a terminal has no more than 16 colours, to which those above would come down as six."""
+"""Styles on a terminal with at most 16 colours, to which those above would come down as six."""
 
 
 def draw(text: str, files: list[Path], *, width: int | None, tile: str | None, **options: Any) -> None:  # noqa: ANN401
-    """Draw what a text denotes: into files, or to the terminal if none is named.
+    """Draw the value of a text: into files, or to the terminal if none is named.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ def paint_drawing(drawing: Drawing) -> None:
     from rich.console import Console
 
     console = Console(highlight=False, soft_wrap=True)
-    if console.is_terminal and not console.no_color:  # as NO_COLOR and FORCE_COLOR say, too
+    if console.is_terminal and not console.no_color:  # NO_COLOR and FORCE_COLOR decide, too
         _paint(console, drawing)
     else:
         print(drawing.text)

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from cutepy.sim.run import Run
 
 INTERRUPTED = 130
-"""The exit code of what Ctrl-C ended, as of shells: 128 and the number of the signal."""
+"""Exit code after Ctrl-C, as of shells: 128 and the number of the signal."""
 
 _SITES = 10
-"""Lines of conflicts, and of waits, that are printed."""
+"""Number of lines with conflicts, and with waits, to print."""
 
 
 def run(
@@ -89,14 +89,14 @@ def run(
 
 
 def tell_stated(inheritance: Inheritance, echo: Callable[[str], None]) -> None:
-    """Print where the script states another value of an option than the command, which then stands."""
+    """Print the places where the script sets an option to another value than the command, which then applies."""
     for line, name, value in inheritance.stated:
         asked = inheritance.options[name]
-        echo(f"cutepy: {line}: simulate({name}={value!r}) stands there, in place of the command's {name}={asked!r}")
+        echo(f"cutepy: {line}: the script calls simulate({name}={value!r}), which overrides {name}={asked!r}")
 
 
 class Tally:
-    """Counts of several runs."""
+    """Sums of the counts of several runs."""
 
     def __init__(self) -> None:
         self._kernels: Counter[str] = Counter()
@@ -108,7 +108,7 @@ class Tally:
 
     @property
     def misfit(self) -> PolicyError | None:
-        """The first complaint that the policy names something no launch has; None if a launch has it."""
+        """First error of a policy that names something no launch has; None if a launch has it."""
         return self._misfits[0] if self._misfits and not self._fits else None
 
     def add(self, run: Run) -> None:
@@ -128,7 +128,7 @@ class Tally:
             self._fits = self._fits or bool(run.launches)
 
     def write(self, echo: Callable[[str], None], inspect: bool) -> None:
-        """Print how many launches there were, and with `inspect` what was counted."""
+        """Print the number of launches, and with `inspect` all counts."""
         launches = sum(self._kernels.values())
         echo(f"cutepy: simulated {launches} launches of {len(self._kernels)} kernels on the CPU; times are not a GPU's")
         if not inspect:
@@ -150,7 +150,7 @@ def execute(
     echo: Callable[[str], None],
     is_told: Callable[[Exception], bool] = lambda error: False,
 ) -> int:
-    """Run a script as `__main__`, and return its exit code: 1 if it raised, of which the traceback is printed.
+    """Run a script as `__main__`, and return its exit code: 1 after an exception, whose traceback is printed.
 
     Parameters
     ----------
@@ -193,7 +193,7 @@ def execute(
 
 @contextmanager
 def _leaving_at_once() -> Iterator[None]:
-    """Let the script's `os._exit` end it as `sys.exit` does, so that what ran is told; forked processes end at once."""
+    """Make the script's `os._exit` act as `sys.exit`, so that its run is reported; forked processes end at once."""
     leave, process = os._exit, os.getpid()
 
     def end(status: int) -> NoReturn:
@@ -212,7 +212,7 @@ def _leaving_at_once() -> Iterator[None]:
 
 
 def _traceback(error: Exception, script: str) -> str:
-    """Format what a script raised, without the frames of what runs it, or of what simulates its kernels."""
+    """Format a script's exception, without the frames of the runner and of the simulator."""
     from cutepy.sim.errors import SimulationError
     from cutepy.sim.ptx.places import is_of_a_library
 

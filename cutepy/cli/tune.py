@@ -1,4 +1,4 @@
-"""`cutepy tune`: find the fastest candidates on the GPU at hand, and look at what was found."""
+"""`cutepy tune`: find the fastest candidates on this GPU, and list the winners."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def tune_gemm(
     candidates: Annotated[int, typer.Option(min=1, help="Of each problem, those expected to be fastest.")] = 100,
     again: Annotated[bool, typer.Option("--again", help="Time what was timed before, too.")] = False,
 ) -> None:
-    """Tune products: `cutepy.ops.gemm` uses what is found, in processes that start afterwards.
+    """Tune products: `cutepy.ops.gemm` uses the winners, in processes that start afterwards.
 
     Candidates are compiled on all cores and timed on all GPUs. What was timed is kept at once, so that tuning which was
     ended goes on where it was. Under torchrun, the processes of all hosts share the work.
@@ -57,7 +57,7 @@ def tune_gemm(
 
 @app.command("list")
 def list_winners() -> None:
-    """List what was found, by GPU and kernel."""
+    """List the winners, by GPU and kernel."""
     from rich.console import Console
     from rich.table import Table
 
@@ -86,7 +86,7 @@ def _short(settings: object) -> str:
 
 @app.command("clear")
 def clear() -> None:
-    """Remove what was found and timed; kernels are chosen by their models again."""
+    """Remove winners and journals; kernels are chosen by their models again."""
     from cutepy.host import environment
 
     root = environment.cache_dir() / "tuned"

@@ -1,4 +1,4 @@
-"""Commands that can't write, as on a full disk, say so in a line, wherever in a command that is found out."""
+"""Write errors of commands, as on a full disk: reported in one line, wherever they occur."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 @contextmanager
 def output_written() -> Iterator[None]:
-    """End the process with status 1 if standard output, or a file, takes no more, and say why in a line.
+    """End the process with status 1 and one line, if standard output or a file can't be written.
 
     Nothing is said where whoever reads standard output has enough.
     """
@@ -27,7 +27,7 @@ def output_written() -> Iterator[None]:
     except OSError as error:
         if error.errno not in (*_FULL, errno.EPIPE):
             raise
-        # What could not be written may be in the buffer still, and Python would try again as it ends.
+        # The unwritten text may still be in the buffer, and Python would try again at exit.
         if sys.stdout is not None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if error.errno != errno.EPIPE:

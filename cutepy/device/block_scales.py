@@ -1,9 +1,9 @@
-"""Scales of blocks of an operand: from global memory into the stages, and from there to the accumulators (traced).
+"""Block scales of an operand: from global memory into the stages, and from there to the accumulators (traced).
 
-Those of a tile, for the blocks of K of a stage, pass through shared memory beside the stage. TMA loads them where each
-row has one, and these lie beside each other; threads copy them from any layout, by cp.async of 4 bytes, and
-`cutepy.device.pipeline.MixedRing` passes them on with the stage. Who multiplies it reads the few that its accumulators
-meet.
+The scales of a tile, for the blocks of K of a stage, pass through shared memory beside the stage. TMA loads them where
+each row has one, and the scales of neighbouring rows are contiguous. Otherwise threads copy them from any layout, by
+cp.async of 4 bytes, and `cutepy.device.pipeline.MixedRing` passes them on with the stage. A consumer thread reads the
+few scales that apply to its accumulators.
 """
 
 from dataclasses import dataclass, replace
@@ -21,7 +21,7 @@ from cutepy.layouts.sm90 import arch
 
 @dataclass(frozen=True)
 class ScaleLoads:
-    """What threads of one CTA load of an operand's scales: those of a tile, neighbouring ones by neighbouring threads.
+    """Loads of an operand's scales by the threads of a CTA: one tile, neighbouring scales by neighbouring threads.
 
     Attributes
     ----------
@@ -45,11 +45,11 @@ class ScaleLoads:
 
     @cute.jit
     def load(self, first, batch: cutlass.Constexpr, block, stage):
-        """Begin to copy this thread's scales of the tile that begins at a row, from a block of K on, into a stage.
+        """Issue cp.async of this thread's scales into a stage, for the tile at a row, from a block of K on.
 
-        All threads call, which have acquired the stage; the copies end some time later, of which `MixedRing.commit`
-        tells. What lies beyond the last row or block becomes zero, and is not read: A and B are zeros there, of which
-        an infinite scale would make NaN. `batch` is not used where all products have the same scales.
+        All threads call, and have acquired the stage; `MixedRing.commit` signals the end of the copies. Scales beyond
+        the last row or block become zero, and are not read: A and B are zeros there, of which an infinite scale would
+        make NaN. `batch` is not used where all products have the same scales.
         """
         staged, scales = self.staged, self.scales
         if cutlass.const_expr(cute.rank(scales) > 2):
@@ -64,7 +64,7 @@ class ScaleLoads:
                     self.copy(scales, (first // self.rows + place, block + k), (place, k, stage))
 
     def copy(self, scales, source, destination):
-        """Begin to copy one scale, or a zero where there is none."""
+        """Issue cp.async of one scale, or of a zero where there is none."""
         copy = cute.make_copy_atom(cpasync.CopyG2SOp(), Float32, num_bits_per_copy=32)
         one, exists = cute.make_layout(((1, 1), 1)), cute.make_rmem_tensor((1, 1), cutlass.Boolean)
         exists[0] = (source[0] < scales.shape[0]) & (source[1] < scales.shape[1])
@@ -84,7 +84,7 @@ def make_scale_load(scales: cute.Tensor, stage: rules.ScaleStage) -> tuple[cute.
 
 @dataclass(frozen=True)
 class BlockScales:
-    """The scales of one operand that a thread's accumulators meet, one block of K after another.
+    """Scales of one operand that apply to a thread's accumulators, one block of K after another.
 
     Attributes
     ----------
@@ -110,31 +110,31 @@ class BlockScales:
     within: cutlass.Int32 | int = 0
 
     def at_tile(self, first):
-        """Give those of a tile that begins at a row of the operand."""
+        """Return the scales for the tile that begins at a row of the operand."""
         return self if self.rows == 1 else replace(self, within=first % self.rows)
 
     def read(self, k, stage):
-        """Read those of a block of K of a stage, which is full; then the stage may be released, by all of the warp."""
+        """Read the scales of a block of K from a full stage; after it all lanes of the warp may release the stage."""
         for slot, offset in enumerate(self.offsets):
             self.here[slot] = self.staged[self.place(offset), k, stage]
 
     def place(self, offset: int):
-        """Give the place of a scale in the stage."""
+        """Return the row of a scale in the stage."""
         return self.first + offset if self.rows == 1 else (self.within + self.first + offset) // self.rows
 
 
 @dataclass(frozen=True)
 class RowScales(BlockScales):
-    """Scales of A, by the rows of the accumulators."""
+    """Scales of A, by rows of the accumulators."""
 
     def at(self, row: int):
-        """Give the scale of a row, counted from the thread's first."""
+        """Return the scale of a row, counted from the thread's first."""
         return self.here[self.offsets.index(row if self.rows == 1 else row // arch.WGMMA_M * arch.WGMMA_M)]
 
 
 @dataclass(frozen=True)
 class ColumnScales(BlockScales):
-    """Scales of B, by the columns of the accumulators.
+    """Scales of B, by columns of the accumulators.
 
     Attributes
     ----------
@@ -144,20 +144,20 @@ class ColumnScales(BlockScales):
     tile_n: int = 0
 
     def place(self, offset: int):
-        """Give the place of a scale in the stage: blocks are counted from that in which the tile begins."""
+        """Return the row of a scale in the stage: blocks are counted from the one in which the tile begins."""
         return self.first + offset if self.rows == 1 else offset // self.rows
 
     def key(self, column: int):
-        """Tell columns apart, counted from the thread's first, as far as their scales may be."""
+        """Return a key of a column, counted from the thread's first: equal keys have equal scales."""
         if self.rows == 1:
             return column
-        # Tiles start at multiples of what their extent and a block have in common: mostly only one block is possible.
+        # Tiles start at multiples of the gcd of their extent and a block: mostly only one block is possible.
         group = column // rules.COLUMN_GROUP * rules.COLUMN_GROUP
         least, most = rules.block_range(self.tile_n, self.rows, group)
         return (least, most, group if least < most else 0)
 
     def at(self, column: int):
-        """Give the scale of a column, counted from the thread's first."""
+        """Return the scale of a column, counted from the thread's first."""
         if self.rows == 1:
             return self.here[self.offsets.index(column)]
         least, most, group = self.key(column)
@@ -167,7 +167,7 @@ class ColumnScales(BlockScales):
 
 
 def stage_scales(pointer: cute.Pointer, stage: rules.ScaleStage, stages: int) -> cute.Tensor:
-    """See shared memory as an operand's scales in so many stages: (places, K blocks, stages)."""
+    """View shared memory as an operand's scales in so many stages: (places, K blocks, stages)."""
     check_room(pointer, stage.stride * stages, 32, f"scales of {stages} stages")
     shape, stride = (stage.places, stage.k_blocks, stages), (1, stage.places, stage.stride)
     return cute.make_tensor(pointer, cute.make_layout(shape, stride=stride))

@@ -1,10 +1,10 @@
-"""Multiply rows by rows with fused multiply-adds, straight from global memory: for products of few rows (traced).
+"""Dot products of rows with fused multiply-adds, straight from global memory: for products of few rows (traced).
 
-Few rows of A by many of B are as fast as B can be read, once. An H200 reads 4.2 TB/s, 32 bytes a nanosecond for each of
-132 SMs, and a load that finds the memory busy takes a microsecond: 32 KiB must be on their way to an SM at any time,
-and twice that where loads come in bursts. Loads into registers hold them without barriers, tensor maps or a ring that
-fills first: 16 warps, of whose lanes each waits for 8 pieces of 16 bytes, have 64 KiB. A is read over and over; it
-stays in L1, where B is not allocated.
+The speed of few rows of A by many of B is bound by one read of B. An H200 reads 4.2 TB/s, 32 bytes a nanosecond for
+each of 132 SMs, and a load takes a microsecond when memory is busy: 32 KiB must be in flight to an SM at any time, and
+twice that where loads come in bursts. Loads into registers keep that much in flight without barriers, tensor maps or a
+ring that fills first: 16 warps, with 8 pieces of 16 bytes in flight for each lane, have 64 KiB. A is read repeatedly;
+it stays in L1, where B is not allocated.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from cutepy.layouts.sm90 import arch
 
 @dataclass(frozen=True)
 class DotProducts:
-    """Products of rows of A (M, K) by rows of B (N, K), as a warp computes them: sums of each lane's elements.
+    """Products of rows of A (M, K) and rows of B (N, K) by one warp: partial sums in each lane.
 
     A piece is 16 bytes along K, a chunk one piece for each lane. Of all chunks a warp takes every `parts`-th, in the
     order of K whatever the other extents are, so that the sums of a row of A and one of B are the same in any batch.
@@ -45,9 +45,9 @@ class DotProducts:
 
     @cute.jit
     def multiply(self, row, column, part):
-        """Multiply rows from `row` on by those of B from `column` on; gives fp32 sums (rows, columns) of this lane.
+        """Multiply rows from `row` on by rows of B from `column` on; return this lane's fp32 partial sums.
 
-        Rows beyond the last are taken for that one; what they give is not to be used.
+        The result is (rows, columns). Rows beyond the last one repeat it; their sums must not be used.
         """
         pieces = cute.size(self.b, mode=[1]) // self.piece
         step = self.parts * arch.WARP_THREADS
@@ -72,12 +72,12 @@ class DotProducts:
         return arch.UNIT_BITS // self.b.element_type.width
 
     def _start(self, tensor, index):
-        """Give where a row begins, or the last one if there are fewer."""
+        """Return the start of a row; of the last one if there are fewer."""
         index = cutlass.min(index, cute.size(tensor, mode=[0]) - 1)
         return tensor.iterator + cute.assume(Int64(index) * Int64(tensor.stride[0]), divby=self.piece)
 
     def _add(self, sums, rows, columns, first, exist):
-        """Add the products of `unroll` pieces from one on; those that don't exist are not read, and are zeros."""
+        """Add the products of `unroll` pieces from one on; pieces beyond the end count as zeros, and are not read."""
         offset = cute.assume(Int64(first) * self.piece, divby=self.piece)
         rows, columns = ([start + offset for start in starts] for starts in (rows, columns))
         read = [[self._load(start, turn, exist, streams=True) for start in columns] for turn in range(self.unroll)]
@@ -92,7 +92,7 @@ class DotProducts:
                     sums[m, n] = total
 
     def _load(self, start, turn, exist, streams=False):
-        """Load this lane's piece of a chunk into registers: of what streams, nothing stays in L1."""
+        """Load this lane's piece of a chunk into registers; streamed data is not allocated in L1."""
         place = start + turn * self.parts * arch.WARP_THREADS * self.piece
         return load_vector(place, self.piece, exist[turn], streams)
 

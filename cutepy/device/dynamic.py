@@ -1,10 +1,10 @@
-"""Deal output tiles out while a launch runs: a cluster that is done sooner takes more of them (traced).
+"""Dynamic persistent tile scheduler: a cluster that finishes sooner takes more output tiles (traced).
 
-Each cluster's first tile is that of its own index. For each tile that it has, one warp of it, the dealer, takes a
-ticket, ahead of use: the number of a counter in global memory, which it raises by an atomic addition. Tickets count the
-tiles behind the first ones. There are as many as tiles: who gets the last one puts the counter down again.
-
-(QuACK's dynamic persistent scheduler, and CUTLASS's by `clusterlaunchcontrol` on later GPUs, hand work on likewise.)
+A cluster's first tile is that of its own index. For each tile that it has, one warp of it, the dealer, takes a ticket
+in advance: the value of a counter in global memory, which it raises by an atomic addition. Tickets count the tiles
+behind the first ones. There are as many tickets as tiles: the cluster that gets the last one sets the counter to 0
+again. (QuACK's dynamic persistent scheduler, and CUTLASS's by `clusterlaunchcontrol` on later GPUs, broadcast tiles
+likewise.)
 """
 
 import math
@@ -71,20 +71,20 @@ class Tickets:
 
     @property
     def full(self) -> cute.Pointer:
-        """The barriers that readers wait on."""
+        """Full barriers, on which readers wait."""
         return self.barriers
 
     @property
     def empty(self) -> cute.Pointer:
-        """The barriers that the dealer waits on, in its own CTA."""
+        """Empty barriers, on which the dealer waits in its own CTA."""
         return self.barriers + self.count
 
     def dealer_state(self) -> pipeline.PipelineState:
-        """Make the dealer's position: slot 0, parity 1, so that its first round waits for nobody."""
+        """Return the dealer's state: slot 0, parity 1, so that its first round does not wait."""
         return pipeline.make_pipeline_state(pipeline.PipelineUserType.Producer, self.count)
 
     def reader_state(self) -> pipeline.PipelineState:
-        """Make a reader's position: slot 0, parity 0."""
+        """Return a reader's state: slot 0, parity 0."""
         return pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, self.count)
 
     @cute.jit
@@ -96,23 +96,24 @@ class Tickets:
 
     @cute.jit
     def acquire(self, state):
-        """Wait until all have read what was in the slot; the dealer's warp calls, before it takes a ticket for it."""
+        """Wait until all readers have read the slot; the dealer's warp calls, before it takes a ticket for it."""
         cute.arch.mbarrier_wait(self.empty + state.index, state.phase)
 
     @cute.jit
     def take(self, tickets):
-        """Take a ticket of so many, which are all that will be taken; the dealer's warp calls."""
+        """Take one of so many tickets; the dealer's warp calls."""
         ticket = cutlass.Int32(0)
         if cute.arch.lane_idx() == 0:
             ticket = cute.arch.atomic_add(self.counter, cutlass.Int32(1), sem="relaxed", scope="gpu")
             if ticket == tickets - 1:
                 cute.arch.store(self.counter, cutlass.Int32(0), sem="relaxed", scope="gpu")
-        # All lanes have waited for the slot when one of them lets it be filled: none takes a later phase for its own.
+        # All lanes have waited for the slot when one of them lets it be filled: no lane mistakes a later phase for its
+        # own.
         return cute.arch.shuffle_sync(ticket, 0)
 
     @cute.jit
     def send(self, index, state):
-        """Hand an index on to all CTAs of the cluster; the dealer's warp calls."""
+        """Broadcast an index to all CTAs of the cluster; the dealer's warp calls."""
         rank = cute.arch.lane_idx()
         if rank < self.ctas:
             full = self.full + state.index
@@ -122,21 +123,21 @@ class Tickets:
 
     @cute.jit
     def drain(self, state):
-        """Wait until all that was handed on has been read, so that no peer still arrives on a CTA that has exited."""
+        """Wait until all indices sent have been read, so that no peer arrives on a CTA that has exited."""
         for _ in cutlass.range_constexpr(self.count):
             cute.arch.mbarrier_wait(self.empty + state.index, state.phase)
             state.advance()
 
     @cute.jit
     def peek(self, state):
-        """Read a slot, once it is full; whole warps call."""
+        """Read a slot once it is full; whole warps call."""
         cute.arch.mbarrier_wait(self.full + state.index, state.phase)
         index = cute.make_tensor(self.slots, cute.make_layout(self.count))[state.index]
         return cute.arch.make_warp_uniform(index)
 
     @cute.jit
     def read(self, state):
-        """Read a slot, once it is full, and give it back to the dealer; whole warps call."""
+        """Read a slot once it is full, and release it to the dealer; whole warps call."""
         index, empty = self.peek(state), self.empty + state.index
         cute.arch.sync_warp()
         if cute.arch.lane_idx() == 0:
@@ -149,7 +150,7 @@ class Tickets:
 
 @dataclass(frozen=True)
 class Claimed(Work):
-    """A tile whose successor is known as soon as the next ticket is there: who asks for it waits; whole warps ask.
+    """Tile whose successor is known once the next ticket arrives; `has_next` waits for it, and whole warps call it.
 
     Attributes
     ----------
@@ -163,13 +164,13 @@ class Claimed(Work):
 
     @property
     def has_next(self):
-        """Whether this CTA has more to do after it."""
+        """Wait for the next ticket, and return whether this CTA has another tile."""
         return self.tickets.peek(self.place) < self.end
 
 
 @dataclass(frozen=True)
 class Dynamic:
-    """Each cluster takes the next tile when it is about to need one, in the order of `Persistent`.
+    """Dynamic scheduler: each cluster takes its next tile just before it needs one, in the order of `Persistent`.
 
     Clusters wait for no other, so their number doesn't matter.
 
@@ -186,7 +187,7 @@ class Dynamic:
 
     @cute.jit
     def deal(self):
-        """Take tickets until there are no tiles left; one warp of each CTA calls, and nobody else takes any."""
+        """Take tickets until there are no tiles left; one warp of each CTA calls, and no other takes any."""
         first, _, _ = cute.arch.cluster_idx()
         clusters, _, _ = cute.arch.cluster_dim()
         end = math.prod(self.product.raster)
@@ -201,7 +202,7 @@ class Dynamic:
 
     @cute.jit
     def each(self, worker: Any, turn: Any = 0, turns: cutlass.Constexpr = 1):
-        """Let a worker do this CTA's work, as `Persistent.each` does; whole warps call."""
+        """Run a worker on this CTA's tiles, as `Persistent.each` does; whole warps call."""
         rules.check_worker(worker)
         k = self.product.k()
         first, _, _ = cute.arch.cluster_idx()
@@ -217,7 +218,7 @@ class Dynamic:
 
     @cute.jit
     def follow(self, index, place, count):
-        """Pass over so many tiles, or all that are left: every warp reads every ticket."""
+        """Skip so many tiles, or all that are left: every warp reads every ticket."""
         for _ in cutlass.range(count, unroll=1):
             if index < math.prod(self.product.raster):
                 index = self.tickets.read(place)

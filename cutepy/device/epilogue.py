@@ -1,4 +1,4 @@
-"""Finish an accumulator tile in registers, and move it to global memory through swizzled shared memory (traced)."""
+"""Epilogue stores: accumulator subtiles from registers through swizzled shared memory to global memory (traced)."""
 
 from dataclasses import dataclass
 
@@ -12,16 +12,16 @@ from cutepy.device.tma import check_stores, extents
 from cutepy.layouts.sm90 import arch
 
 STORE_WARP = 0
-"""The consumer warp that issues the TMA stores."""
+"""Consumer warp that issues the TMA stores."""
 
 
 def _matrices(sD: cute.Tensor) -> int:
-    """Count the matrices of 8x8 that one instruction moves: 16 rows of 16 columns, or of 8 if more don't fit."""
+    """Count the 8x8 matrices of one instruction: 16 rows by 16 columns, or by 8 if 16 don't fit."""
     return 4 if cute.size(sD, mode=[1]) % (2 * rules.SUBTILE_COLUMNS) == 0 else 2
 
 
 def _fragment_copy(tiled_mma: cute.TiledMma, atom: cute.CopyAtom, matrices: int) -> cute.TiledCopy:
-    """Tile a copy atom over the accumulator fragment, in the pieces that an stmatrix of so many matrices moves."""
+    """Tile a copy atom over the accumulator fragment, in the pieces of an stmatrix of so many matrices."""
     pieces = cute.make_copy_atom(warp.StMatrix8x8x16bOp(False, matrices), cutlass.Float16)
     return cute.make_tiled_copy_S(atom, cute.make_tiled_copy_C_atom(pieces, tiled_mma))
 
@@ -38,7 +38,7 @@ def register_to_smem(tiled_mma: cute.TiledMma, sD: cute.Tensor, contiguous_mode:
 
 
 def smem_to_register(tiled_mma: cute.TiledMma, sC: cute.Tensor, contiguous_mode: int) -> cute.TiledCopy:
-    """Make the reverse copy, ldmatrix for 16-bit types: each thread gets the elements whose sums it holds."""
+    """Make the reverse copy, ldmatrix for 16-bit types: each thread gets its accumulators' elements."""
     dtype, matrices = sC.element_type, _matrices(sC)
     op = warp.LdMatrix8x8x16bOp(contiguous_mode == 0, matrices) if dtype.width == 16 else CopyUniversalOp()
     return _fragment_copy(tiled_mma, cute.make_copy_atom(op, dtype), matrices)
@@ -52,7 +52,7 @@ def _check_subtile(tiled_mma: cute.TiledMma, staged: cute.Tensor, contiguous_mod
 
 @dataclass(frozen=True)
 class TileStore:
-    """Write accumulator tiles out, subtile by subtile: registers -> shared memory -> TMA store.
+    """Store of accumulator tiles, subtile by subtile: registers -> shared memory -> TMA store.
 
     Attributes
     ----------
@@ -86,10 +86,10 @@ class TileStore:
         return cute.size(self.tRS_sD, mode=[3])
 
     def subtiles(self, tCrC, places):
-        """See this thread's accumulators as subtiles, in the store's distribution: (subtile_shape..., subtiles).
+        """View this thread's accumulators as subtiles, in the store's distribution: (subtile_shape..., subtiles).
 
-        Loop over the last mode with ``cutlass.range(count, unroll_full=True)``, and finish each subtile in place: it is
-        traced once, and registers have no addresses, so that the loop must be gone in the end.
+        Loop over the last mode with ``cutlass.range(count, unroll_full=True)``, and finish each subtile in place: the
+        loop is traced once, and registers have no addresses, so it must be unrolled fully.
 
         Parameters
         ----------
@@ -116,7 +116,7 @@ class TileStore:
 
     @cute.jit
     def store(self, rC, buffer, places, index):
-        """Convert one subtile, put it into stage `buffer` and send it where `places` say; all consumer threads call.
+        """Convert one subtile, write it to stage `buffer` and store it to `places` by TMA; all consumer threads call.
 
         Parameters
         ----------
@@ -147,19 +147,19 @@ class TileStore:
         # TMA reads through the async proxy: without this fence it may read bytes older than the stores above. (Left out
         # on an H200, 2026-11-21, relative errors of a GEMM rose from 2e-4 to 1e-2 and more, in large products only.)
         cute.arch.fence_proxy("async.shared", space="cta")
-        # TMA must send every thread's part, so all wait for all. The barrier also tells the threads that the next
-        # stage is free: the store warp waited for that (below) before it came here.
+        # TMA must send every thread's part, so all wait for all. The barrier also tells the threads that the next stage
+        # is free: the store warp has waited for that (below) before it arrives here.
         cute.arch.barrier(barrier_id=self.barrier, number_of_threads=self.threads)
         if self.warp == STORE_WARP:
             cute.copy(places.copy, tDsD[(None, buffer)], tDgD)
             cute.arch.cp_async_bulk_commit_group()
             # At most stages - 2 stores may still be reading now, none of them from the stage that is filled after the
-            # next barrier, where this warp arrives only once it is through here.
+            # next barrier, on which this warp arrives only after this wait.
             cute.arch.cp_async_bulk_wait_group(self.stages - 2, read=True)
 
     @cute.jit
     def finish(self):
-        """Wait until TMA has read all that was stored: shared memory dies with the CTA."""
+        """Wait until TMA has read all that was stored: shared memory is freed when the CTA exits."""
         if self.warp == STORE_WARP:
             cute.arch.cp_async_bulk_wait_group(0, read=True)
 
@@ -203,7 +203,7 @@ def make_tile_store(
 
 @dataclass(frozen=True)
 class TileLoad:
-    """Read subtiles of a tile, such as C, from shared memory, to meet the registers that hold the matching sums.
+    """Load of subtiles, such as C, from shared memory into the distribution of the accumulators.
 
     Attributes
     ----------
@@ -224,23 +224,23 @@ class TileLoad:
 
     @cute.jit
     def read(self, buffer):
-        """Read stage `buffer` into registers, in the order of the accumulators'.
+        """Read stage `buffer` into registers, in the accumulators' order.
 
-        After it the stage may be released, by one lane for its warp.
+        After it one lane may release the stage for its warp.
         """
         rules.check_number("stage", buffer, cute.size(self.tSR_sC, mode=[3]))
         values = cute.make_rmem_tensor(self.subtile_shape, self.tSR_sC.element_type)
         cute.copy(self.copy, self.tSR_sC[(None, None, None, buffer)], self.copy.get_slice(self.tidx).retile(values))
-        # TMA overwrites this stage through the async proxy, which the release does not hold back by itself: this fence
-        # does. (Without it, where consumers took turns, an H200 gave wrong values in 3 of 478 runs, 2026-11-23.)
+        # TMA overwrites this stage through the async proxy, which the release does not order: this fence does. (Without
+        # it, with ping-pong consumers, an H200 gave wrong values in 3 of 478 runs, 2026-11-23.)
         cute.arch.fence_proxy("async.shared", space="cta")
-        # One lane releases the stage for the warp, so the others must have read their part before it goes on.
+        # One lane releases the stage for the warp, so the other lanes must have read their part before it does.
         cute.arch.sync_warp()
         return values
 
 
 def make_tile_load(tiled_mma: cute.TiledMma, sC: cute.Tensor, contiguous_mode: int, tidx: cutlass.Int32) -> TileLoad:
-    """Partition the staged subtiles `sC` (rows, columns, stages) to meet the accumulators of `tiled_mma`.
+    """Partition the staged subtiles `sC` (rows, columns, stages) by the accumulators of `tiled_mma`.
 
     Raises
     ------

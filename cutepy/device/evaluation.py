@@ -1,8 +1,9 @@
-"""Compute an epilogue's graph on a thread's registers of one accumulator subtile (traced).
+"""Evaluation of an epilogue's graph on a thread's registers of one accumulator subtile (traced).
 
-A value that varies with rows or columns only is computed once for each of the thread's rows or columns. Whatever reads
-an operand is computed for all registers before the next step, so that the operand's registers, or its stage in shared
-memory, are free early; what follows from values at hand is computed register by register, so that few of them live.
+A value that varies with rows or columns only is computed once for each of the thread's rows or columns. A node that
+reads an operand is computed for all registers before the next step, so that the operand's registers, or its stage in
+shared memory, are free early. Values that follow from these are computed register by register, so that few of them are
+live.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,7 +20,7 @@ from cutepy.epilogues.graph import Graph, Node
 
 
 class Evaluation:
-    """A graph's values on the registers of one subtile, each computed when it is first asked for.
+    """Values of a graph on the registers of one subtile, each computed on first use.
 
     Parameters
     ----------
@@ -54,11 +55,11 @@ class Evaluation:
         self._pairs: dict[tuple[int, int], Sequence[Any]] = {}
 
     def places(self, node: Node) -> Registers:
-        """Tell where the registers of a value are: parted columns fill a narrower subtile in the same order."""
+        """Return the registers of a value: parted columns fill a narrower subtile in the same order."""
         return self._tiles[node.width]
 
     def run(self, roots: Sequence[int], consumed: Callable[[], None] = lambda: None) -> None:
-        """Compute tiles, in the order told above; `consumed` is called once no operand is read any more."""
+        """Compute tiles, in the order of the module's docstring; call `consumed` once no operand is read any more."""
         runs = segments(self.graph, roots)
         last = max((k for k, run in enumerate(runs) if any(reads(self.graph, n) for n in run)), default=-1)
         if last < 0:
@@ -71,14 +72,14 @@ class Evaluation:
                 consumed()
 
     def tile(self, n: int) -> list[Any]:
-        """Give a tile's value for all registers."""
+        """Return a tile's value for all registers."""
         return [self.value(n, register) for register in range(self.places(self.graph.nodes[n]).count("tile"))]
 
     def value(self, n: int, slot: int) -> Any:
-        """Give a value for one of the thread's rows, columns or registers, what it is computed from first."""
+        """Return a value for one of the thread's rows, columns or registers, after the values that it depends on."""
         asked = (n, slot)
         pending = [] if asked in self._values else [(asked, self._sources(*asked))]
-        while pending:  # and no recursion: graphs are deeper than Python's calls may be
+        while pending:  # without recursion: graphs are deeper than Python's stack
             place, sources = pending[-1]
             missing = [each for each in sources if each not in self._values]
             pending += [(each, self._sources(*each)) for each in reversed(missing)]
@@ -98,14 +99,14 @@ class Evaluation:
         return [(i, self._slot(node, self.graph.nodes[i], slot)) for i in node.inputs]
 
     def _slot(self, node: Node, given: Node, slot: int) -> int:
-        """Tell which slot of an input a slot of a node depends on."""
+        """Return which slot of an input a slot of a node depends on."""
         if node.shape == given.shape:
             return slot
-        # Of a node that is no tile it is a scalar, since rows and columns make tiles.
+        # The input of a node that is no tile is a scalar, since rows and columns make tiles.
         return self.places(node).slots(given.shape)[slot] if node.shape == "tile" else 0
 
     def _compute(self, n: int, slot: int, sources: Sequence[tuple[int, int]]) -> Any:
-        """Compute a slot of a node whose sources are there."""
+        """Compute a slot of a node whose sources are computed."""
         node = self.graph.nodes[n]
         op = node.op
         if op == "acc":
@@ -118,10 +119,10 @@ class Evaluation:
         if op == "row_index":
             return wrapping(self.row + self.places(node).distinct(0)[slot])
         if op == "column_index":
-            # Of the thread's columns only the place within the subtile scales, not that within eight columns.
+            # The place of a subtile's columns scales with their width, but the place within eight columns does not.
             return wrapping(self.column_of(node.width) + self.places(node).distinct(1)[slot])
         if op == "product_index":
-            # The number of a single product is known, but Python's integers don't wrap, as those of the program do.
+            # A single product's index is a Python integer, which does not wrap as the program's integers do.
             return wrapping(Int32(self.product).ir_value())
         if op == "part":
             return self._part(node, slot, sources)
@@ -133,14 +134,14 @@ class Evaluation:
         return primitives.FUNCTIONS[op](*given)
 
     def column_of(self, width: int) -> Any:
-        """Give the column of this thread's first register in a subtile that is narrower by `width`."""
+        """Return the column of this thread's first register in a subtile that is narrower by `width`."""
         if width == 1:
             return self.column
         first = self._tiles[1].of_thread(1)
         return (self.column - first) // width + first
 
     def _four(self, node: Node, slot: int) -> list[int]:
-        """Give the four slots that are rounded to 8 bits together; behind the last one it stands again."""
+        """Return the four slots that are converted to 8 bits together; at the end the last one repeats."""
         first, last = slot // 4 * 4, self.places(node).count(node.shape) - 1
         return [min(first + i, last) for i in range(4)]
 
@@ -163,13 +164,13 @@ class Evaluation:
         return self._values[n, slot]
 
     def _place(self, node: Node, slot: int) -> tuple[int, int]:
-        """Give the place, from this thread's first, of a slot of a part."""
+        """Return the position of a part's slot, relative to this thread's first."""
         places, given = self.places(node), self.graph.nodes[node.inputs[0]]
         row, column = places.registers[places.slots(given.shape).index(slot)]
         return row, column
 
     def _parted(self, node: Node, slot: int) -> list[tuple[int, int]]:
-        """List what a slot of a part comes from: where several threads share a row, the pairs of two spans."""
+        """List the sources of a part's slot: where several threads share a row, the pairs of two spans."""
         (source,) = node.inputs
         given = self.graph.nodes[source]
         places = self.places(given)
@@ -191,7 +192,7 @@ class Evaluation:
         return self._pairs[sources[0]][int(node.value)][column % run]
 
     def _exchange(self, given: Sequence[Any], n: int) -> Sequence[Sequence[Any]]:
-        """Part the columns of two spans into those of two parts, between the threads that share a row.
+        """Redistribute the columns of two spans to those of two parts, among the threads that share a row.
 
         Of n threads, 4 of an MMA, thread q holds a pair of columns of each span, 2q and 2q + 1 of its 2n, and is to
         hold columns 4q to 4q + 3 of both spans: the pairs that threads 2q and 2q + 1 (modulo n) hold of the lower one
@@ -207,7 +208,7 @@ class Evaluation:
             sent = [select(odd, pair[1 - turn][c], pair[turn][c]) for c in range(run)]
             sender = base + (q // (n // 2) if turn == 0 else 1 - q // (n // 2))
             taken.append([_shuffled(value, sender) for value in sent])
-        # What came from thread 2q is first; in the upper half of the four it came in the second round.
+        # The pair from thread 2q is first; in the upper half of the four it came in the second round.
         return [
             [select(high, taken[1][part], taken[0][part]), select(high, taken[0][part], taken[1][part])]
             for part in (0, 1)
@@ -221,7 +222,7 @@ def _shuffled(value: Any, sender: Any) -> Any:
 
 
 def segments(graph: Graph, roots: Sequence[int]) -> list[list[int]]:
-    """Cut the tiles that lead to values into runs; each is computed register by register, one run after another.
+    """Split the tiles that values depend on into runs; each is computed register by register, one run after another.
 
     A run ends with what reads a row, column or tile operand, and before the columns are parted.
     """
@@ -239,7 +240,7 @@ def segments(graph: Graph, roots: Sequence[int]) -> list[list[int]]:
 
 
 def needed(graph: Graph, roots: Sequence[int]) -> list[int]:
-    """List what values are computed from, and themselves, in order."""
+    """Return the transitive inputs of some values, and the values, in order."""
     found = set(roots)
     for n in range(max(found, default=-1), -1, -1):
         if n in found:
@@ -248,6 +249,6 @@ def needed(graph: Graph, roots: Sequence[int]) -> list[int]:
 
 
 def reads(graph: Graph, n: int) -> bool:
-    """Tell whether a tile is computed from a row, column or tile operand with no other tile between."""
+    """Return whether a tile depends on a row, column or tile operand with no other tile between."""
     inputs = [i for i in graph.nodes[n].inputs if graph.nodes[i].shape != "tile" or graph.nodes[i].op == "operand"]
     return any(graph.nodes[i].op == "operand" and graph.nodes[i].shape != "scalar" for i in needed(graph, inputs))

@@ -1,8 +1,8 @@
-"""Sum accumulators over the CTAs of a cluster that share the K of one output tile (traced).
+"""Split-K exchange: sum the accumulators of a cluster's CTAs that share the K of one output tile (traced).
 
-Each CTA holds partial sums of the whole tile. The tile's subtiles are dealt out: the owner of a subtile gets what the
-others hold of it, adds all in the order of their ranks, and finishes it. So the sums are the same from run to run, and
-no memory beyond the cluster's takes part.
+Each CTA holds partial sums of the whole tile. Each subtile of the tile has an owner, which receives the peers' partial
+sums of it, adds all in the order of their ranks, and finishes it. So the sums are the same from run to run, and no
+memory beyond the cluster's is used.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ VECTOR = 4
 
 @dataclass(frozen=True)
 class ClusterSums:
-    """The exchange of one output tile's partial sums, and then of the next one's.
+    """Exchange of partial sums, one output tile after another.
 
     Two mbarriers in each CTA. *full* completes when all that the peers hold of this CTA's subtiles has arrived: one
     arrival, of a thread that announces the bytes, and the bytes, which `st.async` counts. *empty* completes when every
@@ -73,30 +73,30 @@ class ClusterSums:
 
     @property
     def owners(self) -> int:
-        """CTAs that finish subtiles."""
+        """Number of CTAs that finish subtiles."""
         return rules.owners(self.parts, self.subtiles)
 
     @property
     def receivers(self) -> cutlass.Int32:
-        """CTAs that this one sends to."""
+        """Number of CTAs that this one sends to."""
         return self.owners - cutlass.Int32(self.part < self.owners)
 
     @property
     def full(self) -> cute.Pointer:
-        """Completes when what the peers sent is there."""
+        """Barrier that completes when the peers' sums have arrived."""
         return self.barriers
 
     @property
     def empty(self) -> cute.Pointer:
-        """Completes when the peers have read what was sent to them."""
+        """Barrier that completes when the peers have read this CTA's sums."""
         return self.barriers + 1
 
     def reader_state(self) -> pipeline.PipelineState:
-        """Make a reader's position: parity 0."""
+        """Return a reader's state: parity 0."""
         return pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, 1)
 
     def sender_state(self) -> pipeline.PipelineState:
-        """Make a sender's position: parity 1, so that the first tile's sums wait for nobody."""
+        """Return a sender's state: parity 1, so that the first tile does not wait."""
         return pipeline.make_pipeline_state(pipeline.PipelineUserType.Producer, 1)
 
     @cute.jit
@@ -106,17 +106,17 @@ class ClusterSums:
         cute.arch.mbarrier_init(self.empty, cutlass.max(self.receivers * (self.threads // arch.WARP_THREADS), 1))
 
     def rank_of(self, part):
-        """Give the rank in the cluster of one of the parts."""
+        """Return the rank in the cluster of one of the parts."""
         return self.first_rank + part * self.rank_step
 
     def _slot(self, index, source, vector: int):
-        """Point to where this thread's values from a source lie, in the shared memory of the subtile's owner."""
+        """Return the address of this thread's values from a source, in the shared memory of the subtile's owner."""
         block = (index // self.owners * (self.parts - 1) + source) * (self.registers // VECTOR) + vector
         return (self.slots + (block * self.threads + self.tidx) * VECTOR).align(4 * VECTOR)
 
     @cute.jit
     def announce(self):
-        """Announce the bytes of the peers' sums of this CTA's subtiles; one thread calls, for each tile."""
+        """Expect the bytes of the peers' sums of this CTA's subtiles; one thread calls, for each tile."""
         if self.part < self.owners:
             owned = (self.subtiles - 1 - self.part) // self.owners + 1
             size = (self.parts - 1) * rules.partial_bytes(self.registers, self.threads)
@@ -124,8 +124,8 @@ class ClusterSums:
 
     @cute.jit
     def send(self, subtiles, state):
-        """Send what this thread holds of all subtiles to their owners; all consumer threads call."""
-        self.drain(state)  # the owners have read the last tile's
+        """Send this thread's accumulators of all subtiles to the owners; all consumer threads call."""
+        self.drain(state)  # the owners have read the previous tile's sums
         for index in cutlass.range(self.subtiles, unroll_full=True):
             owner = index % self.owners
             if self.part != owner:
@@ -138,19 +138,19 @@ class ClusterSums:
 
     @cute.jit
     def drain(self, state):
-        """Wait until the peers have read all that was sent, so that none still arrives on a CTA that has exited."""
+        """Wait until the peers have read all sums sent, so that none arrives on a CTA that has exited."""
         if self.receivers > 0:
             cute.arch.mbarrier_wait(self.empty, state.phase)
 
     @cute.jit
     def wait(self, state):
-        """Wait until all sums of this CTA's subtiles are there, if it owns any."""
+        """Wait until all sums of this CTA's subtiles have arrived, if it owns any."""
         if self.part < self.owners:
             cute.arch.mbarrier_wait(self.full, state.phase)
 
     @cute.jit
     def add_to(self, rC, index):
-        """Add the peers' sums to those of a subtile that this CTA owns, in the order of the parts."""
+        """Add the peers' sums to a subtile that this CTA owns, in the order of the parts."""
         for source in cutlass.range_constexpr(self.parts - 1):
             for vector in cutlass.range_constexpr(self.registers // VECTOR):
                 line = cute.make_tensor(self._slot(index, source, vector), cute.make_layout(VECTOR)).load()
@@ -159,10 +159,10 @@ class ClusterSums:
 
     @cute.jit
     def release(self):
-        """Tell the peers that their sums have been read, once for this warp, if this CTA owns any."""
+        """Signal the peers that this warp has read their sums, if this CTA owns any subtiles."""
         cute.arch.sync_warp()
         lane = cute.arch.lane_idx()
         if lane < self.parts and lane != self.part and self.part < self.owners:
-            # Peers overwrite what this warp has read, which an arrival of scope .cta tells nobody outside of this CTA.
+            # Peers overwrite the slots that this warp has read; an arrival of scope .cta orders nothing for other CTAs.
             scope = None if self.fenced else MemScopeKind.CLUSTER
             cute.arch.mbarrier_arrive(self.empty, self.rank_of(lane), scope=scope)

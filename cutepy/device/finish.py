@@ -1,9 +1,9 @@
-"""Finish accumulator subtiles by an epilogue's graph: its operands in, its results out (traced).
+"""Epilogue of an accumulator subtile by a graph: operands in, results out (traced).
 
-Who calls: all consumer threads, for each subtile `load` well before `compute`, since rows and columns come from global
-memory; tiles are handed in as registers, in the distribution of the accumulators. Results are registers for a
-`TileStore`, or partial reductions, which `store_partials` writes: for each row one of each subtile, for each column
-one of each 16 rows. No atomics take part, so that the sums of these are the same from run to run.
+All consumer threads call, for each subtile `load` well before `compute`, since rows and columns come from global
+memory. Tile operands are passed as registers, in the distribution of the accumulators. Results are registers for a
+`TileStore`, or partial reductions, which `store_partials` writes: for each row one value of each subtile, for each
+column one of each 16 rows. No atomics are used, so that the sums of these are the same from run to run.
 """
 
 import functools
@@ -20,7 +20,7 @@ from cutepy.epilogues.graph import Graph
 
 @dataclass(frozen=True)
 class Finish:
-    """An epilogue's graph, with its operands.
+    """Graph of an epilogue, with its operands.
 
     Attributes
     ----------
@@ -62,7 +62,7 @@ class Finish:
         return tuple(fragments)
 
     def origin(self, row, column, width=1):
-        """Give the place of this thread's first register in a subtile, whose columns are fewer by `width`."""
+        """Return the coordinate of this thread's first register in a subtile with fewer columns by `width`."""
         column = column if width == 1 else column // width
         return row + self.tile.of_thread(0), column + self.tile.of_thread(1)
 
@@ -77,20 +77,20 @@ class Finish:
                 down, along = self.origin(row, column, operand.width)
                 along_row = operand.shape == "row"
                 first, offsets = (along, places.distinct(1)) if along_row else (down, places.distinct(0))
-                # What lies beyond the last one is never stored, so that one's value will do there.
+                # Results beyond the last one are never stored, so its value will do there.
                 given = given if cute.rank(given) == 1 else given[(None, *batch)]
                 last = cute.size(given) - 1
                 for slot, offset in enumerate(offsets):
                     fragment[slot] = given[cutlass.min(first + offset, last)]
 
     def product(self, batch):
-        """Give the index of the product at a place in the batch; 0 where there is none, or nothing asks for it."""
+        """Return the index of the product at a place in the batch; 0 without a batch, or where no node needs it."""
         if not self.graph.uses("product_index"):
             return 0
         return sum(at * step for at, step in zip(batch, self.steps, strict=False))
 
     def compute(self, accumulators, fragments, tiles, row, column, consumed=lambda: None, batch=()):
-        """Compute a subtile at (row, column) from its registers, where `batch` says of which product.
+        """Compute a subtile at (row, column) from its registers; `batch` is the product's coordinate.
 
         `tiles` gives, for each tile operand by its name, the registers of its subtile; `consumed` is called once
         fragments and tiles have been read.
@@ -109,7 +109,7 @@ class Finish:
             source = read[name]
             return source[slot].to(Float32) if isinstance(source, cute.Tensor) else source
 
-        # Sums of integers that nothing is done with stay as they are.
+        # Integer accumulators without an epilogue are stored unchanged.
         kind = accumulators.element_type if len(self.graph.nodes) == 1 else Float32
         registers = [accumulators[v].to(kind) for v in range(cute.size(accumulators))]
         down, along = self.origin(row, column)
@@ -118,17 +118,17 @@ class Finish:
         return evaluated
 
     def root(self, index):
-        """Give the node of a result's tile; what rounds it is left to its store, what reduces it to its partials."""
+        """Return the node of a result's tile, before its rounding (the store's task) or reduction (the partials')."""
         n = self.graph.results[index].node
         node = self.graph.nodes[n]
         return node.inputs[0] if node.op in ("to", "reduce") else n
 
     def result(self, evaluated, index):
-        """Give the registers of a result that is a tile."""
+        """Return the registers of a tile result."""
         return evaluated.tile(self.root(index))
 
     def store_partials(self, evaluated, index, partials, row, column):
-        """Reduce a subtile at (row, column) as far as a warp can, and write that to global memory.
+        """Reduce a subtile at (row, column) within each warp, and write the partial results to global memory.
 
         `partials` is (ceil(N / columns), M) for values of rows, (ceil(M / 16), N) for those of columns, and
         (ceil(M / 16), ceil(N / columns)) for one of all.

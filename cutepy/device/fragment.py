@@ -1,7 +1,7 @@
-"""Accumulators in registers with their coordinates, one epilogue subtile after another (traced).
+"""Accumulator registers with their coordinates, one epilogue subtile after another (traced).
 
-Every row and column comes from the layout of the MMA's accumulators (`sm90.AccumulatorCoordinates`): what a thread
-contributes is computed from its index, and what a register does is known while the kernel is traced.
+Rows and columns follow from the layout of the MMA's accumulators (`sm90.AccumulatorCoordinates`): the part of the
+thread is computed from its index, and the part of the register is known while the kernel is traced.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from cutepy.layouts.sm90 import arch
 
 
 class Registers:
-    """A thread's values of a subtile, by their places: what an epilogue's graph is computed on.
+    """Coordinates of a thread's registers of a subtile, on which an epilogue's graph is computed.
 
     Attributes
     ----------
@@ -31,11 +31,11 @@ class Registers:
     has_whole_rows = False
 
     def distinct(self, mode: int) -> tuple[int, ...]:
-        """Give the rows, mode 0, or columns, mode 1, that the registers of a subtile have, each once, in order."""
+        """Return the distinct rows (mode 0) or columns (mode 1) of a subtile's registers, in order."""
         return tuple(sorted({register[mode] for register in self.registers}))
 
     def place(self, mode: int) -> tuple[int, ...]:
-        """Give for each register which of the `distinct` rows, mode 0, or columns, mode 1, it has."""
+        """Return for each register the index of its row (mode 0) or column (mode 1) among the `distinct` ones."""
         places = {value: place for place, value in enumerate(self.distinct(mode))}
         return tuple(places[register[mode]] for register in self.registers)
 
@@ -53,32 +53,32 @@ class Registers:
         rules.check_sums(rC.element_type.__name__)
 
     def count(self, shape: str) -> int:
-        """Count a thread's different values that vary with rows, columns, both or nothing: an `Operand`'s shape."""
+        """Return the numbers of distinct values that vary with rows, columns, both or neither: an `Operand`'s shape."""
         return 1 + max(self.slots(shape))
 
     def slots(self, shape: str) -> tuple[int, ...]:
-        """Give for each register which of the values that vary with rows, columns, both or nothing is its own."""
-        if shape in ("row", "column"):  # a row has a value for each column
+        """Return for each register the index of its value among those that vary with rows, columns, both or neither."""
+        if shape in ("row", "column"):  # a row operand has a value for each column
             return self.place(1 if shape == "row" else 0)
         return tuple(range(len(self.registers))) if shape == "tile" else (0,) * len(self.registers)
 
 
 class PlacedRegisters(Registers):
-    """Registers whose places a layout of threads and registers tells: `coordinates`, and `tidx` of this thread."""
+    """Registers with coordinates from a layout of threads and registers: `coordinates`, and this thread's `tidx`."""
 
     def thread(self, mode: int):
-        """Give what tells the row, mode 0, or column, mode 1, of a thread: its lane if all warps have the same."""
+        """Return the index that determines a thread's row (mode 0) or column (mode 1): its lane if warps agree."""
         return cute.arch.lane_idx() if self.coordinates.by_lane(mode) else self.tidx
 
     def of_thread(self, mode: int, thread=None):
-        """Compute the row, mode 0, or column, mode 1, in a subtile, of the first register of a thread, or of this."""
+        """Return the row (mode 0) or column (mode 1) in a subtile of a thread's first register."""
         thread = self.thread(mode) if thread is None else thread
         return cute.crd2idx(thread, to_cute(self.coordinates.of_thread(mode)))
 
 
 @dataclass(frozen=True)
 class AccumulatorTile(PlacedRegisters):
-    """Where a thread's accumulators are in the output tile, for all subtiles of it alike.
+    """Coordinates of a thread's accumulators in the output tile, the same for all subtiles.
 
     Attributes
     ----------
@@ -106,7 +106,7 @@ class AccumulatorTile(PlacedRegisters):
 
     @cached_property
     def sharing(self) -> tuple[int, int]:
-        """How many lanes hold a row together, and of how many columns next to one another each holds its part.
+        """Return the number of lanes that share a row, and the number of adjacent columns that each holds.
 
         Of every span of so many times so many columns, lane q of them holds the q-th run.
         """
@@ -119,12 +119,13 @@ class AccumulatorTile(PlacedRegisters):
         return lanes, run
 
     def is_first(self, mode: int, lane):
-        """Tell whether a lane is the first of those of its warp that hold the same rows, mode 0, or columns, mode 1."""
+        """Return whether a lane is the first in its warp with its rows (mode 0) or columns (mode 1)."""
         across = self.coordinates.lanes_across(1 - mode)
         count = 1 << len(across)
-        if sum(across) == count - 1:  # their indices differ in the lowest bits
+        if sum(across) == count - 1:  # lanes that share a row differ in the lowest bits
             return lane % count == 0
-        assert sum(across) == arch.WARP_THREADS - arch.WARP_THREADS // count  # in the highest
+        # lanes that share a column differ in the highest bits
+        assert sum(across) == arch.WARP_THREADS - arch.WARP_THREADS // count
         return lane < arch.WARP_THREADS // count
 
     def check_widths(self, widest: int) -> None:
@@ -132,7 +133,7 @@ class AccumulatorTile(PlacedRegisters):
         rules.check_widths(self.epi_tile[1], widest)
 
     def narrowed(self, width: int) -> "AccumulatorTile":
-        """Give the tile whose subtiles have fewer columns by `width`, in the distribution of an MMA of so many."""
+        """Return the tile whose subtiles have fewer columns by `width`, in the distribution of so wide an MMA."""
         if width == 1:
             return self
         warpgroups = self.coordinates.tiling.thr_size // arch.WARPGROUP_THREADS
@@ -159,7 +160,7 @@ class AccumulatorTile(PlacedRegisters):
 
 @dataclass(frozen=True)
 class OwnColumns(Registers):
-    """Columns of one row, next to one another, that a thread has for itself.
+    """Adjacent columns of one row that belong to one thread.
 
     Attributes
     ----------
@@ -182,15 +183,15 @@ class OwnColumns(Registers):
             )
 
     def narrowed(self, width: int) -> "OwnColumns":
-        """Give the columns that are left where they are fewer by `width`."""
+        """Return the columns that remain when there are fewer by `width`."""
         return OwnColumns(self.columns // width)
 
     def of_thread(self, mode: int, thread=None) -> int:
-        """Give 0: a subtile is one thread's."""
+        """Return 0: a subtile belongs to one thread."""
         return 0
 
 
 def make_subtile(epi_tile: tuple[int, int], warpgroups: int, tidx) -> AccumulatorTile:
-    """Tell where the accumulators of one subtile are, whatever tile it is of: the same in all tiles of its rows."""
+    """Make the coordinates of one subtile's accumulators, the same in all tiles of its rows."""
     tiling = rules.wgmma_tiling("float16", "float16", epi_tile[1], warpgroups)
     return AccumulatorTile(sm90.AccumulatorCoordinates(tiling, epi_tile), epi_tile, tidx)

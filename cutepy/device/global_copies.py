@@ -1,8 +1,8 @@
-"""Copy rows between global memory and registers in vectors of up to 16 bytes, with a predicate at the end (traced).
+"""Vector copies of rows between global memory and registers, up to 16 bytes, predicated at the end (traced).
 
-For kernels without MMA, such as normalisations, whose threads each read and write some places of a row. Every thread
-acts by itself: no thread waits for another, no shared memory takes part. What it has loaded is there when it uses it.
-What it has stored is seen by later launches, and by other threads once something orders them, as after any store.
+For kernels without MMA, such as normalisations, whose threads each read and write some places of a row. No thread waits
+for another, and no shared memory is used. Loads are complete when their values are used. Stores are visible to later
+launches, and to other threads once they are ordered, as any store is.
 """
 
 from dataclasses import dataclass
@@ -73,7 +73,7 @@ def _predicate(exists) -> cute.Tensor:
 
 @dataclass(frozen=True)
 class RowVectors:
-    """Rows of a tensor in global memory, in vectors: a row and the number of a vector in it -> its elements.
+    """Vectors of the rows of a tensor in global memory: (row, vector) -> elements.
 
     Threads of a CTA take vectors that are next to one another at a time: vector `tidx`, then `tidx + threads`, and so
     on, so that a warp reads whole lines of memory.
@@ -99,9 +99,9 @@ class RowVectors:
 
     @cute.jit
     def load(self, row, vector, streams: cutlass.Constexpr = False):
-        """Load a vector into registers, (elems,); what lies beyond the last row or column is zero, and is not read.
+        """Load a vector into registers, (elems,); elements beyond the last row or column are zero, and are not read.
 
-        `streams`: whether it is read once, and needn't stay in L1.
+        `streams`: True if the vector is read once, and needn't stay in L1.
         """
         start, exists, whole = self._place(row, vector)
         values = cute.make_rmem_tensor(self.elems, self.tensor.element_type)
@@ -115,7 +115,7 @@ class RowVectors:
 
     @cute.jit
     def store(self, values, row, vector):
-        """Convert registers to the tensor's type, and store them as a vector, but what lies beyond the last.
+        """Convert registers to the tensor's type, and store those that exist as a vector.
 
         Parameters
         ----------
@@ -139,7 +139,7 @@ class RowVectors:
                         store_vector(cute.make_tensor(narrow.iterator + slot, cute.make_layout(1)), start + slot)
 
     def _place(self, row, vector):
-        """Give where a vector begins, and whether any of its elements exist, and all do."""
+        """Return the start of a vector, and whether any of its elements exist, and all do."""
         rows, columns = (cute.size(self.tensor, mode=[mode]) for mode in (0, 1))
         first = vector * self.elems
         offset = Int64(row) * Int64(self.tensor.stride[0]) + Int64(first)
@@ -149,7 +149,7 @@ class RowVectors:
 
 
 def make_row_vectors(tensor: cute.Tensor, most: int = 0) -> RowVectors:
-    """Part the rows of a tensor into the widest vectors that its alignment, as it is declared, allows.
+    """Split the rows of a tensor into the widest vectors that its declared alignment allows.
 
     Parameters
     ----------

@@ -1,8 +1,8 @@
-"""Deal the tiles of products in groups out to CTAs, where only the device knows the groups' extents (traced).
+"""Grouped tile scheduler: deals the tiles of grouped products to CTAs; only the device knows the extents (traced).
 
-Each warp reads where the groups end by itself, 32 groups at a time, one in each lane, and finds the group of a tile by
-shuffles, so no memory, no barrier and no host takes part; all warps of a CTA, and the CTAs of a cluster, come to the
-same work in the same order. Whole warps call.
+Each warp reads the ends of groups by itself, 32 groups at a time, one in each lane, and finds the group of a tile by
+shuffles, so it needs no shared memory, no barrier and no host. All warps of a CTA, and the CTAs of a cluster, compute
+the same tiles in the same order. Whole warps call.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from cutepy.layouts.sm90 import arch
 
 @dataclass(frozen=True)
 class Groups:
-    """Where the groups of a tensor's rows are.
+    """Ends of the groups of a tensor's rows.
 
     Attributes
     ----------
@@ -42,17 +42,17 @@ class Groups:
 
     @property
     def count(self):
-        """The number of groups."""
+        """Number of groups."""
         return cute.size(self.ends)
 
     def end(self, group):
-        """Read where a group ends, not beyond the last row but for its unit."""
+        """Read the end of a group, rounded up to the unit, and not beyond the last row."""
         end = cutlass.min(self.ends[group], self.rows)
         return end if self.unit == 1 else cute.ceil_div(end, self.unit) * self.unit
 
     @cute.jit
     def of(self, group):
-        """Read where a group's rows begin, and how many it has; there is none behind the last group.
+        """Read the first row of a group, and its number of rows; 0 behind the last group.
 
         Whatever the ends are, no group has rows before the first or beyond the last. Ends that descend give groups
         that share rows.
@@ -70,7 +70,7 @@ class Groups:
 
 
 class Scan(NamedTuple):
-    """Tiles of 32 groups, one in each lane.
+    """Prefix sums of the tiles of 32 groups, one group in each lane.
 
     Attributes
     ----------
@@ -94,7 +94,7 @@ class Scan(NamedTuple):
 
 @dataclass(frozen=True)
 class GroupedRows:
-    """Each cluster takes every so manieth tile of all groups' products, one group after another.
+    """Persistent schedule of grouped rows: each cluster takes every so manieth tile of all groups' products.
 
     A group's rows are along one mode of the output; along the other, and along K, all groups are alike. Work has a
     `GroupRows` as its batch, and its row and column are counted from the group's first.
@@ -120,7 +120,7 @@ class GroupedRows:
 
     @cute.jit
     def each(self, worker: Any, turn: Any = 0, turns: cutlass.Constexpr = 1):
-        """Let a worker do this CTA's work, as `Persistent.each` does."""
+        """Run a worker on this CTA's tiles, as `Persistent.each` does."""
         rules.check_worker(worker)
         k = self.product.k()
         first, _, _ = cute.arch.cluster_idx()
@@ -144,7 +144,7 @@ class GroupedRows:
 
     @cute.jit
     def scan(self, first, below):
-        """Count the tiles of 32 groups from `first` on, of which `below` are before it."""
+        """Count the tiles of 32 groups from `first` on, with `below` tiles before them."""
         lane = cute.arch.lane_idx()
         _, start, length = self.groups.of(first + lane)
         tiles = cute.ceil_div(length, self.tile * self.product.cluster_mn[self.mode]) * self.across
@@ -159,8 +159,8 @@ class GroupedRows:
 
     @cute.jit
     def locate(self, scan, index):
-        """Find the group of a tile, one of those scanned, and this CTA's row and column in its product."""
-        # Lanes whose groups end before the tile come before its group's.
+        """Find the group of a scanned tile, and this CTA's row and column in its product."""
+        # Lanes whose groups end before the tile precede the lane of its group.
         lane = cute.arch.popc(cute.arch.vote_ballot_sync(scan.upto <= index))
         start, length, below = (cute.arch.shuffle_sync(x, lane) for x in (scan.start, scan.length, scan.below))
         cluster_mn = self.product.cluster_mn
@@ -175,7 +175,7 @@ class GroupedRows:
 
 @dataclass(frozen=True)
 class GroupedK:
-    """Each cluster takes every so manieth tile of all groups' products, whose extents differ along K alone.
+    """Persistent schedule of groups along K: each cluster takes every so manieth tile of all groups' products.
 
     A group without any K has a tile of it all the same, of zeros: its product is zero.
 
@@ -197,7 +197,7 @@ class GroupedK:
 
     @cute.jit
     def each(self, worker: Any, turn: Any = 0, turns: cutlass.Constexpr = 1):
-        """Let a worker do this CTA's work, as `Persistent.each` does; before the first tile it is told one of K."""
+        """Run a worker on this CTA's tiles, as `Persistent.each` does; its first state gets a K of one tile."""
         rules.check_worker(worker)
         rows, columns, groups = self.product.raster
         first, _, _ = cute.arch.cluster_idx()

@@ -1,4 +1,4 @@
-"""Multiply one output tile out of a ring of stages (traced)."""
+"""Main loop of one output tile: wgmma from the stages of a ring (traced)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ from cutepy.dsl.atoms import a_source
 
 
 def nothing():
-    """Hand nothing over."""
+    """Do nothing: the default `hand_over`."""
 
 
 @dataclass(frozen=True)
 class MainLoop:
-    """C = A B^T of one output tile, whose operands pass through shared memory stage by stage (wgmma's SS form).
+    """C = A B^T of one output tile, both operands in staged shared memory (wgmma's SS form).
 
     All threads of the consumer warpgroups take part. Each waits for a stage to be *full*, issues the stage's MMAs as
     one group, and releases the stage before, whose group has finished by then: one group is in flight behind the one
@@ -47,14 +47,14 @@ class MainLoop:
         rules.check_overlap(self.ring.stages)
 
     def at(self, work: Work, place: tuple):
-        """Give the loop for the output tile at a place: the same for all."""
+        """Return the loop for the output tile at a place: this one, for any place."""
         return self
 
     @cute.jit
     def multiply(self, state, k_tiles, hand_over: Callable = nothing):
-        """Run over `k_tiles` stages, one at least, from `state`, and give the state behind them; tCrC is valid then.
+        """Multiply `k_tiles` stages, at least one, from `state` on; return the state behind them. tCrC is valid then.
 
-        `hand_over` is called when the last MMAs have been issued, and not waited for: from then on another warpgroup's
+        `hand_over` is called when the last MMAs have been issued, before they finish: from then on another warpgroup's
         MMAs may queue up behind them.
         """
         self.ring.wait(state)
@@ -65,13 +65,13 @@ class MainLoop:
             self.ring.wait(state)
             mma.issue_stage(self.tiled_mma, self.tCrA, self.tCrB, self.tCrC, state.index, accumulate=True)
             state.advance()
-            # All but the youngest group have finished, so the stage before it has been read and can be refilled,
-            # while the tensor cores already work on the youngest.
+            # All but the youngest group have finished, so the stage before has been read and may be refilled while the
+            # tensor cores work on the youngest.
             warpgroup.wait_group(1)
             self.ring.release(read)
             read.advance()
         hand_over()
-        # The accumulators are valid in registers only now.
+        # The accumulators in registers are valid from here on.
         warpgroup.wait_group(0)
         self.ring.release(read)
         return state
@@ -80,7 +80,7 @@ class MainLoop:
 def make_main_loop(
     ring: TmaRing, tiled_mma: cute.TiledMma, sA: cute.Tensor, sB: cute.Tensor, tidx: cutlass.Int32
 ) -> MainLoop:
-    """Prepare to multiply the stages of `sA` (M, K, stages) and `sB` (N, K, stages), and make the accumulators.
+    """Make the loop over the stages of `sA` (M, K, stages) and `sB` (N, K, stages), and its accumulators.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Build TiledMMAs from SM90 WGMMA atoms and issue one pipeline stage of MMAs (traced)."""
+"""TiledMMAs from SM90 wgmma atoms, and the MMAs of one pipeline stage (traced)."""
 
 import cutlass
 import cutlass.cute as cute
@@ -45,7 +45,7 @@ def make_tiled_mma(
 
 
 def with_accumulate(tiled_mma: cute.TiledMma, accumulate: bool) -> cute.TiledMma:
-    """Copy a TiledMMA with its ACCUMULATE field (scale-d) set; the original stays as it was.
+    """Return a copy of a TiledMMA with its ACCUMULATE field (scale-d) set.
 
     `TiledMma.set` changes the object in place, and a value made inside a device loop must not outlive the loop.
     """
@@ -114,12 +114,13 @@ def issue_from_registers(
     stage: cutlass.Int32,
     accumulate: cutlass.Constexpr,
 ):
-    """Issue some MMAs of one pipeline stage, whose A is in registers, as one wgmma group: C (+)= A B[steps, stage]^T.
+    """Issue MMAs with A in registers as one wgmma group: C (+)= A B[steps, stage]^T.
 
     `steps` is a range of MMAs along K of B's stage; tCrA (MMA, MMA_M, steps) holds A for these alone. Its registers,
     like those of C, may be touched only after a `wait_group` covers this group. Otherwise as `issue_stage`.
     """
-    # As in `issue_stage`; and what this warpgroup wrote to A's registers comes before the MMAs that read them.
+    # As in `issue_stage`. The fence also orders this warpgroup's writes to A's registers before the MMAs that read
+    # them.
     warpgroup.fence()
     for step in cutlass.range_constexpr(steps.start, steps.stop):
         atom = with_accumulate(tiled_mma, accumulate or step != steps.start)

@@ -1,6 +1,6 @@
-"""An operand A in registers: where its elements are, and how they come there, from shared memory or as sums (traced).
+"""Operand A in registers: coordinates of its elements, and its load from shared memory or from accumulators (traced).
 
-Every row and column comes from the layout of the MMA's A (`sm90.OperandCoordinates`), as those of accumulators do.
+Rows and columns follow from the layout of the MMA's A (`sm90.OperandCoordinates`), as those of accumulators do.
 """
 
 from dataclasses import dataclass
@@ -16,12 +16,12 @@ from cutepy.dsl.atoms import a_source, operand_types
 from cutepy.layouts import sm90
 
 _MATRICES = 4
-"""Of one ldmatrix: 16 rows and 32 bytes of K, a warp's part of an MMA's A."""
+"""Matrices of one ldmatrix: 16 rows and 32 bytes of K, a warp's part of an MMA's A."""
 
 
 @dataclass(frozen=True)
 class OperandTile(PlacedRegisters):
-    """Where a thread's elements of A are among the rows of a tile and the K of one MMA: the same for each along K.
+    """Coordinates of a thread's elements of A in the rows of a tile and the K of one MMA, the same for each MMA.
 
     Attributes
     ----------
@@ -41,7 +41,7 @@ class OperandTile(PlacedRegisters):
 
 @dataclass(frozen=True)
 class Step:
-    """One MMA along K, for which a part of A passes through registers.
+    """One MMA along K, whose part of A passes through registers.
 
     Attributes
     ----------
@@ -60,7 +60,7 @@ class Step:
 
 @dataclass(frozen=True)
 class OperandLoad:
-    """Read what a thread holds of a staged A into its registers.
+    """Load of a thread's elements of a staged A into registers.
 
     Elements as wide as those that the MMA multiplies come by ldmatrix; others, to be converted, by plain loads of what
     is next to one another along K.
@@ -83,11 +83,11 @@ class OperandLoad:
 
     @property
     def steps(self) -> int:
-        """MMAs along K in a stage."""
+        """Number of MMAs along K in a stage."""
         return cute.size(self.tXsA, mode=[2])
 
     def read(self, step: Step):
-        """Read A of one MMA along K, as it is staged, in the order of `tile.registers`; all threads call."""
+        """Read the A of one MMA along K, as staged, in the order of `tile.registers`; all threads call."""
         values = cute.make_rmem_tensor(self.shape, self.tXsA.element_type)
         source = self.tXsA[(None, None, step.k // self.tile.coordinates.tile_mk[1], step.stage)]
         cute.copy(self.copy, source, self.copy.get_slice(self.tile.tidx).retile(values)[(None, None, 0)])
@@ -107,7 +107,7 @@ def make_operand_load(tiled_mma: cute.TiledMma, sA: cute.Tensor, tidx: cutlass.I
     mma_k = tiled_mma.get_tile_size(2)
     coordinates = sm90.OperandCoordinates(tiling, (cute.size(sA, mode=[0]), mma_k))
     rules.check_staged_operand(_innermost(sA.stride[1]) == 1, dtype.width, coordinates.run)
-    if dtype.width * mma_k == 256:  # as wide as the MMA's
+    if dtype.width * mma_k == 256:  # element type as wide as the MMA's
         instruction, known = warp.LdMatrix8x8x16bOp(False, _MATRICES), sm90.ldmatrix_traits(_MATRICES)
         atom = cute.make_copy_atom(instruction, dtype)
     else:
@@ -130,7 +130,7 @@ def from_accumulators(
     tile: tuple[int, int],
     tiled_mma: cute.TiledMma,
 ) -> cute.Tensor:
-    """Make accumulators the A of the next product, converted to its type: of S = Q K^T, the P of P V.
+    """Convert accumulators to the A of the next product: of S = Q K^T, the P of P V.
 
     Parameters
     ----------
@@ -165,7 +165,7 @@ def from_accumulators(
 
 
 def put(values, fragment: cute.Tensor, dtype: type[cutlass.Numeric]) -> None:
-    """Convert values, a tensor or a vector, to the type that MMAs multiply, and put them into registers of their A."""
+    """Convert values, a tensor or a vector, to the MMA's type, and write them to the registers of its A."""
     values = values.load() if isinstance(values, cute.Tensor) else values
     if not isinstance(values, cute.TensorSSA):
         raise TypeError(
@@ -173,5 +173,5 @@ def put(values, fragment: cute.Tensor, dtype: type[cutlass.Numeric]) -> None:
         )
     converted = cute.make_rmem_tensor(fragment.shape, dtype)
     converted.store(values.to(dtype))
-    # As words, since the DSL's fragments of integers have signed elements, and its vectors have none.
+    # as words, since the DSL's integer fragments have signed elements, and its vectors have unsigned ones
     cute.recast_tensor(fragment, cutlass.Int32).store(cute.recast_tensor(converted, cutlass.Int32).load())

@@ -1,7 +1,7 @@
-"""Let a launch begin while the one before it in its stream ends: programmatic dependent launch (traced).
+"""Programmatic dependent launch: a kernel begins while the one before it in its stream ends (traced).
 
 A kernel that is launched with ``use_pdl=True`` begins as soon as every CTA of the kernel before it has exited, or has
-said that it may. What it does until it waits overlaps with that kernel's end: barriers are made, descriptors fetched.
+allowed it. The part before its wait overlaps with that kernel's end: it initialises barriers and fetches descriptors.
 """
 
 import cutlass
@@ -10,7 +10,7 @@ import cutlass.cute as cute
 
 @cute.jit
 def follow_launch(let_next_begin: cutlass.Boolean | bool):
-    """Wait until the launches before have ended and what they wrote is here; then let the next one begin, if so told.
+    """Wait until earlier launches have ended and their writes are visible; then let the next one begin, if so told.
 
     All threads call, before any of them touches global memory. The next launch, which waits likewise, then takes each
     SM that this one leaves. Where this grid leaves SMs idle it had better not: the next one would find those, and then

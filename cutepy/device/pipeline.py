@@ -1,4 +1,4 @@
-"""Pass shared-memory stages between producers, TMA or threads, and the warps that read them (traced).
+"""Pipelines of shared-memory stages between producers, TMA or threads, and consumer warps (traced).
 
 Each stage has two mbarriers. *full* completes when the producer has arrived once and TMA has delivered all the bytes
 it announced; *empty* completes when every consumer warp has released the stage. A barrier's phase bit flips each
@@ -20,7 +20,7 @@ from cutepy.dsl.launched import launched
 
 @dataclass(frozen=True)
 class TmaRing:
-    """A ring of stages filled by TMA; in a cluster, also by the TMA of the peers that multicast to this CTA.
+    """Ring of stages filled by TMA; in a cluster, also by the TMA of peers that multicast to this CTA.
 
     Attributes
     ----------
@@ -49,30 +49,30 @@ class TmaRing:
             rules.check_cluster("a ring", self.cluster_mn, launched().cluster)
 
     def check(self) -> None:
-        """Check what the attributes are."""
+        """Check the attributes."""
         rules.check_ring(self.stages, self.stage_bytes, self.consumer_warps, self.cluster_mn)
 
     @property
     def full(self) -> cute.Pointer:
-        """The barriers that consumers wait on."""
+        """Full barriers, on which consumers wait."""
         return self.barriers
 
     @property
     def full_arrivals(self) -> int:
-        """Arrivals that *full* waits for, beside bytes: that of who announces these."""
+        """Arrivals that complete *full*, beside the bytes: one, of the thread that expects these."""
         return 1
 
     @property
     def empty(self) -> cute.Pointer:
-        """The barriers that the producer waits on."""
+        """Empty barriers, on which the producer waits."""
         return self.barriers + self.stages
 
     def producer_state(self) -> pipeline.PipelineState:
-        """Make the producer's position: stage 0, parity 1, so that its first round waits for nobody."""
+        """Return the producer's state: stage 0, parity 1, so that its first round does not wait."""
         return pipeline.make_pipeline_state(pipeline.PipelineUserType.Producer, self.stages)
 
     def consumer_state(self) -> pipeline.PipelineState:
-        """Make a consumer's position: stage 0, parity 0."""
+        """Return a consumer's state: stage 0, parity 0."""
         return pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, self.stages)
 
     @cute.jit
@@ -85,39 +85,40 @@ class TmaRing:
 
     @cute.jit
     def acquire(self, state):
-        """Wait until the stage is free, then announce the bytes to come; returns the barrier that TMA completes."""
+        """Wait until the stage is free, then expect its bytes; return the barrier that TMA completes."""
         # Without this wait TMA would overwrite a tile that wgmma is still reading.
         cute.arch.mbarrier_wait(self.empty + state.index, state.phase)
         full = self.full + state.index
         with cute.arch.elect_one():
-            # The full phase can't complete before this arrival, so bytes from a faster peer are only counted early.
+            # The full phase can't complete before this arrival, so bytes from a faster peer are counted early, without
+            # harm.
             cute.arch.mbarrier_arrive_and_expect_tx(full, self.stage_bytes)
         return full
 
     def has_arrived(self, state):
-        """Tell at once whether all of the stage is there: who has other work first, asks before it, and waits after."""
+        """Test without waiting whether the stage is full; a later `wait` takes the result."""
         return cute.arch.mbarrier_test_wait(self.full + state.index, state.phase)
 
     @cute.jit
     def wait(self, state, arrived=False):
-        """Wait until all bytes of the stage have landed; they are then visible to this thread and to wgmma.
+        """Wait until all bytes of the stage have arrived; they are then visible to this thread and to wgmma.
 
-        `arrived` is what this thread was told by `has_arrived`: true, and there is nothing to wait for.
+        `arrived` is the result of `has_arrived`: if true, there is nothing to wait for.
         """
         if not arrived:
             cute.arch.mbarrier_wait(self.full + state.index, state.phase)
 
     @cute.jit
     def release(self, state):
-        """Give the stage back to every CTA that sends to it, once for this warp, which has finished reading."""
+        """Release the stage to every CTA that sends to it, once for this warp, which has finished reading."""
         cluster_m, cluster_n = self.cluster_mn
         empty = self.empty + state.index
         if cutlass.const_expr(cluster_m * cluster_n == 1):
             with cute.arch.elect_one():
                 cute.arch.mbarrier_arrive(empty)
         else:
-            # Lane r answers for the CTA of rank r in this plane of the cluster: those in this CTA's row send it A,
-            # those in its column B.
+            # Lane r signals the CTA of rank r in this plane of the cluster: CTAs in this CTA's row send it A, CTAs in
+            # its column B.
             rank, lane = cute.arch.block_idx_in_cluster(), cute.arch.lane_idx()
             here = rank % (cluster_m * cluster_n)
             same_row = lane % cluster_m == here % cluster_m
@@ -127,7 +128,7 @@ class TmaRing:
 
     @cute.jit
     def drain(self, state):
-        """Wait until every stage has been released, so that no peer still arrives on a CTA that has exited."""
+        """Wait until every stage has been released, so that no peer arrives on a CTA that has exited."""
         for _ in cutlass.range_constexpr(self.stages):
             cute.arch.mbarrier_wait(self.empty + state.index, state.phase)
             state.advance()
@@ -135,7 +136,7 @@ class TmaRing:
 
 @dataclass(frozen=True)
 class MixedRing(TmaRing):
-    """A ring of stages that threads fill by cp.async, or TMA and threads together.
+    """Ring of stages that threads fill by cp.async, alone or together with TMA.
 
     *full* completes when each of the threads has arrived once for all of its copies into the stage, which have then
     landed, and TMA has delivered its bytes, if it has any. Threads arrive by `cp.async.mbarrier.arrive.noinc`, which
@@ -156,51 +157,53 @@ class MixedRing(TmaRing):
     fenced: bool = True
 
     def check(self) -> None:
-        """Check what the attributes are."""
+        """Check the attributes."""
         rules.check_mixed_ring(self.stages, self.stage_bytes, self.threads, self.consumer_warps, self.cluster_mn)
 
     @property
     def full_arrivals(self) -> int:
-        """Arrivals that *full* waits for: those of the threads, and of who announces bytes, if there are any."""
+        """Arrivals that complete *full*: one of each thread that copies, and one that expects TMA's bytes."""
         return rules.full_barrier_arrivals(self.threads, self.stage_bytes)
 
     @cute.jit
     def acquire(self, state):
-        """Wait until the stage is free, in each warp that fills it; returns the barrier that completes."""
+        """Wait until the stage is free, in each warp that fills it; return the barrier that completes."""
         # Without this wait copies would overwrite a tile that wgmma is still reading.
         cute.arch.mbarrier_wait(self.empty + state.index, state.phase)
         return self.full + state.index
 
     @cute.jit
     def announce(self, full):
-        """Announce the bytes that TMA will deliver; one warp calls, which has acquired the stage."""
+        """Expect the bytes that TMA will deliver; one warp calls, which has acquired the stage."""
         with cute.arch.elect_one():
             cute.arch.mbarrier_arrive_and_expect_tx(full, self.stage_bytes)
 
     @cute.jit
     def commit(self, full):
-        """Arrive once this thread's copies so far have landed; each thread that copies calls, and waits for nothing."""
+        """Arrive once this thread's copies so far have landed, without waiting; each thread that copies calls."""
         cute.arch.cp_async_mbarrier_arrive_noinc(full)
 
     @cute.jit
     def wait(self, state, arrived=False):
-        """Wait until all of the stage is there; it is then visible to this thread, and if it is `fenced` to wgmma.
+        """Wait until the stage is full; it is then visible to this thread, and to wgmma if it is `fenced`.
 
-        `arrived` is what this thread was told by `has_arrived`: true, and there is nothing to wait for.
+        `arrived` is the result of `has_arrived`: if true, there is nothing to wait for.
         """
         TmaRing.wait(self, state, arrived)
-        # cp.async writes as threads do, and wgmma reads through the async proxy. Who fills the stage can't fence: it
-        # would have to wait for its copies first. So who reads does, on the way from the barrier to its MMAs.
+        # cp.async writes through the generic proxy, and wgmma reads through the async proxy. The threads that fill the
+        # stage can't fence without waiting for their copies first, so consumers fence between the barrier and their
+        # MMAs.
         if cutlass.const_expr(self.fenced):
             cute.arch.fence_proxy("async.shared", space="cta")
 
 
 @cute.jit
 def publish_barriers(cluster: cutlass.Constexpr = (1, 1, 1)):
-    """Let everybody see mbarriers that one thread has initialised; all threads of the CTA, or of the cluster, call.
+    """Make initialised mbarriers visible to the CTA or the cluster; all threads call.
 
     The other warps, TMA (another proxy), and the peers of a cluster, which arrive on them and deliver bytes to them,
-    must see them before they use them: hence a fence, by the thread that initialised, and a barrier over all who do.
+    must see the initialised mbarriers before they use them. The thread that initialised them fences, and a barrier over
+    all users follows.
     """
     cute.arch.mbarrier_init_fence()
     if cutlass.const_expr(math.prod(cluster) == 1):

@@ -1,4 +1,4 @@
-"""The primitives of epilogues on registers: fp32, integers that wrap at 32 bits, and truth values (traced)."""
+"""Primitives of epilogues on registers: fp32, integers that wrap at 32 bits, and booleans (traced)."""
 
 import math
 from collections.abc import Callable
@@ -18,15 +18,15 @@ def logistic(x):
 
 
 def select(condition, x, y):
-    """Give x where the condition holds, else y, without a branch."""
+    """Return x where the condition holds, else y, without a branch."""
     kind = type(x) if isinstance(x, cutlass.Numeric) else type(y)
     return kind(cutlass.select_(condition, kind(x), kind(y)))
 
 
 def constant(kind: str, value):
-    """Give a constant of a type's name.
+    """Return a constant of a type by name.
 
-    The DSL makes one of two constants that are equal, as 0.0 and -0.0 are: so the latter is what is negated.
+    The DSL takes equal constants for one, so -0.0 would become 0.0: it is made by negation.
     """
     if kind == "f32" and value == 0 and math.copysign(1.0, value) < 0:
         return -Float32(Float32(0.0).ir_value())
@@ -34,18 +34,18 @@ def constant(kind: str, value):
 
 
 def wrapping(x):
-    """Give an integer as one whose arithmetic wraps at 32 bits.
+    """Return an integer whose arithmetic wraps at 32 bits.
 
-    What comes of layouts computes as indices do: the compiler takes for granted that these never overflow, and that
-    their products keep the divisors of the factors.
+    Integers from layouts are index-like: the compiler assumes that they never overflow, and that their products keep
+    the divisors of the factors.
     """
-    return Int32(x) | 0  # bit by bit, which is done with no indices, and is gone once compiled
+    return Int32(x) | 0  # a bitwise operation, which indices do not have; it vanishes in compiled code
 
 
 def _floordiv(x, n):
     if n & (n - 1) == 0:
         return x >> (n.bit_length() - 1)
-    # The quotient of what is not negative; that of -1 - x otherwise, of which it is the complement.
+    # Division of non-negative x as is; for negative x the complement of the quotient of -1 - x.
     negative = x < 0
     quotient = select(negative, ~x, x).to(cutlass.Uint32) // cutlass.Uint32(n)
     quotient = quotient.to(Int32)
@@ -93,24 +93,24 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "int": lambda x: x.to(Int32),
     "where": select,
 }
-"""By the names of `cutepy.epilogues.operations`."""
+"""Primitives by their names in `cutepy.epilogues.operations`."""
 BY_CONSTANT: dict[str, Callable[[Any, int], Any]] = {
     "floordiv": _floordiv,
     "mod": _mod,
     "shl": lambda x, n: x << n,
     "shr": lambda x, n: x >> n,
 }
-"""Those of an integer and a constant."""
+"""Primitives of an integer and a constant."""
 REDUCTIONS: dict[str, tuple[float, Callable[[Any, Any], Any]]] = {
     "sum": (0.0, lambda x, y: x + y),
     "max": (-float("inf"), lambda x, y: _extreme(cute.arch.fmax, x, y)),
     "min": (float("inf"), lambda x, y: _extreme(cute.arch.fmin, x, y)),
 }
-"""Of each kind, what changes nothing, and how two values are joined."""
+"""Neutral element and binary operation of each kind of reduction."""
 
 
 def _extreme(function, x, y):
-    """Give the larger or smaller; NaN, which the plain instruction drops, stays."""
+    """Return the larger or smaller value; NaN propagates, unlike in the plain instruction."""
     if isinstance(x, Int32) or isinstance(y, Int32):
         return select(x > y if function is cute.arch.fmax else x < y, x, y)
     return function(x, y, nan=True)

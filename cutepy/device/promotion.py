@@ -1,9 +1,8 @@
-"""Multiply one output tile of 8-bit operands, its sums promoted to fp32, and scaled, every 128 of K (traced).
+"""Main loop of 8-bit operands with accumulators promoted to fp32, and scaled, every 128 of K (traced).
 
-The tensor cores keep 14 bits of the sums of 8-bit products. Here they sum no more than 128 of K by themselves: then
-fp32 instructions multiply what they have by the scales of those 128, and add it to sums of 24 bits. While one
-warpgroup does so, the tensor cores work for another, or for the same one's next block of a stage if its registers hold
-two.
+The tensor cores keep 14 bits of the sums of 8-bit products. Here they sum at most 128 of K: then fp32 instructions
+multiply these sums by the scales of the block, and add the products to fp32 sums of 24 bits. While one warpgroup
+promotes, the tensor cores work for another, or for the same one's next block of a stage if its registers hold two.
 """
 
 from collections.abc import Callable
@@ -28,7 +27,7 @@ from cutepy.layouts.sm90 import arch
 
 @dataclass(frozen=True)
 class _Block:
-    """64 rows of each warpgroup, and 128 of K, of a stage; and which set of accumulators it takes."""
+    """Block of a stage: 64 rows of each warpgroup, and 128 of K, with its set of accumulators."""
 
     rows: int
     k: int
@@ -37,7 +36,7 @@ class _Block:
 
 @dataclass(frozen=True)
 class PromotedLoop:
-    """C = (A scaled) (B scaled)^T of one output tile, as `MainLoop` does without scales; `tCrC` are fp32 sums.
+    """C = (A scaled) (B scaled)^T of one output tile, as `MainLoop` without scales; `tCrC` are fp32 sums.
 
     Attributes
     ----------
@@ -72,12 +71,12 @@ class PromotedLoop:
 
     @cached_property
     def steps(self) -> int:
-        """MMAs along K in a block."""
+        """Number of MMAs along K in a block."""
         return rules.K_BLOCK // self.tiled_mma.get_tile_size(2)
 
     @cached_property
     def k_blocks(self) -> int:
-        """Blocks along K in a stage."""
+        """Number of blocks along K in a stage."""
         return cute.size(self.tCrA, mode=[2]) // self.steps
 
     @cached_property
@@ -88,14 +87,14 @@ class PromotedLoop:
         return tuple(_Block(rows, k, n % len(self.partial)) for n, (rows, k) in enumerate(order))
 
     def at(self, work: Work, place: tuple):
-        """Give the loop for the output tile at a place: its first row, first column, and where in a batch it is."""
+        """Return the loop for the output tile at a place: first row, first column, and batch coordinates."""
         a = None if self.a is None else self.a.at_tile(place[0])
         b = None if self.b is None else self.b.at_tile(place[1])
         return replace(self, a=a, b=b)
 
     @cute.jit
     def multiply(self, state, k_tiles, hand_over: Callable = nothing):
-        """Run over `k_tiles` stages, one at least, from `state`, and give the state behind them; tCrC is valid then.
+        """Multiply `k_tiles` stages, at least one, from `state` on; return the state behind them. tCrC is valid then.
 
         `hand_over` is called when the last MMAs have finished.
         """
@@ -105,8 +104,8 @@ class PromotedLoop:
             self.ring.wait(state, arrived)
             self.multiply_stage(state)
             state.advance()
-            # Asked here, the next stage's barrier answers while the last block is added up, during which no MMAs of
-            # this warpgroup run, and of the others' as few as it takes to multiply what they have.
+            # The next stage's barrier is tested here, so that the wait ends while the last block is promoted; during
+            # promotion no MMAs of this warpgroup run, and few of the others'.
             if index + 1 < k_tiles:
                 arrived = self.ring.has_arrived(state)
             self.promote(self.blocks[-1])
@@ -115,11 +114,11 @@ class PromotedLoop:
 
     @property
     def scales(self) -> tuple[BlockScales, ...]:
-        """Those that there are."""
+        """Scales of A and B, those that exist."""
         return tuple(scales for scales in (self.a, self.b) if scales is not None)
 
     def multiply_stage(self, state):
-        """Multiply a stage block by block, and add up all blocks but the last, which has been multiplied then."""
+        """Multiply a stage block by block, and promote all blocks but the last, which is multiplied then."""
         pending = ()
         for block in self.blocks:
             self.issue(block, state.index)
@@ -127,8 +126,8 @@ class PromotedLoop:
             if len(pending) == len(self.partial):
                 self.finish(state, *pending)
                 pending = pending[1:]
-        # No block stays in flight from stage to stage: where other instructions then read its accumulators, ptxas lets
-        # each MMA wait for the one before (its remark C7514).
+        # No block stays in flight from stage to stage: if other instructions then read its accumulators, ptxas
+        # serialises the MMAs (its remark C7514).
         while pending:
             self.finish(state, *pending)
             pending = pending[1:]
@@ -140,7 +139,7 @@ class PromotedLoop:
         mma.issue_rows(self.tiled_mma, self.tCrA, self.tCrB, self.partial[block.buffer], block.rows, steps, stage)
 
     def finish(self, state, block, *in_flight):
-        """Wait for the oldest group, others of which stay in flight, and add it up; release the stage with its last."""
+        """Wait for the oldest group, and promote it; release the stage with its last block."""
         if block.rows == 0:
             self.read_scales(block.k, state.index)
         warpgroup.wait_group(len(in_flight))
@@ -148,7 +147,7 @@ class PromotedLoop:
             self.promote(block)
             return
         if self.scales:
-            # One lane releases the stage for the warp, so the others must have read their scales before it does.
+            # One lane releases the stage for the warp, so the other lanes must have read their scales before it does.
             cute.arch.sync_warp()
         self.ring.release(state)
 
@@ -157,12 +156,12 @@ class PromotedLoop:
         for scales in self.scales:
             scales.read(k, stage)
         if self.fenced and k == self.k_blocks - 1:
-            # TMA overwrites the stage's scales through the async proxy, which the release does not hold back by itself.
-            # Who waits for its fence here has nothing else to do.
+            # TMA overwrites the stage's scales through the async proxy, which the release does not order; the fence
+            # does. A thread that waits for its fence here has nothing else to do.
             cute.arch.fence_proxy("async.shared", space="cta")
 
     def promote(self, block):
-        """Add a block's sums, scaled, to those of the tile."""
+        """Add a block's accumulators, scaled, to the sums of the tile."""
         partial, down, factors = self.partial[block.buffer], block.rows * self.block.epi_tile[0], {}
         for register, (row, column) in enumerate(self.block.registers):
             value, key = partial[register], (row, self.column_key(column))
@@ -173,11 +172,11 @@ class PromotedLoop:
             self.tCrC[(register, block.rows, 0)] = self.tCrC[(register, block.rows, 0)] + value
 
     def column_key(self, column: int):
-        """Tell columns apart as far as their scales may be."""
+        """Return a key of a column: equal keys have equal scales."""
         return None if self.b is None else self.b.key(column)
 
     def factor(self, row: int, column: int):
-        """Give the product of the scales of a register; None without any."""
+        """Return the product of the scales of a register; None without scales."""
         found = [] if self.a is None else [self.a.at(row)]
         found += [] if self.b is None else [self.b.at(column)]
         return None if not found else found[0] if len(found) == 1 else found[0] * found[1]
@@ -195,7 +194,7 @@ def make_promoted_loop(
     buffers: int = 1,
     fenced: bool = False,
 ) -> PromotedLoop:
-    """Prepare to multiply the stages of `sA` (M, K, stages) and `sB` (N, K, stages), and make the accumulators.
+    """Make the loop over the stages of `sA` (M, K, stages) and `sB` (N, K, stages), with its sums and accumulators.
 
     Parameters
     ----------
@@ -224,8 +223,8 @@ def make_promoted_loop(
     check_operands(ring, tiled_mma, sA, sB)
     rows = 0 if a_scales is None else rows[0], 0 if b_scales is None else rows[1]
     rules.check_promotion((tile_m, tile_n, tile_k), warpgroups, buffers, rows)
-    # wgmma takes descriptors in uniform registers. The compiler can't know from an index of threads that a warp has one
-    # warpgroup, and would move each descriptor there just before its MMA. (5% on an H200, 2026-11-24, a median.)
+    # wgmma takes descriptors in uniform registers. The compiler can't derive from thread indices that a warp belongs to
+    # one warpgroup, and would move each descriptor there just before its MMA. (5% on an H200, 2026-11-24, a median.)
     first = cute.arch.make_warp_uniform(tidx // arch.WARPGROUP_THREADS) * arch.WARPGROUP_THREADS
     thr_mma = tiled_mma.get_slice(first)
     tCrA = tiled_mma.make_fragment_A(thr_mma.partition_A(sA))
@@ -240,12 +239,12 @@ def make_promoted_loop(
 
 
 def _row_scales(staged, rows, tile_m, warpgroups, block) -> RowScales:
-    """Make room for a thread's scales of A."""
+    """Make the registers for a thread's scales of A."""
     offsets = rules.row_offsets(tile_m, warpgroups, rows)
     return RowScales(staged, rows, offsets, cute.make_rmem_tensor(len(offsets), Float32), block.of_thread(0))
 
 
 def _column_scales(staged, rows, tile_n, block) -> ColumnScales:
-    """Make room for a thread's scales of B."""
+    """Make the registers for a thread's scales of B."""
     offsets, first = rules.column_offsets(tile_n, rows), block.of_thread(1) if rows == 1 else 0
     return ColumnScales(staged, rows, offsets, cute.make_rmem_tensor(len(offsets), Float32), first, tile_n=tile_n)

@@ -1,7 +1,8 @@
-"""Rows of a matrix in groups that begin and end anywhere, loaded and stored by one tensor map (traced).
+"""Ragged groups of a matrix's rows, loaded and stored through one tensor map for all groups (traced).
 
-`rules.ragged` tells how: two more modes let TMA's own check of bounds cut at the end of a group. A load beyond it gives
-zeros, a store writes nothing there, whatever the group's extent is; no tensor map is changed on the device.
+`rules.ragged` explains the method: two further modes let TMA's bounds check cut at the end of a group. A load beyond
+the end gives zeros, a store writes nothing there, whatever the group's extent is; no tensor map is changed on the
+device.
 """
 
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from cutepy.dsl.traced_names import at_the_caller
 
 
 def ragged_view(tensor: cute.Tensor, mode: int) -> cute.Tensor:
-    """See a matrix (rows, columns, batch...) with the two modes more that groups along `mode` need, behind its two.
+    """View a matrix (rows, columns, batch...) with the two further modes for groups along `mode`, behind its two.
 
     The other mode is contiguous, and this one's extent at most `rules.ragged.EXTENT`. Copies are made of the view
     (`cutepy.device.tma`), on the host.
@@ -25,7 +26,7 @@ def ragged_view(tensor: cute.Tensor, mode: int) -> cute.Tensor:
     rows, pitch = shape[mode], stride[mode]
     shape[mode] = rules.ragged.EXTENT
     back = cutlass.Int64(rules.ragged.back_stride(0, tensor.element_type.width)) - pitch
-    # A row's coordinate in the second mode is the group's end, so groups may end where the matrix does, not beyond.
+    # The second mode's coordinate of a row is the group's end, so groups end at most where the matrix does.
     layout = cute.make_layout(
         (*shape[:2], rows + 1, rules.ragged.EXTENT + 1, *shape[2:]),
         stride=(*stride[:2], pitch, cute.assume(back, divby=128 // tensor.element_type.width), *stride[2:]),
@@ -35,7 +36,7 @@ def ragged_view(tensor: cute.Tensor, mode: int) -> cute.Tensor:
 
 @dataclass(frozen=True)
 class GroupedTiles:
-    """A matrix for each group, in tiles: rows of one matrix (`ragged_view`), one of a batch, or both.
+    """Tiles of each group's matrix: rows of one matrix (`ragged_view`), one of a batch, or both.
 
     It stands where `TmaTiles` do, and takes (row, column, group, start, length), the last three as of `GroupRows`.
 
@@ -73,7 +74,7 @@ class GroupedTiles:
 
     @cute.jit
     def of_group(self, group, start, length):
-        """Give the tiles (tile rows, tile columns, rows, columns) of a group's matrix."""
+        """Return the tiles (tile rows, tile columns, rows, columns) of a group's matrix."""
         tensor, behind = self.tensor, ()
         if cutlass.const_expr(self.ragged is not None):
             shift = [0] * cute.rank(tensor)
@@ -98,7 +99,7 @@ class GroupedTiles:
         return TmaSubtiles(self.copy, tSs, tSg, cute.size(tile, mode=[3]), (rows, columns))
 
     def stage_slice(self, index, stages):
-        """See only `stages` of the stages, the `index`-th so many of them: a consumer's own."""
+        """View only `stages` of the stages, the `index`-th so many of them: a consumer's own."""
         rows, columns = cute.size(self.staged, mode=[0]), cute.size(self.staged, mode=[1])
         staged = cute.local_tile(self.staged, (rows, columns, stages), (0, 0, index))
         return GroupedTiles(self.copy, self.tensor, staged, self.tile, self.ragged, self.batched, self.step)
@@ -106,7 +107,7 @@ class GroupedTiles:
 
 @dataclass(frozen=True)
 class GroupedLoads:
-    """What one CTA loads of `GroupedTiles`: tiles, or slices of tiles that it multicasts.
+    """TMA loads of `GroupedTiles` by one CTA: tiles, or slices of tiles that it multicasts.
 
     Attributes
     ----------
@@ -126,7 +127,7 @@ class GroupedLoads:
 
     @at_the_caller
     def load(self, coordinate, stage, full, *, loc=None, ip=None):
-        """Let TMA load the tile at (row, column, group, start, length) into a stage, as `TmaLoads` do."""
+        """Issue TMA loads of the tile at (row, column, group, start, length) into a stage, as `TmaLoads` does."""
         row, column, *group = coordinate
         tiles = self.tiles
         tSs, tSg = partition(tiles.copy, tiles.staged, tiles.of_group(*group), self.rank, self.sharing)

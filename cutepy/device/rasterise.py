@@ -1,9 +1,9 @@
-"""Order the output tiles so that those in flight at one time share operands in L2.
+"""Rasterisation order of output tiles: tiles in flight at one time share operands in L2.
 
 The functions do integer arithmetic only (`+ - * // %`, and a choice between two), so the same source computes with
-Python integers on the host, where tests prove that it is a bijection, and with traced 32-bit integers on the device.
-There a division by what is no constant takes some 40 instructions that wait for each other, between the start of a
-kernel and its first load, and again before its first store; so divisors may be objects that divide in another way.
+Python integers on the host, where tests prove that it is a bijection, and with traced 32-bit integers on the device. On
+the device a division by a variable takes some 40 dependent instructions, between the start of a kernel and its first
+load, and again before its first store; so divisors may be objects that divide in another way.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 
 class Divisors(NamedTuple):
-    """What indices of tiles are divided by: integers, or what divides as they do, and has its integer as `divisor`.
+    """Divisors of tile indices: integers, or objects that divide as integers do, with the integer as `divisor`.
 
     Attributes
     ----------
@@ -29,7 +29,7 @@ class Divisors(NamedTuple):
 
     @classmethod
     def of(cls, rows: int, columns: int, band_rows: int) -> "Divisors":
-        """Give them for a product of so many rows and columns of tiles.
+        """Return the divisors for a product of so many rows and columns of tiles.
 
         Examples
         --------
@@ -75,7 +75,7 @@ def _number(divisor: Any) -> Any:
 
 
 def coordinates_of(index: int, extents: Sequence[int]) -> tuple[int, ...]:
-    """Map a linear index to coordinates, the last one running fastest.
+    """Map a linear index to coordinates, the last one fastest.
 
     A bijection from [0, the product of `extents`).
 

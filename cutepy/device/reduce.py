@@ -1,7 +1,7 @@
-"""Reduce accumulators over rows and columns, and values over a CTA and over a cluster (traced).
+"""Reductions of accumulators over rows and columns, and of values over a warp, a CTA and a cluster (traced).
 
-Operations are ``max``, ``add`` and the like on two fp32 values, associative and commutative. Each step takes them in an
-order that the indices alone decide, so that results are the same from run to run.
+Operations are ``max``, ``add`` and the like on two fp32 values, associative and commutative. The order of each step
+depends on indices only, so that results are the same from run to run.
 """
 
 from collections.abc import Callable
@@ -21,16 +21,16 @@ def add(x, y):
 
 
 def maximum(x, y):
-    """Take the larger of two values; NaN if one of them is, as torch does."""
+    """Return the larger of two values; NaN if one of them is, as torch does."""
     return cute.arch.fmax(x, y, nan=True)
 
 
 @cute.jit
 def reduce_registers(rC, tile: AccumulatorTile, mode: cutlass.Constexpr, operation: Callable):
-    """Reduce what this thread holds of each row (mode 0) or column (mode 1) of a subtile; gives one value for each.
+    """Reduce this thread's registers of each row (mode 0) or column (mode 1) of a subtile to one value each.
 
-    No other thread takes part: the result has an element for each of ``tile.distinct(mode)``. Errors are those of
-    `Registers.check`.
+    The result has an element for each of ``tile.distinct(mode)``; other threads' registers are not included. Errors are
+    those of `Registers.check`.
     """
     tile.check(rC)
     found: dict = {}
@@ -46,8 +46,8 @@ def reduce_registers(rC, tile: AccumulatorTile, mode: cutlass.Constexpr, operati
 def reduce_rows(rC, tile: AccumulatorTile, operation: Callable):
     """Reduce each row of a subtile over all its columns; all threads get the values of their rows.
 
-    A row is held by the four lanes of a warp whose indices differ in the lowest bits, so that a butterfly of shuffles
-    among them is all it takes; all lanes of a warp call.
+    The four lanes of a warp that share a row differ in the lowest bits of their index, so a butterfly of shuffles
+    reduces it; all lanes of a warp call.
     """
     return _reduce_in_warp(rC, tile, 0, operation)
 
@@ -81,7 +81,7 @@ def warp_reduce(value, operation: Callable):
 
 
 def warp_scatter_reduce(values, operation: Callable):
-    """Reduce each of several values over the lanes of a warp, to lanes of their own; all lanes call.
+    """Reduce several values over the lanes of a warp, each to lanes of its own; all lanes call.
 
     With each shuffle a lane gives half of its values away and joins the others, so that 32 values take 31 shuffles
     where `warp_reduce` of each took 160. Pairs of lanes are joined in the order in which that joins them.
@@ -121,7 +121,7 @@ def warp_scatter_reduce(values, operation: Callable):
 
 
 def _check_slots(slots, count: int) -> None:
-    """Check that slots in shared memory suffice: only a tensor knows how many it has."""
+    """Check that the slots in shared memory suffice, where their number is known: of tensors."""
     if not isinstance(slots, cute.Tensor):
         raise TypeError(
             f"slots must be a tensor, which knows how many there are, got {type(slots).__name__}; use smem.as_vector"
@@ -177,7 +177,7 @@ def block_reduce(value, slots, tidx, threads: cutlass.Constexpr, barrier: cutlas
 
 @cute.jit
 def cluster_reduce(value, slots, ctas: cutlass.Constexpr, tidx, operation: Callable):
-    """Reduce a value that all threads of a CTA hold over the CTAs of a cluster; all threads of all CTAs call.
+    """Reduce a value of all threads of a CTA over the CTAs of a cluster; all threads of all CTAs call.
 
     All CTAs must have begun: a barrier of the cluster comes before the first call, such as `publish_barriers`. Thread r
     of each CTA leaves its CTA's value in the shared memory of the CTA of rank r, at its own rank's place. A barrier of

@@ -1,4 +1,4 @@
-"""Multiply one output tile out of a ring of stages, A by way of registers (traced)."""
+"""Main loop of one output tile with A in registers (traced)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,13 +17,13 @@ from cutepy.dsl.atoms import operand_types
 
 
 def as_staged(values, step):
-    """Leave A as it is staged, but for its type."""
+    """Return A as staged: the default `change`."""
     return values
 
 
 @dataclass(frozen=True)
 class RegisterLoop:
-    """C = f(A) B^T of one output tile, as `MainLoop`, but A passes through registers (wgmma's RS form), and through f.
+    """C = f(A) B^T of one output tile, as `MainLoop`, but with A in registers (wgmma's RS form), after f.
 
     All threads of the consumer warpgroups take part. Each waits for a stage to be *full*, loads what it holds of A into
     registers, and issues the MMAs: a stage in two halves along K, each with registers of its own and one group of MMAs.
@@ -65,12 +65,12 @@ class RegisterLoop:
         rules.check_overlap(self.ring.stages)
 
     def at(self, work: Work, place: tuple):
-        """Give the loop for the output tile at a place: the same for all."""
+        """Return the loop for the output tile at a place: this one, for any place."""
         return self
 
     @cute.jit
     def multiply(self, state, k_tiles, hand_over: Callable = nothing, change: Callable = as_staged):
-        """Run over `k_tiles` stages, one at least, from `state`, and give the state behind them; tCrC is valid then.
+        """Multiply `k_tiles` stages, at least one, from `state` on; return the state behind them. tCrC is valid then.
 
         Parameters
         ----------
@@ -90,23 +90,23 @@ class RegisterLoop:
         for tile in cutlass.range(1, k_tiles, unroll=1):
             self.ring.wait(state)
             for half in cutlass.range_constexpr(2):
-                # All but the youngest group have finished: the one that read the registers to be filled has.
+                # All but the youngest group have finished: also the one that read the registers to be filled.
                 warpgroup.wait_group(1)
                 if cutlass.const_expr(half == 1):
-                    # It was the last of the stage before.
+                    # That group was the last of the stage before.
                     self.release(read)
                 self.fill(half, tile, state.index, change)
                 self.issue(half, state.index, accumulate=True)
             read.advance()
             state.advance()
         hand_over()
-        # The accumulators are valid in registers only now.
+        # The accumulators in registers are valid from here on.
         warpgroup.wait_group(0)
         self.release(read)
         return state
 
     def fill(self, half: int, tile, stage, change: Callable):
-        """Load A of one half of a stage into its registers, changed."""
+        """Load A of one half of a stage into its registers, through `change`."""
         fragment, mma_k = self.tCrA[half], self.tiled_mma.get_tile_size(2)
         for place, step in enumerate(rules.step_halves(self.load.steps)[half]):
             at = Step(tile, stage, step * mma_k)
@@ -119,10 +119,10 @@ class RegisterLoop:
 
     @cute.jit
     def release(self, state):
-        """Give a stage back, once for this warp, when threads have read A, and MMAs B."""
-        # TMA overwrites A through the async proxy, which the release does not hold back by itself: this fence does.
+        """Release a stage, once for this warp, when threads have read A, and MMAs B."""
+        # TMA overwrites A through the async proxy, which the release does not order: this fence does.
         cute.arch.fence_proxy("async.shared", space="cta")
-        # One lane releases the stage for the warp, so the others must have read their part before it does.
+        # One lane releases the stage for the warp, so the other lanes must have read their part before it does.
         cute.arch.sync_warp()
         self.ring.release(state)
 
@@ -134,7 +134,7 @@ def make_register_loop(
     sB: cute.Tensor,
     tidx: cutlass.Int32,
 ) -> RegisterLoop:
-    """Prepare to multiply the stages of `sA` (M, K, stages) and `sB` (N, K, stages), and make the accumulators.
+    """Make the loop over the stages of `sA` (M, K, stages) and `sB` (N, K, stages), and its accumulators.
 
     Parameters
     ----------

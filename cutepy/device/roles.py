@@ -1,4 +1,4 @@
-"""Which threads of a CTA do what (traced)."""
+"""Thread roles: indices of warpgroup threads within a CTA (traced)."""
 
 import cutlass.cute as cute
 
@@ -7,7 +7,7 @@ from cutepy.dsl.launched import launched
 
 
 def warpgroup_thread(first: int, count: int):
-    """Give this thread's index among `count`, from thread `first` of the CTA on; any value in other threads.
+    """Return this thread's index among `count`, from thread `first` of the CTA on; undefined in other threads.
 
     Raises
     ------

@@ -1,11 +1,10 @@
-"""Deal output tiles, and their K, out to CTAs: who computes what, and when (traced).
+"""Persistent tile schedulers: deal output tiles, and their K, to CTAs (traced).
 
-A scheduler gives `Work` to whoever asks. All warps of a CTA ask the same scheduler, each in a loop of its own, and get
-the same work in the same order, so that what the producer loads is what the consumers multiply; CTAs of one cluster
-work at the same time on tiles beside each other. Loops belong to the scheduler: ``scheduler.each(worker)`` calls
-``worker.first_state(k)`` and then ``worker.on_tile(work, state)`` for each tile, whose result is carried on. A
-scheduler that doesn't know the next tile beforehand, since it asks a counter for it (`cutepy.device.dynamic`), differs
-in that loop, and workers don't.
+A scheduler returns `Work`. All warps of a CTA query the same scheduler, each in a loop of its own, and get the same
+work in the same order, so that the producer loads exactly the tiles that the consumers multiply; CTAs of one cluster
+work at the same time on neighbouring tiles. Loops belong to the scheduler: ``scheduler.each(worker)`` calls
+``worker.first_state(k)`` and then ``worker.on_tile(work, state)`` for each tile, and carries its result. A scheduler
+that takes its next tile from a counter (`cutepy.device.dynamic`) has another loop, with the same workers.
 """
 
 import math
@@ -23,9 +22,9 @@ from cutepy.dsl.launched import launched
 
 @dataclass(frozen=True)
 class KTiles:
-    """The tiles of K that one CTA multiplies for an output tile: `count` from `first`, `step` apart.
+    """K tiles of one CTA for an output tile: `count` from `first`, `step` apart.
 
-    At least one, even where K has none left: beyond the end TMA fills in zeros.
+    There is at least one, even where K has none left: beyond the end TMA fills in zeros.
     """
 
     first: cutlass.Int32 | int
@@ -33,13 +32,13 @@ class KTiles:
     step: int
 
     def __getitem__(self, index):
-        """Give one of them."""
+        """Return the index of one of the K tiles."""
         return self.first + index * self.step
 
 
 @dataclass(frozen=True)
 class Work:
-    """What a CTA is to compute next.
+    """Unit of work of a CTA: an output tile, and its part of K.
 
     Attributes
     ----------
@@ -67,17 +66,17 @@ class Work:
 
     @property
     def is_first(self):
-        """Whether it is the first of this CTA."""
+        """True if this is the CTA's first tile."""
         return self.index == self.first
 
     @property
     def has_next(self):
-        """Whether this CTA has more to do after it."""
+        """True if the CTA has another tile after this one."""
         return self.index + self.step < self.end
 
 
 def make_divisors(raster: tuple, band_rows: int = 8) -> Divisors:
-    """Make what a kernel divides by fast, in the function that launches it: see `Persistent`.
+    """Make the fast divisors of a kernel, in the function that launches it: see `Persistent`.
 
     Each takes the host 30 ns.
     """
@@ -87,13 +86,13 @@ def make_divisors(raster: tuple, band_rows: int = 8) -> Divisors:
 
 
 def _divisor(number) -> cute.FastDivmodDivisorV2:
-    """Make one; an empty product has no tiles, and a divisor of zero would end the process."""
+    """Make a fast divisor; a divisor of zero, of an empty product, would end the process, so it is replaced."""
     return cute.fast_divmod_create_divisor_v2(cutlass.max(number, 1))
 
 
 @dataclass(frozen=True)
 class Persistent:
-    """Each cluster takes every so manieth tile: as many as there are clusters, in bands of rows that share L2.
+    """Persistent scheduler: each cluster takes every so manieth tile, in bands of rows that share L2.
 
     Several groups of consumers may take a CTA's tiles in turn, and CTAs along the cluster's third mode share the K of
     each tile. Neither needs anything in memory.
@@ -127,7 +126,7 @@ class Persistent:
 
     @cute.jit
     def k(self):
-        """Give this CTA's part of K, the same for all its tiles: every so manieth tile of it."""
+        """Return this CTA's part of K, the same for all its tiles: every so manieth K tile."""
         if cutlass.const_expr(self.parts == 1):
             return KTiles(0, self.k_tiles, 1)
         part = cute.arch.block_in_cluster_idx()[2]
@@ -136,7 +135,7 @@ class Persistent:
 
     @cute.jit
     def each(self, worker: Any, turn: Any = 0, turns: cutlass.Constexpr = 1):
-        """Let a worker do this CTA's work, or every so manieth tile of it if so many take turns; gives its last state.
+        """Run a worker on this CTA's tiles, or on every so manieth of them in turns; return its last state.
 
         Parameters
         ----------
@@ -164,12 +163,12 @@ class Persistent:
         return state
 
     def by(self) -> Divisors:
-        """Give what indices are divided by."""
+        """Return the divisors of tile indices."""
         return Divisors.of(*self.raster[:2], self.band_rows) if self.divisors is None else self.divisors
 
     @cute.jit
     def locate(self, index):
-        """Find the row and column of this CTA's output tile, and where in the batch its product is."""
+        """Find the row and column of this CTA's output tile, and the batch coordinates of its product."""
         block_m, block_n, _ = cute.arch.block_in_cluster_idx()
         rows, columns = self.raster[:2]
         divisors, batch = self.by(), ()

@@ -1,7 +1,6 @@
-"""Shared memory as a plan says it is, and staged tiles by themselves (traced).
+"""Shared memory of a plan, and staged tiles by themselves (traced).
 
-The plan (`cutepy.layouts.sm90.SmemPlan`) is what people print: regions, their offsets and their layouts come from it
-and from nowhere else.
+The plan (`cutepy.layouts.sm90.SmemPlan`) is the only source of regions, their offsets and their layouts.
 """
 
 import cutlass
@@ -53,7 +52,7 @@ def allocate(allocator: SmemAllocator, element_type: type[cutlass.Numeric], layo
 
 
 def share(plan: sm90.SmemPlan, **types: type[cutlass.Numeric]) -> dict:
-    """Reserve all shared memory of a plan, which is then all that the CTA has; called once, by all threads.
+    """Allocate all shared memory of a plan, which is then the CTA's only allocation; called once, by all threads.
 
     Parameters
     ----------
@@ -86,7 +85,7 @@ def share(plan: sm90.SmemPlan, **types: type[cutlass.Numeric]) -> dict:
 
 
 def check_room(pointer: cute.Pointer, count: int, bits: int, holder: str) -> None:
-    """Check that an array of a plan has room for what a block keeps in it.
+    """Check that an array of a plan has room for a block's elements.
 
     Parameters
     ----------
@@ -108,7 +107,7 @@ def check_room(pointer: cute.Pointer, count: int, bits: int, holder: str) -> Non
 
 
 def as_vector(pointer: cute.Pointer, region: sm90.SmemRegion) -> cute.Tensor:
-    """See an array of a plan, `pointer` as of `share`, as a tensor of its elements, (count,)."""
+    """View an array of a plan, `pointer` as of `share`, as a tensor of its elements, (count,)."""
     return cute.make_tensor(pointer, cute.make_layout(region.content.count))
 
 

@@ -1,4 +1,4 @@
-"""Hold stages in shared memory against the MMAs, copies and registers that meet them, while a kernel is traced."""
+"""Consistency of stages in shared memory with MMAs, copies and registers, checked while a kernel is traced."""
 
 import cutlass
 import cutlass.cute as cute
@@ -12,7 +12,7 @@ from cutepy.layouts.sm90 import arch
 
 
 def contiguous_mode(tensor) -> int | None:
-    """Tell which of the first two modes of a tensor or layout is contiguous, None if neither or both are known to be.
+    """Return the contiguous mode of the first two of a tensor or layout; None if neither or both are contiguous.
 
     Parameters
     ----------
@@ -24,14 +24,14 @@ def contiguous_mode(tensor) -> int | None:
 
 
 def _has_neighbours(shape, stride) -> bool:
-    """Tell whether some step along a mode is known to be one element."""
+    """Return whether the stride of some step along a mode is known to be one element."""
     if isinstance(stride, tuple):
         return any(map(_has_neighbours, shape, stride))
     return isinstance(stride, int) and stride == 1 and not (isinstance(shape, int) and shape == 1)
 
 
 def check_operands(ring: TmaRing, tiled_mma: cute.TiledMma, sA: cute.Tensor, sB: cute.Tensor) -> None:
-    """Check the stages `sA` (M, K, stages) and `sB` (N, K, stages) of a ring, of which MMAs are to multiply tiles.
+    """Check the stages `sA` (M, K, stages) and `sB` (N, K, stages) of a ring against the MMAs.
 
     An A that passes through registers may be of any type.
 
@@ -60,7 +60,7 @@ def check_operands(ring: TmaRing, tiled_mma: cute.TiledMma, sA: cute.Tensor, sB:
 
 
 def check_accumulators(tiled_mma: cute.TiledMma, tile_mn: tuple[int, int]) -> None:
-    """Check that the registers of the threads of MMAs can hold the sums of a tile.
+    """Check that the registers of an MMA's threads can hold the accumulators of a tile.
 
     Raises
     ------
@@ -72,15 +72,15 @@ def check_accumulators(tiled_mma: cute.TiledMma, tile_mn: tuple[int, int]) -> No
 
 
 def multiplied_columns(tiled_mma: cute.TiledMma, sB: cute.Tensor) -> int:
-    """Count the columns of the stages `sB` that MMAs multiply, of which there may be more (`rules.staged_columns`)."""
+    """Count the columns of the stages `sB` that MMAs multiply; a stage may have more (`rules.staged_columns`)."""
     return rules.multiplied_columns(cute.size(sB, mode=[0]), tiled_mma.get_tile_size(1), operand_majors(tiled_mma)[1])
 
 
 def make_fragment_b(tiled_mma: cute.TiledMma, sB: cute.Tensor, tidx: cutlass.Int32) -> cute.Tensor:
     """Make the descriptors (MMA, MMA_N, MMA_K, stages) of stages.
 
-    They don't tell how many columns there are: of a stage with more than the MMAs multiply, they are those of MMAs that
-    would multiply all.
+    For a stage with more columns than the MMAs multiply, the descriptors are those of MMAs that would multiply all:
+    they do not contain the number of columns.
     """
     staged = cute.size(sB, mode=[0])
     if multiplied_columns(tiled_mma, sB) < staged:
@@ -90,10 +90,11 @@ def make_fragment_b(tiled_mma: cute.TiledMma, sB: cute.Tensor, tidx: cutlass.Int
 
 
 def hold_address(staged: cute.Tensor) -> cute.Tensor:
-    """Give stages whose address the compiler keeps in a register: what a shuffle has added to it, it can't know.
+    """Return stages whose address the compiler keeps in a register.
 
-    It knows where shared memory begins, and else computes the descriptor of the first stage from that in each stage
-    anew, by four instructions that wait for each other between a barrier and the first MMA behind it.
+    A value that a shuffle has added is opaque to the compiler. Otherwise the compiler, which knows where shared memory
+    begins, would compute the descriptor of the first stage anew in each stage, by four dependent instructions between a
+    barrier and the first MMA behind it.
     """
     zero = cute.assume(cute.arch.make_warp_uniform(cutlass.Int32(0)), divby=arch.pattern_bytes("SW128"))
     return cute.make_tensor(staged.iterator + zero, staged.layout)

@@ -1,7 +1,7 @@
-"""Deal whole tiles out to CTAs, and the K of the last ones in even shares, so that no wave is partly idle (traced).
+"""Stream-K scheduler: whole tiles, then even shares of the last tiles' K, so that no wave is partly idle (traced).
 
-`cutepy.device.rules.shares` says who gets what. What has no tile's beginning leaves its sums in a workspace in global
-memory (`cutepy.device.workspace`), where who has the beginning fetches them. (Osama et al., "Stream-K: Work-centric
+`cutepy.device.rules.shares` computes the shares. A CTA without a tile's beginning leaves its sums in a workspace in
+global memory (`cutepy.device.workspace`); the CTA with the beginning adds them. (Osama et al., "Stream-K: Work-centric
 Parallel Decomposition for Dense Matrix-Matrix Multiplication on the GPU", PPoPP 2023, section 5.)
 """
 
@@ -16,7 +16,7 @@ from cutepy.device.schedulers import KTiles, Persistent, Work
 
 
 class Sharing(NamedTuple):
-    """How work is shared with other CTAs.
+    """Role of a CTA in a shared tile: its place in the workspace, and its peers.
 
     Attributes
     ----------
@@ -35,13 +35,13 @@ class Sharing(NamedTuple):
 
 
 def _choose(condition, x, y):
-    """Give x where the condition holds, else y, without a branch."""
+    """Return x where the condition holds, else y, without a branch."""
     return cutlass.Int32(cutlass.select_(condition, cutlass.Int32(x), cutlass.Int32(y)))
 
 
 @dataclass(frozen=True)
 class StreamK:
-    """Each cluster takes its whole tiles as of `Persistent`, then its share of those that are left.
+    """Stream-K scheduler: each cluster takes its whole tiles as of `Persistent`, then its share of the remaining ones.
 
     All CTAs must be resident at one time, or start in the order of their indices, since some wait for others that come
     before them: a grid no larger than the GPU holds, which a persistent kernel has anyway.
@@ -55,7 +55,7 @@ class StreamK:
     product: Persistent
 
     def plan(self):
-        """Tell who gets what."""
+        """Return the division of the tiles among the clusters."""
         clusters, _, _ = cute.arch.cluster_dim()
         tiles = cutlass.Int32(1)
         for extent in self.product.raster:
@@ -64,7 +64,7 @@ class StreamK:
 
     @cute.jit
     def each(self, worker: Any, turn: Any = 0, turns: cutlass.Constexpr = 1):
-        """Let a worker do this CTA's work, as `Persistent.each` does; it tells work by its `sharing`."""
+        """Run a worker on this CTA's work, as `Persistent.each` does; `sharing` tells shared tiles apart."""
         rules.check_worker(worker)
         rules.check_turns(turns)
         cluster, _, _ = cute.arch.cluster_idx()

@@ -1,7 +1,7 @@
-"""Load tiles from global into shared memory by threads: cp.async, for what TMA does not reach (traced).
+"""Loads of tiles by threads: cp.async from global into shared memory, where TMA does not reach (traced).
 
 TMA counts addresses and strides in 16 bytes. cp.async copies pieces of 4, 8 or 16 bytes, each by one thread, from any
-multiple of so many bytes, into the same swizzled stages, so that who reads them notices nothing but the ring
+multiple of so many bytes, into the same swizzled stages. Consumers differ in the ring only
 (`cutepy.device.pipeline.MixedRing`).
 """
 
@@ -14,12 +14,12 @@ from cutlass.cute.nvgpu import cpasync
 from cutepy.device import rules
 
 UNROLLED = 8
-"""Copies that follow one another without a branch."""
+"""Copies without a branch between them."""
 
 
 @dataclass(frozen=True)
 class ThreadLoads:
-    """What threads of one CTA load of a matrix: tiles in pieces, neighbouring ones by neighbouring threads.
+    """Loads of a matrix by the threads of one CTA: tiles in pieces, neighbouring ones by neighbouring threads.
 
     Attributes
     ----------
@@ -51,10 +51,10 @@ class ThreadLoads:
 
     @cute.jit
     def load(self, coordinate, stage):
-        """Begin to copy this thread's pieces of the tile at (row, column, batch...) into a stage; all threads call.
+        """Issue cp.async of this thread's pieces of the tile at (row, column, batch...) into a stage; all threads call.
 
-        What lies beyond the matrix becomes zero, and is not read. The stage must have been acquired; the copies end
-        some time later, of which `MixedRing.commit` tells.
+        Elements beyond the matrix become zero, and are not read. The stage must have been acquired; `MixedRing.commit`
+        signals the end of the copies.
         """
         staged, bits = self.staged, 8 * self.piece_bytes
         elements = bits // staged.element_type.width
@@ -65,13 +65,13 @@ class ThreadLoads:
         source, into = self.tensor[(None, None, *coordinate[2:])], staged[None, None, stage]
         along, beside = rules.piece_threads(across, self.threads)
         first, line = coordinate[self.mode] * across + self.tidx % along, self.tidx // along
-        left = source.shape[1] - coordinate[1 - self.mode] * lines  # of the lines, from this tile on
+        left = source.shape[1] - coordinate[1 - self.mode] * lines  # lines of the matrix from this tile on
         step = cutlass.Int64(source.stride[1]) * beside
         for group in cutlass.range_constexpr(across // along):
             piece = first + group * along
             exists = piece * elements < source.shape[0]
             place = cute.local_tile(source, (elements, 1), (piece, coordinate[1 - self.mode] * lines + line)).iterator
-            # Counted up, which costs an addition; to multiply lines by a stride of 64 bits costs five instructions.
+            # Incremented by an addition; a multiplication of lines by a stride of 64 bits costs five instructions.
             offset = cutlass.Int64(0)
             for index in cutlass.range(lines // beside, unroll=UNROLLED):
                 here = line + index * beside
@@ -85,7 +85,7 @@ class ThreadLoads:
 
 @dataclass(frozen=True)
 class ThreadTiles:
-    """A matrix, or a batch of them, in tiles that threads load: it stands where `tma.TmaTiles` do for loads.
+    """Matrix, or batch of them, in tiles that threads load; interchangeable with `tma.TmaTiles` for loads.
 
     Attributes
     ----------
@@ -110,7 +110,7 @@ class ThreadTiles:
         return cute.ceil_div(cute.size(self.tensor, mode=[1]), cute.size(self.staged, mode=[1]))
 
     def loads(self, threads, tidx):
-        """Prepare the loads of so many threads of this CTA, of which this is the one with index `tidx`."""
+        """Make the loads of so many threads of this CTA, for the thread with index `tidx`."""
         return ThreadLoads(
             _contiguous_first(self.tensor, self.mode),
             _contiguous_first(self.staged, self.mode),
@@ -122,6 +122,6 @@ class ThreadTiles:
 
 
 def _contiguous_first(tensor: cute.Tensor, mode: int) -> cute.Tensor:
-    """See a tensor (rows, columns, more...) with its contiguous mode before the other."""
+    """View a tensor (rows, columns, more...) with its contiguous mode before the other."""
     order = [mode, 1 - mode, *range(2, cute.rank(tensor))]
     return cute.make_tensor(tensor.iterator, cute.select(tensor.layout, mode=order))

@@ -1,4 +1,4 @@
-"""Make TMA copies between global tensors and staged shared memory, and partition both sides (traced)."""
+"""TMA copies between global tensors and staged shared memory, and the partitions of both sides (traced)."""
 
 from dataclasses import dataclass
 
@@ -72,7 +72,7 @@ def check_stores(copy: cute.CopyAtom) -> None:
 
 
 def sharing(copy: cute.CopyAtom, ring: TmaRing | None, along: int):
-    """Tell who loads a tile with this CTA: its rank along a mode of the ring's cluster, how many, and the mask of all.
+    """Return this CTA's rank among those that share a tile, their number, and the mask of all.
 
     There is none where it is loaded for this CTA alone.
 
@@ -90,14 +90,15 @@ def sharing(copy: cute.CopyAtom, ring: TmaRing | None, along: int):
     rules.check_sharing(isinstance(copy.op, cpasync.CopyBulkTensorTileG2SMulticastOp), peers)
     if peers == 1:
         return here[along], 1, None
-    # Ranks run along M first, and planes of the cluster follow one another; where it has one, it needn't be computed.
+    # Ranks run along M first, and planes of the cluster follow one another; with a single plane its index needs no
+    # code.
     *_, planes = launched().cluster or (rules.MAX_CLUSTER_CTAS // (m * n),)
     cluster = cute.make_layout((1, m, n, planes))
     return here[along], peers, cpasync.create_tma_multicast_mask(cluster, (0, *here), along + 1)
 
 
 def _one_stage(staged: cute.ComposedLayout) -> cute.ComposedLayout:
-    """Give the layout of one of the stages: each begins where the pattern of the swizzle does.
+    """Return the layout of one stage: each begins at a multiple of the swizzle's period.
 
     The DSL 4.8.1 ends the process if it is asked for a slice of the whole whose stages are no multiples of 1024
     elements, since it takes the swizzle of bytes for one of elements.
@@ -123,7 +124,7 @@ def partition(
 
 @dataclass(frozen=True)
 class TmaLoads:
-    """What one CTA loads of a matrix: tiles, or slices of tiles that it multicasts.
+    """TMA loads of a matrix by one CTA: tiles, or slices of tiles that it multicasts.
 
     Attributes
     ----------
@@ -141,7 +142,7 @@ class TmaLoads:
 
     @at_the_caller
     def load(self, coordinate, stage, full, *, loc=None, ip=None):
-        """Let TMA load the tile at (row, column, batch...) into a stage, its bytes counted by the barrier `full`.
+        """Issue TMA loads of the tile at (row, column, batch...) into a stage; barrier `full` counts the bytes.
 
         One warp calls, and has acquired the stage. Where the tile is shared, each CTA of those that share it loads a
         slice, so all of them call with the same coordinate and stage.
@@ -154,7 +155,7 @@ class TmaLoads:
 
 @dataclass(frozen=True)
 class TmaSubtiles:
-    """The subtiles of one tile, rows of them after one another, that TMA loads into stages or stores from them.
+    """Subtiles of one tile, rows of them after one another, that TMA loads into stages or stores from them.
 
     Attributes
     ----------
@@ -180,7 +181,7 @@ class TmaSubtiles:
 
     @at_the_caller
     def load(self, index, stage, full, *, loc=None, ip=None):
-        """Let TMA load a subtile into a stage, its bytes counted by the barrier `full`; one warp calls."""
+        """Issue the TMA load of a subtile into a stage; barrier `full` counts the bytes; one warp calls."""
         rules.check_number("stage", stage, cute.size(self.tSs, mode=[1]))
         cute.copy(self.copy, self.place(index), self.tSs[(None, stage)], tma_bar_ptr=full, loc=loc, ip=ip)
 
@@ -190,14 +191,14 @@ class TmaSubtiles:
         return index // self.columns * self.extents[0], index % self.columns * self.extents[1]
 
     def place(self, index):
-        """Give the place of a subtile in global memory."""
+        """Return a subtile's coordinates in global memory."""
         rules.check_number("subtile", index, self.count)
         return self.tSg[(None, index // self.columns, index % self.columns)]
 
 
 @dataclass(frozen=True)
 class TmaTiles:
-    """A matrix, or a batch of them, in tiles: where they lie in global memory, their stages, and TMA between the two.
+    """Matrix, or batch of them, in tiles: its coordinates in global memory, its stages, and the TMA copy between.
 
     Attributes
     ----------
@@ -218,7 +219,7 @@ class TmaTiles:
         return cute.size(self.tiles, mode=[3])
 
     def loads(self, ring: TmaRing | None = None, along=1):
-        """Prepare this CTA's loads into the stages of a ring, of tiles that all CTAs along a mode of its cluster share.
+        """Make this CTA's loads into the stages of a ring, of tiles that all CTAs along a mode of its cluster share.
 
         An operand A (M, K) is shared along N, mode 1: CTAs beside each other need the same rows of it, and each loads a
         slice for all. B, along M. The copy was made for as many (`make_load`). Without a ring no tile is shared.
@@ -242,7 +243,7 @@ class TmaTiles:
         return TmaSubtiles(self.copy, tSs, tSg, cute.size(tile, mode=[3]), (rows, columns))
 
     def stage_slice(self, index, stages):
-        """See only `stages` of the stages, the `index`-th so many of them: a consumer's own."""
+        """View only `stages` of the stages, the `index`-th so many of them: a consumer's own."""
         rows, columns = cute.size(self.staged, mode=[0]), cute.size(self.staged, mode=[1])
         return TmaTiles(self.copy, self.tiles, cute.local_tile(self.staged, (rows, columns, stages), (0, 0, index)))
 
@@ -250,7 +251,7 @@ class TmaTiles:
 def make_tiles(
     copy: cute.CopyAtom, tensor: cute.Tensor, staged: cute.Tensor, tile: tuple[int, int], step: int | None = None
 ) -> TmaTiles:
-    """Cut a coordinate tensor (rows, columns, batch...), as `make_load` gives it, into tiles for stages `staged`.
+    """Partition a coordinate tensor (rows, columns, batch...) of `make_load` into tiles for stages `staged`.
 
     Tiles that are loaded may overlap: one begins `step` rows behind another.
 
@@ -266,7 +267,7 @@ def make_tiles(
 
 
 def cut(tensor: cute.Tensor, tile: tuple[int, int], step: int | None = None) -> cute.Tensor:
-    """Cut a coordinate tensor into tiles (tile rows, tile columns, rows, columns, batch...), as `make_tiles`."""
+    """Partition a coordinate tensor into tiles (tile rows, tile columns, rows, columns, batch...), as `make_tiles`."""
     if step not in (None, tile[0]):
         count, unit = cute.ceil_div(cute.size(tensor, mode=[0]), step), tensor.stride[0]
         shape, stride = ((tile[0], count), *tensor.shape[1:]), ((unit, step * unit), *tensor.stride[1:])
@@ -275,11 +276,11 @@ def cut(tensor: cute.Tensor, tile: tuple[int, int], step: int | None = None) -> 
 
 
 def check_stages(copy: cute.CopyAtom, staged: cute.Tensor, tile: tuple[int, int]) -> None:
-    """Check that stages hold what a copy moves, and that a tile is whole stages; errors are those of `make_tiles`."""
+    """Check that stages match a copy's tile, and that a tile is whole stages; errors are those of `make_tiles`."""
     rules.check_copied_type(staged.element_type.__name__, copy.value_type.__name__)
     rules.check_tile_of_stages(tile, extents(staged))
 
 
 def extents(tensor: cute.Tensor | cute.Layout) -> tuple[int, int]:
-    """Give the extents of the first two modes of a tensor, or layout, which are known while it is traced."""
+    """Return the extents of the first two modes of a tensor, or layout, which are known while it is traced."""
     return cute.size(tensor, mode=[0]), cute.size(tensor, mode=[1])

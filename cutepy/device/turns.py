@@ -1,4 +1,4 @@
-"""Let two consumers do something in turns, each after the other (traced)."""
+"""Ping-pong order of two consumers, by named barriers (traced)."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from cutepy.device import rules
 
 @dataclass(frozen=True)
 class Turns:
-    """Two named barriers: each consumer waits at its own, and the other arrives there when its turn is over.
+    """Two named barriers: each consumer waits at its own, and the other arrives there when its turn ends.
 
     Who waits at a ring of stages only for every other tile must know that the stages of the tile between have been
     full, or it takes the parity of an earlier round for its own: handing over after these waits tells it so.
@@ -36,12 +36,12 @@ class Turns:
 
     @cute.jit
     def wait(self, is_first):
-        """Wait until the consumer of the tile before has handed over; nobody has before the first tile."""
+        """Wait until the consumer of the tile before has handed over; return at once before the first tile."""
         if not is_first:
             cute.arch.barrier(barrier_id=self.barrier + self.consumer, number_of_threads=2 * self.threads)
 
     @cute.jit
     def hand_over(self, has_next):
-        """Let the consumer of the next tile go on, if there is one."""
+        """Let the consumer of the next tile continue, if there is one."""
         if has_next:
             cute.arch.barrier_arrive(barrier_id=self.barrier + 1 - self.consumer, number_of_threads=2 * self.threads)

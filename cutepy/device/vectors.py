@@ -1,4 +1,4 @@
-"""Vectors along a mode of the output tile, in the registers that meet them (traced): a bias, or scales."""
+"""Vectors along a mode of the output tile in registers (traced): a bias, or scales."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from cutepy.device.fragment import AccumulatorTile
 
 @dataclass(frozen=True)
 class TileVector:
-    """A vector in global memory with an element for each column of the output, or for each row.
+    """Vector in global memory with one element for each column, or row, of the output.
 
     A thread keeps just the elements that its registers of a subtile meet. Who loads them well before they are needed
     waits for nothing; no other thread takes part.
@@ -35,15 +35,15 @@ class TileVector:
 
     @cute.jit
     def load(self, first):
-        """Load this thread's elements for the subtile whose first row or column is `first`."""
+        """Load this thread's elements for the subtile with first row or column `first`."""
         first = first + self.tile.of_thread(self.mode, self.thread)
-        # What lies beyond the end is never stored, so the last element will do there.
+        # Results beyond the end are never stored, so the last element will do there.
         last = cute.size(self.vector) - 1
         for value, offset in enumerate(self.tile.distinct(self.mode)):
             self.values[value] = self.vector[cutlass.min(first + offset, last)]
 
     def at(self, register: int):
-        """Give the element that a register of the subtile meets, in fp32."""
+        """Return the element for a register of the subtile, in fp32."""
         return self.values[self.tile.place(self.mode)[register]].to(cutlass.Float32)
 
     @cute.jit
@@ -62,7 +62,7 @@ class TileVector:
 
 
 def make_tile_vector(vector: cute.Tensor, tile: AccumulatorTile, mode: int) -> TileVector:
-    """Prepare to meet a vector with an element for each row of the output, mode 0, or for each column, mode 1.
+    """Make a vector with one element for each row (mode 0) or column (mode 1) of the output.
 
     Raises
     ------

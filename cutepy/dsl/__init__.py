@@ -1,4 +1,4 @@
-"""What of cutepy depends on the version of NVIDIA's CuTe DSL.
+"""Adapter to NVIDIA's CuTe DSL: all code that depends on the DSL's version.
 
 Attributes are loaded on first use, so that importing this package loads neither the DSL nor torch.
 """

@@ -1,4 +1,4 @@
-"""What the DSL's atoms, tiled MMAs and tiled copies are as values of `cutepy.layouts`: their half of the bridge."""
+"""Conversion of the DSL's atoms, tiled MMAs and tiled copies from and to values of `cutepy.layouts`."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ _DTYPES = {
     "Float16": "f16", "BFloat16": "bf16", "TFloat32": "tf32", "Float32": "f32", "Float64": "f64", "Int8": "s8",
     "Uint8": "u8", "Int32": "s32", "Float8E4M3FN": "e4m3", "Float8E5M2": "e5m2",
 }  # fmt: skip
-"""The DSL's element types -> PTX's names."""
+"""Element types: the DSL's -> PTX's names."""
 
 
 _MULTIPLIED = {ptx: dsl for dsl, ptx in _DTYPES.items() if ptx in ("f16", "bf16", "tf32", "e4m3", "e5m2", "s8", "u8")}
-"""PTX's names of what wgmma multiplies -> the DSL's."""
+"""Operand types of wgmma: PTX's names -> the DSL's."""
 
 
 def read_mma_atom(atom: Any, read: Read) -> sm90.MmaTraits:  # noqa: ANN401 - MmaAtom
-    """Read an MMA atom; `read` reads layouts.
+    """Convert an MMA atom of the DSL; `read` converts layouts.
 
-    An atom that `sm80` or `sm90` knows, with the same layouts, becomes theirs; another bears its operation's name.
+    An atom that `sm80` or `sm90` knows, with the same layouts, becomes theirs; another has its operation's name.
     """
     m, n, k = map(int, atom.shape_mnk)
     shape = (m, n, k)
@@ -43,7 +43,7 @@ def read_mma_atom(atom: Any, read: Read) -> sm90.MmaTraits:  # noqa: ANN401 - Mm
 
 
 def read_tiled_mma(mma: Any, read: Read) -> sm90.TiledMMA:  # noqa: ANN401 - TiledMma
-    """Read a tiled MMA.
+    """Convert a tiled MMA of the DSL.
 
     Raises
     ------
@@ -106,24 +106,24 @@ def to_tiled_mma(tiling: sm90.TiledMMA, a_major: sm90.Major = "K", b_major: sm90
 
 
 def a_source(mma: Any) -> str:  # noqa: ANN401 - TiledMma of wgmma
-    """Say where wgmma atoms take A from: "smem" or "rmem"."""
+    """Return the source of A in wgmma atoms: "smem" or "rmem"."""
     return {"SMEM": "smem", "RMEM": "rmem"}[mma.op.a_src.name]
 
 
 def operand_types(mma: Any) -> tuple[Any, Any]:  # noqa: ANN401 - TiledMma of wgmma
-    """Give the DSL's element types of A and B of wgmma atoms, inside a traced function."""
+    """Return the DSL's element types of A and B of wgmma atoms, inside a traced function."""
     cutlass = require("cutlass", "Float32", "Int32")
     a, b, _ = _dtypes(mma.op)
     return getattr(cutlass, _MULTIPLIED[a]), getattr(cutlass, _MULTIPLIED[b])
 
 
 def operand_majors(mma: Any) -> tuple[str, str]:  # noqa: ANN401 - TiledMma of wgmma
-    """Say how wgmma atoms read A and B: "K"-major or "MN"-major each."""
+    """Return the majors of A and B in wgmma atoms: "K" or "MN" each."""
     return mma.op.a_major_mode.name, mma.op.b_major_mode.name
 
 
 def read_copy_atom(atom: Any, read: Read) -> sm90.CopyAtom:  # noqa: ANN401 - CopyAtom
-    """Read a copy atom; one that `sm80` or `sm90` knows, with the same layouts, gets C++'s name."""
+    """Convert a copy atom of the DSL; one that `sm80` or `sm90` knows, with the same layouts, gets C++'s name."""
     bits = int(atom.value_type.width)
     source, destination, thr_id = (read(x) for x in (atom.layout_src_tv, atom.layout_dst_tv, atom.thr_id))
     operation = type(atom.op).__name__.removesuffix("Op")
@@ -139,7 +139,7 @@ def read_copy_atom(atom: Any, read: Read) -> sm90.CopyAtom:  # noqa: ANN401 - Co
 
 
 def read_tiled_copy(copy: Any, read: Read) -> sm90.TiledCopy:  # noqa: ANN401 - TiledCopy
-    """Read a tiled copy.
+    """Convert a tiled copy of the DSL.
 
     Raises
     ------
@@ -173,7 +173,7 @@ def _dtypes(operation: Any) -> tuple[str, str, str]:  # noqa: ANN401 - the DSL's
 
 
 def _candidates(operation: Any, shape: tuple[int, ...], a: str, b: str, c: str) -> list[sm90.MmaTraits]:  # noqa: ANN401
-    """List the atoms that may be meant, by their names."""
+    """List the names of atoms with these properties."""
     extents = "x".join(map(str, shape))
     if hasattr(operation, "a_src"):
         source = "SS" if operation.a_src.name == "SMEM" else "RS"
@@ -188,7 +188,7 @@ def _candidates(operation: Any, shape: tuple[int, ...], a: str, b: str, c: str) 
 
 
 def _known_copies(operation: Any, called: str, bits: int) -> list[sm90.CopyTraits]:  # noqa: ANN401
-    """List the instructions that may be meant; `bits` are what a thread of the source has."""
+    """List the copy instructions with these properties; `bits` are those of a source thread."""
     matrices = {"LdMatrix8x8x16b": sm90.ldmatrix_traits, "StMatrix8x8x16b": sm90.stmatrix_traits}
     try:
         if called in matrices:
@@ -211,7 +211,7 @@ def _extent(tiler: Any) -> Any:  # noqa: ANN401 - Layout, int or None
 
 
 def _same_function(first: Layout, second: Layout) -> bool:
-    """Tell whether two (thread, value) layouts agree: the DSL nests and coalesces modes otherwise."""
+    """Return whether two (thread, value) layouts agree as functions: the DSL nests and coalesces modes otherwise."""
     if first == second:
         return True
     modes = range(len(first)) if isinstance(first.shape, tuple) else ()

@@ -10,7 +10,7 @@ _INT64 = range(-(2**63), 2**63)
 
 
 def to_cute(value: Any) -> Any:  # noqa: ANN401 - any value of the notation in, the DSL's out
-    """Build the DSL's form of a layout, inside a ``@cute.jit`` or ``@cute.kernel`` function.
+    """Convert a value of `cutepy.layouts` to the DSL, inside a ``@cute.jit`` or ``@cute.kernel`` function.
 
     value of `cutepy.layouts` -> value of ``cutlass.cute`` that is the same function.
 
@@ -122,7 +122,7 @@ def _check_integers(layout: Layout) -> None:
 
 
 def from_cute(value: Any) -> Any:  # noqa: ANN401 - the DSL's value in, any value of the notation out
-    """Read a layout, an atom or a tiling of the DSL into a value of `cutepy.layouts` that outlives the trace.
+    """Convert a layout, an atom or a tiling of the DSL to a value of `cutepy.layouts` that outlives the trace.
 
     value of ``cutlass.cute`` -> value of `cutepy.layouts` that is the same function. The DSL's own values die with
     the trace that made them: printing one later can end the process.
@@ -208,7 +208,7 @@ def _read_composed(cute: Any, value: Any) -> ComposedLayout:  # noqa: ANN401
 
 
 def _static(part: Any, whole: Any) -> Any:  # noqa: ANN401
-    """Return an integer or IntTuple of the DSL, a part of `whole`, in Python's integers."""
+    """Convert an integer or IntTuple of the DSL, a part of `whole`, to Python's integers."""
     if type(part) is int:
         return part
     if isinstance(part, tuple | list):
@@ -225,7 +225,7 @@ def _static(part: Any, whole: Any) -> Any:  # noqa: ANN401
 
 
 def _insertion_point() -> Any:  # noqa: ANN401
-    """Return where the DSL is writing code now, or None when it is not tracing."""
+    """Return the DSL's current insertion point; None when it is not tracing."""
     ir = require("cutlass._mlir.ir", "InsertionPoint", "Context")
     try:
         return ir.InsertionPoint.current
@@ -241,7 +241,7 @@ def _check_tracing(function: str, operand: str) -> None:
 
 
 def _check_alive(value: Any) -> None:  # noqa: ANN401
-    """Refuse a value of an ended trace without touching its memory, which is gone."""
+    """Refuse a value of an ended trace without reading its memory, which is freed."""
     if _insertion_point() is None:
         raise RuntimeError(
             "from_cute outside a trace: the DSL's values end with the function being compiled; "

@@ -7,13 +7,13 @@ from typing import Any
 from cutepy.dsl.version import require
 from cutepy.runtime.dtypes import DTYPES
 
-# Looked up when this module is imported: traced code may read globals, but import nothing.
+# Resolved when this module is imported: traced code may read globals, but not import.
 _TYPES: dict[str, Any] = {dtype: getattr(require("cutlass", t.dsl), t.dsl) for dtype, t in DTYPES.items() if t.dsl}
 _TF32: Any = require("cutlass", "TFloat32").TFloat32
 
 
 def element_type(dtype: str) -> Any:  # noqa: ANN401
-    """Give the DSL's element type of a name of torch's.
+    """Return the DSL's element type for a name of torch's.
 
     Raises
     ------
@@ -26,7 +26,7 @@ def element_type(dtype: str) -> Any:  # noqa: ANN401
 
 
 def multiplied_type(dtype: str) -> Any:  # noqa: ANN401
-    """Give the DSL's element type that the tensor cores take elements of a type as: TFloat32 of float32.
+    """Return the DSL's element type of the tensor cores for a type: TFloat32 for float32.
 
     Raises
     ------
@@ -37,7 +37,7 @@ def multiplied_type(dtype: str) -> Any:  # noqa: ANN401
 
 
 def dtype_of(element: Any) -> str:  # noqa: ANN401
-    """Give torch's name of one of the DSL's element types.
+    """Return torch's name for an element type of the DSL.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Extents that are declared to be never 0, checked where host code begins: before it makes or launches anything."""
+"""Checks in host code that declared-nonempty extents are not 0, before it makes or launches anything."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from cutepy.dsl.refusals import add_support, constant, plain, refuse_unless, sca
 from cutepy.dsl.version import require
 
 _SIGN = -(1 << 63)
-"""The bit of 64 that is set in an extent of 0, less 1."""
+"""Sign bit of 64 bits, which is set in an extent of 0 minus 1."""
 
 
 def check_not_empty(module: Any, names: Sequence[str], nonempty: Mapping[str, Sequence[int]]) -> None:  # noqa: ANN401
-    """Let traced host code refuse tensors that have no elements along dimensions where they must have some.
+    """Add checks to traced host code that refuse tensors without elements along given dimensions.
 
     Parameters
     ----------
@@ -42,11 +42,11 @@ def check_not_empty(module: Any, names: Sequence[str], nonempty: Mapping[str, Se
 
 
 def _text(nonempty: Mapping[str, Sequence[int]]) -> str:
-    """Say what a refusal can be of: one comparison of all extents costs least."""
+    """Return the text of a refusal for all extents together: one comparison of all costs least."""
     each = (f"{name} (dim {' or '.join(map(str, dimensions))})" for name, dimensions in nonempty.items())
     return f"an extent is 0, must be at least 1, of argument {' or '.join(each)}"
 
 
 def _tensors(function: Any) -> list[Any]:  # noqa: ANN401
-    """List the arguments of a function that are tensors."""
+    """List the tensors among the arguments of a function."""
     return [a for a in function.regions[0].blocks[0].arguments if str(plain(a).type).startswith("!cute.memref")]

@@ -1,4 +1,4 @@
-"""The packed entries of compiled modules, which TVM-FFI's convention calls: their objects, and what they take."""
+"""Packed entries of compiled modules in TVM-FFI's convention: their objects and parameters."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from cutepy.dsl.version import require
 
-# In the text of the errors that the compiled checks raise: the name and parameters of the function.
+# Within the text of the errors that compiled checks raise: the name and parameters of the function.
 _SIGNATURE = re.compile(r"when calling: `\w*\((.*?)\)`")
 
 
@@ -19,7 +19,7 @@ def emit_object(module: Any, opt_level: int = 1) -> bytes:  # noqa: ANN401
 
 
 def parameter_names(module: Any) -> tuple[str, ...] | None:  # noqa: ANN401
-    """Read what the packed entry of a compiled module takes, or None where it has none.
+    """Return the parameter names of a compiled module's packed entry; None if it has none.
 
     Its text is as "a: Tensor([n0, n1], float16), c: None", to be split at commas outside of brackets.
     """

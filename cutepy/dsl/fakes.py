@@ -1,4 +1,4 @@
-"""Stand-ins for arguments at compile time: tensors with extents that vary, and streams."""
+"""Fake arguments at compile time: tensors with extents that vary, and streams."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cutepy.dsl.version import require
 
 
 class Symbols:
-    """The integers that a function is compiled without knowing, by name.
+    """Symbolic integers of a function's arguments, by name.
 
     Parameters
     ----------
@@ -26,11 +26,11 @@ class Symbols:
         self._made: dict[tuple[str, int], Any] = {}
 
     def extent(self, value: int | str) -> Any:  # noqa: ANN401
-        """Give a number, or the 32-bit integer of a name."""
+        """Return a number, or the symbolic 32-bit integer of a name."""
         return self._symbol(value, 32)
 
     def stride(self, value: int | str) -> Any:  # noqa: ANN401
-        """Give a number, or the 64-bit integer of a name."""
+        """Return a number, or the symbolic 64-bit integer of a name."""
         return self._symbol(value, 64)
 
     def _symbol(self, value: int | str, bits: int) -> Any:  # noqa: ANN401
@@ -51,7 +51,7 @@ def fake_tensor(
     stride_order: Sequence[int] | None = None,
     align_bytes: int = 16,
 ) -> Any:  # noqa: ANN401
-    """Stand for a tensor in global memory.
+    """Make a fake tensor in global memory.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ def fake_tensor(
 
 
 def fake_pointer(dtype: str, space: str, align_bytes: int) -> Any:  # noqa: ANN401
-    """Stand for an address in a space of memory."""
+    """Make a fake pointer into a memory space."""
     runtime = require("cutlass.cute.runtime", "nullptr")
     spaces = require("cutlass.cute", "AddressSpace").AddressSpace
     return runtime.nullptr(element_type(dtype), getattr(spaces, space), assumed_align=align_bytes)
@@ -91,7 +91,7 @@ def from_dsl_pointer(pointer: Any) -> dict[str, Any]:  # noqa: ANN401
 
 
 def dsl_number(value: float, annotation: object) -> Any:  # noqa: ANN401
-    """Make one of the DSL's numbers: of the annotated type, or of the one by which it takes a Python number."""
+    """Make one of the DSL's numbers: of the annotated type, or of its default type for a Python number."""
     cutlass = require("cutlass", "Numeric", "Boolean", "Int32", "Float32")
     if isinstance(annotation, type) and issubclass(annotation, cutlass.Numeric):
         return annotation(1)
@@ -99,17 +99,17 @@ def dsl_number(value: float, annotation: object) -> Any:  # noqa: ANN401
     return kind(1)
 
 
-# In the text of a tensor's type: an extent or a stride that is known at a call only, with its bits and its divisor.
+# Within the text of a tensor's type: an extent or stride known only at a call, with its bits and its divisor.
 _ENTRY = re.compile(r"(\d+)|\?(?:\{(?:i(?P<bits>\d+))?\s*(?:div=(?P<div>\d+))?\})?")
 
 
 def in_global_memory(tensor: Any) -> Any:  # noqa: ANN401
-    """Give a fake of one of the DSL's tensors, in global memory: a real one, seen by `from_dlpack`, may be a CPU's."""
+    """Return a fake in global memory of a DSL tensor: a real one, from `from_dlpack`, may be on the CPU."""
     if not hasattr(tensor, "_dlpack_data"):
         return tensor
     ir = require("cutlass._mlir.ir", "Context", "Location")
     require("cutlass.cutlass_dsl", "CuTeDSL._get_dsl").CuTeDSL._get_dsl()
-    tensor.__c_pointers__()  # only now does its type know what strides are multiples of
+    tensor.__c_pointers__()  # only now does its type contain the divisibility of strides
     with ir.Context(), ir.Location.unknown():
         text = str(tensor.mlir_type)
     layout = text[text.index('"') + 1 : text.rindex('"')]
@@ -162,7 +162,7 @@ def described_fake(tensor: Any, names: dict[int, str]) -> dict[str, Any]:  # noq
 
 
 def fake_stream(*, asked_for: bool = True) -> Any:  # noqa: ANN401
-    """Stand for the stream that is current at a call; callers do not pass it.
+    """Make a fake of the stream that is current at a call; callers do not pass it.
 
     Compiled code asks for it, by the GPU of a tensor; without a tensor, `asked_for` must be false, and it is passed.
 

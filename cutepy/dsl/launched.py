@@ -1,4 +1,4 @@
-"""What a kernel's launch says of its CTAs, while the kernel is traced: of clusters, in later versions than 4.6.2."""
+"""Launch facts of the kernel that is being traced: threads, and clusters in DSL versions after 4.6.2."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 from cutepy.dsl.version import require
 
 _KERNEL = "cuda.kernel"
-_THREADS, _FACTS = "nvvm.reqntid", "cutlass_launch_facts"  # attributes of it
+_THREADS, _FACTS = "nvvm.reqntid", "cutlass_launch_facts"  # attributes of the kernel's operation
 _CLUSTERS, _CLUSTER = "cluster_launch", "exact_cluster_dim"  # among the facts
 
 
 class Launch(NamedTuple):
-    """What is known of the CTAs of a kernel; None is what is not, as extents that only the launch's call knows.
+    """Known facts about the CTAs of a kernel; None for facts that only the launch's call determines.
 
     Attributes
     ----------
@@ -28,7 +28,7 @@ class Launch(NamedTuple):
 
 
 def launched() -> Launch:
-    """Tell what is known of the kernel that is being traced; nothing outside of one, or where the DSL doesn't say."""
+    """Return the known facts of the kernel that is being traced; none outside of one, or in older DSL versions."""
     ir = require("cutlass._mlir.ir", "InsertionPoint")
     try:
         operation = ir.InsertionPoint.current.block.owner.operation

@@ -1,4 +1,4 @@
-"""What the host code of a compiled function says of its launches, where it says so in constants.
+"""Launch facts of compiled host code, as far as they are constants in it.
 
 The host code is MLIR of the LLVM dialect, in which a launch is a call with the address of a configuration: a struct on
 the stack, as CUDA's runtime defines it, filled by stores. So a field is known if all that is stored to it is one
@@ -21,11 +21,11 @@ _KERNEL_PREFIX = "kernels_"
 _BLOCK, _SMEM, _ATTRIBUTES = 1, 2, 4
 _ID, _VALUE = 0, 2
 _CLUSTER = 4
-# In the place of an index that the bindings give apart, as a value.
+# placeholder for an index that the bindings return separately, as a value
 _DYNAMIC = -(2**31)
 
 Place = tuple[Hashable, ...]
-"""A memory location: the allocation, and the indices into it."""
+"""Memory location: the allocation, and the indices into it."""
 
 
 def read_launches(module: Any) -> tuple[LaunchFacts, ...]:  # noqa: ANN401
@@ -42,19 +42,19 @@ def read_launches(module: Any) -> tuple[LaunchFacts, ...]:  # noqa: ANN401
 
 
 class _Memory:
-    """What a function stores where: place on its stack -> the values stored there."""
+    """Stores of a function to its stack: place -> stored values."""
 
     def __init__(self, operations: Iterable[Any]) -> None:
         self._stored: dict[Place, list[Any]] = {}
         stores = [o for o in operations if o.name == "llvm.store"]
-        # Pointers first: the place of a store may itself have been stored.
+        # Pointers first: the address of a store may itself have been stored.
         for store in sorted(stores, key=lambda o: str(o.operands[0].type) != "!llvm.ptr"):
             value, address = store.operands
             if (place := self._place(address)) is not None:
                 self._stored.setdefault(place, []).append(value)
 
     def launch(self, config: Any, kernel: Any) -> LaunchFacts:  # noqa: ANN401
-        """Read the facts of a call with these operands."""
+        """Return the facts of a launch call with these operands."""
         name = _attribute(_owner(kernel).operands[0].owner, "global_name").removeprefix(_KERNEL_PREFIX)
         base = self._place(config)
         if base is None:
@@ -82,7 +82,7 @@ class _Memory:
         return values.pop() if len(values) == 1 else None
 
     def _place(self, address: Any) -> Place | None:  # noqa: ANN401
-        """Follow an address back to its allocation; None if it comes from elsewhere."""
+        """Trace an address back to its allocation; None if it comes from elsewhere."""
         operation = _owner(address)
         if operation is None:
             return None
@@ -99,7 +99,7 @@ class _Memory:
 
 
 def _indices(operation: Any) -> Iterator[Hashable]:  # noqa: ANN401
-    """Give the indices of an address: numbers, and the values that are computed; a leading zero is left out."""
+    """Return the indices of an address: numbers, and values of computed ones; a leading zero is left out."""
     values = iter(list(operation.operands)[1:])
     for position, index in enumerate(operation.attributes["rawConstantIndices"]):
         if index == _DYNAMIC:
@@ -120,12 +120,12 @@ def _constant(value: Any) -> int | None:  # noqa: ANN401
 
 
 def _identity(value: Any) -> Hashable:  # noqa: ANN401
-    """Give what tells a value from all others; its name would, too, but takes numbering the whole function."""
+    """Return a key that identifies a value; its name would do too, but takes numbering the whole function."""
     return "value", require("cutlass._mlir.ir", "Value").Value.__hash__(value)
 
 
 def _owner(value: Any) -> Any:  # noqa: ANN401
-    """Give the operation that makes a value; None for an argument of a block.
+    """Return the operation that defines a value; None for an argument of a block.
 
     Operations can be compared and hashed. Values can't: the DSL overloads their operators, to trace.
     """

@@ -1,15 +1,13 @@
-"""Line information with its callers, at the cost of the places in the source, not of the operations traced from them.
+"""Line information with inlined callers, at a cost per source location instead of per operation.
 
-With line information the DSL asks, for every operation that it makes, which line of Python that comes from: the
-innermost that is not its own. A kernel is traced into thousands of operations from some hundred places, as loops are
-unrolled, and tens of calls deep. So each place is looked up once, and the stack only as far down as it has changed.
-
-Tracing inlines what a kernel calls, so the line is often a library's. Here a location gets the lines of its callers
-too, up to the kernel's own. The compiler writes each into the PTX as ``.loc ... inlined_at`` if the line has a scope: a
-function, with its file, in the form that LLVM's debug information has for functions. Of lines without a scope it keeps
-the first and the last. The code is the same.
-
-References: MLIR's LLVM dialect (``#llvm.di_subprogram``); PTX ISA, "Debugging Directives: .loc".
+With line information the DSL looks up, for every operation that it makes, the innermost line of Python outside its own
+code. A kernel is traced into thousands of operations from some hundred source locations, as loops are unrolled, and
+tens of calls deep. So each source location is looked up once, and the stack only as far down as it has changed. Tracing
+inlines the functions that a kernel calls, so the innermost line is often a library's. Here a location also gets the
+lines of its callers, up to the kernel's own. The compiler writes each into the PTX as ``.loc ... inlined_at`` if the
+line has a scope: a function, with its file, in the form of LLVM's debug information for functions. Of lines without a
+scope it keeps the first and the last. The code is the same. References: MLIR's LLVM dialect (``#llvm.di_subprogram``);
+PTX ISA, "Debugging Directives: .loc".
 """
 
 from __future__ import annotations
@@ -29,20 +27,20 @@ from cutepy.dsl.shared_change import SharedChange
 from cutepy.dsl.version import require
 
 _KERNEL = "kernel_wrapper"
-"""The DSL's function that traces the body of a kernel."""
+"""Function of the DSL that traces the body of a kernel."""
 _OURS = ("cutepy.dsl.", "cutepy.frontends.dsl.")
 _CALLER = "_get_caller_frame_info"
 _LOCATE = "_get_location_from_frame_info"
 _PART = re.compile(r"\w*(body|region|block)_\d+|<\w+>")
-"""What the DSL calls the functions that it makes of loop bodies and branches, and Python lambdas and comprehensions."""
+"""Names that the DSL gives to functions made of loop bodies and branches, and names of lambdas and comprehensions."""
 _COLUMNS = 1 << 15
-"""LLVM has 16 bits for a column."""
+"""Bound on columns: LLVM has 16 bits for a column."""
 _USERS, _RESUMED, _FRAMEWORKS, _BOTTOM = range(4)
-"""Kinds of code: of users; of users and resumed by several callers in turn; of the DSL; the bottom of a kernel."""
+"""Kinds of code: users'; users' that several callers resume in turn; the DSL's; the bottom of a kernel."""
 
 
 def lines_known() -> AbstractContextManager[None]:
-    """Look each place up once, and tell its callers, in whatever is traced meanwhile; several threads may be in it."""
+    """Cache source locations, and add callers, in all traces meanwhile; several threads may enter."""
     return _CHANGE.made()
 
 
@@ -52,8 +50,8 @@ def _knowing() -> list[tuple[ModuleType | type, dict[str, Any]]]:
     threads = threading.local()
 
     def caller() -> Any:  # noqa: ANN401
-        """Tell where the function was called that called the one that calls this."""
-        if getattr(operations, "_INCLUDE_LIB_FRAME", False):  # who debugs the DSL wants to see its own lines
+        """Return the location of the call to the caller's function."""
+        if getattr(operations, "_INCLUDE_LIB_FRAME", False):  # a debugger of the DSL itself wants the DSL's lines
             return caller_of_dsl()
         try:
             lines = threads.lines
@@ -66,7 +64,7 @@ def _knowing() -> list[tuple[ModuleType | type, dict[str, Any]]]:
         return locate_of_dsl(info) if lines is None else lines.locate(info)
 
     def compile_scoped(self: Any, module: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401
-        """Compile a module whose lines have scopes; if that fails, without them, as messages have all of a location."""
+        """Compile a module with scopes of lines; if that fails, compile it without, as its messages are complete."""
         lines = getattr(threads, "lines", None)
         if lines is None:
             return compile_of_dsl(self, module, *arguments, **named)
@@ -86,7 +84,7 @@ def _knowing() -> list[tuple[ModuleType | type, dict[str, Any]]]:
 
 
 def _in_place_of(original: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
-    """Make a function stand for one of the DSL's, for programs that hash functions with all that they refer to.
+    """Make a function pass for one of the DSL's, for programs that hash functions with their references.
 
     QuACK does so for the key of its cache, and refuses what it can't hash. An object that is no function and has a
     `__wrapped__` counts as that. A partial object costs no frame, of which `caller` counts two.
@@ -98,7 +96,7 @@ _CHANGE = SharedChange(_knowing)
 
 
 class _Place:
-    """An instruction, and the place that called its function."""
+    """Instruction, with the place that called its function."""
 
     __slots__ = ("caller", "code", "info", "line", "location")
 
@@ -111,16 +109,16 @@ class _Place:
 
 
 _OUTSIDE, _INSIDE = _Place(), _Place()
-"""What calls the outermost frames, outside of a kernel and within one."""
+"""Callers of the outermost frames, outside of a kernel and within one."""
 
 
 class _Lines:
-    """What a thread knows of the places that it traces, in one context of MLIR."""
+    """Cache of source locations of one thread, in one context of MLIR."""
 
     def __init__(self, operations: Any, locate: Callable[[Any], Any]) -> None:  # noqa: ANN401
         self._ir = require("cutlass._mlir.ir", "Location", "Context", "Attribute", "MLIRError")
         self._is_framework = operations._is_framework_stack_frame
-        # The one of 4.8 reads no source file again and again, as Python's does.
+        # The DSL 4.8 has its own, which does not read source files again and again, as Python's does.
         self._look_up = getattr(operations, "_fast_frameinfo", inspect.getframeinfo)
         self._locate = locate
         self._context: Any = None
@@ -129,8 +127,8 @@ class _Lines:
         self._ways: dict[tuple[str, int], dict[tuple[tuple[str, int], ...], int]] = {}
         self._kinds: dict[int, tuple[CodeType, int]] = {}
         self._places: dict[tuple[int, int, int], _Place] = {}
-        # The users' frames when this was last asked, outermost first, each with the place that called it. As long as a
-        # frame lives, its callers wait where they called it.
+        # Users' frames at the last look-up, outermost first, each with its calling place. As long as a frame lives, its
+        # callers stay where they called it.
         self._stack: list[tuple[FrameType, _Place]] = []
         self._depths: dict[int, int] = {}
         self._innermost: FrameType | None = None
@@ -138,7 +136,7 @@ class _Lines:
         self._last = _OUTSIDE
 
     def caller(self, frame: FrameType) -> Any:  # noqa: ANN401
-        """Tell which line of a user's a frame is called from."""
+        """Return the user's line that a frame is called from."""
         if (context := self._ir.Context.current) is not self._context:
             self._context = context
             self._places.clear()
@@ -149,7 +147,7 @@ class _Lines:
         return place.info
 
     def locate(self, info: Any) -> Any:  # noqa: ANN401
-        """Make the location of a line, inlined at the lines that called it."""
+        """Make the location of a line, inlined at the lines of its callers."""
         place = self._last
         if place.info is not info:
             return self._locate(info)
@@ -159,7 +157,7 @@ class _Lines:
         return place.location
 
     def _place(self, frame: FrameType) -> _Place:
-        """Find the innermost place of a user's."""
+        """Find the innermost place in user code."""
         at: FrameType | None = frame
         frameworks = self._frameworks
         while at is not None and id(at.f_code) in frameworks:
@@ -173,7 +171,7 @@ class _Lines:
         return place
 
     def _after_a_call(self, frame: FrameType) -> _Place:
-        """Find the innermost place where another function runs than before, and forget the frames that are gone."""
+        """Find the innermost place after the stack of functions has changed, and drop the frames that have returned."""
         at: FrameType | None = frame
         new: list[FrameType] = []
         caller, kept = _OUTSIDE, 0
@@ -203,7 +201,7 @@ class _Lines:
         return caller
 
     def _called(self, frame: FrameType, caller: _Place) -> _Place:
-        """Give the place of a frame, always the same for the same places that called it; outside of kernels none do."""
+        """Return the place of a frame, one object for equal calling places; None outside of kernels."""
         if caller is not _INSIDE and caller.caller is None:
             caller = _OUTSIDE
         key = id(frame.f_code), frame.f_lasti, id(caller)
@@ -213,7 +211,7 @@ class _Lines:
         return place
 
     def _inlined(self, location: Any, place: _Place) -> Any:  # noqa: ANN401
-        """Make a location of a line and of all lines that called it."""
+        """Make a location of a line and all lines of its callers."""
         lines: list[tuple[str, int]] = []
         inner, outer = place, place.caller
         while outer is not None and outer.code is not None:
@@ -228,16 +226,16 @@ class _Lines:
         return self._ir.Location.callsite(location, called)
 
     def _column(self, line: tuple[str, int], *callers: tuple[str, int]) -> int:
-        """Return a column for a way to a line: PTX names a caller by line and column, and tells of its callers once.
+        """Return an artificial column that identifies a path to a line: PTX names a caller by line and column, once.
 
-        The numbers begin beyond the columns that lines of source have. There is one way to a line of the kernel.
+        The numbers begin beyond the columns of source lines. The kernel's own lines have a single path.
         """
         ways = self._ways.setdefault(line, {})
         column = _COLUMNS + ways.setdefault(callers, len(ways)) if callers else 0
         return column if column < 1 << 16 else 0
 
     def scope(self, operation: Any) -> None:  # noqa: ANN401
-        """Put the lines of a module's operations into the scopes of their functions, but for the kernel's own."""
+        """Put the lines of a module's operations into the scopes of their functions, except the kernel's own."""
         if not _can_scope(self._ir):
             return
         known: dict[Any, Any] = {}
@@ -261,7 +259,7 @@ class _Lines:
         return self._ir.Location.callsite(self._scoped(callee), [*callers, caller])
 
     def _scoped(self, line: Any) -> Any:  # noqa: ANN401
-        """Put a line into the scope of its function; a compiler that knows no such scope gets the line alone."""
+        """Put a line into the scope of its function; a compiler without such scopes gets the line alone."""
         place = line.child_loc if line.is_a_name() else line
         if not place.is_a_file():
             return line
@@ -291,14 +289,14 @@ class _Lines:
 
 
 def _can_scope(ir: Any) -> bool:  # noqa: ANN401
-    """Tell whether locations of operations can be read and changed, which older versions of the DSL may not let."""
+    """Return whether locations of operations can be read and changed, which older versions of the DSL forbid."""
     is_known = hasattr(ir, "WalkResult") and hasattr(ir.Location, "is_a_callsite")
     location = getattr(ir.Operation, "location", None)
     return is_known and getattr(location, "fset", None) is not None
 
 
 def _is_part_of(inner: CodeType | None, outer: CodeType) -> bool:
-    """Tell whether a function is a loop body or branch within another, of which the DSL makes functions."""
+    """Return whether a function is a loop body or branch that the DSL made of another function."""
     within = f"{outer.co_qualname}.<locals>."
     if inner is None or not inner.co_qualname.startswith(within):
         return False
@@ -306,7 +304,7 @@ def _is_part_of(inner: CodeType | None, outer: CodeType) -> bool:
 
 
 def scope_of(file: str, function: str) -> str:
-    r"""Write the scope of a function's lines, as MLIR reads it.
+    r"""Format the scope of a function's lines as an MLIR attribute.
 
     A function is defined in a compile unit, which says that line information is all that there is. Both are distinct
     from others of the same text.
@@ -326,6 +324,6 @@ def scope_of(file: str, function: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Write a string of MLIR: bytes that are not printable ASCII are two hexadecimal digits behind a backslash."""
+    """Format a string of MLIR: bytes that are not printable ASCII are two hexadecimal digits behind a backslash."""
     written = (chr(b) if 32 <= b < 127 and b not in b'"\\' else f"\\{b:02X}" for b in os.fsencode(text))
     return f'"{"".join(written)}"'

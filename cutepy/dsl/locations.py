@@ -1,4 +1,4 @@
-"""Where traced operations come from, told by modules rather than by folders.
+"""Source locations of traced operations, by module names instead of folders.
 
 A traced module names the file and line of each operation, and the compiler writes them into the PTX. So an edit that
 shifts lines is another program; the same files in another folder are not. Here the names of files within a module's
@@ -23,7 +23,7 @@ _ALIGNED = 0x80
 
 
 def canonical(bytecode: bytes) -> bytes:
-    """Digest a module's bytecode with its files named by their modules: bytecode -> 32 bytes.
+    """Hash a module's bytecode with its files named by their modules: bytecode -> 32 bytes.
 
     Raises
     ------
@@ -41,13 +41,13 @@ def canonical(bytecode: bytes) -> bytes:
 
 
 def files(bytecode: bytes) -> dict[str, str]:
-    """List the source files that a module's operations come from: the name that stands for each -> its path."""
+    """List the source files of a module's operations: module name -> path."""
     texts = {text for section, body in _sections(bytecode) if section == _STRINGS for text in _strings(body)}
     return {name: text for text in sorted(texts) if (name := name_of(text)) != text}
 
 
 def name_of(text: str) -> str:
-    """Name a source file by the module that it is; other text is what it is.
+    """Name a source file by its module; return other text unchanged.
 
     A file that is no module is named by its place below the folders of Python's path, and a notebook's cell, whose
     folder bears the process's number, by its file, which Jupyter names after the cell's content.
@@ -67,7 +67,7 @@ def name_of(text: str) -> str:
 
 
 def path_of(name: str) -> str | None:
-    """Find the file that `name_of` names so, importing nothing; None where that isn't known."""
+    """Find the file with a name from `name_of`, importing nothing; None if it is unknown."""
     kind, _, place = name[1:-1].partition(" ")
     if kind == "file":
         roots = sorted(filter(None, sys.path), key=len, reverse=True)
@@ -85,7 +85,7 @@ def path_of(name: str) -> str | None:
 
 
 def spec_of(module: str) -> ModuleSpec | None:
-    """Find a package or module without importing it or those above it."""
+    """Find a package or module without importing it or its parents."""
     path: list[str] | None = None
     spec = None
     for dot in re.finditer(r"\.|$", module):
@@ -100,11 +100,11 @@ def spec_of(module: str) -> ModuleSpec | None:
 
 
 _known: dict[str, str] = {}
-"""Files of modules, as met so far, and their names."""
+"""Names of files of modules, as met so far."""
 
 
 def _module_of(file: str) -> str | None:
-    """Name the module that was imported from a file; a script's name is its file's."""
+    """Return the name of the module imported from a file; for a script the file's name."""
     if file not in _known:
         for name, module in list(sys.modules.items()):
             found = getattr(module, "__file__", None)
@@ -114,7 +114,7 @@ def _module_of(file: str) -> str | None:
 
 
 def _sections(bytecode: bytes) -> Iterator[tuple[int, bytes]]:
-    """Give (number, content) of each section; what leads them is number -1."""
+    """Return (number, content) of each section; the header has number -1."""
     if bytecode[:4] != _MAGIC:
         raise ValueError(f"a traced module must be MLIR bytecode, which begins with {_MAGIC!r}, got {bytecode[:4]!r}")
     _, start = _varint(bytecode, 4)
@@ -131,7 +131,7 @@ def _sections(bytecode: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _strings(body: bytes) -> list[str]:
-    """Read the section of strings: their number, their lengths from the last to the first, and their bytes."""
+    """Read the string section: the number of strings, their lengths in reverse order, and their bytes."""
     count, start = _varint(body, 0)
     lengths = []
     for _ in range(count):
@@ -145,7 +145,7 @@ def _strings(body: bytes) -> list[str]:
 
 
 def _varint(data: bytes, start: int) -> tuple[int, int]:
-    """Read a number whose first byte tells by its lowest bits how many more follow; gives it and where it ends."""
+    """Read a variable-length number, whose first byte gives the number that follow; return it and its end."""
     first = data[start]
     if first == 0:
         return int.from_bytes(data[start + 1 : start + 9], "little"), start + 9

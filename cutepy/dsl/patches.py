@@ -1,8 +1,8 @@
-"""What other packages have put into the DSL's preprocessor: functions, told by all that decides what they do.
+"""Fingerprints of functions that other packages patch into the DSL's preprocessor.
 
-QuACK, and FlashAttention with it, has the preprocessor fold conditions that are constant in part. Such a function is
-told by its code and by what that names, down to modules that compute and remember nothing. One that reaches anything
-else, such as the environment, a file or a list that grows, may do something else tomorrow, and can't be told.
+QuACK, and FlashAttention with it, has the preprocessor fold conditions that are constant in part. The fingerprint of
+such a function is its code and all that the code names, down to modules that are pure. A function that reaches state,
+such as the environment, a file or a list that grows, has no fingerprint: it may act otherwise tomorrow.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from collections.abc import Iterator, Mapping
 from types import BuiltinFunctionType, CodeType, EllipsisType, FunctionType, ModuleType
 
 _PURE = {"ast", "copy", "functools", "itertools", "operator", "textwrap", "typing"}
-"""Modules whose functions only compute."""
+"""Modules of pure functions."""
 _IMPURE = {
     *("__import__", "breakpoint", "compile", "delattr", "dir", "eval", "exec", "getattr", "globals", "hash", "id"),
     *("input", "locals", "open", "setattr", "vars"),
 }
-"""Functions of Python's that reach what their names don't tell."""
+"""Built-in functions whose effects do not follow from their names."""
 _GLOBALS = {"LOAD_GLOBAL", "LOAD_NAME"}
 _ATTRIBUTES = {"LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR"}
 _REMEMBERS = {"DELETE_ATTR", "DELETE_GLOBAL", "STORE_ATTR", "STORE_DEREF", "STORE_GLOBAL"}
 
 
 class UntoldError(Exception):
-    """A function reaches, or changes, what can't be told."""
+    """Error of a function without fingerprint: it reads or changes state."""
 
 
 def told(function: FunctionType, owner: Mapping[str, object], released: tuple[str, ...]) -> str:
-    """Spell a function: equal ones do the same, in any process.
+    """Return the fingerprint of a function: equal ones act alike, in any process.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ def told(function: FunctionType, owner: Mapping[str, object], released: tuple[st
     """
     try:
         return "\n".join(_Spelling(owner, released).of(function))
-    except ValueError as error:  # what it closes over is not there yet
+    except ValueError as error:  # a variable of a closure that is not bound yet
         raise UntoldError(str(error)) from error
 
 
@@ -115,6 +115,6 @@ class _Spelling:
 
 
 def _names(code: CodeType, instructions: set[str]) -> set[str]:
-    """Name what such instructions of a function name, and of those within it."""
+    """Return the names in such instructions of a function, and of functions within it."""
     found = {str(i.argval) for i in dis.get_instructions(code) if i.opname in instructions}
     return found.union(*(_names(inner, instructions) for inner in code.co_consts if isinstance(inner, CodeType)))

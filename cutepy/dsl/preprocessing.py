@@ -1,9 +1,9 @@
-"""What the DSL's preprocessor makes of functions, kept as Python keeps modules: rewritten and compiled once.
+"""Cache of the DSL preprocessor's output: functions are rewritten and compiled once, as Python caches modules.
 
-Before the DSL traces a function it reads its source again, rewrites loops and branches, and has Python compile that:
-a quarter of a trace. What comes out is decided by the text of the function's file, by the DSL, by Python, and by which
-names of the function's globals the preprocessor looks up and finds to be what. So each answer is kept beside the code,
-and asked again before the code is used.
+Before the DSL traces a function it reads its source again, rewrites loops and branches, and has Python compile the
+result: a quarter of a trace. The output depends on the text of the function's file, the DSL, Python, and the kinds of
+the globals that the preprocessor looks up. So each look-up is stored beside the code with its answer, and repeated
+before the code is used.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from cutepy.dsl.shared_change import replaced
 from cutepy.dsl.version import installed_parts, require
 
 Functions = Mapping[str, bytes]
-"""The rewritten functions of a file, by name and line."""
+"""Rewritten functions of a file, by name and line."""
 
 
 class Shelf(Protocol):
-    """Where rewritten functions are kept: key of a file's text -> its functions."""
+    """Storage of rewritten functions: key of a file's text -> its functions."""
 
     def load(self, key: str) -> Functions:
-        """Give what is kept; nothing if there is nothing."""
+        """Return the stored functions; none if there are none."""
 
     def save(self, key: str, functions: Functions) -> None:
-        """Keep the functions of a file."""
+        """Store the functions of a file."""
 
 
 @contextlib.contextmanager
 def preprocessed_once(shelf: Shelf | None, settings: Any) -> Iterator[None]:  # noqa: ANN401
-    """Let this thread's traces take rewritten functions from a shelf, and put there what they rewrite.
+    """Let this thread's traces load rewritten functions from a shelf, and store new ones there.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ def preprocessed_once(shelf: Shelf | None, settings: Any) -> Iterator[None]:  # 
 
 
 class _Preprocessing:
-    """The functions that one trace has rewritten, or has found rewritten."""
+    """Functions that one trace has rewritten or loaded."""
 
     def __init__(self, shelf: Shelf, preprocessor: type, rules: str) -> None:
         self._shelf = shelf
@@ -91,7 +91,7 @@ class _Preprocessing:
         self._new: tuple[str, str] | None = None
 
     def transform(self, original: Callable[..., Any], preprocessor: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401
-        """Rewrite a function, unless its code is there: then the tree is empty, and `execute` has the code."""
+        """Rewrite a function, unless its code is stored: then the tree is empty, and `execute` has the code."""
         if not self._is_ours(preprocessor):
             return original(preprocessor, *arguments, **named)
         self._found = self._new = self._asked = None
@@ -108,12 +108,12 @@ class _Preprocessing:
             if self._found is not None:
                 return ast.Module(body=[], type_ignores=[])
         tree = original(preprocessor, function, asked, **named)
-        if self._file(function) == file:  # else the text was edited meanwhile
+        if self._file(function) == file:  # otherwise the text was edited meanwhile
             self._new = file, key
         return tree
 
     def execute(self, original: Callable[..., Any], preprocessor: Any, *arguments: Any) -> Any:  # noqa: ANN401
-        """Define the rewritten function, by the code that was found or is new."""
+        """Define the rewritten function, from stored or new code."""
         if not self._is_ours(preprocessor):
             return original(preprocessor, *arguments)
         name, function, code, names = arguments
@@ -125,18 +125,18 @@ class _Preprocessing:
         return defined
 
     def warn(self, original: Callable[..., Any], *arguments: Any, **named: Any) -> Any:  # noqa: ANN401
-        """Warn of what a function uses, each time that it is traced: such a one is not kept."""
+        """Emit the warnings about a function at each trace: a function with warnings is not stored."""
         if threading.get_ident() == self._thread and self._asked is not None:
             self._asked.changed = True
         return original(*arguments, **named)
 
     def save(self) -> None:
-        """Keep what is new."""
+        """Store the new functions."""
         for file in self._grown:
             self._shelf.save(file, self._files[file])
 
     def _file(self, function: Any) -> str | None:  # noqa: ANN401
-        """Digest the text of a function's file, as the preprocessor would read it now; None where it can't be kept."""
+        """Hash the text of a function's file, as the preprocessor would read it now; None if it can't be cached."""
         if type(function) is not FunctionType or hasattr(function, "__wrapped__"):
             return None
         path = inspect.getsourcefile(function)
@@ -160,7 +160,7 @@ class _Preprocessing:
 
 
 class _Asked:
-    """A function's globals, that note what is asked of them."""
+    """Globals of a function, which record the look-ups."""
 
     def __init__(self, names: dict[str, Any]) -> None:
         self._names = names
@@ -168,7 +168,7 @@ class _Asked:
         self.changed = False
 
     def answer(self, name: str) -> str:
-        """Say what a name is, as far as the preprocessor cares: a module, of which package, something else, nothing."""
+        """Return the kind of a name as the preprocessor sees it: a module, of which package, other, nothing."""
         value = self._names.get(name, self)
         if isinstance(value, ModuleType):
             return f"a module of {vars(value).get('__package__')}"
@@ -186,19 +186,19 @@ class _Asked:
         return len(self._names)
 
     def __setitem__(self, name: str, value: object) -> None:
-        self.changed = True  # the default of a parameter, which is another one for the next function of this text
+        self.changed = True  # a default of a parameter, which differs for the next function of this text
         self._names[name] = value
 
 
 def _key(function: FunctionType) -> str:
-    """Name a function among those of its file; which of its parameters have defaults decides what is looked up."""
+    """Return a function's key among those of its file; it has the parameters with defaults, which change look-ups."""
     code = function.__code__
     defaulted = [len(function.__defaults__ or ()), *sorted(function.__kwdefaults__ or ())]
     return f"{function.__name__} {code.co_firstlineno} {code.co_freevars} {defaulted}"
 
 
 def _unpacked(kept: bytes, asked: _Asked) -> CodeType | None:
-    """Give the code that is kept, if the answers are still those that led to it; None if not, or if it is damaged."""
+    """Return the stored code if its look-ups have the same answers; None if not, or if it is damaged."""
     try:
         answers, code = marshal.loads(kept)
         fits = isinstance(code, CodeType) and all(asked.answer(name) == answer for name, answer in answers.items())
@@ -208,19 +208,19 @@ def _unpacked(kept: bytes, asked: _Asked) -> CodeType | None:
 
 
 def _warns(function: FunctionType) -> bool:
-    """Tell whether Python warns of a function's text when it reads it, as of an escape that is none: each time."""
+    """Return whether Python warns about a function's text when it reads it, such as about an invalid escape."""
     lines, _ = inspect.getsourcelines(function)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         try:
             compile(textwrap.dedent("".join(lines)), "<text>", "exec", dont_inherit=True)
-        except (Warning, SyntaxError):  # the parser's own are syntax errors, as errors
+        except (Warning, SyntaxError):  # syntax warnings become errors
             return True
     return False
 
 
 def _rules(module: ModuleType) -> str | None:
-    """Digest what rewrites and compiles, the preprocessor and Python; None where a part can't be told.
+    """Hash the preprocessor and Python, which determine the output; None where a part has no fingerprint.
 
     Preprocessors of older versions hand more than a tree from rewriting to defining: those do without.
     """
@@ -239,7 +239,7 @@ def _rules(module: ModuleType) -> str | None:
                     return None
         elif isinstance(held, (str, int, set, frozenset, tuple)) and not name.startswith("__"):
             facts.append(f"{name}={sorted(held) if isinstance(held, (set, frozenset)) else held!r}")
-    # Columns of places may be left out of compiled code, and then are of locations.
+    # Compiled code, and so locations, may lack columns.
     columns = list(compile("0", "<text>", "eval").co_positions())
     return hashlib.sha256(f"{_released(path)} {facts} {columns}".encode()).hexdigest()
 

@@ -1,7 +1,7 @@
-"""What cutepy uses of the DSL that the DSL doesn't document, and what for.
+"""Undocumented names of the DSL that cutepy uses, with their purpose.
 
-A release may change any of these. `require` checks for those that it is given when they are used, and says which one a
-version lacks; a test holds this list against the source, and every name of it against the version that is installed.
+A release may change any of these. `require` checks the names that it is given when they are used, and reports the
+missing one; a test compares this list with the source, and every name with the installed version.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class PrivateNames:
-    """Names in one place of the DSL.
+    """Undocumented names in one place of the DSL.
 
     Attributes
     ----------

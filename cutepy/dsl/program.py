@@ -1,4 +1,4 @@
-"""Compiling: from a `@cute.jit` function to a program that needs nothing of the DSL (`cutepy.runtime.program`)."""
+"""Compilation of a `@cute.jit` function to a program without the DSL (`cutepy.runtime.program`)."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ ENTRY_SYMBOL = "cutepy_entry"
 _ENTRY_PREFIX = "__tvm_ffi_"
 _T = TypeVar("_T")
 
-# Options that say what is compiled for, or where the results go.
+# Options that select the target, or the place of the results.
 _OURS = ("--gpu-arch", "--dump-dir", "--keep-", "--host-target")
 
 
 class CompilationError(RuntimeError):
-    """What the DSL compiled is not what was asked for."""
+    """Error of a compiled module that differs from the request."""
 
 
 def compile_program(
@@ -99,13 +99,14 @@ def trace_program(
     line_info: bool = True,
     shelf: Shelf | None = None,
 ) -> _T:
-    """Trace a `@cute.jit` function for SM90a, and give what `use` makes of it, such as `to_program`.
+    """Trace a `@cute.jit` function for SM90a, and return the result of `use`, such as `to_program`.
 
-    Parameters and errors are those of `compile_program`; `shelf` keeps what the DSL rewrites (`preprocessing`).
+    Parameters and errors are those of `compile_program`; `shelf` caches the functions that the DSL rewrites
+    (`preprocessing`).
     """
     check_machine()
     words = [word.partition("=")[0] for word in options.split() if word.startswith("--")]
-    # The DSL takes the beginning of an option's name for it.
+    # The DSL accepts a prefix of an option's name for the option.
     if ours := [option for option in _OURS if any(w.startswith(option) or option.startswith(w) for w in words)]:
         raise ValueError(f"options must leave {', '.join(ours)} to cutepy, got {options!r}")
     require_packages("cutepy.compile", "tvm_ffi")
@@ -126,14 +127,14 @@ def trace_program(
 
 
 def _add_checks(module: Any, added: tuple[Sequence[str], Mapping[str, Sequence[int]]]) -> None:  # noqa: ANN401
-    """Let host code refuse what `check_tensor_maps` and `check_not_empty` do."""
+    """Add the checks of `check_tensor_maps` and `check_not_empty` to host code."""
     names, nonempty = added
     check_tensor_maps(module, names)
     check_not_empty(module, names, nonempty)
 
 
 def to_program(traced: Traced, symbol: str = ENTRY_SYMBOL) -> Program:
-    """Compile what was traced: MLIR -> host code, PTX and ELF image.
+    """Compile a traced function: MLIR -> host code, PTX and ELF image.
 
     Raises
     ------
@@ -143,7 +144,7 @@ def to_program(traced: Traced, symbol: str = ENTRY_SYMBOL) -> Program:
     marks = {"start": time.time()}
     module = traced.compile()
     kept = {suffix: sorted(Path(traced.folder).rglob(f"*.{suffix}")) for suffix in ("ptx", "cubin")}
-    # One call of the compiler goes from MLIR to the cubin: what it wrote when tells its stages apart.
+    # One call of the compiler goes from MLIR to the cubin: the times of its files separate the stages.
     for stage, suffix in {"lower": "ptx", "assemble": "cubin"}.items():
         if kept[suffix]:
             marks[stage] = max(file.stat().st_mtime for file in kept[suffix])
@@ -163,13 +164,13 @@ def to_program(traced: Traced, symbol: str = ENTRY_SYMBOL) -> Program:
 
 
 def _packed_entry(module: Any) -> str | None:  # noqa: ANN401
-    """Find the symbol of a compiled module's packed entry: that of the host function, after a prefix."""
+    """Find the symbol of a compiled module's packed entry: the host function's name after a prefix."""
     names = {op.attributes["sym_name"].value for op in module.body.operations if op.name == "llvm.func"}
     return next((name for name in names if name.removeprefix(_ENTRY_PREFIX) in names - {name}), None)
 
 
 def _differences(marks: Mapping[str, float]) -> dict[str, float]:
-    """Turn the times at which stages ended into what each took; files bear times that may be some ms early."""
+    """Turn end times of stages into durations; times of files may be some ms early."""
     (_, previous), *stages = marks.items()
     spent = {}
     for stage, mark in stages:

@@ -1,4 +1,4 @@
-"""Comparisons within traced host code, which returns from the function, and says what is wrong, where one fails."""
+"""Checks within traced host code: comparisons that return from the function with an error text."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 from cutepy.dsl.version import require
 
 TEXT_BYTES = 512
-"""Room for the text of a refusal."""
+"""Size of the buffer for an error text."""
 
 
 def add_support(module: Any, text_at: int | None = None) -> None:  # noqa: ANN401
-    """Add what comparisons call to a module, once; `refuse_unless` puts them.
+    """Add the support function of the comparisons to a module, once; `refuse_unless` inserts the comparisons.
 
     Parameters
     ----------
@@ -29,19 +29,19 @@ def add_support(module: Any, text_at: int | None = None) -> None:  # noqa: ANN40
 
 
 def plain(value: Any) -> Any:  # noqa: ANN401
-    """Give the plain MLIR value of what the DSL shows as an object of its own."""
+    """Return the plain MLIR value of an object of the DSL."""
     return getattr(value, "value", value)
 
 
 def constant(number: int) -> Any:  # noqa: ANN401
-    """Put a number of 64 bits."""
+    """Insert a 64-bit constant."""
     ir = require("cutlass._mlir.ir", "IntegerType", "IntegerAttr")
     arith, wide = require("cutlass._mlir.dialects.arith"), ir.IntegerType.get_signless(64)
     return arith.constant(wide, ir.IntegerAttr.get(wide, number))
 
 
 def scalars(part: Any) -> list[Any]:  # noqa: ANN401
-    """Put the numbers of a shape or stride, each of 64 bits."""
+    """Insert the numbers of a shape or stride, 64 bits each."""
     ir = require("cutlass._mlir.ir", "IntegerType", "OpResultList")
     arith, cute = require("cutlass._mlir.dialects.arith"), require("cutlass._mlir.dialects.cute")
     wide, got = ir.IntegerType.get_signless(64), cute.get_scalars(part)
@@ -50,7 +50,7 @@ def scalars(part: Any) -> list[Any]:  # noqa: ANN401
 
 
 def refuse_unless(module: Any, symbol: str, text: str, extent: Any, value: Any, numbers: Sequence[int]) -> None:  # noqa: ANN401
-    """Put a comparison where code is being put: that of a value, scaled, with what is expected of it, in some bits.
+    """Insert a comparison of some bits of a value, scaled, with their expected values, at the insertion point.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ _COMPARE = "cutepy_compare"
 
 
 def _support(text_at: int | None) -> str:
-    """Write what comparisons call: it compares, and where it refuses formats the text and gives -1."""
+    """Write the support function: it compares, and on a mismatch formats the text and returns -1."""
     if text_at is None:
         declared = (
             "llvm.func @TVMFFIErrorSetRaisedFromCStr(!llvm.ptr, !llvm.ptr)\n"
@@ -124,7 +124,7 @@ func.func private @{_COMPARE}(
 
 
 def _add(module: Any, text: str) -> None:  # noqa: ANN401
-    """Put operations, given as text, at a module's end."""
+    """Append operations, given as text, to a module."""
     ir = require("cutlass._mlir.ir", "Module", "InsertionPoint")
     parsed = ir.Module.parse(text)
     with ir.InsertionPoint(module.body):

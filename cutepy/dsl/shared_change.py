@@ -1,4 +1,4 @@
-"""Changes to the DSL's modules and classes: those that several threads may want at once, and those of one."""
+"""Temporary changes of the DSL's modules and classes: reference-counted ones, and exclusive ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 class SharedChange:
-    """Other attributes of modules and classes while anyone wants them.
+    """Temporary replacement of attributes of modules and classes, reference-counted over threads.
 
     The first who does makes the change, and the last to leave undoes it.
 
@@ -28,7 +28,7 @@ class SharedChange:
 
     @contextmanager
     def made(self) -> Iterator[None]:
-        """Keep the change for as long as the context is entered; several threads may be in it."""
+        """Keep the change for as long as the context is entered; several threads may enter."""
         with self._lock:
             if not self._users:
                 owners = self._replacements()
@@ -49,7 +49,7 @@ class SharedChange:
 
 @contextmanager
 def replaced(owner: Any, name: str, wrapper: Callable[..., Any]) -> Iterator[None]:  # noqa: ANN401
-    """Have calls of a module's function, or of a class's method, come to `wrapper`, with the original before the rest.
+    """Redirect calls of a module's function, or of a class's method, to `wrapper`, with the original before the rest.
 
     All threads' calls do, so that a wrapper must know its own; one thread at a time may do this to one name.
     """

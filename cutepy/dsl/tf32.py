@@ -1,4 +1,4 @@
-"""The warpgroup's MMA of tf32, which the DSL has no operation for, though its compiler knows the instruction."""
+"""MMA operation of tf32 for warpgroups, which the DSL lacks although its compiler has the instruction."""
 
 from __future__ import annotations
 

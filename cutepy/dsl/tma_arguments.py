@@ -1,4 +1,4 @@
-"""What TMA asks of the tensors that host code makes tensor maps of, checked where it makes them.
+"""Checks of tensor-map arguments in traced host code: strides, contiguity and address of tensors for TMA.
 
 A tensor map holds sixteenths of strides in bytes and of the address, and takes the contiguous mode for granted. The
 DSL's host code divides and cuts the remainder off: a pitch of 120 bytes becomes 112, and the kernel reads wrong values.
@@ -39,7 +39,7 @@ def tensor_names(arguments: Mapping[str, object]) -> list[str]:
 
 
 def check_tensor_maps(module: Any, names: Sequence[str] = (), text_at: int | None = None) -> int:  # noqa: ANN401
-    """Let traced host code refuse tensors that TMA can't address; gives the number of tensor maps that it looks at.
+    """Add checks to host code that refuse tensors TMA can't address; return the number of tensor maps checked.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ _SIGNATURE = re.compile(r": \((!cute\.memref<[^\"]*, gmem[^\"]*\"[^\"]*\">).*(!c
 
 
 def _tensor_maps(function: Any) -> list[_TensorMap]:  # noqa: ANN401
-    """Find what makes tensor maps in host code.
+    """Find the operations in host code that make tensor maps.
 
     From its text: the DSL makes a value that is looked at an object of its own, and adds operations to do so.
     """
@@ -109,7 +109,7 @@ def _tensor_maps(function: Any) -> list[_TensorMap]:  # noqa: ANN401
 
 
 def _operations(operation: Any) -> Iterator[Any]:  # noqa: ANN401
-    """Give the operations within an operation, nested ones too, in the order of the text."""
+    """Return the operations within an operation, nested ones too, in the order of the text."""
     for region in operation.regions:
         for block in region:
             for inner in block:
@@ -118,7 +118,7 @@ def _operations(operation: Any) -> Iterator[Any]:  # noqa: ANN401
 
 
 def _name(tensor_map: _TensorMap, names: Sequence[str]) -> str:
-    """Name the arguments that the tensor of a tensor map is made of."""
+    """Name the arguments behind the tensor of a tensor map."""
     if not tensor_map.sources:
         return "a tensor that the host code makes"
     if len(names) != tensor_map.arguments:
@@ -133,7 +133,7 @@ def _check(
     symbol: str,
     names: Sequence[str],
 ) -> None:
-    """Compare what a tensor map needs before it is made, and return from the function if it can't be made."""
+    """Insert the checks of a tensor map before it is made; on failure the function returns an error."""
     ir = require("cutlass._mlir.ir", "InsertionPoint", "IntegerType")
     cute, wide = require("cutlass._mlir.dialects.cute"), ir.IntegerType.get_signless(64)
     name, operation = _name(tensor_map, names), tensor_map.operation

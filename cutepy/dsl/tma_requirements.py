@@ -1,4 +1,4 @@
-"""What TMA needs of a tensor, where the types in traced code leave it open: strides, contiguity, address.
+"""Requirements of TMA on a tensor that types in traced code leave unproven: strides, contiguity, address.
 
 References
 ----------
@@ -13,14 +13,14 @@ from fractions import Fraction
 
 _UNIT_BITS = 128
 _IM2COL = " o "
-"""In the type of coordinates of im2col mode: those of tiled mode are not composed of others."""
+"""Marker of im2col mode in the type of coordinates: those of tiled mode are not composed of others."""
 _LARGEST_BITS = 1 << 43
-"""Strides must be less than 2**40 bytes."""
+"""Bound on strides in bits: less than 2**40 bytes."""
 
 
 @dataclass(frozen=True)
 class Requirement:
-    """What a tensor map needs of a number of its tensor: that the bits in `mask` are as in `expected`, if it is used.
+    """Requirement of a tensor map on a number of its tensor: the bits in `mask` are as in `expected`.
 
     Attributes
     ----------
@@ -41,7 +41,7 @@ class Requirement:
 
 
 def requirements(tensor: str, coordinates: str) -> list[Requirement]:
-    """List what TMA needs of a tensor, and the types don't prove.
+    """List the requirements of TMA on a tensor that its type does not prove.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ def requirements(tensor: str, coordinates: str) -> list[Requirement]:
 
 
 def _leaves(text: str) -> list[str]:
-    """Split the strides of the last layout in a type: numbers, scaled basis vectors, and what is known of others."""
+    """Split the strides of the last layout in a type: numbers, scaled bases, and divisors of unknown ones."""
     return _LEAF.findall(_strides(text))
 
 
@@ -127,7 +127,7 @@ def _step(leaf: str) -> tuple[Fraction, str]:
 
 
 def _divisor(stride: str) -> int:
-    """Tell what a stride is known to be a multiple of."""
+    """Return the known divisor of a stride."""
     known = re.search(r"div=(\d+)|^(\d+)$", stride)
     return int(known[1] or known[2]) if known else 1
 
@@ -136,7 +136,7 @@ _STRIDE = re.compile(r"argument (.+): (?:stride \d+|a stride) is (\d+) elements,
 
 
 def refused_stride(text: str) -> tuple[str, int, int] | None:
-    """Read which argument's stride host code refused, how long it is, and of what it must be a multiple, in elements.
+    """Parse an error of host code: the argument, its stride, and the required divisor, in elements.
 
     Examples
     --------

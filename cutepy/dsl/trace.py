@@ -1,10 +1,10 @@
-"""Tracing a `@cute.jit` function: what the compiler is about to see, and a digest of all that decides its result.
+"""Trace of a `@cute.jit` function, and the hash of everything that determines its compiled result.
 
-The DSL's front end runs the function once and writes down MLIR. What tracing read, from wherever it read it (globals,
-files, the environment), is in there, so the key of a compiled program is a hash of that module, with what else the
-compiler goes by: the pipeline with its options, the DSL's settings, the compiler's libraries, the files that are linked
-in, and how the compiled entry is to be called. Nothing is predicted. The trace that made the key goes on into the
-compiler, if the program is not found.
+The DSL's front end runs the function once and writes MLIR. Everything that tracing read (globals, files, the
+environment) is in the MLIR, so the key of a compiled program is a hash of that module and of the compiler's other
+inputs: the pipeline with its options, the DSL's settings, the compiler's libraries, the linked files, and the calling
+convention of the entry. Nothing is predicted. If the program is not found, the trace that made the key goes on into the
+compiler.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from cutepy.runtime.interrupts import interrupts_held
 _T = TypeVar("_T")
 
 FOLDER = "{folder}"
-"""Within options, the folder where the compiler may keep files."""
+"""Placeholder in options for the folder where the compiler keeps files."""
 
 _TRACING = threading.RLock()
-"""The DSL traces one function at a time."""
+"""Lock: the DSL traces one function at a time."""
 
 
 class Traced:
-    """A function that has been traced, within `trace`: a module that waits for the compiler.
+    """Traced function, within `trace`: a module before compilation.
 
     Attributes
     ----------
@@ -80,22 +80,22 @@ class Traced:
 
     @property
     def pipeline(self) -> str:
-        """The compiler's passes with all options, but for where it keeps files."""
+        """Compiler passes with all options, except the place of kept files."""
         return self._pipeline.replace(self.folder, "")
 
     @cached_property
     def _bytecode(self) -> bytes:
-        """The module as it was traced: what reads it, reads it before it is compiled."""
+        """Bytecode of the module as traced; readers take it before the module is compiled."""
         return _bytecode(self.module.operation)
 
     @property
     def files(self) -> dict[str, str]:
-        """The source files that it comes from: the name by which the digest knows each -> its path here."""
+        """Source files of the module: name in the hash -> path here."""
         return locations.files(self._bytecode)
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of what was traced and how it is to be compiled and called; equal in other processes and folders."""
+        """SHA-256 of the traced module and its compiler inputs; equal in other processes and folders."""
         parts = (
             _without_locations(self.module),
             locations.canonical(self._bytecode),
@@ -112,13 +112,13 @@ class Traced:
         return total.hexdigest()
 
     def compile(self) -> Any:  # noqa: ANN401
-        """Run the compiler; gives the compiled module."""
+        """Run the compiler; return the compiled module."""
         compiled = self._run()
-        return self.module if compiled is None else compiled  # older compilers work in place, and say nothing
+        return self.module if compiled is None else compiled  # older compilers work in place, and return None
 
 
 class _Used(BaseException):
-    """Carries a result past the DSL, whose frames are left once a trace was used; no handler of errors sees it."""
+    """Carrier of a result past the DSL: its frames are left once a trace was used; no error handler sees it."""
 
     def __init__(self, result: object) -> None:
         self.result = result
@@ -136,7 +136,7 @@ def trace(
     add: Callable[..., object] | None = None,
     added: object = None,
 ) -> _T:
-    """Trace a function, and give what `use` makes of it, before the compiler runs.
+    """Trace a function, and return the result of `use`, before the compiler runs.
 
     Parameters
     ----------
@@ -201,26 +201,26 @@ def trace(
             result: _T = used.result  # type: ignore[assignment]
             return result
     raise RuntimeError(
-        f"the DSL compiled {plain.__name__} without calling its compiler, which cutepy knows no way with"
+        f"the DSL compiled {plain.__name__} without calling its compiler; this cutepy does not support that version"
     )
 
 
 def _settings(environment: Any) -> str:  # noqa: ANN401
-    """Spell the DSL's settings, as far as they may decide what is compiled; older versions don't tell which do."""
+    """Describe the DSL's settings that may affect compilation; older versions don't mark them."""
     if hasattr(environment, "cache_key_str"):
         return str(environment.cache_key_str())
     return repr([(name, value) for name, value in vars(environment).items() if isinstance(value, (int, str))])
 
 
 def class_parameter(function: Callable[..., Any]) -> tuple[str, ...]:
-    """Name the parameter of a classmethod that takes the class; none for other functions."""
+    """Return the name of the parameter of a classmethod that takes the class; empty for other functions."""
     if not inspect.ismethod(function) or not isinstance(function.__self__, type):
         return ()
     return tuple(inspect.signature(function.__func__).parameters)[:1]
 
 
 def _plain(function: Any) -> Any:  # noqa: ANN401
-    """Find the Python function that is traced, as the DSL does."""
+    """Return the Python function to trace, as the DSL finds it."""
     if inspect.ismethod(function):
         function = function.__func__
     elif not inspect.isfunction(function):
@@ -229,7 +229,7 @@ def _plain(function: Any) -> Any:  # noqa: ANN401
 
 
 def _refuse_kernel(function: Any) -> bool:  # noqa: ANN401
-    """Refuse a kernel, which older versions compile as host code that ends the process; False goes on to unwrap."""
+    """Refuse a kernel, which older versions compile as host code that ends the process; False continues to unwrap."""
     code, cells = getattr(function, "__code__", None), getattr(function, "__closure__", None)
     if code and cells and code.co_filename == require("cutlass.base_dsl.dsl").__file__:
         held = {name: cell.cell_contents for name, cell in zip(code.co_freevars, cells, strict=True)}
@@ -239,7 +239,7 @@ def _refuse_kernel(function: Any) -> bool:  # noqa: ANN401
 
 
 def tracer_of(plain: Any) -> Any:  # noqa: ANN401
-    """Give the DSL's object that traces a function: there is one for each dialect of decorators."""
+    """Return the DSL's tracer object for a function: one for each dialect of decorators."""
     base = require("cutlass.base_dsl.dsl", "BaseDSL._lazy_initialize_dsl").BaseDSL
     base._lazy_initialize_dsl(plain)
     if not hasattr(plain, "_dsl_object"):
@@ -249,7 +249,7 @@ def tracer_of(plain: Any) -> Any:  # noqa: ANN401
 
 @contextmanager
 def _folder_to_be() -> Iterator[str]:
-    """Name a folder that is not there yet, as most programs are found and then nothing is kept; remove it if it is."""
+    """Reserve the name of a folder without creating it, as most programs are found; remove it in the end."""
     folder = os.path.join(tempfile.gettempdir(), f"cutepy-{secrets.token_hex(16)}")  # noqa: PTH118
     try:
         yield folder
@@ -260,7 +260,7 @@ def _folder_to_be() -> Iterator[str]:
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Keep Python from looking for garbage, which among all objects of the DSL and torch takes a tenth of a trace."""
+    """Disable Python's garbage collection: among all objects of the DSL and torch it takes a tenth of a trace."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -272,7 +272,7 @@ def _no_collection() -> Iterator[None]:
 
 @contextmanager
 def _conventions(tracer: Any, classes: Collection[str]) -> Iterator[list[object]]:  # noqa: ANN401
-    """Collect how packed entries are to be called, as the DSL describes it to the part of it that builds them.
+    """Collect the calling conventions of packed entries, as the DSL describes them to their builder.
 
     The DSL's tracer takes a class as it is, where the parameter is annotated as `type[...]` or not at all, and so the
     class that a classmethod is bound to. The part that describes packed entries asks for `cutlass.Constexpr` instead,
@@ -298,7 +298,7 @@ def _conventions(tracer: Any, classes: Collection[str]) -> Iterator[list[object]
     def convert_one(original: Any, value: Any, name: str, *more: Any, is_constexpr: bool = False) -> Any:  # noqa: ANN401
         annotation, *others = more
         if annotation in (None, inspect.Parameter.empty) and hasattr(value, "_fields"):
-            annotation = type(value)  # which tells of its fields
+            annotation = type(value)  # an object that lists its fields
         if is_constexpr or annotation is constexpr or get_origin(annotation) is constexpr:
             return spec.ConstNone(name)
         return original(value, name, annotation, *others)
@@ -318,23 +318,24 @@ def _bytecode(operation: Any) -> bytes:  # noqa: ANN401
 
 
 def _without_locations(module: Any) -> bytes:  # noqa: ANN401
-    """Write a module without where its operations come from."""
+    """Write a module without source locations."""
     passes = require("cutlass._mlir.passmanager", "PassManager").PassManager
     copy = module.operation.clone()
     with module.context:
         strip = passes.parse("builtin.module(strip-debuginfo)")
-        strip.enable_verifier(False)  # half of its time, and what is only hashed need not be valid
+        # half of the time is verification, which a module that is only hashed does not need
+        strip.enable_verifier(False)
         strip.run(copy)
     return _bytecode(copy)
 
 
 def described(value: object) -> str:
-    """Spell a tree of the DSL's descriptions: the same for equal ones in any process.
+    """Return a canonical text of a tree of the DSL's descriptions, equal for equal trees in any process.
 
-    What is one object in several places, such as an extent that two tensors share, is told by its number.
+    An object at several places, such as an extent that two tensors share, is written as its number.
     """
     numbers: dict[int, int] = {}
-    held: list[object] = []  # so that no number is given twice
+    held: list[object] = []  # keeps the object alive, so that no id is reused
 
     def spelled(value: Any) -> str:  # noqa: ANN401
         if value is None or isinstance(value, (bool, int, float, str, bytes)):

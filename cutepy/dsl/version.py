@@ -1,4 +1,4 @@
-"""Which versions of the CuTe DSL cutepy works with, and what it says when something is missing from the one here."""
+"""Supported versions of the CuTe DSL, and errors for missing parts."""
 
 import importlib
 import importlib.metadata
@@ -13,7 +13,7 @@ from cutepy.extras import explained, require as require_packages
 
 DISTRIBUTION = "nvidia-cutlass-dsl"
 _FOLDER = "nvidia_cutlass_dsl"
-# pyproject.toml asks for this range; what differs within it is told apart by what there is, never by the number.
+# pyproject.toml requires this range; differences within it are detected by features, never by the number.
 SUPPORTED = "4.6.2 <= version < 5"
 
 
@@ -64,7 +64,7 @@ def require(module: str, *names: str) -> Any:  # noqa: ANN401 - the DSL is untyp
 
 
 def first(*names: str) -> Any:  # noqa: ANN401
-    """Give what is called by one name or another: "module:name", the first that there is.
+    """Return the first existing attribute of several "module:name".
 
     Raises
     ------
@@ -95,7 +95,7 @@ def installed() -> str | None:
 
 @cache
 def installed_parts() -> tuple[str, ...]:
-    """List the distributions that make up the DSL, as they name their folders: each with its version.
+    """List the distributions that make up the DSL, as their folders' names: each with its version.
 
     The compiler's binaries come in distributions of their own, for each version of CUDA, and any of them can be
     replaced or added without the others. What is listed is each that lies on Python's path, in its order: importlib's
@@ -110,7 +110,7 @@ def installed_parts() -> tuple[str, ...]:
     for folder in dict.fromkeys(sys.path):
         try:
             names = os.listdir(folder or os.curdir)  # noqa: PTH208  a Path for each would triple the time
-        except OSError:  # on the path, and absent, or an archive
+        except OSError:  # a path that is absent, or an archive
             continue
         named = (name.removesuffix(".dist-info") for name in names if name.endswith(".dist-info"))
         found += sorted(name for name in named if name.lower().replace("-", "_").startswith(_FOLDER))

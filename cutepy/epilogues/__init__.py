@@ -1,4 +1,4 @@
-"""Epilogues of products as Python functions: `cutepy.epilogue` makes one, and here is what they are written with.
+"""Epilogues of products as Python functions: `cutepy.epilogue`, and the functions to write them with.
 
 Examples
 --------

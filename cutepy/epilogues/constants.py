@@ -1,4 +1,4 @@
-"""Numbers that epilogues are given, of Python's and of NumPy's, as what a kernel computes with."""
+"""Conversion of Python's and NumPy's numbers in epilogues to a kernel's types."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from cutepy.epilogues.operations import Type
 
 Number = bool | int | float
 LARGEST_FLOAT = 3.4028235e38
-"""Of fp32."""
+"""Largest fp32 number."""
 
 
 def as_python(given: object) -> object:
-    """Give a number of NumPy's as the Python number that it is, and anything else as it is.
+    """Convert a number of NumPy's to a Python number; return anything else unchanged.
 
     Examples
     --------
@@ -22,7 +22,7 @@ def as_python(given: object) -> object:
     >>> as_python(np.float32(0.5)), as_python(np.int64(3)), as_python(np.bool_(True)), as_python("x")
     (0.5, 3, True, 'x')
     """
-    numpy = sys.modules.get("numpy")  # without it there are no such numbers
+    numpy = sys.modules.get("numpy")  # without NumPy there are no such numbers
     if numpy is not None and isinstance(given, (numpy.generic, numpy.ndarray)) and given.shape == ():
         number: object = given.item()
         return number
@@ -30,7 +30,7 @@ def as_python(given: object) -> object:
 
 
 def type_of(number: object) -> Type:
-    """Give the type that a number has by itself.
+    """Return the natural type of a number.
 
     Examples
     --------
@@ -45,7 +45,7 @@ def type_of(number: object) -> Type:
 def constant(
     number: Number, kind: Type, *, wraps: bool = False, what: str = "a constant", line: Line | None = None
 ) -> Number:
-    """Give a number as one of a type that is at least as wide as its own.
+    """Convert a number to a type at least as wide as its own.
 
     Parameters
     ----------
@@ -83,14 +83,14 @@ def constant(
         real = float(number)
     except OverflowError:  # of an int; no float is too large for itself
         real = math.nan
-    # NaN is compared with nothing but itself: torch.compile can't, with what it takes for a symbol.
+    # NaN is compared with nothing else, since torch.compile can't compare symbols with it.
     if number == number if real != real else LARGEST_FLOAT < abs(real) < math.inf:
         raise EpilogueError.at(f"{what} must be within the fp32 numbers, up to {LARGEST_FLOAT}, got {number}", line)
     return real
 
 
 def number_for(name: str, kind: Type, given: object, line: Line | None = None) -> int | float | None:
-    """Give a number that is passed for a scalar as one of its type; None if it isn't one.
+    """Convert a number passed for a scalar to the scalar's type; None if it is no number.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What an epilogue can't express, said with the line of the function that asked for it."""
+"""EpilogueError: an inexpressible epilogue, reported with the line of the function."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Line:
 
 
 class EpilogueError(ValueError):
-    """An epilogue asks for what no kernel does, or is given what it doesn't take.
+    """Error of an epilogue that no kernel can compute, or of an operand that it doesn't take.
 
     Attributes
     ----------
@@ -42,12 +42,12 @@ class EpilogueError(ValueError):
         Of the function that is traced.
     """
 
-    # It has no __init__: torch.compile can't trace an exception's, and would tell of that in place of the message.
+    # no __init__: torch.compile can't trace an exception's, and would report that instead of the message
     line: Line | None = None
 
     @classmethod
     def at(cls, message: str, line: Line | None) -> EpilogueError:
-        """Make one whose message has the line, where it is known."""
+        """Make an error whose message has the line, where it is known."""
         error = cls(message if line is None or not line.number else f"{message}\n{line}")
         error.line = line
         return error
@@ -75,6 +75,6 @@ def raising_line(error: BaseException) -> Line | None:
 
 
 def _is_callers(file: str) -> bool:
-    # torch and NumPy hand their functions' arguments back by frames of their own.
+    # torch and NumPy pass their functions' arguments back through frames of their own
     path = file.replace("\\", "/")
     return not file.startswith(_HERE) and "/torch/" not in path and "/numpy/" not in path

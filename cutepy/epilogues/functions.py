@@ -1,4 +1,4 @@
-"""The library: activations, gated pairs, masks and reductions, each an epilogue, or a function to build them of."""
+"""Library of epilogues: activations, gated pairs, masks and reductions."""
 
 from __future__ import annotations
 
@@ -36,68 +36,68 @@ floor = _elementary("floor", "the largest whole number that is not above")
 
 
 def maximum(x: Any, y: Any) -> Value:  # noqa: ANN401
-    """Give the larger of x and y, one of which is a value; NaN if one is."""
+    """Return the larger of x and y, at least one of them a value; NaN if one is."""
     return apply("maximum", x, y)
 
 
 def minimum(x: Any, y: Any) -> Value:  # noqa: ANN401
-    """Give the smaller of x and y, one of which is a value; NaN if one is."""
+    """Return the smaller of x and y, at least one of them a value; NaN if one is."""
     return apply("minimum", x, y)
 
 
 def clamp(x: Value, low: Any = None, high: Any = None) -> Value:  # noqa: ANN401
-    """Give x, but low where it is less, and high where it is more."""
+    """Return x limited to low from below, and to high from above."""
     x = x if low is None else apply("clamp_min", x, low)
     return x if high is None else apply("clamp_max", x, high)
 
 
 @epilogue
 def identity(acc: Value) -> Value:
-    """Give the sums as they are."""
+    """Return the accumulators unchanged."""
     return acc
 
 
 @epilogue
 def relu(acc: Value) -> Value:
-    """Give x, but 0 where x < 0; NaN stays."""
+    """Return max(x, 0); NaN stays."""
     return where(acc <= 0.0, 0.0, acc)  # at 0 too, where torch's derivative is 0
 
 
 @epilogue
 def relu_squared(acc: Value) -> Value:
-    """Give relu(x)^2."""
+    """Return relu(x)^2."""
     positive: Value = relu(acc)
     return positive**2
 
 
 @epilogue
 def leaky_relu(acc: Value, slope: Scalar = 0.01) -> Value:  # type: ignore[assignment]
-    """Give x, but slope * x where x < 0."""
+    """Return x where x >= 0, else slope * x."""
     return where(acc <= 0.0, slope * acc, acc)  # at 0 too, where torch's derivative is the slope
 
 
 @epilogue
 def gelu(acc: Value) -> Value:
-    """Give x Phi(x), Phi the normal distribution's function."""
+    """Return x Phi(x), with Phi the normal distribution function."""
     result: Value = 0.5 * acc * (1.0 + erf(acc * 0.7071067811865476))
     return result
 
 
 @epilogue
 def gelu_tanh(acc: Value) -> Value:
-    """Give the approximation of gelu by tanh; (1 + tanh u) / 2 is the logistic function of 2 u."""
+    """Return the approximation of gelu by tanh; (1 + tanh u) / 2 is the logistic function of 2 u."""
     return acc * sigmoid(1.5957691216057308 * (acc + 0.044715 * acc * acc * acc))  # type: ignore[no-any-return]
 
 
 @epilogue
 def silu(acc: Value) -> Value:
-    """Give x sigmoid(x)."""
+    """Return x sigmoid(x)."""
     return acc * sigmoid(acc)  # type: ignore[no-any-return]
 
 
 @epilogue
 def softplus(acc: Value) -> Value:
-    """Give log(1 + exp x), and x above 20."""
+    """Return log(1 + exp x), and x above 20."""
     return where(acc > 20.0, acc, log(1.0 + exp(clamp(acc, high=20.0))))
 
 
@@ -108,36 +108,36 @@ def _gated(function: Callable[[Value], Value], acc: Value) -> Value:
 
 @epilogue
 def glu(acc: Value) -> Value:
-    """Give sigmoid(gate) * up, of even and odd columns."""
+    """Return sigmoid(gate) * up, of even and odd columns."""
     return _gated(sigmoid, acc)
 
 
 @epilogue
 def reglu(acc: Value) -> Value:
-    """Give relu(gate) * up, of even and odd columns."""
+    """Return relu(gate) * up, of even and odd columns."""
     return _gated(relu, acc)
 
 
 @epilogue
 def swiglu(acc: Value) -> Value:
-    """Give silu(gate) * up, of even and odd columns."""
+    """Return silu(gate) * up, of even and odd columns."""
     return _gated(silu, acc)
 
 
 @epilogue
 def geglu(acc: Value) -> Value:
-    """Give gelu(gate) * up, of even and odd columns."""
+    """Return gelu(gate) * up, of even and odd columns."""
     return _gated(gelu, acc)
 
 
 @epilogue
 def geglu_tanh(acc: Value) -> Value:
-    """Give gelu_tanh(gate) * up, of even and odd columns."""
+    """Return gelu_tanh(gate) * up, of even and odd columns."""
     return _gated(gelu_tanh, acc)
 
 
 def amax(x: Value, dim: int | None = None) -> Value:
-    """Give the largest magnitude over the rows (0), the columns (1), or all: a result; of no numbers 0."""
+    """Return the largest magnitude over the rows (0), the columns (1), or all: a result; 0 for an empty range."""
     return abs(x).max(dim)
 
 
@@ -147,7 +147,7 @@ def sum_of_squares(x: Value, dim: int | None = None) -> Value:
 
 
 def uniform(x: Value, seed: Integer) -> Value:
-    """Give a number in [0, 1) for each element's place and the seed: the same in the kernel and in torch.
+    """Return a pseudo-random number in [0, 1) for each element's place and the seed, the same in kernel and torch.
 
     The place is the row, the column, and the product's index within the batch (`x.product`), so that the products of a
     batch, and the groups that have matrices of their own, differ. Examples of `torch.vmap` are products by themselves,
@@ -168,7 +168,7 @@ def uniform(x: Value, seed: Integer) -> Value:
         raise EpilogueError.at(
             f"uniform and dropout take an integer as their seed, got {got}; declare it `seed: Integer`", callers_line()
         )
-    # What the finaliser makes of 0 is 0, so that the first product has what a single one has.
+    # The finaliser maps 0 to 0, so that the first product gets the numbers of a single one.
     mixed = _mixed(_mixed(x.product) ^ (given ^ 0x3C6EF372))
     bits = _mixed(x.column ^ _mixed(x.row ^ mixed))
     result: Value = ((bits >> 8) & 0xFFFFFF) * 2.0**-24
@@ -176,7 +176,7 @@ def uniform(x: Value, seed: Integer) -> Value:
 
 
 def _mixed(x: Any) -> Any:  # noqa: ANN401
-    """Mix the bits of an integer (murmur3's finaliser), a value, or one of Python, of which the lower 32 count."""
+    """Mix the bits of an integer (murmur3's finaliser): a value, or a Python integer, whose lower 32 bits count."""
     for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
         x = (x ^ _logical_shift(x, shift)) * factor
     return x ^ _logical_shift(x, 16)
@@ -187,17 +187,17 @@ def _logical_shift(x: Any, bits: int) -> Any:  # noqa: ANN401
 
 
 def dropout(x: Value, p: Any, seed: Integer) -> Value:  # noqa: ANN401
-    """Give 0 with probability p, of 0 to 1, else x / (1 - p); which, place and seed decide, as of `uniform`."""
+    """Return 0 with probability p, 0 to 1, else x / (1 - p); place and seed decide, as in `uniform`."""
     given = as_python(p)
     if not isinstance(given, Value) and not (isinstance(given, (int, float)) and 0 <= given <= 1):
         raise EpilogueError.at(f"dropout takes a probability p of 0 to 1, or a Scalar, got {p!r}", callers_line())
     dropped = uniform(x, seed) < p
-    # What is dropped is divided by 1, for of p = 1 the derivative of x / 0 would be no number.
+    # Dropped elements are divided by 1, since for p = 1 the derivative of x / 0 would be NaN.
     return where(dropped, 0.0, x / where(dropped, 1.0, 1.0 - p))
 
 
 ACTIVATIONS: Mapping[str, Epilogue] = {"relu": relu, "gelu": gelu, "gelu_tanh": gelu_tanh, "silu": silu}
-"""By the names that `gemm` takes."""
+"""Activations by their names in `gemm`."""
 
 
 def _torch_gelu(x: Value, approximate: str = "none") -> Value:
@@ -213,7 +213,7 @@ def _torch_softplus(input: Value, beta: Any = 1, threshold: Any = 20) -> Value: 
 
 
 def _truth(x: Any) -> Any:  # noqa: ANN401
-    """Give whether numbers are other than 0, as NaN is; what is known before the kernel as Python's truth."""
+    """Return whether numbers are nonzero, which NaN is; for a Python number, Python's truth."""
     if not isinstance(x, Value):
         return bool(as_python(x))
     return x if x.node.type == "bool" else x != 0

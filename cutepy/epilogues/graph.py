@@ -1,7 +1,7 @@
-"""An epilogue as a value: an expression graph that is hashable, printed, and read back.
+"""Graph of an epilogue: a hashable expression graph, with a text from which it is parsed.
 
-Nodes are in the order in which the function computed them; each common subexpression is one node. The text is all that
-decides what a kernel computes, so it is the key of compiled kernels, and what torch's programs carry.
+Nodes are in the order in which the function computed them; each common subexpression is one node. The text determines
+what a kernel computes, so it is the key of compiled kernels, and the attribute in torch's programs.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from cutepy.epilogues.operations import (
 )
 
 Attribute = float | int | bool | str | None
-"""Of a node: a constant, an operand's name, the dtype that is rounded to, "max 1" of a reduction along columns."""
+"""Attribute of a node: a constant, an operand's name, a dtype to round to, "max 1" of a reduction along columns."""
 
 
 @dataclass(frozen=True)
 class Operand:
-    """What an epilogue reads beside the accumulators.
+    """Operand of an epilogue beside the accumulators.
 
     Attributes
     ----------
@@ -61,7 +61,7 @@ class Operand:
 
 @dataclass(frozen=True)
 class Node:
-    """A value of an epilogue.
+    """Node of an epilogue's graph.
 
     Attributes
     ----------
@@ -91,7 +91,7 @@ class Node:
 
 
 class Reduction(NamedTuple):
-    """How a result is reduced: by "sum", "max" or "min", over the rows (0), the columns (1), or all (None)."""
+    """Reduction of a result: "sum", "max" or "min", over the rows (0), the columns (1), or all (None)."""
 
     kind: str
     dim: int | None
@@ -99,7 +99,7 @@ class Reduction(NamedTuple):
 
 @dataclass(frozen=True)
 class Result:
-    """What an epilogue gives.
+    """Result of an epilogue.
 
     Attributes
     ----------
@@ -132,7 +132,7 @@ class Graph:
 
     @cached_property
     def text(self) -> str:
-        """The graph's text, from which it can be read back."""
+        """Text of the graph, from which it can be parsed."""
         lines = [f"({', '.join(map(str, self.operands))})"]
         for n, node in enumerate(self.nodes):
             parts = [f"v{i}" for i in node.inputs] + ([repr(node.value)] if node.value is not None else [])
@@ -146,7 +146,7 @@ class Graph:
         return self.text
 
     def __eq__(self, other: object) -> bool:
-        # By text, in which zeros have their signs, and 1, 1.0 and True differ.
+        # compared as text, in which zeros have their signs, and 1, 1.0 and True differ
         return isinstance(other, Graph) and self.text == other.text
 
     def __hash__(self) -> int:
@@ -155,7 +155,7 @@ class Graph:
     @staticmethod
     @lru_cache(maxsize=1024)
     def parse(text: str) -> Graph:
-        """Read a graph's text.
+        """Parse a graph's text.
 
         Raises
         ------
@@ -185,7 +185,7 @@ class Graph:
 
     @cached_property
     def transposed(self) -> Graph | None:
-        """What computes the results' transposes of the product's: rows for columns; None where columns are parted.
+        """Graph of the transposed product's results: rows become columns; None where columns are parted.
 
         Examples
         --------
@@ -207,11 +207,11 @@ class Graph:
         return Graph(operands, tuple(nodes), self.results)
 
     def operand(self, name: str) -> Operand:
-        """Give an operand by its name."""
+        """Return an operand by its name."""
         return next(operand for operand in self.operands if operand.name == name)
 
     def reduction(self, result: Result) -> Reduction | None:
-        """Tell how a result is reduced; None of a tile."""
+        """Return the reduction of a result; None for a tile."""
         node = self.nodes[result.node]
         if node.op != "reduce":
             return None
@@ -220,16 +220,16 @@ class Graph:
 
     @property
     def reductions(self) -> tuple[Reduction, ...]:
-        """How those results are reduced that are."""
+        """Reductions of the results that are reduced."""
         return tuple(reduction for result in self.results if (reduction := self.reduction(result)) is not None)
 
     def width(self, result: Result) -> int:
-        """Tell how many times the columns of a result, or of what is reduced to it, the accumulators have."""
+        """Return the ratio of the accumulators' columns to those of a result, or of its unreduced tile."""
         node = self.nodes[result.node]
         return self.nodes[node.inputs[0]].width if node.op == "reduce" else node.width
 
     def dtype(self, result: Result) -> str | None:
-        """Name the dtype that the function rounds a result to; None where it leaves that to its caller."""
+        """Return the dtype that the function rounds a result to; None where the caller chooses it."""
         node = self.nodes[result.node]
         if node.op == "reduce":
             return "float32"
@@ -237,7 +237,7 @@ class Graph:
 
     @property
     def widest(self) -> int:
-        """The largest width: the accumulators' columns must be a multiple."""
+        """Largest width: the accumulators' columns must be a multiple."""
         return max([1, *(node.width for node in self.nodes)])
 
     @cached_property
@@ -254,7 +254,7 @@ class Graph:
         return sum((10 if node.op in (*FUNCTIONS, "div") else 1) / node.width for node in computed)
 
     def uses(self, op: str) -> bool:
-        """Tell whether a kind of node occurs."""
+        """Return whether the graph has a kind of node."""
         return any(node.op == op for node in self.nodes)
 
 
@@ -301,7 +301,7 @@ def infer(
     width: int = 1,
     line: Line | None = None,
 ) -> Node:
-    """Make a node of an operation on others, whose type, shape and width follow.
+    """Make a node of an operation on others, with inferred type, shape and width.
 
     Raises
     ------
@@ -328,7 +328,7 @@ def _widths(widths: Iterable[int]) -> str:
 def _inferred(
     op: str, given: Sequence[Node], value: Attribute, operands: Iterable[Operand], line: Line | None
 ) -> tuple[Type, Shape | None, int | None]:
-    """Give the type, and what of shape and width doesn't follow from the arguments'."""
+    """Return the type of an operation's result, and its shape and width where these don't follow from the inputs'."""
     types = [node.type for node in given]
     expected: dict[str, Any] = {"where": 3, "to": 1, "part": 1, "reduce": 1}
     arity = PRIMITIVES[op].arity if op in PRIMITIVES else expected.get(op, 0)

@@ -1,4 +1,4 @@
-"""The primitives that epilogues are made of: which types they take, and what they give.
+"""Primitives of epilogues, with argument and result types.
 
 Values are fp32 ("f32"), 32-bit integers that wrap ("i32"), or truth values ("bool").
 """
@@ -9,13 +9,13 @@ from typing import Literal, NamedTuple, get_args
 
 Type = Literal["f32", "i32", "bool"]
 Shape = Literal["scalar", "row", "column", "tile"]
-"""What a value varies with: nothing, the column (it is a row), the row (it is a column), both."""
+"""Shape of a value: a scalar, a row (varies with the column), a column (varies with the row), or a tile."""
 TYPES: tuple[Type, ...] = get_args(Type)
 SHAPES: tuple[Shape, ...] = get_args(Shape)
 
 
 class Primitive(NamedTuple):
-    """A function of values, each of one type.
+    """Function of values, each of one type.
 
     Attributes
     ----------
@@ -32,7 +32,7 @@ class Primitive(NamedTuple):
 
 
 FUNCTIONS = ("exp", "exp2", "log", "log2", "sqrt", "rsqrt", "sin", "cos", "tanh", "sigmoid", "erf")
-"""Which take about ten instructions, of the special function unit and around it; and so does `div`."""
+"""Primitives of about ten instructions, with the special function unit; so has `div`."""
 _REAL = Primitive(1, ("f32",))
 _ARITHMETIC = Primitive(2, ("i32", "f32"))
 _COMPARISON = Primitive(2, ("i32", "f32"), "bool")
@@ -47,29 +47,30 @@ PRIMITIVES: dict[str, Primitive] = {
     **dict.fromkeys(("lt", "le", "gt", "ge", "eq", "ne"), _COMPARISON),
     **dict.fromkeys(("and", "or", "xor"), _LOGIC),
     "not": Primitive(1, ("bool", "i32")),
-    # By a constant: the divisor, which is positive, or the bits to shift by.
+    # With a constant: the divisor, which is positive, or the number of bits to shift by.
     **dict.fromkeys(("floordiv", "mod", "shl", "shr"), Primitive(1, ("i32",))),
     "float": Primitive(1, ("bool", "i32"), "f32"),
     "int": Primitive(1, ("bool",), "i32"),
 }
-"""By name. Of equal values maximum and minimum share the derivative, clamp_min and clamp_max give it to the first, as
-torch's do. `where` and what is no function of values alone stand in `graph.infer`."""
+"""Primitives by name. For equal values maximum and minimum share the derivative, clamp_min and clamp_max give it to the
+first, as torch's do. `where` and operations that are not functions of values alone are in `graph.infer`.
+"""
 
 BY_CONSTANT = ("floordiv", "mod", "shl", "shr")
 SIGNLESS = ("add", "sub", "mul", "and", "or", "xor", "eq", "ne")
-"""Which give the same 32 bits of integers whether these have a sign or not."""
+"""Primitives whose 32-bit results are the same for signed and unsigned integers."""
 SOURCES = ("acc", "operand", "const", "row_index", "column_index", "product_index")
 MOST_PARTS = 8
-"""That columns are interleaved in: of each, a subtile of 128 columns has 16 bytes of the narrowest type."""
+"""Largest number of interleaved parts: a subtile of 128 columns then has 16 bytes of the narrowest type in each."""
 REDUCTIONS = ("sum", "max", "min")
 ROUNDED = ("float16", "bfloat16", "float32", "float8_e4m3fn", "float8_e5m2")
-"""What a value may be rounded to."""
+"""Dtypes that a value may be rounded to."""
 LARGEST = {"float8_e4m3fn": 448.0, "float8_e5m2": 57344.0}
-"""Where 8-bit floats saturate."""
+"""Saturation value of 8-bit floats."""
 
 
 def joined_shape(*shapes: Shape) -> Shape:
-    """Give what a function of values varies with.
+    """Return the shape of a function's result.
 
     Examples
     --------
@@ -82,5 +83,5 @@ def joined_shape(*shapes: Shape) -> Shape:
 
 
 def by_columns(shape: Shape) -> bool:
-    """Tell whether a value varies along the columns, so that it has a width."""
+    """Return whether a value varies along the columns, so that it has a width."""
     return shape in ("row", "tile")

@@ -1,4 +1,4 @@
-"""An epilogue in torch: the same graph, in fp32 or float64, on any device, and differentiable."""
+"""Reference of an epilogue in torch: its graph in fp32 or float64, on any device, differentiable."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _BY_CONSTANT: Functions = {
     "shr": torch.bitwise_right_shift,
 }
 INTEGERS = (torch.bool, torch.int8, torch.uint8, torch.int16, torch.uint16, torch.int32)
-"""What integers may be passed as: all values have 32 bits and a sign."""
+"""Dtypes of integer arguments; all integer values have 32 bits and a sign."""
 _REDUCED: Functions = dict(zip(REDUCTIONS, (torch.sum, torch.amax, torch.amin), strict=True))
 _DIMS = {"0": (-2,), "1": (-1,), "": (-2, -1)}
 
@@ -98,7 +98,7 @@ def compute(
 
 
 def expected_shape(operand: Operand, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Give the shape that an operand must have, or broadcast to, for accumulators of a shape; a row may have the batch.
+    """Return the shape that an operand must have, or broadcast to, for accumulators of a shape.
 
     Examples
     --------
@@ -111,7 +111,7 @@ def expected_shape(operand: Operand, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def same_shape(shape: Sequence[int], other: Sequence[int]) -> bool:
-    """Tell whether two shapes are equal, the last extents first.
+    """Return whether two shapes are equal, the last extents first.
 
     Tuples of different lengths are compared from the left on, which tells `torch.export` that what differs there must
     differ; and of symbols in them torch.compile finds no equal one.
@@ -127,7 +127,7 @@ def same_shape(shape: Sequence[int], other: Sequence[int]) -> bool:
 
 
 def surely_same_shape(shape: Sequence[int], other: Sequence[int]) -> bool:
-    """Tell whether two shapes are equal whatever their symbols are.
+    """Return whether two shapes are equal for all values of their symbols.
 
     Examples
     --------
@@ -138,14 +138,14 @@ def surely_same_shape(shape: Sequence[int], other: Sequence[int]) -> bool:
 
 
 def broadcasts(shape: Sequence[int], to: Sequence[int]) -> bool:
-    """Tell whether tensors of a shape broadcast to another.
+    """Return whether tensors of a shape broadcast to another.
 
     Examples
     --------
     >>> broadcasts((48,), (33, 48)), broadcasts((33, 1), (33, 48)), broadcasts((33,), (33, 48))
     (True, True, False)
     """
-    # Each is compared by itself: of extents that are symbols, torch.compile sees no equal one in a tuple.
+    # Each extent is compared by itself: torch.compile finds no symbolic extent in a tuple.
     trailing = zip(reversed(shape), reversed(to), strict=False)
     return len(shape) <= len(to) and all(
         surely(extent == 1) or surely(extent == wanted) or extent == 1 or extent == wanted
@@ -154,7 +154,7 @@ def broadcasts(shape: Sequence[int], to: Sequence[int]) -> bool:
 
 
 def check_operand(operand: Operand, given: object, shape: tuple[int, ...]) -> None:
-    """Check what is passed for an operand: its shape and dtype.
+    """Check the shape and dtype of an operand's tensor.
 
     Raises
     ------
@@ -182,7 +182,7 @@ def check_operand(operand: Operand, given: object, shape: tuple[int, ...]) -> No
             f"{operand.name} must have shape {_wanted(operand)} = {expected}{beside}, got {tuple(given.shape)}"
         )
     if operand.type == "i32" and given.dtype not in INTEGERS:
-        # Of wider ones the upper bits would be lost, and on a GPU nobody waits to look.
+        # Wider integers would lose their upper bits, and on a GPU nothing waits to check the values.
         raise EpilogueError(
             f"{operand.name} must have an integer dtype of at most 32 bits, such as int32, got {given.dtype}; "
             "convert it with .int()"
@@ -192,7 +192,7 @@ def check_operand(operand: Operand, given: object, shape: tuple[int, ...]) -> No
 
 
 def _wanted(operand: Operand) -> str:
-    """Write the shape that an operand must have."""
+    """Format the required shape of an operand."""
     shape = {"row": "(N,)", "column": "(M,)", "tile": "(M, N)", "scalar": "()"}[operand.shape]
     return shape.replace("N", f"N/{operand.width}") if operand.width > 1 else shape
 
@@ -225,7 +225,7 @@ def _value(
     operands: Mapping[str, torch.Tensor],
     dtype: torch.dtype,
 ) -> torch.Tensor:
-    """Compute a node of others, its `sources`; rows have no rows, columns a last extent of 1.
+    """Compute a node from its `sources`; rows have no rows mode, columns a last extent of 1.
 
     Rows of each product have an extent of 1 in their place, and the index of a product two.
     """
@@ -262,7 +262,7 @@ def _value(
 
 
 def _reduced(x: torch.Tensor, how: str, source: Node) -> torch.Tensor:
-    """Reduce a tile, "max 1" along columns say; what nothing is reduced to changes no other."""
+    """Reduce a tile, such as "max 1" along columns; the neutral element leaves the others unchanged."""
     kind, _, dim = how.partition(" ")
     dims = _DIMS[dim]
     if kind == "sum" or all(x.shape[mode] for mode in dims):
@@ -274,10 +274,10 @@ def _reduced(x: torch.Tensor, how: str, source: Node) -> torch.Tensor:
 
 
 def rounded(x: torch.Tensor, dtype: str) -> torch.Tensor:
-    """Round to a dtype's values; 8-bit floats saturate, and leave gradients as they are within their range."""
+    """Round to a dtype's values; 8-bit floats saturate, and pass gradients through within their range."""
     to: torch.dtype = getattr(torch, dtype)
     if dtype not in LARGEST:
         return x.to(to).to(x.dtype)
     within = x.clamp(-LARGEST[dtype], LARGEST[dtype])
-    # Finite, or NaN, so that the difference is 0 or NaN; torch would round the gradient to 8 bits too.
+    # The difference is 0 or NaN, as x is finite or NaN; torch would round the gradient to 8 bits too.
     return within.detach().to(to).to(x.dtype) + (within - within.detach())

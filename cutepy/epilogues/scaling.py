@@ -1,4 +1,4 @@
-"""Scales before an epilogue: the graph that multiplies the sums by operands, and goes on with what it did."""
+"""Scales before an epilogue: a graph that multiplies the accumulators by operands first."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cutepy.epilogues.operations import Shape
 
 @lru_cache(maxsize=1024)
 def scaled(graph: Graph, shapes: tuple[Shape, ...]) -> Graph:
-    """Give the graph of an epilogue of sums that are first multiplied by operands of these shapes, before its own.
+    """Return an epilogue's graph with the accumulators first multiplied by operands of these shapes.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The epilogues that `gemm` has names for: activation(acc + c + bias), of which each part may be absent."""
+"""Standard epilogues of `gemm`: activation(acc + c + bias), each part optional."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cutepy.epilogues.values import Value
 
 
 class Standard(NamedTuple):
-    """One of them.
+    """Standard epilogue, by its parts.
 
     Attributes
     ----------
@@ -21,7 +21,7 @@ class Standard(NamedTuple):
     activation : str or None
         A key of `ACTIVATIONS`.
     turned : bool
-        Whether it is that of the transposed product, so that the bias is a column.
+        True for the transposed product, where the bias is a column.
     """
 
     c: bool = False
@@ -32,7 +32,7 @@ class Standard(NamedTuple):
 
 @cache
 def standard(c: bool = False, bias: bool = False, activation: str | None = None) -> Epilogue:
-    """Give activation(acc + c + bias), `c` a tile and `bias` a row, without what is absent.
+    """Return the graph of activation(acc + c + bias), `c` a tile and `bias` a row, without absent parts.
 
     Examples
     --------
@@ -67,7 +67,7 @@ def standard(c: bool = False, bias: bool = False, activation: str | None = None)
 
 
 def standard_of(graph: Graph) -> Standard | None:
-    """Tell which of them a graph is; None of others.
+    """Return the parts of a graph that is a standard epilogue; None for other graphs.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What traced programs know of numbers and extents, which are symbols to `torch.compile` and `torch.export`."""
+"""Symbolic numbers and extents in programs traced by `torch.compile` and `torch.export`."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 import torch
 
 _TELLS = torch.__version__ >= "2.7"
-"""Whether torch.compile passes on what is asked of its symbols, which pass for Python's numbers there."""
+"""True if torch.compile forwards questions about its symbols, which pass for Python's numbers there."""
 
 
 def is_symbol(value: Any) -> bool:  # noqa: ANN401
-    """Tell whether a value is a number that a program doesn't know, or may be one.
+    """Return whether a value is, or may be, a symbolic number.
 
     Examples
     --------
@@ -24,14 +24,14 @@ def is_symbol(value: Any) -> bool:  # noqa: ANN401
         return False
     if not _TELLS:
         return True
-    # The module takes long to import, but a compiler has done so.
+    # the module takes long to import, but the compiler has imported it
     from torch.fx.experimental.symbolic_shapes import has_static_value
 
     return not has_static_value(value)
 
 
 def surely(condition: Any) -> bool:  # noqa: ANN401
-    """Tell whether a comparison of extents is true whatever their values; it is not asked for, as `bool` asks for it.
+    """Return whether a comparison of extents is true for all their values, without a guard as `bool` would add.
 
     Examples
     --------
@@ -46,7 +46,7 @@ def surely(condition: Any) -> bool:  # noqa: ANN401
 
 
 def by_hint(condition: Any) -> bool:  # noqa: ANN401
-    """Tell whether a comparison is true of the extents that a program is traced with; it is for such ones only then.
+    """Return whether a comparison is true of the example extents, and restrict the traced program to such extents.
 
     `torch.export` names the extents that are others. True where only the data tell, or torch is older than 2.8.
 
@@ -63,7 +63,7 @@ def by_hint(condition: Any) -> bool:  # noqa: ANN401
 
 
 def are_known(*extents: Any) -> bool:  # noqa: ANN401
-    """Tell whether all extents are numbers, not symbols: then they are compared as tuples, in less time.
+    """Return whether all extents are numbers, not symbols: tuples of numbers are compared faster.
 
     Examples
     --------

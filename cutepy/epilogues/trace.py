@@ -1,4 +1,4 @@
-"""The record of what a function does with its values while it runs once, and the graph that is left of it."""
+"""Trace of an epilogue's function: records its operations in one run, and builds the graph."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MOST_NODES = 4096
 
 
 class Trace:
-    """What a function has computed so far.
+    """Record of a function's operations so far.
 
     How many times a value's columns the accumulators have is known of the accumulators and of their parts; a row or
     tile operand has the width of what it is combined with, so widths are classes that are joined, and settled at the
@@ -24,12 +24,12 @@ class Trace:
         self.operands, self.line = tuple(operands), line
         self.nodes: list[Node] = []
         self._known: dict[tuple[Any, ...], int] = {}
-        self._widths: list[int | None] = []  # of each class; None while it is open
+        self._widths: list[int | None] = []  # width of each class; None while it is open
         self._parents: list[int] = []
-        self._classes: list[int | None] = []  # of each node
+        self._classes: list[int | None] = []  # width class of each node
 
     def add(self, op: str, inputs: Sequence[int] = (), value: Attribute = None, width_class: int | None = None) -> int:
-        """Record an operation; the same one on the same values is there once."""
+        """Record an operation; equal operations on equal values share a node."""
         for n in inputs:
             if self.nodes[n].op == "reduce":
                 raise EpilogueError.at(
@@ -54,7 +54,7 @@ class Trace:
         if op == "part":
             assert joined is not None
             joined = self._new_class(2 * self.settle(joined))
-        # Widths are settled in the end; until then the nodes of the trace have none.
+        # Widths are settled at the end; until then the nodes of the trace have none.
         node = infer(op, inputs, value, self.nodes, self.operands, line=line)
         node = Node(node.op, node.inputs, node.value, node.type, node.shape, 1, line)
         if not by_columns(node.shape):
@@ -67,7 +67,7 @@ class Trace:
         return len(self.nodes) - 1
 
     def column_index(self, of: int) -> int:
-        """Give the column of each element of a value, which decides how many there are."""
+        """Return the column of each element of a value, whose width gives the number of columns."""
         found = self._classes[of]
         if found is None:
             raise EpilogueError.at(
@@ -101,13 +101,13 @@ class Trace:
         return one
 
     def settle(self, width_class: int) -> int:
-        """Give the width of a class; 1 where nothing has decided it."""
+        """Return the width of a class; 1 if nothing has determined it."""
         root = self._root(width_class)
         self._widths[root] = self._widths[root] or 1
         return self._widths[root] or 1
 
     def graph(self, results: Sequence[tuple[str, int]]) -> Graph:
-        """Keep what the results need, with the widths that are known now; an operand that they don't is refused."""
+        """Build the graph of the results, with the widths known now; an unused operand is refused."""
         needed = {n for _, n in results}
         for n in reversed(range(len(self.nodes))):
             if n in needed:

@@ -1,4 +1,4 @@
-"""`epilogue`: run a Python function once on values that record what is done to them, and keep the graph."""
+"""`epilogue`: trace a Python function by one run on recording values, and keep the graph."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from cutepy.epilogues.values import Value, numpys_refusal
 
 
 class Scalar(Value):
-    """Annotates a number: a Python float at each call, or a tensor of one element on the device."""
+    """Annotation of a number: a Python float at each call, or a tensor of one element on the device."""
 
     kind: ClassVar[tuple[Shape, Type]] = ("scalar", "f32")
 
 
 class Integer(Value):
-    """Annotates a 32-bit integer: a Python int at each call, or an integer tensor of one element on the device."""
+    """Annotation of a 32-bit integer: a Python int at each call, or an integer tensor of one element on the device."""
 
     kind: ClassVar[tuple[Shape, Type]] = ("scalar", "i32")
 
 
 class Row(Value):
-    """Annotates a row: a tensor (N,) of floats, one for each column of what it is combined with.
+    """Annotation of a row: a tensor (N,) of floats, one for each column of the value it is combined with.
 
     Where the product is a batch, (..., N) with the batch's extents has a row for each of its products.
     """
@@ -40,19 +40,19 @@ class Row(Value):
 
 
 class Column(Value):
-    """Annotates a column: a tensor (M,) of floats, one for each row."""
+    """Annotation of a column: a tensor (M,) of floats, one for each row."""
 
     kind: ClassVar[tuple[Shape, Type]] = ("column", "f32")
 
 
 class Tile(Value):
-    """Annotates a matrix: a tensor (M, N) of floats, one for each element of what it is combined with."""
+    """Annotation of a matrix: a tensor (M, N) of floats, one for each element of the value it is combined with."""
 
     kind: ClassVar[tuple[Shape, Type]] = ("tile", "f32")
 
 
 RESERVED = ("a", "activation", "b", "epilogue", "out", "out_dtype", "out_major")
-"""Names of what `gemm` takes beside an epilogue's operands; a test compares its signature.
+"""Parameter names of `gemm` that no operand may have; a test compares them with its signature.
 
 What only other operations take they refuse themselves (`cutepy.ops.naming`).
 """
@@ -60,7 +60,7 @@ _KINDS = {kind.__name__: kind.kind for kind in (Scalar, Integer, Row, Column, Ti
 
 
 class Epilogue:
-    """What is done with a product's fp32 sums before they are stored; made by `cutepy.epilogue`.
+    """Function of a product's fp32 accumulators, applied before the store; made by `cutepy.epilogue`.
 
     Within another epilogue it is a function of values. With tensors it is the reference: the same graph in torch, in
     fp32, differentiable. Two are equal if they compute the same.
@@ -96,7 +96,7 @@ class Epilogue:
         return self.function.__qualname__
 
     def __fx_create_arg__(self, tracer: Any) -> Any:  # noqa: ANN401
-        """Be an attribute of the module where torch.fx traces a call that has it for an argument."""
+        """Become an attribute of the module where torch.fx traces a call with this argument."""
         name = f"_epilogue_{self.name}".replace("<lambda>", "lambda")
         while getattr(tracer.root, name, self) != self:
             name += "_"
@@ -105,11 +105,11 @@ class Epilogue:
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        """What it takes beside the accumulators."""
+        """Operands beside the accumulators."""
         return self.graph.operands
 
     def bind(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Give each operand what is passed for it, or its default.
+        """Bind an argument, or the default, to each operand.
 
         Raises
         ------
@@ -127,7 +127,7 @@ class Epilogue:
         return {name: self.defaults[name] if given.get(name) is None else given[name] for name in names}
 
     def pack(self, results: Any) -> Any:  # noqa: ANN401
-        """Give results as the function returns them: one, a tuple, or a dict."""
+        """Return results in the function's form: one, a tuple, or a dict."""
         names = [result.name for result in self.graph.results]
         if names == [""]:
             return results[0]
@@ -181,7 +181,7 @@ def epilogue(function: Callable[..., Any]) -> Epilogue:
       v7 = where(v6, v5, v4)
       return v7
     """
-    torch = sys.modules.get("torch")  # without it nothing is compiled
+    torch = sys.modules.get("torch")  # without torch.compile nothing is compiled
     if torch is not None and torch.compiler.is_dynamo_compiling():
         raise EpilogueError(
             "an epilogue can't be made within a function that torch.compile traces, which can't follow how; decorate "
@@ -207,7 +207,7 @@ def epilogue(function: Callable[..., Any]) -> Epilogue:
 
 
 def _run(function: FunctionType, acc: Value, given: Mapping[str, Value], line: Line) -> object:
-    """Call a function with values; what Python and NumPy refuse of these is told with the line."""
+    """Call a function with values; errors of Python and NumPy about these are raised with the line."""
     try:
         return function(acc, **given)
     except TypeError as error:
@@ -217,7 +217,7 @@ def _run(function: FunctionType, acc: Value, given: Mapping[str, Value], line: L
 
 
 def _refusal(message: str) -> str:
-    """Say what a function may do, where Python or NumPy found that a value can't be used so."""
+    """Describe the supported operations, where Python or NumPy refused a value."""
     if "ufunc" in message:
         return numpys_refusal("NumPy")
     return f"{message}; a value takes operators, comparisons and cutepy.epilogues' functions"
@@ -238,7 +238,7 @@ def _declared(function: FunctionType, line: Line) -> tuple[list[Operand], dict[s
 
 
 def _operand(parameter: inspect.Parameter, line: Line) -> Operand:
-    """Take a parameter as the operand that it declares."""
+    """Return the operand that a parameter declares."""
     name, annotation = parameter.name, parameter.annotation
     if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
         raise EpilogueError.at(
@@ -246,7 +246,7 @@ def _operand(parameter: inspect.Parameter, line: Line) -> Operand:
             "write one for each",
             line,
         )
-    # An annotation that is postponed, or quoted, is text.
+    # a postponed or quoted annotation is text
     kind = (
         annotation.strip("'\"").rpartition(".")[2]
         if isinstance(annotation, str)
@@ -290,7 +290,7 @@ def _default(operand: Operand, given: object, line: Line) -> float:
 def _named(returned: object, line: Line) -> list[tuple[str, Any]]:
     if isinstance(returned, dict):
         for name in returned:
-            # Names that begin with digits are those of a tuple's.
+            # names that begin with digits are reserved for results of a tuple
             if not isinstance(name, str) or not re.fullmatch(r"[a-zA-Z_]\w*", name, re.ASCII):
                 raise EpilogueError.at(
                     f"results are named by ASCII letters, digits and _, text that begins with no digit, got {name!r}",

@@ -1,4 +1,4 @@
-"""What an epilogue's function computes with while it is traced: values that record what is done to them."""
+"""Values of an epilogue while its function is traced: operators record operations."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _recorded(trace: Trace, op: str, inputs: Sequence[int] = (), value: Attribut
 
 
 def _read(trace: Trace, operand: object) -> Value | Number:
-    """Take a value of a trace, or a number, whose type is yet to be decided by what it meets."""
+    """Take a value of a trace, or a number, whose type the other operand determines."""
     number = as_python(operand)
     if isinstance(number, Value):
         if number.trace is not trace:
@@ -42,7 +42,7 @@ def _type(given: Value | Number) -> Type:
 
 
 def _converted(trace: Trace, given: Value | Number, kind: Type, *, wraps: bool = False) -> Value:
-    """Give a value or a number as a value of a type that is at least as wide."""
+    """Convert a value or a number to a value of a type at least as wide."""
     if not isinstance(given, Value):
         number = constant(given, kind, wraps=wraps, line=callers_line())
         return _recorded(trace, "const", value=number)
@@ -55,13 +55,13 @@ def _converted(trace: Trace, given: Value | Number, kind: Type, *, wraps: bool =
 
 
 def lift(trace: Trace, operand: object) -> Value:
-    """Take a value or a number as a value of a trace; of an integer the 32 bits."""
+    """Convert a value or a number to a value of a trace; an integer to its 32 bits."""
     given = _read(trace, operand)
     return _converted(trace, given, _type(given), wraps=True)
 
 
 def apply(op: str, *operands: object, constant: int | None = None) -> Value:
-    """Apply a primitive to values and numbers, which are converted to one type."""
+    """Apply a primitive to values and numbers, converted to one type."""
     trace = next(operand.trace for operand in operands if isinstance(operand, Value))
     given = [_read(trace, operand) for operand in operands]
     primitive = PRIMITIVES[op]
@@ -83,7 +83,7 @@ _HINTS = {"and": "; compare first", "or": "; compare first", "xor": "; compare f
 
 
 def numpys_refusal(what: str) -> str:
-    """Say what to use for a function of NumPy's."""
+    """Return the error for a NumPy function, with its replacement."""
     return (
         f"{what} computes with no value of an epilogue; use cutepy.epilogues' functions, such as exp(x), "
         "clamp(x, low, high) and where(condition, x, y), and x.sum(1), x.max(1) and x.min(1) for results"
@@ -91,7 +91,7 @@ def numpys_refusal(what: str) -> str:
 
 
 def _refused(what: str) -> Callable[..., Any]:
-    """Make the method by which Python asks for what a value isn't."""
+    """Make a special method that refuses a conversion to a Python object."""
 
     def method(self: Value, *_: object, **__: object) -> Any:  # noqa: ANN401
         raise EpilogueError.at(what, callers_line())
@@ -109,7 +109,7 @@ def _refuses(operator: str, instead: str) -> Callable[..., Any]:
 
 
 class Value:
-    """A value that an epilogue's function computes, or is given: numbers for each element of a tile, row or column.
+    """Traced value: numbers for each element of a tile, row or column.
 
     Operators, comparisons, `cutepy.epilogues`' functions and torch's functions of the same names take it.
     """
@@ -123,13 +123,13 @@ class Value:
 
     @property
     def node(self) -> Node:
-        """The operation that computed it."""
+        """Operation that computed the value."""
         return self.trace.nodes[self.index]
 
     def __repr__(self) -> str:
         return f"<{self.node.type} {self.node.shape} v{self.index} = {self.node.op}>"
 
-    # What Python would have to know the numbers for.
+    # Conversions that would need the numbers.
     def _unknown(self, *_: object) -> Any:  # noqa: ANN401
         raise EpilogueError.at(
             "Python can't decide by a value that is known only in the kernel; use where(condition, x, y) for `if` and "
@@ -146,7 +146,7 @@ class Value:
         "a value is no int of Python, since it is known only in the kernel; floor(x) is the next whole number"
     )
     __index__ = _refused(
-        "a value is no place in a list, and no count, since it is known only in the kernel; use where(condition, x, y) "
+        "a value can't index a list or count a loop, since it is known only in the kernel; use where(condition, x, y) "
         "to choose, or pass the list as a Row or Column"
     )
     __len__ = _refused(
@@ -158,12 +158,12 @@ class Value:
     )
 
     def __array_function__(self, function: Any, *_: object) -> Any:  # noqa: ANN401
-        """Refuse NumPy's functions, whose results would be NumPy's; of its ufuncs the tracing tells."""
+        """Refuse NumPy's functions, whose results would be arrays; __array_ufunc__ handles ufuncs."""
         raise EpilogueError.at(numpys_refusal(f"NumPy's {function.__name__}"), callers_line())
 
     def _no_elements(self, *_: object) -> Any:  # noqa: ANN401
         raise EpilogueError.at(
-            "a value has no elements that a function can reach: it computes each from those at its own place; "
+            "a value can't be indexed: a function computes each element from those at the same place; "
             "x.interleaved(2) gives the even and the odd columns, x.row, x.column and x.product the place",
             callers_line(),
         )
@@ -215,7 +215,7 @@ class Value:
                 "of a positive x",
                 callers_line(),
             )
-        # By squares, from the exponent's highest bit on.
+        # by repeated squaring, from the exponent's highest bit on
         base = power
         for bit in bin(exponent)[3:]:
             power = power * power * base if bit == "1" else power * power
@@ -226,7 +226,8 @@ class Value:
         if isinstance(base, (int, float)) and base == 2:
             return apply("exp2", self)
         raise EpilogueError.at(
-            f"what is raised to a value's power is 2, got {base!r}; x ** y is exp2(y * log2(x)) of a positive x",
+            f"the base must be 2 where a value is the exponent, got {base!r}; x ** y is exp2(y * log2(x)) "
+            "of a positive x",
             callers_line(),
         )
 
@@ -303,24 +304,24 @@ class Value:
 
     @property
     def row(self) -> Value:
-        """The index of each element's row, from 0: an integer."""
+        """Row index of each element, from 0: an integer."""
         return _recorded(self.trace, "row_index")
 
     @property
     def column(self) -> Value:
-        """The index of each element's column, from 0, among this value's: an integer."""
+        """Column index of each element among this value's columns, from 0: an integer."""
         return Value(self.trace, self.trace.column_index(self.index))
 
     @property
     def product(self) -> Value:
-        """The index of the product within the batch, from 0, and 0 where there is no batch: an integer.
+        """Index of the product within the batch, from 0; 0 without a batch: an integer.
 
         A batch of several modes is counted through, the last mode fastest.
         """
         return _recorded(self.trace, "product_index")
 
     def interleaved(self, parts: int) -> tuple[Value, ...]:
-        """Part the columns in turn: of two parts, columns 0, 2, 4 and so on, and columns 1, 3, 5 and so on."""
+        """Split the columns in turn: of two parts, columns 0, 2, 4 and so on, and columns 1, 3, 5 and so on."""
         if parts not in (2, 4):
             raise EpilogueError.at(f"columns are interleaved in 2 or 4 parts, got {parts!r}", callers_line())
         if not by_columns(self.node.shape):
@@ -332,7 +333,7 @@ class Value:
         return tuple(quarter[n] for n in (0, 1) for quarter in quarters)
 
     def to(self, dtype: object) -> Value:
-        """Round to a dtype, and go on in fp32; returned, it is the result's dtype. 8-bit floats saturate, NaN stays."""
+        """Round to a dtype, in fp32 registers; of a result, its dtype. 8-bit floats saturate, NaN stays."""
         name = str(dtype).removeprefix("torch.")
         if name not in ROUNDED:
             raise EpilogueError.at(f"values are rounded to {', '.join(ROUNDED)}, got {dtype!r}", callers_line())
@@ -343,14 +344,14 @@ class Value:
         return self._reduced("sum", dim)
 
     def max(self, dim: int | None = None) -> Value:
-        """Give the largest over the rows (dim 0: N values), the columns (1: M values), or all: a result.
+        """Return the largest over the rows (dim 0: N values), the columns (1: M values), or all: a result.
 
         Of no numbers it is -inf, and 0 of magnitudes, `abs(x)`.
         """
         return self._reduced("max", dim)
 
     def min(self, dim: int | None = None) -> Value:
-        """Give the least over the rows (dim 0: N values), the columns (1: M values), or all: a result; of none inf."""
+        """Return the least over the rows (dim 0: N values), the columns (1: M values), or all; of none inf."""
         return self._reduced("min", dim)
 
     def _reduced(self, kind: str, dim: int | None) -> Value:
@@ -375,12 +376,12 @@ class Value:
         arguments: Sequence[Any] = (),
         named: dict[str, Any] | None = None,
     ) -> Any:  # noqa: ANN401
-        """Compute one of torch's functions by that of `cutepy.epilogues` of its name."""
+        """Compute one of torch's functions by the function of `cutepy.epilogues` with its name."""
         return _of_torch(function, arguments, named or {})
 
 
 def where(condition: object, x: object, y: object) -> Value:
-    """Give x where the condition holds, else y."""
+    """Return x where the condition holds, else y."""
     value = next((each for each in (condition, x, y) if isinstance(each, Value)), None)
     if value is None:
         raise EpilogueError.at("where takes values of an epilogue, got none", callers_line())
@@ -393,7 +394,7 @@ def where(condition: object, x: object, y: object) -> Value:
 
 
 TORCH_FUNCTIONS: dict[str, Callable[..., Any]] = {}
-"""What computes torch's functions, by their names; the library fills it."""
+"""Implementations of torch's functions, by their names; the library fills it."""
 
 
 def _in_place(name: str, line: Line | None) -> EpilogueError:
@@ -406,7 +407,7 @@ def _in_place(name: str, line: Line | None) -> EpilogueError:
 
 
 def _is_neutral(option: str, value: object) -> bool:
-    """Tell whether an option of torch's functions is given as it is without, as in `torch.add(x, y, alpha=1)`."""
+    """Return whether an option of torch's functions has its neutral value, as in `torch.add(x, y, alpha=1)`."""
     return option in _NEUTRAL and not isinstance(value, Value) and value == _NEUTRAL[option]
 
 
@@ -414,14 +415,14 @@ _NEUTRAL = {"alpha": 1, "rounding_mode": None}
 
 
 def _of_torch(function: Callable[..., Any], arguments: Sequence[Any], named: Mapping[str, Any]) -> Value:
-    """Compute a function of torch's of values.
+    """Compute a torch function of values.
 
     Raises
     ------
     EpilogueError
         If it has no counterpart, is given what that doesn't take, or would change a value in place.
     """
-    # An operator of torch.ops has the name of its overload too, such as "relu.default".
+    # A torch.ops operator's name includes its overload, such as "relu.default".
     name = getattr(function, "__name__", str(function)).partition(".")[0]
     line = callers_line()
     for argument in (*arguments, *named.values()):

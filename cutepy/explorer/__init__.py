@@ -1,4 +1,4 @@
-"""The explorer: a page on this machine that draws layouts, Hopper's operands and simulated runs.
+"""Explorer: a local web page that draws layouts, Hopper's operands and simulated runs.
 
 ``cutepy explore`` serves it; `cutepy.explorer.app.create_app` is its Flask application. What a page asks is computed in
 a process of its own (`worker`), which reads texts of the layout notation and never evaluates Python, and which is

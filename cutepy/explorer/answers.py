@@ -1,4 +1,4 @@
-"""What the page may ask about layouts, by name: functions from parameters to what ``json.dumps`` takes."""
+"""Answers to the page's questions about layouts, by name: functions from parameters to values for ``json.dumps``."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
         coalesce,
     )
 }
-"""The operations that the page offers beside partitions, by name."""
+"""Operations that the page offers beside partitions, by name."""
 
 UNARY = ("right_inverse", "left_inverse", "coalesce")
 PARTITIONS = ("partition_A", "partition_B", "partition_C")
 
 
 def layout(asked: Parameters) -> dict[str, Any]:
-    """Draw what an expression denotes."""
+    """Draw the value of an expression."""
     asked.known("expression", "bits", "show", "tile", "address")
     bits, shown = asked.width(), asked.choice("show", SHOWN, "offsets")
     value, remarks = _read(asked, "expression", bits)
@@ -97,18 +97,18 @@ def layout(asked: Parameters) -> dict[str, Any]:
         drawn = drawn.but(caption=(*drawn.caption, *remarks))
     elif isinstance(value, sm90.WgmmaTraits | sm90.TiledMMA):
         *operands, accumulators = drawn.grids
-        drawn = drawn._replace(grids=(accumulators, *operands))  # C is looked for most, and A may be long
+        drawn = drawn._replace(grids=(accumulators, *operands))  # C is wanted most, and A may be long
     return {"expression": to_text_or_name(value), "facts": facts(value), "picture": render_raw(drawn)}
 
 
 def _read(asked: Parameters, name: str, bits: int | None) -> tuple[Any, tuple[str, ...]]:
-    """Read what is to be drawn, and remarks on how it was read; a shape stands for its compact layout."""
+    """Read the value to draw, with remarks on how it was read; a shape stands for its compact layout."""
     value, remarks = asked.value(name, partial(read, bits=bits))
     return (asked.layout(name, None), remarks) if isinstance(value, int | tuple) else (value, remarks)
 
 
 def facts(value: Any) -> list[list[str]]:  # noqa: ANN401 - what the notation writes
-    """List what there is to know of a value beside its picture."""
+    """List the facts of a value beside its picture."""
     found = [["type", type(value).__name__]]
     if isinstance(value, LayoutBase):
         found += [["shape", to_text(value.shape)], ["size", str(product(value.shape))]]
@@ -124,7 +124,7 @@ def to_text_or_name(value: Any) -> str:  # noqa: ANN401 - what `read` returns
 
 
 def following(asked: Parameters) -> dict[str, Any]:
-    """Follow one coordinate of a layout to its offset, byte and bank."""
+    """Trace one coordinate of a layout to its offset, byte and bank."""
     asked.known("expression", "bits", "index", "address")
     bits = asked.width()
     value, _ = _read(asked, "expression", bits)
@@ -157,7 +157,7 @@ def _result(title: str) -> str:
 
 
 def comparison(asked: Parameters) -> dict[str, Any]:
-    """Draw two layouts, with what differs marked."""
+    """Draw two layouts, with the differences marked."""
     asked.known("first", "second", "bits")
     bits = asked.width()
     values = []
@@ -178,4 +178,4 @@ ANSWERS: dict[str, Callable[[Parameters], dict[str, Any]]] = {
     "compare": comparison,
     "atom": operands,
 }
-"""Every question there is."""
+"""Answer functions by name."""

@@ -1,4 +1,4 @@
-"""The explorer's Flask application: one page, its files, and the JSON that it asks for."""
+"""Flask application of the explorer: one page, its files, and its JSON."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def create_app(*, hosts: tuple[str, ...] = (), runs: tuple[Path, ...] = (), limi
 
 
 def _palette() -> str:
-    """Return the colours of cells, as those of every picture: of tables (c0 ... c7) and of drawings (c0f ...)."""
+    """Return the cells' colours, as in every picture: of tables (c0 ... c7) and of drawings (c0f ...)."""
     fills = "".join(
         f".c{key}{{background:{colour};color:{INK}}}.c{key}f{{fill:{colour}}}" for key, colour in enumerate(FILLS)
     )
@@ -101,7 +101,7 @@ def _palette() -> str:
 
 
 def _choices() -> dict[str, Any]:
-    """Return what the page's menus offer."""
+    """Return the options of the page's menus."""
     return {
         "bits": BITS,
         "shown": SHOWN,

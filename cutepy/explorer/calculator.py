@@ -1,4 +1,4 @@
-"""Calculator: asks the worker, and bounds what a question takes."""
+"""Calculator: sends questions to the worker process, within limits of time and memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LIMIT_S = 5.0
 MEMORY_BYTES = 1 << 30
 BUSY = 503
 KEPT = 32
-"""Answers that are kept, for whoever goes back."""
+"""Number of answers to cache."""
 
 
 class Calculator:
@@ -45,7 +45,7 @@ class Calculator:
         self._finalizer: weakref.finalize[[subprocess.Popen[bytes]], Calculator] | None = None
 
     def ask(self, name: str, parameters: Mapping[str, str]) -> tuple[int, bytes]:
-        """Return HTTP's status and the JSON of an answer."""
+        """Return the HTTP status and the JSON of an answer."""
         end = time.monotonic() + self._limit_s
         question = json.dumps({"name": name, "parameters": dict(parameters)}, sort_keys=True).encode()
         if (known := self._answers.get(question)) is not None:
@@ -54,7 +54,7 @@ class Calculator:
             return BUSY, _said("Busy", f"other questions took {self._limit_s:g} s; ask again")
         try:
             status, answer = self._asked(question, end)
-            if status == OK:  # as ever: answers depend on the question alone
+            if status == OK:  # cached without limit of time: answers depend on the question alone
                 self._answers[question] = answer
                 if len(self._answers) > KEPT:
                     self._answers.popitem(last=False)
@@ -85,14 +85,14 @@ class Calculator:
 
     def _running(self) -> subprocess.Popen[bytes]:
         if self._process is None:
-            # -P: what lies in the folder where the command runs is not imported; the paths of this process are.
+            # -P: nothing is imported from the command's folder; this process's paths are used.
             path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)  # noqa: PTH100 - "" is the folder
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "cutepy.explorer.worker", str(self._memory_bytes)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 env={**os.environ, "PYTHONPATH": path},
-                start_new_session=True,  # Ctrl-C is for the server, which ends the worker
+                start_new_session=True,  # Ctrl-C goes to the server, which ends the worker
             )
             self._finalizer = weakref.finalize(self, _end, self._process)
         return self._process

@@ -1,4 +1,4 @@
-"""A coordinate on its way through a layout: what each function makes of it, down to byte and bank."""
+"""Trace of a coordinate through a layout: the result of each function, down to byte and bank."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from cutepy.layouts.modes import LayoutBase
 from cutepy.layouts.sm90.arch import SMEM_BANK_BYTES, SMEM_BANKS
 
 Step = dict[str, Any]
-"""``name``: of the function; ``value``: what it gave, an integer or a coordinate's text; ``how``: in a few words."""
+"""Step with ``name`` of the function, ``value``, an integer or a coordinate's text, and ``how``, in a few words."""
 
 
 def follow(layout: Any, index: int, bits: int | None = None, address: int = 0) -> list[Step]:  # noqa: ANN401 - what was read
-    """Return what happens to element `index` of a layout, function by function.
+    """Return the steps of element `index` through a layout, function by function.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ def follow(layout: Any, index: int, bits: int | None = None, address: int = 0) -
 
 
 def _through(function: Any, x: Any, steps: list[Step]) -> Any:  # noqa: ANN401 - any layout, any coordinate
-    """Apply a function, part by part, and note what each part gave."""
+    """Apply a function, part by part, and record each part's result."""
     if isinstance(function, ComposedLayout):
         if isinstance(function.offset, SmemPtr):
             steps.append(

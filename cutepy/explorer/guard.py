@@ -1,4 +1,4 @@
-"""Requests are taken from this machine only, under its own names, and from pages that this server served.
+"""Request guard: accepts requests from this machine only, under its own names, and from pages of this server.
 
 A page of another site can make a browser send requests here. By DNS rebinding they bear a foreign Host, across sites a
 foreign Origin or Sec-Fetch-Site: all are refused. The port is free: a forwarded port (ssh -L 9000:localhost:8765) has
@@ -58,7 +58,7 @@ def protect(app: Flask, hosts: tuple[str, ...], uploads: str) -> None:
     @app.before_request
     def check() -> Any:  # noqa: ANN401 - what Flask makes a response of
         if reason := refusal(request, hosts):
-            if request.path == "/":  # a person, and not the page
+            if request.path == "/":  # navigation by a person, not a request of the page
                 return render_template("refused.html", reason=reason), FORBIDDEN
             return error("Forbidden", reason), FORBIDDEN
         if len(request.query_string) > MAX_QUERY:
@@ -75,14 +75,14 @@ def protect(app: Flask, hosts: tuple[str, ...], uploads: str) -> None:
 
 def refusal(asked: Request, hosts: tuple[str, ...] = ()) -> str:
     """Return the reason why a request is refused; empty where it is not."""
-    host = asked.headers.get("Host", "")  # as it was sent: `asked.host` makes one up where there is none
+    host = asked.headers.get("Host", "")  # the raw header: `asked.host` substitutes one where it is absent
     name, _, _ = host.partition(":")
     if name not in (*NAMES, *hosts):
         return f"the host must be {', '.join((*NAMES, *hosts))}, got {host!r}"
     if not ipaddress.ip_address(asked.remote_addr or "0.0.0.0").is_loopback:
         return "requests must come from this machine"
     origin = asked.headers.get("Origin")
-    schemes = ("http", "https") if name in hosts else ("http",)  # a proxy may speak TLS
+    schemes = ("http", "https") if name in hosts else ("http",)  # a proxy may use TLS
     if origin is not None and origin not in [f"{scheme}://{host}" for scheme in schemes]:
         return f"the page must be of this server, http://{host}, got the origin {origin!r}"
     site = asked.headers.get("Sec-Fetch-Site", "none")

@@ -1,4 +1,4 @@
-"""An SM90 atom with its operands: shared-memory layouts, descriptors field by field, who holds what of A, B and C."""
+"""Operands of an SM90 atom: shared-memory layouts, descriptors field by field, and owners of A, B and C."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ TYPES = tuple(dict.fromkeys(name.split("_")[2] for name in sm90.wgmma_names()))
 
 SOURCES = ("SS", "RS")
 COPIES = ("ldmatrix_A", "stmatrix_C")
-"""Copies tiled after the MMA: what loads A into registers, and what stores the accumulator rounded to 16 bits."""
+"""Copies tiled after the MMA: the load of A into registers, and the store of accumulators rounded to 16 bits."""
 
 PICTURES = ("sA", "sB", "A", "B", "C", *COPIES)
 MAX_TILE = 512
 MAX_STAGES = 16
 MAX_LISTED = 64
-"""Descriptors that are listed; beyond, the first and how many there are."""
+"""Number of descriptors to list; of more, the first and the total."""
 
 _FIELDS = (
     ("start address", 0, 14, "start_address"),
@@ -85,7 +85,7 @@ def operands(asked: Parameters) -> dict[str, Any]:
 
 
 def _overrun(smem_bytes: int, stages: int) -> str:
-    """Say what a CTA lacks for the operands, and how many stages would fit."""
+    """Describe the excess of the operands over shared memory, and the stages that would fit."""
     fitting = SMEM_BYTES_PER_CTA // (smem_bytes // stages)
     return smem_overrun(smem_bytes, f"{fitting} of the {stages} stages fit" if fitting else "use a smaller tile")
 

@@ -1,4 +1,4 @@
-"""What a request may ask: parameters read as what they must be, within bounds, with an error that names the field."""
+"""Request parameters: parsed and bounded, with errors that name the field."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from cutepy.layouts.errors import ParseError
 from cutepy.layouts.modes import LayoutBase
 
 MAX_TEXT = 4000
-"""Characters of a parameter."""
+"""Largest number of characters of a parameter."""
 MAX_ELEMENTS = 1 << 16
-"""Elements of a layout of which each is looked at: thread-value layouts, operands of steps and comparisons."""
+"""Largest number of elements that are evaluated one by one: thread-value layouts, steps and comparisons."""
 MAX_DIGITS = 15
-"""Digits of a number: offsets in any memory there is."""
+"""Largest number of digits: offsets in any memory."""
 
 _NUMBER = re.compile(rf"\d{{{MAX_DIGITS + 1},}}")
 _SWIZZLE = re.compile(r"S[wW]?(?:<|&lt;|_)[^>:()]*?\d{3}")
@@ -25,7 +25,7 @@ C = TypeVar("C", bound=str)
 
 
 class BadParameterError(ValueError):
-    """A parameter that cannot be taken.
+    """Error of an invalid parameter.
 
     Attributes
     ----------
@@ -42,7 +42,7 @@ class BadParameterError(ValueError):
 
 
 class Parameters:
-    """The parameters of one question: name -> text.
+    """Parameters of one question: name -> text.
 
     Examples
     --------
@@ -67,7 +67,7 @@ class Parameters:
                 raise BadParameterError(name, f"there is no parameter {name!r} here; there are {', '.join(names)}")
 
     def has(self, name: str) -> bool:
-        """Tell whether a parameter is given and not blank."""
+        """Return whether a parameter is given and not blank."""
         return bool(self._given.get(name, "").strip())
 
     def text(self, name: str, default: str | None = None) -> str:
@@ -113,7 +113,7 @@ class Parameters:
         return self.number("bits", 1, 128) if self.has("bits") else None
 
     def value(self, name: str, read: Callable[[str], T] = parse) -> T:
-        """Return what a parameter's text denotes in the notation."""
+        """Parse a parameter as a value of the notation."""
         text = self.text(name)
         try:
             return read(text)
@@ -135,7 +135,7 @@ class Parameters:
 
 
 def bounded(name: str, value: Any, limit: int = MAX_ELEMENTS) -> None:  # noqa: ANN401 - what the notation writes
-    """Raise if a value has more elements than are looked at one by one."""
+    """Raise if a value has too many elements to evaluate one by one."""
     shape = value.shape if isinstance(value, LayoutBase) else None
     size = 0 if shape is None else product(shape)
     if size > limit:

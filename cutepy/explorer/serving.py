@@ -1,4 +1,4 @@
-"""Serving the explorer on this machine's loopback, until it is interrupted."""
+"""Server of the explorer on this machine's loopback, until it is interrupted."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ HOST = "127.0.0.1"
 
 
 class QuietHandler(WSGIRequestHandler):
-    """Writes no line for each request."""
+    """Request handler without a log line for each request."""
 
     timeout = 30
     """Seconds that a connection may stay silent."""
 
     def log_request(self, *arguments: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 def serve(

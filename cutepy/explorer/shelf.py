@@ -1,4 +1,4 @@
-"""The runs that the page can look into, and what it is told of them."""
+"""Saved runs on the page, and answers about them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from cutepy.sim.inspect.saved import load_run
 
 MAX_FILE_BYTES = 64 << 20
 MAX_UPLOADS = 4
-"""Uploaded runs that are kept at once; the one that was uploaded first makes room."""
+"""Largest number of uploaded runs; the oldest makes room."""
 
 DTYPES = ("uint8", "float16", "bfloat16", "float32", "float8_e4m3fn", "float8_e5m2", "int8", "int32", "uint32")
 
@@ -32,7 +32,7 @@ _NUMPY_OF = {
 
 
 class Shelf:
-    """Saved runs by an identity that their bytes give: the same file has the same address."""
+    """Saved runs by the hash of their bytes: the same file has the same address."""
 
     def __init__(self) -> None:
         self._runs: dict[str, tuple[str, SavedRun]] = {}
@@ -40,7 +40,7 @@ class Shelf:
         self._lock = threading.Lock()
 
     def add(self, data: bytes, name: str, *, keep: bool = False) -> dict[str, Any]:
-        """Take a run in.
+        """Add a run.
 
         Parameters
         ----------
@@ -69,7 +69,7 @@ class Shelf:
         return _told(identity, name, run)
 
     def listed(self) -> list[dict[str, Any]]:
-        """Return what there is."""
+        """List the runs."""
         return [_told(identity, name, run) for identity, (name, run) in [*self._runs.items()]]
 
     def tell(self, identity: str, what: str, given: Mapping[str, str]) -> dict[str, Any]:
@@ -115,7 +115,7 @@ def _told(identity: str, name: str, run: SavedRun) -> dict[str, Any]:
 
 
 def timeline(launch: SavedLaunch, cta: SavedCta, asked: Parameters) -> dict[str, Any]:
-    """Return all that a CTA did, and who waited for whom."""
+    """Return a CTA's events, and its waits with their wakers."""
     asked.known("launch", "cta")
     return {
         "events": cta.events,
@@ -138,7 +138,7 @@ def timeline(launch: SavedLaunch, cta: SavedCta, asked: Parameters) -> dict[str,
 
 
 def _tiles(cta: SavedCta) -> list[dict[str, Any]]:
-    """List the tiles that tensor copies brought or took: where they lie in shared memory, as what."""
+    """List the tiles of tensor copies: their place and layout in shared memory."""
     found: dict[tuple[Any, ...], dict[str, Any]] = {}
     for event in cta.events:
         for box in event.get("boxes", ()):
@@ -159,7 +159,7 @@ def _tiles(cta: SavedCta) -> list[dict[str, Any]]:
 
 
 def shared(launch: SavedLaunch, cta: SavedCta, asked: Parameters) -> dict[str, Any]:
-    """Draw shared memory after an event: as a map of who wrote each 16 bytes, or as values through a layout."""
+    """Draw shared memory after an event: as a map of the last writers of 16 bytes, or as values through a layout."""
     asked.known("launch", "cta", "at", "layout", "dtype", "offset")
     at = asked.number("at", 0, max(0, len(cta.events) - 1), max(0, len(cta.events) - 1))
     writers = cta.writers(at) if cta.followed else np.full(cta.smem_bytes, -1)
@@ -209,7 +209,7 @@ def _values(
         raise BadParameterError("layout", str(error)) from error
     places = cta_places(layout, dtype, offset, cta.smem_bytes)
     flat, where = data.reshape(-1, order="F").tolist(), places.reshape(-1, order="F").tolist()
-    drawn = layout_grid(layout)  # of which the axes are taken
+    drawn = layout_grid(layout)  # only its axes are used
 
     def cell(i: int, j: int) -> Cell:
         found = drawn.cell(i, j)
@@ -250,7 +250,7 @@ def _values(
 
 
 def cta_places(layout: LayoutBase, dtype: str, offset: int, size: int) -> Any:  # noqa: ANN401 - an array
-    """Return the byte of each element of a tile: shared memory whose bytes are their addresses, seen through it."""
+    """Return the byte of each element of a tile: a view of shared memory whose bytes are their addresses."""
     from cutepy.sim.machine.shared_memory import view
 
     width = {"uint8": 1, "int8": 1, "float8_e4m3fn": 1, "float8_e5m2": 1, "float16": 2, "bfloat16": 2}.get(dtype, 4)

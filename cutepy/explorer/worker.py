@@ -1,4 +1,4 @@
-"""The process that computes answers: questions come in on standard input, answers go out on standard output.
+"""Worker process that computes answers: questions on standard input, answers on standard output.
 
 Run as ``python -m cutepy.explorer.worker``; `calculator` starts it, and stops it where a question takes too long.
 """
@@ -16,15 +16,15 @@ from cutepy.explorer.answers import ANSWERS
 from cutepy.explorer.parameters import BadParameterError, Parameters
 
 QUESTION = struct.Struct(">I")
-"""Before a question: its length in bytes."""
+"""Header of a question: its length in bytes."""
 ANSWER = struct.Struct(">HI")
-"""Before an answer: HTTP's status, and its length."""
+"""Header of an answer: the HTTP status, and its length."""
 
 OK, BAD_REQUEST, NOT_FOUND, TOO_LARGE = 200, 400, 404, 413
 
 
 def answer(name: str, parameters: dict[str, str]) -> tuple[int, dict[str, Any]]:
-    """Answer a question, or say what is wrong with it.
+    """Answer a question, or describe its error.
 
     Returns
     -------
@@ -54,7 +54,7 @@ def answer(name: str, parameters: dict[str, str]) -> tuple[int, dict[str, Any]]:
 
 
 def error(kind: str, message: str, field: str | None = None, position: int | None = None) -> dict[str, Any]:
-    """Return what a page is told in place of an answer."""
+    """Return the error that a page gets instead of an answer."""
     return {"error": {"kind": kind, "message": message, "field": field, "position": position}}
 
 
@@ -70,7 +70,7 @@ def serve(source: BinaryIO, sink: BinaryIO) -> None:
 
 def main(memory_bytes: int) -> None:
     """Serve standard input within so much memory."""
-    gc.freeze()  # what is imported stays: collections look at answers only
+    gc.freeze()  # imported objects stay: collections look at answers only
     resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
     serve(sys.stdin.buffer, sys.stdout.buffer)
 

@@ -1,1 +1,1 @@
-"""Compile once, keep it on disk, launch in microseconds."""
+"""`cutepy.compile`: compiled functions, kept on disk, launched in microseconds."""

@@ -1,4 +1,4 @@
-"""The parameters of a compiled function, and what is wrong with arguments that it refused.
+"""Parameters of a compiled function, and explanations of refused arguments.
 
 The compiled host code checks every call, in nanoseconds. The checks here run when it has refused one, and say so in
 terms of the caller: which argument, which dimension, and what it had to be.
@@ -16,21 +16,21 @@ from cutepy.host.specs import TensorSpec, dtype_name, element_strides
 from cutepy.runtime.packed import plain_number
 
 _PARTS = ("float16", "float32", "float64")
-"""What parts of complex numbers are."""
+"""Element types of the parts of complex numbers."""
 _REFUSED = re.compile(r"(Mismatched type|Out of bound value) on argument #(\d+) when calling")
 
 
 class ArgumentError(ValueError):
-    """An argument that a compiled function does not take."""
+    """Error of an argument that a compiled function does not take."""
 
 
 class EmptyArgumentError(ArgumentError):
-    """A tensor without elements along a dimension where a compiled function needs some."""
+    """Error of a tensor that has no elements along a dimension where a compiled function needs some."""
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """What a compiled function takes in one place.
+    """Parameter of a compiled function.
 
     Attributes
     ----------
@@ -57,7 +57,7 @@ class Parameter:
 
     @property
     def is_plain(self) -> bool:
-        """Whether compiled code takes arguments as callers pass them."""
+        """True if compiled code takes arguments as callers pass them."""
         return self.kind not in ("structure", "pointer", "constant", "stream") and all(
             item.is_plain for item in self.items
         )
@@ -68,21 +68,21 @@ class Parameter:
         return f"{self.name}: {self.spec if self.spec is not None else self.kind}"
 
     def to_json(self) -> dict[str, Any]:
-        """Describe the parameter in JSON's types."""
+        """Convert the parameter to JSON's types."""
         spec = {name: _listed(value) for name, value in asdict(self.spec).items()} if self.spec else None
         items = [item.to_json() for item in self.items]
         return {"name": self.name, "kind": self.kind, "spec": spec, "number": self.number, "items": items}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Parameter:
-        """Read what `to_json` wrote."""
+        """Convert the output of `to_json` back."""
         spec = TensorSpec(**data["spec"]) if data["spec"] else None
         items = tuple(cls.from_json(item) for item in data["items"])
         return cls(data["name"], data["kind"], spec, data["number"], items)
 
 
 def _listed(value: object) -> object:
-    """Make a tuple a list, as JSON has it."""
+    """Convert a tuple to a list, as JSON has it."""
     return list(value) if isinstance(value, tuple) else value
 
 
@@ -115,7 +115,7 @@ def check_arguments(function: str, parameters: Sequence[Parameter], arguments: S
             _check_range(name, argument)
         if parameter.spec is not None:
             _check_tensor(name, parameter.spec, argument, bound)
-            if hasattr(argument, "is_cuda"):  # other arrays are where they are: they are copied to where tensors are
+            if hasattr(argument, "is_cuda"):  # arrays of other libraries may be anywhere: they are copied to the GPU
                 device = device or (name, argument.device)
                 if argument.device != device[1]:
                     raise ArgumentError(
@@ -124,9 +124,9 @@ def check_arguments(function: str, parameters: Sequence[Parameter], arguments: S
 
 
 def passed(parameters: Sequence[Parameter], arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Put arguments in the form in which compiled code takes them: dataclasses as tuples, pointers as addresses.
+    """Convert arguments to the form of compiled code: dataclasses to tuples, pointers to addresses.
 
-    Streams that callers leave out are put in. What is of another kind than its parameter is left as it is, to be
+    Streams that callers leave out are inserted. An argument of another kind than its parameter is left as it is, to be
     refused.
     """
     if len(arguments) > len(parameters) or all(parameter.is_plain for parameter in parameters):
@@ -138,7 +138,7 @@ def passed(parameters: Sequence[Parameter], arguments: tuple[Any, ...]) -> tuple
 
 
 def _current_stream() -> int:
-    """Give torch's current stream of the current GPU."""
+    """Return torch's current stream of the current GPU."""
     import torch
 
     return int(torch.cuda.current_stream().cuda_stream) if torch.cuda.is_available() else 0
@@ -156,7 +156,7 @@ def _as_taken(parameter: Parameter, argument: Any) -> Any:  # noqa: ANN401
             return argument.__array_interface__["data"][0]
         if hasattr(argument, "__tvm_ffi_opaque_ptr__"):
             return int(argument.__tvm_ffi_opaque_ptr__())
-        return getattr(argument, "value", argument)  # of ctypes
+        return getattr(argument, "value", argument)  # a pointer of ctypes
     if is_structure(argument):
         argument = tuple(field_values(argument))
     if isinstance(argument, (tuple, list)) and len(argument) == len(parameter.items):
@@ -169,17 +169,17 @@ def _is_repeated(parameter: Parameter, argument: object) -> bool:
 
 
 def is_structure(argument: Any) -> bool:  # noqa: ANN401
-    """Tell whether an argument is a dataclass, which is passed as its fields: a tensor or a number is none."""
+    """Return whether an argument is a dataclass, which is passed as its fields, and no tensor or number."""
     return is_dataclass(argument) and not isinstance(argument, type) and not hasattr(argument, "__dlpack__")
 
 
 def field_values(structure: Any) -> list[Any]:  # noqa: ANN401
-    """Give what the fields of a dataclass hold."""
+    """Return the values of a dataclass's fields."""
     return [getattr(structure, field.name) for field in fields(structure)]
 
 
 def leaves(arguments: Sequence[Any]) -> Iterator[Any]:
-    """Give each argument, and those in tuples, lists and dataclasses."""
+    """Return each argument, and those in tuples, lists and dataclasses."""
     for argument in arguments:
         if is_structure(argument):
             yield from leaves(field_values(argument))
@@ -190,9 +190,9 @@ def leaves(arguments: Sequence[Any]) -> Iterator[Any]:
 
 
 def may_be_lazy(parameter: Parameter) -> bool:
-    """Tell whether compiled code would take the imaginary parts of conjugated numbers, which have even strides.
+    """Return whether compiled code would accept the imaginary part of a conjugated tensor, which has even strides.
 
-    Others than such parts don't come negated out of torch. An odd stride refuses them, where the extent is never 1.
+    Only such parts come negated out of torch. An odd stride refuses them, where the extent is never 1.
     """
     spec = parameter.spec
     if spec is None or spec.dtype not in _PARTS:
@@ -206,7 +206,7 @@ def may_be_lazy(parameter: Parameter) -> bool:
 
 
 def nonempty(parameters: Sequence[Parameter], prefix: str = "") -> dict[str, tuple[int, ...]]:
-    """List the dimensions of tensors whose extents are never 0, by the tensor's name, which says its place in tuples.
+    """List the dimensions of tensors whose extents are never 0, by the tensor's name with its place in tuples.
 
     Examples
     --------
@@ -223,14 +223,14 @@ def nonempty(parameters: Sequence[Parameter], prefix: str = "") -> dict[str, tup
 
 
 def is_lazy(tensor: Any) -> bool:  # noqa: ANN401
-    """Tell whether a torch tensor's values are not those in its memory, as those of `x.conj().imag`."""
+    """Return whether a torch tensor is lazily negated or conjugated, as `x.conj().imag` is."""
     return hasattr(tensor, "is_neg") and (tensor.is_neg() or tensor.is_conj() or tensor._is_zerotensor())
 
 
 def flattened(
     parameters: Sequence[Parameter], arguments: Sequence[Any], prefix: str = ""
 ) -> Iterator[tuple[str, Parameter, Any]]:
-    """Give each parameter that is no tuple, and its argument, by a name that says its place in tuples."""
+    """Return each parameter that is no tuple, with its argument, by a name with its place in tuples."""
     for parameter, argument in zip(parameters, arguments, strict=True):
         name = prefix + parameter.name
         if parameter.kind not in ("tuple", "structure"):
@@ -243,14 +243,14 @@ def flattened(
 
 
 def _check_range(name: str, argument: object) -> None:
-    """Check that a number fits into the 64 bits that calls pass."""
+    """Check that a number fits into the 64 bits of a call."""
     number = plain_number(argument)
     if isinstance(number, int) and not -(2**63) <= number < 2**63:
         raise ArgumentError(f"argument {name}: must be from -2**63 to 2**63 - 1, got {number}")
 
 
 def refused_number(text: str, parameters: Sequence[Parameter], arguments: Sequence[Any]) -> Exception | None:
-    """Say which number compiled code refused, from its own words, which count arguments; None if it was another thing.
+    """Explain a number that compiled code refused, from its error text; None for another error.
 
     Its text is as "Mismatched type on argument #1 when calling: `f(a: Tensor([n0], float32), n: int32)`, expected int".
     """
@@ -266,7 +266,7 @@ def refused_number(text: str, parameters: Sequence[Parameter], arguments: Sequen
 
 
 def refused_for_tma(text: str, parameters: Sequence[Parameter], arguments: Sequence[Any]) -> Exception | None:
-    """Say what TMA needs of a tensor that compiled code refused, and what to declare; None if it was another thing."""
+    """Explain a tensor that TMA can't address, with the declaration to add; None for another error."""
     if not text.startswith("argument ") or "TMA needs" not in text:
         return None
     found = refused_stride(text)
@@ -279,7 +279,8 @@ def refused_for_tma(text: str, parameters: Sequence[Parameter], arguments: Seque
             decides = spec.decides_stride(dimension)
             extents: dict[object, int] = dict(zip(spec.shape, tensor.shape, strict=True))
             extent = extents.get(decides, stride)
-            if decides is not None and stride % extent == 0 and extent % multiple:  # else rows are apart by choice
+            # otherwise the rows are apart by choice
+            if decides is not None and stride % extent == 0 and extent % multiple:
                 text += (
                     f"; pad {decides} to a multiple of {multiple}, and declare divisibility={{{decides!r}: {multiple}}}"
                 )
@@ -295,13 +296,13 @@ def _check_tensor(name: str, spec: TensorSpec, tensor: Any, bound: dict[str, tup
         raise ArgumentError(f"argument {name}: must have memory, got a tensor without any, on device {tensor.device}")
     if not getattr(tensor.dtype, "isnative", True):
         raise ArgumentError(
-            f"argument {name}: must have this machine's order of bytes, got {tensor.dtype}; "
+            f"argument {name}: must have this machine's byte order, got {tensor.dtype}; "
             "pass array.astype(array.dtype.newbyteorder('='))"
         )
     if is_lazy(tensor):
         raise ArgumentError(
-            f"argument {name}: must be what its memory says, got a tensor that torch negates, conjugates or zeroes "
-            "when it is read; pass tensor.resolve_conj().resolve_neg(), or a clone"
+            f"argument {name}: must have its values in memory, got a tensor that torch negates, conjugates or "
+            "zeroes when it is read; pass tensor.resolve_conj().resolve_neg(), or a clone"
         )
     if dtype_name(tensor.dtype) != spec.dtype:
         raise ArgumentError(f"argument {name}: dtype must be {spec.dtype}, got {dtype_name(tensor.dtype)}")

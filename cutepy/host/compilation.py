@@ -87,7 +87,8 @@ def compile(
     cached = environment.cache_enabled() if cache is None else cache
     if sources and cached:
         declared = _Declared(deferred(function), arguments, named, settings)
-        if not declared.sources.edited():  # else what was imported may be of either text, and a trace tells
+        # otherwise imported modules may have either text, and only a trace is reliable
+        if not declared.sources.edited():
             verify = environment.verify() if verify is None else verify
             return declared.compile(start, verify=verify)
     call = Call(function, arguments, named, settings)
@@ -103,7 +104,7 @@ def find_declared(
     named: Mapping[str, object],
     settings: Mapping[str, Any],
 ) -> Function | None:
-    """Look on disk for what `compile` would find by declared sources, tracing nothing; None if it is not there."""
+    """Look up on disk the program that `compile` would find by declared sources, without a trace; None if absent."""
     start = time.perf_counter()
     declared = _Declared(deferred(function), arguments, named, settings)
     return None if declared.sources.edited() else declared.find(start)
@@ -140,11 +141,11 @@ class Call:
         return self._traced(lambda _, build: (build(), True), None)
 
     def find(self) -> Found:
-        """Trace, and look for the program on disk; its entry is None if it is not there."""
+        """Trace, and look the program up on disk; its entry is None if it is absent."""
         return self._traced(lambda key, _: (default_store().load(key), False), _Shelf())
 
     def _traced(self, use: Callable[[str, Callable[[], Entry]], tuple[Any, bool]], shelf: Any) -> Found:  # noqa: ANN401
-        """Trace, and give what `use` makes of the key, and of what compiles on from there."""
+        """Trace, and return the result of `use` for the key and a function that compiles on from there."""
         from cutepy.dsl.program import to_program, trace_program
 
         def use_trace(traced: Any) -> Found:  # noqa: ANN401
@@ -178,7 +179,7 @@ class Call:
 
 
 class _Shelf:
-    """Where rewritten functions are kept (`cutepy.dsl.preprocessing.Shelf`); none where others could write, too."""
+    """Disk storage of rewritten functions (`cutepy.dsl.preprocessing.Shelf`); empty where others could write, too."""
 
     def load(self, key: str) -> Mapping[str, bytes]:
         with suppress(CacheFolderError):
@@ -192,9 +193,9 @@ class _Shelf:
 
 @contextmanager
 def _untouched(function: Callable[..., Any]) -> Iterator[None]:
-    """Take back what tracing sets on the object that is traced, as kernels in the style of the DSL's examples do.
+    """Restore the attributes that tracing sets on the traced object, as kernels in the style of the DSL's examples do.
 
-    What they note there is of the trace, and dead after it: such an object could be neither copied nor sent elsewhere.
+    The values belong to the trace and are dead after it: with them the object could be neither copied nor pickled.
     """
     owner = getattr(function, "__self__", function)
     has_state = hasattr(owner, "__dict__") and not isinstance(owner, FunctionType | type | ModuleType)
@@ -208,7 +209,7 @@ def _untouched(function: Callable[..., Any]) -> Iterator[None]:
 
 
 class Found(NamedTuple):
-    """A traced function's program.
+    """Program of a traced function.
 
     Attributes
     ----------
@@ -228,7 +229,7 @@ class Found(NamedTuple):
 
 
 def _as_here(entry: Entry, files: Mapping[str, str]) -> Entry:
-    """Let a program that was compiled from the same sources in another folder name the files that are here.
+    """Replace file names in a program that was compiled from the same sources in another folder.
 
     `files` has the path here of each name, as `cutepy.dsl.locations.name_of` gives it.
     """
@@ -239,7 +240,7 @@ def _as_here(entry: Entry, files: Mapping[str, str]) -> Entry:
     ptx = entry.sections["ptx"].decode()
     for old, new in moved.items():
         ptx = ptx.replace(f'"{old}"', f'"{new}"')
-    # The machine code still has the names that it was compiled with.
+    # The machine code keeps the names that it was compiled with.
     before = {path: path for path in then.values()} | entry.metadata.get("moved", {})
     known = {
         "files": {name: moved.get(path, path) for name, path in then.items()},
@@ -249,15 +250,15 @@ def _as_here(entry: Entry, files: Mapping[str, str]) -> Entry:
 
 
 def traced_key(digest: str, pipeline: str) -> str:
-    """Make the name of an entry from what was traced, and from the files that the compiler reads."""
-    # Between the trace and the program is cutepy's own code, and the DSL's, which its version tells.
+    """Return the key of an entry: hash of the trace and of the files that the compiler reads."""
+    # cutepy's own code runs between the trace and the program, and the DSL's, whose version is in the key.
     own = [str(VERSION), met_sources("cutepy.dsl").digest, *installed_parts()]
     parts = [*own, digest, compiler_digest(), *(content for _, content in named_files(pipeline))]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
 class _Declared:
-    """A function that is found by its sources, and traced only where it is not, or to verify them."""
+    """Function with declared sources: found by their hash, and traced only if absent, or to verify them."""
 
     def __init__(
         self,
@@ -274,16 +275,16 @@ class _Declared:
 
     @property
     def sources(self) -> Sources:
-        """The files that decide, as this process met them."""
+        """Declared source files, as this process read them first."""
         return met_sources(*OWN_SOURCES, *self._declared)
 
     def find(self, start: float) -> Function | None:
-        """Look for the program on disk."""
+        """Look the program up on disk."""
         entry = default_store().load(self._key)
         return self._opened(entry, start, built=False) if entry else None
 
     def compile(self, start: float, *, verify: bool) -> Function:
-        """Find the program by its sources, or compile it; `start` is when the caller began."""
+        """Find the program by its sources, or compile it; `start` is the caller's start time."""
         entry, built = default_store().get_or_build(self._key, self._build)
         if verify and not built:
             self._verify(entry)
@@ -297,7 +298,7 @@ class _Declared:
         return opened(entry, described, time.perf_counter() - start, built=built)
 
     def _build(self) -> Entry:
-        """Compile, or take what callers who trace compiled; files that were edited meanwhile have another key."""
+        """Compile, or take the program of the traced key; files edited meanwhile have another key."""
         call = Call(self._function, *self._arguments)
         entry = call.compile(cached=True).entry
         entry = Entry({**entry.metadata, "parameters": [p.to_json() for p in call.parameters]}, dict(entry.sections))
@@ -321,7 +322,7 @@ class _Declared:
 
 
 def _lasting(source: str | os.PathLike[str]) -> str | Path:
-    """Make a path absolute: the working directory may become another."""
+    """Make a path absolute: the working directory may change."""
     return source if isinstance(source, str) and os.sep not in source else Path(source).absolute()
 
 

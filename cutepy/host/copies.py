@@ -1,7 +1,7 @@
-"""Arrays that a call is given copies of: those in host memory for a GPU, and those that may not be written to.
+"""Temporary copies of arrays for a call: host arrays for a GPU, and read-only arrays.
 
-Arrays that share memory share it in their copies too, at the same alignments. What a kernel changed is brought back to
-arrays that may be written to; an array that may not is an input, and a kernel that changed its copy is told.
+Arrays that share memory share it in their copies too, at the same alignments. Changes by a kernel are copied back to
+writable arrays; a kernel that changes the copy of a read-only array raises an error.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ALIGNMENT = 512
 
 
 def is_host_array(argument: object) -> bool:
-    """Tell whether an argument is an array in host memory, other than a torch tensor, whose place is the caller's."""
+    """Return whether an argument is an array in host memory, other than a torch tensor."""
     if hasattr(argument, "is_cuda") or not hasattr(argument, "__dlpack_device__"):
         return False
     return bool(argument.__dlpack_device__()[0] == 1)
@@ -51,13 +51,13 @@ def mapped(function: Callable[[Any], Any], arguments: Sequence[Any]) -> tuple[An
 
 
 class _Array:
-    """An array in host memory, by its bytes."""
+    """Array in host memory, as bytes."""
 
     def __init__(self, argument: Any) -> None:  # noqa: ANN401
         import torch
 
         self.argument, self.read_only = argument, is_read_only(argument)
-        # Another library's array is seen as a tensor: numpy holds what it imports for read-only.
+        # Arrays of other libraries are viewed as tensors: numpy imports by DLPack as read-only.
         seen: Any = argument
         if hasattr(argument, "data_ptr"):
             seen = argument.detach()
@@ -76,7 +76,7 @@ class _Array:
         self.end = address if empty else address + (sum(steps) + 1) * self.dtype.itemsize
 
     def within(self, memory: Any, start: int) -> Any:  # noqa: ANN401
-        """See the array in memory, a tensor of bytes whose first has the address `start` in the array's."""
+        """View the array in memory, a tensor of bytes whose first has the address `start` in the array's."""
         offset = self.first - start
         size = self.dtype.itemsize
         if 0 in self.shape:
@@ -86,7 +86,7 @@ class _Array:
 
 
 class _Memory:
-    """The bytes that arrays share, and their copy on a device."""
+    """Bytes that arrays share, with their copy on a device."""
 
     def __init__(self, arrays: Sequence[_Array], device: Any) -> None:  # noqa: ANN401
         import torch
@@ -94,7 +94,7 @@ class _Memory:
         self.arrays = arrays
         first, end = min(a.first for a in arrays), max(a.end for a in arrays)
         self.start, size = first - first % _ALIGNMENT, end - first + first % _ALIGNMENT
-        # The first bytes, in front of the arrays, may be anybody's: only elements of the arrays are used.
+        # The leading bytes, before the arrays, may belong to others: only elements of the arrays are used.
         self.host = torch.frombuffer((ctypes.c_uint8 * max(size, 1)).from_address(self.start), dtype=torch.uint8)
         self.sent = torch.zeros_like(self.host)
         ctypes.memmove(self.sent.data_ptr() + first - self.start, first, end - first)
@@ -102,7 +102,7 @@ class _Memory:
         self.copy = place[-place.data_ptr() % _ALIGNMENT :][: self.sent.numel()].copy_(self.sent)
 
     def bring_back(self) -> bool:
-        """Write what changed to the arrays; tells whether one that may not be written to is as its copy is."""
+        """Copy changes to the arrays; return whether every read-only one equals its copy."""
         import torch
 
         found = self.copy.cpu()
@@ -118,7 +118,7 @@ class _Memory:
 
 
 class _OnDevice:
-    """An array that may not be written to, in the memory of a device, and its copy there."""
+    """Read-only array in device memory, with its copy there."""
 
     def __init__(self, argument: Any) -> None:  # noqa: ANN401
         import torch
@@ -132,7 +132,7 @@ class _OnDevice:
         self.copy = self._copy.as_strided(array.shape, array.stride())
 
     def bring_back(self) -> bool:
-        """Tell whether the array is as its copy is."""
+        """Return whether the array equals its copy."""
         import torch
 
         return torch.equal(_bits(self._copy), _bits(self._array))
@@ -145,7 +145,7 @@ def _bits(tensor: Any) -> Any:  # noqa: ANN401
 
 
 def _sharing(arrays: Sequence[_Array]) -> list[list[_Array]]:
-    """Put arrays together whose memory overlaps."""
+    """Group arrays whose memory overlaps."""
     groups: list[list[_Array]] = []
     end = 0
     for array in sorted(arrays, key=lambda a: a.first):
@@ -158,7 +158,7 @@ def _sharing(arrays: Sequence[_Array]) -> list[list[_Array]]:
 
 
 class HostCopies:
-    """Copies of the arrays in host memory among the arguments of a call, and of those that may not be written to.
+    """Copies of a call's arrays in host memory, and of its read-only arrays.
 
     Parameters
     ----------
@@ -195,7 +195,7 @@ class HostCopies:
         self.arguments = mapped(lambda argument: copies.get(id(argument), argument), arguments)
 
     def bring_back(self) -> None:
-        """Write to the arrays what has changed in their copies.
+        """Copy the changes back to the arrays.
 
         Raises
         ------

@@ -1,8 +1,8 @@
-"""Programs by declared sources: a key that is made of files, so that a process which finds one need not trace.
+"""Declared sources: a key made of files and values, so that a process that finds the program need not trace.
 
-To trace takes the DSL, whose import alone takes half a second. A package that ships kernels knows which of its files
-decide what is compiled, and says so; what it hands in counts by value. Nobody checks that it said all, unless asked to:
-`verify` traces as well, and fails if the same key stands for another program.
+To trace takes the DSL, whose import alone takes half a second. A package that ships kernels declares the files that
+decide what is compiled; arguments count by value. The declaration is not checked by default: `verify` traces as well,
+and fails if the same key stands for another program.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from cutepy.host.specs import TensorSpec, dtype_name
 from cutepy.runtime.packed import plain_number
 
 OWN_SOURCES = ("cutepy.dsl", "cutepy.host", "cutepy.layouts", "cutepy.runtime")
-"""What decides the code of any program, besides its own sources."""
+"""Sources of cutepy that decide the code of any program."""
 
 
 class StaleSourcesError(RuntimeError):
-    """Declared sources that do not decide what is compiled: the same files and values were traced to something else."""
+    """Error of declared sources that do not determine the program: the same files and values gave another trace."""
 
 
 class Deferred:
-    """A function to compile that is imported, or made, only when it has to be traced.
+    """Function to compile that is imported, or made, only when it has to be traced.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ class Deferred:
 
 
 def deferred(function: object) -> Deferred:
-    """See a function as one to be imported by its name.
+    """Convert a function to a `Deferred` by its module and name.
 
     Raises
     ------
@@ -107,7 +107,7 @@ def declared_key(
     named: Mapping[str, object],
     options: str,
 ) -> str:
-    """Make the key of a program from files and values: SHA-256, in hexadecimal.
+    """Return the key of a program, a hash of files and values: SHA-256, in hexadecimal.
 
     Raises
     ------
@@ -132,7 +132,7 @@ def declared_key(
 
 
 def content(value: Any) -> Any:  # noqa: ANN401
-    """Spell a value in JSON's types, with the types that it has in Python.
+    """Convert a value to JSON's types, with its Python types.
 
     Raises
     ------
@@ -156,7 +156,7 @@ def content(value: Any) -> Any:  # noqa: ANN401
     if dataclasses.is_dataclass(value):
         fields = {field.name: content(getattr(value, field.name)) for field in dataclasses.fields(value)}
         held = vars(value).keys() - fields.keys() if hasattr(value, "__dict__") else set()
-        # What a cached property keeps follows from the fields.
+        # Values of cached properties follow from the fields.
         if beyond := {n for n in held if not isinstance(getattr(type(value), n, None), functools.cached_property)}:
             raise TypeError(
                 f"with declared sources, a dataclass must hold its fields alone, and {value!r} holds "
@@ -181,7 +181,7 @@ def content(value: Any) -> Any:  # noqa: ANN401
 
 
 def _class(cls: type) -> list[str]:
-    """Name a class, with the content of the file that it comes from.
+    """Return the name of a class, with the hash of its file.
 
     Raises
     ------
@@ -207,4 +207,4 @@ def _class(cls: type) -> list[str]:
 
 
 _KNOWN_BY_VERSION = frozenset({"builtins", "cutlass", "cutepy", "numpy", "torch"})
-"""Packages whose classes are what their versions say, or whose files count anyhow."""
+"""Packages whose classes their versions determine, or whose files count anyway."""

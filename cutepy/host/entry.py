@@ -1,4 +1,4 @@
-"""A compiled program as the bytes of one file that describes and checks itself.
+"""Entry of the disk cache: a compiled program in one self-checking file.
 
 The file is a magic word, the format's version, a checksum of everything after it, and then an index, as JSON with its
 length before it: the key, the metadata, and for each section its name, its stored size and whether it is compressed.
@@ -18,21 +18,21 @@ from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO, NamedTuple
 
 VERSION = 2
-"""Counts the changes of what an entry holds and how, and of how its key is made."""
+"""Version of the format, the contents and the key of entries."""
 
 _MAGIC = b"CUTEPY"
 _HEAD = struct.Struct("<6sH32s")
 _LENGTH = struct.Struct("<Q")
-# An index holds names, digests and options: some kilobytes. What claims more is damaged.
+# An index has names, hashes and options: some kilobytes. A larger one is damaged.
 _LONGEST_INDEX = 2**26
 
 
 class DamagedEntryError(ValueError):
-    """Bytes that are not an entry of the key asked for, in the format that this cutepy writes."""
+    """Error of bytes that are no entry of the key, in this version's format."""
 
 
 class Entry(NamedTuple):
-    """A compiled program: what is known of it, and its parts.
+    """Compiled program: metadata, and its parts.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ class Entry(NamedTuple):
 
 
 def encode(key: str, entry: Entry) -> bytes:
-    """Write an entry as the bytes of a file.
+    """Encode an entry as the bytes of a file.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ def encode(key: str, entry: Entry) -> bytes:
 
 
 def decode(key: str, data: bytes) -> Entry:
-    """Read an entry from the bytes of its file.
+    """Decode an entry from the bytes of its file.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ def decode(key: str, data: bytes) -> Entry:
         raise DamagedEntryError(f"it is of format {version}, and this cutepy reads format {VERSION}")
     body = memoryview(data)[_HEAD.size :]
     if checksum != _checksum(body):
-        raise DamagedEntryError("its checksum is another")
+        raise DamagedEntryError("checksum mismatch")
     (length,) = _LENGTH.unpack_from(body)
     index = json.loads(bytes(body[_LENGTH.size : _LENGTH.size + length]))
     if index["key"] != key:
@@ -152,7 +152,7 @@ class _StoredSections(Mapping[str, bytes]):
 
 
 def _pack(section: bytes) -> tuple[bytes, bool]:
-    """Return what to store, and whether it is compressed: text is, which unlike a binary has no zero bytes."""
+    """Return the bytes to store, and whether they are compressed: text is, which unlike binaries has no zero bytes."""
     if b"\0" in section:
         return section, False
     return zlib.compress(section), True

@@ -1,4 +1,4 @@
-"""The environment variables of cutepy: the one module that reads them, and only when asked.
+"""Environment variables of cutepy: only this module reads them, and only on demand.
 
 An empty variable is an unset one.
 """
@@ -13,14 +13,14 @@ _SIZE = re.compile(r"(\d+)([KMGT]?)", re.IGNORECASE)
 
 
 class Variable(NamedTuple):
-    """An environment variable: its name, the value that it has when unset, and what it decides."""
+    """Environment variable: its name, its default, and its meaning."""
 
     name: str
     default: str
     meaning: str
 
     def read(self) -> str:
-        """Read the variable now; its default where it is unset or empty."""
+        """Read the variable now; return its default where it is unset or empty."""
         return os.environ.get(self.name) or self.default
 
 
@@ -46,11 +46,11 @@ VERIFY = Variable(
 )
 
 VARIABLES = (CUDA_HOME, CACHE, CACHE_DIR, CACHE_LIMIT, TUNED, VERIFY)
-"""All that cutepy reads."""
+"""All variables that cutepy reads."""
 
 
 def cache_enabled() -> bool:
-    """Tell whether compiled programs are kept on the disk (`CUTEPY_CACHE`).
+    """Return whether compiled programs are kept on the disk (`CUTEPY_CACHE`).
 
     Raises
     ------
@@ -61,7 +61,7 @@ def cache_enabled() -> bool:
 
 
 def tuned() -> bool:
-    """Tell whether what tuning found is used (`CUTEPY_TUNED`).
+    """Return whether what tuning found is used (`CUTEPY_TUNED`).
 
     Raises
     ------
@@ -79,7 +79,7 @@ def _is_on(variable: Variable) -> bool:
 
 
 def verify() -> bool:
-    """Tell whether declared sources are to be verified (`CUTEPY_VERIFY`).
+    """Return whether declared sources are verified (`CUTEPY_VERIFY`).
 
     Raises
     ------
@@ -93,7 +93,7 @@ def verify() -> bool:
 
 
 def cache_dir() -> Path:
-    """Find the folder of cutepy's caches (`CUTEPY_CACHE_DIR`); it need not exist.
+    """Return the folder of cutepy's caches (`CUTEPY_CACHE_DIR`); it need not exist.
 
     Returns
     -------
@@ -118,7 +118,7 @@ def cache_dir() -> Path:
 
 
 def cache_limit_bytes() -> int:
-    """Read how many bytes of compiled programs to keep (`CUTEPY_CACHE_LIMIT`).
+    """Return the limit of the disk cache in bytes (`CUTEPY_CACHE_LIMIT`).
 
     Raises
     ------
@@ -137,12 +137,12 @@ def cache_limit_bytes() -> int:
 
 
 def cuda_home() -> Path | None:
-    """Find the CUDA toolkit that is set (`CUDA_HOME`); None if none is."""
+    """Return the CUDA toolkit's folder (`CUDA_HOME`); None if it is unset."""
     return Path(value) if (value := CUDA_HOME.read()) else None
 
 
 class Torchrun(NamedTuple):
-    """A process that torchrun started: its number among all, and among those of its host."""
+    """Process of torchrun: its rank among all, and among those of its host."""
 
     rank: int
     size: int
@@ -151,20 +151,20 @@ class Torchrun(NamedTuple):
 
 
 def torchrun() -> Torchrun | None:
-    """Tell which of torchrun's processes this is (`RANK` and its kin); None if torchrun did not start it."""
+    """Return this process's ranks under torchrun (`RANK` and the like); None without torchrun."""
     if "TORCHELASTIC_RUN_ID" not in os.environ:
         return None
     return Torchrun(*(int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")))
 
 
 def dsl_variables() -> dict[str, str]:
-    """Read the DSL's variables that may change what it compiles: `CUTE_DSL_*`, but for what its own engine loads."""
+    """Return the DSL's variables that may affect compilation: `CUTE_DSL_*` without those of its own loader."""
     found = (name for name in sorted(os.environ) if name.startswith("CUTE_DSL_") and name != "CUTE_DSL_LIBS")
     return {name: os.environ[name] for name in found}
 
 
 def of_child(cache: Path, package_root: Path) -> dict[str, str]:
-    """Make the environment of a process of its own, for measurements: this one's, but for what would change them.
+    """Return the environment for a child process of measurements: this one's, without variables that change them.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Examples of a function's arguments, as people give them: what each stands for, to us and to the DSL."""
+"""Examples of a function's arguments: conversion to parameters, and to the DSL's examples."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SETTINGS: Mapping[str, tuple[tuple[type, ...], str]] = {
 
 @dataclass(frozen=True)
 class Example:
-    """What one parameter of a function is compiled for.
+    """Example of one parameter of a function.
 
     Attributes
     ----------
@@ -44,12 +44,12 @@ class Example:
 
     @property
     def is_stream(self) -> bool:
-        """Whether it is the stream of a call."""
+        """True if the parameter is the stream of a call."""
         return isinstance(self.value, _Stream)
 
 
 class _Stream:
-    """Stands for the stream that is current at a call."""
+    """Placeholder of the stream that is current at a call."""
 
 
 def bind(
@@ -58,7 +58,7 @@ def bind(
     named: Mapping[str, object],
     settings: Mapping[str, object] | None = None,
 ) -> dict[str, Example]:
-    """Give each parameter of a function its example; one for a stream needs none.
+    """Bind an example to each parameter of a function; a stream parameter needs none.
 
     A parameter is for a stream if its annotation, its example or its default says so, or if its name does and nothing
     else is said of it.
@@ -110,14 +110,14 @@ def bind(
         else:
             examples[name] = _example(name, value, parameter.annotation, extents, keyword_only=only)
     if not any(_specs(parameters(examples.values()))):
-        # The stream that is current is asked of a tensor's device: without one, callers pass it.
+        # Compiled code gets the current stream from a tensor's device: without a tensor, callers pass it.
         passed = {name: Parameter(name, "stream") for name, example in examples.items() if example.is_stream}
         examples.update({name: replace(examples[name], parameter=stream) for name, stream in passed.items()})
     return examples
 
 
 def parameters(examples: Iterable[Example]) -> tuple[Parameter, ...]:
-    """List what callers pass."""
+    """List the parameters that callers pass."""
     return tuple(example.parameter for example in examples if example.parameter is not None)
 
 
@@ -127,7 +127,7 @@ def classes(examples: Mapping[str, Example]) -> list[str]:
 
 
 def to_dsl(examples: Mapping[str, Example]) -> tuple[list[Any], dict[str, Any]]:
-    """Make the DSL's examples of ours: positional, and by name."""
+    """Convert examples to the DSL's: positional, and by name."""
     from cutepy.dsl.fakes import Symbols, fake_stream
 
     symbols = Symbols(_divisibility(parameters(examples.values())))
@@ -149,7 +149,7 @@ def to_dsl(examples: Mapping[str, Example]) -> tuple[list[Any], dict[str, Any]]:
 def _placed(
     function: Callable[..., Any], signature: inspect.Signature, streams: set[str], arguments: Sequence[object]
 ) -> dict[str, object]:
-    """Give examples by position to parameters, passing over streams that were left out, wherever they stand."""
+    """Assign positional examples to parameters, skipping streams that were left out, wherever they are."""
     positional = [p for p in signature.parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     placed: dict[str, object] = {}
     waiting = list(arguments)
@@ -164,7 +164,7 @@ def _placed(
 
 
 def check_settings(settings: Mapping[str, object]) -> None:
-    """Refuse settings of `cutepy.compile` that are none.
+    """Refuse unknown settings of `cutepy.compile`.
 
     Raises
     ------
@@ -177,7 +177,7 @@ def check_settings(settings: Mapping[str, object]) -> None:
 
 
 def _check_setting(name: str, value: object, function: Callable[..., Any], parameter: inspect.Parameter | None) -> None:
-    """Refuse a setting that is none, and one that may be meant for the parameter of that name, which has no example."""
+    """Refuse an unknown setting, and one that may be meant for a parameter of that name without example."""
     kinds, _ = _SETTINGS[name]
     if parameter is not None and not (isinstance(value, kinds) and value in (None, "", ())):
         raise TypeError(
@@ -194,7 +194,7 @@ def _by_position(name: str, parameter: inspect.Parameter) -> str:
 
 
 def _check_self(function: Callable[..., Any]) -> None:
-    """Refuse a method of an object that the DSL would take for a function of the object."""
+    """Refuse a bound method that the DSL would take for a method of its first argument."""
     method = function if inspect.ismethod(function) else getattr(function, "__call__", None)  # noqa: B004
     if inspect.ismethod(method) and not isinstance(method.__self__, type):
         first = next(iter(inspect.signature(method.__func__).parameters), "self")
@@ -219,7 +219,7 @@ def _example(name: str, value: object, annotation: object, extents: dict[int, st
 
 
 def _normal(value: Any) -> Any:  # noqa: ANN401
-    """Make what stands for memory a spec, and foreign numbers Python's; those of the DSL say what to compile for."""
+    """Convert tensors and pointers to specs, and foreign numbers to Python's; DSL numbers select their type."""
     if (parts := _parts(value)) is not None:
         return _rebuilt(value, [part.value if part.is_constant else _normal(part.value) for part in parts])
     if isinstance(value, (type, TensorSpec, PointerSpec)):
@@ -240,7 +240,7 @@ def _normal(value: Any) -> Any:  # noqa: ANN401
 
 
 def _parameter(name: str, value: Any, extents: dict[int, str]) -> Parameter:  # noqa: ANN401
-    """Tell what callers pass for an example; `extents` names the DSL's symbolic integers that were met, by identity.
+    """Describe the parameter that callers pass for an example; `extents` names the DSL's symbolic integers by identity.
 
     Raises
     ------
@@ -300,12 +300,12 @@ def _stand_in(value: Any, symbols: Any) -> Any:  # noqa: ANN401
     if (parts := _parts(value)) is not None:
         return _rebuilt(value, [_stand_in_for(part, symbols, named=hasattr(value, "_fields")) for part in parts])
     if isinstance(value, (bool, int, float)) or (_is_dsl_value(value) and hasattr(value, "value")):
-        return type(value)(1)  # any will do, and the DSL names functions after theirs
+        return type(value)(1)  # any name will do, and the DSL names functions after their parameters
     return value
 
 
 def _stand_in_for(part: _Part, symbols: Any, *, named: bool) -> Any:  # noqa: ANN401
-    """Stand in for a part of a tuple or dataclass; in a named tuple the DSL takes Python's numbers for constants."""
+    """Make the DSL's example of a part of a tuple or dataclass; in a named tuple the DSL takes numbers as constants."""
     if part.is_constant:
         return part.value
     if named and isinstance(part.value, (bool, int, float)):
@@ -316,7 +316,7 @@ def _stand_in_for(part: _Part, symbols: Any, *, named: bool) -> Any:  # noqa: AN
 
 
 class _Part(NamedTuple):
-    """An item of a tuple, or a field of a named one or of a dataclass."""
+    """Item of a tuple, or field of a named tuple or of a dataclass."""
 
     place: str
     value: Any
@@ -324,12 +324,12 @@ class _Part(NamedTuple):
 
     @property
     def is_constant(self) -> bool:
-        """Whether it is compiled in."""
+        """True if it is compiled in."""
         return "Constexpr" in str(self.annotation)
 
 
 def _parts(value: Any) -> list[_Part] | None:  # noqa: ANN401
-    """List what a tuple or dataclass is made of; None for other values."""
+    """List the parts of a tuple or dataclass; None for other values."""
     if hasattr(value, "_fields"):
         hints = get_type_hints(type(value))
         return [_Part(f".{name}", item, hints.get(name)) for name, item in zip(value._fields, value, strict=True)]
@@ -342,7 +342,7 @@ def _parts(value: Any) -> list[_Part] | None:  # noqa: ANN401
 
 
 def _rebuilt(value: Any, items: Sequence[Any]) -> Any:  # noqa: ANN401
-    """Put other items into a tuple, or into a copy of a dataclass."""
+    """Replace the items of a tuple, or of a copy of a dataclass."""
     if isinstance(value, (tuple, list)):
         return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
     changed = copy.copy(value)
@@ -352,7 +352,7 @@ def _rebuilt(value: Any, items: Sequence[Any]) -> Any:  # noqa: ANN401
 
 
 def _divisibility(parameters: Iterable[Parameter]) -> dict[str, int]:
-    """Combine what all tensors say of a name."""
+    """Combine the divisibilities that all tensors declare for a name."""
     combined: dict[str, int] = {}
     for spec in _specs(parameters):
         for name, divisor in spec.divisibility.items():
@@ -368,7 +368,7 @@ def _specs(parameters: Iterable[Parameter]) -> Iterator[TensorSpec]:
 
 
 def _scope(function: Callable[..., Any]) -> Mapping[str, Any]:
-    """Give the names that annotations written as strings may use."""
+    """Return the names for annotations written as strings."""
     plain = inspect.unwrap(function if inspect.isroutine(function) else type(function).__call__)
     return getattr(plain, "__globals__", {})
 
@@ -384,7 +384,7 @@ def _is_for_stream(name: str, parameter: inspect.Parameter, scope: Mapping[str, 
 
 
 def _says_stream(annotation: Any, scope: Mapping[str, Any]) -> bool:  # noqa: ANN401
-    """Tell whether an annotation says `CUstream`, also as text, as optional, and with metadata."""
+    """Return whether an annotation is `CUstream`, also as text, as optional, and with metadata."""
     if isinstance(annotation, str):
         try:
             annotation = eval(annotation, dict(scope))
@@ -396,7 +396,7 @@ def _says_stream(annotation: Any, scope: Mapping[str, Any]) -> bool:  # noqa: AN
 
 
 def _is_stream_value(value: object) -> bool:
-    """Tell whether a value is a stream: CUDA's, torch's, or the DSL's fake one."""
+    """Return whether a value is a stream: CUDA's, torch's, or the DSL's fake one."""
     return not isinstance(value, type) and "stream" in type(value).__name__.lower()
 
 

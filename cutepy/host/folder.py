@@ -1,4 +1,4 @@
-"""The files of the disk cache: where they lie, who may write there, and how they appear and go as a whole.
+"""Files of the disk cache: names, permissions, atomic writes, and removal.
 
 For each key there is `KEY.program`, an entry that never changes, and `KEY.uses`, which grows by a byte with each use:
 its size counts them, and its time is that of the last, whatever `noatime` says. `KEY.lock` exists while a program is
@@ -21,16 +21,16 @@ from cutepy.host.lock import remove_if_free
 PROGRAM, USES, LOCK, PARTIAL = ".program", ".uses", ".lock", ".partial"
 
 _KEY = re.compile(r"[0-9A-Za-z_-]{1,128}")
-# A file that is being written is seconds old. What has no program after an hour was left behind by a dead process.
+# A file is written within seconds. A partial file or lock without a program after an hour belongs to a dead process.
 _ORPHAN_AGE_S = 3600.0
 
 
 class CacheFolderError(RuntimeError):
-    """A cache folder that others can write to: what it holds is executed."""
+    """Error of a cache folder that others can write to: its contents are executed."""
 
 
 class ProgramFile(NamedTuple):
-    """An entry's file, as seen from outside.
+    """Size, times and use count of an entry's file.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ class Folder:
         return self.path / (key + suffix)
 
     def make(self) -> None:
-        """Make the folder, for its owner alone, and its parents, as any program makes them.
+        """Make the folder, for its owner alone, and its parents with default permissions.
 
         Raises
         ------
@@ -89,7 +89,7 @@ class Folder:
         self.check()
 
     def check(self) -> None:
-        """Refuse a folder in which somebody else could put code for this user to run.
+        """Refuse a folder in which another user could place code for this user to run.
 
         Raises
         ------
@@ -100,9 +100,9 @@ class Folder:
             return
         try:
             status = self.path.stat()
-        except OSError:  # absent, or out of reach: then nothing is read from it
+        except OSError:  # absent or unreachable: then nothing is read from it
             return
-        # Root could replace any program anyhow, and fills the caches that come with an image.
+        # Root could replace any program anyway, and fills the caches that come with an image.
         if status.st_uid not in (os.geteuid(), 0):
             found, remedy = f"user {status.st_uid} owns", f"chown it, or set {environment.CACHE_DIR.name} to another"
         elif status.st_mode & stat.S_IWOTH:
@@ -116,7 +116,7 @@ class Folder:
         )
 
     def read(self, key: str) -> bytes:
-        """Read a program's file; whatever else is in its place, such as a pipe or a device, is not waited for.
+        """Read a program's file; refuse pipes, devices and the like without waiting.
 
         Raises
         ------
@@ -126,7 +126,7 @@ class Folder:
         return read_file(self.file(key, PROGRAM))
 
     def write(self, key: str, data: bytes) -> None:
-        """Put a program in its place: whoever reads sees what was there before, or all of the new.
+        """Write a program atomically: a reader sees the file from before, or the whole new one.
 
         Raises
         ------
@@ -136,7 +136,7 @@ class Folder:
         write_file(self.file(key, PROGRAM), data)
 
     def count_use(self, key: str) -> None:
-        """Note that a program was used now; in a folder that cannot be written this does nothing."""
+        """Record a use of a program; does nothing in a folder that cannot be written."""
         with contextlib.suppress(OSError):
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
             descriptor = os.open(self.file(key, USES), flags, 0o600)
@@ -147,7 +147,7 @@ class Folder:
                 os.close(descriptor)
 
     def remove(self, key: str) -> bool:
-        """Remove a program; tells whether there was one. A process that has it open reads on.
+        """Remove a program; return whether there was one. A process that has it open can still read it.
 
         Raises
         ------
@@ -166,7 +166,7 @@ class Folder:
         return True
 
     def programs(self) -> list[ProgramFile]:
-        """List the programs, the least recently used first; of a folder that does not exist, none."""
+        """List the programs, least recently used first; none if the folder does not exist."""
         files = dict(self._files())
         found = []
         for (key, suffix), status in files.items():
@@ -177,7 +177,7 @@ class Folder:
         return sorted(found, key=lambda program: program.last_used)
 
     def sweep(self) -> None:
-        """Remove what processes that were killed have left behind."""
+        """Remove the leftovers of killed processes."""
         files = dict(self._files())
         for (key, suffix), status in files.items():
             orphan = suffix == PARTIAL or (suffix == USES and (key, PROGRAM) not in files)
@@ -186,13 +186,13 @@ class Folder:
         self.remove_locks(_ORPHAN_AGE_S)
 
     def remove_locks(self, age_s: float = 0.0) -> None:
-        """Remove the locks that nobody holds, and that are so old: some file systems tell not of other hosts."""
+        """Remove locks of some age that no process holds; the age guards against file systems without remote locks."""
         for (key, suffix), status in list(self._files()):
             if suffix == LOCK and time.time() - status.st_mtime >= age_s:
                 remove_if_free(self.path / (key + suffix))
 
     def _files(self) -> Iterator[tuple[tuple[str, str], os.stat_result]]:
-        """Yield ((key, suffix), status) of every file of the cache; a partial file's key holds its random part too."""
+        """Yield ((key, suffix), status) of every cache file; the key of a partial file includes its random part."""
         try:
             with os.scandir(self.path) as items:
                 for item in items:
@@ -205,7 +205,7 @@ class Folder:
 
 
 def write_file(place: Path, data: bytes) -> None:
-    """Put a file in its place, for its owner alone: whoever reads sees what was there before, or all of the new.
+    """Write a file atomically, for its owner alone: a reader sees the file from before, or the whole new one.
 
     Raises
     ------
@@ -229,7 +229,7 @@ def write_file(place: Path, data: bytes) -> None:
 
 
 def read_file(path: Path) -> bytes:
-    """Read a file; what else is in its place, such as a pipe or a device, is not waited for.
+    """Read a file; refuse pipes, devices and the like without waiting.
 
     Raises
     ------
@@ -256,6 +256,6 @@ def _remove_folder(path: Path) -> None:
 
 
 def _stamp(descriptor: int) -> None:
-    """Set a file's time to now; Linux before 6.13 takes that of its last tick, too coarse to tell the order of uses."""
+    """Set a file's time to now; Linux before 6.13 would take its last tick, too coarse to order uses."""
     now = time.time_ns()
     os.utime(descriptor, ns=(now, now))

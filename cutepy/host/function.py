@@ -1,4 +1,4 @@
-"""Compiled functions, ready to be called: on the GPU at the cost of the launch, or in the simulator."""
+"""Compiled functions: launched on the GPU, or run in the simulator."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ _CAPABILITY = (9, 0)
 
 
 class WrongDeviceError(RuntimeError):
-    """A GPU that the kernels were not compiled for."""
+    """Error of a GPU that the kernels were not compiled for."""
 
 
 class WrongEntryError(RuntimeError):
-    """A program is not for this machine's kind of GPU."""
+    """Error of a program for another architecture than this machine's GPU."""
 
 
 def to_entry(program: Program, described: Sequence[Parameter], known: Mapping[str, Any]) -> Entry:
-    """Put a program in the form in which it is kept, with what else is known of it."""
+    """Convert a program to an entry, with further metadata."""
     metadata = {
         **known,
         "arch": ARCH,
@@ -97,7 +97,7 @@ class Function:
 
     @classmethod
     def of_entry(cls, entry: Entry, described: Sequence[Parameter], spent: Mapping[str, float]) -> Function:
-        """Make a function of what was kept, or just compiled; `spent` says by stage what that took this process.
+        """Make a function of an entry; `spent` has this process's seconds by stage.
 
         Raises
         ------
@@ -126,11 +126,11 @@ class Function:
         return f"<compiled {self.__name__}({', '.join(map(str, self.parameters))})>"
 
     def __copy__(self) -> Function:
-        """Give the function itself, which is a value."""
+        """Return the function itself, which is a value."""
         return self
 
     def __deepcopy__(self, _: object) -> Function:
-        """Give the function itself, which is a value."""
+        """Return the function itself, which is a value."""
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -140,7 +140,7 @@ class Function:
 
     @untraced("a function of cutepy.compile")
     def __call__(self, *arguments: Any, **named: Any) -> None:  # noqa: ANN401
-        """Launch.
+        """Launch the function.
 
         Parameters
         ----------
@@ -171,17 +171,17 @@ class Function:
 
     @property
     def ptx(self) -> str:
-        """The PTX of its kernels, with line information."""
+        """PTX of the kernels, with line information."""
         return self.program.ptx
 
     @property
     def cubin(self) -> bytes:
-        """The ELF image of its kernels."""
+        """ELF image of the kernels."""
         return self.program.cubin
 
     @property
     def sass(self) -> str:
-        """The machine code of its kernels, as nvdisasm prints it, with the lines of source it comes from."""
+        """Machine code of the kernels, as nvdisasm prints it, with source lines."""
         from cutepy.binaries.sass import disassemble
 
         return (
@@ -192,45 +192,48 @@ class Function:
 
     @property
     def resources(self) -> tuple[Resources, ...]:
-        """What each of its kernels takes of the GPU."""
+        """GPU resources of each kernel."""
         from cutepy.host.inspection import resources
 
         return resources(self.program)
 
     def cost(self) -> Cost:
-        """Tell what it took to make it, by stage, in seconds."""
+        """Return the seconds that it took to make the function, by stage."""
         from cutepy.host.inspection import Cost
 
         return Cost(self.metadata["spent"], self.metadata["seconds"])
 
-    def of_resolved(self) -> Function:
-        """Take it that callers pass no tensor that torch negates when it reads it; gives the function itself.
+    def without_lazy_check(self) -> Function:
+        """Return a copy that does not check for lazily negated tensors: its callers pass none.
 
-        To look for one takes 0.1 us for each tensor that could be one.
+        The check takes 0.1 us for each tensor that could be negated when torch reads it.
         """
-        self._resolved = True
-        return self
+        return self._with(_resolved=True)
 
-    def of_plan(self, plan: SmemPlan | None) -> Function:
-        """Say by which plan its kernels share memory; gives the function itself.
+    def with_smem_plan(self, plan: SmemPlan | None) -> Function:
+        """Return a copy whose kernels' shared memory has the regions of a plan.
 
-        In the simulator `run.smem(name=)` then knows the plan's regions by their names.
+        In the simulator `run.smem(name=)` then knows the regions by their names.
         """
-        self.program, self._served = replace(self.program, plan=plan), None
-        return self
+        return self._with(program=replace(self.program, plan=plan))
 
-    def of_instead(self, instead: str) -> Function:
-        """Say what callers do with tensors that are empty where none may be; gives the function itself."""
-        self._instead = instead
-        return self
+    def with_empty_hint(self, hint: str) -> Function:
+        """Return a copy whose error for an empty tensor ends with a hint, such as another function to call."""
+        return self._with(_instead=hint)
 
-    def of_check(self, check: Callable[..., None]) -> Function:
-        """Have arguments checked before each launch in the simulator; gives the function itself.
+    def with_check(self, check: Callable[..., None]) -> Function:
+        """Return a copy whose arguments are checked before each launch in the simulator.
 
-        `check` is called with them, and may read memory, which on a GPU nobody waits for.
+        `check` is called with the arguments, and may read memory; on a GPU that would take a synchronisation.
         """
-        self._check = check
-        return self
+        return self._with(_check=check)
+
+    def _with(self, *, program: Program | None = None, **settings: Any) -> Function:  # noqa: ANN401 - of its attributes
+        """Return a copy with another program, or other settings."""
+        made = Function(self.__name__, program or self.program, self.parameters, self.metadata)
+        for name in ("_resolved", "_instead", "_check"):
+            setattr(made, name, settings.get(name, getattr(self, name)))
+        return made
 
     def prepare(self, device: int | None = None) -> Function:
         """Load the kernels now, on a GPU or in the simulator, rather than at the first call; gives the function itself.
@@ -250,7 +253,7 @@ class Function:
         import torch
 
         if EXECUTION.backend is not None:
-            if device:  # the simulator has one
+            if device:  # the simulator has a device
                 raise WrongDeviceError(f"device must be 0, the only one of the simulator, or None, got {device}")
             self._ready_to_simulate()
             return self
@@ -310,14 +313,14 @@ class Function:
             return self._served
 
     def _refuse(self, arguments: tuple[Any, ...]) -> None:
-        """Raise for the first argument that the function does not take."""
+        """Raise the error of the first argument that the function does not take."""
         try:
             check_arguments(self.__name__, self.parameters, arguments)
         except EmptyArgumentError as error:
             raise EmptyArgumentError(f"{error}; {self._instead}") from None
 
     def _explained(self, error: Exception, arguments: tuple[Any, ...]) -> Exception:
-        """Put what compiled code said of an argument in the caller's terms."""
+        """Convert an error of compiled code to the caller's terms."""
         text = str(error)
         return (
             refused_number(text, self.parameters, arguments)
@@ -326,7 +329,7 @@ class Function:
         )
 
     def _positional(self, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, ...]:
-        """Put named arguments in their places; what stays None may be left out."""
+        """Convert named arguments to positional ones; trailing None may be left out."""
         parameters = [parameter for parameter in self.parameters if parameter.kind != "stream"]
         names = [parameter.name for parameter in parameters]
         rest = parameters[len(arguments) :]
@@ -341,16 +344,17 @@ class Function:
         return (*arguments, *(named[name] for name in names[len(arguments) :]))
 
     def _passed(self, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Put arguments in the form in which compiled code takes them; the last may be left out if they stay None."""
+        """Convert arguments to the form of compiled code; trailing None may be left out."""
         rest = [parameter for parameter in self.parameters if parameter.kind != "stream"][len(arguments) :]
         if rest and all(p.kind == "none" for p in rest):
             arguments = (*arguments, *(None for _ in rest))
         return passed(self.parameters, arguments)
 
     def _recover(self, error: Exception, given: tuple[Any, ...]) -> None:
-        """Find out why a launch failed.
+        """Handle a failed launch: find its cause, and retry if possible.
 
-        There are host arrays, foreign or wrong arguments, some left out, or a device that is not yet ready in a thread.
+        Causes are host arrays, foreign or wrong arguments, trailing arguments left out, or a device that is not yet
+        initialised in this thread.
         """
         if any(is_host_array(argument) or is_read_only(argument) for argument in leaves(given)):
             self._launch_on_copies(given)
@@ -365,7 +369,7 @@ class Function:
         same = len(passed) == len(given) and all(
             new is old for new, old in zip(leaves(passed), leaves(given), strict=True)
         )
-        # What CUDA refused may follow a launch that was made: it is not made twice.
+        # A CUDA error may follow a launch that was made: it is not repeated.
         if not made_ready and (same or "CUDA error" in str(error)):
             raise self._explained(error, passed) from None
         self._launch(*passed)
@@ -389,7 +393,7 @@ class Function:
             )
 
     def _guarded(self, cuda: CudaProgram) -> Any:  # noqa: ANN401
-        """Give what launches: compiled code itself, where it sees all that may be wrong.
+        """Return the launcher: compiled code itself, where it detects every bad argument.
 
         It doesn't see that torch would negate a tensor's values when it reads them. And of several kernels, one may run
         on a device before another is found not to be ready there.
@@ -420,13 +424,13 @@ class Function:
 
 
 def _reopened(metadata: dict[str, Any], sections: dict[str, bytes], plan: SmemPlan | None) -> Function:
-    """Make a function of what was pickled."""
+    """Make a function of a pickle."""
     described = tuple(map(Parameter.from_json, metadata["parameters"]))
-    return Function.of_entry(Entry(metadata, sections), described, metadata["spent"]).of_plan(plan)
+    return Function.of_entry(Entry(metadata, sections), described, metadata["spent"]).with_smem_plan(plan)
 
 
 def _device_index(arguments: Sequence[Any]) -> int | None:
-    """Find the GPU to launch on: that of the first tensor on one, or the current one; None if there is none."""
+    """Return the GPU to launch on: that of the first tensor on one, or the current one; None if there is none."""
     import torch
 
     on_gpu = (a.device.index for a in leaves(arguments) if getattr(a, "is_cuda", False))
@@ -434,14 +438,14 @@ def _device_index(arguments: Sequence[Any]) -> int | None:
 
 
 def _is_without_memory(argument: Any) -> bool:  # noqa: ANN401
-    """Tell whether an argument is a torch tensor that can't be read where it claims to be."""
+    """Return whether an argument is a torch tensor without readable memory at its address."""
     if getattr(argument, "is_meta", False) or getattr(argument, "is_nested", False) or is_lazy(argument):
         return True
     return str(getattr(argument, "layout", "torch.strided")) != "torch.strided"
 
 
 def _as_passed(argument: Any) -> Any:  # noqa: ANN401
-    """See a foreign object that exports its memory by DLPack as a torch tensor, and a foreign number as Python's."""
+    """Convert a foreign object with DLPack to a torch tensor, and a foreign number to Python's."""
     if (number := plain_number(argument)) is not None:
         return number
     if hasattr(argument, "data_ptr") or hasattr(argument, "__array_interface__") or not hasattr(argument, "__dlpack__"):

@@ -1,4 +1,4 @@
-"""What decides a compiled program besides what was traced: the compiler's libraries, linked files, declared sources."""
+"""Inputs of a compiled program besides its trace: compiler libraries, linked files, declared sources."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from cutepy.host.folder import read_file, write_file
 
 _COMPILER = "nvidia_cutlass_dsl"
 _LIBRARIES = ("*/cutlass/_mlir/_mlir_libs/*.so*", "lib/*.so*", "*/lib/*.so*", "*/lib/*.bc", "*/lib/*.a")
-"""Where the DSL's distributions have what compiles, below their folder; one of a version may differ from another's."""
+"""Folders of the compiler's libraries in the DSL's distributions."""
 _BETWEEN = re.compile(r"[\s=,;:'\"{}()]+|$")
 
 
 @cache
 def compiler_digest() -> str:
-    """Digest the libraries of the DSL's compiler, importing nothing: SHA-256, in hexadecimal.
+    """Hash the libraries of the DSL's compiler without importing them: SHA-256, in hexadecimal.
 
     They are hundreds of megabytes, so their digests are remembered beside the compiled programs, by path, size, inode
     and time of change.
@@ -41,7 +41,7 @@ def compiler_digest() -> str:
 
 
 class _Memory:
-    """Digests of large files, kept in a file; where it can't be kept they are computed anew in each process."""
+    """Hashes of large files, kept in a file; if it can't be written, they are computed in each process."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -70,7 +70,7 @@ class _Memory:
 
 
 def named_files(options: str) -> list[tuple[str, str]]:
-    """Digest the files that exist of those that options name: options -> (path as named, SHA-256), sorted.
+    """Hash the existing files that options name: options -> (path as named, SHA-256), sorted.
 
     Such as a library of bitcode to link: what is in it is compiled in. Any text between separators may be a path, such
     as both paths of `--option=a.bc,b.bc`, and a path may hold separators.
@@ -92,7 +92,7 @@ def named_files(options: str) -> list[tuple[str, str]]:
 
 
 def _between_separators(word: str) -> set[str]:
-    """Give the parts of a word, and all runs of neighbouring parts: a path may hold what elsewhere separates."""
+    """Return the parts of a word, and all runs of neighbouring parts: a path may contain separators."""
     separators = [(0, 0), *(match.span() for match in _BETWEEN.finditer(word))]
     return {word[left[1] : right[0]] for left, right in combinations(separators, 2)}
 
@@ -100,12 +100,12 @@ def _between_separators(word: str) -> set[str]:
 def _is_file(text: str) -> bool:
     try:
         return Path(text).is_file()
-    except (OSError, ValueError):  # too long for a name, or with a null
+    except (OSError, ValueError):  # too long for a name, or with a null byte
         return False
 
 
 _Found = list[tuple[str | os.PathLike[str], list[tuple[str, str]]]]
-"""Packages and paths, and the names and paths of the files of each."""
+"""Packages and paths, with the names and paths of the files of each."""
 
 
 def _found(packages_or_paths: tuple[str | os.PathLike[str], ...]) -> _Found:
@@ -113,7 +113,7 @@ def _found(packages_or_paths: tuple[str | os.PathLike[str], ...]) -> _Found:
 
 
 def sources_digest(packages_or_paths: tuple[str | os.PathLike[str], ...]) -> str:
-    """Digest source files, importing nothing: SHA-256 of their names and contents, in hexadecimal.
+    """Hash source files without importing them: SHA-256 of their names and contents, in hexadecimal.
 
     Parameters
     ----------
@@ -130,7 +130,7 @@ def sources_digest(packages_or_paths: tuple[str | os.PathLike[str], ...]) -> str
 
 
 def _digest(found: _Found) -> str:
-    """Digest the files, by name, that were found of each package or path."""
+    """Hash the files, by name, of each package or path."""
     total = hashlib.sha256(repr(sys.version_info[:2]).encode())
     for given, files in found:
         if not files:
@@ -142,7 +142,7 @@ def _digest(found: _Found) -> str:
 
 
 class Sources:
-    """Source files as this process met them: digested once, since what was imported from them stays as it was.
+    """Source files as this process first read them: hashed once, since imported modules do not change with them.
 
     Parameters
     ----------
@@ -158,7 +158,7 @@ class Sources:
         self.digest = _digest(found)
 
     def edited(self) -> bool:
-        """Tell whether what this process imported may be of another text than the files that were digested.
+        """Return whether an imported module may have another text than the hashed file.
 
         So it is where a file is another than it was, by size, inode, and times of its contents and of any change, and
         where one that had been imported by then has changed since the process started. Programs put the former time
@@ -168,7 +168,7 @@ class Sources:
 
 
 def _listing(found: _Found) -> list[tuple[str, int, int, int, int]]:
-    """Give each file's path, size, inode, and times of its contents and of any change to it, in order."""
+    """Return each file's path, size, inode, and times of its contents and of any change to it, in order."""
     paths = sorted(path for _, files in found for _, path in files)
     statuses = ((path, os.stat(path)) for path in paths)  # noqa: PTH116
     return [(path, s.st_size, s.st_ino, s.st_mtime_ns, max(s.st_mtime_ns, s.st_ctime_ns)) for path, s in statuses]
@@ -180,7 +180,7 @@ def _imported_files() -> set[str]:
 
 @cache
 def _started_ns() -> int:
-    """Tell when this process started, in nanoseconds since the epoch; 0 where the system doesn't tell."""
+    """Return the start time of this process, in nanoseconds since the epoch; 0 if the system doesn't tell."""
     with contextlib.suppress(AttributeError, OSError, LookupError, ValueError):
         ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
         age = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - ticks * 10**9 // os.sysconf("SC_CLK_TCK")
@@ -190,7 +190,7 @@ def _started_ns() -> int:
 
 @cache
 def sources(*packages_or_paths: str | Path) -> Sources:
-    """Give the sources of these packages and paths, as this process met them first."""
+    """Return the sources of packages and paths, from a cache of this process."""
     return Sources(packages_or_paths)
 
 
@@ -208,7 +208,7 @@ def _source_files(given: str | os.PathLike[str]) -> Iterator[tuple[str, str]]:
 
 
 def _walk(folder: str, relative: str, above: frozenset[str]) -> Iterator[tuple[str, str]]:
-    """Give the files under a folder, through symbolic links that lead not back up."""
+    """Return the files under a folder, through symbolic links except those that lead back up."""
     real = os.path.realpath(folder)
     if real in above or not os.path.isdir(real):  # noqa: PTH112
         return
@@ -221,7 +221,7 @@ def _walk(folder: str, relative: str, above: frozenset[str]) -> Iterator[tuple[s
 
 
 def _folders_of(module: str) -> list[str]:
-    """Find the folders of a package, or the file of a module, without importing it or those above it."""
+    """Return the folders of a package, or the file of a module, without importing it or its parents."""
     spec = spec_of(module)
     if spec is None:
         return []

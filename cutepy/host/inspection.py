@@ -1,4 +1,4 @@
-"""What a compiled function costs: the resources of its kernels, and the time that its compilation took."""
+"""Resources of a compiled function's kernels, and the seconds of its compilation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from cutepy.runtime.residency import max_active_clusters
 
 @dataclass(frozen=True)
 class Resources:
-    """What one kernel of a compiled function takes of the GPU. What the arguments of a call decide is None.
+    """GPU resources of one kernel of a compiled function.
+
+    Facts that depend on the arguments of a call are None.
 
     Attributes
     ----------
@@ -89,12 +91,12 @@ class Cost:
         object.__setattr__(self, "total", sum(self.stages.values()))
 
     def __reduce__(self) -> tuple[type[Cost], tuple[dict[str, float], dict[str, float]]]:
-        """Pickle and copy the mappings, whose read-only views can't be."""
+        """Pickle and copy the mappings, whose read-only views can't be pickled."""
         return Cost, (dict(self.stages), dict(self.compilation))
 
     @property
     def cached(self) -> bool:
-        """Whether the function was found on the disk."""
+        """True if the function was found on the disk."""
         return "load" in self.stages
 
 
@@ -130,7 +132,7 @@ def _resources(program: Program, kernel: KernelResources) -> Resources:
 
 
 def _agreed(launches: list[LaunchFacts]) -> LaunchFacts:
-    """Combine the launches of one kernel: what differs is known of neither."""
+    """Combine the launches of one kernel: facts that differ become None."""
     known = ({getattr(launch, name) for launch in launches} for name in ("block", "cluster", "dynamic_smem_bytes"))
     kernel = launches[0].kernel if launches else ""
     return LaunchFacts(kernel, *(values.pop() if len(values) == 1 else None for values in known))

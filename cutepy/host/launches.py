@@ -1,4 +1,4 @@
-"""What is done for tensors of one description, found once and looked up by all later calls."""
+"""Cache of launches by the descriptions of their tensors."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _MOST = 4096
 
 
 class Launches(dict[tuple[Any, ...], Launch]):
-    """Launches by all that decides them; where there are too many, all are forgotten."""
+    """Cache of launches by their keys; when it is full, all are dropped."""
 
     def keep(self, key: tuple[Any, ...], launch: Launch) -> Launch:
-        """Keep what was found; gives it."""
+        """Store a launch, and return it."""
         if len(self) >= _MOST:
             self.clear()
         self[key] = launch
@@ -24,7 +24,7 @@ class Launches(dict[tuple[Any, ...], Launch]):
 
 
 def described(*values: object) -> list[Any]:
-    """Give all of tensors that decides what is launched: but for addresses, of what these are multiples, up to 16."""
+    """Return the key of tensors: all that determines a launch, with alignments up to 16 in place of addresses."""
     key: list[Any] = []
     for value in values:
         if isinstance(value, torch.Tensor):

@@ -1,4 +1,4 @@
-"""A lock on a file, which one thread of one process holds at a time, and which the kernel frees when the holder dies.
+"""File lock that one thread of one process holds, and that the kernel releases when the holder dies.
 
 It is `flock`, on a descriptor of its own for each holder, so threads of one process exclude each other as well. Waiters
 sleep in the kernel. The package filelock is not used: it polls, costs 24 ms to import, and where `flock` is missing it
@@ -20,7 +20,7 @@ _held: dict[int, tuple[Path, int]] = {}
 
 @contextlib.contextmanager
 def exclusive(path: Path) -> Iterator[None]:
-    """Hold the lock named by `path` for the body of a `with`, after waiting for it as long as it takes.
+    """Hold the lock named by `path` for the body of a `with`; wait for it without a limit.
 
     The file is made, and removed again while the lock is still held, so that keys leave nothing behind.
 
@@ -37,14 +37,14 @@ def exclusive(path: Path) -> Iterator[None]:
         If the file cannot be made, or the file system knows no locks.
     """
     owner = (path, threading.get_ident())
-    if owner in list(_held.values()):  # a copy: other threads change it
+    if owner in list(_held.values()):  # a copy: other threads change the original
         raise RuntimeError(f"the lock {path} is held by this thread already, which would wait for itself")
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         _held[descriptor] = owner
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-            # The holder before may have removed the file while this one waited; others lock its successor by now.
+            # The previous holder may have removed the file while this one waited; others lock its successor by now.
             if not _is_named(path, descriptor):
                 continue
             try:
@@ -54,7 +54,7 @@ def exclusive(path: Path) -> Iterator[None]:
                     path.unlink(missing_ok=True)
             return
         finally:
-            # In a process forked meanwhile the lock is not held, and the descriptor may be another's.
+            # In a process forked meanwhile the lock is not held, and the descriptor may belong to another file.
             if _held.get(descriptor) is owner:
                 fcntl.flock(descriptor, fcntl.LOCK_UN)  # a copy that another process inherits holds nothing
                 del _held[descriptor]
@@ -62,7 +62,7 @@ def exclusive(path: Path) -> Iterator[None]:
 
 
 def remove_if_free(path: Path) -> bool:
-    """Remove a lock's file that a killed process left; tells whether it was there and nobody held it.
+    """Remove the lock file of a killed process; return whether it existed and was free.
 
     Who waits for it, or has opened it just now, finds it gone once it has the lock, and takes a new one: as `exclusive`
     removes its own.
@@ -71,15 +71,15 @@ def remove_if_free(path: Path) -> bool:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
         return False
-    _held[descriptor] = (path, 0)  # no thread's: only so that a process forked meanwhile lets go of it
+    _held[descriptor] = (path, 0)  # entered for no thread: a process forked meanwhile must close it
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if free := _is_named(path, descriptor):
             path.unlink()
-    except OSError:  # held, or in a folder that can't be written
+    except OSError:  # held, or in a read-only folder
         return False
     finally:
-        with contextlib.suppress(OSError):  # a file system that knows no locks
+        with contextlib.suppress(OSError):  # a file system without locks
             fcntl.flock(descriptor, fcntl.LOCK_UN)
         del _held[descriptor]
         os.close(descriptor)
@@ -94,7 +94,7 @@ def _is_named(path: Path, descriptor: int) -> bool:
 
 
 def _let_go() -> None:
-    """Close a forked process's copies of the descriptors: else it would keep a lock whose holder is long dead."""
+    """Close a forked process's copies of the descriptors: otherwise it would keep a lock after its holder's death."""
     for descriptor in list(_held):
         os.close(descriptor)
     _held.clear()

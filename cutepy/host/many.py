@@ -21,7 +21,7 @@ _NAME_LENGTH = 60
 
 @dataclass(frozen=True)
 class Variant:
-    """What to compile: what `cutepy.compile` takes.
+    """Function and examples for `cutepy.compile`, as one item of `compile_many`.
 
     Attributes
     ----------
@@ -58,7 +58,7 @@ class Variant:
 
 
 class VariantsError(ExceptionGroup[Exception]):
-    """Some variants could not be compiled: a group of what each raised, with the variant's name in a note.
+    """Group of the errors of variants that failed, each with the variant's name in a note.
 
     Attributes
     ----------
@@ -69,7 +69,7 @@ class VariantsError(ExceptionGroup[Exception]):
     functions: list[Function | None]
 
     def derive(self, excs: Sequence[Exception]) -> VariantsError:  # type: ignore[override]
-        """Make a group of some of the errors."""
+        """Return a group of some of the errors."""
         derived = VariantsError(self.message, excs)
         derived.functions = self.functions
         return derived
@@ -126,7 +126,7 @@ def compile_many(
 
 
 class _Many:
-    """The variants of one call, and what has become of each."""
+    """Variants of one call, with their outcomes."""
 
     def __init__(self, variants: Sequence[Variant], names: Sequence[str], board: Board) -> None:
         self._variants = variants
@@ -135,7 +135,7 @@ class _Many:
         self._results: dict[int, Function | Exception] = {}
 
     def compile(self, processes: int) -> list[Function | Exception]:
-        """Look for variants on the disk up to the first that is missing; from there on compile in processes."""
+        """Look up variants on the disk up to the first missing one; from there on compile in processes."""
         indices = list(range(len(self._variants)))
         if not environment.cache_enabled() or processes == 1:
             for index in indices:
@@ -150,7 +150,7 @@ class _Many:
         return [self._results[index] for index in indices]
 
     def _find(self, index: int, *, compiled: bool = False) -> bool:
-        """Look for a variant, which may just have been `compiled`; tells whether there is nothing left to do for it."""
+        """Look up a variant, which may just have been `compiled`; return whether it is finished."""
         start = time.perf_counter()
         try:
             if self._variants[index].sources:
@@ -208,7 +208,7 @@ class _Many:
                 self._board.started(self._names[index])
             elif event.error is not None:
                 self._failed(index, event.error)
-            # Traced here: what this process has set is not what others import
+            # traced here, since a child process imports modules without this process's changes
             elif not self._find(index, compiled=True):
                 self._compile_here(index)
 
@@ -222,7 +222,7 @@ def _settled(variant: Variant) -> tuple[tuple[Any, ...], dict[str, Any], dict[st
 
 
 def _task(variant: Variant) -> bytes:
-    """Pickle what a process needs to compile a variant.
+    """Pickle the inputs of a process that compiles a variant.
 
     Raises
     ------
@@ -251,7 +251,7 @@ def _task(variant: Variant) -> bytes:
 
 
 def _described(example: Any) -> Any:  # noqa: ANN401
-    """Replace tensors, whose elements don't matter, by what they stand for."""
+    """Replace tensors by specs, since their elements don't matter."""
     if type(example) in (tuple, list):
         return type(example)(map(_described, example))
     if hasattr(example, "data_ptr"):
@@ -260,7 +260,7 @@ def _described(example: Any) -> Any:  # noqa: ANN401
 
 
 def _names(variants: Sequence[Variant]) -> list[str]:
-    """Name variants, those of one name by number, too."""
+    """Name variants; those of one name get numbers, too."""
     names = list(map(str, variants))
     return [f"{name} #{names[:n].count(name) + 1}" if names.count(name) > 1 else name for n, name in enumerate(names)]
 

@@ -1,4 +1,4 @@
-"""The progress bar of a compilation of many variants."""
+"""Progress bar of `compile_many`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class Board:
-    """Shows how many variants are compiled, were found on the disk, and failed, and which are being compiled.
+    """Progress bar with the numbers of variants compiled, found on disk, failed, and in progress.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What a compiled function takes: descriptions of its tensors, with names for the extents that vary."""
+"""Specifications of a compiled function's tensors and pointers, with names for the extents that vary."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NAME = re.compile(r"[A-Za-z_]\w*")
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """The tensors that a compiled function takes in one place: their type, extents, strides and alignment.
+    """Type, extents, strides and alignment of the tensors that a compiled function takes for one parameter.
 
     Parameters
     ----------
@@ -102,17 +102,17 @@ class TensorSpec:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names among the extents, each once."""
+        """Names among the extents, each once."""
         return tuple(dict.fromkeys(extent for extent in self.shape if isinstance(extent, str)))
 
     @property
     def stride_names(self) -> tuple[str, ...]:
-        """The names among the strides, each once."""
+        """Names among the strides, each once."""
         return tuple(dict.fromkeys(stride for stride in self.strides or () if isinstance(stride, str)))
 
     @property
     def expected_strides(self) -> tuple[int | str | None, ...]:
-        """What the strides must be: numbers, names, and None where a named extent decides.
+        """Required strides: numbers, names, and None where a named extent determines the stride.
 
         Examples
         --------
@@ -134,7 +134,7 @@ class TensorSpec:
         return tuple(strides)
 
     def decides_stride(self, dimension: int) -> str | None:
-        """Name what decides a stride: its own name, or the innermost named extent that it spans; None for a number.
+        """Return the name that determines a stride: its own, or the innermost named extent it spans; None for a number.
 
         Examples
         --------
@@ -157,7 +157,7 @@ class TensorSpec:
         divisibility: Mapping[str, int] | None = None,
         align: int | None = None,
     ) -> TensorSpec:
-        """Describe a tensor, with names for the dimensions that may vary.
+        """Make the spec of an example tensor, with names for the dimensions that may vary.
 
         Parameters
         ----------
@@ -230,7 +230,7 @@ class TensorSpec:
 
 @dataclass(frozen=True)
 class PointerSpec:
-    """The addresses that a compiled function takes in one place, for a parameter that is a `cute.Pointer`.
+    """Type and alignment of the addresses that a compiled function takes for a `cute.Pointer` parameter.
 
     A call passes an integer, a tensor, whose address it is, or one of the DSL's pointers.
 
@@ -269,7 +269,7 @@ class PointerSpec:
 
 
 def dtype_name(dtype: Any) -> str:  # noqa: ANN401
-    """Give torch's name of an element type that torch, numpy or the caller names.
+    """Return torch's name of an element type, given as torch's, numpy's or a name.
 
     Examples
     --------
@@ -282,7 +282,7 @@ def dtype_name(dtype: Any) -> str:  # noqa: ANN401
 
 
 def element_strides(tensor: Any) -> tuple[int, ...]:  # noqa: ANN401
-    """Give the strides of a torch tensor or numpy array in elements."""
+    """Return the strides of a torch tensor or numpy array in elements."""
     if callable(getattr(tensor, "stride", None)):
         return tuple(map(int, tensor.stride()))
     return tuple(stride // tensor.itemsize for stride in tensor.strides)
@@ -290,13 +290,13 @@ def element_strides(tensor: Any) -> tuple[int, ...]:  # noqa: ANN401
 
 def _alignment(tensor: Any) -> int:  # noqa: ANN401
     if getattr(tensor, "is_meta", False) or hasattr(tensor, "fake_mode"):
-        return 16  # no memory, and so no bad address
+        return 16  # no memory, and so no misaligned address
     address = tensor.data_ptr() if hasattr(tensor, "data_ptr") else tensor.__array_interface__["data"][0]
     return 16 if address % 16 == 0 else int(address & -address)
 
 
 def _compact_order(extents: Sequence[int], strides: Sequence[int]) -> tuple[int, ...] | None:
-    """Give the place of each dimension in the order in which a tensor is compact, or None if it is in none."""
+    """Return each dimension's place in the compact order of a tensor, None if it is not compact."""
     ranked = sorted(range(len(extents)), key=lambda d: (extents[d] != 1, strides[d], -d))
     step, order = 1, [0] * len(extents)
     if all(strides[d] == s for d, s in enumerate(_row_major(extents)) if extents[d] != 1):

@@ -1,4 +1,4 @@
-"""Compiled programs on the disk, shared by all processes of a user: each is built once, and read from then on."""
+"""Store of compiled programs on disk, shared by a user's processes: each program is built once."""
 
 import contextlib
 import io
@@ -15,14 +15,14 @@ from cutepy.host.entry import DamagedEntryError, Entry as Entry, decode, encode,
 from cutepy.host.folder import LOCK, PROGRAM, Folder
 from cutepy.host.lock import exclusive
 
-# A listing of the folder, which tells how much room is left, holds for this long, and until this share of the room is
-# written: other processes write, too. What none of them counted, such as a killed one's, the next listing finds.
+# A listing of the folder, which gives the free room, is valid for this long, and until this share of the room is
+# written: other processes write, too. The next listing finds the files that no process counted, such as a killed one's.
 _LISTING_AGE_S = 60.0
 _SHARE = 16
 
 
 class CacheWarning(UserWarning):
-    """The disk cache does not do its work; compiling goes on without it.
+    """Warning that the disk cache failed; compilation goes on without it.
 
     A warning rather than a log record: it is shown by default, once for each place, and a test run or a deployment can
     turn it into an error or silence it by its name.
@@ -30,7 +30,7 @@ class CacheWarning(UserWarning):
 
 
 class NotKept(Exception):
-    """Raised by who builds an entry that its key does not describe for sure."""
+    """Exception of a builder whose entry must not be stored: its key does not determine it."""
 
     def __init__(self, entry: Entry) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class NotKept(Exception):
 
 
 class EntryInfo(NamedTuple):
-    """What a store knows of an entry without reading its sections.
+    """Facts of an entry that a store reads without its sections.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ class EntryInfo(NamedTuple):
 
 
 class Store:
-    """Entries by key in a folder: key -> entry, built by one process while others wait.
+    """Store of entries in a folder: key -> entry, built by one process while others wait.
 
     Threads and processes may use one folder at the same time, in as many stores as they like.
 
@@ -117,12 +117,12 @@ class Store:
         try:
             return self._read(key)
         except DamagedEntryError:
-            # Under the lock, so that what is removed is not what another process has put in its place.
+            # under the lock, so that the removed file is not another process's new one
             with self._locked(key):
                 return self._read_or_remove(key)
 
     def save(self, key: str, entry: Entry) -> None:
-        """Put an entry in its place, whole or not at all, and remove the least recently used over the limit.
+        """Write an entry atomically, and remove the least recently used over the limit.
 
         Parameters
         ----------
@@ -147,7 +147,7 @@ class Store:
             self._warn_once(error)
 
     def get_or_build(self, key: str, build: Callable[[], Entry]) -> tuple[Entry, bool]:
-        """Load an entry, or build and save it; of all who ask for one key at a time, one builds and the others wait.
+        """Load an entry, or build and save it; of concurrent callers with one key, one builds and the others wait.
 
         Parameters
         ----------
@@ -183,7 +183,7 @@ class Store:
             return entry, True
 
     def peek(self, key: str) -> Entry | None:
-        """Read an entry as `load` does, but it is no use of it, and what is damaged stays.
+        """Read an entry as `load` does, without counting a use, and without removing a damaged one.
 
         Raises
         ------
@@ -193,7 +193,7 @@ class Store:
         return self._read(key, counted=False)
 
     def entries(self) -> list[EntryInfo]:
-        """List the entries, the least recently used first; those that cannot be read are left out."""
+        """List the readable entries, least recently used first."""
         self._files.check()
         found = []
         for program in self._files.programs():
@@ -203,12 +203,12 @@ class Store:
         return found
 
     def unreadable(self) -> list[Path]:
-        """List what is in the place of entries and cannot be read, such as a damaged file or a folder."""
+        """List the files in the place of entries that cannot be read, such as damaged ones, and folders."""
         readable = {entry.key for entry in self.entries()}
         return [self._files.file(p.key, PROGRAM) for p in self._files.programs() if p.key not in readable]
 
     def prune(self) -> list[Path]:
-        """Remove what is in the place of entries and can't be read, such as those of another version of cutepy.
+        """Remove unreadable entries, such as those of another version of cutepy.
 
         Returns
         -------
@@ -226,7 +226,7 @@ class Store:
         return useless
 
     def remove(self, key: str) -> bool:
-        """Remove an entry; tells whether there was one.
+        """Remove an entry; return whether there was one.
 
         Raises
         ------
@@ -236,7 +236,7 @@ class Store:
         return self._files.remove(key)
 
     def clear(self) -> int:
-        """Remove all entries, readable or not, and what killed processes left; returns how many entries there were.
+        """Remove all entries, readable or not, and leftovers of killed processes; return the number of entries.
 
         Raises
         ------
@@ -274,7 +274,7 @@ class Store:
             return self._read(key)
         except DamagedEntryError as error:
             file = self._files.file(key, PROGRAM)
-            with contextlib.suppress(OSError):  # then the next to save replaces it
+            with contextlib.suppress(OSError):  # the next save replaces it
                 file.unlink()
             warnings.warn(f"{file} is damaged and not used: {error}", CacheWarning, stacklevel=3)
             return None
@@ -290,7 +290,7 @@ class Store:
             yield
 
     def _shrink(self, saved: str, size_bytes: int) -> None:
-        """Keep to the limit after an entry was saved; listing a folder takes as long as it has entries."""
+        """Keep to the limit after an entry was saved; listing a folder takes time in proportion to its entries."""
         self._unlisted_room_bytes -= size_bytes
         if self._unlisted_room_bytes >= 0 and time.monotonic() < self._listed_until:
             return
@@ -317,7 +317,7 @@ class Store:
 
 
 def callers_level() -> int:
-    """Count the frames up to the first outside of cutepy, for a warning of the function that asks."""
+    """Count the frames up to the first outside of cutepy, as the stack level of a warning."""
     frame, level = sys._getframe(1), 1
     while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith("cutepy."):
         frame, level = frame.f_back, level + 1
@@ -325,7 +325,7 @@ def callers_level() -> int:
 
 
 def default_store() -> Store:
-    """Open the store of the folder and the limit that the environment names, be `CUTEPY_CACHE` on or off.
+    """Open the store at the environment's folder and limit, whether `CUTEPY_CACHE` is on or off.
 
     Raises
     ------
@@ -336,16 +336,16 @@ def default_store() -> Store:
 
 
 def function_store() -> Store:
-    """Open what the DSL's preprocessor made of source files, which has a sixteenth of the limit for itself."""
+    """Open the store of rewritten functions, with a sixteenth of the limit for itself."""
     return _open(environment.cache_dir() / "functions", environment.cache_limit_bytes() // _SHARE, quiet=True)
 
 
 def machine_code_store() -> Store:
-    """Open the simulator's machine code for this CPU, which has a sixteenth of the limit for itself."""
+    """Open the store of the simulator's machine code for this CPU, with a sixteenth of the limit for itself."""
     return _open(environment.cache_dir() / "machine-code", environment.cache_limit_bytes() // _SHARE, quiet=True)
 
 
 @lru_cache(maxsize=16)
 def _open(folder: Path, limit_bytes: int, *, quiet: bool = False) -> Store:
-    """Keep one store for a folder, so that each process warns of it once."""
+    """Return one store for each folder, so that each process warns about it once."""
     return Store(folder, limit_bytes, quiet=quiet)

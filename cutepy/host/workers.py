@@ -1,7 +1,7 @@
-"""Processes that compile: each is started afresh, takes one task at a time, and fails alone.
+"""Worker processes that compile: each is spawned, takes one task at a time, and fails alone.
 
-The DSL compiles on one core, and holds Python's lock while it does. Workers are spawned, not forked: a process that has
-used CUDA, or MLIR, has threads and state that no copy of it survives with.
+The DSL compiles on one core, and holds Python's lock meanwhile. Workers are spawned, not forked: a process that has
+used CUDA, or MLIR, has threads and state that do not survive in a forked copy.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from typing import Any, NamedTuple
 
 
 class WorkerDiedError(RuntimeError):
-    """A process that compiled ended before it was done."""
+    """Error of a worker process that ended before its task."""
 
 
 class Outcome(NamedTuple):
-    """What became of a task.
+    """Outcome of a task.
 
     Attributes
     ----------
@@ -38,13 +38,13 @@ class Outcome(NamedTuple):
 
 
 class Started(NamedTuple):
-    """A worker took up a task."""
+    """Event: a worker has taken a task."""
 
     task: str
 
 
 class _Worker:
-    """A process and the pipe to it."""
+    """Worker process with its pipe."""
 
     def __init__(self) -> None:
         context = multiprocessing.get_context("spawn")
@@ -55,13 +55,13 @@ class _Worker:
         self.task: str | None = None
 
     def give(self, task: str, data: bytes) -> None:
-        """Hand over a task; one who died on the way is found out by `take`."""
+        """Send a task; `take` detects a worker that died meanwhile."""
         self.task = task
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self.connection.send_bytes(data)
 
     def take(self) -> Exception | None:
-        """Receive what became of the task, once there is something to receive."""
+        """Receive a task's outcome, once there is something to receive."""
         try:
             error = pickle.loads(self.connection.recv_bytes())
         except (EOFError, ConnectionResetError):
@@ -75,14 +75,14 @@ class _Worker:
         return error
 
     def stop(self) -> None:
-        """End the process, whatever it does: an entry of the cache is written whole or not at all."""
+        """Kill the process at any point: an entry of the cache is written atomically."""
         self.connection.close()
         self.process.terminate()
         self.process.join()
 
 
 def run(tasks: Mapping[str, bytes], processes: int) -> Iterator[Started | Outcome]:
-    """Compile in several processes; ends them when the iteration ends, however it does.
+    """Compile in several processes; they are ended when the iteration ends, in any way.
 
     Parameters
     ----------
@@ -128,7 +128,7 @@ def _give_next(worker: _Worker, waiting: list[str], tasks: Mapping[str, bytes]) 
 
 
 def _serve(connection: Connection) -> None:
-    """Compile what comes until the other end is closed. Ctrl-C is the other end's affair, which then ends this one."""
+    """Compile tasks until the other end is closed. Ctrl-C is handled by the other end, which then ends this one."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if "__mp_main__" in sys.modules:
         _rename(vars(sys.modules["__mp_main__"]), "__mp_main__", "__main__")
@@ -138,7 +138,7 @@ def _serve(connection: Connection) -> None:
 
 
 def _rename(names: Mapping[str, Any], old: str, new: str) -> None:
-    """Let the functions and classes that a module defines bear another name of the module.
+    """Rename the module of a script's functions and classes to the name it has in the parent.
 
     Spawned processes import a script under another name, so that what it guards does not run. But names are part of
     the key by which a program is found.
@@ -155,7 +155,7 @@ def _rename(names: Mapping[str, Any], old: str, new: str) -> None:
 
 
 def _compile(task: bytes) -> bytes:
-    """Compile a task for the disk; gives what it raised, pickled."""
+    """Compile a task into the disk cache; return its error, pickled."""
     try:
         from cutepy.host.compilation import Call, compile
 
@@ -170,7 +170,7 @@ def _compile(task: bytes) -> bytes:
 
 
 def _pickled(error: Exception, trace: str) -> bytes:
-    """Pickle an error with its traceback as a note; one that can't be goes as its text."""
+    """Pickle an error with its traceback as a note; if that fails, its text."""
     note = f"in a process that compiles:\n{trace}"
     sent: Any
     for sent in (error, RuntimeError(f"{type(error).__qualname__}: {error}")):

@@ -1,4 +1,4 @@
-"""Modules of PyTorch on cutepy's kernels, and the swap of a model's own for them.
+"""PyTorch modules on cutepy's kernels, and the replacement of a model's own modules by them.
 
 Importing it imports torch, which then knows the operations of `cutepy.ops`.
 """
@@ -7,7 +7,7 @@ from cutepy.extras import require
 
 require("cutepy.nn", "numpy", "torch")
 
-# ruff: noqa: E402 - what is missing is told before the rest is imported
+# ruff: noqa: E402 - a missing extra is reported before the rest is imported
 from cutepy.nn.linear import Linear as Linear, replace_linears as replace_linears
 
 __all__ = ["Linear", "replace_linears"]

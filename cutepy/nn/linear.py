@@ -60,7 +60,7 @@ class Linear(torch.nn.Linear):
 
 
 def replace_linears(model: torch.nn.Module, filter: Callable[[str, torch.nn.Linear], Any] | None = None) -> int:
-    """Have a model's linear layers computed by `cutepy.ops.gemm`, in place.
+    """Replace a model's linear layers by `Linear`, in place.
 
     Every `torch.nn.Linear` becomes a `Linear`: the same object, with its parameters, hooks and names. Layers of other
     classes, also of classes derived from `torch.nn.Linear`, stay as they are.

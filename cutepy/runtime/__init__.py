@@ -1,1 +1,1 @@
-"""What compiled programs run on: their loader, CUDA under the names by which they call it, or its stand-in."""
+"""Runtime of compiled programs: the loader, CUDA under the names of host code, and its stand-in."""

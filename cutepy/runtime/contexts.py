@@ -1,4 +1,4 @@
-"""Contexts that are made once and entered as often as anyone likes."""
+"""Reentrant contexts: made once, entered any number of times."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class Context(ContextDecorator, Generic[T]):
-    """A context that begins anew each time that it is entered, also within itself."""
+    """Context that starts anew at each entry, also within itself."""
 
     def __init__(self, make: Callable[[], AbstractContextManager[T]]) -> None:
         self._make = make
@@ -32,7 +32,7 @@ class Context(ContextDecorator, Generic[T]):
 
 
 def reentrant(function: Callable[P, Iterator[T]]) -> Callable[P, Context[T]]:
-    """Make a generator a context, as `contextlib.contextmanager` does, whose objects may be entered again.
+    """Make a reentrant context of a generator, as `contextlib.contextmanager` makes a single-use one.
 
     Examples
     --------

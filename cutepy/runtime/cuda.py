@@ -1,4 +1,4 @@
-"""Programs on the GPU: CUDA under the names by which compiled host code calls it, and the kernels loaded.
+"""Programs on the GPU: CUDA under the names of compiled host code, and loaded kernels.
 
 Launches go to the driver with no code of ours in between but four instructions; what happens once, such as loading the
 kernels and raising their limit of shared memory, is Python.
@@ -18,15 +18,15 @@ from cutepy.runtime.objects import executable
 from cutepy.runtime.program import Program
 
 _P, _I = ctypes.c_void_p, ctypes.c_int32
-# x86-64 code. The driver's cuLaunchKernelEx has a fourth argument, `extra`, which must be null, and the host code gives
-# three: xor ecx, ecx; movabs rax, cuLaunchKernelEx; jmp rax. Kernels are loaded before the first call, so the check
-# that each call makes is answered at once: xor eax, eax; ret.
+# x86-64 code. The driver's cuLaunchKernelEx has a fourth argument, `extra`, which must be null, and the host code
+# passes three: xor ecx, ecx; movabs rax, cuLaunchKernelEx; jmp rax. Kernels are loaded before the first call, so the
+# check in each call returns at once: xor eax, eax; ret.
 _LAUNCH = b"\x31\xc9\x48\xb8%s\xff\xe0"
 _RETURN_0 = b"\x31\xc0\xc3"
 
 
 class CudaError(RuntimeError):
-    """A call of CUDA failed."""
+    """Error of a CUDA call."""
 
 
 @cache
@@ -54,7 +54,7 @@ def driver() -> ctypes.CDLL:
 
 
 def _version(library: ctypes.CDLL) -> tuple[int, int]:
-    """Tell which CUDA a driver is for."""
+    """Return the CUDA version of a driver."""
     version = ctypes.c_int()
     library.cuDriverGetVersion(ctypes.byref(version))
     return version.value // 1000, version.value % 1000 // 10
@@ -62,7 +62,7 @@ def _version(library: ctypes.CDLL) -> tuple[int, int]:
 
 @cache
 def runtime() -> ctypes.CDLL:
-    """Open CUDA's runtime: the one that torch has loaded, since a device is current in one runtime only."""
+    """Open CUDA's runtime: the one that torch has loaded, since each runtime has its own current device."""
     with open("/proc/self/maps") as maps:  # noqa: PTH123
         loaded = {line.split(None, 5)[-1].strip() for line in maps if "libcudart" in line}
     for path in [*sorted(loaded), "libcudart.so.13", "libcudart.so.12"]:
@@ -80,18 +80,18 @@ def check(code: int, what: str) -> None:
 
 
 def capture_of(stream: int) -> int:
-    """Give the number of the capture into a CUDA graph that a stream takes part in, which no other has; 0 if none."""
+    """Return the id of the CUDA graph capture that a stream takes part in; 0 if none."""
     if EXECUTION.backend is not None:
         return EXECUTION.backend.capture_of(stream)
     status, number = ctypes.c_int(), ctypes.c_uint64()
-    rest = (None, None, None)  # the graph, and what the next node will depend on
+    rest = (None, None, None)  # the graph, and the dependencies of the next node
     code = driver().cuStreamGetCaptureInfo_v2(_P(stream), ctypes.byref(status), ctypes.byref(number), *rest)
     check(code, "cuStreamGetCaptureInfo")
     return number.value if status.value else 0
 
 
 def error_name(code: int) -> str:
-    """Give CUDA's name of an error, and what it says of it."""
+    """Return CUDA's name and description of an error."""
     texts = []
     for function in ("cuGetErrorName", "cuGetErrorString"):
         text = ctypes.c_char_p()
@@ -102,7 +102,7 @@ def error_name(code: int) -> str:
 
 @cache
 def _stubs() -> dict[str, int]:
-    """Write the machine code above to memory; gives the address of each piece."""
+    """Write the machine code above to memory; return the address of each piece."""
     launch = _address(driver().cuLaunchKernelEx)
     code = {"_cudaLaunchKernelEx": _LAUNCH % launch.to_bytes(8, "little"), "cuda_dialect_init_library_once": _RETURN_0}
     return {name: executable(piece) for name, piece in code.items()}
@@ -110,8 +110,8 @@ def _stubs() -> dict[str, int]:
 
 @cache
 def _callbacks() -> dict[str, Any]:
-    """Make the functions that are called seldom: what raises errors, and what the driver takes in another order."""
-    # Kernels stay loaded: they may be running when the process ends.
+    """Make the rarely called functions: those that raise errors, and those with other arguments in the driver."""
+    # kernels stay loaded: they may be running when the process ends
     unload = FUNCTIONS["cuda_dialect_unload_library_once"].prototype(lambda _: None)
     made = {"cuda_dialect_unload_library_once": unload}
     for name, function in FUNCTIONS.items():
@@ -127,7 +127,7 @@ def _address(function: Any) -> int:  # noqa: ANN401
 
 
 def _symbol(name: str) -> int:
-    """Find what the host code calls by a name."""
+    """Return the address of a symbol that host code calls."""
     if name in _stubs():
         return _stubs()[name]
     if name in _callbacks():
@@ -145,7 +145,7 @@ def _symbol(name: str) -> int:
 
 
 def _ages(ptx: str) -> str:
-    """Say what made kernels that a driver did not load, and what the driver is for: it may be too old for them."""
+    """Describe the versions of kernels that a driver did not load, and of the driver: it may be too old."""
     isa, (major, minor) = version_of_ptx(ptx), _version(driver())
     made = isa[0] + 4
     advice = f"; update it to one for CUDA {made}.0 or newer" if major < made else ""
@@ -160,7 +160,7 @@ def _tvm_ffi() -> ctypes.CDLL:
 
 
 class CudaProgram:
-    """A program loaded for this process's GPUs.
+    """Program loaded for this process's GPUs.
 
     Attributes
     ----------
@@ -187,7 +187,7 @@ class CudaProgram:
         self.function = tvm_ffi.Function.__from_extern_c__(entry, keep_alive_object=self)
 
     def make_ready(self, device: int) -> bool:
-        """Do what launches on a device from this thread need, and may lack; tells whether there was anything to do.
+        """Prepare a device and this thread for launches; return whether anything was missing.
 
         The kernels' limits of shared memory and cluster size are raised once for each device. A thread that has not
         called CUDA's runtime yet has no current context, which the driver asks for.

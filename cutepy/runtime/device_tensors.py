@@ -1,4 +1,4 @@
-"""Tensors of other libraries: those in host memory as ones on CUDA's device 0, and those that may not be written to.
+"""Tensors of other libraries: host tensors exported as CUDA device 0's, and the read-only flag.
 
 References
 ----------
@@ -14,16 +14,16 @@ _TYPES = ("torch.Tensor", "numpy.ndarray")
 _CUDA = 2
 _VERSIONED = b"dltensor_versioned"
 _FLAGS_AT, _IS_READ_ONLY = 24, 1
-"""Of a DLManagedTensorVersioned: its flags come after a version of 8 bytes, and two pointers."""
+"""Offset and mask of a DLManagedTensorVersioned's flags, after a version of 8 bytes and two pointers."""
 
 
 def is_tensor(value: object) -> bool:
-    """Tell whether a value is a torch tensor or a numpy array; loads neither package."""
+    """Return whether a value is a torch tensor or a numpy array; loads neither package."""
     return any(f"{t.__module__}.{t.__qualname__}" in _TYPES for t in type(value).__mro__)
 
 
 def is_read_only(value: Any) -> bool:  # noqa: ANN401
-    """Tell whether a value is an array that may not be written to, by numpy's interface or by DLPack's flag.
+    """Return whether a value is an array that may not be written to, by numpy's interface or by DLPack's flag.
 
     Torch's tensors have neither: they may be.
 
@@ -52,7 +52,7 @@ def is_read_only(value: Any) -> bool:  # noqa: ANN401
 
 
 def _named_pointer(capsule: object) -> tuple[bytes, int]:
-    """Return the name of a capsule, and the address of what it holds."""
+    """Return the name of a capsule, and the address of its struct."""
     get_name = ctypes.pythonapi.PyCapsule_GetName
     get_name.restype, get_name.argtypes = ctypes.c_char_p, [ctypes.py_object]
     get_pointer = ctypes.pythonapi.PyCapsule_GetPointer

@@ -1,4 +1,4 @@
-"""Element types by torch's names: how wide they are, and what DLPack, the DSL and PTX call them."""
+"""Element types by torch's names: widths, and their names in DLPack, the DSL and PTX."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ DTYPES = {
     "float8_e8m0fnu": DType(14, 8, "Float8E8M0FNU", "ue8m0"),
     "float4_e2m1fn_x2": DType(17, 4, "Float4E2M1FN", "e2m1"),
 }
-"""The element types that DLPack knows, by torch's names, most of which are numpy's too."""
+"""Element types of DLPack, by torch's names, most of which are numpy's too."""
 
 
 def dlpack_type(dtype: str) -> tuple[int, int]:
-    """Give DLPack's (code, bits) of an element type, by torch's or numpy's name for it.
+    """Return DLPack's (code, bits) of an element type, by torch's or numpy's name for it.
 
     Examples
     --------

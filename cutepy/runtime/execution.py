@@ -1,4 +1,4 @@
-"""Who executes compiled functions: the GPU, or a backend that takes the launches of their host code."""
+"""Executor of compiled functions: the GPU, or a backend that takes the launches of host code."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _for_gpu: ContextVar[bool] = ContextVar("for_gpu", default=False)
 
 
 class Execution:
-    """Where the compiled functions of this process execute: on the GPU, or on a backend that takes their launches.
+    """Executor of this process's compiled functions: the GPU, or a backend.
 
     There is one for all threads, `EXECUTION`.
 
@@ -32,7 +32,7 @@ class Execution:
 
     @contextmanager
     def on(self, backend: Backend) -> Iterator[bool]:
-        """Name the backend that takes the launches of all threads. It nests: the innermost does.
+        """Send the launches of all threads to a backend. Contexts nest: the innermost backend gets them.
 
         Parameters
         ----------
@@ -58,7 +58,7 @@ class Execution:
                 self._thread = None
 
     def _enter(self) -> bool:
-        """Tell whether this is the outermost of nested contexts; other threads would take each other's launches."""
+        """Enter a backend, and return whether the context is the outermost; refuse a second thread."""
         own = threading.current_thread()
         with self._entering:
             if self._thread not in (None, own):
@@ -72,12 +72,12 @@ class Execution:
 
 
 EXECUTION = Execution()
-"""Of this process."""
+"""Executor of this process."""
 
 
 @contextmanager
 def compiling_for_gpu() -> Iterator[None]:
-    """Leave what is compiled meanwhile as it would be for a GPU, also where a backend is active."""
+    """Compile as for a GPU within the context, even if a backend is active."""
     token = _for_gpu.set(True)
     try:
         yield
@@ -86,5 +86,5 @@ def compiling_for_gpu() -> Iterator[None]:
 
 
 def compiles_for_gpu() -> bool:
-    """Tell whether this is within `compiling_for_gpu`."""
+    """Return whether this is within `compiling_for_gpu`."""
     return _for_gpu.get()

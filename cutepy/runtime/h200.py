@@ -1,4 +1,4 @@
-"""What an H200 says of itself, for host code that runs where none is."""
+"""Device attributes of an H200, for host code on a machine without a GPU."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ ATTRIBUTES = {
 
 @dataclass(frozen=True)
 class Properties:
-    """What `torch.cuda.get_device_properties` returns."""
+    """Result of `torch.cuda.get_device_properties`."""
 
     name: str = NAME
     major: int = CAPABILITY[0]
@@ -90,7 +90,7 @@ class Properties:
 
 
 def max_active_clusters(cluster_size: int) -> int:
-    """Return how many clusters are resident at once, one CTA an SM."""
+    """Return the number of clusters resident at once, with one CTA on an SM."""
     if not 0 < cluster_size <= 32:
         raise ValueError(f"a cluster must have 1 to 32 CTAs, got {cluster_size}")
     return SM_COUNT // cluster_size

@@ -1,4 +1,4 @@
-"""What compiled host code calls: each function's C declaration, and what of CUDA serves it.
+"""Interface of compiled host code: C declarations of the functions that it calls, and the CUDA functions behind.
 
 The DSL compiles the host code of a `@cute.jit` function against a small runtime: CUDA's functions under a name with an
 underscore in front, TVM-FFI's, and some helpers of its own. This table is the one place that says what they are. Made
@@ -17,7 +17,7 @@ from functools import cached_property
 from typing import Any
 
 MINIMUM_DRIVER = (12, 0)
-"""The CUDA that a driver must be for: it brought `cuLibraryLoadData`, and has all others of the table."""
+"""Least CUDA version of a driver: it has `cuLibraryLoadData`, and all others of the table."""
 
 _DECLARATION = re.compile(r"(.*?)(\w+)\((.*)\)")
 _TYPES = {"void": None, "int32_t": ctypes.c_int32, "int64_t": ctypes.c_int64}
@@ -25,7 +25,7 @@ _TYPES = {"void": None, "int32_t": ctypes.c_int32, "int64_t": ctypes.c_int64}
 
 @dataclass(frozen=True)
 class HostFunction:
-    """A function that host code calls.
+    """Function that host code calls.
 
     Attributes
     ----------
@@ -56,7 +56,7 @@ class HostFunction:
 
     @property
     def name(self) -> str:
-        """What host code calls it."""
+        """Name in host code."""
         return self._parts[1]
 
     @cached_property
@@ -67,7 +67,7 @@ class HostFunction:
 
     @property
     def passed(self) -> list[str]:
-        """What the driver's function is passed, in C."""
+        """Arguments of the driver's function, in C."""
         return self.passes.replace("0", "nullptr").split() or list(self.parameters)
 
     @property
@@ -76,7 +76,7 @@ class HostFunction:
         return ctypes.CFUNCTYPE(_ctype(self._parts[0].strip()), *self.parameters.values())
 
     def adapted(self, target: Any) -> Callable[..., int]:  # noqa: ANN401
-        """Call the driver's function, at an address, with what this one is called with."""
+        """Call the driver's function at an address, with this function's arguments converted."""
         kinds = [self.parameters.get(name, ctypes.c_void_p) for name in self.passed]
         call = ctypes.CFUNCTYPE(ctypes.c_int32, *kinds)(target)
         names = list(self.parameters)
@@ -90,7 +90,7 @@ def _ctype(kind: str) -> Any:  # noqa: ANN401
 
 _F = HostFunction
 _TABLE = (
-    # Loading, once a device.
+    # Loading, once for each device.
     _F("int32_t cuda_dialect_init_library_once(void** library, void* load, void* load_to_device, void* unused)"),
     _F("void cuda_dialect_unload_library_once(void** library)"),
     _F(
@@ -154,16 +154,16 @@ _TABLE = (
     _F("void TVMFFIErrorSetRaisedFromCStrParts(const char* kind, const char** parts, int32_t count)"),
     _F("void CuteDSLRT_TVMFFISetRaisedCudaError(void* raise_parts, int32_t code)"),
     _F("void CuteDSLRT_TVMFFISetRaisedCudaLaunchError(void* raise_parts, int32_t code)"),
-    # Of functions that the DSL calls itself: its own end the process.
+    # Functions that the DSL calls itself: its own implementations end the process.
     _F("int32_t cuda_dialect_assert_success(int32_t code)", exported=False),
     _F("int32_t cuda_dialect_print_on_error(int32_t code)", exported=False),
 )
 FUNCTIONS = {function.name: function for function in _TABLE}
-"""The functions, by the names that host code has for them."""
+"""Functions by their names in host code."""
 
 
 def is_host_function(name: str) -> bool:
-    """Tell whether a function is one that some runtime must define; the others that host code calls are C's.
+    """Return whether the runtime must define a function; the other functions of host code are C's.
 
     Examples
     --------
@@ -174,7 +174,7 @@ def is_host_function(name: str) -> bool:
 
 
 def cuda_error_setters(describe: Callable[[int], str]) -> dict[str, Any]:
-    """Serve the functions by which host code raises errors of CUDA: a RuntimeError with what is said of a code."""
+    """Make the functions by which host code raises errors of CUDA: a RuntimeError with the code's description."""
 
     def raise_cuda(raise_parts: int, code: int) -> None:
         kind, text = ctypes.c_char_p(b"RuntimeError"), ctypes.c_char_p(describe(code).encode())
@@ -191,7 +191,7 @@ _RAISED_ALREADY = b"CUDA Error Code: -1"
 def error_setters(
     raise_text: Callable[[int, int], None], raise_parts: Callable[[int, int, int], None]
 ) -> dict[str, Any]:
-    """Serve the functions by which host code raises errors, so that what it raised first stays.
+    """Make the functions by which host code raises errors, so that the first error stays.
 
     The entries of the DSL 4.6 raise again when the host function has raised, with the code alone, none of CUDA's.
     """
@@ -209,6 +209,6 @@ def error_setters(
 
 
 def version_of_ptx(ptx: str) -> tuple[int, int]:
-    """Read which version of the PTX ISA kernels are in: 8 is CUDA 12's, 9 is CUDA 13's."""
+    """Return the PTX ISA version of kernels: 8 is CUDA 12's, 9 is CUDA 13's."""
     found = re.search(r"\.version (\d+)\.(\d+)", ptx)
     return (int(found[1]), int(found[2])) if found else (0, 0)

@@ -1,7 +1,7 @@
-"""CUDA as compiled host code calls it, served in Python: a launch goes to a backend, the rest is answered.
+"""CUDA functions of compiled host code, served in Python: launches go to a backend, other calls are answered.
 
-Each function that the host code calls (`host_abi`) is answered as an H200 would, so that the real host code runs where
-no driver is.
+Each function that the host code calls (`host_abi`) is answered as an H200 would, so that the real host code runs
+without a driver.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _LOAD = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)
 _LOAD_TO_DEVICE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int32)
 
 RUNNING = threading.RLock()
-"""Held while host code runs on a backend: threads take turns, as a backend runs one kernel at a time."""
+"""Lock held while host code runs on a backend: a backend runs one kernel at a time."""
 
 
 class Library:
-    """A module as it is loaded: its variables keep their values between launches, for as long as it lives.
+    """Loaded module: its variables keep their values between launches, for as long as it lives.
 
     Attributes
     ----------
@@ -50,7 +50,7 @@ class Library:
 
 @dataclass(frozen=True)
 class LaunchRequest:
-    """One kernel launch, as the host code asked for it.
+    """Kernel launch, as host code requested it.
 
     Attributes
     ----------
@@ -99,28 +99,28 @@ class LaunchRequest:
 
 
 class Backend(Protocol):
-    """Stand-in for the GPU; one that says nothing else has the default stream alone."""
+    """Stand-in for the GPU; by default it has the default stream alone."""
 
     def launch(self, request: LaunchRequest) -> None:
-        """Run a kernel; what it raises ends the host function and reaches the caller."""
+        """Run a kernel; an exception ends the host function and reaches the caller."""
 
     def adopt(self, tensor: object) -> None:
-        """Learn of a tensor that was passed to a compiled function."""
+        """Register a tensor that was passed to a compiled function."""
 
     def current_stream(self) -> int:
-        """Return the handle of the stream that host code finds as its environment's: torch's current one."""
+        """Return the handle of the stream for host code's environment: torch's current one."""
         return 0
 
     def capture_of(self, stream: int) -> int:
-        """Return the number of the capture for a CUDA graph that a stream takes part in; 0 if there is none."""
+        """Return the id of the CUDA graph capture that a stream takes part in; 0 if there is none."""
         return 0
 
     def synchronise(self, stream: int | None) -> None:
-        """Wait for the work of a stream, or for all."""
+        """Wait for the work of a stream, or of all."""
 
 
 def launch_attributes(config: int) -> dict[int, tuple[int, ...]]:
-    """Read the attributes of the `cudaLaunchConfig_t` at an address: by its number, the first three words of each."""
+    """Read the attributes of the `cudaLaunchConfig_t` at an address: number -> first three words."""
     first = ctypes.c_uint64.from_address(config + 40).value
     count = ctypes.c_int32.from_address(config + 48).value
     found = {}
@@ -131,13 +131,13 @@ def launch_attributes(config: int) -> dict[int, tuple[int, ...]]:
 
 
 def cluster_of(attributes: Mapping[int, tuple[int, ...]]) -> tuple[int, int, int]:
-    """Return the CTAs of a cluster, of a launch with these attributes."""
+    """Return the CTAs of a cluster from a launch's attributes."""
     x, y, z = attributes.get(_CLUSTER, (1, 1, 1))
     return x, y, z
 
 
 def serve(calls: HostCalls, name: str, handler: Callable[..., int] | None, *arguments: Any) -> int:  # noqa: ANN401
-    """Serve a call of the host code: what it raises crosses C frames, so it is kept, and raised again by `check`."""
+    """Serve a call of host code: an exception can't cross C frames, so it is kept, and raised again by `check`."""
     try:
         return calls.answer(name, handler, arguments)
     except BaseException as error:
@@ -146,7 +146,7 @@ def serve(calls: HostCalls, name: str, handler: Callable[..., int] | None, *argu
 
 
 class HostCalls:
-    """The runtime of one compiled function, whose kernels are those of `ptx`, and share memory by a plan.
+    """CUDA runtime of one compiled function, with the kernels of `ptx` and their shared-memory plan.
 
     An exception can't cross the host code's C frames: a served function notes it and returns an error, which the host
     code hands on or asserts on, and `check` raises it again. From then on no call does anything.
@@ -162,7 +162,7 @@ class HostCalls:
         self._library = Library()
 
     def callbacks(self, names: Iterable[str]) -> dict[str, Any]:
-        """Make a C function for each name; one that is not served fails by name when it is called."""
+        """Make a C function for each name; an unserved one fails by name when it is called."""
         made = {}
         for name in names:
             prototype = FUNCTIONS[name].prototype if name in FUNCTIONS else ctypes.CFUNCTYPE(ctypes.c_int32)
@@ -171,9 +171,9 @@ class HostCalls:
 
     @contextmanager
     def launching_on(self, backend: Backend) -> Iterator[None]:
-        """Send the launches to a backend meanwhile."""
+        """Send the launches to a backend within the context."""
         previous, self._backend = self._backend, backend
-        self._failure = None  # an interrupt may have taken the place of what `check` would have raised
+        self._failure = None  # an interrupt may have replaced the exception that `check` would have raised
         try:
             with interrupts_kept(serve.__code__) as self._interrupts:
                 yield
@@ -181,7 +181,7 @@ class HostCalls:
             self._backend = previous
 
     def check(self, code: int) -> None:
-        """Raise what a served function raised, or what an error code says."""
+        """Raise the exception of a served function, or of an error code."""
         failure, self._failure = self._failure, None
         if failure is not None:
             raise failure
@@ -189,16 +189,16 @@ class HostCalls:
             raise RuntimeError(f"the host code of a compiled function returned CUDA error {code}")
 
     def answer(self, name: str, handler: Callable[..., int] | None, arguments: tuple[Any, ...]) -> int:
-        """Serve one call; raises what its handler raises, and an interrupt that came since the last."""
+        """Serve one call; raise its handler's exception, or an interrupt that came since the last call."""
         self._interrupts.deliver()
         if self._failure is not None:
-            return _LAUNCH_FAILED  # the host code may run on, to its end, but nothing more is done for it
+            return _LAUNCH_FAILED  # host code may run on to its end, but later calls do nothing
         if handler is None:
             raise NotImplementedError(f"the host code calls {name}, which the simulator does not serve")
         return handler(*arguments)
 
     def note(self, failure: BaseException) -> None:
-        """Keep the first failure of a call of the host code, for `check`."""
+        """Keep the first exception of host code's calls, for `check`."""
         self._failure = self._failure or failure
 
     # The functions of `host_abi`, by their names.
@@ -216,7 +216,7 @@ class HostCalls:
         return 0
 
     def TVMFFIEnvGetStream(self, *_: object) -> int:
-        """Give torch's current stream."""
+        """Return torch's current stream."""
         assert self._backend is not None
         return self._backend.current_stream()
 
@@ -248,7 +248,8 @@ class HostCalls:
         return 0
 
     def _cuKernelGetAttribute(self, value: int, *_: object) -> int:
-        # Asked for the static shared memory, to which the host code adds the dynamic; the simulator checks their sum.
+        # The caller asks for the static shared memory, to which host code adds the dynamic; the simulator checks their
+        # sum.
         ctypes.c_int32.from_address(value).value = 0
         return 0
 
@@ -297,7 +298,7 @@ class HostCalls:
         return 0
 
     def _assert_success(self, code: int) -> int:
-        # The DSL's own ends the process; here failures are exceptions, and what failed has been noted before.
+        # The DSL's own function ends the process; here failures are exceptions, and this one was noted before.
         if code:
             raise RuntimeError(f"the host code asserts that a call of CUDA succeeds, and it returned error {code}")
         return 0
@@ -317,7 +318,7 @@ class HostCalls:
         return self._launch(kernel, (x[0], x[1], x[2]), (x[3], x[4], x[5]), smem, stream, attributes, params)
 
     def _launched(self, kernel: int) -> tuple[str, str, Library]:
-        """Return the name of a kernel that host code launches, the PTX that has it, and where that is loaded."""
+        """Return the name of a launched kernel, the PTX that has it, and its library."""
         return self._names[kernel], self._ptx, self._library
 
     def _launch(

@@ -1,4 +1,4 @@
-"""Host code in memory: its object loaded, and what it calls answered."""
+"""Host code in memory: its object loaded, its calls served."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ERRORS = cuda_error_setters(lambda code: f"the host code of a compiled function
 
 
 class ServedHost:
-    """A host object in memory, whose calls of CUDA are answered here.
+    """Host object in memory, whose CUDA calls are served in this process.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ class ServedHost:
         self._library = _P()
 
     def load_kernels(self) -> None:
-        """Have the host code load its kernels, where its entry doesn't do so itself.
+        """Run the host code that loads its kernels, where its entry doesn't.
 
         Raises
         ------
@@ -67,7 +67,7 @@ class ServedHost:
 
 
 def load_host(image: bytes, serve: Callable[[str], int]) -> LoadedObject:
-    """Load host code whose calls are served at addresses; the functions of the C library are this process's."""
+    """Load host code with its calls bound to addresses; functions of the C library are this process's."""
     process, symbols = ctypes.CDLL(None), {}
     for name in undefined_symbols(image):
         if is_host_function(name):

@@ -1,4 +1,4 @@
-"""Ctrl-C while C and C++ code calls Python: an exception that a signal raises must not be lost, or end the process.
+"""Ctrl-C while C and C++ code calls Python: the KeyboardInterrupt must neither be lost nor end the process.
 
 Python's handler of SIGINT raises KeyboardInterrupt in whatever Python code runs next. In a function that C code calls
 there may be nobody above to raise it to: ctypes prints it and goes on.
@@ -22,27 +22,27 @@ class Interrupts:
         self._kept: list[FrameType | None] = []
 
     def keep(self, frame: FrameType | None) -> None:
-        """Put a SIGINT off until `deliver`."""
+        """Defer a SIGINT until `deliver`."""
         self._kept.append(frame)
 
     @property
     def any(self) -> bool:
-        """Whether there is one."""
+        """True if a SIGINT is deferred."""
         return bool(self._kept)
 
     def forget(self) -> None:
-        """Drop what was kept."""
+        """Drop the deferred SIGINTs."""
         self._kept.clear()
 
     def deliver(self) -> None:
-        """Handle what was kept, as Python does: by raising KeyboardInterrupt."""
+        """Handle the deferred SIGINTs as Python does: raise KeyboardInterrupt."""
         while self._kept:
             self._handler(signal.SIGINT, self._kept.pop(0))
 
 
 @contextmanager
 def interrupts_kept(callback: CodeType) -> Iterator[Interrupts]:
-    """Keep the SIGINTs that come in a callback's own frame while the context is active; it delivers the rest.
+    """Defer SIGINTs in a callback's own frame while the context is active; the context delivers the rest.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ def interrupts_kept(callback: CodeType) -> Iterator[Interrupts]:
     """
     handler = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(handler):
-        # Signals are handled in the main thread only, and without a handler in Python nothing is raised.
+        # Signals are handled in the main thread only, and without a Python handler nothing is raised.
         yield Interrupts(lambda number, frame: None)
         return
     interrupts = Interrupts(handler)
@@ -71,12 +71,12 @@ def interrupts_kept(callback: CodeType) -> Iterator[Interrupts]:
 
 
 _held: list[tuple[Interrupts, Any]] = []
-"""The holder of `interrupts_held`, with the handler that it put aside; at most one."""
+"""Holder of `interrupts_held`, with the replaced handler; at most one."""
 
 
 @contextmanager
 def interrupts_held() -> Iterator[None]:
-    """Put a SIGINT off until the context ends; a second one is handled at once.
+    """Defer a SIGINT until the context ends; a second one is handled at once.
 
     Where C++ code calls Python, an exception that a signal raises ends the process: nanobind aborts. It is for the
     main thread, which handles signals; within another of its kind the context does nothing.
@@ -100,7 +100,7 @@ def interrupts_held() -> Iterator[None]:
     kept = Interrupts(handler)
 
     def on_interrupt(number: int, frame: FrameType | None) -> None:
-        if kept.any:  # who asks twice won't wait
+        if kept.any:  # the user who presses Ctrl-C twice won't wait
             kept.forget()
             handler(number, frame)
         else:

@@ -1,4 +1,4 @@
-"""Whether a row's sums are formed in one order, whatever is computed with it: a mode of this process."""
+"""Batch invariance: a process-wide mode in which a row's sums have one order, independent of the batch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ R = TypeVar("R")
 
 
 class Invariance:
-    """Whether results must not depend on the rows and products beside them. There is one for all threads, `INVARIANCE`.
+    """State of the batch-invariant mode. There is one for all threads, `INVARIANCE`.
 
     Attributes
     ----------
@@ -30,11 +30,11 @@ class Invariance:
 
 
 INVARIANCE = Invariance()
-"""Of this process."""
+"""State of this process."""
 
 
 class Within:
-    """The context of `batch_invariant`, which decorates functions too.
+    """Context of `batch_invariant`, which decorates functions too.
 
     `torch.compile` traces it, and so it has no lock: CPython changes threads at calls, of which there are none here.
     What is left as it was found, torch writes nowhere when the compiled code runs; so what was read is put back.
@@ -55,7 +55,7 @@ class Within:
             INVARIANCE.on = INVARIANCE.asked > 0
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        """Have a function called within the context."""
+        """Decorate a function to run within the context."""
 
         @functools.wraps(function)
         def within(*arguments: P.args, **named: P.kwargs) -> R:

@@ -1,4 +1,4 @@
-"""Load a relocatable ELF object into this process, with no linker and no compiler.
+"""Loader of relocatable ELF objects into this process, without a linker or a compiler.
 
 The DSL's compiler emits the host code of a function, with the kernels' ELF image in its constants, as an object for
 x86-64 in the large code model: every reference is 64 bits wide, so the parts may lie anywhere. Loading one is laying
@@ -23,23 +23,23 @@ _RELA, _NOBITS, _SYMTAB = 4, 8, 2
 _UNDEFINED, _ABSOLUTE = 0, 0xFFF1
 _READ_EXECUTE = 1 | 4
 
-# Types of relocation. S is the symbol, A the addend, P the place, G the entry in the table at GOT.
+# Relocation types. S is the symbol, A the addend, P the place, G the entry in the table at GOT.
 _64 = 1  # S + A
 _PC64 = 24  # S + A - P
 _GOTOFF64 = 25  # S + A - GOT
 _GOT64 = 27  # G + A
 _GOTPC64 = 29  # GOT + A - P
-_PLTOFF64 = 31  # S + A - GOT, as nothing is so far that a call needs a stub
+_PLTOFF64 = 31  # S + A - GOT, since no call is far enough to need a stub
 
 _GOT_SYMBOL = "_GLOBAL_OFFSET_TABLE_"
 
 
 class ObjectError(ValueError):
-    """An object that can't be loaded: it says what it has, and what was expected."""
+    """Error of an object that can't be loaded."""
 
 
 class WrongMachineError(ObjectError):
-    """Host code of compiled functions, which is for x86-64, was asked for on another machine."""
+    """Error of a machine other than x86-64, for which host code of compiled functions is made."""
 
 
 def check_machine() -> None:
@@ -81,7 +81,7 @@ class _Symbol:
 
 
 class LoadedObject:
-    """An object in memory: functions to call, variables to look at.
+    """Object in memory, with the addresses of its functions and variables.
 
     The memory stays for the life of the process, as a shared library's does: kernels may still run, and C code may
     hold addresses, when the last Python reference goes.
@@ -116,7 +116,7 @@ class LoadedObject:
         """Address of each symbol that the object defines."""
 
     def _place(self) -> None:
-        """Give every section that is to be in memory an address: code first, then the rest from a page of its own."""
+        """Assign an address to every section in memory: code first, then the rest from a page of its own."""
         order = [n for n, s in enumerate(self._sections) if s.flags & _ALLOCATE]
         order.sort(key=lambda n: not self._sections[n].flags & _EXECUTE)
         offsets, cursor, code_end = {}, 0, 0
@@ -156,7 +156,7 @@ class LoadedObject:
         values = [self._resolve(symbol) for symbol in self._symbols]
         struct.pack_into(f"<{len(values)}Q", self._memory, self._table - self._base, *values)
         for section in self._sections:
-            # Tables of a section that is not in memory, such as debug information, are of no use here.
+            # relocations of a section that is not in memory, such as debug information, are skipped
             if section.kind != _RELA or section.info not in self._at:
                 continue
             target = self._at[section.info]
@@ -189,11 +189,11 @@ class LoadedObject:
 
 
 _immortal: list[mmap.mmap] = []
-"""The memory of all that was loaded."""
+"""Memory of everything loaded, never freed."""
 
 
 def executable(code: bytes) -> int:
-    """Write machine code to memory, for the life of the process; gives its address."""
+    """Write machine code to memory, for the life of the process; return its address."""
     memory = mmap.mmap(-1, _align(len(code), mmap.PAGESIZE))
     memory[: len(code)] = code
     _immortal.append(memory)

@@ -18,7 +18,7 @@ from cutepy.runtime.dtypes import dlpack_type
 
 _NONE, _INT, _BOOL, _FLOAT, _TENSOR, _ARRAY = 0, 1, 2, 3, 7, 71
 CUDA = 2
-"""The device type of CUDA in DLPack."""
+"""Device type of CUDA in DLPack."""
 
 
 class _Any(ctypes.Structure):
@@ -46,9 +46,9 @@ class _Tensor(ctypes.Structure):
 
 
 def plain_number(value: object) -> bool | int | float | None:
-    """Give a number as Python's own: one of Python, a numpy scalar or a number of the DSL; None for all else.
+    """Convert a Python number, numpy scalar or DSL number to Python's own; None for anything else.
 
-    These are what `tvm_ffi` takes for numbers, and numpy's bool.
+    These are the numbers that `tvm_ffi` takes, and numpy's bool.
 
     Examples
     --------
@@ -68,7 +68,7 @@ def plain_number(value: object) -> bool | int | float | None:
 
 
 class PackedArguments:
-    """Arguments in the packed form, alive as long as this object.
+    """Arguments in packed form, alive as long as this object.
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ class PackedArguments:
         )
 
     def _array(self, items: Sequence[object]) -> _Any:
-        """Have TVM-FFI make its array, which holds values of its own."""
+        """Make an array of TVM-FFI, which owns its values."""
         import tvm_ffi as ffi
 
         def converted(item: Any) -> Any:  # noqa: ANN401
@@ -140,10 +140,10 @@ class PackedArguments:
 
 
 ENTRY = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p)
-"""A compiled entry: (handle, arguments, count, result) -> 0, or not 0 after it has set an error."""
+"""Compiled entry: (handle, arguments, count, result) -> 0, or not 0 after it has set an error."""
 
 
 def call(address: int, arguments: PackedArguments) -> int:
-    """Call a compiled entry; gives what it returns."""
+    """Call a compiled entry; return its result."""
     result = _Any()
     return int(ENTRY(address)(None, ctypes.addressof(arguments.values), arguments.count, ctypes.addressof(result)))

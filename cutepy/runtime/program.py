@@ -1,4 +1,4 @@
-"""Compiled programs: all that is left of a `@cute.jit` function once it is compiled, and needs nothing of the DSL.
+"""Compiled programs: host code, PTX and kernels of a `@cute.jit` function, without the DSL.
 
 A program is host code as a relocatable object with one symbol, its entry, and the PTX of its kernels, whose ELF image
 the object holds. The host code is for any x86-64, whatever machine compiled it. What a program is called with, on a GPU
@@ -25,7 +25,7 @@ ARCH = "sm_90a"
 
 @dataclass(frozen=True)
 class LaunchFacts:
-    """What is known of a launch before it is made.
+    """Facts of a launch known before it is made.
 
     Attributes
     ----------
@@ -45,19 +45,19 @@ class LaunchFacts:
     dynamic_smem_bytes: int | None
 
     def to_json(self) -> dict[str, Any]:
-        """Describe the launch in JSON's types."""
+        """Convert the facts to JSON's types."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> LaunchFacts:
-        """Read what `to_json` wrote."""
+        """Convert the output of `to_json` back."""
         known: dict[str, Any] = {n: tuple(value) if isinstance(value, list) else value for n, value in data.items()}
         return cls(**known)
 
 
 @dataclass(frozen=True)
 class Program:
-    """A compiled `@cute.jit` function.
+    """Compiled `@cute.jit` function.
 
     Attributes
     ----------
@@ -91,7 +91,7 @@ class Program:
 
 
 class ServedProgram:
-    """A program loaded for a backend: its CUDA calls are answered here, and its launches sent on.
+    """Program loaded for a backend: CUDA calls are served here, and launches forwarded.
 
     Parameters
     ----------
@@ -141,7 +141,7 @@ class ServedProgram:
         """Serve the functions by which an entry raises, without `tvm_ffi`."""
 
         def note(kind: str, text: str) -> None:
-            self._error = self._error if self._error[0] else (kind, text)  # what comes later only follows from it
+            self._error = self._error if self._error[0] else (kind, text)  # later errors are consequences of the first
 
         def raise_parts(kind: int, parts: int, count: int) -> None:
             texts = (ctypes.c_char_p * count).from_address(parts)

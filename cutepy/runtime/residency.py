@@ -1,4 +1,4 @@
-"""How many clusters of a kernel a GPU holds at a time, asked of its driver."""
+"""Maximum number of active clusters of a kernel, queried from the driver."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class _Config(ctypes.Structure):
 
 
 def max_active_clusters(cubin: bytes, kernel: str, block: _Dim3, cluster: _Dim3, smem_bytes: int) -> int | None:
-    """Ask how many clusters the current GPU holds at a time; None where there is none of Hopper, or it is simulated.
+    """Return the number of clusters the current GPU holds at a time; None without a Hopper, or simulated.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ def max_active_clusters(cubin: bytes, kernel: str, block: _Dim3, cluster: _Dim3,
     """
     import torch
 
-    if EXECUTION.backend is not None:  # a served device says that it is there, and has no driver
+    if EXECUTION.backend is not None:  # a served device exists without a driver
         return None
     if not torch.cuda.is_available() or torch.cuda.get_device_capability() != _HOPPER:
         return None
@@ -75,7 +75,7 @@ def max_active_clusters(cubin: bytes, kernel: str, block: _Dim3, cluster: _Dim3,
 
 
 def _with_function(cubin: bytes, kernel: str, limits: dict[int, int], ask: Callable[[ctypes.c_void_p], int]) -> int:
-    """Load a kernel for a question on it, apart from the one that is launched, whose limits stay as they are."""
+    """Load a kernel for a query, apart from the launched one, whose limits stay unchanged."""
     library, handle, function = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
     null, none = ctypes.c_void_p(), ctypes.c_uint32(0)
     loaded = driver().cuLibraryLoadData(ctypes.byref(library), cubin, null, null, none, null, null, none)

@@ -1,4 +1,4 @@
-"""Tensor maps that host code has the driver encode, tiled ones and those of im2col mode, and change.
+"""Tensor maps that host code has the driver encode and change: tiled ones, and those of im2col mode.
 
 References
 ----------
@@ -33,7 +33,7 @@ def encode_tiled(
     steps: int,
     modes: Sequence[int],
 ) -> None:
-    """Write a tensor map, from the driver's arguments.
+    """Encode a tensor map, from the driver's arguments.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ def encode_im2col(
     steps: int,
     modes: Sequence[int],
 ) -> None:
-    """Write a tensor map of im2col mode, from the driver's arguments.
+    """Encode a tensor map of im2col mode, from the driver's arguments.
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ def _tensor(
     steps: int,
     modes: Sequence[int],
 ) -> dict[str, Any]:
-    """Return what the arguments of a call say of the tensor."""
+    """Return the tensor's parameters from the arguments of a call."""
     _check_target(call, target)
     if not 1 <= rank <= MAX_RANK:
         raise ValueError(f"{call}: the rank must be 1 to {MAX_RANK}, got {rank}")
@@ -143,7 +143,7 @@ def to_bytes(tensor_map: TensorMap | Im2colTensorMap) -> bytes:
 
 
 def replace_address(target: int, address: int | None) -> None:
-    """Let a tensor map be of another tensor; one that is refused stays as it is.
+    """Replace the address in a tensor map; on an error the map stays unchanged.
 
     Raises
     ------
@@ -156,7 +156,7 @@ def replace_address(target: int, address: int | None) -> None:
     words = (ctypes.c_uint64 * 8).from_address(target)
     replaced = [address or 0, *words[1:]]
     bits = sum(word << 64 * n for n, word in enumerate(replaced))
-    (Im2colTensorMap if IM2COL.read(bits) else TensorMap).decode(replaced)  # which checks the address, too
+    (Im2colTensorMap if IM2COL.read(bits) else TensorMap).decode(replaced)  # encoding checks the address, too
     words[0] = replaced[0]
 
 

@@ -1,4 +1,4 @@
-"""Launches under `torch.compile`: Dynamo, its tracer, is told to break the graph at them, at no cost to a call.
+"""Launches under `torch.compile`: a graph break at them, at no cost to a call.
 
 Dynamo reads an attribute of a function that it meets, as `torch.compiler.disable` sets it. Its wrapper would slow each
 call, so that the attribute here is an object: where Dynamo asks for its truth, the function's code is marked to be run
@@ -24,7 +24,7 @@ _told: set[str] = set()
 
 
 class _Asked:
-    """True to Dynamo, which asks while it traces a call."""
+    """True value whose evaluation Dynamo does while it traces a call."""
 
     def __init__(self, codes: Iterable[CodeType], advice: str) -> None:
         self._codes, self._advice = tuple(codes), advice
@@ -39,7 +39,7 @@ class _Asked:
 
 
 def untraced(what: str, *around: CodeType) -> Callable[[_F], _F]:
-    """Give a decorator of functions that launch: Dynamo breaks the graph at their calls, and follows none of them.
+    """Return a decorator for functions that launch: Dynamo breaks the graph at their calls, and traces none of them.
 
     Parameters
     ----------
@@ -67,13 +67,13 @@ def untraced(what: str, *around: CodeType) -> Callable[[_F], _F]:
 
 
 def keep_untraced() -> None:
-    """Have launches run untraced where Dynamo never asks, as in functions that it skips; needs torch to be loaded."""
+    """Keep launches untraced where Dynamo never asks, as in functions that it skips; needs torch to be loaded."""
     while _known and sys.modules.get("torch") is not None:
         _mark(_known.pop())
 
 
 def _mark(code: CodeType) -> None:
-    """Let Dynamo run a function's code, and what that calls, as it is."""
+    """Mark a function's code, and its callees, to run untraced under Dynamo."""
     from torch._C._dynamo.eval_frame import _FrameAction, _FrameExecStrategy, set_code_exec_strategy
 
     set_code_exec_strategy(code, _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP))

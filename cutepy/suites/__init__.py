@@ -1,1 +1,1 @@
-"""What `cutepy bench` measures, one module a suite; the protocol that they share is `cutepy.benchmark`."""
+"""Benchmark suites of `cutepy bench`, one module a suite; the protocol is `cutepy.benchmark`."""

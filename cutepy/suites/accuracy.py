@@ -1,4 +1,4 @@
-"""`cutepy bench accuracy`: how far products of 8-bit floats are from float64, by scales and by how sums are kept.
+"""`cutepy bench accuracy`: errors of 8-bit products against float64, by kinds of scales and of summation.
 
 Computed on the CPU, with the sums of the tensor cores bit for bit (`cutepy.sim.arithmetic.tensor_core`).
 """
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     import torch
 
 STEP, PROMOTED = 32, 128
-"""K of an MMA, and after how much of K sums are promoted."""
+"""K of an MMA, and K after which sums are promoted."""
 _SIZE = 32
 
 
 class Kind(NamedTuple):
-    """Scales of A and B, and how sums are kept.
+    """Scales of A and B, and the way of summation.
 
     Attributes
     ----------
@@ -45,7 +45,7 @@ KINDS = (
 
 
 def draw(k: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Draw activations, whose rows differ, and one channel in 128 of which is 30 times as large, and normal weights."""
+    """Draw normal weights, and activations whose rows differ, with one channel in 128 30 times as large."""
     import torch
 
     chance = torch.Generator().manual_seed(k)
@@ -56,7 +56,7 @@ def draw(k: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def product(kind: Kind, x: torch.Tensor, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Multiply as the kernel does, up to the rounding of the result; and what was quantised exactly, in float64."""
+    """Return the kernel's product, before the rounding of the result, and the exact one of the quantised operands."""
     import numpy as np
     import torch
 
@@ -67,7 +67,7 @@ def product(kind: Kind, x: torch.Tensor, weight: torch.Tensor) -> tuple[torch.Te
     (a, scale_a), (b, scale_b) = quantise(x, kind.of_a), quantise(weight, kind.of_b)
     exact = dequantise(a, scale_a, torch.float64) @ dequantise(b, scale_b, torch.float64).mT
     wide_a, wide_b = (each.float().numpy() for each in (a, b))
-    every_block: Any = np.float32(1)  # the scales that differ along K, and those that don't
+    every_block: Any = np.float32(1)  # scales that differ along K, and scales that don't
     at_the_end: Any = np.float32(1)
     for mode, (scale, tensor) in enumerate(((scale_a, a), (scale_b, b))):
         own, block = read_scale("scale", scale, tensor.shape)

@@ -1,4 +1,4 @@
-"""`cutepy bench compile`: what compiling the GEMM costs, and what it costs to find it compiled.
+"""`cutepy bench compile`: times of compiling the GEMM, and of finding it compiled.
 
 Each figure is of a process of its own, as the DSL and the disk cache remember what a process has done before. The ways
 take turns, so that a machine that slows down slows all of them.
@@ -25,7 +25,7 @@ from cutepy.suites import compile_times
 
 ROUNDS = 7
 LIMIT_RATIO = 1.2
-"""Of a cold compilation to the DSL's own."""
+"""Limit of the ratio of a cold compilation to the DSL's own."""
 COLD, WARM, DECLARED, OPS = (
     "cutepy.compile, nothing kept",
     "cutepy.compile, traced and found",
@@ -33,14 +33,14 @@ COLD, WARM, DECLARED, OPS = (
     "cutepy.ops.gemm, found, import",
 )
 LIMITS_MS = {WARM: 200.0, DECLARED: 60.0, OPS: 150.0}
-"""Of warm starts."""
+"""Limits of warm starts, in milliseconds."""
 
 DSL, DSL_LINES = "cute.compile", "cute.compile --generate-line-info"
 
 
 @dataclass(frozen=True)
 class Start:
-    """One process's measurement.
+    """Measurement of one process.
 
     Attributes
     ----------
@@ -106,7 +106,7 @@ def measure(rounds: int) -> dict[str, list[Start]]:
     found: dict[str, list[Start]] = {name: [] for name in (DSL, DSL_LINES, COLD, WARM, DECLARED, OPS)}
     with tempfile.TemporaryDirectory(prefix="cutepy-bench-") as folder:
         kept = Path(folder) / "kept"
-        # Not counted: they fill the folder, and Python's and the system's caches of files.
+        # Not counted: these runs fill the folder, and Python's and the system's caches of files.
         for way in (compile_times.OURS, compile_times.DECLARED, compile_times.OPS):
             _start(way, kept)
         for turn in range(rounds):
@@ -133,7 +133,7 @@ def _start(way: str, cache: Path) -> Start:
     """Measure a way in a process of its own, that keeps programs in a folder."""
     assert cutepy.__file__ is not None
     environment = of_child(cache, Path(cutepy.__file__).parents[1])
-    # -P: the script's folder is no place to import from.
+    # -P: nothing is imported from the script's folder
     command = [sys.executable, "-P", compile_times.__file__, way]
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     if done.returncode:

@@ -1,4 +1,4 @@
-"""One measurement of what compiling the GEMM takes, in a process of its own: `python -P compile_times.py WAY`.
+"""Measurement of one compilation of the GEMM, in a process of its own: `python -P compile_times.py WAY`.
 
 Run as a script, so that the clock may start before cutepy is imported. Prints, as JSON, seconds by the clock and of the
 processor, and whether the GEMM was compiled rather than found. A launch is ready when the kernels are loaded on the
@@ -17,7 +17,7 @@ DSL, DSL_LINES, OURS, DECLARED, OPS = "dsl", "dsl-line-info", "cutepy", "declare
 
 
 Way = Callable[[], Callable[[], bool]]
-"""What is timed; gives what tells afterwards whether the GEMM was compiled."""
+"""Function to time; it returns a function that tells whether the GEMM was compiled."""
 
 
 def _has_gpu() -> bool:
@@ -49,7 +49,7 @@ def _make_ready(function: Any, on_gpu: bool) -> None:  # noqa: ANN401
 
 
 def _dsl(options: str) -> Way:
-    """Prepare the DSL's own `cute.compile`, of the arguments that cutepy would give it."""
+    """Prepare the DSL's own `cute.compile`, with the arguments that cutepy would pass."""
     import cutlass.cute as cute
 
     from cutepy.host.examples import bind, to_dsl
@@ -104,7 +104,7 @@ def _declared() -> Way:
 
 
 def _ops() -> Way:
-    """Prepare all from `import cutepy` to the first launch of `cutepy.ops.gemm`; torch is there."""
+    """Prepare all from `import cutepy` to the first launch of `cutepy.ops.gemm`; torch is imported."""
     import torch
 
     on_gpu = _has_gpu()

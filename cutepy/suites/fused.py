@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from cutepy.benchmark.protocol import Contender
 
 UNFUSED, PLAIN = "unfused, compiled", "plain"
-"""Our product and torch.compile's kernel for the rest; our product alone."""
+"""Contenders: our product with torch.compile's kernel for the rest; our product alone."""
 
 Peer = Callable[[FusedProblem, Buffers], "Contender | None"]
-"""Gives what launches a problem on one of its sets of buffers, and returns the result; None if it can't."""
+"""Function that returns the launcher of a problem on one set of buffers; None if unsupported."""
 
 
 def ours(problem: FusedProblem, made: Buffers) -> Contender:
@@ -48,14 +48,14 @@ def ours(problem: FusedProblem, made: Buffers) -> Contender:
 
 
 def plain(problem: FusedProblem, made: Buffers) -> Contender:
-    """Multiply by `gemm`, and no more."""
+    """Multiply by `gemm`, without the rest."""
     from cutepy.ops import gemm
 
     return lambda i: gemm(made.a[i], made.halves[i], out=made.product[i])
 
 
 def unfused(problem: FusedProblem, made: Buffers) -> Contender:
-    """Multiply by `gemm`, and compute the rest in one kernel of torch.compile's."""
+    """Multiply by `gemm`, and compute the rest in one kernel of torch.compile."""
     import torch
 
     def rest(product: torch.Tensor, *operands: torch.Tensor) -> torch.Tensor:
@@ -66,7 +66,7 @@ def unfused(problem: FusedProblem, made: Buffers) -> Contender:
 
 
 def torch_compile(problem: FusedProblem, made: Buffers) -> Contender:
-    """Let torch.compile have the whole: Triton's templates with fused epilogues where they win."""
+    """Compile the whole with torch.compile: Triton's templates with fused epilogues where they win."""
     import torch
 
     def whole(a: torch.Tensor, b: torch.Tensor, *operands: torch.Tensor) -> torch.Tensor:
@@ -82,7 +82,7 @@ def _finish(step: Callable[..., torch.Tensor], product: torch.Tensor, operands: 
 
 
 def quack(problem: FusedProblem, made: Buffers) -> Contender | None:
-    """Multiply by QuACK, tuned, which must be installed; gates are even columns. Of scales it has none."""
+    """Multiply by QuACK, tuned, which must be installed; gates are even columns. Scales are unsupported."""
     if problem.what == "scales":
         return None
     from quack import gemm_interface as theirs  # type: ignore[import-not-found]
@@ -104,11 +104,11 @@ def quack(problem: FusedProblem, made: Buffers) -> Contender | None:
 
 
 PEERS: Mapping[str, Peer] = {"torch.compile": torch_compile, "QuACK": quack}
-"""Those that come with cutepy."""
+"""Peers that come with cutepy."""
 
 
 def gain(problem: FusedProblem, unfused_us: float, plain_us: float, fused_us: float) -> tuple[float, float]:
-    """Give what the fused kernel saves of the pair, and what it can save, in microseconds; the gain is their ratio.
+    """Return the microseconds that fusion saves, and the most it can save; the gain is their ratio.
 
     Examples
     --------
@@ -122,7 +122,7 @@ def gain(problem: FusedProblem, unfused_us: float, plain_us: float, fused_us: fl
 
 
 def gains(problems: Iterable[FusedProblem], report: Report) -> str:
-    """Tell the gain of each problem, in a line."""
+    """Format the gain of each problem, one a line."""
     lines = []
     for problem in problems:
         rows = report.of(str(problem))
@@ -147,7 +147,7 @@ def run_fused(problems: Sequence[FusedProblem], peers: Mapping[str, Peer], outpu
 
 
 def tolerance(problem: FusedProblem, contender: str) -> float:
-    """Give the relative error that a contender's result may have: products that are rounded first have more."""
+    """Return the allowed relative error of a contender's result; products rounded first have more."""
     from cutepy.testing.numerics import epilogue_tolerance, gemm_tolerance
 
     if contender == PLAIN:
@@ -157,19 +157,19 @@ def tolerance(problem: FusedProblem, contender: str) -> float:
 
 
 def _complaint(problem: FusedProblem, rows: list[Row]) -> str | None:
-    # Not `>`, which no NaN is.
+    # not `>`: NaN must fail
     wrong = [row.contender for row in rows if not row.error <= tolerance(problem, row.contender)]
     return f"{problem} is beyond its tolerance: {'; '.join(wrong)}" if wrong else None
 
 
 def _measure(peers: Mapping[str, Peer], problem: FusedProblem) -> list[Row]:
-    """Measure a problem; who doesn't take it is left out."""
+    """Measure a problem; contenders that don't support it are left out."""
     import torch
 
     from cutepy.kernels.gemm.reference import gemm_reference
     from cutepy.testing.numerics import relative_error
 
-    torch.compiler.reset()  # which would refuse to compile one function for ever more extents
+    torch.compiler.reset()  # otherwise torch refuses to compile one function for ever more extents
     made = buffers(problem)
     product = gemm_reference(made.a[0], made.halves[0])
     reference = problem.kind.step(product, *(each.double() for each in made.operands[0]))
@@ -180,7 +180,7 @@ def _measure(peers: Mapping[str, Peer], problem: FusedProblem) -> list[Row]:
         made.product[0].fill_(float("nan"))
         try:
             result = launch(0)
-        except Exception as error:  # of any compiler; what is measured of the others is worth having
+        except Exception as error:  # an error of any compiler; the other contenders are still worth measuring
             if name in ("cutepy", PLAIN) or isinstance(error, ImportError):
                 raise
             typer.echo(f"{name} doesn't take {problem}: {error}", err=True)

@@ -1,4 +1,4 @@
-"""The problems of `cutepy bench fused`: products of an MLP's extents, and what follows them, for us and in torch."""
+"""Problems of `cutepy bench fused`: products of an MLP's extents, with epilogues for cutepy and for torch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DTYPES = ("bfloat16", "float16")
 
 @epilogue
 def bias_gelu(acc: Value, bias: Row) -> Value:
-    """Give gelu, approximated by tanh, of the sums and a bias."""
+    """Return gelu, approximated by tanh, of the accumulators plus a bias."""
     return epilogues.gelu_tanh(acc + bias)  # type: ignore[no-any-return]
 
 
@@ -56,7 +56,7 @@ def _both_scales(product: torch.Tensor, by_row: torch.Tensor, by_column: torch.T
 
 
 class Kind(NamedTuple):
-    """What follows a product.
+    """Kind of epilogue after a product.
 
     Attributes
     ----------
@@ -90,7 +90,7 @@ KINDS: Mapping[str, Kind] = {
 
 @dataclass(frozen=True)
 class FusedProblem:
-    """A product, (m, k) x (n, k), and what follows it.
+    """Product, (m, k) x (n, k), with its epilogue.
 
     Attributes
     ----------
@@ -113,7 +113,7 @@ class FusedProblem:
 
     @property
     def kind(self) -> Kind:
-        """What follows."""
+        """Kind of the epilogue."""
         return KINDS[self.what]
 
     @property
@@ -123,28 +123,28 @@ class FusedProblem:
 
     @property
     def operand_bytes(self) -> float:
-        """What only the epilogue reads."""
+        """Bytes that only the epilogue reads."""
         elems = {"row": self.n, "column": self.m, "tile": self.m * self.n}
         return (4.0 if self.kind.scales else 2.0) * sum(elems[each.shape] for each in self.kind.epilogue.operands)
 
     @property
     def result_bytes(self) -> float:
-        """The result."""
+        """Bytes of the result."""
         return 2.0 * self.m * self.n / self.kind.epilogue.graph.widest
 
     @property
     def plain_bytes(self) -> float:
-        """Inputs of the product once, and the product once."""
+        """Bytes of the product's inputs and of the product, once each."""
         return 2.0 * ((self.m + self.n) * self.k + self.m * self.n)
 
     @property
     def bytes(self) -> float:
-        """Inputs once, the epilogue's too, and the result once."""
+        """Bytes of all inputs, the epilogue's too, and of the result, once each."""
         return self.plain_bytes + self.added_bytes
 
     @property
     def added_bytes(self) -> float:
-        """What a fused kernel moves more than the product alone; negative where its result is narrower."""
+        """Bytes that a fused kernel moves beyond the product alone; negative for a narrower result."""
         return self.operand_bytes + self.result_bytes - 2.0 * self.m * self.n
 
 
@@ -162,7 +162,7 @@ def fused_problems(whats: Iterable[str], tokens: Sequence[int], dtypes: Iterable
 
 
 class Buffers(NamedTuple):
-    """Sets of the tensors of a problem, more bytes of them than the L2 cache has.
+    """Sets of the tensors of a problem, with more bytes than the L2 cache.
 
     Attributes
     ----------
@@ -185,7 +185,7 @@ class Buffers(NamedTuple):
 
 
 def buffers(problem: FusedProblem, device: str = "cuda") -> Buffers:
-    """Make sets of random normal operands, the products of which are standard normal too."""
+    """Make sets of random normal operands, whose products are standard normal too."""
     import torch
 
     from cutepy.benchmark import buffer_sets

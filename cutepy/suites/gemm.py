@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def run_gemm(
     problems: Sequence[GemmProblem], peers: Mapping[str, Peer], output: Output, *, summed: bool = False
 ) -> int:
-    """Measure our GEMM against peers; what is chosen is compiled first, in parallel.
+    """Measure our GEMM against peers; the chosen kernels are compiled first, in parallel.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ def _complaint(problem: GemmProblem, rows: list[Row]) -> str | None:
 
 @tf32()
 def _measure(peers: Mapping[str, Peer], problem: GemmProblem) -> list[Row]:
-    """Measure a problem; peers that don't take it are left out."""
+    """Measure a problem; peers that don't support it are left out."""
     from cutepy.kernels.gemm.reference import gemm_reference
     from cutepy.ops import gemm
     from cutepy.testing.numerics import relative_error

@@ -1,4 +1,4 @@
-"""The products of `cutepy bench gemm` and `cutepy tune gemm`: some that were chosen, and such as nobody chose."""
+"""Problems of `cutepy bench gemm` and `cutepy tune gemm`: selected and random ones."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class GemmProblem:
 
     @property
     def bytes(self) -> float:
-        """Inputs once, and the result once."""
+        """Bytes of the inputs and of the result, once each."""
         width, result = (DTYPES[dtype].bits // 8 for dtype in (self.dtype, out_dtype(self.dtype)))
         return float(math.prod(self.batch) * (width * (self.m + self.n) * self.k + result * self.m * self.n))
 
@@ -75,7 +75,7 @@ _MOST_FLOPS = 1.5e12
 
 
 def random_problems(count: int, seed: int) -> list[GemmProblem]:
-    """Draw problems that nobody chose.
+    """Draw random problems.
 
     M, N and K are log-uniform, M from 1, N and K from 64, up to 16384, below 1.5 TFLOP. A quarter are of 8-bit floats;
     of the others half have operands of any majors. Contiguous extents are whole units of 16 bytes, as torch._scaled_mm
@@ -101,12 +101,12 @@ def random_problems(count: int, seed: int) -> list[GemmProblem]:
 
 
 def out_dtype(dtype: str) -> str:
-    """Name the result's dtype: the operands', bfloat16 for 8-bit floats, or int32 for integers."""
+    """Return the result's dtype: the operands', bfloat16 for 8-bit floats, or int32 for integers."""
     return {"int8": "int32"}.get(dtype, "bfloat16" if dtype.startswith("float8") else dtype)
 
 
 def tolerance(problem: GemmProblem) -> float:
-    """Give the relative error that a result may have: none of integers."""
+    """Return the allowed relative error of a result: 0 for integers."""
     from cutepy.testing.numerics import gemm_tolerance
 
     if problem.dtype == "int8":
@@ -116,7 +116,7 @@ def tolerance(problem: GemmProblem) -> float:
 
 @contextlib.contextmanager
 def tf32() -> Iterator[None]:
-    """Let torch, and `gemm`, round float32 to tf32, as all that is measured does."""
+    """Let torch, and `gemm`, round float32 to tf32 within the context."""
     import torch
 
     before = torch.get_float32_matmul_precision()
@@ -128,12 +128,12 @@ def tf32() -> Iterator[None]:
 
 
 def poison(result: torch.Tensor) -> None:
-    """Fill a result with what no product leaves there."""
+    """Fill a result with a value that no product gives."""
     result.fill_(float("nan") if result.is_floating_point() else -(2**31))
 
 
 class Buffers(NamedTuple):
-    """Sets of the tensors of a problem, more bytes of them than the L2 cache has.
+    """Sets of the tensors of a problem, with more bytes than the L2 cache.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""`cutepy tune gemm`: find the fastest configuration of products on the GPU at hand, for `cutepy.ops.gemm` to use."""
+"""`cutepy tune gemm`: find the fastest configuration of products on this GPU, for `cutepy.ops.gemm` to use."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def settings_of(problem: GemmProblem) -> dict[str, Any]:
-    """Describe a problem of the benchmark as tuning does, with operands that are as aligned as their extents are."""
+    """Describe a problem of the benchmark as tuning does, with operands as aligned as their extents."""
     bits = DTYPES[problem.dtype].bits
     contiguous = (
         problem.k if major == "k" else rows
@@ -68,11 +68,11 @@ class GemmTunable(Tunable):
         self._most = most
 
     def candidates(self, problem: Settings) -> list[dict[str, Any]]:
-        """List what the model expects to be fastest."""
+        """List the candidates with the shortest expected times."""
         return tuned.candidates(problem, self._most)
 
     def default(self, problem: Settings) -> dict[str, Any]:
-        """Give what the model chooses, on this GPU or, without one, an H200."""
+        """Return the model's choice, for this GPU or, without one, an H200."""
         import torch
 
         from cutepy.kernels.gemm.gpu import gpu_of
@@ -80,7 +80,7 @@ class GemmTunable(Tunable):
         return tuned.default(problem, gpu_of(torch.device("cuda" if torch.cuda.is_available() else "cpu")))
 
     def variant(self, problem: Settings, candidate: Settings) -> Variant:
-        """Say what is compiled: what `compile_gemm` will find."""
+        """Return the variant to compile, which `compile_gemm` will find."""
         from cutepy.kernels.gemm.compilation import variant
 
         return variant(tuned.chosen_of(problem, candidate).config)
@@ -91,7 +91,7 @@ class GemmTunable(Tunable):
 
 
 def compile_chosen(problems: Sequence[GemmProblem]) -> None:
-    """Compile in parallel what `cutepy.ops.gemm` launches for problems that have not been tuned.
+    """Compile in parallel the kernels that `cutepy.ops.gemm` launches for problems that have not been tuned.
 
     Raises
     ------
@@ -103,7 +103,7 @@ def compile_chosen(problems: Sequence[GemmProblem]) -> None:
 
 
 class GemmTrial:
-    """The buffers of a product on the current GPU."""
+    """Buffers of a product on the current GPU."""
 
     def __init__(self, problem: GemmProblem) -> None:
         self._problem = problem
@@ -113,7 +113,7 @@ class GemmTrial:
 
     @property
     def sets(self) -> int:
-        """Sets of buffers."""
+        """Number of sets of buffers."""
         return len(self._a)
 
     def launch(self, function: Any, candidate: Settings, index: int) -> None:  # noqa: ANN401
@@ -187,7 +187,7 @@ def _on_every_gpu(count: int) -> int:
 
 
 def table(problems: Sequence[GemmProblem], winners: Sequence[Winner]) -> str:
-    """Tell what won, and what it gains over the choice without tuning, in the geometric mean too.
+    """Format the winners, and their gain over the choice without tuning, in the geometric mean too.
 
     Examples
     --------

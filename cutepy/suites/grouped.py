@@ -43,7 +43,7 @@ def _complaint(problem: GroupedProblem, rows: list[Row]) -> str | None:
 
 
 def _measure(peers: Mapping[str, Peer], problem: GroupedProblem) -> list[Row]:
-    """Measure a problem; peers that don't take it are left out."""
+    """Measure a problem; peers that don't support it are left out."""
     import torch
 
     from cutepy.kernels.grouped.reference import grouped_reference

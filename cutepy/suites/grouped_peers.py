@@ -1,4 +1,4 @@
-"""Who multiplies groups: each takes a problem and its buffers, and gives what launches it."""
+"""Peers for grouped products: each takes a problem and its buffers, and returns a launcher."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from cutepy.suites.grouped_problems import Buffers, GroupedProblem
 
 ALIGNMENT = 128
-"""DeepGEMM's groups are so many rows, or a multiple of them."""
+"""Alignment of DeepGEMM's groups in rows."""
 
 
 class Entry(NamedTuple):
-    """What is timed, and what is checked.
+    """Launcher to time, and rows to check.
 
     Attributes
     ----------
@@ -38,11 +38,11 @@ class Entry(NamedTuple):
 
 
 Peer = Callable[["GroupedProblem", "Buffers"], Entry | None]
-"""Gives None for a problem that it doesn't take."""
+"""Function that returns an entry for a problem and its buffers; None if unsupported."""
 
 
 def ours(problem: GroupedProblem, made: Buffers) -> Entry:
-    """Multiply by cutepy; bfloat16 into results that there are."""
+    """Multiply by cutepy; bfloat16 into given results."""
     from cutepy.ops import grouped_gemm, scaled_grouped_gemm
 
     if problem.kind != "bfloat16":
@@ -53,7 +53,7 @@ def ours(problem: GroupedProblem, made: Buffers) -> Entry:
 
 
 def torchs(problem: GroupedProblem, made: Buffers) -> Entry | None:
-    """Multiply as torch does, into new results, for it has no `out`; None where it has no such kernel."""
+    """Multiply by torch into new results, for it has no `out`; None where it has no such kernel."""
     import torch
 
     if problem.kind == "bfloat16":
@@ -77,7 +77,7 @@ def torchs(problem: GroupedProblem, made: Buffers) -> Entry | None:
 
 
 def deep_gemm(problem: GroupedProblem, made: Buffers) -> Entry | None:
-    """Multiply by DeepGEMM, which must be installed, from rows that are filled up as it wants them, before it is timed.
+    """Multiply by DeepGEMM, which must be installed, from rows padded to its alignment before the timing.
 
     Rows by weights only, of bfloat16, and of 8-bit floats with scales of blocks.
     """
@@ -109,7 +109,7 @@ def deep_gemm(problem: GroupedProblem, made: Buffers) -> Entry | None:
             return out
 
         return Entry(multiply, kept)
-    scale_a = [padded(each).t().contiguous().t() for each in made.scale_a]  # as `quantise` lays them out
+    scale_a = [padded(each).t().contiguous().t() for each in made.scale_a]  # the layout of `quantise`
 
     def scaled(i: int) -> torch.Tensor:
         pairs = (a[i], scale_a[i]), (made.b[i], made.scale_b[i])
@@ -120,4 +120,4 @@ def deep_gemm(problem: GroupedProblem, made: Buffers) -> Entry | None:
 
 
 PEERS: dict[str, Peer] = {"torch": torchs, "DeepGEMM": deep_gemm}
-"""Those that come with cutepy."""
+"""Peers that come with cutepy."""

@@ -1,4 +1,4 @@
-"""The products of groups of `cutepy bench grouped`, and their buffers."""
+"""Problems of `cutepy bench grouped`, and their buffers."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ ROUTINGS = get_args(Routing)
 FORMS = get_args(Along)
 KINDS = get_args(Kind)
 _BLOCKS = {("row", "m"): ((1, 0), (1, 0)), ("block", "m"): ((1, 128), (128, 128)), ("block", "k"): ((1, 128), (1, 128))}
-"""Of A and B, what shares a scale."""
+"""Blocks of A and B with one scale."""
 
 
 @dataclass(frozen=True)
 class GroupedProblem:
-    """Tokens that are routed to experts: their products by the experts' weights, or those weights' gradients.
+    """Tokens routed to experts: their products by the experts' weights, or the weights' gradients.
 
     Attributes
     ----------
@@ -76,7 +76,7 @@ class GroupedProblem:
 
     @property
     def bytes(self) -> float:
-        """Inputs once, weights of experts that have tokens, and the result once."""
+        """Bytes of the inputs, weights of experts with tokens only, and of the result, once each."""
         experts = sum(size > 0 for size in self.sizes) if self.along == "m" else self.groups
         operand = 2.0 if self.kind == "bfloat16" else 1.0
         x, y, weights = self.tokens * self.k, self.tokens * self.n, experts * self.n * self.k
@@ -105,7 +105,7 @@ def grouped_problems(
 
 
 class Buffers(NamedTuple):
-    """Sets of the tensors of a problem, more bytes of them than the L2 cache has.
+    """Sets of the tensors of a problem, with more bytes than the L2 cache.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""`cutepy bench launch`: what a call costs the host, by the ways there are to launch one kernel.
+"""`cutepy bench launch`: host time of a call, by each way to launch one kernel.
 
 Each way is called back to back some thousand times, without waiting for the GPU, whose kernel is shorter than the call;
 the ways take turns, and the figure is the median over the rounds.

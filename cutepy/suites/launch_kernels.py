@@ -1,4 +1,4 @@
-"""Kernels of three and of eight tensors that do next to nothing, to time what surrounds a kernel."""
+"""Kernels of three and of eight tensors with almost no work, to time the launch overhead."""
 
 import cutlass
 import cutlass.cute as cute

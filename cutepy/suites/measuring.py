@@ -1,4 +1,4 @@
-"""What the benchmarks of kernels share: the GPU they need, and how they tell what they measured."""
+"""Common parts of the kernel benchmarks: the required GPU, repeated timing, and output."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _Problem = TypeVar("_Problem")
 NOT_MEASURED = 2
 """Exit status of a benchmark without a GPU."""
 STEADY = 0.02
-"""What the same kernel may differ by from itself; a problem with more noise is measured again."""
+"""Largest difference of a kernel from itself; a problem with more noise is measured again."""
 _TRIES = 3
 
 
 class Measured(Protocol):
-    """A problem that is measured: its text is its name."""
+    """Problem to measure: its text is its name."""
 
     @property
     def flops(self) -> float:
@@ -33,18 +33,18 @@ class Measured(Protocol):
 
     @property
     def bytes(self) -> float:
-        """What must be moved at least."""
+        """Least bytes to move."""
 
 
 def has_hopper() -> bool:
-    """Tell whether torch's current GPU is a Hopper."""
+    """Return whether torch's current GPU is a Hopper."""
     import torch
 
     return torch.cuda.is_available() and torch.cuda.get_device_capability() == (9, 0)
 
 
 def require_hopper(command: str) -> bool:
-    """Tell whether a Hopper GPU is here, and say so where none is."""
+    """Return whether a Hopper GPU is here, and print a message if none is."""
     found = has_hopper()
     if not found:
         typer.echo(f"cutepy {command} needs a Hopper GPU (compute capability 9.0), and none is here", err=True)
@@ -52,7 +52,7 @@ def require_hopper(command: str) -> bool:
 
 
 class Output(NamedTuple):
-    """What becomes of a report, besides being printed.
+    """Destinations of a report, besides being printed.
 
     Attributes
     ----------
@@ -72,7 +72,7 @@ class Output(NamedTuple):
 def timed(
     problem: Measured, contenders: Mapping[str, Contender], errors: Mapping[str, float], *, sets: int
 ) -> list[Row]:
-    """Time the contenders of a problem, "cutepy" among them, up to three times until we are as fast as ourselves.
+    """Time the contenders of a problem, "cutepy" among them, up to three times until our two rows agree.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ def timed(
 
     noise = math.inf
     for _ in range(_TRIES):
-        # Ours twice, first and last: what lies between is what it differs by from itself.
+        # Ours twice, first and last: the difference is the noise.
         timings = dict(compare({**contenders, "again": contenders["cutepy"]}, sets=sets))
         noise = abs(timings.pop("again").device_us / timings["cutepy"].device_us - 1)
         if noise <= STEADY:
@@ -116,7 +116,7 @@ def measure_all(
     output: Output,
     sums: Callable[[Report], str] | None = None,
 ) -> int:
-    """Measure problems one after another, print and save the report, and say what is wrong.
+    """Measure problems one after another, print and save the report, and report errors.
 
     Where a problem can't be measured, or Ctrl-C is pressed, the report is of those before it.
 

@@ -1,4 +1,4 @@
-"""Whom the GEMM is measured against: each peer takes a problem and its buffers, and gives what launches it.
+"""Peers of the GEMM: each takes a problem and its buffers, and returns a launcher.
 
 Others are added from outside, as entry points of the group "cutepy.gemm_peers", or named as "package.module:name" on
 the command line: a function (problem, buffers) -> contender, or None for a problem that it doesn't take. It may raise
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from cutepy.benchmark.protocol import Contender
 
 Peer = Callable[[GemmProblem, Buffers], "Contender | None"]
-"""Gives what launches a problem on one of its sets of buffers; None if it doesn't take the problem."""
+"""Function that returns the launcher of a problem on one set of buffers; None if unsupported."""
 
 GROUP = "cutepy.gemm_peers"
 _HALVES = ("float16", "bfloat16")
 
 
 def cublas(problem: GemmProblem, buffers: Buffers) -> Contender | None:
-    """Multiply as torch does: `torch.mm` and `torch.bmm`; one by one `torch._int_mm`, and `torch._scaled_mm`.
+    """Multiply by torch: `torch.mm` and `torch.bmm`; one by one `torch._int_mm`, and `torch._scaled_mm`.
 
     Fast accumulation sums 8-bit products in the tensor cores alone, as our kernel does.
     """
@@ -40,7 +40,7 @@ def cublas(problem: GemmProblem, buffers: Buffers) -> Contender | None:
 
         return launch
     if problem.dtype == "int8":
-        # What torch takes, whatever cuBLAS does.
+        # the limits of torch, whatever cuBLAS supports
         if problem.m <= 16 or problem.n % 8 or problem.k % 8:
             return None
 
@@ -61,7 +61,7 @@ def cublas(problem: GemmProblem, buffers: Buffers) -> Contender | None:
 
 
 def quack(problem: GemmProblem, buffers: Buffers) -> Contender | None:
-    """Multiply by QuACK, tuned, with whatever split of K its tuner chooses; 16-bit floats only."""
+    """Multiply by QuACK, tuned, with any split of K of its tuner; 16-bit floats only."""
     if problem.dtype not in _HALVES:
         return None
     from quack.gemm_interface import gemm  # type: ignore[import-not-found]
@@ -108,11 +108,11 @@ PEERS: dict[str, Peer] = {
     "QuACK": quack,
     "DeepGEMM": deep_gemm,
 }
-"""Those that come with cutepy."""
+"""Peers that come with cutepy."""
 
 
 def find(name: str) -> tuple[str, Peer]:
-    """Find a peer by its name, in any case, or by "package.module:name"; gives the name to print, too.
+    """Find a peer by its name, in any case, or by "package.module:name"; return the name to print, too.
 
     Raises
     ------

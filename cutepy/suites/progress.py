@@ -1,4 +1,4 @@
-"""How far something long has come, on a terminal."""
+"""Progress bar of a long command, on a terminal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def shown_progress(shown: bool = True) -> Iterator[Note]:
-    """Show a bar on the standard error, if that is a terminal, of what the given function is told."""
+    """Show a progress bar on the standard error, if that is a terminal; the given function updates it."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from cutepy.benchmark.protocol import Contender
 
 EXTENTS = ((4096, 7168, 4096), (64, 7168, 4096), (8192, 8192, 8192))
-"""M, N and K."""
+"""Extents M, N and K."""
 BLOCKS = {"tensor": ((0, 0), (0, 0)), "row": ((1, 0), (1, 0)), "block": ((1, 128), (128, 128))}
-"""Of A and B, what shares a scale."""
+"""Blocks of A and B with one scale."""
 
 
 @dataclass(frozen=True)
 class ScaledProblem:
-    """A product of e4m3 matrices with scales of a kind; `fast` sums in the tensor cores alone."""
+    """Product of e4m3 matrices with one kind of scales; `fast` sums in the tensor cores alone."""
 
     m: int
     n: int
@@ -43,12 +43,12 @@ class ScaledProblem:
 
     @property
     def bytes(self) -> float:
-        """Inputs once, and a result of bfloat16 once; scales are few."""
+        """Bytes of the inputs, and of a bfloat16 result, once each; the scales are few."""
         return float((self.m + self.n) * self.k + 2 * self.m * self.n)
 
 
 class Buffers(NamedTuple):
-    """Sets of operands and scales, more bytes of them than the L2 cache has."""
+    """Sets of operands and scales, with more bytes than the L2 cache."""
 
     a: list[torch.Tensor]
     b: list[torch.Tensor]
@@ -57,7 +57,7 @@ class Buffers(NamedTuple):
 
 
 Peer = Callable[[ScaledProblem, Buffers], "Contender | None"]
-"""Gives what launches a problem on one of its sets of buffers, and returns the result; None if it can't."""
+"""Function that returns the launcher of a problem on one set of buffers; None if unsupported."""
 
 
 def buffers(problem: ScaledProblem, device: str = "cuda") -> Buffers:
@@ -97,7 +97,7 @@ def torch_scaled_mm(problem: ScaledProblem, sets: Buffers) -> Contender | None:
         "block": (ScalingType.BlockWise1x128, ScalingType.BlockWise128x128),
     }
     scale_b = sets.scale_b
-    if problem.kind == "block":  # (K / 128, N / 128), K contiguous and filled up to a multiple of 4
+    if problem.kind == "block":  # (K / 128, N / 128), K contiguous and padded to a multiple of 4
         scale_b = [torch.nn.functional.pad(each, (0, -each.shape[1] % 4)).t() for each in scale_b]
     if problem.kind == "row":
         scale_b = [each.t() for each in scale_b]
@@ -133,7 +133,7 @@ def deep_gemm(problem: ScaledProblem, sets: Buffers) -> Contender | None:
 
 
 PEERS: dict[str, Peer] = {"torch": torch_scaled_mm, "DeepGEMM": deep_gemm}
-"""Those that come with cutepy."""
+"""Peers that come with cutepy."""
 
 
 def run_scaled(problems: list[ScaledProblem], peers: Mapping[str, Peer], output: Output) -> int:

@@ -1,4 +1,4 @@
-"""Sum up measurements of many problems: how much faster we are than the best peer, in the mean and by classes."""
+"""Summary of measurements of many problems: speed against the best peer, in the mean and by classes."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from cutepy.benchmark import Report
 
 _TILES = (1, 16, 64, 132, 400)
-"""Least output tiles of 128 x 128 of each row of the table."""
+"""Least number of 128 x 128 output tiles for each row of the table."""
 _SHORT_K, _LONG_K = 512, 2048
 _PERCENT = (1, 5, 25, 50, 75, 95)
 
 
 def summary(extents: Mapping[str, tuple[int, int, int]], report: Report) -> str:
-    """Sum up the ratios of a report.
+    """Summarise the ratios of a report.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What tests of layouts and kernels need: strategies that draw layouts, tolerances that know their derivation.
+"""Support for tests of layouts and kernels: strategies that draw layouts, and derived tolerances.
 
 ``cutepy.testing.strategies`` needs hypothesis (``pip install 'cutepy[testing]'``); importing this package does not.
 

@@ -1,4 +1,4 @@
-"""The tolerances of numerical tests, each with its derivation. Nothing else sets one.
+"""Tolerances of numerical tests, each with its derivation; nothing else sets one.
 
 Errors are relative in the Frobenius norm, ||X - R|| / ||R||, against a float64 reference R from the same inputs.
 """
@@ -32,10 +32,9 @@ on average 1.4 times its power of two, of which q is a fraction, so that a step 
 """
 
 STEP_BIAS = {32: 2.0**-24, 16: 2.0**-24, 8: 2.0**-18}
-"""Largest mean relative loss of the accumulator in one step: what is cut off it has always its own sign.
-
-For 16-bit inputs and tf32 the accumulator loses on average half of the last of 24 bits. For 8-bit inputs it loses much
-less than the 13 bits of the products let one expect: measured errors grow almost as sqrt(K)
+"""Largest mean relative loss of the accumulator in one step: truncation of the accumulator always has its own sign. For
+16-bit inputs and tf32 the accumulator loses on average half of the last of 24 bits. For 8-bit inputs it loses much less
+than the 13 bits of the products let one expect: measured errors grow almost as sqrt(K)
 (`tests/testing/test_numerics.py`).
 """
 
@@ -139,7 +138,7 @@ def epilogue_tolerance(
 
 
 def relative_error(result: "torch.Tensor", reference: "torch.Tensor") -> float:
-    """Give ||result - reference|| / ||reference|| in the Frobenius norm; NaN if either holds one.
+    """Return ||result - reference|| / ||reference|| in the Frobenius norm; NaN if either holds one.
 
     Parameters
     ----------

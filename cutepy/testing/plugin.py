@@ -1,4 +1,4 @@
-"""The pytest plugin, by which tests for a GPU run on a machine without one: `--simulate`, and the fixture `simulated`.
+"""Pytest plugin to run GPU tests on a machine without one: `--simulate`, `--sanitize`, and fixtures.
 
 With `--sanitize`, or the fixture `sanitized`, a test also fails where the sanitizer finds a hazard in its launches, and
 the summary lists the advisories. With `--sanitize-strict`, or the ini option `sanitize_strict`, advisories fail tests
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 _OPTIONS = {"exact_mma": "exact-mma", "strict": "sanitize-strict"}
 """Options of pytest by the option of `cutepy.simulate`, where the names differ."""
 _TESTS = 3
-"""Tests that are named for each advisory."""
+"""Number of tests to name for each advisory."""
 _SESSION = pytest.StashKey["ServedRun"]()
 _INHERITANCE: pytest.StashKey[Inheritance] = pytest.StashKey()
 _OF_TEST = pytest.StashKey["ServedRun"]()
 _OF_WORKERS = pytest.StashKey[list[str]]()
 _TOLD = pytest.StashKey[set[object]]()
 _ADVISORIES = pytest.StashKey[dict[str, list[str]]]()
-"""The advisories of the session, a line each, with the tests that have them."""
+"""Advisories of the session, one line each, with the tests that have them."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -64,12 +64,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
-    """Serve device `cuda` before any conftest is imported, which may ask for a GPU, to the end."""
+    """Serve device `cuda` before any conftest is imported, which may look for a GPU, to the end."""
     _serve(early_config, early_config.known_args_namespace)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Serve it from here where a conftest loaded this plugin."""
+    """Serve device `cuda` from here where a conftest loaded this plugin."""
     _serve(config, config.option)
 
 
@@ -100,7 +100,7 @@ def _serve(config: pytest.Config, options: argparse.Namespace) -> None:
     config.stash[_SESSION] = run
 
     def close() -> None:
-        run.restart()  # the hazards of the last test are told
+        run.restart()  # the hazards of the last test are reported
         stack.close()
 
     config.add_cleanup(close)
@@ -111,7 +111,7 @@ def _is_strict(config: pytest.Config, options: argparse.Namespace) -> bool:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Send options that runs state themselves, and advisories, from a worker of pytest-xdist to the controller."""
+    """Send options that runs set themselves, and advisories, from a worker of pytest-xdist to the controller."""
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput["cutepy_stated"] = _stated(session.config)
         session.config.workeroutput["cutepy_advisories"] = session.config.stash.get(_ADVISORIES, {})
@@ -119,7 +119,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any, error: object) -> None:  # noqa: ANN401 - of pytest-xdist
-    """Take options that runs state themselves, and advisories, from a worker of pytest-xdist."""
+    """Receive options that runs set themselves, and advisories, from a worker of pytest-xdist."""
     output = getattr(node, "workeroutput", {})
     node.config.stash.setdefault(_OF_WORKERS, []).extend(output.get("cutepy_stated", ()))
     advisories = node.config.stash.setdefault(_ADVISORIES, {})
@@ -128,7 +128,7 @@ def pytest_testnodedown(node: Any, error: object) -> None:  # noqa: ANN401 - of 
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """List advisories with their tests, and options of which a test states another value than the session."""
+    """List advisories with their tests, and options that a test sets otherwise than the session."""
     config = terminalreporter.config
     advisories = config.stash.get(_ADVISORIES, {})
     if advisories:
@@ -144,14 +144,14 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def _stated(config: pytest.Config) -> list[str]:
     inheritance = config.stash.get(_INHERITANCE, None)
     return [
-        f"cutepy: {line}: simulate({name}={value!r}) stands there, in place of --{_OPTIONS.get(name, name)}"
+        f"cutepy: {line}: simulate({name}={value!r}) overrides --{_OPTIONS.get(name, name)}"
         for line, name, value in (inheritance.stated if inheritance is not None else ())
     ]
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
-    """Forget the launches of the tests before; a setup that fails tells the hazards of its own."""
+    """Drop the launches of earlier tests; a setup that fails reports the hazards of its own."""
     run = item.config.stash.get(_SESSION, None)
     if run is not None:
         run.restart()
@@ -160,14 +160,14 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
-    """Fail a test whose launches have hazards; one that fails anyway tells them too."""
+    """Fail a test whose launches have hazards; one that fails anyway reports them too."""
     yield from _telling(item, "call")
     _fail_by_hazards(item, _run_of(item))
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
-    """Fail a teardown whose launches have hazards that the test has not."""
+    """Fail a teardown whose launches have hazards beyond the test's."""
     yield
     _fail_by_hazards(item, item.config.stash.get(_SESSION, None))
 
@@ -178,7 +178,7 @@ def _run_of(item: pytest.Item) -> ServedRun | None:
 
 
 def _telling(item: pytest.Item, when: str) -> Generator[None, None, None]:
-    """Add the hazards that there are to what is said of a phase that fails."""
+    """Add the hazards to the report of a failing phase."""
     try:
         yield
     except pytest.skip.Exception:
@@ -193,9 +193,9 @@ def _telling(item: pytest.Item, when: str) -> Generator[None, None, None]:
 
 
 def _fail_by_hazards(item: pytest.Item, run: ServedRun | None) -> None:
-    """Fail by hazards that neither a phase before nor the test itself has raised: that one expects them.
+    """Fail by hazards that neither an earlier phase nor the test itself has raised.
 
-    Advisories are noted for the summary.
+    Advisories are kept for the summary.
     """
     for advisory in run.hazards.advisories if run is not None else ():
         tests = item.config.stash.setdefault(_ADVISORIES, {}).setdefault(advisory.summary, [])
@@ -209,7 +209,7 @@ def _fail_by_hazards(item: pytest.Item, run: ServedRun | None) -> None:
 
 
 def _failure(hazards: Hazards) -> BaseException:
-    """Make what fails a test without a traceback, and is the HazardError that a mark for an expected failure names."""
+    """Make a failure without a traceback, of the HazardError that a mark for an expected failure names."""
     from cutepy.sim.sanitize import HazardError
 
     class Failed(HazardError, pytest.fail.Exception):  # type: ignore[misc, name-defined]

@@ -1,4 +1,4 @@
-"""Find the fastest way to run a kernel on the GPU at hand, and remember it.
+"""Autotuner: find the fastest candidate of a kernel on this GPU, and keep it on disk.
 
 A `Tunable` says which candidates it has for a problem (often a `Space`: axes of values and rules), how each is compiled
 and launched, and whether results are right. `Tuning(...).run(problems)` compiles them in parallel, times them by the
@@ -19,7 +19,7 @@ __all__ = ["Rule", "Settings", "Space", "Trial", "Tunable", "Tuning", "TuningErr
 
 
 def __getattr__(name: str) -> object:
-    """Load what times on first use (PEP 562): an operation that looks for a winner has no need of it."""
+    """Load the timing code on first use (PEP 562): an operation that looks up a winner does not need it."""
     if name in ("Tuning", "TuningError"):
         from cutepy.tune import tuning
 

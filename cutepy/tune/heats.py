@@ -1,6 +1,6 @@
-"""Heats: all candidates of a problem that work, timed in turns, so that a clock that drifts hurts all alike.
+"""Heats: all working candidates of a problem, timed in turns, so that a drifting clock affects all alike.
 
-Each is tried alone first, which tells what works: one that can't be launched, or ends the process, is noted as failed.
+Each is tried alone first: one that can't be launched, or ends the process, is recorded as failed.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from cutepy.tune.timing import Pair, Timer, check_gpu, key_of_pair
 from cutepy.tune.winners import key_of
 
 TRY = Protocol(rounds=1, turn_us=200.0, max_launches=10)
-"""How a candidate is tried: it is compiled, captured and launched, as in a heat."""
+"""Protocol of a trial: the candidate is compiled, captured and launched, as in a heat."""
 HEAT = Protocol(rounds=3, turn_us=1000.0, max_launches=50)
-"""How a heat is timed: some milliseconds for each candidate."""
+"""Protocol of a heat: some milliseconds for each candidate."""
 
 
 class Heats:
-    """The heats of one rank.
+    """Heats of one rank.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ class Heats:
         self._timer, self._journal = timer, journal
 
     def run(self, pairs: Sequence[Pair]) -> None:
-        """Try candidates that the journal has not, and run the heats of problems that have some that were not timed.
+        """Try candidates that are not in the journal, and run the heats of problems with untimed ones.
 
         All of such a problem that work take part, also those that were timed before, by another clock.
         """
@@ -59,7 +59,7 @@ class Heats:
         return pair in self._journal and bool(self._journal.heat(*pair).failed)
 
     def _works(self, problem: Settings, candidate: Settings, built: Any) -> bool:  # noqa: ANN401
-        """Tell whether a candidate can be launched, and try it unless the journal knows that."""
+        """Return whether a candidate can be launched; try it unless the journal has the answer."""
         if isinstance(built, Exception):
             self._fail(problem, candidate, built)
             return False
@@ -79,13 +79,14 @@ class Heats:
         self._journal.note(problem, candidate, Heat(math.inf, f"{type(error).__name__}: {error}"))
 
     def _heat(self, problem: Settings, contenders: dict[str, tuple[Any, Settings]]) -> None:
-        """Time candidates in turns; where that ends in an error, or with the process, what they took before counts."""
+        """Time candidates in turns; if that fails, or ends the process, their earlier times count."""
         candidates = {key: candidate for key, (_, candidate) in contenders.items()}
         for candidate in candidates.values():
             self._journal.note(problem, candidate, self._journal.heat(problem, candidate))
         try:
             timed = self._timer.time(problem, contenders, HEAT)
-        except Exception as error:  # one that worked alone, or of memory, of which the graphs of all take some
+        # an error of one that worked alone, or of memory, of which the graphs of all take some
+        except Exception as error:
             check_gpu(error, "run again: what the candidates took alone counts for their heat")
             return
         for key, candidate in candidates.items():

@@ -1,4 +1,4 @@
-"""What was timed so far, a line of JSON each, so that tuning which was ended goes on where it was."""
+"""Journal of timed candidates, one line of JSON each, so that interrupted tuning can be resumed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cutepy.tune.winners import key_of
 
 
 class Heat(NamedTuple):
-    """What became of a candidate of a problem.
+    """Outcome of a candidate of a problem.
 
     Attributes
     ----------
@@ -28,7 +28,7 @@ class Heat(NamedTuple):
 
 
 class Files(NamedTuple):
-    """Where the heats of a kernel on a kind of GPU are kept: a file for each rank, which all ranks read.
+    """Journal files of a kernel on a kind of GPU: one for each rank, which all ranks read.
 
     Attributes
     ----------
@@ -46,17 +46,17 @@ class Files(NamedTuple):
 
     @property
     def own(self) -> Path:
-        """The file that this rank writes."""
+        """File that this rank writes."""
         return self.folder / f"{self.name}.{self.rank}.heats"
 
     @property
     def every(self) -> list[Path]:
-        """The files there are, of all ranks of earlier runs."""
+        """Existing files, of all ranks of earlier runs."""
         return sorted(self.folder.glob(f"{self.name}.*.heats"))
 
 
 class Journal:
-    """The heats of a kernel on a GPU, by problem and candidate: in memory, and in files that outlive the process.
+    """Heats of a kernel on a GPU, by problem and candidate: in memory, and in files that outlive the process.
 
     A candidate is noted before it is launched, too. If nothing was noted after that, the process ended with it, so
     that it counts as failed: one that hangs is not tried again. One that was tried and not timed yet is in the journal,
@@ -84,27 +84,27 @@ class Journal:
         return self._key(*pair) in self._heats
 
     def heat(self, problem: Settings, candidate: Settings) -> Heat:
-        """Give what became of a candidate that is in the journal."""
+        """Return the outcome of a candidate in the journal."""
         return self._heats[self._key(problem, candidate)]
 
     def is_timed(self, problem: Settings, candidate: Settings) -> bool:
-        """Tell whether a candidate needs no heat: it was timed in one, or has failed."""
+        """Return whether a candidate needs no heat: it was timed in one, or has failed."""
         key = self._key(problem, candidate)
         return key in self._heats and key not in self._untimed
 
     def begin(self, problem: Settings, candidate: Settings) -> None:
-        """Note that a candidate is launched now."""
+        """Record that a candidate is about to be launched."""
         self._write(problem, candidate, Heat(math.inf, "the process ended while it ran"))
 
     def tried(self, problem: Settings, candidate: Settings, us: float) -> None:
-        """Note that a candidate works; what it took alone is kept in memory."""
+        """Record that a candidate works; its time alone is kept in memory."""
         key = self._key(problem, candidate)
         self._heats[key] = Heat(us)
         self._untimed.add(key)
         self._write(problem, candidate, Heat(math.inf))
 
     def note(self, problem: Settings, candidate: Settings, heat: Heat) -> None:
-        """Note what became of a candidate."""
+        """Record the outcome of a candidate."""
         key = self._key(problem, candidate)
         self._heats[key] = heat
         self._untimed.discard(key)
@@ -123,7 +123,7 @@ class Journal:
 
 
 def _read(path: Path, wanted: str) -> dict[tuple[str, str], Heat]:
-    """Read the heats of the wanted sources, but for a line that was cut off by what ended the process."""
+    """Read the heats of given sources, without an incomplete last line."""
     found = {}
     for line in path.read_text().splitlines():
         with contextlib.suppress(ValueError):

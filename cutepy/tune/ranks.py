@@ -1,4 +1,4 @@
-"""Who tunes together: the processes that torchrun started, a GPU each, on one host or several."""
+"""Ranks of distributed tuning: torchrun's processes, one GPU each, on one host or several."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Ranks:
     local_size: int = 1
 
     def share(self, items: Sequence[_T]) -> list[_T]:
-        """Give this rank's part of what all have in the same order.
+        """Return this rank's share of a list that all have in the same order.
 
         Examples
         --------
@@ -40,7 +40,7 @@ class Ranks:
         return list(items[self.rank :: self.size])
 
     def gather(self, mine: _T) -> list[_T]:
-        """Give what each rank has, by rank; all must ask."""
+        """Return each rank's value, by rank; all ranks must call."""
         if self.size == 1:
             return [mine]
         import torch.distributed as dist
@@ -52,7 +52,7 @@ class Ranks:
 
 @contextlib.contextmanager
 def ranks() -> Iterator[Ranks]:
-    """Join the processes that torchrun started, over gloo; one alone where it started none.
+    """Join torchrun's processes over gloo; without torchrun return a single rank.
 
     Uses the default process group where there is one, and leaves none behind that it made.
     """

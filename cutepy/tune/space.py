@@ -1,4 +1,4 @@
-"""The space of candidates: axes with their values, and rules that say which combinations make sense for a problem."""
+"""Search space: axes with their values, and rules that exclude combinations for a problem."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 Plain = int | float | str | bool | None
-"""What a problem and a candidate are made of: what JSON gives back as it was."""
+"""Value of a problem or candidate, unchanged by a round trip through JSON."""
 Settings = Mapping[str, Plain]
-"""A problem, such as {"m": 512, "n": 512}, or a candidate, such as {"tile_m": 128, "stages": 4}."""
+"""Problem, such as {"m": 512, "n": 512}, or candidate, such as {"tile_m": 128, "stages": 4}."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """Which candidates are worth a try.
+    """Predicate that excludes candidates.
 
     Attributes
     ----------
@@ -48,13 +48,13 @@ class Rule:
         return tuple(inspect.signature(self.holds).parameters.values())
 
     def asks_for(self, there: Collection[str]) -> list[str]:
-        """Name what it takes, but for what has a default and is not there."""
+        """Return the names it takes, without defaults that are absent."""
         return [each.name for each in self._parameters if each.default is each.empty or each.name in there]
 
 
 @dataclass(frozen=True)
 class Space:
-    """The combinations of values of all axes that keep the rules: a problem -> candidates.
+    """Combinations of values of all axes that satisfy the rules: a problem -> candidates.
 
     Attributes
     ----------
@@ -77,7 +77,7 @@ class Space:
     rules: tuple[Rule, ...] = field(default=())
 
     def __post_init__(self) -> None:
-        """Keep the values, of which each may be asked for more than once."""
+        """Keep the values in tuples, since each may be iterated repeatedly."""
         kept = {name: tuple(values) for name, values in self.axes.items()}
         for name, values in kept.items():
             if not values:
@@ -91,7 +91,7 @@ class Space:
         return Space(self.axes, (*self.rules, Rule(why, holds)))
 
     def candidates(self, problem: Settings) -> Iterator[dict[str, Plain]]:
-        """Give the candidates that keep all rules, the last axis changing fastest.
+        """Return the candidates that satisfy all rules, the last axis changing fastest.
 
         Raises
         ------
@@ -101,7 +101,7 @@ class Space:
         return self._bound(dict(problem), Counter())
 
     def left_out(self, problem: Settings) -> Counter[str]:
-        """Count what rules leave out, by their reasons; what is left out early stands for all that it would lead to."""
+        """Count excluded candidates by rule; a partial one excluded early stands for all its completions."""
         counted: Counter[str] = Counter()
         for _ in self._bound(dict(problem), counted):
             pass
@@ -119,7 +119,7 @@ class Space:
                     f"of the problem {', '.join(known) or 'nothing'}"
                 )
         due: list[list[tuple[Rule, list[str]]]] = [[] for _ in range(len(names) + 1)]
-        for rule, needed in zip(self.rules, asked, strict=True):  # where the last axis that it needs is bound
+        for rule, needed in zip(self.rules, asked, strict=True):  # at the last axis that it needs
             due[max((names.index(name) + 1 for name in needed if name in names), default=0)].append((rule, needed))
 
         def bind(bound: int) -> Iterator[dict[str, Plain]]:

@@ -1,4 +1,4 @@
-"""How candidates are compiled and timed: one problem's buffers at a time, on the GPU at hand."""
+"""Compilation and timing of candidates: one problem's buffers at a time, on this GPU."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from cutepy.tune.tunable import Trial, Tunable
 from cutepy.tune.winners import key_of
 
 Compare = Callable[..., Mapping[str, Timing]]
-"""Times contenders: (contenders by name, sets=, protocol=) -> `Timing` by name, as `cutepy.benchmark.compare` does."""
+"""Timing function: (contenders by name, sets=, protocol=) -> `Timing` by name, as `cutepy.benchmark.compare`."""
 Note = Callable[[str, int, int], None]
-"""Is told what is being done, and how many of how many are done."""
+"""Progress callback: activity, number done, and total."""
 Pair = tuple[Settings, Settings]
-"""A problem and a candidate for it."""
+"""Problem with a candidate."""
 
 
 class TuningError(RuntimeError):
-    """No candidate of a problem could be compiled and launched, and gave right results."""
+    """Error of a problem for which no candidate compiles, launches and gives right results."""
 
 
 def key_of_pair(pair: Pair) -> tuple[str, str]:
-    """Write a problem and a candidate as texts."""
+    """Return a problem and a candidate as texts."""
     return key_of(pair[0]), key_of(pair[1])
 
 
 class Timer:
-    """What compiles the candidates of a tunable, and times them.
+    """Compiler and timer of a tunable's candidates.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ class Timer:
         self._trial: Trial | None = None
 
     def compile(self, pairs: Sequence[Pair]) -> dict[tuple[str, str], Any]:
-        """Compile candidates in parallel: what was compiled, or the exception, by their texts."""
+        """Compile candidates in parallel: text -> compiled object, or exception."""
         if not pairs:
             return {}
         self.note("compiling", 0, len(pairs))
@@ -56,7 +56,7 @@ class Timer:
         return dict(zip(map(key_of_pair, pairs), built, strict=True))
 
     def trial(self, problem: Settings) -> Trial:
-        """Give the buffers of a problem; those of the last one are freed before others are made."""
+        """Return the buffers of a problem; the previous problem's are freed first."""
         key = key_of(problem)
         if self._trial is None or key != self._key:
             self._trial = None
@@ -66,7 +66,7 @@ class Timer:
     def time(
         self, problem: Settings, contenders: Mapping[str, tuple[Any, Settings]], protocol: Protocol
     ) -> dict[str, float]:
-        """Time what was compiled for candidates of a problem, in turns: device microseconds, by the same names."""
+        """Time compiled candidates of a problem, in turns: device microseconds, by the same names."""
         trial = self.trial(problem)
         launches = {
             name: partial(trial.launch, function, candidate) for name, (function, candidate) in contenders.items()
@@ -76,7 +76,7 @@ class Timer:
 
 
 def check_gpu(error: Exception, then: str) -> None:
-    """Find out whether a failed launch took the GPU's context with it: then nothing runs in this process any more.
+    """Check that a failed launch did not destroy the GPU's context: then nothing runs in this process any more.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What is tuned: a kernel that says which candidates it has, how each is compiled, and what is launched."""
+"""Tunable: the interface of a kernel to the tuner, with its candidates, compilation and launches."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from cutepy.tune.space import Settings
 
 
 class Trial(Protocol):
-    """A problem on the current GPU: its buffers, of which several sets exceed the L2 cache (`buffer_sets`)."""
+    """Problem on the current GPU: its buffers, of which several sets exceed the L2 cache (`buffer_sets`)."""
 
     @property
     def sets(self) -> int:
-        """Sets of buffers."""
+        """Number of sets of buffers."""
 
     def launch(self, function: Any, candidate: Settings, index: int) -> None:  # noqa: ANN401
-        """Launch what was compiled for a candidate, on one set, on torch's current stream."""
+        """Launch a compiled candidate, on one set, on torch's current stream."""
 
     def complaint(self) -> str | None:
-        """Tell what is wrong with the results of set 0, which were launched just now; None if they are right."""
+        """Describe an error in the results of set 0, after its launch; None if they are right."""
 
 
 class Tunable(ABC):
-    """A kernel that `tune` can look for the fastest candidate of, problem by problem.
+    """Kernel that `tune` can find the fastest candidate of, problem by problem.
 
     Problems and candidates are mappings of names to plain values (`Settings`), so that they can be kept and shown.
 
@@ -43,26 +43,26 @@ class Tunable(ABC):
 
     @abstractmethod
     def candidates(self, problem: Settings) -> Iterable[Settings]:
-        """Give the candidates that are worth a try; `Space.candidates` does."""
+        """Return the candidates worth a try, as `Space.candidates` does."""
 
     @abstractmethod
     def variant(self, problem: Settings, candidate: Settings) -> Variant:
-        """Say what is compiled for a candidate; several problems may share it."""
+        """Return the variant to compile for a candidate; several problems may share it."""
 
     @abstractmethod
     def prepare(self, problem: Settings) -> Trial:
-        """Make the buffers of a problem, filled with random values: a GPU is faster on zeros than on data."""
+        """Make the buffers of a problem, with random values: a GPU is faster on zeros than on data."""
 
     def default(self, problem: Settings) -> Settings | None:
-        """Give the candidate that would be chosen without tuning, to compare with; None if nothing would be."""
+        """Return the choice without tuning, for comparison; None if there is none."""
         return None
 
     def sources_digest(self) -> str:
-        """Digest the sources, as this process met them."""
+        """Hash the sources, as this process read them first."""
         return met_sources(*self.sources).digest if self.sources else ""
 
     def compile(self, pairs: Sequence[tuple[Settings, Settings]], progress: bool) -> list[Any]:
-        """Compile candidates of problems in parallel: (problem, candidate) -> what was compiled, or the exception."""
+        """Compile candidates of problems in parallel: (problem, candidate) -> compiled object, or exception."""
         variants = [self.variant(problem, candidate) for problem, candidate in pairs]
         try:
             return list(compile_many(variants, progress=progress))

@@ -1,4 +1,4 @@
-"""`tune`: compile the candidates of problems, time them all shortly and the fastest at length, and keep the winners.
+"""`tune`: compile the candidates of problems, time all in heats and the best in finals, keep the winners.
 
 All candidates of a problem run a heat, in turns, by a short protocol; the best few meet in a final, in turns, by the
 full one, and what is chosen without tuning is among them. A candidate whose results are wrong can't win.
@@ -26,7 +26,7 @@ FINALISTS = 5
 
 @dataclass(frozen=True)
 class Tuning:
-    """How to tune; all but the first have defaults.
+    """Configuration of a tuning run; all fields but the first have defaults.
 
     Attributes
     ----------
@@ -74,7 +74,7 @@ class Tuning:
 
 
 def current_device() -> str:
-    """Give the name of torch's current GPU, such as "NVIDIA H200".
+    """Return the name of torch's current GPU, such as "NVIDIA H200".
 
     Raises
     ------
@@ -133,7 +133,7 @@ class _Run:
         pairs: Sequence[Pair],
         heats: Mapping[tuple[str, str], Heat],
     ) -> tuple[list[Winner], list[str]]:
-        """Let the best of each of this rank's problems meet; gives winners, and what is said where there is none."""
+        """Run the finals of this rank's problems; return winners, and errors for problems without one."""
         winners: list[Winner] = []
         without: list[str] = []
         for done, problem in enumerate(problems):
@@ -156,7 +156,7 @@ class _Run:
         return winners, without
 
     def _final(self, problem: Settings, chosen: Sequence[Settings]) -> tuple[dict[str, float], list[str]]:
-        """Time candidates in turns, but for those with wrong results, of which it is told what is wrong."""
+        """Time candidates in turns, without those with wrong results, whose errors are reported."""
         compiled = self._timer.compile([(problem, candidate) for candidate in chosen])
         trial = self._timer.trial(problem)
         right: dict[str, tuple[Any, Settings]] = {}

@@ -1,4 +1,4 @@
-"""The winners: for each problem that was tuned on a kind of GPU, the candidate that was fastest there.
+"""Winners of tuning: the fastest candidate of each problem, by kind of GPU, in files beside the compiled programs.
 
 A file of JSON lines for each kind of GPU and each kernel, beside the compiled programs. Who looks a winner up reads the
 file once.
@@ -20,7 +20,7 @@ from cutepy.tune.space import Settings
 
 @dataclass(frozen=True)
 class Winner:
-    """What tuning found for a problem.
+    """Winner of a problem.
 
     Attributes
     ----------
@@ -42,12 +42,12 @@ class Winner:
 
     @property
     def gain(self) -> float:
-        """Give the default's time in those of the winner; 1 where nothing is the default."""
+        """Return the ratio of the default's time to the winner's; 1 without a default."""
         return self.default_us / self.us if self.default_us else 1.0
 
 
 def key_of(settings: Settings) -> str:
-    """Write settings as text that is equal where they are, whatever the order of their names.
+    """Return settings as canonical text, independent of the order of their names.
 
     Raises
     ------
@@ -63,12 +63,12 @@ def key_of(settings: Settings) -> str:
 
 
 def folder(device: str) -> Path:
-    """Find the folder of what was tuned on a kind of GPU; it need not exist."""
+    """Return the folder of winners for a kind of GPU; it need not exist."""
     return environment.cache_dir() / "tuned" / re.sub(r"[^A-Za-z0-9]+", "-", device).strip("-").lower()
 
 
 def keep(device: str, name: str, found: list[Winner]) -> Path:
-    """Add winners to the file of a kind of GPU and a kernel, and give its path."""
+    """Add winners to the file of a kind of GPU and a kernel, and return its path."""
     path = folder(device) / f"{name}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
     with exclusive(path.with_suffix(".lock")):
@@ -101,7 +101,7 @@ def _known(folder: Path, name: str) -> dict[str, Winner]:
 
 
 def read(path: Path) -> dict[str, Winner]:
-    """Read the winners of a file, but for lines that another version wrote or a full disk cut off."""
+    """Read the winners of a file, without lines of another version or incomplete ones."""
     found: dict[str, Winner] = {}
     try:
         lines = path.read_text().splitlines()

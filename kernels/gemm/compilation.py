@@ -1,4 +1,4 @@
-"""Compile the kernel of a configuration, unless memory or disk has it, for arguments that are described here."""
+"""Compile the kernel of a configuration, unless a cache in memory or on disk has it."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -18,14 +18,14 @@ from cutepy.kernels.gemm.operands import UNIT_BYTES
 from cutepy.kernels.gemm.signature import GemmSignature
 
 SOURCES = ("cutepy.epilogues", "cutepy.layouts", "cutepy.device", "cutepy.kernels.gemm")
-"""The packages whose content, with a configuration, decides what is compiled; beside that of its own family."""
+"""Packages whose source, with a configuration, is the key of a compiled kernel; each family of kernels adds its own."""
 
 INSTEAD = "use cutepy.ops.gemm, which needs no kernel where there is nothing to multiply"
-"""For whom a matrix has no elements."""
+"""Operation to name in errors about matrices without elements."""
 
 
 def examples(signature: GemmSignature) -> Mapping[str, TensorSpec | int | None]:
-    """Describe the arguments of the standard kernels of a signature: A, B, C, D, the SMs to fill, and the bias.
+    """Describe the arguments of a signature's standard kernels: A, B, C, D, the number of SMs to fill, and the bias.
 
     Raises
     ------
@@ -54,7 +54,7 @@ def examples(signature: GemmSignature) -> Mapping[str, TensorSpec | int | None]:
 def workspace_examples(config: ProductConfig) -> Mapping[str, Any]:
     """Describe the workspace of a configuration's kernels: flags and sums (`rules.workspace_shapes`), or nothing.
 
-    A counter by which tiles are dealt out is the first of the flags, without sums.
+    With a dynamic tile counter only, the workspace is one flag and no sums.
     """
     if config.workspace is None:
         return {}
@@ -66,9 +66,9 @@ def workspace_examples(config: ProductConfig) -> Mapping[str, Any]:
 def operand_spec(
     name: str, dtype: str, major: str, batch_modes: int, align: int, free_mode: int | None = None
 ) -> TensorSpec:
-    """Describe A or B, which has elements: without any K no stage of it would ever be full.
+    """Describe A or B with at least one element: with K = 0 no stage would ever become full.
 
-    Only the extent of `free_mode` may be 0, as of the one along which groups follow one another.
+    Only the extent of `free_mode` may be 0: the mode along which ragged groups follow one another.
     """
     spec = tile_spec(name, dtype, major, batch_modes, align)
     free = None if free_mode is None else spec.shape[batch_modes + free_mode]
@@ -76,7 +76,7 @@ def operand_spec(
 
 
 def tile_spec(name: str, dtype: str, major: str, batch_modes: int, align: int = UNIT_BYTES) -> TensorSpec:
-    """Describe matrices, or batches of them, that begin at multiples of so many bytes, as do their rows; 16 for TMA."""
+    """Describe matrices, or batches of them, whose address and row pitch are multiples of so many bytes; 16 for TMA."""
     pitch, batch = f"{name}_pitch", [f"{name}_batch{mode}" for mode in range(batch_modes)]
     steps = [f"{extent}_stride" for extent in batch]
     return TensorSpec(
@@ -89,7 +89,7 @@ def tile_spec(name: str, dtype: str, major: str, batch_modes: int, align: int = 
 
 
 def sources_of(config: ProductConfig) -> tuple[str, ...]:
-    """Name the packages that decide what is compiled for a configuration.
+    """Return the packages whose sources are the key of a configuration's compiled kernel.
 
     Examples
     --------
@@ -103,7 +103,7 @@ def sources_of(config: ProductConfig) -> tuple[str, ...]:
 
 
 def variant(config: ProductConfig) -> Variant:
-    """Say what is compiled for a configuration, for `cutepy.compile_many`."""
+    """Return the `Variant` that `cutepy.compile_many` compiles for a configuration."""
     kernel = Deferred(config.kernels[0], config)
     named: dict[str, Any] = {**examples(config.signature), **workspace_examples(config)}
     return Variant(kernel, named=named, name=config.name, sources=sources_of(config))
@@ -122,16 +122,16 @@ def check_flags(*arguments: Any) -> None:  # noqa: ANN401
         place = flags.nonzero()[0].tolist()
         raise ValueError(
             f"the workspace's flags must be 0 before the first launch, as each launch leaves them, got "
-            f"{flags[tuple(place)]} at {tuple(place)}: tiles would be left out, or added up too early; make them by "
-            "torch.zeros, and anew if a launch has failed"
+            f"{flags[tuple(place)]} at {tuple(place)}: the kernel would skip tiles or add sums too early; allocate "
+            "the workspace with torch.zeros, and again after a failed launch"
         )
 
 
 def _finished(function: Function, config: ProductConfig) -> Function:
-    """Say what is known of a kernel's callers and memory."""
+    """Return a kernel with its callers' guarantees and its shared-memory plan."""
     if config.workspace is not None:
-        function.of_check(check_flags)
-    return function.of_resolved().of_plan(config.smem).of_instead(INSTEAD)
+        function = function.with_check(check_flags)
+    return function.without_lazy_check().with_smem_plan(config.smem).with_empty_hint(INSTEAD)
 
 
 @cache

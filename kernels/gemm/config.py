@@ -1,4 +1,4 @@
-"""Say how a GEMM is tiled, checked before anything compiles.
+"""GEMM configurations: tiles, stages and cluster of one kernel, checked before anything compiles.
 
 `signature.GemmSignature` says what is computed; extents are never part of a compiled kernel. `GemmConfig` adds tiles,
 stages and cluster, and making one that the hardware cannot run raises, saying which resource is short and by how much.
@@ -94,7 +94,7 @@ class GemmConfig:
     kernels = ("cutepy.kernels.gemm.standard:StandardGemm", "cutepy.kernels.gemm.kernel:Gemm")
 
     def __post_init__(self) -> None:
-        """Fill in the extents left to us, then refuse what the hardware cannot run."""
+        """Fill in the fields that are 0, then refuse a configuration that the hardware cannot run."""
         limits.check_types(self, bools=("stream_k", "dynamic"))
         if not self.tile_k:
             object.__setattr__(self, "tile_k", 1024 // self.signature.operand_bits)
@@ -127,7 +127,7 @@ class GemmConfig:
         limits.check_depths(self.stages, self.epi_stages, self.c_stages, self.band_rows, kind)
 
     def _stages_that_fit(self, epi_stages: int) -> int:
-        """Count the stages of A and B, 8 at most, that leave room for the rest; 0 if none does."""
+        """Return the number of stages of A and B, 8 at most, that fit beside everything else; 0 if none fits."""
         return bisect_left(range(1, 9), True, key=lambda stages: not self._plan(stages, epi_stages).fits)
 
     def _staged(self, tile: StagedKind, stages: int) -> sm90.StagedTile:
@@ -184,12 +184,12 @@ class GemmConfig:
 
     @property
     def workspace(self) -> WorkspaceKind | None:
-        """What CTAs leave for each other in global memory: sums of shares of K, or flags, whose first counts tiles."""
+        """Kind of workspace in global memory: None, "flags" (the first counts tiles), or "sums" (flags and sums)."""
         return "sums" if self.stream_k else "flags" if self.dynamic else None
 
     @property
     def is_batch_invariant(self) -> bool:
-        """Whether a row has the same bits in any batch: K is not split."""
+        """True if the bits of a row do not depend on the batch: K is not split."""
         return self.split_k == 1 and not self.stream_k
 
     @property
@@ -209,7 +209,7 @@ class GemmConfig:
 
     @property
     def named_barriers(self) -> dict[str, int]:
-        """The first of the named barriers where each consumer's threads meet to store, and where it awaits its turn."""
+        """First named barriers of two kinds: a consumer's store barrier, and the barrier where it awaits its turn."""
         taking_turns = self.consumers if self.consumers > 1 else 0
         reading = taking_turns if self.signature.added else 0
         return rules.named_barriers(store=self.consumers, multiply=taking_turns, read=reading)
@@ -231,12 +231,12 @@ class GemmConfig:
 
     @property
     def scale_stages(self) -> dict[str, rules.ScaleStage]:
-        """What a stage holds of the scales of A and B, by the names that these have in shared memory."""
+        """Shapes of the scales of A and B in one stage, by the names of their regions in shared memory."""
         return scale_stages(self.signature, (self.tile_m, self.tile_n, self.tile_k))
 
     @property
     def stage_bytes(self) -> int:
-        """Bytes of a stage of A, B, and scales that TMA loads: what its full barrier waits for."""
+        """Bytes that fill one stage by TMA: A, B and scales. The full barrier of the stage expects them."""
         scales = sum(stage.tma_bytes for stage in self.scale_stages.values())
         return scales + sum(self._plan(1, 1)[name].size_bytes for name in ("sA", "sB"))
 
@@ -266,7 +266,7 @@ class GemmConfig:
         return self.smem.size_bytes
 
     def _bytes_of(self, *names: str) -> int:
-        plan = self._plan(1, self.epi_stages)  # those of which there are as many whatever the stages of A and B
+        plan = self._plan(1, self.epi_stages)  # bytes of the regions whose size does not depend on the number of stages
         return sum(region.size_bytes for region in plan if region.name in names)
 
     @property

@@ -12,12 +12,12 @@ from cutepy.device.promotion import PromotedLoop
 from cutepy.device.schedulers import KTiles, Persistent, Work
 from cutepy.kernels.gemm.config import GemmConfig
 from cutepy.kernels.gemm.finishing import Finishing
-from cutepy.kernels.gemm.places import Places
-from cutepy.kernels.gemm.schedules import Together
+from cutepy.kernels.gemm.schedules import Cooperative
+from cutepy.kernels.gemm.tile_coords import TileCoords
 
 
 class Carried(NamedTuple):
-    """What a consumer carries from tile to tile.
+    """State that a consumer carries from tile to tile.
 
     Attributes
     ----------
@@ -39,26 +39,26 @@ class Carried(NamedTuple):
 
 @dataclass(frozen=True)
 class Consumer:
-    """Multiply, finish and store one tile after another: all threads of one consumer.
+    """Consumer warpgroups: multiply, finish and store one output tile after another.
 
     Attributes
     ----------
     config : GemmConfig
-    schedule : Together
+    schedule : Cooperative
         Which of the schedules, `seated`.
-    places : Places
+    tile_coords : TileCoords
     loop : MainLoop or PromotedLoop
     finishing : Finishing
     """
 
     config: GemmConfig
-    schedule: Together
-    places: Places
+    schedule: Cooperative
+    tile_coords: TileCoords
     loop: MainLoop | PromotedLoop
     finishing: Finishing
 
     def first_state(self, k: KTiles) -> Carried:
-        """Give the state before the first tile."""
+        """Return the state before the first tile."""
         schedule, subtiles = self.schedule, self.config.subtiles
         operands = schedule.skip_first(self.loop.ring.consumer_state(), k.count)
         tiles = tuple(schedule.skip_first(state, subtiles) for state in self.finishing.first_state())
@@ -70,9 +70,9 @@ class Consumer:
         schedule, finishing = self.schedule, self.finishing
         operands, stored, exchange, tiles = state
         own, owners = schedule.dealt(work)
-        finishing.begin(self.places.of(work, own))
+        finishing.begin(self.tile_coords.of(work, own))
         schedule.before(work)
-        loop = self.loop.at(work, self.places.of(work, 0))
+        loop = self.loop.at(work, self.tile_coords.of(work, 0))
         operands = loop.multiply(operands, work.k.count, lambda: schedule.hand_over(work))
         ways = [result.subtiles((work.row, work.column, *work.batch)) for _, _, result in finishing.outs]
         subtiles = self.subtiles(self.loop.tCrC)
@@ -82,7 +82,7 @@ class Consumer:
             if index % owners == own:
                 rC = subtiles[None, None, None, index]
                 schedule.add_to(rC, index)
-                place, following = self.places.of(work, index), self.places.of(work, index + owners)
+                place, following = self.tile_coords.of(work, index), self.tile_coords.of(work, index + owners)
                 stage = stored % self.config.epi_stages
                 tiles = finishing.apply(rC, place, following, tiles, stage, ways, index)
                 stored += 1

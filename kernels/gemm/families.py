@@ -1,4 +1,4 @@
-"""What the routes ask of a kernel that computes products, whatever family it is of."""
+"""The interface between the routes and a family of kernels that compute products."""
 
 from typing import Literal, Protocol
 
@@ -9,7 +9,7 @@ WorkspaceKind = Literal["flags", "sums"]
 
 
 class ProductConfig(Protocol):
-    """A configuration of a kernel that is called as the GEMM is.
+    """Protocol of a configuration whose kernel is called as the GEMM is.
 
     Attributes
     ----------

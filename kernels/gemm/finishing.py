@@ -1,4 +1,4 @@
-"""What a consumer does with its accumulators by an epilogue's graph, one subtile after another (traced)."""
+"""The epilogue of a consumer: evaluate the graph on its accumulators, one subtile after another (traced)."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -36,18 +36,18 @@ class Finishing:
     partials: tuple
 
     def first_state(self):
-        """Give the position in the ring, if there is one."""
+        """Return the position in the ring of tile operands, if there is one."""
         return () if self.ring is None else (self.ring.consumer_state(),)
 
     def begin(self, place):
-        """Ask for the rows and columns of the subtile at a place, (row, column, batch...): they arrive meanwhile."""
+        """Start the loads of rows and columns for the subtile at (row, column, batch...); they arrive meanwhile."""
         row, column, *batch = place
         self.finish.load(self.fragments, row, column, batch)
 
     def apply(self, rC, place, following, state, stage, ways, index):
-        """Finish the subtile at a place, and ask for the rows and columns of the one that follows.
+        """Finish the subtile at a place, and start the loads of rows and columns for the next one.
 
-        Give the state after `state`. Tiles go through stage `stage` to the subtile `index` of their `ways`.
+        Returns the state after `state`. Tiles go through stage `stage` to the subtile `index` of their `ways`.
         """
         tiles, state = self.read_tiles(state)
         row, column, *batch = place
@@ -65,7 +65,7 @@ class Finishing:
         return state
 
     def read_tiles(self, state):
-        """Read this thread's registers of all tile operands, give their stage back, and advance."""
+        """Read this thread's registers of all tile operands, release their stage, and advance."""
         if self.ring is None:
             return {}, state
         (position,) = state

@@ -1,4 +1,4 @@
-"""What a choice depends on of a GPU, as one value, so that no call leaves half of it out."""
+"""The properties of a GPU that a choice of kernel depends on, as one value."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -36,7 +36,7 @@ class Gpu:
     memory_tbs: float
 
     def __post_init__(self) -> None:
-        """Check both."""
+        """Check the number of SMs and the bandwidth."""
         if self.sm_count < 1:
             raise ValueError(f"sm_count must be at least 1, got {self.sm_count}; give the SMs of the GPU")
         if not self.memory_tbs > 0:
@@ -44,15 +44,16 @@ class Gpu:
 
 
 H200, H100 = Gpu(SM_COUNT, 4.92), Gpu(SM_COUNT, 3.35)
-"""The GPUs that choices were measured on; the latter with HBM3, as an SXM module."""
+"""GPUs that choices were measured on; the H100 is an SXM module with HBM3."""
 _H100_BYTES = 100e9
-"""An H100 has less memory, an H200 more."""
+"""Threshold of memory size that tells an H100 from an H200."""
 
 
 def gpu_of(device: "torch.device") -> Gpu:
-    """Describe a Hopper GPU, or the one that the simulator stands for: a function of devices, which asks for each once.
+    """Describe a Hopper GPU, or the one that the simulator models.
 
-    How fast memory is follows from its clock and width; where torch doesn't tell these, from its size.
+    The result is kept for each device. The bandwidth follows from the memory's clock and width; where torch doesn't
+    tell these, from the memory's size.
 
     Raises
     ------
@@ -68,7 +69,7 @@ def gpu_of(device: "torch.device") -> Gpu:
 
 @cache
 def _asked(index: int) -> Gpu:
-    """Ask torch about a GPU."""
+    """Query torch for a GPU's SMs and memory."""
     import torch
 
     properties = torch.cuda.get_device_properties(index)
@@ -79,7 +80,7 @@ def _asked(index: int) -> Gpu:
         )
     clock_khz, bits = (getattr(properties, name, 0) for name in ("memory_clock_rate", "memory_bus_width"))
     if clock_khz and bits:
-        memory_tbs = round(2e3 * clock_khz * bits / 8 * 1e-12, 2)  # two transfers a clock
+        memory_tbs = round(2e3 * clock_khz * bits / 8 * 1e-12, 2)  # DDR: two transfers a clock
     else:
         memory_tbs = (H200 if properties.total_memory > _H100_BYTES else H100).memory_tbs
     return Gpu(int(properties.multi_processor_count), memory_tbs)

@@ -1,4 +1,4 @@
-"""Compare what the compiler made of a configuration with what it was meant to make; needs no GPU."""
+"""Compare the compiled code of a configuration with its intent: MMA, descriptors, barriers; needs no GPU."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ _PREFIX = "wgmma.mma_async.sync.aligned."
 
 @dataclass(frozen=True)
 class Fact:
-    """One thing that can be read back from compiled code.
+    """One property of compiled code, with its intended and its actual value.
 
     Attributes
     ----------
@@ -31,12 +31,12 @@ class Fact:
 
     @property
     def holds(self) -> bool:
-        """Whether the two agree."""
+        """True if intended and actual value agree."""
         return self.meant == self.found
 
 
 def facts(config: GemmConfig, compiled: Function) -> list[Fact]:
-    """Read back the MMA, its descriptors, the barriers, shared memory and local memory of a compiled kernel."""
+    """Read the MMA, its descriptors, the barriers, shared memory and local memory from a compiled kernel."""
     (resources,) = compiled.resources
     return [
         *_mma_facts(config, compiled.ptx),
@@ -68,7 +68,7 @@ def _mma_facts(config: GemmConfig, text: str) -> Iterator[Fact]:
 
 
 def _descriptors(config: GemmConfig) -> Iterator[tuple[sm90.GmmaDescriptor, sm90.GmmaDescriptor]]:
-    """Give the (A, B) descriptors of the first consumer thread's MMAs in stages 0 and 1, with shared memory at 0."""
+    """Return the (A, B) descriptors of the first consumer thread's MMAs in stages 0 and 1, with shared memory at 0."""
     signature, bits = config.signature, config.signature.operand_bits
     k = 256 // bits
     b_address = config.stages * rules.tile_bytes(config.tile_m, config.tile_k, bits)
@@ -103,5 +103,5 @@ def _digits(values: Iterable[bool]) -> str:
 
 
 def _join(values: Iterable[str]) -> str:
-    """List the distinct values, in the order in which they appear."""
+    """Join the distinct values in order of appearance."""
     return ", ".join(dict.fromkeys(values))

@@ -1,4 +1,4 @@
-"""See the product of tensors of any shapes as one of matrices, or of a batch of matrices, by views alone.
+"""Fold the leading dimensions of a product into the rows of one matrix, or into a batch, by views alone.
 
 The leading dimensions of a product are modes, each with a stride in the result, in each operand and in what is added, 0
 where one is broadcast. Neighbours that step evenly in all of them join into one mode. Those along which b stays the

@@ -39,18 +39,18 @@ from cutepy.kernels.gemm.consumers import Consumer, consume
 from cutepy.kernels.gemm.finishing import Finishing
 from cutepy.kernels.gemm.heuristic.model import fills
 from cutepy.kernels.gemm.loading import LOAD_WARP, TILE_LOAD_WARP, dealing_warp, find_loading
-from cutepy.kernels.gemm.places import Places, steps_of
 from cutepy.kernels.gemm.producers import MixedLoads, OperandLoads, TileLoads, produce
 from cutepy.kernels.gemm.rings import make_rings
 from cutepy.kernels.gemm.scaling import make_scale_copies, make_scale_loads, make_staged_scales
 from cutepy.kernels.gemm.schedules import make_schedule, make_scheduler, make_tickets, most_parts
+from cutepy.kernels.gemm.tile_coords import TileCoords, steps_of
 from cutepy.kernels.gemm.views import batch_last, without
 from cutepy.layouts import sm90
 from cutepy.layouts.sm90 import arch
 
 
 class Gemm:
-    """Results of an epilogue of A B^T, of one configuration: a callable for the DSL to compile, not to run."""
+    """GEMM with an epilogue graph, of one configuration: a callable that the DSL compiles."""
 
     def __init__(self, config: GemmConfig):
         signature = config.signature
@@ -75,7 +75,7 @@ class Gemm:
         scale_b: cute.Tensor | None = None,
         workspace: tuple | None = None,
     ):
-        """Launch, for an epilogue's operands, None if it has none, and its results, partial reductions among them.
+        """Launch, with an epilogue's operands, None if it has none, and its results, partial reductions among them.
 
         Scales are (rows / how many one stands for, K / 128), fp32, of any strides. A workspace is what
         `rules.workspace_shapes` says, for all SMs that are filled.
@@ -94,7 +94,7 @@ class Gemm:
         self.start((a, b, operands, results), raster, parts, sm_count, stream, scales, workspace)
 
     def start(self, tensors, raster, tiles, sm_count, stream, scales=(None, None), workspace=None):
-        """Make the TMA copies, and launch a grid that fills the SMs, unless there are fewer clusters' tiles."""
+        """Make the TMA copies, and launch a grid that fills the SMs, or one cluster for each tile if fewer."""
         config, (a, b, operands, results) = self.config, tensors
         self.kernel.set_name_prefix(self.name, remove_cutlass_symbol=True, keep_mangled_name=False)
         cluster_m, cluster_n, split_k = config.cluster
@@ -119,11 +119,11 @@ class Gemm:
 
     @property
     def name(self):
-        """What the kernel is called."""
+        """Name of the kernel in PTX and profilers."""
         return self.config.name
 
     def make_load(self, name, tensor, multicast):
-        """Make the copy that loads into a region of shared memory, and its coordinate tensor; none where threads do."""
+        """Make the TMA copy into a region of shared memory, and its coordinate tensor; None where threads load."""
         if self.piece_bytes(name):
             return None, tensor
         staged = self.config.smem[name].content
@@ -136,7 +136,7 @@ class Gemm:
         return tma.make_store(self.view(name, tensor), to_cute(staged.layout), staged.tile)
 
     def view(self, name, tensor):
-        """See a tensor as TMA does, by the name of its region of shared memory."""
+        """Return a tensor as TMA takes it, by the name of its region of shared memory."""
         return tensor
 
     def make_tiles(self, name, copy, tensor, shared, tile, step=None):
@@ -147,12 +147,12 @@ class Gemm:
         return tma.make_tiles(copy, tensor, shared[name], tile, step)
 
     def make_tickets(self, shared, workspace):
-        """Make the ring of what was taken of the tiles, None where nobody takes any."""
+        """Make the ring of dynamically scheduled tiles; None if tiles are not scheduled dynamically."""
         warps = 1 if self.loading is None else self.loading.threads // arch.WARP_THREADS
         return make_tickets(self.config, shared, workspace, warps)
 
     def make_scheduler(self, raster, k_tiles, tickets):
-        """Make what deals the tiles out."""
+        """Make the tile scheduler."""
         return make_scheduler(self.config, raster, k_tiles, tickets)
 
     @cute.kernel
@@ -168,10 +168,11 @@ class Gemm:
         scales: tuple,
         workspace: tuple,
     ):
-        """Set up shared memory and barriers, then part into producer and consumers.
+        """Set up shared memory and barriers, then split into producer and consumers.
 
         Copies and coordinate tensors are those of A and B, operands and results; `scales`, of A and B, each a copy and
-        a tensor. `lets_next_begin`: whether the next launch may take the SMs that this one leaves.
+        a tensor. `lets_next_begin`: True if the next launch may start on SMs that this one leaves (programmatic
+        dependent launch).
         """
         config, warp = self.config, cute.arch.make_warp_uniform(cute.arch.warp_idx())
         if warp == LOAD_WARP:
@@ -195,7 +196,7 @@ class Gemm:
         added, results = self.output_tiles(copies[2:], tensors[2:], shared)
         scheduler, staged_scales = self.make_scheduler(raster, a.columns, tickets), make_staged_scales(config, shared)
         if warp < PRODUCER_THREADS // arch.WARP_THREADS:
-            # Registers are dealt out by warpgroup: the producer's go to the consumers, which hold accumulators.
+            # setmaxnreg works by warpgroup: the producer gives registers to the consumers, which hold accumulators.
             if cutlass.const_expr(config.registers.dealt):
                 cute.arch.setmaxregister_decrease(config.registers.producer)
             if cutlass.const_expr(self.loading is not None):
@@ -215,37 +216,37 @@ class Gemm:
             seated = schedule.seated()
             loop = self.make_loop(ring, tiled_mma, a.staged, b.staged, seated.tidx, staged_scales)
             finishing = self.make_finishing(seated, tiled_mma, added, results, operands, tensors, tile_ring, partials)
-            consume(Consumer(config, seated, self.make_places(), loop, finishing), scheduler)
+            consume(Consumer(config, seated, self.make_tile_coords(), loop, finishing), scheduler)
 
     def piece_bytes(self, name):
-        """Give the bytes that a thread copies at once into a region of shared memory; 0 where TMA loads it."""
+        """Return the bytes of one cp.async of a thread into a region of shared memory; 0 where TMA loads it."""
         signature = self.config.signature
         align = {"sA": signature.a_align, "sB": signature.b_align}.get(name, rules.TMA_BYTES)
         return align if align < rules.TMA_BYTES else 0
 
     def make_operand_loads(self, ring, tiles, scales, staged_scales):
-        """Make what loads A, B and their scales in the one warp that does, by TMA."""
+        """Make the loads of A, B and their scales for the single warp that issues TMA."""
         config, (a, b) = self.config, tiles
-        of_scales = make_scale_loads(config, self.make_places(), scales, staged_scales)
+        of_scales = make_scale_loads(config, self.make_tile_coords(), scales, staged_scales)
         return OperandLoads(ring, a.loads(ring, 1), b.loads(ring, 0), of_scales)
 
     def make_mixed_loads(self, ring, tiles, scales, staged_scales, warp):
-        """Make what loads A, B and their scales in one of the warps that do."""
+        """Make the loads of A, B and their scales for one of the warps that load."""
         config, loading = self.config, self.loading
         tidx = cute.arch.thread_idx()[0] - loading.first_warp * arch.WARP_THREADS
         operands = (
             each.loads(loading.threads, tidx) if isinstance(each, ThreadTiles) else each.loads(ring, along)
             for each, along in zip(tiles, (1, 0), strict=True)
         )
-        of_scales = make_scale_loads(config, self.make_places(), scales, staged_scales, loading.threads, tidx)
+        of_scales = make_scale_loads(config, self.make_tile_coords(), scales, staged_scales, loading.threads, tidx)
         return MixedLoads(ring, *operands, warp == loading.first_warp, of_scales)
 
-    def make_places(self):
-        """Make what tells where subtiles are."""
-        return Places(self.config)
+    def make_tile_coords(self):
+        """Make the map from tiles and subtiles to coordinates."""
+        return TileCoords(self.config)
 
     def make_loop(self, ring, tiled_mma, sA, sB, tidx, scales):
-        """Make what multiplies a tile."""
+        """Make the main loop of a tile."""
         kind = self.config.signature
         if kind.scale_rows is None:
             return make_main_loop(ring, tiled_mma, sA, sB, tidx)
@@ -253,7 +254,7 @@ class Gemm:
         return make_promoted_loop(ring, tiled_mma, sA, sB, tidx, *scales, *how)
 
     def output_tiles(self, copies, tensors, shared):
-        """Cut operands and results into what belongs to the output tiles, whose subtiles are staged."""
+        """Partition operands and results into output tiles, whose subtiles pass through stages of shared memory."""
         config = self.config
         made = tuple(
             self.make_tiles(kind.name, copy, tensor, shared, (config.tile_m, config.tile_n // kind.width))
@@ -262,13 +263,13 @@ class Gemm:
         return made[: len(self.added)], made[len(self.added) :]
 
     def make_finishing(self, schedule, tiled_mma, added, results, operands, tensors, tile_ring, partials):
-        """Make what takes a tile from its sums to its results."""
+        """Make the epilogue of a tile."""
         outs, reads = self.make_stores(schedule, tiled_mma, results), self.make_reads(schedule, tiled_mma, added)
         finish = self.make_finish(operands, tensors, schedule.tidx)
         return Finishing(finish, finish.make_fragments(), tile_ring, reads, outs, partials)
 
     def make_finish(self, operands, tensors, tidx):
-        """Make what computes the graph on a subtile."""
+        """Make the evaluation of the graph on a subtile."""
         config = self.config
         coordinates = sm90.AccumulatorCoordinates(config.tiled_mma, (config.tile_m, config.tile_n))
         m, n = (cute.size(tensor, mode=[0]) for tensor in tensors[:2])
@@ -276,11 +277,11 @@ class Gemm:
         return Finish(self.graph, tile, operands, m, n, self.product_steps(tensors[0]))
 
     def product_steps(self, a):
-        """Tell what each mode of A's batch counts of the products' indices."""
+        """Return the step of each mode of A's batch in the index of a product."""
         return steps_of(cute.shape(a)[2:])
 
     def make_reads(self, schedule, tiled_mma, added):
-        """Make what reads the subtiles of each operand that is a tile, by its name."""
+        """Make the reads of subtiles of each tile operand, by its name."""
         reads = []
         for kind, tiles in zip(self.added, added, strict=True):
             read = make_tile_load(tiled_mma, tiles.staged, int(kind.major == "row"), schedule.tidx)
@@ -288,7 +289,7 @@ class Gemm:
         return tuple(reads)
 
     def make_stores(self, schedule, tiled_mma, results):
-        """Make what stores the subtiles of each result that is a tile, by its place."""
+        """Make the stores of subtiles of each tile result, by its index."""
         config, outs = self.config, []
         barrier = config.named_barriers["store"] + schedule.consumer
         for kind, tiles in zip(self.stored, results, strict=True):

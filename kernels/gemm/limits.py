@@ -1,4 +1,4 @@
-"""What the extents of a configuration must be: each refusal names one, and what it must be, and why."""
+"""Limits of a configuration: each check refuses one field, with the values that it may have and the reason."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from cutepy.layouts import sm90
 from cutepy.layouts.sm90 import arch
 
 MOST_EXTENT = 2**31 - 2**10
-"""Of a matrix: 32 bits count the rows of the last tiles of a cluster too."""
+"""Largest extent of a matrix: the rows of a cluster's last tiles must fit in 32 bits."""
 
 _MAX_CONSUMER_WARPGROUPS, _MAX_CONSUMERS = 3, 2
 _MAX_CLUSTER = 4
 
 
 def check_extents(m: int, n: int, k: int, batch: int) -> None:
-    """Check that kernels may take products of such extents.
+    """Check that a product's extents are positive and within the kernel's 32-bit counters.
 
     Raises
     ------
@@ -44,9 +44,10 @@ def check_extents(m: int, n: int, k: int, batch: int) -> None:
 
 
 def check_consumers(warpgroups: int, consumers: int, split_k: int, promotes: bool) -> None:
-    """Check the groups of warpgroups that take output tiles in turn.
+    """Check the number of consumers, and of warpgroups of each.
 
-    Where sums are promoted, one warpgroup of a tile promotes while the other multiplies, and none waits for its turn.
+    Ping-pong consumers and promotion exclude each other: with promotion one warpgroup of a tile promotes while the
+    other multiplies.
 
     Raises
     ------
@@ -61,20 +62,20 @@ def check_consumers(warpgroups: int, consumers: int, split_k: int, promotes: boo
             raise ValueError(f"{name} must be from 1 to {most}, got {count}")
     if warpgroups * consumers > _MAX_CONSUMER_WARPGROUPS:
         raise ValueError(
-            f"at most {_MAX_CONSUMER_WARPGROUPS} warpgroups can multiply with "
-            f"{rules.register_budget(_MAX_CONSUMER_WARPGROUPS).consumer} registers a thread, got {consumers} "
-            f"consumers of {warpgroups}; use one warpgroup each"
+            f"warpgroups * consumers must be at most {_MAX_CONSUMER_WARPGROUPS}, which have "
+            f"{rules.register_budget(_MAX_CONSUMER_WARPGROUPS).consumer} registers a thread, got {warpgroups} * "
+            f"{consumers}; use one warpgroup for each consumer"
         )
     if consumers > 1 and split_k > 1:
-        raise ValueError(f"consumers take tiles in turn only where K is not split, got split_k {split_k}")
+        raise ValueError(f"ping-pong consumers need split_k 1, got {split_k}; use 1 consumer")
     if consumers > 1 and promotes:
         raise ValueError(
-            f"consumers take tiles in turn only where sums are not promoted, got {consumers}; use 1 of 2 warpgroups"
+            f"consumers must be 1 where sums are promoted, got {consumers}; use 1 consumer of 2 warpgroups"
         )
 
 
 def check_stream(stream_k: bool, consumers: int, split_k: int, sum_dtype: str) -> None:
-    """Check that all CTAs can share the K of the last tiles.
+    """Check that a configuration can use stream-K for the last tiles.
 
     Raises
     ------
@@ -84,14 +85,14 @@ def check_stream(stream_k: bool, consumers: int, split_k: int, sum_dtype: str) -
     if not stream_k:
         return
     if sum_dtype != "float32":
-        raise ValueError(f"stream_k adds sums in float32, got {sum_dtype}; leave it out, or split K by split_k")
+        raise ValueError(f"stream_k needs float32 sums, got {sum_dtype}; leave it out, or use split_k")
     for name, count in (("split_k", split_k), ("consumers", consumers)):
         if count > 1:
-            raise ValueError(f"stream_k shares the K of whole tiles of one consumer, got {name} {count}; use 1")
+            raise ValueError(f"stream_k needs {name} 1, got {count}")
 
 
 def check_dynamic(dynamic: bool, stream_k: bool) -> None:
-    """Check that tiles can be dealt out while a launch runs.
+    """Check that a configuration can schedule tiles dynamically.
 
     Raises
     ------
@@ -99,13 +100,11 @@ def check_dynamic(dynamic: bool, stream_k: bool) -> None:
         If CTAs are to share the K of the last tiles, which are told beforehand.
     """
     if dynamic and stream_k:
-        raise ValueError(
-            "dynamic deals whole tiles out as they are asked for, and stream_k beforehand; use one of them"
-        )
+        raise ValueError("dynamic and stream_k are two schedules of the tiles, got both; use one")
 
 
 def check_depths(stages: int, epi_stages: int, c_stages: int, band_rows: int, kind: GemmSignature) -> None:
-    """Check how many stages there are of A and B, of results and of what is added, 0 where that is left open.
+    """Check the numbers of stages of A and B, of D and of C, where 0 means chosen automatically.
 
     Raises
     ------
@@ -123,10 +122,10 @@ def check_depths(stages: int, epi_stages: int, c_stages: int, band_rows: int, ki
 
 
 def _promoted_beside(kind: GemmSignature) -> int:
-    """Count the registers that an epilogue needs beside promoted sums.
+    """Return the registers that an epilogue needs beside promoted sums.
 
-    By what ptxas 13.0 spills with the tiles that are chosen from: operands that are loaded ahead, fp32 results, which
-    are not packed, and scales for each column.
+    Measured as spills of ptxas 13.0 with the tiles that are chosen from: operands that are loaded ahead, fp32 results,
+    which are not packed, and scales for each column.
     """
     assert kind.scale_rows is not None
     ahead = len(kind.graph.operands) - len(kind.added)
@@ -136,7 +135,7 @@ def _promoted_beside(kind: GemmSignature) -> int:
 def check_registers(
     tile_mnk: tuple[int, int, int], warpgroups: int, consumers: int, buffers: int, kind: GemmSignature
 ) -> int:
-    """Check that the registers suffice, and give the sets of the MMAs' accumulators: 0 where sums are not promoted.
+    """Check a thread's registers, and return the sets of accumulators for promotion: 0 without promotion.
 
     Raises
     ------
@@ -157,7 +156,7 @@ def check_registers(
 def check_tile(
     tile_mnk: tuple[int, int, int], epi_n: int, warpgroups: int, kind: GemmSignature, dynamic: bool = False
 ) -> None:
-    """Check the extents of an output tile, and of an epilogue subtile, whose columns may be interleaved.
+    """Check the extents of an output tile and of an epilogue subtile, whose columns may be interleaved.
 
     Raises
     ------
@@ -184,13 +183,13 @@ def check_tile(
 
 
 def _fitting(tile_n: int, widest: int) -> str:
-    """Say which columns of a subtile fit those of a tile, if any do."""
+    """Describe the subtile widths that fit a tile, for an error."""
     fitting = [columns for columns in range(8 * widest, tile_n + 1, 8 * widest) if tile_n % columns == 0]
     return f"; with this one use an epi_n of {', '.join(map(str, fitting))}" if fitting else ""
 
 
 def check_cluster(cluster_m: int, cluster_n: int, split_k: int, by_threads: tuple[bool, bool] = (False, False)) -> None:
-    """Check the CTAs of a cluster, where A, and B, may be loaded by threads, for their own CTA only.
+    """Check the cluster, where threads load A or B for their own CTA only.
 
     Raises
     ------
@@ -206,8 +205,8 @@ def check_cluster(cluster_m: int, cluster_n: int, split_k: int, by_threads: tupl
     ):
         if alone and extent > 1:
             raise ValueError(
-                f"{name} must be 1 where threads load {operand}, got {extent}: its CTAs share tiles of {operand} by "
-                "multicast, which is TMA's"
+                f"{name} must be 1 where threads load {operand}, got {extent}: CTAs along it share tiles of "
+                f"{operand} by TMA multicast"
             )
     if cluster_m * cluster_n > _MAX_CLUSTER:
         raise ValueError(
@@ -224,7 +223,7 @@ def check_cluster(cluster_m: int, cluster_n: int, split_k: int, by_threads: tupl
 
 
 def check_shared(tile_mnk: tuple[int, int, int], cluster_mn: tuple[int, int], kind: GemmSignature) -> None:
-    """Check that CTAs along N can share tiles of A by multicast, and those along M tiles of B.
+    """Check that A and B tiles divide among the CTAs that multicast them.
 
     Raises
     ------
@@ -238,7 +237,7 @@ def check_shared(tile_mnk: tuple[int, int, int], cluster_mn: tuple[int, int], ki
 
 
 def check_types(config: Any, bools: Collection[str] = ()) -> None:  # noqa: ANN401
-    """Check that the fields of a configuration but its signature are whole numbers, and those that are named bools.
+    """Check the types of a configuration's fields: bools are bools, all others but the signature are ints.
 
     Raises
     ------
@@ -252,7 +251,7 @@ def check_types(config: Any, bools: Collection[str] = ()) -> None:  # noqa: ANN4
 
 
 def check_room(config: Any, fitting: int) -> None:  # noqa: ANN401
-    """Check that shared memory has room for the stages of A and B that a `GemmConfig` asks for: so many fit.
+    """Check that the stages of A and B asked for fit in shared memory.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Which warps of the producer load A and B: one that lets TMA do it, or more, where cp.async loads some, or scales."""
+"""Roles of the producer's warps: one issues TMA, or several load by cp.async where TMA cannot reach."""
 
 from typing import NamedTuple
 
@@ -7,13 +7,13 @@ from cutepy.kernels.gemm.signature import GemmSignature
 from cutepy.layouts.sm90 import arch
 
 _PRODUCER_WARPS, _OTHER_WARPS = 4, 2
-"""Of the producer's warps, two at most are TMA's, for A and B and for the tiles that an epilogue reads."""
+"""Warps of the producer; two at most issue TMA: for A and B, and for the epilogue's tile operands."""
 LOAD_WARP, TILE_LOAD_WARP, SPARE_WARP = 0, 1, 2
-"""Who lets TMA load A and B, and the tiles; who has nothing to load where TMA loads all."""
+"""Warp that issues TMA for A and B; for tile operands; and the first that is idle where TMA loads all."""
 
 
 class Loading(NamedTuple):
-    """Who loads what by threads: operands that TMA doesn't reach, and scales.
+    """Operands and scales that threads load by cp.async, and the warps that do.
 
     Attributes
     ----------
@@ -31,14 +31,14 @@ class Loading(NamedTuple):
 
 
 def dealing_warp(loading: Loading | None) -> int:
-    """Tell which warp deals tiles out while a launch runs: one that loads nothing."""
+    """Return the warp that fetches tiles for dynamic scheduling: one that loads nothing."""
     return SPARE_WARP if loading is None else LOAD_WARP
 
 
 def find_loading(signature: GemmSignature, tile_mnk: tuple[int, int, int], dynamic: bool = False) -> Loading | None:
-    """Tell which warps load operands or scales by threads; None where TMA loads all.
+    """Return the warps that load operands or scales by threads; None where TMA loads all.
 
-    One is left to deal tiles out where that is `dynamic`.
+    With `dynamic`, one warp stays free to fetch tiles.
 
     Raises
     ------
@@ -66,13 +66,13 @@ def find_loading(signature: GemmSignature, tile_mnk: tuple[int, int, int], dynam
 
 
 def staged_columns(signature: GemmSignature, tile_n: int, cluster_m: int) -> int:
-    """Give the columns of B in a stage of a tile: more of an MN-major one that TMA loads (`rules.staged_columns`)."""
+    """Return the columns of B in a stage: more than the tile's for an MN-major B by TMA (`rules.staged_columns`)."""
     widens = signature.b_major == "mn" and not signature.by_threads[1]
     return rules.staged_columns(tile_n, signature.operand_bits, widens, cluster_m)
 
 
 def scale_stages(signature: GemmSignature, tile_mnk: tuple[int, int, int]) -> dict[str, rules.ScaleStage]:
-    """Tell what a stage holds of the scales of A and of B: "sScaleA" and "sScaleB", of what has some along K.
+    """Return the shapes of the scales in a stage, "sScaleA" and "sScaleB", of operands with scales along K.
 
     Examples
     --------
@@ -89,7 +89,7 @@ def scale_stages(signature: GemmSignature, tile_mnk: tuple[int, int, int]) -> di
 
 
 def copies_per_byte(signature: GemmSignature) -> tuple[float, float]:
-    """Count the cp.async of each thread that loads, for each byte of A, and of B; 0 where TMA loads.
+    """Return each loading thread's cp.async count for each byte of A, and of B; 0 where TMA loads.
 
     Examples
     --------
@@ -103,7 +103,7 @@ def copies_per_byte(signature: GemmSignature) -> tuple[float, float]:
 
 
 def _first_warp(signature: GemmSignature, dynamic: bool = False) -> int:
-    """Tell which warp is the first that loads by threads: those before it let TMA load, or deal tiles out.
+    """Return the first warp that loads by threads; the warps before it issue TMA or fetch tiles.
 
     Fewer are enough for scales alone: each of their threads arrives on the stage's barrier.
     """

@@ -27,9 +27,9 @@ Way = tuple[tuple[int, ...], tuple[int, ...]]
 """Shape and strides by which a tensor is seen: those that are meant, where an extent of 1 leaves a stride open."""
 
 MOST_TILES = 2**31 - 2**16
-"""A CTA's last step beyond them stays within 32 bits."""
+"""Largest number of tiles: the tile index after a CTA's last step stays within 32 bits."""
 MOST_SHARED_K = 2**27
-"""A kernel counts the tiles of K, of 16 and more, of all output tiles that are left, fewer than 256, in 32 bits."""
+"""Largest K with stream-K: K tiles of the remaining output tiles, fewer than 256, are counted in 32 bits."""
 
 # Torch's compiled code allocates and makes views by these, at a third of what operators cost a call.
 _empty_on_gpu: Callable[..., torch.Tensor] | None = getattr(torch._C._dynamo.guards, "_empty_strided_cuda", None)
@@ -99,21 +99,21 @@ def plan_gemm(problem: Problem, views: Problem, chosen: Chosen | None = None) ->
 
 
 def choose_on(device: torch.device, signature: GemmSignature, m: int, n: int, k: int, batch: int) -> Chosen:
-    """Choose what tuning on such a GPU found, or else what the model expects to be fastest."""
+    """Return the choice that tuning found on such a GPU, or else the heuristic's."""
     if found := _tuned_on(device, signature, m, n, k, batch):
         return found.chosen
     return fastest(signature, m, n, k, batch=batch, gpu=gpu_of(device))
 
 
 def chosen_us_on(device: torch.device, signature: GemmSignature, m: int, n: int, k: int, batch: int) -> float:
-    """Give the microseconds that what is chosen took when it was tuned, or else is expected to take."""
+    """Return the tuned time of the choice in microseconds, or else the expected time."""
     if found := _tuned_on(device, signature, m, n, k, batch):
         return found.us
     return chosen_us(signature, m, n, k, batch=batch, gpu=gpu_of(device))
 
 
 def planned_us(views: Problem) -> float:
-    """Give such microseconds of what `plan_gemm` plans for a problem."""
+    """Return the time in microseconds of the kernel that `plan_gemm` chooses for a problem."""
     return chosen_us_on(views.a.device, _signature(views), *_extents(views))
 
 
@@ -127,7 +127,7 @@ def _tuned_on(device: torch.device, signature: GemmSignature, m: int, n: int, k:
 
 
 def _extents(views: Problem) -> tuple[int, int, int, int]:
-    """Give M, N, K and the products of a batch."""
+    """Return M, N, K and the number of products of a batch."""
     *batch, m, k = views.a.shape
     return m, views.b.shape[-2], k, math.prod(batch)
 
@@ -151,7 +151,7 @@ def _signature(views: Problem) -> GemmSignature:
 
 
 def check_tiles(config: ProductConfig, m: int, n: int, k: int, batch: int) -> None:
-    """Check that a kernel can count the tiles of a batch, and those of K where it shares them.
+    """Check that a kernel's 32-bit counters hold the tiles of a batch, and the K tiles with stream-K.
 
     Raises
     ------

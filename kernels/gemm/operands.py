@@ -1,4 +1,4 @@
-"""What a product is asked for, as plain values; and which tensors TMA, or threads, reach as they lie.
+"""Descriptions of a product's tensors, and the test whether TMA or threads can load them in place.
 
 Tensors are matrices, or batches of them: the last two modes are the matrices'.
 """
@@ -20,21 +20,21 @@ OPERAND_DTYPES = tuple(getattr(torch, name) for name in INPUTS)
 INTEGER_DTYPES = tuple(getattr(torch, name) for name in INTEGERS)
 OUTPUT_DTYPES = tuple(getattr(torch, name) for name in OUTPUTS)
 SUMS_DTYPE: torch.dtype = getattr(torch, SUMS)
-"""Of products of integers, as they are summed."""
+"""Element type of integer accumulators."""
 UNIT_BYTES = 16
-"""What TMA counts addresses and strides in."""
+"""Unit of TMA's addresses and strides, in bytes."""
 OPERAND_MAJORS: tuple[OperandMajor, OperandMajor] = ("mn", "k")
 OUTPUT_MAJORS: tuple[OutputMajor, OutputMajor] = ("col", "row")
-"""By the mode that is contiguous."""
+"""Names of majors by the index of the contiguous mode."""
 
 
 def address_bytes(tensor: torch.Tensor | None) -> int:
-    """Give the bytes that a tensor's address is a multiple of, 16 at most; 16 where there is none."""
+    """Return the alignment of a tensor's address in bytes, 16 at most; 16 where there is none."""
     return UNIT_BYTES if tensor is None else math.gcd(tensor.data_ptr(), UNIT_BYTES)
 
 
 class Description(NamedTuple):
-    """What is known of a dense tensor without its address, but for the bytes that this is a multiple of, 16 at most."""
+    """Dtype, shape, strides and address alignment (16 bytes at most) of a dense tensor."""
 
     shape: tuple[int, ...]
     stride: tuple[int, ...]
@@ -44,23 +44,23 @@ class Description(NamedTuple):
 
     @classmethod
     def of(cls, tensor: torch.Tensor) -> "Description":
-        """Describe a tensor that begins at whole units, or whose address isn't known."""
+        """Describe a tensor, its address taken as aligned to whole units."""
         return cls(tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.device)
 
     @classmethod
     def at(cls, tensor: torch.Tensor) -> "Description":
-        """Describe a tensor where it is."""
+        """Describe a tensor with the alignment of its address."""
         return cls.of(tensor)._replace(address_bytes=address_bytes(tensor))
 
     @property
     def stored_bytes(self) -> int:
-        """Bytes of the elements, once where a batch repeats them."""
+        """Bytes of the distinct elements: a broadcast batch counts once."""
         *batch, rows, columns = self.shape
         once = (extent for extent, step in zip(batch, self.stride[:-2], strict=True) if step)
         return math.prod(once) * rows * columns * self.dtype.itemsize
 
     def new(self) -> torch.Tensor:
-        """Allocate such a tensor."""
+        """Allocate a tensor of this description."""
         return torch.empty_strided(self.shape, self.stride, dtype=self.dtype, device=self.device)
 
     def __str__(self) -> str:
@@ -68,15 +68,15 @@ class Description(NamedTuple):
 
 
 def new_result(shape: Sequence[int], dtype: torch.dtype, major: str, device: torch.device) -> Description:
-    """Describe a result that is allocated: its matrices one after another, each in the order asked for."""
-    turned = major == "col" and len(shape) > 1
-    order = (*shape[:-2], shape[-1], shape[-2]) if turned else shape
+    """Describe a newly allocated result: packed matrices in the requested order."""
+    transposed = major == "col" and len(shape) > 1
+    order = (*shape[:-2], shape[-1], shape[-2]) if transposed else shape
     stride: list[int] = []
     step = 1
     for extent in reversed(order):
         stride.insert(0, step)
         step = step * torch.sym_max(extent, 1)
-    if turned:
+    if transposed:
         stride[-2:] = stride[-1], stride[-2]
     return Description(tuple(shape), tuple(stride), dtype, device)
 
@@ -112,7 +112,7 @@ class Problem(NamedTuple):
 
 
 class Matrix(NamedTuple):
-    """A matrix, or a batch of them, as a kernel takes it.
+    """Major, strides and unit by which a kernel loads a matrix, or a batch of them, in place.
 
     Attributes
     ----------
@@ -132,7 +132,7 @@ class Matrix(NamedTuple):
 def matrix(
     tensor: Description, ragged: int | None = None, *, is_operand: bool = False, by_threads: bool = False
 ) -> Matrix | None:
-    """Tell how TMA reaches a matrix, or a batch of them, as it lies; None if it doesn't.
+    """Return the layout by which TMA reaches a matrix, or a batch of them, in place; None if it cannot.
 
     It begins at a unit of 16 bytes. One extent is contiguous and in whole units: TMA stores no less, so it would write
     beyond an end within one. The other stride is whole units, without overlap; matrices of a batch may lie anywhere,
@@ -151,7 +151,7 @@ def matrix(
 
 
 def _matrix_of_units(tensor: Description, unit_bytes: int, ragged: int | None, *, is_operand: bool) -> Matrix | None:
-    """Tell how a matrix is reached in such units."""
+    """Return the layout by which a matrix is reached in units of so many bytes; None if it isn't."""
     unit, shape = unit_bytes // tensor.dtype.itemsize, tensor.shape[-2:]
     if tensor.address_bytes % unit_bytes:
         return None
@@ -177,9 +177,9 @@ def _matrix_of_units(tensor: Description, unit_bytes: int, ragged: int | None, *
 
 
 def default_dtype(a: torch.Tensor, *, sums: bool = False) -> torch.dtype:
-    """Give the dtype of results that nobody asks for another of: A's, or bfloat16 of 8-bit operands.
+    """Return the default dtype of results: A's, or bfloat16 of 8-bit operands.
 
-    Of integers whose `sums` are the result, as they are, it is that of these.
+    With `sums` of integers, it is the accumulators'.
     """
     if a.dtype in INTEGER_DTYPES and sums:
         return SUMS_DTYPE
@@ -187,7 +187,7 @@ def default_dtype(a: torch.Tensor, *, sums: bool = False) -> torch.dtype:
 
 
 def reached(name: str, tensor: Description, ragged: int | None = None, *, by_threads: bool = False) -> Matrix:
-    """Tell how TMA reaches a tensor, or threads, as `matrix`, that has been copied if it had to be.
+    """Return the layout by which TMA, or threads, reach a tensor that has been copied if necessary.
 
     Raises
     ------
@@ -195,7 +195,7 @@ def reached(name: str, tensor: Description, ragged: int | None = None, *, by_thr
         If an extent or stride is more than TMA holds.
     """
     found = matrix(tensor, ragged, by_threads=by_threads)
-    if found is None:  # all else has been copied to where TMA reaches it
+    if found is None:  # everything else has been copied to where TMA reaches it
         raise ValueError(
             f"{name} must have extents of at most {MOST_EXTENT} and strides below 2**40 bytes, which TMA can hold, "
             f"2**34 between rows of groups, got {tensor}; split it"
@@ -211,7 +211,7 @@ def signature_of(
     results: Sequence[Description],
     **more: Any,  # noqa: ANN401
 ) -> GemmSignature:
-    """Name the types and majors of what a kernel takes, as it is reached; an operand is None if it is a number."""
+    """Return the signature of a kernel for operands as they are reached; None stands for a number of the host."""
     matrix_a, matrix_b = (reached(name, each, by_threads=True) for name, each in (("a", a), ("b", b)))
     types = []
     for operand, given in zip(graph.operands, operands, strict=True):
@@ -235,15 +235,15 @@ def signature_of(
 
 
 def whole_units(columns: Any, dtype: torch.dtype) -> Any:  # noqa: ANN401
-    """Round so many elements up to whole units of 16 bytes."""
+    """Round a number of elements up to whole units of 16 bytes."""
     unit = UNIT_BYTES // dtype.itemsize
     return -(-columns // unit) * unit
 
 
 def padded_copy(tensor: torch.Tensor, columns: int, place: int = -2) -> torch.Tensor:
-    """Copy matrices to such with contiguous rows of more columns, the others zero; one that a batch repeats only once.
+    """Copy matrices into rows padded with zeros to more columns; a broadcast batch is copied once.
 
-    At `place`, that many modes of the batch step farther than the rows, as those of the result do, to be joined.
+    At `place`, that many modes of the batch step farther than the rows, as those of the result do, so that they fold.
     """
     if tensor.dtype.itemsize == 1 and tensor.dtype != torch.uint8:  # torch has few operations on 8-bit floats
         return padded_copy(tensor.view(torch.uint8), columns, place).view(tensor.dtype)
@@ -261,7 +261,7 @@ def padded_copy(tensor: torch.Tensor, columns: int, place: int = -2) -> torch.Te
 
 
 def reachable(tensor: torch.Tensor, mode: int = 1) -> torch.Tensor:
-    """Copy matrices to such that TMA reaches, contiguous along a mode; those without elements get some, zeros."""
+    """Copy matrices to where TMA reaches them, contiguous along a mode; empty ones become zeros."""
     if mode == 0:
         return reachable(tensor.mT).mT
     *batch, rows, columns = tensor.shape
@@ -272,5 +272,5 @@ def reachable(tensor: torch.Tensor, mode: int = 1) -> torch.Tensor:
 
 
 def dtype_name(dtype: object) -> str:
-    """Give torch's short name of a dtype, such as "float16"."""
+    """Return torch's short name of a dtype, such as "float16"."""
     return str(dtype).removeprefix("torch.")

@@ -1,4 +1,4 @@
-"""The producer warps: they keep the ring of A and B full, and that of the tiles that the epilogue reads (traced)."""
+"""The producer warps: fill the ring of A and B, and the ring of the epilogue's tile operands (traced)."""
 
 from dataclasses import dataclass
 
@@ -10,12 +10,12 @@ from cutepy.device.schedulers import KTiles, Persistent, Work
 from cutepy.device.thread_loads import ThreadLoads
 from cutepy.device.tma import TmaLoads
 from cutepy.kernels.gemm.scaling import OperandScales
-from cutepy.kernels.gemm.schedules import Together
+from cutepy.kernels.gemm.schedules import Cooperative
 
 
 @dataclass(frozen=True)
 class OperandLoads:
-    """Keep the ring full of tiles of A and B, running ahead of the MMAs by its depth; one warp.
+    """Producer of A and B by TMA: one warp that runs ahead of the MMAs by the depth of the ring.
 
     Attributes
     ----------
@@ -32,7 +32,7 @@ class OperandLoads:
     scales: OperandScales | None = None
 
     def first_state(self, k: KTiles):
-        """Give the position in the ring."""
+        """Return the position in the ring."""
         return self.ring.producer_state()
 
     @cute.jit
@@ -51,7 +51,7 @@ class OperandLoads:
 
 @dataclass(frozen=True)
 class MixedLoads:
-    """Keep the ring full of A, B and their scales, some of these by threads; whole warps, of which one leads.
+    """Producer of A, B and their scales, partly by cp.async: whole warps, of which one leads.
 
     Attributes
     ----------
@@ -70,7 +70,7 @@ class MixedLoads:
     scales: OperandScales | None = None
 
     def first_state(self, k: KTiles):
-        """Give the position in the ring."""
+        """Return the position in the ring."""
         return self.ring.producer_state()
 
     @cute.jit
@@ -99,28 +99,28 @@ class MixedLoads:
 
 @dataclass(frozen=True)
 class TileLoads:
-    """Load the subtiles of all tile operands, in the order in which the epilogue reads them; one warp.
+    """Producer of the subtiles of all tile operands, in the epilogue's order; one warp.
 
     Attributes
     ----------
     ring : TmaRing
         Whose stages all operands share.
     tiles : tuple of TmaTiles
-    schedule : Together
+    schedule : Cooperative
         Tells which subtiles this CTA finishes.
     """
 
     ring: TmaRing
     tiles: tuple
-    schedule: Together
+    schedule: Cooperative
 
     def first_state(self, k: KTiles):
-        """Give the position in the ring."""
+        """Return the position in the ring."""
         return self.ring.producer_state()
 
     @cute.jit
     def on_tile(self, work: Work, state):
-        """Load what belongs to an output tile, one subtile after another."""
+        """Load the tile operands of an output tile, one subtile after another."""
         operands = [tiles.subtiles((work.row, work.column, *work.batch)) for tiles in self.tiles]
         own, owners = self.schedule.dealt(work)
         for index in cutlass.range(own, operands[0].count, owners, unroll_full=True):
@@ -133,5 +133,5 @@ class TileLoads:
 
 @cute.jit
 def produce(loads, scheduler: Persistent):
-    """Load all that this CTA needs, then wait until all of it has been read."""
+    """Load everything that this CTA needs, then wait until all of it has been read."""
     loads.ring.drain(scheduler.each(loads))

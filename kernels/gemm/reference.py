@@ -1,4 +1,4 @@
-"""The oracle: D = activation(A B^T + C + bias) in float64, on whatever device the operands are."""
+"""Oracle of the GEMM: activation(A B^T + C + bias) in float64, on the device of the operands."""
 
 from collections.abc import Callable, Mapping
 

@@ -1,4 +1,4 @@
-"""The results of an epilogue: what they are, and what of them a kernel writes."""
+"""Results of an epilogue: their descriptions, and the buffers that a kernel writes for them."""
 
 from __future__ import annotations
 
@@ -93,9 +93,9 @@ class Written(NamedTuple):
 
 
 def added_in_pairs(parts: torch.Tensor) -> torch.Tensor:
-    """Add rows up, (..., parts, N) -> (..., N), in an order that follows from their count alone, half to half.
+    """Sum rows pairwise, (..., parts, N) -> (..., N), in an order that depends on their count alone.
 
-    That of `torch.sum` follows from N too. The parts are written over.
+    The order of `torch.sum` depends on N too. The parts are overwritten.
 
     Examples
     --------
@@ -112,7 +112,7 @@ def added_in_pairs(parts: torch.Tensor) -> torch.Tensor:
 def partial_description(
     graph: Graph, place: int, config: ProductConfig, batch: tuple[int, ...], m: int, n: int, device: torch.device
 ) -> Description:
-    """Describe the partial reductions of a result, of a kernel that computes products of M x N."""
+    """Describe the partial reductions of a result, for a kernel of M x N products."""
     result = graph.results[place]
     reduction, width = graph.reduction(result), graph.width(result)
     assert reduction is not None

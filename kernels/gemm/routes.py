@@ -119,7 +119,7 @@ class Asked(NamedTuple):
 
 
 class Route(NamedTuple):
-    """What is done for tensors of some descriptions.
+    """Compiled kernel for tensors of some descriptions, with the conversions of its arguments.
 
     Attributes
     ----------
@@ -159,7 +159,7 @@ class Route(NamedTuple):
         writes: list[Written],
         rest: tuple[None, ...] = (),
     ) -> Route:
-        """Give the route to a kernel."""
+        """Build the route to a kernel."""
         device = writes[0].result.device
         sms = fillable_sms(math.prod(config.cluster), gpu_of(device).sm_count)
         index = device.index if asked.on_device and device.type == "cuda" else None

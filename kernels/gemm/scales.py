@@ -1,4 +1,4 @@
-"""What scales the sums of a product: some for parts of K, which the main loop applies, the others in the epilogue."""
+"""Scales of a product's operands: per block of K in the main loop, or in the epilogue."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cutepy.kernels.gemm.operands import UNIT_BYTES
 
 
 class Block(NamedTuple):
-    """What one scale of an operand stands for: so many rows, and so much of K, 128; 0 for all."""
+    """Block of elements that one scale multiplies: rows, and elements along K (128); 0 for all."""
 
     rows: int
     k: int
@@ -42,29 +42,29 @@ class Scales(NamedTuple):
 
     @property
     def rows(self) -> tuple[int, int] | None:
-        """The `scale_rows` of the kernel's signature."""
+        """`scale_rows` of the kernel's signature."""
         if not self.promotes:
             return None
         return self.of_a.rows if self.of_a.k else 0, self.of_b.rows if self.of_b.k else 0
 
     @property
     def by_tma(self) -> tuple[bool, bool]:
-        """The `tma_scales` of the kernel's signature: whether TMA reaches those of A, and of B, as they lie."""
+        """`tma_scales` of the kernel's signature: True for A, and for B, if TMA reaches the scales in place."""
         rows = self.rows or (0, 0)
         return rows[0] == 1 and _is_reached(self.a), rows[1] == 1 and _is_reached(self.b)
 
     @property
     def how(self) -> tuple[Block, Block, bool, tuple[bool, bool]]:
-        """Give all of them that decides what kernel is launched."""
+        """Return the part of the scales that determines which kernel is launched."""
         return self.of_a, self.of_b, self.promotes, self.by_tma
 
     @property
     def of_results(self) -> tuple[torch.Tensor, ...]:
-        """Those that don't differ along K: the epilogue's first operands."""
+        """Scales that are constant along K: the epilogue's first operands."""
         return tuple(scale for scale, block in ((self.a, self.of_a), (self.b, self.of_b)) if not block.k)
 
     def before(self, graph: Graph) -> Graph:
-        """Put those into an epilogue."""
+        """Prepend the scales that are constant along K to an epilogue."""
         kinds: tuple[tuple[Block, Shape], ...] = ((self.of_a, "column"), (self.of_b, "row"))
         return scaled(graph, tuple(shape if block == ROW else "scalar" for block, shape in kinds if not block.k))
 
@@ -75,7 +75,7 @@ class Scales(NamedTuple):
 
 
 def _is_reached(scales: torch.Tensor) -> bool:
-    """Tell whether TMA reaches scales of rows: beside each other, and whole units apart in all other modes."""
+    """Return whether TMA reaches scales of rows: contiguous, and whole units apart in all other modes."""
     *batch, rows, k = scales.stride()
     unit = UNIT_BYTES // scales.itemsize
     apart = rows == 1 and all(step > 0 and step % unit == 0 for step in (*batch, k))

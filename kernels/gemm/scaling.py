@@ -1,4 +1,4 @@
-"""Scales of blocks beside the stages of A and B: who loads them, and where they are (traced)."""
+"""Block scales in the stages of A and B: their loads and their places in shared memory (traced)."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from cutepy.device.block_scales import ScaleLoads, make_scale_load, stage_scales
 from cutepy.device.schedulers import Work
 from cutepy.device.tma import TmaLoads, make_tiles
 from cutepy.kernels.gemm.config import GemmConfig
-from cutepy.kernels.gemm.places import Places
+from cutepy.kernels.gemm.tile_coords import TileCoords
 from cutepy.kernels.gemm.views import batch_last
 
 _NAMES = ("sScaleA", "sScaleB")
@@ -22,21 +22,21 @@ class OperandScales:
 
     Attributes
     ----------
-    places : Places
+    tile_coords : TileCoords
     sScaleA, sScaleB : ScaleLoads, TmaLoads or None
         Of A, and of B, into their stages; None of what has none. Reports name memory by these names.
     k_blocks : int
         Blocks of K in a stage.
     """
 
-    places: Places
+    tile_coords: TileCoords
     sScaleA: ScaleLoads | TmaLoads | None
     sScaleB: ScaleLoads | TmaLoads | None
     k_blocks: int
 
     def load_by_tma(self, work: Work, k_tile, stage, full):
-        """Let TMA load those of an output tile and a tile of K into a stage; the warp calls that leads."""
-        _, _, *batch = self.places.of(work)
+        """Issue TMA loads of the scales for an output tile and K tile into a stage; the leading warp calls."""
+        _, _, *batch = self.tile_coords.of(work)
         if isinstance(self.sScaleA, TmaLoads):
             tile = _tile(self.sScaleA, work.row, k_tile, batch)
             self.sScaleA.load(tile, stage, full)
@@ -45,22 +45,22 @@ class OperandScales:
             self.sScaleB.load(tile, stage, full)
 
     def load_by_threads(self, work: Work, k_tile, stage):
-        """Begin to copy those of an output tile and a tile of K into a stage, as `ScaleLoads.load` does."""
-        row, column, *batch = self.places.of(work)
+        """Issue cp.async of the scales for an output tile and K tile into a stage, as `ScaleLoads.load` does."""
+        row, column, *batch = self.tile_coords.of(work)
         for loads, first in ((self.sScaleA, row), (self.sScaleB, column)):
             if isinstance(loads, ScaleLoads):
                 loads.load(first, batch, k_tile * self.k_blocks, stage)
 
 
 def _tile(loads: TmaLoads, row, k_tile, batch) -> tuple:
-    """Give the place of a tile: without a batch where all products have the same scales."""
+    """Return the coordinates of a tile: without a batch where all products share the scales."""
     return row, k_tile, *batch[: cute.rank(loads.tSg) - 3]
 
 
 def make_scale_copies(config: GemmConfig, scales: tuple) -> tuple:
-    """Make the copies by which TMA loads the scales of A and B: of each a copy, None where threads load, and a tensor.
+    """Make the TMA copies of the scales of A and B: (copy, tensor) for each, with no copy where threads load.
 
-    Copies go with tensors of coordinates; (None, None) is of what has no scales.
+    Copies go with tensors of coordinates; an operand without scales has (None, None).
     """
     pairs = []
     for name, given in zip(_NAMES, scales, strict=True):
@@ -70,18 +70,22 @@ def make_scale_copies(config: GemmConfig, scales: tuple) -> tuple:
 
 
 def make_staged_scales(config: GemmConfig, shared: dict) -> tuple:
-    """See the scales of A and B in shared memory, (places, K blocks, stages) of a tile; None of what has none."""
+    """Return the scales of A and B in shared memory, (rows, K blocks, stages) of a tile; None without scales."""
     stages = config.scale_stages
     return tuple(stage_scales(shared[name], stages[name], config.stages) if name in stages else None for name in _NAMES)
 
 
 def make_scale_loads(
-    config: GemmConfig, places: Places, scales: tuple, staged: tuple, threads: int = 0, tidx: cutlass.Int32 | int = 0
+    config: GemmConfig,
+    tile_coords: TileCoords,
+    scales: tuple,
+    staged: tuple,
+    threads: int = 0,
+    tidx: cutlass.Int32 | int = 0,
 ) -> OperandScales | None:
-    """Make what loads the scales of A and B, None if there are none.
+    """Make the loads of the scales of A and B, None without scales.
 
-    `scales` are (copy, tensor), where the copy is None of what so many threads load, of which this has the index
-    `tidx`.
+    `scales` are (copy, tensor); without a copy, so many threads load, of which this has the index `tidx`.
     """
     rows = config.signature.scale_rows or (0, 0)
     if not any(rows):
@@ -95,4 +99,4 @@ def make_scale_loads(
             loads.append(make_tiles(copy, tensor, into, tile).loads())
         else:
             loads.append(ScaleLoads(tensor, into, per, threads, tidx))
-    return OperandScales(places, *loads, config.tile_k // rules.K_BLOCK)
+    return OperandScales(tile_coords, *loads, config.tile_k // rules.K_BLOCK)

@@ -1,7 +1,7 @@
-"""How the consumers of a CTA, and the CTAs of a cluster, share the work of output tiles: one short class each (traced).
+"""Schedules of a CTA's consumers: cooperative, ping-pong, split-K and stream-K (traced).
 
-`Together` says what happens at each point of a tile's life where nothing is shared, mostly nothing; the others replace
-what they do otherwise. What each synchronises by is told at the blocks that it is made of.
+`Cooperative` is the cooperative schedule and defines a hook for each point of a tile's life, most of them empty. The
+others override hooks. Each block that a hook calls documents its synchronisation.
 """
 
 import math
@@ -22,8 +22,8 @@ from cutepy.kernels.gemm.config import PRODUCER_THREADS, GemmConfig
 
 
 @dataclass(frozen=True)
-class Together:
-    """All consumer warpgroups multiply one tile, and store it together before the next.
+class Cooperative:
+    """Cooperative schedule: all consumer warpgroups multiply one tile, and store it before the next.
 
     Attributes
     ----------
@@ -39,54 +39,54 @@ class Together:
     consumer: cutlass.Int32 | int = 0
 
     def initialise(self):
-        """Set the arrival counts of barriers; one thread calls."""
+        """Initialise the mbarriers of the schedule; one thread calls."""
 
     def seated(self):
-        """Tell consumer threads apart, which alone call this and what follows."""
+        """Return the schedule of a consumer thread, which alone calls this and the methods below."""
         return replace(self, tidx=consumer_thread(self.config))
 
     def dealt(self, work: Work):
-        """Deal a tile's subtiles out: this CTA finishes the first of these, and each so many after."""
+        """Return the range of subtiles that this CTA finishes: (first, step)."""
         return 0, 1
 
     def exchange_state(self):
-        """Give what is carried from tile to tile of the exchange of accumulators."""
+        """Return the initial state of the exchange of accumulators."""
         return ()
 
     def skip_first(self, state, count):
-        """Let a ring's state pass over the tile before this consumer's first, of so many stages."""
+        """Advance a ring's state past the tile before this consumer's first, of so many stages."""
         return state
 
     def skip_others(self, state, count):
-        """Let a ring's state pass over the tiles of other consumers, after one of its own."""
+        """Advance a ring's state past the tiles of other consumers, after one of its own."""
         return state
 
     def before(self, work: Work):
-        """Do what must be done before a tile is multiplied."""
+        """Wait for the consumer's turn before the main loop of a tile."""
 
     def hand_over(self, work: Work):
-        """Do what can be done as soon as all MMAs of a tile have been issued."""
+        """Release the tensor cores once all MMAs of a tile have been issued."""
 
     def exchange(self, work: Work, subtiles, state):
-        """Exchange accumulators with other CTAs; gives the next state."""
+        """Exchange accumulators with other CTAs; return the next state."""
         return state
 
     def before_reading(self, work: Work):
-        """Do what must be done before a tile's operands are read."""
+        """Wait for the consumer's turn before it reads a tile's operands."""
 
     def add_to(self, rC, index):
-        """Add the others' accumulators to a subtile that this CTA finishes."""
+        """Add the other CTAs' accumulators to a subtile that this CTA finishes."""
 
     def after(self, work: Work):
-        """Do what must be done once a tile has been finished."""
+        """Release what the next tile needs once a tile has been finished."""
 
     def drain(self, state):
-        """Do what must be done before the CTA exits."""
+        """Wait before the CTA exits for peers that still access its shared memory."""
 
 
 @dataclass(frozen=True)
-class InTurns(Together):
-    """Two consumers take a CTA's tiles in turn: one multiplies while the other stores (pingpong).
+class Pingpong(Cooperative):
+    """Ping-pong schedule: two consumers alternate tiles; one multiplies while the other stores.
 
     Attributes
     ----------
@@ -101,7 +101,7 @@ class InTurns(Together):
 
     @cute.jit
     def seated(self):
-        """Part the consumer threads into two consumers."""
+        """Split the consumer threads into two consumers."""
         threads = self.config.consumer_threads
         tidx = consumer_thread(self.config)
         consumer = cute.arch.make_warp_uniform(tidx // threads)
@@ -113,13 +113,13 @@ class InTurns(Together):
 
     @cute.jit
     def skip_first(self, state, count):
-        """Pass over the first tile, if that is the other consumer's."""
+        """Skip the first tile, if that is the other consumer's."""
         if self.consumer == 1:
             state.advance(count)
         return state
 
     def skip_others(self, state, count):
-        """Pass over the other consumer's next tile."""
+        """Skip the other consumer's next tile."""
         state.advance(count)
         return state
 
@@ -128,23 +128,23 @@ class InTurns(Together):
         self.turns.wait(work.is_first)
 
     def hand_over(self, work: Work):
-        """Let the other consumer issue those of the next tile: they queue up behind these."""
+        """Let the other consumer issue the MMAs of the next tile: they queue up behind these."""
         self.turns.hand_over(work.has_next)
 
     def before_reading(self, work: Work):
-        """Wait until the other consumer has read the operands of the tile before, if there are any."""
+        """Wait until the other consumer has read the tile operands of the tile before, if there are any."""
         if self.reading is not None:
             self.reading.wait(work.is_first)
 
     def after(self, work: Work):
-        """Let the other consumer read those of the next tile."""
+        """Let the other consumer read the tile operands of the next tile."""
         if self.reading is not None:
             self.reading.hand_over(work.has_next)
 
 
 @dataclass(frozen=True)
-class SplitK(Together):
-    """CTAs of a cluster share the K of a tile, and sum through each other's shared memory.
+class SplitK(Cooperative):
+    """Split-K schedule: CTAs of a cluster share the K of a tile, and sum through distributed shared memory.
 
     Attributes
     ----------
@@ -154,7 +154,7 @@ class SplitK(Together):
     sums: ClusterSums | None = None
 
     def initialise(self):
-        """Set the arrival counts of the exchange's barriers."""
+        """Initialise the exchange's mbarriers."""
         self.sums.initialise()
 
     def dealt(self, work: Work):
@@ -162,18 +162,18 @@ class SplitK(Together):
         return self.sums.part, self.sums.owners
 
     def exchange_state(self):
-        """Give the sender's and the reader's position."""
+        """Return the sender's and the receiver's pipeline state."""
         return self.sums.sender_state(), self.sums.reader_state()
 
     @cute.jit
     def before(self, work: Work):
-        """Announce the peers' sums before any can have come."""
+        """Expect the peers' sums before any of them can arrive."""
         if self.tidx == 0:
             self.sums.announce()
 
     @cute.jit
     def exchange(self, work: Work, subtiles, state):
-        """Send what others finish, and wait for the sums of what is finished here."""
+        """Send the subtiles that peers finish, and wait for the peers' sums of this CTA's subtiles."""
         sent, read = state
         self.sums.send(subtiles, sent)
         sent.advance()
@@ -186,17 +186,17 @@ class SplitK(Together):
         self.sums.add_to(rC, index)
 
     def after(self, work: Work):
-        """Tell the peers that their sums have been read."""
+        """Signal the peers that their sums have been read."""
         self.sums.release()
 
     def drain(self, state):
-        """Wait until the peers have read this CTA's: none may arrive on a CTA that has exited."""
+        """Wait until the peers have read this CTA's sums: none may arrive on a CTA that has exited."""
         self.sums.drain(state[0])
 
 
 @dataclass(frozen=True)
-class InShares(Together):
-    """CTAs share the K of the last tiles: one finishes each, with the sums that others have left in a workspace.
+class StreamKFixup(Cooperative):
+    """Stream-K schedule: CTAs share the K of the last tiles; one finishes each tile from a workspace of sums.
 
     Attributes
     ----------
@@ -206,12 +206,12 @@ class InShares(Together):
     sums: WorkspaceSums | None = None
 
     def dealt(self, work: Work):
-        """Leave no subtile to who doesn't finish the tile."""
+        """Return the subtiles of a tile that this CTA finishes; none if another CTA finishes the tile."""
         return cutlass.Int32(cutlass.select_(work.sharing.is_finished_here, 0, self.config.subtiles)), 1
 
     @cute.jit
     def exchange(self, work: Work, subtiles, state):
-        """Leave the sums of a part, or fetch those of all others in their order."""
+        """Store the sums of a part, or load those of all other parts in their order."""
         sharing = work.sharing
         if sharing.is_finished_here:
             for peer in cutlass.range(sharing.peers, unroll=1):
@@ -222,7 +222,7 @@ class InShares(Together):
 
 
 def consumer_thread(config: GemmConfig):
-    """Count this thread among the consumers'; any value elsewhere."""
+    """Return this thread's index among the consumers' threads; undefined elsewhere."""
     return roles.warpgroup_thread(PRODUCER_THREADS, config.consumers * config.consumer_threads)
 
 
@@ -230,12 +230,12 @@ def consumer_thread(config: GemmConfig):
 def make_schedule(config: GemmConfig, shared: dict, workspace: tuple = (None, None)):
     """Make the schedule of a configuration; `workspace` has flags and sums where there is one."""
     if cutlass.const_expr(config.consumers > 1):
-        return InTurns(config)
+        return Pingpong(config)
     if cutlass.const_expr(config.stream_k):
         registers, tidx = config.accumulator_registers, consumer_thread(config)
-        return InShares(config, sums=WorkspaceSums(*workspace, registers, config.consumer_threads, tidx))
+        return StreamKFixup(config, sums=WorkspaceSums(*workspace, registers, config.consumer_threads, tidx))
     if cutlass.const_expr(config.split_k == 1):
-        return Together(config)
+        return Cooperative(config)
     barriers = shared["barriers"] + 2 * (config.stages + config.c_stages)
     plane = config.cluster_m * config.cluster_n
     _, _, part = cute.arch.block_in_cluster_idx()
@@ -256,14 +256,14 @@ def make_schedule(config: GemmConfig, shared: dict, workspace: tuple = (None, No
 
 
 def most_parts(config: GemmConfig, tiles, k, sm_count):
-    """Count the tiles, or the parts in which shares may have as many as there are SMs, for each of which a cluster."""
+    """Return the largest number of work units: tiles, or the parts that stream-K makes for as many clusters as SMs."""
     if not config.stream_k:
         return tiles
     return cutlass.min(tiles, sm_count) * rules.parts_of(cute.ceil_div(k, config.tile_k), cutlass.min)
 
 
 def make_tickets(config: GemmConfig, shared: dict, workspace: tuple, loading_warps: int) -> Tickets | None:
-    """Make the ring by which tiles that were taken are handed on to all warps, if they are taken by a counter."""
+    """Make the ring that broadcasts dynamically fetched tiles to all warps; None without a tile counter."""
     if not config.dynamic:
         return None
     readers = loading_warps + (config.c_stages > 0) + config.consumers * config.consumer_warps
@@ -273,7 +273,7 @@ def make_tickets(config: GemmConfig, shared: dict, workspace: tuple, loading_war
 
 
 def make_scheduler(config: GemmConfig, raster, k_tiles, tickets: Tickets | None) -> Persistent | StreamK | Dynamic:
-    """Make what deals the tiles out; `raster` are their extents, and what divides their indices."""
+    """Make the tile scheduler; `raster` has the tiles' extents and the divisors of their indices."""
     (extents, divisors), cluster_mn = raster, (config.cluster_m, config.cluster_n)
     product = Persistent(extents, k_tiles, cluster_mn, config.split_k, config.band_rows, Divisors(*divisors))
     if tickets is not None:

@@ -1,4 +1,4 @@
-"""What a GEMM kernel computes: types, majors and an epilogue, which one compiled kernel serves at any extents."""
+"""Signature of a GEMM kernel: types, majors and epilogue; one compiled kernel serves any extents."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -18,14 +18,14 @@ Activation = Literal["relu", "gelu", "gelu_tanh", "silu"]
 ACTIVATIONS = get_args(Activation)
 
 MAX_BATCH_MODES = 3
-"""Modes of a batch beside the two of a matrix: TMA knows five."""
+"""Largest number of batch modes beside the two of a matrix: TMA has five."""
 _OF_EACH = ("dtype", "major", "align")
-"""Fields of A, and of B."""
+"""Fields that describe A, and B."""
 _TURNED = {"row": "col", "col": "row", "": ""}
 
 
 class StagedKind(NamedTuple):
-    """Subtiles in shared memory that the epilogue reads or writes.
+    """Kind of subtile in shared memory that the epilogue reads or writes.
 
     Attributes
     ----------
@@ -48,7 +48,7 @@ class StagedKind(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class GemmSignature:
-    """Types and majors of A B^T and of what an epilogue makes of it: what one compiled kernel serves, at any extents.
+    """Types, majors and epilogue of a product A B^T: one compiled kernel serves any extents.
 
     Attributes
     ----------
@@ -173,8 +173,8 @@ class GemmSignature:
                 )
         if self.a_dtype == "float32" and self.by_threads != (False, False):
             raise ValueError(
-                f"TMA rounds float32 to tf32, and threads don't, got a_align {self.a_align} and b_align "
-                f"{self.b_align}; use {rules.TMA_BYTES}"
+                f"a_align and b_align must be {rules.TMA_BYTES} for float32, which only TMA rounds to tf32, got "
+                f"{self.a_align} and {self.b_align}"
             )
         self._check_operands()
         if self.out_dtype == SUMS and self.graph != identity.graph:
@@ -212,7 +212,7 @@ class GemmSignature:
 
     @cached_property
     def stored(self) -> tuple[StagedKind, ...]:
-        """What is stored by way of shared memory: results that are tiles, "sD", or "sD" with a number of several."""
+        """Kinds of subtiles stored through shared memory: tile results, "sD", or "sD" with a number."""
         graph, numbered = self.graph, len(self.graph.results) > 1
         return tuple(
             StagedKind(
@@ -228,7 +228,7 @@ class GemmSignature:
 
     @cached_property
     def added(self) -> tuple[StagedKind, ...]:
-        """What is read by way of shared memory beside A and B: operands that are tiles, "sC", or "sC" with a number."""
+        """Kinds of subtiles read through shared memory beside A and B: tile operands, "sC", or "sC" with a number."""
         tiles = [n for n, operand in enumerate(self.graph.operands) if operand.shape == "tile"]
         return tuple(StagedKind(f"sC{n}" if len(tiles) > 1 else "sC", n, *self._kind(n)) for n in tiles)
 
@@ -238,15 +238,15 @@ class GemmSignature:
 
     @cached_property
     def transposed(self) -> "GemmSignature | None":
-        """What computes the transposed results: A and B exchanged, rows for columns; None where columns are parted."""
-        turned = self.graph.transposed
-        if turned is None:
+        """Signature of the transposed product, A and B exchanged; None where the epilogue groups columns."""
+        transposed = self.graph.transposed
+        if transposed is None:
             return None
         return replace(
             self,
             **{f"{one}_{what}": getattr(self, f"{other}_{what}") for what in _OF_EACH for one, other in ("ab", "ba")},
             out_major="col" if self.out_major == "row" else "row",
-            epilogue=turned.text,
+            epilogue=transposed.text,
             operand_types=tuple((dtype, _TURNED[major]) for dtype, major in self.operand_types),
             scale_rows=self.scale_rows and (self.scale_rows[1], self.scale_rows[0]),
             tma_scales=self.tma_scales[::-1],
@@ -254,7 +254,7 @@ class GemmSignature:
 
     @property
     def name(self) -> str:
-        """What kernels are called by, without their tiles."""
+        """Name of the kernel without its tiles."""
         types = f"{self.a_dtype}_{self.a_major}_{self.b_dtype}_{self.b_major}_{self.out_dtype}_{self.out_major}"
         types += f"_align{self.a_align}x{self.b_align}" if any(self.by_threads) else ""
         types += "" if self.scale_rows is None else "_promoted{}x{}".format(*self.scale_rows)
@@ -274,7 +274,7 @@ class GemmSignature:
 
     @property
     def by_threads(self) -> tuple[bool, bool]:
-        """Whether threads load A, and B, which TMA doesn't reach."""
+        """True for A, and for B, if threads load it because TMA doesn't reach it."""
         return self.a_align < rules.TMA_BYTES, self.b_align < rules.TMA_BYTES
 
     @property

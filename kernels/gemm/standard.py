@@ -1,4 +1,4 @@
-"""The GEMM as it is called with C and a bias, by these names (traced)."""
+"""The standard GEMM, called with C and a bias as named arguments (traced)."""
 
 import cutlass
 import cutlass.cute as cute
@@ -8,7 +8,7 @@ from cutepy.kernels.gemm.kernel import Gemm
 
 
 class StandardGemm(Gemm):
-    """D = activation(A B^T + C + bias): the same kernel, called with what that has names for, None where it is absent.
+    """D = activation(A B^T + C + bias): `Gemm` with named operands, None where absent.
 
     `GemmSignature.standard` has such an epilogue.
     """
@@ -29,5 +29,5 @@ class StandardGemm(Gemm):
         self.launch(a, b, self.given(c=c, bias=bias), (d,), sm_count, stream, workspace=workspace)
 
     def given(self, **named):
-        """Put operands in the order of the graph's."""
+        """Order the operands as the graph has them."""
         return tuple(named[operand.name] for operand in self.graph.operands)

@@ -1,4 +1,4 @@
-"""What `cutepy tune gemm` searches, and how its winners are found again: plain values for problems and candidates."""
+"""Search space of `cutepy tune gemm`, and look-up of its winners: problems and candidates as plain values."""
 
 from dataclasses import asdict
 from itertools import islice
@@ -10,7 +10,7 @@ from cutepy.kernels.gemm.gpu import H200, Gpu
 from cutepy.kernels.gemm.heuristic.choice import Chosen, extents_of
 from cutepy.kernels.gemm.heuristic.estimates import Estimator
 from cutepy.kernels.gemm.heuristic.model import Choice, costs_of
-from cutepy.kernels.gemm.heuristic.tiles import Tile
+from cutepy.kernels.gemm.heuristic.tiles import OutputTile
 from cutepy.kernels.gemm.signature import GemmSignature
 from cutepy.kernels.gemv import choice as gemv
 from cutepy.kernels.gemv.config import GemvConfig
@@ -19,22 +19,22 @@ from cutepy.tune import Settings, Space, winner
 
 NAME = "gemm"
 MOST = 100
-"""Candidates of a problem that are tried: those that the model expects to be fastest."""
+"""Largest number of candidates timed for a problem: those with the shortest expected times."""
 
 
 _WORTH_SHARING = 0.95
-"""Where shares are expected to take less than this of the time of whole tiles, they are tried."""
+"""Stream-K is tried where its expected time is below this fraction of whole tiles' time."""
 _DEALT = 1.05
-"""What tiles that are dealt out while a launch runs are expected to take longer: an H200 took 1.03 and 1.09."""
+"""Expected slowdown by dynamic scheduling: an H200 took 1.03 and 1.09."""
 _SHARED, _SHARED_US, _SHARED_ELEMENT_US = 1.115, 2.3, 2.15e-4
-"""What shares take longer than their part of whole tiles; at least; and for each element of a tile.
-
-Fitted to 2,453 device times of 14 problems on an H200, 2026-11-24, with 14% of the fastest ones left unexplained.
+"""Overhead of stream-K over its part of whole tiles: factor, minimum in microseconds, and microseconds for each
+element. Fitted to 2,453 device times of 14 problems on an H200, 2026-11-24, with 14% of the fastest ones left
+unexplained.
 """
 
 
 def _of_waves(tile_m: int, tile_n: int, k_spans: int, m: int, n: int, spans: int, batch: int) -> float:
-    """Give the part of the steps of whole tiles that shares of the last ones take."""
+    """Return the fraction of whole tiles' steps that stream-K takes."""
     tiles, k_tiles = -(-m // tile_m) * -(-n // tile_n) * batch, -(-spans // k_spans)
     plan = rules.Shares(tiles, k_tiles, min(SM_COUNT, tiles * rules.parts_of(k_tiles)))
     return float(plan.steps / (-(-tiles // SM_COUNT) * k_tiles))
@@ -83,24 +83,23 @@ SPACE = (
     .where("odd subtiles of even tiles", lambda tile_n, epi_n: epi_n % 16 == 0 or tile_n % 32 > 0)
     .where("small subtiles in the epilogue", lambda tile_n, split_k, epi_n: epi_n > 16 or split_k > 1 or tile_n % 32)
 )
-"""What is searched, for kernels that see a batch of M rows and N columns, and so many spans of 128 bytes along K.
-
-What the kernel refuses, and what the model expects to be slow, is left out besides.
+"""Search space, for kernels of M rows, N columns and so many spans of 128 bytes along K. Candidates that the kernel
+refuses or the model expects to be slow are left out besides.
 """
 
 GEMV = "gemv"
 _FAMILIES: dict[str, type[GemmConfig | GemvConfig]] = {NAME: GemmConfig, GEMV: GemvConfig}
-"""What a candidate's `family` is; the GEMM's have none, as before there were others."""
+"""Kernel families by the `family` of a candidate; the GEMM's candidates have none."""
 _TILE = ("tile_m", "tile_n", "tile_k", "warpgroups", "consumers", "cluster_m", "cluster_n")
 _CANDIDATE = (*_TILE, "split_k", "stream_k", "dynamic", "epi_n")
 
 
 _USUAL: dict[str, Any] = {"a_align": rules.TMA_BYTES, "b_align": rules.TMA_BYTES, "tma_scales": "0 0"}
-"""What is left out of a description, so that winners that were kept before there were such are found as before."""
+"""Defaults that are left out of a description, so that winners from before a field existed are found."""
 
 
 def problem_of(signature: GemmSignature, m: int, n: int, k: int, batch: int = 1) -> dict[str, Any]:
-    """Describe a problem, as it is asked and not transposed, in plain values."""
+    """Describe a problem, as requested and not transposed, in plain values."""
     operands = " ".join(":".join(each) for each in signature.operand_types)
     scales = signature.scale_rows and " ".join(map(str, signature.scale_rows))
     by_tma = " ".join(str(int(loads)) for loads in signature.tma_scales)
@@ -112,7 +111,7 @@ def problem_of(signature: GemmSignature, m: int, n: int, k: int, batch: int = 1)
 
 
 def signature_of(problem: Settings) -> GemmSignature:
-    """Give the signature of a described problem."""
+    """Return the signature of a described problem."""
     kept: dict[str, Any] = {name: value for name, value in problem.items() if name not in ("m", "n", "k", "batch")}
     kept["operand_types"] = tuple(tuple(each.split(":")) for each in kept["operand_types"].split())
     if kept["scale_rows"] is not None:
@@ -130,7 +129,7 @@ def candidate_of(chosen: Chosen) -> dict[str, Any]:
 
 
 def chosen_of(problem: Settings, candidate: Settings) -> Chosen:
-    """Make the choice that is described.
+    """Return the choice that is described.
 
     Raises
     ------
@@ -148,7 +147,7 @@ def chosen_of(problem: Settings, candidate: Settings) -> Chosen:
 
 
 def candidates(problem: Settings, most: int = MOST) -> list[dict[str, Any]]:
-    """List the candidates of a problem, straight and transposed: what the model expects to be fastest first."""
+    """List the candidates of a problem and of its transpose, shortest expected time first."""
     signature, (m, n, k, batch) = signature_of(problem), _extents(problem)
     found: list[tuple[float, dict[str, Any]]] = []
     for transposed, rows, columns in ((False, m, n), (True, n, m)):
@@ -171,7 +170,7 @@ def _has_kernel(problem: Settings, candidate: Settings) -> bool:
 def _with_tensor_cores(
     signature: GemmSignature, transposed: bool, m: int, n: int, k: int, batch: int
 ) -> list[tuple[float, dict[str, Any]]]:
-    """List the points of the space, and what is expected of them; the kernel may refuse some."""
+    """List tensor-core candidates with their expected times; the kernel may refuse some."""
     bits = signature.operand_bits
     points, choices, longer, added = [], [], [], []
     facts = {"m": m, "n": n, "spans": -(-k * bits // 1024), "batch": batch}
@@ -179,7 +178,7 @@ def _with_tensor_cores(
         candidate: dict[str, Any] = {"transposed": transposed, **point}
         spans = candidate.pop("k_spans")
         candidate["tile_k"] = spans * 1024 // bits
-        tile = Tile(candidate["tile_m"], candidate["tile_n"], spans, candidate["consumers"], candidate["split_k"])
+        tile = OutputTile(candidate["tile_m"], candidate["tile_n"], spans, candidate["consumers"], candidate["split_k"])
         candidate["warpgroups"] = tile.warpgroups
         points.append(candidate)
         choices.append(Choice(tile, candidate["cluster_m"], candidate["cluster_n"]))
@@ -197,7 +196,7 @@ def _with_tensor_cores(
 def _without_tensor_cores(
     signature: GemmSignature, transposed: bool, m: int, n: int, k: int, batch: int
 ) -> list[tuple[float, dict[str, Any]]]:
-    """List candidates of the other family, and what is expected of them, for few rows."""
+    """List candidates without tensor cores (`kernels.gemv`) with their expected times, for few rows."""
     if m > gemv.MOST_ROWS or batch > 1:
         return []
     ranked = gemv.configs(signature, m, n, k)[: gemv.MOST]
@@ -205,13 +204,13 @@ def _without_tensor_cores(
 
 
 def default(problem: Settings, gpu: Gpu = H200) -> dict[str, Any]:
-    """Give the candidate that the model chooses for a GPU."""
+    """Return the candidate that the heuristic chooses for a GPU."""
     m, n, k, batch = _extents(problem)
     return candidate_of(gemv.fastest(signature_of(problem), m, n, k, batch=batch, gpu=gpu))
 
 
 class Tuned(NamedTuple):
-    """What was found by tuning.
+    """Winner of a tuned problem.
 
     Attributes
     ----------
@@ -225,14 +224,14 @@ class Tuned(NamedTuple):
 
 
 def tuned(device: str, signature: GemmSignature, m: int, n: int, k: int, batch: int = 1) -> Tuned | None:
-    """Look up what was found by tuning on a kind of GPU; None if nothing was, or it can't be configured any more."""
+    """Look up the winner for a kind of GPU; None if there is none, or if its configuration is no longer valid."""
     problem = problem_of(signature, m, n, k, batch)
     found = winner(device, NAME, problem)
     if found is None:
         return None
     try:
         return Tuned(chosen_of(problem, found.candidate), found.us)
-    except (ValueError, TypeError, KeyError):  # of another version's kernel
+    except (ValueError, TypeError, KeyError):  # a winner of another version's kernel
         return None
 
 

@@ -1,10 +1,10 @@
-"""How the kernel sees the tensors that it is called with (traced)."""
+"""Views of the kernel's tensor arguments in CuTe's order of modes (traced)."""
 
 import cutlass.cute as cute
 
 
 def without(kinds, given, own):
-    """Give operands or results but for those that pass through shared memory, None in their places.
+    """Return operands or results with None in the place of those that pass through shared memory.
 
     Tensors are seen with the modes of a batch after their `own`.
     """
@@ -14,7 +14,7 @@ def without(kinds, given, own):
 
 
 def batch_last(tensor, own=2):
-    """See a tensor (batch..., rows, columns) as (rows, columns, batch...), the order of CuTe's modes."""
+    """Return a tensor (batch..., rows, columns) as (rows, columns, batch...), the order of CuTe's modes."""
     modes = cute.rank(tensor)
     if modes <= own:
         return tensor

@@ -1,4 +1,4 @@
-"""Memory for what CTAs leave for each other: one workspace for all that can't run at one time.
+"""Workspaces in global memory for stream-K and dynamic scheduling, one for each stream.
 
 A workspace has flags, 0 before and after each launch, and fp32 sums (`stream_k`), a tile for each SM at most: 16.5 MiB
 for 132 SMs and tiles of 128x256. The first flag counts the tiles that were taken (`dynamic`). Each stream of a GPU has
@@ -21,18 +21,18 @@ from cutepy.runtime.cuda import capture_of
 from cutepy.runtime.execution import EXECUTION
 
 STOCK = 64
-"""Flags that are kept ready for captures; 8 KiB each."""
+"""Flag buffers kept ready for graph captures; 8 KiB each."""
 
 
 class Workspace(NamedTuple):
-    """What a launch takes (`rules.workspace_shapes`)."""
+    """Flags and sums of a launch (`rules.workspace_shapes`)."""
 
     flags: torch.Tensor
     sums: torch.Tensor
 
 
 class Workspaces:
-    """The workspaces of a GPU.
+    """Workspaces of one GPU.
 
     Parameters
     ----------
@@ -48,9 +48,10 @@ class Workspaces:
         self.captured: dict[tuple[int, int], torch.Tensor] = {}
 
     def take(self, elements: int) -> Workspace:
-        """Give the workspace of the current stream, with so many sums at least; one of its own to what is captured."""
+        """Return the current stream's workspace with at least so many sums; a capture gets one of its own."""
         if self.device.type != "cuda":
-            return self._made(elements)  # in the simulator a launch that ends in an error may leave any flags
+            # in the simulator a launch that ends in an error may leave flags that are not 0
+            return self._made(elements)
         stream = torch.cuda.current_stream(self.device).cuda_stream
         if torch.cuda.is_current_stream_capturing():
             key = capture_of(stream), stream
@@ -60,12 +61,12 @@ class Workspaces:
         self.fill_stock()
         found = self.of_streams.get(stream)
         if found is None or found.sums.numel() < elements:
-            # Memory that is given back goes to what comes later in this stream.
+            # The allocator may give freed memory to later work of this stream only.
             found = self.of_streams[stream] = self._made(elements, found and found.flags)
         return found
 
     def fill_stock(self) -> None:
-        """Make flags for captures to come, if there are none; not while capturing."""
+        """Allocate flags for later captures, if there are none; not while capturing."""
         if not self.stock:
             made = self._flags(STOCK * self.places)
             torch.cuda.current_stream(self.device).synchronize()  # a graph may be replayed in another stream
@@ -81,14 +82,14 @@ class Workspaces:
 
 @cache
 def workspaces_of(device: torch.device, places: int) -> Workspaces:
-    """Give the workspaces of a GPU."""
+    """Return the workspaces of a GPU."""
     return Workspaces(device, places)
 
 
 def with_workspace(
     kernel: Callable[..., Any], config: ProductConfig, device: torch.device, sm_count: int
 ) -> Callable[..., Any]:
-    """Give a kernel that is called with None for a workspace, its last argument: itself if it takes none."""
+    """Wrap a kernel so that None as its workspace, the last argument, is replaced by the stream's."""
     if config.workspace is None:
         return kernel
     workspaces = (workspaces_of if EXECUTION.backend is None else Workspaces)(device, sm_count)

@@ -1,4 +1,4 @@
-"""Products of few rows without tensor cores, at the pace at which B is read; `cutepy.ops.gemm` takes what tuning found.
+"""Products of few rows without tensor cores, bound by the bandwidth at which B is read.
 
 `config` and `choice` are plain Python; `gemv` loads torch when it is first asked for, and the DSL only where it must
 compile. The oracle is the GEMM's, `cutepy.kernels.gemm.reference`.

@@ -1,4 +1,4 @@
-"""Choose how a product of few rows is parted, and list what `cutepy tune gemm` tries beside the GEMM's kernels."""
+"""Choose the configuration of a product of few rows, and list the candidates for `cutepy tune gemm`."""
 
 from collections.abc import Mapping
 from dataclasses import fields, replace
@@ -15,13 +15,15 @@ from cutepy.runtime.invariance import INVARIANCE
 from cutepy.tune import Space
 
 MOST_ROWS = 8
-"""Rows that multiply-adds keep up with memory for: an SM's 128 a cycle, where it reads 18 bytes, are 14 for 16 bits."""
+"""Most rows for which multiply-adds keep up with memory: an SM's 128 a cycle against 18 bytes read a cycle allow 14 for
+16 bits.
+"""
 MOST = 24
-"""Candidates that are tried: those that the model expects to be fastest."""
+"""Largest number of candidates tried: those with the shortest expected times."""
 
 _LAUNCH_US = 1.85
 _US_PER_MB = {(16, 1): 0.2215, (16, 2): 0.236, (16, 4): 0.27, (8, 1): 0.238, (8, 2): 0.285}
-"""By the bits of an element and `tile_m`: what a megabyte of B takes, as `_STEADY` computes it."""
+"""Microseconds for a megabyte of B with `_STEADY`, by the bits of an element and `tile_m`."""
 _STEADY = {
     (16, 1): {"columns": 2, "unroll": 2},
     (16, 2): {"columns": 4, "unroll": 2},
@@ -29,17 +31,15 @@ _STEADY = {
     (8, 1): {"columns": 4, "unroll": 1},
     (8, 2): {"columns": 4, "unroll": 1},
 }
-"""Fast wherever K is long and there are columns enough, with four warps that share K.
-
-An H200, 2026-11-24: 2,576 device times of 45 products, B of 2 to 134 MB in bfloat16 or float8, all of what is searched.
-Of 16 bits the one is 1.2% slower than the fastest for a row and 3.4% for two, of 8 bits 3.5% for a row.
+"""Default configurations, fast wherever K is long and there are columns enough, with four warps that share K. An H200,
+2026-11-24: 2,576 device times of 45 products, B of 2 to 134 MB in bfloat16 or float8, the whole search space. Of 16
+bits the default is 1.2% slower than the fastest for a row and 3.4% for two, of 8 bits 3.5% for a row.
 """
 _MOST_COVERED, _MOST_UNROLLED, _LEAST_FILLED = 1.2, 1.15, 0.85
-"""How much more than K steps of more warps, and of more at once, may cover; how even CTAs fill SMs.
-
-An H100, 2026-11-25: 1,100 device times of 32 products of 1408 to 20000 columns and K of 520 to 2744. What `_steady`
-chooses was timed for 31 of them: it is 5% slower than the fastest, in the geometric mean, and 20% at most (what was
-chosen before: 13%, 34%).
+"""Limits: K covered beyond its extent by more warps, and by more unrolling; and the evenness with which CTAs fill SMs.
+An H100, 2026-11-25: 1,100 device times of 32 products of 1408 to 20000 columns and K of 520 to 2744. The choice of
+`_steady` was timed for 31 of them: it is 5% slower than the fastest, in the geometric mean, and 20% at most (the
+previous rule: 13%, 34%).
 """
 
 SPACE = (
@@ -49,16 +49,16 @@ SPACE = (
     .where("more read at once than a lane has registers for", lambda columns, unroll: columns * unroll <= 16)
     .where("less than a step along K", lambda k_warps, unroll, pieces: k_warps * unroll * arch.WARP_THREADS <= pieces)
 )
-"""What is searched, for so many rows and pieces of 16 bytes along K; what the kernel refuses is left out besides."""
+"""Search space, for so many rows and 16-byte pieces along K; the kernel refuses some of it besides."""
 
 
 @lru_cache(maxsize=1024)
 def configs(
     signature: GemmSignature, m: int, n: int, k: int, sm_count: int = arch.SM_COUNT
 ) -> tuple[tuple[float, GemvConfig], ...]:
-    """List what may compute a product, and the microseconds that are expected: what is fastest first.
+    """List configurations of a product with their expected microseconds, fastest first.
 
-    Empty of types, majors and epilogues that the kernel doesn't take.
+    Empty for types, majors and epilogues that the kernel doesn't take.
     """
     tile_m = _tile_m(m)
     found = []
@@ -74,7 +74,7 @@ def configs(
 
 
 def select_gemv(signature: GemmSignature, m: int, n: int, k: int, sm_count: int = arch.SM_COUNT) -> GemvConfig:
-    """Choose a configuration that sums in the same order for any M: one that was fast for many, or the model's.
+    """Choose a configuration whose order of summation is the same for any M: the default, or else the model's.
 
     Raises
     ------
@@ -95,9 +95,9 @@ def select_gemv(signature: GemmSignature, m: int, n: int, k: int, sm_count: int 
         return steady
     ranked = configs(signature, 1, n, k, sm_count)
     if not ranked:
-        return GemvConfig(signature=signature)  # says why
+        return GemvConfig(signature=signature)  # the kernel's error says why
     steady = _steady(signature, 1, n, k, sm_count)
-    # Eight rows have fewer columns, so that where an epilogue parts these fewer warps may share K.
+    # Eight rows have fewer columns, so fewer warps may share K where an epilogue splits columns into groups.
     of_any = {config.k_warps for _, config in configs(signature, MOST_ROWS, n, k, sm_count)}
     preferred = ([steady] if steady else []) + [config for _, config in ranked]
     k_warps = next(config.k_warps for config in preferred if config.k_warps in of_any)
@@ -105,10 +105,10 @@ def select_gemv(signature: GemmSignature, m: int, n: int, k: int, sm_count: int 
 
 
 def _steady(signature: GemmSignature, m: int, n: int, k: int, sm_count: int) -> GemvConfig | None:
-    """Give the configuration that is fast for most such products, if the kernel takes it.
+    """Return the default configuration adapted to N and K, if the kernel takes it.
 
-    Warps share K, and lanes load at once, where the steps that this takes cover little more than K; CTAs take fewer
-    columns where more would leave SMs idle. Of M, it is only columns that depend on it, and what is loaded at once.
+    Warps share K, and lanes load at once, where the steps of both cover little more than K. CTAs take fewer columns
+    where more would leave SMs idle. Only columns and unrolling depend on M.
     """
     bits, tile_m = signature.operand_bits, _tile_m(m)
     settings = _STEADY.get((bits, tile_m))
@@ -134,13 +134,13 @@ def _steady(signature: GemmSignature, m: int, n: int, k: int, sm_count: int) -> 
 
 
 def _filled(ctas: int, sm_count: int) -> float:
-    """Give the CTAs of SMs, in the mean, as a part of those of the busiest."""
+    """Return the mean load of SMs in CTAs as a fraction of the busiest SM's."""
     ctas = max(ctas, 1)
     return ctas / (-(-ctas // sm_count) * sm_count)
 
 
 def fastest(signature: GemmSignature, m: int, n: int, k: int, *, batch: int = 1, gpu: Gpu = H200) -> Chosen:
-    """Choose among both families: of few rows this one where it is expected to take less time than the GEMM.
+    """Choose between this family and the GEMM by expected time.
 
     Examples
     --------
@@ -164,7 +164,7 @@ def fastest(signature: GemmSignature, m: int, n: int, k: int, *, batch: int = 1,
         return by_tensor_cores
     try:
         found = choose_gemv(signature, m, n, k, gpu.sm_count)
-    except ValueError:  # of types, majors and epilogues that it doesn't take
+    except ValueError:  # a ValueError: types, majors or an epilogue that the kernel doesn't take
         return by_tensor_cores
     return found if min(m, n) == (n if found.transposed else m) else by_tensor_cores
 
@@ -179,10 +179,10 @@ def choose_gemv(
 ) -> Chosen:
     """Choose as `select_gemv` does, of the transposed product where B has fewer rows than A and the epilogue allows it.
 
-    Settings are fields of `GemvConfig` that are not to be chosen.
+    Settings are fields of `GemvConfig` with given values.
     """
-    turned = signature.transposed if n < m else None
-    kind, m, n = (signature, m, n) if turned is None else (turned, n, m)
+    transposed = signature.transposed if n < m else None
+    kind, m, n = (signature, m, n) if transposed is None else (transposed, n, m)
     config = select_gemv(kind, m, n, k, sm_count)
     if settings:
         names = list(settings_of(config))
@@ -190,7 +190,7 @@ def choose_gemv(
             raise ValueError(f"settings must be among {', '.join(names)}, got {unknown}")
         changed: dict[str, Any] = {"ctas_per_sm": 0, **settings}
         config = replace(config, **changed)
-    return Chosen(turned is not None, config)
+    return Chosen(transposed is not None, config)
 
 
 def settings_of(config: GemvConfig) -> dict[str, int]:

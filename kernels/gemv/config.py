@@ -1,4 +1,4 @@
-"""Say how a product of few rows is parted, checked before anything compiles."""
+"""GEMV configurations: tiles, warps and unrolling of one kernel, checked before anything compiles."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,9 +11,10 @@ from cutepy.layouts import sm90
 from cutepy.layouts.sm90 import arch
 
 INPUTS = ("float16", "bfloat16", "float32", *FLOAT8)
-"""What A and B may be: what converts to fp32 without loss."""
+"""Element types of A and B: those that convert to fp32 exactly."""
 ENOUGH_BYTES = 64 * 1024
-"""On their way to an SM: twice what 32 bytes a nanosecond, its share of an H200's 4.2 TB/s, are in a microsecond."""
+"""Bytes in flight that saturate an SM: twice its share, 32 bytes a nanosecond, of an H200's 4.2 TB/s in a microsecond.
+"""
 _BESIDE = 24
 """Registers for counters and the like: with them ptxas 13.0 spills nothing of what is chosen for models' shapes."""
 _POWERS = (1, 2, 4, 8)
@@ -21,7 +22,7 @@ _POWERS = (1, 2, 4, 8)
 
 @dataclass(frozen=True, kw_only=True)
 class GemvConfig:
-    """How one kernel computes products of few rows of A: D = epilogue(A B^T), with B read once, and no tensor core.
+    """Tiles, warps and unrolling of a kernel for few rows of A: D = epilogue(A B^T), B read once, no tensor cores.
 
     Attributes
     ----------
@@ -65,10 +66,10 @@ class GemvConfig:
     cluster = (1, 1, 1)
     workspace = None
     is_batch_invariant = False
-    """More rows are multiplied by tensor cores, which sum otherwise."""
+    """False: more rows are multiplied by tensor cores, which sum in another order."""
 
     def __post_init__(self) -> None:
-        """Refuse what the kernel can't do, then fill in the CTAs of an SM."""
+        """Refuse a configuration that the kernel can't run, then fill in the CTAs of an SM."""
         check_types(self)
         self._check_signature()
         self._check_shape()
@@ -100,12 +101,12 @@ class GemvConfig:
                 )
         if kind.batch_modes or kind.scale_rows is not None:
             raise ValueError(
-                f"matrices without scales along K are multiplied, got {kind.batch_modes} batch_modes and scale_rows "
+                f"a and b must be matrices without scales along K, got batch_modes {kind.batch_modes} and scale_rows "
                 f"{kind.scale_rows}; use a GemmConfig"
             )
         if reductions := graph.reductions:
             found = ", ".join(kind for kind, _ in reductions)
-            raise ValueError(f"an epilogue of few rows has no reductions, got {found}; use a GemmConfig")
+            raise ValueError(f"the epilogue must have no reductions, got {found}; use a GemmConfig")
 
     def _check_shape(self) -> None:
         for name, powers in (("tile_m", _POWERS), ("columns", _POWERS), ("unroll", _POWERS), ("warps", (*_POWERS, 16))):
@@ -129,9 +130,9 @@ class GemvConfig:
 
     @property
     def _registers(self) -> int:
-        """Registers of a thread, about: what is on its way, sums, addresses, and pieces that are converted.
+        """Estimated registers of a thread: data in flight, sums, addresses, and converted pieces.
 
-        Of these all of B's are kept where several rows of A meet them.
+        All converted pieces of B are kept where several rows of A use them.
         """
         read = arch.UNIT_BYTES // 4 * self.columns * self.unroll
         converted = self.piece * (1 + (self.columns if self.tile_m > 1 else 1))
@@ -143,7 +144,7 @@ class GemvConfig:
         return self.threads * self.columns * self.unroll * arch.UNIT_BYTES
 
     def _fitting_ctas(self) -> int:
-        """Count the CTAs of an SM that its registers and warps suffice for."""
+        """Return the CTAs of an SM that its registers and warps suffice for."""
         by_registers = arch.REGISTERS_PER_SM // (self.threads * self._registers)
         return min(by_registers, arch.MAX_WARPS_PER_SM // self.warps, arch.MAX_CTAS_PER_SM)
 
@@ -180,12 +181,12 @@ class GemvConfig:
 
     @property
     def flying_bytes(self) -> int:
-        """Bytes of B on their way to an SM, where so many CTAs are at work."""
+        """Bytes of B in flight to an SM with so many CTAs."""
         return self._cta_bytes * self.ctas_per_sm
 
     @property
     def sums(self) -> tuple[int, int, int]:
-        """Sums that a CTA's warps leave: (k_warps, tile_m, tile_n)."""
+        """Shape of the partial sums of a CTA's warps: (k_warps, tile_m, tile_n)."""
         return self.k_warps, self.tile_m, self.tile_n
 
     @cached_property
@@ -195,6 +196,6 @@ class GemvConfig:
 
     @property
     def smem_percent(self) -> int:
-        """What of the memory that L1 and shared memory have together the latter needs; the rest keeps A."""
+        """Percentage of the unified L1 and shared memory to configure as shared memory; the rest caches A."""
         needed = self.ctas_per_sm * (self.smem.size_bytes + arch.RESERVED_SMEM_BYTES)
         return -(-100 * needed // arch.SMEM_BYTES_PER_SM)

@@ -22,13 +22,13 @@ from cutepy.kernels.gemv.config import GemvConfig
 
 
 class Streaming:
-    """What the products of few rows do where the GEMM multiplies by tensor cores."""
+    """Mix-in that replaces the GEMM's main loop by dot products without tensor cores."""
 
     def __init__(self, config: GemvConfig):
         self.config, self.graph = config, config.signature.graph
 
     def launch(self, a, b, operands, results, sm_count, stream, scales=(None, None), workspace=None):
-        """Launch a CTA for each tile; those that share rows of B are neighbours, so that L2 has these."""
+        """Launch a CTA for each tile; CTAs that share rows of B have neighbouring indices, so that L2 serves them."""
         config = self.config
         self.kernel.set_name_prefix(config.name, remove_cutlass_symbol=True, keep_mangled_name=False)
         rows, columns = (cute.ceil_div(cute.size(x, mode=[0]), y) for x, y in ((a, config.tile_m), (b, config.tile_n)))
@@ -77,7 +77,7 @@ class Streaming:
             self.end(finish, shared, place, (row, column), fragments, tiles, results)
 
     def places(self, tidx):
-        """List the places in the tile whose neighbouring columns a thread finishes, and whether there is each."""
+        """List the coordinates in the tile whose columns a thread finishes, each with a predicate."""
         config, width = self.config, self.graph.widest
         across = config.tile_n // width
         count = config.tile_m * across
@@ -88,14 +88,14 @@ class Streaming:
         return found
 
     def load_beside(self, finish, row, column):
-        """Load what the graph reads for columns of a row: values of rows and columns, and of tiles by their names."""
+        """Load the graph's operands for columns of a row: values of rows and columns, and of tiles by their names."""
         fragments, tiles = finish.make_fragments(), {}
         finish.load(fragments, row, column)
         for operand, given in zip(self.graph.operands, finish.operands, strict=True):
             if operand.shape == "tile":
                 count = self.graph.widest // operand.width
                 tiles[operand.name] = values = cute.make_rmem_tensor(count, given.element_type)
-                # What lies beyond the last row or column is never stored, so that one's value will do there.
+                # Results beyond the last row or column are never stored, so the last one's values will do there.
                 last = [cute.size(given, mode=[mode]) - 1 for mode in (0, 1)]
                 for slot in range(count):
                     along = cutlass.min(column // operand.width + slot, last[1])
@@ -104,10 +104,10 @@ class Streaming:
 
     @cute.jit
     def end(self, finish, shared, place, corner, fragments, tiles, results):
-        """Add up what the warps found for columns of a row, compute the graph, and store its results."""
+        """Sum the warps' partial sums for columns of a row, compute the graph, and store its results."""
         down, along, exists = place
         width = self.graph.widest
-        # A place that there isn't is never stored, so another's sums will do there.
+        # An element with a false predicate is never stored, so another's sums will do there.
         down = cutlass.min(down, self.config.tile_m - 1)
         totals = cute.make_rmem_tensor(width, Float32)
         for slot in cutlass.range_constexpr(width):
@@ -137,8 +137,8 @@ class Streaming:
 
 
 class Gemv(Streaming, Gemm):
-    """Results of an epilogue of A B^T for few rows of A: called as the GEMM is."""
+    """GEMV with an epilogue graph: `Gemm`'s call for few rows of A."""
 
 
 class StandardGemv(Streaming, StandardGemm):
-    """D = activation(A B^T + C + bias) for few rows of A: called as the GEMM is."""
+    """D = activation(A B^T + C + bias) for few rows of A: `StandardGemm`'s call."""

@@ -1,7 +1,7 @@
-"""What a product of few rows is expected to take: by arithmetic on an H200's data sheet, not yet measured.
+"""Analytical model of products of few rows, from an H200's data sheet; not yet measured.
 
-CTAs of one SM read B together, at the pace of whatever is slowest: the memory, their SM's loads from it, those from L1,
-which has A, what they have on its way, or their multiply-adds; somewhat slower where others come close.
+CTAs of one SM read B together, at the pace of the slowest of these: memory, the SM's loads from it, its loads of A from
+L1, the bytes in flight, or the multiply-adds; somewhat slower where others come close.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ _NORM = 6
 
 @dataclass(frozen=True)
 class Costs:
-    """What the parts of a launch cost, in microseconds.
+    """Costs of the parts of a launch, in microseconds.
 
     Attributes
     ----------
@@ -58,7 +58,7 @@ def expected_us(
     elements = config.tile_n * -(-k // config.chunk_k) * config.chunk_k
     cta_bytes = elements * bits / 8
     flying = at_once * min(config.flying_bytes / config.ctas_per_sm, cta_bytes)
-    # For each element of B: it is converted, multiplied by each row; its part of the loads, and of what rows of A take.
+    # Cost of an element of B: its conversion, a multiply-add for each row, and its share of the loads of B and A.
     instructions = 1 + tile_m + tile_m / config.columns + (1 + tile_m / config.columns) / config.piece
     paces = (
         costs.memory_byte * (m + n) * k * bits / 8,
@@ -68,6 +68,6 @@ def expected_us(
         busiest * elements * instructions / 128 * costs.cycle,
     )
     body = float(sum(pace**_NORM for pace in paces) ** (1 / _NORM))
-    # Later CTAs begin while others of their SM read.
+    # later CTAs begin while others of their SM read
     begun = -(-busiest // config.ctas_per_sm) / config.ctas_per_sm
     return costs.launch + costs.latency * max(1.0, begun) + costs.finish + body

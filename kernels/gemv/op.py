@@ -1,4 +1,4 @@
-"""Compute products of few rows without tensor cores, whatever the GEMM would choose for them."""
+"""Compute products of few rows without tensor cores, bypassing the GEMM's heuristic."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -67,7 +67,7 @@ def gemv(
 
 @dataclass(frozen=True)
 class _Chooser:
-    """Choose as `cutepy.kernels.gemm.op.choose_on` does, with these settings."""
+    """Chooser like `cutepy.kernels.gemm.op.choose_on`, with some settings given."""
 
     settings: tuple[tuple[str, int], ...]
 

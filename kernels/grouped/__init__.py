@@ -1,4 +1,4 @@
-"""Grouped GEMM: a product for each group of rows, columns or K, whose extents only the device knows.
+"""Grouped GEMM: one product for each group of rows, columns or K, whose extents only the device knows.
 
 `cutepy.ops.grouped_gemm` computes it. `config` is plain Python; `compile_grouped` loads torch when it is first asked
 for, and the DSL only where it must compile.

@@ -1,4 +1,4 @@
-"""Say how a grouped GEMM is tiled, and along which extent its groups are, checked before anything compiles."""
+"""Grouped GEMM configurations: a GEMM's tiles, and the extent that the groups divide, checked before compiling."""
 
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
@@ -10,7 +10,7 @@ Along = Literal["m", "n", "k"]
 
 
 class Grouping(NamedTuple):
-    """How the groups of a tensor are told apart.
+    """Layout of a tensor's groups.
 
     Attributes
     ----------
@@ -26,23 +26,23 @@ class Grouping(NamedTuple):
 
 _PLACES = {"sA": 0, "sB": 1}
 _VECTORS = {"column": 0, "row": 1}
-"""The modes of the results that they run along."""
+"""Mode of the results that each kind of vector runs along."""
 _RAGGED: dict[Along, tuple[int | None, int | None, int | None]] = {
     "m": (0, None, 0),
     "n": (None, 0, 1),
     "k": (1, 1, None),
 }
 GRADIENTS: dict[Along, tuple[Along, Along]] = {"m": ("m", "k"), "n": ("k", "m"), "k": ("n", "n")}
-"""Along which extent the groups are of the products that give the gradients by A and B: grad B, and grad^T A."""
+"""Extent that the groups divide in the products of the gradients by A and B: grad B, and grad^T A."""
 
 
 def unit(along: Along, operand_bits: int) -> int:
-    """Give what ends of groups are multiples of: along K that of 8-bit operands, which TMA can't cut within a row."""
+    """Return the alignment of group ends: along K that of 8-bit operands, which TMA can't cut within a row."""
     return K_BLOCK if along == "k" and operand_bits == 8 else 1
 
 
 def ragged_modes(along: Along, operand_bits: int) -> tuple[int | None, int | None, int | None]:
-    """Give the modes of A (M, K), B (N, K), and results and other tiles (M, N), along which groups begin anywhere.
+    """Return the modes of A (M, K), B (N, K), and (M, N) tiles along which groups begin anywhere.
 
     Examples
     --------
@@ -53,13 +53,13 @@ def ragged_modes(along: Along, operand_bits: int) -> tuple[int | None, int | Non
 
 
 def has_one_for_each(shape: str, along: Along, padded: bool) -> bool:
-    """Tell whether a kernel takes a "row" or "column" for each group: where they don't follow one another along it."""
+    """Return whether a kernel takes one "row" or "column" for each group: the groups don't divide its mode."""
     return padded or _RAGGED[along][2] != _VECTORS[shape]
 
 
 @dataclass(frozen=True, kw_only=True)
 class GroupedConfig:
-    """A kernel that computes a product for each group.
+    """Configuration of a kernel that computes one product for each group.
 
     Attributes
     ----------
@@ -89,7 +89,7 @@ class GroupedConfig:
     padded: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse what tensor maps for groups, or their schedules, can't have."""
+        """Refuse a configuration that tensor maps for groups, or their schedules, can't have."""
         if self.along not in get_args(Along):
             raise ValueError(f'along must be "m", "n" or "k", got {self.along!r}')
         gemm, signature = self.gemm, self.gemm.signature
@@ -119,15 +119,19 @@ class GroupedConfig:
             raise ValueError("groups have schedules of their own, got dynamic; leave it out")
         if self.along == "k" and (gemm.consumers > 1 or gemm.split_k > 1):
             raise ValueError(
-                "groups along k differ in K, so no consumers may take turns, and K may not be split, got "
-                f"{gemm.consumers} consumers and split_k {gemm.split_k}"
+                "consumers and split_k must be 1 for groups along k, since their K differs, got "
+                f"{gemm.consumers} and {gemm.split_k}"
             )
         if reductions := signature.graph.reductions:
             raise ValueError(
-                f"an epilogue of groups has no reductions, got {', '.join(kind for kind, _ in reductions)}"
+                "the epilogue of grouped products must have no reductions, got "
+                f"{', '.join(kind for kind, _ in reductions)}"
             )
         if self.along == "n" and signature.graph.widest > 1:
-            raise ValueError(f"columns in groups can't be parted by an epilogue, got {signature.graph}; transpose it")
+            raise ValueError(
+                f"the epilogue must not interleave columns where groups are along n, got {signature.graph}; "
+                "transpose the product"
+            )
         for operand, (_, major) in zip(signature.graph.operands, signature.operand_types, strict=True):
             if self.along != "k" and operand.shape == "tile" and major != majors["out"]:
                 raise ValueError(
@@ -141,10 +145,10 @@ class GroupedConfig:
         return self.gemm.name.replace("cutepy_gemm", f"cutepy_grouped_{self.along}{padded}", 1)
 
     def grouping(self, name: str) -> Grouping:
-        """Tell how the groups of a tensor are told apart, by the name of its region of shared memory.
+        """Return the layout of a tensor's groups, by the name of its region of shared memory.
 
-        Of an epilogue's operands, "row" (N,) and "column" (M,), too: where groups don't follow one another along it,
-        there is one for each. Scales of A and B that differ along K are in groups as these are.
+        Of an epilogue's operands, "row" (N,) and "column" (M,), too: there is one for each group where the groups don't
+        divide its mode. Scales of A and B that differ along K are grouped as these are.
         """
         if name in _VECTORS:
             each = has_one_for_each(name, self.along, self.padded)
@@ -154,9 +158,9 @@ class GroupedConfig:
         return Grouping(ragged_modes(self.along, self.gemm.signature.operand_bits)[place], batched)
 
     def free_mode(self, name: str) -> int | None:
-        """Tell which mode of A ("sA") or B may have an extent of 0: the one along which groups follow one another.
+        """Return the mode of A ("sA") or B whose extent may be 0: the one along which groups follow one another.
 
-        Of padded groups' rows the launch makes its grid, so they are 1 at least.
+        The rows of padded groups set the launch's grid, so they are 1 at least.
 
         Examples
         --------
@@ -170,5 +174,5 @@ class GroupedConfig:
 
     @property
     def unit(self) -> int:
-        """What ends of groups are multiples of; those that aren't are taken for the next one."""
+        """Alignment of group ends; other ends are rounded up."""
         return unit(self.along, self.gemm.signature.operand_bits)

@@ -15,14 +15,14 @@ from cutepy.device.grouped import GroupedK, GroupedRows, Groups
 from cutepy.device.ragged import GroupedTiles, ragged_view
 from cutepy.device.schedulers import Persistent
 from cutepy.kernels.gemm.kernel import Gemm
-from cutepy.kernels.gemm.places import Places
+from cutepy.kernels.gemm.tile_coords import TileCoords
 from cutepy.kernels.gemm.views import batch_last
 from cutepy.kernels.grouped.config import GroupedConfig
 
 
 @dataclass(frozen=True)
-class GroupedPlaces(Places):
-    """Where subtiles begin, whose epilogue and scales have rows and columns of all groups, or for each group.
+class GroupedTileCoords(TileCoords):
+    """Coordinates of subtiles in the results, vectors and scales of all groups.
 
     Attributes
     ----------
@@ -33,13 +33,13 @@ class GroupedPlaces(Places):
     ragged: int | None
 
     def of(self, work, index=0):
-        """Give row and column, among those of all groups, at which a subtile begins, and its group."""
+        """Return the first row and column of a subtile, among those of all groups, and its group."""
         row, column, group, start, _ = super().of(work, index)
         return row + (start if self.ragged == 0 else 0), column + (start if self.ragged == 1 else 0), group
 
 
 class GroupedGemm(Gemm):
-    """A product for each group, of one configuration: a callable for the DSL to compile, not to run."""
+    """Grouped GEMM of one configuration: a callable that the DSL compiles."""
 
     def __init__(self, config: GroupedConfig):
         super().__init__(config.gemm)
@@ -47,7 +47,7 @@ class GroupedGemm(Gemm):
 
     @property
     def name(self):
-        """What the kernel is called."""
+        """Name of the kernel in PTX and profilers."""
         return self.grouped.name
 
     @cute.jit
@@ -63,7 +63,7 @@ class GroupedGemm(Gemm):
         scale_a: cute.Tensor | None = None,
         scale_b: cute.Tensor | None = None,
     ):
-        """Launch, for the ends of groups, or the rows of each where they are padded, and an epilogue's operands.
+        """Launch, with the ends of groups, or each group's rows where they are padded, and an epilogue's operands.
 
         Scales are those of `Gemm`, or for each group.
         """
@@ -86,17 +86,17 @@ class GroupedGemm(Gemm):
         self.start((a, b, operands, results), raster, most, sm_count, stream, (scale_a, scale_b))
 
     def view(self, name, tensor):
-        """See a tensor with the modes that its groups need."""
+        """Return a tensor with the modes that its groups need."""
         ragged = self.grouped.grouping(name).ragged
         return tensor if ragged is None else ragged_view(tensor, ragged)
 
     def make_tiles(self, name, copy, tensor, shared, tile, step=None):
-        """Cut a tensor into tiles of groups for a region of shared memory."""
+        """Partition a tensor into tiles of groups for a region of shared memory."""
         return GroupedTiles(copy, tensor, shared[name], tile, *self.grouped.grouping(name), step)
 
-    def make_places(self):
-        """Make what tells where subtiles are."""
-        return GroupedPlaces(self.config, self.ragged)
+    def make_tile_coords(self):
+        """Make the map from tiles and subtiles to coordinates."""
+        return GroupedTileCoords(self.config, self.ragged)
 
     @property
     def ragged(self):
@@ -104,11 +104,11 @@ class GroupedGemm(Gemm):
         return None if self.grouped.padded else self.grouped.grouping("sD").ragged
 
     def product_steps(self, _):
-        """Tell what a group counts of the products' indices: nothing where its rows are counted with all groups'."""
+        """Return the step of a group in the index of products: 0 where its rows are counted with all groups'."""
         return (1,) if self.ragged is None else ()
 
     def make_scheduler(self, raster, k_tiles, tickets):
-        """Make what deals the groups' tiles out; there are no tickets."""
+        """Make the scheduler of the groups' tiles; it fetches none dynamically."""
         config, gemm = self.grouped, self.config
         ends, extent, rows, columns = raster
         groups = Groups(ends, extent, config.padded, config.unit)

@@ -1,4 +1,4 @@
-"""From products of groups to the kernel that is launched for them, compiled if need be."""
+"""Launch grouped products: choose, compile if necessary, and call the kernel."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -26,9 +26,9 @@ from cutepy.runtime.execution import EXECUTION
 from cutepy.runtime.invariance import INVARIANCE
 
 SOURCES = (*GEMM_SOURCES, "cutepy.kernels.grouped")
-"""The packages whose content, with a configuration, decides what is compiled."""
+"""Packages whose source, with a configuration, is the key of a compiled kernel."""
 INSTEAD = "use cutepy.ops.grouped_gemm, which takes such tensors"
-"""For whom a matrix has no elements."""
+"""Operation to name in errors about matrices without elements."""
 
 
 def launch_groups(
@@ -41,10 +41,10 @@ def launch_groups(
     operands: Sequence[Any] = (),
     scales: Scales | None = None,
 ) -> None:
-    """Compute an epilogue of the product of each group into results, by the kernel; what belongs to no group stays.
+    """Compute an epilogue of the product of each group into results; rows outside all groups keep their values.
 
-    All has been checked. Rows, columns and scales are of all groups, or one for each where that may be. What TMA can't
-    reach is copied first, and so are results that it can't write.
+    Arguments have been checked. Rows, columns and scales are of all groups, or one for each where that is allowed.
+    Operands that TMA can't reach are copied first, and results that it can't write afterwards.
 
     Raises
     ------
@@ -99,7 +99,7 @@ def find_groups_route(asked: Asked, along: Along, count: int, results: tuple[Des
     (m, n), gemm = (mnk[1::-1] if turned else mnk[:2]), config.gemm
     if config.along == "k" or padded:
         check_tiles(gemm, m, n, mnk[2], count)
-    else:  # each group has at most one more, along one mode, than its share of them all
+    else:  # along one mode each group has at most one tile more than its share of the total
         along_m = config.along == "m"
         check_tiles(gemm, m + along_m * count * gemm.tile_m, n + (not along_m) * count * gemm.tile_n, mnk[2], 1)
     return Route.of(compile_grouped(config), gemm, turned, asked, takes, writes)
@@ -118,4 +118,4 @@ def compile_grouped(config: GroupedConfig) -> Function:
     ends = TensorSpec("int32", ("groups",), align=4, nonempty=("groups",))
     kernel = Deferred("cutepy.kernels.grouped.kernel:GroupedGemm", config)
     function = compile(kernel, **first, ends=ends, **named, sources=SOURCES)
-    return function.of_resolved().of_plan(config.gemm.smem).of_instead(INSTEAD)
+    return function.without_lazy_check().with_smem_plan(config.gemm.smem).with_empty_hint(INSTEAD)

@@ -1,4 +1,4 @@
-"""The oracle: a product for each group in float64, on whatever device the operands are."""
+"""Oracle of the grouped GEMM: one product for each group in float64, on the device of the operands."""
 
 import torch
 
@@ -6,7 +6,9 @@ import torch
 def grouped_reference(
     a: torch.Tensor, b: torch.Tensor, ends: torch.Tensor, out: torch.Tensor, along: str
 ) -> torch.Tensor:
-    """Compute the product of each group in float64 into `out`, rounded once; what belongs to no group stays.
+    """Compute the product of each group in float64 into `out`, rounded once.
+
+    Elements outside all groups keep their values.
 
     Parameters
     ----------

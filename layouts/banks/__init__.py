@@ -1,4 +1,4 @@
-"""Bank conflicts of shared memory, statically: wavefronts of warp accesses to a tile, who conflicts, and what cures it.
+"""Bank conflicts of shared memory, statically: wavefronts of warp accesses to a tile, conflicting lanes, and remedies.
 
 The rule is measured; the simulator counts by the same one. `bank_conflicts` is the entry.
 """

@@ -1,4 +1,4 @@
-"""WarpAccess: which elements of a tile each lane of a warp touches with one instruction."""
+"""WarpAccess: the elements of a tile that each lane of a warp accesses with one instruction."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class WarpAccess:
 
 
 def warp_access(kind: Kind, where: Where, *, vector: int = 1, along: int | None = None) -> WarpAccess:
-    """Return the access of a warp whose lanes touch `vector` elements each, from the coordinates `where` on.
+    """Return the access of a warp whose lanes access `vector` elements each, from the coordinates `where` on.
 
     Parameters
     ----------
@@ -196,7 +196,7 @@ def tv_accesses(kind: Kind, tv: Any, *, vector: int = 1) -> tuple[WarpAccess, ..
 
 
 def wgmma_accesses(shape_mn_k: tuple[int, int], *, major: Major, bits: int) -> tuple[WarpAccess, ...]:
-    """Return how wgmma reads an operand's tile: core matrix by core matrix, eight rows of 16 bytes each.
+    """Return the accesses of wgmma to an operand's tile: core matrix by core matrix, eight rows of 16 bytes each.
 
     Parameters
     ----------
@@ -236,7 +236,7 @@ def wgmma_accesses(shape_mn_k: tuple[int, int], *, major: Major, bits: int) -> t
 
 
 def tma_accesses(copy: TmaCopy) -> tuple[WarpAccess, ...]:
-    """Return how TMA reads or writes the tile of a copy: box by box, 128 bytes at a time.
+    """Return the accesses of TMA to the tile of a copy: box by box, 128 bytes at a time.
 
     Parameters
     ----------

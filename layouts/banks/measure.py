@@ -1,4 +1,4 @@
-"""What a warp access takes in a layout: its addresses, and what each bank serves in each pass."""
+"""Wavefronts of a warp access in a layout: byte addresses, and the addresses that each bank serves in each pass."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SHOWN = 4
 
 @dataclass(frozen=True)
 class Turn:
-    """What a group of banks serves at once, in a wavefront of its own.
+    """An address that a group of banks serves in one wavefront.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ class Pass:
 
 @dataclass(frozen=True)
 class AccessReport:
-    """What one access takes.
+    """Wavefronts and byte addresses of one access.
 
     Parameters
     ----------
@@ -139,7 +139,7 @@ class AccessReport:
 
 
 def measure(access: WarpAccess, layout: Any, bits: int) -> AccessReport:  # noqa: ANN401 - whatever has a shape
-    """Return what one access to a tile takes: what `bank_conflicts` says of each of its accesses.
+    """Return the report of one access to a tile, as `bank_conflicts` does for each of its accesses.
 
     Raises
     ------
@@ -210,7 +210,7 @@ def _address(access: WarpAccess, lane: int, layout: Any, bits: int) -> int | Non
 
 
 def _inside(coordinate: IntTuple, shape: IntTuple) -> bool:
-    """Tell whether a coordinate lies in a shape, of which it may take modes together as one integer."""
+    """Return whether a coordinate lies in a shape; an integer may stand for several modes together."""
     if isinstance(coordinate, tuple):
         return (
             isinstance(shape, tuple)
@@ -225,6 +225,6 @@ def _some(values: Sequence[int]) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    """Write a number of things: ``1 lane``, ``2 lanes``, ``2 accesses``."""
+    """Format a number with its noun: ``1 lane``, ``2 lanes``, ``2 accesses``."""
     plural = "es" if noun.endswith("s") else "s"
     return f"{number} {noun}{'' if number == 1 else plural}"

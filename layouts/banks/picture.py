@@ -1,4 +1,4 @@
-"""The picture of a warp access: which lane touches which element, in which bank, and which of them conflict."""
+"""Picture of a warp access: lane, element and bank, with the conflicts marked."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .measure import AccessReport, Conflict
 
 
 def report_picture(report: Any) -> Picture:  # noqa: ANN401 - BankReport
-    """Return a grid of the tile for each access: banks, and of the elements touched the lane and the bank."""
+    """Return a grid of the tile for each access: the banks, and the lanes that access each element."""
     if not isinstance(report.layout, LayoutBase):
         raise TypeError(f"a tile is drawn from a Layout or a ComposedLayout, got {type(report.layout).__name__}")
     grids = [

@@ -1,4 +1,4 @@
-"""Other layouts of a tile that take fewer wavefronts: swizzles and paddings, each proven by the rule."""
+"""Proposals of conflict-free layouts for a tile: swizzles and paddings, each evaluated by the rule."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LINE_BITS = SMEM_BANKS * SMEM_BANK_BYTES * 8
 
 @dataclass(frozen=True)
 class Proposal:
-    """Another layout of a tile, and what its accesses take with it.
+    """Another layout of a tile, with the reports of its accesses.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ class Proposal:
 
     @property
     def wavefronts(self) -> int:
-        """How many wavefronts the accesses take with it."""
+        """Number of wavefronts of all accesses with this layout."""
         return sum(report.wavefronts for report in self.proof)
 
     def __str__(self) -> str:
@@ -91,7 +91,7 @@ def propose(access: WarpAccess | Sequence[WarpAccess], layout: Any, bits: int) -
 
 
 def _plain(layout: object) -> Layout | None:
-    """Return what a swizzle acts on, if that is a layout of non-negative integer strides."""
+    """Return the layout under a swizzle, if it is a plain one of non-negative integer strides."""
     if isinstance(layout, ComposedLayout) and isinstance(layout.layoutB, Swizzle):
         layout = layout.layoutA if layout.offset == 0 or isinstance(layout.offset, SmemPtr) else None
     if not isinstance(layout, Layout):
@@ -163,7 +163,7 @@ def _estimate(accesses: tuple[WarpAccess, ...], layout: Any, bits: int) -> int: 
 
 
 def _elements(layout: Any) -> int:  # noqa: ANN401 - any layout
-    """Return how many elements of memory a layout takes."""
+    """Return the number of elements of memory that a layout spans."""
     plain = _plain(layout)
     assert plain is not None
     if isinstance(layout, ComposedLayout):

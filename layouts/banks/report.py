@@ -1,4 +1,4 @@
-"""bank_conflicts: the wavefronts of warp accesses to a tile in shared memory, and who conflicts with whom."""
+"""bank_conflicts: the wavefronts of warp accesses to a tile in shared memory, and the lanes in conflict."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from ..drawn import Drawn
+from ..drawable import Drawable
 from ..errors import LayoutError
 from .access import WarpAccess, as_accesses
 from .measure import AccessReport, Conflict, count, measure
@@ -20,8 +20,8 @@ _SHOWN = 8
 
 
 @dataclass(frozen=True)
-class BankReport(Drawn):
-    """What warp accesses to a tile take, who conflicts with whom, and what would cure it.
+class BankReport(Drawable):
+    """Wavefronts of warp accesses to a tile, the lanes in conflict, and proposals without conflicts.
 
     Parameters
     ----------
@@ -39,17 +39,17 @@ class BankReport(Drawn):
 
     @property
     def wavefronts(self) -> int:
-        """How many wavefronts all accesses take."""
+        """Number of wavefronts of all accesses."""
         return sum(report.wavefronts for report in self.accesses)
 
     @property
     def ideal(self) -> int:
-        """The fewest that they would take if each had a layout of its own."""
+        """Fewest wavefronts possible if each access had a layout of its own."""
         return sum(report.ideal for report in self.accesses)
 
     @property
     def conflict_free(self) -> bool:
-        """Whether no wavefront is lost."""
+        """True if no wavefront is lost."""
         return self.wavefronts == self.ideal
 
     @cached_property
@@ -69,7 +69,7 @@ class BankReport(Drawn):
         return propose([report.access for report in self.accesses], self.layout, self.bits)
 
     def _picture_(self) -> Picture:
-        """Draw the tile in banks for each access, with who touches what, and the conflicts marked."""
+        """Draw the tile's banks for each access, with the accessing lanes, and the conflicts marked."""
         from .picture import report_picture
 
         return report_picture(self)

@@ -1,4 +1,4 @@
-"""The rule of shared memory's wavefronts: the one definition, for static reports and for the simulator.
+"""The rule that counts wavefronts of shared memory: one definition for static reports and for the simulator.
 
 Shared memory serves the lanes of a warp's instruction group by group, one *pass* each, and a pass takes a wavefront for
 each address that its busiest bank has to serve.
@@ -34,7 +34,7 @@ from typing import Final, Literal, get_args
 from ..sm90.arch import SMEM_BANK_BYTES, SMEM_BANKS, UNIT_BYTES, WARP_THREADS
 
 Kind = Literal["ld", "st", "atom", "cas", "ldmatrix", "stmatrix", "wgmma", "tma"]
-"""What a warp does with shared memory: PTX's names; "atom" is each of its operations but "cas"."""
+"""Kind of access, by PTX's names; "atom" is each atomic operation except "cas"."""
 
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 
@@ -42,11 +42,11 @@ ROW_KINDS: Final = frozenset(("ldmatrix", "stmatrix", "wgmma", "tma"))
 """Kinds that move rows of 16 bytes, eight to a pass."""
 
 ROW_BYTES: Final = UNIT_BYTES
-"""What each row of them has."""
+"""Bytes of a row of these kinds."""
 
 _ROWS = 8
 _SERVED_APART: Final[Mapping[Kind, int]] = {"atom": 1, "cas": 2}
-"""Kinds of which a bank serves each lane by itself, even where addresses are equal, and in how many wavefronts."""
+"""Wavefronts of a lane for kinds that are never merged: a bank serves each lane by itself, even at equal addresses."""
 
 _LINE_BYTES: Final = SMEM_BANKS * SMEM_BANK_BYTES
 
@@ -55,7 +55,7 @@ Addresses = Sequence[int | None]
 
 
 def passes(kind: Kind, size_bytes: int, addresses: Addresses) -> list[list[int]]:
-    """Return the lanes that are served together, in order; passes without an active lane do not take place.
+    """Return the lanes of each pass, in order; passes without an active lane are left out.
 
     Examples
     --------
@@ -84,12 +84,12 @@ def _neighbours_agree(addresses: Addresses) -> bool:
 
 
 def unit_bytes(size_bytes: int) -> int:
-    """Return the bytes that a bank, or the two or four of a vector, serve at once: 4, 8 or 16."""
+    """Return the bytes of a unit: what a bank, or the two or four banks of a vector, serve at once: 4, 8 or 16."""
     return max(SMEM_BANK_BYTES, size_bytes)
 
 
 def served(kind: Kind, size_bytes: int, addresses: Addresses, lanes: Sequence[int]) -> list[int]:
-    """Return the units that a pass over `lanes` has to serve, as their numbers: each takes a turn of its banks.
+    """Return the numbers of the units that a pass over `lanes` serves, one wavefront of their banks for each.
 
     Units are aligned, so the words of a unit all lie in banks of the unit's own: what is true of one is of all.
     """
@@ -99,12 +99,12 @@ def served(kind: Kind, size_bytes: int, addresses: Addresses, lanes: Sequence[in
 
 
 def unit_bank(size_bytes: int, unit: int) -> int:
-    """Return which group of banks serves a unit: banks ``g * n`` to ``g * n + n - 1`` for units of n words."""
+    """Return the group of banks that serves a unit: banks ``g * n`` to ``g * n + n - 1`` for units of n words."""
     return unit % (_LINE_BYTES // unit_bytes(size_bytes))
 
 
 def wavefronts(kind: Kind, size_bytes: int, addresses: Addresses) -> int:
-    """Return how many wavefronts one instruction of one warp takes.
+    """Return the number of wavefronts of one instruction of one warp.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Linear layouts over F2: layouts of powers of two as linear maps of bits, with the algebra that comes with them.
+"""Linear layouts over F2: layouts of powers of two as linear maps of bits, and their algebra.
 
 `to_linear` and `to_layout` convert from and to CuTe's layouts, exactly.
 """

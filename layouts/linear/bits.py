@@ -1,4 +1,4 @@
-"""Coordinates of sizes that are powers of two, as the bits of one integer: the first coordinate lowest."""
+"""Pack coordinates of power-of-two sizes into the bits of one integer, the first coordinate lowest."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def pack(coordinates: Iterable[int], widths: Iterable[int]) -> int:
 
 
 def unpack(index: int, widths: Iterable[int]) -> tuple[int, ...]:
-    """Part an integer into coordinates of some bits each: what `pack` joined.
+    """Split an integer into coordinates of some bits each: the inverse of `pack`.
 
     >>> unpack(7, (2, 4))
     (3, 1)

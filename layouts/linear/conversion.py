@@ -1,4 +1,4 @@
-"""Converting one register layout into another: what moves, and what that takes.
+"""Register layout conversion: the cheapest way, and its shuffle plan or shared-memory layout.
 
 References
 ----------
@@ -19,14 +19,14 @@ from .layout import LinearLayout
 from .swizzling import OptimalSwizzle, Use, optimal_swizzle
 
 Way = Literal["none", "registers", "shuffles", "shared", "cluster"]
-"""How a conversion is done: the cheapest of these that can do it."""
+"""Way of a conversion, from the cheapest."""
 
 _REGISTER, _LANE, _WARP, _BLOCK = "register", "lane", "warp", "block"
 _WORD_BITS = 32
 
 
 class Move(NamedTuple):
-    """What a lane does in one shuffle: it takes `source_word` of lane `source_lane` as its own word `word`.
+    """One shuffle of a lane: it receives `source_word` of lane `source_lane` as its word `word`.
 
     Value i of the word is value ``i ^ turn`` of the source's.
     """
@@ -61,14 +61,14 @@ class ShufflePlan:
 
     @property
     def shuffles(self) -> int:
-        """Shuffles of 32 bits that each warp executes: rounds in which all lanes take from themselves need none."""
+        """Number of 32-bit shuffles of each warp: rounds in which all lanes read themselves need none."""
         moving = sum(any(move.source_lane != lane for lane, move in enumerate(moves)) for moves in self.rounds)
         return moving * -(-self.words_bits // _WORD_BITS)
 
 
 @dataclass(frozen=True)
 class Conversion:
-    """What it takes to bring values from one register layout into another.
+    """Conversion from one register layout to another: the way, with the shuffles or shared memory that it needs.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ class Conversion:
 
     @cached_property
     def plans(self) -> tuple[ShufflePlan, ...]:
-        """The shuffles of each warp, where these are the way; the warps of a block first."""
+        """Shuffle plans of each warp, where the way is shuffles; the warps of a block first."""
         if self.way != "shuffles":
             return ()
         plans = (shuffle_plan(self.source, self.target, self.bits, step) for step in _steps(self.source, self.target))
@@ -96,12 +96,12 @@ class Conversion:
 
     @property
     def shuffles(self) -> int:
-        """Shuffles of 32 bits that a warp executes, at most; 0 where there is another way."""
+        """Largest number of 32-bit shuffles of a warp; 0 for other ways."""
         return max((plan.shuffles for plan in self.plans), default=0)
 
     @property
     def shared_bytes(self) -> int:
-        """Bytes of shared memory that each block needs: every value of its once; 0 where there is another way."""
+        """Bytes of shared memory of each block: every value once; 0 for other ways."""
         if self.way not in ("shared", "cluster"):
             return 0
         own = [c for name in (_REGISTER, _LANE, _WARP) for c in self.source.columns_of(name)]
@@ -109,7 +109,7 @@ class Conversion:
 
     @cached_property
     def swizzle(self) -> OptimalSwizzle | None:
-        """The best layout of shared memory to go through, where that is the way: with what writes and reads take.
+        """Optimal layout of shared memory for the conversion, where the way is shared memory, with its wavefronts.
 
         None also where a block holds a part of the tensor only.
         """
@@ -130,7 +130,7 @@ class Conversion:
 
 
 def conversion(source: LinearLayout, target: LinearLayout, bits: int) -> Conversion:
-    """Return what it takes to convert one register layout into another.
+    """Return the conversion of one register layout into another.
 
     Parameters
     ----------
@@ -204,7 +204,7 @@ def _check(source: LinearLayout, target: LinearLayout, bits: int) -> None:
 
 
 def _holds_within(source: LinearLayout, target: LinearLayout, moving: Sequence[str]) -> bool:
-    """Tell whether every place finds its values where only the `moving` parts of it differ.
+    """Return whether every place finds its values in places that differ in `moving` dimensions only.
 
     By linearity this is a condition on bases: the target's, less the source's of the same lane, warp or block where
     that stays, must be in the span of the source's moving ones.
@@ -219,7 +219,7 @@ def _holds_within(source: LinearLayout, target: LinearLayout, moving: Sequence[s
 
 
 def _steps(source: LinearLayout, target: LinearLayout) -> list[int]:
-    """Return for each warp of each block how far apart the two layouts are there."""
+    """Return the distance between the two layouts in each warp of each block."""
     steps = [0]
     for name in (_WARP, _BLOCK):
         for a, b in zip(source.columns_of(name), target.columns_of(name), strict=True):
@@ -239,7 +239,7 @@ def shuffle_plan(source: LinearLayout, target: LinearLayout, bits: int, step: in
     shared = f2.intersection(f2.independent(t_registers), f2.independent(s_registers))
     together = shared[: max(0, (_WORD_BITS // bits).bit_length() - 1)]
     t_words, s_words = _words(t_registers, together), _words(s_registers, together)
-    # Distinct words of either side, by the bases that tell them apart.
+    # Distinct words of either side, by the bases that separate them.
     w_cols, v_cols = f2.complement(together, 0, t_registers), f2.complement(together, 0, s_registers)
     maps = _sources(together, w_cols, v_cols, target.columns_of(_LANE), source.columns_of(_LANE))
     choice = None if maps is None else _choice(maps, len(w_cols))
@@ -265,7 +265,7 @@ def shuffle_plan(source: LinearLayout, target: LinearLayout, bits: int, step: in
 
 
 def _words(registers: Sequence[int], together: Sequence[int]) -> dict[int, tuple[int, ...]]:
-    """Map what a word begins with to its registers: the first of those that hold each of its values."""
+    """Map the first value of a word to its registers: the first of those that hold each of its values."""
     first: dict[int, int] = {}
     for register in range(1 << len(registers)):
         first.setdefault(f2.times(registers, register), register)
@@ -288,7 +288,7 @@ def _sources(
     t_lanes: Sequence[int],
     s_lanes: Sequence[int],
 ) -> _Maps | None:
-    """Find where each lane's words are: in its own registers if they are there; None if not in the warp."""
+    """Return the source lane of each lane's words: the lane itself if possible; None if not in the warp."""
     low, high = len(together), len(together) + len(v_cols)
     registers = f2.Echelon([*together, *v_cols])
     warp = f2.Echelon([*together, *v_cols, *s_lanes])
@@ -309,7 +309,7 @@ def _sources(
 
 
 def _choice(maps: _Maps, words: int) -> list[int] | None:
-    """Choose for each lane bit the word bits that it flips: in round t lane l takes word ``t ^ choice(l)``.
+    """Choose the word bits that each lane bit flips: in round t lane l receives word ``t ^ choice(l)``.
 
     In no round may two lanes take different words from one. If possible, lanes take from themselves in round 0; the
     lane of the source is then ``l`` plus what depends on t alone. Else each lane bit whose source lane others' sum to

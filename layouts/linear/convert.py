@@ -1,4 +1,4 @@
-"""Between CuTe's layouts and linear ones: exact, or refused with the smallest input that shows why."""
+"""Conversion between CuTe's layouts and linear ones: exact, or refused with a smallest counterexample."""
 
 from __future__ import annotations
 

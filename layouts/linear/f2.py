@@ -1,4 +1,4 @@
-"""Linear algebra over F2, the field of two elements: vectors are ints, a bit a coordinate, and exclusive or adds them.
+"""Linear algebra over F2, the field of two elements: vectors are ints, one bit a coordinate; exclusive or adds them.
 
 A matrix is the list of its columns.
 """
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 
 class Echelon:
-    """An independent set of vectors in echelon form, which knows how each was made.
+    """Independent set of vectors in echelon form, each with the added vectors that sum to it.
 
     >>> span = Echelon([0b011, 0b110])
     >>> span.add(0b101), span.dimension
@@ -19,7 +19,7 @@ class Echelon:
     """
 
     def __init__(self, vectors: Iterable[int] = ()) -> None:
-        # By its highest bit: a vector, and the mask of those added that sum to it. Only independent ones are in masks.
+        # Highest bit -> vector, and the mask of the added vectors that sum to it. Only independent ones are in masks.
         self._rows: dict[int, tuple[int, int]] = {}
         self._added = 0
         self.kernel: list[int] = []
@@ -33,7 +33,7 @@ class Echelon:
         return len(self._rows)
 
     def reduce(self, vector: int) -> tuple[int, int]:
-        """Return what is left of a vector, and the mask of the vectors taken off: (0, mask) for one in the span."""
+        """Reduce a vector modulo the span: the remainder, and the mask of the vectors added; (0, mask) in the span."""
         mask, rest = 0, 0
         while vector:
             top = vector.bit_length() - 1
@@ -47,7 +47,7 @@ class Echelon:
         return rest, mask
 
     def add(self, vector: int) -> int:
-        """Add a vector to the span; gives what is new in it, 0 where nothing is."""
+        """Add a vector to the span; return its remainder, 0 if it was in the span."""
         rest, mask = self.reduce(vector)
         mask ^= 1 << self._added
         self._added += 1
@@ -115,7 +115,7 @@ def independent(vectors: Iterable[int]) -> list[int]:
 
 
 def complement(vectors: Iterable[int], dimension: int, prefer: Iterable[int] = ()) -> list[int]:
-    """Return what completes `vectors` to a basis of the whole space: of `prefer` first, then unit vectors.
+    """Extend `vectors` to a basis of the whole space, by `prefer` first, then unit vectors; return the added ones.
 
     >>> complement([0b011], 3)
     [1, 4]

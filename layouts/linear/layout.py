@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..drawn import Drawn
+from ..drawable import Drawable
 from ..errors import LayoutError
 from ..writer import ReadOnly
 from . import f2
@@ -18,7 +18,7 @@ Bases = Mapping[str, Sequence[Sequence[int] | int]]
 """In-dimension -> for each of its bits, lowest first, the coordinates in the out-dimensions; an int for a single."""
 
 
-class LinearLayout(ReadOnly, Drawn):
+class LinearLayout(ReadOnly, Drawable):
     """A linear map over F2: named inputs -> named outputs, ``f(x ^ y) == f(x) ^ f(y)``.
 
     What Triton calls by this name. Each bit of an input contributes its *basis*, and bases add by exclusive or. The
@@ -147,7 +147,7 @@ class LinearLayout(ReadOnly, Drawn):
     def __reduce__(self) -> tuple[object, ...]:
         return LinearLayout, (self.bases, self.out_dims)
 
-    # What it is
+    # Properties
 
     def _picture_(self, *, title: str | None = None) -> Grid:
         """Draw the matrix over F2."""
@@ -182,7 +182,7 @@ class LinearLayout(ReadOnly, Drawn):
         return tuple(self.in_dims.values())
 
     def columns_of(self, in_dim: str) -> tuple[int, ...]:
-        """Return the columns of one in-dimension's bits; none for a dimension that there is not."""
+        """Return the columns of one in-dimension's bits; none for an unknown dimension."""
         start = 0
         for name, bits in self._in_bits.items():
             if name == in_dim:
@@ -195,7 +195,7 @@ class LinearLayout(ReadOnly, Drawn):
         return 1 << len(self._columns)
 
     def rank(self) -> int:
-        """Return the dimension of the image: log2 of how many outputs are reached.
+        """Return the dimension of the image: log2 of the number of distinct outputs.
 
         >>> LinearLayout({"i": [1, 2, 3]}, ["o"]).rank()
         2
@@ -203,7 +203,7 @@ class LinearLayout(ReadOnly, Drawn):
         return f2.rank(self._columns)
 
     def kernel(self) -> list[dict[str, int]]:
-        """Return a basis of the inputs that are mapped to 0: where the layout repeats itself.
+        """Return a basis of the inputs that map to 0: inputs that differ by one of them share an output.
 
         >>> LinearLayout({"i": [1, 2, 3]}, ["o"]).kernel()
         [{'i': 7}]
@@ -212,20 +212,20 @@ class LinearLayout(ReadOnly, Drawn):
 
     @property
     def is_injective(self) -> bool:
-        """Whether no two inputs have one output."""
+        """True if no two inputs have the same output."""
         return self.rank() == len(self._columns)
 
     @property
     def is_surjective(self) -> bool:
-        """Whether every output is reached."""
+        """True if every output is reached."""
         return self.rank() == sum(self._out_bits.values())
 
     @property
     def is_invertible(self) -> bool:
-        """Whether both hold."""
+        """True if the map is injective and surjective."""
         return self.is_injective and self.is_surjective
 
-    # What it does
+    # Evaluation
 
     def __call__(self, *inputs: Any) -> Any:  # noqa: ANN401 - int, or a tuple for several out-dimensions
         """Map inputs, one for each in-dimension or all as one tuple or integer, to the output or a tuple of outputs."""
@@ -261,7 +261,7 @@ class LinearLayout(ReadOnly, Drawn):
     def _inputs(self, index: int) -> dict[str, int]:
         return dict(zip(self._in_bits, unpack(index, self._in_bits.values()), strict=True))
 
-    # What is made of it
+    # Derived layouts
 
     def compose(self, outer: LinearLayout) -> LinearLayout:
         """Return this map followed by another: ``x -> outer(self(x))``. Triton's order; CuTe's is the other.
@@ -394,7 +394,7 @@ class LinearLayout(ReadOnly, Drawn):
         return self._raw(columns, self._out_bits, self._in_bits)
 
     def invert_and_compose(self, other: LinearLayout) -> LinearLayout:
-        """Return this map followed by the pseudo-inverse of another: where in `other` the same output is found.
+        """Return this map followed by the pseudo-inverse of another: the input of `other` with the same output.
 
         Raises
         ------
@@ -462,7 +462,7 @@ class LinearLayout(ReadOnly, Drawn):
         return self._raw(columns, self._in_bits, out_bits)
 
     def reshape_ins(self, in_dims: Mapping[str, int]) -> LinearLayout:
-        """Return the same map with its inputs, taken together, parted into other dimensions.
+        """Return the same map with its inputs, taken together, split into other dimensions.
 
         >>> LinearLayout({"thread": [1, 2, 4]}, ["o"]).reshape_ins({"lane": 4, "warp": 2})
         LinearLayout({'lane': [[1], [2]], 'warp': [[4]]}, {'o': 8})
@@ -471,7 +471,7 @@ class LinearLayout(ReadOnly, Drawn):
         return self._raw(self._columns, bits, self._out_bits)
 
     def reshape_outs(self, out_dims: Mapping[str, int]) -> LinearLayout:
-        """Return the same map with its outputs, taken together, parted into other dimensions.
+        """Return the same map with its outputs, taken together, split into other dimensions.
 
         >>> LinearLayout({"i": [1, 4]}, {"o": 8}).reshape_outs({"row": 2, "column": 4})
         LinearLayout({'i': [[1, 0], [0, 2]]}, {'row': 2, 'column': 4})
@@ -529,7 +529,7 @@ class LinearLayout(ReadOnly, Drawn):
 
 
 def _merged(a: Iterable[str], b: Iterable[str]) -> list[str]:
-    """Return the names of both, each once; in the order of both, if they agree on what they share."""
+    """Return the union of two lists of names, in the order of both if they agree on their common names."""
     first, second = list(a), list(b)
     merged: list[str] = []
     i = j = 0

@@ -1,4 +1,4 @@
-"""What a linear layout looks like: its matrix over F2."""
+"""Picture of a linear layout: its matrix over F2."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ..render.grid import Axis, Cell, Grid
 
 
 def matrix_grid(layout: Any, title: str | None = None) -> Grid:  # noqa: ANN401 - LinearLayout
-    """Return the matrix of a linear layout: what each bit of the inputs sets of each bit of the outputs.
+    """Return the grid of a linear layout's matrix: the bits of the outputs that each input bit sets.
 
     Parameters
     ----------
@@ -49,6 +49,6 @@ def _bits(sizes: dict[str, int]) -> list[tuple[str, str]]:
 
 
 def _starts(bits: list[tuple[str, str]]) -> list[str]:
-    """Name each dimension at its first bit, and no other: columns stay narrow."""
+    """Label each dimension at its first bit only, so that columns stay narrow."""
     names = [name for name, _ in bits]
     return [name if names.index(name) == place else "" for place, name in enumerate(names)]

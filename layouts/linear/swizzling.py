@@ -1,4 +1,4 @@
-"""The optimal swizzle: a layout of shared memory in which given reads and writes take the fewest wavefronts.
+"""Optimal swizzle: a layout of shared memory in which given reads and writes take the fewest wavefronts.
 
 Shared memory's offset has three parts, lowest first: the *unit* that a bank or a vector's banks serve at once, the
 bank, and the *segment*: which row of all banks. Lanes of one pass conflict if they differ, up to a unit, by a vector of
@@ -32,12 +32,12 @@ from .layout import LinearLayout
 _BANK_BITS = SMEM_BANK_BYTES * 8
 _LINE_BITS = SMEM_BANKS * _BANK_BITS
 _TRIES = 20_000
-"""Sets of segments that are tried at most."""
+"""Largest number of sets of segments to try."""
 
 
 @dataclass(frozen=True)
 class Use:
-    """How warps read or write a tile: a register layout, and how many neighbours go at once.
+    """Access of warps to a tile: a register layout, and the number of neighbours in one instruction.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ class Use:
 
 @dataclass(frozen=True)
 class OptimalSwizzle:
-    """A layout of shared memory for given uses, and what they take in it.
+    """Layout of shared memory for given uses, with their bank report.
 
     Parameters
     ----------
@@ -83,12 +83,12 @@ class OptimalSwizzle:
 
     @property
     def instructions(self) -> tuple[int, ...]:
-        """How many instructions each warp executes for each use."""
+        """Number of instructions of each warp for each use."""
         return tuple(use.layout.in_dims["register"] // (use.vector or 1) for use in self.uses)
 
     @property
     def wavefronts(self) -> tuple[int, ...]:
-        """How many wavefronts each warp takes for each use, over all its instructions."""
+        """Number of wavefronts of each warp for each use, over all its instructions."""
         each = (report.wavefronts for report in self.report.accesses)
         return tuple(count * one for count, one in zip(self.instructions, each, strict=True))
 
@@ -210,14 +210,14 @@ def _access(use: Use, flat: LinearLayout, low: list[int], memory: LinearLayout) 
 
 
 class _Demand(NamedTuple):
-    """What a use wants of the segments: to meet this span only in 0."""
+    """Requirement of a use on the segments: they meet this span only in 0."""
 
     touched: list[int]
     weight: int
-    """Passes of all its instructions: what each takes at best."""
+    """Passes of all its instructions: a lower bound on wavefronts."""
 
     def cost(self, segments: Sequence[int]) -> int:
-        """Return the wavefronts that it takes: those of a pass share a bank where they differ in a segment."""
+        """Return the wavefronts of the use: lanes of a pass conflict where they differ in a segment."""
         return self.weight << (len(self.touched) + len(segments) - f2.rank([*self.touched, *segments]))
 
 
@@ -226,7 +226,7 @@ def _demand(use: Use, flat: LinearLayout, low: list[int], bits: int) -> _Demand:
     together = f2.Echelon(low[: vector.bit_length() - 1])
     size = max(1, vector * bits // 8)
     lanes = [f2.times(flat.columns_of("lane"), lane) for lane in range(flat.in_dims["lane"])]
-    # Passes depend only on which lanes have equal addresses: on their elements up to those of the vector.
+    # Passes depend on which lanes have equal addresses only: on their elements up to those of the vector.
     groups = passes(use.kind, size, [together.reduce(at)[0] * size for at in lanes])
     unit = low[: max(vector.bit_length() - 1, (_BANK_BITS // bits).bit_length() - 1)]
     apart = (lanes[lane] ^ lanes[groups[0][0]] for lane in groups[0])
@@ -235,7 +235,7 @@ def _demand(use: Use, flat: LinearLayout, low: list[int], bits: int) -> _Demand:
 
 
 def _segments(demands: list[_Demand], low: list[int], dimension: int, count: int) -> tuple[list[int], bool]:
-    """Choose the segments that cost least; gives them, and whether all there are were tried."""
+    """Choose the segments of least cost; return them, and whether all possible ones were tried."""
     for kept in range(len(demands), 0, -1):
         found = _avoiding([low, *(demand.touched for demand in demands[:kept])], dimension, count)
         if found is not None:
@@ -257,7 +257,7 @@ def _segments(demands: list[_Demand], low: list[int], dimension: int, count: int
 
 
 def _avoiding(spans: Sequence[Sequence[int]], dimension: int, count: int) -> list[int] | None:
-    """Choose independent vectors whose span meets each of some spans only in 0; None where this search finds none.
+    """Choose independent vectors whose span meets each of some spans only in 0; None if the search fails.
 
     A vector that lies in none of the spans, each with the vectors chosen so far, can be added. Two spans that are not
     the whole space never cover it, so for two this never fails; the vectors of few bits come first.
@@ -279,7 +279,7 @@ def _avoiding(spans: Sequence[Sequence[int]], dimension: int, count: int) -> lis
 
 
 def _subspaces(dimension: int, count: int) -> Iterator[list[int]]:
-    """Yield a basis of every subspace of some dimension, in echelon form: each once."""
+    """Yield a basis of every subspace of some dimension, in echelon form, once each."""
     for pivots in combinations(range(dimension), count):
         free = [[bit for bit in range(pivot) if bit not in pivots] for pivot in pivots]
         for fill in product(*(range(1 << len(bits)) for bits in free)):

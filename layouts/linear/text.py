@@ -1,4 +1,4 @@
-"""Reading linear layouts as they are printed by Triton, Gluon, and cutepy."""
+"""Reader of linear layouts as Triton, Gluon and cutepy print them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _DICTIONARY = re.compile(r"\s*\{")
 def parse_linear(text: str, *, shape: Sequence[int] | None = None) -> LinearLayout:
     """Read a linear layout in any form in which it is printed.
 
-    Read are what Triton and ``str`` print (``- register=1 -> (0, 1)`` ... ``where out dims are: [...]``, also without
-    that line), Triton's attributes ``#ttg.linear<{register = [[0, 1]], lane = ...}>``, ``#ttg.blocked<...>`` and its
-    kin, Gluon's ``DistributedLinearLayout(reg_bases=..., shape=...)``, ``BlockedLayout(...)`` and its kin, ``repr``,
-    and bases alone: ``register = [[0, 1]], lane = []`` or a dictionary of them. Where out-dimensions are not named they
-    are dim0, dim1 ...; where they have no sizes, the smallest that hold the bases.
+    Accepted are the forms of Triton and ``str`` (``- register=1 -> (0, 1)`` ... ``where out dims are: [...]``, also
+    without that line), Triton's attributes ``#ttg.linear<{register = [[0, 1]], lane = ...}>``, ``#ttg.blocked<...>``
+    and other encodings, Gluon's ``DistributedLinearLayout(reg_bases=..., shape=...)``, ``BlockedLayout(...)`` and other
+    layouts, ``repr``, and bases alone: ``register = [[0, 1]], lane = []`` or a dictionary of them. Out-dimensions
+    without names are dim0, dim1 ...; without sizes, they have the smallest that hold the bases.
 
     Parameters
     ----------

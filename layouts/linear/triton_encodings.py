@@ -33,7 +33,7 @@ class _Tile:
         self.bases: dict[str, list[Ints]] = {name: [] for name in ins}
 
     def add(self, name: str, dim: int, count: int, *, broadcast: bool = False) -> None:
-        """Step `count` times along a dimension; `broadcast` holds the same elements at each step."""
+        """Step `count` times along a dimension; with `broadcast` each step holds the same elements."""
         for bit in range(log2_size("to_linear", name, count)):
             step = 0 if broadcast else self.sizes[dim] << bit
             self.bases[name].append(tuple(step if i == dim else 0 for i in range(len(self.sizes))))
@@ -65,7 +65,7 @@ class _Tile:
         self.sizes = list(shape)
 
     def of_blocks(self, cga: Bases, shape: Sequence[int]) -> LinearLayout:
-        """Return the layout of a tensor, of which each block of a cluster holds one such tile."""
+        """Return the layout of a tensor of which each block of a cluster holds one such tile."""
         own = _shape_per_cta(cga, shape)
         blocks = [
             tuple(
@@ -78,7 +78,7 @@ class _Tile:
 
 
 def _shape_per_cta(cga: Bases, shape: Sequence[int]) -> Ints:
-    """Return what one block of the cluster holds."""
+    """Return the shape of the part that one block of the cluster holds."""
     split = [max((2 * basis[i] for basis in cga), default=1) or 1 for i in range(len(shape))]
     return tuple(max(1, size // parts) for size, parts in zip(shape, split, strict=True))
 
@@ -333,7 +333,7 @@ class DotOperand(Encoding):
 
 @dataclass(frozen=True)
 class Slice(Encoding):
-    """``#ttg.slice``: a tensor that has one dimension less than its parent's, and is held wherever that one varies."""
+    """``#ttg.slice``: a tensor with one dimension less than its parent's; its elements repeat along that one."""
 
     dim: int
     parent: Encoding
@@ -496,7 +496,7 @@ Distributed = Blocked | Mma | DotOperand | Slice | Linear
 
 
 def cga_of_counts(ctas: Ints, split: Ints, order: Ints) -> Bases:
-    """Return the bases of a cluster's blocks from what earlier versions of Triton write: counts along each dimension.
+    """Return the bases of a cluster's blocks from the counts that earlier versions of Triton write.
 
     >>> cga_of_counts((2, 2), (2, 1), (1, 0))
     ((0, 0), (1, 0))

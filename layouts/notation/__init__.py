@@ -137,11 +137,11 @@ def parse(
 
 
 def _pasted(text: str, given: Sequence[int], shape: Sequence[int] | None, error: ParseError) -> Value:
-    """Read the one value beside its name, comments and its table; where there is not one, `error` says why."""
+    """Read the single value beside its name, comments and table; on failure the error is `error`'s."""
     if stands_open(error):
         raise error
     from .findings import COMMENT, VALUES
-    from .paste import may_name, parse_all  # which few texts need, and take longer to load
+    from .paste import may_name, parse_all  # few texts need these modules, and they take longer to load
 
     try:
         paste = parse_all(text, given=given, shape=shape)

@@ -16,7 +16,7 @@ _WARP_MMA = re.compile(r"SM(80|89)_|SM90_16x8x")
 
 
 def names_atom(text: str) -> bool:
-    """Tell whether a text is to be read as an atom's name, in whatever case.
+    """Return whether a text has the form of an atom's name, in any case.
 
     >>> names_atom("SM80_16x8x16_F32F16F16F32_TN"), names_atom("sm90_64x8x16"), names_atom("(4,8):(8,1)")
     (True, True, False)
@@ -25,7 +25,7 @@ def names_atom(text: str) -> bool:
 
 
 def canonical(name: str) -> str:
-    """Return an atom's name as C++ CuTe spells it, of a name in any case.
+    """Spell an atom's name as C++ CuTe does.
 
     >>> canonical("sm90_64X8x16_f32bf16bf16_ss"), canonical("universalcopy<UINT128_t>")
     ('SM90_64x8x16_F32BF16BF16_SS', 'UniversalCopy<uint128_t>')
@@ -36,7 +36,7 @@ def canonical(name: str) -> str:
 
 
 def atom_named(name: str) -> Any:  # noqa: ANN401 - MmaTraits or CopyTraits
-    """Return the traits of the atom that has a name.
+    """Return the traits of the atom with this name.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ def atom_named(name: str) -> Any:  # noqa: ANN401 - MmaTraits or CopyTraits
     >>> print(atom_named("UniversalCopy<uint64_t>").src_layout)
     (1,64):(0,1)
     """
-    # Loaded when a name is drawn: layouts are drawn without the hardware's tables.
+    # Loaded when a name is drawn: drawing a layout must not load the hardware's tables.
     from ..sm80.cp_async import cp_async
     from ..sm80.mma import mma_traits
     from ..sm90.copy_atom import universal_copy
@@ -75,7 +75,7 @@ def atom_named(name: str) -> Any:  # noqa: ANN401 - MmaTraits or CopyTraits
 
 
 def atom_in(text: str) -> Any:  # noqa: ANN401 - MmaTraits or CopyTraits
-    """Return the traits of the atom whose name a text is; a ParseError at the name if there is none of it."""
+    """Return the traits of the atom that a text names; raise a ParseError at the name if there is none."""
     try:
         return atom_named(text)
     except LayoutError as error:

@@ -1,4 +1,4 @@
-"""Constructors of terms: for each name that C++ CuTe, the CuTe DSL, cutepy, Triton or Gluon writes, what it makes.
+"""Constructors of terms by name: those of C++ CuTe, the CuTe DSL, cutepy, Triton and Gluon.
 
 A constructor is a function whose parameters are the arguments that may be written; the values arrive as `terms` reads
 them: integers, tuples, lists, dictionaries, and values of the notation.
@@ -39,12 +39,12 @@ _LEFT, _RIGHT = "LayoutLeft", "LayoutRight"
 
 
 def is_encoding(value: object) -> bool:
-    """Tell whether a value is an encoding of Triton's, which is a layout once a shape is told."""
+    """Return whether a value is a Triton encoding, which needs a shape to become a layout."""
     return isinstance(value, triton.Encoding)
 
 
 def is_int_tuple(value: object) -> bool:
-    """Tell integers and tuples of them from other values."""
+    """Return whether a value is an integer or a nested tuple of integers."""
     if isinstance(value, tuple):
         return all(map(is_int_tuple, value))
     return isinstance(value, int) and not isinstance(value, bool)
@@ -445,7 +445,7 @@ def _gluon_linear(
 
 
 def _shared_linear(offset: Any, block: Any = (), alignment: Any = 16) -> LinearLayout:  # noqa: ANN401
-    bytes_ = _int("alignment", alignment)  # of the allocation: no part of the map from offsets to elements
+    bytes_ = _int("alignment", alignment)  # a property of the allocation, not of the map from offsets to elements
     if bytes_ < 1 or bytes_ & (bytes_ - 1):
         raise TypeError(f"alignment must be a power of two, got {bytes_}")
     return linear_of_bases({"offset": offset, "block": block})

@@ -1,4 +1,4 @@
-"""Engines: the left side of a printed tensor ``ENGINE o LAYOUT``, which says where its data are.
+"""Engines: the left side of a printed tensor ``ENGINE o LAYOUT``, the location of its data.
 
 References
 ----------
@@ -23,7 +23,7 @@ _IDENTITY = Swizzle(0, 4, 3)
 
 
 class Engine(NamedTuple):
-    """Where the data of a tensor are; by itself a value only if a plain pointer to shared memory.
+    """Location of a tensor's data; a value by itself only if it is a plain pointer to shared memory.
 
     Attributes
     ----------
@@ -50,11 +50,11 @@ class Engine(NamedTuple):
 
     @property
     def moves(self) -> bool:
-        """Whether the tensor maps coordinates otherwise than its layout does."""
+        """True if the tensor's map differs from its layout's."""
         return self.swizzle is not None or not _is_zero(self.start)
 
     def under(self, layout: Any) -> ComposedLayout:  # noqa: ANN401 - Layout or ComposedLayout
-        """Return the layout under the engine's swizzle, or from its start."""
+        """Apply the engine's swizzle, or its start, to the layout."""
         if self.swizzle is not None:
             return ComposedLayout(self.swizzle, self.pointer, layout)
         if isinstance(self.start, int):
@@ -65,7 +65,7 @@ class Engine(NamedTuple):
         return ComposedLayout(Layout(extents, make_basis_like(extents)), self.start, layout)
 
     def told(self) -> str:
-        """Say in words what it tells beside the layout; empty if nothing."""
+        """Describe the engine's facts beside the layout; empty if there are none."""
         facts = [f"{self.bits}-bit elements"] if self.bits else []
         facts += [f"in {self.memory}"] if self.memory else []
         facts += [f"at {self.address:#x}"] if self.address is not None else []
@@ -73,7 +73,7 @@ class Engine(NamedTuple):
 
 
 def _widened(extents: Any, start: Any) -> Any:  # noqa: ANN401 - IntTuples
-    """Return extents with 1 for each mode of `start` that they lack."""
+    """Pad extents with 1 for each further mode of `start`."""
     if not isinstance(start, tuple):
         return extents
     if not isinstance(extents, tuple):
@@ -123,7 +123,7 @@ def raw_pointer(reader: Any) -> Engine:  # noqa: ANN401 - Reader
 
 
 def described(reader: Any, start: int | None = None) -> Engine:  # noqa: ANN401 - Reader
-    """Read an element type, a memory, and what may follow: ``f16, smem, align<1024>, S<3,4,3>``, and a last comma."""
+    """Read an element type, a memory, and optional attributes: ``f16, smem, align<1024>, S<3,4,3>``."""
     start = reader.token.start if start is None else start
     element = reader.expect("word", "an element type").text
     reader.expect(",")
@@ -152,14 +152,14 @@ def described(reader: Any, start: int | None = None) -> Engine:  # noqa: ANN401 
 
 
 def address(reader: Any) -> Engine:  # noqa: ANN401 - Reader
-    """Read where a tensor of the DSL's runtime is: ``0x5648@gmem``."""
+    """Read the address of a tensor of the DSL's runtime: ``0x5648@gmem``."""
     token = reader.advance()
     memory = reader.expect("word", "a memory space").text.lower() if reader.accept("@") else ""
     return Engine(memory=memory, address=int(token.text, 16))
 
 
 def descriptors(reader: Tokens) -> Engine:
-    """Read an iterator over matrix descriptors, whatever stands in its brackets: its layout counts 16-byte units."""
+    """Read an iterator over matrix descriptors, whatever its brackets contain: its layout counts 16-byte units."""
     token = reader.advance()
     if token.kind == "result":
         depth, end = 0, token.end
@@ -174,7 +174,7 @@ def descriptors(reader: Tokens) -> Engine:
 
 
 def counted(reader: Any) -> Engine:  # noqa: ANN401 - Reader
-    """Read ``counting_iter(0)`` or ``ArithTuple(0,0)``: what the first element is."""
+    """Read the start of ``counting_iter(0)`` or ``ArithTuple(0,0)``: the first element."""
     counter = reader.advance().kind == "counter"
     start = reader.coordinate()
     return Engine(start=start[0] if counter and isinstance(start, tuple) and len(start) == 1 else start)

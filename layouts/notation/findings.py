@@ -1,4 +1,4 @@
-"""What a pasted text holds: values, what was skipped and why, and errors."""
+"""Contents of a pasted text: values, skipped parts with the reason, and errors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from ..errors import ParseError
 
 VALUES = "a table of values"
-"""Why the elements of a printed tensor are skipped."""
+"""Reason for skipping the elements of a printed tensor."""
 
 
 class Pasted(NamedTuple):
@@ -39,11 +39,11 @@ class Pasted(NamedTuple):
 
 
 COMMENT = "a comment"
-"""Why what follows two slashes or a hash is skipped."""
+"""Reason for skipping text after two slashes or a hash."""
 
 
 class Skipped(NamedTuple):
-    """Lines, or a part of one, that hold no value: `first` to `last`, counted from 1; `text` is the first one's.
+    """Lines, or a part of one, without a value: `first` to `last`, counted from 1; `text` is the first one's.
 
     Where `part` is true, other parts of the line were read. Where `text` is empty the lines are not skipped, but not
     read as the whole that they are of: `why` says what is missing. `position` is the index of the first character.
@@ -66,7 +66,7 @@ class Skipped(NamedTuple):
 
 
 class Paste(NamedTuple):
-    """What a text holds.
+    """Contents of a pasted text.
 
     Attributes
     ----------

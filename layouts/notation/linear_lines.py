@@ -33,7 +33,7 @@ _EMPTY = re.compile(r"\(empty layout(?: with out-dims \[(?P<outs>[^\]]*)\])?\)")
 
 
 def linear_blocks(text: str) -> tuple[list[Block], list[ParseError]]:
-    """Find the printed linear layouts in a text, and what is wrong with some.
+    """Find the printed linear layouts in a text, with the errors of malformed ones.
 
     >>> blocks, errors = linear_blocks("- lane=1 -> (0, 2)")
     >>> blocks[0].value, errors
@@ -92,7 +92,7 @@ class _Run:
         self.outs: dict[str, int] | list[str] | None = None
 
     def add(self, line: str, start: int) -> None:
-        """Take a line, a basis or a dimension of size 1."""
+        """Add a line, a basis or a dimension of size 1."""
         at = start + len(line) - len(line.lstrip())
         if match := _SIZE_1.match(line):
             if match["name"] in self.bases:

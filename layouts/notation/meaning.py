@@ -1,4 +1,4 @@
-"""What a swizzle in a text acts on: bytes or elements, which depends on who printed it.
+"""Meaning of a printed swizzle: on bytes or on elements, depending on the printer.
 
 The CuTe DSL prints the swizzle of a GMMA atom as ``S<3,4,3>`` and means byte addresses; C++ CuTe prints ``Sw<3,3,3>``
 for 16 bits, and means offsets of elements. So ``S<>`` is read as bytes once the width is known.
@@ -15,7 +15,7 @@ _DSL_SWIZZLE = re.compile(r"(?<![A-Za-z])S(?:<|&lt;)", re.IGNORECASE)
 
 
 def as_meant(value: Any, text: str, bits: int | None) -> tuple[Any, tuple[str, ...]]:  # noqa: ANN401 - any value
-    """Return a value read from a text as who printed it means it, and remarks where there is a doubt.
+    """Return a value read from a text as its printer means it, with remarks where that is ambiguous.
 
     Parameters
     ----------

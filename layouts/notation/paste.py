@@ -1,4 +1,4 @@
-"""What people paste: several lines, names before values, tables after them. Values are found, and the rest is told."""
+"""Reader of pasted text: several lines, names before values, tables after them; returns values and skipped parts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FORMS = (
     "TiledMMA, Copy_Atom or TiledCopy of C++ CuTe and the CuTe DSL, types such as cute::Layout<...>, calls such as "
     "make_layout((4,8), stride=(8,1)), and the linear layouts and encodings of Triton and Gluon"
 )
-"""What can be read, in words."""
+"""Readable forms, in words."""
 
 _CANDIDATE = re.compile(
     r"""(?<![\w.@:\#!]) (?: !?cute\.\w+(?=<|&lt;) | !?(?:composed_)?layout(?=<"|&lt;")
@@ -61,21 +61,21 @@ _CLOSED_COMMENT = re.compile(r"(?:\s*/\*(?:(?!\*/).)*\*/)+(?=.*[^\s:=,;.])")
 _PUNCTUATION = re.compile(r"[\s:=,;.()\[\]{}<>\"'|\\/#*`-]*")
 _ENDING = re.compile(r"\s*[:=,;.]?\s*")
 _GOES_ON = re.compile(r"\s*(?:[+*%^&~@)\]}]|>(?!\s)|/(?![/*])|-\s*\d)")
-"""What behind a value would change it, or close a bracket that nothing opened."""
+"""Text behind a value that would change it, or close an unopened bracket."""
 _UNREAD = re.compile(
     r"(?<![\w.:])(?:\w+\.)*(?:Auto|Coalesced|Padded\w*|Partitioned\w*|TensorMemory\w*|AMD\w+)Layout(?=\()"
     r"|(?<![\w.:])(?:cute::)?(?:SM\d+::)?[GU]MMA::Layout_\w+(?=<|&lt;)",
     re.ASCII,
 )
-"""Constructors of layouts by Gluon and CuTe that are not read."""
+"""Constructors of layouts by Gluon and CuTe that `parse` does not support."""
 _SEPARATORS = re.compile(r"^\s*[,;]\s*")
 _POINTER_ALONE = "'o' and a layout after the pointer, got the end of the"
 
 
 _BULLETS = re.compile(r"^(?:\s|//+|#+|\*+|--+)+")
 _ALIAS = re.compile(r"\s*(#\w+)\s*=\s*")
-# A label: bullets, a context in brackets, a time or a number of a list, words and their numbers, and a colon. Words are
-# parted by spaces, commas or colons, so that there is one way to match a text.
+# A label: bullets, a context in brackets, a time or a list number, words and their numbers, and a colon. Words are
+# separated by spaces, commas or colons, so that a text matches in one way only.
 _WORD = r"(?:_*[^\W\d]\w*(?:(?:\.|::|-|/)\w+)*(?:\([^()]*\)|\[[^][]*\])*|(?:\"\w+\"|'\w+')(?=\s*[:=]))"
 _LABEL = re.compile(
     rf"""\s* (?:(?: //+ (?!/) | \#+ (?!\#) | \*+ (?!\*) | --+ (?!-) | - (?=\s) | /\* ) \s*)*
@@ -90,7 +90,7 @@ _BEFORE_NAME = re.compile(
     | const (?:\s+|$) )*""",
     re.VERBOSE,
 )
-"""What may stand before a name: bullets, a context in brackets, a time, the number of a list, and C++'s const."""
+"""Text allowed before a name: bullets, a context in brackets, a time, a list number, and C++'s const."""
 
 _MARKED = re.compile(r"[A-Z](?!\w)|\w*(?:[0-9_]|[a-z][A-Z])")
 _KINDS_OF_VALUES = frozenset("layout tensor shape swizzle type DEBUG INFO WARNING TRACE".split())
@@ -98,22 +98,22 @@ _KINDS_OF_VALUES = frozenset("layout tensor shape swizzle type DEBUG INFO WARNIN
 _NOT_IN_LABELS = frozenset(
     "pointer pycute swizzle mlir tensor dslptr rawptr arith counter result iterator hex none dynamic o".split()
 )
-"""Tokens that mean something to the reader: before a value they are a part of it that can't be read, and no name."""
+"""Tokens of the notation: before a value they are an unreadable part of it, and no name."""
 
 _LAST_LABEL = re.compile(r"[^\W\d]\w*(?:\.\w+)*\s*(?:[:=]|->)?\s*$")
 
 NO_VALUE = "no value in it"
-"""Why other text is skipped."""
+"""Reason for skipping other text."""
 
 POINTER = "a pointer without a layout"
-"""Why a pointer that stands alone is skipped: it says where data are, and no layout."""
+"""Reason for skipping a pointer that stands alone: it is a location of data, and no layout."""
 
 _TRIES = 100
-"""How many words of a line are tried: a line of thousands of numbers is a table."""
+"""Number of words of a line to try: a line of thousands of numbers is a table."""
 
 
 def parse_all(text: str, *, given: Sequence[int] = (), shape: Sequence[int] | None = None) -> Paste:
-    r"""Read whatever values a text holds: several lines, with names before them, tables after them, other text between.
+    r"""Read all values of a text: several lines, with names before them, tables after them, other text between.
 
     text -> values, and what was skipped and why. Nothing is dropped without a word, and what looks like a value but
     can't be read is an error, not skipped.
@@ -237,14 +237,14 @@ class _Scan:
         return self._shaped(self._found(value, reader, start, ""), start)
 
     def _shaped(self, found: Pasted, position: int) -> Pasted:
-        """Return a value, an encoding as the layout of a tensor of the shape."""
+        """Return a value, with an encoding as the layout of a tensor of the shape."""
         if not is_encoding(found.value):
             return found
         self.shaped = True
         return found._replace(value=with_shape(found.value, self.text, position, self.shape))
 
     def _shaped_values(self) -> Iterator[Pasted]:
-        """Give the values in the order of the text, but for aliases that others of them are made of."""
+        """Return the values in the order of the text, without aliases that others of them refer to."""
         parts = {self._defined[name] for name in self._used & set(self._defined)}
         for position, found in sorted(self.values, key=lambda found: found[0]):
             if position in parts:
@@ -255,7 +255,7 @@ class _Scan:
                 self.errors.append(error)
 
     def _keep(self, block: Block) -> tuple[tuple[int, int], ...]:
-        """Take a block over, and return what of the text it covers."""
+        """Add a block's values, and return the span of text that it covers."""
         if block.value is None:
             lines = self._line(block.start), self._line(block.end)
             self.skipped.append(Skipped(*lines, "", block.why, position=block.start))
@@ -275,7 +275,7 @@ class _Scan:
         return ((start, block.start), *block.spans) if name else block.spans
 
     def _label_above(self, start: int) -> int:
-        """Return where the line above begins, if it ends as a label does; else `start`."""
+        """Return the start of the line above, if it ends as a label does; else `start`."""
         above = self.plain.rfind("\n", 0, max(start - 1, 0)) + 1
         label = self.plain[above:start].strip()
         return above if label and label[-1] in ":=" and not re.search(r"[()\[\]<>]", label) else start
@@ -284,7 +284,7 @@ class _Scan:
         return any(start <= position < end for position, _ in self.values)
 
     def _segment(self, start: int, end: int) -> int:
-        """Read what a line, or a part of one, begins with; return where to go on."""
+        """Read the beginning of a line, or of a part of one; return the position to continue at."""
         furthest: ParseError | None = None
         candidates = (m for m in _CANDIDATE.finditer(self.plain, start, end) if not m["term"] or known(m["term"]))
         for match in itertools.islice(candidates, _TRIES):
@@ -302,7 +302,7 @@ class _Scan:
                 if furthest is None or error.position > furthest.position:
                     furthest = error
                 if match["term"] and self.plain[match.end()] in "(<{":
-                    break  # what stands in its brackets is a part of it
+                    break  # the bracketed text is a part of it
                 continue
             text = self.plain[match.start() : reader.end]
             strong = _is_strong(value, text)
@@ -325,7 +325,7 @@ class _Scan:
         return end
 
     def _within(self, start: int, end: int, error: ParseError | None) -> ParseError | None:
-        """Return an error of what stands between two positions, where a value seemed to go on beyond them."""
+        """Return an error between two positions, where a value seemed to continue beyond them."""
         text = self.plain[start:end]
         if error is None and not re.search(r"\so\s+[_(\d]", text, re.IGNORECASE):
             return None
@@ -349,7 +349,7 @@ class _Scan:
             self.given.taken = self._before
 
     def _check_end(self, reader: Reader) -> None:
-        """Refuse a value that goes on in a way that is not understood."""
+        """Refuse a value followed by an unknown continuation."""
         following = self.plain[reader.end : reader.end + 1]
         rest = self._rest(reader.end)
         if (
@@ -360,7 +360,7 @@ class _Scan:
             raise reader.unexpected("the end of the value")
 
     def _fills(self, prefix: str, end: int) -> bool:
-        """Tell whether a number or tuple is all that its line holds, so that it is no part of a sentence.
+        """Return whether a number or tuple is alone on its line, so that it is no part of a sentence.
 
         Several tuples, each with a name, may share a line.
         """
@@ -418,9 +418,9 @@ class _Scan:
             self.errors.append(error)
 
     def _parts(self, text: str, position: int) -> bool:
-        """Tell whether a line of punctuation parts lines, or opens or closes the brackets around several.
+        """Return whether a line of punctuation separates lines, or opens or closes the brackets around several.
 
-        Brackets that are never closed are told at the end of the text.
+        Brackets that are never closed are reported at the end of the text.
         """
         signs = "".join(text.split())
         if not signs or re.fullmatch(r"([-=*#_/|.`'\"])\1{2,}", signs):
@@ -437,7 +437,7 @@ class _Scan:
         return False
 
     def _ends_value(self, start: int, text: str) -> bool:
-        """Tell whether punctuation behind a value only ends it, or closes quotes and braces that stand before it."""
+        """Return whether punctuation behind a value only ends it, or closes quotes and braces opened before it."""
         before = self.plain[self.plain.rfind("\n", 0, start) + 1 : start]
         opened = {quote for quote in "\"'`" if before.count(quote) % 2}
         if "/*" in before:
@@ -449,19 +449,19 @@ class _Scan:
         return _ENDING.fullmatch(rest) is not None
 
     def _follows_value(self, position: int, text: str) -> bool:
-        """Tell whether a value ends at a position, and what follows does not close a bracket that stands before it."""
+        """Return whether a value ends at a position, and no bracket opened before it is closed there."""
         for start, found in self.values:
             if start + len(found.text) == position:
                 return _is_balanced(self.plain[:start]) or text.lstrip()[0] not in ")]>}"
         return False
 
     def _is_part(self, start: int, end: int) -> bool:
-        """Tell whether more than punctuation stands on the line beside what is between two positions."""
+        """Return whether the line has more than punctuation outside two positions."""
         before = self.plain[self.plain.rfind("\n", 0, start) + 1 : start]
         return not (_PUNCTUATION.fullmatch(before) and _PUNCTUATION.fullmatch(self._rest(end)))
 
     def _rest(self, position: int) -> str:
-        """Return what follows on the line."""
+        """Return the rest of the line."""
         end = self.plain.find("\n", position)
         return self.plain[position:] if end < 0 else self.plain[position:end]
 
@@ -470,7 +470,7 @@ class _Scan:
 
 
 def _is_meant(match: re.Match[str], text: str, error: ParseError) -> bool:
-    """Tell whether what can't be read is a term, or a shape and a stride, beyond doubt: then no part of it is read."""
+    """Return whether unreadable text is certainly a term, or a shape and a stride: then no part of it is read."""
     if match["shape"]:
         return "stride=' after the shape" not in error.condition
     name = re.split(r"::|\.", match["term"] or "")[-1]
@@ -478,7 +478,7 @@ def _is_meant(match: re.Match[str], text: str, error: ParseError) -> bool:
 
 
 def may_name(prefix: str) -> bool:
-    """Tell whether what stands before a value on its line is written as printers write a name.
+    """Return whether the text before a value on its line is written as printers write a name.
 
     That is with a colon, an equals sign or an arrow behind it; or, where nothing parts it from the value, with a mark
     that words of a sentence don't have: a digit, an underscore, or a capital letter after another. Beside such a name
@@ -500,7 +500,7 @@ def may_name(prefix: str) -> bool:
 
 
 def _parted_label(prefix: str) -> tuple[str, str]:
-    """Part what stands before a value on its line: (what is no label, the label)."""
+    """Split the text before a value on its line: (other text, label)."""
     if _is_label(prefix):
         return "", _name(prefix)
     label = _LAST_LABEL.search(prefix)
@@ -521,7 +521,7 @@ def _is_label(prefix: str) -> bool:
 
 
 def _may_precede(prefix: str, candidate: str) -> bool:
-    """Tell whether a value may begin after what stands before it: a name or other words, but no open bracket."""
+    """Return whether a value may begin after this text: a name or other words, but no open bracket."""
     if _ENCLOSED.match(candidate):
         return True
     bare = prefix.rstrip()
@@ -545,7 +545,7 @@ def _is_balanced(text: str) -> bool:
 
 
 def _is_strong(value: Any, text: str) -> bool:  # noqa: ANN401 - any value
-    """Tell values that nothing else looks like from numbers and tuples, which tables and sentences hold, too."""
+    """Return whether a value is unmistakable: numbers and tuples are not, as tables and sentences hold them too."""
     if isinstance(value, LayoutBase):
         return any(bracket in text for bracket in "(<[")  # 12:30 may be a time
     if isinstance(value, tuple):

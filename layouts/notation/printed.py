@@ -1,4 +1,4 @@
-"""What C++ CuTe and the CuTe DSL print of an MMA or a copy: its fields, as printed, from which it is drawn.
+"""MMAs and copies as C++ CuTe and the CuTe DSL print them: fields, and the pictures made of these.
 
 References
 ----------
@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from ..drawn import Drawn
+from ..drawable import Drawable
 from ..errors import LayoutError
 from ..layout import Layout
 from ..modes import rank
@@ -28,7 +28,7 @@ Operand = Literal["A", "B", "C"]
 
 
 @dataclass(frozen=True)
-class PrintedMMA(Drawn):
+class PrintedMMA(Drawable):
     """A printed MMA_Atom, TiledMMA or ThrMMA.
 
     Parameters
@@ -108,7 +108,7 @@ class PrintedMMA(Drawn):
 
     @property
     def is_tiled(self) -> bool:
-        """Whether it is a TiledMMA or ThrMMA, not an atom."""
+        """True if it is a TiledMMA or ThrMMA, not an atom."""
         return self.thr_layout_vmnk is not None
 
     @property
@@ -122,7 +122,7 @@ class PrintedMMA(Drawn):
         return self.tiled().tile_shape
 
     def tiled(self) -> TiledMMA:
-        """Return what is printed, to compute with: its partitions, and copies tiled after it.
+        """Return the printed object as a TiledMMA: its partitions, and copies tiled after it.
 
         An atom is a tiling of one. Element types, which are not printed, are left empty.
 
@@ -148,11 +148,11 @@ class PrintedMMA(Drawn):
             return TiledMMA(traits)
         try:
             return TiledMMA.of_threads(traits, self.thr_layout_vmnk, self.permutation_mnk or (None, None, None))
-        except TypeError as error:  # what a text holds is a value of it, of whatever type
+        except TypeError as error:  # the values of a text are attributes of any type
             raise LayoutError("PrintedMMA.tiled", (), str(error)) from None
 
     def _picture_(self, *, operand: Operand | None = None) -> Grid | Picture:
-        """Draw who holds each element of A, B and C, or of one of them."""
+        """Draw the owner of each element of A, B and C, or of one of them."""
         from ..render.of_threads import marked
         from ..sm90.pictures import tiled_mma_picture
 
@@ -165,7 +165,7 @@ class PrintedMMA(Drawn):
 
 
 @dataclass(frozen=True)
-class PrintedCopy(Drawn):
+class PrintedCopy(Drawable):
     """A printed Copy_Atom, TiledCopy or ThrCopy.
 
     Parameters
@@ -249,7 +249,7 @@ class PrintedCopy(Drawn):
 
     @property
     def is_tiled(self) -> bool:
-        """Whether it is a TiledCopy or ThrCopy, not an atom."""
+        """True if it is a TiledCopy or ThrCopy, not an atom."""
         return self.layout_tv is not None
 
     @property
@@ -266,7 +266,7 @@ class PrintedCopy(Drawn):
         return min((self.dst_layout, self.src_layout), key=_run)
 
     def atom(self) -> CopyAtom:
-        """Return the instruction that is printed.
+        """Return the printed instruction.
 
         Where a TiledCopy is printed without its atom, one that moves one element for one thread: so each thread has
         what the tiling says. An element's width, where it is not printed, is taken as 16 bits.
@@ -281,7 +281,7 @@ class PrintedCopy(Drawn):
         return CopyAtom("Copy_Atom", bits, thr_id, self.src_layout, self.dst_layout, self.reference)
 
     def tiled(self) -> TiledCopy:
-        """Return what is printed, to compute with: its partitions, and what of a fragment it moves.
+        """Return the printed object as a TiledCopy: its partitions, and the fragment elements that it moves.
 
         Raises
         ------
@@ -305,7 +305,7 @@ class PrintedCopy(Drawn):
             raise LayoutError("PrintedCopy.tiled", (), str(error)) from None
 
     def _picture_(self) -> Grid | Picture:
-        """Draw which thread reads each element, and which writes it; one grid where they are the same."""
+        """Draw the thread that reads each element, and the one that writes it; one grid where they are the same."""
         from ..render.of_threads import marked
         from ..sm90.copy_pictures import copy_picture, tiled_copy_picture
 
@@ -331,7 +331,7 @@ def _check_rank(operation: str, name: str, layout: object, required: int | None)
 
 
 def _run(layout: Layout) -> int:
-    """Return how many neighbours a thread holds as its first values."""
+    """Return the number of neighbours among a thread's first values."""
     values = layout[1]
     return next((i for i in range(values.size()) if values(i) != i), values.size())
 

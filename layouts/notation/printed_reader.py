@@ -1,4 +1,4 @@
-"""Fields of printed MMAs and copies: where they stand in a text, by the names of either printer, and what they make."""
+"""Reader of printed MMAs and copies: finds the fields by either printer's names, and builds the objects."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _HEADER = re.compile(r"\b(?:(?:Tiled|Thr)[ _]?(?:MMA|Copy)|(?:MMA|Copy)[ _]Atom)
 _TYPE = re.compile(r"\w+")
 
 MOST_ERRORS = 100
-"""Errors in more fields, or lines, than these are not told."""
+"""Largest number of fields, or lines, whose errors are reported."""
 
 _TILED = ("thr_vmnk", "thr_layout_vmnk", "permutation_mnk", "thr_idx", "tiler_mn", "layout_tv")
 _NEEDED_MMA = ("thr_id", "shape_mnk", "a_layout", "b_layout", "c_layout")
@@ -90,7 +90,7 @@ class Block(NamedTuple):
 
 
 def read_blocks(text: str) -> tuple[list[Block], list[ParseError]]:
-    """Find the printed MMAs and copies in a text, and what is wrong with some.
+    """Find the printed MMAs and copies in a text, with the errors of malformed ones.
 
     >>> blocks, errors = read_blocks("LayoutA_TV: (4,1):(1,0)")
     >>> blocks[0].value, blocks[0].why, errors
@@ -147,7 +147,7 @@ def _read_fields(text: str) -> tuple[list[Field], list[ParseError]]:
 
 
 def _grouped(fields: list[Field]) -> list[list[Field]]:
-    """Part the fields into objects: where one comes again, another family begins, or a tiling follows an atom."""
+    """Group the fields into objects: a new one begins where a field repeats, or the family changes."""
     groups: list[list[Field]] = []
     names: set[str] = set()
     for field in fields:
@@ -163,7 +163,7 @@ def _grouped(fields: list[Field]) -> list[list[Field]]:
 
 
 def _built(fields: dict[str, Any]) -> tuple[PrintedMMA | PrintedCopy | None, str]:
-    """Return the object, or what of it is missing."""
+    """Return the object, or a description of the missing fields."""
     if any(name in _COPY for name in fields):
         wholes = [("src_layout", "dst_layout"), ("tiler_mn", "layout_tv")]
         begun = [whole for whole in wholes if any(name in fields for name in whole)] or wholes[:1]

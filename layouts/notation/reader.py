@@ -1,4 +1,4 @@
-"""The reader behind ``parse``: a recursive descent over tokens. ``notation`` says what it reads."""
+"""Recursive-descent parser behind ``parse``; the docstring of ``notation`` specifies the grammar."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Reader(Tokens):
         return self.build(offset_start, ComposedLayout, first, offset, right)
 
     def under_engine(self, start: int, engine: Engine) -> Value:
-        """Read on after an engine: a tensor's layout, from where the engine starts and under its swizzle."""
+        """Read a tensor's layout after its engine, and apply the engine's start and swizzle."""
         if engine.pointer is not None and engine.swizzle is None and self.token.kind != "o":
             return engine.pointer
         self.expect("o", "'o' and a layout after the pointer")
@@ -102,7 +102,7 @@ class Reader(Tokens):
         return self.on_engine(start, engine, self.value())
 
     def on_engine(self, start: int, engine: Engine, layout: Value) -> Value:
-        """Return what a tensor of this engine and layout maps coordinates to."""
+        """Return the map of a tensor from its engine and layout."""
         if not engine.moves:
             return layout
         if not isinstance(layout, LayoutBase):
@@ -132,7 +132,7 @@ class Reader(Tokens):
                 raise self.error(token.start, f"{message}, got {token.text!r}")
 
     def _place(self, first: int, end: int, role: Any) -> None:  # noqa: ANN401 - as Unknown's
-        """Tell the unknowns among some tokens what they are, and of which mode."""
+        """Set the role and the mode of the unknowns among some tokens."""
         path: list[int] = []
         for token in self.tokens[first:end]:
             if token.kind == "(":
@@ -169,7 +169,7 @@ class Reader(Tokens):
         return int(self.build(token.start, int, token.text.lstrip("_")))
 
     def open_number(self, token: Token) -> int:
-        """Take the value given for a number that the text leaves open."""
+        """Return the value given for an unknown number."""
         unknown = Unknown(token.text, token.start)
         self.unknowns.append(unknown)
         return self.given.take(self.text, unknown)
@@ -297,7 +297,7 @@ class Reader(Tokens):
             shape_and_stride,
             term,
             unread,
-        )  # few texts need them: they load sm90
+        )  # few texts need these modules: they load sm90
 
         name = self.token.text
         if SHAPE_AND_STRIDE.fullmatch(name) and name.lower().endswith("shape"):
@@ -335,5 +335,5 @@ _READERS: dict[str, Callable[[Reader], Value]] = {
 
 
 def stands_open(error: ParseError) -> bool:
-    """Tell whether an error is that a number is known only at run time."""
+    """Return whether an error's cause is a number known only at run time."""
     return "is known only at run time" in error.condition

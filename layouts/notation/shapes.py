@@ -1,4 +1,4 @@
-"""Shapes for encodings: Triton's encodings describe tensors of any shape, and are layouts once one is told."""
+"""Shapes for Triton's encodings, which describe tensors of any shape: an encoding and a shape are a layout."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from ..errors import LayoutError, ParseError
 
 
 def is_encoding(value: object) -> bool:
-    """Tell whether a value is an encoding, which `with_shape` makes a layout."""
+    """Return whether a value is an encoding, which `with_shape` makes a layout."""
     return hasattr(value, "to_linear")
 
 
 def with_shape(value: Any, text: str, position: int, shape: Sequence[int] | None) -> Any:  # noqa: ANN401
-    """Return the linear layout that an encoding is for a tensor of a shape; any other value as it is.
+    """Return the linear layout of an encoding for a tensor's shape; any other value unchanged.
 
     Raises
     ------
@@ -48,5 +48,5 @@ def checked_shape(shape: object) -> tuple[int, ...] | None:
 
 
 def unused(text: str, shape: Sequence[int]) -> ParseError:
-    """Return the error that a shape is given to a text that takes none."""
+    """Return the error for a shape given to a text that takes none."""
     return ParseError(text, 0, f"shape {tuple(shape)} is given, but nothing in the text takes one; leave it out")

@@ -1,4 +1,4 @@
-"""Tables of elements below a value, as printers write them: their rows have as many entries as the layout's extents.
+"""Tables of elements below a value, as printers write them; their row lengths match the layout's extents.
 
 =====================  ==============================================================================================
 printer                table
@@ -35,7 +35,7 @@ _BRACKETED = re.compile(rf"[ \t]*(?:(?:{_NUMBER}(?=[\s,\])])|\.\.\.|[\[\](),])[ 
 
 @dataclass(frozen=True)
 class Below:
-    """A value below whose line a table of its elements may stand.
+    """Value that a printed table of its elements may follow.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ class Below:
 
     @classmethod
     def of(cls, value: Any, reader: Any, text: str) -> Below | None:  # noqa: ANN401 - any value, Reader
-        """Return what may stand below a value that was just read from `text`; None if no table may."""
+        """Return the table position for a value just read from `text`; None if no table can follow."""
         if not isinstance(value, LayoutBase):
             return None
         shown = plain(reader.text)
@@ -77,7 +77,7 @@ class Below:
         return cls(value, sizes, end, announced, bool(after["opened"]), re.search(r"@\d", text) is not None)
 
     def table(self, text: str, start: int) -> int | None:
-        """Return where the table ends that begins at a position, at the end of its last line; None if none does."""
+        """Return the end of the table that begins at a position, at the end of its last line; None if there is none."""
         if start != self.line_end + 1:
             return None
         for read in (self._layout, self._tensor, self._elements, self._brackets):
@@ -87,7 +87,7 @@ class Below:
         return None
 
     def _row(self, line: str, count: int | None) -> list[str] | None:
-        """Return the entries of a row if it has so many, and nothing else."""
+        """Return the entries of a row if their number is right, and nothing else is on it."""
         entries = line.split()
         entry = _COORDINATE if self.of_coordinates else _ENTRY
         fits = len(entries) == count if count is not None else bool(entries)
@@ -173,7 +173,7 @@ class Below:
         return last if found and (total is None or found <= total) else None
 
     def _brackets(self, text: str, start: int) -> int | None:
-        """Match numbers in brackets: all elements, or fewer and the dots that stand for the others."""
+        """Match numbers in brackets: all elements, or fewer with dots in place of the others."""
         if not self.announced:
             return None
         depth, position, content = int(self.opened), start, ""
@@ -198,7 +198,7 @@ class Below:
 
 
 def _line(text: str, start: int) -> tuple[str, int]:
-    """Return the line that begins at a position, and where it ends."""
+    """Return the line that begins at a position, and its end."""
     end = text.find("\n", start)
     end = len(text) if end < 0 else end
     return text[start:end], end

@@ -1,4 +1,4 @@
-"""Terms: what is written as a name and its arguments, in C++, in Python or in MLIR.
+"""Terms: names with arguments, in the syntax of C++, Python or MLIR.
 
 .. code-block:: text
 
@@ -25,7 +25,7 @@ from ..errors import ParseError
 from .tokens import Token, plain
 
 DYNAMIC = frozenset("int long unsigned int32_t int64_t uint32_t uint64_t".split())
-"""Types of C++ of which only the running program knows the value."""
+"""C++ types whose value only the running program knows."""
 
 _TYPES = DYNAMIC | {"short", "char", "size_t", "std::size_t"}
 _SUFFIXES = frozenset("u l ul ull ll lu".split())
@@ -79,7 +79,7 @@ def aliases_of(text: str) -> Mapping[str, Alias]:
 
 
 def known(name: str) -> bool:
-    """Tell whether a word begins a term."""
+    """Return whether a word begins a term."""
     if name in _MEMORY_DESCRIPTORS:
         return True
     space, own = _parted(name)
@@ -89,7 +89,7 @@ def known(name: str) -> bool:
 
 
 def unread(reader: Any) -> ParseError:  # noqa: ANN401
-    """Return the error that the next word begins no value; where it has arguments, name the constructors that do."""
+    """Return the error for an unknown word; if it has arguments, name the known constructors."""
     token: Token = reader.token
     opening = plain(reader.text)[token.end : token.end + 1]
     if opening not in ("(", "<", "{"):
@@ -104,14 +104,14 @@ def unread(reader: Any) -> ParseError:  # noqa: ANN401
 
 
 def _parted(name: str) -> tuple[str | None, str]:
-    """Part a qualified name: (namespace with its separator, name); None for a namespace that isn't known."""
+    """Split a qualified name: (namespace with its separator, name); None for an unknown namespace."""
     own = re.split(r"::|\.|#", name)[-1]
     space = name[: len(name) - len(own)]
     return (space if not space or space in _NAMESPACES else None), own
 
 
 def term(reader: Any) -> Any:  # noqa: ANN401 - Reader, and any value
-    """Read a term, and return what its name makes of its arguments."""
+    """Read a term, and return the result of its constructor."""
     head = reader.token
     if head.text.startswith("#"):
         return _attribute(reader)
@@ -261,7 +261,7 @@ def _memory_descriptor(reader: Any) -> Any:  # noqa: ANN401
         raise reader.unexpected("a shape, an element type and a layout, as 64x64xf16, #shared")
     while reader.accept(","):
         word = reader.expect("word", "#smem, mutable or the allocated shape").text
-        # The memory's name, and whether it may be written: no part of the layout.
+        # Name and mutability of the memory: no part of the layout.
         if word not in ("#smem", "#ttg.shared_memory", "mutable"):
             raise reader.error(reader.tokens[reader.index - 1].start, f"expected #smem or mutable, got {word!r}")
     reader.expect(">")
@@ -313,7 +313,7 @@ def _items(reader: Any, closing: str) -> list[Any]:  # noqa: ANN401
 
 
 def literal(reader: Any) -> Any:  # noqa: ANN401
-    """Read an argument: in its round brackets one item without a comma only groups, as in Python."""
+    """Read an argument: round brackets around one item without a comma only group, as in Python."""
     token = reader.token
     if token.kind == "word":
         if token.text in ("true", "false", "True", "False"):

@@ -1,4 +1,4 @@
-"""Tokens of the notation, made one at a time from a position on, and errors at the place where reading stopped."""
+"""Tokenizer of the notation, one token at a time, with errors at the current position."""
 
 from __future__ import annotations
 
@@ -69,13 +69,13 @@ _PLAIN: dict[int, int | str] = {
     **dict.fromkeys(map(ord, "\xa0\xad\u1680\u180e\u2028\u2029\u202f\u205f\u2060\u3000\ufeff"), " "),
     **dict.fromkeys(range(0x2000, 0x2010), " "),
 }
-"""What editors, terminals and web pages put in place of the notation's characters: each of one character, as the text
+"""Substitutes that editors, terminals and web pages make for the notation's characters: one character for one.
 that errors show keeps its positions."""
 
 
 @lru_cache(maxsize=8)
 def plain(text: str) -> str:
-    r"""Return a text of the same length, without colours and with ASCII's signs for those that look like them.
+    r"""Return a text of the same length, without colours, and with ASCII in place of look-alike characters.
 
     >>> plain("\x1b[1m(4,8)\x1b[0m:(\uff11,4) \u2218")
     '    (4,8)    :(1,4) o'
@@ -89,12 +89,12 @@ _ZERO_WIDTH = re.compile("[\xad\u180e\u200b-\u200f\u2060\ufeff]")
 
 
 def zero_width(text: str) -> str:
-    """Name the characters of a text that show nothing, each once: ``"U+200B, U+FEFF"``; empty if there are none."""
+    """List the invisible characters of a text, each once: ``"U+200B, U+FEFF"``; empty if there are none."""
     return ", ".join(dict.fromkeys(f"U+{ord(sign):04X}" for sign in _ZERO_WIDTH.findall(text)))
 
 
 class Tokens:
-    """A place in a text, from which tokens are taken one by one.
+    """Position in a text, from which tokens are taken one by one.
 
     Parameters
     ----------
@@ -147,18 +147,18 @@ class Tokens:
         return True
 
     def expect(self, kind: str, expected: str = "") -> Token:
-        """Take the next token, which must be of this kind."""
+        """Take the next token; raise ParseError if it is of another kind."""
         if self.token.kind != kind:
             raise self.unexpected(expected or repr(kind))
         return self.advance()
 
     def skip_to(self, position: int) -> None:
-        """Leave out the text up to a position."""
+        """Skip the text up to a position."""
         del self.tokens[self.index :]
         self._scanned = position
 
     def unexpected(self, expected: str) -> ParseError:
-        """Return the error that the next token is not what was expected."""
+        """Return the error for an unexpected next token."""
         token = self.token
         if self.index and "\n" in self.text[self.end : token.start]:
             return self.error(self.end, f"expected {expected}, got the end of the line")
@@ -174,7 +174,7 @@ class Tokens:
         return ParseError(self.text, position, condition)
 
     def build(self, start: int, make: Callable[..., Any], *operands: Any) -> Any:  # noqa: ANN401 - as `make`
-        """Call a constructor; what it rejects is an error of the text that starts at `start`."""
+        """Call a constructor; a rejection becomes an error of the text that starts at `start`."""
         try:
             return make(*operands)
         except LayoutError as error:

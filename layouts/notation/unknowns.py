@@ -1,4 +1,4 @@
-"""Numbers that a text leaves open, ``?``: what is known of them, and where they stand."""
+"""Unknown numbers of a text, ``?``: divisor, width, and position in the layout."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Unknown(NamedTuple):
 
     @property
     def divisor(self) -> int:
-        """What is known to divide it: 1 where nothing is."""
+        """Known divisor of the number; 1 where none is known."""
         found = _DIVISOR.search(self.text)
         return int(found[1]) if found else 1
 
@@ -46,7 +46,7 @@ class Unknown(NamedTuple):
 
     @property
     def place(self) -> str:
-        """Where it stands, in words.
+        """Role and mode of the number, in words.
 
         >>> Unknown("?", 4, "stride", (1, 0)).place
         'stride of mode 0 of mode 1'
@@ -59,7 +59,7 @@ class Unknown(NamedTuple):
         return f"{self.place}: {known}"
 
     def check(self, text: str, value: int) -> None:
-        """Refuse a value that contradicts what is known.
+        """Refuse a value that contradicts the known divisor or width.
 
         Raises
         ------
@@ -73,7 +73,7 @@ class Unknown(NamedTuple):
 
 
 class Runtime(NamedTuple):
-    """A value whose text leaves numbers open, which therefore can't be computed with or drawn until they are given.
+    """Value with unknown numbers, which cannot be computed with or drawn until they are given.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ class Runtime(NamedTuple):
 
 
 class Given:
-    """The values for what texts leave open, handed out from left to right.
+    """Values for the unknown numbers of texts, handed out from left to right.
 
     Parameters
     ----------

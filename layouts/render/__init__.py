@@ -1,6 +1,6 @@
-"""Pictures of layouts: one model, `Grid`, and renderers of it.
+"""Pictures of layouts: one model, `Grid`, and its renderers.
 
-What is drawn becomes a `Grid`, or a `Picture` of several; text, SVG, HTML and LaTeX are drawn of these alone.
+Every value becomes a `Grid`, or a `Picture` of several; text, SVG, HTML and LaTeX are drawn from these alone.
 
 >>> from cutepy.layouts import Layout
 >>> from cutepy.layouts.render import picture_of, render_text
@@ -63,12 +63,12 @@ __all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401
-    """Import what is asked for on first use (PEP 562)."""
+    """Import a public name on first use (PEP 562)."""
     if name in _HOMES:
         return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    """Name what is imported on first use too."""
+    """List the names, including those that are imported on first use."""
     return sorted({*globals(), *_HOMES})

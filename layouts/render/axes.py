@@ -1,4 +1,4 @@
-"""Axes of a shape: which modes run down and which across, and the natural coordinate of each position."""
+"""Axes of a shape: modes that run down and across, and the natural coordinate of each position."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ class Side(NamedTuple):
     flat: Callable[[int], int]
     """Position -> its part of the colexicographic index."""
     modes: range
-    """Which modes run along the axis."""
+    """Modes that run along the axis."""
     position: Callable[[int], int]
     """Colexicographic index of the whole -> position."""
     parts: Callable[[], Parts]
-    """What all positions contribute to indices and coordinates."""
+    """Contributions of all positions to indices and coordinates."""
 
 
 def place_of(rows: Side, columns: Side) -> Callable[[int], tuple[int, int]]:
-    """Return what finds the row and the column of a colexicographic index.
+    """Return a function from a colexicographic index to its row and column.
 
     >>> place_of(*sides((4, 3, 5)))(4 * 2 + 12 * 1 + 3)
     (7, 2)
@@ -38,7 +38,7 @@ def place_of(rows: Side, columns: Side) -> Callable[[int], tuple[int, int]]:
 
 
 def parts_of(rows: Side, columns: Side) -> Callable[[], tuple[Parts, Parts]]:
-    """Return what lists what rows and columns contribute.
+    """Return a function that lists the contributions of rows and columns.
 
     >>> rows, columns = parts_of(*sides(((2, 2), 3)))()
     >>> rows.coordinates, columns.indices
@@ -132,7 +132,7 @@ def _colexicographic(modes: Sequence[Sequence[str]]) -> list[list[str]]:
 
 
 def orientation(rows: Axis, columns: Axis) -> str:
-    """Say what runs where: ``mode 0 down, mode 1 across``; of a shape without modes that it is one element."""
+    """Describe the axes: ``mode 0 down, mode 1 across``; a shape without modes is one element."""
     said = ", ".join(f"{axis.names} {where}" for axis, where in ((rows, "down"), (columns, "across")) if axis.names)
     return said or "a single element"
 

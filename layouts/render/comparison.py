@@ -1,4 +1,4 @@
-"""compare: two pictures side by side, and where they differ."""
+"""compare: two pictures side by side, with their differences marked."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from .drawing import picture_of
 from .grid import Cell, Grid, Picture
 
 NOTHING = "nothing"
-"""Stands for what an index holds that one of the two doesn't have."""
+"""Content of an index that one of the two doesn't have."""
 
 MAX_COUNTED = 1 << 16
-"""Elements up to which differences are counted; beyond, they are marked where they are drawn."""
+"""Elements up to which differences are counted; beyond, they are only marked where they are drawn."""
 
 
 def compare(a: Any, b: Any, **options: Any) -> Picture:  # noqa: ANN401 - what picture_of draws
-    """Return the pictures of two values, with the elements marked at which they differ.
+    """Return the pictures of two values, with the differing elements marked.
 
     Elements are compared by their colexicographic index, so layouts of one size compare as functions whatever their
     nesting: what one maps element i to, with what the other does; of thread-value layouts, who holds it.
@@ -73,12 +73,12 @@ class _Side:
 
     @cached_property
     def offsets(self) -> dict[str, Any] | None:
-        """What all cells know, of a grid that says it at once and whose elements are offsets."""
+        """Facts of all cells at once, of a grid whose elements are offsets."""
         columns = None if self.grid.bulk is None else self.grid.bulk()
         return None if columns is None or "thread" in columns else columns
 
     def table(self) -> dict[int, Any]:
-        """Return what each index holds."""
+        """Return the content of each index."""
         if not self.known:
             grid = self.grid
             if self.offsets is not None:
@@ -89,7 +89,7 @@ class _Side:
         return self.known
 
     def content(self, index: int) -> Any:  # noqa: ANN401 - an offset, owners or an element
-        """Return what one index holds: of a large grid without looking at the others."""
+        """Return the content of one index; of a large grid without evaluating the others."""
         grid = self.grid
         if grid.size <= MAX_COUNTED or grid.place is None or index < 0:
             return self.table().get(index, NOTHING)
@@ -97,7 +97,7 @@ class _Side:
 
     @cached_property
     def indices(self) -> list[int]:
-        """Return the index of each element, row by row: what its row and its column contribute."""
+        """Return the index of each element, row by row: the sum of its row's and its column's contribution."""
         down, across = self.grid.parts()
         return [start + step for start in down.indices for step in across.indices]
 

@@ -1,4 +1,4 @@
-"""picture_of: what a value looks like, as grids."""
+"""picture_of: the grids of a value."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .of_threads import tv_grid
 from .reading import read
 
 _OF_A_TRACE = ("cutlass.cute.core", "cutlass.cute.atom")
-"""Modules of the DSL whose values die with the trace that made them."""
+"""Modules of the DSL whose values are valid only during their trace."""
 
 
 def picture_of(x: Any, *, tv: bool = False, **options: Any) -> Grid | Picture:  # noqa: ANN401 - the builders' options
@@ -87,7 +87,7 @@ tensors have pictures
 
 
 def _printed(x: object) -> str | None:
-    """Return what a foreign value prints, if it is the text of a layout, of an MMA or of a copy."""
+    """Return the text that a foreign value prints, if it is a layout, an MMA or a copy."""
     if type(x).__module__ == "builtins" or type(x).__str__ is object.__str__:
         return None
     if type(x).__module__ in _OF_A_TRACE and not _tracing():
@@ -104,7 +104,7 @@ def _printed(x: object) -> str | None:
 
 
 def _tracing() -> bool:
-    """Tell whether the DSL is tracing a function: then it has a place to write code to."""
+    """Return whether the DSL is tracing a function, so that it can emit code."""
     try:
         return sys.modules["cutlass._mlir.ir"].InsertionPoint.current is not None
     except (KeyError, ValueError):

@@ -1,4 +1,4 @@
-"""Pictures too large for their place: in larger units, by tiles, or with the middle left out, and a note to say so."""
+"""Reduction of large pictures: in larger units, by tiles, or with the middle left out, with a note."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def kept(size: int, room: int) -> list[int | None]:
 
 
 def left_out(size: int, drawn: Sequence[int | None]) -> range:
-    """Return the positions that `kept` leaves out, which are neighbours; no axis is walked for it.
+    """Return the contiguous positions that `kept` leaves out; no axis is walked for it.
 
     >>> left_out(10, kept(10, 5)), left_out(10, kept(10, 2)), left_out(5, kept(5, 5))
     (range(3, 9), range(2, 10), range(5, 5))

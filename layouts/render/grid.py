@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from ..drawn import Drawn, drawn_as
+from ..drawable import Drawable, notebook_picture
 from ..writer import to_text
 
 Owner = tuple[tuple[int, ...], int]
-"""Threads, and which of their values an element is."""
+"""Threads that hold an element, and the index of the element among their values."""
 
 
 class Cell(NamedTuple):
@@ -63,11 +63,11 @@ class Cell(NamedTuple):
 
     @property
     def value(self) -> int | None:
-        """Which of that thread's values it is."""
+        """Index of the element among that thread's values."""
         return self.owners[0][1] if self.owners else None
 
     def facts(self) -> list[tuple[str, str]]:
-        """List all that is known of the element, as names and texts.
+        """List all known facts of the element, as names and texts.
 
         >>> Cell("8", (0, 1), 4, 8, 16, 4).facts()
         [('coordinate', '(0,1)'), ('index', '4'), ('offset', '8'), ('byte', '16'), ('bank', '4')]
@@ -86,7 +86,7 @@ class Cell(NamedTuple):
 
 
 class Axis:
-    """One side of a grid: what its positions are called, and where tiles end.
+    """One axis of a grid: the labels of its positions, and the ends of tiles.
 
     Parameters
     ----------
@@ -137,7 +137,7 @@ class Axis:
         self._label = label if callable(label) else label.__getitem__
 
     def label(self, position: int) -> str:
-        """Return what stands beside a position."""
+        """Return the label of a position."""
         return self._label(position)
 
     def called(self, label: Callable[[int], str]) -> Axis:
@@ -154,12 +154,12 @@ class Axis:
         return self.notes[position] if self.notes else ""
 
     def level(self, position: int) -> int:
-        """Return how many tiles, one within the other, end before a position; 0 at the start."""
+        """Return the number of tiles, one within the other, that end before a position; 0 at the start."""
         return sum(position % tile == 0 for tile in self.tiles) if position else 0
 
 
 class Parts(NamedTuple):
-    """What each position of an axis contributes to its cells.
+    """Contribution of each position of an axis to its cells.
 
     Attributes
     ----------
@@ -173,8 +173,8 @@ class Parts(NamedTuple):
     coordinates: list[list[str]]
 
 
-class Grid(Drawn):
-    """A picture: cells by row and column, and what to write around them.
+class Grid(Drawable):
+    """Picture: cells by row and column, with titles, labels and captions.
 
     Cells are made when they are asked for, so that of a large grid only what is drawn costs time.
 
@@ -261,7 +261,7 @@ class Grid(Drawn):
         return self.rows.size * self.columns.size
 
     def _parts_of_cells(self) -> tuple[Parts, Parts]:
-        """Return what rows and columns contribute: what the first column's cells and the first row's know."""
+        """Return the contributions of rows and columns, from the first column's and the first row's cells."""
         if not self.size:
             return Parts([], []), Parts([], [])
         down = [self.cell(i, 0) for i in range(self.rows.size)]
@@ -269,7 +269,7 @@ class Grid(Drawn):
         return _parts(down, 0, 0), _parts(across, 1, down[0].flat or 0)
 
     def remarks(self) -> tuple[str, ...]:
-        """Return the lines under the picture: the caption, and what the colours tell."""
+        """Return the lines under the picture: the caption, and the meaning of the colours."""
         return (*self.caption, f"colour: {self.colours}") if self.colours else self.caption
 
     def but(self, **changed: Any) -> Grid:  # noqa: ANN401 - as the parameters
@@ -307,12 +307,12 @@ class Picture(NamedTuple):
     grids: tuple[Grid, ...]
     title: str = ""
 
-    # As Drawn has them: a NamedTuple has no other base.
+    # As Drawable has them: a NamedTuple has no other base.
     def _repr_html_(self) -> str | None:
-        return drawn_as("html", self)
+        return notebook_picture("html", self)
 
     def _repr_svg_(self) -> str | None:
-        return drawn_as("svg", self)
+        return notebook_picture("svg", self)
 
 
 def table(
@@ -348,7 +348,7 @@ def table(
 
 
 def ranges(numbers: Sequence[int]) -> str:
-    """Write rising integers, runs of them by their ends.
+    """Format rising integers, with runs as ranges.
 
     >>> ranges((0, 1, 2, 3, 8, 16, 17))
     '0-3,8,16,17'

@@ -1,4 +1,4 @@
-"""Pictures as HTML tables: hovering over a cell tells its coordinate, offset, byte, bank, thread and value.
+"""HTML renderer: tables whose cells show coordinate, offset, byte, bank, thread and value on hover.
 
 Nothing is loaded from elsewhere. A fragment, for notebooks, has no script and shows facts as tooltips; a document shows
 them at once in a line below, and outlines the other cells of the same thread or the same offset.
@@ -86,7 +86,7 @@ def render_page(picture: Grid | Picture) -> str:
 
 
 def in_notebook(value: object) -> str:
-    """Return the fragment that a notebook shows."""
+    """Return the HTML fragment for a notebook."""
     return folded(picture_of(value), render_html)
 
 

@@ -1,4 +1,4 @@
-"""Pictures as LaTeX: a standalone document of TikZ nodes at (row, column), in the manner of CuTe's ``print_latex``."""
+"""LaTeX renderer: a standalone document of TikZ nodes at (row, column), in the manner of CuTe's ``print_latex``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from .markup import drawable
 from .palette import FILLS, MARK
 
 MAX_CELLS = 4096
-"""TeX takes seconds for more."""
+"""Largest number of cells: TeX takes seconds for more."""
 
 _SPECIAL = {
     "\\": r"\textbackslash{}",
@@ -59,7 +59,7 @@ def render_latex(picture: Grid | Picture) -> str:
 
 
 def latex_escaped(text: str) -> str:
-    r"""Return text for LaTeX; what no ASCII character is becomes a question mark.
+    r"""Escape text for LaTeX; non-ASCII characters become question marks.
 
     >>> latex_escaped("a_b {50%}")
     'a\\_b \\{50\\%\\}'

@@ -1,4 +1,4 @@
-"""What SVG and HTML have in common: escaped text, and how many cells a picture holds."""
+"""Common parts of the SVG and HTML renderers: escaping, and limits on the number of cells."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from .fold import summarised
 from .grid import Cell, Grid, Picture
 
 MAX_CELLS = 16384
-"""Cells of a drawn grid, a tile of 128 x 128: larger ones are summarised."""
+"""Largest number of cells of a grid, a tile of 128 x 128: larger ones are summarised."""
 
 SUMMARY_CELLS = 4096
-"""Cells of a summary."""
+"""Number of cells of a summary."""
 
 NOTEBOOK_CHARACTERS = 300_000
-"""Of what a notebook keeps of one value."""
+"""Largest number of characters that a notebook keeps of one value."""
 _CELL_CHARACTERS, _FEWEST_CELLS = 60, 256
-"""The least that a cell takes; and the fewest to which a grid is folded while there are several."""
+"""Fewest characters of a cell; and fewest cells of a folded grid while there are several."""
 
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#39;"}
 _REPLACED = re.compile("[&<>\"']|[^\t\n\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def escaped(text: str) -> str:
-    """Return text for an element or an attribute; characters that XML has no place for become U+FFFD.
+    """Escape text for an element or an attribute; characters that are invalid in XML become U+FFFD.
 
     >>> escaped('<a & "b">'), escaped(chr(0)) == chr(0xFFFD)
     ('&lt;a &amp; &quot;b&quot;&gt;', True)
@@ -44,7 +44,7 @@ def drawable(picture: Grid | Picture, limit: int = MAX_CELLS) -> Picture:
 
 
 def folded(picture: Grid | Picture, draw: Callable[[Picture], str], most: int = NOTEBOOK_CHARACTERS) -> str:
-    """Draw a picture in at most so many characters: its grids folded until they fit, and the last of many left out.
+    """Draw a picture in at most so many characters: fold its grids until they fit, and leave out the last of many.
 
     A notebook keeps what it shows, so a value that is only named in a cell must not cost megabytes.
     """
@@ -62,7 +62,7 @@ def folded(picture: Grid | Picture, draw: Callable[[Picture], str], most: int = 
 
 
 def _noted(picture: Picture, limit: int) -> Picture:
-    """Fold the larger grids, and say how to see them."""
+    """Fold the larger grids, and add a note on how to see them."""
     drawn = drawable(picture, max(1, limit))
     if all(folded is grid for folded, grid in zip(drawn.grids, picture.grids, strict=True)):
         return drawn
@@ -79,12 +79,12 @@ def _shorter(picture: Picture) -> Picture:
 
 
 def tooltip(cell: Cell) -> str:
-    """Return all that is known of a cell, one fact a line."""
+    """Return all facts of a cell, one a line."""
     return "\n".join(f"{name} {text}" for name, text in cell.facts())
 
 
 def described(picture: Picture) -> tuple[str, str]:
-    """Return a picture's title and what is said under it, in one line each."""
+    """Return a picture's title and remarks, one line each."""
     titles = [picture.title] if picture.title else [grid.title for grid in picture.grids if grid.title]
     remarks = dict.fromkeys(remark for grid in picture.grids for remark in grid.remarks())
     return "; ".join(titles) or "layout", ". ".join(remarks)

@@ -1,4 +1,4 @@
-"""Grids of tensors with data: anything that has a shape and elements, without importing what made it."""
+"""Grids of tensors with data: any object with a shape and elements, without importing its library."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _DIGITS = 5
 
 
 def is_tensor(value: object) -> bool:
-    """Tell whether a value has a shape and elements."""
+    """Return whether a value has a shape and elements."""
     shape = getattr(value, "shape", None)
     elements = hasattr(value, "tolist") or hasattr(value, "__getitem__")
     return isinstance(shape, tuple) and all(hasattr(extent, "__index__") for extent in shape) and elements
@@ -84,7 +84,7 @@ def tensor_grid(
 
 
 def written(element: object) -> str:
-    """Write an element shortly: floats to five digits.
+    """Format an element shortly: floats to five digits.
 
     >>> written(1 / 3), written(2.0), written(7), written(1e-30)
     ('0.33333', '2', '7', '1e-30')

@@ -1,4 +1,4 @@
-"""Grids of layouts: offsets, bytes and banks of what they map coordinates to."""
+"""Grids of layouts: offsets, bytes and banks of their coordinates."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .axes import Side, joined, orientation, parts_of, place_of, sides
 from .grid import Cell, Grid
 from .units import UNIT_BITS, UNIT_BYTES, in_units
 
-# As in sm90.arch, which would load all of Hopper: a test holds them together.
+# As in sm90.arch, which would load all of Hopper; a test compares them.
 BANKS, BANK_BYTES = 32, 4
 
 _LINE_UNITS = BANKS * BANK_BYTES // UNIT_BYTES
@@ -103,7 +103,7 @@ def layout_grid(
 
 
 class _Elements:
-    """The cells of a layout. What a row and a column contribute is computed once each, and added, where it may be."""
+    """Cells of a layout; contributions of rows and columns are computed once and added where the layout is additive."""
 
     def __init__(self, layout: Any, bits: int | None, banks: bool, address: int) -> None:  # noqa: ANN401 - any layout
         self.shape = layout.shape
@@ -144,7 +144,7 @@ class _Elements:
         return Cell(text, coordinate, flat, offset, byte, bank, colour=byte // UNIT_BYTES % _LINE_UNITS)
 
     def bulk(self) -> dict[str, Any]:
-        """Compute what `cell` does of all cells, row by row: a fifth of the time."""
+        """Compute `cell` for all cells at once, row by row: a fifth of the time."""
         rows, columns = range(self.rows.axis.size), range(self.columns.axis.size)
         if self.offset == self._whole:
             offsets = [self._whole(i, j) for i in rows for j in columns]
@@ -167,7 +167,7 @@ class _Elements:
 
 
 def parted(layout: Any) -> tuple[Any, Callable[[Any], Any]]:  # noqa: ANN401 - Layout or ComposedLayout
-    """Take a layout apart into a linear function on coordinates and one on its results; else (None, layout)."""
+    """Decompose a layout into a linear function of coordinates and a function of its results; else (None, layout)."""
     if isinstance(layout, Layout):
         return layout, _same
     if _is_pointed(layout):
@@ -184,7 +184,7 @@ def parted(layout: Any) -> tuple[Any, Callable[[Any], Any]]:  # noqa: ANN401 - L
 
 
 def images(*modes: Layout) -> list[int]:
-    """List what layouts map to, the first fastest, where several add up: without a call for each coordinate.
+    """List the values of a layout, the first mode fastest, by adding modes: no call for each coordinate.
 
     Strides must be integers.
 
@@ -199,7 +199,7 @@ def images(*modes: Layout) -> list[int]:
 
 
 def each(outer: Callable[[Any], Any], offsets: list[Any]) -> list[Any]:
-    """Return a function of each of some integers: nothing, or a swizzle, without a call for each.
+    """Return a function that applies a swizzle, or the identity, to a list of integers: no call for each.
 
     >>> each(Swizzle(1, 0, 1), [0, 1, 2, 3])
     [0, 1, 3, 2]
@@ -223,7 +223,7 @@ def _in_units(
     address: int,
     title: str,
 ) -> Callable[[str], Grid] | None:
-    """Return what draws a layout in units of 16 bytes, with a remark why, where its elements come in such units."""
+    """Return the cells of a layout in units of 16 bytes, with a remark, where its elements form such units."""
     found = in_units(layout, bits) if address % UNIT_BYTES == 0 else None
     if found is None:
         return None
@@ -294,7 +294,7 @@ def _units(draw: _Elements, bits: int | None, banks: bool) -> str:
 
 
 def _composition_words(layout: Any) -> tuple[str, ...]:  # noqa: ANN401 - Layout or ComposedLayout
-    """Tell where a layout after a layout differs from what `composition` makes of the two."""
+    """Describe the difference between a composed layout and the result of `composition`."""
     if not isinstance(layout, ComposedLayout) or layout.offset != 0:
         return ()
     if not isinstance(layout.layoutA, Layout) or not isinstance(layout.layoutB, Layout):
@@ -310,7 +310,7 @@ def _composition_words(layout: Any) -> tuple[str, ...]:  # noqa: ANN401 - Layout
 
 
 def _overrun(bits: int, tile: LayoutBase) -> tuple[str, ...]:
-    """Say that a tile in shared memory is more than a CTA can have, if it is."""
+    """Describe by how much a tile exceeds the shared memory of a CTA; empty if it fits."""
     elements = cosize(tile) if isinstance(tile, Layout) else 0
     if not isinstance(elements, int) or elements * bits < 1 << 20:
         return ()

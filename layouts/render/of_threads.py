@@ -1,4 +1,4 @@
-"""Grids of thread-value layouts: which thread holds an element, as which of its values."""
+"""Grids of thread-value layouts: the thread that holds each element, and the index among its values."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def tv_grid(
     title: str | None = None,
     names: Sequence[str] = (),
 ) -> Grid:
-    r"""Return the grid of a thread-value layout's tile: who holds each element.
+    r"""Return the grid of a thread-value layout's tile: the owner of each element.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ def owned_grid(
     operands: tuple[object, ...] = (),
     caption: Sequence[str] = (),
 ) -> Grid:
-    """Return the grid of a tile whose elements' owners are known.
+    """Return the grid of a tile with known owners of its elements.
 
     Parameters
     ----------
@@ -134,7 +134,7 @@ def owned_grid(
 
 
 def _indices(to_index: Any, rows: Side, columns: Side) -> list[Any]:  # noqa: ANN401 - Layout or ComposedLayout
-    """Return the index of each element of a tile, row by row; a plain layout adds what row and column contribute."""
+    """Return the index of each element of a tile, row by row; of a plain layout by adding rows and columns."""
     down, across = ([side.coordinate(position) for position in range(side.axis.size)] for side in (rows, columns))
     if isinstance(to_index, Layout):
         whole = isinstance(to_index.shape, tuple)
@@ -146,7 +146,7 @@ def _indices(to_index: Any, rows: Side, columns: Side) -> list[Any]:  # noqa: AN
 
 
 def _bulk(indices: Sequence[Any], owners: Mapping[Any, tuple[Owner, ...]], threads: int) -> dict[str, Any]:
-    """Return what all cells know: as `cell` of `owned_grid`, with each set of threads written once."""
+    """Return the facts of all cells: as `cell` of `owned_grid`, with each set of threads formatted once."""
     if isinstance(owners, Owners) and (single := owners.alone(indices)) is not None and threads > 1:
         holders, values = single
         colours = [thread % 8 for thread in holders]
@@ -177,7 +177,7 @@ def _bulk(indices: Sequence[Any], owners: Mapping[Any, tuple[Owner, ...]], threa
 
 @lru_cache(maxsize=1 << 15)
 def told(owners: tuple[Owner, ...]) -> str | None:
-    """Write who holds an element, where the first thread and its value do not tell all of it.
+    """Describe the owners of an element, where the first thread and its value are not all.
 
     >>> told((((0, 1, 2), 5), ((7,), 0))), told((((3,), 1),))
     ('thread 0-2 value 5; thread 7 value 0', None)
@@ -217,7 +217,7 @@ def _written(held: tuple[Owner, ...], threads: int) -> str:
 
 
 def _holders(some: tuple[int, ...], threads: int) -> str:
-    """Write which threads hold an element: all as *, a run by its ends, and of many others the first and how many."""
+    """Format the threads that hold an element: * for all, a range for a run, else the first and their number."""
     if len(some) == threads > 1:
         return "*"
     written = ranges(some)

@@ -1,7 +1,7 @@
-"""Operations of the algebra as rows of pictures: operands, what comes between, result.
+"""Operations of the algebra as rows of pictures: operands, intermediate layouts, result.
 
-Operands and results of a division or product hold the same offsets, so a colour can follow each tile through all of
-them. Tile 0 is marked too.
+Operands and results of a division or product hold the same offsets, so a colour follows each tile through all of them.
+Tile 0 is marked too.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from .grid import Cell, Grid, Picture
 from .of_layouts import each, layout_grid, parted
 
 MAX_FOLLOWED = 1 << 16
-"""Elements up to which tiles are followed by colour; it takes a call for each."""
+"""Elements up to which tiles are followed by colour: each takes a call."""
 
 _DIVIDES = (logical_divide, zipped_divide, tiled_divide, flat_divide)
 _PRODUCTS = (logical_product, zipped_product, tiled_product, flat_product)
@@ -101,7 +101,7 @@ def steps(operation: Callable[..., Any], *operands: Any) -> Picture:  # noqa: AN
 
 
 def _inexact(operation: Any, operands: tuple[Any, ...], result: Any) -> str:  # noqa: ANN401 - the operation's
-    """Tell where a result is another function than its definition, or points beyond the layout; empty if nowhere."""
+    """Describe where a result differs from its defining function, or exceeds the layout; empty if nowhere."""
     if operation in _TAKE_EXACT:
         try:
             operation(*operands, exact=True)
@@ -111,7 +111,7 @@ def _inexact(operation: Any, operands: tuple[Any, ...], result: Any) -> str:  # 
     layout = operands[0] if operands else None
     if not _is_part(result) or not isinstance(layout, LayoutBase):
         return ""
-    try:  # what a partition takes of a layout, it takes of the layout's coordinates
+    try:  # a partition takes the layout's coordinates as it takes the layout
         part, start = operation(make_identity_layout(layout.shape), *operands[1:])
     except (TypeError, ValueError):
         return ""
@@ -128,7 +128,7 @@ def _inexact(operation: Any, operands: tuple[Any, ...], result: Any) -> str:  # 
 
 
 def _is_part(result: object) -> bool:
-    """Tell whether an operation gave a layout and the offset at which it begins."""
+    """Return whether an operation returned a layout and the offset at which it begins."""
     return isinstance(result, tuple) and len(result) == 2 and isinstance(result[0], LayoutBase)
 
 
@@ -192,25 +192,26 @@ def _any(name: str, result: Any, operands: tuple[Any, ...]) -> list[Grid]:  # no
 
 
 def _followed(layout: Any, parts: Callable[[], Any], what: str) -> Callable[[Grid], Grid]:  # noqa: ANN401 - any layout
-    """Return what colours the cells of a grid by the tile that their offset belongs to; nothing for too many."""
+    """Return the colours of a grid's cells by the tile that contains their offset; none for too many."""
     if layout.size() > MAX_FOLLOWED:
         return lambda grid: grid
     try:
         tiles = parts()
-    except ValueError:  # no gathered form: a tiler that keeps a mode
+    except ValueError:  # a tiler that keeps a mode has no gathered form
         return lambda grid: grid
     inner, outer = parted(tiles)
     sizes = tiles[0].size(), tiles[1].size()
     if inner is None:
         offsets = [tiles(element, number) for number in range(sizes[1]) for element in range(sizes[0])]
-    else:  # its modes add up
+    else:  # the modes of the tile add up
         within, starts = ([mode(i) for i in range(mode.size())] for mode in (inner[0], inner[1]))
         if all(part.__class__ is int for part in (*within, *starts)):
             offsets = each(outer, [start + step for start in starts for step in within])
         else:
             offsets = [outer(add_coordinates(start, step)) for start in starts for step in within]
     numbered = [number for number in range(sizes[1]) for _ in range(sizes[0])]
-    tile_of: dict[Any, int] = dict(zip(reversed(offsets), reversed(numbered), strict=True))  # the first that has it
+    # the first tile that has the offset
+    tile_of: dict[Any, int] = dict(zip(reversed(offsets), reversed(numbered), strict=True))
 
     def follow(grid: Grid) -> Grid:
         def cell(i: int, j: int) -> Cell:

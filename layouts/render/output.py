@@ -13,7 +13,7 @@ from .markup import drawable
 from .text import render_text
 
 HEIGHT = 200
-"""Lines that a table takes before it is folded."""
+"""Default number of lines of a table."""
 
 SUFFIXES = (".svg", ".html", ".tex", ".txt")
 
@@ -55,7 +55,7 @@ def show(x: Any, *, width: int | None = None, height: int | None = HEIGHT, **opt
 
 
 def save(x: Any, path: str | os.PathLike[str], **options: Any) -> None:  # noqa: ANN401
-    """Draw a value into a file; its suffix says as what.
+    """Draw a value into a file in the format of its suffix.
 
     Parameters
     ----------
@@ -105,12 +105,12 @@ def save(x: Any, path: str | os.PathLike[str], **options: Any) -> None:  # noqa:
 
 
 def terminal_width(otherwise: int = 80) -> int:
-    """Return the columns of the terminal: what COLUMNS says, else what the terminal does."""
+    """Return the columns of the terminal: COLUMNS if set, else the terminal's own."""
     return shutil.get_terminal_size((otherwise, 0)).columns
 
 
 def _in_notebook() -> bool:
-    """Tell whether this is a Jupyter kernel: one that has a front end to show HTML."""
+    """Return whether this is a Jupyter kernel with a front end that shows HTML."""
     shell = sys.modules.get("IPython")
     running = shell.get_ipython() if shell is not None else None
     kernels = any(base.__name__ == "ZMQInteractiveShell" for base in type(running).__mro__)

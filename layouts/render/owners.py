@@ -1,4 +1,4 @@
-"""Owners: which threads hold an element, as which of their values; the inverse of a thread-value layout."""
+"""Owners: the threads that hold an element, and its index among their values; the inverse of a thread-value layout."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_INVERTED = 1 << 22
 
 
 class Owners(Mapping[Any, tuple[Owner, ...]]):
-    """Index -> who holds it, where each index is reached by one group of threads and one group of values.
+    """Index -> owners, where each index has one group of threads and one group of values.
 
     An index is kept with one number, not with its owners, so that a million of them cost a third of a second.
 
@@ -68,7 +68,7 @@ class Owners(Mapping[Any, tuple[Owner, ...]]):
         return len(self.numbers)
 
     def keys(self) -> KeysView[Any]:
-        """Return the indices, as fast as of a dict."""
+        """Return the indices, as fast as a dict's keys."""
         return self.numbers.keys()
 
     def __contains__(self, index: object) -> bool:
@@ -83,7 +83,7 @@ def groups_of(owners: Mapping[Any, tuple[Owner, ...]]) -> set[tuple[int, ...]]:
 
 
 def owners_of(layout: Any) -> Mapping[Any, tuple[Owner, ...]]:  # noqa: ANN401 - Layout or ComposedLayout
-    """Return who holds each index of a (thread, value) layout: the inverse of the layout, where many may hold one.
+    """Return the owners of each index of a (thread, value) layout: its inverse, with several owners where it repeats.
 
     Raises
     ------
@@ -114,7 +114,7 @@ def owners_by_start(
     *,
     outer: Any = None,  # noqa: ANN401 - a function of an index
 ) -> Mapping[Any, tuple[Owner, ...]]:
-    """Return the owners where each thread's values lie alike: thread t holds, as value v, ``starts[t] + parts[v]``.
+    """Return the owners where all threads have the same pattern: thread t's value v is ``starts[t] + parts[v]``.
 
     `numbers` are the threads' own, of which those of an MMA's atoms may be others than 0, 1, 2 ...; `outer` maps the
     sums to indices, as a swizzle does.

@@ -1,4 +1,4 @@
-"""Colours that colour-blind readers can tell apart, and on which black text can be read.
+"""Colour palette for colour-blind readers, light enough for black text.
 
 References
 ----------
@@ -9,7 +9,7 @@ Okabe and Ito, "Color Universal Design", 2008: vermillion, for marks.
 from __future__ import annotations
 
 FILLS = ("#77AADD", "#FFAABB", "#BBCC33", "#EEDD88", "#99DDFF", "#EE8866", "#44BB99", "#DDDDDD")
-"""One for each colour key, taken modulo 8: neighbours differ in lightness as well as in hue."""
+"""Fill colours by colour key modulo 8: neighbours differ in lightness as well as in hue."""
 
 EMPTY = "#FFFFFF"
 INK = "#000000"
@@ -19,7 +19,7 @@ MARK = "#D55E00"
 
 
 def fill(colour: int | None) -> str:
-    """Return what fills a cell of a colour key; None is white.
+    """Return the fill of a cell for a colour key; None is white.
 
     >>> fill(1), fill(9), fill(None)
     ('#FFAABB', '#FFAABB', '#FFFFFF')

@@ -1,7 +1,7 @@
-"""Pictures as plain values for JSON, which whoever draws elsewhere, such as a page, takes.
+"""Raw renderer: pictures as plain values for JSON, for pages that draw by themselves.
 
-A column for each thing that cells know, row by row, in place of an object for each cell: small, and quick to write.
-What belongs to a row or column of cells is said once: labels, and parts of coordinates and indices.
+One column for each kind of fact, row by row, in place of an object for each cell: small, and quick to write. Labels,
+and contributions of rows and columns to coordinates and indices, are stored once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .of_threads import told
 
 
 def render_raw(picture: Grid | Picture, limit: int = MAX_CELLS) -> dict[str, Any]:
-    """Return a picture as what ``json.dumps`` takes.
+    """Return a picture as a value for ``json.dumps``.
 
     Parameters
     ----------
@@ -105,7 +105,7 @@ def _columns(grid: Grid) -> dict[str, Any]:
 
 
 def _notes(cells: Sequence[Cell]) -> dict[str, list[str | None]]:
-    """Return what else there is to know, a list for each name."""
+    """Return the further notes of all cells, one list for each name."""
     found: dict[str, list[str | None]] = {}
     for k, cell in enumerate(cells):
         for name, text in cell.notes:

@@ -1,4 +1,4 @@
-"""Texts to draw: the notation, as who printed it means it, and names of atoms."""
+"""Reader of texts to draw: the notation, as its printer means it, and names of atoms."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..notation.meaning import as_meant
 def read(
     text: str, bits: int | None = None, given: Sequence[int] = (), shape: Sequence[int] | None = None
 ) -> tuple[Any, tuple[str, ...]]:
-    """Read what is to be drawn, and say how: as `parse` with the width does.
+    """Read the value to draw, and describe how it was read: as `parse` with the width does.
 
     Parameters
     ----------

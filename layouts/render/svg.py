@@ -1,4 +1,4 @@
-"""Pictures as SVG: one file or element, which needs nothing else."""
+"""SVG renderer: one self-contained file or element."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def render_svg(picture: Grid | Picture) -> str:
 
 
 def in_notebook(value: object) -> str:
-    """Return the SVG of what a notebook shows."""
+    """Return the SVG for a notebook."""
     return folded(picture_of(value), render_svg)
 
 
@@ -67,7 +67,7 @@ class _Sizes(NamedTuple):
 
 
 class _Plan(NamedTuple):
-    """What a grid needs: its cells and where they lie, and the lines around them."""
+    """Layout of a drawn grid: the positions of its cells, and the lines around them."""
 
     grid: Grid
     cells: tuple[tuple[Cell, ...], ...]

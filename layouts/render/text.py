@@ -1,4 +1,4 @@
-"""Pictures as plain text, fitted to a width, and which stretches of it to colour."""
+"""Text renderer: ASCII tables fitted to a width, with the spans to colour."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .fold import kept, left_out
 from .grid import Cell, Grid, Picture
 
 MARK = "*"
-"""Stands before the text of a marked cell."""
+"""Prefix of the text of a marked cell."""
 
 _GAP = "..."
 _APART = "    "
@@ -19,7 +19,7 @@ Position = int | None
 
 
 class Span(NamedTuple):
-    """A stretch of a text, and its style: ``title``, ``label``, ``caption``, ``mark``, ``colour0`` to ``colour7``."""
+    """Range of a text with a style: ``title``, ``label``, ``caption``, ``mark``, ``colour0`` to ``colour7``."""
 
     start: int
     end: int
@@ -27,14 +27,14 @@ class Span(NamedTuple):
 
 
 class Drawing(NamedTuple):
-    """A text and its spans, in order and apart."""
+    """Text with its styled spans, in order and disjoint."""
 
     text: str
     spans: tuple[Span, ...]
 
 
 Line = list[tuple[str, str]]
-"""A line in pieces: (text, style or nothing)."""
+"""Line in pieces: (text, style or nothing)."""
 
 
 def render_text(picture: Grid | Picture, *, width: int | None = None, height: int | None = None) -> str:
@@ -81,7 +81,7 @@ def draw_text(picture: Grid | Picture, *, width: int | None = None, height: int 
 
 
 def wrapped(text: str, width: int | None) -> list[str]:
-    """Break a text into lines of at most `width` characters, between words where there is a place.
+    """Break a text into lines of at most `width` characters, between words where possible.
 
     >>> wrapped("one two three", 8), wrapped("(1,2,3,4)", 6)
     (['one two', 'three'], ['(1,2,3', ',4)'])
@@ -151,12 +151,12 @@ def _grid(grid: Grid, width: int | None, height: int | None, narrow: int | None 
 
 
 def _harmless(text: str) -> str:
-    """Return text without what would steer a terminal."""
+    """Return text without terminal control sequences."""
     return "".join(character if character.isprintable() else "\ufffd" for character in text)
 
 
 def _fitted(grid: Grid, width: int | None, height: int | None) -> list[Line] | None:
-    """Draw all of a grid; None if that takes more lines than there are."""
+    """Draw a whole grid; None if that takes more lines than allowed."""
     if width is not None and height is not None and 2 * grid.size > width * height:
         return None
     if not grid.size:
@@ -167,7 +167,7 @@ def _fitted(grid: Grid, width: int | None, height: int | None) -> list[Line] | N
 
 
 def _elided(grid: Grid, width: int | None, height: int | None) -> tuple[list[Line], list[str]]:
-    """Draw the beginning and the end of each axis, in one band, and say what is left out."""
+    """Draw the beginning and the end of each axis, in one band, and note the part left out."""
     room = grid.rows.size
     if height is not None:
         room = max(3, height - 5)
@@ -188,13 +188,13 @@ def _elided(grid: Grid, width: int | None, height: int | None) -> tuple[list[Lin
         missing = left_out(axis.size, drawn)
         if missing:
             ends = f"{axis.label(missing[0])} to {axis.label(missing[-1])}"
-            count = missing.stop - missing.start  # which may be more than `len` can tell
+            count = missing.stop - missing.start  # may be more than `len` can return
             notes.append(f"too large to draw: {count} of {axis.size} {name} are left out, {ends}")
     return lines, notes
 
 
 class _Table:
-    """Cells of chosen rows and columns as texts, and how wide each column is."""
+    """Texts of the cells of chosen rows and columns, with the width of each column."""
 
     def __init__(self, grid: Grid, rows: Sequence[Position], columns: Sequence[Position]) -> None:
         self.grid, self.rows, self.columns = grid, rows, columns
@@ -217,7 +217,7 @@ class _Table:
         self.drawn_notes = ["" if i is None else grid.rows.note(i) for i in rows]
 
     def bands(self, width: int | None) -> list[range]:
-        """Part the columns into runs that fit, where tiles end if there is such a place."""
+        """Split the columns into runs that fit, at ends of tiles if possible."""
         if width is None:
             return [range(len(self.columns))]
         notes = max(map(len, self.drawn_notes), default=0)

@@ -1,4 +1,4 @@
-"""Layouts of whole units of 16 bytes: what swizzles move, and a thread at most, and large pictures are drawn in."""
+"""Layouts in units of 16 bytes: the unit of swizzles, the widest access of a thread, and the unit of large pictures."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from ..int_tuple import IntTuple, flatten_to_tuple, transform_leaf, wrap
 from ..layout import Layout
 from ..recast import recast_layout
 
-# As in sm90.arch, which would load all of Hopper: a test holds them together.
+# As in sm90.arch, which would load all of Hopper; a test compares them.
 UNIT_BYTES = 16
 UNIT_BITS = 8 * UNIT_BYTES
 
 
 def in_units(layout: Any, bits: int) -> tuple[Any, IntTuple] | None:  # noqa: ANN401 - Layout or ComposedLayout
-    """Return a layout in units of 16 bytes, and how many elements of each mode are in one; None if there is no such.
+    """Return a layout in units of 16 bytes, and the elements of each mode in a unit; None if there is no such layout.
 
     Each unit must hold neighbours in memory, in the order of their coordinates, and begin at a multiple of 16 bytes.
 
@@ -37,7 +37,7 @@ def in_units(layout: Any, bits: int) -> tuple[Any, IntTuple] | None:  # noqa: AN
     while isinstance(inner, ComposedLayout):
         swizzle = inner.layoutB
         if not isinstance(swizzle, Swizzle) or (swizzle.bits and 1 << swizzle.base < per_unit):
-            return None  # moves elements within units
+            return None  # the swizzle moves elements within units
         inner = inner.layoutA
     if not isinstance(inner, Layout) or not layout.size():
         return None

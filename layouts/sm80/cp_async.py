@@ -1,4 +1,4 @@
-"""cp.async: a thread's copy from global to shared memory that does not wait.
+"""cp.async: an asynchronous copy by a thread from global to shared memory.
 
 References
 ----------

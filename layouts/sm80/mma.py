@@ -21,7 +21,7 @@ from ..sm90.traits import MmaTraits
 
 @dataclass(frozen=True)
 class WarpMmaTraits(MmaTraits):
-    """What CuTe's ``MMA_Traits`` says of one instruction of a warp; fields as of `MmaTraits`.
+    """CuTe's ``MMA_Traits`` of one instruction of a warp; fields as of `MmaTraits`.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ class WarpMmaTraits(MmaTraits):
 
     @property
     def ptx(self) -> str:
-        """The instruction that the atom wraps, as PTX spells it.
+        """PTX instruction of the atom.
 
         Examples
         --------
@@ -49,7 +49,7 @@ class WarpMmaTraits(MmaTraits):
 _8x8, _16x8 = (8, 8), (16, 8)
 _INT8, _FLOAT8 = ("S8", "U8"), ("E4M3", "E5M2")
 
-# Architecture, accumulator, A, B -> the shapes (M, N, K) that CuTe has.
+# (architecture, accumulator, A, B) -> the shapes (M, N, K) that CuTe has
 _SHAPES: dict[tuple[str, str, str, str], tuple[tuple[int, int, int], ...]] = {
     ("SM80", "F16", "F16", "F16"): ((*_16x8, 8), (*_16x8, 16)),
     ("SM80", "F32", "F16", "F16"): ((*_16x8, 8), (*_16x8, 16)),
@@ -141,5 +141,5 @@ def fragment_layout(rows: int, columns: int, packed: int) -> Layout:
 
 
 def _packed(dtype: str) -> int:
-    """Return how many neighbours of a row a register of 32 bits holds; of f64 one takes two registers."""
+    """Return the neighbours of a row in a 32-bit register; an f64 takes two registers."""
     return max(1, 32 // DTYPE_BITS[dtype.lower()])

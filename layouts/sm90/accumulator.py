@@ -1,4 +1,4 @@
-"""Where what a thread holds of an MMA is in the tile: its accumulators, and its part of an A in registers."""
+"""Tile coordinates of a thread's MMA registers: accumulators, and A fragments."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .traits import Operand
 
 
 class _Coordinates:
-    """Coordinates of an operand in registers, of a tiling's MMAs and a tile of two extents."""
+    """Coordinates of a register operand in a tile, for a tiling's MMAs."""
 
     tiling: TiledMMA
     _operand: Operand
@@ -38,12 +38,12 @@ class _Coordinates:
         return tuple(_pair(part(index)) for index in range(size(part)))
 
     def by_lane(self, mode: int) -> bool:
-        """Whether all warps hold the same rows, mode 0, or columns, mode 1: then the lane says which."""
+        """Return whether all warps hold the same rows (mode 0) or columns (mode 1): the lane determines them."""
         layout = self.of_thread(mode)
         return all(layout(thread) == layout(thread % 32) for thread in range(self.tiling.thr_size))
 
     def lanes_across(self, mode: int) -> tuple[int, ...]:
-        """Distances, powers of 2, between the lanes of a warp that hold what differs along a mode only.
+        """Powers of 2: distances between lanes of a warp whose elements differ along one mode only.
 
         For mode 1 the lanes that share rows: shuffles among them reduce a row; for mode 0 those that share columns.
         """
@@ -137,13 +137,13 @@ class OperandCoordinates(_Coordinates):
 
     @property
     def run(self) -> int:
-        """How many registers after one another hold neighbours along K, from the first of each on."""
+        """Number of consecutive registers with neighbours along K, for each first register."""
         row, column = self.registers[0]
         count = next((n for n, place in enumerate(self.registers) if place != (row, column + n)), len(self.registers))
         return count
 
     def from_accumulators(self, sums: AccumulatorCoordinates) -> tuple[int, ...]:
-        """Give for each register the accumulator of the same thread that is the same element: C as the next A.
+        """Return the accumulator of the same thread and element for each register of A: C as the next A.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""Constants of Hopper (compute capability 9.0a), with the names that the rest of the package uses for them.
+"""Constants of Hopper (compute capability 9.0a).
 
 References
 ----------
@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Final, Literal
 
 Major = Literal["MN", "K"]
-"""Which mode of an operand tile is contiguous: M or N, or K."""
+"""Contiguous mode of an operand tile: M or N, or K."""
 
 SwizzleMode = Literal["INTER", "SW32", "SW64", "SW128"]
 """CuTe's names of the shared-memory swizzles: none (core matrices interleaved), or spans of 32, 64 and 128 bytes."""
@@ -23,10 +23,10 @@ SWIZZLE_BITS: Final[dict[SwizzleMode, int]] = {"INTER": 0, "SW32": 1, "SW64": 2,
 """B of ``Sw<B,4,3>``, the swizzle as a function on byte addresses."""
 
 SWIZZLE_BASE_BYTES: Final = 4
-"""M of ``Sw<B,4,3>``: the unit that moves whole is 16 bytes."""
+"""M of ``Sw<B,4,3>``: units of 16 bytes stay whole."""
 
 SWIZZLE_SHIFT: Final = 3
-"""S of ``Sw<B,4,3>``: the bits that choose the unit come from the 128-byte row index."""
+"""S of ``Sw<B,4,3>``: the 128-byte row index permutes the units."""
 
 UNIT_BYTES: Final = 16
 """A core matrix row, the unit of descriptor offsets and of the swizzle: one uint128_t."""
@@ -34,7 +34,7 @@ UNIT_BYTES: Final = 16
 UNIT_BITS: Final = 128
 
 CORE_MATRIX_ROWS: Final = 8
-"""A core matrix is 8 units of 16 bytes."""
+"""Rows of a core matrix, 16 bytes each."""
 
 GMMA_LAYOUT_TYPE: Final[dict[SwizzleMode, int]] = {"INTER": 0, "SW128": 1, "SW64": 2, "SW32": 3}
 """Bits 62..63 of a matrix descriptor."""
@@ -52,10 +52,10 @@ TMA_CODES: Final[dict[str, int]] = {
     "u8": 0, "u16": 1, "u32": 2, "s32": 3, "u64": 4, "s64": 5, "f16": 6, "f32": 7, "f32.ftz": 8, "f64": 9, "bf16": 10,
     "tf32": 11, "tf32.ftz": 12,
 }  # fmt: skip
-"""PTX's code, in tensormap.replace, of each type that TMA knows."""
+"""PTX's code of each TMA element type, as in tensormap.replace."""
 
 TMA_ALIASES: Final = {"e4m3": "u8", "e5m2": "u8", "s8": "u8"}
-"""Types that TMA moves as others: it knows no 8-bit floats, and bytes have no sign."""
+"""Types that TMA moves as others: it has no 8-bit floats, and no signed bytes."""
 
 WARP_THREADS: Final = 32
 WARPGROUP_THREADS: Final = 128
@@ -72,14 +72,14 @@ MAX_WARPS_PER_SM: Final = 64
 MAX_CTAS_PER_SM: Final = 32
 
 SM_COUNT: Final = 132
-"""Of an H200, and of an H100 SXM."""
+"""SMs of an H200, and of an H100 SXM."""
 
 RESERVED_SMEM_BYTES: Final = 1024
-"""Shared memory that the system takes of each CTA's."""
+"""Shared memory of each CTA that the system reserves."""
 
 
 def smem_overrun(size_bytes: int, remedy: str) -> str:
-    """Say by how much a size exceeds the shared memory of a CTA, and what to do; empty where it does not.
+    """Describe by how much a size exceeds the shared memory of a CTA, and a remedy; empty where it fits.
 
     Examples
     --------
@@ -94,7 +94,7 @@ def smem_overrun(size_bytes: int, remedy: str) -> str:
 
 
 def swizzle_bits(mode: str) -> int:
-    """Return B of ``Sw<B,4,3>`` of a mode, which is named in any case.
+    """Return B of ``Sw<B,4,3>`` of a swizzle mode, named in any case.
 
     Examples
     --------
@@ -109,7 +109,7 @@ def swizzle_bits(mode: str) -> int:
 
 
 def span_bytes(mode: SwizzleMode) -> int:
-    """Return the bytes over which a mode permutes 16-byte units: 16, 32, 64 or 128.
+    """Return the span of a swizzle mode in bytes: 16, 32, 64 or 128.
 
     Examples
     --------
@@ -120,7 +120,7 @@ def span_bytes(mode: SwizzleMode) -> int:
 
 
 def pattern_bytes(mode: SwizzleMode) -> int:
-    """Return the period in bytes of a mode's pattern, which is also the alignment that a tile of it needs.
+    """Return the period of a mode's pattern in bytes, which is also the alignment of its tiles.
 
     Examples
     --------

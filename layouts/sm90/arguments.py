@@ -1,4 +1,4 @@
-"""The types of arguments: what is no integer, text or layout is a TypeError that names the parameter."""
+"""Type checks of arguments: a wrong type is a TypeError that names the parameter."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def extents(operation: str, name: str, values: Any) -> tuple[int, int]:  # noqa:
 
 
 def text(operation: str, name: str, value: Any) -> str:  # noqa: ANN401 - unchecked input
-    """Return a str as it is."""
+    """Check that an argument is a str."""
     if not isinstance(value, str):
         raise wrong_type(operation, name, "a str", value)
     return value
@@ -88,5 +88,5 @@ def check_layout(operation: str, name: str, value: object) -> None:
 
 
 def wrong_type(operation: str, name: str, required: str, value: object) -> TypeError:
-    """Return the error of an argument of another type than the required."""
+    """Return the TypeError for an argument of the wrong type."""
     return TypeError(f"{operation}: {name} must be {required}, got {value!r} of type {type(value).__name__}")

@@ -1,4 +1,4 @@
-"""make_gmma_desc: CuTe's canonical forms, condition by condition, and what would fit where one fails.
+"""make_gmma_desc: CuTe's canonical forms, condition by condition, with a remedy where one fails.
 
 References
 ----------
@@ -32,11 +32,11 @@ from .gmma import check_bits, check_major, split_swizzle
 _OPERATION = "make_gmma_desc"
 
 _EXTENTS = "the extents are not those of an MMA"
-"""Where the units have other extents than an MMA: `_misread` says which, and why."""
+"""Remedy where the units have other extents than an MMA's; `_misread` says which, and why."""
 
 
 class _NotCanonicalError(Exception):
-    """A condition of the canonical form that does not hold."""
+    """Violated condition of the canonical form."""
 
 
 def make_gmma_desc(layout: AnyLayout, *, major: Major, bits: int, start_address: int | None = None) -> GmmaDescriptor:
@@ -133,7 +133,7 @@ def _offset_bytes(layout: AnyLayout, offset_elems: int, bits: int) -> int:
 
 
 def _misread(tile: Layout, major: Major, bits: int) -> str:
-    """Say, in elements of the tile, what keeps it from being rows of whole 16-byte units along the major; else "".
+    """Describe why the tile is not rows of whole 16-byte units along the major; else "".
 
     `_offsets` looks at the units alone, as CuTe does: a tile that is contiguous along the other mode has other units.
     """
@@ -171,7 +171,7 @@ def _has_run(mode: Layout) -> bool:
 
 
 def _k_extents(bits: int) -> tuple[int, int, int]:
-    """Return K of an MMA of an MN-major operand, and K of two kinds of sparse ones."""
+    """Return K of an MMA with an MN-major operand, and K of two kinds of sparse ones."""
     return 256 // bits, 128 // bits, 512 // bits
 
 
@@ -227,7 +227,7 @@ def _divide(units: Layout, mn: int, k: int) -> Layout:
 
 
 def _hint(tile: Layout, bits: int, major: Major) -> str:
-    """Name the forms that this very tile has, else how to get one."""
+    """Name the canonical forms that this tile has, else the way to get one."""
     fits = []
     for other in MAJORS:
         for mode in SWIZZLE_MODES:

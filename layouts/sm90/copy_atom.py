@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..drawn import Drawn
+from ..drawable import Drawable
 from ..errors import LayoutError
 from ..layout import Layout
 from ..modes import rank, size
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from ..render.grid import Picture
 
 VECTOR_BITS = (8, 16, 32, 64, 128)
-"""What one thread moves by one instruction."""
+"""Widths of a single thread's copy instruction."""
 
 
 @dataclass(frozen=True)
-class CopyAtom(Drawn):
-    """One copy instruction on elements of one width: who reads and who writes which of the elements that it moves.
+class CopyAtom(Drawable):
+    """One copy instruction on elements of one width, with the thread-value layouts of both sides.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ class CopyAtom(Drawn):
         return f"CopyAtom({self.name}, {self.bits})"
 
     def _picture_(self) -> Picture:
-        """Draw what each thread reads and what it writes."""
+        """Draw the elements that each thread reads and writes."""
         from .copy_pictures import copy_picture
 
         return copy_picture(self, self.bits)

@@ -1,4 +1,4 @@
-"""What copies look like: who reads each element, and beside it who writes it, as CuTe's ``print_latex`` has them.
+"""Pictures of copies: the reader of each element beside its writer, as CuTe's ``print_latex`` has them.
 
 References
 ----------
@@ -41,12 +41,12 @@ def copy_picture(
 
 
 def tiled_copy_picture(copy: Any, title: str | None = None) -> Picture:  # noqa: ANN401 - TiledCopy
-    """Return who reads and who writes each element of a tile; the title is the tiling's text."""
+    """Return the reader and the writer of each element of a tile; the title is the tiling's text."""
     return Picture(tuple(_side(copy, name) for name in _SIDES), str(copy) if title is None else title)
 
 
 def side_grid(copy: Any, side: str) -> Grid:  # noqa: ANN401 - TiledCopy
-    """Return who reads, or who writes, each element of a tile."""
+    """Return the reader, or the writer, of each element of a tile."""
     if side not in _SIDES:
         raise LayoutError("show", (str(copy),), f"side must be one of {', '.join(_SIDES)}, got {side!r}")
     drawn = _side(copy, side)
@@ -54,7 +54,7 @@ def side_grid(copy: Any, side: str) -> Grid:  # noqa: ANN401 - TiledCopy
 
 
 def _called(atom: Any, side: str) -> str:  # noqa: ANN401 - CopyAtom or CopyTraits
-    """Call a side, and say what is seen there: registers are the side after which copies are tiled."""
+    """Name a side; registers are the side after which copies are tiled."""
     if atom.src_layout == atom.dst_layout:
         return _SIDES[side]
     layout = atom.src_layout if side == "S" else atom.dst_layout
@@ -71,7 +71,7 @@ def _side(copy: Any, side: str) -> Grid:  # noqa: ANN401 - TiledCopy
     inside = {index: held for index, held in found.items() if index < prod(extents)}
 
     def in_order(index: int) -> int:
-        """Index in the tile -> index where its modes are in the tensor's order."""
+        """Index in the tile -> index with its modes in the tensor's order."""
         coordinate: Any = idx2crd(index, extents)
         placed = [place[part] for place, part in zip(places, coordinate, strict=True)]
         return sum(part * prod(extents[:mode]) for mode, part in enumerate(placed))
@@ -123,7 +123,7 @@ def _permutes(tiler: Any) -> bool:  # noqa: ANN401 - extent or Layout
 
 
 def _labelled(axis: Axis, modes: range, labels: list[list[int]]) -> Axis:
-    """Return an axis whose positions are called by the tensor's coordinates."""
+    """Return an axis labelled by the tensor's coordinates."""
 
     def label(position: int) -> str:
         parts = axis.label(position).split(",") if modes else []
@@ -133,7 +133,7 @@ def _labelled(axis: Axis, modes: range, labels: list[list[int]]) -> Axis:
 
 
 def _lines(copy: Any, axis: int) -> tuple[int, ...]:  # noqa: ANN401 - TiledCopy
-    """Return where lines part a matrix: each 8 rows, each 16 bytes; of other ranks, where modes do."""
+    """Return the positions of lines in a matrix: every 8 rows and every 16 bytes; for other ranks, at mode ends."""
     extents = copy.tile_shape
     if len(extents) == 2:
         return (CORE_MATRIX_ROWS,) if axis == 0 else (UNIT_BITS // copy.atom.bits,)

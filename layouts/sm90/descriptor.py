@@ -1,4 +1,4 @@
-"""The 64-bit matrix descriptor of wgmma: how it is packed, and how the hardware walks it.
+"""The 64-bit matrix descriptor of wgmma: bit fields, and the addresses that the hardware computes.
 
 References
 ----------
@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from ..drawn import Drawn
+from ..drawable import Drawable
 from ..errors import LayoutError
 from .arch import GMMA_LAYOUT_TYPE, MAJORS, UNIT_BYTES, Major, SwizzleMode
 from .arguments import extents, integer
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..render.grid import Picture
 
 FIELD_BITS = 14
-"""Addresses and offsets are kept in units of 16 bytes, 14 bits each: 256 KB."""
+"""Width of addresses and offsets in units of 16 bytes: 14 bits, 256 KB."""
 
 _FIELD_MASK = (1 << FIELD_BITS) - 1
 _LBO_SHIFT, _SBO_SHIFT, _BASE_OFFSET_SHIFT, _LAYOUT_TYPE_SHIFT = 16, 32, 49, 62
@@ -38,8 +38,8 @@ _MODE_OF_LAYOUT_TYPE: dict[int, SwizzleMode] = {value: mode for mode, value in G
 
 
 @dataclass(frozen=True)
-class GmmaDescriptor(Drawn):
-    """Where and how wgmma finds an operand tile in shared memory: (mn, k) -> byte address.
+class GmmaDescriptor(Drawable):
+    """Matrix descriptor of a wgmma operand in shared memory: (mn, k) -> byte address.
 
     Two descriptors are equal if they are the same 64 bits; `major`, `bits` and `shape_mn_k` are what `make_gmma_desc`
     knows beyond them.
@@ -116,7 +116,7 @@ class GmmaDescriptor(Drawn):
     def _picture_(
         self, *, major: Major | None = None, bits: int | None = None, shape_mn_k: tuple[int, int] | None = None
     ) -> Picture:
-        """Draw the addresses of the tile's units of 16 bytes; where the major is not known, for both."""
+        """Draw the addresses of the tile's units of 16 bytes; for both majors where the major is unknown."""
         from .pictures import descriptor_picture
 
         major = self.major if major is None else check_major("show", self._operands(), major)
@@ -141,7 +141,7 @@ class GmmaDescriptor(Drawn):
         bits: int | None = None,
         shape_mn_k: tuple[int, int] | None = None,
     ) -> GmmaDescriptor:
-        """Return the descriptor of a 64-bit word; the keywords add what the word does not tell.
+        """Decode a 64-bit word; the keywords add the facts that the word does not contain.
 
         Raises
         ------
@@ -203,7 +203,7 @@ class GmmaDescriptor(Drawn):
         return _MODE_OF_LAYOUT_TYPE[self.layout_type]
 
     def advance(self, offset_bytes: int) -> GmmaDescriptor:
-        """Return this descriptor moved by `offset_bytes`, a multiple of 16: what ``desc + n`` does in a main loop.
+        """Return this descriptor advanced by `offset_bytes`, a multiple of 16: ``desc + n`` of a main loop.
 
         Examples
         --------
@@ -261,9 +261,9 @@ class GmmaDescriptor(Drawn):
         return [[walk.address(mn, k) for k in range(shape[1])] for mn in range(shape[0])]
 
     def explain(self) -> str:
-        """Say in words and as a drawing what the fields mean: core matrices, and what LBO and SBO step over.
+        """Explain the fields in words and as a drawing: core matrices, and the steps of LBO and SBO.
 
-        Where major and width of the elements are not known, both majors are told.
+        Where major and width of the elements are unknown, both majors are explained.
         """
         lines = [
             f"GMMA descriptor {int(self):#018x}",
@@ -286,7 +286,7 @@ class GmmaDescriptor(Drawn):
         return "\n".join(lines)
 
     def walk(self, *, major: Major | None = None, bits: int | None = None) -> Walk:
-        """Return how the hardware walks the tile; arguments and errors are those of `address`."""
+        """Return the hardware's walk over the tile; arguments and errors are those of `address`."""
         major, bits = self.major if major is None else major, self.bits if bits is None else bits
         if major is None or bits is None:
             raise self._error("the 64 bits do not tell the major and the element width", "pass major= and bits=")

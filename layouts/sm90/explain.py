@@ -1,4 +1,4 @@
-"""The walk over an operand tile in words and as a drawing.
+"""Explanation of the walk over an operand tile, in words and as a drawing.
 
 References
 ----------
@@ -16,7 +16,7 @@ _ROWS_SHOWN = 10
 
 
 def explain_walk(walk: Walk, shape_mn_k: tuple[int, int] | None, bits_known: bool, drawn: bool) -> list[str]:
-    """Say line by line what the offsets and the swizzle mean; where `drawn`, with the grid of `core_matrix_grid`."""
+    """Explain line by line the offsets and the swizzle; where `drawn`, with the grid of `core_matrix_grid`."""
     lines = [*(f"  {line}" for line in _words(walk, bits_known)), ""]
     if not drawn:
         return [*lines, "No drawing: the address walk is defined for base offset 0 only."]

@@ -113,13 +113,13 @@ def element_swizzle(mode: SwizzleMode, bits: int) -> Swizzle:
 
 
 class SwizzledTile(NamedTuple):
-    """A shared-memory layout taken apart by `split_swizzle`."""
+    """Shared-memory layout in the parts that `split_swizzle` returns."""
 
     mode: SwizzleMode
     tile: Any
     """The layout under the swizzle, in elements."""
     offset_elems: int
-    """What the composed layout adds before the swizzle."""
+    """Offset that the composed layout adds before the swizzle."""
     address: int | None
     """Byte address of the layout's smem pointer, where it has one."""
 

@@ -23,7 +23,7 @@ MAX_PIXELS = 1 << fields.PIXELS.width
 
 @dataclass(frozen=True)
 class Im2colTensorMap(MappedTensor):
-    """A TMA descriptor in im2col mode: how some channels of a column of pixels are copied.
+    """Tensor map in im2col mode: copies some channels of a column of pixels.
 
     Dimension 0 of the tensor is C, the contiguous one; then come W, or W and H, or W, H and D; the last one is N. The
     pixels of a column follow each other along W, H, D and N within a bounding box, which is the tensor's own from
@@ -154,7 +154,7 @@ class Im2colTensorMap(MappedTensor):
         return islice(column(), self.pixels_per_column)
 
     def encode(self) -> tuple[int, ...]:
-        """Return the first 64 bytes of the descriptor as eight 64-bit words; the other 64 bytes mean nothing.
+        """Return the first 64 bytes of the descriptor as eight 64-bit words; the other 64 bytes are unused.
 
         Examples
         --------
@@ -172,7 +172,7 @@ class Im2colTensorMap(MappedTensor):
 
     @classmethod
     def decode(cls, words: Sequence[int]) -> Im2colTensorMap:
-        """Return the tensor map of a descriptor's first eight words; further words are not looked at.
+        """Return the tensor map of a descriptor's first eight words; further words are ignored.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""The descriptors of a staged operand: what CuTe's ``tCrA`` is.
+"""Iterator over the descriptors of a staged operand: CuTe's ``tCrA``.
 
 References
 ----------
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..algebra import AnyLayout
 from ..composed import ComposedLayout
-from ..drawn import Drawn
+from ..drawable import Drawable
 from ..errors import LayoutError
 from ..int_tuple import product
 from ..layout import Layout
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class GmmaDescriptorIterator(Drawn):
-    """The descriptors of an operand in shared memory: (MMA tile, block along MN, block along K, stage) -> descriptor.
+class GmmaDescriptorIterator(Drawable):
+    """Descriptors of an operand in shared memory: (MMA tile, block along MN, block along K, stage) -> descriptor.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ class GmmaDescriptorIterator(Drawn):
     first: GmmaDescriptor = field(init=False, compare=False, repr=False)
     """The descriptor of the first MMA tile of the first stage."""
     layout: Layout = field(init=False, compare=False, repr=False)
-    """What each coordinate adds to the start address, in 16-byte units."""
+    """Increment of the start address for each coordinate, in 16-byte units."""
 
     def __post_init__(self) -> None:
         smem, bits, name = self.smem_layout, self.bits, "GmmaDescriptorIterator"

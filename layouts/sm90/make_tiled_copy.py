@@ -1,4 +1,4 @@
-"""make_tiled_copy and its family: tilings of a copy atom by threads and values, after an MMA or after another copy.
+"""make_tiled_copy and its variants: tilings of a copy atom by threads and values, after an MMA or another copy.
 
 References
 ----------
@@ -70,7 +70,7 @@ make_tiled_copy_tv = make_tiled_copy
 
 
 def make_tiled_copy_A(atom: CopyAtom, mma: TiledMMA) -> TiledCopy:
-    """Tile a copy atom so that each thread holds what it holds of A of an MMA.
+    """Tile a copy atom by the A fragment of an MMA's threads.
 
     Examples
     --------
@@ -86,13 +86,13 @@ def make_tiled_copy_A(atom: CopyAtom, mma: TiledMMA) -> TiledCopy:
 
 
 def make_tiled_copy_B(atom: CopyAtom, mma: TiledMMA) -> TiledCopy:
-    """Tile a copy atom so that each thread holds what it holds of B of an MMA."""
+    """Tile a copy atom by the B fragment of an MMA's threads."""
     _, n, k = _mma("make_tiled_copy_B", mma).tile_shape
     return TiledCopy(atom, mma.get_layoutB_TV(), (n, k))
 
 
 def make_tiled_copy_C(atom: CopyAtom, mma: TiledMMA) -> TiledCopy:
-    """Tile a copy atom so that each thread holds what it holds of C of an MMA.
+    """Tile a copy atom by the C fragment of an MMA's threads.
 
     With several atoms along K, CuTe's ``layoutC_TV`` maps the threads of all but the first beyond the tile, and so
     does the copy.
@@ -137,12 +137,12 @@ def make_tiled_copy_C_atom(atom: CopyAtom, mma: TiledMMA) -> TiledCopy:
 
 
 def make_tiled_copy_S(atom: CopyAtom, copy: TiledCopy) -> TiledCopy:
-    """Tile a copy atom so that each thread holds what it reads by another copy."""
+    """Tile a copy atom by the source fragment of another copy's threads."""
     return TiledCopy(atom, _copy("make_tiled_copy_S", copy).get_layoutS_TV(), copy.tiler_mn)
 
 
 def make_tiled_copy_D(atom: CopyAtom, copy: TiledCopy) -> TiledCopy:
-    """Tile a copy atom so that each thread holds what it writes by another copy."""
+    """Tile a copy atom by the destination fragment of another copy's threads."""
     return TiledCopy(atom, _copy("make_tiled_copy_D", copy).get_layoutD_TV(), copy.tiler_mn)
 
 

@@ -1,4 +1,4 @@
-"""What every tensor map says of the tensor in global memory and of the copy, in whatever mode it copies.
+"""Fields and rules common to all tensor maps, tiled and im2col: the tensor in global memory and its copy.
 
 References
 ----------
@@ -42,12 +42,12 @@ _FILLS: tuple[OobFill, ...] = ("zero", "nan")
 _WORD = (1 << 64) - 1
 _WORDS = fields.USED_BYTES // 8
 _LARGE_BYTES = 128 * 1024
-"""The compiler tells tensors that reach this many bytes by a bit, on which decoding does not insist."""
+"""Size from which the compiler sets the large-tensor bit; decoding does not require it."""
 
 
 @dataclass(frozen=True)
 class MappedTensor:
-    """A tensor in global memory as a tensor map describes it, and how its elements are copied.
+    """Tensor in global memory as a tensor map describes it, with the mode of its copy.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ class MappedTensor:
 
     @property
     def item_bytes(self) -> int:
-        """Bytes of what dimension 0 counts: an element, or with interleave a pixel's slice of channels."""
+        """Bytes of an item of dimension 0: an element, or with interleave a pixel's slice of channels."""
         return {"none": self.bits // 8, "16B": 16, "32B": 32}[self.interleave]
 
     @property
@@ -92,7 +92,7 @@ class MappedTensor:
         return self.dims[0] * self.bits // 8 + sum((extent - 1) * stride for extent, stride in steps)
 
     def _operands(self) -> tuple[object, ...]:
-        """Return what an error shows of it."""
+        """Return the fields that an error shows."""
         return self.dtype, self.dims, self.strides_bytes
 
     def _error(self, condition: str, hint: str = "") -> LayoutError:
@@ -101,7 +101,7 @@ class MappedTensor:
     # Bits.
 
     def _tensor_bits(self) -> int:
-        """Return the descriptor's bits but for what is copied of the tensor."""
+        """Return the descriptor's bits except those of the box."""
         bits = fields.GLOBAL_ADDRESS.write(0, self.global_address)
         bits = fields.IS_MAP.write(bits, 1)
         bits = fields.LARGE.write(bits, self.global_bytes >= _LARGE_BYTES)
@@ -143,7 +143,7 @@ class MappedTensor:
             raise self._error(f"interleave 32B goes with swizzle SW32 only, got {self.swizzle}")
 
     def _check_counts(self, counts: Sequence[tuple[str, tuple[int, ...], int]]) -> None:
-        """Check how many entries there are, by name, entries and how many there must be."""
+        """Check the numbers of entries, each by name, entries and required number."""
         for name, values, count in (
             ("strides_bytes", self.strides_bytes, self.rank - 1),
             *counts,
@@ -175,7 +175,7 @@ class MappedTensor:
             )
 
     def _check_inner(self, what: str, elems: int) -> None:
-        """Check the bytes of the contiguous dimension that are copied."""
+        """Check the bytes of the contiguous dimension in one copy."""
         if self.interleave != "none":
             return
         if elems * self.bits % (8 * UNIT_BYTES):
@@ -204,7 +204,7 @@ def words_of(bits: int) -> tuple[int, ...]:
 
 
 def bits_of(operation: str, words: Sequence[int]) -> int:
-    """Return the bits of a descriptor's first eight words; further words are not looked at.
+    """Return the bits of a descriptor's first eight words; further words are ignored.
 
     Raises
     ------
@@ -218,7 +218,7 @@ def bits_of(operation: str, words: Sequence[int]) -> int:
 
 
 def read_tensor(operation: str, bits: int, mode: str) -> dict[str, Any]:
-    """Return the parameters of `MappedTensor` that a descriptor's bits say.
+    """Return the parameters of `MappedTensor` from a descriptor's bits.
 
     Raises
     ------
@@ -245,7 +245,7 @@ def read_tensor(operation: str, bits: int, mode: str) -> dict[str, Any]:
 
 
 def check_all_read(operation: str, bits: int, made: Sequence[int], mode: str) -> None:
-    """Check that a descriptor has no bit set that is not in what was made of it.
+    """Check that a descriptor has no bit set that decoding did not read.
 
     Raises
     ------
@@ -258,7 +258,7 @@ def check_all_read(operation: str, bits: int, made: Sequence[int], mode: str) ->
 
 
 def tma_dtype(operation: str, operands: tuple[object, ...], dtype: Any) -> str:  # noqa: ANN401 - unchecked input
-    """Return the type as which TMA moves elements of a type, named in any case.
+    """Return the type that TMA uses for elements of a type, named in any case.
 
     Raises
     ------

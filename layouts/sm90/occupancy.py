@@ -1,4 +1,4 @@
-"""How many CTAs fit on a streaming multiprocessor of Hopper (sm_90), and what sets the limit.
+"""Occupancy of a streaming multiprocessor of Hopper (sm_90): CTAs that fit, and the limiting resource.
 
 References
 ----------
@@ -29,7 +29,7 @@ _SMEM_UNIT_BYTES = 128
 
 
 class Occupancy(NamedTuple):
-    """What of a kernel runs on one SM at a time.
+    """CTAs and warps of a kernel that are resident on one SM.
 
     Attributes
     ----------
@@ -47,7 +47,7 @@ class Occupancy(NamedTuple):
 
     @property
     def limited_by(self) -> tuple[str, ...]:
-        """Name what sets the limit."""
+        """Name the limiting resource."""
         return tuple(name for name, limit in self.limits.items() if limit == self.ctas_per_sm)
 
 

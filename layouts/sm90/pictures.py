@@ -1,4 +1,4 @@
-"""What Hopper's objects look like: fragments by thread and value, descriptors and boxes by address.
+"""Pictures of Hopper's objects: fragments by thread and value, descriptors and boxes by address.
 
 References
 ----------
@@ -38,7 +38,7 @@ _LINE = "the 16-byte unit of its line of 32 banks (byte / 16 mod 8)"
 
 
 def traits_picture(traits: Any, operand: str | None) -> Grid | Picture:  # noqa: ANN401 - MmaTraits
-    """Return who holds each element of A, B and C of one MMA instruction, or of one of them."""
+    """Return the owner of each element of A, B and C of one MMA instruction, or of one of them."""
 
     def grid(name: str) -> Grid:
         layout = {"A": traits.a_layout, "B": traits.b_layout, "C": traits.c_layout}[name]
@@ -55,7 +55,7 @@ def tiled_mma_picture(
     *,
     title: str | None = None,
 ) -> Grid | Picture:
-    """Return who holds each element of A, B and C of a tile, or of one of them; the title is the tiling's text.
+    """Return the owner of each element of A, B and C of a tile, or of one; the title is the tiling's text.
 
     Owners come from the threads' partitions, not from ``get_layoutC_TV``: with several atoms along K that layout maps
     beyond the tile, where truly the threads of all these atoms hold partial sums of the same element.
@@ -83,7 +83,7 @@ def tiled_mma_picture(
 
 
 def matrix_copy_picture(traits: Any, bits: int) -> Picture:  # noqa: ANN401 - MatrixCopyTraits
-    """Return both sides of ldmatrix or stmatrix: the row that each lane addresses, and what its registers hold."""
+    """Return both sides of ldmatrix or stmatrix: the rows that lanes address, and their registers."""
     elements = traits.in_elements(bits)
     across = UNIT_BITS // bits
     tile = Layout((CORE_MATRIX_ROWS, across, traits.num_matrices), (across, 1, CORE_MATRIX_ROWS * across))
@@ -156,7 +156,7 @@ def iterator_grid(iterator: Any) -> Grid:  # noqa: ANN401 - GmmaDescriptorIterat
 
 
 def tma_grid(copy: Any) -> Grid:  # noqa: ANN401 - TmaCopy
-    """Return where TMA puts each element of a tile, and with which box."""
+    """Return the place of each element of a TMA tile, and the box that moves it."""
     tensor_map = copy.tensor_map
     bits = DTYPE_BITS[tensor_map.dtype]
     extents = dict(zip(copy.modes, copy.box_shape, strict=True))
@@ -172,7 +172,7 @@ def tma_grid(copy: Any) -> Grid:  # noqa: ANN401 - TmaCopy
         coordinate = joined(shape, rows.coordinate(i), columns.coordinate(j))
         number, box = by_coordinate[tuple(c // e * e for c, e in zip(coordinate, box_shape, strict=True))]
         within = sum((c % e) * steps[mode] for mode, (c, e) in enumerate(zip(coordinate, box_shape, strict=True)))
-        # As the hardware does: the bits of the address choose, of a tile that starts at a multiple of the pattern.
+        # As the hardware does: the bits of the address select, for a tile that starts at a multiple of the pattern.
         byte = swizzle(box.smem_offset_bytes + within * bits // 8)
         found = _addressed("", coordinate, rows.flat(i) + columns.flat(j), byte, bits, 0, (("box", str(number)),))
         return found._replace(text=str(found.offset), colour=number % 8)
@@ -212,7 +212,7 @@ def descriptor_picture(
     walks: Sequence[Walk],
     shape_mn_k: tuple[int, int] | None,
 ) -> Picture:
-    """Return what a descriptor's bits tell: for each reading of them the addresses of a tile."""
+    """Return the addresses of a tile for each possible reading of a descriptor's bits."""
     title = f"GMMA descriptor {int(descriptor):#018x}"
     if descriptor.base_offset:
         raise LayoutError("show", (title,), "the address walk is defined for base offset 0 only")
@@ -284,7 +284,7 @@ def _operand(
 
 
 def _modes(name: str) -> tuple[int, int]:
-    """Which of M, N, K an operand has."""
+    """Modes among M, N, K of an operand."""
     x, y = ("MNK".index(mode) for mode in _OPERANDS[name])
     return x, y
 

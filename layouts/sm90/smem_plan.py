@@ -1,7 +1,7 @@
-"""The plan of a CTA's shared memory: which regions it has, where each starts, and what lies where within it.
+"""Plan of a CTA's shared memory: its regions, with their offsets and layouts.
 
-A plan is a value: a kernel is configured with one, allocates by it, the simulator shows shared memory by its names,
-and people print it.
+A plan is a value: a kernel is configured with one and allocates by it, and the simulator names shared memory by its
+regions.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .staged import StagedTile
 
 @dataclass(frozen=True)
 class SmemArray:
-    """Elements one after another: mbarriers, or what one thread leaves for another.
+    """Array of elements: mbarriers, or words that threads exchange.
 
     Parameters
     ----------
@@ -96,13 +96,13 @@ class SmemRegion(NamedTuple):
 
     @property
     def end_bytes(self) -> int:
-        """Where it ends."""
+        """End of the region."""
         return self.offset_bytes + self.content.size_bytes
 
 
 @dataclass(frozen=True)
 class SmemPlan:
-    """Regions of shared memory one after another, each where its alignment lets it start.
+    """Regions of shared memory in order, each at the next offset that its alignment allows.
 
     Parameters
     ----------
@@ -143,7 +143,7 @@ class SmemPlan:
 
     @classmethod
     def of(cls, contents: Mapping[str, Content] | None = None, **named: Content) -> SmemPlan:
-        """Plan regions by their names, in order."""
+        """Make a plan of named regions, in order."""
         return cls((*(contents or {}).items(), *named.items()))
 
     @cached_property
@@ -157,7 +157,7 @@ class SmemPlan:
         return tuple(regions)
 
     def __getitem__(self, name: str) -> SmemRegion:
-        """Give a region by its name.
+        """Return a region by its name.
 
         Raises
         ------
@@ -182,12 +182,12 @@ class SmemPlan:
 
     @property
     def fits(self) -> bool:
-        """Whether a CTA can have so much."""
+        """True if the plan fits in the shared memory of a CTA."""
         return self.size_bytes <= SMEM_BYTES_PER_CTA
 
     @property
     def overrun(self) -> str:
-        """What a CTA lacks for the plan, and what would fit; empty where it fits.
+        """Description of the excess over a CTA's shared memory, with a remedy; empty where the plan fits.
 
         >>> SmemPlan.of(sA=StagedTile((256, 64), 8, 16), full=SmemArray(8, bits=64)).overrun
         '262208 bytes are 29760 more than the 232448 (227 KiB) that a CTA can have; 7 stages fit'
@@ -205,7 +205,7 @@ class SmemPlan:
         return smem_overrun(self.size_bytes, f"{largest.name} takes {largest.size_bytes}: use {smaller}")
 
     def _with_stages(self, most: int) -> SmemPlan:
-        """Return the plan whose tiles have no more stages."""
+        """Return the plan with the tiles' stages limited."""
         return SmemPlan(
             tuple(
                 (

@@ -1,4 +1,4 @@
-"""Staged tiles: what a ring of shared-memory stages looks like that TMA fills and wgmma, stmatrix or ldmatrix read."""
+"""Staged tiles: the layout of a ring of shared-memory stages for TMA, wgmma, stmatrix and ldmatrix."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ class StagedTile:
 
     @property
     def lines(self) -> int:
-        """Lines of a stage, one after another across its contiguous mode."""
+        """Lines of a stage across its contiguous mode."""
         return self.tile[1 - self.contiguous_mode]
 
     @property
@@ -146,7 +146,7 @@ class StagedTile:
 
     @property
     def alignment_bytes(self) -> int:
-        """Where it may start: there every swizzle's pattern begins anew, and descriptors have base offset 0."""
+        """Required alignment: the period of every swizzle, at which descriptors have base offset 0."""
         return pattern_bytes("SW128")
 
     @property
@@ -157,7 +157,7 @@ class StagedTile:
 
 @dataclass(frozen=True)
 class DenseTile(StagedTile):
-    """A tile of shared memory without swizzle: what is contiguous in it lies close together, as TMA moves it.
+    """Tile of shared memory without swizzle, its contiguous elements adjacent, as TMA moves it.
 
     A layout for stmatrix, ldmatrix and TMA alone; operands of wgmma are in atoms. Where what is contiguous takes an odd
     number of 16-byte units, eight neighbours of them are in different banks as they lie.
@@ -183,7 +183,7 @@ class DenseTile(StagedTile):
 
 
 def staged_subtile(tile: tuple[int, int], stages: int, bits: int, contiguous_mode: int = 1) -> StagedTile:
-    """Stage a subtile of an epilogue: swizzled, unless it keeps clear of bank conflicts by itself.
+    """Stage a subtile of an epilogue: swizzled, unless it has no bank conflicts without a swizzle.
 
     Parameters
     ----------
@@ -210,8 +210,8 @@ def _layout(staged: StagedTile) -> ComposedLayout:
     atom = gmma_layout_atom(
         "MN" if staged.contiguous_mode == 0 else "K", staged.swizzle, staged.bits, pointer_swizzle=True
     )
-    # Atoms are laid one after another along the mode that is not contiguous first: then the 8-row core-matrix groups of
-    # one swizzle span are adjacent, and one descriptor stride (SBO) steps over all of them.
+    # Atoms follow one another along the non-contiguous mode first: then the 8-row core-matrix groups of one swizzle
+    # span are adjacent, and one descriptor stride (SBO) steps over all of them.
     order = (0, 1, 2) if staged.contiguous_mode == 1 else (1, 0, 2)
     found = tile_to_shape(atom, (*staged.tile, staged.stages), order)
     assert isinstance(found, ComposedLayout)

@@ -1,4 +1,4 @@
-"""ldmatrix and stmatrix: which thread holds which bits of 8x8 matrices, and which lane addresses which row.
+"""ldmatrix and stmatrix: the thread that holds each bit of 8x8 matrices, and the lane that addresses each row.
 
 References
 ----------
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from ..render.grid import Picture
 
 MATRIX_BITS = 8 * 8 * 16
-"""An 8x8 matrix of 16-bit elements."""
+"""Bits of an 8x8 matrix of 16-bit elements."""
 
 ROW_BITS = 8 * 16
-"""A row of it: the 16 bytes that one lane addresses."""
+"""Bits of a matrix row: the 16 bytes that one lane addresses."""
 
 
 @dataclass(frozen=True)
 class MatrixCopyTraits(CopyTraits):
-    """What CuTe's ``Copy_Traits`` says of one ldmatrix or stmatrix instruction.
+    """CuTe's ``Copy_Traits`` of one ldmatrix or stmatrix instruction.
 
     The layouts map (thread, bit) to a bit of the matrices, stored one after another, row by row. A lane's bits on
     the shared-memory side are the row that it addresses; x1 and x2 use the addresses of the first 8 or 16 lanes, and
@@ -60,7 +60,7 @@ class MatrixCopyTraits(CopyTraits):
     transpose: bool
 
     def _picture_(self, *, bits: int = 16) -> Picture:
-        """Draw which row each lane addresses, and what its registers hold, in elements of `bits` bits."""
+        """Draw the row that each lane addresses, and its registers' contents, in elements of `bits` bits."""
         from .pictures import matrix_copy_picture
 
         return matrix_copy_picture(self, bits)
@@ -119,7 +119,7 @@ def stmatrix_traits(num_matrices: int, *, transpose: bool = False) -> MatrixCopy
 
 
 def accumulator_row_layout(num_matrices: int, *, transpose: bool = False) -> Layout:
-    """Return where a warp's lanes point when stmatrix stores its wgmma accumulator: lane -> coordinate (m, n).
+    """Return the address of each lane when stmatrix stores a wgmma accumulator: lane -> coordinate (m, n).
 
     A warp's accumulator, converted to 16 bits, is 16 rows of 8x8 blocks; registers of the blocks down and then
     across are the matrices of one instruction, x2 a block column, x4 two. Lane ``l`` addresses row ``l % 8`` of

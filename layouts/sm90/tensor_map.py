@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
-from ..drawn import Drawn
+from ..drawable import Drawable
 from . import tensor_map_bits as fields
 from .arguments import integers
 from .mapped_tensor import (
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class TensorMap(MappedTensor, Drawn):
-    """A TMA descriptor: how a box of a tensor in global memory is copied to or from shared memory.
+class TensorMap(MappedTensor, Drawable):
+    """Tensor map: copies a box of a tensor in global memory to or from shared memory.
 
     Dimension 0 is the contiguous one.
 
@@ -115,9 +115,9 @@ class TensorMap(MappedTensor, Drawn):
 
     @property
     def box_elems(self) -> tuple[int, ...]:
-        """What a copy takes along each dimension: the box over the element strides, rounded up.
+        """Elements of a copy along each dimension: the box over the element strides, rounded up.
 
-        Elements; with interleave pixels, and one slice of channels.
+        With interleave these are pixels, and one slice of channels.
         """
         counts = [-(-extent // step) for extent, step in zip(self.box, self.element_strides, strict=True)]
         if self.interleave != "none":
@@ -130,7 +130,7 @@ class TensorMap(MappedTensor, Drawn):
         return prod(self.box_elems) * self.item_bytes
 
     def encode(self) -> tuple[int, ...]:
-        """Return the first 64 bytes of the descriptor as eight 64-bit words; the other 64 bytes mean nothing.
+        """Return the first 64 bytes of the descriptor as eight 64-bit words; the other 64 bytes are unused.
 
         Examples
         --------
@@ -145,7 +145,7 @@ class TensorMap(MappedTensor, Drawn):
 
     @classmethod
     def decode(cls, words: Sequence[int]) -> TensorMap:
-        """Return the tensor map of a descriptor's first eight words; further words are not looked at.
+        """Return the tensor map of a descriptor's first eight words; further words are ignored.
 
         Raises
         ------

@@ -1,11 +1,6 @@
-"""Where the fields of a tensor map are: bits of its first 64 bytes, taken as one number.
+"""Bit fields of a tensor map: its first 64 bytes, taken as one number.
 
-What they mean is `TensorMap`'s matter. What all who make, change or read the bytes need of them is here only.
-
-References
-----------
-PTX ISA, "tensormap.replace". The positions were read off the code that the CuTe DSL's compiler emits to fill a
-descriptor, and off what ptxas makes of tensormap.replace.
+`TensorMap` defines their meaning. Code that makes, changes or reads the bytes takes their positions from here.
 """
 
 from __future__ import annotations
@@ -16,13 +11,13 @@ from .arch import TMA_CODES, UNIT_BYTES
 
 SIZE_BYTES: Final = 128
 USED_BYTES: Final = 64
-"""The rest means nothing."""
+"""Bytes of a tensor map that have a meaning."""
 ALIGNMENT: Final = 64
 _DIMENSIONS: Final = 5
 
 
 class Field(NamedTuple):
-    """A field, or several of one width side by side.
+    """Bit field, or several of one width side by side.
 
     Attributes
     ----------
@@ -34,7 +29,7 @@ class Field(NamedTuple):
     width: int
 
     def read(self, bits: int, ordinal: int = 0) -> int:
-        """Return what a field holds.
+        """Return the value of a field.
 
         Examples
         --------
@@ -44,7 +39,7 @@ class Field(NamedTuple):
         return bits >> self.bit + self.width * ordinal & (1 << self.width) - 1
 
     def write(self, bits: int, value: int, ordinal: int = 0) -> int:
-        """Return the bits with a field set to what it holds of a value.
+        """Return the bits with a field set to a value, truncated to its width.
 
         Examples
         --------
@@ -58,36 +53,36 @@ class Field(NamedTuple):
 
 GLOBAL_ADDRESS: Final = Field(0, 64)
 IM2COL: Final = Field(64, 1)
-"""Set in the maps of copies in im2col mode."""
+"""Set in tensor maps of im2col mode."""
 IS_MAP: Final = Field(65, 1)
-"""Set in all maps."""
+"""Set in all tensor maps."""
 RANK: Final = Field(68, 3)
-"""Less one."""
+"""Rank minus one."""
 ELEMENT_TYPE: Final = Field(71, 4)
-"""As in `TMA_CODES`; `write_element_type` knows of those that have none of their own."""
+"""Code as in `TMA_CODES`; `write_element_type` handles types without a code of their own."""
 INTERLEAVE: Final = Field(75, 2)
 SWIZZLE: Final = Field(77, 2)
 FILL: Final = Field(79, 1)
 ROUNDS_TO_TF32: Final = Field(80, 1)
 L2_PROMOTION: Final = Field(81, 2)
 LARGE: Final = Field(85, 1)
-"""Set where a tensor reaches 128 KB."""
+"""Set where a tensor has 128 KB or more."""
 _STRIDE_LOW: Final = Field(96, 32)
 _STRIDE_HIGH: Final = Field(224, 4)
 EXTENT: Final = Field(256, 32)
-"""Of each dimension, less one."""
+"""Extent of each dimension minus one."""
 ELEMENT_STRIDE: Final = Field(416, 3)
-"""Of each dimension, less one."""
+"""Element stride of each dimension minus one."""
 BOX: Final = Field(440, 8)
-"""Of each dimension, less one; in im2col mode there is only the first, the channels of a pixel."""
+"""Box extent of each dimension minus one; in im2col mode only the first, the channels of a pixel."""
 LOWER_CORNER: Final = {3: Field(448, 16), 4: Field(448, 8), 5: Field(448, 5)}
-"""Of the bounding box in im2col mode, W first, each with its sign: by the tensor's rank."""
+"""Lower corner of the bounding box in im2col mode, W first, signed; by the tensor's rank."""
 UPPER_CORNER: Final = {3: Field(464, 16), 4: Field(464, 8), 5: Field(464, 5)}
 PIXELS: Final = Field(480, 10)
-"""Of a column in im2col mode, less one."""
+"""Pixels of a column in im2col mode minus one."""
 
 _ROUNDED: Final = {TMA_CODES["tf32"]: TMA_CODES["f32"], TMA_CODES["tf32.ftz"]: TMA_CODES["f32.ftz"]}
-"""Types that are another one, whose elements are rounded."""
+"""Types with rounding, by the type that is rounded."""
 
 
 def write_element_type(bits: int, code: int) -> int:
@@ -104,7 +99,7 @@ def write_element_type(bits: int, code: int) -> int:
 
 
 def read_element_type(bits: int) -> int:
-    """Return the code in `TMA_CODES` of the type; one of no type where a type is rounded that can't be."""
+    """Return the code in `TMA_CODES` of the type; an unused code where the rounded type does not exist."""
     code = ELEMENT_TYPE.read(bits)
     if not ROUNDS_TO_TF32.read(bits):
         return code
@@ -129,7 +124,7 @@ def read_stride(bits: int, ordinal: int) -> int:
 
 
 def of_its_rank(bits: int) -> int:
-    """Return the bits with the fields of dimensions beyond the rank zero: the hardware does not look at these.
+    """Return the bits with the fields of dimensions beyond the rank zero: the hardware ignores these.
 
     Examples
     --------

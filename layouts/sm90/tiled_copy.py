@@ -1,4 +1,4 @@
-"""TiledCopy: copy atoms side by side, and which thread reads and writes which element of a tile.
+"""TiledCopy: copy atoms side by side, with the reader and the writer of each element of a tile.
 
 References
 ----------
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ..algebra import AnyLayout, coalesce, composition, right_inverse
 from ..composed import ComposedLayout, SmemPtr
-from ..drawn import Drawn
+from ..drawable import Drawable
 from ..errors import LayoutError
 from ..int_tuple import IntTuple, check_extents, product, product_each
 from ..layout import Layout
@@ -32,7 +32,7 @@ Side = Literal["S", "D"]
 
 
 @dataclass(frozen=True)
-class TiledCopy(Drawn):
+class TiledCopy(Drawable):
     """Copy atoms tiled over threads and values: a map from (thread, value) to elements of a tile, on either side.
 
     The layout of threads and values is told for the side that the atom's `ref_layout` is of, the registers; what the
@@ -96,7 +96,7 @@ class TiledCopy(Drawn):
         return f"TiledCopy({self.atom}, {self.layout_tv}, {to_text(self.tiler_mn)})"
 
     def _picture_(self, *, side: Side | None = None) -> Grid | Picture:
-        """Draw who reads each element of the tile, and who writes it; or one of both, ``"S"`` or ``"D"``."""
+        """Draw the reader and the writer of each element of the tile; or one of both, ``"S"`` or ``"D"``."""
         from .copy_pictures import side_grid, tiled_copy_picture
 
         return tiled_copy_picture(self) if side is None else side_grid(self, side)
@@ -120,11 +120,11 @@ class TiledCopy(Drawn):
         return self._tidfrg("D", layout)
 
     def partition_S(self, layout: AnyLayout, thread: int) -> tuple[AnyLayout, Any]:
-        """Return what a thread reads of (M, N, ...): (layout of ((FrgV,FrgX), RestM, RestN, ...), offset)."""
+        """Return a thread's source elements of (M, N, ...): (layout of ((FrgV,FrgX), RestM, RestN, ...), offset)."""
         return self._partition("S", layout, thread)
 
     def partition_D(self, layout: AnyLayout, thread: int) -> tuple[AnyLayout, Any]:
-        """Return what a thread writes of (M, N, ...): (layout of ((FrgV,FrgX), RestM, RestN, ...), offset)."""
+        """Return a thread's destination elements of (M, N, ...): (layout of ((FrgV,FrgX), RestM, ...), offset)."""
         return self._partition("D", layout, thread)
 
     def retile(self, layout: AnyLayout) -> AnyLayout:

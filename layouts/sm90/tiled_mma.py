@@ -1,4 +1,4 @@
-"""TiledMMA: MMA atoms side by side, and who holds which element of A, B and C.
+"""TiledMMA: MMA atoms side by side, with the owner of each element of A, B and C.
 
 References
 ----------
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ..algebra import AnyLayout, Tiler, complement, composition, left_inverse, right_inverse
 from ..composed import ComposedLayout
-from ..drawn import Drawn
+from ..drawable import Drawable
 from ..errors import LayoutError
 from ..int_tuple import IntTuple, check_extents, product
 from ..layout import Layout, make_layout
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     from ..render.grid import Grid, Picture
 
 _MODES: dict[Operand, tuple[int, int]] = {"A": (0, 2), "B": (1, 2), "C": (0, 1)}
-"""Which of M, N, K an operand has."""
+"""Modes among M, N, K of each operand."""
 
 _ONE_ATOM = Layout((1, 1, 1))
 
 
 @dataclass(frozen=True)
-class TiledMMA(Drawn):
+class TiledMMA(Drawable):
     """MMA atoms tiled over M, N and K: a map from (thread, value) to elements of A, B and C.
 
     Layouts passed to the methods map elements of an operand, (M, K, ...), (N, K, ...) or (M, N, ...), to whatever:
@@ -96,7 +96,7 @@ class TiledMMA(Drawn):
     def of_threads(
         cls, traits: MmaTraits, thr_layout_vmnk: Layout, permutation_mnk: tuple[Tiler, Tiler, Tiler] = (None,) * 3
     ) -> TiledMMA:
-        """Return the tiling that has a layout of threads, as printers and the DSL tell it.
+        """Return the tiling with a layout of threads, as printers and the DSL show it.
 
         Parameters
         ----------
@@ -138,7 +138,7 @@ class TiledMMA(Drawn):
     def _picture_(
         self, *, operand: Operand | None = None, tile_mnk: tuple[int, int, int] | None = None
     ) -> Grid | Picture:
-        """Draw who holds each element of A, B and C of a tile, or of one of them; default: of `tile_shape`."""
+        """Draw the owner of each element of A, B and C of a tile, or of one; default: of `tile_shape`."""
         from .pictures import tiled_mma_picture
 
         return tiled_mma_picture(self, operand, tile_mnk)
@@ -196,7 +196,7 @@ class TiledMMA(Drawn):
         return self._partition_shape("C", layout)
 
     def fragment_C(self, layout: AnyLayout) -> Layout:
-        """Return the layout of a thread's accumulator registers for (M, N, ...): what CuTe's ``tCrC`` is."""
+        """Return the layout of a thread's accumulator registers for (M, N, ...): CuTe's ``tCrC``."""
         return Layout(self.partition_shape_C(layout))
 
     def fragment_A(self, layout: AnyLayout, thread: int = 0) -> Layout:
@@ -268,7 +268,7 @@ class TiledMMA(Drawn):
         return tiler.size() if isinstance(tiler, Layout) else product(tiler)
 
     def _atoms(self, *modes: Literal["M", "N", "K"]) -> tuple[int, ...]:
-        """How many atoms lie side by side along modes."""
+        """Count the atoms side by side along modes."""
         return tuple(self.thr_layout_vmnk["MNK".index(mode) + 1].size() for mode in modes)
 
     def _thrfrg(self, operand: Operand, layout: AnyLayout) -> AnyLayout:

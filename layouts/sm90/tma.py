@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from ..algebra import AnyLayout, coalesce, composition, right_inverse
 from ..basis import ScaledBasis
-from ..drawn import Drawn
+from ..drawable import Drawable
 from ..errors import LayoutError
 from ..int_tuple import flatten_to_tuple, product_each, wrap
 from ..layout import Layout, make_identity_layout
@@ -51,8 +51,8 @@ class TmaBox:
 
 
 @dataclass(frozen=True)
-class TmaCopy(Drawn):
-    """How TMA copies a tile: a descriptor, and one instruction for each box.
+class TmaCopy(Drawable):
+    """TMA copy of a tile: a descriptor, and one instruction for each box.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ got 0x40; TMA faults
         """
         address = integer("check_smem_address", "address", address)
         if address % self.smem_alignment:
-            # Measured on an H200, 2026-11-22, of loads and stores with each swizzle.
+            # Measured on an H200, 2026-11-22, with loads and stores of each swizzle.
             swizzled = "TMA swizzles by the bits of the address, so rows lie as other rows of the pattern: wrong bytes"
             raise LayoutError(
                 "check_smem_address",
@@ -184,7 +184,7 @@ def make_tma_copy(
 
 
 def _check_smem(operands: tuple[object, ...], boxes: tuple[TmaBox, ...]) -> None:
-    """Require that a CTA can have the shared memory that the boxes fill."""
+    """Check that the boxes fit in the shared memory of a CTA."""
     end_bytes = max(box.smem_offset_bytes + box.tx_bytes for box in boxes)
     if end_bytes > SMEM_BYTES_PER_CTA:
         fitting = sum(box.smem_offset_bytes + box.tx_bytes <= SMEM_BYTES_PER_CTA for box in boxes)

@@ -1,4 +1,4 @@
-"""What CuTe's traits say of one instruction: who holds what of an MMA's operands, and what a copy reads and writes.
+"""CuTe's traits of one instruction: thread-value layouts of an MMA's operands, and of a copy's two sides.
 
 References
 ----------
@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeVar, cast
 
-from ..drawn import Drawn
+from ..drawable import Drawable
 from ..layout import Layout
 from ..recast import upcast
 from .arch import DTYPE_BITS
@@ -24,8 +24,8 @@ Source = Literal["smem", "rmem"]
 
 
 @dataclass(frozen=True)
-class MmaTraits(Drawn):
-    """What CuTe's ``MMA_Traits`` says of one instruction.
+class MmaTraits(Drawable):
+    """CuTe's ``MMA_Traits`` of one instruction.
 
     Parameters
     ----------
@@ -58,13 +58,13 @@ class MmaTraits(Drawn):
     c_dtype: str
 
     def _picture_(self, *, operand: Operand | None = None) -> Grid | Picture:
-        """Draw who holds each element of A, B and C, or of one of them."""
+        """Draw the owner of each element of A, B and C, or of one of them."""
         from .pictures import traits_picture
 
         return traits_picture(self, operand)
 
     def source(self, operand: Operand) -> Source:
-        """Return where the instruction takes an operand from: ``"rmem"``, its threads' registers, or ``"smem"``.
+        """Return an operand's source: ``"rmem"``, registers of the threads, or ``"smem"``.
 
         An operand that each of several threads sees from its first element on is in shared memory.
         """
@@ -73,7 +73,7 @@ class MmaTraits(Drawn):
 
     @property
     def ptx(self) -> str:
-        """The instruction that the atom wraps, as PTX spells it; empty where the traits don't tell."""
+        """PTX instruction of the atom; empty where the traits don't determine it."""
         return ""
 
     @property
@@ -96,8 +96,8 @@ AnyCopy = TypeVar("AnyCopy", bound="CopyTraits")
 
 
 @dataclass(frozen=True)
-class CopyTraits(Drawn):
-    """What CuTe's ``Copy_Traits`` says of one instruction, before an element type is chosen.
+class CopyTraits(Drawable):
+    """CuTe's ``Copy_Traits`` of one instruction, before an element type is chosen.
 
     Parameters
     ----------
@@ -123,7 +123,7 @@ class CopyTraits(Drawn):
     ref_layout: Layout
 
     def _picture_(self, *, bits: int = 16) -> Picture:
-        """Draw what each thread reads and writes, in elements of `bits` bits."""
+        """Draw the elements that each thread reads and writes, in elements of `bits` bits."""
         from .copy_pictures import copy_picture
 
         return copy_picture(self.in_elements(bits), bits)

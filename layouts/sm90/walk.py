@@ -1,4 +1,4 @@
-"""How wgmma walks an operand tile in shared memory.
+"""Walk of wgmma over an operand tile in shared memory: element -> byte address.
 
 References
 ----------

@@ -44,7 +44,7 @@ _NAME = re.compile(
 
 @dataclass(frozen=True)
 class WgmmaTraits(MmaTraits):
-    """What CuTe's ``MMA_Traits`` says of one wgmma instruction.
+    """CuTe's ``MMA_Traits`` of one wgmma instruction.
 
     Parameters
     ----------
@@ -73,12 +73,12 @@ class WgmmaTraits(MmaTraits):
     saturate: bool
 
     def source(self, operand: Operand) -> Source:
-        """Return where the instruction takes an operand from: B from shared memory, C from registers."""
+        """Return an operand's source: shared memory for B, registers for C, either for A."""
         return {"A": self.a_source, "B": "smem", "C": "rmem"}[operand]
 
     @property
     def ptx(self) -> str:
-        """The instruction that the atom wraps, as PTX spells it.
+        """PTX instruction of the atom.
 
         Examples
         --------
@@ -223,7 +223,7 @@ def _shared_layout(mn: int, k: int) -> Layout:
 
 
 def _nearest_dtypes(dtypes: str) -> str:
-    """Return the known triple with most types in the same places, or else the one spelled most alike."""
+    """Return the known triple with most types in the same places, or else the one with the most similar spelling."""
     types = re.findall(r"BF16|TF32|F16|F32|S32|E4M3|E5M2|S8|U8", dtypes)
     if "".join(types) == dtypes and len(types) == 3:
         return max(_DTYPES, key=lambda known: sum(map(str.__eq__, _DTYPES[known], types)))

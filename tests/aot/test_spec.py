@@ -133,7 +133,7 @@ def arguments(**more):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"name": "new"}, "an operation's name must be an identifier in Python and C"),
+        ({"name": "new"}, "an operation's name must be an identifier .* got 'new'"),
         ({"name": 5}, "an operation's name must be an identifier"),
         ({"name": "error"}, "an operation's name must not be one of Path, dtype, error"),
         ({"doc": 'Say "x".'}, "scale: doc must be one line without double quotes"),
@@ -147,7 +147,7 @@ def arguments(**more):
         ({"test_numbers": {"alfa": 2.5}}, "scale: test_numbers must be of alpha, got alfa"),
         ({"tolerance": {"rtol": 1.0}}, "tolerance must have rtol and atol, got rtol"),
         ({"variants": []}, "scale must have at least one variant"),
-        ({"variant": {"cost": lambda size: size}}, "variant half: .* is of size, which no tensor names"),
+        ({"variant": {"cost": lambda size: size}}, "variant half: .* size, which no tensor names"),
         ({"variant": {"requires": [lambda n: n]}}, "what a variant requires must be one comparison, such as lambda"),
         ({"variant": {"requires": [lambda n: n > 1 and n < 3]}}, "what a variant requires must be one comparison"),
         ({"variant": {"function": 3}}, "function must be a @cute.jit function or an object like one, got 3"),
@@ -177,7 +177,7 @@ def test_what_makes_no_sense_is_refused_by_name(example, fields, message):
     [
         ({"name": "example-ops"}, "an extension's name must be an identifier"),
         ({"name": 5}, "an extension's name must be an identifier"),
-        ({"name": "numpy"}, "none of another package or namespace, got 'numpy'"),
+        ({"name": "numpy"}, "another package or namespace, got 'numpy'"),
         ({"version": "one"}, "version must be such as 1.2.3 or 1.2.3rc1"),
         ({"description": "*/ Two small"}, "description must be one line"),
         ({"ops": []}, "must have operations of different names, got none"),

@@ -102,7 +102,7 @@ def test_ways_that_do_the_same_are_one():
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        (lambda q: q, r"test_symbols.py, line \d+\) is of q, which no tensor names; there are m, n"),
+        (lambda q: q, r"test_symbols.py, line \d+\) has parameters q, which no tensor names; the names are m, n"),
         (lambda m: m**2, "can't be written in C.*: unsupported operand"),
         (lambda m: m // 2.0, r"\(m // 2.0\) must be of integers"),
         (lambda m: [m], "must return a number or the answer to a comparison, got"),
@@ -112,7 +112,7 @@ def test_ways_that_do_the_same_are_one():
         (lambda m: range(m), "m is known only when the exported library is called"),
         (lambda m: {m: 1}, "unhashable"),
         (lambda m: math.ceil(m / 2), "known only when .*; round by // if need be"),
-        (lambda m, n: sum(m > i for i in range(300) if n > i), "more than 256 ways"),
+        (lambda m, n: sum(m > i for i in range(300) if n > i), "more than 256 paths"),
     ],
 )
 def test_what_has_no_cpp_is_refused_and_located(function, message):

@@ -149,7 +149,7 @@ def test_a_damaged_program_is_told_and_stays(three, folder):
     file = folder / f"{KEYS[2]}.program"
     file.write_bytes(file.read_bytes()[:-1])
     result = cache("show", "cd")
-    assert (result.exit_code, result.stderr) == (2, f"error: {file} is damaged: its checksum is another\n")
+    assert (result.exit_code, result.stderr) == (2, f"error: {file} is damaged: checksum mismatch\n")
     assert file.exists()
 
 

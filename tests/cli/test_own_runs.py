@@ -164,7 +164,7 @@ def test_the_stated_stands_and_is_told(run, stated, options, exit_code):
     if "schedules=2" in stated:
         assert "2 schedules, seeds 1 to 2" in result.stderr
     if "sanitize" in stated:
-        assert "1 launches were not watched" in result.stderr
+        assert "1 launches were not sanitized" in result.stderr
 
 
 def test_the_same_value_stated_is_not_told(run):
@@ -198,7 +198,7 @@ def test_own_runs_of_forked_processes_are_said_to_be_unwatched(tmp_path):
     command = [sys.executable, "-m", "cutepy", "sanitize", str(script)]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 2
-    assert "launches in forked processes, in which nothing is watched" in result.stderr
+    assert "launches in forked processes were not sanitized" in result.stderr
 
 
 TRITON = """
@@ -267,7 +267,7 @@ def test_options_of_pytest_hold_in_own_runs(tmp_path, workers):
     ]
     result = subprocess.run([*command, tmp_path, tmp_path], capture_output=True, text=True, check=False)
     assert "2 failed, 1 passed" in result.stdout, result.stdout + result.stderr
-    assert "simulate(sanitize=False) stands there, in place of --sanitize" in result.stdout
+    assert "simulate(sanitize=False) overrides --sanitize" in result.stdout
 
 
 EXACT = """
@@ -288,7 +288,7 @@ def test_exact_sums_hold_in_own_runs(tmp_path, options):
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", "--noconftest", *options, "--rootdir"]
     result = subprocess.run([*command, tmp_path, tmp_path], capture_output=True, text=True, check=False)
     assert "1 passed" in result.stdout, result.stdout + result.stderr
-    assert "simulate(exact_mma=False) stands there, in place of --exact-mma" in result.stdout
+    assert "simulate(exact_mma=False) overrides --exact-mma" in result.stdout
 
 
 ENDLESS = '''

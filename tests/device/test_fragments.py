@@ -172,7 +172,7 @@ def test_all_registers_that_threads_are_launched_with_are_dealt_out(consumers):
 @pytest.mark.parametrize(
     ("made", "said"),
     [
-        (lambda: rules.check_reduction(48), "whole warps of a CTA reduce together, .* got 48; use 64"),
+        (lambda: rules.check_reduction(48), "whole warps .* got 48; use 64"),
         (
             lambda: rules.named_barriers(store=2, turns=14),
             "has 15 named barriers .*, got 16: 2 for store, 14 for turns",
@@ -180,10 +180,10 @@ def test_all_registers_that_threads_are_launched_with_are_dealt_out(consumers):
         (lambda: rules.named_barriers(store=-1), "0 named barriers or more, got -1 for store"),
         (lambda: rules.check_barrier(16), "a named barrier must be 1 to 15, .* got 16"),
         (lambda: Turns(15, 0, 128), "a named barrier must be 1 to 15, .* got 16"),
-        (lambda: Turns(1, 0, 100), "has whole warps, 512 threads at most, got 100"),
-        (lambda: Turns(1, 0, 1024), "has whole warps, 512 threads at most, got 1024"),
-        (lambda: rules.check_scattered(3), "share 1, 2, 4, 8, 16 or 32 values, got 3"),
-        (lambda: rules.check_scattered(64), "share 1, 2, 4, 8, 16 or 32 values, got 64"),
+        (lambda: Turns(1, 0, 100), "whole warps, at most 512 threads, got 100"),
+        (lambda: Turns(1, 0, 1024), "whole warps, at most 512 threads, got 1024"),
+        (lambda: rules.check_scattered(3), "1, 2, 4, 8, 16 or 32 values, got 3"),
+        (lambda: rules.check_scattered(64), "1, 2, 4, 8, 16 or 32 values, got 64"),
         (
             lambda: rules.wgmma_tiling("float16", "float99", 128, 1),
             "dtypes go by torch's names, such as float16, got 'float99'",

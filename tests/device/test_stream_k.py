@@ -117,5 +117,5 @@ def test_sums_that_are_fetched_before_they_were_left_are_told(monkeypatch):
 
 @pytest.mark.parametrize(("registers", "threads"), [(6, 64), (0, 64), (4, 48), (4, 1024)])
 def test_what_no_workspace_takes_is_refused(registers, threads):
-    with pytest.raises(ValueError, match=r"four at a time|flags for 16 whole warps"):
+    with pytest.raises(ValueError, match=r"multiple of 4 values|1 to 16 whole warps"):
         WorkspaceSums(None, None, registers, threads, 0)

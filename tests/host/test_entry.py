@@ -64,7 +64,7 @@ def test_bytes_of_another_kind_are_found(data):
         (KEY, DATA[:6] + b"\1" + DATA[7:], "it is of format 1, and this cutepy reads format 2"),
         (KEY, b"ELF" + DATA, "it does not begin as an entry does"),
         (KEY, b"", "it ends after 0 bytes"),
-        (KEY, DATA[:-1], "its checksum is another"),
+        (KEY, DATA[:-1], "checksum mismatch"),
     ],
 )
 def test_the_reason_is_told(key, data, reason):

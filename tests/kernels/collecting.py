@@ -19,7 +19,7 @@ import numpy as np
 from cutepy.benchmark import Protocol, compare
 from cutepy.kernels.gemm import tuned
 from cutepy.kernels.gemm.gpu import H200, gpu_of
-from cutepy.kernels.gemm.heuristic.choice import Chosen, _both_ways, candidates, extents_of
+from cutepy.kernels.gemm.heuristic.choice import Chosen, _straight_and_transposed, candidates, extents_of
 from cutepy.suites.gemm_problems import Buffers, gemm_problems, random_problems
 from cutepy.suites.gemm_tuning import GemmTrial, GemmTunable, settings_of
 from cutepy.suites.peers import cublas
@@ -45,25 +45,25 @@ def problems(count, seed, suites=()):
 def picks(settings, seed, gpu=H200):
     """List choices of a problem that are worth to be timed, as `cutepy tune gemm` describes them."""
     signature, (m, n, k) = tuned.signature_of(settings), (settings[extent] for extent in "mnk")
-    ways = list(_both_ways(signature, (m, n, k, 1), gpu))
+    ways = list(_straight_and_transposed(signature, (m, n, k, 1), gpu))
     kinds, mns = (signature, signature.transposed), ((m, n), (n, m))
-    problems = [extents_of(kinds[turned], *mns[turned], k, 1, bool(turned)) for turned in (0, 1)]
+    problems = [extents_of(kinds[transposed], *mns[transposed], k, 1, bool(transposed)) for transposed in (0, 1)]
     table = candidates(problems[0].table)
     expected = np.where(table.suit(problems), table.expected_us(problems, gpu), np.inf)
     places = expected.argsort(axis=None, kind="stable")[: np.isfinite(expected).sum()]
     at = (divmod(place, len(table.choices)) for place in places.tolist())
-    by_model = [(bool(turned), kinds[turned], table.choices[row]) for turned, row in at]
+    by_model = [(bool(transposed), kinds[transposed], table.choices[row]) for transposed, row in at]
     others = random.Random(seed).sample(by_model[:FIRST], k=min(FIRST, len(by_model)))
     found = []
 
     def add(most, choices):
         """Add so many that are not there yet and have a kernel."""
         enough = len(found) + most
-        for turned, kind, choice in choices:
+        for transposed, kind, choice in choices:
             if len(found) == enough:
                 return
             try:
-                candidate = tuned.candidate_of(Chosen(turned, choice.config(kind, k)))
+                candidate = tuned.candidate_of(Chosen(transposed, choice.config(kind, k)))
             except ValueError:
                 continue
             if candidate not in found:

@@ -27,7 +27,7 @@ from cutepy.kernels.gemm.heuristic.candidates import Candidates, shortlist
 from cutepy.kernels.gemm.heuristic.choice import candidates, extents_of
 from cutepy.kernels.gemm.heuristic.model import H200_COSTS, Choice
 from cutepy.kernels.gemm.heuristic.refinement import PARTS, Trees
-from cutepy.kernels.gemm.heuristic.tiles import Tile
+from cutepy.kernels.gemm.heuristic.tiles import OutputTile
 from cutepy.suites.gemm_problems import GEMM_SUITES
 from cutepy.suites.gemm_tuning import settings_of
 from tests.kernels.collecting import CUBLAS, MEMORY, problems
@@ -99,13 +99,13 @@ def timed(paths):
 
 def way_of(problem, key):
     """Tell whether a candidate is transposed, and its numbers; None if nothing that is chosen from is like it."""
-    turned, config = tuned.chosen_of(problem, json.loads(key))
+    transposed, config = tuned.chosen_of(problem, json.loads(key))
     if not isinstance(config, GemmConfig):
         return None
     spans = config.tile_k * config.signature.operand_bits // 1024
-    tile = Tile(config.tile_m, config.tile_n, spans, config.consumers, config.split_k)
+    tile = OutputTile(config.tile_m, config.tile_n, spans, config.consumers, config.split_k)
     choice = Choice(tile, config.cluster_m, config.cluster_n)
-    return (turned, tile, *choice[1:]) if choice.config(config.signature, problem["k"]) == config else None
+    return (transposed, tile, *choice[1:]) if choice.config(config.signature, problem["k"]) == config else None
 
 
 def both_ways(settings):
@@ -117,8 +117,8 @@ def both_ways(settings):
 
 def group_of(settings, ways, took, gpu):
     """Put together what is known of candidates that were timed."""
-    table = Candidates([Choice(Tile(*tile), *cluster) for _, tile, *cluster in ways], H200_COSTS)
-    places = np.array([turned for turned, *_ in ways]) * len(ways) + np.arange(len(ways))
+    table = Candidates([Choice(OutputTile(*tile), *cluster) for _, tile, *cluster in ways], H200_COSTS)
+    places = np.array([transposed for transposed, *_ in ways]) * len(ways) + np.arange(len(ways))
     asked = both_ways(settings)
     estimates = table.estimates(asked, gpu)
     facts, expected = table.facts(asked, estimates, places, gpu), np.log(estimates.us.take(places))

@@ -129,7 +129,7 @@ def test_what_steers_it_is_said():
 
 
 def test_work_is_dealt_out_in_one_way():
-    with pytest.raises(ValueError, match="use one of them"):
+    with pytest.raises(ValueError, match="dynamic and stream_k"):
         config(stream_k=True)
     assert config().name.endswith("_dynamic")
     assert [config(consumers=n).smem["tickets"].content.count for n in (1, 2)] == [1, 2]

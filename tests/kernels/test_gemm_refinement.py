@@ -12,14 +12,14 @@ from cutepy import epilogues
 from cutepy.kernels.gemm import GemmSignature, tuned
 from cutepy.kernels.gemm.gpu import H100, H200
 from cutepy.kernels.gemm.heuristic.candidates import SHORTLIST, shortlist
-from cutepy.kernels.gemm.heuristic.choice import _both_ways, candidates, choose, chosen_us, select_config
+from cutepy.kernels.gemm.heuristic.choice import _straight_and_transposed, candidates, choose, chosen_us, select_config
 from cutepy.kernels.gemm.heuristic.model import Extents
 from cutepy.kernels.gemm.heuristic.refinement import BLOCK, PARTS, Trees, hopper
 from cutepy.suites.gemm_tuning import settings_of
 from tests.kernels import collecting, fitting
 
 PROBLEM = Extents(700, 1100, 3000, 16, 1)
-TURNED = PROBLEM._replace(m=1100, n=700, turned=True)
+TURNED = PROBLEM._replace(m=1100, n=700, transposed=True)
 HALF = GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float16")
 
 
@@ -97,9 +97,9 @@ def test_what_the_model_cannot_tell_from_the_last_of_a_shortlist_is_on_it():
 @pytest.mark.parametrize("changes", [{}, {"m": 1}, {"batch": 3}, {"operand_bits": 8, "promotes": True}])
 def test_both_ways_at_once_are_each_way_alone(changes):
     straight = PROBLEM._replace(**changes)
-    turned = straight._replace(m=straight.n, n=straight.m, turned=True, a_mn_major=True, b_mn_major=True)
-    both = ranked(straight, turned)
-    for place, alone in enumerate((straight, turned)):
+    transposed = straight._replace(m=straight.n, n=straight.m, transposed=True, a_mn_major=True, b_mn_major=True)
+    both = ranked(straight, transposed)
+    for place, alone in enumerate((straight, transposed)):
         assert [(us, choice) for us, at, choice in both if at == place] == [
             (us, choice) for us, _, choice in ranked(alone)
         ]
@@ -107,7 +107,7 @@ def test_both_ways_at_once_are_each_way_alone(changes):
 
 def test_the_fastest_way_is_chosen():
     for m, n in ((16, 4096), (4096, 16), (4096, 4096)):
-        ways = list(_both_ways(HALF, (m, n, 4096, 1), H200))
+        ways = list(_straight_and_transposed(HALF, (m, n, 4096, 1), H200))
         assert chosen_us(HALF, m, n, 4096) == ways[0].expected_us
         assert choose(HALF, m, n, 4096) == (ways[0].transposed, ways[0].config())
         assert select_config(HALF, m, n, 4096) == next(way for way in ways if not way.transposed).config()

@@ -12,7 +12,7 @@ from cutepy.kernels.gemm import GemmSignature
 from cutepy.kernels.gemm.gpu import H100, H200
 from cutepy.kernels.gemm.heuristic.choice import candidates, choose, extents_of
 from cutepy.kernels.gemm.heuristic.model import Choice
-from cutepy.kernels.gemm.heuristic.tiles import PROMOTED_TILES, Tile
+from cutepy.kernels.gemm.heuristic.tiles import PROMOTED_TILES, OutputTile
 from cutepy.kernels.grouped.choice import select_grouped
 
 TIMED = Path(__file__).parent / "timed" / "promoted" / "h100.jsonl.xz"
@@ -38,17 +38,17 @@ def test_scales_of_columns_cost_more_than_those_that_columns_share():
 
 def test_scales_of_columns_turn_with_the_product():
     kind = signature((1, 128))
-    straight, turned = (extents_of(each, 512, 512, 512, 1, False) for each in (kind, kind.transposed))
-    assert (straight.column_scales, turned.column_scales) == (False, True)
+    straight, transposed = (extents_of(each, 512, 512, 512, 1, False) for each in (kind, kind.transposed))
+    assert (straight.column_scales, transposed.column_scales) == (False, True)
 
 
 @pytest.mark.parametrize(
     ("extents", "tile"),
     [
-        ((8192, 8192, 8192), Tile(192, 128)),
-        ((4096, 2112, 7168), Tile(192, 128)),
-        ((4096, 4096, 7168), Tile(256, 128)),
-        ((128, 7168, 4096), Tile(64, 128, k_spans=2)),
+        ((8192, 8192, 8192), OutputTile(192, 128)),
+        ((4096, 2112, 7168), OutputTile(192, 128)),
+        ((4096, 4096, 7168), OutputTile(256, 128)),
+        ((128, 7168, 4096), OutputTile(64, 128, k_spans=2)),
     ],
 )
 def test_what_was_fastest_on_an_h100_is_chosen(extents, tile):
@@ -65,13 +65,15 @@ def chosen_of(extents, timed):
     problems = extents_of(kind, m, n, k, 1, False), extents_of(kind.transposed, n, m, k, 1, True)
     expected = table.expected_us(problems, H100)
     places = {choice: place for place, choice in enumerate(table.choices)}
-    return min((expected[turned, places[choice]], us) for (turned, choice), us in timed.items() if choice in places)[1]
+    return min(
+        (expected[transposed, places[choice]], us) for (transposed, choice), us in timed.items() if choice in places
+    )[1]
 
 
 def test_what_is_chosen_is_hardly_slower_than_the_fastest_of_all_that_were_timed():
     slower = defaultdict(list)
     for extents, rows in map(json.loads, lzma.open(TIMED, "rt")):
-        timed = {(turned, Choice(Tile(*numbers[:5]), *numbers[5:])): us for turned, *numbers, us in rows}
+        timed = {(transposed, Choice(OutputTile(*numbers[:5]), *numbers[5:])): us for transposed, *numbers, us in rows}
         slower[tuple(extents)].append(np.log(chosen_of(extents, timed) / min(timed.values())))
     assert len(slower) == 28
     mean = np.exp(np.mean([np.mean(runs) for runs in slower.values()]))

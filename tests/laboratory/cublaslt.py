@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cutepy.benchmark.protocol import Contender
 
 WORKSPACE_BYTES = 64 << 20
-"""What a candidate may use."""
+"""Workspace of a candidate, in bytes."""
 MOST = 8
 """So many candidates are asked for."""
 

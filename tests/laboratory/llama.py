@@ -17,7 +17,7 @@ _SETS = 2
 """Inputs to take turns with; the weights alone exceed the L2 cache."""
 
 _ALLOWED = 2.0
-"""How much further from float64 our result may be than torch's, whose distance is that of bfloat16's rounding."""
+"""Largest ratio of our distance from float64 to torch's, which is that of bfloat16's rounding."""
 
 
 def layer_flops(tokens: int, hidden: int, intermediate: int, kv: int) -> float:

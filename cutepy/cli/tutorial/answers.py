@@ -1,4 +1,4 @@
-"""Is a reader's answer right? What they type is parsed as the layout notation, never run."""
+"""Judge of a reader's answer: it is parsed as the layout notation, never run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _TRUTHS = {"yes": True, "y": True, "true": True, "no": False, "n": False, "false
 
 
 class Verdict(NamedTuple):
-    """What is said of an answer.
+    """Judgement of an answer.
 
     Attributes
     ----------
@@ -27,7 +27,7 @@ class Verdict(NamedTuple):
 
 
 def judge(given: str, answer: Any) -> Verdict:  # noqa: ANN401 - what a question's answer may be
-    r"""Compare what a reader typed with what the library computed.
+    r"""Compare a reader's answer with the library's.
 
     A layout is right if it is the same function on integers, however it is written.
 

@@ -1,4 +1,4 @@
-"""A chapter: a text file whose expressions are evaluated when it is read.
+"""Chapter of the tutorial: a text file whose expressions are evaluated when it is read.
 
 The file is Markdown with blocks of four kinds between fences, evaluated from top to bottom in one namespace:
 
@@ -50,14 +50,14 @@ class Prose:
 
 @dataclass(frozen=True)
 class Session:
-    """Statements, each with what it printed."""
+    """Statements, each with its output."""
 
     steps: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """A picture, and the arguments of `show` that give it."""
+    """Picture, with the arguments of `show` that give it."""
 
     arguments: str
     picture: Grid | Picture
@@ -65,7 +65,7 @@ class Drawing:
 
 @dataclass(frozen=True)
 class Question:
-    """A question to the reader.
+    """Question to the reader.
 
     Attributes
     ----------
@@ -85,7 +85,7 @@ class Question:
 
     @property
     def answer_text(self) -> str:
-        """The answer as it is told: an address in hexadecimal, if that was asked for."""
+        """Answer as shown: an address in hexadecimal, if that was asked for."""
         return hex(self.answer) if "hexadecimal" in self.ask else written(self.answer)
 
 
@@ -94,7 +94,7 @@ Part = Heading | Prose | Session | Drawing | Question
 
 @dataclass(frozen=True)
 class Chapter:
-    """A chapter whose expressions have been evaluated."""
+    """Chapter with evaluated expressions."""
 
     number: int
     title: str
@@ -108,7 +108,7 @@ class Chapter:
 
 @dataclass
 class _Evaluation:
-    """The namespace of one chapter, and what has been asked in it."""
+    """Namespace and questions of one chapter."""
 
     number: int
     namespace: dict[str, Any] = field(default_factory=lambda: {"__name__": "__tutorial__"})
@@ -122,11 +122,11 @@ class _Evaluation:
             raise
 
     def prose(self, text: str) -> str:
-        """Put values in the place of expressions, and all on one line."""
+        """Replace expressions by their values, and join all lines."""
         return _EXPRESSION.sub(lambda found: written(self.value(found[1])), " ".join(text.split()))
 
     def session(self, source: str, raises: bool) -> Session:
-        """Run statements, and keep what each prints, or of the last the error that it raises."""
+        """Run statements, and keep the output of each, or the last one's error."""
         statements = ast.parse(source).body
         steps = [self.step(statement, source) for statement in (statements[:-1] if raises else statements)]
         if raises:
@@ -162,7 +162,7 @@ class _Evaluation:
 
 
 def written(value: object) -> str:
-    """Write a value as the tutorial does: layouts and tuples in the notation, truths as yes and no.
+    """Format a value as the tutorial does: layouts and tuples in the notation, booleans as yes and no.
 
     >>> written((8, (2, 4))), written(True), written(64)
     ('(8,(2,4))', 'yes', '64')
@@ -261,7 +261,7 @@ def _block(kind: str, option: str, body: str, evaluation: _Evaluation) -> Iterat
         evaluation.namespace["_picture_of"] = picture_of
         yield Drawing(arguments, evaluation.value(f"_picture_of({arguments})"))
     elif kind == "check":
-        # Whatever Python's -O says, what holds a claim is run.
+        # asserts run even under Python's -O
         exec(compile(body, f"<chapter {evaluation.number}>", "exec", optimize=0), evaluation.namespace)
     elif kind == "question":
         yield evaluation.question(body)

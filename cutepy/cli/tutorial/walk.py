@@ -1,4 +1,4 @@
-"""The walk: chapters written to a terminal, with its questions asked, or into a pipe, with the answers at the end."""
+"""Walk through the tutorial: chapters on a terminal, with questions, or in a pipe, with the answers at the end."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from cutepy.layouts.render.output import HEIGHT, terminal_width
 from cutepy.layouts.render.text import render_text, wrapped
 
 PROSE_WIDTH = 88
-"""Columns beyond which lines of prose are tiring to read."""
+"""Largest number of columns of prose."""
 
 TRIES = 2
-"""Wrong answers after which the hint comes unasked."""
+"""Number of wrong answers after which the hint is shown."""
 
 HELP = "Answer, or: ? for a hint, Enter for the answer, q to leave."
 
 
 class Screen:
-    """Where the walk writes: styled on a terminal, plain in a pipe, with NO_COLOR, and where rich is not installed.
+    """Output of the walk: styled on a terminal, plain in a pipe, with NO_COLOR, and without rich.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ class Screen:
             print(text)
 
     def prose(self, text: str, *, item: bool = False, style: str = "") -> None:
-        """Write a paragraph, broken between words."""
+        """Write a paragraph, wrapped between words."""
         first, later = ("- ", "  ") if item else ("", "")
         for line in textwrap.wrap(
             text,
@@ -139,7 +139,7 @@ def _print(chapter: Chapter, screen: Screen) -> None:
 
 
 def _walk(chapter: Chapter, screen: Screen, ask: Callable[[str], str], *, last: bool) -> bool:
-    """Write a chapter and ask its questions; False if the reader leaves."""
+    """Write a chapter and ask its questions; return False if the reader leaves."""
     _title(chapter, screen)
     at_once = 0
     try:
@@ -165,7 +165,7 @@ def _walk(chapter: Chapter, screen: Screen, ask: Callable[[str], str], *, last: 
 
 
 def _asked(question: Question, screen: Screen, ask: Callable[[str], str]) -> bool:
-    """Ask until the answer is right or given up; True if it was right at once."""
+    """Ask until the answer is right or given up; return True if it was right at once."""
     screen.prose(f"Question {question.number}: {question.ask}", style="bold")
     if question.number.endswith(".1"):
         screen.write(HELP, "dim")

@@ -1,8 +1,8 @@
-"""Say, before anything compiles, what a pipelined TMA -> WGMMA kernel may ask of a Hopper SM.
+"""Host rules: limits of a pipelined TMA -> wgmma kernel on a Hopper SM, checked before anything compiles.
 
-Everything here is plain Python on plain integers: which tiles fit, how many bytes a pipeline stage holds, how many
-threads arrive on a barrier, how many registers an accumulator costs. Kernel configurations are validated with these
-rules and the traced code is built from the same ones.
+Everything here is plain Python on plain integers: tile sizes, bytes of a pipeline stage, arrival counts of barriers,
+registers of accumulators. Kernel configurations are validated with these rules, and the traced code is built from the
+same ones.
 """
 
 from cutepy.device.rules import ragged as ragged

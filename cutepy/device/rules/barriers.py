@@ -1,13 +1,13 @@
-"""Named barriers, dealt out by name, and who meets or reduces."""
+"""Named barriers and reductions: allocation by name, and checks of thread counts and slots."""
 
 from cutepy.layouts.sm90 import arch
 
 NAMED_BARRIERS = 16
-"""Of a CTA; number 0 is that of `sync_threads`."""
+"""Number of named barriers of a CTA; number 0 is that of `sync_threads`."""
 
 
 def named_barriers(**counts: int) -> dict[str, int]:
-    """Deal named barriers out: how many each use needs -> the number of its first, the others following.
+    """Allocate named barriers: the count of each use -> the number of its first; the rest follow.
 
     Raises
     ------
@@ -54,7 +54,7 @@ def check_barrier(number: int) -> None:
 
 
 def check_turn_threads(threads: int) -> None:
-    """Check the threads of each of two consumers that wait for one another at a named barrier.
+    """Check the thread count of ping-pong consumers, which wait for each other at a named barrier.
 
     Raises
     ------
@@ -68,7 +68,7 @@ def check_turn_threads(threads: int) -> None:
     most = arch.MAX_THREADS_PER_CTA // 2
     if not 0 < threads <= most or threads % arch.WARP_THREADS:
         raise ValueError(
-            f"a consumer in turn has whole warps, {most} threads at most, got {threads}; give it its warpgroups'"
+            f"a ping-pong consumer must have whole warps, at most {most} threads, got {threads}; pass its warpgroups'"
         )
 
 
@@ -86,11 +86,11 @@ def check_reduction(threads: int) -> None:
     """
     if threads % 32 or not 32 <= threads <= 1024:
         near = min(max(-(-threads // 32), 1), 32) * 32
-        raise ValueError(f"whole warps of a CTA reduce together, 32 to 1024 threads, got {threads}; use {near}")
+        raise ValueError(f"a reduction must have whole warps of a CTA, 32 to 1024 threads, got {threads}; use {near}")
 
 
 def check_scattered(values: int) -> None:
-    """Check how many values the lanes of a warp reduce to lanes of their own.
+    """Check the number of values of a scatter reduction over a warp's lanes.
 
     Raises
     ------
@@ -103,7 +103,7 @@ def check_scattered(values: int) -> None:
     """
     if values not in (1, 2, 4, 8, 16, arch.WARP_THREADS):
         raise ValueError(
-            f"the lanes of a warp share 1, 2, 4, 8, 16 or 32 values, got {values}; fill up to one of these"
+            f"a scatter reduction must have 1, 2, 4, 8, 16 or 32 values, got {values}; pad to one of these"
         )
 
 

@@ -1,11 +1,11 @@
-"""How many CTAs a cluster may have, what they may share, and how tiles are dealt out among them."""
+"""Clusters: sizes, multicast of tiles, and schedules of tiles."""
 
 from dataclasses import is_dataclass
 
 SMEM_ALIGNMENT_BYTES = 128
-"""Where TMA may begin to write."""
+"""Alignment of TMA's destination in shared memory."""
 MAX_CLUSTER_CTAS = 16
-"""With the non-portable cluster size allowed."""
+"""Largest cluster, with the non-portable cluster size allowed."""
 
 
 def check_worker(worker: object) -> None:
@@ -31,7 +31,7 @@ def check_worker(worker: object) -> None:
 
 
 def check_turns(turns: int) -> None:
-    """Check that the consumers of a CTA share all its tiles, where these have unlike parts of K.
+    """Check that no ping-pong consumers share a CTA's tiles where the tiles have unlike parts of K.
 
     Raises
     ------
@@ -43,11 +43,11 @@ def check_turns(turns: int) -> None:
     >>> check_turns(1)
     """
     if turns != 1:
-        raise ValueError(f"consumers can't take tiles in turn where parts of K differ, got {turns}; use one consumer")
+        raise ValueError(f"ping-pong consumers need one K for all tiles, got {turns} consumers; use one")
 
 
 def check_schedule(cluster_mn: tuple[int, int], parts: int, band_rows: int) -> None:
-    """Check how a persistent scheduler deals out tiles.
+    """Check the arguments of a persistent scheduler.
 
     Raises
     ------
@@ -65,11 +65,11 @@ def check_schedule(cluster_mn: tuple[int, int], parts: int, band_rows: int) -> N
 
 
 PORTABLE_CLUSTER_CTAS = 8
-"""CTAs of a cluster that any GPU of the architecture can launch."""
+"""Largest cluster that any GPU of the architecture can launch."""
 
 
 def check_multicast(lines: int, line_bytes: int, peers: int) -> None:
-    """Check that CTAs of a cluster can share a tile by multicast: each loads as many of its lines, for all of them.
+    """Check that CTAs of a cluster can share a tile by multicast: each loads the same number of lines, for all.
 
     Lines are contiguous in shared memory, and follow one another across the tile's contiguous mode: rows of a K-major
     tile, as wide as its swizzle. (24, 64) of 16 bits has 24 lines of 128 bytes.
@@ -92,7 +92,7 @@ def check_multicast(lines: int, line_bytes: int, peers: int) -> None:
 
 
 def check_sharing(multicasts: bool, peers: int) -> None:
-    """Check that a copy multicasts if there are peers that share its tiles, and not otherwise.
+    """Check that a copy multicasts if and only if peers share its tiles.
 
     Raises
     ------

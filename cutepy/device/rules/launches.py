@@ -1,4 +1,4 @@
-"""What blocks need of a kernel's launch, and of numbers that are known while it is traced.
+"""Launch requirements of blocks, and checks of numbers that are known while a kernel is traced.
 
 None, or a number that only the device knows, passes.
 """
@@ -7,7 +7,7 @@ from cutepy.layouts.sm90 import arch
 
 
 def check_number(what: str, number: object, count: object) -> None:
-    """Check which of `count` is meant, such as a stage: 0 is the first.
+    """Check an index below `count`, such as a stage's.
 
     Raises
     ------
@@ -27,7 +27,7 @@ def check_number(what: str, number: object, count: object) -> None:
 
 
 def check_buffer(buffer: object, index: object, subtiles: object, stages: int) -> None:
-    """Check which stage a subtile is stored through, of `stages` in turn, where a tile has so many subtiles.
+    """Check the stage of `stages` that stores a subtile, where a tile has so many subtiles.
 
     Raises
     ------
@@ -96,7 +96,7 @@ def check_threads(needed: int, threads: int | None) -> None:
 
 
 def check_readers(consumer_warps: int, readers: int, threads: int | None) -> None:
-    """Check the warps that a ring waits for, where MMAs of `readers` threads read its stages.
+    """Check the number of consumer warps of a ring, where MMAs of `readers` threads read its stages.
 
     Others may read them too, as a second warpgroup that has MMAs of its own.
 
@@ -155,7 +155,7 @@ def check_warpgroups(first: int, count: int, threads: int | None) -> None:
 
 
 def check_cluster(what: str, cluster: tuple[int, ...], launched: tuple[int, ...] | None) -> None:
-    """Check that a block was made for the cluster that a kernel is launched with.
+    """Check that a kernel is launched with the cluster that a block was made for.
 
     Raises
     ------

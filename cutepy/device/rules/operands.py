@@ -1,11 +1,11 @@
-"""How an operand A passes through registers on its way from shared memory to the MMAs."""
+"""Operand A in registers: limits on its way from shared memory to the MMAs."""
 
 _COPIED_BITS = (8, 16, 32, 64, 128)
-"""What a thread loads at once."""
+"""Widths of a thread's load."""
 
 
 def step_halves(steps: int) -> tuple[range, range]:
-    """Part the MMAs along K of a stage into two groups, each of which has a register fragment of its own.
+    """Split the MMAs along K of a stage into two groups, each with a register fragment of its own.
 
     Raises
     ------
@@ -27,7 +27,7 @@ def step_halves(steps: int) -> tuple[range, range]:
 
 
 def check_operand_source(source: str, wanted: str) -> None:
-    """Check where MMAs take A from: "smem", shared memory, or "rmem", registers.
+    """Check the source of an MMA's A: "smem", shared memory, or "rmem", registers.
 
     Raises
     ------
@@ -41,13 +41,13 @@ def check_operand_source(source: str, wanted: str) -> None:
     if source != wanted:
         places = {"smem": "shared memory (SS)", "rmem": "registers (RS)"}
         raise ValueError(
-            f"this needs MMAs that take A from {places[wanted]}, got some that take it from {places[source]}; make "
+            f"the MMAs must take A from {places[wanted]}, got MMAs that take it from {places[source]}; make "
             f"them with a_in_registers={wanted == 'rmem'}"
         )
 
 
 def check_staged_operand(k_is_contiguous: bool, bits: int, run: int) -> None:
-    """Check a staged A of which each thread loads what it holds: `run` neighbours along K, of `bits` each, at once.
+    """Check a staged A of which each thread loads `run` neighbours along K, of `bits` each, at once.
 
     Raises
     ------

@@ -1,14 +1,14 @@
-"""How far an epilogue subtile is parted, and reduced by one warp."""
+"""Parted and reduced epilogue subtiles: narrowest columns, and shapes of partial reductions."""
 
 from cutepy.device.rules.tiles import SUBTILE_COLUMNS
 from cutepy.layouts.sm90 import arch
 
 PARTIAL_ROWS = arch.WGMMA_M * arch.WARP_THREADS // arch.WARPGROUP_THREADS
-"""Rows of an accumulator that one warp holds, so that it can reduce over them by itself."""
+"""Rows of an accumulator in one warp, which a warp reduces over by itself."""
 
 
 def check_widths(columns: int, widest: int) -> None:
-    """Check that the columns of an accumulator subtile can be parted in turn, down to what a tile store takes.
+    """Check that the columns of a subtile can be split repeatedly, down to the least width of a tile store.
 
     Raises
     ------
@@ -27,7 +27,7 @@ def check_widths(columns: int, widest: int) -> None:
 
 
 def partial_shape(dim: int | None, m: int, n: int, columns: int) -> tuple[int, int]:
-    """Give the shape of what a product's partial reductions are written to: over the columns (1), rows (0), or all.
+    """Return the shape of a product's partial reductions: over the columns (1), rows (0), or all.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""How 8-bit products are summed in fp32, beyond what the tensor cores keep, and what that takes of registers."""
+"""Promotion of 8-bit products' accumulators to fp32: blocks of K, scales, and registers."""
 
 from math import gcd
 from typing import NamedTuple
@@ -9,21 +9,21 @@ from cutepy.layouts import sm90
 from cutepy.layouts.sm90 import arch
 
 K_BLOCK = 128
-"""Elements of K that the tensor cores sum before their sums are added up in fp32: what one scale stands for, too."""
+"""Elements of K that the tensor cores sum before promotion to fp32; one scale applies to as many."""
 _ADDRESSING = 28
-"""What a thread needs besides: with 128x192 and 256x128 sums and fewer, ptxas of CUDA 13 spills nothing."""
+"""Further registers of a thread: with 128x192 and 256x128 sums and fewer, ptxas of CUDA 13 spills nothing."""
 
 
 SCALES_ALIGNMENT_BYTES = 128
-"""Of what TMA writes to."""
+"""Alignment of TMA's destination."""
 COLUMN_GROUP = 8
-"""Columns of an MMA's N that no block of scales parts: tiles start at multiples of them."""
+"""Columns of an MMA's N within one block of scales: tiles start at multiples of them."""
 
 
 def block_range(tile: int, rows: int, offset: int) -> tuple[int, int]:
-    """Tell in which block of so many rows, at least and at most, a row of a tile can be, counted from the first's.
+    """Return the least and the greatest block of so many rows that a tile's row can be in, relative to the first row's.
 
-    Tiles start at multiples of their extent, so within a block at multiples of what it has in common with that.
+    Tiles start at multiples of their extent, so within a block at multiples of the gcd of both.
 
     Examples
     --------
@@ -34,9 +34,9 @@ def block_range(tile: int, rows: int, offset: int) -> tuple[int, int]:
 
 
 def row_offsets(tile_m: int, warpgroups: int, rows: int) -> tuple[int, ...]:
-    """Give the rows of a tile whose scales a thread holds, counted from its first: of each 64 rows, two or one.
+    """Return the rows of a tile whose scales a thread holds, relative to its first: two of each 64 rows, or one.
 
-    `rows` is how many a scale stands for: 1, 128, or 0 where there are no scales.
+    `rows` is the number of rows of one scale: 1, 128, or 0 where there are no scales.
 
     Examples
     --------
@@ -50,7 +50,7 @@ def row_offsets(tile_m: int, warpgroups: int, rows: int) -> tuple[int, ...]:
 
 
 def column_offsets(tile_n: int, rows: int) -> tuple[int, ...]:
-    """Give the columns of a tile whose scales a thread holds, counted from its first, or from the tile's for blocks.
+    """Return the columns of a tile whose scales a thread holds, relative to its first, or the tile's for blocks.
 
     `rows` of B, as of `row_offsets`.
 
@@ -66,14 +66,14 @@ def column_offsets(tile_n: int, rows: int) -> tuple[int, ...]:
 
 
 def _held(columns: int, mode: int) -> tuple[int, ...]:
-    """Give the rows, or columns, of an MMA's accumulators that a thread holds, counted from its first."""
+    """Return the rows, or columns, of an MMA's accumulators that a thread holds, relative to its first."""
     tiling = wgmma_tiling("float8_e4m3fn", "float8_e4m3fn", columns, 1)
     registers = sm90.AccumulatorCoordinates(tiling, (arch.WGMMA_M, columns)).registers
     return tuple(sorted({register[mode] for register in registers}))
 
 
 def staged_scales(tile: int, rows: int) -> int:
-    """Count the scales of an operand's tile for one block of K, which a stage holds: wherever the tile begins.
+    """Count the scales in a stage of an operand's tile, for one block of K, wherever the tile begins.
 
     Examples
     --------
@@ -84,7 +84,7 @@ def staged_scales(tile: int, rows: int) -> int:
 
 
 def check_tma_scales(rows: tuple[int, int], by_tma: tuple[bool, bool]) -> None:
-    """Check whether TMA can load scales of A, and of B, that stand for so many rows each.
+    """Check that TMA can load scales of A, and of B, with so many rows each.
 
     It reads whole 16 bytes, from a multiple of 16 bytes on. Tiles begin at such rows; blocks of 128 are too few.
 
@@ -108,7 +108,7 @@ def check_tma_scales(rows: tuple[int, int], by_tma: tuple[bool, bool]) -> None:
 
 
 class ScaleStage(NamedTuple):
-    """What a stage holds of an operand's scales: (places, K blocks), one of a place beside that of the next.
+    """Shape of an operand's scales in a stage: (places, K blocks), contiguous along places.
 
     Attributes
     ----------
@@ -131,13 +131,13 @@ class ScaleStage(NamedTuple):
 
     @property
     def stride(self) -> int:
-        """Scales from a stage to the next: TMA writes to whole 128 bytes."""
+        """Scales from one stage to the next: TMA writes to multiples of 128 bytes."""
         count, unit = self.places * self.k_blocks, SCALES_ALIGNMENT_BYTES // 4 if self.by_tma else 1
         return -(-count // unit) * unit
 
     @property
     def alignment_bytes(self) -> int:
-        """Where they may begin in shared memory."""
+        """Alignment of the scales in shared memory."""
         return SCALES_ALIGNMENT_BYTES if self.by_tma else 4
 
     @property
@@ -147,7 +147,7 @@ class ScaleStage(NamedTuple):
 
 
 def fitting_buffers(tile_mnk: tuple[int, int, int], warpgroups: int, rows: tuple[int, int], beside: int = 0) -> int:
-    """Give 2 if two sets of the MMAs' accumulators fit, with so many registers beside them, else 1.
+    """Return 2 if two sets of the MMAs' accumulators fit, with so many registers beside them, else 1.
 
     Examples
     --------

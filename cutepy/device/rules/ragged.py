@@ -1,4 +1,4 @@
-"""Where a group's rows begin and end in a tensor map that all groups share.
+"""Ragged groups in a tensor map: two further modes that make TMA's bounds check cut at a group's end.
 
 Group g of a matrix has `length` rows from `start`. TMA cuts a box where the tensor ends, not where a group does. So the
 matrix is seen with two modes more (`EXTENT` rows of its pitch, the same pitch again, and a step that brings the address
@@ -19,15 +19,15 @@ Triton's `tools/ragged_tma.py` relies on addresses modulo 2**64 in the same way,
 from typing import NamedTuple
 
 EXTENT = 2**30
-"""Rows that a matrix in groups may have."""
+"""Largest number of rows of a matrix in groups."""
 UNIT_BYTES = 16
-"""What TMA counts strides in."""
+"""Unit of TMA's strides."""
 PITCH_END_BYTES = 2**34
-"""Bytes from row to row must be fewer: `EXTENT` times as many are 2**64."""
+"""Bound of the bytes from row to row: `EXTENT` times as many are 2**64."""
 
 
 class GroupRows(NamedTuple):
-    """A group's rows, and its place among the groups.
+    """Rows of a group, and its index among the groups.
 
     Attributes
     ----------
@@ -40,7 +40,7 @@ class GroupRows(NamedTuple):
 
 
 def back_stride(pitch: int, bits: int) -> int:
-    """Give the stride, in elements of so many bits, of the mode that brings the address back.
+    """Return the stride, in elements of so many bits, of the mode that subtracts the offset again.
 
     Examples
     --------

@@ -1,19 +1,19 @@
-"""How many registers a thread of each kind of warpgroup may have."""
+"""Register budgets of producer and consumer warpgroups."""
 
 from typing import NamedTuple
 
 from cutepy.layouts.sm90 import arch
 
 _UNIT = 8
-"""setmaxnreg counts registers in these."""
+"""Granularity of setmaxnreg."""
 _ADDRESSING = 40
-"""What a consumer needs beside accumulators: addresses, counters, what it converts."""
+"""Registers of a consumer beside its accumulators: addresses, counters, conversions."""
 _BESIDE_ONE_MMA = 26
-"""What ptxas 13.0 needs beside the sums of one MMA, within the registers that a CTA's threads are launched with."""
+"""Registers of ptxas 13.0 beside the sums of one MMA, within the CTA's registers at launch."""
 
 
 class RegisterBudget(NamedTuple):
-    """Registers a thread of a producer warpgroup and of the consumer warpgroups, dealt out by setmaxnreg.
+    """Registers of a producer thread and of a consumer thread, set by setmaxnreg.
 
     Attributes
     ----------
@@ -29,7 +29,7 @@ class RegisterBudget(NamedTuple):
 
 
 def register_budget(consumer_warpgroups: int) -> RegisterBudget:
-    """Deal the registers of an SM out to one producer warpgroup and the consumers of its only CTA.
+    """Allocate the registers of an SM to one producer warpgroup and the consumers of its only CTA.
 
     Raises
     ------

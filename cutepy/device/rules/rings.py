@@ -1,4 +1,4 @@
-"""Who arrives how often on the mbarriers of a ring, and of an exchange of sums."""
+"""Rings and exchanges of sums: arrival counts of their mbarriers, and limits."""
 
 from math import gcd
 
@@ -6,11 +6,11 @@ from cutepy.device.rules.clusters import MAX_CLUSTER_CTAS
 from cutepy.layouts.sm90 import arch
 
 MAX_TRANSACTION_BYTES = 2**20 - 16
-"""What an mbarrier counts in one phase, in 16 bytes: its count has 20 bits."""
+"""Largest transaction count of an mbarrier phase: 20 bits of 16-byte units."""
 TMA_BYTES = 16
-"""What TMA counts addresses and strides in."""
+"""Unit of TMA's addresses and strides."""
 CP_ASYNC_BYTES = (4, 8, 16)
-"""What a thread copies by one cp.async, to and from multiples of so many bytes."""
+"""Sizes and alignments of one cp.async."""
 
 
 def check_ring(stages: int, stage_bytes: int, consumer_warps: int, cluster_mn: tuple[int, int]) -> None:
@@ -39,7 +39,7 @@ def check_ring(stages: int, stage_bytes: int, consumer_warps: int, cluster_mn: t
 
 
 def check_overlap(stages: int) -> None:
-    """Check the ring of a consumer that gives a stage back when it has begun the next.
+    """Check the ring of a consumer that releases a stage after it has begun the next.
 
     Raises
     ------
@@ -73,7 +73,9 @@ def check_mixed_ring(
     """
     check_ring(stages, stage_bytes or 16, consumer_warps, cluster_mn)
     if threads < 1 or threads % arch.WARP_THREADS:
-        raise ValueError(f"whole warps of threads fill a stage, got {threads} threads; without any use a TmaRing")
+        raise ValueError(
+            f"the threads that fill a stage must be whole warps, got {threads}; without threads use a TmaRing"
+        )
 
 
 def full_barrier_arrivals(threads: int, stage_bytes: int) -> int:
@@ -116,13 +118,13 @@ def check_pieces(tile: tuple[int, int], contiguous_mode: int, bits: int, piece_b
     _, beside = piece_threads(across, threads)
     if lines % beside:
         raise ValueError(
-            f"{threads} threads that copy {across} pieces of {piece_bytes} bytes side by side take {beside} lines of a "
-            f"tile at once, got {lines}; use a larger tile, or fewer threads"
+            f"the lines of a tile must be a multiple of the {beside} that {threads} threads copy at once, {across} "
+            f"pieces of {piece_bytes} bytes each, got {lines}; use a larger tile, or fewer threads"
         )
 
 
 def piece_threads(across: int, threads: int) -> tuple[int, int]:
-    """Arrange threads over the pieces of a tile: side by side in a line of so many pieces, and in lines.
+    """Arrange threads over the pieces of a tile: side by side within a line of so many pieces, and over lines.
 
     Neighbours in a line read neighbouring bytes.
 
@@ -151,7 +153,7 @@ def empty_barrier_arrivals(consumer_warps: int, cluster_mn: tuple[int, int]) -> 
 
 
 def check_exchange(parts: int, registers: int) -> None:
-    """Check how many CTAs exchange partial sums, and how many of them a thread holds of a subtile.
+    """Check the number of CTAs that exchange partial sums, and of a thread's values of a subtile.
 
     Raises
     ------
@@ -163,7 +165,7 @@ def check_exchange(parts: int, registers: int) -> None:
     >>> check_exchange(4, 16)
     """
     if not 2 <= parts <= MAX_CLUSTER_CTAS:
-        raise ValueError(f"2 to {MAX_CLUSTER_CTAS} CTAs of a cluster exchange sums, got {parts}")
+        raise ValueError(f"an exchange must have 2 to {MAX_CLUSTER_CTAS} CTAs of a cluster, got {parts}")
     if registers < 4 or registers % 4:
         raise ValueError(
             f"sums are sent four at a time, so a thread must hold a multiple of 4 of a subtile, got {registers}; use "
@@ -194,7 +196,7 @@ def partial_bytes(registers: int, threads: int) -> int:
 
 
 def exchange_bytes(parts: int, subtiles: int, registers: int, threads: int) -> int:
-    """Count the bytes in which a CTA takes the other parts' sums of the subtiles that it finishes.
+    """Count the bytes of a CTA's buffer for the other parts' sums of the subtiles that it finishes.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""How whole tiles, and then even shares of the last ones, are dealt out to the clusters of a grid (stream-K).
+"""Stream-K shares: whole tiles for each cluster of a grid, then even shares of the last tiles' K.
 
 The functions do integer arithmetic only, as those of `cutepy.device.rasterise`, so the same source computes with Python
 integers on the host, where tests prove that everything is dealt out once, and with traced ones on the device.
@@ -9,22 +9,20 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 LEAST_STEPS = 4
-"""Tiles of K of the smallest part of a tile.
-
-To read the sums of a part takes about as long as to multiply so many: 4 bytes of each element at 64 bytes a clock, and
-4096 multiplications of 16 bits a clock.
+"""Fewest K tiles of a part of a tile. Reading the sums of a part takes about as long as multiplying so many: 4 bytes of
+each element at 64 bytes a clock, and 4096 multiplications of 16 bits a clock.
 """
 MOST_PARTS = 8
-"""Shares that have a part of one tile, at most, unless shares begin within it."""
+"""Largest number of shares with a part of one tile, unless shares begin within it."""
 
 
 def choose(condition: Any, x: Any, y: Any) -> Any:
-    """Give x where the condition holds, else y."""
+    """Return x where the condition holds, else y."""
     return x if condition else y
 
 
 def parts_of(k_tiles: Any, minimum: Callable[..., Any] = min) -> Any:
-    """Choose among how many clusters so many tiles of K are shared, at most.
+    """Choose the largest number of clusters that share so many K tiles.
 
     One that multiplies ``k_tiles / parts`` and reads what each of the others has left, which takes as long as
     `LEAST_STEPS`, is quickest where the two are alike.
@@ -41,7 +39,7 @@ def parts_of(k_tiles: Any, minimum: Callable[..., Any] = min) -> Any:
 
 
 class Share(NamedTuple):
-    """What a cluster has of the tiles that are left: a part of one, and the beginning of the next.
+    """Share of a cluster in the remaining tiles: a part of one, and the beginning of the next.
 
     Attributes
     ----------
@@ -66,7 +64,7 @@ class Share(NamedTuple):
 
 
 class Unit(NamedTuple):
-    """Tiles of K of one output tile that a cluster multiplies.
+    """Unit of work of a cluster: K tiles of one output tile.
 
     Attributes
     ----------
@@ -86,7 +84,7 @@ class Unit(NamedTuple):
 
 @dataclass(frozen=True)
 class Shares:
-    """Every cluster takes as many whole tiles as all others; the tiles of K of those that are left go in even shares.
+    """Division of a product's tiles: the same number of whole tiles for every cluster, then even shares of K.
 
     Shares follow one another through these tiles, each in a part of two tiles at most. Who has a tile's beginning
     finishes it, once the shares that follow have left their sums of it. That part is the last of its share, so that
@@ -126,31 +124,31 @@ class Shares:
 
     @property
     def whole(self) -> Any:
-        """Whole tiles of each cluster."""
+        """Number of whole tiles of each cluster."""
         return self.tiles // self.clusters
 
     @property
     def count(self) -> Any:
-        """Clusters that have a share."""
+        """Number of clusters with a share."""
         left = self.tiles - self.whole * self.clusters
         return self.minimum(self.clusters, left * parts_of(self.k_tiles, self.minimum))
 
     @property
     def steps(self) -> Any:
-        """Tiles of K that a cluster multiplies, or takes as long to read, about as many as any of them."""
+        """Largest number of K tiles that a cluster multiplies, the reading of sums counted as K tiles."""
         each, more = self._even()
         share = each + self.minimum(more, 1)
         readers = self.choose(share > 0, (self.k_tiles - 1) // self.choose(share > 0, share, 1), 0)
         return self.whole * self.k_tiles + share + LEAST_STEPS * readers
 
     def _even(self) -> tuple[Any, Any]:
-        """Give the tiles of K of an even share, and how many shares have one more."""
+        """Return the tiles of K of an even share, and how many shares have one more."""
         total = (self.tiles - self.whole * self.clusters) * self.k_tiles
         count = self.choose(self.count > 0, self.count, 1)
         return total // count, total % count
 
     def begin(self, share: Any) -> Any:
-        """Give the tile of K, of all tiles that are left, at which a share begins, and the one before it ends.
+        """Return the first K tile of a share among those of all remaining tiles: the end of the share before.
 
         Where an even share would begin a few tiles of K from where an output tile does, it begins there.
         """
@@ -162,7 +160,7 @@ class Shares:
         return self.choose(behind < LEAST_STEPS, begin - behind, snapped)
 
     def share_of(self, k_tile: Any) -> Any:
-        """Give the share that an output tile's last tile of K is of."""
+        """Return the share that contains an output tile's last K tile."""
         each, more = self._even()
         longer = more * (each + 1)
         behind = (k_tile - longer) // self.choose(each > 0, each, 1) + more
@@ -170,7 +168,7 @@ class Shares:
         return self.choose(self.begin(even) > k_tile, even - 1, even)
 
     def share(self, cluster: Any) -> Share:
-        """Give the share of a cluster: the last one is the first cluster's."""
+        """Return the share of a cluster: the last share is the first cluster's."""
         has = cluster < self.count
         number = self.choose(has, self.count - 1 - cluster, 0)
         begin = self.begin(number)
@@ -182,11 +180,11 @@ class Shares:
         return Share(number, tile, first, count, steps - count, peers)
 
     def units(self, share: Share) -> Any:
-        """Count the units of the cluster that has a share."""
+        """Count the units of work of a cluster."""
         return self.whole + self.choose(share.count > 0, 1, 0) + self.choose(share.following > 0, 1, 0)
 
     def unit(self, cluster: Any, share: Share, index: Any) -> Unit:
-        """Give one of the units of a cluster: whole tiles, then its share's first part, then the second."""
+        """Return a unit of work of a cluster: whole tiles, then its share's first part, then the second."""
         is_whole, is_second = index < self.whole, index > self.whole
         tile = self.whole * self.clusters + share.tile + self.choose(is_second, 1, 0)
         first = self.choose(is_whole, 0, self.choose(is_second, 0, share.first))

@@ -1,6 +1,6 @@
-"""What stages in shared memory must have in common with the MMAs, the tensors and the registers that meet them.
+"""Consistency of stages in shared memory with MMAs, tensors and registers: element types, majors, extents.
 
-Element types go by the DSL's names. Those of shared memory tell no signed integer from an unsigned one.
+Element types go by the DSL's names. Those of shared memory do not distinguish signed from unsigned integers.
 """
 
 Extents = tuple[int, int]
@@ -8,7 +8,7 @@ _MAJORS = ("MN", "K")
 
 
 def signless(element_type: str) -> str:
-    """Name an element type as shared memory knows it.
+    """Return the signless name of an element type, as shared memory has it.
 
     Examples
     --------
@@ -19,7 +19,7 @@ def signless(element_type: str) -> str:
 
 
 def check_multiplied(name: str, staged: str, multiplied: str) -> None:
-    """Check that stages of A or B, `name`, hold the element type that the MMAs multiply.
+    """Check that stages of A or B, `name`, have the element type of the MMAs.
 
     Raises
     ------
@@ -38,7 +38,7 @@ def check_multiplied(name: str, staged: str, multiplied: str) -> None:
 
 
 def check_operand_major(name: str, staged_mode: int | None, major: str) -> None:
-    """Check that stages of A or B, `name`, lie as the MMAs read them: mode 0 is "MN"-major, 1 is "K"-major.
+    """Check that stages of A or B, `name`, have the MMA's major: mode 0 is "MN"-major, 1 is "K"-major.
 
     Raises
     ------
@@ -57,7 +57,7 @@ def check_operand_major(name: str, staged_mode: int | None, major: str) -> None:
 
 
 def check_contiguous_mode(staged_mode: int | None, mode: int | None) -> None:
-    """Check that stages are contiguous in the mode in which what they are copied to or from is; None is not known.
+    """Check that stages are contiguous in the mode of their copy's other side; None is unknown.
 
     Raises
     ------
@@ -76,7 +76,7 @@ def check_contiguous_mode(staged_mode: int | None, mode: int | None) -> None:
 
 
 def check_copied_type(staged: str, copied: str) -> None:
-    """Check that stages hold the element type that a TMA copy moves, which is that of the tensor in global memory.
+    """Check that stages have the element type of a TMA copy, which is that of the tensor in global memory.
 
     TFloat32 stands for Float32 that a load has rounded.
 
@@ -97,7 +97,7 @@ def check_copied_type(staged: str, copied: str) -> None:
 
 
 def check_copy_tile(tile: Extents, staged: Extents) -> None:
-    """Check that a TMA copy of `tile` moves just one stage.
+    """Check that a TMA copy of `tile` moves one stage.
 
     Raises
     ------
@@ -135,7 +135,7 @@ def check_tile_of_stages(tile: Extents, staged: Extents) -> None:
 
 
 def check_covering(tile: Extents, stored: Extents) -> None:
-    """Check that the tiles that accumulators are stored to have the accumulators' extents.
+    """Check that the tiles of a store have the extents of the accumulators.
 
     Raises
     ------
@@ -154,7 +154,7 @@ def check_covering(tile: Extents, stored: Extents) -> None:
 
 
 def check_registers(held: int, expected: int) -> None:
-    """Check how many registers of a subtile a thread hands to a block that was made for subtiles of so many.
+    """Check the number of a thread's registers of a subtile against that of the block they are passed to.
 
     Raises
     ------
@@ -167,13 +167,13 @@ def check_registers(held: int, expected: int) -> None:
     """
     if held != expected:
         raise ValueError(
-            f"this was made for subtiles of {expected} registers a thread, got {held}; make the AccumulatorTile and "
-            "the TileStore for one subtile"
+            f"the block was made for subtiles of {expected} registers a thread, got {held}; make the AccumulatorTile "
+            "and the TileStore for one subtile"
         )
 
 
 def check_sums(element_type: str) -> None:
-    """Check that values to be scaled, added to or reduced are fp32, as integer products' sums are not.
+    """Check that values to be scaled, added or reduced are fp32; sums of integer products are not.
 
     Raises
     ------

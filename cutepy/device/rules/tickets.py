@@ -1,10 +1,10 @@
-"""The ring by which a cluster hands on which tiles it has taken."""
+"""Ring of tickets of the dynamic scheduler: checks, and the number of slots."""
 
 from cutepy.device.rules.clusters import MAX_CLUSTER_CTAS
 
 
 def check_tickets(slots: int, readers: int, ctas: int) -> None:
-    """Check a ring of so many slots, which so many warps of each CTA of a cluster read.
+    """Check the slots of a ring, and the number of warps of each CTA of a cluster that read it.
 
     Raises
     ------
@@ -24,11 +24,11 @@ def check_tickets(slots: int, readers: int, ctas: int) -> None:
 
 
 def ticket_slots(turns: int) -> int:
-    """Count the slots where so many groups take a CTA's tiles in turn.
+    """Return the number of slots where so many consumers take a CTA's tiles in turn.
 
-    One for each: a group that asks what comes after its tile finds that the others, which still work on the tiles
-    before, have freed a slot for it. Each slot more is a tile more that a cluster has taken and not begun while others
-    wait for work.
+    One for each: a consumer that asks for its next tile finds that the others, which still work on the tiles before,
+    have freed a slot for it. Each further slot is a tile more that a cluster has taken and not begun while others wait
+    for work.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Which tiles shared memory and wgmma take, and what they cost."""
+"""Tiles: shapes that shared memory and wgmma take, with their bytes and registers."""
 
 from cutepy.layouts import Layout, sm90
 from cutepy.layouts.sm90 import arch
@@ -6,7 +6,7 @@ from cutepy.runtime.dtypes import DTYPES
 
 SUBTILE_COLUMNS = 8
 WIDEST_COLUMNS = 64
-"""Of 16 bits, in a span of the widest swizzle."""
+"""Columns of 16 bits in a span of the widest swizzle."""
 """Columns of a matrix of stmatrix: each thread of a warp holds four accumulators of 16 rows of them."""
 _MULTIPLIED_AS = {"float32": "tf32"}
 
@@ -34,7 +34,7 @@ def accumulator_registers(tile_m: int, tile_n: int, warpgroups: int) -> int:
 
 
 def accumulator_dtype(operand_dtype: str) -> str:
-    """Name the type that wgmma sums products of a type in: int32 for integers, float32 for the others.
+    """Return the accumulator type of wgmma for products of a type: int32 for integers, else float32.
 
     Examples
     --------
@@ -48,7 +48,7 @@ _LARGEST = {"int8": 128, "uint8": 255}
 
 
 def longest_sum(a_dtype: str, b_dtype: str) -> int:
-    """Count the products of two integer types whose sum int32 always holds, whatever they are.
+    """Return the largest number of products of two integer types whose sum always fits in int32.
 
     Examples
     --------
@@ -100,7 +100,7 @@ def wgmma_tiling(
 
 
 def staged_columns(tile_n: int, bits: int, mn_major: bool, cluster_m: int = 1) -> int:
-    """Give the columns of B that a stage holds for a tile: whole spans of the widest swizzle where it is MN-major.
+    """Return the columns of B in a stage of a tile: whole spans of the widest swizzle where B is MN-major.
 
     The last span's other columns are those that the next tile begins with. In narrower swizzles wgmma reads slowly: on
     an H200, 2026-11-23, 1617x1080x4688 took 56 us by 128x112, whose B had 32 bytes, and cuBLAS 34. A tile of half a
@@ -117,9 +117,9 @@ def staged_columns(tile_n: int, bits: int, mn_major: bool, cluster_m: int = 1) -
 
 
 def multiplied_columns(staged: int, mma_n: int, major: str) -> int:
-    """Tell how many of the columns of B that a stage holds MMAs of `mma_n` columns multiply, by the major of B.
+    """Return the number of a stage's columns of B that MMAs of `mma_n` columns multiply, by the major of B.
 
-    Where a stage has as many as `staged_columns` gives for these, it is theirs alone; else all are multiplied.
+    Where a stage has as many as `staged_columns` gives for `mma_n`, that is `mma_n`; else all.
 
     Examples
     --------
@@ -132,7 +132,7 @@ def multiplied_columns(staged: int, mma_n: int, major: str) -> int:
 def check_stages(
     a: tuple[int, int, int], b: tuple[int, int, int], mma: tuple[int, int, int], stages: int, b_major: str = "K"
 ) -> None:
-    """Check the stages (M, K, stages) and (N, K, stages) that a main loop multiplies by MMAs of `mma` (M, N, K).
+    """Check the stages (M, K, stages) and (N, K, stages) of a main loop with MMAs of `mma` (M, N, K).
 
     Raises
     ------
@@ -201,7 +201,7 @@ def check_subtile_columns(tile_columns: int, columns: int) -> None:
 
 
 def check_smem(plan: sm90.SmemPlan) -> None:
-    """Check that a CTA can have the shared memory of a plan.
+    """Check that a plan fits in the shared memory of a CTA.
 
     Raises
     ------
@@ -223,7 +223,7 @@ MBARRIER_BITS = 64
 
 
 def check_room(region: sm90.SmemRegion, count: int, bits: int, holder: str) -> None:
-    """Check that a region has room for what somebody keeps there: so many elements, each so wide.
+    """Check that a region has room for so many elements of so many bits.
 
     Raises
     ------
@@ -244,7 +244,7 @@ def check_room(region: sm90.SmemRegion, count: int, bits: int, holder: str) -> N
 
 
 def check_region(region: sm90.SmemRegion, bits: int | None) -> None:
-    """Check the width of the element type that a region is used with; None for none said, which arrays need not.
+    """Check the element width that a region is used with; None, if unspecified, which arrays allow.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""How wide the vectors are in which a thread copies neighbours of global memory."""
+"""Widths of a thread's vector copies in global memory."""
 
 from math import gcd
 
@@ -6,7 +6,7 @@ from cutepy.layouts.sm90 import arch
 
 
 def vector_elems(bits: int, alignment_bytes: int, row_stride: int, most: int = 0) -> int:
-    """Count the elements of the widest vectors that begin where each row of a tensor begins, and at each next one.
+    """Return the elements of the widest vectors that the alignment of a tensor's address and rows allows.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ def check_rows(rank: int, is_contiguous: bool) -> None:
 
 
 def check_vector(held: int, elems: int) -> None:
-    """Check how many values are to be stored as a vector.
+    """Check the number of values that are stored as a vector.
 
     Raises
     ------

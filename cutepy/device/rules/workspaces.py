@@ -1,4 +1,4 @@
-"""What accumulators that pass through global memory take there."""
+"""Workspaces of accumulators in global memory: shapes, and limits on threads and values."""
 
 from cutepy.layouts.sm90 import arch
 
@@ -7,7 +7,7 @@ FLAGS = 16
 
 
 def workspace_shapes(places: int, tile_m: int, tile_n: int) -> tuple[tuple[int, int], tuple[int]]:
-    """Give the shapes of the flags (int32) and sums (fp32) of a workspace: of so many CTAs, a tile for each at most.
+    """Return the shapes of the flags (int32) and sums (fp32) of a workspace: of so many CTAs, a tile for each at most.
 
     Examples
     --------
@@ -18,7 +18,7 @@ def workspace_shapes(places: int, tile_m: int, tile_n: int) -> tuple[tuple[int, 
 
 
 def check_workspace(registers: int, threads: int) -> None:
-    """Check that so many threads, of so many fp32 values each, can leave them in a workspace.
+    """Check that threads with so many fp32 values each can store them in a workspace.
 
     Raises
     ------
@@ -30,6 +30,6 @@ def check_workspace(registers: int, threads: int) -> None:
     >>> check_workspace(64, 256)
     """
     if registers < 4 or registers % 4:
-        raise ValueError(f"a thread leaves its values four at a time, got {registers}; use a multiple of 4")
+        raise ValueError(f"a thread must store a multiple of 4 values, got {registers}")
     if threads % arch.WARP_THREADS or not 0 < threads <= FLAGS * arch.WARP_THREADS:
-        raise ValueError(f"a place has flags for {FLAGS} whole warps, got {threads} threads")
+        raise ValueError(f"threads must be 1 to {FLAGS} whole warps, one flag each, got {threads}")

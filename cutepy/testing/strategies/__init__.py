@@ -1,4 +1,4 @@
-"""Hypothesis strategies for layouts: what to draw when a property must hold for every layout.
+"""Hypothesis strategies for layouts.
 
 Every strategy builds what it draws, so nothing is filtered out, and shrinks towards small flat values: a failing
 layout ends as something like ``(2,2):(1,0)``. Sizes are small by default, so that a test can compare a whole function
@@ -20,7 +20,7 @@ from cutepy.extras import require
 
 require("cutepy.testing.strategies", "hypothesis")
 
-# ruff: noqa: E402 - what is missing is told before the rest is imported
+# ruff: noqa: E402 - a missing extra is reported before the rest is imported
 from cutepy.testing.strategies.hopper import (
     gmma_atoms as gmma_atoms,
     smem_tiles as smem_tiles,

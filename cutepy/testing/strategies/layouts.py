@@ -104,7 +104,7 @@ def layouts(
 
 
 def _draw_ordered_strides(draw: st.DrawFn, extents: list[int], *, gaps: bool, powers_of_two: bool) -> list[int]:
-    """Strides in a random order of the modes, each a multiple of what the smaller ones reach."""
+    """Draw strides in a random order of the modes, each a multiple of the reach of the smaller ones."""
     strides, reach = [0] * len(extents), 1
     for mode in draw(orders(len(extents))):
         if gaps:
@@ -116,7 +116,7 @@ def _draw_ordered_strides(draw: st.DrawFn, extents: list[int], *, gaps: bool, po
 
 @cache
 def _exponential(smallest: int, largest: int, powers_of_two: bool) -> st.SearchStrategy[int]:
-    """Integers that favour the small and the powers of two."""
+    """Draw integers that favour the small and the powers of two."""
     powers = [n for n in (0, 1, 2, 4, 8, 16, 32, 64, 128, 256) if smallest <= n <= largest]
     if powers_of_two:
         return st.sampled_from(powers)
@@ -234,7 +234,7 @@ def any_layouts() -> st.SearchStrategy[LayoutBase]:
 
 
 def values() -> st.SearchStrategy[Any]:
-    """Draw any value of the notation: what `to_text` writes and `parse` reads.
+    """Draw any value of the notation that `to_text` writes and `parse` reads.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Strategies for operands that fit one another: what composition, divides, products and tile_to_shape take."""
+"""Strategies for operands that fit one another: of composition, divides, products and tile_to_shape."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _draw_order(draw: st.DrawFn, leaves: Sequence[Leaf]) -> list[Leaf]:
 
 
 def _draw_digits(draw: st.DrawFn, extents: Sequence[int]) -> list[int]:
-    """Factors of the extents, in order: the digits of a mixed radix in which the extents are groups of digits."""
+    """Draw factors of the extents, in order: the digits of a mixed radix in which the extents are groups of digits."""
     digits = []
     for extent in extents:
         divisor = draw(_divisors(extent))
@@ -42,7 +42,7 @@ def _draw_digits(draw: st.DrawFn, extents: Sequence[int]) -> list[int]:
 
 
 def _draw_runs(draw: st.DrawFn, digits: Sequence[int], *, whole: bool) -> list[Leaf]:
-    """Modes that each step through a run of neighbouring digits, so that no carry leaves a run.
+    """Draw modes that each step through a run of neighbouring digits, so that no carry leaves a run.
 
     With `whole` false the last digit of a run may be cut short, the topmost digit go on for ever, and a mode take steps
     within a digit that do not divide it.
@@ -78,7 +78,7 @@ def _draw_runs(draw: st.DrawFn, digits: Sequence[int], *, whole: bool) -> list[L
 
 
 def _draw_signs(draw: st.DrawFn, runs: Sequence[Leaf], extents: Sequence[int]) -> list[Leaf]:
-    """Give all runs one sign; those of one mode, which cannot borrow from another, a sign each."""
+    """Draw a sign for all runs; those of one mode, which cannot borrow from another, a sign each."""
     starts = [prod(extents[:mode]) for mode in range(len(extents))]
     modes = {sum(start <= step for start in starts[1:]) for _, step in runs if step}
     within = all(extent * step <= start for extent, step in runs for start in starts[1:] if step < start)

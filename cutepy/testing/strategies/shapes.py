@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 @cache
 def _profiles(leaves: int, depth: int) -> tuple[IntTuple, ...]:
-    """All nestings of `leaves` zeros up to `depth` levels, the flattest and shortest first."""
+    """List all nestings of `leaves` zeros up to `depth` levels, the flattest and shortest first."""
     found: list[IntTuple] = [0] if leaves == 1 else []
     if depth > 0:
         found += _sequences(leaves, depth - 1)
@@ -46,23 +46,23 @@ def fill(profile: IntTuple, leaves: Iterator[Any]) -> IntTuple:
 
 
 def leaves_of(t: IntTuple) -> list[Any]:
-    """Return the leaves of `t`, by itself: what draws operands of the algebra does not call it."""
+    """Return the leaves of `t`, independently of the algebra under test."""
     return [leaf for mode in t for leaf in leaves_of(mode)] if isinstance(t, tuple) else [t]
 
 
-# Strategies that draw the parts of an example are made once: hypothesis looks into each new one before it draws.
+# Strategies that draw the parts of an example are made once: hypothesis validates each new one before it draws.
 integers = cache(st.integers)
 flags = st.booleans()
 
 
 @cache
 def orders(count: int) -> st.SearchStrategy[Sequence[int]]:
-    """Permutations of ``range(count)``: few are listed, which takes one draw."""
+    """Draw permutations of ``range(count)``: few are listed, which takes one draw."""
     return st.sampled_from(list(permutations(range(count)))) if count <= 4 else st.permutations(range(count))
 
 
 def favouring(some: Sequence[T], of_all: Sequence[T]) -> st.SearchStrategy[T]:
-    """As often one of `some` as one of all, in one draw."""
+    """Draw one of `some` as often as one of all, in one draw."""
     return st.sampled_from([*some] * max(1, round(len(of_all) / len(some))) + [*of_all])
 
 
@@ -80,7 +80,7 @@ def nested_layout(draw: st.DrawFn, leaves: Sequence[tuple[int, Any]], max_rank: 
 
 
 def leaf_limit(max_leaves: int, max_rank: int, max_depth: int) -> int:
-    """Return how many leaves fit into `max_depth` levels."""
+    """Return the number of leaves that fit into `max_depth` levels."""
     return max_leaves if max_depth > 1 else min(max_leaves, max_rank) if max_depth else 1
 
 
@@ -207,7 +207,7 @@ def slice_coordinates(draw: st.DrawFn, shape: IntTuple | LayoutBase) -> IntTuple
     return tuple(draw(_slice_coordinates(mode) if i == kept else _kept_or_not(mode)) for i, mode in enumerate(extents))
 
 
-# Of a mode, whose extents are few.
+# of a mode, whose extents are few
 _coordinates, _slice_coordinates = lru_cache(coordinates), lru_cache(slice_coordinates)
 
 

@@ -1,4 +1,4 @@
-"""What may be chosen from: which choices suit problems, and in which order they are expected to be fast."""
+"""Candidates of a problem: filter the choices that suit it, and rank them by expected time."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import gcd, log
@@ -14,18 +14,17 @@ from cutepy.kernels.gemm.heuristic.refinement import hopper
 
 WIDEST_SWIZZLE_BYTES = 128
 NARROW = 32
-"""Columns of an MN-major B that may fill less than the span of the widest swizzle.
-
-(On an H200, 2026-11-23, 1617x1080x4688 with such a B took 56 us by 128x112, whose swizzle has 32 bytes, and cuBLAS 34.)
+"""Columns of an MN-major B whose tile may be narrower than the span of the widest swizzle. (On an H200, 2026-11-23,
+1617x1080x4688 with such a B took 56 us by 128x112, whose swizzle has 32 bytes, and cuBLAS 34.)
 """
 LINE_BYTES = 128
-"""Of the L2 cache, of which rows that begin elsewhere touch one more."""
+"""Bytes of an L2 cache line; a row that begins inside a line touches one line more."""
 SHORTLIST = 48
-"""So many that the model expects to be fastest are refined, and those that it can't tell from the last of them."""
+"""Number of candidates that the trees refine: the fastest by the model, and those tied with the last of them."""
 
 
 class Expected(NamedTuple):
-    """What is expected of a choice for one of the problems, by its place among them."""
+    """A choice for one of the problems, with its expected time and the index of the problem."""
 
     us: float
     problem: int
@@ -33,7 +32,9 @@ class Expected(NamedTuple):
 
 
 class Ranked(NamedTuple):
-    """What may be chosen for problems, in an order: mostly the first is taken, of hundreds.
+    """Candidates of some problems in order of expected time.
+
+    The order of most of them is computed only when it is asked for.
 
     Attributes
     ----------
@@ -53,7 +54,7 @@ class Ranked(NamedTuple):
     rest: Callable[[], "Ranked"] | None
 
     def each(self) -> Iterator[Expected]:
-        """Give them one by one."""
+        """Iterate over the candidates in order."""
         for us, place in zip(self.expected_us.tolist(), self.places.tolist(), strict=True):
             problem, row = divmod(place, len(self.choices))
             yield Expected(us, problem, self.choices[row])
@@ -62,7 +63,7 @@ class Ranked(NamedTuple):
 
 
 class Candidates:
-    """Choices as columns of a table: what each of them is expected to take is computed for all at once.
+    """Table of choices: the expected time of all choices is computed at once.
 
     All methods take several problems, most often a product and the transposed one, and give arrays (problems, choices).
 
@@ -89,9 +90,10 @@ class Candidates:
         self._powers_within = parts & -parts
 
     def suit(self, problems: Sequence[Extents]) -> NDArray[np.bool_]:
-        """Tell which are worth a thought: no tile that is mostly empty, no cluster with nothing to share by TMA.
+        """Return which choices suit the problems.
 
-        And none with wider tiles than others, as many of which cover N, whose subtiles are as wide.
+        A suitable tile is not mostly empty, its cluster shares something by TMA, and no narrower tile with subtiles as
+        wide covers N as often.
         """
         rows = [(each.m, each.n, each.k * each.operand_bits, max(16, each.unit, each.n)) for each in problems]
         m, n, k_bits, columns = np.array(rows, np.float64).T[:, :, None]
@@ -106,7 +108,7 @@ class Candidates:
         return suits
 
     def _allow(self, problem: Extents) -> NDArray[np.bool_]:
-        """Tell which suit problems of such a kind, of any extents."""
+        """Return which choices suit problems of this kind, whatever their extents."""
         mn_major_bits = problem.operand_bits if problem.b_mn_major else 0
         kind = (problem.unit, problem.strip, problem.whole, problem.a_copies > 0, problem.b_copies > 0, mn_major_bits)
         if kind not in self._allowed:
@@ -119,14 +121,14 @@ class Candidates:
         return self._allowed[kind]
 
     def expected_us(self, problems: Sequence[Extents], gpu: Gpu) -> Array:
-        """Estimate the microseconds that each takes, by the model alone."""
+        """Estimate the microseconds that each choice takes, by the model alone."""
         return self.estimates(problems, gpu).us
 
     def ranked(self, problems: Sequence[Extents], gpu: Gpu) -> Ranked:
-        """Give those that suit, what is expected to be fastest first.
+        """Return the suitable candidates, fastest first.
 
-        Where the model is refined, these are the first ones for each of the problems, refined, and then the others by
-        the model alone.
+        Where the model is refined, the shortlist of each problem comes first, in refined order, then the others by the
+        model alone.
         """
         estimates = self.estimates(problems, gpu)
         sixths = np.where(self.suit(problems), estimates.sixths, np.inf)
@@ -145,17 +147,17 @@ class Candidates:
         return Ranked(np.exp(expected[order]), first[order], self.choices, rest)
 
     def _by_model(self, sixths: Array) -> Ranked:
-        """Give those of which the sixth power of the time is finite, in its order."""
+        """Return the choices with a finite estimate, in the model's order."""
         order = sixths.argsort(axis=None, kind="stable")[: np.count_nonzero(sixths < np.inf)]
         return Ranked(root(sixths.take(order)), order, self.choices, None)
 
     def facts(
         self, problems: Sequence[Extents], estimates: Estimates, places: NDArray[np.intp], gpu: Gpu
     ) -> NDArray[np.float32]:
-        """Tell what trees decide by, of some choices, by their places in a row of all for each of the problems.
+        """Return the features that the trees compare, of choices by their index in a row of all for each problem.
 
-        The result is (facts, places): of the choice; of the problem; the widest swizzles that rows of A and B fill; and
-        of both.
+        The result is (facts, places). The facts are those of the choice, of the problem, the widest swizzles that rows
+        of A and B fill, and those of both.
         """
         problem, row = np.divmod(places, len(self.choices))
         of_problems = np.array([_facts_of(each) for each in problems]).T.take(problem, axis=1)
@@ -172,7 +174,7 @@ class Candidates:
 
 
 def _narrower(choices: Sequence[Choice]) -> NDArray[np.intp]:
-    """Give the place of the next narrower tile for each, with subtiles that are as wide; its own if there is none."""
+    """Return the index of the next narrower tile with subtiles as wide, for each choice; its own if there is none."""
     subtiles = [epilogue_columns(choice.tile, SHORT_K + 1) for choice in choices]
     families: dict[tuple[object, ...], list[int]] = {}
     for place in sorted(range(len(choices)), key=lambda place: choices[place].tile.n):
@@ -187,16 +189,16 @@ def _narrower(choices: Sequence[Choice]) -> NDArray[np.intp]:
 
 
 def shortlist(times: Array) -> NDArray[np.intp]:
-    """Give the places in a row of the shortest finite times of each problem; with those that equal the last of them."""
+    """Return the indices of the shortest finite times of each problem, ties with the last included."""
     last = min(SHORTLIST, times.shape[1]) - 1
     longest = np.partition(times, last)[:, last, None]
     return np.flatnonzero((times <= longest) & (times < np.inf))
 
 
 def _facts_of(problem: Extents) -> tuple[float, ...]:
-    """Give what trees decide by of a problem, after its elements, and the bytes of an element of A and B for swizzles.
+    """Return a problem's features for the trees: extents, and bytes of an element of A and B for swizzles.
 
-    Where rows lie along K, they fill the widest swizzle, as if elements were as wide.
+    Rows that lie along K fill the widest swizzle; elements that wide stand for them.
     """
     m, n, k, bits, batch = problem[:5]
     (a_bytes, a_row), (b_bytes, b_row) = (
@@ -204,4 +206,4 @@ def _facts_of(problem: Extents) -> tuple[float, ...]:
         for extent, mn_major in ((m, problem.a_mn_major), (n, problem.b_mn_major))
     )
     alignments = (gcd(row * bits // 8, LINE_BYTES) for row in (a_row, b_row))
-    return (m * n * batch, a_bytes, b_bytes, log(m), log(n), log(k * bits), bits, problem.turned, *alignments)
+    return (m * n * batch, a_bytes, b_bytes, log(m), log(n), log(k * bits), bits, problem.transposed, *alignments)

@@ -1,4 +1,4 @@
-"""Choose the configuration of a problem: the one that the model of the kernel expects to be fastest (`model`)."""
+"""Heuristic entry points: the configuration that the model expects to be fastest for a problem."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -9,7 +9,7 @@ from cutepy.kernels.gemm.config import GemmConfig
 from cutepy.kernels.gemm.families import ProductConfig
 from cutepy.kernels.gemm.gpu import H200, Gpu
 from cutepy.kernels.gemm.heuristic.model import Choice, Extents, Table, column_scales, costs_of, epilogue_unit
-from cutepy.kernels.gemm.heuristic.tiles import MORE_TILES, PROMOTED_TILES, TILES, Tile
+from cutepy.kernels.gemm.heuristic.tiles import MORE_TILES, PROMOTED_TILES, TILES, OutputTile
 from cutepy.kernels.gemm.limits import check_extents
 from cutepy.kernels.gemm.loading import copies_per_byte
 from cutepy.kernels.gemm.signature import GemmSignature
@@ -22,9 +22,9 @@ PAIRS = ((1, 1), (2, 1), (1, 2))
 _CLUSTERS = {1: (*PAIRS, (2, 2)), 2: PAIRS, 4: PAIRS[:1], 8: PAIRS[:1]}
 _FOURS = (*PAIRS, (2, 2), (4, 1), (1, 4))
 _MORE_CLUSTERS = {1: _FOURS, 2: _FOURS, 4: PAIRS, 8: PAIRS[:1]}
-"""Clusters along M and N that are tried, by the CTAs that share K; and where the model is refined."""
+"""Cluster shapes along M and N that are tried, by `split_k`: alone, and where the model is refined."""
 _STRIPS = (32, 16, 64, 128)
-"""Columns of subtiles whose reductions must be the same in any batch, by preference: most tiles have the first."""
+"""Columns of a subtile with batch-invariant reductions, by preference: most tiles have the first width."""
 _FROM = {
     "refined": ((*TILES, *MORE_TILES), _MORE_CLUSTERS),
     "model": (TILES, _CLUSTERS),
@@ -34,15 +34,15 @@ _FROM = {
 
 @cache
 def candidates(table: Table) -> "Candidates":
-    """Give what may be chosen by the model, refined or alone, or where sums are promoted: tiles in clusters."""
-    from cutepy.kernels.gemm.heuristic.candidates import Candidates  # NumPy is for those who choose
+    """Return the candidates: refined, by the model alone, or for promoted sums; tiles in clusters."""
+    from cutepy.kernels.gemm.heuristic.candidates import Candidates  # import NumPy only when a choice is made
 
     tiles, clusters = _FROM[table]
     return Candidates(in_clusters(dict.fromkeys(tiles), clusters), costs_of(table))
 
 
-def in_clusters(tiles: Iterable[Tile], clusters: Mapping[int, Iterable[tuple[int, int]]]) -> Iterator[Choice]:
-    """Give tiles in those of the clusters, by the CTAs that share K, whose CTAs can share them by multicast."""
+def in_clusters(tiles: Iterable[OutputTile], clusters: Mapping[int, Iterable[tuple[int, int]]]) -> Iterator[Choice]:
+    """Return tiles in the clusters whose CTAs can share them by multicast."""
     for tile in tiles:
         for cluster_m, cluster_n in clusters[tile.split_k]:
             if tile.m % (8 * cluster_n) == 0 == tile.n % (8 * cluster_m):
@@ -51,7 +51,7 @@ def in_clusters(tiles: Iterable[Tile], clusters: Mapping[int, Iterable[tuple[int
 
 @lru_cache(maxsize=4096)
 def _ranked(problems: tuple[Extents, ...], gpu: Gpu) -> "Ranked":
-    """Give what may be chosen for a problem, or for it and the transposed one, by the time that is expected of it."""
+    """Rank the candidates of a problem, or of the problem and its transpose."""
     return candidates(problems[0].table).ranked(problems, gpu)
 
 
@@ -65,7 +65,7 @@ def select_config(
     batch: int = 1,
     gpu: Gpu = H200,
 ) -> GemmConfig:
-    """Choose the configuration that is expected to be fastest for a problem, of those whose shared memory suffices.
+    """Choose the configuration with the shortest expected time, of those that fit in shared memory.
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ def select_config(
     64 64 8192 1024 1 8
     """
     gpu = gpu if sm_count is None else replace(gpu, sm_count=sm_count)
-    return _fitting(_ways((signature,), (m, n, k, batch), gpu))[1]
+    return _fitting(_candidates_of((signature,), (m, n, k, batch), gpu))[1]
 
 
 def expected_us(m: int, n: int, k: int, operand_bits: int, gpu: Gpu, *, batch: int = 1, shared: bool = False) -> float:
@@ -118,7 +118,7 @@ def expected_us(m: int, n: int, k: int, operand_bits: int, gpu: Gpu, *, batch: i
 
 
 class Chosen(NamedTuple):
-    """How a problem is computed.
+    """Chosen kernel of a product, and whether it computes the transposed product.
 
     Attributes
     ----------
@@ -133,9 +133,9 @@ class Chosen(NamedTuple):
 
 
 def choose(signature: GemmSignature, m: int, n: int, k: int, *, batch: int = 1, gpu: Gpu = H200) -> Chosen:
-    """Choose as `select_config` does, of the transposed product too, where the epilogue has a place in it.
+    """Choose among configurations of the product and, where the epilogue allows it, of the transposed product.
 
-    With few rows that is faster: wgmma multiplies 64 rows of A at least, but 8 of B.
+    With few rows the transposed product is faster: wgmma multiplies 64 rows of A at least, but 8 of B.
 
     Examples
     --------
@@ -143,11 +143,11 @@ def choose(signature: GemmSignature, m: int, n: int, k: int, *, batch: int = 1, 
     >>> choose(half, 16, 8192, 8192).transposed, choose(half, 8192, 16, 8192).transposed
     (True, False)
     """
-    return Chosen(*_fitting(_both_ways(signature, (m, n, k, batch), gpu)))
+    return Chosen(*_fitting(_straight_and_transposed(signature, (m, n, k, batch), gpu)))
 
 
 def chosen_us(signature: GemmSignature, m: int, n: int, k: int, *, batch: int = 1, gpu: Gpu = H200) -> float:
-    """Estimate the microseconds that what `choose` chooses takes.
+    """Return the expected microseconds of the configuration that `choose` returns.
 
     Examples
     --------
@@ -158,11 +158,11 @@ def chosen_us(signature: GemmSignature, m: int, n: int, k: int, *, batch: int = 
     10.0 10.0
     200.0 450.0
     """
-    return next(iter(_both_ways(signature, (m, n, k, batch), gpu))).expected_us
+    return next(iter(_straight_and_transposed(signature, (m, n, k, batch), gpu))).expected_us
 
 
-class _Way(NamedTuple):
-    """A choice for a product or its transposed, and the time that is expected of it."""
+class _Candidate(NamedTuple):
+    """A candidate for the product or its transpose, with its expected time."""
 
     expected_us: float
     transposed: bool
@@ -172,42 +172,46 @@ class _Way(NamedTuple):
     strip: int
 
     def config(self) -> GemmConfig:
-        """Configure the kernel."""
+        """Return the candidate's configuration."""
         return self.choice.config(self.signature, self.k, self.strip)
 
 
-def _both_ways(signature: GemmSignature, mnk_batch: tuple[int, int, int, int], gpu: Gpu) -> Iterator[_Way]:
-    """Give the ways to compute a product, and its transposed, by the time that is expected of them."""
-    turned = None if INVARIANCE.on and signature.graph.reductions else signature.transposed
-    return _ways((signature,) if turned is None else (signature, turned), mnk_batch, gpu)
+def _straight_and_transposed(
+    signature: GemmSignature, mnk_batch: tuple[int, int, int, int], gpu: Gpu
+) -> Iterator[_Candidate]:
+    """Return the candidates of a product and of its transpose, by expected time."""
+    transposed = None if INVARIANCE.on and signature.graph.reductions else signature.transposed
+    return _candidates_of((signature,) if transposed is None else (signature, transposed), mnk_batch, gpu)
 
 
-def _ways(signatures: tuple[GemmSignature, ...], mnk_batch: tuple[int, int, int, int], gpu: Gpu) -> Iterator[_Way]:
-    """Give the ways to compute a product by one signature, and its transposed by another, in their order."""
+def _candidates_of(
+    signatures: tuple[GemmSignature, ...], mnk_batch: tuple[int, int, int, int], gpu: Gpu
+) -> Iterator[_Candidate]:
+    """Return the candidates of a product with one signature and of its transpose with another, by expected time."""
     m, n, k, batch = mnk_batch
     check_extents(m, n, k, batch)
     extents = zip(signatures, ((m, n), (n, m)), (False, True), strict=False)
-    problems = tuple(extents_of(signature, *mn, k, batch, turned) for signature, mn, turned in extents)
-    for expected, turned, choice in _ranked(problems, gpu).each():
-        yield _Way(expected, bool(turned), signatures[turned], choice, k, problems[turned].strip)
+    problems = tuple(extents_of(signature, *mn, k, batch, transposed) for signature, mn, transposed in extents)
+    for expected, transposed, choice in _ranked(problems, gpu).each():
+        yield _Candidate(expected, bool(transposed), signatures[transposed], choice, k, problems[transposed].strip)
 
 
-def _fitting(ways: Iterable[_Way]) -> tuple[bool, GemmConfig]:
-    """Give the first that a kernel can have, and whether it is transposed."""
-    refusal = "none is as wide as its parts"
-    for way in ways:
+def _fitting(candidates: Iterable[_Candidate]) -> tuple[bool, GemmConfig]:
+    """Return the first candidate that a kernel exists for, and whether it is transposed."""
+    refusal = "no tile width is a multiple of the epilogue's column groups"
+    for candidate in candidates:
         try:
-            return way.transposed, way.config()
+            return candidate.transposed, candidate.config()
         except ValueError as error:
             refusal = str(error)
     raise ValueError(
-        "no tile has a kernel with this epilogue; use fewer or narrower operands and results, or fewer parts of the "
-        f"columns (what was tried last: {refusal})"
+        "no tile has a kernel with this epilogue; use fewer or narrower operands and results, or fewer column groups "
+        f"(the last tile failed with: {refusal})"
     )
 
 
-def extents_of(signature: GemmSignature, m: int, n: int, k: int, batch: int, turned: bool) -> Extents:
-    """Say what is computed as the model knows it."""
+def extents_of(signature: GemmSignature, m: int, n: int, k: int, batch: int, transposed: bool) -> Extents:
+    """Describe a problem as the model takes it."""
     a_copies, b_copies = copies_per_byte(signature)
     return Extents(
         *(m, n, k, signature.operand_bits, batch),
@@ -216,7 +220,7 @@ def extents_of(signature: GemmSignature, m: int, n: int, k: int, batch: int, tur
         b_mn_major=signature.b_major == "mn",
         promotes=signature.scale_rows is not None,
         column_scales=column_scales(signature),
-        turned=turned,
+        transposed=transposed,
         a_copies=a_copies,
         b_copies=b_copies,
         unit=epilogue_unit(signature),
@@ -227,9 +231,9 @@ def extents_of(signature: GemmSignature, m: int, n: int, k: int, batch: int, tur
 
 @lru_cache(maxsize=1024)
 def strip_of(signature: GemmSignature, n: int) -> int:
-    """Choose how many columns a subtile has whose reductions must be the same in any batch: by N alone, not by M.
+    """Choose the columns of a subtile with batch-invariant reductions: a function of N, not of M.
 
-    A tile of 64 rows and so many columns suits any M, so that one is found.
+    A tile of 64 rows and so many columns suits any M, so a configuration always exists.
 
     Raises
     ------
@@ -244,5 +248,5 @@ def strip_of(signature: GemmSignature, n: int) -> int:
     """
     unit, k_spans = epilogue_unit(signature), 1 if signature.scale_rows is None else 2
     strips = (strip for strip in _STRIPS if strip % unit == 0 and strip < 2 * max(16, unit, n))
-    smallest = ((strip, Choice(Tile(64, strip, k_spans), 1, 1)) for strip in strips)
-    return _fitting(_Way(0.0, False, signature, choice, 0, strip) for strip, choice in smallest)[1].epi_n
+    smallest = ((strip, Choice(OutputTile(64, strip, k_spans), 1, 1)) for strip in strips)
+    return _fitting(_Candidate(0.0, False, signature, choice, 0, strip) for strip, choice in smallest)[1].epi_n

@@ -1,4 +1,4 @@
-"""The model of the kernel (`model`) for many choices and some problems at once, computed in columns of a table."""
+"""Evaluate the model of the kernel (`model`) for many choices and problems at once, in columns of a table."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -24,7 +24,7 @@ Array = NDArray[np.float64]
 
 
 class Columns(NamedTuple):
-    """Choices, an array for each of their numbers."""
+    """Choices as columns: one array for each field."""
 
     m: Array
     n: Array
@@ -37,7 +37,7 @@ class Columns(NamedTuple):
 
     @property
     def staged_n(self) -> Array:
-        """The columns in a stage of B, and of one that is MN-major."""
+        """Columns of B in a stage: K-major, and MN-major."""
         columns = zip(self.n.tolist(), self.cluster_m.tolist(), strict=True)
         widened = [staged_columns(int(n), 16, True, int(sharing)) for n, sharing in columns]
         return np.array([self.n, widened])
@@ -50,7 +50,7 @@ class Columns(NamedTuple):
 
 
 class Estimates(NamedTuple):
-    """What is expected of choices for problems: arrays (problems, choices).
+    """Estimates of choices for problems: arrays (problems, choices).
 
     Attributes
     ----------
@@ -77,7 +77,7 @@ class Estimates(NamedTuple):
 
 
 class Estimator:
-    """A function of problems and a GPU: what each of the choices is expected to take."""
+    """Function of problems and a GPU that estimates the time of each choice."""
 
     def __init__(self, choices: Sequence[Choice], costs: Costs) -> None:
         own = Columns.of(choices)
@@ -92,7 +92,7 @@ class Estimator:
         self._stores: dict[tuple[bool, float], Array] = {}
 
     def _know_steps(self) -> None:
-        """Compute what a step along K takes for any problem."""
+        """Compute the parts of a K step's time that no problem changes."""
         own, costs = self._own, self._costs
         span_bytes = 128 * own.k_spans
         self._staged_n = own.staged_n
@@ -108,7 +108,7 @@ class Estimator:
         self._copied = costs.copy * span_bytes
 
     def _multiplied(self) -> Array:
-        """Give what a step's MMAs take, also where each column has a scale: the sixth power of the microseconds."""
+        """Return the time of a step's MMAs, without and with a scale for each column: sixth powers of microseconds."""
         own, costs = self._own, self._costs
         block = costs.cycle * own.m / 64 * 4 * own.n / 2
         multiply = _sixth(block * own.k_spans)
@@ -120,7 +120,7 @@ class Estimator:
         return (np.stack([multiply, with_columns]) + _sixth(alone))[:, None]
 
     def _stored(self, is_short: bool, instructions: float) -> Array:
-        """Give what an epilogue takes, of a short K or a long one: beside a main loop, after each, and at last."""
+        """Return an epilogue's time for a short and a long K: beside a main loop, after each, and at the end."""
         kind = is_short, instructions
         if kind not in self._stores:
             own, costs = self._own, self._costs
@@ -134,10 +134,10 @@ class Estimator:
         return self._stores[kind]
 
     def __call__(self, problems: Sequence[Extents], gpu: Gpu) -> Estimates:
-        """Estimate what each choice takes for each of the problems."""
+        """Estimate the time of each choice for each problem."""
         rows = [(each.m, each.n, each.k * each.operand_bits, each.batch, each.moved_bytes) for each in problems]
         m, n, k_bits, batch, moved_bytes = np.array(rows, np.float64).T[:, :, None]
-        h200_bytes = moved_bytes * H200.memory_tbs / gpu.memory_tbs  # which an H200 would move in as much time
+        h200_bytes = moved_bytes * H200.memory_tbs / gpu.memory_tbs  # bytes that an H200 would move in the same time
         stores = [self._stored(each.k <= SHORT_K, each.instructions) for each in problems]
         beside, after, at_last = np.stack(stores, axis=1)
         costs = self._costs
@@ -153,14 +153,14 @@ class Estimator:
         return Estimates(sixths, clusters, waves, ctas, steps)
 
     def _resident_in(self, sm_count: int) -> Array:
-        """Count the clusters that run at a time, one at least."""
+        """Return the number of clusters that run at a time, at least 1."""
         if sm_count not in self._resident:
             filled = sm_count * np.array([RESIDENT[int(size)] for size in self._cluster]) // arch.SM_COUNT
             self._resident[sm_count] = np.maximum(1, filled // self._cluster)
         return self._resident[sm_count]
 
     def _steps_sixths(self, problems: Sequence[Extents], m: Array, n: Array, ctas: Array) -> Array:
-        """Estimate what a step along K takes of a CTA, of which so many run at a time: the sixth power."""
+        """Estimate the time of a CTA's K step, with so many CTAs resident: the sixth power of microseconds."""
         kinds = [int(each.widens_b) for each in problems]
         rows, columns = np.minimum(m, self._own.m), np.minimum(n, self._staged_n[kinds])
         from_l2 = ctas * (rows * self._row_from_l2 + columns * self._column_from_l2)
@@ -174,12 +174,12 @@ class Estimator:
 
 
 def _sixth(times: Array) -> Array:
-    """Give sixth powers: the root of their sum is the longest of times that overlap, or more if others are near."""
+    """Return sixth powers: the sixth root of their sum is a smooth maximum of times that overlap."""
     squares = times * times
     return squares * squares * squares
 
 
 def root(sixths: Array) -> Array:
-    """Give the sixth roots."""
+    """Return sixth roots."""
     roots: Array = np.cbrt(np.sqrt(sixths))
     return roots

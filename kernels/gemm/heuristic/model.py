@@ -1,4 +1,4 @@
-"""A model of the kernel on an H200: what each of the tiles in clusters is expected to take for a problem.
+"""Analytical model of the GEMM kernel on an H200: expected time of a tile and cluster for a problem.
 
 The model knows no problem and no table of problems. It follows what a CTA does: it fills its ring, takes steps along K
 at the pace of whatever is slowest, the tensor cores, its own loads and their latency, or the loads of all CTAs from
@@ -11,14 +11,14 @@ from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from cutepy.kernels.gemm.config import GemmConfig
-from cutepy.kernels.gemm.heuristic.tiles import Tile
+from cutepy.kernels.gemm.heuristic.tiles import OutputTile
 from cutepy.kernels.gemm.signature import GemmSignature
 from cutepy.layouts.sm90 import arch
 from cutepy.runtime.dtypes import DTYPES
 
 
 class Promotion(NamedTuple):
-    """What the promotion of sums costs, in microseconds.
+    """Cost of promoting accumulators to fp32 sums, in microseconds.
 
     A warpgroup multiplies a block of 128 of K, and then adds up what that gave; meanwhile others multiply, or the same
     does for the other block of a stage that has two.
@@ -40,7 +40,7 @@ class Promotion(NamedTuple):
 
 @dataclass(frozen=True)
 class Costs:
-    """What the parts of a launch cost, in microseconds.
+    """Costs of the parts of a launch, in microseconds.
 
     Attributes
     ----------
@@ -126,12 +126,11 @@ PROMOTED_COSTS = replace(
     l2_byte=7e-8,
     promotion=Promotion(block=0.05, element=1.8e-5, column_element=8e-6),
 )
-"""Where sums are promoted: steps along K are longer, and the L2 cache holds them up less.
-
-Fitted to 2,229 device times of 28 products, eight of them in two runs, with scales of 1x128 and 128x128 on H100s,
-2026-11-27. What these costs choose of `PROMOTED_TILES` was 1.7% slower than the fastest that was timed, in the
-geometric mean of the products, and as much in fourths of them that a fit had not seen; by `H200_COSTS`, and without the
-tiles of 192 rows, it was 4.8%.
+"""Costs where accumulators are promoted: steps along K are longer, and the L2 cache slows them down less. Fitted to
+2,229 device times of 28 products, eight of them in two runs, with scales of 1x128 and 128x128 on H100s, 2026-11-27.
+What these costs choose of `PROMOTED_TILES` was 1.7% slower than the fastest that was timed, in the geometric mean of
+the products, and as much in fourths of them that a fit had not seen; by `H200_COSTS`, and without the tiles of 192
+rows, it was 4.8%.
 """
 
 RESIDENT = {1: 132, 2: 132, 4: 120, 8: 120}
@@ -143,13 +142,12 @@ Table = Literal["refined", "model", "promoted"]
 
 
 class Extents(NamedTuple):
-    """What is computed: a batch of products, of one B if it is shared, and in which way.
+    """Problem of the model: a batch of products, with a shared B or one for each, and the way of computing it.
 
-    `turned` tells whether it is the transposed of the product that is asked for; `a_copies` and `b_copies`, how many
-    cp.async a byte of A and B takes each thread that loads, 0 where TMA loads; `unit`, what columns of a tile are a
-    multiple of (`epilogue_unit`); `strip`, the columns of its subtiles where they are given, else 0; `instructions`, of
-    the epilogue, for each element of the accumulators; `column_scales`, whether each column has a scale of its own with
-    which sums are promoted.
+    `transposed` is True for the transpose of the requested product. `a_copies` and `b_copies` are the cp.async of each
+    loading thread for a byte of A and of B, 0 where TMA loads. `unit` is the multiple that the columns of a tile must
+    be (`epilogue_unit`). `strip` is the width of subtiles where it is given, else 0. `instructions` are the epilogue's
+    for each element of the accumulators. `column_scales` is True if promoted sums have a scale for each column.
     """
 
     m: int
@@ -162,7 +160,7 @@ class Extents(NamedTuple):
     a_mn_major: bool = False
     b_mn_major: bool = False
     promotes: bool = False
-    turned: bool = False
+    transposed: bool = False
     a_copies: float = 0.0
     b_copies: float = 0.0
     unit: int = 8
@@ -172,35 +170,35 @@ class Extents(NamedTuple):
 
     @property
     def by_threads(self) -> bool:
-        """Whether threads load."""
+        """True if threads load A or B."""
         return self.a_copies + self.b_copies > 0
 
     @property
     def widens_b(self) -> bool:
-        """Whether stages have more columns of B than tiles that end within a span of the widest swizzle."""
+        """True if a stage has more columns of B than the tile: the tile ends within a span of the widest swizzle."""
         return self.b_mn_major and self.operand_bits == 16 and not self.b_copies
 
     @property
     def table(self) -> Table:
-        """What is chosen from: trees refine the model where one product is loaded by TMA, and no sums are promoted."""
+        """Table of tiles to choose from: refined for a single product by TMA without promotion, else the model's."""
         if self.promotes:
             return "promoted"
         return "model" if self.batch > 1 or self.by_threads else "refined"
 
     @property
     def moved_bytes(self) -> float:
-        """Bytes of A, B, and a result of 16-bit elements."""
+        """Bytes of A, B, and a result with 16-bit elements."""
         a_and_d = self.batch * (self.operand_bits / 8 * self.k * self.m + 2.0 * self.m * self.n)
         return a_and_d + self.operand_bits / 8 * self.k * self.n * (1 if self.shared else self.batch)
 
 
 def costs_of(table: Table) -> Costs:
-    """Give what the choices of a table cost."""
+    """Return the costs that apply to the choices of a table."""
     return PROMOTED_COSTS if table == "promoted" else H200_COSTS
 
 
 def column_scales(signature: GemmSignature) -> bool:
-    """Tell whether each column has a scale of its own with which sums are promoted."""
+    """Return whether each column has a scale of its own for promoted sums."""
     return signature.scale_rows is not None and signature.scale_rows[1] == 1
 
 
@@ -223,28 +221,28 @@ def fills(ctas: int, sm_count: int) -> bool:
 class Choice(NamedTuple):
     """A tile in a cluster."""
 
-    tile: Tile
+    tile: OutputTile
     cluster_m: int
     cluster_n: int
 
     def config(self, signature: GemmSignature, k: int, strip: int = 0) -> GemmConfig:
-        """Configure the kernel, with subtiles of `strip` columns if that is given.
+        """Return the configuration, with subtiles of `strip` columns if that is given.
 
-        Where K is short, the epilogue gets shared memory that the ring doesn't need.
+        Where K is short, the epilogue gets the shared memory that the ring doesn't need.
         """
         if strip:
             return _configured(self, signature, strip)
         columns, unit = epilogue_columns(self.tile, k), epilogue_unit(signature)
         if columns % unit:
             columns = 16 * signature.graph.widest
-        if self.tile.n % columns and self.tile.split_k == 1:  # a split of so few subtiles leaves most CTAs none
+        if self.tile.n % columns and self.tile.split_k == 1:  # of so few subtiles a split leaves none to most CTAs
             columns = unit
         return _configured(self, signature, columns)
 
 
 @lru_cache(maxsize=1024)
 def _configured(choice: Choice, signature: GemmSignature, epi_n: int) -> GemmConfig:
-    """Configure the kernel: once, for to count its stages takes a third of a choice."""
+    """Return the configuration from a cache: counting stages takes a third of a choice's time."""
     tile = choice.tile
     return GemmConfig(
         signature=signature,
@@ -262,9 +260,9 @@ def _configured(choice: Choice, signature: GemmSignature, epi_n: int) -> GemmCon
 
 @lru_cache(maxsize=1024)
 def epilogue_unit(signature: GemmSignature) -> int:
-    """Give what the columns of a subtile are a multiple of where the epilogue parts them, 8 where it doesn't.
+    """Return the multiple that a subtile's columns must be where the epilogue splits columns into groups, else 8.
 
-    Of each part 8 columns are left, and of what lies in shared memory by rows, 16 bytes.
+    Each group keeps at least 8 columns, and at least 16 bytes of a row in shared memory.
     """
     widest = signature.graph.widest
     if widest == 1:  # then a tile of other columns is refused by itself
@@ -273,8 +271,8 @@ def epilogue_unit(signature: GemmSignature) -> int:
     return max([8 * widest, *(128 // DTYPES[each.dtype].bits * each.width for each in rows)])
 
 
-def epilogue_columns(tile: Tile, k: int) -> int:
-    """Choose the columns of an epilogue subtile: more where stores decide, fewer where a split needs many owners."""
+def epilogue_columns(tile: OutputTile, k: int) -> int:
+    """Choose the columns of an epilogue subtile: more where stores are the bottleneck, fewer for a split of K."""
     if tile.split_k == 1 and k <= SHORT_K and tile.n % 64 == 0:
         return 64
     subtiles = tile.m // (64 * tile.warpgroups) * tile.n // 32

@@ -1,4 +1,4 @@
-"""What the model misses: decision trees that were fitted to what its estimates of measured choices were off by.
+"""Decision trees that correct the model's estimates, fitted to measured times.
 
 A model of the parts of a kernel is right to a tenth or so, and choices differ by less. The trees see the model's
 estimate, the problem and the choice, and know what such choices took on H200s and H100s compared with other choices
@@ -14,21 +14,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 PARTS = 100_000
-"""Leaves are so many times what they add: whole numbers add up to the same on any machine, and are short in a file."""
+"""Scale of leaves: integers that are `PARTS` times the value, so that sums are exact on any machine."""
 
 BLOCK = 128
-"""Trees that are looked up at once.
-
-Of 100 rows their places have 100 kB. Arrays of more than 128 kB are the system's again once they are freed, and to have
-them from it for each sum takes four times as long as the sum.
+"""Trees that are evaluated at once. For 100 rows the leaf indices of a block take 100 kB. Above 128 kB the allocator
+returns arrays to the system, and evaluation takes four times as long.
 """
 
 
 class Trees(NamedTuple):
-    """Oblivious trees, whose leaves add up: all nodes of a level compare the same fact with the same edge.
+    """Oblivious trees whose leaf values add up: all nodes of a level compare the same feature with the same threshold.
 
-    So a tree of some depth is as many comparisons, whose outcomes are the bits of a leaf's place. Trees share
-    comparisons, and each of them is made once.
+    A leaf's index is the bits of its tree's comparisons. Trees share comparisons; each is evaluated once.
 
     Attributes
     ----------
@@ -49,7 +46,7 @@ class Trees(NamedTuple):
 
     @classmethod
     def of_lists(cls, columns: list[list[int]], edges: list[list[float]], leaves: list[list[int]]) -> "Trees":
-        """Put trees of one depth together: the facts that they compare, with what, and their leaves.
+        """Build trees of one depth from lists: features, thresholds and leaves.
 
         Examples
         --------
@@ -64,7 +61,7 @@ class Trees(NamedTuple):
         return cls(facts, compared, levels, np.array(leaves, np.int32).ravel())
 
     def sums(self, facts: NDArray[np.floating]) -> NDArray[np.float64]:
-        """Add up what the trees say: a function (facts, rows) -> (rows,)."""
+        """Return the sum of the trees' leaves: (facts, rows) -> (rows,)."""
         above = (facts.astype(np.float32, copy=False).take(self.facts, axis=0) > self.edges).view(np.uint8)
         depth, trees = self.levels.shape
         bits, firsts = _places(depth)
@@ -79,19 +76,19 @@ class Trees(NamedTuple):
 
 @cache
 def _places(depth: int) -> tuple[NDArray[np.uint8], NDArray[np.uint16]]:
-    """Give what the bits of a leaf's place count, and where the leaves of each tree of a block begin."""
+    """Return the weights of a leaf index's bits, and the offset of each tree's leaves in a block."""
     bits, firsts = 2 ** np.arange(depth), 2**depth * np.arange(BLOCK)
     return bits.astype(np.uint8), firsts[:, None].astype(np.uint16)
 
 
 @cache
 def hopper() -> Trees:
-    """Read the trees of Hopper GPUs with 132 SMs, fitted on H200s and H100s.
+    """Load the trees of Hopper GPUs with 132 SMs, fitted on H200s and H100s.
 
-    Of 14,076 times of 1,125 problems, in turns: two H100s and an H200, 2026-11-26 (`tests/kernels/timed`). For a
-    twentieth of what these count they repeat what 280 trees of another kind said of random problems, which were fitted
-    to 29,286 times of 1,216 problems, 2026-11-23 to 25. For fourths of the random problems that a fit had not seen the
-    choice among a dozen was 1.5% slower than the fastest of them on H100s, and 1.3% on the H200, in the geometric mean;
-    by trees that repeat the 280 alone 2.2% and 1.8%. `tests/kernels/fitting.py` fits.
+    The training set is 14,076 times of 1,125 problems on two H100s and an H200, 2026-11-26 (`tests/kernels/timed`). 5%
+    of the weight distils an older model of 280 trees, evaluated on random problems; that model was fitted to 29,286
+    times of 1,216 problems, 2026-11-23 to 25. For held-out fourths of the random problems, the choice among a dozen was
+    1.5% slower than the fastest of them on H100s and 1.3% on the H200, in the geometric mean; trees distilled from the
+    older model alone gave 2.2% and 1.8%. `tests/kernels/fitting.py` fits.
     """
     return Trees.of_lists(**json.loads(files(__package__).joinpath("trees.json").read_text()))

@@ -52,10 +52,6 @@ ASKED = {
     "__repr__": lambda f: "staged(source" in repr(f),
     "cost": lambda f: f.cost().total > 0,
     "cubin": lambda f: f.cubin.startswith(b"\x7fELF"),
-    "of_check": lambda f: f.of_check(lambda *arguments: None) is f,
-    "of_instead": lambda f: f.of_instead("launch nothing") is f,
-    "of_plan": lambda f: f.of_plan(None) is f,
-    "of_resolved": lambda f: f.of_resolved() is f,
     "prepare": lambda f: f.prepare() is f.prepare(0) is f and _launched(f),
     "ptx": lambda f: ".visible .entry" in f.ptx,
     "resources": lambda f: (
@@ -64,6 +60,10 @@ ASKED = {
         and f.resources[0].max_active_clusters is None
     ),
     "sass": lambda f: "STG" in f.sass,
+    "with_check": lambda f: f.with_check(lambda *arguments: None) is not f,
+    "with_empty_hint": lambda f: f.with_empty_hint("launch nothing") is not f,
+    "with_smem_plan": lambda f: f.with_smem_plan(None).program == f.program and _launched(f.with_smem_plan(None)),
+    "without_lazy_check": lambda f: _launched(f.without_lazy_check()),
 }
 
 

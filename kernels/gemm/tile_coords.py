@@ -1,4 +1,4 @@
-"""Where output tiles are (traced)."""
+"""Coordinates of output tiles and their subtiles (traced)."""
 
 import math
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from cutepy.kernels.gemm.config import GemmConfig
 
 
 def steps_of(extents: Sequence[Any]) -> tuple[Any, ...]:
-    """Give what each mode of a batch counts of the index of a product, the last one running fastest.
+    """Return the step of each batch mode in the index of a product; the last mode is fastest.
 
     Examples
     --------
@@ -23,8 +23,8 @@ def steps_of(extents: Sequence[Any]) -> tuple[Any, ...]:
 
 
 @dataclass(frozen=True)
-class Places:
-    """Where the subtiles of output tiles begin.
+class TileCoords:
+    """Map from tiles and subtiles to coordinates in the results.
 
     Attributes
     ----------
@@ -34,7 +34,7 @@ class Places:
     config: GemmConfig
 
     def of(self, work: Work, index: cutlass.Int32 | int = 0):
-        """Give row and column of the product at which a subtile of an output tile begins, and those of the batch."""
+        """Return the first row and column of a subtile of an output tile, and its batch coordinates."""
         config = self.config
         rows, columns = config.epi_tile
         across = config.tile_n // columns

@@ -1,7 +1,7 @@
-"""Shapes with their strides: the arithmetic under the layout algebra.
+"""Layout algebra on congruent shapes and strides, without Layout objects.
 
-Functions take and give congruent shapes and strides, so that only results are made into layouts. A condition that fails
-is a MismatchError, to which those who hold the layouts add them.
+Functions take and return shapes and strides, so that only final results become layouts. A violated condition is a
+MismatchError, to which callers that hold the layouts add the operands.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def merge(shapes: Sequence[Any], strides: Sequence[Any]) -> Pair:
     """Drop modes of size 1 and merge neighbours that continue one another."""
     new_shapes: list[Any] = []
     new_strides: list[Any] = []
-    follow: Any = None  # the stride with which a mode would continue the last one
+    follow: Any = None  # stride with which a mode would continue the last one
     for s, d in zip(shapes, strides):  # noqa: B905 - hot; lengths are equal
         if s == 1:
             continue
@@ -61,7 +61,7 @@ def coalesce_by_profile(shape: IntTuple, stride: IntTuple, profile: IntTuple) ->
     shapes, strides = wrap(shape), wrap(stride)
     if len(profile) > len(shapes):
         raise MismatchError(f"too many modes: rank must be <= {len(shapes)}, got {len(profile)}")
-    done = list(map(coalesce_by_profile, shapes, strides, profile))  # as many as the profile has
+    done = list(map(coalesce_by_profile, shapes, strides, profile))  # one mode for each of the profile's
     kept = len(done)
     return (*(s for s, _ in done), *shapes[kept:]), (*(d for _, d in done), *strides[kept:])
 
@@ -126,7 +126,7 @@ def _compose_leaf(shapes: IntTuple, strides: IntTuple, shape: int, stride: Any) 
                 continue
         magnitude = step if step > 0 else -step
         if extent > 0:
-            reach = -(-extent // magnitude)  # how many steps fit into this mode
+            reach = -(-extent // magnitude)  # number of steps that fit into this mode
             left = -(-magnitude // extent)
         else:  # complements of negative strides have such extents; CuTe divides them like any other
             reach, left = ceil_div(extent, magnitude), ceil_div(magnitude, extent)
@@ -219,7 +219,7 @@ def left_inverse(shape: IntTuple, stride: IntTuple) -> Pair:
 
 
 def _by_stride(shape: IntTuple, stride: IntTuple) -> tuple[tuple[Any, ...], tuple[Any, ...], list[int], Sequence[int]]:
-    """Coalesced shapes and strides, their prefix products, and the order of the modes by stride."""
+    """Return coalesced shapes and strides, their prefix products, and the order of the modes by stride."""
     shape, stride = coalesce(shape, stride)
     if has_basis(stride):
         raise MismatchError("strides must be integers, not scaled bases")
