@@ -1,6 +1,6 @@
 """Instructions that are known and not simulated, or that an H200 does not have: why, by how their opcodes look.
 
-docs/simulator.md lists them too.
+docs/simulator_reference.md lists them too.
 """
 
 from __future__ import annotations
