@@ -3,7 +3,9 @@
 A test draws them again and compares, so that they are what the library draws today.
 """
 
+import tomllib
 from collections.abc import Callable
+from html import escape
 from pathlib import Path
 
 from cutepy.kernels.gemm import GemmConfig, GemmSignature
@@ -38,6 +40,7 @@ from cutepy.layouts.sm90 import (
 from cutepy.layouts.sm90.arch import SWIZZLE_MODES
 
 FOLDER = Path(__file__).with_name("pictures")
+FILL = "#eef3f8"
 
 
 def one(picture: Grid | Picture, title: str | None = None) -> Grid:
@@ -133,6 +136,63 @@ def bases() -> Grid:
     return one(picture_of(to_linear(atom, ["row", "column"]), title=f"{atom} over F2"))
 
 
+ROOMS = {
+    "cli": "the command line",
+    "suites": "problems that `cutepy bench` times",
+    "explorer": "the page of `cutepy explore`",
+    "testing": "strategies, tolerances, pytest plugin",
+    "nn": "PyTorch layers",
+    "ops": "PyTorch operations",
+    "aot": "extensions and C libraries",
+    "kernels": "GEMM, few rows, groups",
+    "tune": "search for the fastest candidate",
+    "benchmark": "the timing protocol",
+    "anatomy": "parts of a kernel, explained",
+    "frontends": "DSL, Triton, PTX, CUDA C++, torch's device",
+    "sim": "simulator and sanitizer",
+    "device": "blocks of kernels, traced",
+    "host": "compile, cache, launch",
+    "dsl": "what depends on the DSL's version",
+    "epilogues": "graphs of Python functions",
+    "runtime": "loader of compiled programs",
+    "binaries": "PTX, cubin, SASS, read",
+    "layouts": "algebra, notation, pictures, sm90",
+    "extras": "optional packages",
+}
+"""A line for each room, beside its name in the picture of the floors."""
+
+
+def floors() -> list[list[str]]:
+    """Read the rooms of each floor, the highest first, from the import contract in pyproject.toml."""
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))
+    (contract,) = [each for each in project["tool"]["importlinter"]["contracts"] if each["id"] == "floors"]
+    return [[room.strip(" ()") for room in floor.split("|")] for floor in contract["layers"]]
+
+
+def architecture() -> str:
+    """Draw the floors of the house as SVG: a room imports from the floors below it only."""
+    width, height, gap, margin = 900, 44, 8, 10
+    boxes = []
+    for level, rooms in enumerate(floors()):
+        room_width = (width - gap * (len(rooms) - 1)) / len(rooms)
+        top = margin + level * (height + gap)
+        for place, room in enumerate(rooms):
+            left, middle = margin + place * (room_width + gap), margin + place * (room_width + gap) + room_width / 2
+            boxes += [
+                f'<rect x="{left:.1f}" y="{top}" width="{room_width:.1f}" height="{height}" rx="5" fill="{FILL}"'
+                ' stroke="#777777"/>',
+                f'<text x="{middle:.1f}" y="{top + 18}" font-weight="bold">{escape(room)}</text>',
+                f'<text x="{middle:.1f}" y="{top + 35}" font-size="12">{escape(ROOMS[room])}</text>',
+            ]
+    across, down = width + 2 * margin, 2 * margin + len(floors()) * (height + gap) - gap
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {across} {down}" width="{across}" height="{down}"'
+        ' font-family="sans-serif" font-size="14" text-anchor="middle">'
+    )
+    paper = f'<rect width="{across}" height="{down}" fill="#ffffff"/>'
+    return "\n".join([head, "<title>The floors of cutepy</title>", paper, *boxes, "</svg>"])
+
+
 def half_gemm() -> GemmConfig:
     """Return the configuration that the page on the GEMM follows."""
     half = GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float16")
@@ -158,7 +218,8 @@ def tiled_copy() -> Grid | Picture:
     return Picture(drawn.grids, "A of SM80_16x8x8_F32F16F16F32_TN, loaded by SM75_U32x2_LDSM_N")  # type: ignore[union-attr]
 
 
-PICTURES: dict[str, Callable[[], Grid | Picture]] = {
+PICTURES: dict[str, Callable[[], Grid | Picture | str]] = {
+    "architecture": architecture,
     "atoms": atoms,
     "bases": bases,
     "boxes": boxes,
@@ -185,7 +246,8 @@ PICTURES: dict[str, Callable[[], Grid | Picture]] = {
 
 def draw(name: str) -> str:
     """Return a picture's SVG."""
-    return render_svg(PICTURES[name]()) + "\n"
+    drawn = PICTURES[name]()
+    return (drawn if isinstance(drawn, str) else render_svg(drawn)) + "\n"
 
 
 def main() -> None:

@@ -117,7 +117,7 @@ def test_each_gpu_has_choices_of_its_own(choices):
 @pytest.mark.parametrize(("signature", "groups"), [(BFLOAT16, 8), (BFLOAT16, 64), (BLOCKS, 8)])
 @pytest.mark.parametrize(("n", "k"), [(4096, 7168), (7168, 4096)])
 def test_experts_have_the_choices_that_were_measured_on_both(signature, groups, n, k):
-    """The tables of docs/benchmarks.md, but for blocks of 64 experts: an H100's times are of the H200's choices."""
+    """The tables of timed/history.md, but for blocks of 64 experts: an H100's times are of the H200's choices."""
     asked = signature, "m", (4096, n, k), groups
     assert select_grouped(*asked, gpu=H100) == select_grouped(*asked)
 

@@ -77,7 +77,7 @@ def test_what_is_chosen_is_hardly_slower_than_the_fastest_of_all_that_were_timed
         slower[tuple(extents)].append(np.log(chosen_of(extents, timed) / min(timed.values())))
     assert len(slower) == 28
     mean = np.exp(np.mean([np.mean(runs) for runs in slower.values()]))
-    assert mean < 1.0175, "PROMOTED_COSTS and docs/benchmarks.md say 1.7%"
+    assert mean < 1.0175, "PROMOTED_COSTS and timed/history.md say 1.7%"
 
 
 def test_groups_have_the_same_costs():

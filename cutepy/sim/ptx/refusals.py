@@ -1,6 +1,6 @@
 """Refused instructions, with the reason: those that the simulator does not have, and those that Hopper does not have.
 
-docs/simulator.md lists them too.
+docs/simulator_reference.md lists them too.
 """
 
 from __future__ import annotations

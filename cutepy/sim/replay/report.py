@@ -90,7 +90,7 @@ class Report:
         return not any(told)
 
     def to_json(self) -> dict[str, object]:
-        """Return it as `json.dump` takes it: docs/sanitizer.md has the format."""
+        """Return it as `json.dump` takes it: docs/sanitizer_reference.md has the format."""
         counted = Counter(self.certificates)
         return structured.encodable(
             {

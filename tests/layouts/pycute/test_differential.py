@@ -18,7 +18,7 @@ from .differential import CLASSES, PYCUTE_ERRORS, Call, Disagreement, classify, 
 
 PAGE = (Path(__file__).parents[3] / "docs" / "pycute.md").read_text()
 SECTIONS = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL))
-BY_DESIGN = "What is different by design"
+BY_DESIGN = "Differences by design"
 # (heading, call, pycute's result, our result); "error" stands for an exception.
 EXAMPLES = [
     (heading, call, theirs.strip("`"), ours.strip("`"))

@@ -12,7 +12,7 @@ Of a test with many parameter sets, `--sets` are run, drawn at random by `--seed
 tried, stands in `catalogue.py`.
 
 What becomes of each case is written to `--record`, a line of JSON each, as it ends: the next run goes on from there.
-`--again wrong,refused` repeats the cases that ended so. `--write docs/simulator.md` puts the table into the page.
+`--again wrong,refused` repeats the cases that ended so. `--write tests/sim/foreign/results.md` puts the table there.
 
 With `--schedules 100` each case is sanitized as well, and so many seeded schedules are played of each kernel that it
 launches, the first time it does with a grid; another table has the hazards, the schedules that differ, and the

@@ -1,4 +1,4 @@
-"""`python -m tests.sim.mutants.table FILE...`: the tables of docs/sanitizer.md, of what `--json` has written.
+"""`python -m tests.sim.mutants.table FILE...`: the tables of results.md, of what `--json` has written.
 
 One line for each kernel, then for each class of instruction, then for each way of changing it.
 """

@@ -1,1 +1,1 @@
-"""The certificate: whether the one schedule that ran speaks for all. docs/certificate.md has the argument."""
+"""The certificate: whether the one schedule that ran speaks for all. docs/certificate_reference.md has the argument."""

@@ -1,8 +1,8 @@
 """Where further rounds of a loop may be put in, by what a run shows of the comparisons that count them.
 
 A branch on how many rounds there were, or are left, goes one way for some rounds, and the other way for the rest. With
-further rounds some comparisons are of numbers that lie further apart: their outcomes stay. docs/certificate.md has the
-argument.
+further rounds some comparisons are of numbers that lie further apart: their outcomes stay. The argument stands in
+docs/certificate_reference.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whether what a run shows of its loops holds for any number of further rounds, as docs/certificate.md proves.
+"""Extension of a certificate to any number of further rounds of its loops; docs/certificate_reference.md has the proof.
 
 Loops of several threads that count in each other's phases are looked at together. Their rounds must repeat: what comes
 around and steers, what is done, and the phases that are counted in, which all advance alike. Then rounds are put in

@@ -1,4 +1,4 @@
-"""Reports for other programs: JSON, whose format docs/sanitizer.md has."""
+"""Reports for other programs: JSON, whose format docs/sanitizer_reference.md has."""
 
 from __future__ import annotations
 
