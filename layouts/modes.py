@@ -7,7 +7,7 @@ outer function. Both are recognised by their base class, `LayoutBase`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 from .coordinates import dice_tuple, slice_tuple
 from .drawable import Drawable
@@ -30,19 +30,27 @@ from .writer import Notated
 # Operands and results of these functions: an IntTuple, a Layout or a ComposedLayout.
 Modes = Any
 
+Tiler: TypeAlias = "IndexFunction | int | tuple[Tiler, ...] | None"
+"""Right-hand operand of a composition or a division: a function, a size, a tuple of one for each mode, None to keep."""
+
 _MISSING: Any = object()
 
 
 class IndexFunction(Notated, Drawable):
     """Base class of the operands of composition: layouts and swizzles.
 
-    ``f._composed_with(tiler)`` is ``composition(f, tiler)``. A plain layout delegates operands of unknown kinds to the
-    tiler, ``tiler._composed_after(layout)``.
+    A plain layout knows no other functions: it asks the right-hand operand, ``tiler._composed_after(layout)``.
     """
 
     __slots__ = ()
-    _composed_with: Any
-    _composed_after: Any
+
+    def _composed_with(self, tiler: Tiler) -> IndexFunction:
+        """Return ``composition(self, tiler)``."""
+        raise NotImplementedError
+
+    def _composed_after(self, layout: Any) -> IndexFunction:  # noqa: ANN401 - a Layout, of a module above
+        """Return ``composition(layout, self)`` for a plain layout."""
+        raise NotImplementedError
 
     def size(self) -> int:
         """Return the number of elements of the domain."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from cutepy.anatomy.model import Findings
 from cutepy.anatomy.sections import Entry, sections
 from cutepy.anatomy.words import several
-from cutepy.layouts.render.text import Drawing, Span, draw_text, wrapped
+from cutepy.layouts.grids.text import Drawing, Span, draw_text, wrapped
 
 _INDENT = 2
 _PICTURE_LINES = 40

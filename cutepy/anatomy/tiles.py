@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from cutepy.layouts import ComposedLayout, Layout, LayoutError, SmemPtr, Swizzle
+from cutepy.layouts.grids.grid import Axis
 from cutepy.layouts.render import Cell, Grid, Picture, layout_grid
-from cutepy.layouts.render.grid import Axis
 from cutepy.layouts.sm90.arch import (
     CORE_MATRIX_ROWS,
     DTYPE_BITS,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from cutepy.layouts import LayoutError
-from cutepy.layouts.render.grid import ranges
+from cutepy.layouts.grids.grid import ranges
 from cutepy.sim import Access, BarrierEvent, Launch, Observer, TmaEvent, WgmmaEvent
 from cutepy.sim.inspect.banks import cost_of
 from cutepy.sim.machine.lanes import WARP, Array

@@ -7,7 +7,7 @@ from pathlib import PurePath
 
 from cutepy.anatomy.model import Site
 from cutepy.layouts import Layout
-from cutepy.layouts.render.grid import ranges
+from cutepy.layouts.grids.grid import ranges
 
 UNKNOWN = "known at launch"
 _MOST = 6

@@ -15,6 +15,8 @@ from cutepy.layouts import (
     to_layout,
     to_text,
 )
+from cutepy.layouts.grids.of_layouts import layout_grid
+from cutepy.layouts.grids.text import render_text, wrapped
 from cutepy.layouts.notation.atoms import names_atom
 from cutepy.layouts.notation.findings import Pasted
 from cutepy.layouts.notation.meaning import as_meant
@@ -22,9 +24,7 @@ from cutepy.layouts.notation.paste import parse_all
 from cutepy.layouts.notation.printed import PrintedCopy, PrintedMMA
 from cutepy.layouts.notation.unknowns import Runtime
 from cutepy.layouts.render.drawing import picture_of
-from cutepy.layouts.render.of_layouts import layout_grid
 from cutepy.layouts.render.output import HEIGHT
-from cutepy.layouts.render.text import render_text, wrapped
 from cutepy.layouts.writer import Notated
 
 

@@ -6,15 +6,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cutepy.layouts import parse
+from cutepy.layouts.grids.text import Drawing, draw_text
 from cutepy.layouts.render.drawing import picture_of
 from cutepy.layouts.render.output import HEIGHT, save, terminal_width
 from cutepy.layouts.render.palette import fill
-from cutepy.layouts.render.text import Drawing, draw_text
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from cutepy.layouts.render.grid import Grid, Picture
+    from cutepy.layouts.grids.grid import Grid, Picture
 
 STYLES = {
     "title": "bold",

@@ -7,6 +7,7 @@ from typing import Any
 
 from cutepy.explorer.parameters import BadParameterError, Parameters
 from cutepy.layouts import Layout, sm90, tile_to_shape, to_text
+from cutepy.layouts.capacity import smem_overrun
 from cutepy.layouts.errors import LayoutError
 from cutepy.layouts.render import picture_of, render_raw
 from cutepy.layouts.sm90.arch import (
@@ -17,7 +18,6 @@ from cutepy.layouts.sm90.arch import (
     UNIT_BYTES,
     Major,
     SwizzleMode,
-    smem_overrun,
 )
 
 TYPES = tuple(dict.fromkeys(name.split("_")[2] for name in sm90.wgmma_names()))

@@ -11,9 +11,9 @@ import numpy as np
 
 from cutepy.explorer.parameters import BadParameterError, Parameters
 from cutepy.layouts import Layout
+from cutepy.layouts.grids.axes import orientation, sides
 from cutepy.layouts.modes import LayoutBase
 from cutepy.layouts.render import Cell, Grid, layout_grid, render_raw
-from cutepy.layouts.render.axes import orientation, sides
 from cutepy.layouts.sm90.arch import DTYPE_BITS, UNIT_BYTES
 from cutepy.layouts.sm90.gmma import byte_swizzle
 from cutepy.sim.inspect.history import SavedCta, SavedLaunch, SavedRun

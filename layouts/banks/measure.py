@@ -9,8 +9,8 @@ from functools import cached_property
 from typing import Any
 
 from ..errors import LayoutError
+from ..grids.grid import ranges
 from ..int_tuple import IntTuple, product
-from ..render.grid import ranges
 from ..sm90.arch import SMEM_BANK_BYTES
 from ..writer import to_text
 from .access import WarpAccess

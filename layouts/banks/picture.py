@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..grids.grid import Cell, Grid, Picture, ranges
+from ..grids.of_layouts import layout_grid
 from ..modes import LayoutBase
-from ..render.grid import Cell, Grid, Picture, ranges
-from ..render.of_layouts import layout_grid
 from .measure import AccessReport, Conflict
 
 

@@ -14,7 +14,7 @@ from .measure import AccessReport, Conflict, count, measure
 from .proposals import Proposal, propose
 
 if TYPE_CHECKING:
-    from ..render.grid import Picture
+    from ..grids.grid import Picture
 
 _SHOWN = 8
 

@@ -12,7 +12,7 @@ from . import f2
 from .bits import log2_size, pack, unpack
 
 if TYPE_CHECKING:
-    from ..render.grid import Grid
+    from ..grids.grid import Grid
 
 Bases = Mapping[str, Sequence[Sequence[int] | int]]
 """In-dimension -> for each of its bits, lowest first, the coordinates in the out-dimensions; an int for a single."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..render.grid import Axis, Cell, Grid
+from ..grids.grid import Axis, Cell, Grid
 
 
 def matrix_grid(layout: Any, title: str | None = None) -> Grid:  # noqa: ANN401 - LinearLayout

@@ -19,7 +19,7 @@ from ..modes import rank
 from ..writer import to_text
 
 if TYPE_CHECKING:
-    from ..render.grid import Grid, Picture
+    from ..grids.grid import Grid, Picture
     from ..sm90.copy_atom import CopyAtom
     from ..sm90.tiled_copy import TiledCopy
     from ..sm90.tiled_mma import TiledMMA
@@ -153,7 +153,7 @@ class PrintedMMA(Drawable):
 
     def _picture_(self, *, operand: Operand | None = None) -> Grid | Picture:
         """Draw the owner of each element of A, B and C, or of one of them."""
-        from ..render.of_threads import marked
+        from ..grids.of_threads import marked
         from ..sm90.pictures import tiled_mma_picture
 
         mma = self.tiled()
@@ -306,7 +306,7 @@ class PrintedCopy(Drawable):
 
     def _picture_(self) -> Grid | Picture:
         """Draw the thread that reads each element, and the one that writes it; one grid where they are the same."""
-        from ..render.of_threads import marked
+        from ..grids.of_threads import marked
         from ..sm90.copy_pictures import copy_picture, tiled_copy_picture
 
         what = f", {self.bits}-bit elements" if self.bits else ""

@@ -7,8 +7,8 @@ from itertools import repeat
 from operator import ne
 from typing import Any
 
+from ..grids.grid import Cell, Grid, Picture
 from .drawing import picture_of
-from .grid import Cell, Grid, Picture
 
 NOTHING = "nothing"
 """Content of an index that one of the two doesn't have."""

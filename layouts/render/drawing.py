@@ -6,13 +6,13 @@ import sys
 from typing import Any
 
 from ..composed import ComposedLayout, Swizzle
+from ..grids.grid import Grid, Picture
+from ..grids.of_data import is_tensor, tensor_grid
+from ..grids.of_layouts import layout_grid
+from ..grids.of_threads import tv_grid
 from ..layout import Layout
 from ..modes import LayoutBase
 from ..notation import parse
-from .grid import Grid, Picture
-from .of_data import is_tensor, tensor_grid
-from .of_layouts import layout_grid
-from .of_threads import tv_grid
 from .reading import read
 
 _OF_A_TRACE = ("cutlass.cute.core", "cutlass.cute.atom")

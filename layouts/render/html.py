@@ -6,8 +6,8 @@ them at once in a line below, and outlines the other cells of the same thread or
 
 from __future__ import annotations
 
+from ..grids.grid import Axis, Cell, Grid, Picture
 from .drawing import picture_of
-from .grid import Axis, Cell, Grid, Picture
 from .markup import described, drawable, escaped, folded, tooltip
 from .palette import EMPTY, FILLS, INK, LINE, MARK, MUTED
 

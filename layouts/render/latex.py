@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .grid import Axis, Cell, Grid, Picture
+from ..grids.grid import Axis, Cell, Grid, Picture
 from .markup import drawable
 from .palette import FILLS, MARK
 

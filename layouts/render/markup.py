@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from .fold import summarised
-from .grid import Cell, Grid, Picture
+from ..grids.fold import summarised
+from ..grids.grid import Cell, Grid, Picture
 
 MAX_CELLS = 16384
 """Largest number of cells of a grid, a tile of 128 x 128: larger ones are summarised."""

@@ -16,6 +16,8 @@ from ..basis import add_coordinates
 from ..coordinates import idx2crd
 from ..errors import InexactError
 from ..exactness import tile_and_rest
+from ..grids.grid import Cell, Grid, Picture
+from ..grids.of_layouts import each, layout_grid, parted
 from ..int_tuple import ceil_div, flatten_to_tuple, product_each
 from ..layout import Layout, make_identity_layout, make_ordered_layout
 from ..modes import LayoutBase, append
@@ -34,8 +36,6 @@ from ..tiling import (
 )
 from ..writer import to_text
 from .drawing import picture_of
-from .grid import Cell, Grid, Picture
-from .of_layouts import each, layout_grid, parted
 
 MAX_FOLLOWED = 1 << 16
 """Elements up to which tiles are followed by colour: each takes a call."""

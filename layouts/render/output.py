@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from ..grids.text import render_text
 from .drawing import picture_of
 from .markup import drawable
-from .text import render_text
 
 HEIGHT = 200
 """Default number of lines of a table."""

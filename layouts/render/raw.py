@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ..grids.fold import summarised
+from ..grids.grid import Axis, Cell, Grid, Parts, Picture
+from ..grids.of_threads import told
 from ..writer import to_text
-from .fold import summarised
-from .grid import Axis, Cell, Grid, Parts, Picture
 from .markup import MAX_CELLS
-from .of_threads import told
 
 
 def render_raw(picture: Grid | Picture, limit: int = MAX_CELLS) -> dict[str, Any]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from ..grids.grid import Axis, Cell, Grid, Picture
+from ..grids.text import wrapped
 from .drawing import picture_of
-from .grid import Axis, Cell, Grid, Picture
 from .markup import described, drawable, escaped, folded, tooltip
 from .palette import EMPTY, INK, LINE, MARK, MUTED, fill
-from .text import wrapped
 
 _CHARACTER, _LINE = 6.7, 14
 """Width and height of a character of the cells' font, in pixels."""

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
+from ..capacity import SMEM_BYTES_PER_CTA as SMEM_BYTES_PER_CTA
+
 Major = Literal["MN", "K"]
 """Contiguous mode of an operand tile: M or N, or K."""
 
@@ -64,7 +66,6 @@ WGMMA_M: Final = 64
 SMEM_BANKS: Final = 32
 SMEM_BANK_BYTES: Final = 4
 SMEM_BYTES_PER_SM: Final = 228 * 1024
-SMEM_BYTES_PER_CTA: Final = 227 * 1024
 REGISTERS_PER_SM: Final = 64 * 1024
 MAX_REGISTERS_PER_THREAD: Final = 255
 MAX_THREADS_PER_CTA: Final = 1024
@@ -76,21 +77,6 @@ SM_COUNT: Final = 132
 
 RESERVED_SMEM_BYTES: Final = 1024
 """Shared memory of each CTA that the system reserves."""
-
-
-def smem_overrun(size_bytes: int, remedy: str) -> str:
-    """Describe by how much a size exceeds the shared memory of a CTA, and a remedy; empty where it fits.
-
-    Examples
-    --------
-    >>> smem_overrun(232456, "use fewer stages")
-    '232456 bytes are 8 more than the 232448 (227 KiB) that a CTA can have; use fewer stages'
-    """
-    more = size_bytes - SMEM_BYTES_PER_CTA
-    if more <= 0:
-        return ""
-    limit = f"the {SMEM_BYTES_PER_CTA} ({SMEM_BYTES_PER_CTA // 1024} KiB) that a CTA can have"
-    return f"{size_bytes} bytes are {more} more than {limit}; {remedy}"
 
 
 def swizzle_bits(mode: str) -> int:

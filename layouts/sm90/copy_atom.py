@@ -19,7 +19,7 @@ from .gmma import check_bits
 from .traits import CopyTraits
 
 if TYPE_CHECKING:
-    from ..render.grid import Picture
+    from ..grids.grid import Picture
 
 VECTOR_BITS = (8, 16, 32, 64, 128)
 """Widths of a single thread's copy instruction."""

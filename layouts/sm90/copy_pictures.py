@@ -12,12 +12,12 @@ from typing import Any
 
 from ..coordinates import idx2crd
 from ..errors import LayoutError
+from ..grids.axes import sides
+from ..grids.grid import Axis, Cell, Grid, Picture
+from ..grids.of_threads import owned_grid, tv_grid
+from ..grids.owners import owners_of
 from ..layout import Layout
 from ..modes import cosize
-from ..render.axes import sides
-from ..render.grid import Axis, Cell, Grid, Picture
-from ..render.of_threads import owned_grid, tv_grid
-from ..render.owners import owners_of
 from .arch import CORE_MATRIX_ROWS, UNIT_BITS
 
 _SIDES = {"S": "source", "D": "destination"}

@@ -20,7 +20,7 @@ from .gmma import check_bits, check_major
 from .walk import Walk
 
 if TYPE_CHECKING:
-    from ..render.grid import Picture
+    from ..grids.grid import Picture
 
 FIELD_BITS = 14
 """Width of addresses and offsets in units of 16 bytes: 14 bits, 256 KB."""

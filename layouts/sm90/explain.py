@@ -7,8 +7,8 @@ PTX ISA, "Strides" of the asynchronous warpgroup level matrix shared memory layo
 
 from __future__ import annotations
 
-from ..render.grid import Grid, table
-from ..render.text import render_text
+from ..grids.grid import Grid, table
+from ..grids.text import render_text
 from .arch import SWIZZLE_BASE_BYTES, SWIZZLE_BITS, SWIZZLE_SHIFT, UNIT_BITS, UNIT_BYTES, pattern_bytes, span_bytes
 from .walk import Walk
 

@@ -27,7 +27,7 @@ from .gmma import check_bits, check_major, split_swizzle
 from .thrfrg import partition_smem
 
 if TYPE_CHECKING:
-    from ..render.grid import Grid
+    from ..grids.grid import Grid
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,12 @@ from typing import Any
 
 from ..coordinates import idx2crd
 from ..errors import LayoutError
+from ..grids.axes import joined, orientation, sides
+from ..grids.grid import Axis, Cell, Grid, Picture, table
+from ..grids.of_threads import owned_grid, tv_grid
+from ..grids.owners import owners_by_start
 from ..layout import Layout
 from ..modes import size
-from ..render.axes import joined, orientation, sides
-from ..render.grid import Axis, Cell, Grid, Picture, table
-from ..render.of_threads import owned_grid, tv_grid
-from ..render.owners import owners_by_start
 from ..writer import to_text
 from .arch import (
     CORE_MATRIX_ROWS,

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
+from ..capacity import SMEM_BYTES_PER_CTA, smem_overrun
 from ..composed import ComposedLayout
 from ..errors import LayoutError
 from ..layout import Layout
-from .arch import SMEM_BYTES_PER_CTA, smem_overrun
 from .staged import StagedTile
 
 

@@ -18,7 +18,7 @@ from .arguments import integer
 from .traits import CopyTraits
 
 if TYPE_CHECKING:
-    from ..render.grid import Picture
+    from ..grids.grid import Picture
 
 MATRIX_BITS = 8 * 8 * 16
 """Bits of an 8x8 matrix of 16-bit elements."""

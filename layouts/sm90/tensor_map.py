@@ -33,7 +33,7 @@ from .mapped_tensor import (
 )
 
 if TYPE_CHECKING:
-    from ..render.grid import Grid
+    from ..grids.grid import Grid
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from .copy_atom import CopyAtom
 from .thrfrg import on_tile
 
 if TYPE_CHECKING:
-    from ..render.grid import Grid, Picture
+    from ..grids.grid import Grid, Picture
 
 Side = Literal["S", "D"]
 

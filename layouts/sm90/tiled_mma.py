@@ -29,7 +29,7 @@ from .traits import MmaTraits, Operand
 from .wgmma import WgmmaTraits
 
 if TYPE_CHECKING:
-    from ..render.grid import Grid, Picture
+    from ..grids.grid import Grid, Picture
 
 _MODES: dict[Operand, tuple[int, int]] = {"A": (0, 2), "B": (1, 2), "C": (0, 1)}
 """Modes among M, N, K of each operand."""

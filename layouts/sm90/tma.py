@@ -15,18 +15,19 @@ from typing import TYPE_CHECKING
 
 from ..algebra import AnyLayout, coalesce, composition, right_inverse
 from ..basis import ScaledBasis
+from ..capacity import SMEM_BYTES_PER_CTA, smem_overrun
 from ..drawable import Drawable
 from ..errors import LayoutError
 from ..int_tuple import flatten_to_tuple, product_each, wrap
 from ..layout import Layout, make_identity_layout
 from ..modes import depth, rank, size
-from .arch import DTYPE_BITS, SMEM_BYTES_PER_CTA, UNIT_BYTES, SwizzleMode, pattern_bytes, smem_overrun
+from .arch import DTYPE_BITS, UNIT_BYTES, SwizzleMode, pattern_bytes
 from .arguments import integer
 from .gmma import split_swizzle
 from .tensor_map import SMEM_ALIGNMENT, TensorMap, tma_dtype
 
 if TYPE_CHECKING:
-    from ..render.grid import Grid
+    from ..grids.grid import Grid
 
 _OPERATION = "make_tma_copy"
 

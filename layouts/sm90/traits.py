@@ -17,7 +17,7 @@ from .arch import DTYPE_BITS
 from .gmma import check_bits
 
 if TYPE_CHECKING:
-    from ..render.grid import Grid, Picture
+    from ..grids.grid import Grid, Picture
 
 Operand = Literal["A", "B", "C"]
 Source = Literal["smem", "rmem"]

@@ -7,8 +7,8 @@ from rich.console import Console
 
 from cutepy.cli.show import _paint
 from cutepy.layouts import Layout
+from cutepy.layouts.grids.text import draw_text
 from cutepy.layouts.render import picture_of
-from cutepy.layouts.render.text import draw_text
 
 
 @pytest.mark.parametrize("system", ["standard", "256", "truecolor"])

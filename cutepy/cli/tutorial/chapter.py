@@ -23,9 +23,9 @@ from importlib.resources import files
 from typing import Any
 
 from cutepy.layouts import to_text
+from cutepy.layouts.grids.grid import Grid, Picture
 from cutepy.layouts.modes import LayoutBase
 from cutepy.layouts.render.drawing import picture_of
-from cutepy.layouts.render.grid import Grid, Picture
 
 _FENCE = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _EXPRESSION = re.compile(r"\{([^{}]+)\}")

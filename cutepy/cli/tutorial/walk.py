@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 from cutepy.cli.tutorial.answers import judge
 from cutepy.cli.tutorial.chapter import Chapter, Drawing, Heading, Part, Prose, Question, Session, load, titles
-from cutepy.layouts.render.grid import Grid, Picture
+from cutepy.layouts.grids.grid import Grid, Picture
+from cutepy.layouts.grids.text import render_text, wrapped
 from cutepy.layouts.render.output import HEIGHT, terminal_width
-from cutepy.layouts.render.text import render_text, wrapped
 
 PROSE_WIDTH = 88
 """Largest number of columns of prose."""

@@ -18,6 +18,7 @@ from cutepy.layouts import (
     tile_to_shape,
     zipped_divide,
 )
+from cutepy.layouts.grids.fold import kept, left_out, summarised
 from cutepy.layouts.render import (
     Axis,
     Cell,
@@ -33,7 +34,6 @@ from cutepy.layouts.render import (
     steps,
     table,
 )
-from cutepy.layouts.render.fold import kept, left_out, summarised
 from cutepy.layouts.render.markup import drawable
 from cutepy.layouts.render.palette import FILLS, INK
 from cutepy.testing.strategies import layouts

@@ -137,7 +137,7 @@ def test_in_a_notebook_show_displays_html(monkeypatch):
 
 
 def test_banks_and_units_are_those_of_the_hardware():
-    from cutepy.layouts.render import of_layouts, units
+    from cutepy.layouts.grids import of_layouts, units
 
     assert (of_layouts.BANKS, of_layouts.BANK_BYTES) == (arch.SMEM_BANKS, arch.SMEM_BANK_BYTES)
     assert (units.UNIT_BYTES, units.UNIT_BITS) == (arch.UNIT_BYTES, arch.UNIT_BITS)

@@ -6,10 +6,10 @@ import re
 from collections.abc import Sequence
 
 from ..errors import ParseError
-from ..notation import parse
-from ..notation.terms import fields, literal
-from ..notation.tokens import plain
-from .layout import LinearLayout
+from ..linear.layout import LinearLayout
+from . import parse
+from .terms import fields, literal
+from .tokens import plain
 
 _FIELDS = re.compile(r"\s*\w+\s*=\s*\[")
 _DICTIONARY = re.compile(r"\s*\{")
@@ -62,8 +62,8 @@ def parse_linear(text: str, *, shape: Sequence[int] | None = None) -> LinearLayo
 
 def _of_bases(text: str) -> LinearLayout:
     """Read ``name = [[...], ...]`` for each in-dimension, or a dictionary of them."""
-    from ..notation.constructors import linear_of_bases
-    from ..notation.reader import Reader
+    from .constructors import linear_of_bases
+    from .reader import Reader
 
     reader = Reader(text)
     start = reader.token.start

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..algebra import composition
 from ..basis import add_coordinates
+from ..capacity import smem_overrun
 from ..composed import ComposedLayout, SmemPtr, Swizzle
 from ..coordinates import crd2idx
 from ..errors import InexactError, LayoutError
@@ -314,8 +315,6 @@ def _overrun(bits: int, tile: LayoutBase) -> tuple[str, ...]:
     elements = cosize(tile) if isinstance(tile, Layout) else 0
     if not isinstance(elements, int) or elements * bits < 1 << 20:
         return ()
-    from ..sm90.arch import smem_overrun  # which loads all of Hopper: for tiles of 128 KiB and more only
-
     told = smem_overrun(elements * bits // 8, "take a smaller tile, or fewer stages")
     return (told,) if told else ()
 
