@@ -19,6 +19,11 @@ def arrives(i: Instruction) -> bool:
     return "mbarrier" in i.parts and ("arrive" in i.parts or "arrive_drop" in i.parts)
 
 
+def copies(i: Instruction) -> bool:
+    """Tell whether an instruction brings bytes that an mbarrier counts."""
+    return "mbarrier::complete_tx::bytes" in i.parts or i.parts[:2] == ("mbarrier", "complete_tx")
+
+
 def operation(i: Instruction) -> object:
     """Return what the copies of an instruction in an unrolled loop have in common: their lines, if these are known."""
     return i.source or i.index
@@ -44,6 +49,15 @@ class Source:
     slot: int
     done: Done
     phases: int
+
+
+@dataclass(frozen=True)
+class Stray:
+    """The last arrival at another mbarrier: its place, its name and the arrival."""
+
+    offset: int
+    name: str
+    done: Done
 
 
 @dataclass(frozen=True)
@@ -89,9 +103,12 @@ class Awaited:
     lanes : array of bool, (CTAs, threads), or None
         Those of the group that wait for it; None if all do.
     offset : int or None
-        Where in shared memory the mbarrier is that an arrival must address; None if it is no mbarrier.
+        Where in shared memory the mbarrier is that an arrival, or a copy, must address; None if it is no mbarrier.
     is_of_all : bool
         Whether threads of any cluster can bring it.
+    strays : tuple of Stray
+        Arrivals that have completed a phase of other mbarriers, for which nothing has waited; none if this one has
+        got any.
     """
 
     said: str
@@ -114,6 +131,7 @@ class Awaited:
     lanes: Array | None = field(default=None, compare=False)
     offset: int | None = None
     is_of_all: bool = False
+    strays: tuple[Stray, ...] = ()
 
     def __str__(self) -> str:
         return self.said

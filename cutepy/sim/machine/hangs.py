@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cutepy.sim.errors import Bringer, Chance, Deed, Place, SimulationError, Wait, Who
-from cutepy.sim.machine.awaited import Awaited, Source, arrives, operation
+from cutepy.sim.machine.awaited import Awaited, Source, arrives, copies, operation
 from cutepy.sim.machine.deeds import first as who_of, of_cta
 from cutepy.sim.machine.group import inherited
 from cutepy.sim.machine.lanes import Array, Ctas, Threads
@@ -95,6 +95,7 @@ def mistake(roster: Roster, at: Mapping[Group, Instruction], said: Sequence[str]
     waits = tuple(_wait(thing, of, at, roster) for thing in order)
     root = order[0]
     chances = (*root.awaited.chances, *_firsts(order, of, ways), *_gone(roster, root, ways), *_own(root, ways))
+    chances = (*chances, *_strays(root, of, ways), *_of_the_circle(order, of))
     return _told(roster, root, of, said, waits, chances)
 
 
@@ -174,14 +175,28 @@ def _reaches(
         return not is_waiter or is_remote, False
     lanes = one.may & h.lanes
     own = h.g.ctas.slots[:, None]
+    size = roster.residents.cluster_size
     offset, rank = (one.address & np.uint64(part) for part in (OFFSET_MASK, SHARED_WINDOW - 1))
     rank = (rank >> np.uint64(RANK_SHIFT)).astype(np.int64)
-    size = roster.residents.cluster_size
+    lanes = lanes & (offset == np.uint64(awaited.offset))
+    if "multicast::cluster" in one.instruction.parts:
+        return _multicasts(one, lanes, own, slots, size, is_waiter)
     to = np.where(rank == 0, own, own // size * size + rank - 1)
-    hit = lanes & (offset == np.uint64(awaited.offset)) & np.isin(to, slots)
+    hit = lanes & np.isin(to, slots)
     if is_waiter:
         hit &= to != own
     return bool(hit.any()), bool(hit.any())
+
+
+def _multicasts(one: Prospect, lanes: Array, own: Array, slots: Array, size: int, is_waiter: bool) -> tuple[bool, bool]:
+    """Tell whether lanes may copy to CTAs of some slots, of their clusters, and whether the mask says so."""
+    may = sure = False
+    for slot in slots.tolist():
+        beside = lanes & (own // size == slot // size) & ((own != slot) | (not is_waiter))
+        named = True if one.mask is None else (one.mask >> np.uint64(slot % size)) & np.uint64(1) != 0
+        may |= bool((beside & named).any())
+        sure |= one.mask is not None and bool((beside & named).any())
+    return may, sure
 
 
 def _is_constant(i: Instruction) -> bool:
@@ -255,7 +270,7 @@ def _told(
     others = [h for h in of if not _is_one_of(h, thing.waiters) and _is_beside(roster, first, h)]
     before = None if last is None or last.instruction is thing.instruction else last.deed
     if thing.bringers:
-        verb = "arrives" if thing.is_known else "may come"
+        verb = ("copies" if awaited.brings is copies else "arrives") if thing.is_known else "may come"
         ahead = dict.fromkeys(
             of[h].name if of[h] is not thing else f"{thing.name} of another CTA" for h in thing.bringers
         )
@@ -288,6 +303,7 @@ _FIXES = {
     "multicast-mask": "give the copy a mask with a bit for each CTA that waits for it",
     "absent-peer": "let all CTAs of the cluster go through as many rounds, or let each announce what does come",
     "shared-barrier": "give each group of threads a named barrier of its own",
+    "other-barrier": "the copy and the announcement of its bytes must name one mbarrier",
     "other-stage": "advance the state of the ring with each stage that is taken, on both sides",
 }
 """Repairs, by the kind of near miss that tells them."""
@@ -297,6 +313,8 @@ def _firsts(order: Sequence[_Thing], of: Mapping[Part, _Thing], ways: _Ways) -> 
     """Yield the first wait, for parity 0, of a producer: who empties its stages waits for it to fill them first."""
     found = [(thing, g) for thing in order if thing.awaited.is_first for g in thing.waiters[:1]]
     found = [(thing, g) for thing, g in found if _is_producer(thing, g, of, ways)]
+    if len(found) > 1:  # who empties stages may store what comes of them
+        found = [(thing, g) for thing, g in found if ways.those(g, copies)]
     if len(found) == 1:
         thing, g = found[0]
         i = thing.instruction
@@ -349,7 +367,8 @@ def _any(i: Instruction) -> bool:
 def _own(thing: _Thing, ways: _Ways) -> Iterator[Chance]:
     """Yield the arrival that those who wait would make after their wait, if nobody else has begun or will."""
     awaited = thing.awaited
-    if thing.bringers or awaited.is_begun or awaited.absent or awaited.offset is None:
+    is_of_bytes = awaited.brings is copies
+    if thing.bringers or (awaited.is_begun and not is_of_bytes) or awaited.absent or awaited.offset is None:
         return
     for g in thing.waiters:
         for one in ways.those(g, awaited.brings):
@@ -357,9 +376,41 @@ def _own(thing: _Thing, ways: _Ways) -> Iterator[Chance]:
                 continue
             lanes = one.will & g.lanes
             if (lanes & (one.address & np.uint64(SHARED_WINDOW - 1) == np.uint64(awaited.offset))).any():
-                why = f"{g.describe()} would arrive there, after this wait"
+                verb = "copy" if is_of_bytes else "arrive"
+                why = f"{g.describe()} would {verb} there, after this wait"
                 yield Chance("own-arrival", why, Deed(one.instruction, g.describe()))
                 return
+
+
+def _of_the_circle(order: Sequence[_Thing], of: Mapping[Part, _Thing]) -> Iterator[Chance]:
+    """Yield the near misses of other things, if these and the first one wait for each other in a circle."""
+    ahead = {thing.name: {of[h].name for h in thing.bringers} for thing in order}
+    root, reached = order[0].name, {name: _closure(name, ahead) for name in ahead}
+    for thing in order[1:]:
+        if thing.name in reached[root] and root in reached[thing.name]:
+            yield from thing.awaited.chances
+
+
+def _strays(thing: _Thing, of: Mapping[Part, _Thing], ways: _Ways) -> Iterator[Chance]:
+    """Yield an arrival at another mbarrier for which nothing waits, by threads that do not wait for this one."""
+    awaited = thing.awaited
+    if thing.bringers or not awaited.strays or not all(ways.of(h.g).is_complete for h in of):
+        return
+    waits = [one for h in of for one in ways.those(h, _waits)]
+    places = [one.address for one in waits]
+    if any(place is None for place in places):
+        return
+    later = {int(at) for place in places if place is not None for at in np.unique(place & np.uint64(OFFSET_MASK))}
+    for stray in awaited.strays:
+        threads = stray.done.threads.ids
+        if stray.offset not in later and not any(np.isin(threads, h.threads.ids).any() for h in thing.waiters):
+            why = f"it is at {stray.name}, for which nothing waits, and {thing.name} has got no arrival"
+            yield Chance("other-arrival", why, stray.done.deed)
+            return
+
+
+def _waits(i: Instruction) -> bool:
+    return i.parts[0] == "mbarrier" and bool({"test_wait", "try_wait"} & set(i.parts))
 
 
 def _is_one_of(g: Part, groups: Sequence[Part]) -> bool:

@@ -40,12 +40,15 @@ class Prospect(NamedTuple):
         Those that do once all waits before it end: no branch on an unknown predicate leads around it.
     address : array of uint64 or None
         What the last of its addresses is, by lane; None if that is unknown.
+    mask : array of uint64 or None
+        Of a copy to several CTAs, the bits that name them, by lane; None if these are unknown.
     """
 
     instruction: Instruction
     may: Array
     will: Array
     address: Array | None
+    mask: Array | None = None
 
 
 class Prospects:
@@ -170,7 +173,7 @@ class Prospects:
                     allowed = None if held is None else (held != 0) ^ i.predicate[1]
                     may, will = (may, nobody) if allowed is None else (may & allowed, will & allowed)
                 if may.any():
-                    yield Prospect(i, may, will & may, self._address(i, values))
+                    yield Prospect(i, may, will & may, self._address(i, values), self._mask(i, values))
                 self._execute(i, values)
 
     def _address(self, i: Instruction, values: _Values) -> Array | None:
@@ -179,6 +182,12 @@ class Prospects:
             return None
         base = values.get(addresses[-1].base.index)
         return None if base is None else base + np.uint64(addresses[-1].offset & (1 << 64) - 1)
+
+    def _mask(self, i: Instruction, values: _Values) -> Array | None:
+        if "multicast::cluster" not in i.parts:
+            return None
+        last = max((n for n, x in enumerate(i.operands) if isinstance(x, Address)), default=len(i.operands))
+        return None if last + 1 >= len(i.operands) else self._read(i.operands[last + 1], values)
 
     def _execute(self, i: Instruction, values: _Values) -> None:
         """Note what an instruction leaves in registers: a value, or that it is unknown."""

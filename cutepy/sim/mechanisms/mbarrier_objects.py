@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Instruction
 
 SIZE_BYTES = 8
+NEVER = -2
+"""For the phase that the last wait saw complete, where none has passed; -1 is the phase before the first."""
 
 
 class Brought(NamedTuple):
@@ -57,7 +59,7 @@ class Mbarrier:
         self.pending = np.zeros(slots, np.int64)
         self.transactions = np.zeros(slots, np.int64)
         self.phase = np.zeros(slots, np.int64)
-        self.waited = np.zeros(slots, bool)  # whether a wait has passed
+        self.passed = np.full(slots, NEVER)  # the phase that the last wait saw complete
         self.life = np.zeros(slots, np.int64)  # how many were made here
         # The last "init", "inval", "arrive", "expect_tx", "expect_arrivals" and "complete_tx".
         self.done: dict[str, Done] = {}

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cutepy.sim.errors import Chance, Place
-from cutepy.sim.machine.awaited import Awaited, Source, arrives, operation
+from cutepy.sim.machine.awaited import Awaited, Source, Stray, arrives, copies
 from cutepy.sim.machine.deeds import of_cta
+from cutepy.sim.mechanisms.mbarrier_objects import NEVER
 from cutepy.sim.ptx.barrier_names import barrier_name, ring
 
 if TYPE_CHECKING:
@@ -61,8 +62,10 @@ class MbarrierWaits:
             brings: Callable[[Instruction], bool] = arrives
         else:
             fix = "expect_tx must say what the copies bring"
-            brought = brought if size > 0 else frozenset()
-            last, brings = found.done.get("expect_tx" if size > 0 else "complete_tx"), _is_one_of(brought)
+            if size > 0:
+                fix += ", and these must come from threads that do not wait for this one first"
+            last = found.done.get("expect_tx" if size > 0 else "complete_tx")
+            brings = copies if size > 0 else _nothing
         return Awaited(
             said,
             Place(name),
@@ -73,12 +76,13 @@ class MbarrierWaits:
             brings=brings,
             brought=brought,
             elsewhere=elsewhere,
-            nobody="no other thread that still runs arrives there" if pending else "",
-            offset=offset if pending else None,
-            is_first=parity == 0 and phase == 0 and pending == count and size == 0 and not found.waited[slot],
+            nobody=f"no other thread that still runs {'arrives' if pending else 'copies'} there" if size >= 0 else "",
+            offset=offset,
+            is_first=parity == 0 and phase == 0 and pending == count and size == 0 and found.passed[slot] == NEVER,
             absent=tuple(self._absent(offset, slot)),
             ceased=tuple(self._ceased(offset, slot)),
             chances=tuple(self._chances(offset, slot, parity)),
+            strays=tuple(self._strays(offset, slot)),
         )
 
     def _name(self, offset: int) -> str:
@@ -113,24 +117,51 @@ class MbarrierWaits:
 
     def _chances(self, offset: int, slot: int, parity: int | None) -> Iterator[Chance]:
         found = self._objects[offset]
-        if parity == 1 and found.phase[slot] == 1 and not found.waited[slot]:
+        if parity == 1 and found.phase[slot] == 1 and found.passed[slot] == NEVER:
             why = f"no wait at {self._name(offset)} was for parity 0, its first phase, which is over"
             yield Chance("second-parity", why)
         if found.pending[slot] > 0:
             yield from _taken_for_arrivals(found)
+        if found.transactions[slot] > 0:
+            yield from self._bytes_elsewhere(offset, slot)
         yield from self._other_stages(offset, slot)
         yield from self._masks(found, slot)
+
+    def _bytes_elsewhere(self, offset: int, slot: int) -> Iterator[Chance]:
+        """Yield the copy whose bytes another mbarrier got that had not announced them, if one alone got as many."""
+        lacks = int(self._objects[offset].transactions[slot])
+        surplus = [at for at, found in self._objects.items() if found.valid[slot] and found.transactions[slot] < 0]
+        for at in surplus if len(surplus) == 1 else ():
+            copy = self._objects[at].done.get("complete_tx")
+            if copy is not None and int(self._objects[at].transactions[slot]) == -lacks:
+                why = f"its bytes count at {self._name(at)}, where nobody has announced them"
+                yield Chance("other-barrier", why, copy.deed)
+
+    def _strays(self, offset: int, slot: int) -> Iterator[Stray]:
+        """Yield the arrivals that completed other mbarriers for which nothing has waited, if this one got none."""
+        own = self._objects[offset]
+        if own.phase[slot] or own.arrivals or own.done.get("expect_tx") is not None:
+            return
+        for at, found in self._objects.items():
+            done = found.done.get("arrive")
+            is_over = found.valid[slot] and found.phase[slot] and found.passed[slot] == NEVER
+            if at != offset and is_over and done is not None:
+                yield Stray(at, self._name(at), done)
 
     def _other_stages(self, offset: int, slot: int) -> Iterator[Chance]:
         """Yield the last arrival at another stage of a ring that is ahead by more than a round."""
         fellows = [at for at in ring(offset, self._initialised()) if self._objects[at].valid[slot]]
-        phases = {at: int(self._objects[at].phase[slot]) for at in {offset, *fellows}}
+        phases = {at: int(self._objects[at].phase[slot]) for at in (offset, *fellows)}
         ahead = max(phases, key=lambda at: phases[at])
-        if phases[ahead] - phases[offset] >= _APART:
-            last, behind = self._objects[ahead].done.get("arrive"), phases[offset]
-            most, least = self._name(ahead), self._name(offset)
+        last, behind = self._objects[ahead].done.get("arrive"), phases[offset]
+        most, least = self._name(ahead), self._name(offset)
+        if phases[ahead] - behind >= _APART:
             why = f"{phases[ahead]} phases of {most} are over, and {behind or 'none'} of {least}"
             yield Chance("other-stage", why, None if last is None else last.deed)
+        elif phases[ahead] > behind > self._objects[ahead].passed[slot] and last is not None:
+            # Who waits takes this stage first, and who arrives that one.
+            why = f"phase {behind} of {most} is over, for which nothing has waited, and that of {least} is not"
+            yield Chance("other-arrival", why, last.deed)
 
     def _masks(self, found: Mbarrier, slot: int) -> Iterator[Chance]:
         """Yield a copy to several CTAs of the cluster, to all but one that waits for its bytes."""
@@ -158,5 +189,5 @@ def _taken_for_arrivals(found: Mbarrier) -> Iterator[Chance]:
         yield Chance("counted-besides", why, counts.deed)
 
 
-def _is_one_of(operations: frozenset[object]) -> Callable[[Instruction], bool]:
-    return lambda i: operation(i) in operations
+def _nothing(i: Instruction) -> bool:
+    return False

@@ -21,7 +21,7 @@ from cutepy.sim.machine.events import BarrierState
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.machine.mechanism import Mechanism
 from cutepy.sim.mechanisms import mbarrier_states as states
-from cutepy.sim.mechanisms.mbarrier_objects import SIZE_BYTES, Mbarrier, targets
+from cutepy.sim.mechanisms.mbarrier_objects import NEVER, SIZE_BYTES, Mbarrier, targets
 from cutepy.sim.mechanisms.mbarrier_waits import MbarrierWaits
 from cutepy.sim.ptx.barrier_names import barrier_name
 from cutepy.sim.ptx.model import Register
@@ -114,7 +114,7 @@ class Mbarriers(Mechanism):
             found.transactions[slots] = 0
             found.phase[slots] = 0
             found.life[slots] += 1
-            found.waited[slots] = False
+            found.passed[slots] = NEVER
             found.sources.clear()
             found.rounds.clear()
             self._memory.objects.mark(offset, slots, found.done["init"])
@@ -318,7 +318,7 @@ class Mbarriers(Mechanism):
                 g.timed_out = ~changes
             g.ready, g.waits_for = None, None
             if done.all():
-                self._note_waits(position)
+                self._note_waits(position, phase)
             self._tell_try("wait", g, i, address, position, done, tried)
             return _TRUE if done.all() else done
         if self._activity.is_stuck:
@@ -327,11 +327,12 @@ class Mbarriers(Mechanism):
         g.waits_for = lambda: self._awaited(position, state, parity)
         return None
 
-    def _note_waits(self, position: Array) -> None:
-        """Note at which objects waits have passed."""
+    def _note_waits(self, position: Array, phase: Array) -> None:
+        """Note at which objects waits have passed, in the phases that these are in."""
         slots, offsets = np.divmod(position, self._memory.slot_bytes)
         for offset in np.unique(offsets).tolist() if offsets.size > 1 else offsets.flat:
-            self._objects[int(offset)].waited[slots[offsets == offset]] = True
+            here = offsets == offset
+            self._objects[int(offset)].passed[slots[here]] = phase[here] - 1
 
     def _check_state(self, g: Group, i: Instruction, position: Array, state: Array, phase: Array) -> None:
         """Refuse a state that a wait cannot take: too old, or of something else."""

@@ -18,20 +18,30 @@ if TYPE_CHECKING:
 
 NEAR_MISSES = {
     "absent-peer": "a CTA of the cluster brought its part of earlier phases, and comes there no more",
+    "barrier-of-others": "a named barrier in which the other thread has no part",
     "counted-besides": "an asynchronous arrival without `.noinc` adds itself to what the phase expects",
+    "cta-barrier": "a barrier of each CTA's threads stands between accesses of two CTAs",
     "early-release": "an arrival says that bytes are free, and stands before the wait for what still reads them",
+    "earlier-phase": "a wait at the right mbarrier, which saw an earlier phase than that of the arrival",
+    "early-fence": "a proxy fence stands before the access that it should follow",
     "ended-arriver": "the threads that arrived in earlier phases have ended",
     "expect-tx": "`expect_tx` announces bytes, and is no arrival",
+    "fence-elsewhere": "a proxy fence by a thread that does not know of the access, or in the CTA that does not copy",
     "first-parity": "the first wait at a new mbarrier is for parity 0 by who is to fill the stage",
+    "late-fence": "a proxy fence comes behind the arrival or the barrier that tells of the access",
     "multicast-mask": "the mask of a copy to several CTAs lacks the one that waits for its bytes",
     "never-committed": "a wait for groups, by a thread that issued an operation and committed no group",
     "no-barrier-behind": "another thread has waited, and nothing orders this thread after that one",
     "nothing-to-wait-for": "a wait for groups, by a thread that has committed none",
     "leaves-groups": "a wait for groups leaves the latest of them in flight, with this one",
+    "other-arrival": "an arrival at another barrier than the one that is waited for",
+    "other-barrier": "a wait for another barrier than the one at which bytes or arrivals count",
+    "other-fence": "a fence of another proxy or state space, or of threads alone",
     "other-stage": "arrivals came at another stage of the ring",
     "own-arrival": "the thread that waits would arrive itself, after its wait",
     "second-parity": "the first wait at an mbarrier is for parity 1, and the first phase is over",
     "shared-barrier": "two groups of threads use one named barrier",
+    "warp-barrier": "bar.warp.sync stands between accesses of two warps",
 }
 """Kinds of near misses, and what each is."""
 

@@ -37,6 +37,7 @@ from cutepy.sim.sanitize.reports.last_writers import with_last_writer
 from cutepy.sim.sanitize.reports.mistakes import told
 from cutepy.sim.sanitize.reports.nearby import (
     OF_ITS_OWN,
+    global_near_misses,
     groups_of_one_barrier,
     issuers_at,
     near_misses,
@@ -50,7 +51,7 @@ from cutepy.sim.sanitize.undefined import Undefined
 from cutepy.sim.translate import linked, translate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from cutepy.sim.errors import SimulationError
     from cutepy.sim.machine.alignment import Apart
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
     from cutepy.sim.sanitize.certificate.certificates import Certificate
     from cutepy.sim.sanitize.certificate.violations import Violation
     from cutepy.sim.sanitize.hazards import Hazard, NearMiss
+    from cutepy.sim.sanitize.memory.global_touch import GlobalConflict
     from cutepy.sim.sanitize.order.ends import End
     from cutepy.sim.sanitize.reports.collection import Hazards
     from cutepy.sim.sanitize.reports.mistakes import Told
@@ -94,7 +96,7 @@ class Sanitizer(Observer):
         self.observers: tuple[Observer, ...] = (self._surroundings, self)
         self._findings = Findings(self._surroundings, allow)
         self._known, self._launches, self._messages, self._flags = known, Launches(), Messages(), Flags()
-        self._of_global = GlobalFindings(lambda *what: self._findings.tell(*what), self._launches, self._flags, known)
+        self._of_global = GlobalFindings(self._tell_one, self._launches, self._flags, known, self._near_in_global)
         self._examiner = Examiner(self._violated)
         told = self._of_global.conflict, self._of_global.unwritten, self._forgotten, self._of_global.unacquired
         self._global = GlobalTouches(self._launches, self._messages, known, *told, self._examiner.assume)
@@ -107,6 +109,7 @@ class Sanitizer(Observer):
         self._waits = False
         self._spinning: Array = np.zeros((0, 0), bool)
         self._reasons: dict[tuple[int, int, str], tuple[Reason | None, tuple[NearMiss, ...]]] = {}
+        self._near: dict[tuple[int, int, str], tuple[NearMiss, ...]] = {}  # of conflicts in global memory
 
     def fresh(self) -> Sanitizer:
         """Return one that allows the same, and knows of no launch."""
@@ -161,7 +164,7 @@ class Sanitizer(Observer):
     def on_launch(self, launch: Launch) -> None:
         """Begin with a launch."""
         self._finish()
-        self._launch, self._wave, self._reasons = launch, None, {}
+        self._launch, self._wave, self._reasons, self._near = launch, None, {}, {}
         self._mistakes.clear()
         self._findings.begin(launch)
         own = stops(linked(launch.ptx, launch.kernel).function, (self,))
@@ -298,7 +301,8 @@ class Sanitizer(Observer):
         wave = self._of(operation.ctas.residents)
         slots, threads = operation.ctas.slots, operation.threads.ids
         view, place = wave.clocks.view(slots, threads)
-        issued = Issued(wave.clocks, slots, threads, view.kept(), place, wave.counted(operation))
+        known = view.kept()
+        issued = Issued(wave.clocks, slots, threads, known, place, wave.counted(operation), number=wave.steps.number)
         wave.issued[id(operation)] = issued
         if operation.kind in ("tma_load", "tma_store"):
             issued.through, self._through = self._through, {}
@@ -334,6 +338,7 @@ class Sanitizer(Observer):
             self._examiner.elections.barrier(event)
         if event.operation == "blocked":
             return
+        wave.steps.note(event)
         wave.passes(event)
         synchronise(wave, event, self._findings.tell)
         if event.operation == "fence":
@@ -413,6 +418,26 @@ class Sanitizer(Observer):
             if near and missing is not None:
                 missing = f"{missing.rpartition(': ')[0]}: {OF_ITS_OWN}"
             self._findings.tell(*violation[:4], missing, *violation[5:], follows=has_guessed, near_misses=near)
+
+    def _tell_one(
+        self,
+        kind: str,
+        where: str,
+        before: Side | None,
+        after: Side,
+        missing: str | None = None,
+        near_misses: Sequence[NearMiss] = (),
+    ) -> None:
+        self._findings.tell(kind, where, before, after, missing, near_misses=near_misses)
+
+    def _near_in_global(self, found: GlobalConflict) -> tuple[NearMiss, ...]:
+        """Return the near misses of a conflict in global memory: those of the first one of two instructions."""
+        if self._wave is None:
+            return ()
+        key = found.before.instruction.index, found.after.instruction.index, found.kind
+        if key not in self._near:
+            self._near[key] = global_near_misses(self._wave, found)
+        return self._near[key]
 
     def _conflict(self, found: Conflict) -> None:
         assert self._wave is not None

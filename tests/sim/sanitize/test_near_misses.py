@@ -277,3 +277,311 @@ def test_a_wait_before_the_group_is_no_near_miss():
     body = f"st.shared.u32 [%r4], 1;\n{STORE[:31]}bar.sync 0;\n@%p1 {COMMIT}@%p1 cp.async.bulk.wait_group.read 1;\n"
     found = hazards(body + f"{STORE[31:]}@%p1 {COMMIT}bar.sync 0;\nst.shared.u32 [%r4], 2;\n")
     assert "leaves-groups" not in [kind for hazard in found for kind, _ in near(hazard)]
+
+
+# Barriers beside the one that counts.
+
+EXPECT = "@%p1 mbarrier.arrive.expect_tx.shared.b64 _, [%r8], 256;\n"
+ONLY_WARP_0, ACROSS = "@!%p2 bra OTHER;\n", "xor.b32 %r9, %r4, 128;\nld.shared.u32 %r10, [%r9];\n"
+STAGES = init() + init("+8") + SHOW
+LOAD = EXPECT + "@%p1 " + COPY
+
+
+def kinds_of(body, **options):
+    """Return the near misses of the accesses that nothing orders, and of those that lack a fence."""
+    told = [one for one in hazards(body, **options) if one.kind.startswith(("unordered", "missing-p", "unfenced"))]
+    assert told
+    return {kind: side for one in told for kind, side in near(one)}
+
+
+def test_a_wait_for_another_mbarrier_than_that_of_the_bytes():
+    read = "ld.shared.u32 %r9, [%r4];\n"
+    body = STAGES + LOAD + arrive("+8") + wait(0, "+8") + read
+    assert kinds_of(body) == {"other-barrier": ("mbarrier.try_wait", 0)}
+    (found,) = (one for one in hazards(body) if one.kind == "unordered-read")
+    assert "mbarrier 0x408, and the copy's bytes count at mbarrier 0x400" in found.near_misses[0].why
+    assert not hazards(STAGES + LOAD + arrive("+8") + wait(0, "+8") + wait(1) + read)
+
+
+def test_a_wait_before_the_copy_is_none_for_its_bytes():
+    body = STAGES + arrive("+8") + wait(0, "+8") + LOAD + "ld.shared.u32 %r9, [%r4];\n"
+    assert kinds_of(body) == {}
+
+
+@pytest.mark.parametrize("meets", [True, False])
+def test_a_wait_of_another_thread_for_another_mbarrier(meets):
+    """A barrier hands on that thread 0 has waited: without it the wait has nothing to do with the others."""
+    behind = "OTHER: " + "bar.sync 0;\n" * meets + "@!%p1 ld.shared.u32 %r9, [%r4];\n"
+    body = STAGES + LOAD + arrive("+8") + "@!%p1 bra OTHER;\n" + wait(0, "+8") + behind
+    assert kinds_of(body) == ({"other-barrier": ("mbarrier.try_wait", 0)} if meets else {})
+
+
+def test_a_read_before_the_copy_that_waited_for_another_mbarrier():
+    body = (
+        STAGES + "@%p1 bra FILL;\n@%p4 bra READ;\nbra END;\nREAD:\n" + arrive("+8", guard="") + wait(0, "+8")
+        + "ld.shared.u32 %r9, [%r1];\nbra END;\nFILL: nanosleep.u32 5;\n" + LOAD + wait(1) + "END:\n"
+    )  # fmt: skip
+    assert "other-barrier" in kinds_of(body)
+
+
+def test_who_overwrites_bytes_waits_for_no_copy():
+    """Both copies are the producer's, which waits for who empties the stage: that is its barrier."""
+    body = STAGES + LOAD + arrive("+8") + wait(0, "+8") + EXPECT.replace("[%r8]", "[%r8+8]") + "@%p1 "
+    assert kinds_of(body + COPY.replace("[%r8]", "[%r8+8]") + wait(1, "+8", 1)) == {}
+
+
+def pair(fill, read):
+    """Let thread 0 write and thread 32 read what it wrote, each with some steps."""
+    return (
+        STAGES + "@%p1 bra FILL;\n@%p4 bra READ;\nbra END;\nFILL:\nst.shared.u32 [%r1], 7;\n" + fill
+        + "bra END;\nREAD:\n" + read + "ld.shared.u32 %r9, [%r1];\nEND:\n"
+    )  # fmt: skip
+
+
+def test_an_arrival_at_another_barrier_than_the_one_that_is_waited_for():
+    empty, full = arrive("+8", guard=""), arrive(guard="")
+    wrong = kinds_of(pair(empty, full + wait(0)))
+    assert wrong == {"other-arrival": ("mbarrier.arrive", 0), "other-barrier": ("mbarrier.try_wait", 1)}
+    assert not hazards(pair(full, wait(0)))
+    assert kinds_of(pair(empty, "")) == {}  # no wait is wrong, there is none
+    early = pair("", full + wait(0)).replace("st.shared.u32 [%r1], 7;\n", empty + "st.shared.u32 [%r1], 7;\n")
+    assert kinds_of(early) == {}  # it says nothing of the write, at whatever barrier
+
+
+def test_an_arrival_at_another_named_barrier():
+    groups = f"{ONLY_WARP_0}st.shared.u32 [%r4], 1;\nbar.sync 1, 32;\nbra END;\nOTHER: {{}}{ACROSS}END:\n"
+    assert kinds_of(groups.format("bar.sync 2, 32;\n")) == {
+        "other-arrival": ("bar.sync", 0),
+        "other-barrier": ("bar.sync", 1),
+    }
+    assert kinds_of(groups.format("")) == {"barrier-of-others": ("bar.sync", 0)}
+    late = groups.format("").replace("1, 32", "1, 64").replace("END:", "bar.sync 1, 64;\nEND:")
+    assert kinds_of(late) == {}  # it comes to that barrier, behind the read
+
+
+def test_a_wait_that_saw_an_earlier_phase_than_that_of_the_arrival():
+    """Two arrivals complete the phase in which the reader has arrived; a wait for parity 1 passes before that."""
+    read = "@%p1 st.shared.u32 [%r1], 0;\n@%p1 ld.shared.u32 %r9, [%r1];\n" + init(count=2) + SHOW
+    overwrite = "@!%p4 bra END;\n" + wait(0, parity=1) + "st.shared.u32 [%r1], 7;\nEND:\n"
+    body = read.replace(SHOW, SHOW + "@%p1 ld.shared.u32 %r9, [%r1];\n" + arrive()) + overwrite
+    assert kinds_of(body) == {"earlier-phase": ("mbarrier.try_wait", 1)}
+    assert not hazards(
+        body.replace("@!%p4 bra END", arrive(guard="@%p4 ") + "@!%p4 bra END").replace(", 1;\n@!%p3", ", 0;\n@!%p3")
+    )
+
+
+# Barriers of too few.
+
+
+def test_bar_warp_sync_between_two_warps():
+    write = "st.shared.u32 [%r4], 1;\n"
+    found = kinds_of(write + "bar.warp.sync -1;\n" + ACROSS)
+    assert [*found] == ["warp-barrier"]
+    assert kinds_of("bar.warp.sync -1;\n" + write + ACROSS) == {}
+    of_one_warp = write + "xor.b32 %r9, %r4, 4;\nld.shared.u32 %r10, [%r9];\nbar.warp.sync -1;\n"
+    assert kinds_of(of_one_warp) == {}
+    assert not hazards(write + "bar.sync 0;\n" + ACROSS)
+
+
+ADDRESS = "cvt.u64.u32 %rd3, %r3;\nadd.u64 %rd4, %rd1, %rd3;\nxor.b32 %r15, %r3, 128;\ncvt.u64.u32 %rd6, %r15;\n"
+ADDRESS += "add.u64 %rd5, %rd1, %rd6;\n"
+
+
+def test_barriers_of_too_few_around_global_memory():
+    read = "ld.global.u32 %r9, [%rd5];\nst.global.u32 [%rd4+512], %r9;\n"
+    assert [*kinds_of(ADDRESS + "st.global.u32 [%rd4], 1;\nbar.warp.sync -1;\n" + read)] == ["warp-barrier"]
+    of_ctas = "mov.u32 %r21, %ctaid.x;\nsetp.eq.u32 %p6, %r21, 0;\n@!%p6 bra OTHER;\nst.global.u32 [%rd4], 1;\n"
+    body = ADDRESS + of_ctas + "bar.sync 0;\nbra END;\nOTHER: bar.sync 0;\n" + read + "END:\n"
+    assert [*kinds_of(body, grid=2)] == ["cta-barrier"]
+
+
+# Waits with no barrier behind them.
+
+
+def first_lane(behind, block=32):
+    body = init() + SHOW + LOAD + "@!%p1 bra OTHER;\n" + wait(0) + "OTHER: " + behind + "ld.shared.u32 %r9, [%r4];\n"
+    return hazards(body, block=block)
+
+
+def test_a_wait_of_the_first_lane():
+    (found,) = first_lane("")
+    assert near(found) == [("no-barrier-behind", ("mbarrier.try_wait", 0))]
+    assert "bar.warp.sync must come behind it" in found.near_misses[0].why
+    assert not first_lane("bar.warp.sync -1;\n")
+
+
+def test_a_wait_of_the_first_lane_of_several_warps():
+    (found,) = first_lane("", 64)
+    assert near(found) == [("no-barrier-behind", ("mbarrier.try_wait", 0))]
+    assert "bar.warp.sync" not in found.near_misses[0].why
+    (found,) = first_lane("bar.warp.sync -1;\n", 64)
+    assert near(found) == [("no-barrier-behind", ("mbarrier.try_wait", 0)), ("warp-barrier", ("bar.warp", 0))]
+    assert not first_lane("bar.sync 0;\n", 64)
+
+
+def test_each_thread_waits_for_its_own_copies_alone():
+    copies = "cp.async.ca.shared.global [%r4], [%rd1], 4;\ncp.async.commit_group;\ncp.async.wait_group 0;\n"
+    found = kinds_of(copies + ACROSS)
+    assert [*found] == ["no-barrier-behind"]
+    in_a_warp = kinds_of(copies + "xor.b32 %r9, %r4, 4;\nld.shared.u32 %r10, [%r9];\n", block=32)
+    assert [*in_a_warp] == ["no-barrier-behind"]
+    assert not hazards(copies + "bar.sync 0;\n" + ACROSS)
+
+
+def test_one_thread_waits_for_what_another_wrote():
+    write = init() + SHOW + "@%p4 st.shared.u32 [%r1], 7;\n" + arrive(guard="@%p4 ")
+    body = write + "@!%p1 bra OTHER;\n" + wait(0) + "OTHER: {}ld.shared.u32 %r9, [%r1];\n"
+    assert kinds_of(body.format("")) == {"no-barrier-behind": ("mbarrier.try_wait", 0)}
+    assert not hazards(body.format("bar.sync 0;\n"))
+
+
+# Fences.
+
+WRITE, FENCE, BAR = "st.shared.u32 [%r4], 1;\n", "fence.proxy.async.shared::cta;\n", "bar.sync 0;\n"
+OUT = STORE[31:] + "@%p1 " + COMMIT + "@%p1 " + WAIT_READ
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (FENCE + WRITE + BAR, {"early-fence": ("fence.proxy", 0)}),
+        (FENCE + BAR + WRITE + BAR, {}),  # it may be of what came before the barrier
+        (WRITE + "@%p4 " + FENCE + BAR, {"fence-elsewhere": ("fence.proxy", 1)}),
+        (WRITE + "@%p1 " + FENCE + BAR, {"fence-elsewhere": ("fence.proxy", 0)}),  # it does not know of the others yet
+        (WRITE + BAR + "@%p4 " + FENCE, {"fence-elsewhere": ("fence.proxy", 1)}),  # the copy does not know of it
+        ("@%p4 st.shared.u32 [%r1], 1;\n" + BAR + "@%p4 " + FENCE, {"late-fence": ("fence.proxy", 1)}),
+        (WRITE + "fence.proxy.async.global;\n" + BAR, {"other-fence": ("fence.proxy", 0)}),
+        (WRITE + "fence.proxy.alias;\n" + BAR, {"other-fence": ("fence.proxy", 0)}),
+        (WRITE + "membar.cta;\n" + BAR, {"other-fence": ("membar.cta", 0)}),
+        (WRITE + "fence.acq_rel.cta;\n" + BAR, {"other-fence": ("fence.acq_rel", 0)}),
+        (WRITE + "fence.mbarrier_init.release.cluster;\n" + BAR, {}),
+        (WRITE + BAR, {}),
+    ],
+)
+def test_fences_beside_the_one_that_is_due(body, told):
+    assert kinds_of(body + OUT) == told
+
+
+@pytest.mark.parametrize(
+    "body", [WRITE + FENCE + BAR, WRITE + BAR + "@%p1 " + FENCE, WRITE + "fence.proxy.async;\n" + BAR]
+)
+def test_fences_that_count(body):
+    assert not hazards(body + OUT)
+
+
+@pytest.mark.parametrize(
+    ("fence", "told"),
+    [
+        ("fence.proxy.async.shared::cta;\n", {"other-fence": ("fence.proxy", 0)}),
+        ("membar.gl;\n", {"other-fence": ("membar.gl", 0)}),
+        ("@%p4 fence.proxy.async;\n", {"fence-elsewhere": ("fence.proxy", 1)}),
+    ],
+)
+def test_fences_of_global_memory(fence, told):
+    body = ADDRESS + "st.global.u32 [%rd4], 1;\n" + fence + BAR + init() + SHOW + LOAD + wait(0)
+    assert kinds_of(body) == told
+    assert not hazards(body.replace(fence, "fence.proxy.async.global;\n"))
+
+
+def test_fences_before_an_overwrite():
+    read, load = "ld.shared.u32 %r9, [%r4];\n", init() + SHOW + LOAD + wait(0)
+    assert kinds_of(WRITE + BAR + FENCE + read + load) == {"early-fence": ("fence.proxy", 0)}
+    assert kinds_of(WRITE + FENCE + BAR + read + "@%p4 " + FENCE + load) == {"fence-elsewhere": ("fence.proxy", 1)}
+    assert not hazards(WRITE + BAR + read + FENCE + load)
+
+
+def test_a_fence_before_the_wait_for_a_copy():
+    copies = "cp.async.ca.shared.global [%r4], [%rd1+512], 4;\ncp.async.commit_group;\n"
+    wait_all = "cp.async.wait_group 0;\n"
+    assert kinds_of(copies + FENCE + wait_all + BAR + OUT) == {"early-fence": ("fence.proxy", 0)}
+    assert not hazards(copies + wait_all + FENCE + BAR + OUT)
+
+
+# Deadlocks: who brings bytes, and what came elsewhere.
+
+
+def reads_first(fill, read, **options):
+    """Let thread 0 announce bytes and go on, and thread 32 wait for them; return the deadlock."""
+    body = STAGES + EXPECT + "@%p1 bra FILL;\n@%p4 bra READ;\nbra END;\nFILL:\n" + fill + "bra END;\nREAD: " + wait(0)
+    return only(body + read + "END:\n", "deadlock", **options)
+
+
+def test_who_brings_bytes_is_told_by_the_address_of_the_mbarrier():
+    release = arrive("+8", guard="")
+    found = reads_first(wait(3, "+8") + COPY, release)
+    assert [wait.at for wait in found.waits] == ["mbarrier 0x400", "mbarrier 0x408"]
+    assert [(side.warp, at) for side, at in found.waits[0].bringers] == [(0, "mbarrier 0x408")]
+    assert found.waits[0].are_sure == (True,)
+    assert "copies there waits for mbarrier 0x408 first" in found.missing
+    other = reads_first(wait(3, "+8") + COPY.replace("[%r8]", "[%r8+8]"), release)
+    assert not [bringer for wait in other.waits if wait.at == "mbarrier 0x400" for bringer in wait.bringers]
+    assert "no other thread that still runs copies there" in other.missing
+
+
+@pytest.mark.parametrize(("mask", "brings"), [(1, False), (2, True), (3, True)])
+def test_a_multicast_brings_bytes_to_those_that_its_mask_names(mask, brings):
+    meet = "barrier.cluster.arrive;\nbarrier.cluster.wait;\n"
+    copy = f"mov.b16 %rs1, {mask};\n" + COPY.replace(";", ", %rs1;").replace("bytes ", "bytes.multicast::cluster ")
+    body = (
+        init() + init("+8") + MEET + EXPECT + meet + "@!%p5 bra AWAY;\n@%p1 bra FILL;\nbra END;\n"
+        + "FILL: " + wait(0, "+8") + copy + "bra END;\nAWAY: " + wait(1) + "END:\n"
+    )  # fmt: skip
+    found = only(body, "deadlock", grid=2, cluster=2, block=32)
+    (of_peer,) = (wait for wait in found.waits if wait.at == "mbarrier 0x400")
+    assert bool(of_peer.bringers) == brings
+
+
+def test_a_copy_behind_the_wait_for_it():
+    found = only(STAGES + "@!%p1 bra END;\n" + EXPECT + wait(0) + COPY + "END:\n", "deadlock")
+    assert near(found) == [("own-arrival", ("cp.async.bulk", 0))]
+
+
+def test_bytes_that_count_at_another_mbarrier():
+    found = only(STAGES + EXPECT + "@%p1 " + COPY.replace("[%r8]", "[%r8+8]") + wait(0), "deadlock")
+    assert near(found) == [("other-barrier", ("cp.async.bulk", 0))]
+    assert "name one mbarrier" in found.advice[1]
+    half = STAGES + EXPECT + "@%p1 " + COPY.replace("[%r8]", "[%r8+8]").replace("256", "128") + wait(0)
+    assert near(only(half, "deadlock")) == []  # so many bytes are none of those
+
+
+def test_an_arrival_for_which_nothing_waits():
+    fill = arrive("+8", guard="")
+
+    def told(fill, read):
+        body = (
+            STAGES + "@%p1 bra FILL;\n@%p4 bra READ;\nbra END;\nFILL:\n" + fill + "bra END;\nREAD:\n" + read + "END:\n"
+        )
+        return near(only(body, "deadlock"))
+
+    assert told(fill, wait(0)) == [("other-arrival", ("mbarrier.arrive", 0))]
+    assert told(fill, wait(0) + wait(1, "+8")) == []  # it waits for that later
+    assert told("", fill + wait(0)) == []  # whoever waits has arrived there itself
+
+
+@pytest.mark.parametrize("ahead", [1, 0])
+def test_arrivals_at_the_next_stage_of_a_ring(ahead):
+    """The producer fills both stages and waits for the first to be empty: the reader has emptied another one."""
+    stages = init().strip() + init("+8").strip() + init("+16").strip() + init("+24")
+    full, empty = ("", "+8"), ("+16", "+24")
+    fill = "".join(wait(n, empty[n], 1) + arrive(full[n], guard="") for n in (0, 1)) + wait(2, empty[0], 0)
+    read = wait(3, full[0]) + arrive(empty[ahead], guard="") + wait(4, full[1]) + wait(5, full[0], 1)
+    body = stages.replace("1;@", "1;\n@", 2) + SHOW + "@%p1 bra FILL;\n@%p4 bra READ;\nbra END;\nFILL:\n" + fill
+    found = only(body + arrive(full[0], guard="") * ahead + "bra END;\nREAD:\n" + read + "END:\n", "deadlock")
+    assert ("other-arrival" in [kind for kind, _ in near(found)]) == bool(ahead)
+
+
+def test_a_try_that_failed_is_no_wait():
+    tried = "mbarrier.test_wait.parity.shared.b64 %p3, [%r8+8], 0;\n"
+    assert kinds_of(STAGES + LOAD + tried + "ld.shared.u32 %r9, [%r4];\n") == {}
+
+
+def test_bar_warp_sync_of_a_thread_that_tells_others_by_an_arrival():
+    write = STAGES + "st.shared.u32 [%r4], 1;\n" + arrive("+8", guard="@%p1 ") + arrive(guard="@%p4 ")
+    assert "warp-barrier" not in kinds_of(write + "bar.warp.sync -1;\n" + ACROSS)
+
+
+def test_stages_that_are_waited_for_in_the_order_of_the_arrivals():
+    """The ring begins with its second stage, on both sides."""
+    body = init().strip() + init("+8") + SHOW + "@%p1 bra FILL;\n@%p4 bra READ;\nbra END;\nFILL:\n"
+    body += arrive("+8", guard="") + "bra END;\nREAD:\n" + wait(0, "+8") + wait(1) + "END:\n"
+    assert near(only(body, "deadlock")) == []

@@ -92,6 +92,10 @@ class GlobalTouch:
         How many of these can be in a row.
     cut : int
         The launches, as bits, whose touches before it are forgotten.
+    when : int
+        How many steps of synchronisation were before it, or before it was issued: see `order.steps`.
+    issuer : int or None
+        The thread that issued an operation of the async proxy.
     """
 
     what: str
@@ -115,6 +119,8 @@ class GlobalTouch:
     before: int | Array = 0
     depth: int = 0
     cut: int = 0
+    when: int = 0
+    issuer: int | None = None
 
     @property
     def lanes(self) -> int:

@@ -165,7 +165,8 @@ class GlobalTouches:
             starts, lanes = access.addresses.astype(np.int64).reshape(-1), np.repeat(np.arange(len(slots)), runs)
             name = _NAMES.get(operation.kind, "bulk copy")
             touch = self._touch(wave, access, name, "async", starts, lanes, None, np.array([[column]]), counts, agents)
-            held = held_at_issue(issued.known_to(int(access.threads.ids[0])), np.searchsorted(issued.slots, slots))
+            touch.when, touch.issuer = issued.number, int(access.threads.ids[0])
+            held = held_at_issue(issued.known_to(touch.issuer), np.searchsorted(issued.slots, slots))
             self.shadow.touch(touch, self._order.of(wave, held))
 
     # Touches.
@@ -224,6 +225,7 @@ class GlobalTouches:
             pattern=self.shadow.pattern((i.index, len(starts)), starts - low, lanes, access.size_bytes),
             low=low,
             modifies=access.operation == "atomic" and access.part_of is None,
+            when=wave.steps.number,
         )
 
 

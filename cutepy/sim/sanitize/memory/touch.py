@@ -21,6 +21,23 @@ Lacks = Literal["order", "scope", "fence", "warps"]
 """Missing between two touches: any order, or a scope or a proxy fence only; or that warps of a group meet."""
 
 
+class Issue(NamedTuple):
+    """The threads that issued an asynchronous operation.
+
+    Attributes
+    ----------
+    slots : array of int
+        Their CTAs, one for each CTA that it touches.
+    threads : array of int
+    number : int
+        How many steps of synchronisation there were before it: see `order.steps`.
+    """
+
+    slots: Array
+    threads: Array
+    number: int
+
+
 class Warps(NamedTuple):
     """The warps that issue an MMA.
 
@@ -73,7 +90,9 @@ class Touch:
     early : array of int or None
         The granules that it read before anything had written them, in some CTA.
     when : int
-        How many arrivals at barriers were before it.
+        How many steps of synchronisation were before it, and of an asynchronous operation before it took effect.
+    issue : Issue or None
+        Of the async proxy, and of st.async: who issued it.
     issuers : Warps or None
         Of an MMA, the warps that issue it.
     """
@@ -95,6 +114,7 @@ class Touch:
     early: Array | None = None
     number: int = 0
     when: int = 0
+    issue: Issue | None = None
     warps: Array | None = None
     issuers: Warps | None = None
     heard: Array = field(init=False)

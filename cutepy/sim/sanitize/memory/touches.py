@@ -12,7 +12,7 @@ from cutepy.sim.sanitize.hazards import Side
 from cutepy.sim.sanitize.meaning.layouts import Span, Through, described, misread
 from cutepy.sim.sanitize.memory.operands import ReadOperands, granules_of, strayed
 from cutepy.sim.sanitize.memory.shadow import Shadow
-from cutepy.sim.sanitize.memory.touch import Conflict, Touch, Warps
+from cutepy.sim.sanitize.memory.touch import Conflict, Issue, Touch, Warps
 from cutepy.sim.sanitize.order.clocks import View
 from cutepy.sim.sanitize.order.strength import WEAK, strength
 from cutepy.sim.sanitize.order.wave import BULK, COPIES, GENERIC, GROUP, MMAS, Issued, Wave
@@ -136,7 +136,7 @@ class SharedTouches:
             places,
             view,
             row_of,
-            when=wave.arrivals.number,
+            when=wave.steps.number,
         )
         self._shadow.touch(touch)
 
@@ -220,7 +220,8 @@ class SharedTouches:
                 np.zeros(1, int),
                 operands.spans,
                 warps=threads[::WARP] // WARP,
-                when=wave.arrivals.number,
+                when=wave.steps.number,
+                issue=Issue(slots, threads, wave.steps.number),
                 issuers=issuers,
             )
             for n in operands.may_stray:
@@ -335,7 +336,8 @@ class SharedTouches:
             view,
             np.zeros(1, int),
             () if through is None else (Span(0, places.shape[-1], (through,)),),
-            when=wave.arrivals.number,
+            when=wave.steps.number,
+            issue=Issue(issuers[issuer_of], operation.threads.ids[lane : lane + 1], issued.number),
         )
         self._shadow.touch(touch)
 

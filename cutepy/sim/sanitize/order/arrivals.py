@@ -12,6 +12,7 @@ from cutepy.sim.machine.lanes import Array
 if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Instruction
     from cutepy.sim.sanitize.order.clocks import Clocks
+    from cutepy.sim.sanitize.order.steps import Steps
 
 _MOST_LANES = 1 << 17
 """Lanes that have arrived, of all arrivals that are kept together."""
@@ -32,7 +33,7 @@ class Arrival(NamedTuple):
         What counts the phases of that, if anything does.
     phases : array of int, (CTA, thread)
     number : int
-        Counts up.
+        How many steps there were before it, and with it: see `Steps`.
     """
 
     instruction: Instruction
@@ -59,24 +60,27 @@ class Arrival(NamedTuple):
 class Arrivals:
     """The last arrivals at barriers of resident CTAs.
 
+    Parameters
+    ----------
+    steps : Steps
+
     Attributes
     ----------
     last : deque of Arrival
-    number : int
-        How many there have been.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, steps: Steps) -> None:
+        self._steps = steps
         self.last: deque[Arrival] = deque()
-        self.number = self._lanes = 0
+        self._lanes = 0
 
     def note(
         self, clocks: Clocks, i: Instruction, slots: Array, threads: Array, of: Array, column: int | None, phases: Array
     ) -> None:
         """Note an arrival, before it is published."""
-        counts, self.number = clocks.counts(slots, threads), self.number + 1
+        counts = clocks.counts(slots, threads)
         of, phases = np.broadcast_to(of, counts.shape), np.broadcast_to(phases, counts.shape)
-        self.last.append(Arrival(i, slots, threads, counts, of, column, phases, self.number))
+        self.last.append(Arrival(i, slots, threads, counts, of, column, phases, self._steps.number))
         self._lanes += counts.size
         while self._lanes > _MOST_LANES:
             self._lanes -= self.last.popleft().counts.size

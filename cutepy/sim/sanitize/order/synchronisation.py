@@ -344,7 +344,6 @@ def _rectangles(lanes: Array) -> Iterator[tuple[Array, Array]]:
 def _note_wait(wave: Wave, event: BarrierEvent, kind: str, left: int) -> None:
     """Note a wait for groups, for reports: who waits, how many groups it leaves in flight, and who has none."""
     slots, threads, i = event.ctas.slots, event.threads.ids, event.instruction
-    wave.waited.update(((kind, thread), i) for thread in threads.tolist())
     for thread in threads.tolist():
         wave.left.pop((kind, thread), None)
         if left:

@@ -18,6 +18,7 @@ from cutepy.sim.sanitize.order.meetings import Meeting
 from cutepy.sim.sanitize.order.objects import Objects
 from cutepy.sim.sanitize.order.patterns import Patterns
 from cutepy.sim.sanitize.order.peers import Peers
+from cutepy.sim.sanitize.order.steps import Steps
 from cutepy.sim.sanitize.order.strength import is_restricted
 from cutepy.sim.sanitize.order.warpgroups import MmaGroups, RegisterChanges
 
@@ -65,6 +66,8 @@ class Issued:
         The mbarriers that count its bytes.
     through : dict of int to Through or None
         How a tensor copy orders what it copies, by where that starts in shared memory.
+    number : int
+        How many steps there were before it: see `Steps`.
     """
 
     clocks: Clocks
@@ -77,6 +80,7 @@ class Issued:
     runs: list[Access] = field(default_factory=list)
     signals: list[tuple[int, Array, Array]] = field(default_factory=list)
     through: dict[int, Through | None] = field(default_factory=dict)
+    number: int = 0
 
     def lanes(self, rows: Array, columns: Array, releases: bool = True) -> Array:
         """Return what lanes knew, by their positions among the CTAs and threads: (plane, lane, rank, column).
@@ -202,12 +206,11 @@ class Wave:
     register_changes : RegisterChanges
     patterns : Patterns
     arrivals : Arrivals
+    steps : Steps
     passed : dict of (int, int) to (Instruction, int)
         By an mbarrier's address and a warp, the wait there that was over last, and the phase that it saw complete.
     came : dict of (str, int) to set of int
         By a named barrier and an instruction, the warps that have come to the one by the other.
-    waited : dict of (str, int) to Instruction
-        By a kind of groups and a thread, its last wait for them.
     left : dict of (str, int) to (Instruction, int, array of int)
         By a kind of groups and a thread, its last wait if that leaves some in flight: how many, and `closed` then.
     idle : dict of int to (str, Instruction, array of int, array of int)
@@ -237,7 +240,6 @@ class Wave:
         self.inits: dict[int, Making] = {}
         self.passed: dict[tuple[int, int], tuple[Instruction, int]] = {}
         self.came: dict[tuple[str, int], set[int]] = {}
-        self.waited: dict[tuple[str, int], Instruction] = {}
         self.left: dict[tuple[str, int], tuple[Instruction, int, Array]] = {}
         self.idle: dict[int, tuple[str, Instruction, Array, Array]] = {}
         self._phases: dict[int, Array] = {}
@@ -247,7 +249,8 @@ class Wave:
         self._columns, self._of_global_memory = 0, np.zeros(0, np.intp)
         self.mma_groups = MmaGroups(self.clocks, slots)
         self.register_changes = RegisterChanges(self.clocks, slots, -(-threads // WARP))
-        self.patterns, self.arrivals = Patterns(self.clocks, has_relaxed), Arrivals()
+        self.patterns, self.steps = Patterns(self.clocks, has_relaxed), Steps()
+        self.arrivals = Arrivals(self.steps)
 
     def over_column(self, launches: int) -> int:
         """Return the column, of the first CTA of a cluster, in which 1 says that launches, given as bits, are over."""

@@ -9,12 +9,13 @@ from cutepy.sim.sanitize.memory.discarded import Discarded
 from cutepy.sim.sanitize.reports import global_memory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from cutepy.sim.machine.events import Access
     from cutepy.sim.machine.launch import Launch
     from cutepy.sim.machine.memory import GlobalMemory
     from cutepy.sim.ptx.model import Function
+    from cutepy.sim.sanitize.hazards import NearMiss
     from cutepy.sim.sanitize.memory.global_touch import GlobalConflict, GlobalTouch
     from cutepy.sim.sanitize.order.flags import Flags
     from cutepy.sim.sanitize.order.launches import Launches
@@ -31,6 +32,8 @@ class GlobalFindings:
     flags : Flags
     known : callable
         Returns the memory that kernels may touch.
+    near : callable
+        Returns the near misses of a conflict.
 
     Attributes
     ----------
@@ -38,9 +41,14 @@ class GlobalFindings:
     """
 
     def __init__(
-        self, tell: Callable[..., None], launches: Launches, flags: Flags, known: Callable[[], GlobalMemory]
+        self,
+        tell: Callable[..., None],
+        launches: Launches,
+        flags: Flags,
+        known: Callable[[], GlobalMemory],
+        near: Callable[[GlobalConflict], Sequence[NearMiss]],
     ) -> None:
-        self._tell_one, self.launches, self._flags, self._known = tell, launches, flags, known
+        self._tell_one, self.launches, self._flags, self._known, self._near = tell, launches, flags, known, near
         self._launch: Launch | None = None
         self._discarded = Discarded()
 
@@ -83,6 +91,7 @@ class GlobalFindings:
         before, after = global_memory.sides(found, self.launches)
         where = self.place(found.address)
         kind, missing = global_memory.told(found, self.launches, self._flags)
+        near = self._near(found)
         if comes_to_nothing:
-            kind, missing = "discarded-read", global_memory.COMES_TO_NOTHING
-        self._tell_one(kind, where, before, after, missing)
+            kind, missing, near = "discarded-read", global_memory.COMES_TO_NOTHING, ()
+        self._tell_one(kind, where, before, after, missing, near_misses=near)

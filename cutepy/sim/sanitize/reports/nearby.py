@@ -1,46 +1,204 @@
-"""Near misses of two accesses that nothing orders: arrivals and waits that look as if they did.
+"""Near misses of two accesses that nothing orders: arrivals, waits and fences that look as if they ordered them.
 
-An arrival may stand before the wait for what it should report, another thread may have waited, or a thread may wait
-for groups of which it has none.
+Each function reads the last steps of both sides, the first that tells of the older access and the last before the newer
+one, and yields why these do not meet. It yields nothing where a step may have been for something else.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from itertools import chain, islice
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from cutepy.sim.machine.lanes import WARP, WARPGROUP
+from cutepy.sim.ptx.barrier_names import barrier_name
 from cutepy.sim.ptx.model import Immediate
 from cutepy.sim.sanitize.hazards import NearMiss, Side
-from cutepy.sim.sanitize.order.clocks import DONE
+from cutepy.sim.sanitize.order.clocks import DONE, FENCED
+from cutepy.sim.sanitize.order.strength import fenced_spaces
 from cutepy.sim.sanitize.order.wave import BULK, COPIES, GROUP, MMAS
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.lanes import Array
     from cutepy.sim.ptx.model import Instruction
-    from cutepy.sim.sanitize.memory.touch import Conflict
+    from cutepy.sim.sanitize.memory.global_touch import GlobalConflict, GlobalTouch
+    from cutepy.sim.sanitize.memory.touch import Conflict, Touch
+    from cutepy.sim.sanitize.order.steps import Step
     from cutepy.sim.sanitize.order.wave import Wave
 
+_MOST = 2
+"""Near misses that are told of two accesses."""
 _NAMES = {
     BULK: "bulk groups are each thread's own",
     COPIES: "groups of copies are each thread's own",
     MMAS: "groups of MMAs are each warpgroup's own",
 }
+_WAITS = {"bulk_group": BULK, "cp.async": COPIES, "wgmma.wait_group": MMAS}
+"""Kinds of groups, by the first word of the barrier of a wait for them."""
+
+
+class _Actor(NamedTuple):
+    """The threads of a CTA that accessed memory, or issued what did.
+
+    Attributes
+    ----------
+    slot : int
+    threads : array of int
+        The lane that is told, or all threads that issue an MMA.
+    number : int
+        How many steps of synchronisation there were before.
+    every : array of int
+        All threads of the CTA that executed the instruction.
+    is_async : bool
+        Whether the async proxy accessed memory for them.
+    """
+
+    slot: int
+    threads: Array
+    number: int
+    every: Array
+    is_async: bool
+
+    @property
+    def warp(self) -> int:
+        """The first of their warps."""
+        return int(self.threads[0]) // WARP
+
+
+class _Pair(NamedTuple):
+    """Two accesses that nothing orders: by whom they are, and the column and count that tell that the older is over.
+
+    Attributes
+    ----------
+    older, newer : _Actor
+    at : int
+        The CTA in whose columns the older one counts.
+    column, over : int
+        What counts it, and the count by which it is over.
+    space : "shared" or "global"
+    overwrites : bool
+        Whether the newer one writes.
+    is_of_writes : bool
+        Whether both do.
+    """
+
+    older: _Actor
+    newer: _Actor
+    at: int
+    column: int
+    over: int
+    space: str
+    overwrites: bool
+    is_of_writes: bool
+
+    def knows(self, wave: Wave, slot: int, threads: Array, plane: int = DONE) -> Array:
+        """Tell which threads of a CTA know now that the older access is over, or know it in another plane."""
+        size = wave.clocks.cluster
+        if slot // size != self.at // size:
+            return np.zeros(len(threads), bool)
+        slots, ranks, columns = (np.full(len(threads), n) for n in (slot, self.at % size, self.column))
+        found: Array = wave.clocks.held(plane, slots, threads, ranks, columns) >= self.over
+        return found
 
 
 def near_misses(wave: Wave, found: Conflict) -> tuple[NearMiss, ...]:
-    """Return the near misses of two touches that nothing orders."""
-    if found.lacks == "fence" or found.before is found.after:
+    """Return the near misses of two touches of shared memory that nothing orders."""
+    old, new = found.before, found.after
+    if old is new:
         return ()
-    row = min(int(np.searchsorted(found.before.slots, found.after.slots[found.row])), len(found.before.counts) - 1)
-    old, slot = found.before, int(found.before.agents[row])
-    column, count = int(old.columns[found.before_lane]), int(old.counts[row][found.before_lane])
-    kind, issuers = issuers_of(wave, column)
-    idle = [*nothing_to_wait_for(wave, kind, slot, issuers), *_left(wave, kind, slot, issuers, count)] if kind else []
-    early = [*_released_early(wave, found, slot, issuers)] if kind else []
-    return tuple((early or idle or [*_waited_elsewhere(wave, found, slot, column, count)])[:2])
+    if found.read_first:
+        return _first([_waits_for_another(wave, _reversed(found))])
+    pair = _pair_of(found)
+    if found.lacks == "fence":
+        return _first([_fences(wave, pair)])
+    kind, issuers = issuers_of(wave, pair.column)
+    idle = [nothing_to_wait_for(wave, kind, pair.at, issuers), _left(wave, kind, pair.at, issuers, pair.over)]
+    early = [*_released_early(wave, found, pair.at, issuers)] if kind else []
+    if early:
+        return tuple(early)
+    return _first([*(idle if kind else ())]) or _first(_misses(wave, pair))
+
+
+def global_near_misses(wave: Wave, found: GlobalConflict) -> tuple[NearMiss, ...]:
+    """Return the near misses of two touches of global memory by CTAs that are resident together."""
+    old, new = found.before, found.after
+    is_of_fences = found.kind in ("missing-proxy-fence", "unfenced-overwrite")
+    if old is new or old.launch != new.launch or not (is_of_fences or found.kind.startswith("unordered")):
+        return ()
+    older, newer = _global_actor(wave, old, found.before_lane), _global_actor(wave, new, found.after_lane)
+    if older is None or newer is None:
+        return ()
+    row, lane = divmod(found.before_lane, old.lanes)
+    shape, size = (len(old.ctas), old.lanes), wave.clocks.cluster
+    column, count = (int(np.broadcast_to(x, shape)[row, lane]) for x in (old.columns, old.counts))
+    at = older.slot // size * size + int(old.ranks[row])
+    pair = _Pair(older, newer, at, column, count, "global", new.writes, old.writes and new.writes)
+    return _first([_fences(wave, pair)] if is_of_fences else _misses(wave, pair))
+
+
+def _first(found: list[Iterator[NearMiss]]) -> tuple[NearMiss, ...]:
+    return tuple(islice(chain(*found), _MOST))
+
+
+def _misses(wave: Wave, pair: _Pair) -> list[Iterator[NearMiss]]:
+    """List what may be told where any order is missing, the surest first."""
+    return [
+        _waited_elsewhere(wave, pair),
+        _waits_for_another(wave, pair),
+        _arrives_elsewhere(wave, pair),
+        _meets_too_few(wave, pair),
+    ]
+
+
+def _pair_of(found: Conflict) -> _Pair:
+    old, new = found.before, found.after
+    row = _row(found)
+    count = int(old.counts[min(row, len(old.counts) - 1)][found.before_lane])
+    sides = _actor(old, row, found.before_lane), _actor(new, found.row, found.after_lane)
+    return _Pair(
+        *sides,
+        int(old.agents[row]),
+        int(old.columns[found.before_lane]),
+        count,
+        "shared",
+        new.writes,
+        old.writes and new.writes,
+    )
+
+
+def _reversed(found: Conflict) -> _Pair:
+    """Return a write and the read that came before it, which should have come after."""
+    old, new = found.before, found.after
+    count = int(new.counts[min(found.row, len(new.counts) - 1)][found.after_lane])
+    sides = _actor(new, found.row, found.after_lane), _actor(old, _row(found), found.before_lane)
+    return _Pair(*sides, int(new.agents[found.row]), int(new.columns[found.after_lane]), count, "shared", False, False)
+
+
+def _row(found: Conflict) -> int:
+    """Return the position, in the older touch, of the CTA whose memory it is."""
+    return int(np.searchsorted(found.before.slots, found.after.slots[found.row]))
+
+
+def _actor(touch: Touch, row: int, lane: int) -> _Actor:
+    if touch.threads is not None:
+        return _Actor(int(touch.agents[row]), touch.threads[lane : lane + 1], touch.when, touch.threads, False)
+    assert touch.issue is not None
+    slots, threads, number = touch.issue
+    return _Actor(int(slots[row]), threads, number, threads, True)
+
+
+def _global_actor(wave: Wave, touch: GlobalTouch, lane: int) -> _Actor | None:
+    """Return who touched global memory; None if that is unknown, or has ended."""
+    row, column = divmod(lane, touch.lanes)
+    slot = int(touch.slots[row])
+    if slot >= len(wave.residents.blocks) or wave.residents.blocks[slot] != touch.ctas[row]:
+        return None
+    if touch.threads is not None:
+        return _Actor(slot, touch.threads[column : column + 1], touch.when, touch.threads, False)
+    threads = np.array([] if touch.issuer is None else [touch.issuer], np.intp)
+    return _Actor(slot, threads, touch.when, threads, True) if len(threads) else None
 
 
 OF_ITS_OWN = "give each group of threads a named barrier of its own"
@@ -106,7 +264,9 @@ def _left(wave: Wave, kind: str, slot: int, issuers: Array, count: int) -> Itera
 
 
 def _released_early(wave: Wave, found: Conflict, slot: int, issuers: Array) -> Iterator[NearMiss]:
-    """Yield the last arrival of those who issued the older operation, of which the newer one knows."""
+    """Yield the last arrival of those who issued the older operation, if the newer one has waited for it."""
+    newer = _pair_of(found).newer
+    last = _last_wait(wave, newer)
     for arrival in reversed(wave.arrivals.last):
         if arrival.number <= found.before.when:
             return
@@ -115,11 +275,26 @@ def _released_early(wave: Wave, found: Conflict, slot: int, issuers: Array) -> I
             continue
         for lane in np.flatnonzero(np.isin(arrival.threads, issuers)).tolist():
             of = int(arrival.of[row, lane])
-            if _knows(wave, found, of, arrival.column) > arrival.phases[row, lane]:
+            is_awaited = last is None or (wave.clocks.known_column(("mbarrier", last[0])), last[1]) == (
+                arrival.column,
+                of,
+            )
+            if is_awaited and _knows(wave, found, of, arrival.column) > arrival.phases[row, lane]:
                 what = "MMAs" if found.before.instruction.parts[0] == "wgmma" else "copy"
-                why = f"it says that the bytes are free, and stands before the wait for the {what}"
+                says = "there" if found.before.writes else "free"
+                why = f"it says that the bytes are {says}, and stands before the wait for the {what}"
                 yield NearMiss("early-release", why, _side(wave, arrival.instruction, slot, int(arrival.threads[lane])))
                 return
+
+
+def _last_wait(wave: Wave, actor: _Actor) -> tuple[int, int] | None:
+    """Return the mbarrier that threads waited for last before an access, by its address and CTA; None if for none."""
+    for step in wave.steps.back(actor.number):
+        here = step.by(actor.slot, actor.threads) if step.is_wait else actor.threads[:0]
+        if len(here):
+            barrier, slot = step.object(actor.slot, int(here[0]))
+            return int(barrier.split()[1], 16), slot
+    return None
 
 
 def _knows(wave: Wave, found: Conflict, slot: int, column: int) -> int:
@@ -129,28 +304,313 @@ def _knows(wave: Wave, found: Conflict, slot: int, column: int) -> int:
     return int(held[column]) if column < len(held) else 0
 
 
-def _waited_elsewhere(wave: Wave, found: Conflict, slot: int, column: int, count: int) -> Iterator[NearMiss]:
-    """Yield the wait of another thread of the newer touch's CTA, which knows that the older one is over."""
-    new, agent = found.after, int(found.after.agents[found.row])
-    channel = wave.clocks.channel(column)
-    if channel is None or new.threads is None or agent // wave.clocks.cluster != slot // wave.clocks.cluster:
+def _waited_elsewhere(wave: Wave, pair: _Pair) -> Iterator[NearMiss]:
+    """Yield the wait of another thread of the newer access's CTA, which knows by it that the older one is over."""
+    newer = pair.newer
+    unaware = newer.threads[~pair.knows(wave, newer.slot, newer.threads)]
+    if not len(unaware) or newer.slot // wave.clocks.cluster != pair.at // wave.clocks.cluster:
         return
-    thread = int(new.threads[found.after_lane])
-    waits = _waits(wave, channel)
-    for other, i in waits:
-        at = np.array([agent]), np.array([other])
-        held = int(wave.clocks.held(DONE, *at, np.array([slot % wave.clocks.cluster]), np.array([column]))[0])
-        if held >= count and other // WARP != thread // WARP:
-            why = f"nothing orders warp {thread // WARP} after this wait: a barrier must come behind it"
-            yield NearMiss("no-barrier-behind", why, _side(wave, i, agent, other))
+    steps = [step for step in wave.steps.back(newer.number, pair.older.number) if _shows(wave, pair, step)]
+    for step in steps:
+        aware = step.by(newer.slot, step.threads)
+        aware = aware[pair.knows(wave, newer.slot, aware) & ~np.isin(aware, unaware)]
+        if not len(aware):
+            continue
+        thread, other = int(aware[0]), int(unaware[0])
+        behind = wave.steps.between(step.number, newer.number)
+        if thread // WARP != other // WARP and any(s.is_release and len(s.by(newer.slot, aware[:1])) for s in behind):
+            return  # it has told others
+        every = np.concatenate([s.by(newer.slot, s.threads) for s in steps])
+        waited = {*(every[pair.knows(wave, newer.slot, every)] // WARP).tolist()}
+        readers = newer.threads if newer.is_async else newer.every
+        if waited.issuperset((readers // WARP).tolist()):
+            whom, due = f"lane {other % WARP} of warp {other // WARP}", "bar.warp.sync"
+        else:
+            whom, due = f"warp {next(each for each in readers // WARP if int(each) not in waited)}", "a barrier"
+        why = f"nothing orders {whom} after this wait: {due} must come behind it"
+        yield NearMiss("no-barrier-behind", why, _side(wave, step.instruction, newer.slot, thread))
+        if other // WARP != thread // WARP:
+            yield from _meets_its_warp(wave, step, newer.slot, thread, other)
+        return
+
+
+def _meets_its_warp(wave: Wave, wait: Step, slot: int, thread: int, other: int) -> Iterator[NearMiss]:
+    """Yield the bar.warp.sync behind a wait of a thread that another warp should have heard of."""
+    for step in wave.steps.between(wait.number, wave.steps.number):
+        if step.barrier == "bar.warp" and len(step.by(slot, np.array([thread]))):
+            yield _of_a_warp(wave, step, slot, thread, other)
             return
 
 
-def _waits(wave: Wave, channel: tuple[object, ...]) -> list[tuple[int, Instruction]]:
-    """List the threads that have waited for what a channel counts, the first of each warp, and where."""
-    if channel[0] == "mbarrier":
-        return [(warp * WARP, i) for (address, warp), (i, _) in wave.passed.items() if address == channel[1]]
-    return [(thread, i) for (kind, thread), i in wave.waited.items() if kind == channel[0]]
+def _shows(wave: Wave, pair: _Pair, step: Step) -> bool:
+    """Tell whether a step is a wait that may show the older access: of its own barrier or group, or its thread's."""
+    channel = wave.clocks.channel(pair.column)
+    if channel is not None and channel[0] == "mbarrier":
+        return step.barrier == f"mbarrier {channel[1]:#x}" and step.is_wait
+    if channel is not None and channel[0] in _NAMES:
+        if channel[0] == COPIES and step.is_wait:
+            return True  # mbarriers track copies too
+        return step.operation == "wait" and _WAITS.get(step.barrier.split()[0]) == channel[0]
+    if pair.older.is_async or not step.is_wait:
+        return False
+    return any(step.barrier == other.barrier and other.number < step.number for other in _releases(wave, pair))
+
+
+def _releases(wave: Wave, pair: _Pair) -> list[Step]:
+    """List the steps of the older access's threads that tell of what came before, behind it."""
+    older = pair.older
+    steps = wave.steps.between(older.number, wave.steps.number)
+    return [step for step in steps if step.is_release and len(step.by(older.slot, older.threads))]
+
+
+def _announces(step: Step) -> bool:
+    """Tell whether an arrival announces bytes, which is its purpose then."""
+    return "expect_tx" in step.instruction.parts
+
+
+def _waits_for_another(wave: Wave, pair: _Pair) -> Iterator[NearMiss]:
+    """Yield a wait before the newer access that is for another mbarrier than the one that counts a copy's bytes."""
+    channel, newer = wave.clocks.channel(pair.column), pair.newer
+    if channel is None or channel[0] != "mbarrier" or not pair.older.is_async or pair.overwrites:
+        return  # who overwrites bytes waits for those who read them
+    own, at = f"mbarrier {channel[1]:#x}", pair.at
+    is_late = pair.older.number > newer.number  # the copy is issued behind the access
+    is_met = False
+    for step in wave.steps.back(newer.number, 0 if is_late else pair.older.number):
+        here = step.by(newer.slot, newer.threads)
+        if step.is_wait:
+            those = here if len(here) or not is_met else _heard_of(wave, pair, step)
+            if len(those):
+                thread = int(those[0])
+                if step.object(newer.slot, thread) != (own, at):
+                    why = f"it is for {_name(wave, step.barrier)}, and the copy's bytes count at {_name(wave, own)}"
+                    yield NearMiss("other-barrier", why, _side(wave, step.instruction, newer.slot, thread))
+                return
+        elif step.is_acquire and len(here):
+            if step.operation == "cluster_wait" or is_met or is_late:
+                return
+            is_met = True
+
+
+def _heard_of(wave: Wave, pair: _Pair, step: Step) -> Array:
+    """Return the threads of the newer access's CTA that took a wait of which that knows."""
+    clocks, newer = wave.clocks, pair.newer
+    threads = step.by(newer.slot, step.threads)
+    slots, rank = np.full(len(threads), newer.slot), np.full(len(threads), newer.slot % clocks.cluster)
+    ended = clocks.counts(np.array([newer.slot]), clocks.ends(threads))[0] if len(threads) else threads
+    held = clocks.held(DONE, slots, np.full(len(threads), newer.threads[0]), rank, clocks.ends(threads))
+    found: Array = threads[held >= ended]
+    return found
+
+
+def _arrives_elsewhere(wave: Wave, pair: _Pair) -> Iterator[NearMiss]:
+    """Yield an arrival behind the older access, and a wait before the newer one, where these are at two barriers."""
+    older, newer = pair.older, pair.newer
+    channel = wave.clocks.channel(pair.column)
+    if (channel is not None and channel[0] == "mbarrier") or pair.is_of_writes:
+        return  # no arrival tells of these bytes; who writes again waits for those who read
+    acquire = next(
+        (
+            step
+            for step in wave.steps.back(newer.number, older.number)
+            if step.is_acquire and len(step.by(newer.slot, newer.threads))
+        ),
+        None,
+    )
+    releases = [step for step in _releases(wave, pair) if not _announces(step)]
+    if acquire is None or not releases:
+        return
+    release, waits = releases[0], int(acquire.by(newer.slot, newer.threads)[0])
+    arrives = int(release.by(older.slot, older.threads)[0])
+    kinds = [step.barrier.split()[0] for step in (release, acquire)]
+    is_of_ctas = kinds[0] == "bar" and older.slot != newer.slot
+    if kinds[0] != kinds[1] or kinds[0] not in ("mbarrier", "bar") or is_of_ctas:
+        return
+    to, of = release.object(older.slot, arrives), acquire.object(newer.slot, waits)
+    if to == of:
+        if kinds[0] == "mbarrier" and not wave.ends_mbarriers:
+            over, phase = acquire.phase(newer.slot, waits), release.phase(older.slot, arrives)
+            if over < phase:
+                saw = f"phase {over}" if over >= 0 else "the phase before the first"
+                why = f"it passed when {saw} was over, and the other side arrives in phase {phase}"
+                yield NearMiss("earlier-phase", why, _side(wave, acquire.instruction, newer.slot, waits))
+        return
+    if _meet(wave, pair, releases):
+        return
+    where, other = _name(wave, release.barrier), _name(wave, acquire.barrier)
+    if where == other:
+        where, other = (f"{where} of CTA {wave.residents.coordinate(slot)}" for slot in (to[1], of[1]))
+    after = f"it is at {where}, and warp {newer.warp} waits for {other}"
+    yield NearMiss("other-arrival", after, _side(wave, release.instruction, older.slot, arrives))
+    why = f"it is for {other}, and warp {older.warp} arrives at {where}"
+    yield NearMiss("other-barrier", why, _side(wave, acquire.instruction, newer.slot, waits))
+
+
+def _meet(wave: Wave, pair: _Pair, releases: list[Step]) -> bool:
+    """Tell whether the newer access's threads wait somewhere at a barrier at which the older one's arrive."""
+    older, newer = pair.older, pair.newer
+    come = {step.object(older.slot, int(step.by(older.slot, older.threads)[0])) for step in releases}
+    for step in wave.steps.between(older.number, newer.number):
+        here = step.by(newer.slot, newer.threads) if step.is_acquire else newer.threads[:0]
+        if len(here) and step.object(newer.slot, int(here[0])) in come:
+            return True
+    return False
+
+
+def _meets_too_few(wave: Wave, pair: _Pair) -> Iterator[NearMiss]:
+    """Yield the barrier behind the older access that the newer one's threads can have no part in."""
+    older, newer = pair.older, pair.newer
+    if older.is_async:
+        return
+    for step in wave.steps.between(older.number, wave.steps.number):
+        if not len(step.by(older.slot, older.threads)):
+            continue
+        thread = int(older.threads[0])
+        if step.barrier == "bar.warp" and older.slot == newer.slot and older.warp != newer.warp:
+            if all(map(_announces, _releases(wave, pair))):
+                yield _of_a_warp(wave, step, older.slot, thread, int(newer.threads[0]))
+            return
+        if step.operation == "join" and step.barrier.startswith("bar ") and older.slot != newer.slot:
+            ctas = " and ".join(str(wave.residents.coordinate(slot)) for slot in (older.slot, newer.slot))
+            why = f"it orders the threads of each CTA alone, and these are of CTAs {ctas}"
+            yield NearMiss("cta-barrier", why, _side(wave, step.instruction, older.slot, thread))
+            return
+        if step.is_release and not _announces(step):
+            if step.barrier.startswith("bar ") and _is_over_without(wave, step, newer):
+                why = f"warp {newer.warp} has no part in {_name(wave, step.barrier)}"
+                yield NearMiss("barrier-of-others", why, _side(wave, step.instruction, older.slot, thread))
+            return
+
+
+def _is_over_without(wave: Wave, release: Step, newer: _Actor) -> bool:
+    """Tell whether all threads of a named barrier have come, and those of an access were not among them."""
+    steps = [s for s in wave.steps.between(release.number - 1, wave.steps.number) if s.barrier == release.barrier]
+    is_over = any(step.is_meeting and newer.slot in step.slots for step in steps)
+    return is_over and not any(len(step.by(newer.slot, newer.threads)) for step in steps)
+
+
+def _of_a_warp(wave: Wave, step: Step, slot: int, thread: int, other: int) -> NearMiss:
+    why = f"it orders the threads of each warp alone, and these are of warps {thread // WARP} and {other // WARP}"
+    return NearMiss("warp-barrier", why, _side(wave, step.instruction, slot, thread))
+
+
+# Fences.
+
+
+def _fences(wave: Wave, pair: _Pair) -> Iterator[NearMiss]:
+    """Yield fences that order all but these accesses, where a proxy fence alone is missing."""
+    older, newer = pair.older, pair.newer
+    if older.is_async:
+        return
+    thread = older.threads[:1]
+    steps = [step for step in wave.steps.between(0, wave.steps.number) if step.operation == "fence"]
+    fences = [step for step in steps if step.instruction.parts[0] in ("fence", "membar")]  # not of registers
+    covering = [step for step in fences if pair.space in fenced_spaces(step.instruction.opcode)]
+    late = [step for step in covering if step.number > older.number and len(step.by(older.slot, thread))]
+    if late:
+        yield from _late(wave, pair, late[0])
+        return
+    others = [step for step in fences if step not in covering and step.number > older.number]
+    found = [
+        *_of_other_proxies(wave, pair, [step for step in others if "proxy" in step.instruction.parts]),
+        *_early(wave, pair, covering),
+        *_by_others(wave, pair, [step for step in covering if older.number < step.number <= newer.number]),
+    ]
+    # One that makes mbarriers known has its own purpose.
+    of_threads = [step for step in others if not {"proxy", "mbarrier_init"} & set(step.instruction.parts)]
+    yield from found or _of_other_proxies(wave, pair, of_threads)
+
+
+def _of_other_proxies(wave: Wave, pair: _Pair, fences: list[Step]) -> Iterator[NearMiss]:
+    """Yield the first of some fences that stands where a proxy fence would count."""
+    for step in fences:
+        for actor in (pair.older, pair.newer):
+            here = step.by(actor.slot, actor.threads)
+            if len(here) and (actor is pair.older or step.number <= actor.number):
+                why = _other_fence(step.instruction, pair.space)
+                yield NearMiss("other-fence", why, _side(wave, step.instruction, actor.slot, int(here[0])))
+                return
+
+
+def _late(wave: Wave, pair: _Pair, fence: Step) -> Iterator[NearMiss]:
+    """Yield a fence of the older access's thread that does not count, though it comes behind."""
+    older, newer = pair.older, pair.newer
+    side = _side(wave, fence.instruction, older.slot, int(older.threads[0]))
+    if pair.space == "global" and older.slot != newer.slot:
+        ctas = [wave.residents.coordinate(actor.slot) for actor in (older, newer)]
+        why = f"it is in CTA {ctas[0]}, and of global memory one in CTA {ctas[1]} counts, which issues the copy"
+        yield NearMiss("fence-elsewhere", why, side)
+        return
+    channel = wave.clocks.channel(pair.column)
+    if channel is not None and channel[0] == COPIES:
+        ahead = wave.steps.between(fence.number, wave.steps.number)
+        if any(_shows(wave, pair, step) and len(step.by(older.slot, older.threads)) for step in ahead):
+            yield NearMiss("early-fence", "it stands before the wait for the copy that it should follow", side)
+        return
+    told = [
+        _name(wave, step.barrier)
+        for step in wave.steps.between(older.number, fence.number)
+        if (step.is_release or step.barrier == "bar.warp") and len(step.by(older.slot, older.threads))
+    ]
+    if told:
+        at = "bar.warp.sync" if told[0] == "bar.warp" else f"the arrival at {told[0]}"
+        yield NearMiss("late-fence", f"it comes behind {at}, which tells others of the access", side)
+
+
+def _early(wave: Wave, pair: _Pair, covering: list[Step]) -> Iterator[NearMiss]:
+    """Yield the fence just before the older access, by its thread, with no other step of that between."""
+    older = pair.older
+    for step in wave.steps.back(older.number):
+        if len(step.by(older.slot, older.threads)):
+            if step in covering:
+                why = "it stands before the access that it should follow, and says nothing of what comes after it"
+                yield NearMiss("early-fence", why, _side(wave, step.instruction, older.slot, int(older.threads[0])))
+            return
+
+
+def _by_others(wave: Wave, pair: _Pair, covering: list[Step]) -> Iterator[NearMiss]:
+    """Yield a fence of threads that did not know of the older access, or whose fence the newer one does not know."""
+    older, newer = pair.older, pair.newer
+    for step in covering:
+        threads = step.by(newer.slot, step.threads)
+        if not len(threads):
+            continue
+        here = newer.threads[np.isin(newer.threads, threads)]
+        thread = int(here[0]) if len(here) else int(threads[0])
+        plane = FENCED if pair.space == "shared" else wave.clocks.fenced_global
+        if plane is None or newer.slot // wave.clocks.cluster != pair.at // wave.clocks.cluster:
+            return
+        if pair.knows(wave, newer.slot, np.array([thread]), plane)[0]:
+            why = "nothing orders the copy after this fence"
+        else:
+            why = (
+                f"this thread does not know there of what warp {older.warp} did: a fence counts in the thread that did "
+                "it, or in one that a barrier has told of it"
+            )
+        yield NearMiss("fence-elsewhere", why, _side(wave, step.instruction, newer.slot, thread))
+        return
+
+
+def _other_fence(i: Instruction, space: str) -> str:
+    """Say what a fence orders that is none between the proxies in a state space."""
+    spaces = fenced_spaces(i.opcode)
+    if spaces:
+        return f"it fences {' and '.join(sorted(spaces))} memory, and these bytes are in {space} memory"
+    if "proxy" in i.parts:
+        return "it is of another proxy: these accesses are of the generic and the async proxy"
+    return "it orders threads, and no proxies"
+
+
+# Sides.
+
+
+def _name(wave: Wave, barrier: str) -> str:
+    """Name a barrier by what holds it, where that is known."""
+    kind, _, which = barrier.partition(" ")
+    made = {address: making.instruction for address, making in wave.inits.items()}
+    if kind != "mbarrier" or int(which, 16) not in made:
+        return barrier.replace("bar ", "barrier ")
+    return barrier_name(int(which, 16), made)
 
 
 def _side(wave: Wave, i: Instruction, slot: int, thread: int) -> Side:

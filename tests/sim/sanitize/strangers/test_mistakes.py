@@ -84,6 +84,7 @@ def mistakes():
     for (kernel, name), mistake in sorted(MISTAKES.items(), key=lambda item: not item[1].get("fast")):
         kind = kernel, mistake["told"][0]
         marks = pytest.mark.deep if kind in told else () if mistake.get("fast") else pytest.mark.integration
+        marks = () if "near" in mistake else marks
         told.add(kind)
         yield pytest.param(kernel, name, marks=marks, id=f"{kernel}:{name}")
 
@@ -115,3 +116,5 @@ def test_a_mistake_is_told(kernel, name, tmp_path, monkeypatch):
         assert first.kind == kind
         assert any(line.startswith(where) for line in lines_of(first, text))
         assert not any(c.is_certified and c.kernel == first.kernel for c in simulation.certificates)
+        near = {one.kind for hazard in simulation.hazards for one in hazard.near_misses}
+        assert near >= {*filter(None, [mistake.get("near")])}
