@@ -68,6 +68,8 @@ class KernelCall:
         The CTAs to run, with their clusters; None for all.
     plan : SmemPlan or None
         By which the kernel shares memory, where that is known.
+    inputs : tuple of (int, int, str)
+        Start, end and description of memory that it may read and not write.
     """
 
     loaded: LoadedModule
@@ -83,6 +85,7 @@ class KernelCall:
     early_events: tuple[int, ...] = ()
     ctas: Coordinates | None = None
     plan: SmemPlan | None = field(default=None, repr=False)
+    inputs: tuple[tuple[int, int, str], ...] = field(default=(), repr=False)
 
 
 @dataclass(repr=False)
