@@ -11,6 +11,7 @@ Examples
 
 import importlib
 import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -81,6 +82,60 @@ def _check_links() -> None:
 
 
 _check_links()
+
+
+class _SubmoduleLoader:
+    """Loads a submodule as another loader does, and says which extra it lacks."""
+
+    def __init__(self, loader: Any) -> None:  # noqa: ANN401
+        self._loader = loader
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        """Give what else the other loader has, such as the code for `python -m`."""
+        return getattr(self._loader, name)
+
+    def create_module(self, spec: Any) -> Any:  # noqa: ANN401
+        """Make the module, and let it know the loader that it would have had."""
+        spec.loader = self._loader
+        module = self._loader.create_module(spec)
+        spec.loader = self
+        return module
+
+    def exec_module(self, module: Any) -> None:  # noqa: ANN401
+        """Execute the module.
+
+        Raises
+        ------
+        MissingPackagesError
+            If it imports what an extra installs, and that is not installed.
+        """
+        module.__loader__ = module.__spec__.loader = self._loader
+        try:
+            self._loader.exec_module(module)
+        except ModuleNotFoundError as error:
+            from cutepy.extras import explained
+
+            found = explained(error, module.__name__)
+            if found is error:
+                raise
+            raise found from None
+
+
+class _SubmoduleFinder:
+    """Finds the package's submodules where the finders behind this one do."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:  # noqa: ANN401
+        """Find a submodule; it will say which extra it lacks."""
+        if not name.startswith(f"{__name__}.") or name == f"{__name__}.extras" or self not in sys.meta_path:
+            return None
+        behind = sys.meta_path[sys.meta_path.index(self) + 1 :]
+        spec: Any = next((s for finder in behind if (s := finder.find_spec(name, path, target)) is not None), None)
+        if spec is not None and hasattr(spec.loader, "exec_module"):
+            spec.loader = _SubmoduleLoader(spec.loader)
+        return spec
+
+
+sys.meta_path.insert(0, _SubmoduleFinder())
 
 
 def _rooms() -> list[str]:

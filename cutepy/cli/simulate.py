@@ -161,6 +161,7 @@ def execute(
     is_told : callable
         Tells whether the message of an error will be printed later: then only its line and its type are.
     """
+    from cutepy.sim.machine.chosen import ChosenCtaError
     from cutepy.sim.sanitize import AllowanceError
 
     name = started_name(script)
@@ -172,7 +173,7 @@ def execute(
             return leaving.code or 0
         echo(str(leaving.code))
         return 1
-    except AllowanceError as error:
+    except (AllowanceError, ChosenCtaError) as error:
         echo(f"error: {error}")
         return 1
     except KeyboardInterrupt as error:

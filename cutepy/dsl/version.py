@@ -74,6 +74,7 @@ def first(*names: str) -> Any:  # noqa: ANN401
     for module, _, name in (entry.partition(":") for entry in names):
         with suppress(ImportError, AttributeError):
             return getattr(importlib.import_module(module), name)
+    require_packages(names[0], "cutlass")
     raise ImportError(f"{DISTRIBUTION} {installed()} has none of {', '.join(names)}; cutepy supports {SUPPORTED}")
 
 

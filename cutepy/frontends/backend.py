@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
 from cutepy.frontends.stream_state import captures, current, handle_of, issue
+from cutepy.host.arguments import ArgumentError
+from cutepy.runtime.device_tensors import inputs_now
 from cutepy.runtime.execution import EXECUTION
 from cutepy.runtime.host_calls import LaunchRequest, Library
+from cutepy.sim.errors import ReadOnlyMemoryError
 from cutepy.sim.machine.host_events import HostEvent, StreamEvent
 from cutepy.sim.machine.launch import KernelCall
 from cutepy.sim.machine.loaded_module import LoadedModule
 from cutepy.sim.run import Run
+
+
+class ReadOnlyArgumentError(ReadOnlyMemoryError, ArgumentError):
+    """A function that was given an array that is read-only stores to it."""
+
+    @classmethod
+    def of(cls, error: ReadOnlyMemoryError) -> ReadOnlyArgumentError:
+        """Say of the function what was said of its kernel."""
+        message = f"the function wrote to an array that is read-only: {error.message}"
+        return cls(message, error.instruction, error.who, fix=error.fix, at=error.at)
 
 
 class Simulator:
@@ -32,7 +43,10 @@ class Simulator:
 
     def launch(self, request: LaunchRequest) -> None:
         """Run a kernel to its end, or keep it where its stream is captured."""
-        launch(self.run, kernel_call(request))
+        try:
+            launch(self.run, kernel_call(request))
+        except ReadOnlyMemoryError as error:
+            raise ReadOnlyArgumentError.of(error) from error
 
     def current_stream(self) -> int:
         """Return the handle of the stream that host code finds as its environment's."""
@@ -55,7 +69,7 @@ def adopt(run: Run, tensor: object) -> None:
     captures.adopt(tensor)
 
 
-def launch(run: Run, call: KernelCall, around: Callable[[], AbstractContextManager[None]] = nullcontext) -> None:
+def launch(run: Run, call: KernelCall) -> None:
     """Run a kernel to its end, or keep it where its stream is captured: a replay is of the run that is active then.
 
     Parameters
@@ -63,13 +77,10 @@ def launch(run: Run, call: KernelCall, around: Callable[[], AbstractContextManag
     run : Run
         Takes the launch where none is active.
     call : KernelCall
-    around : function
-        Makes a context for whenever the kernel runs.
     """
 
     def work(stream: int) -> None:
-        with around():
-            (active_run() or run).launch(replace(call, stream=stream))
+        (active_run() or run).launch(replace(call, stream=stream))
 
     issue(call.stream, work)
 
@@ -96,6 +107,7 @@ def kernel_call(request: LaunchRequest) -> KernelCall:
         request.programmatic,
         request.early_events,
         plan=request.plan,
+        inputs=inputs_now(),
     )
 
 

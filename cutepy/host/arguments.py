@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, fields, is_dataclass
 from typing import Any
 
 from cutepy.dsl.tma_requirements import refused_stride
-from cutepy.host.specs import TensorSpec, dtype_name, element_strides
+from cutepy.host.specs import TensorSpec, described_kind, dtype_name, element_strides
 from cutepy.runtime.packed import plain_number
 
 _PARTS = ("float16", "float32", "float64")
@@ -107,7 +107,7 @@ def check_arguments(function: str, parameters: Sequence[Parameter], arguments: S
         if parameter.kind == "constant" and not _is_repeated(parameter, argument):
             raise ArgumentError(f"argument {name} must be {parameter.number}, as when compiled, got {argument!r}")
         if parameter.kind == "pointer" and not isinstance(argument, int):
-            raise TypeError(f"argument {name} must be an address or a tensor, got {type(argument).__name__}")
+            raise TypeError(f"argument {name} must be an address or a tensor, got {described_kind(name, argument)}")
         if parameter.kind == "scalar" and plain_number(argument) is None:
             item = f"; pass its value, {name}.item()" if getattr(argument, "shape", None) == () else ""
             raise TypeError(f"argument {name} must be a number, got {type(argument).__name__}{item}")
@@ -152,7 +152,7 @@ def _as_taken(parameter: Parameter, argument: Any) -> Any:  # noqa: ANN401
     if parameter.kind == "pointer":
         if hasattr(argument, "data_ptr"):
             return argument.data_ptr()
-        if hasattr(argument, "__array_interface__"):
+        if hasattr(argument, "__array_interface__") and hasattr(argument, "__dlpack__"):
             return argument.__array_interface__["data"][0]
         if hasattr(argument, "__tvm_ffi_opaque_ptr__"):
             return int(argument.__tvm_ffi_opaque_ptr__())
@@ -290,8 +290,9 @@ def refused_for_tma(text: str, parameters: Sequence[Parameter], arguments: Seque
 def _check_tensor(name: str, spec: TensorSpec, tensor: Any, bound: dict[str, tuple[int, str]]) -> None:  # noqa: ANN401
     if getattr(tensor, "is_nested", False) or str(getattr(tensor, "layout", "torch.strided")) != "torch.strided":
         raise TypeError(f"argument {name} must be a dense tensor, got a sparse or nested one; convert it")
-    if not hasattr(tensor, "shape") or not hasattr(tensor, "dtype"):
-        raise TypeError(f"argument {name} must be a tensor, {spec}, got {type(tensor).__name__}")
+    shows_memory = hasattr(tensor, "data_ptr") or hasattr(tensor, "__dlpack__")
+    if not hasattr(tensor, "shape") or not hasattr(tensor, "dtype") or not shows_memory:
+        raise TypeError(f"argument {name} must be a tensor, {spec}, got {described_kind(name, tensor)}")
     if getattr(tensor, "is_meta", False) or hasattr(tensor, "fake_mode"):
         raise ArgumentError(f"argument {name}: must have memory, got a tensor without any, on device {tensor.device}")
     if not getattr(tensor.dtype, "isnative", True):

@@ -10,7 +10,7 @@ import ctypes
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from cutepy.host.arguments import ArgumentError, field_values, is_lazy, is_structure
+from cutepy.host.arguments import ArgumentError, field_values, is_structure
 from cutepy.host.specs import dtype_name, element_strides
 from cutepy.runtime.device_tensors import is_read_only
 
@@ -23,17 +23,6 @@ def is_host_array(argument: object) -> bool:
     if hasattr(argument, "is_cuda") or not hasattr(argument, "__dlpack_device__"):
         return False
     return bool(argument.__dlpack_device__()[0] == 1)
-
-
-def is_host_tensor(argument: object) -> bool:
-    """Tell whether an argument is a torch tensor in host memory, whose elements are what its memory says."""
-    return (
-        getattr(argument, "is_cpu", False)
-        and str(getattr(argument, "layout", None)) == "torch.strided"
-        and not getattr(argument, "is_nested", False)
-        and not hasattr(argument, "fake_mode")
-        and not is_lazy(argument)
-    )
 
 
 def mapped(function: Callable[[Any], Any], arguments: Sequence[Any]) -> tuple[Any, ...]:
@@ -166,8 +155,6 @@ class HostCopies:
         Of the call.
     device : torch.device or str
         Where the copies are to be.
-    read_only : bool
-        Copy only arrays that may not be written to, and what shares memory with them, torch's tensors too.
 
     Attributes
     ----------
@@ -175,20 +162,19 @@ class HostCopies:
         The same with the copies, which are torch tensors, in the places of the arrays.
     """
 
-    def __init__(self, arguments: Sequence[Any], device: Any, *, read_only: bool = False) -> None:  # noqa: ANN401
+    def __init__(self, arguments: Sequence[Any], device: Any) -> None:  # noqa: ANN401
         arrays: dict[int, _Array] = {}
         inputs: dict[int, _OnDevice] = {}
 
         def find(argument: Any) -> None:  # noqa: ANN401
-            if is_host_array(argument) or (read_only and is_host_tensor(argument)):
+            if is_host_array(argument):
                 if id(argument) not in arrays:
                     arrays[id(argument)] = _Array(argument)
             elif id(argument) not in inputs and is_read_only(argument):
                 inputs[id(argument)] = _OnDevice(argument)
 
         mapped(find, arguments)
-        groups = [g for g in _sharing([*arrays.values()]) if not read_only or any(a.read_only for a in g)]
-        memories = [_Memory(group, device) for group in groups]
+        memories = [_Memory(group, device) for group in _sharing([*arrays.values()])]
         copies = {id(a.argument): a.within(m.copy, m.start) for m in memories for a in m.arrays}
         copies |= {id(each.argument): each.copy for each in inputs.values()}
         self._copied: list[_Memory | _OnDevice] = [*memories, *inputs.values()]

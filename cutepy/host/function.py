@@ -25,7 +25,7 @@ from cutepy.host.arguments import (
 from cutepy.host.copies import HostCopies, is_host_array, mapped
 from cutepy.host.entry import Entry
 from cutepy.runtime.cuda import CudaError, CudaProgram
-from cutepy.runtime.device_tensors import is_read_only
+from cutepy.runtime.device_tensors import as_tensor, inputs_kept, inputs_of, is_read_only
 from cutepy.runtime.execution import EXECUTION, Backend
 from cutepy.runtime.packed import plain_number
 from cutepy.runtime.program import ARCH, LaunchFacts, Program, ServedProgram
@@ -283,11 +283,9 @@ class Function:
         self._launch(*arguments)
 
     def _simulate(self, backend: Backend, arguments: tuple[Any, ...]) -> None:
-        copies = None
-        if any(map(is_read_only, leaves(arguments))):
-            backend.synchronise(backend.current_stream())  # as who copies to and from the host's memory
-            copies = HostCopies(arguments, "cpu", read_only=True)
-            arguments = copies.arguments
+        inputs = inputs_of(leaves(arguments))
+        if inputs:
+            backend.synchronise(backend.current_stream())  # on a GPU they are copied, for which the host waits
         given = mapped(_as_passed, arguments)
         arguments = self._passed(given)
         if self._check is not None:
@@ -299,12 +297,11 @@ class Function:
                 backend.adopt(argument)
         served = self._ready_to_simulate()
         try:
-            served(backend, *arguments)
+            with inputs_kept(inputs):
+                served(backend, *arguments)
         except (TypeError, ValueError) as error:
             self._refuse(arguments)
             raise self._explained(error, arguments) from None
-        if copies is not None:
-            copies.bring_back()
 
     def _ready_to_simulate(self) -> ServedProgram:
         with self._lock:
@@ -448,11 +445,7 @@ def _as_passed(argument: Any) -> Any:  # noqa: ANN401
     """Convert a foreign object with DLPack to a torch tensor, and a foreign number to Python's."""
     if (number := plain_number(argument)) is not None:
         return number
-    if hasattr(argument, "data_ptr") or hasattr(argument, "__array_interface__") or not hasattr(argument, "__dlpack__"):
-        return argument
-    import torch
-
-    return torch.utils.dlpack.from_dlpack(argument)
+    return as_tensor(argument)
 
 
 def _require_gpu(parameters: Sequence[Parameter], arguments: Sequence[Any]) -> None:

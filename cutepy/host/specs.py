@@ -285,7 +285,18 @@ def element_strides(tensor: Any) -> tuple[int, ...]:  # noqa: ANN401
     """Return the strides of a torch tensor or numpy array in elements."""
     if callable(getattr(tensor, "stride", None)):
         return tuple(map(int, tensor.stride()))
+    if not hasattr(tensor, "strides"):
+        raise TypeError(f"expected a torch tensor or a numpy array, got {described_kind('array', tensor)}")
     return tuple(stride // tensor.itemsize for stride in tensor.strides)
+
+
+def described_kind(name: str, value: Any) -> str:  # noqa: ANN401
+    """Name the type of what is no tensor; where it shows its memory by another protocol, say how to make one."""
+    kind = type(value).__name__
+    for protocol, remedy in (("__array_interface__", "numpy.asarray"), ("__cuda_array_interface__", "torch.as_tensor")):
+        if hasattr(value, protocol) and not hasattr(value, "__dlpack__"):
+            return f"{kind}, which has {protocol} and no __dlpack__; pass {remedy}({name})"
+    return kind
 
 
 def _alignment(tensor: Any) -> int:  # noqa: ANN401

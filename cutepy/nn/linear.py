@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from cutepy.kernels.gemm.operands import OPERAND_DTYPES
 from cutepy.ops.products import gemm
 
 
@@ -63,7 +64,9 @@ def replace_linears(model: torch.nn.Module, filter: Callable[[str, torch.nn.Line
     """Replace a model's linear layers by `Linear`, in place.
 
     Every `torch.nn.Linear` becomes a `Linear`: the same object, with its parameters, hooks and names. Layers of other
-    classes, also of classes derived from `torch.nn.Linear`, stay as they are.
+    classes, also of classes derived from `torch.nn.Linear`, stay as they are, and so do those whose weight has a type
+    that `gemm` does not multiply: float64 and complex numbers. Layers in float32 are replaced, and multiply under
+    `torch.autocast` or where torch's settings let them be rounded to tf32; elsewhere they raise.
 
     Parameters
     ----------
@@ -86,7 +89,11 @@ def replace_linears(model: torch.nn.Module, filter: Callable[[str, torch.nn.Line
     """
     count = 0
     for name, layer in list(model.named_modules()):
-        if type(layer) is torch.nn.Linear and (filter is None or filter(name, layer)):
+        if (
+            type(layer) is torch.nn.Linear
+            and layer.weight.dtype in OPERAND_DTYPES
+            and (filter is None or filter(name, layer))
+        ):
             layer.__class__ = Linear
             count += 1
     return count

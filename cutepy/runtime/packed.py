@@ -100,7 +100,7 @@ class PackedArguments:
             return _Any(_INT, 0, number & 0xFFFFFFFFFFFFFFFF)
         if isinstance(number, float):
             return _Any(_FLOAT, 0, ctypes.c_uint64.from_buffer(ctypes.c_double(number)).value)
-        if hasattr(argument, "shape") and hasattr(argument, "dtype"):
+        if hasattr(argument, "shape") and hasattr(argument, "dtype") and hasattr(argument, "__dlpack__"):
             return _Any(_TENSOR, 0, ctypes.addressof(self._described(argument)))
         if isinstance(argument, (tuple, list)):
             return self._array(argument)

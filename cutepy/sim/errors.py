@@ -205,6 +205,10 @@ class MemoryAccessError(SimulationError):
     kind = "invalid-access"
 
 
+class ReadOnlyMemoryError(MemoryAccessError):
+    """A store to an array that is read-only."""
+
+
 class BarrierError(SimulationError):
     """A barrier used against its protocol."""
 

@@ -125,7 +125,7 @@ class Run(Replayable):
         self._exact_mma, self._ctas = exact_mma, checked_ctas(ctas)
         self._replays = Replays(schedules, seed, limit, replay, exact_mma, self._sanitizer, self._policy)
         self._limit = checked_limit(limit_seconds, limit_instructions)
-        self._memory = GlobalMemory()
+        self._memory, self._registered = GlobalMemory(), list[Any]()
         self._missed: list[str] = []  # by launch that ended
         self._engine: Engine | None = None
         self.plan: SmemPlan | None = None
@@ -432,9 +432,26 @@ class Run(Replayable):
         Parameters
         ----------
         tensor : torch.Tensor or numpy.ndarray
-            Its whole storage becomes known memory.
+            Its whole storage becomes known memory. Kernels may not store to an array while it is read-only, but where
+            they are given an array of the same memory that is not.
         """
         self.adopt(tensor)
+        if not getattr(getattr(tensor, "flags", None), "writeable", True):
+            self._registered.append(tensor)
+
+    def _registered_inputs(self) -> list[tuple[int, int, str]]:
+        """Return the memory of registered arrays that are read-only now, without what is known by others."""
+        found = []
+        for array in self._registered:
+            start, size = storage_range(array)
+            region = self._memory.find(start, start + size)
+            parts = [(start, start + size)] if region is not None and not array.flags.writeable else []
+            for owner in region.owners if parts and region is not None else ():
+                if owner is not None and getattr(getattr(owner, "flags", None), "writeable", True):
+                    low, extent = storage_range(owner)
+                    parts = [p for s, e in parts for p in ((s, min(e, low)), (max(s, low + extent), e)) if p[0] < p[1]]
+            found += [(s, e, f"shape {array.shape} and type {array.dtype}") for s, e in parts]
+        return found
 
     def adopt(self, tensor: object) -> None:
         """Learn of a tensor that was passed to a kernel, or to what launches it."""
@@ -456,6 +473,7 @@ class Run(Replayable):
         if os.getpid() != self._process:
             self._launched_elsewhere[0] = 1
         launch = prepare(call if call.ctas is not None else replace(call, ctas=self._ctas))
+        self._memory.inputs = (*call.inputs, *self._registered_inputs())
         with InstructionNamed():
             self._launch(launch, call)
 

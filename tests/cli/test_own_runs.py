@@ -337,3 +337,33 @@ def test_ctrl_c_says_where_the_lanes_were(tmp_path, command):
     assert "endless was stopped; its lanes were" in result.stderr
     assert "threads 0-63 of CTA (0, 0, 0)" in result.stderr
     assert result.exit_code == {"simulate": 130, "sanitize": 2, "explain": 130}[command]
+
+
+TWO_RUNS = """
+import numpy as np
+import cutepy
+
+module = cutepy.load_ptx(".version 8.7\\n.target sm_90a\\n.address_size 64\\n.visible .entry k(.param .u64 p) { ret; }")
+for _ in range(RUNS):
+    with cutepy.simulate():
+        module.launch("k", 4, 32, (np.zeros(4),))
+"""
+
+
+@pytest.mark.parametrize("runs", [1, 2])
+def test_launches_of_several_runs_are_told_apart(tmp_path, runs):
+    script = tmp_path / "script.py"
+    script.write_text(TWO_RUNS.replace("RUNS", str(runs)))
+    done = CliRunner().invoke(app, ["sanitize", "--schedules", "2", str(script)])
+    lines = [line.split(":")[0] for line in done.output.splitlines() if ", k: 2 schedules" in line]
+    assert lines == (["launch 0, k"] if runs == 1 else ["run 0, launch 0, k", "run 1, launch 0, k"])
+
+
+@pytest.mark.parametrize("command", ["sanitize", "simulate"])
+def test_ctas_that_no_grid_has_end_without_a_traceback(tmp_path, command):
+    script = tmp_path / "script.py"
+    script.write_text(TWO_RUNS.replace("RUNS", "1"))
+    done = CliRunner().invoke(app, [command, "--ctas", "9", str(script)])
+    assert done.exit_code in (1, 2)
+    assert "error: k: ctas names CTA (9,), which the grid (4, 1, 1) does not have" in done.output
+    assert "Traceback" not in done.output

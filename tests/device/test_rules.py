@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from cutepy.device import rules
-from cutepy.layouts import size, sm90
+from cutepy.layouts import LayoutError, size, sm90
 
 
 @pytest.mark.parametrize("bits", [8, 16, 32])
@@ -135,3 +135,11 @@ def test_a_ring_that_its_barriers_can_count():
     ):
         with pytest.raises(ValueError, match=said):
             rules.check_ring(*ring)
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "complex128", "float64", "bool", "int16"])
+def test_types_that_wgmma_does_not_multiply_are_named(dtype):
+    for types in ((dtype, "float16"), ("float16", dtype)):
+        with pytest.raises(LayoutError, match=f"wgmma multiplies float16, .*, and no {dtype}") as raised:
+            rules.wgmma_tiling(*types, 128, 1)
+        assert ("real and imaginary" in str(raised.value)) == dtype.startswith("complex")

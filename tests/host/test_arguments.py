@@ -3,6 +3,7 @@
 import copy
 import inspect
 import pickle
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import numpy as np
@@ -199,6 +200,28 @@ def test_the_stride_of_an_extent_of_1_is_any():
     rows = torch.zeros(18).as_strided((2, 8), (9, 1))
     with pytest.raises(ValueError, match=r"stride 0 is 9, must be a multiple of 8 \(row\)"):
         check_arguments("copy", function.parameters, (rows, rows))
+
+
+class _Interface:
+    """An array that shows its memory by one protocol alone."""
+
+    def __init__(self, protocol, array, **attributes):
+        self.__dict__ |= {protocol: array.__array_interface__, **attributes}
+
+
+@pytest.mark.parametrize("attributes", [{}, {"shape": (16,), "dtype": np.dtype("float32")}])
+@pytest.mark.parametrize(
+    ("protocol", "remedy"),
+    [("__array_interface__", r"numpy\.asarray\("), ("__cuda_array_interface__", r"torch\.as_tensor\(")],
+)
+def test_arrays_without_dlpack_are_told_how_to_become_tensors(add, protocol, remedy, attributes):
+    x, out = _Interface(protocol, np.zeros(16, np.float32), **attributes), np.zeros(16, np.float32)
+    for context in (cutepy.simulate, nullcontext):
+        with context(), pytest.raises(TypeError, match=f"has {protocol} and no __dlpack__; pass {remedy}"):
+            add(out, x, out, 1.0)
+    if attributes:
+        with pytest.raises(TypeError, match=f"has {protocol} and no __dlpack__; pass {remedy}"):
+            cutepy.TensorSpec.like(x)
 
 
 def test_the_simulator_does_not_write_to_read_only_arrays(add):

@@ -114,8 +114,7 @@ def test_read_only_arrays_are_inputs(tmp_path):
 def test_a_read_only_view_of_an_array_that_is_written_to():
     x = np.zeros(8, dtype=np.float32)
     view = read_only(x[:])
-    copies = HostCopies((view, x, np.zeros(3)), "cpu", read_only=True)
-    assert isinstance(copies.arguments[2], np.ndarray), "nothing read-only is in its memory"
+    copies = HostCopies((view, x), "cpu")
     copies.arguments[1][2] = 5
     assert copies.arguments[0][2] == 5
     copies.bring_back()

@@ -1,5 +1,6 @@
 """Arrays that may not be written to, by numpy's flag or DLPack's: inputs of every kind of argument, outputs of none."""
 
+import contextlib
 import ctypes
 
 import numpy as np
@@ -8,6 +9,9 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 
+from cutlass import cute  # noqa: E402
+from cutlass.cute.runtime import from_dlpack  # noqa: E402
+
 import cutepy  # noqa: E402
 from cutepy import PointerSpec, TensorSpec  # noqa: E402
 from cutepy.frontends import serve_cuda  # noqa: E402
@@ -15,6 +19,7 @@ from cutepy.frontends.stream_state import CaptureError  # noqa: E402
 from cutepy.host.arguments import ArgumentError  # noqa: E402
 from cutepy.host.copies import HostCopies  # noqa: E402
 from cutepy.runtime.device_tensors import is_read_only  # noqa: E402
+from cutepy.sim import MemoryAccessError  # noqa: E402
 from tests.host import kernels, structures  # noqa: E402
 
 pytestmark = pytest.mark.dsl
@@ -160,19 +165,56 @@ def test_memory_that_is_mapped_for_reading_is_an_input(tmp_path):
     assert (mapped == np.arange(32)).all()
 
 
-def test_memory_shared_with_a_tensor_is_shared_in_the_copies():
-    """Who passes a tensor of the same memory lets the function write there, and both are to see it."""
-    base = np.zeros(32, np.float32)
-    view = frozen(base[:])
-    copies = HostCopies((view, (torch.from_numpy(base)[8:],)), "cpu", read_only=True)
-    array, (tensor,) = copies.arguments
-    tensor[0] = 5
-    assert array[8] == 5
-    copies.bring_back()
-    assert view[8] == 5
-    copies.arguments[0][3] = 1
-    with pytest.raises(ArgumentError, match="read-only"):
-        copies.bring_back()
+def test_memory_that_is_shared_with_a_tensor_may_be_written_to():
+    """Who passes a tensor of the same memory lets the function write there, and not to the rest of the array."""
+    base = np.arange(64, dtype=np.float32)
+    view = frozen(base[:32])
+    with cutepy.simulate():
+        as_vectors(view, torch.from_numpy(base)[:32])
+        as_vectors(view, torch.from_numpy(base)[16:48])
+        with pytest.raises(ArgumentError, match="read-only"):
+            as_vectors(torch.from_numpy(base)[32:], Foreign(view))
+
+
+@pytest.mark.parametrize("producer", PRODUCERS)
+@pytest.mark.parametrize("call", ARGUMENTS)
+def test_a_store_of_the_bytes_that_are_there_is_a_store(call, producer):
+    given, out = np.zeros(32, np.float32), frozen(np.zeros(32, np.float32))
+    with cutepy.simulate() as run, pytest.raises(ArgumentError, match="wrote to an array that is read-only") as caught:
+        call(given, PRODUCERS[producer](out))
+    assert isinstance(caught.value, MemoryAccessError)
+    assert caught.value.instruction.parts[0] == "st"
+    assert len(run.launches) == 1
+
+
+def test_the_flag_is_that_of_the_call():
+    """An array may become read-only, or writable again, between two calls of a run."""
+    given, out = np.zeros(32, np.float32), np.zeros(32, np.float32)
+    with cutepy.simulate():
+        for writable in (True, False, True):
+            out.flags.writeable = writable
+            with contextlib.nullcontext() if writable else pytest.raises(ArgumentError, match="read-only"):
+                as_vectors(given, out)
+
+
+def test_tensors_of_the_dsl_ask_the_array_they_were_made_of():
+    given, out = np.zeros(32, np.float32), np.zeros(32, np.float32)
+    with cutepy.simulate():
+        x, y = from_dlpack(given), from_dlpack(out)
+        compiled = cute.compile(structures.of_tensors, x, y)
+        packed = cute.compile(structures.of_tensors, x, y, options="--enable-tvm-ffi")
+        for call, arguments in (
+            (structures.of_tensors, (x, y)),
+            (structures.of_tensors, (x, from_dlpack(Foreign(frozen(np.zeros(32, np.float32)))))),
+            (compiled, (x, y)),
+            (packed, (given, out)),
+        ):
+            out.flags.writeable = True
+            if arguments[1] is y or arguments[1] is out:
+                call(*arguments)
+            out.flags.writeable = False
+            with pytest.raises(ArgumentError, match="read-only"):
+                call(*arguments)
 
 
 def test_arrays_of_the_device_that_may_not_be_written_to():
@@ -208,3 +250,23 @@ def test_on_the_road_to_a_gpu(monkeypatch):
             call(np.zeros(32, np.float32), Foreign(out))
         assert (out == 0).all()
     assert len(launched) == 2
+
+
+def test_schedules_put_nothing_into_memory_that_is_mapped_for_reading(tmp_path):
+    np.arange(32, dtype=np.float32).tofile(tmp_path / "data")
+    mapped, out = np.memmap(tmp_path / "data", dtype=np.float32, mode="r"), np.zeros(32, np.float32)
+    with cutepy.simulate(sanitize=True, schedules=3, replay=True):
+        as_vectors(mapped, out)
+    assert (out == np.arange(32)).all()
+
+
+def test_registered_arrays_are_inputs_while_they_are_read_only():
+    made = cutepy.compile(structures.of_pointers, PointerSpec("float32"), PointerSpec("float32"), 1)
+    given, base = np.zeros(32, np.float32), np.zeros(64, np.float32)
+    out = frozen(base[32:])
+    with cutepy.simulate() as run:
+        run.register(out)
+        with pytest.raises(MemoryAccessError, match="read-only"):
+            made(given, out.ctypes.data, 1)
+        run.register(base)
+        made(given, out.ctypes.data, 1)

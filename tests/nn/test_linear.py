@@ -102,3 +102,16 @@ def test_a_replaced_model_is_traced_symbolically():
     assert [node.target for node in traced.graph.nodes if node.op == "call_function"] == [cutepy.ops.gemm] * 2
     x = torch.randn(4, 16, dtype=BF16)
     assert torch.equal(traced(x), model(x))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "is_replaced"),
+    [("float16", True), ("bfloat16", True), ("float32", True), ("float64", False), ("complex64", False)],
+)
+def test_layers_that_gemm_does_not_multiply_stay_torchs(dtype, is_replaced):
+    layer = torch.nn.Linear(8, 8, dtype=getattr(torch, dtype))
+    model = torch.nn.Sequential(layer)
+    assert replace_linears(model) == is_replaced
+    assert isinstance(layer, Linear) == is_replaced
+    if not is_replaced:
+        assert model(torch.zeros(2, 8, dtype=layer.weight.dtype)).dtype == layer.weight.dtype

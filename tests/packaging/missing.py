@@ -6,6 +6,7 @@ Run: python -m tests.packaging.missing numpy,torch... [COMMAND;COMMAND...]
 import importlib
 import io
 import json
+import os
 import sys
 import traceback
 from contextlib import redirect_stderr, redirect_stdout
@@ -115,10 +116,23 @@ def main():
         for name in names:
             with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
                 said[name] = way(name)
+    for name in _submodules(Path(cutepy.__file__).parent):
+        said[f"import {name}"] = _imported(name)
+        for attribute in getattr(sys.modules.get(name), "__all__", ()):
+            said[f"from {name} import {attribute}"] = touch(f"{name}.{attribute}")
     # As `import cutepy.ops` and `from cutepy.ops import gemm` do, which ask for no attribute.
     for name in rooms:
         said[f"import {name}"] = _imported(name)
     json.dump(said, sys.stdout)
+
+
+def _submodules(folder):
+    """Name all modules of the package, but those that run when they are imported, and templates."""
+    found = (Path(place, name) for place, _, names in os.walk(folder, followlinks=True) for name in names)
+    for path in sorted(path for path in found if path.suffix == ".py"):
+        parts = ("cutepy", *path.relative_to(folder).with_suffix("").parts)
+        if parts[-1] != "__main__" and all(part.isidentifier() for part in parts) and "templates" not in parts:
+            yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
 def _imported(name):

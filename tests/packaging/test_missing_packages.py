@@ -89,6 +89,42 @@ def test_attributes_of_the_base_wheel(base):
         assert said.endswith(f"pip install 'cutepy[{'testing' if 'testing' in name else 'dsl'}]'")
 
 
+def test_every_submodule_and_what_it_offers_says_it(base):
+    """Importing it works, or says that the module, or the package that it is in, needs an extra."""
+    asked = {name.removeprefix("import "): said for name, said in base.items() if name.startswith("import ")}
+    asked |= {".".join(name.split()[1::2]): said for name, said in base.items() if name.startswith("from ")}
+    assert len(asked) > 700
+    for name, (code, raised, said) in asked.items():
+        if code:
+            user, _, needed = said.partition(" needs ")
+            assert raised == "MissingPackagesError", (name, said)
+            assert user.split(".")[:2] == name.split(".")[:2], (name, said)
+            assert "not installed: pip install 'cutepy[" in needed
+    for name in (
+        "cutepy.device.pipeline",
+        "cutepy.kernels.gemm.kernel",
+        "cutepy.dsl.traced_names",
+        "cutepy.suites.gemm",
+    ):
+        assert asked[name][2].startswith(f"{name} needs ")
+    for name in ("cutepy.kernels.gemm", "cutepy.layouts.sm90", "cutepy.device.rules", "cutepy.extras"):
+        assert asked[name][0] == 0
+
+
+def test_other_modules_that_are_missing_mean_what_they_say(tmp_path):
+    """What a submodule imports, and no extra installs, is told as Python does."""
+    code = (
+        "import sys\n"
+        "from tests.packaging.missing import Hidden\n"
+        "sys.meta_path.insert(0, Hidden({'bisect'}))\n"
+        "sys.modules.pop('bisect', None)\n"
+        "import cutepy.sim"
+    )
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.stderr.strip().endswith("ModuleNotFoundError: No module named 'bisect'")
+
+
 def test_rooms_that_are_imported_say_it_too(base):
     for name in ("ops", "nn", "sim", "frontends", "anatomy"):
         assert base[f"import cutepy.{name}"] == base[f"cutepy.{name}"]

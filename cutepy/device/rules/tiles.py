@@ -1,6 +1,6 @@
 """Tiles: shapes that shared memory and wgmma take, with their bytes and registers."""
 
-from cutepy.layouts import Layout, sm90
+from cutepy.layouts import Layout, LayoutError, sm90
 from cutepy.layouts.sm90 import arch
 from cutepy.runtime.dtypes import DTYPES
 
@@ -9,6 +9,8 @@ WIDEST_COLUMNS = 64
 """Columns of 16 bits in a span of the widest swizzle."""
 """Columns of a matrix of stmatrix: each thread of a warp holds four accumulators of 16 rows of them."""
 _MULTIPLIED_AS = {"float32": "tf32"}
+WGMMA_DTYPES = ("float16", "bfloat16", "float32", "float8_e4m3fn", "float8_e5m2", "int8", "uint8")
+"""Torch's names of what wgmma multiplies."""
 
 
 def tile_bytes(rows: int, columns: int, bits: int) -> int:
@@ -88,6 +90,13 @@ def wgmma_tiling(
     """
     if unknown := [dtype for dtype in (a_dtype, b_dtype) if dtype not in DTYPES]:
         raise ValueError(f"dtypes go by torch's names, such as float16, got {', '.join(map(repr, unknown))}")
+    if refused := [dtype for dtype in (a_dtype, b_dtype) if dtype not in WGMMA_DTYPES]:
+        parts = "; multiply real and imaginary parts on their own" if "complex" in refused[0] else ""
+        raise LayoutError(
+            "wgmma_tiling",
+            (a_dtype, b_dtype),
+            f"wgmma multiplies {', '.join(WGMMA_DTYPES)}, and no {refused[0]}{parts}",
+        )
     if warpgroups < 1:
         raise ValueError(f"MMAs need 1 warpgroup or more, got {warpgroups}")
     bits = DTYPES[a_dtype].bits

@@ -22,8 +22,15 @@ from cutepy.frontends.dsl.host_printing import print_from_host
 from cutepy.frontends.dsl.host_programs import NoPtxError, served_entry, served_program
 from cutepy.frontends.dsl.refusals import REFUSAL_ADDRESS, refusals_raised
 from cutepy.host.arguments import leaves
-from cutepy.host.copies import HostCopies
-from cutepy.runtime.device_tensors import DeviceTensor, is_read_only, is_tensor
+from cutepy.runtime.device_tensors import (
+    DeviceTensor,
+    as_tensor,
+    inputs_kept,
+    inputs_now,
+    inputs_of,
+    is_tensor,
+    remember_given,
+)
 from cutepy.runtime.execution import EXECUTION, Backend, compiles_for_gpu
 from cutepy.runtime.host_calls import RUNNING
 from cutepy.runtime.interrupts import interrupts_held, interrupts_let_through
@@ -77,6 +84,7 @@ def _wrap_the_dsl(stack: ExitStack) -> None:
     _set(stack, dsl.envar, "_arch", _ARCHITECTURE)
     _wrap(stack, compiler.CompileOptions, "apply_envar_settings", _keeping_ptx(compiler, folder, stack))
     _wrap(stack, executor.JitCompiledFunction, "run_compiled_program", _run)
+    _wrap(stack, executor.JitCompiledFunction, "__call__", _call)
     _wrap(stack, executor.JitCompiledFunction, "to", _to)
     if importlib.util.find_spec("tvm_ffi") is not None:
         compiled = require(
@@ -186,8 +194,14 @@ def _call_packed(original: Callable[..., Any], function: Any, *args: Any, **kwar
     """Call what was compiled for TVM-FFI through its own entry, with its launches sent to the backend."""
     backend = EXECUTION.backend
     assert backend is not None
-    with interrupts_let_through(), RUNNING:
+    with interrupts_let_through(), RUNNING, inputs_kept(inputs_of(leaves((*args, *kwargs.values())))):
         return served_entry(function)(backend, args, kwargs)
+
+
+def _call(original: Callable[..., Any], function: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+    """Call what was compiled for the DSL's own arguments, which stores to none that is read-only."""
+    with inputs_kept(inputs_of(leaves((*args, *kwargs.values()))) or inputs_now()):
+        return original(function, *args, **kwargs)
 
 
 def _print_view(original: Callable[..., Any], view: Any, **options: Any) -> Any:  # noqa: ANN401
@@ -219,7 +233,7 @@ def _converting_tensors(runtime: Any) -> Callable[..., Any]:  # noqa: ANN401
     ir = require("cutlass._mlir.ir", "Context", "InsertionPoint")
 
     def convert(value: Any) -> Any:  # noqa: ANN401
-        if is_tensor(value):
+        if is_tensor(value) or (hasattr(value, "__dlpack__") and not isinstance(value, runtime._Tensor)):
             return runtime.from_dlpack(value).mark_layout_dynamic()
         if type(value) in (tuple, list):
             return type(value)(convert(item) for item in value)
@@ -228,17 +242,10 @@ def _converting_tensors(runtime: Any) -> Callable[..., Any]:  # noqa: ANN401
     def call(original: Callable[..., Any], dsl: Any, body: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         if ir.Context.current is not None and ir.InsertionPoint.current is not None:
             return original(dsl, body, *args, **kwargs)
-        copies = None
-        if any(map(is_read_only, leaves((*args, *kwargs.values())))):
-            copies = HostCopies((*args, *kwargs.values()), "cpu", read_only=True)
-            args, named = copies.arguments[: len(args)], copies.arguments[len(args) :]
-            kwargs = dict(zip(kwargs, named, strict=True))
+        inputs = inputs_of(leaves((*args, *kwargs.values())))
         args = tuple(convert(value) for value in args)
-        with interrupts_held():
-            result = original(dsl, body, *args, **{name: convert(value) for name, value in kwargs.items()})
-        if copies is not None:
-            copies.bring_back()
-        return result
+        with interrupts_held(), inputs_kept(inputs):
+            return original(dsl, body, *args, **{name: convert(value) for name, value in kwargs.items()})
 
     return call
 
@@ -247,6 +254,8 @@ def _in_global_memory(original: Callable[..., None], self: Any, tensor: Any, *ar
     """Show a CPU tensor to the DSL as one in global memory, so that it makes the PTX of a GPU."""
     backend = EXECUTION.backend
     if backend is not None and hasattr(tensor, "__dlpack__"):
+        remember_given(self, tensor)
+        tensor = as_tensor(tensor)
         with RUNNING:
             backend.adopt(tensor)
         tensor = DeviceTensor(tensor)

@@ -93,7 +93,7 @@ def address_of(where: str, tensor: Any) -> int:  # noqa: ANN401
         return tensor.ctypes.data
     import torch
 
-    on_gpu = tensor.device.type == "cuda" and torch.version.cuda is not None
+    on_gpu = tensor.device.type == "cuda" and hasattr(torch._C, "_cuda_init")  # a build for the CPU has no such thing
     if on_gpu or tensor.device.type not in ("cpu", "cuda"):
         raise TypeError(f"{where}: expected a tensor in host memory, got one on {tensor.device}; pass tensor.cpu()")
     if tensor.layout != torch.strided:

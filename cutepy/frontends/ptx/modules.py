@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from operator import index
 from pathlib import Path
 from types import MappingProxyType
@@ -17,10 +15,9 @@ from numpy.typing import DTypeLike
 from cutepy.frontends.backend import active_run, adopt, launch
 from cutepy.frontends.ptx.arguments import Argument, pack_all
 from cutepy.frontends.stream_state import handle_of
-from cutepy.runtime.device_tensors import is_read_only, is_tensor
+from cutepy.runtime.device_tensors import inputs_of, is_tensor
 from cutepy.runtime.host_calls import RUNNING
 from cutepy.runtime.untraced import keep_untraced, untraced
-from cutepy.sim.errors import MemoryAccessError
 from cutepy.sim.machine.chosen import Coordinates
 from cutepy.sim.machine.host_tensors import storage_range
 from cutepy.sim.machine.lanes import Array
@@ -217,27 +214,29 @@ class PtxModule:
         """
         if kernel not in self.kernels:
             raise ValueError(f"the module has no kernel {kernel!r}; it has {', '.join(self.kernels) or 'none'}")
-        inputs = _Inputs(args, known := [*known])
+        known = [*known]
+        memory = [*filter(is_tensor, args), *known]
         call = KernelCall(
             self._loaded,
             kernel,
             _extents("grid", grid),
             _extents("block", block),
             _extents("cluster", cluster),
-            tuple(pack_all(kernel, self.kernels[kernel], inputs.args)),
+            tuple(pack_all(kernel, self.kernels[kernel], args)),
             smem,
             cooperative,
             handle_of(stream),
             programmatic,
             (),
             ctas,
+            inputs=inputs_of(memory, storage_range),
         )
         run = active_run() or Run((), None)
         with RUNNING:
-            for tensor in (*filter(is_tensor, inputs.args), *known):
+            for tensor in memory:
                 adopt(run, tensor)
             before = len(run.launches)
-            launch(run, call, lambda: inputs.kept(kernel))
+            launch(run, call)
             return run.launches[-1] if len(run.launches) > before else None
 
 
@@ -250,61 +249,3 @@ def _extents(what: str, value: int | Sequence[int]) -> tuple[int, int, int]:
         raise ValueError(f"{what} must be an int or one to three of them, got {value!r}")
     x, y, z = (*extents, 1, 1)[:3]
     return x, y, z
-
-
-class _Inputs:
-    """Read-only arrays that a kernel is given, and not as part of what it may write to as well.
-
-    Arguments are passed as copies, since their memory may be mapped so that a write to it ends the process. What the
-    kernel reaches by other pointers stays where it is, and is put back.
-    """
-
-    def __init__(self, args: Sequence[Argument], known: Sequence[Any]) -> None:
-        memory = [*filter(is_tensor, args), *known]
-        writable = [storage_range(item) for item in memory if not is_read_only(item)]
-
-        def is_input(item: Any) -> bool:  # noqa: ANN401
-            if not is_tensor(item) or not is_read_only(item):
-                return False
-            start, size = storage_range(item)
-            return not any(start < low + extent and low < start + size for low, extent in writable)
-
-        self.args = [_copied(arg) if is_input(arg) else arg for arg in args]
-        self._copies = [(arg, copy) for arg, copy in zip(args, self.args, strict=True) if copy is not arg]
-        self._known = [item for item in known if is_input(item)]
-
-    @contextmanager
-    def kept(self, kernel: str) -> Iterator[None]:
-        """Raise if the kernel that runs meanwhile writes to one."""
-        seen = [(array, _bytes_of(array)) for array in self._known]
-        before = [(array, now, now.copy()) for array, now in seen]
-        changed = []
-        try:
-            yield
-        finally:
-            for array, now, was in before:
-                if not np.array_equal(now, was):
-                    now[...] = was
-                    changed.append(array)
-        changed += [array for array, copy in self._copies if not np.array_equal(_bytes_of(array), _bytes_of(copy))]
-        for array in changed:
-            raise MemoryAccessError(
-                f"{kernel} wrote to a read-only array of shape {array.shape} and type {array.dtype}, which is as it "
-                "was before; pass one that may be written to, such as a copy"
-            )
-
-
-def _bytes_of(array: Array) -> Array:
-    """See the memory from an array's first byte to its last; through ctypes, whatever the array's flags say."""
-    start, size = storage_range(array)
-    return np.frombuffer(memoryview((ctypes.c_uint8 * size).from_address(start)), np.uint8)
-
-
-def _copied(array: Array) -> Array:
-    """Copy an array and what lies between its elements, with the same strides and alignment."""
-    start, size = storage_range(array)
-    memory = np.empty(size + _ALIGNMENT, np.uint8)
-    first = (start - memory.ctypes.data) % _ALIGNMENT
-    memory[first : first + size] = _bytes_of(array)
-    offset = first + array.ctypes.data - start
-    return np.ndarray(array.shape, array.dtype, memory.data, offset, array.strides)

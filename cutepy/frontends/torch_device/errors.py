@@ -13,14 +13,11 @@ class NotServedError(NotImplementedError):
     """A part of the CUDA interface that the simulated device does not have was used."""
 
 
-def not_served(name: str) -> Callable[..., Any]:
-    """Return a function that refuses by name."""
+def not_served(name: str, instead: str = "use what simulates (docs: The simulator)") -> Callable[..., Any]:
+    """Return a function that refuses by name, and says what to do instead."""
 
     def refuse(*_: object, **__: object) -> NoReturn:
-        raise NotServedError(
-            f"{name} is not served on the simulated cuda device; use what simulates (docs: The simulator), "
-            "or run this on a GPU"
-        )
+        raise NotServedError(f"{name} is not served on the simulated cuda device; {instead}, or run this on a GPU")
 
     refuse.__name__ = refuse.__qualname__ = name.rpartition(".")[2]
     return refuse

@@ -11,13 +11,14 @@ from typing import Any
 
 import torch
 import torch.accelerator
+import torch.backends.cuda
 import torch.backends.cudnn
 import torch.cuda.nvtx
 import torch.cuda.profiler
 import torch.utils._device
 
 from cutepy.frontends import stream_state
-from cutepy.frontends.torch_device import graphs, streams
+from cutepy.frontends.torch_device import graphs, streams, tensor_types
 from cutepy.frontends.torch_device.errors import NotServedError, not_served
 from cutepy.frontends.torch_device.storage import allocations, record_stream, storages_made_by
 from cutepy.runtime import h200
@@ -118,6 +119,24 @@ class _Cudart:
         return not_served(f"torch.cuda.cudart().{name}")
 
 
+def _check_error(res: int) -> None:
+    if res:
+        raise RuntimeError(f"CUDA error: {res}")
+
+
+def _set_sync_debug_mode(debug_mode: int | str) -> None:
+    if debug_mode not in (0, "default"):
+        instead = "nobody warns of calls that wait for the device: leave the mode at 0"
+        not_served(f"torch.cuda.set_sync_debug_mode({debug_mode!r})", instead)()
+
+
+def _set_memory_fraction(fraction: float, device: object = None) -> None:
+    _index(device)
+    if fraction != 1.0:
+        instead = "its memory is the host's, of which no part is kept free: set the fraction to 1.0"
+        not_served(f"torch.cuda.set_per_process_memory_fraction({fraction!r})", instead)()
+
+
 def _seeded(seed: int) -> None:
     torch.default_generator.manual_seed(seed)
 
@@ -140,6 +159,16 @@ _SERVED: dict[str, Any] = {
     "get_gencode_flags": torch.cuda.get_gencode_flags,
     "get_sync_debug_mode": lambda: 0,
     "clock_rate": _of_device(lambda: h200.CLOCK_KHZ // 1000),
+    # There is no chip that could be warm or busy: what is asked of one is answered as of one that is idle.
+    **dict.fromkeys(("utilization", "memory_usage", "temperature", "power_draw"), _of_device(lambda: 0)),
+    "check_error": _check_error,
+    "set_sync_debug_mode": _set_sync_debug_mode,
+    "set_per_process_memory_fraction": _set_memory_fraction,
+    **dict.fromkeys(("host_memory_stats", "host_memory_stats_as_nested_dict"), OrderedDict),  # nothing is pinned
+    **dict.fromkeys(
+        ("reset_accumulated_host_memory_stats", "reset_peak_host_memory_stats", "reset_accumulated_memory_stats"),
+        _nothing,
+    ),
     "cudart": lambda: _Cudart(),
     "get_device_properties": _properties,
     "get_arch_list": lambda: ["sm_90", "sm_90a"],
@@ -207,7 +236,14 @@ _PARTS: dict[str, dict[str, Any]] = {
     },
     "profiler": {"profile": torch.cuda.profiler.profile, "start": _nothing, "stop": _nothing},
     "random": {},
-    "tunable": {},
+    "streams": {},
+    "tunable": {
+        "get_results": tuple,
+        "get_validators": tuple,
+        "is_enabled": lambda: False,
+        "record_untuned_is_enabled": lambda: False,
+        "tuning_is_enabled": lambda: False,
+    },
 }
 
 _ACCELERATOR: dict[str, Any] = {
@@ -223,6 +259,7 @@ _ACCELERATOR: dict[str, Any] = {
             "memory_allocated",
             "memory_reserved",
             "memory_stats",
+            "reset_accumulated_memory_stats",
             "reset_peak_memory_stats",
             "set_stream",
             "synchronize",
@@ -238,8 +275,10 @@ _ACCELERATOR: dict[str, Any] = {
 }
 """Functions of `torch.accelerator`; some go by other names there than in `torch.cuda`."""
 
-_OF_ANY_ACCELERATOR = ("current_accelerator", "Graph")
+_OF_ANY_ACCELERATOR = ("current_accelerator",)
 """Functions of `torch.accelerator` that ask torch's hooks, which know of the served device."""
+
+_WORKSPACE_SIZES = ("blas_workspace_size", "cublas_workspace_size", "cublaslt_workspace_size")
 
 _MAY_BE_PINNED = """arange bartlett_window blackman_window empty empty_like empty_permuted empty_strided eye full
     full_like hamming_window hann_window kaiser_window linspace logspace normal ones ones_like rand rand_like randint
@@ -252,6 +291,8 @@ def serve(put: Callable[[Any, str, Any], None]) -> None:
     for name in (*torch.cuda.__all__, *_SERVED):
         if name in _SERVED:
             put(torch.cuda, name, _SERVED[name])
+        elif name in tensor_types.NAMES:
+            put(torch.cuda, name, tensor_types.of(name))
         elif callable(getattr(torch.cuda, name, None)) and not _is_kept(getattr(torch.cuda, name)):
             put(torch.cuda, name, not_served(f"torch.cuda.{name}"))
     for part in _PARTS:
@@ -262,6 +303,11 @@ def serve(put: Callable[[Any, str, Any], None]) -> None:
                 put(module, name, _ACCELERATOR[name])
             elif name not in _OF_ANY_ACCELERATOR and callable(getattr(module, name)):
                 put(module, name, not_served(f"{module.__name__}.{name}"))
+    tensor_types.serve(put)
+    put(torch.version, "cuda", f"{h200.DRIVER_VERSION // 1000}.{h200.DRIVER_VERSION % 1000 // 10}")
+    put(torch.backends.cuda, "is_built", lambda: True)
+    for name in (name for name in _WORKSPACE_SIZES if hasattr(torch.backends.cuda, name)):
+        put(torch.backends.cuda, name, not_served(f"torch.backends.cuda.{name}", "there is no cuBLAS: leave it out"))
     for module in (torch.cuda, torch.cuda.graphs):
         put(module, "graph", graphs.Capturing)
         put(module, "CUDAGraph", graphs.Graph)
@@ -285,9 +331,13 @@ def _serve_part(put: Callable[[Any, str, Any], None], part: str) -> None:
     """Replace the functions of a module of `torch.cuda`."""
     module = importlib.import_module(f"torch.cuda.{part}")
     for name, value in list(vars(module).items()):
-        if inspect.isfunction(value) and value.__module__ == module.__name__ and not name.startswith("_"):
-            served = _PARTS[part].get(name, _SERVED.get(name))
-            put(module, name, not_served(f"{module.__name__}.{name}") if served is None else served)
+        if name.startswith("_") or not (inspect.isfunction(value) or inspect.isclass(value)):
+            continue
+        served = _PARTS[part].get(name, _SERVED.get(name) if value.__module__.startswith("torch.cuda") else None)
+        if served is not None:
+            put(module, name, served)
+        elif value.__module__ == module.__name__ and (inspect.isfunction(value) or name in torch.cuda.__all__):
+            put(module, name, not_served(f"{module.__name__}.{name}"))
 
 
 def _unpinned(factory: Callable[..., Any]) -> Callable[..., Any]:

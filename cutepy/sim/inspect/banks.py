@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -155,67 +155,79 @@ def cost_of(access: Access) -> Cost | None:
 
 
 @dataclass
-class AccessSite:
+class _MemorySite:
+    """An instruction that accesses memory, and what its accesses took, in units of that memory."""
+
+    launch: int
+    instruction: Instruction
+    warps: int = 0
+    taken: int = 0
+    fewest: int = 0
+    unit: ClassVar[str]
+
+    @property
+    def excess(self) -> int:
+        """Units more than needed."""
+        return self.taken - self.fewest
+
+    def __str__(self) -> str:
+        i = self.instruction
+        return f"{line_of(i)}: {i.opcode}: {self.warps} by warps, {self.taken} {self.unit}, {self.fewest} needed"
+
+
+class AccessSite(_MemorySite):
     """An instruction that reads or writes shared memory.
 
     Attributes
     ----------
     launch : int
-        Which of the run's launches.
+        Number of the launch in the run.
     instruction : Instruction
         With its line of Python in `instruction.source`.
     warps : int
         How often a warp executed it.
     wavefronts, fewest : int
         Wavefronts that took, and the fewest that any layout of shared memory gives them.
+    conflicts : int
+        Wavefronts more than needed.
     """
 
-    launch: int
-    instruction: Instruction
-    warps: int = 0
-    wavefronts: int = 0
-    fewest: int = 0
+    unit = "wavefronts"
+
+    @property
+    def wavefronts(self) -> int:
+        """Wavefronts that the accesses took."""
+        return self.taken
 
     @property
     def conflicts(self) -> int:
         """Wavefronts more than needed."""
-        return self.wavefronts - self.fewest
-
-    def __str__(self) -> str:
-        i = self.instruction
-        return f"{line_of(i)}: {i.opcode}: {self.warps} by warps, {self.wavefronts} wavefronts, {self.fewest} needed"
+        return self.excess
 
 
-@dataclass
-class SectorSite:
+class SectorSite(_MemorySite):
     """An instruction that reads or writes global memory.
 
     Attributes
     ----------
     launch : int
-        Which of the run's launches.
+        Number of the launch in the run.
     instruction : Instruction
         With its line of Python in `instruction.source`.
     warps : int
         How often a warp executed it.
     sectors, fewest : int
         Sectors of 32 bytes that warps asked for, and the fewest that hold their bytes.
+    excess : int
+        Sectors more than needed.
     """
 
-    launch: int
-    instruction: Instruction
-    warps: int = 0
-    sectors: int = 0
-    fewest: int = 0
+    unit = "sectors"
 
     @property
-    def excess(self) -> int:
-        """Sectors more than needed."""
-        return self.sectors - self.fewest
-
-    def __str__(self) -> str:
-        i = self.instruction
-        return f"{line_of(i)}: {i.opcode}: {self.warps} by warps, {self.sectors} sectors, {self.fewest} needed"
+    def sectors(self) -> int:
+        """Sectors that warps asked for."""
+        return self.taken
 
 
 @dataclass
@@ -281,11 +293,10 @@ class Sites(Observer):
         key = self._launch, access.instruction.index
         site: AccessSite | SectorSite
         if cost.space == "shared":
-            site = shared = self.accesses.setdefault(key, AccessSite(self._launch, access.instruction))
-            shared.wavefronts += cost.taken
+            site = self.accesses.setdefault(key, AccessSite(self._launch, access.instruction))
         else:
-            site = asked = self.sectors.setdefault(key, SectorSite(self._launch, access.instruction))
-            asked.sectors += cost.taken
+            site = self.sectors.setdefault(key, SectorSite(self._launch, access.instruction))
+        site.taken += cost.taken
         site.warps += cost.warps
         site.fewest += cost.fewest
 

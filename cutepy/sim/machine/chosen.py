@@ -15,6 +15,10 @@ Extents = tuple[int, int, int]
 Coordinates = Sequence[int | Sequence[int]]
 
 
+class ChosenCtaError(ValueError):
+    """CTAs to run that a launch's grid does not have, or that are no coordinates."""
+
+
 def in_whole_clusters(ctas: Coordinates, grid: Extents, cluster: Extents) -> NDArray[np.intp]:
     """Return the linear indices of CTAs and of the peers in their clusters, cluster by cluster, by rank within each.
 
@@ -26,7 +30,7 @@ def in_whole_clusters(ctas: Coordinates, grid: Extents, cluster: Extents) -> NDA
 
     Raises
     ------
-    ValueError, TypeError
+    ChosenCtaError, TypeError
         If that is no coordinate, or the grid has no such CTA.
 
     Examples
@@ -77,14 +81,14 @@ def _within(cta: int | Sequence[int], grid: Extents) -> Extents:
     except TypeError:
         raise TypeError(f"ctas must have coordinates: an int or one to three of them each, got {cta!r}") from None
     if not 1 <= len(given) <= 3:
-        raise ValueError(f"ctas must have coordinates: an int or one to three of them each, got {cta!r}")
+        raise ChosenCtaError(f"ctas must have coordinates: an int or one to three of them each, got {cta!r}")
     named = list(zip(given, grid, strict=False))
     if any(c < 0 and extent == 1 for c, extent in named) and any(c >= 0 for c in given):
-        raise ValueError(
+        raise ChosenCtaError(
             f"ctas names CTA {cta}, and counts from the end along an axis along which the grid {grid} has one CTA: "
             'these are the coordinates of one CTA; several are a list, or have spaces between, as in "0 -1"'
         )
     full = [c + extent if c < 0 else c for c, extent in zip((*given, 0, 0), grid, strict=False)]
     if any(not 0 <= c < extent for c, extent in zip(full, grid, strict=True)):
-        raise ValueError(f"ctas names CTA {cta}, which the grid {grid} does not have")
+        raise ChosenCtaError(f"ctas names CTA {cta}, which the grid {grid} does not have")
     return full[0], full[1], full[2]

@@ -20,7 +20,7 @@ from cutepy.layouts.sm90 import SmemPlan
 from cutepy.layouts.sm90.arch import MAX_THREADS_PER_CTA, SM_COUNT, SMEM_BYTES_PER_CTA
 from cutepy.layouts.sm90.occupancy import occupancy
 from cutepy.sim.errors import LaunchError
-from cutepy.sim.machine.chosen import Coordinates, in_whole_clusters
+from cutepy.sim.machine.chosen import ChosenCtaError, Coordinates, in_whole_clusters
 from cutepy.sim.machine.lanes import Array, cluster_order
 from cutepy.sim.machine.loaded_module import LoadedModule, Placed
 from cutepy.sim.ptx.kernel_names import readable
@@ -68,6 +68,8 @@ class KernelCall:
         The CTAs to run, with their clusters; None for all.
     plan : SmemPlan or None
         By which the kernel shares memory, where that is known.
+    inputs : tuple of (int, int, str)
+        Start, end and description of memory that it may read and not write.
     """
 
     loaded: LoadedModule
@@ -83,6 +85,7 @@ class KernelCall:
     early_events: tuple[int, ...] = ()
     ctas: Coordinates | None = None
     plan: SmemPlan | None = field(default=None, repr=False)
+    inputs: tuple[tuple[int, int, str], ...] = field(default=(), repr=False)
 
 
 @dataclass(repr=False)
@@ -182,7 +185,10 @@ class Launch:
         """The linear indices of the CTAs that run, in order, those of a cluster next to each other."""
         if self.chosen is None:
             return cluster_order(self.grid, self.cluster)
-        return in_whole_clusters(self.chosen, self.grid, self.cluster)
+        try:
+            return in_whole_clusters(self.chosen, self.grid, self.cluster)
+        except ChosenCtaError as error:
+            raise ChosenCtaError(f"{self.name}: {error}") from None
 
     @property
     def windows(self) -> dict[str, list[tuple[int, int]]]:

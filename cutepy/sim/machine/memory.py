@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import numpy as np
 
-from cutepy.sim.errors import MemoryAccessError, Place
+from cutepy.sim.errors import MemoryAccessError, Place, ReadOnlyMemoryError
 from cutepy.sim.machine.events import Access, Proxy, Space
 from cutepy.sim.machine.lanes import Array, Residents
 from cutepy.sim.machine.leftovers import Held, leftover
@@ -25,6 +25,7 @@ from cutepy.sim.machine.shared_memory import SharedMemory
 from cutepy.sim.translate import LOCAL_WINDOW, SHARED_WINDOW
 
 if TYPE_CHECKING:
+    from cutepy.sim.errors import Who
     from cutepy.sim.machine.activity import Activity
     from cutepy.sim.machine.group import Group
     from cutepy.sim.ptx.model import Instruction
@@ -40,9 +41,16 @@ MAX_LOCAL_BYTES = 512 << 10
 
 
 class GlobalMemory:
-    """Ranges of host memory that kernels may touch."""
+    """Ranges of host memory that kernels may touch.
+
+    Attributes
+    ----------
+    inputs : tuple of (int, int, str)
+        Start, end and description of what the kernel that runs may read and not write.
+    """
 
     def __init__(self) -> None:
+        self.inputs: tuple[tuple[int, int, str], ...] = ()
         self._starts: list[int] = []
         self._regions: list[Region] = []
 
@@ -76,6 +84,18 @@ class GlobalMemory:
     def ranges(self) -> list[tuple[int, int]]:
         """Return start and end of each known range."""
         return [(region.start, region.end) for region in self._regions]
+
+    def writable(self) -> list[tuple[int, int, int]]:
+        """Return start and end of each part of a known range that may be written to, and the start of the range."""
+        parts = [(region.start, region.end, region.start) for region in self._regions]
+        for low, high, _ in self.inputs:
+            parts = [
+                part
+                for start, end, first in parts
+                for part in ((start, min(end, low), first), (max(start, high), end, first))
+                if part[0] < part[1]
+            ]
+        return parts
 
     def find(self, low: int, high: int) -> Region | None:
         """Return the region that holds the bytes from `low` up to `high`, or None."""
@@ -279,11 +299,36 @@ class Memory:
                 self._fail(g, i, "global", address, bad, size, f"is not in known memory: {self.known.nearest(first)}")
         return found
 
+    def check_writable(self, g: Group, i: Instruction, address: Array, size: int, who: Who | None = None) -> None:
+        """Raise where what is written, `size` bytes at each address, is part of an array that is read-only.
+
+        Raises
+        ------
+        ReadOnlyMemoryError
+        """
+        for low, high, name in self.known.inputs:
+            bad = (address < high) & (address + address.dtype.type(size) > low)
+            if not bad.any():
+                continue
+            shape = g.ctas.count, g.threads.count
+            if who is None:
+                row, column = (int(x[0]) for x in np.nonzero(np.broadcast_to(bad, shape)))
+                who = g.lane(row, column)
+            value = int(address[bad].flat[0])
+            raise ReadOnlyMemoryError(
+                f"{i.parts[0]} of {size} bytes at global address {value:#x} wrote to a read-only array of {name}",
+                i,
+                who,
+                fix="pass an array that may be written to, such as a copy",
+                at=Place(f"global memory at {value:#x}"),
+            )
+
     def discard(self, g: Group, i: Instruction, address: Array, size: int) -> None:
         """Let observers see global memory whose contents become undefined: to leave them is as good as anything."""
         place, address = self.resolve("generic", address)
         if place == "global":
             self.region(g, i, address, size, size)
+            self.check_writable(g, i, address, size)
             if self._activity.observers:
                 self.observe(g, i, "write", "global", "generic", address, size)
 
@@ -343,6 +388,8 @@ class Memory:
         value = values[0] if count == 1 else np.stack([np.broadcast_to(v, shape) for v in values], axis=-1)
         if place == "global":
             region = self.region(g, i, address, size, size)
+            if self.known.inputs:
+                self.check_writable(g, i, address, size)
             self._activity.traffic.access("store", g, address, size)
             if region is None:
                 self._scatter(address, value, shape, size)

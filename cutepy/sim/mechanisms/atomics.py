@@ -148,6 +148,7 @@ class Atomics:
         else:
             address = np.broadcast_to(address, shape)
             region = memory.region(g, i, address, size, size)
+            memory.check_writable(g, i, address, size)
             if region is None:
                 return self._one_by_one(g, i, address, operation, name, values)
             view, index = region.view(kind, 1), (address - np.uint64(region.base)).astype(np.int64) // size
@@ -188,7 +189,9 @@ class Atomics:
         size = values[0].dtype.itemsize
         whole = size * len(values)
         place, address = self._memory.resolve(space, address)
-        self._memory.region(g, i, address, whole, whole)
+        if place == "global":
+            self._memory.region(g, i, address, whole, whole)
+            self._memory.check_writable(g, i, address, whole)
         self._activity.traffic.access("atomic", g, address, whole)
         step = address.dtype.type(size)
         return [

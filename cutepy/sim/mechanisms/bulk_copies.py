@@ -176,6 +176,7 @@ class BulkCopies(Mechanism):
                 self.track(g, (row, column), stored[same])
                 continue
             target = self._global_bytes(g, i, address, count)
+            memory.check_writable(g, i, np.array([[address]], np.uint64), count, g.lane(row, column))
             self._count("store" if reduction is None else "atomic", address, count)
 
             data = np.zeros(count, np.uint8)

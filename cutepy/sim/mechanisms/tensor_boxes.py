@@ -150,6 +150,8 @@ class Boxes:
 
     def write(self, g: Group, i: Instruction, box: Box, at: Coordinates, data: Array, reduction: str | None) -> None:
         """Write a box given as 16-byte units, without what is outside of the tensor."""
+        if self._memory.known.inputs:
+            self._check_writable(g, i, box, at)
         units = self._units(box, at, "store") if reduction is None and box.is_inside(at) else None
         if units is not None:
             units[...] = data.reshape(box.unit_shape)
@@ -158,6 +160,18 @@ class Boxes:
         for where, piece in self._pieces(g, i, box, at, "store" if reduction is None else "atomic"):
             new = values[where]
             piece[...] = new if reduction is None else combined(piece, new, box.tensor.dtype, reduction)
+
+    def _check_writable(self, g: Group, i: Instruction, box: Box, at: Coordinates) -> None:
+        """Raise where a row of a box, without what is outside of the tensor, is part of an array that is read-only."""
+        lows, highs = box.inside(at)
+        if any(low >= high for low, high in zip(lows, highs, strict=True)):
+            return
+        starts = np.array([box.address(at, lows)], np.uint64)
+        extents = [high - low for low, high in zip(lows, highs, strict=True)]
+        for extent, step in zip(extents[1:], box.steps[1:], strict=True):
+            starts = (starts[:, None] + np.arange(extent, dtype=np.uint64) * np.uint64(step)).reshape(-1)
+        row_bytes = (extents[0] - 1) * box.steps[0] + box.element_bytes
+        self._memory.check_writable(g, i, starts, row_bytes, g.describe())
 
 
 def _span(extents: Sequence[int], steps: Sequence[int], element_bytes: int) -> int:

@@ -117,6 +117,8 @@ class Columns:
                     i,
                     g.describe(),
                 )
+            if kind != "load":
+                self._memory.check_writable(g, i, np.array([start], np.uint64), size, g.describe())
             self._activity.traffic.run(kind, start, size)
             elements = np.ndarray((high - low,), kind_of(tensor), region.bytes, start - region.base)
             found.append((pixel, slice(low, high), elements))

@@ -116,6 +116,7 @@ class TensorMaps:
         if region is None:
             known = memory.known.nearest(address)
             raise DescriptorError(f"no tensor map can be at {address:#x}: it is {known}", i, g.describe())
+        memory.check_writable(g, i, np.array([address], np.uint64), SIZE_BYTES, g.describe())
         return region.bytes[address - region.base : address - region.base + SIZE_BYTES]
 
     def replace(self, g: Group, i: Instruction, address: Array, field: str, ordinal: int, value: Array) -> None:

@@ -38,6 +38,7 @@ def bytes_by_lane(
             yield whole[start : start + size_bytes]
         return
     memory.region(g, i, address, size_bytes, size_bytes)
+    memory.check_writable(g, i, address, size_bytes)
     activity.traffic.access("atomic", g, address, size_bytes)
     for start in np.broadcast_to(address, shape).flat:
         region = memory.known.find(int(start), int(start) + size_bytes)

@@ -21,7 +21,9 @@ from cutepy.sim.native.snippets import (
     LOGS_SHARED,
     NUMBERS,
     PTR,
+    READ,
     STORED,
+    WRITTEN,
     cell,
     put,
     spread,
@@ -31,7 +33,7 @@ from cutepy.sim.native.writer import LANES
 ACCESS_TYPE = f"(!llvm.ptr, {I64}, i32, i64, !llvm.ptr) -> i64"
 """Of the state, addresses, the lanes that are here, whether to count or where shared memory is, and values."""
 
-_COUNTERS = {"load": (LOADED, [2]), "store": (STORED, [3]), "atomic": (ATOMIC, [2, 3])}
+_COUNTERS = {"load": (LOADED, [2], READ), "store": (STORED, [3], WRITTEN), "atomic": (ATOMIC, [2, 3], WRITTEN)}
 
 
 def _fetch(bits: int, count: int) -> str:
@@ -269,14 +271,14 @@ def source(operation: str, space: str, bits: int, count: int) -> str:
         Of an element, and of how many.
     """
     name, _, letter = operation.partition(".")
-    counter, maps = _COUNTERS["atomic" if letter else name]
+    counter, maps, cells = _COUNTERS["atomic" if letter else name]
     # Shared memory may be kept as a whole, and not logged.
     keeps = cell("keeps", LOGS_SHARED) if space == "shared" else "%keepsv = llvm.mlir.constant(-1 : i64) : i64"
     if letter:
         touch = _combine(name, bits, letter == "s", keeps)
     else:
         touch = _fetch(bits, count) if name == "load" else _put(bits, count, keeps)
-    check = CHECK_SHARED if space == "shared" else check_global(counter, maps)
+    check = CHECK_SHARED if space == "shared" else check_global(counter, maps, cells)
     # Of shared memory, `extra` is where the CTA's starts.
     base = f"{spread('base', '%extra')}\n%at = llvm.add %a, %base : {I64}" if space == "shared" else ""
     at = "%at" if space == "shared" else "%a"

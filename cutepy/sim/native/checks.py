@@ -9,11 +9,8 @@ from cutepy.sim.native.snippets import (
     CHECKED,
     FAILED,
     I64,
-    LAST_REGION,
     NEXT,
     NUMBERS,
-    REGION_TABLE,
-    REGIONS,
     SHARED_BYTES,
     add,
     cell,
@@ -123,8 +120,9 @@ llvm.return
 """Set bits of a map."""
 
 
-def region_function(counter: int, maps: list[int]) -> str:
+def region_function(counter: int, maps: list[int], cells: tuple[int, int, int]) -> str:
     """Return a function that finds the region of an access, or fails, counts it, and marks what it is a run of."""
+    regions, table, last_region = cells
     marks = []
     for n, position in enumerate(maps):
         marks.append(f"""
@@ -152,10 +150,10 @@ llvm.cond_br %more{n}, ^lane{n}(%l1{n} : i64), ^done{n}
 llvm.func internal @found(%state: !llvm.ptr, %a: {I64}, %run: i1, %low: i64, %high: i64, %size: i64, %sectors: i64,
 %distinct: i64, %counted: i64) -> i64 {{
 {NUMBERS}
-{cell("table", REGION_TABLE)}
+{cell("table", table)}
 %tablep = llvm.inttoptr %tablev : i64 to !llvm.ptr
-{cell("number", REGIONS)}
-{cell("cached", LAST_REGION)}
+{cell("number", regions)}
+{cell("cached", last_region)}
 llvm.br ^try(%cachedv, %c0 : i64, i64)
 ^try(%n: i64, %tried: i64):
 %entry = llvm.mul %n, %c32 : i64
@@ -188,12 +186,12 @@ llvm.return %c0 : i64
 """
 
 
-def check_global(counter: int, maps: list[int]) -> str:
+def check_global(counter: int, maps: list[int], cells: tuple[int, int, int]) -> str:
     """Return functions that check and count an access: they return how addresses can be taken, 0 if it failed."""
     return f"""
 {MARK}
 {sort_function()}
-{region_function(counter, maps)}
+{region_function(counter, maps, cells)}
 llvm.func internal @check(%state: !llvm.ptr, %a: {I64}, %size: i64, %counted: i64) -> i64 {{
 {NUMBERS}
 %no = llvm.mlir.constant(false) : i1

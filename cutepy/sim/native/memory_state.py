@@ -17,12 +17,12 @@ from cutepy.sim.native.snippets import (
     LOG,
     LOG_END,
     LOGS_SHARED,
+    READ,
     REGION_SIZE,
-    REGION_TABLE,
-    REGIONS,
     SHARED_BYTES,
     STATE_SIZE,
     STORED,
+    WRITTEN,
 )
 
 if TYPE_CHECKING:
@@ -63,13 +63,25 @@ class MemoryState:
         self._maps = [m.activity.traffic.maps(start, end) for start, end in ranges]
         for n, (start, end) in enumerate(ranges):
             self._regions[n] = start, end, *(0 if x is None else address_of(x) for x in self._maps[n])
-        self._numbers[REGIONS] = len(ranges)
-        self._numbers[REGION_TABLE] = address_of(self._regions)
+        self._writable = self._regions if not m.memory.known.inputs else self._parts(m.memory.known.writable())
+        for table, (number, place, _) in ((self._regions, READ), (self._writable, WRITTEN)):
+            self._numbers[number] = len(table)
+            self._numbers[place] = address_of(table)
         self._numbers[SHARED_BYTES] = m.memory.used_bytes
         self._kept: Any = None
         self._log_start = address_of(_log[0])
         self._numbers[LOG] = self._log_start
         self._numbers[LOG_END] = self._log_start + _LOG_BYTES
+
+    def _parts(self, parts: list[tuple[int, int, int]]) -> Any:  # noqa: ANN401
+        """Return regions of which each is a part of a known one, from a byte on at which a byte of its maps begins."""
+        known = {int(region[0]): region for region in self._regions}
+        found = [(0,) * REGION_SIZE]  # there is one at least
+        for start, end, first in parts:
+            skipped = -(-(start - first) // 8)  # what is stored to the bytes before that is left to numpy
+            maps = [int(at) and int(at) + skipped for at in known[first][2:]]
+            found.append((first + 8 * skipped, end, *maps))
+        return np.array(found, np.int64)
 
     def is_of(self, m: Engine) -> bool:
         """Tell whether the machine's memory is still the same."""

@@ -10,7 +10,9 @@ from cutepy.sim.native.writer import LANES
 FAILED, SHARED_BYTES, REGIONS, REGION_TABLE, LAST_REGION, CHANGED, LOG, LOG_END, LOGS_SHARED = range(9)
 LOADED, STORED, ATOMIC = 9, 11, 13
 """Sectors; the distinct bytes follow."""
-STATE_SIZE = 15
+READ, WRITTEN = (REGIONS, REGION_TABLE, LAST_REGION), (15, 16, 17)
+"""Where the number, the table and the last of the regions are that loads find, and those that stores and atomics do."""
+STATE_SIZE = 18
 REGION_SIZE = 4
 """Numbers of a region: its start, its end, and maps with a bit for each byte that was read, and written; 0 for none."""
 

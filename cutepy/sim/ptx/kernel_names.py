@@ -10,9 +10,10 @@ from __future__ import annotations
 import re
 
 _MANGLED = re.compile(r"(?:(?P<chosen>\w+?)_)?kernel_cutlass_(?P<function>\w+?)(?P<number>_\d+)?")
-# How the text of an argument begins: tensors and atoms, what has no text of its own, numbers and constants.
+# How the text of an argument begins: tensors and atoms, what has no text of its own, and constants. A number may end
+# the function's name: numbers in front of all other arguments stay.
 _ARGUMENT = re.compile(
-    r"_+(?:tensor(?:ptr|\d)|(?:object|function|method)_\w*at_|CopyAtom|ThrMma|Tiled(?:Copy|M[Mm][Aa])|Layout|S?\d|None|True|"
+    r"_+(?:tensor(?:ptr|\d)|(?:object|function|method)_\w*at_|CopyAtom|ThrMma|Tiled(?:Copy|M[Mm][Aa])|Layout|S\d|None|True|"
     r"False)"
 )
 _LONGEST = 60
@@ -25,6 +26,8 @@ def readable(kernel: str) -> str:
     --------
     >>> readable("kernel_cutlass_add_one_tensorptrf32gmemo641_128_0")
     'add_one_0'
+    >>> readable("kernel_cutlass_elected_of_32_tensorptrf32gmemo641_0"), readable("kernel_cutlass_elected_of_32_0")
+    ('elected_of_32_0', 'elected_of_32_0')
     >>> readable("kernel_cutlass_kernel_flashForward_object_at__CopyAtom_ThrID10_1")
     'kernel_flashForward_1'
     >>> readable("mine_kernel_cutlass_add_one_tensorptrf32gmemo641_0"), readable("mine_0"), readable("matmul_kernel")

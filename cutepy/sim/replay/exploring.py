@@ -102,6 +102,8 @@ class Exploration:
         The policies of those that differ by the order in which atomics add floats, and by nothing else.
     uncovered : tuple of str
         What no schedule shows: orders in which a GPU may see strong accesses that have no fence.sc between.
+    run : int or None
+        Number of its run, where a report is of several; launches are counted in each run.
     """
 
     kernel: str
@@ -113,11 +115,13 @@ class Exploration:
     endless: str = ""
     reordered: tuple[str, ...] = ()
     uncovered: tuple[str, ...] = ()
+    run: int | None = None
 
     def to_json(self) -> dict[str, object]:
         """Return it as `json.dump` takes it."""
         return {
             "kernel": self.kernel,
+            "run": self.run,
             "launch": self.launch,
             "seeds": {"first": self.seeds.start, "last": self.seeds.stop - 1} if self.seeds else None,
             "played": self.schedules,
@@ -132,7 +136,8 @@ class Exploration:
         return "\n".join([self._found(), *(f"  not covered: {one}" for one in self.uncovered)])
 
     def _found(self) -> str:
-        said = f"launch {self.launch}, {self.kernel}: {self._played()}: "
+        run = "" if self.run is None else f"run {self.run}, "
+        said = f"{run}launch {self.launch}, {self.kernel}: {self._played()}: "
         if not self.divergences:
             reordered = f"the same, but for the order of sums of floats under {len(self.reordered)}"
             return said + (reordered if self.reordered else "the same, bit for bit")

@@ -40,10 +40,15 @@ class Report:
 
     @staticmethod
     def of_all(reports: Sequence[Report]) -> Report:
-        """Join what is told of several runs."""
+        """Join what is told of several runs; if launches of more than one were played, each is told with its run."""
+        played = [number for number, report in enumerate(reports) if report.explorations]
         return Report(
             Hazards.of_all([report.hazards for report in reports]),
-            tuple(one for report in reports for one in report.explorations),
+            tuple(
+                one if len(played) < 2 else replace(one, run=number)
+                for number, report in enumerate(reports)
+                for one in report.explorations
+            ),
             tuple(one for report in reports for one in report.certificates),
         )
 

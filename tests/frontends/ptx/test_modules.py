@@ -1,6 +1,8 @@
 """`cutepy.load_ptx`: PTX of any compiler is launched by name."""
 
 import struct
+from contextlib import nullcontext
+from functools import partial
 
 import numpy as np
 import pytest
@@ -8,6 +10,7 @@ import pytest
 import cutepy
 from cutepy.frontends import PtxModule, load_ptx
 from cutepy.layouts.sm90 import TensorMap
+from cutepy.runtime.tensor_maps import to_bytes
 from cutepy.sim import LaunchError, MemoryAccessError, UnknownInstructionError
 
 _HEAD = ".version 8.7\n.target sm_90a\n.address_size 64\n"
@@ -190,7 +193,7 @@ _STORE = "ld.param.u64 %rd0, [p]; st.global.u32 [%rd0], 5;"
 
 
 def test_arrays_that_may_not_be_written_to_are_inputs():
-    """What a kernel stores there is taken back, and an error."""
+    """A store there is an error, and changes nothing."""
     text = bytes(range(16))
     module, array = module_of(_STORE, ".param .u64 p"), np.frombuffer(text, np.uint32)
     with pytest.raises(MemoryAccessError, match=r"wrote to a read-only array of shape \(4,\) and type uint32"):
@@ -199,6 +202,101 @@ def test_arrays_that_may_not_be_written_to_are_inputs():
     with pytest.raises(MemoryAccessError, match="read-only"):
         module.launch("k", 1, 1, (struct.pack("<Q", array.ctypes.data),), known=[array])
     assert [*text] == [*range(16)]
+
+
+_FIRST = "mov.u32 %r0, %tid.x; setp.eq.u32 %p1, %r0, 0; .shared .align 16 .b8 data[128]; mov.u32 %r1, data;"
+_BULK = f"{_FIRST} st.shared.u32 [%r1], 0; fence.proxy.async;"
+_DONE = "cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;"
+
+
+@pytest.mark.parametrize(
+    "store",
+    [
+        "st.global.u32 [%rd0], 0;",
+        "st.global.v4.u32 [%rd0], {0, 0, 0, 0};",
+        "st.u8 [%rd0], 0;",
+        "mov.u32 %r0, %tid.x; mad.wide.u32 %rd0, %r0, 4, %rd0; st.global.u32 [%rd0], 0;",
+        "atom.global.add.u32 %r1, [%rd0], 0;",
+        "atom.global.cas.b32 %r1, [%rd0], 7, 9;",
+        "red.global.add.u32 [%rd0], 0;",
+        "red.global.add.v2.f32 [%rd0], {0f00000000, 0f00000000};",
+        "mov.b128 %q, {%rd1, %rd1}; atom.global.exch.b128 %q, [%rd0], %q;",
+        "discard.global.L2 [%rd0], 128;",
+        f"{_BULK} @%p1 cp.async.bulk.global.shared::cta.bulk_group [%rd0], [%r1], 16; {_DONE}",
+        f"{_BULK} @%p1 cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%rd0], [%r1], 16; {_DONE}",
+    ],
+)
+def test_a_store_of_the_bytes_that_are_there_is_a_store(store):
+    memory = np.zeros(128, np.uint32)
+    first = -memory.ctypes.data % 128 // 4
+    array = memory[first : first + 32]
+    text = ".reg .b128 %q; mov.u64 %rd1, 0; ld.param.u64 %rd0, [p]; " + store
+    module = module_of(text, ".param .u64 p")
+    module.launch("k", 1, 32, (array,))
+    array.flags.writeable = False
+    with pytest.raises(MemoryAccessError, match=r"read-only array of shape \(32,\)") as caught:
+        module.launch("k", 1, 32, (array,))
+    assert caught.value.instruction.text in text
+    memory = np.zeros(128, np.uint32)  # beside one that is read-only
+    first = -memory.ctypes.data % 128 // 4
+    array, before, after = memory[first : first + 32], memory[:first], memory[first + 32 :]
+    before.flags.writeable = after.flags.writeable = False
+    module.launch("k", 1, 32, (array,), known=[before, after])
+
+
+@pytest.mark.parametrize("operation", ["tile", "add.tile"])
+def test_boxes_are_stored_to_no_array_that_is_read_only(operation):
+    """Rows of a box touch the bytes of their own, and none between them."""
+    memory = np.zeros(16 * 16 + 32, np.float32)
+    first = -memory.ctypes.data % 128 // 4
+    matrix = memory[first : first + 256].reshape(16, 16)
+    name = "cp.async.bulk.tensor" if operation == "tile" else "cp.reduce.async.bulk.tensor"
+    store = f"{name}.2d.global.shared::cta.{operation}.bulk_group [map, {{%r2, %r3}}], [%r1];"
+    module = module_of(
+        f"{_FIRST} mov.u32 %r2, 4; mov.u32 %r3, 8; fence.proxy.async; @%p1 {store} {_DONE}",
+        ".param .align 64 .b8 map[128]",
+    )
+    tensor_map = to_bytes(TensorMap("f32", (16, 16), (64,), (4, 8), global_address=matrix.ctypes.data))
+    for part, is_written in (
+        (matrix[:8], False),
+        (matrix[9, :4], False),
+        (matrix[9, 8:], False),
+        (matrix[15, 7:8], True),
+        (matrix[8:], True),
+    ):
+        part.flags.writeable = False
+        with pytest.raises(MemoryAccessError, match="read-only") if is_written else nullcontext():
+            launch_beside(module, tensor_map, matrix, part)
+
+
+def launch_beside(module, tensor_map, matrix, part):
+    """Launch with all of a matrix known, of which a part is read-only."""
+    frozen = matrix.view()
+    frozen.flags.writeable = False
+    low = (part.ctypes.data - matrix.ctypes.data) // 4
+    flat = matrix.reshape(-1)
+    module.launch("k", 1, 32, (tensor_map,), known=[flat[:low], frozen.reshape(-1), flat[low + part.size :]])
+
+
+@pytest.mark.parametrize("last", [True, False])
+def test_machine_code_refuses_it_too(last):
+    """A loop that has become machine code stores to an array that may be written to, and at its end to one that not."""
+    text = """
+    ld.param.u64 %rd0, [p]; ld.param.u64 %rd1, [q]; ld.param.u32 %r5, [n]; mov.u32 %r0, %tid.x; mov.u32 %r1, 0;
+    mul.wide.u32 %rd2, %r0, 4;
+    LOOP:
+    setp.eq.u32 %p1, %r1, %r5; selp.b64 %rd3, %rd1, %rd0, %p1; add.u64 %rd3, %rd3, %rd2; st.global.u32 [%rd3], 0;
+    add.u32 %r1, %r1, 1; setp.lt.u32 %p2, %r1, 30000; @%p2 bra LOOP;
+    """
+    module = module_of(text, ".param .u64 p, .param .u64 q, .param .u32 n")
+    memory = np.zeros(3 * 64 + 1, np.uint32)
+    out, array, tail = memory[1:65], memory[65:129], memory[129:]
+    array.flags.writeable = False
+    launch = partial(module.launch, "k", 1, 64)
+    n = 29_990 if last else 40_000
+    with pytest.raises(MemoryAccessError, match="read-only") if last else nullcontext():
+        launch((out, array, n), known=[tail])
+    launch((array, out, 29_990), known=[memory])  # all of it is known by an array that may be written to
 
 
 _MOVE = "ld.param.u64 %rd0, [p]; ld.param.u64 %rd1, [q]; ld.global.u32 %r1, [%rd0]; st.global.u32 [%rd1], %r1;"

@@ -258,6 +258,10 @@ class Phases:
         phases[event.state.slots] = np.broadcast_to(event.counted, event.state.slots.shape)
         self._announcing.amounts(event)
         deliveries = event.deliveries
+        if len(deliveries) == 1:  # a copy by one lane to one CTA, of which kernels issue thousands
+            some = actors.only(deliveries[:, 2]).of_ctas(deliveries[:, 1])
+            self._count_in(event, some, deliveries[:, 0], phases[deliveries[:, 0]])
+            return
         lanes = np.unique(deliveries[:, 2]).tolist()
         if len(lanes) > 1:
             self._announcing.lose(event.state.slots)

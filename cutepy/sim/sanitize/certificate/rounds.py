@@ -259,6 +259,13 @@ class Notes:
         assert pairs is not None
         assert of is not None
         assert what.phase is not None
+        if len(pairs) == 1:  # a copy by one lane to one CTA, of which kernels issue thousands
+            (slot, row, lane), phase = pairs[0].tolist(), np.broadcast_to(what.phase, of.shape)[of == pairs[0, 0]]
+            rank = slot % self._cluster
+            name = code(what.instruction, what.operation, what.barrier, rank)
+            values = np.array([[rank]]), phase[:1, None]
+            yield _Row(time, what.since, name, what.slots[row : row + 1], what.threads[lane : lane + 1], values)
+            return
         phases = dict(zip(of.tolist(), np.broadcast_to(what.phase, of.shape).tolist(), strict=True))
         ranks = pairs[:, 0] % self._cluster
         for rank, lane in np.unique(np.stack([ranks, pairs[:, 2]], axis=1), axis=0).tolist():

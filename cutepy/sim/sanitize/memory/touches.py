@@ -246,6 +246,10 @@ class SharedTouches:
             slots, offsets = np.divmod(access.addresses.reshape(-1), self._slot_bytes)
             rows, lanes = self._issuers(operation, access, slots)
             apart = of[rows] - slots  # of a multicast, a copy to a peer and st.async
+            if len(slots) == 1:
+                key = access.operation, int(offsets[0]), access.size_bytes, int(apart[0]), int(lanes[0])
+                by_place.setdefault(key, []).append(slots)
+                continue
             for offset, by, lane in dict.fromkeys(zip(offsets.tolist(), apart.tolist(), lanes.tolist(), strict=True)):
                 here = slots[(offsets == offset) & (apart == by) & (lanes == lane)]
                 by_place.setdefault((access.operation, offset, access.size_bytes, by, lane), []).append(here)

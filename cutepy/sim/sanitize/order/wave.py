@@ -90,8 +90,9 @@ class Issued:
         found: Array = self.view.known[:, rows, self.place[columns]]
         known = found.shape[-1]
         assert self.view.own is not None
-        for column in set(columns.tolist()):
-            thread, lanes = int(self.threads[column]), np.flatnonzero(columns == column)
+        for column in (distinct := set(columns.tolist())):
+            thread = int(self.threads[column])
+            lanes = np.arange(len(columns)) if len(distinct) == 1 else np.flatnonzero(columns == column)
             mine = np.flatnonzero(self.clocks.owner[:known] == thread)
             if not releases:
                 written = self.clocks.known_column((WRITES, thread))
@@ -104,6 +105,8 @@ class Issued:
     def known(self) -> Array:
         """What all of its threads knew, of each CTA: (plane, CTA, rank, column)."""
         every = np.arange(len(self.slots))
+        if len(self.threads) == 1:
+            return self.lanes(every, np.zeros(len(every), np.intp))
         rows, first, many = np.unique(self.place, return_index=True, return_counts=True)
         # Of lanes that share a row, one at least knows of a column no more than the row does.
         found = [

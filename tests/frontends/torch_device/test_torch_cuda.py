@@ -1,0 +1,83 @@
+"""`torch.cuda` on a served device: each function answers in the GPU's types, or is refused by name."""
+
+import importlib
+import warnings
+
+import pytest
+import torch
+
+import cutepy
+from cutepy.frontends.torch_device import NotServedError, serve_cuda, tensor_types
+
+pytestmark = pytest.mark.dsl
+
+
+def test_a_chip_that_is_not_there_is_answered_for_as_one_that_is_idle():
+    with serve_cuda():
+        for name in ("utilization", "memory_usage", "temperature", "power_draw"):
+            assert [type(getattr(torch.cuda, name)(*given)) for given in ((), (0,), ("cuda",))] == [int] * 3
+            with pytest.raises(RuntimeError, match="invalid device ordinal"):
+                getattr(torch.cuda, name)(1)
+        assert torch.cuda.clock_rate() > 1000
+        assert torch.cuda.host_memory_stats() == {}
+        assert not torch.cuda.tunable.is_enabled()
+        torch.cuda.reset_accumulated_memory_stats()
+        torch.cuda.set_sync_debug_mode("default")
+        with pytest.raises(NotServedError, match="leave the mode at 0"):
+            torch.cuda.set_sync_debug_mode("warn")
+
+
+def test_torch_says_that_it_is_built_for_cuda_while_the_device_is_served():
+    with serve_cuda():
+        major, minor = map(int, torch.version.cuda.split("."))
+        assert major >= 12
+        assert minor < 10
+        assert torch.backends.cuda.is_built()
+        cutepy.load_ptx(COPY).launch("copy", 1, 1, (torch.zeros(1, device="cuda"),))  # its memory is the host's
+    assert torch.version.cuda is None
+    assert not torch.backends.cuda.is_built()
+
+
+COPY = ".version 8.7\n.target sm_90a\n.address_size 64\n.visible .entry copy(.param .u64 p) { ret; }"
+
+
+@pytest.mark.parametrize(("name", "dtype"), sorted(tensor_types.NAMES.items()))
+def test_types_of_tensors_make_tell_and_convert(name, dtype):
+    with serve_cuda():
+        kind = getattr(torch.cuda, name)
+        made = [kind([1, 0]), kind(2, 3), kind()]
+        assert [tuple(each.shape) for each in made] == [(2,), (2, 3), (0,)]
+        assert all(each.dtype == dtype and each.is_cuda and isinstance(each, kind) for each in made)
+        assert not isinstance(torch.zeros(1, dtype=dtype), kind)
+        assert made[0].type() == f"torch.cuda.{name}"
+        for given in (kind, f"torch.cuda.{name}"):
+            found = torch.tensor([1, 0], dtype=torch.int64).type(given)
+            assert found.is_cuda
+            assert found.tolist() == [1, 0]
+        assert made[0].type(torch.float32).dtype == torch.float32
+        for refused in (lambda: torch.set_default_tensor_type(kind), lambda: getattr(torch.cuda.sparse, name)()):
+            if "Bool" not in name:
+                with pytest.raises(NotServedError):
+                    refused()
+
+
+def test_every_function_of_torch_cuda_without_arguments_answers_or_is_refused_by_name():
+    """What else it raises is of its signature."""
+    modules = "cuda cuda.memory cuda.random cuda.nccl cuda.streams cuda.tunable cuda.nvtx accelerator".split()
+    with serve_cuda(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for module in (importlib.import_module(f"torch.{name}") for name in modules):
+            for name in sorted(dir(module)):
+                function = getattr(module, name)
+                if name[0] == "_" or not callable(function) or not _is_of_torch(function):
+                    continue
+                try:
+                    function()
+                except NotServedError:
+                    pass
+                except TypeError as error:
+                    assert "missing" in str(error), (module.__name__, name, error)
+
+
+def _is_of_torch(function):
+    return str(getattr(function, "__module__", "")).split(".")[0] in ("torch", "cutepy")
