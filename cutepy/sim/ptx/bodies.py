@@ -379,7 +379,8 @@ class Body:
             self._check_stored(opcode, operands)
         prefix = f"@{'!' if negated else ''}{guard} " if guard else ""
         whole = f"{prefix}{opcode} {' '.join(text.split())}"
-        instruction = Instruction(index, opcode, operands, predicate, whole, source, line)
+        column, file = at - self._reading.text.rfind("\n", 0, at), self._reading.file
+        instruction = Instruction(index, opcode, operands, predicate, whole, source, line, column, file)
         self._check(instruction)
         return instruction
 

@@ -42,6 +42,8 @@ _OUTSIDE = re.compile(
 """What is outside of functions."""
 _NEWEST_MAJOR = 9
 """Newest major version of the PTX ISA; a minor one adds instructions, each of which is refused where it is unknown."""
+_LAST_MINOR = {1: 5, 2: 3, 3: 2, 4: 3, 5: 1, 6: 5, 7: 8, 8: 8}
+"""Of earlier major versions."""
 
 
 def parse_module(text: str, unread: list[Unread] | None = None, file: str = "", checks: Checks | None = None) -> Module:
@@ -218,7 +220,8 @@ class Outside:
 
 def _check_version(version: str) -> None:
     match = re.fullmatch(r"(\d{1,4})\.\d{1,4}", version)
-    if match is None or int(match[1]) > _NEWEST_MAJOR:
+    major, minor = map(int, version.split(".")) if match is not None else (0, 0)
+    if not 1 <= major <= _NEWEST_MAJOR or minor > _LAST_MINOR.get(major, minor):
         refuse(f"expected a version of the PTX ISA up to {_NEWEST_MAJOR}.x, got {version}", version)
 
 

@@ -1,6 +1,6 @@
-"""Instructions that are known and not simulated, or that an H200 does not have: why, by how their opcodes look.
+"""Instructions that are known and not simulated: why, by how their opcodes look.
 
-docs/simulator.md lists them too.
+docs/simulator.md lists them too. What an H200 does not have is refused as the text is read: see `ptx.modifiers`.
 """
 
 from __future__ import annotations
@@ -9,20 +9,10 @@ import re
 from functools import lru_cache
 
 _TEXTURES = "{opcode} is not simulated: of textures, tex and tld4 are, and of surfaces suld.b and sust.b"
-_BLACKWELL = "{opcode} is for sm_100 and later, and Hopper's assembler refuses it; compile for sm_90a"
-_UNSYNCHRONISED = "{opcode} without .sync is for GPUs before sm_70; use {first}.sync with a mask of lanes"
 _REASONS = [
     (r"sured|sust\.p", _TEXTURES),
     (r"multimem\b", "multimem instructions are not simulated: they need several devices"),
-    (r"(shfl|vote)\.(?!sync)", _UNSYNCHRONISED),
-    (r"match\.(?:any|all)\.(?!sync)", _UNSYNCHRONISED),
-    (r"tcgen05|clusterlaunchcontrol|st\.bulk|ldmatrix\..*(m16n16|m8n16)|stmatrix\..*m16n8|(add|sub|mul|fma)\..*f32x2",
-     _BLACKWELL),
-    (r"(st|red)\.async\..*\bglobal\b|redux\.sync\..*f32|cvt\.rs\b|cvt\..*(e2m1|e2m3|e3m2|ue8m0)", _BLACKWELL),
-    (r".*(cp_mask|scale_vec|block_scale|tile::(gather4|scatter4)|im2col::w|cta_group)", _BLACKWELL),
-    (r"(ld|st)\..*\bv8\b", _BLACKWELL),
-    (r"(ld|st)\..*\bv4\.[busf]64\b", _BLACKWELL),
-]  # fmt: skip
+]
 
 
 @lru_cache(maxsize=1024)
@@ -31,12 +21,12 @@ def refusal(opcode: str) -> str:
 
     Examples
     --------
-    >>> refusal("shfl.up.b32")
-    'shfl.up.b32 without .sync is for GPUs before sm_70; use shfl.sync with a mask of lanes'
+    >>> refusal("multimem.st.global.f32")
+    'multimem instructions are not simulated: they need several devices'
     >>> refusal("add.s32")
     ''
     """
     for pattern, reason in _REASONS:
         if re.match(pattern, opcode):
-            return reason.format(opcode=opcode, first=opcode.partition(".")[0])
+            return reason.format(opcode=opcode)
     return ""

@@ -232,7 +232,7 @@ def test_a_read_only_view_of_what_may_be_written_to():
     module_of("ld.param.u64 %rd0, [p]; ld.global.u32 %r1, [%rd0];", ".param .u64 p").launch("k", 1, 1, (array,))
 
 
-@pytest.mark.parametrize(("load", "at"), [("v4.b32 {%r0, %r1, %r2, %r3}, [p]", "+8"), ("b32 %r1, [p-4]", "-4")])
+@pytest.mark.parametrize(("load", "at"), [("v4.b32 {%r0, %r1, %r2, %r3}, [p]", "+8"), ("b32 %r1, [p+-4]", "-4")])
 def test_loads_past_a_parameter(load, at):
     with pytest.raises(MemoryAccessError, match=rf"ld.param reads 4 bytes at \[p\{at}\], and the parameter p has 8"):
         module_of(f"ld.param.{load};", ".param .u64 p, .param .u64 q").launch("k", 1, 1, (None, None))

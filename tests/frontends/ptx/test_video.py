@@ -172,7 +172,7 @@ def test_simd(operation, lanes, d, a, b, accumulated, data, values):
 
 @pytest.mark.parametrize("line", ["vadd.s32.s32 %d, %a, %b", "vset.u32.u32 %d, %a, %b"])
 def test_unknown_forms(line):
-    with pytest.raises(Exception, match="does not know"):
+    with pytest.raises(PtxSyntaxError, match="needs"):
         run(line, [(1, 2, 3)])
 
 
