@@ -117,6 +117,15 @@ class LoadedModule:
             raise LaunchError(f"the PTX defines no entry {name}")
         return self.module.functions[name]
 
+    def place_of(self, kernel: str) -> tuple[str, str]:
+        """Return where one of its kernels is declared, and how."""
+        text = without_comments(self.ptx)
+        found = re.search(rf"\.entry\s+{re.escape(kernel)}(?![\w$])", text)
+        placed = Reading(text, self.file).placed(PtxSyntaxError(""), found.start() if found is not None else 0)
+        line, column = placed.line, placed.column
+        where = f"{self.file}:{line}:{column}" if self.file else f"line {line}, column {column} of the PTX"
+        return where, placed.statement
+
     @cached_property
     def variables(self) -> dict[str, Placed]:
         """Its global and constant variables, by name, which are made when this is first asked for.

@@ -28,8 +28,9 @@ from cutepy.sim.ptx.tokens import PtxSyntaxError, integer
 
 STATEMENT = re.compile(
     r"""\s*+(?:
-      (?P<loc>\.loc[ \t]+(?P<file>\d+)[ \t]+(?P<line>\d+)(?:[ \t]+(?P<column>\d+))?(?:[ \t]+\d+)*
-        (?:[ \t]*,(?P<inlined>[^\n]*))?)
+      (?P<loc>\.loc[ \t]+(?P<file>\d+)[ \t]+(?P<line>\d+)[ \t]+(?P<column>\d+)\b
+        (?:\s*,\s*function_name\s+[\w$.]+\s*(?:\+\s*\d+\s*)?,\s*(?P<inlined>inlined_at\s+\d+\s+\d+\s+\d+\b))?
+        (?!\s*[,\d]))
     | (?P<open>\{) | (?P<close>\})
     | (?P<label>[$%A-Za-z_][\w$]*)\s*:(?!:)
     | (?P<directive>\.[a-z](?:[^;{}"]|"[^"]*")*(?:\{[^;]*)?;)
@@ -52,8 +53,8 @@ _PROTOTYPE = re.compile(r"\.callprototype\s*(?:\((?P<results>[^)]*)\))?\s*any\s*
 BEYOND = "%beyond"
 """The opcode of what is executed where the index of a branch is beyond its targets."""
 _REST = re.compile(r"\s*[^;\n]*[;\n]?")
-_WITHOUT_EFFECT = (".pragma", ".file", ".section")
-"""Directives in functions that tell nothing which the simulator does not find out."""
+_PRAGMA = re.compile(r'\.pragma\s*"[^"\n]*"(?:\s*,\s*"[^"\n]*")*\s*;')
+"""It tells nothing that the simulator does not find out."""
 
 
 class Body:
@@ -350,7 +351,7 @@ class Body:
         elif text.startswith((*SPACES, *LINKING)):
             for variable in read_variables(text):
                 self._names.add_variable(variable)
-        elif not text.startswith(_WITHOUT_EFFECT):
+        elif not _PRAGMA.fullmatch(text):
             raise PtxSyntaxError(f"unknown directive {' '.join(text.split())[:80]!r}")
 
     def _instruction(
