@@ -279,7 +279,10 @@ class Body:
         caller = None
         if inlined:
             at = int(inlined[1]), int(inlined[2]), int(inlined[3])
-            caller = self._places.get(at) or SourceLine(self._files.get(at[0], "?"), at[1])
+            caller = self._places.get(at)
+            if caller is None:
+                said = " ".join(map(str, at))
+                raise PtxSyntaxError(f"inlined_at names a place that a .loc before it gives, got {said}")
         file, line = int(match["file"]), int(match["line"])
         key = file, line, id(caller)  # a caller is kept by what it calls
         place = self._sources.get(key)

@@ -299,7 +299,7 @@ ways that ``|`` parts. ``/`` parts a choice, ``?`` behind it lets it be left out
 
 
 def _read(table: str) -> dict[str, tuple[str, ...]]:
-    found = {}
+    found: dict[str, tuple[str, ...]] = {}
     for entry in re.split(r"\n(?! )", table.strip()):
         names, ways = entry.split(":", 1) if entry.endswith(":") else entry.split(": ", 1)
         found |= dict.fromkeys(names.split(), tuple(way.strip() for way in ways.split("|")))

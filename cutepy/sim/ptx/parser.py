@@ -21,7 +21,7 @@ from cutepy.sim.ptx.tokens import PtxSyntaxError as PtxSyntaxError, integer
 
 _COMMENT = re.compile(r'"(?:\\.|[^"\\\n])*"|//[^\n]*|/\*.*?(?:\*/|\Z)', re.S)
 _INLINE_ASSEMBLY = re.compile(r"// begin inline asm\n.*?(?:// end inline asm|\Z)", re.S)
-_LOCATION = re.compile(r"^[ \t]*+\.loc\b[^\n]*", re.M)
+_LOCATION = re.compile(r"^[ \t]*+\.loc[ \t]+\d+[ \t]+\d+[ \t]+\d+[ \t]*(?:,[^\n/]*)?(?://[^\n]*)?$", re.M)
 _FILE = re.compile(r'\.file\s+(\d+)\s+"([^"\n]*)"')
 _SPACE = re.compile(r"\s*+")
 _FUNCTION = re.compile(
