@@ -172,6 +172,26 @@ class SimulationError(RuntimeError):
         )  # fmt: skip
 
     @property
+    def file(self) -> str:
+        """The file that the PTX was read from; empty if it wasn't, or no instruction is known."""
+        return self.instruction.file if self.instruction is not None else ""
+
+    @property
+    def line(self) -> int:
+        """The line of the PTX, from 1; 0 where no instruction is known."""
+        return self.instruction.line if self.instruction is not None else 0
+
+    @property
+    def column(self) -> int:
+        """The column of the PTX, from 1; 0 where no instruction is known."""
+        return self.instruction.column if self.instruction is not None else 0
+
+    @property
+    def statement(self) -> str:
+        """The instruction as it is written; empty where none is known."""
+        return self.instruction.text if self.instruction is not None else ""
+
+    @property
     def mistakes(self) -> tuple[SimulationError, ...]:
         """What the kernel did wrong, if it is that; nothing for what the simulator doesn't know, and the like."""
         return (self,) if self.kind else ()

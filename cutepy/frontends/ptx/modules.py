@@ -216,13 +216,18 @@ class PtxModule:
             raise ValueError(f"the module has no kernel {kernel!r}; it has {', '.join(self.kernels) or 'none'}")
         known = [*known]
         memory = [*filter(is_tensor, args), *known]
+        try:
+            packed = tuple(pack_all(kernel, self.kernels[kernel], args))
+        except (TypeError, ValueError) as error:
+            where, statement = self._loaded.place_of(kernel)
+            raise type(error)(f"{where}: {error}\n  in `{statement}`") from error
         call = KernelCall(
             self._loaded,
             kernel,
             _extents("grid", grid),
             _extents("block", block),
             _extents("cluster", cluster),
-            tuple(pack_all(kernel, self.kernels[kernel], args)),
+            packed,
             smem,
             cooperative,
             handle_of(stream),

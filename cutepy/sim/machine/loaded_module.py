@@ -26,6 +26,11 @@ from cutepy.sim.translate import load_module
 
 _ALIGNMENT = 128
 _TARGET = re.compile(r"sm_(\d{1,4})[af]?")
+_TARGETS = frozenset(
+    """sm_10 sm_11 sm_12 sm_13 sm_20 sm_21 sm_30 sm_32 sm_35 sm_37 sm_50 sm_52 sm_53 sm_60 sm_61 sm_62 sm_70 sm_72
+    sm_75 sm_80 sm_86 sm_87 sm_88 sm_89 sm_90 sm_90a""".split()
+)
+"""That ptxas assembles for an sm_90a."""
 _GENERATION = 90
 
 
@@ -68,25 +73,34 @@ class LoadedModule:
     Raises
     ------
     PtxSyntaxError
-        If a statement is not understood, there is no .target, or that is no GPU, or a newer one.
+        If a statement is not understood, the module does not begin with .version and .target, or the target is no GPU,
+        or a newer one.
     """
 
     def __init__(self, ptx: str, file: str = "") -> None:
         self.ptx, self.file, self.module = ptx, file, load_module(ptx, file)
-        if not self.module.target:
-            reason = "a module must say what GPU it is for; write .target sm_90a behind .version"
-            raise PtxSyntaxError(reason, "", file, 1, 1, " ".join(ptx[:80].split()))
+        self._check_header()
         self._check_target(self.module.target)
         self.memory: dict[str, Any] = {}
 
+    def _check_header(self) -> None:
+        text = without_comments(self.ptx)
+        at = 0
+        for name, needed in (("version", ".version 8.7"), ("target", ".target sm_90a")):
+            found = re.compile(rf"\s*\.{name}\s+[^\s,]+(?:\s*,\s*\w+)*").match(text, at)
+            if found is None:
+                reason = f"a module begins with .version and .target; write {needed} here"
+                raise Reading(text, self.file).placed(PtxSyntaxError(reason), at)
+            at = found.end()
+
     def _check_target(self, target: str) -> None:
         generation = _TARGET.fullmatch(target)
-        if generation is None:
-            reason = f"no GPU is named {target}; write .target sm_90a"
-        elif int(generation[1]) > _GENERATION:
-            reason = f"PTX for {target} does not run on an sm_90a, which is simulated; compile it for sm_90a"
-        else:
+        if target in _TARGETS:
             return
+        if generation is None or int(generation[1]) <= _GENERATION:
+            reason = f"no GPU is named {target}; write .target sm_90a"
+        else:
+            reason = f"PTX for {target} does not run on an sm_90a, which is simulated; compile it for sm_90a"
         text = without_comments(self.ptx)
         at = re.search(r"\.target\b", text)
         raise Reading(text, self.file).placed(PtxSyntaxError(reason, target), 0 if at is None else at.start())
@@ -102,6 +116,15 @@ class LoadedModule:
         if name not in self.module.functions:
             raise LaunchError(f"the PTX defines no entry {name}")
         return self.module.functions[name]
+
+    def place_of(self, kernel: str) -> tuple[str, str]:
+        """Return where one of its kernels is declared, and how."""
+        text = without_comments(self.ptx)
+        found = re.search(rf"\.entry\s+{re.escape(kernel)}(?![\w$])", text)
+        placed = Reading(text, self.file).placed(PtxSyntaxError(""), found.start() if found is not None else 0)
+        line, column = placed.line, placed.column
+        where = f"{self.file}:{line}:{column}" if self.file else f"line {line}, column {column} of the PTX"
+        return where, placed.statement
 
     @cached_property
     def variables(self) -> dict[str, Placed]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from cutepy.sim.native.floating import write_halves
 from cutepy.sim.native.lanes import Lanes, UnsupportedError, width
 from cutepy.sim.native.table import need, of
-from cutepy.sim.native.values import canonical, float_bits, flushed, narrowed, saturated_float, widened
+from cutepy.sim.native.values import canonical, float_bits, flushed, flushed_rounded, narrowed, saturated_float, widened
 from cutepy.sim.native.writer import Value
 from cutepy.sim.ptx.model import Instruction
 from cutepy.sim.translate.emitter import kind_of
@@ -86,10 +86,12 @@ def _float_to_float(e: Lanes, i: Instruction, to: str, source: str) -> None:
         return
     if to not in ("f32", "f64"):
         raise UnsupportedError
-    bits = int(to[1:])
+    bits, exact = int(to[1:]), value
     if bits != value.bits:
         value = w.float_cast("fpext" if bits > value.bits else "fptrunc", value, bits)
     # Only bf16, f64 and plain copies keep a NaN's bits.
     if bits == 32 and (source == "f16" or (source == "f32" and (integral or "ftz" in i.parts))):
         value = canonical(e, value)
-    e.write(i.operands[0], flushed(e, value) if "ftz" in i.parts and bits == 32 else value)
+    if "ftz" in i.parts and bits == 32:
+        value = flushed_rounded(e, value, exact) if source == "f64" else flushed(e, value)
+    e.write(i.operands[0], value)

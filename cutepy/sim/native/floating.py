@@ -15,6 +15,7 @@ from cutepy.sim.native.values import (
     canonical,
     extreme_float,
     flushed,
+    flushed_rounded,
     last_nan,
     magnitude_below,
     narrowed,
@@ -72,20 +73,15 @@ def _computed(e: Lanes, i: Instruction, values: list[Value]) -> Value:
     elif operation != "div":
         value = last_nan(e, value, *values)
     if flush and operation in ("mul", "fma", "mad"):
-        value = _without_tiny(e, value, values)
+        return _flushed_product(e, value, values)
     return flushed(e, value) if flush else value
 
 
-def _without_tiny(e: Lanes, value: Value, values: list[Value]) -> Value:
-    """Flush what is subnormal before it is rounded to the smallest normal number; `value` may have been saturated."""
-    w = e.w
-    wide = [w.float_cast("fpext", v, 64) for v in values]
-    exact = w.floats("fmul", *wide[:2])
-    if len(values) == 3:
-        exact = add_odd(e, exact, wide[2])
-    border = w.compare("eq", w.binary("and", value, w.constant(32, 0x7FFFFFFF)), w.constant(32, 0x00800000))
-    lost = w.binary("and", border, magnitude_below(e, exact, _TINY))
-    return w.select(lost, w.binary("and", value, w.constant(32, 0x80000000)), value)
+def _flushed_product(e: Lanes, value: Value, values: list[Value]) -> Value:
+    """Flush a product, or a sum of one, of float32 operands; `value` may have been saturated."""
+    wide = [e.w.float_cast("fpext", v, 64) for v in values]
+    exact = e.w.floats("fmul", *wide[:2])
+    return flushed_rounded(e, value, add_odd(e, exact, wide[2]) if len(values) == 3 else exact)
 
 
 def _approximate_quotient(e: Lanes, values: list[Value], full: bool, flush: bool) -> Value:
@@ -105,7 +101,7 @@ def _approximate_quotient(e: Lanes, values: list[Value], full: bool, flush: bool
     if not flush:
         return w.floats("fmul", *factors)
     factors[1] = flushed(e, factors[1])
-    return flushed(e, _without_tiny(e, w.floats("fmul", *factors), factors))
+    return _flushed_product(e, w.floats("fmul", *factors), factors)
 
 
 def halves(e: Lanes, operand: Operand, kind: str) -> list[Value]:

@@ -29,6 +29,17 @@ def flushed(e: Lanes, x: Value) -> Value:
     return w.select(magnitude_below(e, x, 2.0**-126), sign, x)
 
 
+def flushed_rounded(e: Lanes, result: Value, exact: Value) -> Value:
+    """Flush a float32 that is subnormal when rounded to nearest with an exponent without bounds.
+
+    `exact` is the float64 that was rounded, itself rounded to odd: see `arithmetic.floats.flush_rounded`.
+    """
+    w = e.w
+    border = w.compare("eq", w.binary("and", result, w.constant(32, 0x7FFFFFFF)), w.constant(32, 0x00800000))
+    lost = w.binary("and", border, magnitude_below(e, exact, 2.0**-126 - 2.0**-151))
+    return flushed(e, w.select(lost, w.binary("and", result, w.constant(32, 0x80000000)), result))
+
+
 def canonical(e: Lanes, x: Value) -> Value:
     """Replace the NaNs of float32 by the one that arithmetic returns."""
     return e.w.select(e.w.compare_floats("uno", x, x), e.w.constant(32, _CANONICAL), x)

@@ -29,8 +29,9 @@ from cutepy.sim.ptx.tokens import PtxSyntaxError, integer
 
 STATEMENT = re.compile(
     r"""\s*+(?:
-      (?P<loc>\.loc[ \t]+(?P<file>\d+)[ \t]+(?P<line>\d+)(?:[ \t]+(?P<column>\d+))?(?:[ \t]+\d+)*
-        (?:[ \t]*,(?P<inlined>[^\n]*))?)
+      (?P<loc>\.loc[ \t]+(?P<file>\d+)[ \t]+(?P<line>\d+)[ \t]+(?P<column>\d+)\b
+        (?:\s*,\s*function_name\s+[\w$.]+\s*(?:\+\s*\d+\s*)?,\s*(?P<inlined>inlined_at\s+\d+\s+\d+\s+\d+\b))?
+        (?!\s*[,\d]))
     | (?P<open>\{) | (?P<close>\})
     | (?P<label>[$%A-Za-z_][\w$]*)\s*:(?!:)
     | (?P<directive>\.[a-z](?:[^;{}"]|"[^"]*")*(?:\{[^;]*)?;)
@@ -53,8 +54,8 @@ _PROTOTYPE = re.compile(r"\.callprototype\s*(?:\((?P<results>[^)]*)\))?\s*any\s*
 BEYOND = "%beyond"
 """The opcode of what is executed where the index of a branch is beyond its targets."""
 _REST = re.compile(r"\s*[^;\n]*[;\n]?")
-_WITHOUT_EFFECT = (".pragma", ".file", ".section")
-"""Directives in functions that tell nothing which the simulator does not find out."""
+_PRAGMA = re.compile(r'\.pragma\s*"[^"\n]*"(?:\s*,\s*"[^"\n]*")*\s*;')
+"""It tells nothing that the simulator does not find out."""
 
 
 class Body:
@@ -279,7 +280,10 @@ class Body:
         caller = None
         if inlined:
             at = int(inlined[1]), int(inlined[2]), int(inlined[3])
-            caller = self._places.get(at) or SourceLine(self._files.get(at[0], "?"), at[1])
+            caller = self._places.get(at)
+            if caller is None:
+                said = " ".join(map(str, at))
+                raise PtxSyntaxError(f"inlined_at names a place that a .loc before it gives, got {said}")
         file, line = int(match["file"]), int(match["line"])
         key = file, line, id(caller)  # a caller is kept by what it calls
         place = self._sources.get(key)
@@ -351,7 +355,7 @@ class Body:
         elif text.startswith((*SPACES, *LINKING)):
             for variable in read_variables(text):
                 self._names.add_variable(variable)
-        elif not text.startswith(_WITHOUT_EFFECT):
+        elif not _PRAGMA.fullmatch(text):
             raise PtxSyntaxError(f"unknown directive {' '.join(text.split())[:80]!r}")
 
     def _instruction(
@@ -381,7 +385,8 @@ class Body:
             self._check_stored(opcode, operands)
         prefix = f"@{'!' if negated else ''}{guard} " if guard else ""
         whole = f"{prefix}{opcode} {' '.join(text.split())}"
-        instruction = Instruction(index, opcode, operands, predicate, whole, source, line)
+        column, file = at - self._reading.text.rfind("\n", 0, at), self._reading.file
+        instruction = Instruction(index, opcode, operands, predicate, whole, source, line, column, file)
         if not is_refused:
             self._check(instruction)
         return instruction

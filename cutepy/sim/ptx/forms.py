@@ -30,6 +30,7 @@ from cutepy.sim.ptx.model import (
     Symbol,
     Vector,
 )
+from cutepy.sim.ptx.modifiers import check_modifiers
 from cutepy.sim.ptx.tokens import PtxSyntaxError
 
 
@@ -45,7 +46,7 @@ PLAIN_FORMS: dict[str, str] = {
     **_each("abs bfind brev clz cnot cos cvta ex2 getctarank isspacep lg2 mov neg not", "result value"),
     **_each("popc rcp rsqrt sin sqrt tanh testp", "result value"),
     **_each("add addc and bmsk copysign div mapa mul mul24 or rem shl shr sub subc szext xor", "result value*2"),
-    **_each("max min", "result value*2 value?"),  # three on newer GPUs
+    **_each("max min", "result value*2"),
     **_each("bfe dp2a dp4a fma fns mad mad24 madc prmt sad selp shf slct", "result value*3"),
     **_each("set setp", "result value*2 value@and/or/xor"),
     "bfi": "result value*4",
@@ -122,8 +123,12 @@ FORMS: dict[str, str] = PLAIN_FORMS | {
     "shfl": "result value lanes*2 lanes@sync",
     "st.async": "address value address",
     "tensormap.cp_fenceproxy": "address address bytes",
-    "tensormap.replace": "address bytes bytes?",
+    "tensormap.replace": "address bytes",
     "tensormap.replace.tile.global_address": "address elsewhere",
+    **_each(
+        " ".join(f"tensormap.replace.tile.{n}" for n in ("box_dim", "global_dim", "global_stride", "element_stride")),
+        "address bytes*2",
+    ),
     "trap": "",
     "vote": "result value lanes@sync",
     "wgmma.commit_group": "",
@@ -187,7 +192,7 @@ def form_of(opcode: str) -> Form | None:
 
 
 _RESULTS = (Register, Vector, Pair, Sink)
-_VALUES = (Register, Immediate, Special, Symbol, Vector, Negated, Sink, FrameSlot)
+_VALUES = (Register, Immediate, Special, Symbol, Vector, Negated, FrameSlot)
 _KINDS: dict[str, tuple[type, ...]] = {"result": _RESULTS, "address": (Address,), "target": (Label,)}
 _SAID = {"result": "a register", "address": "an address in brackets", "target": "a label"}
 _MOST_KNOWN = 1 << 16
@@ -207,12 +212,12 @@ class Checks:
         self._known: set[tuple[str, tuple[object, ...]]] = set()
 
     def check(self, i: Instruction) -> None:
-        """Refuse operands that an instruction does not take; of an unknown one nothing is said.
+        """Refuse an opcode that is none of PTX's, and operands that an instruction does not take.
 
         Raises
         ------
         PtxSyntaxError
-            If there are too many or too few, one is of another kind, or a vector has another length.
+            If there are too many operands or too few, one is of another kind, or a vector has another length.
         """
         operands = i.operands
         if i.parts[0] in _LIMITED:
@@ -220,9 +225,9 @@ class Checks:
         shape = i.opcode, tuple([o.type if type(o) is Register else _shape_of(o) for o in operands])
         if shape in self._known:
             return
+        check_modifiers(i.opcode)
         form = form_of(i.opcode)
         if form is not None and i.parts[0] != "call":
-            _check_modifiers(i.opcode)
             _check_operands(i.opcode, form, operands)
             _check_lengths(i.opcode, form, operands)
             _check_types(i.opcode, form, operands)
@@ -263,6 +268,70 @@ def _check_operands(opcode: str, form: Form, operands: tuple[Operand, ...]) -> N
         if not isinstance(operand, _KINDS.get(word, _VALUES)):
             said = _SAID.get(word, "a value")
             raise PtxSyntaxError(f"{opcode} takes {said} there, got {spelled(operand)}", spelled(operand))
+    _check_shapes(opcode, words, operands)
+
+
+_MAY_DISCARD = frozenset(("atom", "mbarrier", "setp"))
+_IN_GENERAL_MEMORY = frozenset("ld ldu st atom red prefetch mbarrier".split())
+_NARROW_SPACES = ("shared", "local", "const", "param")
+
+
+def _check_shapes(opcode: str, words: tuple[str, ...], operands: tuple[Operand, ...]) -> None:
+    """Refuse special registers, discarded results, pairs and addresses of a form that an instruction does not take."""
+    first, *parts = opcode.split(".")
+    takes_specials = first == "mov" or (first == "cvt" and "pack" not in parts and not _is_float(parts))
+    for n, (_, operand) in enumerate(zip(words, operands, strict=False)):
+        for one in operand.items if isinstance(operand, Vector) else (operand,):
+            if isinstance(one, Special) and not takes_specials:
+                reason = (
+                    f"{opcode} takes no special register, got {spelled(one)}; only mov and cvt of integers read one"
+                )
+                raise PtxSyntaxError(reason, spelled(one))
+        if isinstance(operand, Sink) and first not in _MAY_DISCARD:
+            raise PtxSyntaxError(
+                f"{opcode} takes a register for its result, got _; only {' '.join(sorted(_MAY_DISCARD))} discard one",
+                "_",
+            )
+        if isinstance(operand, Pair) and (opcode.startswith("match.any") or (first == "lop3" and len(parts) < 2)):
+            raise PtxSyntaxError(f"{opcode} has one result, got {spelled(operand)}")
+        if isinstance(operand, Address):
+            _check_address(opcode, first, parts, operand)
+            if "tensor" in parts and (operand.coordinates is None) == (n == _map_at(parts)):
+                expected = "coordinates" if n == _map_at(parts) else "no coordinates"
+                raise PtxSyntaxError(f"{opcode} takes {expected} there, got {spelled(operand)}")
+    if opcode[0] == "v" and len(operands) == 3 and {"add", "min", "max"} & {*parts}:
+        raise PtxSyntaxError(f"{opcode} takes 4 operands, got 3")
+    if first == "cvt" and "pack" not in parts:
+        count = 3 if parts[-1] == "f32" and parts[-2].endswith("x2") else 2
+        if len(operands) != count:
+            raise PtxSyntaxError(f"{opcode} takes {count} operands, got {len(operands)}")
+
+
+def _is_float(parts: list[str]) -> bool:
+    return any(part.startswith(("f", "bf", "tf", "e")) and part[-1].isdigit() for part in parts)
+
+
+def _map_at(parts: list[str]) -> int:
+    """Return which operand of a tensor copy is the tensor map with coordinates."""
+    spaces = [part for part in parts if part.startswith(("shared", "global"))]
+    return 1 if len(spaces) == 2 and spaces[1] == "global" else 0
+
+
+def _check_address(opcode: str, first: str, parts: list[str], operand: Address) -> None:
+    base = operand.base
+    if operand.coordinates is not None and "tensor" not in parts:
+        raise PtxSyntaxError(f"{opcode} takes an address without coordinates, got {spelled(operand)}")
+    if isinstance(base, Immediate) and first in _IN_GENERAL_MEMORY and "local" not in parts:
+        raise PtxSyntaxError(f"{opcode} takes an address that is a number in local memory only, got {spelled(operand)}")
+    if isinstance(base, Register):
+        if base.type == "pred" or base.type[0] == "f":
+            raise PtxSyntaxError(
+                f"{opcode} takes an address of integers, got {base.name} of type .{base.type}", base.name
+            )
+        is_narrow = any(part.startswith(_NARROW_SPACES) for part in parts)
+        if base.bits < 64 and first in _IN_GENERAL_MEMORY and not is_narrow:
+            reason = f"{opcode} takes an address of 64 bits, got {base.name} of type .{base.type}"
+            raise PtxSyntaxError(reason, base.name)
 
 
 def _present(form: Form, operands: tuple[Operand, ...]) -> tuple[str, ...]:
@@ -310,10 +379,6 @@ def _lengths(parts: list[str], word: str, n: int) -> tuple[int, ...] | None:
 
 
 _TYPE = re.compile(r"(?P<letter>[busf]|bf|tf)(?P<bits>\d+)(?:x(?P<count>\d))?")
-_TYPES = frozenset(
-    """b1 b8 b16 b32 b64 b128 b1024 u2 u4 u8 u16 u32 u64 s2 s4 s8 s16 s32 s64 f16 f32 f64 bf16 tf32 f16x2 bf16x2 f32x2
-    u16x2 s16x2 u8x4 s8x4""".split()
-)
 _WIDE_SPECIALS = re.compile(r"clock64|globaltimer|current_graph_exec|pm\d_64")
 _OF_ONE_TYPE = frozenset(
     """abs add and atom bfi brev cnot copysign cos div ex2 fma ld ldu lg2 mad max min mov mul neg not or rcp red rem
@@ -326,14 +391,13 @@ def _check_types(opcode: str, form: Form, operands: tuple[Operand, ...]) -> None
     """Refuse integers for floats and floats for integers; untyped bits may be either."""
     first, *parts = opcode.split(".")
     types = [p for p in parts if _TYPE.fullmatch(p)]
-    unknown = next((p for p in types if p not in _TYPES), "")
-    if unknown:
-        raise PtxSyntaxError(f"{opcode} names a type .{unknown}, which there is not", f".{unknown}")
     if not types or first == "createpolicy" or "wide" in parts:
         return
+    _check_second_types(opcode, first, types, operands)
     is_alike = first in _OF_ONE_TYPE and len(types) == 1
     if not is_alike and any("f" in p for p in types):
         return
+    is_integral = all(p[0] in "us" for p in types)
     if first in ("selp", "set", "setp") and isinstance(operands[-1], Symbol | Special | FrameSlot):
         if first == "selp" or len(operands) > 3:
             raise PtxSyntaxError(f"{opcode} takes a predicate there, got {spelled(operands[-1])}")
@@ -348,8 +412,27 @@ def _check_types(opcode: str, form: Form, operands: tuple[Operand, ...]) -> None
             if bool(_WIDE_SPECIALS.fullmatch(operand.name)) != (bits == 64):
                 raise PtxSyntaxError(f"{opcode} takes a value of {bits} bits there, got {spelled(operand)}")
         for one in operand.items if isinstance(operand, Vector) else (operand,):
-            if (is_alike or isinstance(one, Immediate)) and not _agrees(one, letter, bits):
+            if (is_alike or is_integral or isinstance(one, Immediate)) and not _agrees(one, letter, bits):
                 raise PtxSyntaxError(f"{opcode} takes a value of type .{types[-1]} there, got {_typed(one)}")
+
+
+def _check_second_types(opcode: str, first: str, types: list[str], operands: tuple[Operand, ...]) -> None:
+    """Refuse operands of another type where not all are of the last that the opcode names."""
+    typed: dict[int, str] = {}
+    if first == "cvt" and len(types) == 2:
+        typed = {0: types[0], 1: types[1]}
+    elif first in ("shl", "shr"):
+        typed = {2: "u32"}
+    elif first == "slct":
+        typed = {3: types[1]}
+    for n, kind in typed.items():
+        one = operands[n]
+        letter, bits = kind[0], int(re.sub(r"\D.*", "", kind.lstrip("busftxem")) or 0)
+        is_alike = kind in ("f32", "f64") or letter in "us"
+        if is_alike and not _agrees(one, letter, bits):
+            raise PtxSyntaxError(f"{opcode} takes a value of type .{kind} there, got {_typed(one)}")
+        if first != "cvt" and isinstance(one, Register) and one.bits != bits:
+            raise PtxSyntaxError(f"{opcode} takes a value of {bits} bits there, got {_typed(one)}")
 
 
 def _agrees(operand: Operand, letter: str, bits: int) -> bool:
@@ -369,90 +452,10 @@ def _typed(operand: Operand) -> str:
     return f"{spelled(operand)} of type .{operand.type}" if isinstance(operand, Register) else spelled(operand)
 
 
-_ATOMS = "and or xor add inc dec min max exch cas"
-_COMPARISONS = "eq ne lt le gt ge lo ls hi hs equ neu ltu leu gtu geu num nan"
-_ONE_OF = {
-    "atom": _ATOMS,
-    "red": _ATOMS,
-    "fence": "cta cluster gpu sys proxy mbarrier_init",
-    "match": "any all",
-    "membar": "cta gl sys proxy",
-    "redux": "add min max and or xor",
-    "set": _COMPARISONS,
-    "setp": _COMPARISONS,
-    "shfl": "up down bfly idx",
-    "vote": "all any uni ballot",
-}
-"""Modifiers of which an instruction must have one."""
-_ROUNDINGS = "rn rz rm rp"
-_OF_FLOATS = {
-    **_each("fma mad", _ROUNDINGS),
-    **_each("rcp sqrt", f"{_ROUNDINGS} approx"),
-    "div": f"{_ROUNDINGS} approx full",
-    **_each("rsqrt sin cos lg2 ex2 tanh", "approx"),
-}
-"""Modifiers of which an instruction on floats must have one."""
-_INTEGRAL = "rni rzi rmi rpi"
-_TYPED = frozenset("ld ldu st atom red mov".split())
-_OF_PREDICATES = frozenset("and or xor not mov vote bar barrier".split())
-_OF_TF32 = frozenset("cvt mma wgmma wmma".split())
-_SCOPES = "cta cluster gpu sys"
-_SIGNIFICANT = {"f64": 53, "f32": 24, "tf32": 11, "f16": 11, "bf16": 8}
-"""Bits of a float's significand."""
-
-
-@lru_cache(maxsize=4096)
-def _check_modifiers(opcode: str) -> None:
-    """Refuse an opcode that lacks a modifier, or has a type that its instruction does not take."""
-    first, *parts = opcode.split(".")
-    one_of = _ONE_OF.get(first)
-    if one_of is not None:
-        _need(opcode, parts, one_of)
-    if first == "fence" and "tensormap::generic" in parts:
-        _need(opcode, parts, _SCOPES)
-    if first in _OF_FLOATS and _is_float(parts[-1:]):
-        _need(opcode, parts, _OF_FLOATS[first])
-    if first in _TYPED and not (parts and (parts[-1] == "pred" or _TYPE.fullmatch(parts[-1]))):
-        if not {"async", "bulk"} & {*parts}:
-            raise PtxSyntaxError(f"{opcode} must end in a type, such as .b32")
-    if "pred" in parts and first not in _OF_PREDICATES:
-        raise PtxSyntaxError(f"{opcode} takes no type .pred", ".pred")
-    if "tf32" in parts and first not in _OF_TF32:
-        raise PtxSyntaxError(f"{opcode} takes no type .tf32", ".tf32")
-    if first in ("st", "atom", "red") and "const" in parts:
-        raise PtxSyntaxError(f"{opcode} writes to constant memory, which kernels may only read", ".const")
-    if first == "cvt" and parts[:1] != ["pack"]:
-        _check_conversion(opcode, parts)
-
-
-def _check_conversion(opcode: str, parts: list[str]) -> None:
-    if len(parts) < 2 or not all(_CONVERTED.fullmatch(part) for part in parts[-2:]):
-        raise PtxSyntaxError(f"{opcode} must end in two types, that of the result and that of the value")
-    to, source = parts[-2:]
-    if _is_float([to]) and not _is_float([source]):
-        _need(opcode, parts, _ROUNDINGS)
-    elif _is_float([source]) and not _is_float([to]):
-        if to in _WHOLE:
-            _need(opcode, parts, _INTEGRAL)
-    elif to in _SIGNIFICANT and source in _SIGNIFICANT and _SIGNIFICANT[to] < _SIGNIFICANT[source] and source != "f16":
-        _need(opcode, parts, f"{_ROUNDINGS} rna rs {_INTEGRAL}")
-
-
-_CONVERTED = re.compile(r"[us](8|16|32|64)|b?f16(x2)?|f(32|64)|tf32|(e\dm\d|ue8m0)(x[24])?")
-_WHOLE = frozenset(f"{letter}{bits}" for letter in "us" for bits in (8, 16, 32, 64))
-
-
-def _is_float(types: list[str]) -> bool:
-    return any(t in _SIGNIFICANT or t in ("f16x2", "bf16x2") for t in types)
-
-
-def _need(opcode: str, parts: list[str], modifiers: str) -> None:
-    if {*modifiers.split()}.isdisjoint(parts):
-        one = "one of " if " " in modifiers else ""
-        raise PtxSyntaxError(f"{opcode} needs {one}{' '.join(f'.{m}' for m in modifiers.split())}")
-
-
-_LIMITED = frozenset("bfe bfi cp wgmma".split())
+_LIMITED = frozenset("applypriority bar barrier bfe bfi cp discard pmevent setmaxnreg tensormap wgmma".split())
+_MOST = {"box_dim": 4, "global_dim": 4, "global_stride": 4, "element_stride": 4, "elemtype": 12, "swizzle_mode": 3}
+_MOST |= {"interleave_layout": 2, "fill_mode": 1}
+"""Of the number behind the address of a tensor map, by the field that is replaced."""
 
 
 def _check_values(opcode: str, parts: tuple[str, ...], operands: tuple[Operand, ...]) -> None:
@@ -469,6 +472,22 @@ def _check_values(opcode: str, parts: tuple[str, ...], operands: tuple[Operand, 
             raise PtxSyntaxError(f"{opcode} copies {said} bytes, got {spelled(operands[2])}")
     elif parts[:2] == ("wgmma", "wait_group") and values[:1] and not 0 <= (values[0] or 0) < 1 << 31:
         raise PtxSyntaxError(f"{opcode} takes a number of groups from 0 on, got {spelled(operands[0])}")
+    elif parts[0] in ("bar", "barrier") and not {"warp", "cluster"} & {*parts}:
+        at = int("red" in parts)
+        if len(values) > at and not 0 <= (values[at] or 0) < 16:
+            raise PtxSyntaxError(f"{opcode} takes a barrier from 0 to 15, got {values[at]}")
+        threads = values[at + 1] if len(values) > 3 * at + 1 else None
+        if threads is not None and threads % 32:
+            raise PtxSyntaxError(f"{opcode} takes a number of threads that is a multiple of 32, got {threads}")
+    elif parts[0] == "setmaxnreg" and values and (values[0] is None or values[0] % 8 or not 24 <= values[0] <= 256):
+        raise PtxSyntaxError(f"{opcode} takes a multiple of 8 from 24 to 256, got {spelled(operands[0])}")
+    elif parts[0] in ("applypriority", "discard") and values[1:] and values[1] != 128:
+        raise PtxSyntaxError(f"{opcode} takes 128 bytes, got {spelled(operands[1])}")
+    elif parts[:2] == ("tensormap", "replace") and len(values) > 1 and parts[3] in _MOST and values[1] is not None:
+        if not 0 <= values[1] <= _MOST[parts[3]]:
+            raise PtxSyntaxError(f"{opcode} takes a number from 0 to {_MOST[parts[3]]}, got {values[1]}")
+    elif parts == ("pmevent",) and values and not (values[0] is not None and 0 <= values[0] <= 15):
+        raise PtxSyntaxError(f"{opcode} takes a number from 0 to 15, got {spelled(operands[0])}")
 
 
 _SHAPE = re.compile(r"m(\d+)n(\d+)k(\d+)")

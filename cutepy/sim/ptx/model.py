@@ -171,8 +171,10 @@ class Instruction:
         The instruction as written.
     source : SourceLine or None
         Where in Python it came from.
-    line : int
-        Line of the PTX where it begins, from 1.
+    line, column : int
+        Where it begins in the PTX, from 1.
+    file : str
+        That the PTX was read from; empty if it wasn't.
     """
 
     index: int
@@ -182,6 +184,8 @@ class Instruction:
     text: str = field(default="", compare=False)
     source: SourceLine | None = field(default=None, compare=False)
     line: int = field(default=0, compare=False)
+    column: int = field(default=0, compare=False)
+    file: str = field(default="", compare=False)
 
     @property
     def parts(self) -> tuple[str, ...]:

@@ -27,8 +27,9 @@ from cutepy.sim.ptx.model import (
 from cutepy.sim.ptx.names import Names, Scope
 from cutepy.sim.ptx.tokens import PtxSyntaxError
 
-_ADDRESS = re.compile(r"(?P<base>[%A-Za-z_$][\w$%.]*)\s*(?P<offset>[-+].*)?$", re.S)
-_INDEXED = re.compile(r"(?P<name>[A-Za-z_$][\w$]*)\s*(?:\[(?P<index>.*)\]|(?P<offset>[-+].*))$", re.S)
+_ADDRESS = re.compile(r"(?P<base>[%A-Za-z_$][\w$%.]*)\s*(?:\+(?P<offset>.*))?$", re.S)
+_SUBTRACTED = re.compile(r"[%A-Za-z_$][\w$%.]*\s*-")
+_INDEXED = re.compile(r"(?P<name>[A-Za-z_$][\w$]*)\s*(?:\[(?P<index>.*)\]|\+(?P<offset>.*))$", re.S)
 _CONSTANT = re.compile(r"(?:[-+~!()\s]|\.[su]64)*(?:\d|WARP_SZ\b)")
 _NO_NAME = frozenset("0123456789[{(-+!~")
 """Characters that begin an operand other than a register's name."""
@@ -107,7 +108,7 @@ class Operands:
             raise PtxSyntaxError(f"unknown name {text} in {opcode}", text)
         if match is None:
             return Symbol(variable.name)
-        if match["offset"]:
+        if match["offset"] is not None:
             return Symbol(variable.name, _integer(match["offset"]))
         if match["index"].strip()[:1] == "%":
             raise PtxSyntaxError(f"an index in a register, {text} in {opcode}, is not read; compute the address")
@@ -124,6 +125,8 @@ class Operands:
             return Address(base.base, base.offset, items)
         match = _ADDRESS.match(text)
         if match is None:
+            if _SUBTRACTED.match(text):
+                raise PtxSyntaxError(f"an offset begins with +, such as [a+-4], got [{text}] in {opcode}")
             return Address(_immediate(text))
         operand = self.read(match["base"], scope, opcode)
         if not isinstance(operand, Register | Symbol):
@@ -132,7 +135,7 @@ class Operands:
             variable = self._names.variable(match["base"], scope)
             if variable is not None and variable.space != "param":
                 raise PtxSyntaxError(f"{opcode} takes a parameter, and {match['base']} is none", match["base"])
-        return Address(operand, _integer(match["offset"]) if match["offset"] else 0)
+        return Address(operand, _integer(match["offset"]) if match["offset"] is not None else 0)
 
 
 def split(text: str) -> list[str]:

@@ -17,11 +17,11 @@ from cutepy.sim.ptx.forms import Checks
 from cutepy.sim.ptx.model import Function, Module, Unread, Variable
 from cutepy.sim.ptx.names import Names
 from cutepy.sim.ptx.reading import Reading, closing_brace, fail, refuse, refuse_statement
-from cutepy.sim.ptx.tokens import PtxSyntaxError as PtxSyntaxError
+from cutepy.sim.ptx.tokens import PtxSyntaxError as PtxSyntaxError, integer
 
 _COMMENT = re.compile(r'"(?:\\.|[^"\\\n])*"|//[^\n]*|/\*.*?(?:\*/|\Z)', re.S)
 _INLINE_ASSEMBLY = re.compile(r"// begin inline asm\n.*?(?:// end inline asm|\Z)", re.S)
-_LOCATION = re.compile(r"^[ \t]*+\.loc\b[^\n]*", re.M)
+_LOCATION = re.compile(r"^[ \t]*+\.loc[ \t]+\d+[ \t]+\d+[ \t]+\d+[ \t]*(?:,[^\n/]*)?(?://[^\n]*)?$", re.M)
 _FILE = re.compile(r'\.file\s+(\d+)\s+"([^"\n]*)"')
 _SPACE = re.compile(r"\s*+")
 _FUNCTION = re.compile(
@@ -32,16 +32,25 @@ _OUTSIDE = re.compile(
     r"""(?:
       \.version\s+(?P<version>[\d.]+) | \.target\s+(?P<target>\w+)(?:\s*,\s*\w+)*
     | \.address_size\s+(?P<address_size>\d+)
-    | \.file\s+\d+\s+"[^"]*"(?:\s*,\s*\d+)* | \.loc\s[^\n]*+ | @@[^\n]*+
+    | \.file\s+\d+\s+"[^"]*"(?:\s*,\s*\d+){0,2} | @@[^\n]*+
     | \.pragma\s+"[^"]*"\s*; | \.alias\s+(?P<alias>[\w$]+)\s*,\s*(?P<aliasee>[\w$]+)\s*;
-    | (?P<section>\.section\s+[.\w$]+\s*\{)
-    | (?P<variables>(?:\.(?:extern|visible|weak|common)\s+)*\.(?:global|const|shared)\b[^;]*;) | ;
+    | (?P<section>\.section\s+\.[.\w$]+\s*\{)
+    | (?P<variables>(?:\.(?:extern|visible|weak|common)\s+)*\.(?:global|const|shared)\b[^;]*;)
     )""",
     re.X,
 )
 """What is outside of functions."""
+_OF_A_SECTION = re.compile(
+    r"""\s*+(?:(?P<label>[\w$.]+)\s*:
+      | \.b(?P<bits>8|16|32|64)\s+
+        (?P<values>-?[\w$.]+(?:\s*[-+]\s*[\w$.]+)?(?:\s*,\s*-?[\w$.]+(?:\s*[-+]\s*[\w$.]+)?)*))""",
+    re.X,
+)
+"""A label or data of a section."""
 _NEWEST_MAJOR = 9
 """Newest major version of the PTX ISA; a minor one adds instructions, each of which is refused where it is unknown."""
+_LAST_MINOR = {1: 5, 2: 3, 3: 2, 4: 3, 5: 1, 6: 5, 7: 8, 8: 8}
+"""Of earlier major versions."""
 
 
 def parse_module(text: str, unread: list[Unread] | None = None, file: str = "", checks: Checks | None = None) -> Module:
@@ -172,10 +181,25 @@ class Outside:
         elif match["alias"]:
             self.aliases[match["alias"]] = match["aliasee"], position
         elif match["section"]:
-            return attempt(partial(closing_brace, text, match.end()), position, len(text))
+            end = attempt(partial(closing_brace, text, match.end()), position, len(text))
+            self._check_section(match.end(), end - 1)
+            return end
         elif match["variables"]:
             attempt(partial(self._variables, match["variables"], position), position, None)
         return match.end()
+
+    def _check_section(self, position: int, end: int) -> None:
+        """Refuse what is no data of a debugger's section."""
+        text = self._text
+        while position < end and (match := _OF_A_SECTION.match(text, position, end)) is not None:
+            if match["bits"] is not None:
+                bits, values = int(match["bits"]), re.findall(r"(?<![\w$.])-?\d\w*", match["values"])
+                for value in values:
+                    reading = partial(_check_section_value, value, bits)
+                    self._reading.attempt(reading, match.start("values"), None)
+            position = match.end()
+        if position < end and text[position:end].strip():
+            self._reading.attempt(partial(refuse_statement, text[position : min(end, position + 200)]), position, None)
 
     def _variables(self, text: str, position: int) -> None:
         for variable in read_variables(text):
@@ -216,9 +240,16 @@ class Outside:
         return end_at
 
 
+def _check_section_value(value: str, bits: int) -> None:
+    number = integer(value.lstrip("-"))
+    if number >> bits:
+        refuse(f".b{bits} takes a number of {bits} bits, got {value}", value)
+
+
 def _check_version(version: str) -> None:
     match = re.fullmatch(r"(\d{1,4})\.\d{1,4}", version)
-    if match is None or int(match[1]) > _NEWEST_MAJOR:
+    major, minor = map(int, version.split(".")) if match is not None else (0, 0)
+    if not 1 <= major <= _NEWEST_MAJOR or minor > _LAST_MINOR.get(major, minor):
         refuse(f"expected a version of the PTX ISA up to {_NEWEST_MAJOR}.x, got {version}", version)
 
 

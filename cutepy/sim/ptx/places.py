@@ -52,7 +52,11 @@ def described(source: SourceLine | None, separator: str = " ", name: Callable[[S
 def place(instruction: Instruction, separator: str = " ", name: Callable[[SourceLine], str] = str) -> str:
     """Say where an instruction is: in the source, or where that isn't known in the PTX; "" if that isn't either."""
     said = described(instruction.source, separator, name)
-    return said or (f"at line {instruction.line} of the PTX" if instruction.line else "")
+    if said or not instruction.line:
+        return said
+    if instruction.file:
+        return f"at {instruction.file}:{instruction.line}:{instruction.column}"
+    return f"at line {instruction.line} of the PTX" + (f", column {instruction.column}" if instruction.column else "")
 
 
 def line_of(instruction: Instruction) -> str:

@@ -55,7 +55,7 @@ class Reading:
         self.text = text
         self.checks = _CHECKS if checks is None else checks
         self.strict = unread is None
-        self._file = file
+        self.file = file
         self._unread = unread
         self._starts: list[int] = []
 
@@ -93,7 +93,7 @@ class Reading:
             word = re.compile(rf"(?<![\w$%.]){re.escape(token)}(?![\w$])").search(text, start, end)
             start = word.start() if word is not None else max(start, text.find(token, start, end))
         line, column = self.place(start)
-        return PtxSyntaxError(reason, token, self._file, line, column, statement)
+        return PtxSyntaxError(reason, token, self.file, line, column, statement)
 
     def place(self, at: int) -> tuple[int, int]:
         """Return the line and column of a position, from 1."""

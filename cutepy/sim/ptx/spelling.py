@@ -35,6 +35,8 @@ _KINDS = {
     "mode": "tile im2col wrap clamp trap zero shiftamt finite infinite number notanumber normal subnormal",
     "field": "global_address rank box_dim global_dim global_stride element_stride elemtype interleave_layout "
     "swizzle_mode fill_mode",
+    "query": "width height depth array_size num_mipmap_levels num_samples normalized_coords force_unnormalized_coords "
+    "channel_data_type channel_order memory_layout filter_mode addr_mode_[012]",
     "completion": "mbarrier::complete_tx::bytes bulk_group",
     "multicast": "multicast::cluster",
     "cache": "ca cg cs lu cv wb wt",
@@ -51,6 +53,7 @@ _KINDS = {
     "po": "po",
     "sat": "sat",
     "satfinite": "satfinite",
+    "oob": "oob",
     "relu": "relu",
     "cc": "cc",
     "scale": "shr7 shr15",
@@ -72,17 +75,28 @@ _OTHER_ORDERS = {
     "red.async": "order scope space completion operation type",
     "tensormap.replace": "mode field space object type",
     "tensormap.cp_fenceproxy": "space variant order scope sync aligned",
-    "mma": "sparsity sync aligned shape layout satfinite type operation",
+    "mma": "sparsity sync aligned shape layout rounding satfinite type operation",
     "wgmma": "sparsity sync aligned shape satfinite type operation",
     "wmma": "operation sync aligned layout shape rounding space type satfinite",
 }
+_PART_OF_THE_NAME = {
+    "mul mad madc mul24 mad24 dp2a": "lo hi wide",
+    "setmaxnreg": "inc dec",
+    "div": "full",
+    "bar barrier": "red cta",
+    "mbarrier": "parity",
+}
+"""Modifiers that stand before all others of these instructions."""
+_FIRST = {name: frozenset(words.split()) for names, words in _PART_OF_THE_NAME.items() for name in names.split()}
+_REPEATED = frozenset("approx sync shiftamt uni NaN relu".split())
+"""Modifiers that may be there twice, for once."""
 _KIND = re.compile("|".join(f"(?P<{kind}>{'|'.join(words.split())})" for kind, words in _KINDS.items()))
 _WIDE = re.compile(r"((?:ld|ldu|st)(?:\..*)?)\.b128")
 
 
 @lru_cache(maxsize=4096)
 def usual(opcode: str) -> str:
-    """Return an opcode in the usual order; as it is if it has a modifier of no known kind.
+    """Return an opcode in the usual order; as it is if it has a modifier of no known kind, or one at a wrong place.
 
     Examples
     --------
@@ -100,13 +114,18 @@ def usual(opcode: str) -> str:
 def _ordered(opcode: str) -> str:
     """Sort the modifiers by their kinds; those of one kind stay in their order."""
     first, *modifiers = opcode.split(".")
+    modifiers = [part for n, part in enumerate(modifiers) if part not in _REPEATED or part not in modifiers[:n]]
     kinds = [found.lastgroup or "" if (found := _KIND.fullmatch(part)) else "" for part in modifiers]
     # What comes first and is of no kind belongs to the instruction's name.
     start = next((n for n, kind in enumerate(kinds) if kind), len(kinds))
     name = ".".join((first, *modifiers[:start]))
     order = _OTHER_ORDERS.get(name, _OTHER_ORDERS.get(first))
     places = {kind: n for n, kind in enumerate(order.split() if order else _KINDS)}
-    if any(kind not in places for kind in kinds[start:]):
-        return opcode
+    leading = _FIRST.get(first, frozenset())
+    is_misplaced = any(
+        part in leading and modifiers[n - 1] not in leading for n, part in enumerate(modifiers) if n > start
+    )
+    if is_misplaced or any(kind not in places for kind in kinds[start:]):
+        return ".".join((first, *modifiers))
     ordered = sorted(zip(kinds[start:], modifiers[start:], strict=True), key=lambda item: places[item[0]])
     return ".".join((name, *(part for _, part in ordered)))

@@ -141,7 +141,8 @@ def _float_to_float(e: Emitter, i: Instruction, to: str, source: str) -> None:
         code = _halved(e, i, value, to)
         e.write(i.operands[0], f"minifloat.keep_nan({code}, {value}, {to!r})" if source == "f64" else code, "u2")
     elif to in ("f32", "f64"):
-        rounding = rounding_of(i)
+        rounding, flush = rounding_of(i), "ftz" in i.parts and to == "f32"
+        value = e.temporary(value) if flush else value
         if rounding == "rn" or to == "f64" or source != "f64":
             text = f"({value}).astype({kind_of(to)})"
             # Measured on an H200: only bf16, f64 and plain copies keep a NaN's bits.
@@ -149,6 +150,10 @@ def _float_to_float(e: Emitter, i: Instruction, to: str, source: str) -> None:
             text = f"floats.canonical({text})" if to == "f32" and arithmetic else text
         else:
             text = f"floats.round_to({value}, {kind_of(to)}, {rounding!r})"
-        e.write(i.operands[0], f"floats.flush({text})" if "ftz" in i.parts and to == "f32" else text, kind_of(to))
+        if flush:
+            text = (
+                f"floats.flush_rounded({text}, {value}, {rounding!r})" if source == "f64" else f"floats.flush({text})"
+            )
+        e.write(i.operands[0], text, kind_of(to))
     else:
         raise e.unknown()

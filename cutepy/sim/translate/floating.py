@@ -91,7 +91,7 @@ def _compute(e: Emitter, i: Instruction, values: list[str], kind: str) -> str:
             text = f"floats.last_nan({text}, {', '.join(values)})"
     if flush and (operation in ("mul", "fma", "mad") or (operation == "div" and not modifiers & {"approx", "full"})):
         name = "fma" if operation == "mad" else operation
-        return f"floats.flush_tiny({text}, {name!r}, {', '.join(values)})"
+        return f"floats.flush_tiny({text}, {name!r}, {rounding!r}, {', '.join(values)})"
     return f"floats.flush({text})" if flush else text
 
 
@@ -184,14 +184,16 @@ def _root(e: Emitter, i: Instruction) -> None:
     value = e.read(i.operands[1], kind_of(kind))
     flush = "ftz" in i.parts
     if flush:
-        value = f"floats.{'flush' if kind == 'f32' else 'upper_part'}({value})"
+        value = e.temporary(f"floats.{'flush' if kind == 'f32' else 'upper_part'}({value})")
     if rounding_of(i) != "rn":
         text = f"floats.directed({operation!r}, {rounding_of(i)!r}, {value})"
     else:
         text = f"sqrt({value})" if operation == "sqrt" else f"floats.rcp({value})"
     if kind == "f32":
         text = f"floats.canonical({text})"
-    if flush:
+    if flush and operation == "rcp" and kind == "f32":
+        text = f"floats.flush_tiny({text}, 'rcp', {rounding_of(i)!r}, {value})"
+    elif flush:
         text = f"floats.{'flush' if kind == 'f32' else 'high_word'}({text})"
     e.write(i.operands[0], text, kind_of(kind))
 

@@ -199,8 +199,8 @@ def test_the_stack():
     """Memory of a size that only the thread knows, given back, beside a frame and below another."""
     body = f""".local .align 4 .b8 first[8]; st.local.u32 [first], 5; stacksave.u64 %rd1;
     and.b32 %r2, %t, 3; mad.lo.u32 %r3, %r2, 20, 4; cvt.u64.u32 %rd2, %r3; alloca.u64 %rd3, %rd2, 32;
-    cvt.u64.u32 %rd5, %r3; add.u64 %rd6, %rd3, %rd5; st.local.u32 [%rd6-4], %t; {call("fib", 7)}
-    ld.local.u32 %r4, [%rd6-4]; ld.local.u32 %r5, [first]; add.u32 %r1, %r1, %r4; add.u32 %r1, %r1, %r5;
+    cvt.u64.u32 %rd5, %r3; add.u64 %rd6, %rd3, %rd5; st.local.u32 [%rd6+-4], %t; {call("fib", 7)}
+    ld.local.u32 %r4, [%rd6+-4]; ld.local.u32 %r5, [first]; add.u32 %r1, %r1, %r4; add.u32 %r1, %r1, %r5;
     and.b64 %rd7, %rd3, 31; cvt.u32.u64 %r6, %rd7; add.u32 %r1, %r1, %r6;
     stackrestore.u64 %rd1; alloca.u64 %rd4, 16; sub.u64 %rd7, %rd3, %rd4; cvt.u32.u64 %r6, %rd7;
     and.b32 %r6, %r6, 0xffffffe0; add.u32 %r1, %r1, %r6;"""

@@ -330,7 +330,25 @@ def test_a_read_only_view_of_what_may_be_written_to():
     module_of("ld.param.u64 %rd0, [p]; ld.global.u32 %r1, [%rd0];", ".param .u64 p").launch("k", 1, 1, (array,))
 
 
-@pytest.mark.parametrize(("load", "at"), [("v4.b32 {%r0, %r1, %r2, %r3}, [p]", "+8"), ("b32 %r1, [p-4]", "-4")])
+@pytest.mark.parametrize(("load", "at"), [("v4.b32 {%r0, %r1, %r2, %r3}, [p]", "+8"), ("b32 %r1, [p+-4]", "-4")])
 def test_loads_past_a_parameter(load, at):
     with pytest.raises(MemoryAccessError, match=rf"ld.param reads 4 bytes at \[p\{at}\], and the parameter p has 8"):
         module_of(f"ld.param.{load};", ".param .u64 p, .param .u64 q").launch("k", 1, 1, (None, None))
+
+
+def test_errors_at_a_launch_name_file_line_column_and_statement(tmp_path):
+    file = tmp_path / "kernel.ptx"
+    head = ".version 8.7\n.target sm_90a\n.address_size 64\n"
+    file.write_text(
+        head + ".visible .entry k(.param .u64 x) {\n .reg .f32 %f;\n  multimem.red.global.add.f32 [x], %f; }"
+    )
+    module = load_ptx(file)
+    with pytest.raises(
+        TypeError, match=rf"{file}:4:10: k takes 1 arguments, got 0(?s:.*)in `.entry k\(.param .u64 x\)"
+    ):
+        module.launch("k", 1, 1, ())
+    with pytest.raises(UnknownInstructionError, match=rf"not simulated(?s:.*)at {file}:6:3") as found:
+        module.launch("k", 1, 1, (None,))
+    error = found.value
+    assert (error.file, error.line, error.column) == (str(file), 6, 3)
+    assert error.statement == "multimem.red.global.add.f32 [x], %f"

@@ -102,17 +102,28 @@ def test_packing(kind):
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("shfl.up.b32 %r1, %r2, 1, 0;", r"without .sync is for GPUs before sm_70; use shfl.sync"),
-        ("ld.global.v8.b32 {%r0, %r1, %r2, %r3, %r4, %r5, %r6, %r7}, [%rd1];", "for sm_100 and later"),
-        ("st.bulk.weak.shared::cta [%rd1], 64, 0;", "for sm_100 and later"),
         ("mov.u32 %r1, %pm0;", "performance monitor %pm0 is not simulated"),
-        ("mad.lo.sat.s32 %r1, %r2, %r3, %r4;", "does not know mad.lo.sat.s32"),
+        ("multimem.red.global.add.f32 [%rd1], %f1;", "multimem instructions are not simulated"),
     ],
 )
-def test_refusals(line, said):
+def test_what_is_not_simulated_is_told_where_it_is_reached(line, said):
     with pytest.raises(UnknownInstructionError, match=said):
         launch(line)
     launch(f"bra END; {line} END:")
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("shfl.up.b32 %r1, %r2, 1, 0;", r"without .sync is for GPUs before sm_70; use shfl.sync"),
+        ("ld.global.v8.b32 {%r0, %r1, %r2, %r3, %r4, %r5, %r6, %r7}, [%rd1];", "for sm_100 and later"),
+        ("st.bulk.weak.shared::cta [%rd1], 64, 0;", "for sm_100 and later"),
+        ("mad.lo.sat.s32 %r1, %r2, %r3, %r4;", "do not go together; there is .*mad.hi.sat.s32"),
+    ],
+)
+def test_what_the_assembler_refuses_is_told_as_the_text_is_read(line, said):
+    with pytest.raises(PtxSyntaxError, match=said):
+        launch(f"bra END; {line} END:")
 
 
 def test_a_guarded_branch_by_an_index():

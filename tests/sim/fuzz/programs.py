@@ -344,7 +344,7 @@ def random_program(rng: random.Random) -> Program:
 .visible .entry k(.param .u64 given, .param .u64 left) {{
 .reg .b32 %r<{_WORDS}>, %c<9>, %s, %i; .reg .b64 %d<{_LONGS}>, %in, %out; .reg .pred %p<{_PREDICATES}>, %t;
 ld.param.u64 %in, [given]; ld.param.u64 %out, [left];
-mov.u32 %i, %ctaid.x; mad.lo.u32 %i, %i, {THREADS}, %tid.x;
+mov.u32 %i, %ctaid.x; mov.u32 %s, %tid.x; mad.lo.u32 %i, %i, {THREADS}, %s;
 mad.wide.u32 %in, %i, {4 * _WORDS}, %in; mad.wide.u32 %out, %i, {8 * (_LONGS + _WORDS + _PREDICATES)}, %out;
 {loads}
 {longs}

@@ -32,7 +32,6 @@ PTX = """.version 8.7
         ("63 0", "bra END; END:", 8, 11),  # not beyond a branch
         ("12 0", "", 8, 12),  # a line of the kernel
         ("63 4", "", 8, 63),  # that of a function which was inlined
-        ("63", "", 8, 63),
     ],
 )
 def test_a_line_of_the_host_is_replaced(place, then, column, line):

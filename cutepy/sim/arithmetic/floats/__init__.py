@@ -5,8 +5,8 @@ float64 itself is rounded in other directions lane by lane, with exact fractions
 
 Approximate instructions are computed in float64 and rounded once, so their last bits can differ from the hardware's,
 within the error that the PTX ISA states. What the ISA leaves open is as measured on an H200: NaN results of float32 and
-16-bit types are canonical, those of float64 are the last operand that is a NaN, and a result counts as subnormal (ftz)
-if it is before rounding.
+16-bit types are canonical, those of float64 are the last operand that is a NaN, and a result is flushed (.ftz) if it
+is subnormal after rounding with an exponent without bounds.
 
 References
 ----------
@@ -40,6 +40,7 @@ from cutepy.sim.arithmetic.floats.special_values import (
     canonical as canonical,
     flush as flush,
     flush_half as flush_half,
+    flush_rounded as flush_rounded,
     flush_tiny as flush_tiny,
     last_nan as last_nan,
     maximum as maximum,

@@ -27,7 +27,7 @@ def div_approx(a: Array, b: Array, full: bool, flushes: bool) -> Array:
         scale = np.where(np.abs(b) > _LARGE_DIVISOR, np.float32(0.25), scale)
     if flushes:
         factors = flush(rcp(flush(b * scale))), flush(a * scale)
-        return flush_tiny(factors[0] * factors[1], "mul", *factors)
+        return flush_tiny(factors[0] * factors[1], "mul", "rn", *factors)
     scale = np.where(np.abs(b) < np.float32(SMALLEST_NORMAL[b.dtype]), np.float32(2.0**24), scale)
     quotient: Array = flush(rcp(b * scale)) * (a * scale)
     return quotient
