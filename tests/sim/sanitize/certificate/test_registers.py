@@ -1,6 +1,7 @@
 """What is certified finds registers in every order in which warps ask for them, and only that hangs that does."""
 
 import contextlib
+import re
 from collections import Counter
 
 import numpy as np
@@ -57,6 +58,37 @@ def test_what_hangs_in_another_order_is_told_with_both_that_ask():
     assert "`setmaxnreg.dec.sync.aligned.u32 24` gives back" in found.missing
 
 
+@pytest.mark.parametrize("before", [[TURNS[3]], [TURNS[3], [("wait", 0), ("dec", 64)]]])
+def test_of_what_is_given_back_that_is_named_which_comes_after_who_waits(before):
+    """Neither what is given back whoever asks, nor a change by nothing."""
+    _, (found,), _ = run([*before, *TURNS[:3]])
+    assert found.kind == "exhausted-registers"
+    assert "`setmaxnreg.dec.sync.aligned.u32 24` gives back" in found.missing
+
+
+PASSED = IDIOMS["passed from one to the next"]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_each_cta_has_registers_of_its_own(fails):
+    """What holds of the first says nothing of the second."""
+    first = [*PASSED, []]
+    second = re.sub(r"\b(GROUP\w+|W\d\w+|END)\b", r"\1X", ptx(TURNS if fails else first))
+    body = f"mov.u32 %r7, %ctaid.x; setp.eq.u32 %p7, %r7, 1; @%p7 bra SECOND;\n{ptx(first)}\nbra OVER;\n"
+    options = {"block": 512, "grid": 2, "directives": ".maxnreg 64"}
+    certificate, hazards, error = examined(f"{body}SECOND:\n{second}\nOVER:", **options)
+    assert error is None
+    assert certificate.is_certified != fails
+    assert [(one.kind, one.sides[0].cta) for one in hazards] == [("exhausted-registers", (1, 0, 0))] * fails
+
+
+@pytest.mark.parametrize(("more", "is_followed"), [(6, True), (7, False)])
+def test_of_eight_changes_nothing_is_known(more, is_followed):
+    first, *others = PASSED
+    certificate, hazards, error = run([first + [("meet",), ("dec", 56)] * more, *others])
+    assert (error, hazards, certificate.is_certified) == (None, (), is_followed)
+
+
 @pytest.mark.parametrize("policy", [None, "youngest"])
 def test_what_a_copy_brings_that_is_issued_after_comes_after(policy):
     """The issue waits for registers, so that who waits for the bytes does."""
@@ -97,7 +129,9 @@ def test_who_has_ended_had_its_registers():
     """A barrier of all threads waits for those that have not ended, and they end once they have got registers."""
     certificate, hazards, error = run(BY_THEN_ENDED)
     assert (error, hazards, certificate.is_certified) == (None, (), False)
-    assert any("whoever asks first" in one for one in certificate.reasons)
+    (reason,) = certificate.reasons
+    assert "whoever asks first: `setmaxnreg.inc.sync.aligned.u32 72`" in reason
+    assert ".dec" not in reason
     _, _, error = run(BY_THEN_ENDED, policy=policy_of("schedule:1"))
     assert "no thread can go on" in str(error)
     alone = [[("all",), ("dec", 24)], [("inc", 72), ("exit",)], [("exit",)], [("dec", 56), ("exit",)]]
