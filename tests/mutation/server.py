@@ -38,6 +38,8 @@ def pytest_runtestloop(session: pytest.Session) -> bool:
 
 def _in_fork(session: pytest.Session, items: list[pytest.Item], asked: dict[str, str]) -> str:
     functions = _functions(asked["file"])
+    if not functions:
+        return "unreached"
     told, tell = os.pipe()
     child = os.fork()
     if child == 0:
@@ -74,7 +76,12 @@ def _functions(file: str) -> list[FunctionType]:
     gc.unfreeze()  # objects that the collector leaves out are not listed either
     listed = [one for one in gc.get_objects() if type(one) is FunctionType]
     gc.freeze()
-    return [one for one in listed if one.__code__.co_filename == file]
+    names = {
+        name
+        for name in {one.__code__.co_filename for one in listed}
+        if os.path.realpath(name) == os.path.realpath(file)
+    }
+    return [one for one in listed if one.__code__.co_filename in names]
 
 
 def _replace_code(functions: list[FunctionType], file: str, before: str, after: str) -> None:

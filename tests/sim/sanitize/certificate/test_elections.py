@@ -40,10 +40,10 @@ def lane_0(*lines):
     return "".join(f"@%p2 {line}" for line in lines)
 
 
-def certificate_of(*lines, start=START, block=64, grid=1, smem_bytes=1024):
+def certificate_of(*lines, start=START, block=64, grid=1):
     run = Run((), None, sanitize=True)
     body, out = start + "".join(lines) + "END:\n", np.zeros(64, np.uint32)
-    launch(body, out, grid=grid, block=block, smem_bytes=smem_bytes, module=FUNCTIONS, run=run)
+    launch(body, out, grid=grid, block=block, smem_bytes=1024, module=FUNCTIONS, run=run)
     assert [str(one) for one in run.hazards] == []
     (certificate,) = run.certificates
     assert certificate.reasons == ()
@@ -108,7 +108,7 @@ MIXED = {
     "lane 0 waits for copies without bulk": (
         elected("cp.async.ca.shared.global [%r1+512], [%rd1], 4;\n", "cp.async.commit_group;\n"),
         lane_0("cp.async.wait_group 0;\n"),
-        elected("cp.async.wait_group 0;\n"),
+        "cp.async.wait_group 0;\n",
     ),
     "its number": ("elect.sync %r9|%p1, -1; st.global.u32 [%rd1], %r9;\n",),
 }
@@ -119,10 +119,8 @@ def test_what_elected_lanes_do_by_themselves_rests_on_no_lane(name):
     assert rests_on_the_lane(*ALONE[name]) == []
 
 
-def test_what_elected_lanes_did_in_other_ctas_orders_nothing():
-    """More CTAs than are resident together, of which each has shared memory of its own."""
-    copies = "cp.async.ca.shared.global [%r1+256], [%rd1], 4;\n", "cp.async.commit_group;\n", "cp.async.wait_group 0;\n"
-    assert rests_on_the_lane(lane_0(FILL), MEET, elected(*copies), grid=600, smem_bytes=100 << 10) == []
+def test_ctas_that_run_together_have_bytes_of_their_own():
+    assert rests_on_the_lane(*ALONE["they write bytes side by side"], grid=2) == []
 
 
 @pytest.mark.parametrize("name", MIXED)
