@@ -202,6 +202,11 @@ def test_of_a_loop_only_what_holds_of_all_its_visits_is_said():
     short = Extension((("a.py:5", 0),), 9, "too few")
     assert merged([Extension(loops_of, 8), Extension(loops_of, 12)]) == (Extension(loops_of, 12),)
     assert merged([Extension(loops_of, 8), short, Extension(loops_of, 12)]) == (short,)
+    shorter, longer = (Extension((("a.py:5", 0),), rounds, f"{rounds} are too few") for rounds in (7, 11))
+    assert merged([short, shorter]) == merged([shorter, short]) == (short,)
+    assert merged([short, longer]) == merged([longer, short]) == (longer,)
+    alike = Extension((("a.py:5", 0),), 9, "another reason")
+    assert merged([short, alike]) == (short,)
 
 
 def test_warps_that_go_around_a_loop_otherwise_refuse_it():
