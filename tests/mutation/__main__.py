@@ -61,31 +61,43 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, help="of the sample (default: another one each time, printed)")
     parser.add_argument("--suite", nargs="+", default=["tests"], help="the tests to try with (default: all)")
     parser.add_argument("--remeasure", action="store_true", help="find out again which tests reach which lines")
+    parser.add_argument("--last", action="store_true", help="believe the last measurement, though code changed since")
+    parser.add_argument("--matching", default="", metavar="REGEX", help="only mutants whose names have a match")
+    parser.add_argument("--fork", action="store_true", help="try in forks of one process: faster; not for traced code")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--seconds", type=float, default=300, help="of tests for one mutant (default: %(default)s)")
     options = parser.parse_args(arguments)
-    reached, seconds = measured(options.suite, options.jobs, again=options.remeasure)
+    reached, seconds = measured(options.suite, options.jobs, again=options.remeasure, last=options.last)
     found = [mutant for room in options.rooms for file in sources(room) for mutant in mutants(file, read(file))]
+    found = [mutant for mutant in found if re.search(options.matching, mutant.name)]
     seed = random.randrange(1 << 32) if options.seed is None else options.seed
     if options.count is not None and options.count < len(found):
         print(f"{options.count} of {len(found)} mutants: --seed {seed}")
         found = random.Random(seed).sample(found, options.count)
     with tempfile.TemporaryDirectory(prefix="mutation-") as folder:
-        trees: queue.Queue[Path] = queue.Queue()
-        for job in range(options.jobs):
-            trees.put(copied(Path(folder) / str(job)))
+        places: queue.Queue[Tree] = queue.Queue()
+        killers: Counter[str] = Counter()
+
+        def prepare(job: int) -> None:
+            tree = copied(Path(folder) / str(job))
+            places.put(Server(tree, options.suite) if options.fork else Tree(tree))
 
         def attempt(mutant: Mutant) -> str:
-            tree = trees.get()
+            place = places.get()
             try:
                 tests = within(tests_of(mutant, reached, seconds), seconds, options.seconds)
-                verdict = tried(tree, mutant, tests, 60 + 3 * sum(seconds.get(test, 0.0) for test in tests))
-                print(f"{verdict}: {mutant.name}", flush=True)
+                tests.sort(key=lambda test: -(0.3 + killers[test]) / (0.1 + seconds.get(test, 0.0)))
+                limit = 60 + 3 * sum(seconds.get(test, 0.0) for test in tests)
+                told = place.tried(mutant, tests, limit)
+                verdict = told if told in ("survived", "unreached", "timeout") else "killed"
+                killers[told.partition("[")[0]] += verdict == "killed"
+                print(f"{verdict}: {mutant.name}{f'  by {told}' if verdict != told else ''}", flush=True)
                 return verdict
             finally:
-                trees.put(tree)
+                places.put(place)
 
         with ThreadPoolExecutor(options.jobs) as pool:
+            list(pool.map(prepare, range(options.jobs)))
             verdicts = dict(zip(found, pool.map(attempt, found), strict=True))
     return report(verdicts)
 
@@ -124,10 +136,12 @@ def environment(tree: Path) -> dict[str, str]:
 # Which tests reach which line
 
 
-def measured(suite: list[str], jobs: int, *, again: bool) -> tuple[Reached, Seconds]:
-    """Run the tests once under coverage, or remember what that said."""
+def measured(suite: list[str], jobs: int, *, again: bool, last: bool = False) -> tuple[Reached, Seconds]:
+    """Run the tests once under coverage, or remember what that said, of this code or the last time."""
     listed = [" ".join(sorted(suite)).encode(), *(read(f).encode() for f in sources("cutepy") + sources("tests"))]
     known = BUILD / f"reached-{hashlib.sha256(b''.join(listed)).hexdigest()[:8]}.json"
+    if last:
+        known = max(BUILD.glob("reached-*.json"), key=os.path.getmtime, default=known)
     if not known.exists() or again:
         print(f"which tests reach which line of code: all of {' '.join(suite)} run once", flush=True)
         BUILD.mkdir(parents=True, exist_ok=True)
@@ -186,26 +200,68 @@ def within(tests: list[str], seconds: Seconds, limit: float) -> list[str]:
 # Trying mutants
 
 
-def tried(tree: Path, mutant: Mutant, tests: list[str], seconds: float) -> str:
-    """Run the tests in a copy that has the mutant; gives "killed", "timeout", "survived" or "unreached"."""
-    if not tests:
-        return "unreached"
-    file = tree / mutant.name.partition(":")[0]
-    before = file.read_text()
-    names = tree / ".tests"
-    names.write_text("\n".join(tests))
-    file.write_text(mutant.text)
-    command = [sys.executable, *PYTEST, "-x", "--assert=plain", f"@{names}"]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    process = subprocess.Popen(command, cwd=tree, env=environment(tree), start_new_session=True, **quiet)  # type: ignore[call-overload]
-    try:
-        return "survived" if process.wait(seconds) == 0 else "killed"
-    except subprocess.TimeoutExpired:
-        return "timeout"
-    finally:
-        os.killpg(process.pid, signal.SIGKILL) if process.poll() is None else None
-        process.wait()
-        file.write_text(before)
+class Tree:
+    """A copy of the checkout, in which mutants are tried."""
+
+    def __init__(self, tree: Path) -> None:
+        self._tree = tree
+
+    def tried(self, mutant: Mutant, tests: list[str], seconds: float) -> str:
+        """Run the tests with a mutant; gives "killed", or the test that fails, "timeout", "survived" or "unreached"."""
+        if not tests:
+            return "unreached"
+        file = self._tree / mutant.name.partition(":")[0]
+        before = file.read_text()
+        file.write_text(mutant.text)
+        try:
+            return self._verdict(file, before, mutant.text, tests, seconds)
+        finally:
+            file.write_text(before)
+
+    def _verdict(self, file: Path, before: str, after: str, tests: list[str], seconds: float) -> str:
+        names = self._tree / ".tests"
+        names.write_text("\n".join(tests))
+        command = [sys.executable, *PYTEST, "-x", "--assert=plain", f"@{names}"]
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        own = environment(self._tree)
+        process = subprocess.Popen(command, cwd=self._tree, env=own, start_new_session=True, **quiet)  # type: ignore[call-overload]
+        try:
+            return "survived" if process.wait(seconds) == 0 else "killed"
+        except subprocess.TimeoutExpired:
+            return "timeout"
+        finally:
+            os.killpg(process.pid, signal.SIGKILL) if process.poll() is None else None
+            process.wait()
+
+
+class Server(Tree):
+    """A process that has collected the tests of a copy, and tries mutants in forks of itself."""
+
+    def __init__(self, tree: Path, suite: list[str]) -> None:
+        super().__init__(tree)
+        answers, tell = os.pipe()
+        command = [sys.executable, *PYTEST, "-p", "tests.mutation.server", "-s", "-n0", "--assert=plain", *suite]
+        self._process = subprocess.Popen(
+            command,
+            cwd=tree,
+            env=environment(tree) | {"MUTATION_ANSWERS": str(tell)},
+            pass_fds=[tell],
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        os.close(tell)
+        self._answers = os.fdopen(answers)
+        if not self._answers.readline():
+            raise SystemExit(f"the tests of {' '.join(suite)} cannot be collected")
+
+    def _verdict(self, file: Path, before: str, after: str, tests: list[str], seconds: float) -> str:
+        asked = {"file": str(file), "before": before, "after": after, "tests": tests, "seconds": seconds}
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(asked) + "\n")
+        self._process.stdin.flush()
+        return self._answers.readline().strip()
 
 
 def report(verdicts: dict[Mutant, str]) -> int:

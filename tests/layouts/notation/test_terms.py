@@ -373,3 +373,19 @@ def test_every_character_is_part_of_a_token():
             assert not text[covered : token.start].strip()
             covered = token.end
         assert not text[covered:].strip()
+
+
+BLOCKED = "#ttg.blocked<{sizePerThread = [1, 1], threadsPerWarp = [1, 32], warpsPerCTA = [4, 1]"
+
+
+def test_a_parameter_of_an_attribute_may_stand_beside_its_braces_but_once():
+    beside = parse(f"{BLOCKED}}}, order = [1, 0]>", shape=(64, 64))
+    assert beside == parse(f"{BLOCKED}, order = [1, 0]}}>", shape=(64, 64))
+    assert beside != parse(f"{BLOCKED}, order = [0, 1]}}>", shape=(64, 64))
+    with pytest.raises(ParseError, match="order is told twice"):
+        parse(f"{BLOCKED}, order = [1, 0]}}, order = [0, 1]>", shape=(64, 64))
+
+
+def test_a_list_of_dimensions_is_of_names_only():
+    with pytest.raises(ParseError, match="out_dims must be"):
+        parse("LinearLayout({'i': [1]}, ['o', 3])")

@@ -103,15 +103,12 @@ class Actors:
         known, own = (_padded(x[DONE], need.shape[-1]) for x in (self.view.known, self.view.own))
         return need[:, None] > known, need, own
 
-    def joint(self, releases: bool = True, columns: slice = slice(None)) -> Array:
-        """Return what they know together, (CTA, rank, column), with what they have done if that is released."""
+    def joint(self, columns: slice = slice(None)) -> Array:
+        """Return what they know together, (CTA, rank, column), with what they have done."""
         assert self.view.own is not None
         rows = as_index(np.flatnonzero(np.bincount(self.place)))
         found: Array = self.view.known[DONE][:, rows, :, columns].max(axis=1)
-        mine = self.clocks.belongs(self.threads)
-        if not releases:
-            mine[: self.clocks.threads] = False  # the columns of what threads have done
-        mine = mine[columns][: found.shape[-1]]
+        mine = self.clocks.belongs(self.threads)[columns][: found.shape[-1]]
         at = np.arange(len(self.slots)), self.slots % self.clocks.cluster, slice(len(mine))
         found[at] = np.maximum(found[at], np.where(mine, self.view.own[DONE][:, columns][:, : len(mine)], 0))
         return found

@@ -81,7 +81,7 @@ def sums_from(flow: ControlFlow, head: int, loops: Sequence[NaturalLoop]) -> dic
                     found[i.index] = [side for side in sides if side is not None]
             for register in written(i):
                 made = _made(i, now)
-                if made is not None and i.predicate is not None:
+                if i.predicate is not None:
                     made = _either(made, _of(register, now))
                 now[register.index] = made
         held[block] = now
@@ -99,7 +99,7 @@ def linear(i: Instruction) -> tuple[list[tuple[Operand, int]], int] | None:
     name, operands = i.parts[0], i.operands[1:]
     if not is_plain(i):
         return None
-    if name == "mov" and len(operands) == 1:
+    if name == "mov":
         return [(operands[0], 1)], 0
     if name == "neg":
         return [(operands[0], -1)], 0

@@ -109,17 +109,12 @@ class Announcing:
                 np.pad(x, [(0, 0), (0, 0), (0, more)]) for x in (self._ordinary, self._loose)
             )
         is_ordinary, is_loose = _kind(event)
-        slots, asynchronous = actors.slots, event.part_of is not None
-        if is_ordinary:
-            joint = actors.joint(releases=not asynchronous)
+        if is_ordinary:  # an asynchronous one too comes after what its threads had done to the same object
+            joint = actors.joint()
             raise_to(self._ordinary[..., : joint.shape[-1]], target, joint)
-            if asynchronous:  # it comes after what its threads had done to the same object
-                own = self._own(actors)
-                at = target[:, None], (slots % clocks.cluster)[:, None], actors.threads
-                self._ordinary[at] = np.maximum(self._ordinary[at], own)
         if is_loose:
-            at = target[:, None], (slots % clocks.cluster)[:, None], actors.threads
-            self._loose[at] = clocks.counts(slots, actors.threads)
+            at = target[:, None], (actors.slots % clocks.cluster)[:, None], actors.threads
+            self._loose[at] = clocks.counts(actors.slots, actors.threads)
         self._log(event, actors, target)
 
     @staticmethod

@@ -199,7 +199,7 @@ def _apply(i: Instruction, index: int, form: _Form, other: int | _Form | None, m
     if not (is_plain(i) or i.parts in _HIGH):
         return None
     is_first = any(isinstance(operand, Register) and operand.index == index for operand in i.operands[1:2])
-    if name == "mov" and len(i.operands) == 2:
+    if name == "mov" and is_first:  # and not one of several that make a wider number
         return form
     if isinstance(other, _Form):
         if name == "add" and other == _ZERO:
@@ -217,7 +217,7 @@ def _apply(i: Instruction, index: int, form: _Form, other: int | _Form | None, m
         return _quotient(name, "lo" in i.parts, is_first, form, signed)
     if form.floored:
         return None
-    is_small = form.factor > 0 and form.offset >= 0 and form.factor * most + form.offset < 1 << bits - 1
+    is_small = form.offset >= 0 and form.factor * most + form.offset < 1 << bits - 1
     if name == "mul" and "hi" in i.parts and bits == 32 and signed > 0:
         return form._replace(high=signed) if is_small else None
     if name == "add" or (name == "sub" and is_first):
@@ -234,9 +234,9 @@ def _apply(i: Instruction, index: int, form: _Form, other: int | _Form | None, m
         return _ZERO if is_small else None
     if name == "rem" and is_first:
         return _by(form, signed) if is_small else None
-    if name == "and" and signed > 0:
+    if name == "and" and signed >= 0:
         return _by(form, 1 << signed.bit_length())
-    if name == "and" and signed < 0 and not -signed & (-signed - 1):
+    if name == "and" and not -signed & (-signed - 1):
         return form._replace(floored=-signed)
     return None
 
@@ -244,10 +244,10 @@ def _apply(i: Instruction, index: int, form: _Form, other: int | _Form | None, m
 def _quotient(name: str, is_low: bool, is_first: bool, form: _Form, number: int) -> _Form | None:
     """Return what comes of a quotient: it shifted, its sign, or it times what it is by."""
     if name == "shr" and is_first:
-        return _ZERO if number == 31 else form._replace(shift=form.shift + number) if 0 <= number < 31 else None
+        return _ZERO if number == 31 else form._replace(shift=form.shift + number) if number in range(31) else None
     one = 1 << 32 + form.shift
-    # Of 0 <= x < 2^31, x * high // one is x // number where high * number is that little more than one.
-    if name == "mul" and is_low and number > 0 and 0 < form.high * number - one <= one >> 31:
+    # Of 0 <= x < 2^31, x * high // one is x // number where high * number is one, or that little more.
+    if name == "mul" and is_low and 0 <= form.high * number - one <= one >> 31:
         return form._replace(floored=number, high=0, shift=0)
     return None
 

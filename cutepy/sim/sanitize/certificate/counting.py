@@ -167,9 +167,10 @@ def _differs(one: Origin, value: int, bound: int | None, step: int | None) -> in
     cut = cut if one.least is None else max(cut, one.least)
     if cut != value:
         return _ANOTHER
-    is_over = (one.most is not None and plain >= one.most and by > 0) or (
-        one.least is not None and plain <= one.least and by < 0
-    )
+    if by > 0:
+        is_over = one.most is not None and plain >= one.most
+    else:
+        is_over = one.least is not None and plain <= one.least
     return 0 if is_over else None
 
 

@@ -76,10 +76,10 @@ class History:
 
     def add(self, event: BarrierEvent, phases: Array | None = None) -> None:
         """Note an event; phases are those that it counts in if it is asynchronous, by CTA."""
-        by, what = event.part_of or event, event.operation.replace("_", " ").replace("join", "arrive")
-        i = by.instruction if event.operation == "complete_tx" else event.instruction
+        by, i = event.part_of or event, event.instruction
         slots, threads = by.ctas.slots, by.threads.ids
         if event.part_of is None:
+            what = event.operation.replace("_", " ").replace("join", "arrive")
             self._done.append(Done(what, i, slots, threads, slots, self._clocks.counts(slots, threads), False))
             return
         assert event.state is not None

@@ -40,10 +40,10 @@ def lane_0(*lines):
     return "".join(f"@%p2 {line}" for line in lines)
 
 
-def certificate_of(*lines, start=START, block=64):
+def certificate_of(*lines, start=START, block=64, grid=1):
     run = Run((), None, sanitize=True)
     body, out = start + "".join(lines) + "END:\n", np.zeros(64, np.uint32)
-    launch(body, out, block=block, smem_bytes=1024, module=FUNCTIONS, run=run)
+    launch(body, out, grid=grid, block=block, smem_bytes=1024, module=FUNCTIONS, run=run)
     assert [str(one) for one in run.hazards] == []
     (certificate,) = run.certificates
     assert certificate.reasons == ()
@@ -60,6 +60,13 @@ ALONE = {
     "the lane waits, then all meet": (elected(SEND, CLOSE, DONE), MEET, lane_0(FILL)),
     "lane 0 writes, all meet, the lane sends": (lane_0(FILL, FENCE), MEET, elected(SEND, CLOSE, DONE)),
     "elected twice": (elected(SEND, CLOSE), "elect.sync _|%p1, -1;\n", elected(DONE)),
+    "all meet at a barrier of the CTA": (elected(SEND, CLOSE), DONE, "bar.sync 1, 32;\n", lane_0(FILL)),
+    "both read": (elected("ld.shared.u32 %r9, [%r1+256];\n"), lane_0("ld.shared.u32 %r9, [%r1+256];\n")),
+    "they write bytes side by side": (elected("st.shared.u32 [%r1+4], 5;\n"), lane_0("st.shared.u32 [%r1], 5;\n")),
+    "they write bytes side by side, the other way": (
+        elected("st.shared.u32 [%r1], 5;\n"),
+        lane_0("st.shared.u32 [%r1+4], 5;\n"),
+    ),
     "lane 0 does what is apart": (elected(SEND, CLOSE), lane_0("st.shared.u32 [%r1+512], 5;\n"), elected(DONE)),
     "a branch by the warp": ("@!%p3 bra END;\n@!%p4 bra END;\n@!%p1 bra END;\n", SEND, CLOSE, DONE),
     "a branch by the warp's number": ("setp.ge.u32 %p6, %r2, 32; @%p6 bra END;\n", elected(SEND, CLOSE, DONE)),
@@ -83,9 +90,26 @@ MIXED = {
         elected("st.shared.u32 [%r1], 5;\n"),
         lane_0("ld.shared.u32 %r9, [%r1];\n", "st.global.u32 [%rd1], %r9;\n"),
     ),
+    "lane 0 writes what the elected lane writes": (
+        elected("st.shared.u32 [%r1], 5;\n"),
+        lane_0("st.shared.u32 [%r1], 6;\n"),
+    ),
+    "all arrive at a barrier, and wait later": (
+        elected(SEND, CLOSE),
+        DONE,
+        "barrier.cluster.arrive.aligned;\n",
+        lane_0(FILL),
+        "barrier.cluster.wait.aligned;\n",
+    ),
     "the elected lane, if it is lane 0": ("@!%p1 bra END; @!%p2 bra END;\n", SEND, CLOSE, DONE),
     "lane 0, if it is elected": ("@!%p2 bra END; @!%p1 bra END;\n", SEND, CLOSE, DONE),
     "both in one predicate": ("and.pred %p6, %p1, %p2; @!%p6 bra END;\n", SEND, CLOSE, DONE),
+    "both in one guard": ("and.pred %p6, %p1, %p2;\n@%p6 ", SEND, "@%p6 ", CLOSE, "@%p6 ", DONE),
+    "lane 0 waits for copies without bulk": (
+        elected("cp.async.ca.shared.global [%r1+512], [%rd1], 4;\n", "cp.async.commit_group;\n"),
+        lane_0("cp.async.wait_group 0;\n"),
+        "cp.async.wait_group 0;\n",
+    ),
     "its number": ("elect.sync %r9|%p1, -1; st.global.u32 [%rd1], %r9;\n",),
 }
 
@@ -93,6 +117,10 @@ MIXED = {
 @pytest.mark.parametrize("name", ALONE)
 def test_what_elected_lanes_do_by_themselves_rests_on_no_lane(name):
     assert rests_on_the_lane(*ALONE[name]) == []
+
+
+def test_ctas_that_run_together_have_bytes_of_their_own():
+    assert rests_on_the_lane(*ALONE["they write bytes side by side"], grid=2) == []
 
 
 @pytest.mark.parametrize("name", MIXED)
@@ -104,6 +132,8 @@ BARRIER = """@%p2 mbarrier.init.shared.b64 [%r1], 1; fence.mbarrier_init.release
 """
 WAIT = "W{0}: mbarrier.try_wait.parity.shared.b64 %p7, [%r1], {1}; @!%p7 bra W{0};\n"
 ARRIVE = "mbarrier.arrive.shared.b64 _, [%r1];\n"
+EXPECT = "mbarrier.arrive.expect_tx.shared.b64 _, [%r1], 128;\n"
+COPY = "cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r1+256], [%rd1], 128, [%r1];\n"
 
 
 def only(predicate, *lines):
@@ -117,6 +147,8 @@ def only(predicate, *lines):
         ((elected(ARRIVE), only(2, WAIT.format(1, 0)), MEET, elected(FILL)), True),
         ((lane_0(ARRIVE), only(2, WAIT.format(1, 0)), elected(FILL)), True),
         ((lane_0(ARRIVE), only(2, WAIT.format(1, 0)), MEET, elected(FILL)), False),
+        ((lane_0(ARRIVE), elected(FILL)), False),
+        ((elected(EXPECT, COPY), lane_0(DONE), WAIT.format(1, 0)), False),
         ((elected(FILL), lane_0(ARRIVE)), True),
         ((elected(FILL), MEET, lane_0(ARRIVE)), False),
         ((lane_0(FENCE), elected(SEND, CLOSE, DONE)), True),
@@ -126,6 +158,8 @@ def only(predicate, *lines):
         "lane 0 waits for it",
         "lane 0 waits",
         "and they meet",
+        "lane 0 arrives, and the other goes on",
+        "lane 0 waits for groups, and a copy is in none",
         "lane 0 releases",
         "after they met",
         "fence",
@@ -173,6 +207,18 @@ FOLLOWED = {
     "an address": ("selp.u32 %r9, 0, 4, %p1; mad.lo.u32 %r9, %r9, %r2, %r1; st.shared.u32 [%r9], 5;\n", READ_IT),
     "an address of the lane": (OWN, elected("st.shared.u32 [%r8], 5;\n")),
     "another lane's flag": (FLAG, "shfl.sync.idx.b32 %r9, %r9, 0, 31, -1;\n", TEST, only(6, FILL, MEET)),
+    "a lane that the flag chooses": (
+        FLAG,
+        "shfl.sync.idx.b32 %r9, %r3, %r9, 31, -1;\n",
+        TEST,
+        "@%p6 ",
+        WRITE,
+        READ_IT,
+    ),
+    "a lane of each four": (
+        "shfl.sync.idx.b32 %r9, %r3, 0, 0x1c1f, -1; setp.eq.u32 %p6, %r9, 0; and.pred %p6, %p6, %p1;\n@%p6 ",
+        WRITE,
+    ),
     "what is written in a branch": ("mov.u32 %r9, 0;\n", only(1, "mov.u32 %r9, 1;\n"), UNIFORM, "@%p6 ", WRITE),
     "its number in a branch": ("elect.sync %r9|%p1, -1; setp.eq.u32 %p6, %r9, 0;\n", only(6, FENCE)),
     "a lane by a shuffle": (
@@ -226,6 +272,10 @@ APART = {
     "a value that goes to another branch": (elected("ld.shared.u32 %r9, [%r1+256];\n", "st.shared.u32 [%r1], %r9;\n"),),
     "the warp's number from a lane": (
         "shfl.sync.idx.b32 %r9, %r4, 0, 31, -1; mad.lo.u32 %r9, %r9, 4, %r1;\n",
+        elected("st.shared.u32 [%r9], 5;\n"),
+    ),
+    "the number of one lane": (
+        "shfl.sync.idx.b32 %r9, %r3, 5, 31, -1; mad.lo.u32 %r9, %r9, 4, %r1;\n",
         elected("st.shared.u32 [%r9], 5;\n"),
     ),
     "a place by the warp's number": ("mad.lo.u32 %r9, %r4, 4, %r1;\n", elected("st.shared.u32 [%r9], 5;\n")),

@@ -96,3 +96,12 @@ def test_counts_may_be_as_large_as_an_mbarrier_holds_and_no_larger():
     assert holds_exactly(Log(MOST, arrivals(-MOST)))
     assert holds_exactly(Log(MOST - 1, arrivals(1, -MOST))) is False  # the arrival alone is one too many
     assert holds_exactly(Log(MOST, arrivals(1, -MOST, -1))) is False
+
+
+def test_bytes_may_be_as_many_as_an_mbarrier_holds_and_no_more():
+    def log(size):
+        announced = Step(0, 0, 1, np.array([[1, 0]]), -1, size, False, True)
+        return Log(1, [announced, Step(0, 1, 1, np.array([[1, 1]]), 0, -size, False, True)])
+
+    assert holds_exactly(log(MOST))
+    assert not holds_exactly(log(MOST + 1))

@@ -8,6 +8,7 @@ import pytest
 from cutepy.frontends import load_ptx, simulate
 from cutepy.sim.run import Run
 from cutepy.sim.sanitize.certificate import loops
+from cutepy.sim.sanitize.certificate.affine import linear
 from cutepy.sim.sanitize.certificate.comparisons import Comparison
 from cutepy.sim.sanitize.certificate.counters import remainder
 from cutepy.sim.sanitize.certificate.dependence import Walk
@@ -201,6 +202,11 @@ def test_of_a_loop_only_what_holds_of_all_its_visits_is_said():
     short = Extension((("a.py:5", 0),), 9, "too few")
     assert merged([Extension(loops_of, 8), Extension(loops_of, 12)]) == (Extension(loops_of, 12),)
     assert merged([Extension(loops_of, 8), short, Extension(loops_of, 12)]) == (short,)
+    shorter, longer = (Extension((("a.py:5", 0),), rounds, f"{rounds} are too few") for rounds in (7, 11))
+    assert merged([short, shorter]) == merged([shorter, short]) == (short,)
+    assert merged([short, longer]) == merged([longer, short]) == (longer,)
+    alike = Extension((("a.py:5", 0),), 9, "another reason")
+    assert merged([short, alike]) == (short,)
 
 
 def test_warps_that_go_around_a_loop_otherwise_refuse_it():
@@ -255,6 +261,45 @@ STATES = {
         "rem.u32 %r5, %r3, 3; st.shared.u32 [%r5], %r1;",
         ["%r3"],
         {},
+    ),
+    "a count that a loop inside of so many rounds may take out of its bits": (
+        "mov.u32 %r40, 0; INNER: add.u32 %r3, %r3, 9; add.u32 %r40, %r40, 1; setp.lt.u32 %p2, %r40, %r9; "
+        "@%p2 bra INNER; rem.u32 %r5, %r3, 3; st.shared.u32 [%r5], %r1;",
+        ["%r3"],
+        {},
+    ),
+    "a count that a loop beside adds to": (
+        "mov.u32 %r40, 0; INNER: add.u32 %r40, %r40, 1; setp.lt.u32 %p2, %r40, %r9; @%p2 bra INNER; "
+        "add.u32 %r3, %r3, 9; rem.u32 %r5, %r3, 3; st.shared.u32 [%r5], %r1;",
+        ["%r3"],
+        {"%r3": 3},
+    ),
+    "a count by much": ("add.u32 %r3, %r3, 65536; and.b32 %r5, %r3, 3; st.shared.u32 [%r5], %r1;", ["%r3"], {}),
+    "a remainder by a million": ("and.b32 %r4, %r2, 1048575; st.shared.u32 [%r4], %r1;", ["%r2"], {}),
+    "a remainder by nearly a million": (
+        "rem.u32 %r4, %r2, 1048575; st.shared.u32 [%r4], %r1;",
+        ["%r2"],
+        {"%r2": 1048575},
+    ),
+    "a remainder by nothing": ("rem.u32 %r4, %r2, 0; st.shared.u32 [%r4], %r1;", ["%r2"], {}),
+    "none of its bits": ("and.b32 %r4, %r2, 0; st.shared.u32 [%r4], %r1;", ["%r2"], {"%r2": 1}),
+    "its multiple": ("mul.lo.u32 %r4, %r2, 8; and.b32 %r5, %r4, 63; st.shared.u32 [%r5], %r1;", ["%r2"], {"%r2": 8}),
+    "it in another register": ("mov.u32 %r4, %r2; and.b32 %r5, %r4, 3; st.shared.u32 [%r5], %r1;", ["%r2"], {"%r2": 4}),
+    "the remainder of what bits are set in": (
+        "or.b32 %r4, %r2, 1; rem.u32 %r5, %r4, 3; st.shared.u32 [%r5], %r1;",
+        ["%r2"],
+        {},
+    ),
+    "what is not taken off": (
+        "mul.hi.u32 %r4, %r2, 0; and.b32 %r5, %r4, -4; sub.s32 %r7, %r2, %r5; st.shared.u32 [%r7], %r1;",
+        ["%r2"],
+        {},
+    ),
+    "the remainder by four by its quotient": (
+        """mul.hi.u32 %r4, %r2, 1073741824; shr.u32 %r5, %r4, 0; mul.lo.s32 %r6, %r5, 4; sub.s32 %r7, %r2, %r6;
+        st.shared.u32 [%r7], %r1;""",
+        ["%r2"],
+        {"%r2": 4},
     ),
     "remainders of two forms of it": (
         "setp.eq.u32 %p2, %r6, 0; mov.u32 %r4, %r2; @%p2 bra TAKE; shl.b32 %r4, %r2, 9; "
@@ -357,6 +402,46 @@ STATES = {
         {},
     ),
     "a branch on a comparison": ("setp.eq.u32 %p2, %r2, 5; @%p2 bra SKIP; bar.warp.sync -1; SKIP:", [], {}),
+    "a comparison of what was moved": (
+        "mov.u32 %r4, %r2; setp.eq.u32 %p2, %r4, 5; @%p2 bra SKIP; bar.warp.sync -1; SKIP:",
+        [],
+        {},
+    ),
+    "a comparison of its bits": (
+        "not.b32 %r4, %r2; setp.eq.u32 %p2, %r4, 5; @%p2 bra SKIP; bar.warp.sync -1; SKIP:",
+        ["%r2"],
+        {},
+    ),
+    "a comparison of one of two numbers": (
+        "setp.eq.u32 %p3, %r1, 9; mov.u32 %r4, %r2; @%p3 add.u32 %r4, %r2, 7; setp.eq.u32 %p2, %r4, 5; "
+        "@%p2 bra SKIP; bar.warp.sync -1; SKIP:",
+        [],
+        {},
+    ),
+    "a comparison of a number, or of what is none": (
+        "setp.eq.u32 %p3, %r1, 9; xor.b32 %r4, %r2, 5; @%p3 mov.u32 %r4, %r2; setp.eq.u32 %p2, %r4, 5; "
+        "@%p2 bra SKIP; bar.warp.sync -1; SKIP:",
+        ["%r2"],
+        {},
+    ),
+    "a comparison of what is a number by one way": (
+        "setp.eq.u32 %p3, %r1, 9; @%p3 bra ONE; mov.u32 %r4, %r2; bra BOTH; ONE: xor.b32 %r4, %r2, 5; "
+        "BOTH: setp.eq.u32 %p2, %r4, 5; @%p2 bra SKIP; bar.warp.sync -1; SKIP:",
+        ["%r2"],
+        {},
+    ),
+    "a comparison of what is a number by another way": (
+        "setp.eq.u32 %p3, %r1, 9; @%p3 bra ONE; xor.b32 %r4, %r2, 5; bra BOTH; ONE: mov.u32 %r4, %r2; "
+        "BOTH: setp.eq.u32 %p2, %r4, 5; @%p2 bra SKIP; bar.warp.sync -1; SKIP:",
+        ["%r2"],
+        {},
+    ),
+    "a comparison of what is a number by both ways": (
+        "setp.eq.u32 %p3, %r1, 9; @%p3 bra ONE; add.u32 %r4, %r2, 3; bra BOTH; ONE: mov.u32 %r4, %r2; "
+        "BOTH: setp.eq.u32 %p2, %r4, 5; @%p2 bra SKIP; bar.warp.sync -1; SKIP:",
+        [],
+        {},
+    ),
     "a comparison of what is no sum": (
         "rem.u32 %r4, %r2, 3; setp.eq.u32 %p2, %r4, 2; @%p2 bra SKIP; bar.warp.sync -1; SKIP:",
         ["%r2"],
@@ -410,6 +495,27 @@ STATES["whether cp.async takes nothing, and where from"] = (
     [],
     {},
 )
+
+
+@pytest.mark.parametrize(
+    ("text", "factors"),
+    [
+        ("mov.u32 %r3, %r2;", [1]),
+        ("neg.s32 %r3, %r2;", [-1]),
+        ("sub.s32 %r3, %r2, %r1;", [1, -1]),
+        ("shl.b32 %r3, %r2, 0;", [1]),
+        ("shl.b32 %r3, %r2, 31;", [1 << 31]),
+        ("shl.b32 %r3, %r2, 32;", None),
+        ("mul.lo.s32 %r3, %r2, 4294967293;", [-3]),
+        ("mul.lo.s64 %rd3, %rd2, 4294967293;", [4294967293]),
+        ("mul.lo.s64 %rd3, %rd2, -3;", [-3]),
+        ("not.b32 %r3, %r2;", None),
+        ("add.sat.s32 %r3, %r2, %r1;", None),
+    ],
+)
+def test_what_is_a_sum(text, factors):
+    found = linear(translate(TEXT.format(body=text), "kernel").function.instructions[-2])
+    assert (found and [factor for _, factor in found[0]]) == factors
 
 
 @pytest.mark.parametrize("name", STATES)

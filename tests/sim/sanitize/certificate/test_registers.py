@@ -1,6 +1,7 @@
 """What is certified finds registers in every order in which warps ask for them, and only that hangs that does."""
 
 import contextlib
+import re
 from collections import Counter
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 import cutepy
 from cutepy.sim import HazardError, Run, ScheduleError
 from tests.sim.opcode_runner import launch
-from tests.sim.sanitize.certificate.programs import policy_of
+from tests.sim.sanitize.certificate.programs import examined, policy_of
 from tests.sim.sanitize.certificate.registers import MODULE, drawn, explore, ptx, run
 
 PROGRAMS = 150
@@ -57,6 +58,37 @@ def test_what_hangs_in_another_order_is_told_with_both_that_ask():
     assert "`setmaxnreg.dec.sync.aligned.u32 24` gives back" in found.missing
 
 
+@pytest.mark.parametrize("before", [[TURNS[3]], [TURNS[3], [("wait", 0), ("dec", 64)]]])
+def test_of_what_is_given_back_that_is_named_which_comes_after_who_waits(before):
+    """Neither what is given back whoever asks, nor a change by nothing."""
+    _, (found,), _ = run([*before, *TURNS[:3]])
+    assert found.kind == "exhausted-registers"
+    assert "`setmaxnreg.dec.sync.aligned.u32 24` gives back" in found.missing
+
+
+PASSED = IDIOMS["passed from one to the next"]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_each_cta_has_registers_of_its_own(fails):
+    """What holds of the first says nothing of the second."""
+    first = [*PASSED, []]
+    second = re.sub(r"\b(GROUP\w+|W\d\w+|END)\b", r"\1X", ptx(TURNS if fails else first))
+    body = f"mov.u32 %r7, %ctaid.x; setp.eq.u32 %p7, %r7, 1; @%p7 bra SECOND;\n{ptx(first)}\nbra OVER;\n"
+    options = {"block": 512, "grid": 2, "directives": ".maxnreg 64"}
+    certificate, hazards, error = examined(f"{body}SECOND:\n{second}\nOVER:", **options)
+    assert error is None
+    assert certificate.is_certified != fails
+    assert [(one.kind, one.sides[0].cta) for one in hazards] == [("exhausted-registers", (1, 0, 0))] * fails
+
+
+@pytest.mark.parametrize(("more", "is_followed"), [(6, True), (7, False)])
+def test_of_eight_changes_nothing_is_known(more, is_followed):
+    first, *others = PASSED
+    certificate, hazards, error = run([first + [("meet",), ("dec", 56)] * more, *others])
+    assert (error, hazards, certificate.is_certified) == (None, (), is_followed)
+
+
 @pytest.mark.parametrize("policy", [None, "youngest"])
 def test_what_a_copy_brings_that_is_issued_after_comes_after(policy):
     """The issue waits for registers, so that who waits for the bytes does."""
@@ -84,14 +116,64 @@ def test_relaxed_operations_pass_on_that_registers_were_there(arrives, waits):
     assert not simulation.certificates[0].is_certified
 
 
+BY_THEN_ENDED = [
+    [("all",), ("dec", 56)],
+    [("inc", 72), ("meet",), ("dec", 56), ("exit",)],
+    [("inc", 72), ("exit",)],
+    [("dec", 56), ("exit",)],
+]
+"""If the third group asks first, the second waits for the first, which waits until the second has ended."""
+
+
 def test_who_has_ended_had_its_registers():
     """A barrier of all threads waits for those that have not ended, and they end once they have got registers."""
-    turns = [[("all",), ("dec", 24)], [("inc", 72), ("exit",)], [("inc", 72), ("exit",)], [("dec", 56), ("exit",)]]
-    certificate, _, error = run(turns)
-    assert error is not None or not certificate.is_certified
+    certificate, hazards, error = run(BY_THEN_ENDED)
+    assert (error, hazards, certificate.is_certified) == (None, (), False)
+    (reason,) = certificate.reasons
+    assert "whoever asks first: `setmaxnreg.inc.sync.aligned.u32 72`" in reason
+    assert ".dec" not in reason
+    _, _, error = run(BY_THEN_ENDED, policy=policy_of("schedule:1"))
+    assert "no thread can go on" in str(error)
     alone = [[("all",), ("dec", 24)], [("inc", 72), ("exit",)], [("exit",)], [("dec", 56), ("exit",)]]
     certificate, hazards, error = run(alone)
     assert (error, hazards, certificate.reasons) == (None, (), ())
+
+
+def test_who_comes_to_a_barrier_and_who_ends_without_asking_hide_nothing():
+    certificate, hazards, error = run(
+        [
+            [("all",), ("dec", 56)],
+            [("inc", 72), ("all",)],
+            [("exit",)],
+            [("dec", 56), ("exit",)],
+            [("all",), ("inc", 72)],
+        ]
+    )
+    assert (error, hazards, certificate.reasons) == (None, (), ())
+
+
+ACROSS = """mov.u32 %r1, smem; mov.u32 %r2, %tid.x; shr.u32 %r3, %r2, 7; mov.u32 %r4, %cluster_ctarank;
+setp.eq.u32 %p4, %r2, 0; @%p4 mbarrier.init.shared.b64 [%r1], 1; fence.mbarrier_init.release.cluster;
+barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned; setp.eq.u32 %p1, %r4, 0; @%p1 bra OTHER;
+setp.eq.u32 %p1, %r3, 0; @%p1 bra A; setp.eq.u32 %p1, %r3, 1; @%p1 bra B; setp.eq.u32 %p1, %r3, 2; @%p1 bra C;
+setmaxnreg.dec.sync.aligned.u32 56; bra END;
+C: setmaxnreg.inc.sync.aligned.u32 72; bra END;
+B: setmaxnreg.inc.sync.aligned.u32 72; bar.sync 1, 128; setmaxnreg.dec.sync.aligned.u32 56; bra END;
+A: barrier.cluster.arrive.aligned; W: mbarrier.try_wait.parity.shared.b64 %p5, [%r1], 0; @!%p5 bra W;
+setmaxnreg.dec.sync.aligned.u32 56; bra END;
+OTHER: barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned; @!%p4 bra END;
+mapa.shared::cluster.u32 %r5, %r1, 1; mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r5];
+END:"""
+"""As `BY_THEN_ENDED`, where another CTA waits at the cluster's barrier and lets the first group go on."""
+
+
+def test_a_barrier_of_the_cluster_passes_on_that_threads_of_another_cta_have_ended():
+    options = {"block": 512, "grid": 2, "cluster": 2, "directives": ".maxnreg 64"}
+    certificate, hazards, error = examined(ACROSS, **options)
+    assert (error, hazards, certificate.is_certified) == (None, (), False)
+    assert any("whoever asks first" in one for one in certificate.reasons)
+    _, _, error = examined(ACROSS, policy=policy_of("schedule:1"), **options)
+    assert "no thread can go on" in str(error)
 
 
 def test_certified_means_that_no_order_hangs():

@@ -171,6 +171,7 @@ def test_what_interleavings_show(body):
         "setp.eq.u32 %p1, %r3, 9; @%p1 bra AGAIN;",
         "st.volatile.shared.u32 [%r1], 1; ld.volatile.shared.u32 %r3, [%r1+4];",
         "st.relaxed.gpu.u32 [%rd1], 1; ld.relaxed.gpu.u32 %r3, [%rd2];",  # it may be another place
+        "ld.relaxed.gpu.global.u64 %rd1, [%rd1]; st.relaxed.gpu.global.u32 [%rd1], 1;",  # a pointer is followed
     ],
 )
 def test_what_they_do_not_show(body):

@@ -1,0 +1,72 @@
+"""Announcements that no arrival waits for: which phases they are safe in, by bytes or by looking at all orders."""
+
+import pytest
+
+from cutepy.sim.sanitize.certificate.exact import MOST
+from tests.sim.sanitize.certificate.programs import examined, run
+
+WAIT = ("wait", 0, 0)
+SAFE = {
+    "what is sure outweighs what may come before": [
+        [("arrive_expect", 0, 32), ("copy", 0, 16, "a"), WAIT],
+        [("expect", 0, 16), ("copy", 0, 32, "b"), WAIT],
+    ],
+    "no order comes to nothing before the end": [
+        [("arrive_expect", 0, 16), WAIT],
+        [("expect", 0, 16), ("copy", 0, 48, "a"), WAIT],
+        [("expect", 0, 32), ("copy", 0, 16, "b"), WAIT],
+    ],
+    "more operations than all orders are looked at of": [
+        [("expect", 0, 16), ("copy", 0, 16, "a"), ("arrive", 0), WAIT],
+        [*[("arrive", 0)] * 12, WAIT],
+    ],
+    "as many bytes as an mbarrier counts": [[("arrive_expect", 0, MOST), ("complete", 0, MOST), WAIT]],
+    "a phase that lacks an arrival": [[("expect", 0, 16), ("complete", 0, 16)] * 7],
+}
+UNSAFE = {
+    "an arrival may come first, and bytes are left": [[("expect", 0, 16)], [("arrive", 0)]],
+    "one of two may be all that comes": [
+        [("arrive_expect", 0, 16), WAIT],
+        [("expect", 0, 16), ("copy", 0, 32, "a"), WAIT],
+        [("expect", 0, 16), ("copy", 0, 16, "b"), WAIT],
+    ],
+}
+
+
+@pytest.mark.parametrize("name", SAFE)
+def test_what_is_safe_is_certified(name):
+    certificate, hazards, error = run(SAFE[name], [13 if "more operations" in name else 1])
+    assert (error, hazards, certificate.reasons) == (None, (), ())
+
+
+@pytest.mark.parametrize("name", UNSAFE)
+def test_what_is_not_safe_is_told(name):
+    certificate, hazards, error = run(UNSAFE[name], [1])
+    assert error is not None or not certificate.is_certified
+    assert {"premature-completion", "early-arrival"} & {hazard.kind for hazard in hazards}
+
+
+TO_EACH = """mov.u32 %r1, smem; mov.u32 %r2, %tid.x; setp.eq.u32 %p1, %r2, 0; setp.lt.u32 %p2, %r2, 2;
+@%p1 mbarrier.init.shared.b64 [%r1], 2; fence.mbarrier_init.release.cluster;
+barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
+@%p1 EXPECT
+@%p2 mapa.shared::cluster.u32 %r5, %r1, %r2; @%p2 mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r5];
+W: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %p5, [%r1], 0; @!%p5 bra W;
+barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;"""
+"""Of each CTA one lane arrives at each CTA's mbarrier, in one instruction."""
+BYTES = """mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%r1], 16;
+@%p1 mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [%r1], 16;"""
+
+
+MEET = "bar.warp.sync -1;"
+
+
+@pytest.mark.parametrize("expect", ["mov.u32 %r9, 0;", BYTES + MEET], ids=["arrivals", "bytes"])
+def test_lanes_that_arrive_at_several_ctas_at_once(expect):
+    certificate, hazards, error = examined(TO_EACH.replace("EXPECT", expect), block=32, grid=2, cluster=2)
+    assert (error, hazards, certificate.reasons) == (None, (), ())
+
+
+def test_a_lane_that_announces_and_another_that_arrives_must_meet():
+    _, hazards, _ = examined(TO_EACH.replace("EXPECT", BYTES), block=32, grid=2, cluster=2)
+    assert {hazard.kind for hazard in hazards} == {"premature-completion"}
