@@ -23,7 +23,7 @@ from cutepy.dsl.traced_names import MemScopeKind
 
 @dataclass(frozen=True)
 class Tickets:
-    """A ring of slots by which a dealer hands the indices of tiles on to all warps of its cluster that work on them.
+    """Ring of slots through which a dealer broadcasts tile indices to the warps of its cluster.
 
     Each CTA has the slots, and two mbarriers for each. *full* completes when an index has come: one arrival, the
     dealer's, which announces 4 bytes, and these, by `st.async`, whose bytes whoever has waited for them sees, in any
