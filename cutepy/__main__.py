@@ -3,7 +3,7 @@
 import sys
 from importlib.util import find_spec
 
-from cutepy.cli.written import output_written
+from cutepy.cli.write_errors import report_write_errors
 
 
 def main() -> None:
@@ -29,5 +29,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    with output_written():
+    with report_write_errors():
         main()

@@ -25,7 +25,7 @@ _DISTRIBUTIONS = {
 
 
 class MissingPackagesError(ModuleNotFoundError):
-    """A part of cutepy needs packages that are not installed.
+    """Error of a part of cutepy whose packages are not installed.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ class MissingPackagesError(ModuleNotFoundError):
         return MissingPackagesError, (self.user, self.modules, self.extra)
 
     def of(self, user: str) -> MissingPackagesError:
-        """Return the same of another part of cutepy: of the one that was asked for."""
+        """Return the same error for another part of cutepy, the requested one."""
         return MissingPackagesError(user, self.modules, self.extra)
 
 
@@ -103,7 +103,7 @@ def is_installed(module: str) -> bool:
 
 
 def explained(error: ModuleNotFoundError, user: str) -> ModuleNotFoundError:
-    """Return what a missing module means for a user: other modules than those of extras mean what they say."""
+    """Explain an import error: a missing package of an extra, or the error itself for other modules."""
     if isinstance(error, MissingPackagesError):
         return error.of(user)
     root = (error.name or "").partition(".")[0]
@@ -114,7 +114,7 @@ def explained(error: ModuleNotFoundError, user: str) -> ModuleNotFoundError:
 
 @contextmanager
 def needed_by(user: str) -> Iterator[None]:
-    """Say which extra is missing, where a module of one is not found in the context.
+    """Report the missing extra, where a module of one is not found in the context.
 
     Raises
     ------

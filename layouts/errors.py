@@ -26,7 +26,7 @@ class LayoutError(ValueError):
     condition : str
         The violated condition: what was required and what was got.
     hint : str, optional
-        What to do about it.
+        Remedy.
     origin : str, optional
         The inner call in which the condition failed, where that is not the public function itself.
 
@@ -142,7 +142,7 @@ class ParseError(LayoutError):
     position : int
         Index in `text` of the offending character (``len(text)`` at its end).
     condition : str
-        What was expected there and what stands there.
+        Expected token and actual one.
     """
 
     def __init__(self, text: str, position: int, condition: str) -> None:

@@ -292,7 +292,7 @@ def tile_to_shape(
     Parameters
     ----------
     block : Layout or ComposedLayout
-        What is repeated, e.g. a GMMA layout atom.
+        Repeated layout, e.g. a GMMA layout atom.
     trg_shape : IntTuple
         Shape to fill; its rank may exceed the block's. Each mode's size must be a multiple of the block's.
     ord_shape : IntTuple, optional

@@ -28,9 +28,9 @@ def copies_of(function: Function, values: Values, seen: Seen | None, barriers: M
     function : Function
     values : Values
     seen : Seen or None
-        What launches did.
+        Records of observed launches.
     barriers : mapping of int to str
-        By address, what mbarriers are called.
+        Names of mbarriers by address.
     """
     of_lines: dict[object, list[tuple[Instruction, Copy]]] = {}
     for i in function.instructions:

@@ -50,7 +50,7 @@ def explain(source: Any, *, assembler: bool = True, name: str | None = None) -> 
     assembler : bool
         Whether to ask ptxas, if there is one, for registers, spills and advisories.
     name : str, optional
-        What to call the source.
+        Name of the source in the explanation.
 
     Raises
     ------

@@ -38,7 +38,7 @@ class Operand:
     Attributes
     ----------
     dtype : str
-        By PTX's name.
+        PTX's name of the element type.
     bits : int
         Width of an element; single bits are taken as bytes.
     major : "MN" or "K"
@@ -111,10 +111,10 @@ class Mma:
     issued : int or None
         How often a warpgroup issued one.
     warpgroups : tuple of int
-        Who did.
+        Warpgroups that issued the instructions.
     site : Site
     remark : str
-        What could not be read.
+        Description of unreadable parts.
     """
 
     opcode: str
@@ -150,11 +150,11 @@ class Copy:
     issued : int or None
         How often a thread issued one.
     bytes : int or None
-        Of one copy.
+        Bytes of one copy.
     shared_addresses : tuple of int
-        Where in shared memory boxes start: bytes, each once, rising.
+        Start addresses of boxes in shared memory: bytes, each once, rising.
     coordinates : tuple of tuple of int
-        Of the boxes, the contiguous mode first; each once.
+        Coordinates of the boxes, the contiguous mode first; each once.
     barriers : tuple of str
         The mbarriers at which bytes are counted.
     site : Site
@@ -215,7 +215,7 @@ class Barrier:
     ----------
     kind : "mbarrier", "bar" or "cluster"
     name : str
-        What its source calls it, such as "ring.full"; else its address or number; empty if neither is known.
+        Name in the source, such as "ring.full"; else its address or number; empty if neither is known.
     addresses : tuple of int
         In shared memory, one for each stage; empty if only a launch tells, and for what has none.
     arrivals : int or None
@@ -242,11 +242,11 @@ class Region:
     ----------
     start, bytes : int
     what : str
-        What it is: an operand, a barrier, a variable.
+        Use of the region: an operand, a barrier, a variable.
     writers, readers : tuple of str
         Who: as what, and where in the source.
     parts : tuple of int
-        Where the copies or tiles in it start, if there are several.
+        Start addresses of the copies or tiles in the region, if there are several.
     """
 
     start: int
@@ -343,7 +343,7 @@ class LaunchFacts:
     static_smem_bytes : int
     dynamic_smem_bytes : int or None
     max_threads : int or None
-        What `.maxntid` allows.
+        Limit of `.maxntid`.
     """
 
     launches: int | None
@@ -364,7 +364,7 @@ class Kernel:
     name, entry : str
         As people read it, and in full.
     simulated : bool
-        Whether a launch of it was seen.
+        True if a launch of the kernel was observed.
     launch : LaunchFacts
     resources : Resources or None
     unassembled : str
@@ -379,7 +379,7 @@ class Kernel:
     accesses : tuple of CostlyAccess
         Uncoalesced accesses and bank conflicts of the launches that were seen, the costliest first.
     unread : tuple of str
-        What of its PTX could not be read.
+        Unreadable instructions of the kernel's PTX.
     """
 
     name: str
@@ -405,12 +405,12 @@ class Findings:
     Attributes
     ----------
     source : str
-        What was explained.
+        Name of the explained source.
     kernels : tuple of Kernel
     ptx_version, target : str
-        Of the module.
+        Version and target of the module.
     notes : tuple of str
-        What the reader ought to know of it all.
+        Remarks on the whole explanation.
     """
 
     source: str

@@ -30,7 +30,7 @@ def seen_regions(seen: Seen, barriers: Sequence[Barrier], symbols: Mapping[str, 
     ----------
     seen : Seen
     barriers : sequence of Barrier
-        What mbarriers are called.
+        Barriers, for the names of mbarriers.
     symbols : mapping of str to (int, int)
         Start and end of each variable of known size.
     """

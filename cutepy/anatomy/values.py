@@ -90,7 +90,7 @@ class Values:
     ----------
     function : Function
     shared : mapping of str to int
-        Where shared variables lie.
+        Addresses of shared variables.
     """
 
     def __init__(self, function: Function, shared: Mapping[str, int]) -> None:

@@ -95,11 +95,11 @@ class Seen:
     ----------
     launches : list of Launch
     mmas, copies : dict
-        By the index of the instruction.
+        Records by the index of the instruction.
     barriers : dict
-        By barrier, then by what was done and the index of the instruction.
+        Records by barrier, then by action and index of the instruction.
     initialised : dict
-        By the address of an mbarrier, the instruction that initialised it.
+        Index of the initialising instruction by the address of the mbarrier.
     cells : dict
         Shared memory, by the index of the instruction and the role.
     accesses : dict

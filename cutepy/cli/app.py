@@ -8,12 +8,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 import typer
 
 from cutepy.cli import cache, export, tune
-from cutepy.cli.asked import asked_ctas, asked_schedules, asked_seconds, check_folder, check_output, check_script
 from cutepy.cli.commands import Commands
 from cutepy.cli.dtypes import BENCH_DTYPES
 from cutepy.cli.failure import fail, fail_by
 from cutepy.cli.products import PRODUCTS, parse_product
-from cutepy.cli.written import output_written
+from cutepy.cli.script_options import (
+    check_folder,
+    check_output,
+    check_script,
+    parse_ctas,
+    parse_schedules,
+    parse_seconds,
+)
+from cutepy.cli.write_errors import report_write_errors
 
 if TYPE_CHECKING:
     from cutepy.suites.measuring import Output
@@ -277,8 +284,8 @@ def simulate(
         partial(typer.echo, err=True),
         inspect=inspect,
         policy=policy,
-        ctas=asked_ctas(ctas),
-        limit_seconds=asked_seconds(limit_seconds),
+        ctas=parse_ctas(ctas),
+        limit_seconds=parse_seconds(limit_seconds),
         limit_instructions=limit_instructions,
     )
     raise typer.Exit(status)
@@ -327,14 +334,14 @@ def sanitize(
         reproducers = reproducers.absolute()
     again = partial(
         run,
-        schedules=asked_schedules(schedules, seed, limit),
+        schedules=parse_schedules(schedules, seed, limit),
         seed=seed,
         limit=limit,
         replay=replay,
         reproducers=reproducers,
         strict=strict,
-        ctas=asked_ctas(ctas),
-        limit_seconds=asked_seconds(limit_seconds),
+        ctas=parse_ctas(ctas),
+        limit_seconds=parse_seconds(limit_seconds),
         limit_instructions=limit_instructions,
     )
     raise typer.Exit(again(script, context.args, partial(typer.echo, err=True), form, output))
@@ -644,5 +651,5 @@ app.add_typer(export.app, name="export")
 
 def main() -> None:
     """Run the command line on `sys.argv`; the process ends with the command's exit code."""
-    with output_written():
+    with report_write_errors():
         app()

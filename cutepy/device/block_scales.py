@@ -32,7 +32,7 @@ class ScaleLoads:
     rows : int
         Rows of A, or of B, that one scale stands for: 1 or 128.
     threads : int
-        Which share a stage.
+        Number of threads that share a stage.
     tidx : Int32
         Index of this one.
     """
@@ -93,7 +93,7 @@ class BlockScales:
     rows : int
         Rows of A, or of B, that one scale stands for: 1 or 128.
     offsets : tuple of int
-        Of each scale that this thread holds: its row in the tile, counted from the thread's first.
+        Row in the tile of each scale that this thread holds, relative to the thread's first.
     here : Tensor
         Registers for the block at hand.
     first : Int32

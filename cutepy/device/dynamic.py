@@ -23,7 +23,7 @@ from cutepy.dsl.traced_names import MemScopeKind
 
 @dataclass(frozen=True)
 class Tickets:
-    """A ring of slots by which a dealer hands the indices of tiles on to all warps of its cluster that work on them.
+    """Ring of slots through which a dealer broadcasts tile indices to the warps of its cluster.
 
     Each CTA has the slots, and two mbarriers for each. *full* completes when an index has come: one arrival, the
     dealer's, which announces 4 bytes, and these, by `st.async`, whose bytes whoever has waited for them sees, in any
@@ -44,7 +44,7 @@ class Tickets:
     Attributes
     ----------
     counter : Pointer
-        To an int32 in global memory.
+        Pointer to an int32 in global memory.
     slots : Pointer
         Shared memory for `count` int32.
     barriers : Pointer
@@ -54,7 +54,7 @@ class Tickets:
     readers : int
         Warps of a CTA that work on its tiles, in turns too.
     ctas : int
-        Of the cluster.
+        Number of CTAs of the cluster.
     """
 
     counter: cute.Pointer
@@ -156,7 +156,7 @@ class Claimed(Work):
     ----------
     tickets : Tickets
     place : PipelineState
-        Where in the ring the next one comes.
+        Ring position of the next tile.
     """
 
     tickets: Tickets | None = None
@@ -177,9 +177,9 @@ class Dynamic:
     Attributes
     ----------
     product : Persistent
-        Which has the tiles, and their K.
+        Schedule with the tiles and their K.
     tickets : Tickets
-        Whose readers are all warps that call `each`.
+        Ring of tickets; its readers are all warps that call `each`.
     """
 
     product: Persistent

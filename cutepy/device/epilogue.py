@@ -69,7 +69,7 @@ class TileStore:
     barrier : int or Int32
         The named barrier at which they meet.
     tile : AccumulatorTile
-        Where this thread's registers of one subtile are, for what meets them: vectors, reductions, coordinates.
+        Coordinates of this thread's registers of one subtile, for vectors, reductions and masks.
     """
 
     copy: cute.TiledCopy
@@ -95,7 +95,7 @@ class TileStore:
         ----------
         tCrC : Tensor, (MMA, MMA_M, MMA_N)
         places : TmaSubtiles
-            Where they are to be stored.
+            Destination subtiles in global memory.
 
         Raises
         ------
@@ -126,7 +126,7 @@ class TileStore:
             Each in turn, over all tiles of this CTA.
         places : TmaSubtiles
         index : int or Int32
-            Which of the tile's subtiles it is.
+            Index of the subtile in the tile.
 
         Raises
         ------

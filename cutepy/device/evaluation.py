@@ -26,14 +26,14 @@ class Evaluation:
     ----------
     graph : Graph
     tile : Registers
-        Where this thread's registers are.
+        Coordinates of this thread's registers.
     accumulators : sequence of Float32
         This thread's registers.
     read : callable
         (operand's name, slot) -> its value, for each of the thread's rows, columns or registers
         (`Registers.slots`).
     row, column : Int32
-        Of this thread's first register.
+        Coordinate of this thread's first register.
     product : Int32
         The index of the product within the batch.
     """

@@ -38,7 +38,7 @@ class ClusterSums:
     parts : int
         CTAs that share the K of a tile.
     subtiles : int
-        Of a tile.
+        Number of subtiles of a tile.
     registers : int
         fp32 values of a subtile that a thread holds, a multiple of 4.
     threads : int

@@ -26,7 +26,7 @@ class Finish:
     ----------
     graph : Graph
     tile : AccumulatorTile or OwnColumns
-        Of the accumulator subtiles; reductions need the former.
+        Coordinates of the accumulator subtiles; reductions need an AccumulatorTile.
     operands : tuple
         For each of the graph's: a number, or a tensor of one element, of a scalar; a tensor (N,) of a row, (M,) of a
         column; None of a tile.

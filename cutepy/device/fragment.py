@@ -24,7 +24,7 @@ class Registers:
     registers : tuple of (int, int)
         (row, column) in its subtile of each, to be added to the thread's own.
     has_whole_rows : bool
-        Whether no other thread has values of this one's rows.
+        True if no other thread has values of this thread's rows.
     """
 
     registers: tuple[tuple[int, int], ...]

@@ -23,13 +23,13 @@ def load_vector(start: cute.Pointer, elems: int, exists=None, streams: bool = Fa
     Parameters
     ----------
     start : Pointer
-        Where they begin, known to be a multiple of their bytes.
+        Address of the first element, a known multiple of the vector's bytes.
     elems : int
         How many, of 16 bytes in all at most.
     exists : Boolean, optional
         If false nothing is read, and all are zero.
     streams : bool
-        Whether they are read once, so that they should not displace anything in L1.
+        True if the elements are read once, so that they should not displace anything in L1.
 
     Returns
     -------
@@ -54,9 +54,9 @@ def store_vector(values: cute.Tensor, start: cute.Pointer, exists=None) -> None:
     Parameters
     ----------
     values : Tensor
-        Of the type of `start`, 16 bytes at most.
+        Values of the type of `start`, 16 bytes at most.
     start : Pointer
-        Where they go, known to be a multiple of their bytes.
+        Address of the destination, a known multiple of the vector's bytes.
     """
     kind, elems = start.dtype, cute.size(values)
     atom = cute.make_copy_atom(nvgpu.CopyR2GOp(), kind, num_bits_per_copy=elems * kind.width)
@@ -83,9 +83,9 @@ class RowVectors:
     tensor : Tensor, (rows, columns)
         The columns contiguous.
     elems : int
-        Of a vector: a power of 2, of 16 bytes in all at most.
+        Elements of a vector: a power of 2, 16 bytes in all at most.
     ragged : bool
-        Whether a row may end within a vector.
+        True if a row may end within a vector.
     """
 
     tensor: cute.Tensor

@@ -29,7 +29,7 @@ class Groups:
         The end of each group, where the next begins; or, if `padded`, the rows of each, the first of a matrix of its
         own.
     rows : Int32
-        Of the matrix: what lies beyond is not read as a group's, whatever the ends say.
+        Rows of the matrix: rows beyond are not read as a group's, whatever the ends are.
     padded : bool
     unit : int
         Ends that are no multiples of it are taken for the next one.
@@ -75,9 +75,9 @@ class Scan(NamedTuple):
     Attributes
     ----------
     first : Int32
-        Of the groups.
+        Index of the first of the groups.
     start, length : Int32
-        Of this lane's group.
+        First row and number of rows of this lane's group.
     below, upto : Int32
         Tiles before this lane's group, and with it, in the order of all.
     end : Int32
@@ -103,9 +103,9 @@ class GroupedRows:
     ----------
     groups : Groups
     mode : 0 or 1
-        Of the output: the one along which the groups' extents are.
+        Mode of the output along which the groups' extents are.
     tile : int
-        Of a CTA along this mode.
+        Extent of a CTA's tile along this mode.
     across : Int32
         Clusters that cover the other mode.
     product : Persistent

@@ -29,7 +29,7 @@ class MainLoop:
     Attributes
     ----------
     ring : TmaRing
-        What the stages pass through; this thread's warp is one of its consumers.
+        Ring of the stages; this thread's warp is one of its consumers.
     tiled_mma : TiledMma
     tCrA, tCrB : Tensor
         Descriptors of the stages, (MMA, MMA_M or MMA_N, MMA_K, stages).

@@ -46,9 +46,9 @@ class Step:
     Attributes
     ----------
     tile : Int32
-        Which of the tiles along K, counted from the first that is multiplied.
+        Index of the tile along K, relative to the first that is multiplied.
     stage : Int32
-        Which stage holds it.
+        Stage of the tile.
     k : int
         First column in the tile.
     """

@@ -150,7 +150,7 @@ class MixedRing(TmaRing):
     threads : int
         Threads that copy: whole warps.
     fenced : bool
-        Whether wgmma reads what they copy; if not, who waits needn't fence it.
+        True if wgmma reads the copies; if not, consumers need no fence.
     """
 
     threads: int = 0

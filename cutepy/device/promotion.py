@@ -52,9 +52,9 @@ class PromotedLoop:
     b : ColumnScales or None
     tile_mn : (int, int)
     block : AccumulatorTile
-        Where the accumulators of a block are.
+        Coordinates of the accumulators of a block.
     fenced : bool
-        Whether TMA loads scales.
+        True if TMA loads scales.
     """
 
     ring: TmaRing
@@ -208,7 +208,7 @@ def make_promoted_loop(
     buffers : 1 or 2
         Sets of accumulators of the MMAs.
     fenced : bool
-        Whether TMA loads scales, so that who has read them fences before it releases their stage.
+        True if TMA loads scales, so that their readers fence before they release the stage.
 
     Raises
     ------

@@ -51,7 +51,7 @@ class GroupedTiles:
     ragged : 0, 1 or None
         The mode along which groups follow one another, if they do.
     batched : bool
-        Whether the last mode tells groups apart: where each has a matrix of its own.
+        True if the last mode is the group's index: each group has a matrix of its own.
     step : int or None
         Rows from one tile to the next, where tiles that are loaded overlap.
     """
@@ -113,7 +113,7 @@ class GroupedLoads:
     ----------
     tiles : GroupedTiles
     rank : Int32
-        Of this CTA among those that share tiles.
+        Rank of this CTA among those that share tiles.
     sharing : int
         How many these are.
     peers : Int16 or None

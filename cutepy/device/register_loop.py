@@ -41,9 +41,9 @@ class RegisterLoop:
     Attributes
     ----------
     ring : TmaRing
-        What the stages pass through; this thread's warp is one of its consumers.
+        Ring of the stages; this thread's warp is one of its consumers.
     tiled_mma : TiledMma
-        Of `make_tiled_mma(..., a_in_registers=True)`.
+        TiledMMA of `make_tiled_mma(..., a_in_registers=True)`.
     load : OperandLoad
         Reads A; its `tile` tells where the elements are.
     tCrA : (Tensor, Tensor)
@@ -139,7 +139,7 @@ def make_register_loop(
     Parameters
     ----------
     sA : Tensor
-        Of any type that `change` makes one of the MMA's of, or that is converted to it; K-major.
+        Stages of A, K-major, of the MMA's type or any type that `change` converts to it.
     tidx : Int32
         Index among the threads of `tiled_mma`.
 

@@ -43,15 +43,15 @@ class Work:
     Attributes
     ----------
     row, column : Int32
-        Of the output tile, in tiles.
+        Coordinates of the output tile, in tiles.
     batch : tuple of Int32
-        Where in the batch its product is.
+        Batch coordinates of its product.
     k : KTiles
         Its part of K.
     index, first, end, step : Int32
-        Of the tile in the order of all; of this CTA's first; behind the last; to the next.
+        Index of the tile among all; of this CTA's first; behind the last; step to the next.
     sharing : object
-        What a scheduler that shares tiles among CTAs tells of that.
+        Role of the CTA in a shared tile, by schedulers that share tiles.
     """
 
     row: cutlass.Int32
@@ -110,7 +110,7 @@ class Persistent:
     band_rows : int
         Rows of clusters in a band (`cutepy.device.rasterise`).
     divisors : Divisors, optional
-        Of `make_divisors`, for this raster and these bands: to find a tile takes 35 instructions with them, 95 without.
+        Divisors of `make_divisors`, for this raster and these bands: 35 instructions find a tile with them, 95 without.
     """
 
     raster: tuple
@@ -144,7 +144,7 @@ class Persistent:
             and ``on_tile(work, state)`` what it carries on. A frozen dataclass: the loop reads it, and carries nothing
             of it.
         turn, turns : Int32, int
-            Which of so many groups this thread belongs to.
+            Index of this thread's consumer among those that take turns, and their number.
 
         Raises
         ------

@@ -90,11 +90,11 @@ def check_room(pointer: cute.Pointer, count: int, bits: int, holder: str) -> Non
     Parameters
     ----------
     pointer : Pointer
-        To its beginning, as of `share`; of other pointers nothing is known.
+        Pointer to the beginning of the array, as of `share`; other pointers are not checked.
     count, bits : int
         Elements, and how wide each is.
     holder : str
-        What keeps them there.
+        Name of the block that keeps them there.
 
     Raises
     ------

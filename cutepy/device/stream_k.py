@@ -21,11 +21,11 @@ class Sharing(NamedTuple):
     Attributes
     ----------
     is_finished_here : Boolean
-        Whether this CTA gets the others' sums of the tile and finishes it; else it leaves its own.
+        True if this CTA gets the others' sums of the tile and finishes it; else it stores its own.
     place : Int32
-        Where in the workspace this CTA leaves sums.
+        Place in the workspace of this CTA's sums.
     peers, step : Int32, int
-        So many others have sums of this tile; how far apart their places are, behind this CTA's.
+        Number of others with sums of this tile; distance of their places, behind this CTA's.
     """
 
     is_finished_here: cutlass.Boolean
@@ -49,7 +49,7 @@ class StreamK:
     Attributes
     ----------
     product : Persistent
-        Of one part.
+        Schedule of one part.
     """
 
     product: Persistent

@@ -28,11 +28,11 @@ class ThreadLoads:
     staged : Tensor, (contiguous, other, stages)
         Shared memory.
     mode : 0 or 1
-        Which of a tile's modes is contiguous.
+        Contiguous mode of a tile.
     piece_bytes : 4, 8 or 16
-        What one thread copies at once: the address, strides and contiguous extent are multiples of it.
+        Bytes of one cp.async: the address, strides and contiguous extent are multiples of it.
     threads : int
-        Which share a tile.
+        Number of threads that share a tile.
     tidx : Int32
         Index of this one.
     """
@@ -94,7 +94,7 @@ class ThreadTiles:
     staged : Tensor, (rows, columns, stages)
         Shared memory.
     mode : 0 or 1
-        Which of rows and columns is contiguous, in both.
+        Contiguous one of rows and columns, in global and shared memory.
     piece_bytes : 4, 8 or 16
         As of `ThreadLoads`.
     """

@@ -20,9 +20,9 @@ class Turns:
     barrier : int
         The number of the first consumer's named barrier; the second's is the next.
     consumer : Int32
-        Which of the two this thread belongs to.
+        Index of this thread's consumer, 0 or 1.
     threads : int
-        Of one consumer.
+        Threads of one consumer.
     """
 
     barrier: int

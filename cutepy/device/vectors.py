@@ -24,7 +24,7 @@ class TileVector:
     values : Tensor
         Registers for them.
     thread : Int32
-        What tells this thread's rows or columns (`AccumulatorTile.thread`).
+        Index that determines this thread's rows or columns (`AccumulatorTile.thread`).
     """
 
     vector: cute.Tensor

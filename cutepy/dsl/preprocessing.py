@@ -87,7 +87,7 @@ class _Preprocessing:
         self._files: dict[str, dict[str, bytes]] = {}
         self._grown: set[str] = set()
         self._found: CodeType | None = None
-        self._asked: _Asked | None = None
+        self._asked: _RecordedGlobals | None = None
         self._new: tuple[str, str] | None = None
 
     def transform(self, original: Callable[..., Any], preprocessor: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401
@@ -101,7 +101,7 @@ class _Preprocessing:
             return original(preprocessor, *arguments, **named)
         if file not in self._files:
             self._files[file] = dict(self._shelf.load(file))
-        key, asked = _key(function), _Asked(names)
+        key, asked = _key(function), _RecordedGlobals(names)
         self._asked = asked
         if kept := self._files[file].get(key):
             self._found = _unpacked(kept, asked)
@@ -159,7 +159,7 @@ class _Preprocessing:
         return self._methods.isdisjoint(vars(preprocessor))  # else one has a method of its own
 
 
-class _Asked:
+class _RecordedGlobals:
     """Globals of a function, which record the look-ups."""
 
     def __init__(self, names: dict[str, Any]) -> None:
@@ -197,7 +197,7 @@ def _key(function: FunctionType) -> str:
     return f"{function.__name__} {code.co_firstlineno} {code.co_freevars} {defaulted}"
 
 
-def _unpacked(kept: bytes, asked: _Asked) -> CodeType | None:
+def _unpacked(kept: bytes, asked: _RecordedGlobals) -> CodeType | None:
     """Return the stored code if its look-ups have the same answers; None if not, or if it is damaged."""
     try:
         answers, code = marshal.loads(kept)

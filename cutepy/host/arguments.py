@@ -41,12 +41,12 @@ class Parameter:
         field of one, or of a named tuple, that is compiled in, which callers repeat, or pass None for; or "stream": one
         that callers leave out, and that compiled code can't ask for, as there is no tensor whose GPU it would be of.
     spec : TensorSpec or None
-        Of a tensor.
+        Spec of a tensor.
     number : str
         Type of the example of a number, which decides what is compiled: "int", "float", "bool", or the DSL's. Of a
         structure, its class's name; of a constant, its text.
     items : tuple of Parameter
-        Of a tuple or structure.
+        Parts of a tuple or structure.
     """
 
     name: str

@@ -116,9 +116,9 @@ class Call:
     Attributes
     ----------
     name : str
-        What errors call the function.
+        Name of the function in errors.
     parameters : tuple of Parameter
-        What callers of the compiled function pass.
+        Parameters for callers of the compiled function.
     """
 
     def __init__(
@@ -214,12 +214,12 @@ class Found(NamedTuple):
     Attributes
     ----------
     key : str
-        Of what was traced.
+        Key of the trace.
     entry : Entry
     built : bool
-        Whether it was compiled now.
+        True if the program was compiled now.
     traced_seconds : float
-        What tracing took.
+        Seconds of tracing.
     """
 
     key: str
@@ -335,13 +335,13 @@ def opened(
     ----------
     entry : Entry
     described : tuple of Parameter
-        What callers pass: equal programs may be called in other ways.
+        Parameters for callers: equal programs may be called in other ways.
     seconds : float
-        What it took to get the entry.
+        Seconds that it took to get the entry.
     built : bool
-        Whether it was compiled now.
+        True if the program was compiled now.
     traced_seconds : float
-        What tracing took of it.
+        Seconds of tracing among them.
     """
     compiled = dict(entry.metadata["seconds"])
     stages = compiled if built else {"trace": traced_seconds} if traced_seconds else {}

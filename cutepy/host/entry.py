@@ -81,7 +81,7 @@ def decode(key: str, data: bytes) -> Entry:
     Parameters
     ----------
     key : str
-        Of the entry that the file should hold.
+        Expected key of the entry.
     data : bytes
 
     Returns

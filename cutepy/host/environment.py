@@ -169,7 +169,7 @@ def of_child(cache: Path, package_root: Path) -> dict[str, str]:
     Parameters
     ----------
     cache : Path
-        Where the process keeps compiled programs.
+        Folder of the process's compiled programs.
     package_root : Path
         The folder from which it imports cutepy, before any other.
 

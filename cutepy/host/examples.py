@@ -33,9 +33,9 @@ class Example:
     parameter : Parameter or None
         What callers pass; None for constexpr values, which they don't, and for streams, which compiled code asks for.
     value : object
-        What is handed to the DSL, with a TensorSpec or PointerSpec wherever something is to stand in for memory.
+        Value for the DSL, with a TensorSpec or PointerSpec in place of memory.
     keyword_only : bool
-        Whether the function takes it by name only.
+        True if the function takes it by name only.
     """
 
     parameter: Parameter | None

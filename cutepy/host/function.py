@@ -70,13 +70,13 @@ class Function:
     Parameters
     ----------
     name : str
-        What errors call it.
+        Name of the function in errors.
     program : Program
-        What was compiled.
+        Compiled program.
     parameters : sequence of Parameter
-        What the program takes, in order.
+        Parameters of the program, in order.
     metadata : mapping
-        What is known of its compilation.
+        Facts of the compilation.
     """
 
     def __init__(

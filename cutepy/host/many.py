@@ -34,9 +34,9 @@ class Variant:
     named : mapping
         Examples by name.
     name : str
-        What progress and errors call it; by default the function with its examples.
+        Name in progress and errors; by default the function with its examples.
     sources : tuple of str or path
-        What decides its code, by which it is found without being traced.
+        Declared sources, by which the program is found without a trace.
     """
 
     function: Callable[..., Any] | Deferred

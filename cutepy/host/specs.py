@@ -30,9 +30,9 @@ class TensorSpec:
     strides : sequence of int or str, optional
         Instead of `stride_order`: strides in elements, numbers or names (other than the extents').
     divisibility : mapping of str to int, optional
-        What the values of names are multiples of.
+        Divisors of the values of names.
     align : int
-        What the address is a multiple of, in bytes: a power of two.
+        Alignment of the address in bytes: a power of two.
     nonempty : sequence of str, optional
         Names of extents that are never 0: calls with such tensors are refused before anything is launched.
 
@@ -239,7 +239,7 @@ class PointerSpec:
     dtype : torch.dtype, numpy.dtype or str
         Type of what is there.
     align : int, optional
-        What addresses are multiples of, in bytes; the size of an element if not given. Not checked at a call.
+        Alignment of addresses in bytes; the size of an element if not given. Not checked at a call.
     space : str
         "gmem" or "generic".
 

@@ -44,7 +44,7 @@ class EntryInfo(NamedTuple):
     ----------
     key : str
     size_bytes : int
-        Of its file.
+        Size of the entry's file.
     created, last_used : float
         Seconds since the epoch.
     uses : int
@@ -78,7 +78,7 @@ class Store:
         Size of all entries. Beyond it the least recently used are removed, except the one just saved, until a
         sixteenth is free. One process keeps to it exactly; several at a time may exceed it for a minute.
     quiet : bool
-        Whether to say nothing of a folder that does not do.
+        True to suppress warnings about an unusable folder.
 
     Attributes
     ----------
@@ -100,7 +100,7 @@ class Store:
         Parameters
         ----------
         key : str
-            Of letters, digits, `_` and `-`; at most 128.
+            Key of letters, digits, `_` and `-`; at most 128.
 
         Returns
         -------

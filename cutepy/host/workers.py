@@ -30,7 +30,7 @@ class Outcome(NamedTuple):
     task : str
         Its name.
     error : Exception or None
-        What it raised, if it did.
+        Exception of the task, if it failed.
     """
 
     task: str

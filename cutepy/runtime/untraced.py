@@ -23,7 +23,7 @@ _known: set[CodeType] = set()
 _told: set[str] = set()
 
 
-class _Asked:
+class _DynamoQuestion:
     """True value whose evaluation Dynamo does while it traces a call."""
 
     def __init__(self, codes: Iterable[CodeType], advice: str) -> None:
@@ -59,7 +59,7 @@ def untraced(what: str, *around: CodeType) -> Callable[[_F], _F]:
     def mark(function: _F) -> _F:
         codes, advice = (function.__code__, *around), _ADVICE.format(what=what)
         _known.update(codes)
-        function._torchdynamo_disable = _Asked(codes, advice)  # type: ignore[attr-defined]
+        function._torchdynamo_disable = _DynamoQuestion(codes, advice)  # type: ignore[attr-defined]
         function._torchdynamo_disable_msg = advice  # type: ignore[attr-defined]
         return function
 

@@ -14,7 +14,7 @@ class ProductConfig(Protocol):
     Attributes
     ----------
     signature : GemmSignature
-        What the kernel computes.
+        Signature of the kernel.
     kernels : (str, str)
         "package.module:name" of what makes it of a configuration: called as `StandardGemm` is, and as `Gemm` is.
     name : str
@@ -26,11 +26,11 @@ class ProductConfig(Protocol):
     cluster : (int, int, int)
         CTAs along M, N and K.
     workspace : "flags", "sums" or None
-        What it takes of `cutepy.kernels.gemm.workspaces`: flags only, sums too, or nothing.
+        Kind of workspace (`cutepy.kernels.gemm.workspaces`): flags only, sums too, or none.
     smem : SmemPlan
-        By which a CTA's shared memory is shared.
+        Plan of a CTA's shared memory.
     is_batch_invariant : bool
-        Whether a row has the bits that it has in any other batch.
+        True if the bits of a row do not depend on the batch.
     """
 
     def __hash__(self) -> int: ...

@@ -19,13 +19,13 @@ class Finishing:
     fragments : tuple
         Registers for rows and columns, and the scalars.
     ring : TmaRing or None
-        In whose stages the tile operands are, all in each.
+        Ring of the tile operands, all of them in each stage.
     reads : tuple of (str, TileLoad)
-        Of each tile operand, by its name.
+        Name and load of each tile operand.
     outs : tuple of (int, TileStore, TmaTiles)
-        Of each result that is a tile, by its place.
+        Index, store and destination of each tile result.
     partials : tuple
-        Of each result: where its partial reductions go; None of a tile.
+        Destination of each result's partial reductions; None for a tile.
     """
 
     finish: Finish

@@ -20,7 +20,7 @@ class Fact:
     Attributes
     ----------
     name : str
-        What it is.
+        Name of the property.
     meant, found : str
         As the configuration has it, and as the compiled code has it.
     """

@@ -22,7 +22,7 @@ class Loading(NamedTuple):
     threads : int
         From there on.
     tma_bytes : int
-        Of a stage, by TMA.
+        Bytes of a stage that TMA delivers.
     """
 
     first_warp: int

@@ -59,7 +59,7 @@ class MixedLoads:
     sA, sB : TmaLoads or ThreadLoads
         Into the stages of A and of B; reports name memory by these names.
     leads : Boolean
-        Whether this warp is the one that starts TMA.
+        True if this warp is the one that starts TMA.
     scales : OperandScales, optional
     """
 
@@ -104,7 +104,7 @@ class TileLoads:
     Attributes
     ----------
     ring : TmaRing
-        Whose stages all operands share.
+        Ring whose stages all operands share.
     tiles : tuple of TmaTiles
     schedule : Cooperative
         Tells which subtiles this CTA finishes.

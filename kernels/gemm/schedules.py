@@ -31,7 +31,7 @@ class Cooperative:
     tidx : Int32, optional
         Index of this thread among those of its consumer; threads that were `seated` have it.
     consumer : Int32 or int
-        Which of the consumers it belongs to.
+        Index of this thread's consumer.
     """
 
     config: GemmConfig
@@ -91,9 +91,9 @@ class Pingpong(Cooperative):
     Attributes
     ----------
     turns : Turns, optional
-        By which they hand the tensor cores over; threads that were `seated` have it.
+        Order of the tensor cores' use; threads that were `seated` have it.
     reading : Turns, optional
-        By which they hand over the ring of the tiles that the epilogue reads, if it reads any.
+        Order in the ring of the epilogue's tiles, if it reads any.
     """
 
     turns: Turns | None = None

@@ -30,7 +30,7 @@ class StagedKind(NamedTuple):
     Attributes
     ----------
     name : str
-        Of their region.
+        Name of the subtiles' region.
     place : int
         Among the epilogue's operands or results.
     dtype : str
@@ -116,9 +116,9 @@ class GemmSignature:
         Parameters
         ----------
         c_dtype, c_major : str, optional
-            As of D; None without C.
+            Type and major of C, as of D; None without C.
         bias_dtype : str, optional
-            Of a vector of N elements that is added to each row; None without one.
+            Type of a vector of N elements that is added to each row; None without one.
         activation : str, optional
             "relu", "gelu", "gelu_tanh" or "silu", of the fp32 sum before it is rounded.
         **types

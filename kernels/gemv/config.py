@@ -36,7 +36,7 @@ class GemvConfig:
     unroll : 1, 2, 4 or 8
         16 bytes along K that each lane reads ahead of each of these.
     warps : 1, 2, 4, 8 or 16
-        Of a CTA.
+        Warps of a CTA.
     k_warps : int
         Those of them that share K. Of all fields only this one decides in which order a product is summed.
     ctas_per_sm : int

@@ -27,7 +27,7 @@ class Costs:
     memory_byte, sm_byte : float
         Read from memory by all SMs; into one.
     cycle : float
-        Of an SM, which begins an instruction of 128 lanes, and reads 128 bytes from L1.
+        Cycle of an SM, which begins an instruction of 128 lanes, and reads 128 bytes from L1.
     """
 
     launch: float = 1.2

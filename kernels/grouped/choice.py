@@ -47,7 +47,7 @@ class GroupedChoice(NamedTuple):
     Attributes
     ----------
     transposed : bool
-        Whether as the transposed product, with A and B exchanged.
+        True to compute the transposed product, with A and B exchanged.
     config : GroupedConfig
         The kernel.
     """
@@ -73,7 +73,7 @@ def select_grouped(
     signature : GemmSignature
         Types and majors.
     along : "m", "n" or "k"
-        Whose extents the groups have.
+        Extent that the groups divide.
     mnk : tuple of int
         Extents, positive; the one along which groups are, for all of them together, or where they are padded for each,
         of which half is taken to be used.
@@ -82,9 +82,9 @@ def select_grouped(
     sm_count : int, optional
         SMs, if not as many as `gpu` has.
     padded : bool
-        Whether each group has matrices of its own there too.
+        True if each group has matrices of its own there too.
     gpu : Gpu
-        What computes it, an H200 by default.
+        GPU that computes the product, an H200 by default.
 
     Examples
     --------

@@ -17,7 +17,7 @@ class Grouping(NamedTuple):
     ragged : 0, 1 or None
         The mode along which they follow one another; the other is contiguous.
     batched : bool
-        Whether each has a matrix of its own.
+        True if each group has a matrix of its own.
     """
 
     ragged: int | None
@@ -69,7 +69,7 @@ class GroupedConfig:
         Whose extents the groups have: M, with rows of A and of the results; N, with rows of B and columns of the
         results; or K, with columns of A and B. What has no such mode is a matrix for each group.
     padded : bool
-        Whether each group has matrices of its own there too, of which it uses so many rows (masked).
+        True if each group has matrices of its own there too, of which it uses so many rows (masked).
 
     Examples
     --------

@@ -18,7 +18,7 @@ def grouped_reference(
         Of the groups along the extent that they have; where all have matrices for each group, how much of it each uses.
     out : Tensor, (M, N) or (G, M, N)
     along : "m", "n" or "k"
-        That extent.
+        Extent that the groups divide.
 
     Examples
     --------

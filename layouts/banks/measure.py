@@ -29,7 +29,7 @@ class Turn:
     address : int
         Byte address, from the tile's start.
     lanes : tuple of int
-        Who gets it.
+        Lanes that get it.
     """
 
     address: int
@@ -46,7 +46,7 @@ class Conflict:
     Parameters
     ----------
     access : int
-        Which of the accesses, counted from 0.
+        Index of the access.
     banks : tuple of int
         One bank; of vectors of 8 and 16 bytes the two or four that serve them together.
     turns : tuple of Turn

@@ -31,7 +31,7 @@ class Proposal:
     layout : Layout or ComposedLayout
         The proposed layout.
     proof : tuple of AccessReport
-        What each access takes in it: what `bank_conflicts` says of them.
+        Reports of the accesses with it, as of `bank_conflicts`.
     """
 
     what: str

@@ -92,7 +92,7 @@ def bank_conflicts(access: WarpAccess | Sequence[WarpAccess], layout: Any, bits:
     Parameters
     ----------
     access : WarpAccess or sequence of WarpAccess
-        Which lanes touch which elements: from `warp_access`, `tv_accesses`, `wgmma_accesses` or `tma_accesses`.
+        Accesses from `warp_access`, `tv_accesses`, `wgmma_accesses` or `tma_accesses`.
     layout : Layout, ComposedLayout or LinearLayout
         The tile: coordinate -> index of an element, from the tile's start, which is aligned to the swizzle's period.
         Whatever has a `shape` and can be called will do.

@@ -54,7 +54,7 @@ def sides(shape: IntTuple, names: Sequence[str] = ()) -> tuple[Side, Side]:
     ----------
     shape : IntTuple
     names : sequence of str, optional
-        Of the modes; default ``mode 0`` and so on.
+        Names of the modes; default ``mode 0`` and so on.
 
     Examples
     --------

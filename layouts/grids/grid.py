@@ -29,11 +29,11 @@ class Cell(NamedTuple):
     flat : int
         The same as one colexicographic integer.
     offset : int or IntTuple
-        What the layout maps it to, in elements; a coordinate where strides are scaled bases.
+        Value of the layout, in elements; a coordinate where strides are scaled bases.
     byte, bank : int
         Where it lies in memory, where the width of an element is known, and in which bank of shared memory.
     owners : tuple of (tuple of int, int)
-        Who holds the element: (threads, value). Several where registers repeat it.
+        Owners of the element: (threads, value). Several where registers repeat it.
     data : str
         The element itself, of a tensor.
     colour : int
@@ -41,7 +41,7 @@ class Cell(NamedTuple):
     marks : tuple of str
         Why the cell stands out; empty where it does not.
     notes : tuple of (str, str)
-        What else there is to know, as names and texts.
+        Further facts, as names and texts.
     """
 
     text: str
@@ -99,7 +99,7 @@ class Axis:
     notes : sequence of str, optional
         Remarks, one for each position.
     names : str, optional
-        What runs along the axis, for captions: ``"mode 0"``.
+        Modes along the axis, for captions: ``"mode 0"``.
 
     Raises
     ------
@@ -186,11 +186,11 @@ class Grid(Drawable):
     title : str
         The object, in its notation.
     caption : sequence of str
-        What the texts in the cells are, with their units; and remarks.
+        Meaning of the texts in the cells, with their units; and remarks.
     colours : str
-        What the colours tell; empty where there are none.
+        Meaning of the colours; empty where there are none.
     corner : str
-        What stands where the labels meet.
+        Text where the labels meet.
     coarser : callable, optional
         Makes the same picture in larger units, for renderers that have no room for this one.
     bulk : callable, optional
@@ -301,7 +301,7 @@ class Picture(NamedTuple):
     ----------
     grids : tuple of Grid
     title : str
-        Of all of them; empty where each has its own only.
+        Title of all grids; empty where each has its own only.
     """
 
     grids: tuple[Grid, ...]

@@ -41,7 +41,7 @@ def layout_grid(
     Parameters
     ----------
     layout : Layout or ComposedLayout
-        Of any rank. Swizzles act on element offsets, those over a ``smem_ptr`` on byte addresses.
+        Layout of any rank. Swizzles act on element offsets, those over a ``smem_ptr`` on byte addresses.
     bits : int, optional
         Width of an element; a ``smem_ptr`` tells it. With it, cells know their byte and bank.
     banks : bool

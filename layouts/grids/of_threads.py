@@ -38,7 +38,7 @@ def tv_grid(
     title : str, optional
         Default: the layout's text.
     names : sequence of str, optional
-        Of the tile's modes, for the caption.
+        Names of the tile's modes, for the caption.
 
     Raises
     ------
@@ -84,7 +84,7 @@ def owned_grid(
     title, names, caption
         As of `tv_grid` and `Grid`.
     operands : tuple
-        What an error shows.
+        Operands for errors.
 
     Raises
     ------

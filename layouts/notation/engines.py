@@ -32,7 +32,7 @@ class Engine(NamedTuple):
     pointer : SmemPtr or None
         Where it points to shared memory and says so as C++ does.
     start : int or IntTuple
-        Of an iterator that counts, or of a coordinate tensor: what the first element is.
+        First element of an iterator that counts, or of a coordinate tensor.
     memory : str
         gmem, smem, rmem, tmem or generic; empty where it is not told.
     bits : int or None

@@ -17,17 +17,17 @@ class Pasted(NamedTuple):
     Attributes
     ----------
     value : object
-        What `parse` returns; a Runtime where the text leaves numbers open.
+        Result of `parse`; a Runtime where the text leaves numbers open.
     text : str
-        What it was read from.
+        Text of the value.
     line : int
-        Where that begins, counted from 1.
+        First line of the text, counted from 1.
     name : str
-        What stood before it: ``"sA"``.
+        Name before the text: ``"sA"``.
     bits : int or None
         Width of an element, where a pointer tells it.
     notes : tuple of str
-        What else the text tells, or leaves out.
+        Further facts of the text, or missing ones.
     """
 
     value: Any
@@ -73,9 +73,9 @@ class Paste(NamedTuple):
     values : tuple of Pasted
         In the order of the text.
     skipped : tuple of Skipped
-        What is none.
+        Parts without a value.
     errors : tuple of ParseError
-        What looks like a value and can't be read.
+        Errors of unreadable values.
     """
 
     values: tuple[Pasted, ...]

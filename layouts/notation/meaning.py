@@ -20,7 +20,7 @@ def as_meant(value: Any, text: str, bits: int | None) -> tuple[Any, tuple[str, .
     Parameters
     ----------
     value : object
-        What the text denotes as it stands.
+        Value of the text as it stands.
     text : str
     bits : int or None
         Width of an element.

@@ -77,9 +77,9 @@ class Block(NamedTuple):
     start, end : int
         From its first header or field to the end of its last.
     spans : tuple of (int, int)
-        What of the text it is read from.
+        Spans of the text that it is read from.
     why : str
-        What is missing.
+        Description of missing fields.
     """
 
     value: PrintedMMA | PrintedCopy | LinearLayout | None

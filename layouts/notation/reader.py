@@ -47,9 +47,9 @@ class Reader(Tokens):
     Attributes
     ----------
     unknowns : list of Unknown
-        What the text read so far leaves open.
+        Unknown numbers of the text read so far.
     engines : list of Engine
-        Where the data of the tensors read so far are.
+        Engines of the tensors read so far.
     aliases : set of str
         The aliases of MLIR that the text read so far refers to.
     within : set of str

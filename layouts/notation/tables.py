@@ -41,15 +41,15 @@ class Below:
     ----------
     layout : LayoutBase
     sizes : tuple of int or None
-        Of the layout's modes; None for one that the text leaves open.
+        Extents of the layout's modes; None for one that the text leaves open.
     line_end : int
         Index of the end of the value's line.
     announced : bool
-        Whether the line ends in ``:`` or ``=``, as those that print a tensor do.
+        True if the line ends in ``:`` or ``=``, as those that print a tensor do.
     opened : bool
-        Whether it opens a bracket behind that.
+        True if it opens a bracket behind that.
     of_coordinates : bool
-        Whether the elements are coordinates.
+        True if the elements are coordinates.
     """
 
     layout: LayoutBase

@@ -24,7 +24,7 @@ def show(x: Any, *, width: int | None = None, height: int | None = HEIGHT, **opt
     Parameters
     ----------
     x : object
-        What `picture_of` draws: layouts, the objects of `cutepy.layouts.sm90`, tensors.
+        Value that `picture_of` draws: layouts, the objects of `cutepy.layouts.sm90`, tensors.
     width : int, optional
         Columns of characters. Default: the terminal's, 80 where there is none.
     height : int, optional
@@ -60,7 +60,7 @@ def save(x: Any, path: str | os.PathLike[str], **options: Any) -> None:  # noqa:
     Parameters
     ----------
     x : object
-        What `picture_of` draws.
+        Value that `picture_of` draws.
     path : str or path
         ``.svg``; ``.html``, a page that needs nothing else; ``.tex``, a standalone LaTeX document; or ``.txt``.
         Grids of more than 16384 cells are summarised, with a note, in LaTeX of more than 4096.

@@ -18,7 +18,7 @@ def read(
     Parameters
     ----------
     text : str
-        Of the notation; or an atom's name such as ``SM90_64x64x16_F16F16F16_SS``: see `atom_named`.
+        Text of the notation; or an atom's name such as ``SM90_64x64x16_F16F16F16_SS``: see `atom_named`.
     bits : int, optional
         Width of an element.
     given : sequence of int, optional

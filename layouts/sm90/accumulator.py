@@ -103,7 +103,7 @@ class OperandCoordinates(_Coordinates):
     Parameters
     ----------
     tiling : TiledMMA
-        Of MMAs that take A from registers.
+        Tiling of MMAs that take A from registers.
     tile_mk : (int, int)
         Extents of A's tile.
 

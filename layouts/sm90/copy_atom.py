@@ -32,7 +32,7 @@ class CopyAtom(Drawable):
     Parameters
     ----------
     name : str
-        Of the operation, CuTe's where it has one.
+        Name of the operation, CuTe's where it has one.
     bits : int
         Width of an element.
     thr_id : Layout

@@ -33,7 +33,7 @@ def core_matrix_grid(walk: Walk, shape_mn_k: tuple[int, int] | None, bits_known:
     shape_mn_k : (int, int) or None
         Elements of the tile; without them, enough core matrices to see every step.
     bits_known : bool
-        Whether the width of an element is; else the contiguous mode is labelled in bytes.
+        True if the element width is known; else the contiguous mode is labelled in bytes.
     """
     height, width = walk.core_matrix
     units = span_bytes(walk.swizzle) // UNIT_BYTES if walk.major == "MN" else 1

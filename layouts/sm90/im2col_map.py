@@ -36,9 +36,9 @@ class Im2colTensorMap(MappedTensor):
     dims : tuple of int
         Extents of the tensor, 1 to 2**32 each; rank 3 to 5.
     strides_bytes : tuple of int
-        Of dimensions 1, 2 ...; multiples of 16 (of 32 with interleave 32B) below 2**40.
+        Strides of dimensions 1, 2 ...; multiples of 16 (of 32 with interleave 32B) below 2**40.
     lower_corner, upper_corner : tuple of int
-        Of the bounding box, W first: signed, of 16, 8 or 5 bits each at rank 3, 4 or 5.
+        Corners of the bounding box, W first: signed, of 16, 8 or 5 bits each at rank 3, 4 or 5.
     channels_per_pixel : int
         Elements of dimension 0 in one copy, 1 to 256; a multiple of 16 bytes, no more than the swizzle's span.
     pixels_per_column : int

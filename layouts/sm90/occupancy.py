@@ -38,7 +38,7 @@ class Occupancy(NamedTuple):
     warps_per_sm : int
         Their warps, of 64.
     limits : mapping of str to int
-        What "registers", "shared memory", "warps" and "CTAs" alone would allow.
+        CTAs that "registers", "shared memory", "warps" and "CTAs" alone would allow.
     """
 
     ctas_per_sm: int

@@ -26,9 +26,9 @@ class SmemArray:
     ----------
     count : int
     bits : int
-        Of an element, whole bytes.
+        Width of an element, whole bytes.
     alignment_bytes : int, optional
-        Where it may start; at a multiple of an element if not given.
+        Alignment; that of an element if not given.
 
     Examples
     --------
@@ -72,7 +72,7 @@ class SmemRegion(NamedTuple):
     name : str
     content : StagedTile or SmemArray
     offset_bytes : int
-        Where it starts.
+        Start of the region.
     """
 
     name: str

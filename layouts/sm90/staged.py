@@ -93,7 +93,7 @@ class StagedTile:
     stages : int
         Copies of the tile, the slowest mode.
     bits : int
-        Of an element.
+        Width of an element.
     contiguous_mode : 0 or 1
         The mode along which global memory is contiguous. 1 is K-major for operands and row-major for outputs.
     swizzle : str, optional

@@ -48,7 +48,7 @@ class MatrixCopyTraits(CopyTraits):
     num_matrices : int
         1, 2 or 4.
     transpose : bool
-        Whether registers hold columns in place of rows.
+        True if registers hold columns in place of rows.
 
     Examples
     --------
@@ -131,7 +131,7 @@ def accumulator_row_layout(num_matrices: int, *, transpose: bool = False) -> Lay
     num_matrices : int
         1, 2 or 4.
     transpose : bool
-        Whether ``.trans`` is used, for a column-major tile.
+        True if ``.trans`` is used, for a column-major tile.
 
     Examples
     --------

@@ -49,7 +49,7 @@ class TensorMap(MappedTensor, Drawable):
     dims : tuple of int
         Extents of the tensor, 1 to 2**32 each; rank 1 to 5.
     strides_bytes : tuple of int
-        Of dimensions 1, 2 ...; multiples of 16 (of 32 with interleave 32B) below 2**40.
+        Strides of dimensions 1, 2 ...; multiples of 16 (of 32 with interleave 32B) below 2**40.
     box : tuple of int
         Extents of one copy, 1 to 256 each; dimension 0 a multiple of 16 bytes, no more than the swizzle's span.
     global_address : int
@@ -65,7 +65,7 @@ class TensorMap(MappedTensor, Drawable):
     l2_promotion : "none", "64B", "128B" or "256B"
         Granularity of L2 fetches.
     oob_fill : "zero" or "nan"
-        What elements outside of the tensor read as.
+        Value of elements outside of the tensor.
 
     Raises
     ------

@@ -22,7 +22,7 @@ class Field(NamedTuple):
     Attributes
     ----------
     bit, width : int
-        Where the first begins, and how many bits each has.
+        First bit of the first field, and width of each in bits.
     """
 
     bit: int

@@ -33,7 +33,7 @@ def thrfrg(
     Parameters
     ----------
     layout : Layout or ComposedLayout, (X, Y, ...)
-        What the tile's elements map to.
+        Layout of the tile's elements.
     permutation : (tiler, tiler)
         Applied to X and Y before the atoms.
     atom_shape : (int, int)

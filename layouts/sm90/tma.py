@@ -39,11 +39,11 @@ class TmaBox:
     Parameters
     ----------
     coordinate : tuple of int
-        Where in the tile the box starts, in the modes of the global tensor.
+        Start of the box in the tile, in the modes of the global tensor.
     smem_offset_bytes : int
-        Where in shared memory it starts, from the tile's start.
+        Start of the box in shared memory, relative to the tile's start.
     tx_bytes : int
-        What it counts at an mbarrier.
+        Bytes that it counts at an mbarrier.
     """
 
     coordinate: tuple[int, ...]
@@ -60,7 +60,7 @@ class TmaCopy(Drawable):
     tensor_map : TensorMap
         The descriptor.
     modes : tuple of int
-        Which mode of the global tensor each dimension of the descriptor is.
+        Mode of the global tensor of each dimension of the descriptor.
     boxes : tuple of TmaBox
         The instructions, in the order of shared memory.
     multicast : int

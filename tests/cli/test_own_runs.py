@@ -159,8 +159,8 @@ def test_the_stated_stands_and_is_told(run, stated, options, exit_code):
     assert result.exit_code == exit_code
     name, value = stated.split(",")[0].split("=")
     told = [line for line in result.stderr.splitlines() if line.startswith("cutepy: own.py:")]
-    (line,) = (line for line in told if f"simulate({name}={value}" in line and "stands" in line)
-    assert f"the command's {name}=" in line
+    (line,) = (line for line in told if f"simulate({name}={value}" in line and "overrides" in line)
+    assert line.partition("overrides ")[2].startswith(f"{name}=")
     if "schedules=2" in stated:
         assert "2 schedules, seeds 1 to 2" in result.stderr
     if "sanitize" in stated:
@@ -170,7 +170,7 @@ def test_the_stated_stands_and_is_told(run, stated, options, exit_code):
 def test_the_same_value_stated_is_not_told(run):
     result = run("sanitize", "tickets()", "with cutepy.simulate(sanitize=True):\n    {launch}")
     assert result.exit_code == 0
-    assert "stands" not in result.stderr
+    assert "overrides" not in result.stderr
 
 
 def test_a_script_goes_on_after_a_hazard_that_it_did_not_ask_for(run):

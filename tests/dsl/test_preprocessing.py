@@ -297,7 +297,7 @@ def test_a_module_may_answer_for_itself(load):
     module = load()
     answering = Answering("answering")
     del answering.__dict__["__name__"]
-    asked = preprocessing._Asked({"m": answering, **vars(module)})
+    asked = preprocessing._RecordedGlobals({"m": answering, **vars(module)})
     assert ("m" in asked, asked.answers) == (True, {"m": "a module of None"})
 
 

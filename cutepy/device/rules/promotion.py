@@ -116,7 +116,7 @@ class ScaleStage(NamedTuple):
         Scales of a tile for one block of K.
     k_blocks : int
     by_tma : bool
-        Whether TMA loads them: those of rows, which lie beside each other.
+        True if TMA loads the scales: single rows', which are contiguous.
 
     Examples
     --------
@@ -171,7 +171,7 @@ def check_promotion(
     tile_mnk : (int, int, int)
         Output tile, and K of a stage.
     warpgroups : int
-        That share the tile.
+        Number of warpgroups that share the tile.
     buffers : 1 or 2
         Sets of accumulators of the MMAs; with 2, one block is added up while the next one is multiplied.
     rows : (int, int)

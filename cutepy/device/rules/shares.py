@@ -44,15 +44,15 @@ class Share(NamedTuple):
     Attributes
     ----------
     number : int
-        Which of the shares it is.
+        Index of the share.
     tile : int
-        Of those that are left.
+        Index among the remaining tiles.
     first, count : int
         Tiles of K of this one.
     following : int
         Tiles of K of the next.
     peers : int
-        So many shares, those that follow, have the rest of the tile of which it has the beginning.
+        Number of following shares with the rest of the tile whose beginning this share has.
     """
 
     number: Any
@@ -69,11 +69,11 @@ class Unit(NamedTuple):
     Attributes
     ----------
     tile : int
-        Of all tiles.
+        Index among all tiles.
     first, count : int
         Tiles of K.
     peers : int
-        So many shares have the rest of the tile, if this is its beginning.
+        Number of shares with the rest of the tile, if this is its beginning.
     """
 
     tile: Any
@@ -98,9 +98,9 @@ class Shares:
     k_tiles : int
         Tiles of K, at least 1.
     clusters : int
-        Of the grid.
+        Clusters of the grid.
     minimum, choose : callable
-        Of two integers; of a condition and two integers.
+        Functions of two integers; of a condition and two integers.
 
     Examples
     --------

@@ -72,7 +72,7 @@ def wgmma_tiling(
     a_dtype, b_dtype : str
         Torch's names; float32 is multiplied as tf32.
     a_in_registers : bool
-        Whether A comes from registers (RS), not from shared memory (SS).
+        True if A comes from registers (RS), not from shared memory (SS).
 
     Raises
     ------

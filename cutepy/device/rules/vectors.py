@@ -11,11 +11,11 @@ def vector_elems(bits: int, alignment_bytes: int, row_stride: int, most: int = 0
     Parameters
     ----------
     bits : int
-        Of an element, whole bytes.
+        Width of an element, whole bytes.
     alignment_bytes : int
-        What the tensor's address is known to be a multiple of.
+        Known alignment of the tensor's address.
     row_stride : int
-        What the elements from row to row are known to be a multiple of; 0 if there is one row.
+        Known divisor of the elements from row to row; 0 if there is one row.
     most : int
         No more elements than these, if not 0.
 

@@ -39,9 +39,9 @@ class Ranked(NamedTuple):
     Attributes
     ----------
     expected_us : float array
-        Of the first ones.
+        Expected times of the first candidates.
     places : int array
-        Of these, in a row of all choices for each of the problems.
+        Indices of these candidates, in a row of all choices for each of the problems.
     choices : sequence of Choice
         All of them.
     rest : callable

@@ -78,7 +78,7 @@ def select_config(
     batch : int
         Products of these extents, positive: their tiles fill the waves together.
     gpu : Gpu
-        What computes it, an H200 by default.
+        GPU that computes the product, an H200 by default.
 
     Raises
     ------
@@ -123,7 +123,7 @@ class Chosen(NamedTuple):
     Attributes
     ----------
     transposed : bool
-        Whether as the transposed product, with A and B exchanged.
+        True to compute the transposed product, with A and B exchanged.
     config : ProductConfig
         The kernel.
     """

@@ -57,11 +57,11 @@ class Estimates(NamedTuple):
     sixths : float array
         The sixth powers of the microseconds: they have the same order.
     clusters, waves : float array
-        Of all of a product's CTAs; and how often these fill the GPU.
+        Clusters of a product; and the number of times that they fill the GPU.
     ctas : float array
-        That run at a time.
+        CTAs that run at a time.
     steps : float array
-        Of a CTA along K.
+        K steps of a CTA.
     """
 
     sixths: Array

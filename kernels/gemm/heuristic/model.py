@@ -26,9 +26,9 @@ class Promotion(NamedTuple):
     Attributes
     ----------
     block : float
-        Of a block, however many elements a warpgroup has.
+        Cost of a block, however many elements a warpgroup has.
     element : float
-        Of each of the warpgroup's elements.
+        Cost of each of the warpgroup's elements.
     column_element : float
         Of each element of the tile, where each column has a scale of its own: the tensor cores wait so much longer.
     """
@@ -49,7 +49,7 @@ class Costs:
     span, latency : float
         128 bytes of K, at least; a load, in which all stages but one are loaded.
     cycle : float
-        Of a tensor core, by the rate of which a wgmma of N columns takes N / 2.
+        Cycle of a tensor core, where a wgmma of N columns takes N / 2 cycles.
     copy : float
         From one cp.async of a thread to the next, where threads load.
     l2_byte, sm_byte, empty_byte, memory_byte : float
@@ -63,7 +63,7 @@ class Costs:
         The exchange of a tile's sums between two, and each time that twice as many take part; of each element of those
         that are exchanged.
     promotion : Promotion or None
-        Of sums, if they are promoted.
+        Costs of promotion, if sums are promoted.
     """
 
     launch: float

@@ -30,13 +30,13 @@ class Trees(NamedTuple):
     Attributes
     ----------
     facts : int array, (comparisons,)
-        What is compared.
+        Index of the compared feature.
     edges : float array, (comparisons, 1)
-        With what: a bit is set by what lies above.
+        Threshold of the comparison: the bit is set above it.
     levels : int array, (depth, trees)
         The comparison of each level, whose bits count 1, 2, 4, ...; there are 8 at most.
     leaves : int array, (trees * 2**depth,)
-        Of one tree after another, `PARTS` times what they add.
+        Leaves of one tree after another, `PARTS` times their values.
     """
 
     facts: NDArray[np.intp]

@@ -13,7 +13,7 @@ class OutputTile(NamedTuple):
     k_spans : int
         Times 128 bytes of K make a stage. Small tiles gain from longer stages: TMA reads longer rows.
     consumers : int
-        Which take tiles in turn.
+        Number of consumers; two are ping-pong.
     split_k : int
         CTAs that share the K of a tile.
     """

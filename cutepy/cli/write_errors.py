@@ -12,7 +12,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextmanager
-def output_written() -> Iterator[None]:
+def report_write_errors() -> Iterator[None]:
     """End the process with status 1 and one line, if standard output or a file can't be written.
 
     Nothing is said where whoever reads standard output has enough.

@@ -47,7 +47,7 @@ def check_output(output: Path, script: Path | None = None, option: str = "--outp
         fail(f"{option} {output} can't be written")
 
 
-def asked_schedules(text: str | None, seed: int | None, limit: int | None) -> int | Literal["all"]:
+def parse_schedules(text: str | None, seed: int | None, limit: int | None) -> int | Literal["all"]:
     """Parse the number of schedules, and check that a seed and a limit are used with it only."""
     if text is not None and text != "all" and not (text.isascii() and text.isdecimal()):
         fail(f"--schedules must be a number or all, got {text!r}")
@@ -67,14 +67,14 @@ _DIGITS = 20
 """Largest number of digits of a number: a longer one is too large in any case."""
 
 
-def asked_seconds(seconds: float | None) -> float | None:
+def parse_seconds(seconds: float | None) -> float | None:
     """Parse the time limit of a launch in seconds; refuse a text that is no time."""
     if seconds is not None and not 0 < seconds < math.inf:
         fail(f"--limit-seconds must be a number of seconds above 0, got {seconds:g}")
     return seconds
 
 
-def asked_ctas(text: str | None) -> Coordinates | None:
+def parse_ctas(text: str | None) -> Coordinates | None:
     """Parse coordinates of CTAs; None if there are none."""
     from cutepy.sim.machine.chosen import parse_ctas
 
