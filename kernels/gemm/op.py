@@ -6,12 +6,12 @@ from typing import Any
 
 import torch
 
+from cutepy.device import rules
 from cutepy.epilogues.standard import standard
 from cutepy.kernels.gemm.compilation import compile_gemm
 from cutepy.kernels.gemm.families import ProductConfig
 from cutepy.kernels.gemm.gpu import gpu_of
 from cutepy.kernels.gemm.heuristic.choice import Chosen, chosen_us
-from cutepy.kernels.gemm.heuristic.model import fillable_sms
 from cutepy.kernels.gemm.operands import Problem, new_result, reached, signature_of
 from cutepy.kernels.gemm.signature import GemmSignature
 from cutepy.kernels.gemm.tuned import Tuned, tuned
@@ -69,7 +69,7 @@ def plan_gemm(problem: Problem, views: Problem, chosen: Chosen | None = None) ->
         m, n = n, m
     check_tiles(config, m, n, k, batch)
     kernel = with_workspace(compile_gemm(config), config, problem.a.device, sm_count)
-    sms = fillable_sms(math.prod(config.cluster), sm_count)
+    sms = rules.fillable_sms(math.prod(config.cluster), sm_count)
     if turned:
         ways[2:] = [way and _transposed(way) for way in ways[2:]]
     way_a, way_b, way_c, way_out = (

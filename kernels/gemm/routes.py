@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from cutepy.device import rules
 from cutepy.device.rules import ragged as groups
 from cutepy.epilogues.constants import number_for
 from cutepy.epilogues.graph import Graph
@@ -17,7 +18,6 @@ from cutepy.kernels.gemm.copying import loads_pay
 from cutepy.kernels.gemm.families import ProductConfig
 from cutepy.kernels.gemm.gpu import gpu_of
 from cutepy.kernels.gemm.heuristic.choice import Chosen
-from cutepy.kernels.gemm.heuristic.model import fillable_sms
 from cutepy.kernels.gemm.op import check_tiles, choose_on, chosen_us_on
 from cutepy.kernels.gemm.operands import UNIT_BYTES, Description, matrix, reachable, reached, signature_of
 from cutepy.kernels.gemm.results import Written, partial_description, result_descriptions, widened
@@ -161,7 +161,7 @@ class Route(NamedTuple):
     ) -> Route:
         """Give the route to a kernel."""
         device = writes[0].result.device
-        sms = fillable_sms(math.prod(config.cluster), gpu_of(device).sm_count)
+        sms = rules.fillable_sms(math.prod(config.cluster), gpu_of(device).sm_count)
         index = device.index if asked.on_device and device.type == "cuda" else None
         tiles = tuple(operand.shape == "tile" for operand in Graph.parse(asked.epilogue).operands)
         return cls(kernel, sms, turned, tuple(takes), tiles, tuple(writes), index, rest)
