@@ -7,7 +7,8 @@ torch = pytest.importorskip("torch")
 from hypothesis import given, strategies as st  # noqa: E402
 
 from cutepy.ops import gemm  # noqa: E402
-from cutepy.ops.overlap import check_apart, may_overlap  # noqa: E402
+from cutepy.ops.checking import check_apart, may_overlap  # noqa: E402
+from tests.ops import operations  # noqa: E402
 
 POOL = torch.zeros(512, dtype=torch.uint8)
 
@@ -32,7 +33,7 @@ def bytes_of(tensor):
 
 def refused(out, tensor):
     try:
-        check_apart(out, a=None, b=tensor)
+        check_apart("out", out, {"b": tensor})
     except ValueError as error:
         assert str(error).startswith("out must share no memory with b")
         return True
@@ -64,7 +65,7 @@ def test_a_refused_result_keeps_its_version(dispatched):
 
     def multiply(a, b, out):
         if dispatched:
-            torch.ops.cutepy.gemm_out(a, b, None, None, out)
+            operations.gemm_out(a, b, None, None, out)
         else:
             gemm(a, b, out=out)
 
