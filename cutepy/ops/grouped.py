@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -162,18 +162,15 @@ def grouped_with(
     tensors, numbers, kinds = split(epilogue.graph, given)
     how = (tensors, numbers, kinds, epilogue.text)
     scaling: Any = passed(scales) or _UNSCALED
-    arguments: Any
     if out is None:
-        arguments = (a, b, groups, along, *how, out_dtype, *scaling, False)
-        return epilogue.pack(_grouped(*arguments))
+        return epilogue.pack(_grouped(a, b, groups, along, *how, out_dtype, *scaling, False))
     outs = outs_of(epilogue, out)
     for name, each in zip(map(out_name, epilogue.graph.results), outs, strict=True):
         if out_dtype is not None and isinstance(each, torch.Tensor) and out_dtype != each.dtype:
             raise TypeError(
                 f"out_dtype must be {name}'s dtype {dtype_name(each.dtype)} or be left out, got {out_dtype}"
             )
-    arguments = (a, b, groups, along, *how, outs, *scaling)
-    _grouped_out(*arguments)
+    _grouped_out(a, b, groups, along, *how, outs, *scaling)
     return out
 
 
@@ -377,51 +374,55 @@ def _evaluate(
     return compute(_dense(graph.text, tiles), acc, spread, dtype, cast=cast)
 
 
-def _fake(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    groups: torch.Tensor,
-    along: Along,
-    tensors: Sequence[torch.Tensor],
-    numbers: Sequence[float],
-    kinds: str,
-    epilogue: str,
-    out_dtype: torch.dtype | None = None,
-    scale_a: torch.Tensor | None = None,
-    scale_b: torch.Tensor | None = None,
-    blocks: Sequence[int] = (),
-    promotes: bool = False,
-    zero: bool = False,
-) -> list[torch.Tensor]:
-    graph = Graph.parse(epilogue)
-    given = bound(graph, tensors, numbers, kinds)
-    outs = [None] * len(graph.results)
-    found = describe_groups(a, b, groups, along, graph, given, out_dtype, outs, scaled=scale_a is not None)
-    return [a.new_empty_strided(each.shape, each.stride, dtype=each.dtype) for each in found]
+class Request(NamedTuple):
+    """All that `cutepy::grouped_gemm` is asked, as its schema has it."""
+
+    a: torch.Tensor
+    b: torch.Tensor
+    groups: torch.Tensor
+    along: Along
+    tensors: Sequence[torch.Tensor]
+    numbers: Sequence[float]
+    kinds: str
+    epilogue: str
+    out_dtype: torch.dtype | None = None
+    scale_a: torch.Tensor | None = None
+    scale_b: torch.Tensor | None = None
+    blocks: Sequence[int] = ()
+    promotes: bool = False
+    zero: bool = False
+
+    @property
+    def graph(self) -> Graph:
+        """The epilogue's graph."""
+        return Graph.parse(self.epilogue)
+
+    @property
+    def operands(self) -> tuple[Any, ...]:
+        """The epilogue's operands in their order."""
+        return bound(self.graph, self.tensors, self.numbers, self.kinds)
+
+    @property
+    def scales(self) -> Scales | None:
+        """The scales, if there are."""
+        return scales_of(self.scale_a, self.scale_b, self.blocks, self.promotes)
+
+    def described(self, outs: Sequence[torch.Tensor] | None = None) -> list[Description]:
+        """Check all that can be told without data, and describe the results."""
+        given = outs or [None] * len(self.graph.results)
+        how = (self.graph, self.operands, self.out_dtype, given)
+        return describe_groups(*self[:4], *how, scaled=self.scale_a is not None)
 
 
-def _compute(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    groups: torch.Tensor,
-    along: Along,
-    tensors: Sequence[torch.Tensor],
-    numbers: Sequence[float],
-    kinds: str,
-    epilogue: str,
-    out_dtype: torch.dtype | None = None,
-    scale_a: torch.Tensor | None = None,
-    scale_b: torch.Tensor | None = None,
-    blocks: Sequence[int] = (),
-    promotes: bool = False,
-    zero: bool = False,
-) -> list[torch.Tensor]:
-    graph, scales = Graph.parse(epilogue), scales_of(scale_a, scale_b, blocks, promotes)
-    given = bound(graph, tensors, numbers, kinds)
-    outs = [None] * len(graph.results)
-    found = describe_groups(a, b, groups, along, graph, given, out_dtype, outs, scaled=scales is not None)
-    results = [each.new().zero_() if zero else each.new() for each in found]
-    multiply_groups(a, b, groups, along, results, graph, given, scales, new=True)
+def _fake(*given: Any) -> list[torch.Tensor]:  # noqa: ANN401
+    asked = Request(*given)
+    return [asked.a.new_empty_strided(each.shape, each.stride, dtype=each.dtype) for each in asked.described()]
+
+
+def _compute(*given: Any) -> list[torch.Tensor]:  # noqa: ANN401
+    asked = Request(*given)
+    results = [each.new().zero_() if asked.zero else each.new() for each in asked.described()]
+    multiply_groups(*asked[:4], results, asked.graph, asked.operands, asked.scales, new=True)
     return results
 
 
@@ -487,8 +488,8 @@ def _product(
     scaling: Any = _UNSCALED,  # noqa: ANN401
 ) -> torch.Tensor:
     """Multiply groups; what belongs to none has no influence: its product is zero."""
-    given: Any = (a, b, groups, along, [], [], "", identity.text, out_dtype, *scaling, along != "k")
-    (product,) = _grouped(*given)
+    how = [], [], "", identity.text, out_dtype, *scaling
+    (product,) = _grouped(a, b, groups, along, *how, along != "k")
     return product
 
 
@@ -521,48 +522,24 @@ def _backward(ctx: Any, grads: Sequence[torch.Tensor | None]) -> tuple[Any, ...]
     return grad_a, grad_b, None, None, grad_tensors or None, *(None,) * 9
 
 
-def _check_out(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    groups: torch.Tensor,
-    along: Along,
-    tensors: Sequence[torch.Tensor],
-    numbers: Sequence[float],
-    kinds: str,
-    epilogue: str,
-    outs: Sequence[torch.Tensor],
-    scale_a: torch.Tensor | None = None,
-    scale_b: torch.Tensor | None = None,
-    blocks: Sequence[int] = (),
-    promotes: bool = False,
-) -> None:
+def _into(*given: Any) -> tuple[Request, Sequence[torch.Tensor]]:  # noqa: ANN401
+    """Part what `cutepy::grouped_gemm_out` is asked from the tensors that it writes to."""
+    *product, outs = given[:9]
+    return Request(*product, None, *given[9:]), outs
+
+
+def _check_out(*given: Any) -> None:  # noqa: ANN401
     """Check all that can be told without data; gives nothing, as the operation does: the results exist."""
-    graph = Graph.parse(epilogue)
-    given = bound(graph, tensors, numbers, kinds)
-    describe_groups(a, b, groups, along, graph, given, None, outs, scaled=scale_a is not None)
+    asked, outs = _into(*given)
+    asked.described(outs)
 
 
-def _compute_into(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    groups: torch.Tensor,
-    along: Along,
-    tensors: Sequence[torch.Tensor],
-    numbers: Sequence[float],
-    kinds: str,
-    epilogue: str,
-    outs: Sequence[torch.Tensor],
-    scale_a: torch.Tensor | None = None,
-    scale_b: torch.Tensor | None = None,
-    blocks: Sequence[int] = (),
-    promotes: bool = False,
-) -> None:
-    graph, scales = Graph.parse(epilogue), scales_of(scale_a, scale_b, blocks, promotes)
-    given = bound(graph, tensors, numbers, kinds)
-    described = describe_groups(a, b, groups, along, graph, given, None, outs, scaled=scales is not None)
+def _compute_into(*given: Any) -> None:  # noqa: ANN401
+    asked, outs = _into(*given)
+    described, graph, operands = asked.described(outs), asked.graph, asked.operands
     names = [out_name(result) for result in graph.results]
-    inputs = {"a": a, "b": b, "groups": groups, "scale_a": scale_a, "scale_b": scale_b}
-    inputs |= dict(zip((each.name for each in graph.operands), given, strict=True))
+    inputs: dict[str, Any] = {name: getattr(asked, name) for name in ("a", "b", "groups", "scale_a", "scale_b")}
+    inputs |= dict(zip((each.name for each in graph.operands), operands, strict=True))
     tensors_in = {name: value for name, value in inputs.items() if isinstance(value, torch.Tensor)}
     for n, (name, out) in enumerate(zip(names, outs, strict=True)):
         if overlaps_itself(described[n]):
@@ -571,7 +548,7 @@ def _compute_into(
         for other, earlier in zip(names[:n], outs, strict=False):
             if may_overlap(out, earlier):
                 raise ValueError(f"{name} must share no memory with {other}; pass tensors that lie apart")
-    multiply_groups(a, b, groups, along, outs, graph, given, scales)
+    multiply_groups(*asked[:4], outs, graph, operands, asked.scales)
 
 
 def of_groups(a: Sequence[int], b: Sequence[int], *_: object, **__: object) -> int:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, overload
+from typing import Any, NamedTuple, overload
 
 import torch
 from torch.overrides import handle_torch_function, has_torch_function
@@ -359,76 +359,65 @@ def _by_sums(
     return differentiate(evaluate, acc, tensors, grads)
 
 
-def _fake(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    tensors: Sequence[torch.Tensor],
-    numbers: Sequence[float],
-    kinds: str,
-    epilogue: str,
-    out_dtype: torch.dtype | None = None,
-    out_major: str = "row",
-    scale_a: torch.Tensor | None = None,
-    scale_b: torch.Tensor | None = None,
-    blocks: Sequence[int] = (),
-    promotes: bool = False,
-) -> list[torch.Tensor]:
-    given = bound(Graph.parse(epilogue), tensors, numbers, kinds)
-    found = describe(a, b, epilogue, given, out_dtype, out_major).results
-    return [a.new_empty_strided(each.shape, each.stride, dtype=each.dtype) for each in found]
+class Request(NamedTuple):
+    """All that `cutepy::gemm` is asked, as its schema has it."""
+
+    a: torch.Tensor
+    b: torch.Tensor
+    tensors: Sequence[torch.Tensor]
+    numbers: Sequence[float]
+    kinds: str
+    epilogue: str
+    out_dtype: torch.dtype | None = None
+    out_major: str = "row"
+    scale_a: torch.Tensor | None = None
+    scale_b: torch.Tensor | None = None
+    blocks: Sequence[int] = ()
+    promotes: bool = False
+
+    @property
+    def graph(self) -> Graph:
+        """The epilogue's graph."""
+        return Graph.parse(self.epilogue)
+
+    @property
+    def product(self) -> tuple[Any, ...]:
+        """What `describe` and `multiply` take first."""
+        operands = bound(self.graph, self.tensors, self.numbers, self.kinds)
+        return self.a, self.b, self.epilogue, operands, self.out_dtype, self.out_major
+
+    @property
+    def scales(self) -> Scales | None:
+        """The scales, if there are."""
+        return scales_of(self.scale_a, self.scale_b, self.blocks, self.promotes)
 
 
-def _compute(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    tensors: Sequence[torch.Tensor],
-    numbers: Sequence[float],
-    kinds: str,
-    epilogue: str,
-    out_dtype: torch.dtype | None = None,
-    out_major: str = "row",
-    scale_a: torch.Tensor | None = None,
-    scale_b: torch.Tensor | None = None,
-    blocks: Sequence[int] = (),
-    promotes: bool = False,
-) -> list[torch.Tensor]:
-    graph, scales = Graph.parse(epilogue), scales_of(scale_a, scale_b, blocks, promotes)
-    given, outs = bound(graph, tensors, numbers, kinds), [None] * len(graph.results)
-    return list(multiply(a, b, epilogue, given, out_dtype, out_major, outs, scales))
+def _fake(*given: Any) -> list[torch.Tensor]:  # noqa: ANN401
+    asked = Request(*given)
+    found = describe(*asked.product, [None] * len(asked.graph.results)).results
+    return [asked.a.new_empty_strided(each.shape, each.stride, dtype=each.dtype) for each in found]
 
 
-def _check_out(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    tensors: Sequence[torch.Tensor],
-    numbers: Sequence[float],
-    kinds: str,
-    epilogue: str,
-    outs: Sequence[torch.Tensor],
-    scale_a: torch.Tensor | None = None,
-    scale_b: torch.Tensor | None = None,
-    blocks: Sequence[int] = (),
-    promotes: bool = False,
-) -> None:
+def _compute(*given: Any) -> list[torch.Tensor]:  # noqa: ANN401
+    asked = Request(*given)
+    return list(multiply(*asked.product, [None] * len(asked.graph.results), asked.scales))
+
+
+def _into(*given: Any) -> tuple[Request, Sequence[torch.Tensor]]:  # noqa: ANN401
+    """Part what `cutepy::gemm_out` is asked from the tensors that it writes to."""
+    *product, outs = given[:7]
+    return Request(*product, None, "row", *given[7:]), outs
+
+
+def _check_out(*given: Any) -> None:  # noqa: ANN401
     """Check all that can be told without data; gives nothing, as the operation does: the results exist."""
-    describe(a, b, epilogue, bound(Graph.parse(epilogue), tensors, numbers, kinds), outs=outs)
+    asked, outs = _into(*given)
+    describe(*asked.product, outs)
 
 
-def _compute_into(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    tensors: Sequence[torch.Tensor],
-    numbers: Sequence[float],
-    kinds: str,
-    epilogue: str,
-    outs: Sequence[torch.Tensor],
-    scale_a: torch.Tensor | None = None,
-    scale_b: torch.Tensor | None = None,
-    blocks: Sequence[int] = (),
-    promotes: bool = False,
-) -> None:
-    given = bound(Graph.parse(epilogue), tensors, numbers, kinds)
-    multiply(a, b, epilogue, given, None, "row", outs, scales_of(scale_a, scale_b, blocks, promotes))
+def _compute_into(*given: Any) -> None:  # noqa: ANN401
+    asked, outs = _into(*given)
+    multiply(*asked.product, outs, asked.scales)
 
 
 def _vmap(info: Any, in_dims: tuple[Any, ...], *arguments: Any) -> tuple[Any, Any]:  # noqa: ANN401
