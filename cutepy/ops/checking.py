@@ -16,7 +16,7 @@ from cutepy.device import rules
 from cutepy.epilogues.errors import EpilogueError
 from cutepy.epilogues.functions import identity
 from cutepy.epilogues.graph import Graph, Result
-from cutepy.epilogues.reference import check_operand, same_shape
+from cutepy.epilogues.reference import broadcasts, check_operand, same_shape
 from cutepy.epilogues.tracing import Epilogue
 from cutepy.kernels.gemm.elements import multipliable
 from cutepy.kernels.gemm.operands import (
@@ -163,6 +163,10 @@ def check_operands(
     for operand, value in zip(graph.operands, operands, strict=True):
         if named:
             check_tensor(operand.name, value, OUTPUT_DTYPES)
+            if operand.shape == "tile" and not broadcasts(value.shape, shape):
+                raise ValueError(
+                    f"c must have the result's shape {tuple(shape)}, or broadcast to it, got {tuple(value.shape)}"
+                )
         if operand.shape == "column" and len(shape) == 1 and isinstance(value, torch.Tensor) and value.dim() == 0:
             value = value.reshape(1)  # of the one row of a vector
         # Without a batch of b, a's leading dimensions are rows, of which a row knows nothing.

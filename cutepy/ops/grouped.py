@@ -163,14 +163,14 @@ def grouped_with(
     how = (tensors, numbers, kinds, epilogue.text)
     scaling: Any = passed(scales) or _UNSCALED
     if out is None:
-        return epilogue.pack(_grouped(a, b, groups, along, *how, out_dtype, *scaling, False))
+        return epilogue.pack(_grouped(*(a, b, groups, along, *how, out_dtype, *scaling, False)))
     outs = outs_of(epilogue, out)
     for name, each in zip(map(out_name, epilogue.graph.results), outs, strict=True):
         if out_dtype is not None and isinstance(each, torch.Tensor) and out_dtype != each.dtype:
             raise TypeError(
                 f"out_dtype must be {name}'s dtype {dtype_name(each.dtype)} or be left out, got {out_dtype}"
             )
-    _grouped_out(a, b, groups, along, *how, outs, *scaling)
+    _grouped_out(*(a, b, groups, along, *how, outs, *scaling))
     return out
 
 
@@ -409,7 +409,7 @@ class Request(NamedTuple):
 
     def described(self, outs: Sequence[torch.Tensor] | None = None) -> list[Description]:
         """Check all that can be told without data, and describe the results."""
-        given = outs or [None] * len(self.graph.results)
+        given: Sequence[torch.Tensor | None] = outs or [None] * len(self.graph.results)
         how = (self.graph, self.operands, self.out_dtype, given)
         return describe_groups(*self[:4], *how, scaled=self.scale_a is not None)
 
@@ -489,7 +489,7 @@ def _product(
 ) -> torch.Tensor:
     """Multiply groups; what belongs to none has no influence: its product is zero."""
     how = [], [], "", identity.text, out_dtype, *scaling
-    (product,) = _grouped(a, b, groups, along, *how, along != "k")
+    (product,) = _grouped(*(a, b, groups, along, *how, along != "k"))
     return product
 
 
@@ -525,7 +525,7 @@ def _backward(ctx: Any, grads: Sequence[torch.Tensor | None]) -> tuple[Any, ...]
 def _into(*given: Any) -> tuple[Request, Sequence[torch.Tensor]]:  # noqa: ANN401
     """Part what `cutepy::grouped_gemm_out` is asked from the tensors that it writes to."""
     *product, outs = given[:9]
-    return Request(*product, None, *given[9:]), outs
+    return Request(*(*product, None, *given[9:])), outs
 
 
 def _check_out(*given: Any) -> None:  # noqa: ANN401

@@ -381,7 +381,7 @@ class Request(NamedTuple):
         return Graph.parse(self.epilogue)
 
     @property
-    def product(self) -> tuple[Any, ...]:
+    def product(self) -> tuple[torch.Tensor, torch.Tensor, str, tuple[Any, ...], torch.dtype | None, str]:
         """What `describe` and `multiply` take first."""
         operands = bound(self.graph, self.tensors, self.numbers, self.kinds)
         return self.a, self.b, self.epilogue, operands, self.out_dtype, self.out_major
@@ -394,30 +394,30 @@ class Request(NamedTuple):
 
 def _fake(*given: Any) -> list[torch.Tensor]:  # noqa: ANN401
     asked = Request(*given)
-    found = describe(*asked.product, [None] * len(asked.graph.results)).results
+    found = describe(*asked.product, outs=[None] * len(asked.graph.results)).results
     return [asked.a.new_empty_strided(each.shape, each.stride, dtype=each.dtype) for each in found]
 
 
 def _compute(*given: Any) -> list[torch.Tensor]:  # noqa: ANN401
     asked = Request(*given)
-    return list(multiply(*asked.product, [None] * len(asked.graph.results), asked.scales))
+    return list(multiply(*asked.product, outs=[None] * len(asked.graph.results), scales=asked.scales))
 
 
 def _into(*given: Any) -> tuple[Request, Sequence[torch.Tensor]]:  # noqa: ANN401
     """Part what `cutepy::gemm_out` is asked from the tensors that it writes to."""
     *product, outs = given[:7]
-    return Request(*product, None, "row", *given[7:]), outs
+    return Request(*(*product, None, "row", *given[7:])), outs
 
 
 def _check_out(*given: Any) -> None:  # noqa: ANN401
     """Check all that can be told without data; gives nothing, as the operation does: the results exist."""
     asked, outs = _into(*given)
-    describe(*asked.product, outs)
+    describe(*asked.product, outs=outs)
 
 
 def _compute_into(*given: Any) -> None:  # noqa: ANN401
     asked, outs = _into(*given)
-    multiply(*asked.product, outs, asked.scales)
+    multiply(*asked.product, outs=outs, scales=asked.scales)
 
 
 def _vmap(info: Any, in_dims: tuple[Any, ...], *arguments: Any) -> tuple[Any, Any]:  # noqa: ANN401

@@ -23,7 +23,7 @@ from cutepy.tune.timing import Note
 from cutepy.tune.winners import key_of
 
 if TYPE_CHECKING:
-    from cutepy.kernels.gemm.op import Launch
+    from cutepy.kernels.gemm.routes import Launch
 
 
 def settings_of(problem: GemmProblem) -> dict[str, Any]:
@@ -121,7 +121,7 @@ class GemmTrial:
         key = key_of(candidate)
         if key not in self._launches:
             self._launches[key] = self._plan(candidate)
-        self._launches[key](self._a[index], self._b[index], (), (self._out[index],))
+        self._launches[key](self._a[index], self._b[index], (), (self._out[index],), (None, None))
 
     @tf32()
     def _plan(self, candidate: Settings) -> Launch:

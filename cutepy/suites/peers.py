@@ -100,7 +100,7 @@ def gemv(problem: GemmProblem, buffers: Buffers) -> Contender | None:
     a, b, out = buffers
     described = describe(a[0], b[0], outs=(out[0],))
     launch = plan_gemm(described, choose_gemv(kind, problem.m, problem.n, problem.k))
-    return lambda index: launch(a[index], b[index], (), (out[index],))
+    return lambda index: launch(a[index], b[index], (), (out[index],), (None, None))
 
 
 def deep_gemm(problem: GemmProblem, buffers: Buffers) -> Contender | None:

@@ -325,7 +325,7 @@ def _flattened(problem: Problem) -> Launch:
     def flat(tensor: Any, modes: tuple[int, ...], columns: tuple[int, ...]) -> Any:  # noqa: ANN401
         """Write out the rows of a tensor as one mode behind that of the batch."""
         shape = [math.prod(batch)] * bool(batch) + [math.prod(modes)] * bool(modes)
-        return tensor.expand(*batch, *modes, *columns).reshape(*shape, *columns)
+        return tensor.expand((*batch, *modes, *columns)).reshape((*shape, *columns))
 
     def seen(shape: str, tensor: Any, width: int, n: int) -> Any:  # noqa: ANN401
         if not isinstance(tensor, torch.Tensor) or shape == "scalar" or (shape == "row" and tensor.dim() == 1):

@@ -451,7 +451,11 @@ def test_opcheck_of_an_epilogue():
         ({"epilogue": gated}, ValueError, "bias"),
         ({"epilogue": gated, "bias": torch.zeros(19)}, ValueError, r"bias must have shape \(20,\) or \(4, 20\)"),
         ({"epilogue": gated, "bias": torch.zeros(20).int()}, ValueError, "bias must have a float dtype"),
-        ({"epilogue": gated, "bias": torch.zeros(20), "out": torch.zeros(1)}, TypeError, "out must be a tuple of 2 tensors"),
+        (
+            {"epilogue": gated, "bias": torch.zeros(20), "out": torch.zeros(1)},
+            TypeError,
+            "out must be a tuple of 2 tensors",
+        ),
         ({"epilogue": len}, TypeError, "epilogue must be made by cutepy.epilogue"),
         ({"epilogue": cutepy.epilogue(lambda acc: acc.sum(1))}, ValueError, "reduces, which an epilogue of groups"),
     ],

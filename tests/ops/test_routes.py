@@ -172,7 +172,7 @@ COPIED = {
     "k of 2 bytes": (lambda: (numbers(3, 11), numbers(40, 11)), 2),
     "begins within 4 bytes": (lambda: (numbers(3, 16), apart(40, 16, 0, begin=1)), 1),
     "k of 4 bytes, one begins within these": (lambda: (numbers(3, 10), apart(40, 10, 0, begin=1)), 1),
-    "k of 8 bytes, as one row, repeated": (lambda: (numbers(1, 12).expand(4, 12), numbers(40, 12)), 2),
+    "k of 8 bytes, as one row, repeated": (lambda: (numbers(1, 12).expand(4, 12), numbers(40, 12)), 1),
 }
 
 
