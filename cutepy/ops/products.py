@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, overload
 import torch
 from torch.overrides import handle_torch_function, has_torch_function
 
+from cutepy.epilogues.errors import EpilogueError
 from cutepy.epilogues.functions import identity
 from cutepy.epilogues.graph import Graph
 from cutepy.epilogues.reference import compute
@@ -214,7 +215,7 @@ def gemm(
             total = _dispatched(a, b, finish, given, outs, out_dtype, out_major, named=True)[0]
             return ACTIVATION_FUNCTIONS[activation](total)
         return _dispatched(a, b, finish, given, outs, out_dtype, out_major, named=True)[0]
-    except (AttributeError, RuntimeError):
+    except (AttributeError, RuntimeError, EpilogueError):
         # It says what the dispatcher tells in words of its own.
         describe(a, b, finish.text, given, out_dtype, out_major, outs, named=True)
         raise
