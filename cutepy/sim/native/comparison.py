@@ -1,4 +1,4 @@
-"""Comparison and selection.
+"""Comparison of floats, and selection by their sign.
 
 References
 ----------
@@ -8,16 +8,13 @@ PTX ISA, "Comparison and Selection Instructions".
 from __future__ import annotations
 
 from cutepy.sim.native.floating import HALVES, halves
-from cutepy.sim.native.lanes import Lanes, width
+from cutepy.sim.native.lanes import Lanes
 from cutepy.sim.native.table import need, of
 from cutepy.sim.native.values import flushed, widened
 from cutepy.sim.native.writer import Value
 from cutepy.sim.ptx.model import Instruction
-from cutepy.sim.translate.comparison import _BOOLEANS, _OPERATORS, _UNSIGNED
-from cutepy.sim.translate.emitter import kind_of, split_pair
-from cutepy.sim.translate.integer import is_integer
-
-_RELATIONS = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
+from cutepy.sim.semantics.types import kind_of, split_pair, width
+from cutepy.sim.translate.comparison import _BOOLEANS, _OPERATORS
 
 
 def _float_sides(e: Lanes, i: Instruction, kind: str) -> list[tuple[Value, Value]]:
@@ -37,7 +34,6 @@ def _compared(e: Lanes, operation: str, x: Value, y: Value) -> Value:
     w = e.w
     if operation in ("num", "nan"):
         return w.compare_floats("ord" if operation == "num" else "uno", x, y)
-    operation = _UNSIGNED.get(operation, operation)
     if operation in _OPERATORS:
         return w.compare_floats("o" + operation, x, y)
     need(operation.endswith("u") and operation[:-1] in _OPERATORS)
@@ -46,17 +42,8 @@ def _compared(e: Lanes, operation: str, x: Value, y: Value) -> Value:
 
 def _comparisons(e: Lanes, i: Instruction) -> tuple[list[Value], list[Value]]:
     """Return what a comparison gives, and its negation, each combined with a further predicate if there is one."""
-    _, a, b, *more = i.operands
-    kind, w = i.parts[-1], e.w
-    operation = i.parts[1]
-    if is_integer(kind):
-        operation = _UNSIGNED.get(operation, operation)
-        need(operation in _RELATIONS)
-        x, y = e.read(a, kind_of(kind)), e.read(b, kind_of(kind))
-        letter = "" if operation in ("eq", "ne") else "s" if kind_of(kind)[0] == "i" else "u"
-        values = [w.compare(letter + operation, x, y)]
-    else:
-        values = [_compared(e, operation, x, y) for x, y in _float_sides(e, i, kind)]
+    more, kind, w = i.operands[3:], i.parts[-1], e.w
+    values = [_compared(e, i.parts[1], x, y) for x, y in _float_sides(e, i, kind)]
     negations = [e.invert(v) for v in values]
     if more:
         need(i.parts[2] in _BOOLEANS)
@@ -90,15 +77,6 @@ def _slct(e: Lanes, i: Instruction) -> None:
     d, a, b, c = i.operands
     condition = e.read(c, kind_of(sign))
     zero = w.constant(condition.bits, 0)
-    if sign == "f32":
-        holds = w.compare_floats("oge", flushed(e, condition) if "ftz" in i.parts else condition, zero)
-    else:
-        holds = w.compare("sge", condition, zero)
+    need(sign == "f32")
+    holds = w.compare_floats("oge", flushed(e, condition) if "ftz" in i.parts else condition, zero)
     e.write(d, w.select(holds, e.read(a, kind), e.read(b, kind)))
-
-
-@of("selp")
-def _selp(e: Lanes, i: Instruction) -> None:
-    kind = kind_of(i.parts[-1])
-    d, a, b, p = i.operands
-    e.write(d, e.w.select(e.read(p, "pred"), e.read(a, kind), e.read(b, kind)))

@@ -8,14 +8,13 @@ PTX ISA, "Data Movement and Conversion Instructions: cvt".
 from __future__ import annotations
 
 from cutepy.sim.native.floating import write_halves
-from cutepy.sim.native.lanes import Lanes, UnsupportedError, width
+from cutepy.sim.native.lanes import Lanes, UnsupportedError
 from cutepy.sim.native.table import need, of
 from cutepy.sim.native.values import canonical, float_bits, flushed, flushed_rounded, narrowed, saturated_float, widened
 from cutepy.sim.native.writer import Value
 from cutepy.sim.ptx.model import Instruction
-from cutepy.sim.translate.emitter import kind_of
+from cutepy.sim.semantics.types import is_integer, kind_of, width
 from cutepy.sim.translate.floating import rounding_of
-from cutepy.sim.translate.integer import is_integer
 
 _INTEGRAL = {"rni": "rint", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}
 
@@ -29,10 +28,6 @@ def _cvt(e: Lanes, i: Instruction) -> None:
         need(source == "f32" and rounding_of(i) == "rn")
         high, low = (narrowed(e, e.read(s, "f4"), to.removesuffix("x2")) for s in i.operands[1:3])
         write_halves(e, i.operands[0], [low, high])
-    elif is_integer(to) and is_integer(source):
-        need("sat" not in i.parts)
-        value = w.resized(e.read_wide(i.operands[1], kind_of(source)), width(kind_of(to)), source[0] == "s")
-        e.write(i.operands[0], value, kind_of(to)[0] == "i")
     elif is_integer(source):
         need(to in ("f32", "f64") and rounding_of(i) == "rn")
         value = w.from_integer(e.read_wide(i.operands[1], kind_of(source)), int(to[1:]), source[0] == "s")

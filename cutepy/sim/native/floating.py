@@ -1,4 +1,4 @@
-"""Arithmetic of floats, and what integers share with it.
+"""Arithmetic of floats.
 
 References
 ----------
@@ -7,7 +7,6 @@ PTX ISA, "Floating Point Instructions", "Half Precision Floating Point Instructi
 
 from __future__ import annotations
 
-from cutepy.sim.native.integer import write_integer
 from cutepy.sim.native.lanes import Lanes, UnsupportedError
 from cutepy.sim.native.odd import add_odd, to_f32_odd
 from cutepy.sim.native.table import need, of
@@ -30,10 +29,8 @@ HALVES = ("f16", "bf16", "f16x2", "bf16x2")
 _TINY = 2.0**-126
 
 
-@of("add", "sub", "mul", "mad", "fma", "div", "rem", "min", "max", "neg", "abs")
+@of("add", "sub", "mul", "mad", "fma", "div", "min", "max", "neg", "abs")
 def _arithmetic(e: Lanes, i: Instruction) -> None:
-    if write_integer(e, i):
-        return
     kind = i.parts[-1]
     if kind in HALVES:
         _half(e, i, kind)

@@ -26,24 +26,22 @@ from cutepy.sim.ptx.linking import LANDING, Linked, link
 from cutepy.sim.ptx.model import Function, Instruction, Module
 from cutepy.sim.ptx.parser import parse_module
 from cutepy.sim.ptx.refusals import refusal
+from cutepy.sim.semantics.types import canonical_bits, kind_of
 from cutepy.sim.translate import (  # noqa: F401  each registers its instructions
     asynchronous,
     calls,
     comparison,
     conversion,
     floating,
-    integer,
     matrices,
     memory,
     movement,
 )
 from cutepy.sim.translate.control_flow import EXIT, ControlFlow, analyse
 from cutepy.sim.translate.effects import accumulators, is_wgmma, read, written
-from cutepy.sim.translate.emitter import Emitter, canonical_bits, kind_of, refused_modifier, translator_of
+from cutepy.sim.translate.emitter import Emitter, refused_modifier, translator_of
 from cutepy.sim.translate.unknown_forms import FORM_ERRORS, SITES
 
-SHARED_WINDOW = 1 << 56
-LOCAL_WINDOW = 1 << 57
 BlockFunction = Callable[[Any, list[Any], Any], int]
 
 _KEPT = 64
@@ -118,7 +116,7 @@ def may_wait(i: Instruction) -> bool:
 
 
 def _has_effects(i: Instruction) -> bool:
-    return i.parts[0] in _EFFECTS or aligned_threads(i) > 1 or translator_of(i.opcode) is None
+    return i.parts[0] in _EFFECTS or aligned_threads(i) > 1 or translator_of(i) is None
 
 
 def _digest(text: str) -> str:
@@ -290,8 +288,6 @@ def _runtime() -> dict[str, Any]:
     functions = "where maximum minimum isnan isinf isfinite copysign sqrt clip finfo".split()
     names |= {name: getattr(np, name) for name in functions}
     names |= {"abs_": np.abs, "alu": alu, "floats": floats, "minifloat": minifloat}
-    for name, value in (("SHARED_WINDOW", SHARED_WINDOW), ("LOCAL_WINDOW", LOCAL_WINDOW)):
-        names[name] = np.array([[value]], np.uint64)
     return names
 
 
@@ -329,10 +325,10 @@ def _canonical_kinds(function: Function) -> list[str]:
 def _translate_one(e: Emitter, i: Instruction) -> None:
     if reason := refusal(i.opcode):
         raise UnknownInstructionError(i, refusal=reason)
-    translator = translator_of(i.opcode)
+    translator = translator_of(i)
     if translator is None:
         refused = refused_modifier(i.opcode)
-        raise UnknownInstructionError(i, "" if refused == i.parts[0] else f"modifier .{refused}")
+        raise UnknownInstructionError(i, "" if refused in (None, i.parts[0]) else f"modifier .{refused}")
     together = aligned_threads(i)
     if together > 1:
         is_part = "not g.threads.full" if together == WARP_THREADS else "g.threads.warpgroups is None"

@@ -1,16 +1,16 @@
-"""cvt: between integers, floats and the packed narrow floats.
+"""cvt from and to floats, packed narrow floats among them.
 
 References
 ----------
-PTX ISA, "Data Movement and Conversion Instructions: cvt", "cvt.pack".
+PTX ISA, "Data Movement and Conversion Instructions: cvt".
 """
 
 from __future__ import annotations
 
 from cutepy.sim.ptx.model import Instruction
-from cutepy.sim.translate.emitter import Emitter, instruction, kind_of
+from cutepy.sim.semantics.types import is_integer, kind_of
+from cutepy.sim.translate.emitter import Emitter, instruction
 from cutepy.sim.translate.floating import narrow, pack, rounding_of, widen_halves, write_halves
-from cutepy.sim.translate.integer import is_integer
 
 _FLOAT8 = ("e4m3x2", "e5m2x2")
 _INTEGER_ROUNDINGS = ("rni", "rzi", "rmi", "rpi")
@@ -27,8 +27,6 @@ def _cvt(e: Emitter, i: Instruction) -> None:
     elif to in ("f16x2", "bf16x2"):
         high, low = (_halved(e, i, e.read(s, "f4"), to.removesuffix("x2")) for s in i.operands[1:3])
         e.write(i.operands[0], pack(low, high), "u4")
-    elif is_integer(to) and is_integer(source):
-        _integer(e, i, to, source)
     elif is_integer(source):
         _from_integer(e, i, to, source)
     elif is_integer(to):
@@ -38,22 +36,6 @@ def _cvt(e: Emitter, i: Instruction) -> None:
         )
     else:
         _float_to_float(e, i, to, source)
-
-
-@instruction("cvt.pack", accepts="sat u2 s2 u4 s4")
-def _cvt_pack(e: Emitter, i: Instruction) -> None:
-    third = len(i.operands) == 4
-    to, source = i.parts[3], i.parts[4]
-    bits = int(to[1:])
-    low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if to[0] == "s" else (0, (1 << bits) - 1)
-    mask = e.immediate((1 << bits) - 1, "u4")
-    a, b = (f"(clip({e.read(s, 'i4')}.astype(i8), {low}, {high}).astype(u4) & {mask})" for s in i.operands[1:3])
-    if source != "s32" or (not third and bits < 16):
-        raise e.unknown("these types or operands")
-    text = f"{b} | ({a} << {bits})"
-    if third:
-        text += f" | ({e.read(i.operands[3], 'u4')} << {2 * bits})"
-    e.write(i.operands[0], text, "u4")
 
 
 def _float(e: Emitter, i: Instruction, kind: str) -> str:
@@ -102,14 +84,6 @@ def _from_float8(e: Emitter, i: Instruction, to: str, source: str) -> None:
     if "relu" in i.parts:
         halves = [f"floats.relu({h})" for h in halves]
     write_halves(e, i.operands[0], [narrow(h, "f16") for h in halves])
-
-
-def _integer(e: Emitter, i: Instruction, to: str, source: str) -> None:
-    value = e.read_wide(i.operands[1], kind_of(source))
-    if "sat" in i.parts:
-        e.write(i.operands[0], f"alu.clamp_int({value}, {kind_of(to)!r})", kind_of(to))
-    else:
-        e.write(i.operands[0], f"({value}).astype({kind_of(to)})", kind_of(to))
 
 
 def _from_integer(e: Emitter, i: Instruction, to: str, source: str) -> None:

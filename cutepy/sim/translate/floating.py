@@ -1,4 +1,4 @@
-"""Floating point arithmetic, and the arithmetic instructions that integers share with it.
+"""Floating point arithmetic.
 
 float32 and float64 follow IEEE 754 as PTX does. f16 and bf16 are computed in a wider type such that one rounding at
 the end is exact (`floats.narrow_operation`).
@@ -11,8 +11,8 @@ PTX ISA, "Floating Point Instructions", "Half Precision Floating Point Instructi
 from __future__ import annotations
 
 from cutepy.sim.ptx.model import Immediate, Instruction, Operand
-from cutepy.sim.translate.emitter import Emitter, instruction, kind_of
-from cutepy.sim.translate.integer import emit_integer
+from cutepy.sim.semantics.types import kind_of
+from cutepy.sim.translate.emitter import Emitter, instruction
 
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
 _APPROXIMATE = {
@@ -35,15 +35,12 @@ def rounding_of(i: Instruction) -> str:
     return next((p for p in i.parts[1:] if p in _ROUNDINGS), "rn")
 
 
-@instruction("add", "sub", "mul", "mad", accepts="rn rz rm rp ftz sat lo hi wide cc")
+@instruction("add", "sub", "mul", "mad", accepts="rn rz rm rp ftz sat")
 @instruction("fma", accepts="rn rz rm rp ftz sat relu oob")
 @instruction("div", accepts="rn rz rm rp ftz approx full")
-@instruction("rem")
 @instruction("min", "max", accepts="ftz NaN relu xorsign abs")
 @instruction("neg", "abs", accepts="ftz")
 def _arithmetic(e: Emitter, i: Instruction) -> None:
-    if emit_integer(e, i):
-        return
     kind = i.parts[-1]
     if kind in ("f32", "f64"):
         if "oob" in i.parts:

@@ -1,0 +1,208 @@
+"""numpy source of instructions whose meaning is on the builder.
+
+The operations of an instruction are a graph. What is used once becomes a part of a larger expression, what is used more
+often a local variable, and what is not used nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cutepy.sim.ptx.model import Immediate, Negated, Operand, Register, Sink
+from cutepy.sim.semantics.builder import Builder
+from cutepy.sim.semantics.types import canonical_bits, constant_bits, width
+
+if TYPE_CHECKING:
+    from cutepy.sim.ptx.model import Instruction
+    from cutepy.sim.semantics.registry import Function
+    from cutepy.sim.translate.emitter import Emitter
+
+_INFIX = {
+    "add": "+", "sub": "-", "mul": "*", "udiv": "//", "and": "&", "or": "|", "xor": "^", "shl": "<<", "lshr": ">>",
+    "ashr": ">>", "eq": "==", "ne": "!=",
+    **{sign + name: text for sign in "us" for name, text in (("lt", "<"), ("le", "<="), ("gt", ">"), ("ge", ">="))},
+}  # fmt: skip
+_CALLS = {
+    "umin": "minimum", "smin": "minimum", "umax": "maximum", "smax": "maximum", "popc": "alu.popc", "clz": "alu.clz",
+    "brev": "alu.brev",
+}  # fmt: skip
+_OF_SIGN = {
+    **dict.fromkeys(("udiv", "lshr", "umin", "umax", "ult", "ule", "ugt", "uge", "popc", "clz", "brev", "zext"), "u"),
+    **dict.fromkeys(("ashr", "smin", "smax", "slt", "sle", "sgt", "sge", "sext"), "i"),
+}
+"""Operations that depend on the sign, and the letter of the kind that their operands then have."""
+_RESIZES = frozenset(("zext", "sext", "trunc"))
+
+
+class Node:
+    """A value: an operation and its operands, a constant, or an operand of the instruction.
+
+    Attributes
+    ----------
+    operation : str
+        Of the builder; empty for an operand of the instruction or a constant.
+    bits : int
+    letter : str
+        The kind in which it comes without a view: u, i or f; empty if any.
+    arguments : tuple of Node
+    number : int or None
+        Of a constant.
+    operand : Operand or None
+    text : str
+        The name that holds it; of an operand that is no register its expression.
+    uses : int
+        How often the results need it.
+    """
+
+    __slots__ = ("arguments", "bits", "letter", "number", "operand", "operation", "text", "uses")
+
+    def __init__(self, operation: str, bits: int, letter: str, arguments: tuple[Node, ...] = ()) -> None:
+        self.operation, self.bits, self.letter, self.arguments = operation, bits, letter, arguments
+        self.number: int | None = None
+        self.operand: Operand | None = None
+        self.text = ""
+        self.uses = 0
+
+
+class Expressions(Builder[Node]):
+    """The operations of one instruction.
+
+    Parameters
+    ----------
+    e : Emitter
+        Where the source is written.
+    """
+
+    def __init__(self, e: Emitter) -> None:
+        self._e = e
+        self._nodes: dict[object, Node] = {}
+        self._results: list[tuple[Operand, Node, bool]] = []
+
+    def read(self, operand: Operand, kind: str) -> Node:
+        """Return an operand."""
+        if isinstance(operand, Immediate):
+            return self.constant(width(kind), constant_bits(operand, kind))
+        if isinstance(operand, Negated):
+            return self.invert(self.read(operand.operand, kind))
+        key = operand, width(kind)
+        if key not in self._nodes:
+            own = self._e.kind_of_register(operand) if isinstance(operand, Register) else ""
+            if own and width(own) == width(kind) and (own == "pred") == (kind == "pred"):
+                node = Node("", width(kind), own[0])
+                self._e.read(operand, own)
+            else:
+                unsigned = kind if kind == "pred" else f"u{kind[1:]}"
+                node = Node("", width(kind), "u")
+                # Of a register that has another width, or is of another sort, it tells that.
+                node.text = self._e.read(operand, kind if own else unsigned)
+            node.operand = operand
+            self._nodes[key] = node
+        return self._nodes[key]
+
+    def read_wide(self, operand: Operand, kind: str) -> Node:
+        """Return the low bits of an operand that may be wider than the kind."""
+        if isinstance(operand, Register) and operand.type != "pred" and operand.bits > width(kind):
+            return self.resized(self.read(operand, canonical_bits(operand)), width(kind))
+        return self.read(operand, kind)
+
+    def constant(self, bits: int, number: int) -> Node:
+        """Return a constant."""
+        number &= (1 << bits) - 1
+        key = bits, number
+        if key not in self._nodes:
+            node = self._nodes[key] = Node("", bits, "")
+            node.number = number
+        return self._nodes[key]
+
+    def unknown(self, reason: str = "") -> Exception:
+        """Make the error for a form of an instruction that has no meaning."""
+        return self._e.unknown(reason)
+
+    def write(self, operand: Operand, value: Node, signed: bool = False) -> None:
+        """Note a result."""
+        if not isinstance(operand, Sink):
+            self._results.append((operand, value, signed))
+
+    def _apply(self, operation: str, bits: int, *values: Node) -> Node:
+        key = operation, bits, values
+        if key not in self._nodes:
+            letter = ""
+            if operation in _OF_SIGN and operation not in _RESIZES:
+                letter = _OF_SIGN[operation]
+            elif bits > 1 and operation not in _RESIZES:
+                letters = {x.letter for x in values[operation == "select" :]} - {""}
+                letter = letters.pop() if len(letters) == 1 else "u"
+                letter = "u" if letter == "f" and operation != "select" else letter
+            self._nodes[key] = Node(operation, bits, letter, values)
+        return self._nodes[key]
+
+    def finish(self) -> None:
+        """Write the source."""
+        for _, value, _ in self._results:
+            self._count(value)
+        for operand, value, signed in self._results:
+            own = self._e.kind_of_register(operand) if isinstance(operand, Register) else ""
+            letter = value.letter or "u"
+            if own and own != "pred" and width(own) == value.bits:
+                letter = own[0]
+            elif own and width(own) > value.bits:
+                letter = "i" if signed else "u"
+            if letter == "f" and value.letter != "f":
+                letter = "u"
+            kind = "pred" if value.bits == 1 else f"{letter}{value.bits // 8}"
+            self._e.write(operand, self._text(value, letter), kind)
+
+    def _count(self, node: Node) -> None:
+        node.uses += 1
+        if node.uses == 1:
+            for x in node.arguments:
+                self._count(x)
+
+    def _text(self, node: Node, letter: str, inner: bool = False) -> str:
+        """Return an expression of a value, of a kind's letter; one for another expression is in brackets."""
+        if node.number is not None:
+            return self._constant(node, letter)
+        if isinstance(node.operand, Register) and not node.text:
+            return self._e.read(node.operand, "pred" if node.bits == 1 else f"{letter}{node.bits // 8}")
+        own = node.letter or letter
+        if node.uses > 1 and not node.text.isidentifier():
+            node.letter, node.text = own, self._e.temporary(node.text or self._computed(node, own))
+        text = node.text or self._computed(node, own)
+        is_viewed = own != letter and node.bits > 1
+        if (inner or is_viewed) and (" " in text or text[0] in "-~"):
+            text = f"({text})"
+        return f"{text}.view({letter}{node.bits // 8})" if is_viewed else text
+
+    def _constant(self, node: Node, letter: str) -> str:
+        assert node.number is not None
+        if node.bits == 1:
+            return self._e.immediate(node.number, "pred")
+        return self._e.immediate(node.number, f"{letter}{node.bits // 8}", node.bits if letter == "f" else 0)
+
+    def _computed(self, node: Node, letter: str) -> str:
+        """Return the expression of an operation."""
+        operation, x = node.operation, node.arguments
+        if operation in _RESIZES:
+            own = _OF_SIGN.get(operation) or x[0].letter or "u"
+            own = "u" if own == "f" else own
+            return f"{self._text(x[0], own, True)}.astype({letter}{node.bits // 8})"
+        inner = _OF_SIGN.get(operation) or (letter if node.bits > 1 else "")
+        if not inner:  # a comparison
+            inner = "i" if all(y.letter in ("", "i") for y in x) else "u"
+        if operation == "select":
+            return f"where({self._text(x[0], '')}, {self._text(x[1], inner)}, {self._text(x[2], inner)})"
+        if operation in _CALLS:
+            return f"{_CALLS[operation]}({', '.join(self._text(y, inner) for y in x)})"
+        if operation == "xor" and any(y.number == (1 << y.bits) - 1 for y in x):
+            (other,) = (y for y in x if y.number is None)
+            return f"~{self._text(other, inner, True)}"
+        if operation == "sub" and x[0].number == 0:
+            return f"-{self._text(x[1], inner, True)}"
+        return f"{self._text(x[0], inner, True)} {_INFIX[operation]} {self._text(x[1], inner, True)}"
+
+
+def write_meaning(function: Function, e: Emitter, i: Instruction) -> None:
+    """Write the source of an instruction that has a meaning."""
+    b = Expressions(e)
+    function(b, i)
+    b.finish()
