@@ -89,6 +89,19 @@ def test_the_nth_bit_that_is_set_is_found_upwards_and_downwards(mask, base, offs
 @pytest.mark.parametrize(
     ("opcode", "operands", "expected"),
     [
+        ("setp.lt.s32", (0xFFFFFFFF, 1), 1),
+        ("setp.lt.u32", (0xFFFFFFFF, 1), 0),
+        ("setp.hs.u32", (0xFFFFFFFF, 1), 1),
+        ("setp.ge.s64", ((1 << 64) - 1, 0), 0),
+        ("set.ne.s32.u32", (1, 0), 0xFFFFFFFF),
+        ("set.eq.f32.u32", (1, 1), 0x3F800000),
+        ("slct.b32.s32", (5, 6, 0xFFFFFFFF), 6),
+        ("cvt.u16.u32", (0x12345,), 0x2345),
+        ("cvt.s32.s16", (0xFFFF,), 0xFFFFFFFF),
+        ("cvt.sat.u8.s32", (0xFFFFFFFF,), 0),
+        ("cvt.sat.s32.u64", ((1 << 64) - 1,), 0x7FFFFFFF),
+        ("cvt.pack.sat.u8.s32.b32", (0x1000, 0xFFFFFFFF, 7), 7 << 16 | 0xFF00),
+        ("cvta.to.shared.u64", ((1 << 56) + 16,), 16),
         ("and.b32", (None, 0), 0),
         ("or.b32", (None, 0xFFFFFFFF), 0xFFFFFFFF),
         ("mul.lo.s32", (0, None), 0),
@@ -98,8 +111,15 @@ def test_the_nth_bit_that_is_set_is_found_upwards_and_downwards(mask, base, offs
         ("prmt.b32", (5, None, 0x3210), 5),
     ],
 )
-def test_known_operands_may_decide(opcode, operands, expected):
-    assert evaluated(opcode, [(32, x) for x in operands]) == expected
+def test_comparisons_conversions_and_operands_that_decide(opcode, operands, expected):
+    wide = 64 if "64" in opcode else 32
+    assert evaluated(opcode, [(wide, x) for x in operands], 64 if opcode.startswith("cvta") else 32) == expected
+
+
+def test_floats_have_no_meaning_here():
+    d, a = Register("%d", "f32", 0), Register("%a", "f32", 1)
+    assert results_of(Instruction(0, "add.f32", (d, a, a)), {}.get) == []
+    assert results_of(Instruction(0, "add.s32", (d,)), {}.get) == []
 
 
 def test_the_operands_that_decide_are_the_sources():
