@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from cutepy.sim.ptx.model import Instruction
@@ -57,6 +58,10 @@ def meaning(
 
 def meaning_of(i: Instruction) -> Function | None:
     """Return the function that says what an instruction computes; None if its meaning is not on the builder."""
-    parts = i.parts
+    return _of_opcode(i.parts)
+
+
+@lru_cache(maxsize=1 << 12)
+def _of_opcode(parts: tuple[str, ...]) -> Function | None:
     found = MEANINGS.get(".".join(parts[:2])) or MEANINGS.get(parts[0])
     return found.function if found is not None and found.applies(parts) else None

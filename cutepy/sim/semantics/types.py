@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 from cutepy.sim.ptx.model import Immediate, Operand, Pair, Register, type_bits
@@ -9,6 +11,7 @@ from cutepy.sim.ptx.model import Immediate, Operand, Pair, Register, type_bits
 _LETTERS = {"b": "u", "u": "u", "s": "i", "f": "f"}
 
 
+@lru_cache(maxsize=1 << 10)
 def kind_of(ptx_type: str) -> str:
     """Return the kind of a PTX type; packed and narrow float types are kinds of bits.
 

@@ -8,10 +8,11 @@ views. Kinds are numpy's type codes: "u4" is b32 and u32, "i4" s32, "f4" f32; "p
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cutepy.sim.errors import OperandError, UnknownInstructionError
 from cutepy.sim.ptx.forms import spelled
@@ -30,6 +31,7 @@ from cutepy.sim.ptx.model import (
     Vector,
 )
 from cutepy.sim.semantics import MEANINGS, meaning_of
+from cutepy.sim.semantics.registry import Function
 from cutepy.sim.semantics.types import canonical_bits, constant_bits, said_of
 from cutepy.sim.translate.expressions import write_meaning
 
@@ -150,10 +152,8 @@ class Emitter:
 
     def immediate(self, value: int, kind: str, float_bits: int = 0) -> str:
         """Name a constant of a kind."""
-        bits = constant_bits(Immediate(value, float_bits), kind)
-        array = np.array([[bool(bits)]]) if kind == "pred" else np.array([[bits]], f"u{kind[1:]}").view(kind)
-        array.flags.writeable = False
-        return self.constant(array, f"K_{kind}_{array.tobytes().hex()}")
+        name, array = _constant(value, kind, float_bits)
+        return self.constant(array, name)
 
     def read(self, operand: Operand, kind: str) -> str:
         """Return an expression of an operand's value, of the given kind."""
@@ -316,6 +316,15 @@ class Emitter:
             self._flushed.difference_update(self._sets.get(index, ()))
 
 
+@lru_cache(maxsize=1 << 12)
+def _constant(value: int, kind: str, float_bits: int) -> tuple[str, NDArray[Any]]:
+    """Return a constant as an array that broadcasts, and its name in the source."""
+    bits = constant_bits(Immediate(value, float_bits), kind)
+    array: NDArray[Any] = np.array([[bool(bits)]]) if kind == "pred" else np.array([[bits]], f"u{kind[1:]}").view(kind)
+    array.flags.writeable = False
+    return f"K_{kind}_{array.tobytes().hex()}", array
+
+
 Translator = Callable[[Emitter, Instruction], None]
 _TRANSLATORS: dict[str, Translator] = {}
 """Translations of instructions, or forms of them, that have no meaning on the builder."""
@@ -368,10 +377,14 @@ def _registered(parts: Sequence[str]) -> tuple[str, int]:
 
 def translator_of(i: Instruction) -> Translator | None:
     """Find the translation of an instruction: its meaning's, or that of the longest registered prefix."""
-    if refused_modifier(i.opcode) is not None:
+    return _translator_of(i.opcode, meaning_of(i))
+
+
+@lru_cache(maxsize=1 << 12)
+def _translator_of(opcode: str, function: Function | None) -> Translator | None:
+    if refused_modifier(opcode) is not None:
         return None
-    function = meaning_of(i)
-    return _TRANSLATORS.get(_registered(i.parts)[0]) if function is None else partial(write_meaning, function)
+    return _TRANSLATORS.get(_registered(opcode.split("."))[0]) if function is None else partial(write_meaning, function)
 
 
 @cache

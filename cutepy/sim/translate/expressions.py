@@ -84,19 +84,16 @@ class Expressions(Builder[Node]):
             return self.constant(width(kind), constant_bits(operand, kind))
         if isinstance(operand, Negated):
             return self.invert(self.read(operand.operand, kind))
-        key = operand, width(kind)
+        key = operand.index if isinstance(operand, Register) else operand, kind
         if key not in self._nodes:
-            own = self._e.kind_of_register(operand) if isinstance(operand, Register) else ""
-            if own and width(own) == width(kind) and (own == "pred") == (kind == "pred"):
-                node = Node("", width(kind), own[0])
-                self._e.read(operand, own)
-            else:
-                unsigned = kind if kind == "pred" else f"u{kind[1:]}"
-                node = Node("", width(kind), "u")
-                # Of a register that has another width, or is of another sort, it tells that.
-                node.text = self._e.read(operand, kind if own else unsigned)
+            node = self._nodes[key] = Node("", width(kind), "u")
             node.operand = operand
-            self._nodes[key] = node
+            own = self._e.kind_of_register(operand) if isinstance(operand, Register) else ""
+            if own and width(own) == width(kind):
+                node.letter = own[0]
+                self._e.read(operand, own)
+            else:  # of a register that has another width the emitter says that
+                node.text = self._e.read(operand, kind if own or kind == "pred" else f"u{kind[1:]}")
         return self._nodes[key]
 
     def read_wide(self, operand: Operand, kind: str) -> Node:
@@ -169,7 +166,7 @@ class Expressions(Builder[Node]):
             node.letter, node.text = own, self._e.temporary(node.text or self._computed(node, own))
         text = node.text or self._computed(node, own)
         is_viewed = own != letter and node.bits > 1
-        if (inner or is_viewed) and (" " in text or text[0] in "-~"):
+        if (inner or is_viewed) and not node.text and node.operation in _INFIX:
             text = f"({text})"
         return f"{text}.view({letter}{node.bits // 8})" if is_viewed else text
 
