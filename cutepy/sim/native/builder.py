@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from cutepy.sim.native.floating import compute
 from cutepy.sim.native.lanes import Lanes, UnsupportedError
 from cutepy.sim.native.writer import Value
 from cutepy.sim.ptx.model import Operand
@@ -59,3 +62,6 @@ class MachineCode(Builder[Value]):
         if operation[1:] in ("min", "max"):
             return w.intrinsic(operation, *values)
         return w.binary(operation, *values)
+
+    def _apply_floats(self, operation: str, bits: int, values: tuple[Value, ...], given: tuple[Any, ...]) -> Value:
+        return compute(self._lanes, operation, bits, values, given)

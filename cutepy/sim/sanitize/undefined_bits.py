@@ -35,13 +35,17 @@ if TYPE_CHECKING:
 
 GATHERS = frozenset("shfl vote redux match".split())
 """Opcodes whose results are made of what other lanes have."""
-_OF_FLOATS = frozenset("fma sqrt rsqrt rcp ex2 lg2 sin cos tanh copysign testp".split())
-PASSES_ON = GATHERS | _OF_FLOATS | {name.partition(".")[0] for name in MEANINGS}
+PASSES_ON = GATHERS | {name.partition(".")[0] for name in MEANINGS}
 """Opcodes whose results have no value where their sources have none; all others give values."""
 _ONE, _NONE = np.uint64(1), np.uint64(0)
-_COMPARE = {
-    "eq": operator.eq, "ne": operator.ne, "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge,
-}  # fmt: skip
+_RELATIONS = {
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+    "eq": np.equal,
+    "ne": np.not_equal,
+}
 _TABLES = {"and": 0b1000, "or": 0b1110, "xor": 0b0110}
 """Truth tables of two inputs: bit `2a + b` is the result for bits a and b."""
 
@@ -186,6 +190,19 @@ class Definedness(Builder[Bits]):
             lacks = _all_or_none(reduce(operator.or_, (x.lacks for x in values)), bits)
         return Bits(bits, data, lacks, all(x.is_known for x in values))
 
+    def _apply_floats(self, operation: str, bits: int, values: tuple[Bits, ...], given: tuple[Any, ...]) -> Bits:
+        lacks = _all_or_none(reduce(operator.or_, (x.lacks for x in values)), bits)
+        data: Any = _NONE
+        is_known = False
+        if operation == "compare" and all(x.is_known for x in values) and values[0].bits > 16:
+            size = values[0].bits // 8
+            a, b = (np.asarray(x.data, f"u{size}").view(f"f{size}") for x in values)
+            unordered, (kind, relation) = np.isnan(a) | np.isnan(b), (given[0][0], given[0][1:])
+            found = _RELATIONS[relation](a, b) if relation in _RELATIONS else np.False_
+            found = found & ~unordered if kind == "o" else found | unordered
+            data, is_known = np.asarray(~unordered if given[0] == "ord" else found, np.uint64), True
+        return Bits(bits, data, lacks, is_known)
+
 
 class Operands:
     """The operands of an instruction that lanes are about to execute.
@@ -233,58 +250,16 @@ class Operands:
             b = Definedness(self)
             function(b, i)
             return [np.broadcast_to(b.lacks[r], self._shape) for r in written(i)]
-        to = i.operands[0]
-        if isinstance(to, Pair):
-            first, second = (x if isinstance(x, Register) else None for x in (to.first, to.second))
+        to, sources = i.operands[0], i.operands[1:]
+        registers = (to.first, to.second) if isinstance(to, Pair) else (to,)
+        bits = full(registers[0].bits) if isinstance(registers[0], Register) else _ONE
+        if i.parts[0] == "shfl":
+            masks = self._shuffled(i, sources, bits)
+        elif i.parts[0] in GATHERS:
+            masks = (self._gathered(i, sources, bits),) * 2
         else:
-            first, second = (to if isinstance(to, Register) else None), None
-        whole, flag = self._one(i, i.operands[1:], 1 if first is None else first.bits)
-        found = [] if first is None else [whole & full(first.bits)]
-        return found if second is None else [*found, flag & _ONE]
-
-    def _one(self, i: Instruction, sources: tuple[Operand, ...], bits: int) -> tuple[Array, Array]:
-        """Return the mask of a result of some width, and that of the predicate beside it."""
-        all_bits, name = full(bits), i.parts[0]
-        if name == "shfl":
-            return self._shuffled(i, sources, all_bits)
-        if name in GATHERS:
-            found = self._gathered(i, sources, all_bits)
-            return found, found
-        masks = [self.mask(x) for x in sources]
-        every = np.bitwise_or.reduce(masks)
-        if name in ("setp", "set"):
-            lacks, opposite = self._compared(i, sources, masks)
-            return _all_or_none(lacks, bits), _all_or_none(opposite, 1)
-        if name == "slct":
-            return np.where(masks[2] != 0, all_bits, masks[0] & masks[1]), self._none
-        half, high = full(bits // 2), np.uint64(bits // 2)
-        if name == "cvt" and len(sources) == 2 and i.parts[-2].endswith("x2"):  # the first source is the upper half
-            upper, lower = (_all_or_none(mask, bits // 2) for mask in masks)
-            return np.asarray(upper << high | lower), self._none
-        if name != "cvt" and i.parts[-1].endswith("x2"):
-            return _all_or_none(every & half, bits // 2) | _all_or_none(every >> high, bits // 2) << high, self._none
-        found = _all_or_none(every, bits)
-        return found, found
-
-    def _compared(self, i: Instruction, sources: tuple[Operand, ...], masks: list[Array]) -> tuple[Array, Array]:
-        """Tell which lanes get no value of a comparison of floats, and of its opposite."""
-        lacks, kind = masks[0] | masks[1] != 0, i.parts[-1]
-        compares = next((x for x in i.parts[1:] if x in _COMPARE), None)
-        are_known = self.knows(sources[0]) and self.knows(sources[1])
-        if len(sources) < 3:
-            return lacks, lacks
-        how = next((x for x in i.parts[1:] if x in _TABLES), "xor")
-        if compares is None or not are_known or kind not in ("f32", "f64"):
-            return lacks, lacks
-        size = int(kind[1:]) // 8
-        a, b = (self.value(x).astype(f"u{size}").view(f"f{size}") for x in sources[:2])
-        with np.errstate(invalid="ignore"):
-            value = np.asarray(_COMPARE[compares](a, b))
-        joins = Definedness(self)
-        third = joins.read(sources[2], "pred")
-        ways = (Bits(1, x.astype(np.uint64), lacks.astype(np.uint64)) for x in (value, ~value))
-        one, other = (joins.logic(how, x, third).lacks != 0 for x in ways)
-        return one, other
+            masks = (_all_or_none(np.bitwise_or.reduce([self.mask(x) for x in sources]), 64),) * 2
+        return [mask & full(x.bits) for mask, x in zip(masks, registers, strict=False) if isinstance(x, Register)]
 
     def _shuffled(self, i: Instruction, sources: tuple[Operand, ...], all_bits: np.uint64) -> tuple[Array, Array]:
         """Return what other lanes have; lanes that are not here are taken to have values."""

@@ -69,6 +69,25 @@ class Builder(ABC, Generic[V]):
     def _apply(self, operation: str, bits: int, *values: V) -> V:
         """Compute an operation of `EVALUATIONS` whose result has some bits."""
 
+    def floats(self, operation: str, bits: int, *values: V, given: tuple[Any, ...] = ()) -> V:
+        """Compute an operation of floats, whose special cases each back end has.
+
+        Parameters
+        ----------
+        operation : str
+            Such as "add", "flush" or "narrow": `translate.expressions` has them all.
+        bits : int
+            Width of the result. What has 16 is the bits of an f16 or bf16.
+        *values
+        given : tuple
+            Parameters that are no values, such as a rounding.
+        """
+        return self._apply_floats(operation, bits, values, given)
+
+    @abstractmethod
+    def _apply_floats(self, operation: str, bits: int, values: tuple[V, ...], given: tuple[Any, ...]) -> V:
+        """Compute an operation of floats."""
+
     # Arithmetic.
 
     def _make(self, operation: str, bits: int, *values: V) -> V:

@@ -95,6 +95,9 @@ class Evaluator(Builder[Data]):
             return Data(bits, None, sources)
         return Data(bits, evaluate(operation, values[0].bits, bits, *(v.data for v in values)), sources)
 
+    def _apply_floats(self, operation: str, bits: int, values: tuple[Data, ...], given: tuple[Any, ...]) -> Data:
+        return Data(bits, None, frozenset[Register]().union(*(v.sources for v in values)))
+
 
 def results_of(i: Instruction, value_of: Callable[[Operand], Any]) -> list[tuple[Operand, Data]]:
     """Return the registers that an instruction writes, and their values.

@@ -1,4 +1,4 @@
-"""Integer arithmetic, logic, shifts, bit fields and permutations.
+"""Arithmetic of integers, logic, shifts, bit fields and permutations.
 
 References
 ----------
@@ -10,14 +10,11 @@ from __future__ import annotations
 
 from cutepy.sim.ptx.model import Immediate, Instruction
 from cutepy.sim.semantics.builder import Builder, V
+from cutepy.sim.semantics.floating import arithmetic
 from cutepy.sim.semantics.registry import meaning
 from cutepy.sim.semantics.types import is_integer, kind_of, split_pair
 
 _PACKED = ("u16x2", "s16x2")
-
-
-def _of_integers(parts: tuple[str, ...]) -> bool:
-    return parts[-1] in _PACKED or is_integer(parts[-1])
 
 
 def _is_signed(i: Instruction) -> bool:
@@ -33,21 +30,15 @@ def _words(b: Builder[V], i: Instruction) -> list[V]:
     return [b.read(s, "u4") for s in i.operands[1:]]
 
 
-@meaning(
-    "add",
-    "sub",
-    "mul",
-    "mad",
-    "div",
-    "rem",
-    "min",
-    "max",
-    "neg",
-    "abs",
-    accepts="sat lo hi wide cc relu",
-    applies=_of_integers,
-)
+@meaning("add", "sub", "mul", "mad", accepts="rn rz rm rp ftz sat lo hi wide cc")
+@meaning("div", accepts="rn rz rm rp ftz approx full")
+@meaning("rem")
+@meaning("min", "max", accepts="ftz NaN relu xorsign abs")
+@meaning("neg", "abs", accepts="ftz")
 def _arithmetic(b: Builder[V], i: Instruction) -> None:
+    if i.parts[-1] not in _PACKED and not is_integer(i.parts[-1]):
+        arithmetic(b, i)
+        return
     operation, modifiers, signed = i.parts[0], i.parts[1:-1], _is_signed(i)
     if not {*modifiers} <= {"sat", "lo", "hi", "wide", "cc", "relu"}:
         raise b.unknown()

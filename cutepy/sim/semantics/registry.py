@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 from cutepy.sim.ptx.model import Instruction
 from cutepy.sim.semantics.builder import Builder
 
-Function = Callable[[Builder[Any], Instruction], None]
+Meaning = Callable[[Builder[Any], Instruction], None]
 
 
-class Meaning(NamedTuple):
-    """Meaning of an opcode.
+class Entry(NamedTuple):
+    """An opcode whose meaning is on the builder.
 
     Attributes
     ----------
@@ -25,18 +25,18 @@ class Meaning(NamedTuple):
         Tells of an instruction's parts whether the function computes it; others of the opcode are defined elsewhere.
     """
 
-    function: Function
+    function: Meaning
     accepts: frozenset[str]
     applies: Callable[[tuple[str, ...]], bool]
 
 
-MEANINGS: dict[str, Meaning] = {}
+MEANINGS: dict[str, Entry] = {}
 """Opcode, or the beginning of one -> its meaning."""
 
 
 def meaning(
     *names: str, accepts: str = "", applies: Callable[[tuple[str, ...]], bool] = lambda parts: True
-) -> Callable[[Function], Function]:
+) -> Callable[[Meaning], Meaning]:
     """Register the meaning of instructions, by the first part of their opcode or by a longer prefix of it.
 
     Parameters
@@ -49,19 +49,19 @@ def meaning(
         Tells of an instruction's parts whether the function computes it.
     """
 
-    def register(function: Function) -> Function:
-        MEANINGS.update(dict.fromkeys(names, Meaning(function, frozenset(accepts.split()), applies)))
+    def register(function: Meaning) -> Meaning:
+        MEANINGS.update(dict.fromkeys(names, Entry(function, frozenset(accepts.split()), applies)))
         return function
 
     return register
 
 
-def meaning_of(i: Instruction) -> Function | None:
+def meaning_of(i: Instruction) -> Meaning | None:
     """Return the function that says what an instruction computes; None if its meaning is not on the builder."""
     return _of_opcode(i.parts)
 
 
 @lru_cache(maxsize=1 << 12)
-def _of_opcode(parts: tuple[str, ...]) -> Function | None:
+def _of_opcode(parts: tuple[str, ...]) -> Meaning | None:
     found = MEANINGS.get(".".join(parts[:2])) or MEANINGS.get(parts[0])
     return found.function if found is not None and found.applies(parts) else None

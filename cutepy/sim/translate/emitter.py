@@ -8,7 +8,7 @@ views. Kinds are numpy's type codes: "u4" is b32 and u32, "i4" s32, "f4" f32; "p
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache, lru_cache, partial
+from functools import cache, lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -30,10 +30,8 @@ from cutepy.sim.ptx.model import (
     Symbol,
     Vector,
 )
-from cutepy.sim.semantics import MEANINGS, meaning_of
-from cutepy.sim.semantics.registry import Function
+from cutepy.sim.semantics import MEANINGS
 from cutepy.sim.semantics.types import canonical_bits, constant_bits, said_of
-from cutepy.sim.translate.expressions import write_meaning
 
 UNIFORM_SPECIALS = frozenset(
     """ntid.x ntid.y ntid.z nctaid.x nctaid.y nctaid.z nclusterid.x nclusterid.y nclusterid.z cluster_nctaid.x
@@ -375,16 +373,9 @@ def _registered(parts: Sequence[str]) -> tuple[str, int]:
     return "", 0
 
 
-def translator_of(i: Instruction) -> Translator | None:
-    """Find the translation of an instruction: its meaning's, or that of the longest registered prefix."""
-    return _translator_of(i.opcode, meaning_of(i))
-
-
-@lru_cache(maxsize=1 << 12)
-def _translator_of(opcode: str, function: Function | None) -> Translator | None:
-    if refused_modifier(opcode) is not None:
-        return None
-    return _TRANSLATORS.get(_registered(opcode.split("."))[0]) if function is None else partial(write_meaning, function)
+def translator_of(opcode: str) -> Translator | None:
+    """Find the translation of the longest registered prefix of an opcode; None if there is none beside its meaning."""
+    return _TRANSLATORS.get(_registered(opcode.split("."))[0])
 
 
 @cache

@@ -6,7 +6,7 @@ often a local variable, and what is not used nothing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cutepy.sim.ptx.model import Immediate, Negated, Operand, Register, Sink
 from cutepy.sim.semantics.builder import Builder
@@ -14,7 +14,7 @@ from cutepy.sim.semantics.types import canonical_bits, constant_bits, width
 
 if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Instruction
-    from cutepy.sim.semantics.registry import Function
+    from cutepy.sim.semantics.registry import Meaning
     from cutepy.sim.translate.emitter import Emitter
 
 _INFIX = {
@@ -32,6 +32,35 @@ _OF_SIGN = {
 }
 """Operations that depend on the sign, and the letter of the kind that their operands then have."""
 _RESIZES = frozenset(("zext", "sext", "trunc"))
+_ORDERED = {"oeq": "==", "olt": "<", "ole": "<=", "ogt": ">", "oge": ">="}
+_FLOATS = {
+    **{name: f"{{0}} {sign} {{1}}" for name, sign in (("add", "+"), ("sub", "-"), ("mul", "*"), ("div", "/"))},
+    **{name: f"floats.{name}({{all}})" for name in """canonical ex2 flush flush_half fma high_word last_nan lg2 rcp
+    relu rsqrt saturate tanh upper_part xor_sign""".split()},
+    **{name: f"floats.{name}({{all}}, {{g[0]!r}})" for name in ("flush_rounded", "round_to_integral")},
+    **{name: f"floats.{name}({{g[0]!r}}, {{g[1]!r}}, {{all}})" for name in ("directed", "narrow_operation")},
+    **{name: f"floats.{full}({{all}})" for name, full in (
+        ("min", "minimum"), ("max", "maximum"), ("min_nan", "minimum_nan"), ("max_nan", "maximum_nan"),
+        ("sin", "sine"), ("cos", "cosine"),
+    )},
+    "neg": "-{0}",
+    "abs": "abs_({0})",
+    "sqrt": "sqrt({0})",
+    "copysign": "copysign({0}, {1})",
+    "div_approx": "floats.div_approx({0}, {1}, {g[0]}, {g[1]})",
+    "flush_tiny": "floats.flush_tiny({0}, {g[0]!r}, {g[1]!r}, {rest})",
+    "clip": "clip({0}, -{g[0]!r}, {g[0]!r}).astype(f4)",
+    "float_to_int": "floats.float_to_int({0}, {g[0]!r}, {g[1]!r})",
+    "tf32": "minifloat.f32_to_tf32({0}, {g[0]!r})",
+    "finite_tf32": "minifloat.finite_tf32({0})",
+    "keep_nan": "minifloat.keep_nan({0}, {1}, {g[0]!r})",
+    "from_f32": "minifloat.from_f32({0}, {g[0]!r})",
+    "to_f32": "minifloat.to_f32({0}, {g[0]!r})",
+}  # fmt: skip
+"""Operation of floats -> its source, of {0}, {1} or {all} operands and parameters {g}; `_of_floats` has the others."""
+_OPERANDS_OF_BITS = {"finite_tf32": "u", "keep_nan": "uf", "to_f32": "u"}
+"""Operations -> the letters of the kinds of operands that are no floats."""
+_RESULTS_OF_BITS = frozenset(("narrow", "tf32", "finite_tf32", "keep_nan", "from_f32"))
 
 
 class Node:
@@ -45,6 +74,8 @@ class Node:
     letter : str
         The kind in which it comes without a view: u, i or f; empty if any.
     arguments : tuple of Node
+    given : tuple or None
+        Parameters of an operation of floats.
     number : int or None
         Of a constant.
     operand : Operand or None
@@ -54,10 +85,11 @@ class Node:
         How often the results need it.
     """
 
-    __slots__ = ("arguments", "bits", "letter", "number", "operand", "operation", "text", "uses")
+    __slots__ = ("arguments", "bits", "given", "letter", "number", "operand", "operation", "text", "uses")
 
     def __init__(self, operation: str, bits: int, letter: str, arguments: tuple[Node, ...] = ()) -> None:
         self.operation, self.bits, self.letter, self.arguments = operation, bits, letter, arguments
+        self.given: tuple[Any, ...] | None = None
         self.number: int | None = None
         self.operand: Operand | None = None
         self.text = ""
@@ -133,6 +165,15 @@ class Expressions(Builder[Node]):
             self._nodes[key] = Node(operation, bits, letter, values)
         return self._nodes[key]
 
+    def _apply_floats(self, operation: str, bits: int, values: tuple[Node, ...], given: tuple[Any, ...]) -> Node:
+        key = operation, bits, values, given
+        if key not in self._nodes:
+            letter = "u" if operation in _RESULTS_OF_BITS else "f"
+            letter = given[0][0] if operation == "float_to_int" else letter
+            node = self._nodes[key] = Node(operation, bits, letter, values)
+            node.given = given
+        return self._nodes[key]
+
     def finish(self) -> None:
         """Write the source."""
         for _, value, _ in self._results:
@@ -161,12 +202,12 @@ class Expressions(Builder[Node]):
             return self._constant(node, letter)
         if isinstance(node.operand, Register) and not node.text:
             return self._e.read(node.operand, "pred" if node.bits == 1 else f"{letter}{node.bits // 8}")
-        own = node.letter or letter
+        own = node.letter or ("u" if letter == "f" else letter)
         if node.uses > 1 and not node.text.isidentifier():
             node.letter, node.text = own, self._e.temporary(node.text or self._computed(node, own))
         text = node.text or self._computed(node, own)
         is_viewed = own != letter and node.bits > 1
-        if (inner or is_viewed) and not node.text and node.operation in _INFIX:
+        if (inner or is_viewed) and not node.text and _is_loose(node):
             text = f"({text})"
         return f"{text}.view({letter}{node.bits // 8})" if is_viewed else text
 
@@ -179,6 +220,8 @@ class Expressions(Builder[Node]):
     def _computed(self, node: Node, letter: str) -> str:
         """Return the expression of an operation."""
         operation, x = node.operation, node.arguments
+        if node.given is not None:
+            return self._of_floats(operation, x, node.given, node.bits)
         if operation in _RESIZES:
             own = _OF_SIGN.get(operation) or x[0].letter or "u"
             own = "u" if own == "f" else own
@@ -197,9 +240,52 @@ class Expressions(Builder[Node]):
             return f"-{self._text(x[1], inner, True)}"
         return f"{self._text(x[0], inner, True)} {_INFIX[operation]} {self._text(x[1], inner, True)}"
 
+    def _of_floats(self, operation: str, x: tuple[Node, ...], g: tuple[Any, ...], bits: int) -> str:
+        """Return the expression of an operation of floats."""
+        letters = _OPERANDS_OF_BITS.get(operation, "f")
+        if operation in ("from_int", "widen"):
+            letters = g[2] if operation == "from_int" else "f" if g[0] == "f16" else "u"
+        tight = operation in _TIGHT
+        texts = [self._text(y, letters[min(n, len(letters) - 1)], tight) for n, y in enumerate(x)]
+        if operation == "compare":
+            return _compared(g[0], *texts)
+        if operation == "widen":
+            return f"{texts[0]}.astype(f4)" if g[0] == "f16" else f"minifloat.bf16_to_f32({texts[0]})"
+        if operation == "narrow":
+            return f"minifloat.to_{g[0]}({texts[0]}{'' if g[1] == 'rn' else f', {g[1]!r}'})"
+        if operation == "convert":
+            kind = f"f{bits // 8}"
+            return f"{texts[0]}.astype({kind})" if g[0] == "rn" else f"floats.round_to({texts[0]}, {kind}, {g[0]!r})"
+        if operation == "from_int":
+            is_plain = g[0] != "odd" and g[1] == "rn"
+            return f"{texts[0]}.astype({g[0]})" if is_plain else f"floats.from_int({texts[0]}, {g[0]!r}, {g[1]!r})"
+        return _FLOATS[operation].format(*texts, all=", ".join(texts), rest=", ".join(texts[1:]), g=g)
 
-def write_meaning(function: Function, e: Emitter, i: Instruction) -> None:
+
+_TIGHT = frozenset(("add", "sub", "mul", "div", "neg", "compare", "widen", "convert", "from_int"))
+"""Operations of floats that bind their operands tighter than operators do."""
+
+
+def _is_loose(node: Node) -> bool:
+    """Tell whether an expression needs brackets in another one."""
+    if node.given is not None:
+        return node.operation in ("add", "sub", "mul", "div", "neg", "compare")
+    return node.operation in _INFIX
+
+
+def _compared(relation: str, a: str, b: str) -> str:
+    """Return the expression of a comparison of floats; numpy's are false on a NaN, but for != ."""
+    unordered = f"isnan({a}) | isnan({b})"
+    if relation in ("uno", "ord"):
+        return unordered if relation == "uno" else f"~({unordered})"
+    if relation in ("one", "une"):
+        return f"({a} != {b}) & ~({unordered})" if relation == "one" else f"({a} != {b}) | {unordered}"
+    plain = f"{a} {_ORDERED['o' + relation[1:]]} {b}"
+    return plain if relation[0] == "o" else f"({plain}) | {unordered}"
+
+
+def write_meaning(meaning: Meaning, e: Emitter, i: Instruction) -> None:
     """Write the source of an instruction that has a meaning."""
     b = Expressions(e)
-    function(b, i)
+    meaning(b, i)
     b.finish()

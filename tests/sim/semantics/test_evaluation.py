@@ -116,10 +116,16 @@ def test_comparisons_conversions_and_operands_that_decide(opcode, operands, expe
     assert evaluated(opcode, [(wide, x) for x in operands], 64 if opcode.startswith("cvta") else 32) == expected
 
 
-def test_floats_have_no_meaning_here():
+def test_results_of_floats_are_unknown_and_have_sources():
     d, a = Register("%d", "f32", 0), Register("%a", "f32", 1)
-    assert results_of(Instruction(0, "add.f32", (d, a, a)), {}.get) == []
-    assert results_of(Instruction(0, "add.s32", (d,)), {}.get) == []
+    ((_, found),) = results_of(Instruction(0, "add.f32", (d, a, Immediate(0x3F800000, 32))), {a: 1}.get)
+    assert (found.data, found.sources) == (None, {a})
+
+
+@pytest.mark.parametrize(("opcode", "operands"), [("add.s32", 1), ("add.sat.u32", 3), ("ld.u32", 2)])
+def test_another_form_has_no_results(opcode, operands):
+    registers = tuple(Register(f"%r{n}", "b32", n) for n in range(operands))
+    assert results_of(Instruction(0, opcode, registers), {}.get) == []
 
 
 def test_the_operands_that_decide_are_the_sources():
