@@ -1,7 +1,7 @@
 """numpy source of instructions whose meaning is on the builder.
 
-The operations of an instruction are a graph. What is used once becomes a part of a larger expression, what is used more
-often a local variable, and what is not used nothing.
+The operations of an instruction form a graph. A node that is used once is written inline, a node that is used more
+often is assigned to a local variable, and an unused node is not written.
 """
 
 from __future__ import annotations
@@ -35,29 +35,24 @@ _RESIZES = frozenset(("zext", "sext", "trunc"))
 _ORDERED = {"oeq": "==", "olt": "<", "ole": "<=", "ogt": ">", "oge": ">="}
 _FLOATS = {
     **{name: f"{{0}} {sign} {{1}}" for name, sign in (("add", "+"), ("sub", "-"), ("mul", "*"), ("div", "/"))},
-    **{name: f"floats.{name}({{all}})" for name in """canonical ex2 flush flush_half fma high_word last_nan lg2 rcp
-    relu rsqrt saturate tanh upper_part xor_sign""".split()},
-    **{name: f"floats.{name}({{all}}, {{g[0]!r}})" for name in ("flush_rounded", "round_to_integral")},
-    **{name: f"floats.{name}({{g[0]!r}}, {{g[1]!r}}, {{all}})" for name in ("directed", "narrow_operation")},
     **{name: f"floats.{full}({{all}})" for name, full in (
         ("min", "minimum"), ("max", "maximum"), ("min_nan", "minimum_nan"), ("max_nan", "maximum_nan"),
         ("sin", "sine"), ("cos", "cosine"),
     )},
+    **{name: f"floats.{name}({{g[0]!r}}, {{g[1]!r}}, {{all}})" for name in ("directed", "narrow_operation")},
+    "flush_tiny": "floats.flush_tiny({0}, {g[0]!r}, {g[1]!r}, {rest})",
     "neg": "-{0}",
     "abs": "abs_({0})",
     "sqrt": "sqrt({0})",
-    "copysign": "copysign({0}, {1})",
-    "div_approx": "floats.div_approx({0}, {1}, {g[0]}, {g[1]})",
-    "flush_tiny": "floats.flush_tiny({0}, {g[0]!r}, {g[1]!r}, {rest})",
+    "copysign": "copysign({all})",
     "clip": "clip({0}, -{g[0]!r}, {g[0]!r}).astype(f4)",
-    "float_to_int": "floats.float_to_int({0}, {g[0]!r}, {g[1]!r})",
     "tf32": "minifloat.f32_to_tf32({0}, {g[0]!r})",
     "finite_tf32": "minifloat.finite_tf32({0})",
-    "keep_nan": "minifloat.keep_nan({0}, {1}, {g[0]!r})",
+    "keep_nan": "minifloat.keep_nan({all}, {g[0]!r})",
     "from_f32": "minifloat.from_f32({0}, {g[0]!r})",
     "to_f32": "minifloat.to_f32({0}, {g[0]!r})",
 }  # fmt: skip
-"""Operation of floats -> its source, of {0}, {1} or {all} operands and parameters {g}; `_of_floats` has the others."""
+"""Operation of floats -> its source, of operands {0}, {1} or {all} and parameters {g}; `_of_floats` has the others."""
 _OPERANDS_OF_BITS = {"finite_tf32": "u", "keep_nan": "uf", "to_f32": "u"}
 """Operations -> the letters of the kinds of operands that are no floats."""
 _RESULTS_OF_BITS = frozenset(("narrow", "tf32", "finite_tf32", "keep_nan", "from_f32"))
@@ -259,6 +254,8 @@ class Expressions(Builder[Node]):
         if operation == "from_int":
             is_plain = g[0] != "odd" and g[1] == "rn"
             return f"{texts[0]}.astype({g[0]})" if is_plain else f"floats.from_int({texts[0]}, {g[0]!r}, {g[1]!r})"
+        if operation not in _FLOATS:
+            return f"floats.{operation}({', '.join([*texts, *map(repr, g)])})"
         return _FLOATS[operation].format(*texts, all=", ".join(texts), rest=", ".join(texts[1:]), g=g)
 
 
