@@ -17,7 +17,7 @@ from cutepy.sim.machine.memory import OFFSET_MASK, RANK_SHIFT
 from cutepy.sim.machine.prospects import Prospect, Prospects
 from cutepy.sim.ptx.model import Address, Immediate, Register
 from cutepy.sim.ptx.places import place
-from cutepy.sim.translate import LOCAL_WINDOW, SHARED_WINDOW
+from cutepy.sim.semantics.movement import LOCAL_WINDOW, SHARED_WINDOW
 from cutepy.sim.translate.control_flow import EXIT
 
 if TYPE_CHECKING:

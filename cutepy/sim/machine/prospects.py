@@ -15,6 +15,7 @@ import numpy as np
 from cutepy.sim.machine.group import inherited
 from cutepy.sim.machine.memory import OFFSET_MASK, RANK_SHIFT
 from cutepy.sim.ptx.model import Address, Immediate, Register, Special
+from cutepy.sim.semantics.evaluation import results_of
 from cutepy.sim.translate.control_flow import EXIT
 from cutepy.sim.translate.effects import written
 
@@ -209,11 +210,15 @@ class Prospects:
             values[results[0].index] = found
 
     def _result(self, i: Instruction, values: _Values) -> Array | None:
-        operands = [self._read(x, values) for x in i.operands[1:]]
-        if any(x is None for x in operands):
+        if i.parts[0] == "mapa" and i.parts[1:] == ("shared::cluster", "u32"):
+            base, rank = (self._read(x, values) for x in i.operands[1:])
+            if base is None or rank is None:
+                return None
+            return (base & np.uint64(OFFSET_MASK)) | ((rank + np.uint64(1)) << np.uint64(RANK_SHIFT))
+        found = results_of(i, lambda x: self._read(x, values))
+        if len(found) != 1 or found[0][1].data is None:
             return None
-        with np.errstate(all="ignore"):
-            return _evaluate(i, [x for x in operands if x is not None])
+        return np.atleast_2d(np.asarray(found[0][1].data, np.uint64))
 
     def _read(self, x: Operand, values: _Values) -> Array | None:
         if isinstance(x, Immediate):
@@ -232,65 +237,3 @@ def _bits(value: Array | None) -> Array | None:
         return None
     unsigned = value if value.dtype.kind != "i" else value.view(f"u{value.dtype.itemsize}")
     return unsigned.astype(np.uint64)
-
-
-_COMPARED: dict[str, Callable[[Array, Array], Array]] = {
-    "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
-    "lo": np.less, "ls": np.less_equal, "hi": np.greater, "hs": np.greater_equal,
-}  # fmt: skip
-_ARITHMETIC: dict[str, Callable[[Array, Array], Array]] = {
-    "add": np.add, "sub": np.subtract, "mul": np.multiply, "min": np.minimum, "max": np.maximum, "and": np.bitwise_and,
-    "or": np.bitwise_or, "xor": np.bitwise_xor, "div": np.floor_divide, "rem": np.remainder,
-}  # fmt: skip
-_SIGNS = {"s16": 16, "s32": 32, "s64": 64}
-_WORDS = {"u16": 16, "u32": 32, "u64": 64, "b16": 16, "b32": 32, "b64": 64, "pred": 1, **_SIGNS}
-_MODIFIERS = frozenset(("lo", "wide", *_COMPARED))
-
-
-def _evaluate(i: Instruction, x: list[Array]) -> Array | None:
-    """Return the result of plain integer arithmetic, whose upper bits are not yet cut off; None of anything else."""
-    name, *rest = i.parts
-    if name == "mapa" and len(x) == 2 and rest == ["shared::cluster", "u32"]:
-        return (x[0] & np.uint64(OFFSET_MASK)) | ((x[1] + np.uint64(1)) << np.uint64(RANK_SHIFT))
-    kinds = [part for part in rest if part in _WORDS]
-    if not kinds or any(part not in _WORDS and part not in _MODIFIERS for part in rest):
-        return None
-    kind = kinds[-1]
-    bits = _WORDS[kind]
-    v = [_extended(one, kind, bits) for one in x]
-    result: Array | None = None
-    if name == "setp" and len(v) == 2 and rest[0] in _COMPARED:
-        return _COMPARED[rest[0]](*v).astype(np.uint64)
-    if name == "mov" and len(v) == 1:
-        result = v[0]
-    elif name == "cvt" and len(v) == 1 and len(kinds) == 2:
-        result = _extended(v[0].astype(np.uint64), kinds[0], _WORDS[kinds[0]])
-    elif name == "not" and len(v) == 1:
-        return (x[0] == 0).astype(np.uint64) if kind == "pred" else ~x[0]
-    elif name == "selp" and len(v) == 3:
-        result = np.where(x[2] != 0, x[0], x[1])
-    elif name in ("shl", "shr") and len(v) == 2:
-        by = np.minimum(x[1] & np.uint64(0xFFFFFFFF), np.uint64(63))
-        if (by >= bits).any():
-            return None
-        result = x[0] << by if name == "shl" else v[0] >> by.astype(v[0].dtype)
-    elif name in ("mul", "mad") and len(v) == (3 if name == "mad" else 2) and {"lo", "wide"} & set(rest):
-        result = v[0] * v[1]
-        if name == "mad":
-            result = result.astype(np.uint64) + x[2]
-    elif name in ("div", "rem") and len(v) == 2:
-        if (v[0] < 0).any() or (v[1] <= 0).any():
-            return None
-        result = _ARITHMETIC[name](*v)
-    elif name in _ARITHMETIC and name != "mul" and len(v) == 2:
-        result = _ARITHMETIC[name](*v)
-    return None if result is None else result.astype(np.uint64)
-
-
-def _extended(value: Array, kind: str, bits: int) -> Array:
-    """Return a value as a type says: cut to its bits, and with its sign."""
-    cut = value & np.uint64((1 << bits) - 1)
-    if kind not in _SIGNS:
-        return cut
-    up = np.uint64(64 - bits)
-    return (cut << up).view(np.int64) >> np.int64(64 - bits)
