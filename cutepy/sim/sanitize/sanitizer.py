@@ -11,8 +11,8 @@ import numpy as np
 from cutepy.sim.machine.host_events import HostAccess, HostEvent, StreamEvent
 from cutepy.sim.machine.observer import Observer, stops
 from cutepy.sim.ptx.model import Register
+from cutepy.sim.sanitize.certificate.any_rounds import round_heads
 from cutepy.sim.sanitize.certificate.examiner import Examiner
-from cutepy.sim.sanitize.certificate.loops import heads
 from cutepy.sim.sanitize.hazards import Side
 from cutepy.sim.sanitize.meaning.layouts import Through, of_map
 from cutepy.sim.sanitize.memory.global_touches import GlobalTouches
@@ -358,7 +358,7 @@ class Sanitizer(Observer):
     def look_at(self, function: Function) -> None:
         """Find where the rounds of loops begin, and whether there are waits whose ends are to be known."""
         self._waits = any(map(is_try, function.instructions))
-        self._rounds = heads(function.instructions)
+        self._rounds = round_heads(function.instructions)
         self._undefined.look_at(function)
         self._one_sided.look_at(function)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from cutepy.sim.sanitize.certificate.extensions import Extension
+    from cutepy.sim.sanitize.certificate.any_rounds import Extension
 
 
 _PLAIN = ("kernel", "grid", "block", "cluster", "ctas", "operations", "reasons", "assumptions", "uncovered")

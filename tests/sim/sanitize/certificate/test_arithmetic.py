@@ -5,11 +5,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from cutepy.sim.sanitize.certificate import loops
-from cutepy.sim.sanitize.certificate.comparisons import Comparison
-from cutepy.sim.sanitize.certificate.counting import _ANOTHER, Counting, _differs, _wraps
-from cutepy.sim.sanitize.certificate.origins import Origin
-from cutepy.sim.sanitize.certificate.specialised import _made
+from cutepy.sim.sanitize.certificate.any_rounds import loops
+from cutepy.sim.sanitize.certificate.any_rounds.comparisons import _ANOTHER, Comparison, Counting, _differs, _wraps
+from cutepy.sim.sanitize.certificate.any_rounds.grid_constants import _made
+from cutepy.sim.sanitize.certificate.any_rounds.origins import Origin
 from cutepy.sim.translate import translate
 from tests.sim.sanitize.certificate.test_steering import TEXT
 

@@ -7,7 +7,7 @@ import pytest
 
 from cutepy.sim.errors import SimulationError
 from cutepy.sim.run import Run
-from cutepy.sim.sanitize.certificate.remainders import any_rounds
+from cutepy.sim.sanitize.certificate.any_rounds.remainders import any_rounds
 from tests.sim.opcode_runner import launch
 
 START = """mov.u32 %r1, smem; mov.u32 %r2, %tid.x; ld.param.u64 %rd1, [p0]; ld.param.u32 %r9, [p1];

@@ -7,14 +7,14 @@ import pytest
 
 from cutepy.frontends import load_ptx, simulate
 from cutepy.sim.run import Run
-from cutepy.sim.sanitize.certificate import loops
-from cutepy.sim.sanitize.certificate.affine import linear
-from cutepy.sim.sanitize.certificate.comparisons import Comparison
-from cutepy.sim.sanitize.certificate.counters import remainder
+from cutepy.sim.sanitize.certificate.any_rounds import loops
+from cutepy.sim.sanitize.certificate.any_rounds.affine import linear
+from cutepy.sim.sanitize.certificate.any_rounds.comparisons import Comparison
+from cutepy.sim.sanitize.certificate.any_rounds.counters import remainder
+from cutepy.sim.sanitize.certificate.any_rounds.extensions import Extension, _Together, merged
+from cutepy.sim.sanitize.certificate.any_rounds.grid_constants import specialised
+from cutepy.sim.sanitize.certificate.any_rounds.remainders import any_rounds
 from cutepy.sim.sanitize.certificate.dependence import Walk
-from cutepy.sim.sanitize.certificate.extensions import Extension, _Together, merged
-from cutepy.sim.sanitize.certificate.remainders import any_rounds
-from cutepy.sim.sanitize.certificate.specialised import specialised
 from cutepy.sim.translate import translate
 from tests.sim.opcode_runner import launch
 from tests.sim.sanitize.certificate.loop_programs import further, names_of, run, unrolled

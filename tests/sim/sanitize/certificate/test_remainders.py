@@ -2,7 +2,7 @@
 
 from hypothesis import assume, given, strategies as st
 
-from cutepy.sim.sanitize.certificate import loops
+from cutepy.sim.sanitize.certificate.any_rounds import loops
 from cutepy.sim.translate import translate
 from tests.sim.sanitize.certificate.test_steering import TEXT
 

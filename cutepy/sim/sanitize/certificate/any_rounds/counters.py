@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from cutepy.sim.ptx.model import Immediate, Register
-from cutepy.sim.sanitize.certificate.affine import is_plain
+from cutepy.sim.sanitize.certificate.any_rounds.affine import is_plain
 from cutepy.sim.sanitize.certificate.dependence import BEGUN
 from cutepy.sim.translate.effects import written
 

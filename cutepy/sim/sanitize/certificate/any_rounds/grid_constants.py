@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cutepy.sim.ptx.model import Immediate, Instruction, Operand, Register, Special
-from cutepy.sim.sanitize.certificate.affine import is_plain, signed
+from cutepy.sim.sanitize.certificate.any_rounds.affine import is_plain, signed
 from cutepy.sim.translate.effects import written
 
 if TYPE_CHECKING:

@@ -15,13 +15,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from cutepy.sim.ptx.model import Address, Register, Special, Symbol, Vector, registers_in, type_bits
+from cutepy.sim.sanitize.certificate.any_rounds.origins import PURE, is_same
 from cutepy.sim.sanitize.certificate.dependence import Walk
-from cutepy.sim.sanitize.certificate.origins import PURE, is_same
 from cutepy.sim.sanitize.certificate.sinks import loads
 from cutepy.sim.translate.effects import read, written
 from cutepy.sim.translate.state_spaces import state_spaces
 
 if TYPE_CHECKING:
+    from cutepy.sim.machine.launch import Launch
     from cutepy.sim.ptx.model import Instruction, Operand
     from cutepy.sim.sanitize.certificate.dependence import Dependence
 
@@ -44,6 +45,12 @@ class Argument(NamedTuple):
     name: str
     offset: int
     size_bytes: int
+
+
+def arguments_of(launch: Launch) -> tuple[tuple[str, bytes], ...]:
+    """Return the arguments of a launch by name, as certificates keep them: parameters, and dynamic shared memory."""
+    size = launch.dynamic_smem_bytes.to_bytes(4, "little")
+    return (*launch.parameters.items(), (SMEM_SIZE, size))
 
 
 class Bounded(NamedTuple):

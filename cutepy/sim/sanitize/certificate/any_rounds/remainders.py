@@ -12,9 +12,9 @@ from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from cutepy.sim.sanitize.certificate.bounds import Argument
+    from cutepy.sim.sanitize.certificate.any_rounds.bounds import Argument
+    from cutepy.sim.sanitize.certificate.any_rounds.extensions import Extension
     from cutepy.sim.sanitize.certificate.certificates import Certificate
-    from cutepy.sim.sanitize.certificate.extensions import Extension
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cutepy.sim.machine.events import AsyncOperation, BarrierEvent
     from cutepy.sim.machine.lanes import Array, Index
     from cutepy.sim.machine.step import Step
-    from cutepy.sim.sanitize.certificate.loops import Loop
+    from cutepy.sim.sanitize.certificate.any_rounds.loops import Loop
 
 LIMIT = 1 << 16
 """Events that are kept of CTAs that are resident together."""
@@ -130,7 +130,7 @@ class Classes(NamedTuple):
     beside: dict[int, list[set[int]]]
 
 
-class Notes:
+class RoundNotes:
     """What CTAs that are resident together did, as it is noted.
 
     Parameters

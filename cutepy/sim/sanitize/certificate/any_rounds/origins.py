@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from cutepy.sim.ptx.model import Immediate, Register, Special, Symbol, registers_in
-from cutepy.sim.sanitize.certificate.affine import is_plain, linear, signed
+from cutepy.sim.sanitize.certificate.any_rounds.affine import is_plain, linear, signed
 from cutepy.sim.translate.effects import read
 
 if TYPE_CHECKING:
