@@ -51,7 +51,10 @@ CASES = [
 def instruction(name, operands, kind):
     """Return an instruction of so many operands."""
     register = "%r" if "32" in kind else "%rd"
-    text = f"{name}.{kind} {', '.join(f'{register}{n + 2}' for n in range(operands + 1))};"
+    registers = [f"{register}{n + 2}" for n in range(operands + 1)]
+    if name == "shl":
+        registers[2] = "%r4"  # how far is a number of 32 bits
+    text = f"{name}.{kind} {', '.join(registers)};"
     return translate(TEXT.format(body=text), "kernel").function.instructions[-2]
 
 

@@ -348,3 +348,71 @@ def test_launches_are_not_taken_together_where_what_is_loaded_steers():
         sanitized(body, rounds, run=run)
     assert [one.holds for certificate in run.certificates for one in certificate.extends] == [True, True]
     assert any_rounds(run.certificates) == ()
+
+
+BREAK = "setp.eq.u32 %p5, %r8, 99; @%p5 bra DONE;"
+LIMITED = {
+    "a break": ({"end": BREAK}, 99),
+    "a break before what rounds do": ({"begin": BREAK}, 99),
+    "a break by another order": ({"end": "setp.ge.s32 %p5, %r8, 49; @%p5 bra DONE;"}, 49),
+    "a break by a number that a thread's place says": (
+        {"before": "mov.u32 %r40, %ntid.x;", "end": "setp.eq.u32 %p5, %r8, %r40; @%p5 bra DONE;"},
+        64,
+    ),
+    "a counter of its own, that counts down": (
+        {"before": "mov.u32 %r40, 70;", "end": "sub.u32 %r40, %r40, 1; add.u32 %r41, %r40, 0;"
+         "setp.eq.u32 %p5, %r41, 0; @%p5 bra DONE;"},
+        69,
+    ),
+    "one condition for both": (
+        {"end": "setp.ge.u32 %p5, %r8, 99; setp.ge.u32 %p8, %r8, %r9; or.pred %p5, %p5, %p8; @%p5 bra DONE;"},
+        99,
+    ),
+    "a flag that a round sets for the next one": (
+        {"before": "mov.u32 %r40, 0;", "begin": "setp.ne.u32 %p5, %r40, 0; @%p5 bra DONE;",
+         "end": "setp.eq.u32 %p5, %r8, 99; selp.u32 %r40, 1, 0, %p5;"},
+        99,
+    ),
+    "a flag that a branch sets": (
+        {"before": "mov.u32 %r40, 0;", "begin": "setp.ne.u32 %p5, %r40, 0; @%p5 bra DONE;",
+         "end": "setp.ne.u32 %p5, %r8, 99; @%p5 bra OVER; mov.u32 %r40, 1; OVER: mov.u32 %r41, 0;"},
+        99,
+    ),
+    "a bound that is clamped": ({"roles": "min.u32 %r9, %r9, 100; " + ROLES}, 99),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LIMITED)
+def test_of_a_loop_that_constants_end_only_so_many_rounds_are_said(name):
+    fields, most = LIMITED[name]
+    body = program(after="DONE:", **fields)
+    (one,) = said_of(body)
+    assert (one.holds, one.least, one.most) == (True, 24, 24 + (most - 24) // 2 * 2)
+    assert one.loops[0][1] == 2
+    assert "any number" not in str(one)
+    assert "setp." in str(one)
+    assert f"to {one.most}" in str(one)
+    assert any_rounds(sanitized(body, 24, run=sanitized(body, 25)).certificates) == ()
+
+
+@pytest.mark.parametrize("rounds", [98, 99, 100, 200])
+def test_beyond_the_round_that_ends_a_loop_nothing_is_said(rounds):
+    (one,) = said_of(program(end=BREAK, after="DONE:"), rounds)
+    assert (one.holds, one.most) == (False, None)
+    assert "at most 100 rounds" in one.reason
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        "setp.eq.u32 %p5, %r8, 7; @%p5 mov.u32 %r40, 1;",  # ends nothing
+        "shl.b32 %r40, %r8, 1; setp.eq.u32 %p5, %r40, 99; @%p5 bra DONE;",  # an even number is never odd
+        "ld.param.u32 %r40, [p2]; setp.eq.u32 %p5, %r8, %r40; @%p5 bra DONE;",  # may be as large as the other bound
+        "ld.global.u32 %r40, [%rd1]; setp.eq.u32 %p5, %r40, 99; @%p5 bra DONE;",
+    ],
+)
+def test_other_ways_out_leave_any_number(end):
+    run = sanitized(program(end=end, after="DONE:"), 24, 1000)
+    (one,) = run.certificates[0].extends
+    assert (one.holds, one.most) == (True, None)
+    assert "any number" in str(one)

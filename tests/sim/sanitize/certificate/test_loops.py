@@ -613,7 +613,7 @@ def test_ways_out_to_different_places_steer_what_is_there():
 
 def test_loops_of_one_line_are_told_apart():
     body = LOOP.format(body="") + LOOP.format(body="").replace("AGAIN", "ONCE_MORE")
-    flow = translate(TEXT.format(body='.file 1 "kernel.py"\n.loc 1 7 0\n' + body), "kernel").flow
+    flow = translate(TEXT.format(body=".loc 1 7 0\n" + body) + '\n.file 1 "kernel.py"\n', "kernel").flow
     names = [one.where for one in loops.loops(flow)]
     assert len(set(names)) == 2
     assert all(name.startswith(names[0].partition(" ")[0]) for name in names)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise, product
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,8 @@ import numpy as np
 
 from cutepy.sim.sanitize.certificate.any_rounds.affine import Sum, signed, sums_from
 from cutepy.sim.sanitize.certificate.any_rounds.counters import counts
-from cutepy.sim.sanitize.certificate.any_rounds.origins import Origin, Origins
+from cutepy.sim.sanitize.certificate.any_rounds.origins import PURE, Origin, Origins
+from cutepy.sim.sanitize.certificate.dependence import Walk
 from cutepy.sim.translate.effects import read, written
 
 if TYPE_CHECKING:
@@ -50,14 +51,31 @@ class Comparison:
         """What is in the sums, by number."""
         return frozenset(r for sides in self.sides for side in sides for r, _ in side.terms)
 
+    def turns_after(self, first: int, second: int, by_first: int, by_second: int) -> int | None:
+        """Return after how many steps the outcome turns, if two numbers change by so much in each; None if never."""
+        apart, by = first - second, by_first - by_second
+        if not by:
+            return None
+        if self.is_equality:
+            count, rest = divmod(-apart, by)
+            return count if not rest and count > 0 else None
+        edge = self._edge()
+        if (apart > edge) == (by > 0):
+            return None
+        return (edge - apart) // by + 1 if by > 0 else -((edge - apart) // -by)
+
+    def _edge(self) -> int:
+        """Return the greatest difference of one outcome: a < b is false from 0 on, a <= b behind it."""
+        parts = set(self.instruction.parts)
+        return next(x for name, x in (_SIGNED | _UNSIGNED).items() if name in parts)
+
     @property
     def bits(self) -> int:
-        """Of what is compared."""
+        """Bits of each number that is compared."""
         return 64 if "64" in self.instruction.parts[-1] else 32
 
     def stays(self, first: int, second: int, by_first: int, by_second: int) -> bool:
         """Tell whether the outcome stays if two numbers that are compared go on changing by so much each time."""
-        parts = set(self.instruction.parts)
         is_unsigned = self.instruction.parts[-1][0] == "u" and not self.is_equality
         if is_unsigned and min(first, second, by_first, by_second) < 0:
             return False
@@ -67,15 +85,28 @@ class Comparison:
         apart = first - second
         if self.is_equality:
             return apart * by > 0
-        # Of a < b and its contrary 0 is with what is more, of a <= b with what is less.
-        is_more = apart > next(x for name, x in (_SIGNED | _UNSIGNED).items() if name in parts)
-        return is_more == (by > 0)
+        return (apart > self._edge()) == (by > 0)
 
 
 def compares(i: Instruction) -> bool:
     """Tell whether an instruction compares integers."""
     relations = {"eq", "ne", *_SIGNED, *_UNSIGNED}
     return i.parts[0] == "setp" and i.parts[-1] in _TYPES and bool(relations & set(i.parts))
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A comparison with a constant by which a loop is left, besides the one with the number that bounds it.
+
+    Attributes
+    ----------
+    comparison : Comparison
+    starts : dict of int to int
+        The largest value of each register, by number, that is clamped to a constant where the loop begins.
+    """
+
+    comparison: Comparison
+    starts: dict[int, int]
 
 
 class Thresholds:
@@ -95,17 +126,12 @@ class Thresholds:
 
     def of(self, head: int, blocks: frozenset[int]) -> tuple[dict[int, Comparison], Comparison | None]:
         """Return the comparisons of counters, by index, and the one by which the loop is left."""
-        makers: dict[int, list[Instruction]] = {}
-        for b in blocks:
-            for i in self._code.flow.blocks[b].instructions:
-                for r in written(i):
-                    makers.setdefault(r.index, []).append(i)
+        makers = self._makers(blocks)
         counters = {index for index, some in makers.items() if counts(self._registers[index], some)}
         found: dict[int, Comparison] = {}
-        for index, sides in sums_from(self._code.flow, head, self._loops).items():
-            one = Comparison(self._code.instructions[index], tuple(product(sides[0], sides[1])))
+        for index, one in self._compared(head).items():
             known = all(r in counters or r not in makers for r in one.registers)
-            if compares(one.instruction) and known and one.registers & counters:
+            if known and one.registers & counters:
                 found[index] = one
         leaving = self._code.leaving(blocks)
         condition = self._code.flow.blocks[leaving[0]].condition if len(leaving) == 1 else None
@@ -115,19 +141,80 @@ class Thresholds:
         out = found.get(tests[0].index) if len(tests) == 1 else None
         return found, out if out is not None and len(out.sides) == 1 else None
 
+    def limits(self, head: int, blocks: frozenset[int]) -> list[Limit]:
+        """Return the comparisons with constants that end a loop, where something else than constants may end it, too.
+
+        The conditions of the loop's exits are followed back through its rounds: to the comparisons that make them, and
+        to those that decide over what makes them.
+        """
+        code, compared, makers = self._code, self._compared(head), self._makers(blocks)
+        leaving = code.leaving(blocks)
+        inside = frozenset(i.index for b in blocks for i in code.flow.blocks[b].instructions)
+        walk: Walk[None] = Walk(code, lambda over, _: over not in blocks or over in leaving, lambda _: None)
+        for n in leaving:
+            condition = code.flow.blocks[n].condition
+            if condition is not None:
+                walk.begin(n, None, condition[0], None)
+        found: list[Limit] = []
+        is_open = False
+        for i, _, _ in walk.values():
+            block = code.block_of(i)
+            is_open |= i.parts[0] not in PURE
+            walk.pass_on(i, None)
+            if block not in blocks:
+                continue
+            walk.decide(block)
+            one = compared.get(i.index)
+            if one is None or one.registers.isdisjoint(makers):
+                continue
+            origins = {r: self._origin(head, blocks, inside, r) for r in one.registers}
+            starts = {r: o.most for r, o in origins.items() if o is not None and o.most is not None}
+            if all(r in starts or (o is not None and not o.factor) for r, o in origins.items()):
+                found.append(Limit(one, starts))
+        return found if is_open else []
+
+    def registers_of(self, comparisons: Iterable[Comparison]) -> list[Register]:
+        """Return the registers in the sums of comparisons, in order."""
+        return [self._registers[n] for n in sorted(frozenset[int]().union(*(one.registers for one in comparisons)))]
+
+    def _origin(self, head: int, blocks: frozenset[int], inside: frozenset[int], register: int) -> Origin | None:
+        """Return where a register's value comes from, where a loop is come to, if that is a single place."""
+        makers = self._entering(head, blocks, register)
+        known = self._origins.of(makers, head, inside) if makers else None
+        if known is not None and known[1:] and not any(one.factor for one in known):
+            return known[0]._replace(is_known=False)
+        return known[0] if known is not None and not known[1:] else None
+
+    def _makers(self, blocks: frozenset[int]) -> dict[int, list[Instruction]]:
+        """Return what writes each register in some blocks, by number of the register."""
+        makers: dict[int, list[Instruction]] = {}
+        for b in blocks:
+            for i in self._code.flow.blocks[b].instructions:
+                for r in written(i):
+                    makers.setdefault(r.index, []).append(i)
+        return makers
+
+    def _compared(self, head: int) -> dict[int, Comparison]:
+        """Return the comparisons of integers that are sums of what registers hold where a round begins, by index."""
+        sums = sums_from(self._code.flow, head, self._loops).items()
+        found = {
+            index: Comparison(self._code.instructions[index], tuple(product(sides[0], sides[1])))
+            for index, sides in sums
+        }
+        return {index: one for index, one in found.items() if compares(one.instruction)}
+
     def counting(
         self, head: int, blocks: frozenset[int], used: Sequence[Comparison], out: Comparison | None
     ) -> Counting:
         """Return what a run is asked of the comparisons that are used, and of the one by which the loop is left."""
         inside = frozenset(i.index for b in blocks for i in self._code.flow.blocks[b].instructions)
-        indices = sorted(frozenset[int]().union(*(one.registers for one in (*used, out) if one is not None)))
+        registers = tuple(self.registers_of(one for one in (*used, out) if one is not None))
         origins: dict[int, tuple[Origin, ...]] = {}
-        for register in indices:
+        for register in (r.index for r in registers):
             makers = self._entering(head, blocks, register)
             known = None if makers is None else self._origins.of(makers, head, inside)
             if known:
                 origins[register] = known
-        registers = tuple(self._registers[index] for index in indices)
         return Counting(tuple(used), out, registers, self._of_one_bound(origins, out))
 
     @staticmethod
@@ -172,17 +259,61 @@ class Counting:
         All that are in the sums.
     origins : dict of int to tuple of Origin
         Where their values come from when threads come to the loop, by number of the register.
+    limits : tuple of Limit
+        The comparisons with constants that end the loop, if another number may end it, too.
+    limiting : tuple of Register
+        All that are in the sums of these.
     """
 
     comparisons: tuple[Comparison, ...] = ()
     exit: Comparison | None = None
     registers: tuple[Register, ...] = ()
     origins: dict[int, tuple[Origin, ...]] = field(default_factory=dict)
+    limits: tuple[Limit, ...] = ()
+    limiting: tuple[Register, ...] = ()
+
+    @property
+    def noted(self) -> tuple[Register, ...]:
+        """The registers whose values are noted where a round begins."""
+        return *self.registers, *self.limiting
+
+    def with_limits(self, limits: Sequence[Limit], registers: Sequence[Register]) -> Counting:
+        """Return the same, with comparisons that limit the rounds and the registers in their sums."""
+        return replace(self, limits=tuple(limits), limiting=tuple(registers))
 
     def numbers(self, held: Sequence[Sequence[int]]) -> Array:
         """Return what the registers hold where each round begins, by round and register, as signed numbers."""
-        found = [[signed(x, r.bits) for r, x in zip(self.registers, each, strict=True)] for each in held]
+        found = [[signed(x, r.bits) for r, x in zip(self.registers, each, strict=False)] for each in held]
         return np.array(found, np.int64).reshape(len(held), -1)
+
+    def limit(self, held: Sequence[Sequence[int]], first: int, period: int) -> tuple[int, Instruction] | None:
+        """Return how many rounds may begin before a constant ends the loop, and the comparison; None without one.
+
+        Parameters
+        ----------
+        held : sequence of sequence of int
+            What is noted where each round begins.
+        first : int
+            A round from which on rounds repeat, and so does how counters advance.
+        period : int
+            After how many.
+        """
+        registers = enumerate(self.limiting, len(self.registers))
+        values = {r.index: [signed(each[n], r.bits) for each in held] for n, r in registers}
+        found: list[tuple[int, Instruction]] = []
+        for one in self.limits:
+            lift = {r: start - values[r][0] for r, start in one.starts.items()}
+            rows = [
+                {r: values[r][n] + lift.get(r, 0) for r in one.comparison.registers}
+                for n in range(first, first + 2 * period)
+            ]
+            for sides, n in product(one.comparison.sides, range(period)):
+                here, later = ([_value(side, row) for side in sides] for row in (rows[n], rows[n + period]))
+                by = (b - a for a, b in zip(here, later, strict=True))
+                count = one.comparison.turns_after(*here, *by)
+                if count is not None:
+                    found.append((first + n + count * period, one.comparison.instruction))
+        return min(found, key=lambda some: some[0], default=None)
 
     def window(self, numbers: Array, first: int, last: int, period: int) -> tuple[int, int] | Instruction:
         """Return between which rounds further ones may be put in; or a comparison that would turn.

@@ -17,6 +17,7 @@ from cutepy.sim.sanitize.certificate.any_rounds.rounds import Thing, Visit, visi
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.lanes import Array
+    from cutepy.sim.ptx.model import Instruction
     from cutepy.sim.sanitize.certificate.any_rounds.bounds import Argument
     from cutepy.sim.sanitize.certificate.any_rounds.loops import Loop
     from cutepy.sim.sanitize.certificate.any_rounds.rounds import Classes, RoundNotes
@@ -36,6 +37,8 @@ class Steady(NamedTuple):
         The phases that were counted in, or waited for.
     grows : int
         As of `Counting.grows`, in a period.
+    limit : tuple of (int, Instruction), or None
+        As of `Counting.limit`.
     """
 
     visit: Visit
@@ -45,6 +48,7 @@ class Steady(NamedTuple):
     shifts: dict[Thing, int]
     spans: dict[Thing, tuple[int, int]]
     grows: int = 0
+    limit: tuple[int, Instruction] | None = None
 
 
 def steady(visit: Visit) -> Steady | str:
@@ -70,7 +74,8 @@ def steady(visit: Visit) -> Steady | str:
             window = loop.counting.window(numbers, first, last, period)
             if isinstance(window, tuple):
                 spans, grows = spans_of(visit, *window), loop.counting.grows(numbers, first, period)
-                return Steady(visit, *window, period, shifts, spans, grows)
+                limit = loop.counting.limit(visit.counted, first, period)
+                return Steady(visit, *window, period, shifts, spans, grows, limit)
             reason = (
                 f"further rounds may turn a branch, or there are too few: `{window.text.strip()}` ({line_of(window)})"
             )
@@ -167,12 +172,20 @@ class Extension:
         What the number of rounds was found to steer besides, so that it may change; empty if nothing was.
     besides : tuple of Argument, or None
         What else of the launch's arguments steers; None if more than arguments does.
+    most : int or None
+        Rounds up to which this is known, counted as `least` is, if a constant in the code ends a loop; else None.
+    ends : str
+        The comparison with that constant.
 
     Examples
     --------
     >>> print(Extension((("k.py:9", 4), ("k.py:30", 4)), 16))  # doctest: +NORMALIZE_WHITESPACE
     also with any number of further rounds, from 16 on, if nothing else that steers changes:
         the loops around k.py:9 (4 more) and k.py:30 (4 more)
+    >>> setp = "`setp.eq.u32 %p1, %r1, 99;` (k.py:8)"
+    >>> print(Extension((("k.py:9", 2),), 24, most=98, ends=setp))  # doctest: +NORMALIZE_WHITESPACE
+    also with further rounds, from 24 to 98, if nothing else that steers changes: the loop around k.py:9 (2 more);
+        `setp.eq.u32 %p1, %r1, 99;` (k.py:8) ends it later
     >>> print(Extension((("k.py:9", 1),), 0, "it makes 1 round"))
     not beyond this run: the loop around k.py:9: it makes 1 round
     """
@@ -184,10 +197,12 @@ class Extension:
     grows: tuple[int, ...] = ()
     steers: str = ""
     besides: tuple[Argument, ...] | None = ()
+    most: int | None = None
+    ends: str = ""
 
     @property
     def holds(self) -> bool:
-        """Whether it is known for any number of further rounds."""
+        """True if it is known for further rounds: any number of them, or up to `most`."""
         return not self.reason
 
     def __str__(self) -> str:
@@ -200,8 +215,13 @@ class Extension:
             f"the loops around {', '.join(names[:-1])} and {names[-1]}" if names[1:] else f"the loop around {names[0]}"
         )
         also = f"; their number also steers {self.steers}" if self.steers else ""
-        from_on = f"also with any number of further rounds, from {self.least} on, if nothing else that steers changes"
-        return f"{from_on}: {some}{also}"
+        span = (
+            f"any number of further rounds, from {self.least} on"
+            if self.most is None
+            else f"further rounds, from {self.least} to {self.most}"
+        )
+        ends = f"; {self.ends} ends {'them' if names[1:] else 'it'} later" if self.ends else ""
+        return f"also with {span}, if nothing else that steers changes: {some}{ends}{also}"
 
 
 def extensions(notes: RoundNotes, loops: Sequence[Loop]) -> list[Extension]:
@@ -222,7 +242,7 @@ def extensions(notes: RoundNotes, loops: Sequence[Loop]) -> list[Extension]:
 
 def merged(found: Sequence[Extension]) -> tuple[Extension, ...]:
     """Say the same once, and of a loop only what holds of all its visits."""
-    holding: dict[tuple[tuple[tuple[str, int], ...], tuple[int, ...], str, tuple[Argument, ...] | None], int] = {}
+    holding: dict[tuple[object, ...], Extension] = {}
     failing: dict[str, Extension] = {}
     made: dict[str, set[int]] = {}
     for one in found:
@@ -231,7 +251,11 @@ def merged(found: Sequence[Extension]) -> tuple[Extension, ...]:
         where = one.loops[0][0]
         if one.holds:
             key = one.loops, one.grows, one.steers, one.besides
-            holding[key] = max(one.least, holding.get(key, 0))
+            other = holding.get(key, one)
+            limited = [each for each in (one, other) if each.most is not None]
+            shortest = min(limited, key=lambda each: each.most or 0, default=one)
+            least = max(one.least, other.least)
+            holding[key] = replace(one, least=least, most=shortest.most, ends=shortest.ends)
         elif where not in failing or one.least > failing[where].least:
             failing[where] = one
 
@@ -239,9 +263,9 @@ def merged(found: Sequence[Extension]) -> tuple[Extension, ...]:
         return tuple(tuple(sorted(made[where])) for where, _ in loops if where in made)
 
     held = [
-        Extension(loops, least, "", all_made(loops), grows, steers, besides)
-        for (loops, grows, steers, besides), least in holding.items()
-        if not any(where in failing for where, _ in loops)
+        replace(one, made=all_made(one.loops))
+        for one in holding.values()
+        if not any(where in failing for where, _ in one.loops)
     ]
     return (*held, *(replace(one, made=all_made(one.loops)) for one in failing.values()))
 
@@ -330,7 +354,8 @@ class _Together:
                 bounds = {one.visit.loop.where: one.grows * count // one.period for one, count in found}
                 grows = tuple(by for _, by in sorted(bounds.items()))
                 grows = grows if any(grows) else ()
-                yield Extension(tuple(sorted(counts.items())), least, "", each, grows, *_steered(found))
+                extension = Extension(tuple(sorted(counts.items())), least, "", each, grows, *_steered(found))
+                yield _limited(extension, found)
 
     @cached_property
     def _whole(self) -> _Repeating:
@@ -451,6 +476,26 @@ def _steered(found: list[tuple[Steady, int]]) -> tuple[str, tuple[Argument, ...]
     together = tuple(one.bounded for _, one in sorted(loops.items()) if one.bounded is not None)
     i = bounds.steered(together)
     return "" if i is None else f"`{i.text.strip()}` ({line_of(i)})", bounds.besides(together)
+
+
+def _limited(extension: Extension, found: list[tuple[Steady, int]]) -> Extension:
+    """Limit an extension to the rounds that constants in the code allow; refuse it if they allow no more."""
+    steps = [
+        ((one.limit[0] - len(one.visit.times)) // count, one.limit[0] + 1, one.visit.loop.where, one.limit[1])
+        for one, count in found
+        if one.limit is not None
+    ]
+    if not steps:
+        return extension
+    further, rounds, where, i = min(steps, key=lambda some: some[:3])
+    by = f"`{i.text.strip()}` ({line_of(i)})"
+    if further < 1:
+        both = zip(extension.loops, extension.made, strict=True)
+        loops = sorted(both, key=lambda one: one[0][0] != where)  # the first one is named
+        names, made = tuple((name, 0) for (name, _), _ in loops), tuple(some for _, some in loops)
+        return Extension(names, extension.least, f"it makes at most {rounds} rounds, by {by}", made)
+    count = min(((len(one.visit.times), count) for one, count in found))[1]
+    return replace(extension, most=extension.least + further * count, ends=by)
 
 
 def _has_parity(thing: Thing) -> bool:

@@ -103,7 +103,7 @@ class Loop:
         """
         state = ((value(register), self.moduli.get(register)) for register in self.state)
         remainders = [held if by is None else remainder(held, by) for held, by in state]
-        return [*remainders, *map(value, self.counting.registers)]
+        return [*remainders, *map(value, self.counting.noted)]
 
 
 def heads(instructions: Iterable[Instruction]) -> frozenset[int]:
@@ -139,6 +139,7 @@ def loops(flow: ControlFlow) -> list[Loop] | str:
             indices = {i.index for b in blocks for i in (*flow.blocks[b].instructions, flow.blocks[b].branch) if i}
             inner = frozenset().union(*(one.blocks for one in found if one.blocks < blocks))
             state, moduli, counters, unknown, _, counting = steering.of(head, blocks, inner)
+            counting = steering.limited(counting, head, blocks)
             own = [i for i in body if not any(i.index in inner.instructions for inner in result)]
             where = _place(own, _last(flow, back))
             first = _first(flow, head)
@@ -258,6 +259,11 @@ class _Steering:
             if not again.counters:
                 return again._replace(counting=self._thresholds.counting(head, blocks, again.comparisons, out))
         return found
+
+    def limited(self, counting: Counting, head: int, blocks: frozenset[int]) -> Counting:
+        """Add the comparisons with constants that end a loop."""
+        limits = self._thresholds.limits(head, blocks)
+        return counting.with_limits(limits, self._thresholds.registers_of(one.comparison for one in limits))
 
     def _follow(
         self, head: int, blocks: frozenset[int], leaving: set[int], comparisons: dict[int, Comparison]

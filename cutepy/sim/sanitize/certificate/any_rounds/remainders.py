@@ -94,6 +94,8 @@ def any_rounds(certificates: Iterable[Certificate]) -> tuple[AnyRounds, ...]:
 
 def _family(one: Certificate, extension: Extension) -> _Family | None:
     """Return the family that a launch belongs to by some of its loops, if these always made as many rounds."""
+    if extension.most is not None:
+        return None
     if extension.grows or extension.steers or extension.besides is None or one.ctas < prod(one.grid):
         return None  # how often its loops go around does not say all
     besides = [_value(one, argument) for argument in extension.besides]
