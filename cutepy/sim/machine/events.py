@@ -1,4 +1,4 @@
-"""Who did what, where: memory accesses, barrier operations and asynchronous operations, as observers see them.
+"""Events that observers receive: memory accesses, barrier operations and asynchronous operations, with their lanes.
 
 A `CompletionPolicy` decides when asynchronous operations take effect. Without one they do as they are issued, in order.
 """

@@ -1,4 +1,4 @@
-"""Who goes on next: the policies that choose among executions, operation by operation and warp by warp.
+"""Interleavings: policies that choose the next agent, a group of lanes or a pending operation, at each synchronisation.
 
 A `CompletionPolicy` decides when asynchronous operations take effect; threads go on as they can. An `Interleaving`
 decides both. Its agents are groups of lanes that stopped where they synchronise, and operations that are pending; each

@@ -1,4 +1,4 @@
-"""A launch: what was asked for, checked against the hardware's limits, ready to run.
+"""Launches: kernel calls checked against the hardware's limits, and the order in which their CTAs may run.
 
 References
 ----------
@@ -7,9 +7,10 @@ CUDA C++ Programming Guide, "Compute Capabilities": limits of 9.0. PTX ISA, "Per
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import prod
 from typing import Any
 
@@ -20,9 +21,9 @@ from cutepy.layouts.sm90 import SmemPlan
 from cutepy.layouts.sm90.arch import MAX_THREADS_PER_CTA, SM_COUNT, SMEM_BYTES_PER_CTA
 from cutepy.layouts.sm90.occupancy import occupancy
 from cutepy.sim.errors import LaunchError
-from cutepy.sim.machine.chosen import ChosenCtaError, Coordinates, in_whole_clusters
 from cutepy.sim.machine.lanes import Array, cluster_order
 from cutepy.sim.machine.loaded_module import LoadedModule, Placed
+from cutepy.sim.machine.selected_ctas import ChosenCtaError, Coordinates, in_whole_clusters
 from cutepy.sim.ptx.kernel_names import readable
 from cutepy.sim.ptx.linking import function_addresses
 from cutepy.sim.ptx.model import Function, Module
@@ -120,7 +121,7 @@ class Launch:
         - tma, tma_bytes: tensor copies and the bytes of their boxes, once where several CTAs get them; bulk,
           bulk_bytes: copies of plain bytes from and to global memory.
         - l2_load_sectors, l2_load_bytes, and so for store and atomic: what the L2 cache is asked for, in sectors of 32
-          bytes (`cutepy.sim.machine.traffic` says what is counted).
+          bytes (`cutepy.sim.machine.activity` says what is counted).
         - splits: how often lanes of a warp parted.
     instructions : Counter
         Instructions that warps executed, by the first part of their opcode.
@@ -346,3 +347,28 @@ def _check_directives(launch: Launch, function: Function, threads: int, cluster:
         raise LaunchError(f"{compiled} clusters of {(*extents, 1, 1)[:3]}, got {launch.cluster}")
     if rank is not None and cluster > rank[0]:
         raise LaunchError(f"{compiled} clusters of at most {rank[0]} CTAs, got {cluster}")
+
+
+_WAITS_FOR_OTHERS = re.compile(r"(?<![\w.])(?:(?:atom|red)(?=\.)|ld\.(?:acquire|volatile|relaxed))(?![\w.:]*\.shared)")
+"""What waits for other CTAs, or might: they can reach each other's shared memory in clusters only."""
+
+_NEEDS_ORDER = re.compile(
+    r"cp\.reduce\.|(?<![\w.])tensormap\.|fence\.proxy\.tensormap|%(?:clock|globaltimer)|\bmalloc\b",
+)
+"""What would see in which order CTAs run: sums in global memory, tensor maps that kernels write, clocks, malloc."""
+
+
+def may_run_in_any_order(launch: Launch) -> bool:
+    """Tell whether CTAs can know of each other only by plain loads of what others have stored."""
+    return not waits_for_others(launch) and not _found(_NEEDS_ORDER, launch.ptx, launch.kernel)
+
+
+def waits_for_others(launch: Launch) -> bool:
+    """Tell whether CTAs may wait for each other through global memory."""
+    return launch.cooperative or _found(_WAITS_FOR_OTHERS, launch.ptx, launch.kernel)
+
+
+@lru_cache(maxsize=128)
+def _found(pattern: re.Pattern[str], ptx: str, kernel: str) -> bool:
+    """Tell whether a kernel, or what it calls, has an instruction: of its module others may have it too."""
+    return any(pattern.search(i.text) for i in linked(ptx, kernel).function.instructions)

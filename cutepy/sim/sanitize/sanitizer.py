@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from cutepy.sim.machine.lanes import Array, Ctas, Residents, Threads
     from cutepy.sim.machine.launch import Launch
     from cutepy.sim.machine.memory import GlobalMemory
-    from cutepy.sim.machine.step import Step
+    from cutepy.sim.machine.observer import Step
     from cutepy.sim.ptx.model import Function, Instruction
     from cutepy.sim.sanitize.certificate.certificates import Certificate
     from cutepy.sim.sanitize.certificate.violations import Violation

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from cutepy.sim.machine.events import Access
     from cutepy.sim.machine.lanes import Array, Residents
-    from cutepy.sim.machine.step import Step
+    from cutepy.sim.machine.observer import Step
     from cutepy.sim.ptx.model import Function, Operand
     from cutepy.sim.sanitize.order.uses import Uses
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from cutepy.sim.machine.events import Access
     from cutepy.sim.machine.launch import Launch
-    from cutepy.sim.machine.step import Step
+    from cutepy.sim.machine.observer import Step
     from cutepy.sim.sanitize.certificate.steering import Steering
     from cutepy.sim.sanitize.certificate.violations import Violation
     from cutepy.sim.sanitize.order.tries import Try

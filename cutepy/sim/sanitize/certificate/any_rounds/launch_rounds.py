@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from cutepy.sim.machine.events import Access
     from cutepy.sim.machine.lanes import Array
     from cutepy.sim.machine.launch import Launch
-    from cutepy.sim.machine.step import Step
+    from cutepy.sim.machine.observer import Step
     from cutepy.sim.ptx.model import Instruction
     from cutepy.sim.sanitize.certificate.any_rounds.loops import Loop
     from cutepy.sim.sanitize.certificate.any_rounds.rounds import RoundNotes

@@ -17,7 +17,7 @@ from cutepy.sim.machine.lanes import WARP, WARPGROUP, as_index
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import AsyncOperation, BarrierEvent
     from cutepy.sim.machine.lanes import Array, Index
-    from cutepy.sim.machine.step import Step
+    from cutepy.sim.machine.observer import Step
     from cutepy.sim.sanitize.certificate.any_rounds.loops import Loop
 
 LIMIT = 1 << 16

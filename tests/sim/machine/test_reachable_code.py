@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from cutepy.sim.machine.prospects import _evaluate
+from cutepy.sim.machine.reachable_code import _evaluate
 from cutepy.sim.ptx.model import Instruction
 
 ALL = (1 << 64) - 1

@@ -1,4 +1,4 @@
-"""Tensors of any size, whose memory is there once it is touched: tens of gigabytes for some CTAs of a launch.
+"""Host memory: addresses of tensors and arrays, and lazily mapped tensors of tens of gigabytes.
 
 Pages are zeros of the system, or map one block of values again and again; each is copied when it is written to.
 """
@@ -142,3 +142,22 @@ def _libc() -> Any:  # noqa: ANN401
     library = ctypes.CDLL(None, use_errno=True)
     library.mmap.restype = ctypes.c_void_p
     return library
+
+
+def storage_range(tensor: Any) -> tuple[int, int]:  # noqa: ANN401
+    """Return address and bytes of the memory that a tensor or array lives in."""
+    if hasattr(tensor, "untyped_storage"):
+        storage = tensor.untyped_storage()
+        return storage.data_ptr(), storage.nbytes()
+    if isinstance(tensor, np.ndarray):
+        low, high = np.lib.array_utils.byte_bounds(tensor)
+        return int(low), int(high - low)
+    interface = getattr(tensor, "__array_interface__", None)
+    if interface is None:
+        raise TypeError(f"expected a torch tensor or a numpy array in host memory, got {type(tensor).__name__}")
+    return storage_range(np.asarray(tensor))
+
+
+def described(tensor: Any) -> str:  # noqa: ANN401
+    """Say what a tensor is."""
+    return f"a tensor of shape {tuple(tensor.shape)} and type {str(tensor.dtype).removeprefix('torch.')},"

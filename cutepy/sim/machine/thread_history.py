@@ -1,18 +1,45 @@
-"""How often lanes executed instructions without the rest of their warp or warpgroup, and in which order barriers."""
+"""Thread history: instructions that lanes executed, for reports that name them, and counts of executions by lane."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from cutepy.layouts.sm90.arch import WARP_THREADS
-from cutepy.sim.machine.lanes import Array
+from cutepy.sim.errors import Deed, Who
+from cutepy.sim.machine.lanes import WARP, Array, Ctas, Threads
 from cutepy.sim.ptx.alignment import aligned_threads
 
 if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Instruction
+
+
+class Done(NamedTuple):
+    """An instruction, and the lanes that executed it."""
+
+    instruction: Instruction
+    ctas: Ctas
+    threads: Threads
+
+    @property
+    def deed(self) -> Deed:
+        """The same, with the lanes named."""
+        return Deed(self.instruction, first(self.ctas, self.threads))
+
+
+def of_cta(done: Done, slot: int) -> Deed:
+    """Return what the first of the lanes of one CTA executed, of those that executed it together."""
+    cta = done.ctas.residents.coordinate(slot)
+    return Deed(done.instruction, Who(f"CTA {cta}", cta, *divmod(int(done.threads.ids[0]), WARP)))
+
+
+def first(ctas: Ctas, threads: Threads, row: int = 0, column: int = 0) -> Who:
+    """Name lanes, of which one is the first."""
+    warp, lane = divmod(int(threads.ids[column]), WARP)
+    cta = ctas.residents.coordinate(int(ctas.slots[row]))
+    return Who(f"{threads.describe()} of {ctas.describe()}", cta, warp, lane)
 
 
 class Executions:

@@ -1,4 +1,4 @@
-"""What lanes wait for: what it is called, what of it has not come, and what could bring it."""
+"""Sources of a wait: the object that lanes wait for, what it still lacks, and the operations that could signal it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from cutepy.sim.errors import Chance, Place
 
 if TYPE_CHECKING:
-    from cutepy.sim.machine.deeds import Done
     from cutepy.sim.machine.lanes import Array
+    from cutepy.sim.machine.thread_history import Done
     from cutepy.sim.ptx.model import Instruction
 
 

@@ -1,4 +1,4 @@
-"""Some CTAs of a launch, to be run without the others: of a grid too large to run, the tile that matters.
+"""Selected CTAs of a launch, run without the others: the tile that matters of a grid too large to run.
 
 A cluster is the least that can run: its CTAs start together, synchronise, and reach each other's shared memory.
 """

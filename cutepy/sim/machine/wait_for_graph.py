@@ -1,4 +1,4 @@
-"""A deadlock as one mistake: the wait that all others come of, who waits for whom, and near misses."""
+"""The wait-for graph of a deadlock: the wait that the others follow from, the lanes that could end it, near misses."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cutepy.sim.errors import Bringer, Chance, Deed, Place, SimulationError, Wait, Who
-from cutepy.sim.machine.awaited import Awaited, Source, arrives, copies, operation
-from cutepy.sim.machine.deeds import first as who_of, of_cta
 from cutepy.sim.machine.group import inherited
 from cutepy.sim.machine.lanes import Array, Ctas, Threads
 from cutepy.sim.machine.memory import OFFSET_MASK, RANK_SHIFT
-from cutepy.sim.machine.prospects import Prospect, Prospects
+from cutepy.sim.machine.reachable_code import Prospect, Prospects
+from cutepy.sim.machine.thread_history import first as who_of, of_cta
+from cutepy.sim.machine.wait_sources import Awaited, Source, arrives, copies, operation
 from cutepy.sim.ptx.model import Address, Immediate, Register
 from cutepy.sim.ptx.places import place
 from cutepy.sim.translate import LOCAL_WINDOW, SHARED_WINDOW
 from cutepy.sim.translate.control_flow import EXIT
 
 if TYPE_CHECKING:
-    from cutepy.sim.machine.group import Group
-    from cutepy.sim.machine.roster import Roster
+    from cutepy.sim.machine.group import Group, Roster
     from cutepy.sim.ptx.model import Instruction
     from cutepy.sim.translate.control_flow import Block, ControlFlow
+
 
 _WRITES = frozenset(("st", "atom", "red", "cp", "stmatrix"))
 _OF_ITS_OWN = frozenset(("param", "const", "local"))

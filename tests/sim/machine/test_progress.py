@@ -2,7 +2,7 @@
 
 import pytest
 
-from cutepy.sim.machine.spinning import together
+from cutepy.sim.machine.progress import together
 from cutepy.sim.ptx.parser import parse_module
 from cutepy.sim.translate.control_flow import analyse
 

@@ -1,4 +1,4 @@
-"""Groups that spin: how one is told from a group that works, and how long others may be kept waiting.
+"""Forward progress: spinning groups sleep until memory changes; a try_wait times out when nothing else can run.
 
 A group that comes to the same block with the same registers, while no memory has changed, will do so for ever: it
 sleeps until something changes. The block and registers to compare with are taken anew after twice as many blocks each
@@ -7,22 +7,31 @@ loop that counts never repeats itself, and works. A group that has slept is watc
 and so are its parts: of many that wait for a lock, all but the one that gets it sleep again after one round. Of clocks
 there is no model: time leaps ahead when nothing but time can let anybody go on.
 
+If nothing else can run, a try_wait times out and returns false. The lanes' further steps follow from their registers
+and from the changes that others see. So lanes that wait as they did before an earlier failure, with no change since,
+would come back as they are now, and do not fail again. Lanes that count their failures differ, and fail again.
+
 References
 ----------
-PTX ISA, "SIMT Architecture": independent thread scheduling; "Special Registers: %clock64, %globaltimer".
+PTX ISA, "SIMT Architecture": independent thread scheduling; "Special Registers: %clock64, %globaltimer";
+"mbarrier.test_wait, mbarrier.try_wait": a suspended thread resumes, with false, when a system-dependent time limit has
+passed.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cutepy.sim.machine.lanes import WARP, WARPGROUP
 from cutepy.sim.translate.control_flow import EXIT
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
+    from cutepy.sim.machine.activity import Activity
+    from cutepy.sim.machine.group import Group
     from cutepy.sim.translate.control_flow import ControlFlow
+
 
 TRUSTED_BLOCKS = 32
 """Blocks that a group runs without a change to memory before it is watched."""
@@ -129,3 +138,107 @@ def _unit(flow: ControlFlow, start: int) -> int:
             if i.parts[0] in _WARP_COLLECTIVES or (i.parts[0] == "bar" and "warp" in i.parts):
                 unit = WARP
     return unit
+
+
+class Look(NamedTuple):
+    """A group as it was at some time.
+
+    Attributes
+    ----------
+    changes : int
+        What had changed by then, in all.
+    block : int
+    gathering : object
+    values : list
+        Of the registers that it will still read.
+    """
+
+    changes: int
+    block: int
+    gathering: object
+    values: list[Any]
+
+    def is_like(self, other: Look) -> bool:
+        """Tell whether nothing that a program can see has changed between two looks at one group."""
+        return self[:3] == other[:3] and all(map(_equal, self.values, other.values))
+
+
+def look(g: Group, flow: ControlFlow, changes: int) -> Look:
+    """Return a group as it is: arrays of registers are replaced, and never written to."""
+    live = flow.live_in[g.block] if g.block >= 0 else ()
+    return Look(changes, g.block, g.gathering, [g.registers[index] for index in live])
+
+
+def _equal(one: Any, other: Any) -> bool:  # noqa: ANN401
+    if one is other:
+        return True
+    if one is None or other is None or one.shape != other.shape:
+        return False
+    return bool(one.tobytes() == other.tobytes())
+
+
+MOST = 1 << 12
+"""How many tries fail in all until something changes: what counts them may do so for ever."""
+
+_LATER = 1 << 8
+"""How many more may fail once time has leapt."""
+
+
+class TimeOuts:
+    """The tries that have failed since something changed last.
+
+    Parameters
+    ----------
+    flow : ControlFlow
+    activity : Activity
+
+    Attributes
+    ----------
+    by_clock : bool
+        Whether time went by while tries failed, so that what lanes do after the next one may depend on when it is.
+    """
+
+    def __init__(self, flow: ControlFlow, activity: Activity) -> None:
+        self._flow, self._activity = flow, activity
+        self.by_clock = False
+        self._begin()
+
+    def _begin(self) -> None:
+        self._changes = self._activity.changes
+        self._failed: dict[int, int] = {}  # when lanes that waited so failed last
+        self._counts: Counter[tuple[bytes, bytes]] = Counter()
+        self._left, self._since = MOST, self._activity.time
+
+    def told(self) -> list[str]:
+        """Say how many have failed, if they are so many that no more will."""
+        if self._left or self._changes != self._activity.changes:
+            return []
+        return [f"{self._counts.total():,} tries have failed meanwhile; what more would do is not known"]
+
+    def pick(self, groups: Sequence[Group]) -> Group | None:
+        """Return a group whose try fails now, of those with the fewest failures; None if there is none."""
+        if self._changes != self._activity.changes:
+            self._begin()
+        time, self.by_clock = self._activity.time, False
+        for g in sorted((g for g in groups if g.ready is not None), key=lambda g: self._counts[_lanes(g)]):
+            state = self._state(g)
+            if state not in self._failed and self._left:
+                self._left -= 1
+                self._failed[state] = time
+                self._counts[_lanes(g)] += 1
+                return g
+            self.by_clock |= self._failed.get(state, self._since) != time
+        return None
+
+    def leap(self) -> None:
+        """Let lanes fail again that have failed before, since it is later now."""
+        self._failed.clear()
+        self._left, self._since = max(self._left, _LATER), self._activity.time
+
+    def _state(self, g: Group) -> int:
+        values = (g.registers[index] for index in sorted(self._flow.live_in[g.block]))
+        return hash((_lanes(g), g.block, *(None if value is None else value.tobytes() for value in values)))
+
+
+def _lanes(g: Group) -> tuple[bytes, bytes]:
+    return g.ctas.slots.tobytes(), g.threads.ids.tobytes()

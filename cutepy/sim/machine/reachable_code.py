@@ -1,4 +1,4 @@
-"""Instructions that lanes may still execute, as far as the values of their registers decide the branches.
+"""Reachable instructions: constant propagation from lanes' registers finds the code that they may still execute.
 
 Values are propagated from the block where the lanes stand, lane by lane. A value that two paths leave different is
 unknown, and so is the result of whatever is not plain integer arithmetic. A branch on an unknown predicate may go both
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from cutepy.sim.machine.lanes import Array
     from cutepy.sim.ptx.model import Instruction, Operand
     from cutepy.sim.translate.control_flow import ControlFlow
+
 
 _MOST_VISITS = 8
 _Values = dict[int, "Array"]
