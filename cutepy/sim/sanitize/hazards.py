@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from cutepy.sim.ptx.model import Address, Symbol
 from cutepy.sim.ptx.places import user_lines
-from cutepy.sim.sanitize.kind import Severity
-from cutepy.sim.sanitize.kinds import KINDS
+from cutepy.sim.sanitize.kinds import KINDS, Severity
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.launch import Launch

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from cutepy.sim.machine.lanes import as_index
-from cutepy.sim.sanitize.order.clocks import DONE, View
-from cutepy.sim.sanitize.order.indices import neighbours, raise_at
+from cutepy.sim.sanitize.order.clocks import DONE, View, neighbours, raise_at
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.lanes import Array

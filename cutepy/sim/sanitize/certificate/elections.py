@@ -37,8 +37,8 @@ from cutepy.sim.ptx.model import Address, FrameSlot, Immediate, Register, Specia
 from cutepy.sim.ptx.places import line_of
 from cutepy.sim.sanitize.certificate.dependence import Dependence
 from cutepy.sim.sanitize.order.strength import strength
-from cutepy.sim.translate.deciding import is_plain
 from cutepy.sim.translate.effects import written
+from cutepy.sim.translate.operand_roles import is_plain
 from cutepy.sim.translate.state_spaces import state_spaces
 
 if TYPE_CHECKING:

@@ -13,9 +13,8 @@ from cutepy.sim.ptx.places import line_of
 from cutepy.sim.sanitize.certificate.any_rounds import LaunchRounds, arguments_of
 from cutepy.sim.sanitize.certificate.certificates import Certificate
 from cutepy.sim.sanitize.certificate.elections import Elected, Elections, elected
-from cutepy.sim.sanitize.certificate.lanes import undecided
 from cutepy.sim.sanitize.certificate.premises import Premises, announces
-from cutepy.sim.sanitize.certificate.steering import steering, steering_stores
+from cutepy.sim.sanitize.certificate.steering import steering, steering_stores, undecided
 from cutepy.sim.sanitize.certificate.weak_memory import described, synchronises_by, unfenced
 from cutepy.sim.sanitize.order.tries import tries
 from cutepy.sim.sanitize.order.uses import Uses

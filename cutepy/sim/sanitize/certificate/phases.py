@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cutepy.sim.sanitize.certificate.actors import Actors, alike, raise_to
-from cutepy.sim.sanitize.certificate.announcing import Announcing
+from cutepy.sim.sanitize.certificate.phase_completion import Announcing
 from cutepy.sim.sanitize.certificate.violations import Reports, Violation, names
-from cutepy.sim.sanitize.order.indices import raise_at
+from cutepy.sim.sanitize.order.clocks import raise_at
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import BarrierEvent

@@ -19,7 +19,7 @@ from cutepy.sim.sanitize.certificate.generations import Generations
 from cutepy.sim.sanitize.certificate.phases import Phases
 from cutepy.sim.sanitize.certificate.register_supply import RegisterSupply
 from cutepy.sim.sanitize.certificate.violations import Violation
-from cutepy.sim.sanitize.order.indices import rectangle
+from cutepy.sim.sanitize.order.clocks import rectangle
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import BarrierEvent

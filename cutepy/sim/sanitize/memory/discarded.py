@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from cutepy.sim.machine.lanes import Array
     from cutepy.sim.machine.launch import Launch
     from cutepy.sim.ptx.model import Function, Instruction
-    from cutepy.sim.sanitize.memory.global_touch import GlobalConflict, GlobalTouch
+    from cutepy.sim.sanitize.memory.global_access_record import GlobalAccessRecord, GlobalConflict
     from cutepy.sim.sanitize.order.uses import Uses
 
 _OF_A_LANE = frozenset(
@@ -144,7 +144,7 @@ class Discarded:
         return self._stores[load.index]
 
 
-def _lanes_of(found: GlobalConflict, reader: GlobalTouch, stores: frozenset[int]) -> _Held:
+def _lanes_of(found: GlobalConflict, reader: GlobalAccessRecord, stores: frozenset[int]) -> _Held:
     """Return a race once for each lane that reads."""
     assert reader.threads is not None
     assert found.pairs is not None

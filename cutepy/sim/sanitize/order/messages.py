@@ -27,11 +27,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cutepy.sim.machine.lanes import Array
-from cutepy.sim.sanitize.order.clocks import DONE, NO_COLUMNS, SEEN
-from cutepy.sim.sanitize.order.locations import Locations, elements
-from cutepy.sim.sanitize.order.patterns import hide
-from cutepy.sim.sanitize.order.sc_fences import ScFences
-from cutepy.sim.sanitize.order.sent import Cluster, Location, Message, Sent, Snapshot, acquirers, releases_to_launches
+from cutepy.sim.sanitize.order.clocks import DONE, NO_COLUMNS, SEEN, hide
+from cutepy.sim.sanitize.order.fences import ScFences
+from cutepy.sim.sanitize.order.published import (
+    Cluster,
+    Location,
+    Locations,
+    Message,
+    Sent,
+    Snapshot,
+    acquirers,
+    elements,
+    releases_to_launches,
+)
 from cutepy.sim.sanitize.order.strength import CLUSTER, CTA, GPU, WEAK, is_sc, strength
 from cutepy.sim.sanitize.order.wave import CHAIN
 

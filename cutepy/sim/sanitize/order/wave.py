@@ -11,16 +11,13 @@ import numpy as np
 
 from cutepy.sim.machine.lanes import WARP, Array
 from cutepy.sim.sanitize.meaning.layouts import Through
-from cutepy.sim.sanitize.order.arrivals import Arrivals
-from cutepy.sim.sanitize.order.clocks import DONE, NO_COLUMNS, SEEN, Clocks, View
-from cutepy.sim.sanitize.order.indices import rectangle
-from cutepy.sim.sanitize.order.meetings import Meeting
-from cutepy.sim.sanitize.order.objects import Objects
-from cutepy.sim.sanitize.order.patterns import Patterns
+from cutepy.sim.sanitize.order.clocks import DONE, NO_COLUMNS, SEEN, BarrierGeneration, Clocks, View, rectangle
+from cutepy.sim.sanitize.order.collectives import MmaGroups, RegisterChanges
+from cutepy.sim.sanitize.order.fences import Patterns
+from cutepy.sim.sanitize.order.last_steps import Arrivals, Steps
+from cutepy.sim.sanitize.order.mbarrier_lifetime import Objects
 from cutepy.sim.sanitize.order.peers import Peers
-from cutepy.sim.sanitize.order.steps import Steps
 from cutepy.sim.sanitize.order.strength import is_restricted
-from cutepy.sim.sanitize.order.warpgroups import MmaGroups, RegisterChanges
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import Access, AsyncOperation, BarrierEvent
@@ -185,7 +182,7 @@ class Wave:
     Attributes
     ----------
     clocks : Clocks
-    meetings : dict of object to Meeting
+    meetings : dict of object to BarrierGeneration
     closed : dict of str to array of int, (CTA, thread)
         Groups that threads have closed, by kind: `GROUP` for each.
     issued : dict of int to Issued
@@ -232,7 +229,7 @@ class Wave:
         self.ends_mbarriers = ends_mbarriers
         slots = residents.count
         self.clocks = Clocks(slots, threads, residents.cluster_size, fences)
-        self.meetings: dict[object, Meeting] = {}
+        self.meetings: dict[object, BarrierGeneration] = {}
         self.closed: dict[str, Array] = {kind: np.zeros((slots, threads), np.int64) for kind in (BULK, COPIES, MMAS)}
         self.issued: dict[int, Issued] = {}
         self.copied = Copied(*np.zeros((2, slots, threads), np.int64))
@@ -340,10 +337,10 @@ class Wave:
             return NO_COLUMNS
         return self.of_global_memory(self.clocks.capacity)
 
-    def meeting(self, what: object) -> Meeting:
+    def meeting(self, what: object) -> BarrierGeneration:
         """Return what is published at an object."""
         if what not in self.meetings:
-            self.meetings[what] = Meeting(self.residents.count)
+            self.meetings[what] = BarrierGeneration(self.residents.count)
         return self.meetings[what]
 
     def issuers(self, issuers: Array, slots: Array) -> Array:

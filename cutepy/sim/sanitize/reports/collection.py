@@ -95,3 +95,29 @@ class HazardError(SimulationError):
     def __init__(self, hazards: Iterable[Hazard]) -> None:
         self.hazards = hazards if isinstance(hazards, Hazards) else Hazards(hazards)
         super().__init__(str(self.hazards))
+
+
+_CAUSES = (
+    "repeated-init",
+    "overwritten-mbarrier",
+    "missing-init-fence",
+    "unpublished-mbarrier",
+    "partial-warp",
+    "partial-warpgroup",
+    "uneven-bytes",
+)
+
+
+def rank(name: str) -> int:
+    """Return whether reports print a kind before others that were found earlier: the smaller, the nearer to the cause.
+
+    Examples
+    --------
+    >>> rank("repeated-init") < rank("uneven-bytes") < rank("unordered-read") == rank("missing-proxy-fence")
+    True
+    >>> rank("deadlock") > rank("unordered-read")
+    True
+    """
+    if name == "deadlock":
+        return len(_CAUSES) + 1
+    return _CAUSES.index(name) if name in _CAUSES else len(_CAUSES)

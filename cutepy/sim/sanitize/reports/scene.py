@@ -16,8 +16,7 @@ from cutepy.sim.machine.lanes import WARP, WARPGROUP
 from cutepy.sim.machine.observer import Observer
 from cutepy.sim.ptx.barrier_names import barrier_name, made_at
 from cutepy.sim.ptx.model import type_bits
-from cutepy.sim.sanitize.reports.excerpts import function_at
-from cutepy.sim.sanitize.reports.operand_names import GLOBAL, SHARED, operand_of
+from cutepy.sim.sanitize.reports.excerpts import GLOBAL, SHARED, function_at, operand_of
 from cutepy.sim.translate import linked, load_module
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from cutepy.sim.translate.effects import written
 
 if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Instruction, Operand
-    from cutepy.sim.sanitize.certificate.natural_loops import NaturalLoop
+    from cutepy.sim.sanitize.certificate.dependence import NaturalLoop
     from cutepy.sim.translate.control_flow import ControlFlow
 
 TYPES = frozenset("b32 s32 u32 b64 s64 u64".split())

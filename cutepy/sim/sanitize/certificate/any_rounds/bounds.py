@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from cutepy.sim.ptx.model import Address, Register, Special, Symbol, Vector, registers_in, type_bits
 from cutepy.sim.sanitize.certificate.any_rounds.origins import PURE, is_same
 from cutepy.sim.sanitize.certificate.dependence import Walk
-from cutepy.sim.sanitize.certificate.sinks import loads
 from cutepy.sim.translate.effects import read, written
+from cutepy.sim.translate.operand_roles import loads
 from cutepy.sim.translate.state_spaces import state_spaces
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class Bounds:
             if code.is_relevant[n]:
                 walk.decide(n)
             for i in code.flow.blocks[n].instructions:
-                for register, _ in code.sinks(i):
+                for register, _ in code.steering_operands(i):
                     walk.begin(n, i, register, None)
         found = set()
         for i, index, _ in walk.values():
@@ -139,7 +139,7 @@ class Bounds:
             if code.is_relevant[n]:
                 walk.decide(n)
             for i in block.instructions:
-                for steering, _ in code.sinks(i):
+                for steering, _ in code.steering_operands(i):
                     walk.begin(n, i, steering, i)
         for i, register, by in walk.values():
             walk.decide(code.block_of(i))

@@ -18,8 +18,7 @@ from cutepy.sim.translate.effects import read, written
 if TYPE_CHECKING:
     from cutepy.sim.machine.lanes import Array
     from cutepy.sim.ptx.model import Instruction, Register
-    from cutepy.sim.sanitize.certificate.dependence import Dependence
-    from cutepy.sim.sanitize.certificate.natural_loops import NaturalLoop
+    from cutepy.sim.sanitize.certificate.dependence import Dependence, NaturalLoop
 
 
 _SIGNED = {"lt": -1, "ge": -1, "le": 0, "gt": 0}

@@ -16,7 +16,7 @@ from cutepy.sim.ptx.places import line_of
 from cutepy.sim.sanitize.certificate.any_rounds.extensions import Extension, extensions, merged
 from cutepy.sim.sanitize.certificate.any_rounds.grid_constants import extents_of, specialised
 from cutepy.sim.sanitize.certificate.any_rounds.loops import loops
-from cutepy.sim.translate.deciding import acquires_maps
+from cutepy.sim.translate.operand_roles import acquires_maps
 from cutepy.sim.translate.state_spaces import state_spaces
 
 if TYPE_CHECKING:

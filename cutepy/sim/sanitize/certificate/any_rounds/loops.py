@@ -20,18 +20,18 @@ from cutepy.sim.sanitize.certificate.any_rounds.bounds import Bounded, Bounds
 from cutepy.sim.sanitize.certificate.any_rounds.comparisons import Counting, Thresholds
 from cutepy.sim.sanitize.certificate.any_rounds.counters import counts, modulus, remainder
 from cutepy.sim.sanitize.certificate.dependence import Dependence, Walk
-from cutepy.sim.sanitize.certificate.sinks import loads, synchronises
 from cutepy.sim.sanitize.certificate.steering import is_arrival
-from cutepy.sim.sanitize.order.failing import is_try
+from cutepy.sim.sanitize.order.tries import is_try
 from cutepy.sim.translate.control_flow import EXIT
 from cutepy.sim.translate.effects import read, written
+from cutepy.sim.translate.operand_roles import loads, synchronises
 from cutepy.sim.translate.state_spaces import may_be_same, state_spaces
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.lanes import Array
     from cutepy.sim.ptx.model import Instruction, SourceLine
     from cutepy.sim.sanitize.certificate.any_rounds.comparisons import Comparison
-    from cutepy.sim.sanitize.certificate.natural_loops import NaturalLoop
+    from cutepy.sim.sanitize.certificate.dependence import NaturalLoop
     from cutepy.sim.sanitize.order.uses import Use
     from cutepy.sim.translate.control_flow import ControlFlow
 
@@ -283,7 +283,7 @@ class _Steering:
             if code.is_relevant[n]:
                 walk.decide(n)
             for i in code.flow.blocks[n].instructions:
-                for register, role in code.sinks(i):
+                for register, role in code.steering_operands(i):
                     walk.begin(n, i, register, Steered(i, role))
         for i, _, steered in walk.values():
             at = code.block_of(i)

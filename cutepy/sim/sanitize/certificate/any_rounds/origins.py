@@ -16,8 +16,7 @@ from cutepy.sim.translate.effects import read
 
 if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Instruction, Operand
-    from cutepy.sim.sanitize.certificate.dependence import Dependence
-    from cutepy.sim.sanitize.certificate.natural_loops import NaturalLoop
+    from cutepy.sim.sanitize.certificate.dependence import Dependence, NaturalLoop
 
 PURE = frozenset(
     """mov add sub mul mad shl shr shf and or xor not lop3 min max neg abs selp set setp rem div bfe bfi prmt cvt

@@ -10,9 +10,9 @@ import numpy as np
 from cutepy.sim.machine.lanes import WARP, WARPGROUP, Array, as_index
 from cutepy.sim.sanitize.hazards import Side
 from cutepy.sim.sanitize.meaning.layouts import Span, Through, described, misread
+from cutepy.sim.sanitize.memory.access_record import AccessRecord, Conflict, Issue, Warps
 from cutepy.sim.sanitize.memory.operands import ReadOperands, granules_of, strayed
 from cutepy.sim.sanitize.memory.shadow import Shadow
-from cutepy.sim.sanitize.memory.touch import Conflict, Issue, Touch, Warps
 from cutepy.sim.sanitize.order.clocks import View
 from cutepy.sim.sanitize.order.strength import WEAK, strength
 from cutepy.sim.sanitize.order.wave import BULK, COPIES, GENERIC, GROUP, MMAS, Issued, Wave
@@ -36,7 +36,7 @@ class _Signal(NamedTuple):
     phases: Array
 
 
-class SharedTouches:
+class SharedAccesses:
     """Hands the shadow of shared memory what is done to it.
 
     Parameters
@@ -58,10 +58,10 @@ class SharedTouches:
         granule: int,
         slot_bytes: int,
         report: Callable[[Conflict], None],
-        unwritten: Callable[[Touch, int, int], None],
+        unwritten: Callable[[AccessRecord, int, int], None],
         tell: Tell,
         forgot: Callable[[], None],
-        filled: Callable[[Touch, Touch, int, int], None],
+        filled: Callable[[AccessRecord, AccessRecord, int, int], None],
     ) -> None:
         self._tell = tell
         self._wave, self._granule, self._slot_bytes = wave, granule, slot_bytes
@@ -70,7 +70,7 @@ class SharedTouches:
         callbacks = report, unwritten, self._misread, forgot, filled
         self._shadow = Shadow(wave.clocks, wave.residents.count, granules, *callbacks)
 
-    def last_writers(self, slot: int, address: int) -> Iterator[tuple[Touch, int, int]]:
+    def last_writers(self, slot: int, address: int) -> Iterator[tuple[AccessRecord, int, int]]:
         """Yield what wrote a byte of a CTA last, and in which of its rows and lanes."""
         granule = address // self._granule
         for touch in self._shadow.writers(slot, np.array([granule]))[-1:]:
@@ -122,7 +122,7 @@ class SharedTouches:
             self._overwritten(i, what, slots, int(offsets.min()), last)
         if access.operation == "read" and self._read_as_a_word(i, what, slots, offsets, access.size_bytes):
             return
-        touch = Touch(
+        touch = AccessRecord(
             what,
             i,
             access.operation != "read",
@@ -171,7 +171,9 @@ class SharedTouches:
             self._tell("misused-barrier", f"mbarrier {address:#x}", before, after, _OPAQUE)
         return address is not None
 
-    def _misread(self, old: Touch, new: Touch, row: int, granules: Array, written: Through, read: Through) -> bool:
+    def _misread(
+        self, old: AccessRecord, new: AccessRecord, row: int, granules: Array, written: Through, read: Through
+    ) -> bool:
         kind = misread(written, read, granules * self._granule)
         if kind is None:
             return False
@@ -204,7 +206,7 @@ class SharedTouches:
             issuers = Warps(group * WARPGROUP // WARP, np.where(alike, by_warp[:, 0], -1), operands.warps)
             counts = wave.closed[MMAS][slots, group * WARPGROUP][:, None] + 1
             wave.mma_groups.issue(slots, group, counts[:, 0] // GROUP + 1)
-            touch = Touch(
+            touch = AccessRecord(
                 "wgmma read",
                 event.instruction,
                 False,
@@ -229,7 +231,7 @@ class SharedTouches:
             self._shadow.touch(touch)
             wave.note(int(column[0]), event.instruction, slots, counts)
 
-    def _stray(self, new: Touch, n: int) -> None:
+    def _stray(self, new: AccessRecord, n: int) -> None:
         """Report an operand that has come out of its tile."""
         found = strayed(new, n, self._shadow.writers, self._granule)
         if found is not None:
@@ -325,7 +327,7 @@ class SharedTouches:
             self._overwritten(operation.instruction, f"{operation.kind} {what}", slots, offset, offset + size)
         through = issued.through.get(offset)
         name = {"tma_load": "TMA", "tma_store": "TMA store", "st_async": "st.async"}.get(operation.kind, "bulk copy")
-        touch = Touch(
+        touch = AccessRecord(
             f"{name} {what}",
             operation.instruction,
             what != "read",

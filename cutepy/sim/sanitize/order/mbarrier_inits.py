@@ -19,7 +19,8 @@ from cutepy.sim.sanitize.order.wave import GENERIC, Making, Wave
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import BarrierEvent
-    from cutepy.sim.sanitize.order.objects import Used
+    from cutepy.sim.sanitize.order.mbarrier_lifetime import Used
+
 
 INITS = "inits"
 """The channel of fence.mbarrier_init after mbarrier.init, which relaxed arrivals publish too."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from cutepy.sim.machine.events import BarrierEvent
     from cutepy.sim.ptx.model import Instruction
 
+
 _BYTES = 8
 
 

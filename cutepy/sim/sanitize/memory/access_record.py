@@ -9,8 +9,7 @@ import numpy as np
 
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.sanitize.meaning.layouts import Span
-from cutepy.sim.sanitize.order.clocks import View
-from cutepy.sim.sanitize.order.needs import Need, need
+from cutepy.sim.sanitize.order.clocks import Need, View, need
 from cutepy.sim.sanitize.order.strength import CLUSTER, CTA, overlap_completely
 
 if TYPE_CHECKING:
@@ -57,7 +56,7 @@ class Warps(NamedTuple):
 
 
 @dataclass(eq=False, slots=True)
-class Touch:
+class AccessRecord:
     """What an instruction, or an asynchronous operation, did to shared memory.
 
     Attributes
@@ -120,7 +119,7 @@ class Touch:
     heard: Array = field(init=False)
     lanes: dict[int, tuple[Array, Array]] = field(default_factory=dict)
 
-    def is_heard(self, new: Touch, rows: Array | None = None) -> bool:
+    def is_heard(self, new: AccessRecord, rows: Array | None = None) -> bool:
         """Tell whether it is known that all lanes of a later touch know of this, in all CTAs or some of these."""
         if new.warps is None or (new.asynchronous and not self.asynchronous):
             return False
@@ -145,7 +144,7 @@ class Conflict:
 
     Attributes
     ----------
-    before, after : Touch
+    before, after : AccessRecord
     before_lane, after_lane : int
         Of `columns`.
     row : int
@@ -156,8 +155,8 @@ class Conflict:
         Another lane of the same warp whose touch is ordered, by what it has published.
     """
 
-    before: Touch
-    after: Touch
+    before: AccessRecord
+    after: AccessRecord
     before_lane: int
     after_lane: int
     row: int
@@ -188,25 +187,25 @@ def unfenced(writes: bool) -> str:
     return "missing-proxy-fence" if writes else "unfenced-overwrite"
 
 
-def are_strong(old: Touch, new: Touch, scope: int) -> bool:
+def are_strong(old: AccessRecord, new: AccessRecord, scope: int) -> bool:
     """Tell whether both are strong, of such a scope or a wider one, of one proxy and one size."""
     return _have_scope(old, new, scope) and _overlap_completely(old, new)
 
 
-def hides(old: Touch, new: Touch) -> bool:
+def hides(old: AccessRecord, new: AccessRecord) -> bool:
     """Tell whether who need not come after a newer touch, as both are strong, may have to come after an older one."""
     return bool(old.scope) != bool(new.scope) or bool(old.scope and not _overlap_completely(old, new))
 
 
-def _have_scope(old: Touch, new: Touch, scope: int) -> bool:
+def _have_scope(old: AccessRecord, new: AccessRecord, scope: int) -> bool:
     return min(old.scope, new.scope) >= scope and old.asynchronous == new.asynchronous
 
 
-def _overlap_completely(old: Touch, new: Touch) -> bool:
+def _overlap_completely(old: AccessRecord, new: AccessRecord) -> bool:
     return overlap_completely(old.instruction.opcode, new.instruction.opcode)
 
 
-def needed(old: Touch, new: Touch) -> Need:
+def needed(old: AccessRecord, new: AccessRecord) -> Need:
     """Return how a touch must be known to who touches the same bytes after it."""
     # What is over has left its bytes: within one proxy another may write there, whoever has seen them.
     overwrites = new.writes and new.instruction.parts[0] not in ("atom", "red")

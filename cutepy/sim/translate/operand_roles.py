@@ -17,14 +17,14 @@ from typing import NamedTuple
 from cutepy.sim.ptx.alignment import aligned_threads
 from cutepy.sim.ptx.forms import PLAIN_FORMS, form_of
 from cutepy.sim.ptx.model import Address, Instruction, Operand, Register, registers_in
-from cutepy.sim.translate.effects import has_destination, is_wgmma
+from cutepy.sim.translate.effects import has_destination, is_wgmma, written
 from cutepy.sim.translate.state_spaces import state_spaces
 
 ADDRESS, BRANCH, LANES = "an address", "a branch", "the lanes that take part"
 SYNCHRONISATION = "synchronisation"
 
 
-class Deciding(NamedTuple):
+class ControlOperand(NamedTuple):
     """A register that decides something.
 
     Attributes
@@ -91,13 +91,13 @@ def acquires_maps(instructions: Iterable[Instruction]) -> bool:
     return any(i.parts[0] == "fence" and {"tensormap::generic", "acquire"} <= {*i.parts} for i in instructions)
 
 
-def deciding(i: Instruction) -> Iterator[Deciding]:
+def control_operands(i: Instruction) -> Iterator[ControlOperand]:
     """Yield the registers of operands that decide something beside results.
 
     Examples
     --------
     >>> registers = [Register(f"%r{n}", "b32", n) for n in range(3)]
-    >>> [(one.register.name, one.role) for one in deciding(Instruction(0, "match.any.sync.b32", (*registers,)))]
+    >>> [(one.register.name, one.role) for one in control_operands(Instruction(0, "match.any.sync.b32", (*registers,)))]
     [('%r2', 'the lanes that take part')]
     """
     words = _found(i.opcode)
@@ -111,14 +111,14 @@ def deciding(i: Instruction) -> Iterator[Deciding]:
             is_map = operand.coordinates is not None and i.parts[0] == "cp"
             is_elsewhere = not is_map and spaces[min(places, len(spaces) - 1)] in _BEYOND_SHARED
             places += 1
-            yield from (Deciding(r, ADDRESS, is_elsewhere) for r in registers_in(operand.base))
+            yield from (ControlOperand(r, ADDRESS, is_elsewhere) for r in registers_in(operand.base))
             for at in operand.coordinates or ():
-                yield from (Deciding(r, ADDRESS, True) for r in registers_in(at))
+                yield from (ControlOperand(r, ADDRESS, True) for r in registers_in(at))
         elif n >= first and not (_is_hinted(i) and n == len(i.operands) - 1):
             word = _word(i, words, values, operand)
             values += 1
             if word in _ROLES:
-                yield from (Deciding(r, _ROLES[word], word == "elsewhere") for r in registers_in(operand))
+                yield from (ControlOperand(r, _ROLES[word], word == "elsewhere") for r in registers_in(operand))
 
 
 def _word(i: Instruction, words: list[str] | None, n: int, operand: Operand) -> str:
@@ -167,3 +167,22 @@ def _spaces(i: Instruction) -> list[str]:
         named = [part.partition("::")[0] for part in i.parts]
         return [*(part for part in named if part in ("shared", "global")), "shared"]  # and the mbarrier
     return ["global" if _is_access_elsewhere(i) else "shared"]
+
+
+_SYNCHRONISES = frozenset("mbarrier bar barrier cp".split())
+_CONSTANT = frozenset(("param", "const"))
+
+
+def synchronises(i: Instruction) -> bool:
+    """Tell whether an instruction is an operation on a barrier, or a copy."""
+    return i.parts[0] in _SYNCHRONISES
+
+
+def loads(i: Instruction) -> bool:
+    """Tell whether an instruction takes what somebody may write, or what others give `bar.red`, into registers."""
+    return bool(written(i)) and not _CONSTANT.issuperset(state_spaces(i).loads)
+
+
+def steering_operands(i: Instruction) -> Iterator[tuple[Register, str]]:
+    """Yield the registers that steer synchronisation or accesses to shared memory, and as what."""
+    yield from ((one.register, one.role) for one in control_operands(i) if not one.is_elsewhere)

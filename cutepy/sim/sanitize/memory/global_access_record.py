@@ -57,7 +57,7 @@ class Pattern:
 
 
 @dataclass(eq=False, slots=True)
-class GlobalTouch:
+class GlobalAccessRecord:
     """What an instruction, or an asynchronous operation, did to global memory.
 
     Attributes
@@ -127,7 +127,7 @@ class GlobalTouch:
         """Lanes of each CTA."""
         return 1 if self.threads is None else len(self.threads)
 
-    def same_lanes(self, other: GlobalTouch) -> bool:
+    def same_lanes(self, other: GlobalAccessRecord) -> bool:
         """Tell whether the same lanes touched the same bytes in the same way, and the same tells that they are over."""
         return (
             self.pattern is other.pattern
@@ -139,7 +139,7 @@ class GlobalTouch:
             and (self.threads is not None or np.array_equal(self.ranks, other.ranks))
         )
 
-    def comes_after(self, other: GlobalTouch) -> bool:
+    def comes_after(self, other: GlobalAccessRecord) -> bool:
         """Tell whether it comes after another one of the same lanes, in the order of their program."""
         return self.threads is not None and self.same_lanes(other) and not len(self.pattern.twice())
 
@@ -171,7 +171,7 @@ class GlobalConflict:
     Attributes
     ----------
     kind : str
-    before, after : GlobalTouch
+    before, after : GlobalAccessRecord
     before_lane, after_lane : int
     address : int
     pairs : (array of int, array of int, array of int) or None
@@ -179,8 +179,8 @@ class GlobalConflict:
     """
 
     kind: str
-    before: GlobalTouch
-    after: GlobalTouch
+    before: GlobalAccessRecord
+    after: GlobalAccessRecord
     before_lane: int
     after_lane: int
     address: int

@@ -6,8 +6,8 @@ import re
 import pytest
 
 from cutepy.sim.ptx.model import Address, Immediate, Instruction, Pair, Register, Vector
-from cutepy.sim.translate.deciding import PLAIN, deciding, is_known, is_relevant
 from cutepy.sim.translate.emitter import _TRANSLATORS
+from cutepy.sim.translate.operand_roles import PLAIN, control_operands, is_known, is_relevant
 
 ASKED = re.compile(r"\bm\.\w+(?:\.\w+)?")
 HARMLESS = {
@@ -95,7 +95,7 @@ P = Register("%p8", "pred", 8)
     ],
 )
 def test_what_operands_decide(opcode, operands, found):
-    assert [(one.register, one.is_elsewhere) for one in deciding(Instruction(0, opcode, operands))] == found
+    assert [(one.register, one.is_elsewhere) for one in control_operands(Instruction(0, opcode, operands))] == found
 
 
 @pytest.mark.parametrize(

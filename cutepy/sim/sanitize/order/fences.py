@@ -11,18 +11,19 @@ a relaxed arrival.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.sanitize.order.clocks import DONE, SEEN, Clocks
+from cutepy.sim.sanitize.order.published import Location, Snapshot
 from cutepy.sim.sanitize.order.strength import CLUSTER, SCOPES, Strength
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from cutepy.sim.ptx.model import Instruction
+    from cutepy.sim.sanitize.order.wave import Wave
 
 
 class Wait(NamedTuple):
@@ -141,15 +142,6 @@ class Patterns:
         self.waits = left
 
 
-def hide(what: Array, columns: Array) -> Array:
-    """Return a clock, (plane, ..., column), that shows nothing of what counts in some columns."""
-    if not len(columns):
-        return what
-    result = what.copy()
-    result[SEEN][..., columns[columns < what.shape[-1]]] = 0
-    return result
-
-
 def _same(a: Wait, b: Wait) -> bool:
     of = a.instruction is b.instruction
     return of and np.array_equal(a.slots, b.slots) and np.array_equal(a.threads, b.threads)
@@ -160,3 +152,98 @@ def scope_of(i: Instruction) -> int:
     if i.parts[0] == "barrier" and i.parts[1] == "cluster":
         return CLUSTER
     return next((SCOPES[part] for part in i.parts if part in SCOPES), SCOPES["cta"])
+
+
+_MOST_READS = 16
+"""Of a thread, how many values that it has read are kept."""
+
+
+class _Fence(NamedTuple):
+    """A fence: what its threads knew, and what counts it, (CTA, thread)."""
+
+    slots: Array
+    threads: Array
+    columns: Array
+    counts: Array
+    snapshot: Snapshot
+
+    def is_of(self, slots: Array, threads: Array) -> bool:
+        return np.array_equal(self.slots, slots) and np.array_equal(self.threads, threads)
+
+
+class _Read(NamedTuple):
+    """A read: what counts it, and what it has found."""
+
+    column: int
+    reached: int
+    found: Location
+
+
+class Passed(Snapshot):
+    """What fences have released that some threads come after, when they write.
+
+    Parameters
+    ----------
+    wave, launch, slots, threads
+        As of `Snapshot`.
+    fences : tuple of _Fence
+    """
+
+    def __init__(self, wave: Wave, launch: int, slots: Array, threads: Array, fences: tuple[_Fence, ...]) -> None:
+        super().__init__(wave, launch, slots, threads)
+        self._fences = fences
+
+    def known(self, row: int, columns: int | Array) -> Array:
+        """Return what the fences know that threads come after: (plane, rank, column)."""
+        seen = super().known(row, columns)
+        found, first = np.zeros_like(seen), int(self._slots[row]) // self._size * self._size
+        for fence in self._fences:
+            for of in np.flatnonzero(fence.slots // self._size * self._size == first).tolist():
+                rank = int(fence.slots[of]) - first
+                lanes = np.flatnonzero(seen[SEEN, rank, fence.columns] >= fence.counts[of])
+                if len(lanes):
+                    released = fence.snapshot.known(of, lanes)
+                    here = found[..., : released.shape[-1]]
+                    np.maximum(here, released, out=here)
+        return found
+
+    def thread(self, column: int) -> int:
+        """Return a number that is no thread's: what it says is not what that one releases itself."""
+        return ~super().thread(column)
+
+
+class ScFences:
+    """The fences with .sc of resident CTAs, and what their threads have read that such fences came before."""
+
+    def __init__(self) -> None:
+        self._fences: tuple[_Fence, ...] = ()
+        self._read: dict[tuple[int, int], list[_Read]] = {}
+
+    def fence(self, slots: Array, threads: Array, columns: Array, counts: Array, snapshot: Snapshot) -> None:
+        """Take a fence, and how far its threads had come."""
+        same = [f for f in self._fences if f.is_of(slots, threads)][:-1]  # who writes may know the last but one only
+        kept = (f for f in self._fences if not any(f is one for one in same))
+        self._fences = *kept, _Fence(slots, threads, columns, counts, snapshot)
+
+    def before(self, wave: Wave, launch: int, slots: Array, threads: Array) -> Passed | None:
+        """Return what fences have released that threads come after, if there may be some."""
+        return Passed(wave, launch, slots, threads, self._fences) if self._fences else None
+
+    def read(self, wave: Wave, lane: tuple[int, int], found: Location) -> None:
+        """Take what a thread has read."""
+        mine = self._read.setdefault(lane, [])
+        if not any(r.found.learnt is found.learnt and r.found.version == found.version for r in mine):
+            at = np.array([lane[0]]), np.array([lane[1]])
+            reached = int(wave.clocks.counts(*at)[0, 0])
+            mine.append(_Read(int(wave.writes(*at)[0]), reached, found.as_it_is()))
+            del mine[:-_MOST_READS]
+
+    def after(self, wave: Wave, slot: int, threads: Array) -> Iterator[tuple[Location, Array]]:
+        """Yield what reads have found that some threads of a CTA come after, and which threads."""
+        size, slots = wave.clocks.cluster, np.full(len(threads), slot)
+        for (of, _), reads in self._read.items():
+            for read in reads if of // size == slot // size else ():
+                ranks, columns = np.full(len(threads), of % size), np.full(len(threads), read.column)
+                known = wave.clocks.held(SEEN, slots, threads, ranks, columns) >= read.reached
+                if known.any():
+                    yield read.found, threads[known]

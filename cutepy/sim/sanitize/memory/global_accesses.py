@@ -9,11 +9,10 @@ import numpy as np
 
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.ptx.model import Instruction
+from cutepy.sim.sanitize.memory.global_access_record import GlobalAccessRecord, GlobalConflict, Pattern
 from cutepy.sim.sanitize.memory.global_order import GlobalOrder, held_at_issue, held_by_threads
 from cutepy.sim.sanitize.memory.global_shadow import GlobalShadow, Order
-from cutepy.sim.sanitize.memory.global_touch import GlobalConflict, GlobalTouch, Pattern
-from cutepy.sim.sanitize.memory.tensor_map_reads import TensorMapReads
-from cutepy.sim.sanitize.memory.tensor_maps import TensorMapUses
+from cutepy.sim.sanitize.memory.tensor_maps import TensorMapReads, TensorMapUses
 from cutepy.sim.sanitize.order.strength import WEAK, strength
 from cutepy.sim.sanitize.order.wave import BULK, COPIES, Issued, Wave
 
@@ -25,11 +24,12 @@ if TYPE_CHECKING:
     from cutepy.sim.sanitize.order.launches import Launches
     from cutepy.sim.sanitize.order.messages import Messages
 
+
 _READ_ONLY = {"param", "const"}
 _NAMES = {"tma_load": "TMA", "tma_store": "TMA store"}
 
 
-class GlobalTouches:
+class GlobalAccesses:
     """Hands the shadow of global memory what is done to it.
 
     Parameters
@@ -48,9 +48,9 @@ class GlobalTouches:
         messages: Messages,
         known: Callable[[], GlobalMemory],
         report: Callable[[GlobalConflict], None],
-        unwritten: Callable[[GlobalTouch, int, int], None],
+        unwritten: Callable[[GlobalAccessRecord, int, int], None],
         forgot: Callable[[], None],
-        unacquired: Callable[[GlobalTouch, int, int], None],
+        unacquired: Callable[[GlobalAccessRecord, int, int], None],
         assume: Callable[[str], None],
     ) -> None:
         self._launches, self._order = launches, GlobalOrder(launches, messages)
@@ -96,7 +96,7 @@ class GlobalTouches:
         one = np.zeros((1, 1), np.int64)
         starts = access.starts.astype(np.int64)
         low = int(starts.min())
-        touch = GlobalTouch(
+        touch = GlobalAccessRecord(
             what=f"{access.what} {'write' if access.writes else 'read'}",
             instruction=Instruction(-1, access.what, (), source=access.source),
             writes=access.writes,
@@ -171,7 +171,7 @@ class GlobalTouches:
 
     # Touches.
 
-    def _by_threads(self, wave: Wave, access: Access) -> GlobalTouch:
+    def _by_threads(self, wave: Wave, access: Access) -> GlobalAccessRecord:
         parts = access.instruction.parts
         slots, threads, clocks = access.ctas.slots, access.threads.ids, wave.clocks
         name, columns = parts[0], threads
@@ -202,13 +202,13 @@ class GlobalTouches:
         columns: Array,
         counts: Array,
         agents: Array,
-    ) -> GlobalTouch:
+    ) -> GlobalAccessRecord:
         slots, blocks, size = access.ctas.slots, wave.residents.blocks, wave.clocks.cluster
         i = access.instruction
         low = int(starts.min())
         if counts.size > 1 and (counts == counts.flat[0]).all():
             counts = counts[:1, :1].copy()
-        return GlobalTouch(
+        return GlobalAccessRecord(
             what=f"{name} {access.operation}",
             instruction=i,
             writes=access.operation != "read",
@@ -229,6 +229,6 @@ class GlobalTouches:
         )
 
 
-def _in_order(old: GlobalTouch, new: GlobalTouch, before: Array, after: Array) -> Array:
+def _in_order(old: GlobalAccessRecord, new: GlobalAccessRecord, before: Array, after: Array) -> Array:
     """Say that nothing is wrong: it has been compared before."""
     return np.full(len(before), "")
