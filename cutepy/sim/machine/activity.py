@@ -40,7 +40,7 @@ _BEGINNINGS = ("come", "join", "commit")
 
 
 class Activity:
-    """Who watches a launch, what is in flight, and what was counted.
+    """Observers of a launch, its operations in flight, and its counts.
 
     Parameters
     ----------

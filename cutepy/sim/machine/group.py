@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Return(NamedTuple):
-    """What there is to do where lanes return from a function.
+    """Return from a function: the block where lanes go on, and the work before that.
 
     Attributes
     ----------
@@ -41,7 +41,7 @@ class Return(NamedTuple):
 
 
 class Join:
-    """Where the parts of a group meet.
+    """Reconvergence point: the block where the parts of a group become one again.
 
     Attributes
     ----------
@@ -82,7 +82,7 @@ class Join:
 
 
 class Gathering(NamedTuple):
-    """What lanes that wait at a collective wait for.
+    """Rendezvous of lanes at a collective: the lanes that its masks name, and those that have come.
 
     Attributes
     ----------
@@ -220,7 +220,7 @@ def places(part: Group, whole: Group) -> tuple[Index | None, Index | None]:
 
 
 class Roster:
-    """Who runs, who waits, and who has ended.
+    """Roster of the resident CTAs: groups that run or wait, and lanes that have exited.
 
     Parameters
     ----------

@@ -68,6 +68,6 @@ class Allocation:
 
 
 REUSE = "reuse"
-"""What a `HostAccess` is called by which an allocator gives freed memory to what comes next in a stream."""
+"""Name of a `HostAccess` by which an allocator gives freed memory to what comes next in a stream."""
 
 HostEvent = StreamEvent | HostAccess | Allocation

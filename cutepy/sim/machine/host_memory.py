@@ -19,7 +19,7 @@ from cutepy.sim.machine.lanes import Array
 
 _PAGE = mmap.PAGESIZE
 _BLOCK_BYTES = 1 << 26
-"""What is mapped at once: of smaller blocks a process may not map enough (vm.max_map_count is 65530)."""
+"""Bytes mapped at once: of smaller blocks a process may not map enough (vm.max_map_count is 65530)."""
 
 _MAP_FIXED, _MAP_NORESERVE = 0x10, 0x4000  # linux/mman.h, of x86 and of ARM
 _MADV_DONTNEED = 4

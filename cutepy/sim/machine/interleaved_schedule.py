@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class InterleavedSchedule(Schedule):
-    """Who goes on is a policy's choice.
+    """Schedule whose next group or operation a policy chooses.
 
     Parameters
     ----------

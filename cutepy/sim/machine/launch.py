@@ -35,15 +35,15 @@ MAX_CLUSTER = 16
 _SLOT_ALIGNMENT = 1024
 _PARAMETER_ALIGNMENT = 64
 _WORKSPACE_BYTES = 16
-"""What the driver gives cooperative launches to synchronise the grid: a size and a barrier, in cooperative_groups.h."""
+"""Workspace of cooperative launches that synchronises the grid: a size and a barrier, in cooperative_groups.h."""
 RESERVED_SMEM_BYTES = 1024
 _SHARED_BASE = 0
-"""Where a CTA's variables start. The hardware reserves the first 1024 bytes; addresses are relative to its own."""
+"""Start of a CTA's variables. The hardware reserves the first 1024 bytes; addresses are relative to its own."""
 
 
 @dataclass(frozen=True)
 class KernelCall:
-    """What asks for a launch.
+    """Request for a launch.
 
     Attributes
     ----------
@@ -167,7 +167,7 @@ class Launch:
 
     @property
     def reserved_smem(self) -> tuple[int, int]:
-        """Where the system's shared memory starts and ends: behind the kernel's, if the kernel asks where it is."""
+        """Range of the system's shared memory: behind the kernel's, if the kernel asks for its address."""
         start = -(-self.smem_bytes // _PARAMETER_ALIGNMENT) * _PARAMETER_ALIGNMENT
         return (start, start + RESERVED_SMEM_BYTES) if "%reserved_smem_offset" in self.ptx else (start, self.smem_bytes)
 
@@ -201,12 +201,12 @@ class Launch:
 
     @property
     def absent_ctas(self) -> int:
-        """How many CTAs of the grid do not run."""
+        """CTAs of the grid that do not run."""
         return 0 if self.chosen is None else self.ctas - len(self.order)
 
     @property
     def resident_ctas(self) -> int:
-        """How many CTAs of this size an H200 holds at once; PTX says nothing of registers, which may allow fewer."""
+        """CTAs of this size that an H200 holds at once; registers, which PTX does not tell, may allow fewer."""
         x, y, z = self.block
         return SM_COUNT * occupancy(0, x * y * z, self.smem_bytes).ctas_per_sm
 
@@ -350,12 +350,12 @@ def _check_directives(launch: Launch, function: Function, threads: int, cluster:
 
 
 _WAITS_FOR_OTHERS = re.compile(r"(?<![\w.])(?:(?:atom|red)(?=\.)|ld\.(?:acquire|volatile|relaxed))(?![\w.:]*\.shared)")
-"""What waits for other CTAs, or might: they can reach each other's shared memory in clusters only."""
+"""Opcodes that wait for other CTAs, or might: they can reach each other's shared memory in clusters only."""
 
 _NEEDS_ORDER = re.compile(
     r"cp\.reduce\.|(?<![\w.])tensormap\.|fence\.proxy\.tensormap|%(?:clock|globaltimer)|\bmalloc\b",
 )
-"""What would see in which order CTAs run: sums in global memory, tensor maps that kernels write, clocks, malloc."""
+"""Opcodes that see the order in which CTAs run: sums in global memory, written tensor maps, clocks, malloc."""
 
 
 def may_run_in_any_order(launch: Launch) -> bool:

@@ -60,7 +60,7 @@ class Placed:
 
     @property
     def bytes(self) -> Array:
-        """What it holds now: a view."""
+        """Current contents: a view."""
         start = self.address - self.data.ctypes.data
         return self.data[start : start + (self.variable.size_bytes or 0)]
 

@@ -149,7 +149,7 @@ _PATIENCE = 20_000
 
 @dataclass(frozen=True)
 class Site:
-    """What is held back.
+    """Site of a hold: the instruction, lanes or operation that is held back.
 
     Attributes
     ----------

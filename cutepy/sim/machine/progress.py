@@ -42,7 +42,7 @@ _WARP_COLLECTIVES = frozenset("shfl vote match redux elect activemask ldmatrix s
 
 
 class Spin:
-    """What a group has been like since memory changed last.
+    """State of a group since memory changed last, which tells if it spins.
 
     Attributes
     ----------
@@ -178,10 +178,10 @@ def _equal(one: Any, other: Any) -> bool:  # noqa: ANN401
 
 
 MOST = 1 << 12
-"""How many tries fail in all until something changes: what counts them may do so for ever."""
+"""Tries that fail in all until something changes: a loop that counts them may fail for ever."""
 
 _LATER = 1 << 8
-"""How many more may fail once time has leapt."""
+"""Further tries that may fail once time has leapt."""
 
 
 class TimeOuts:

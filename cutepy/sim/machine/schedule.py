@@ -44,7 +44,7 @@ _TURN_BLOCKS, _IDLE_TURN_BLOCKS = 1000, 256
 """Blocks that a group runs before others get a turn, and those of a group that changes nothing but its registers."""
 
 _PATIENCE, _LONG_TURN = 1000, 250
-"""How long lanes wait for others where they meet, and how much of that a turn counts that goes on to its end: they wait
+"""Patience of lanes that wait where they meet, and the part of it that a turn to the end counts: they wait
 for more than a thousand blocks that change nothing, or four thousand that change something. A round without a change
 counts 1.
 """
@@ -53,7 +53,7 @@ _FIRST_LEAP, _LAST_LEAP = 1 << 12, 1 << 40
 
 
 class Schedule:
-    """Who runs next, where lanes part, meet and wait.
+    """Schedule of groups: picks the next one, splits and merges them, and lets them wait.
 
     Parameters
     ----------

@@ -38,7 +38,7 @@ _NARROW = {"bfloat16": "u2", "float8_e4m3fn": "u1", "float8_e5m2": "u1"}
 
 
 Place = Layout | ComposedLayout | SmemRegion | str | None
-"""How shared memory may be asked for: by a layout, its text, a region of a plan; None for all of it."""
+"""Ways to ask for shared memory: a layout, its text, a region of a plan; None for all of it."""
 
 
 def named(plan: SmemPlan | None, name: str | None, layout: Place, kernel: str) -> Place:
@@ -166,7 +166,7 @@ _PERIOD = 65521
 """Words after which mixed ones repeat: a prime, so that CTAs, whose memory is a round size, have different ones."""
 
 _FLOATS, _INTEGERS, _HALVES = range(3)
-"""What a mixed word is, as two bits; if it is 3, any four bytes."""
+"""Kind of a mixed word, as two bits; 3 stands for any four bytes."""
 
 
 @dataclass(frozen=True)

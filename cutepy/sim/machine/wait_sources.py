@@ -62,7 +62,7 @@ class Stray:
 
 @dataclass(frozen=True)
 class Awaited:
-    """What lanes wait for.
+    """Object that lanes wait for.
 
     Attributes
     ----------

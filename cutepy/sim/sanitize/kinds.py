@@ -1,4 +1,8 @@
-"""What is said of a kind of hazard."""
+"""Kinds of hazards: the table of their names, one-line meanings, severities and missing steps.
+
+Reports, the documentation and what may be allowed at a line all read this table. A new kind is an entry here, a page
+``docs/hazards/NAME.md``, and whoever finds it calls ``Findings.tell(NAME, ...)``.
+"""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class Lacking(NamedTuple):
 
 
 class OneSided:
-    """Which lanes have values in registers that are written on some paths only."""
+    """Lanes that have values in registers that only some paths write."""
 
     def __init__(self) -> None:
         self._function: Function | None = None

@@ -120,7 +120,7 @@ class Sanitizer(Observer):
 
     @property
     def certificates(self) -> tuple[Certificate, ...]:
-        """What is known of all schedules of each launch that has ended."""
+        """Certificates of the launches that have ended."""
         self._finish()
         return tuple(self._examiner.certificates)
 
@@ -131,7 +131,7 @@ class Sanitizer(Observer):
 
     @property
     def hazards(self) -> Hazards:
-        """What was found, each pair of lines once, the likeliest causes first."""
+        """Hazards found, each pair of lines once, the likeliest causes first."""
         self._of_global.tell_held(is_over=False)
         return self._findings.hazards
 

@@ -1,8 +1,8 @@
-"""What an instruction's operands decide beside results: places, bytes, lanes, synchronisation, ways through the code.
+"""Operand roles: the operands of an instruction that affect control flow, addresses, lanes or synchronisation.
 
 The condition of a hazard reads such values: one that differs in another schedule, or another round, may make something
 undefined there that is defined here. The forms of instructions (`ptx.forms`) name each operand's role. Of an
-instruction that has no form, all operands are taken to decide.
+instruction that has no form, all operands are taken to affect synchronisation.
 
 References
 ----------

@@ -1,4 +1,4 @@
-"""Who does something, and what they know as they do it: whether that includes what others must have done before."""
+"""Actors: threads of a barrier operation, with the part of their vector clocks that decides what came before."""
 
 from __future__ import annotations
 

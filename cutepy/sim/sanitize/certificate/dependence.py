@@ -1,4 +1,12 @@
-"""What depends on what in a kernel's code: values on those that they are made of, and on branches that lead there."""
+"""Data and control dependence of a kernel's code, over its flow graph and the natural loops in it.
+
+A value depends on the values that it is made of, and on the branches that lead to its instruction. A natural loop has
+one head, through which all paths enter it.
+
+References
+----------
+Aho, Lam, Sethi and Ullman, Compilers, 2nd edition, 9.6: dominators, natural loops.
+"""
 
 from __future__ import annotations
 

@@ -282,7 +282,7 @@ def _is_thread(code: Dependence, i: Instruction) -> bool:
 
 
 class _Did(NamedTuple):
-    """What a lane did.
+    """Operation of a lane.
 
     Attributes
     ----------
@@ -309,7 +309,7 @@ class _Did(NamedTuple):
 
 @dataclass
 class _Note:
-    """Where something was done.
+    """Place and time of an operation.
 
     Attributes
     ----------

@@ -39,7 +39,7 @@ _OTHERS = "launches of other sizes, or with other values that steer; results"
 _ABSENT = "{} of the grid's {} CTAs, which were not chosen to run, and what they and the others do to each other"
 _LINES = 5
 _TOLD_OTHERWISE = ("barrier-outlived", "unannounced-bytes")
-"""What premises find of mbarriers that are ended, and of bytes, which the sanitizer looks for by itself too."""
+"""Kinds of violations that refuse a certificate only: the sanitizer looks for ended mbarriers and bytes itself."""
 
 
 class Examiner:

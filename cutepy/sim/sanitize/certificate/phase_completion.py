@@ -1,14 +1,14 @@
-"""Whether a phase completes only when all of it has happened: premise 4.
+"""Premise 4: a phase of an mbarrier completes only when all operations of the phase have happened.
 
-A phase completes when it lacks neither arrivals nor bytes. What adds to that (bytes that are announced, arrivals that
-are still to come) without being an arrival itself must come before an arrival, or the phase may complete without it.
-Three forms of that question, the later asked only where the one before says no:
+A phase completes when it lacks neither arrivals nor bytes. An operation that adds to either without being an arrival
+itself (an announcement of bytes, of arrivals still to come) must come before an arrival, or the phase may complete
+without it. The premise is checked in three forms, each only where the one before fails:
 
 - order: each such operation is before, or part of, an arrival that uses up the expected count;
-- bytes: one that isn't leaves bytes pending until it comes, for what has surely been announced is more than the copies
-  that don't wait for it bring;
-- exact: no part of the phase's operations that may have happened without the rest completes it, by looking at all of
-  them. The number of such parts grows exponentially, so it is asked of phases with few operations.
+- bytes: an operation that is not so leaves bytes pending until it comes, for what has surely been announced is more
+  than the copies that don't wait for it bring;
+- exact: no subset of the phase's operations that may have happened without the rest completes it. The number of subsets
+  grows exponentially, so only phases with few operations are checked so.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Loose(NamedTuple):
 
 
 class Announcing:
-    """What is announced in the current phases of the mbarriers at one address.
+    """Announcements in the current phases of the mbarriers at one address.
 
     Parameters
     ----------
@@ -234,7 +234,7 @@ EXACT_OPERATIONS = 12
 """Operations of a phase up to which all parts of it are looked at."""
 
 MOST = (1 << 20) - 1
-"""What an mbarrier counts at most: arrivals, and bytes either way."""
+"""Largest counts of an mbarrier: arrivals, and bytes either way."""
 
 
 class Step(NamedTuple):

@@ -1,4 +1,4 @@
-"""Whether the phases of an mbarrier are the same in every schedule: premises 0 to 4, on the trace of a launch.
+"""Premises 0 to 4: the phases of an mbarrier are the same in every schedule, checked on the trace of a launch.
 
 Of each phase two vectors of counts are kept. *Used* has, by who it was, what counted in it: who knows all of that comes
 after the phase's completion. *Before* joins what those knew who counted in it: what is in it comes before the

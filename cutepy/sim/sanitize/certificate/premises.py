@@ -33,7 +33,7 @@ _TO_ITSELF = "st.async and red.async into a CTA's own shared memory, which the P
 
 
 class Premises:
-    """What must hold of CTAs that are resident together, for one schedule to speak for all.
+    """Premises about CTAs that are resident together, by which one schedule speaks for all.
 
     Parameters
     ----------

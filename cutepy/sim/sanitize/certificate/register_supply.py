@@ -1,13 +1,15 @@
-"""Whether each setmaxnreg.inc finds registers in every schedule: premise 7.
+"""Premise 7: each setmaxnreg.inc finds registers in every schedule.
 
-What a `.dec` gives back is there in every schedule if no `.inc` comes before it, of any warp of the cluster. Taking
-only that for granted, all is well if the peaks of all warps fit a CTA's registers at once, whoever asks first. So it is
-where each warp gives or takes once. Where it is not so, the orders in which warps may ask are searched.
+A `.dec` gives back its registers in every schedule if no `.inc` of any warp of the cluster comes before it. With only
+those, all is well if the peaks of all warps fit a CTA's registers at once, whoever asks first, or where each warp gives
+or takes once. Otherwise the orders in which warps may ask are searched for one that leaves some waiting for ever.
+Giving back early never harms, so schedules differ only in who is served first: the search is over sets of served
+requests.
 
-A warp that asks waits, and what its thread does after that, issues of copies too, comes after it: so a change counts
-among the waits that threads have ended, which clocks pass on wherever control does. Where a barrier of all threads did
-not wait for some since they had ended, what comes later in the cluster is taken to come after all that those did, and
-so it is where an operation on a barrier is relaxed, which clocks take for nothing.
+A warp that asks waits, and all that its thread does after that comes after it, issues of copies too. So a change counts
+among the waits that threads have ended, which vector clocks pass on wherever control does. Where a barrier of all
+threads did not wait for threads that had exited, what comes later in the cluster is taken to come after all that those
+did. The same holds where an operation on a barrier is relaxed, which clocks do not count.
 """
 
 from __future__ import annotations
@@ -32,11 +34,11 @@ if TYPE_CHECKING:
 
 
 _MOST_ROUNDS = 8
-"""How many changes of a warp are told apart."""
+"""Changes of a warp that are told apart."""
 
 
 class _Done(NamedTuple):
-    """What one instruction changed for a warp of some CTAs.
+    """Change of the registers of a warp of some CTAs by one instruction.
 
     Attributes
     ----------
@@ -56,7 +58,7 @@ class _Done(NamedTuple):
 
 
 class RegisterSupply:
-    """What the warps of resident CTAs hold, give back and ask for.
+    """Registers that the warps of resident CTAs hold, give back and ask for.
 
     Parameters
     ----------

@@ -1,12 +1,20 @@
-"""Whether anything that depends on the schedule steers a kernel: premise 6, over all paths of its code.
+"""Premise 6: no value that depends on the schedule affects control flow, addresses or synchronisation on any path.
 
-What an atomic returns, clocks, the SM, who else is active, tokens of mbarriers, the outcomes of tries, what unordered
-atomics on floats leave in memory, and what somebody else may write meanwhile: all that differs from schedule to
-schedule. It may be stored, and be part of a result; it must not reach a branch, an address, or an operand of
-synchronisation. Of tries it may decide whether to wait (`tries.py`), and a token may say for which phase.
+Values that depend on the schedule: results of atomics, clocks, the SM, the active lanes, tokens of mbarriers, outcomes
+of tries, memory that unordered float atomics or racing stores leave, and words that another thread may write meanwhile.
+They may be stored, and be part of a result. They must not reach a branch, an address, or an operand of synchronisation.
+A try may decide whether to wait (`tries.py`), and a token may say for which phase.
 
 Registers are followed without regard to the order of instructions, memory by state space: what is stored of such a
-value is in all that is loaded from that space, and what gives `bar.red` such a predicate is in the result of each.
+value is in all that is loaded from that space, and a predicate that such a value gives `bar.red` is in every result.
+
+Reductions of one kind on integers commute: sums of one size, minima and maxima of one type, and, or, xor. They leave
+the same in any order, except for two kinds at one place, increments that wrap, and floats. Stores of several lanes of
+one instruction to one place matter where the values differ; values of copies are not known, so they may.
+
+References
+----------
+CUDA C++ Programming Guide, "SIMT Architecture": which thread writes last is undefined.
 """
 
 from __future__ import annotations
@@ -145,7 +153,7 @@ class _Spread:
 
 
 class Origin(NamedTuple):
-    """Where a value comes from, and what it is."""
+    """Origin of a value: the instruction that made it, and its kind."""
 
     source: Instruction
     value: str

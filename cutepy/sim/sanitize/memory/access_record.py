@@ -1,4 +1,4 @@
-"""What one instruction did to shared memory, in all CTAs that ran in lockstep, and two of these that conflict."""
+"""Access records of shared memory: one instruction's accesses in all CTAs in lockstep, and conflicts of two."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Warps(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class AccessRecord:
-    """What an instruction, or an asynchronous operation, did to shared memory.
+    """Accesses of an instruction, or of an asynchronous operation, to shared memory.
 
     Attributes
     ----------
@@ -166,17 +166,17 @@ class Conflict:
 
     @property
     def read_first(self) -> bool:
-        """Whether a read came before the first write, which it should have come after."""
+        """True if a read came before the first write, which it should have come after."""
         return self.before.early is not None and not self.before.writes and self.granule in self.before.early
 
     @property
     def narrow(self) -> bool:
-        """Whether both are strong, and one names a scope that the other is outside of."""
+        """True if both are strong, and one names a scope that the other is outside of."""
         return _have_scope(self.before, self.after, CTA) and not self.partial
 
     @property
     def partial(self) -> bool:
-        """Whether both are strong, each in the scope of the other, and of different sizes."""
+        """True if both are strong, each in the scope of the other, and of different sizes."""
         old, new = self.before, self.after
         near = old.agents[np.searchsorted(old.slots, new.slots[self.row])] == new.agents[self.row]
         return _have_scope(old, new, CTA if near else CLUSTER) and not _overlap_completely(old, new)

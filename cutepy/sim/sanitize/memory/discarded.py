@@ -30,7 +30,7 @@ _OF_A_LANE = frozenset(
     """abs add addc and bfe bfi clz cnot copysign cos cvt cvta div ex2 fma lg2 lop3 mad mad24 madc max min mov mul mul24
     neg not or popc prmt rcp rem rsqrt sad selp set setp shf shl shr sin slct sqrt sub subc tanh testp xor""".split()
 )
-"""What gives a lane values that are made of its own ones."""
+"""Opcodes that make a lane's value of its own values only."""
 _MOST_LANES = 1 << 26
 """Of a launch with more, nothing is held."""
 _MOST_HELD = 64

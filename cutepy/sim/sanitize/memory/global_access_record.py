@@ -1,4 +1,4 @@
-"""What one instruction did to global memory, in all CTAs that ran in lockstep, and two of these that conflict.
+"""Access records of global memory: one instruction's accesses in all CTAs in lockstep, and conflicts of two.
 
 Where an instruction touches the same bytes again, shifted by one distance for all lanes, as in most loops, only the
 distance is kept: the pattern is one.
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False, slots=True)
 class Pattern:
-    """Where the lanes of a touch access memory, relative to the lowest of these addresses.
+    """Address pattern of an access: offsets of its lanes from the lowest address.
 
     Attributes
     ----------
@@ -58,7 +58,7 @@ class Pattern:
 
 @dataclass(eq=False, slots=True)
 class GlobalAccessRecord:
-    """What an instruction, or an asynchronous operation, did to global memory.
+    """Accesses of an instruction, or of an asynchronous operation, to global memory.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What accesses, asynchronous operations and the host touch of global memory."""
+"""Accesses to global memory by threads, asynchronous operations and the host, checked against shadow memory."""
 
 from __future__ import annotations
 

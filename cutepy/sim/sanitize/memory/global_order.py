@@ -1,4 +1,4 @@
-"""Whether two touches of global memory are in order, lane by lane, and what is wrong if they are not.
+"""Happens-before of two accesses to global memory, lane by lane, and the kind of hazard where it is missing.
 
 References
 ----------

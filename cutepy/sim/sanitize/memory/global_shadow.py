@@ -1,6 +1,11 @@
-"""What is known of the granules of an allocation of global memory, or of a piece of a large one.
+"""Shadow memory of global memory: the last writer and readers of each granule, checked against the next access.
 
-A granule is as large as the smallest access that the allocation has seen, 16 bytes at most.
+A granule is as large as the smallest access that its allocation has seen, 16 bytes at most. It has two numbers: of the
+record that wrote it last, and of the one that has read it last since. A record keeps the numbers that its granules had
+before, so the readers of a granule, or the atomics on it, are a chain. A weak record leaves those of launches that were
+over before its own began out of the chain: who comes after it comes after them, too. So a chain has only what may run
+side by side, and no launch is too far back. A chain that grows too long is cut, and its last record keeps of which
+launches the others were.
 """
 
 from __future__ import annotations
@@ -21,14 +26,14 @@ if TYPE_CHECKING:
 
 
 EXTENT_BYTES = 1 << 26
-"""Where extents end at the latest: at multiples of this."""
+"""Boundaries of extents: multiples of this number of bytes."""
 
 UNWRITTEN = -1
 """The number of granules that nothing has written since they were allocated."""
 
 
 class Extent:
-    """What is known of one allocation: numbers by granule."""
+    """Shadow of one allocation, or of a piece of a large one: numbers by granule."""
 
     def __init__(self, start: int, end: int) -> None:
         self.start, self.end = start, end
@@ -91,7 +96,7 @@ def _repeated(numbers: Array, times: int) -> Array:
 
 
 _DEEPEST = 64
-"""How many touches of a granule that are unordered among each other are remembered."""
+"""Unordered accesses to a granule that are remembered."""
 
 _MOST_HISTORY = 1 << 26
 """Numbers of what touches found before them, of all touches together; those of the oldest are forgotten first."""

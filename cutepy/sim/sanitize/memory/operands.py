@@ -1,4 +1,4 @@
-"""What MMAs read of shared memory, and operands among that which have come out of their tile."""
+"""Operands of MMAs in shared memory, and operands that walk out of their tile."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ROWS_OF_A_WARP = 16
 
 
 class Operands(NamedTuple):
-    """What a warpgroup reads.
+    """Operand bytes that a warpgroup reads.
 
     Attributes
     ----------

@@ -1,4 +1,10 @@
-"""How finely memory is watched: the smallest access that a kernel may make to shared memory."""
+"""Shadow memory of shared memory: the last writer and readers of each granule, checked against the next access.
+
+A granule is as large as the smallest access that the kernel may make. It holds the numbers of access records, or of
+sets of them; numbers of records that are no longer needed are given again. A record has one instruction's accesses in
+all CTAs that ran in lockstep, so there are few, and mostly all lanes of one come after all lanes of the other. Only
+where they don't is each lane compared.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +81,7 @@ class Numbered(Generic[T]):
 
     @property
     def is_full(self) -> bool:
-        """Whether it is time to look which are no longer needed: as many have come as were kept the last time."""
+        """True if unneeded things should be dropped: as many have come as were kept the last time."""
         return len(self._things) >= self._most
 
     def add(self, thing: T) -> int:
@@ -93,13 +99,13 @@ class Numbered(Generic[T]):
 
 
 _MOST_TOUCHES = 64
-"""How many touches of a granule that are unordered among each other are remembered."""
+"""Unordered accesses to a granule that are remembered."""
 
 _OVER = Need((DONE,))
 _LACKS: tuple[Lacks, ...] = "order", "scope", "fence", "warps"
 
 _FORGOTTEN = View(np.zeros((0, 0, 0, 0, 0), np.int32), None)
-"""What a touch knew, once it has been compared with those before it: those after it ask what they know themselves."""
+"""View of an access that has been compared with those before it: later ones ask their own clocks."""
 
 
 class Shadow:

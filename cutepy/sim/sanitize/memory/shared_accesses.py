@@ -1,4 +1,4 @@
-"""What accesses, MMAs and asynchronous operations touch of shared memory, and what those know who do it."""
+"""Accesses to shared memory by threads, MMAs and copies, checked against shadow memory with vector clocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tensor maps in global memory: a copy may use one once its CTA has acquired the map.
+"""Tensor maps in global memory: acquired by each CTA before it copies by them, and unchanged while copies read them.
 
 Maps that are parameters of the kernel, or constants, need no fence: no kernel writes them. A map in global memory was
 written by the generic proxy: by this launch, by an earlier one, or by the host. Copies read maps by the tensormap
@@ -9,13 +9,18 @@ If this launch has written the map, or a launch that may still run, the writer a
 end of a launch releases what the launch has written, and so does a copy of the host.
 
 For each map there is a column of the clocks, by CTA of the cluster. It holds the number of the last write that the CTA
-has acquired, plus one: 0 stands for no acquire, 1 for a map that no touch is known to have written. Barriers pass it on
-within the CTA.
+has acquired, plus one: 0 stands for no acquire, 1 for a map that no record is known to have written. Barriers pass it
+on within the CTA.
+
+A copy has read its map when its bytes have come, which the waits for its mbarrier tell; or when the bulk group is over
+in which its thread had it, as of stores, and as CUTLASS has it of loads. Only then may the map be changed.
 
 References
 ----------
-PTX ISA, "membar/fence": "proxy.tensormap"; "tensormap.cp_fenceproxy"; "Memory Consistency Model": "Proxies". CUDA C++
+PTX ISA, "membar/fence": "proxy.tensormap"; "tensormap.cp_fenceproxy"; "Memory Consistency Model": "Proxies";
+"cp.async.bulk.wait_group": what of an operation it waits for begins with "reading from the tensormap". CUDA C++
 Programming Guide, "Using TMA to transfer multi-dimensional arrays", on maps in global memory: each block needs a fence.
+CUTLASS, `cute/arch/copy_sm90_desc.hpp`: `tma_desc_commit_group` and `tma_desc_wait_group`, after loads too.
 """
 
 from __future__ import annotations
@@ -194,7 +199,7 @@ def _needed(old: GlobalAccessRecord, new: GlobalAccessRecord, writer: int, rows:
 
 @dataclass
 class _Read:
-    """What a copy reads of tensor maps.
+    """Read of tensor maps by a copy.
 
     Attributes
     ----------

@@ -1,4 +1,30 @@
-"""Indices of what is in order, slices where nothing is left out, which copy nothing; and what clocks are made of."""
+"""Vector clocks of the resident CTAs: the happens-before of their threads and asynchronous operations.
+
+A CTA has *columns*: two for each thread, its releases and the waits at mbarriers that it has ended; and one for each
+*channel* by which asynchronous operations signal completion: an mbarrier's phases, the bulk groups and cp.async groups
+of a thread, the wgmma groups of a warpgroup. Each counts up; an event at count n of a column happens before whoever has
+n or more there. A thread's count goes up when it releases something (until then its accesses are known to no other),
+and when it does something that is not to be taken for what it did before.
+
+Clocks have three *planes*, or more:
+
+- ``DONE``: something came after it that has counted. Of what the async proxy has read no more is needed.
+- ``SEEN``: it is over, and what it wrote is visible: a release came after it that includes who knows it.
+- ``FENCED``: it is over, for a proxy fence came after it, of its CTA or of who had seen it. Needed by the async proxy
+  to write over what the generic proxy read, and beside ``SEEN`` to touch what that wrote.
+- ``FENCED_GLOBAL``: as ``FENCED``, of global memory, in kernels whose proxy fences differ in what they cover.
+- The last ones in clusters, `fenced_in`: as that, by a fence in the CTA of one rank. Of global memory the async proxy
+  needs a fence in the CTA that issues the copy, wherever it was heard of since.
+
+Lanes of a warp with the same clock share a row; a lane that learns something alone has a row of its own until the warp
+synchronises. A thread's own columns stand beside, in `own`. A `BarrierGeneration` has the clocks that were released at
+a barrier. A `Need` says in which planes an access must be known for another one to come after it: within one proxy a
+release suffices; from the generic proxy to the async proxy a proxy fence is needed, after reads as after writes.
+
+References
+----------
+PTX ISA, "Memory Consistency Model": "Proxies", "Causality Order"; "Async proxy".
+"""
 
 from __future__ import annotations
 
@@ -65,7 +91,7 @@ NO_COLUMNS: Array = np.zeros(0, np.intp)
 
 
 class View(NamedTuple):
-    """What a set of threads, or an asynchronous operation, knows.
+    """View: the vector clocks of a set of threads, or of an asynchronous operation.
 
     That of threads is only good until somebody learns something, unless it is `kept`.
 
@@ -140,7 +166,7 @@ class Clocks:
 
     @property
     def capacity(self) -> int:
-        """How many columns there is room for."""
+        """Columns that there is room for."""
         return self._known.shape[-1]
 
     def ends(self, threads: Array) -> Array:
@@ -422,7 +448,7 @@ def _planes(fences: AbstractSet[frozenset[str]]) -> tuple[int, int | None]:
 
 
 class BarrierGeneration:
-    """What was published at an object that threads meet at, by phase: of the one that is current, and the last one."""
+    """Clocks released at a barrier or mbarrier by phase: the current generation, and the last one."""
 
     def __init__(self, slots: int) -> None:
         self._phase = np.full((2, slots), -1)
@@ -467,7 +493,7 @@ class BarrierGeneration:
 
 
 class Need(NamedTuple):
-    """How something must be known to what comes after it.
+    """Planes of a vector clock in which an access must be known.
 
     Attributes
     ----------
@@ -506,7 +532,7 @@ _NEEDS = {
     (False, False, False): Need((SEEN, FENCED), np.maximum),
 }
 UNFENCED = {True: Need((SEEN,)), False: Need((DONE,))}
-"""What orders a write, or a read, by the generic proxy before one of the async proxy but for a proxy fence."""
+"""Orders of a write, or a read, by the generic proxy before one of the async proxy that lack only a proxy fence."""
 
 
 def hide(what: Array, columns: Array) -> Array:

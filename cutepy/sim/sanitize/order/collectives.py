@@ -1,4 +1,10 @@
-"""What instructions say of the lanes that execute them: whole warps that come together, arrivals that show nothing."""
+"""Collectives: instructions that whole warps execute, arrivals without a release, wgmma groups and setmaxnreg.
+
+References
+----------
+PTX ISA, "wgmma.mma_async": all threads of a warpgroup execute the same; "setmaxnreg": all warps of the warpgroup must
+synchronise explicitly before the next one.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +81,7 @@ class MmaGroups:
 
 
 class RegisterChanges:
-    """When each warp changed how many registers it has: the first time, the second, and so on.
+    """Times at which each warp changed its number of registers: the first change, the second, and so on.
 
     Parameters
     ----------

@@ -1,12 +1,20 @@
-"""Fences beside relaxed arrivals and waits at barriers, which then release and acquire as others do by themselves.
+"""Fences that make relaxed operations release or acquire, at barriers and between sc fences that a read value orders.
 
 A release pattern is a fence and then a relaxed arrival of its thread, an acquire pattern a relaxed wait and then a
 fence: what the fence's thread knew is released, and what the wait saw is acquired, in the narrower of both scopes.
 
+Two fences with .sc synchronise where a value says which was first. One fence is before a strong write, be it of another
+thread, by barriers and whatever else orders; the value is read, and the read is before another fence. Were the other
+one the first, the read would be before the write that it observed. So whoever fenced before the write has released to
+whoever fences after the read. Of fences whose order no value tells, none is taken to be the first. Looked at are fences
+and accesses of scope .gpu and wider, and the ways from a fence to the write, and from the read to a fence, within a
+cluster.
+
 References
 ----------
-PTX ISA, "Memory Consistency Model": "Release and Acquire Patterns"; "barrier.cluster", whose example has a fence before
-a relaxed arrival.
+PTX ISA, "Memory Consistency Model": "Release and Acquire Patterns"; "Causality", "Coherence"; "Fence-SC",
+"Synchronizes", "Observation Order", "Causality Order"; "barrier.cluster", whose example has a fence before a relaxed
+arrival.
 """
 
 from __future__ import annotations
@@ -17,7 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from cutepy.sim.machine.lanes import Array
-from cutepy.sim.sanitize.order.clocks import DONE, SEEN, Clocks
+from cutepy.sim.sanitize.order.clocks import DONE, SEEN, Clocks, hide
 from cutepy.sim.sanitize.order.published import Location, Snapshot
 from cutepy.sim.sanitize.order.strength import CLUSTER, SCOPES, Strength
 
@@ -27,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class Wait(NamedTuple):
-    """What a wait has seen, and not shown to its threads so far.
+    """Clock that a wait has seen, and not passed on to its threads so far.
 
     Attributes
     ----------
@@ -82,7 +90,7 @@ class Patterns:
 
     @property
     def has_fences(self) -> bool:
-        """Whether there are some that relaxed arrivals may follow."""
+        """True if there are fences that relaxed arrivals may follow."""
         return bool(self._fences)
 
     def released(self, i: Instruction, slots: Array, thread: int) -> tuple[Array, Array]:
@@ -180,7 +188,7 @@ class _Read(NamedTuple):
 
 
 class Passed(Snapshot):
-    """What fences have released that some threads come after, when they write.
+    """Releases of fences that come before later writes of some threads.
 
     Parameters
     ----------

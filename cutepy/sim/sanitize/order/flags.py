@@ -32,7 +32,7 @@ read-modify-writes of a counter."""
 
 
 class Did(NamedTuple):
-    """What a thread has done, as the clocks count it.
+    """Progress of a thread, as the clocks count it.
 
     Attributes
     ----------

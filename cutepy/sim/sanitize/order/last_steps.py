@@ -1,4 +1,4 @@
-"""The last steps of synchronisation: barriers, waits and fences, as threads took them, looked up for reports only."""
+"""Last steps of synchronisation of each thread, and last arrivals at barriers, kept for reports only."""
 
 from __future__ import annotations
 
@@ -48,22 +48,22 @@ class Step(NamedTuple):
 
     @property
     def is_wait(self) -> bool:
-        """Whether it is a wait at an mbarrier."""
+        """True for a wait at an mbarrier."""
         return self.operation == "wait" and self.barrier.startswith("mbarrier ")
 
     @property
     def is_release(self) -> bool:
-        """Whether it tells others of what came before: an arrival at a barrier of more than a warp."""
+        """True if it releases: an arrival at a barrier of more than a warp."""
         return self.operation in ("arrive", "join", "cluster_arrive")
 
     @property
     def is_acquire(self) -> bool:
-        """Whether a wait at a barrier of more than a warp is over."""
+        """True if a wait at a barrier of more than a warp is over."""
         return self.is_wait or self.operation == "cluster_wait" or self.is_meeting
 
     @property
     def is_meeting(self) -> bool:
-        """Whether all threads of a barrier of the CTA have come."""
+        """True if all threads of a barrier of the CTA have come."""
         return self.operation == "sync" and self.barrier.startswith("bar ")
 
     def by(self, slot: int, threads: Array) -> Array:
@@ -170,7 +170,7 @@ class Arrival(NamedTuple):
 
     @property
     def is_relaxed(self) -> bool:
-        """Whether it publishes nothing by itself."""
+        """True if it publishes nothing by itself."""
         return "relaxed" in self.instruction.parts
 
     def lane(self, slot: int, thread: int) -> tuple[int, int] | None:

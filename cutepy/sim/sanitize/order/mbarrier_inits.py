@@ -1,4 +1,4 @@
-"""Whether those who use an mbarrier know that it has been made: mbarrier.init is a write that must be published.
+"""Visibility of mbarrier.init: each use of an mbarrier needs a happens-before from the init, released by a fence.
 
 References
 ----------

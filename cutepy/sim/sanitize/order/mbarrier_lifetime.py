@@ -1,4 +1,4 @@
-"""mbarriers as memory: who makes them, what is written over them, and whether their bytes come out even.
+"""Lifetimes of mbarriers in shared memory: inits, stores over them, invalidation, and bytes that do not come out even.
 
 References
 ----------

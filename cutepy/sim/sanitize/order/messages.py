@@ -56,7 +56,7 @@ _MOST_READS = 16
 
 
 class Messages:
-    """What is published through memory in a run.
+    """Messages: clocks that a run publishes through memory.
 
     Attributes
     ----------
@@ -100,7 +100,7 @@ class Messages:
 
     @property
     def any_sent(self) -> bool:
-        """Whether somebody has acquired something."""
+        """True if a thread has acquired something."""
         return bool(self._sent)
 
     def fenced(self, lane: Lane) -> Sent | None:

@@ -1,4 +1,4 @@
-"""What moves, selections, comparisons, logic and votes make of values that are known: small numbers, and predicates."""
+"""Constant folding of small integers and predicates, and the registers that a result depends on."""
 
 from __future__ import annotations
 

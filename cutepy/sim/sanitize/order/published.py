@@ -1,4 +1,11 @@
-"""What threads publish by writing to memory, where, and which instructions can learn of it."""
+"""Releases through memory: the clock that a write publishes, its location, and instructions that may acquire it.
+
+Each element of a vector is a location of its own, as it is an access of its own.
+
+References
+----------
+PTX ISA, "Memory Consistency Model": "Vector Data-types", "Packed Data-types".
+"""
 
 from __future__ import annotations
 
@@ -27,7 +34,7 @@ Cluster = tuple[int, int]
 
 
 class Snapshot:
-    """What some threads know at a time.
+    """Snapshot of the clocks of some threads.
 
     Parameters
     ----------
@@ -63,7 +70,7 @@ class Snapshot:
 
     @property
     def hides(self) -> bool:
-        """Whether it shows less than threads know."""
+        """True if it shows less than the threads' clocks."""
         return len(self._hidden) > 0
 
     def cta(self, row: int) -> int:
@@ -167,7 +174,7 @@ class Location:
 
     @property
     def says_something(self) -> bool:
-        """Whether there are messages."""
+        """True if there are messages."""
         return bool(self.sent or self.messages)
 
     def add(self, sent: Sent) -> None:

@@ -1,4 +1,4 @@
-"""What threads publish and learn where they synchronise."""
+"""Synchronisation events: barriers, mbarriers, fences and groups update the vector clocks of the threads at them."""
 
 from __future__ import annotations
 

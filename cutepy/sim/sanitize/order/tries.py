@@ -1,4 +1,4 @@
-"""The tries of a kernel at its mbarriers: which retry until they succeed, and which are peeks that a wait follows.
+"""Tries at mbarriers: waits that retry until they succeed, peeks that a wait follows, and guesses, which order nothing.
 
 A wait is all the tries of one mbarrier and phase of which only one must succeed. Where the outcome of a try decides
 whether another wait follows, and nothing else, it is a *peek*: its success saves time and means nothing more, so that
@@ -6,10 +6,17 @@ what the wait orders begins where the paths join. A try that may save one that s
 scope, is none: it matters which of them succeeds. To see a kernel as it runs where the peek fails, it is made to fail,
 unless its thread knows that the phase is complete: then it can't.
 
-A try *retries* if the way on from it is its success alone (`failing.py`). If all that its success leads to is reached
-without one too, after so many tries, say, it is a *guess* (`giving_up.py`): whoever goes on knows nothing by it. Where
-that can't be told, of tries of several phases, say, it is no wait, and not certified, but who has seen it succeed goes
-on knowing it.
+A try *retries* if each path after its failure leads to it, or to another try of the same mbarrier and phase with which
+it is alike, and does nothing else before. Branches on the outcome are decided (`outcomes.py`); others may go either
+way.
+
+A try is a *guess* if all that its success leads to is reached without one too, after so many tries, say: a thread that
+goes on knows nothing by it. To find that, the try and all others of the same mbarrier and phase are taken never to
+succeed, and the outcome is followed from the beginning of the kernel through moves, selections, comparisons, logic and
+votes. Nothing is claimed of paths that something else may bind to the outcome: another try that may stand for this one,
+a value that may tell of it (from memory, say), or a value that has decided a branch before, such as the number of
+tries: where that is compared once more the kernel may trap. Where that can't be told the try is no wait, and not
+certified, but a thread that has seen it succeed goes on knowing it.
 """
 
 from __future__ import annotations
@@ -60,7 +67,7 @@ class Try:
 
     @property
     def is_peek(self) -> bool:
-        """Whether a wait follows where it fails, or nothing depends on it."""
+        """True if a wait follows its failure, or nothing depends on its outcome."""
         return not self.retries and self.misuse is None and not self.may_give_up and not self.is_guess
 
 
@@ -251,7 +258,7 @@ _OF_OTHERS = frozenset("call activemask".split())
 
 
 class _State(NamedTuple):
-    """What is known where a thread is.
+    """State of a thread at a place in the code.
 
     Registers by index: `known` values; of these `told`, which depend on a failure; unknown ones that may depend on it,
     `tied`; `judged`, of which a way was decided, or which are made of those; and what registers were made of. In which
@@ -379,7 +386,7 @@ def _passed(
 
 
 class _Registers:
-    """What is known of registers while a block runs."""
+    """Registers with known values while a block runs."""
 
     def __init__(self, state: _State) -> None:
         self.values, self._made = dict(state.known), dict(state.made)
@@ -399,7 +406,7 @@ class _Registers:
 
     @property
     def is_as_after_success(self) -> bool:
-        """Whether the thread does what it does after a success, and no register tells of the failure."""
+        """True if the thread does as after a success, and no register tells of the failure."""
         return self.has_gone_on and not (self._told or self._tied)
 
     def runs(self, i: Instruction) -> bool | None:

@@ -1,4 +1,4 @@
-"""What the sanitizer knows of the CTAs that are resident together."""
+"""State of the resident CTAs: vector clocks, barriers, mbarriers, groups and operations in flight."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BULK, COPIES, MMAS = "bulk_group", "cp.async group", "wgmma group"
 GENERIC = "cp_async", "st_async"
 """Operations of the generic proxy: PTX ISA, "st.async", "red.async"; and "Async proxy", which doesn't list cp.async."""
 FAILED = -2
-"""What a try that fails counted, as in `BarrierEvent`."""
+"""Count of a failed try, as in `BarrierEvent`."""
 GROUP = 1 << 10
 """Steps of a count for each group that is closed; within one, each mbarrier that is let track its copies is a step."""
 _STORES = BULK, ((BULK, "read"), (BULK, "write"))
@@ -100,7 +100,7 @@ class Issued:
 
     @cached_property
     def known(self) -> Array:
-        """What all of its threads knew, of each CTA: (plane, CTA, rank, column)."""
+        """Clock that all threads of each CTA share: (plane, CTA, rank, column)."""
         every = np.arange(len(self.slots))
         if len(self.threads) == 1:
             return self.lanes(every, np.zeros(len(every), np.intp))
@@ -165,7 +165,7 @@ class Copied:
 
 
 class Wave:
-    """What is known of the CTAs that are resident together.
+    """Clocks, barriers and operations in flight of the CTAs that are resident together.
 
     Parameters
     ----------

@@ -1,4 +1,9 @@
-"""The hazards of a run together, in every form in which they are told."""
+"""The hazards of a run: a list in order of likely causes, with every form of report.
+
+Hazards stand in the order in which they were found, except for kinds that are causes wherever they show: an mbarrier
+without a visible init makes all that it should order unordered, and uneven bytes are seen last. A deadlock follows from
+whatever else there is.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""Lines of the source as they are shown: a short path, the function, the text, and what to mark of it."""
+"""Source excerpts: path, function, marked text of a line, and the name that the line gives the memory it copies.
+
+CuTe's names say what a tensor is: `sA` is A in shared memory, `tAsA` and `tCsA` are it as copies and MMAs partition it;
+`mA` is A in global memory and `gA` a tile of it; `rA` is in registers. A line that names one tensor in the memory that
+is asked for names that; of a copy it is the destination or the source. Elsewhere it is what is indexed: of
+``buffer[i] = x``, `buffer`.
+"""
 
 from __future__ import annotations
 

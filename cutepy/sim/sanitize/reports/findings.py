@@ -1,4 +1,4 @@
-"""What was found in the launches of a run, each defect once, put into words."""
+"""Findings: the hazards of a run's launches, each defect once, put into words."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Findings:
 
     @property
     def hazards(self) -> Hazards:
-        """What was found, each pair of lines once, the likeliest causes first: mostly what was found first."""
+        """Hazards found, each pair of lines once, the likeliest causes first: mostly in the order of discovery."""
         explained = {kernel for kernel, _ in self._of_cause}
         every = [
             self._told(hazard, scene)

@@ -1,4 +1,4 @@
-"""What is told of hazards in global memory."""
+"""Reports of hazards in global memory: conflicts become findings, with both accesses and the missing order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who wrote last what threads wait for that read a word again and again."""
+"""Last writer of a polled word, for threads that wait by reading it again and again."""
 
 from __future__ import annotations
 

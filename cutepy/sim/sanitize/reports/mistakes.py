@@ -1,4 +1,4 @@
-"""What is told of mistakes that the machine finds: most end the launch."""
+"""Reports of mistakes that end a launch, and of aligned instructions that part of a warp or warpgroup executes."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _all_of(deed: Deed) -> Side:
 
 
 _SUBJECTS = {"invalid-access": "memory", "invalid-descriptor": "a descriptor", "misused-barrier": "a barrier"}
-"""What those are at that don't say it."""
+"""Objects of the mistakes that name none."""
 
 
 _ACCESSES = {

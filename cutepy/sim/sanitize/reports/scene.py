@@ -1,4 +1,4 @@
-"""Who is who and what is what in a launch: roles of warps, names of barriers and of what is in shared memory.
+"""Names of a launch's actors and objects: roles of warps, barriers, and tensors in shared memory.
 
 None of it is declared anywhere, so it is read from what happens: a warp that issues TMA loads is a producer, and a
 region that TMA fills is the tile that the line of the copy names. Copies of one line that signal different mbarriers
@@ -33,7 +33,7 @@ _PARTS = {
     "bulk_peer": "copy to a peer",
     "st_async": "st.async",
 }
-"""What copies are called by which threads do not do the work themselves."""
+"""Names of copies for which threads do not do the work themselves."""
 _FILLS = ("tma_load", "bulk_load", "bulk_peer")
 _OF_COMPILERS = re.compile(r"__dynamic|\$|global_smem$|extern_shared|_\d")
 _TYPE = re.compile(r"[bfsu](?:8|16|32|64)")
@@ -65,7 +65,7 @@ _OF_COUNTS = ("misused-barrier", "uneven-bytes", "deadlock")
 
 
 class Scene:
-    """What is seen of a launch.
+    """Roles and names observed in a launch.
 
     Parameters
     ----------

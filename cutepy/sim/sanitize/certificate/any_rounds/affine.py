@@ -1,4 +1,4 @@
-"""What registers hold while a round of a loop runs and after it, as sums of what they held where the round began."""
+"""Affine forms: registers inside a round as sums of multiples of the registers where the round began."""
 
 from __future__ import annotations
 

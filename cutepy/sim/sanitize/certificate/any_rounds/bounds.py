@@ -1,4 +1,4 @@
-"""What the number that bounds loops steers beside how often they go around, as far as the code says it.
+"""Bounds of loops: the numbers that limit their rounds, and the other instructions that these numbers affect.
 
 Further rounds of a loop are a launch in which some number is another: an extent that is a parameter, or what is loaded.
 What is said of them holds where all else that steers is as it was; so where that number steers something else, too, a
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
     from cutepy.sim.sanitize.certificate.dependence import Dependence
 
 _MEMORY = ("", 0)
-"""Where what is loaded from memory comes from, or of parameters from anywhere: it may all be one number."""
+"""Place of all that is loaded from memory, or of parameters from anywhere: it may all be one number."""
 
 SMEM_SIZE = "%dynamic_smem_size"
 """As which a launch's dynamic shared memory is known, of which other special registers tell, too."""
 
 _TYPE = re.compile(r"pred|tf32|e4m3|e5m2|(b|s|u|f|bf)\d+(x\d)?")
 _Place = tuple[str, int]
-"""Where a number comes from: a parameter, and how many bytes into it; or a special register, or an instruction."""
+"""Place of a number: a parameter, and how many bytes into it; or a special register, or an instruction."""
 _SAYS_THE_PLACE = frozenset("cvta mapa getctarank elect vote match redux".split())
-"""What makes the same of the same, but for `origins.PURE`."""
+"""Opcodes that are deterministic in their operands, beside `origins.PURE`."""
 
 
 class Argument(NamedTuple):

@@ -1,4 +1,10 @@
-"""The comparisons of what counts the rounds of a loop, as sums of what registers held where the round began."""
+"""Comparisons of loop counters: their sides as affine forms, and the rounds in which their outcomes turn.
+
+A branch on the number of rounds so far, or still to come, goes one way for some rounds, and the other way for the rest.
+With further rounds some comparisons are of numbers that lie further apart: their outcomes stay. `Thresholds` finds the
+comparisons in the code. `Counting` looks in a run's values for the window where further rounds may be inserted, and for
+the round in which a constant ends the loop. docs/certificate_reference.md has the argument.
+"""
 
 from __future__ import annotations
 
@@ -42,12 +48,12 @@ class Comparison:
 
     @property
     def is_equality(self) -> bool:
-        """Whether it asks if two numbers are the same."""
+        """True for eq and ne."""
         return bool({"eq", "ne"} & set(self.instruction.parts))
 
     @property
     def registers(self) -> frozenset[int]:
-        """What is in the sums, by number."""
+        """Registers in the sums, by number."""
         return frozenset(r for sides in self.sides for side in sides for r, _ in side.terms)
 
     def turns_after(self, first: int, second: int, by_first: int, by_second: int) -> int | None:
@@ -247,7 +253,7 @@ class Thresholds:
 
 @dataclass(frozen=True)
 class Counting:
-    """What is known of the comparisons that steer a loop, and of what they compare.
+    """Comparisons that affect a loop, with the registers that they compare.
 
     Attributes
     ----------

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class _Form(NamedTuple):
-    """What a register holds: `factor` x counter + `offset`, a sum; or what is made of that; or 0.
+    """Form of a register: `factor` x counter + `offset`, a sum; or a function of that; or 0.
 
     `of` is the instruction that made the sum, by index. It may be taken down to a multiple of `floored`; or multiplied
     by `high`, of which the lowest 32 bits and `shift` more are gone: a quotient.
@@ -48,7 +48,7 @@ class _Form(NamedTuple):
 
     @property
     def is_sum(self) -> bool:
-        """Whether nothing was taken away."""
+        """True if nothing was taken away."""
         return not self.floored and not self.high
 
 

@@ -1,4 +1,10 @@
-"""How the rounds of a visit of a loop repeat."""
+"""Extensions of a certificate: loops of a run whose rounds repeat, and that may go around together more often.
+
+Loops of several threads that count in each other's phases are looked at together. Their rounds must repeat: the state
+that comes around, the operations, and the phases, which all advance alike. Then rounds are inserted. Each premise that
+this needs is one that the run has shown, if it had rounds enough: no two operations that premises compare may lie one
+before the loops and one after them. docs/certificate_reference.md has the proof.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A kernel's code as it is for one grid: what is made of the grid's extents, and of constants, is a constant.
+"""Constant folding for one grid: values made of the grid's extents and of constants become constants in the code.
 
 So the step of a loop over `first + i * clusters` is a number, and where the DSL keeps open whether a step is negative
 one of both ways is left. Only values that one instruction makes are followed, in integers.

@@ -82,7 +82,7 @@ def _loops(program: Program, extents: tuple[tuple[str, int], ...]) -> list[Loop]
 
 
 class MapWrites:
-    """Where a launch has tensor maps, and where its loops store.
+    """Tensor maps of a launch, and stores in its loops that may write them.
 
     Parameters
     ----------

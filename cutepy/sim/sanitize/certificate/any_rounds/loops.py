@@ -1,9 +1,12 @@
-"""The loops of a kernel that synchronise, and what a round of one takes from the round before to steer.
+"""Loops that synchronise, and their state: registers that come around and affect synchronisation or shared memory.
 
-Of each loop, the registers are found that come around it and reach, over all paths of the code, a branch that decides
-about synchronisation or accesses to shared memory, an address there, or an operand of synchronisation. If they have
-the values again that they had some rounds before, all that steers repeats from there on. How often a loop goes around
-is not asked: the branches that leave it are left out, for that loop and no other.
+A register is in the state if it reaches, over all paths of the code, a branch over synchronisation or accesses to
+shared memory, an address there, or an operand of synchronisation. If the state has the values that it had some rounds
+before, all that it affects repeats from there on. The loop's own exits are left out of its state.
+
+Memory may tell how often a loop has gone around: a count, the last store, a sum. Any thread may load that once it has
+waited for those that go around. So a load is a constant only if nothing is stored where it loads from, or if it is of
+the beginning: it does not come after the loop, and no thread has waited by then for what others do later.
 """
 
 from __future__ import annotations
@@ -43,7 +46,7 @@ _CARRIES = frozenset("addc subc madc".split())
 
 
 class Steered(NamedTuple):
-    """What a register steers: a branch, or an instruction's address or operand, and as what."""
+    """Use of a register that affects a branch, an address or an operand, and its role there."""
 
     instruction: Instruction
     role: str
@@ -231,7 +234,7 @@ def _first(flow: ControlFlow, block: int) -> Instruction:
 
 
 class _Steers(NamedTuple):
-    """What of a loop steers: as of `Loop`, and which comparisons were looked at apart."""
+    """State of a loop as of `Loop`, and the comparisons that are looked at apart."""
 
     state: dict[Register, Steered]
     moduli: dict[Register, int]

@@ -1,4 +1,4 @@
-"""Where values come from that loops begin with: constants, the way that was gone, or the one number that bounds a loop.
+"""Origins of values at a loop's entry: constants, the path taken, or the one number that bounds the loop.
 
 Of two launches whose threads go the same ways up to a loop, but for how often it is to go around, a register holds the
 same where all that it was made from are constants, the thread's place, and what is made from those. What is a multiple
@@ -22,7 +22,7 @@ PURE = frozenset(
     """mov add sub mul mad shl shr shf and or xor not lop3 min max neg abs selp set setp rem div bfe bfi prmt cvt
     shfl""".split()
 )
-"""What makes the same of the same; of a shuffle the other lanes have the same, too."""
+"""Opcodes that are deterministic in their operands; for a shuffle, in the other lanes' operands too."""
 _PLACE = frozenset(
     """tid ntid laneid ctaid nctaid clusterid nclusterid cluster_ctaid cluster_ctarank cluster_nctaid
     cluster_nctarank""".split()
@@ -30,7 +30,7 @@ _PLACE = frozenset(
 
 
 class Origin(NamedTuple):
-    """What a value may be: `factor` x what the instruction `root` made + `offset`, at least or at most something.
+    """Value as `factor` x the result of the instruction `root` + `offset`, clamped to a range.
 
     Attributes
     ----------
@@ -53,7 +53,7 @@ class Origin(NamedTuple):
 
     @property
     def is_cut(self) -> bool:
-        """Whether it is not the sum where that is too large or too small."""
+        """True if the value is clamped."""
         return self.least is not None or self.most is not None
 
 

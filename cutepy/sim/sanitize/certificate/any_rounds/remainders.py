@@ -1,4 +1,4 @@
-"""What launches that differ in how often loops go around certify together: any number of rounds.
+"""Launches that differ by one round each: together they certify any number of rounds.
 
 A certificate that holds for steps of further rounds says nothing of the numbers in between: after one k-tile more, the
 next tile begins at another stage. Launches with one number for each remainder say it of all.
@@ -59,7 +59,7 @@ class AnyRounds:
 
 
 class _Family(NamedTuple):
-    """What launches have in common that differ only in how often some loops go around, all by as many rounds."""
+    """Family of launches that differ only in the rounds of some loops, all by the same number."""
 
     kernel: str
     program: str

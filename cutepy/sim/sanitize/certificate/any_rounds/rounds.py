@@ -1,4 +1,4 @@
-"""What threads did in the rounds of loops, from what a run has shown: their states, and in which phases they counted.
+"""Rounds of loops in a run: the state and the phases of each round, by class of lanes that did the same.
 
 Events are noted as they come, and looked at when CTAs end. Lanes of a cluster that did the same in all are one *class*;
 clusters whose lanes did the same are looked at once. Of each class, what it did is a sequence of *deeds*, cut into
@@ -29,7 +29,7 @@ _UNITS = WARP, WARPGROUP
 _LABELLED = ("arrive", "expect_tx", "complete_tx", "expect_arrivals", "wait", "join", "cluster_arrive")
 
 Thing = tuple[str, int]
-"""What counts phases or generations: its name, and the CTA of the cluster that it belongs to."""
+"""Counter of phases or generations: its name, and the CTA of the cluster that it belongs to."""
 
 
 class _Row(NamedTuple):
@@ -44,7 +44,7 @@ class _Row(NamedTuple):
 
 
 class _Noted(NamedTuple):
-    """What is kept of an event, or of the beginning of a round."""
+    """Record of an event, or of the beginning of a round."""
 
     since: int
     operation: str
@@ -131,7 +131,7 @@ class Classes(NamedTuple):
 
 
 class RoundNotes:
-    """What CTAs that are resident together did, as it is noted.
+    """Events and rounds of CTAs that are resident together.
 
     Parameters
     ----------
