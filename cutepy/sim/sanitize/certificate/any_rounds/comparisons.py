@@ -128,6 +128,7 @@ class Thresholds:
         self._code, self._loops = code, loops
         self._registers = {r.index: r for i in code.instructions.values() for r in (*written(i), *read(i))}
         self._origins = Origins(code, loops)
+        self._comparisons: dict[int, dict[int, Comparison]] = {}
 
     def of(self, head: int, blocks: frozenset[int]) -> tuple[dict[int, Comparison], Comparison | None]:
         """Return the comparisons of counters, by index, and the one by which the loop is left."""
@@ -201,12 +202,11 @@ class Thresholds:
 
     def _compared(self, head: int) -> dict[int, Comparison]:
         """Return the comparisons of integers that are sums of what registers hold where a round begins, by index."""
-        sums = sums_from(self._code.flow, head, self._loops).items()
-        found = {
-            index: Comparison(self._code.instructions[index], tuple(product(sides[0], sides[1])))
-            for index, sides in sums
-        }
-        return {index: one for index, one in found.items() if compares(one.instruction)}
+        if head not in self._comparisons:
+            every, sums = self._code.instructions, sums_from(self._code.flow, head, self._loops).items()
+            found = {index: Comparison(every[index], tuple(product(sides[0], sides[1]))) for index, sides in sums}
+            self._comparisons[head] = {index: one for index, one in found.items() if compares(one.instruction)}
+        return self._comparisons[head]
 
     def counting(
         self, head: int, blocks: frozenset[int], used: Sequence[Comparison], out: Comparison | None

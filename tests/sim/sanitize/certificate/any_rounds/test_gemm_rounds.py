@@ -9,7 +9,7 @@ pytest.importorskip("cutlass")
 
 from cutepy.frontends import simulate  # noqa: E402
 from cutepy.kernels.gemm import GemmConfig, GemmSignature, compile_gemm  # noqa: E402
-from tests.sim.sanitize.certificate.gemm_trial import examine  # noqa: E402
+from tests.sim.sanitize.certificate.any_rounds.gemm_trial import examine  # noqa: E402
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.deep) for seed in (2, 4))])

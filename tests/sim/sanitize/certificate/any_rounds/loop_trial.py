@@ -1,6 +1,6 @@
 """Compare what is said of further rounds of loops with what they do, in random programs.
 
-python -m tests.sim.sanitize.certificate.loop_trial [SECONDS [FIRST_SEED]]
+python -m tests.sim.sanitize.certificate.any_rounds.loop_trial [SECONDS [FIRST_SEED]]
 """
 
 import copy
@@ -9,7 +9,7 @@ import sys
 import time
 from collections import Counter
 
-from tests.sim.sanitize.certificate.loop_programs import further, names_of, run, unrolled
+from tests.sim.sanitize.certificate.any_rounds.loop_programs import further, names_of, run, unrolled
 from tests.sim.sanitize.certificate.model import TooLarge, explore
 
 

@@ -17,8 +17,16 @@ from cutepy.sim.sanitize.certificate.any_rounds.remainders import any_rounds
 from cutepy.sim.sanitize.certificate.dependence import Walk
 from cutepy.sim.translate import translate
 from tests.sim.opcode_runner import launch
-from tests.sim.sanitize.certificate.loop_programs import further, names_of, run, unrolled
-from tests.sim.sanitize.certificate.loop_trial import attention, examine, lagging, pingpong, prefetching, ring, turns
+from tests.sim.sanitize.certificate.any_rounds.loop_programs import further, names_of, run, unrolled
+from tests.sim.sanitize.certificate.any_rounds.loop_trial import (
+    attention,
+    examine,
+    lagging,
+    pingpong,
+    prefetching,
+    ring,
+    turns,
+)
 from tests.sim.sanitize.certificate.model import explore
 from tests.sim.sanitize.certificate.test_steering import TEXT
 

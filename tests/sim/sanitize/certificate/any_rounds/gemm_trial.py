@@ -1,6 +1,6 @@
 """Certify our GEMM in configurations drawn at random, at sizes that enter each of its loops and roles.
 
-python -m tests.sim.sanitize.certificate.gemm_trial [SECONDS [FIRST_SEED [RECORD]]]
+python -m tests.sim.sanitize.certificate.any_rounds.gemm_trial [SECONDS [FIRST_SEED [RECORD]]]
 
 Each configuration is launched twice: with two output tiles of many k-tiles, and with many output tiles of few. Both
 launches are to be certified, and each loop of one of them for any number of further rounds. What is not is printed, and
