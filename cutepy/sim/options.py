@@ -15,7 +15,7 @@ from cutepy.sim.machine.observer import Observer
 from cutepy.sim.machine.policies import policy_named
 
 if TYPE_CHECKING:
-    from cutepy.sim.machine.chosen import Coordinates
+    from cutepy.sim.machine.selected_ctas import Coordinates
 
 
 def check_flags(**flags: object) -> None:

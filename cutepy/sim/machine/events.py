@@ -1,4 +1,4 @@
-"""Who did what, where: memory accesses, barrier operations and asynchronous operations, as observers see them.
+"""Events that observers receive: memory accesses, barrier operations and asynchronous operations, with their lanes.
 
 A `CompletionPolicy` decides when asynchronous operations take effect. Without one they do as they are issued, in order.
 """
@@ -66,7 +66,7 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class BarrierState:
-    """What an mbarrier of some CTAs holds after an operation on it.
+    """State of an mbarrier of some CTAs after an operation on it.
 
     Attributes
     ----------
@@ -136,7 +136,7 @@ class BarrierEvent:
 
     @property
     def is_of_all(self) -> bool:
-        """Whether a named barrier is for all threads of the CTA, so that it matters who has ended."""
+        """True if a named barrier is for all threads of the CTA, so that exited threads count."""
         i = self.instruction
         return len(i.operands) == (3 if "red" in i.parts else 1)
 

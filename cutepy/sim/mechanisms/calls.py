@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutepy.sim.errors import MemoryAccessError, SimulationError
+from cutepy.sim.machine.divergence import parts_of
 from cutepy.sim.machine.group import Group, Join, Return, places
 from cutepy.sim.machine.lanes import Array, select
 from cutepy.sim.machine.memory import MAX_LOCAL_BYTES
-from cutepy.sim.machine.parting import parts_of
 from cutepy.sim.ptx.linking import SLOT_BYTES, Callee, CallSite, slots
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cutepy.sim.errors import Place, SimulationError
-from cutepy.sim.machine.awaited import Awaited
 from cutepy.sim.machine.lanes import WARP, WARPGROUP, Array
-from cutepy.sim.machine.mechanism import Mechanism
+from cutepy.sim.machine.schedule import Mechanism
+from cutepy.sim.machine.wait_sources import Awaited
 from cutepy.sim.ptx.model import Immediate
 
 if TYPE_CHECKING:

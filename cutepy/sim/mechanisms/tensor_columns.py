@@ -15,8 +15,8 @@ import numpy as np
 from cutepy.layouts.sm90 import Im2colTensorMap
 from cutepy.layouts.sm90.arch import UNIT_BYTES
 from cutepy.sim.errors import MemoryAccessError
+from cutepy.sim.machine.activity import Kind
 from cutepy.sim.machine.lanes import Array
-from cutepy.sim.machine.traffic import Kind
 from cutepy.sim.mechanisms.tensor_elements import (
     ADDRESSES,
     UNIT_KIND,

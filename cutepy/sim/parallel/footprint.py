@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cutepy.sim.machine.activity import Kind, Traffic
 from cutepy.sim.machine.lanes import Array
-from cutepy.sim.machine.traffic import Kind, Traffic
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.group import Group

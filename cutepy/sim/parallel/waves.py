@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from cutepy.sim.machine.ordering import waits_for_others
+from cutepy.sim.machine.launch import waits_for_others
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.launch import Launch

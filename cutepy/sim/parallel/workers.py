@@ -28,8 +28,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from cutepy.sim.machine.activity import Traffic
 from cutepy.sim.machine.lanes import Array, Residents
-from cutepy.sim.machine.traffic import Traffic
 from cutepy.sim.parallel.footprint import Footprint, Ranges, meets_others, put, take
 from cutepy.sim.parallel.mappings import any_shared
 from cutepy.sim.parallel.waves import has_tiles

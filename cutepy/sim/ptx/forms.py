@@ -1,7 +1,7 @@
 """The operands of each instruction: how many there are, what each is, and of how many registers vectors are.
 
 One description of each instruction's form: the parser refuses other operands by it, and the analyses read from it which
-operand is a result, an address, or decides something (`translate.deciding`).
+operand is a result, an address, or decides something (`translate.operand_roles`).
 
 References
 ----------

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cutepy.sim.machine.leftovers import Held, Words
+from cutepy.sim.machine.shared_memory import Held, Words
 from cutepy.sim.replay.outcomes import Outcome, Request
 from cutepy.sim.replay.playing import name_of
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from cutepy.sim.machine.holding import HoldBack
+from cutepy.sim.machine.policies import HoldBack
 from cutepy.sim.replay.exploring import played
 from cutepy.sim.replay.outcomes import Request
 from cutepy.sim.replay.sites import site_of

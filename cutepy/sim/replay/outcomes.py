@@ -14,8 +14,8 @@ from cutepy.sim.parallel.footprint import Ranges, take
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import CompletionPolicy
     from cutepy.sim.machine.lanes import Array
-    from cutepy.sim.machine.leftovers import Held
     from cutepy.sim.machine.memory import GlobalMemory
+    from cutepy.sim.machine.shared_memory import Held
     from cutepy.sim.sanitize.hazards import Hazard
 
 

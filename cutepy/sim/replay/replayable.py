@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cutepy.sim.replay.report import Report
-from cutepy.sim.sanitize.certificate.remainders import any_rounds
+from cutepy.sim.sanitize.certificate.any_rounds import any_rounds
 
 if TYPE_CHECKING:
     from cutepy.sim.replay.exploring import Exploration
     from cutepy.sim.replay.replays import Replays, Schedules
     from cutepy.sim.replay.witnesses import Witness
+    from cutepy.sim.sanitize.certificate.any_rounds import AnyRounds
     from cutepy.sim.sanitize.certificate.certificates import Certificate
-    from cutepy.sim.sanitize.certificate.remainders import AnyRounds
     from cutepy.sim.sanitize.hazards import Hazard
     from cutepy.sim.sanitize.reports.collection import Hazards
 

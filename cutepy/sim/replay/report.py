@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from cutepy.sim.options import checked_script
 from cutepy.sim.replay.witnesses import Witness
-from cutepy.sim.sanitize.certificate.remainders import any_rounds
+from cutepy.sim.sanitize.certificate.any_rounds import any_rounds
 from cutepy.sim.sanitize.reports import html, sarif, structured, text
 from cutepy.sim.sanitize.reports.collection import Hazards
 

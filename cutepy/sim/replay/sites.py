@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from cutepy.sim.machine.holding import Site
 from cutepy.sim.machine.lanes import WARP
+from cutepy.sim.machine.policies import Site
 
 if TYPE_CHECKING:
     from cutepy.sim.sanitize.hazards import Side

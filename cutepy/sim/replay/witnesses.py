@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from cutepy.sim.machine.holding import POISON, HoldBack, Site
 from cutepy.sim.machine.interleaving import RandomSchedule
+from cutepy.sim.machine.policies import POISON, HoldBack, Site
 from cutepy.sim.replay.exploring import played, reference
 from cutepy.sim.replay.outcomes import Outcome, Request, difference
 from cutepy.sim.replay.sites import cta_named, site_of

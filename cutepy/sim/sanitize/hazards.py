@@ -1,4 +1,4 @@
-"""What is reported: two operations that nothing orders, and what is missing between them."""
+"""Hazards: two operations without a happens-before, and the step that is missing between them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from cutepy.sim.ptx.model import Address, Symbol
 from cutepy.sim.ptx.places import user_lines
-from cutepy.sim.sanitize.kind import Severity
-from cutepy.sim.sanitize.kinds import KINDS
+from cutepy.sim.sanitize.kinds import KINDS, Severity
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.launch import Launch
@@ -120,7 +119,7 @@ class Side:
 
     @property
     def deed(self) -> str:
-        """What it did, and who that was, such as "TMA of load_operands writes, issued by warp 4 (producer)"."""
+        """Operation and lanes, such as "TMA of load_operands writes, issued by warp 4 (producer)"."""
         done = _DONE.get(self.what.split()[-1])
         if done and self.role and self.who.startswith(self.role):
             return f"{self.role} {done}{self.who.removeprefix(self.role)}"
@@ -206,7 +205,7 @@ class Shown(Protocol):
 
     @property
     def said(self) -> str:
-        """How it is shown, and what that changes."""
+        """Schedule that shows it, and its effect there."""
 
     @property
     def schedule(self) -> str:
@@ -217,7 +216,7 @@ class Shown(Protocol):
 
 
 class HazardReplays(Protocol):
-    """What plays hazards again."""
+    """Player of hazards: replays a launch in a schedule that shows one."""
 
     def replay(self, hazard: Hazard) -> Shown:
         """Play a schedule that shows it."""
@@ -309,7 +308,7 @@ class Hazard:
 
     @property
     def meaning(self) -> str:
-        """What its kind is, in a line."""
+        """Meaning of its kind, in a line."""
         return KINDS[self.kind].meaning
 
     @property
@@ -319,7 +318,7 @@ class Hazard:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What two reports of the same defect have in common."""
+        """Key that two reports of the same defect have in common."""
         if KINDS[self.kind].defect == "place":
             return self.kind, self.kernel, self.where
         sides = (self.before,) if KINDS[self.kind].defect == "before" else (self.before, self.after)
@@ -327,7 +326,7 @@ class Hazard:
 
     @property
     def advice(self) -> tuple[str, str]:
-        """What is wrong, and what there should be: a line each."""
+        """Missing step and wanted order: a line each."""
         wrong, _, wanted = self.missing.rpartition(": ")
         return wrong or self.meaning.partition(": ")[0].replace("`", ""), wanted
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from cutepy.sim.machine.lanes import Array, Residents
-    from cutepy.sim.machine.step import Step
+    from cutepy.sim.machine.observer import Step
     from cutepy.sim.ptx.model import Function
 
 _MATTERS = frozenset("mma wmma mbarrier bar barrier atom".split())
@@ -60,7 +60,7 @@ class Lacking(NamedTuple):
 
 
 class OneSided:
-    """Which lanes have values in registers that are written on some paths only."""
+    """Lanes that have values in registers that only some paths write."""
 
     def __init__(self) -> None:
         self._function: Function | None = None

@@ -50,7 +50,7 @@ class RegisterHazard:
 
 @dataclass
 class _State:
-    """What may be so before an instruction, on some path to it.
+    """State before an instruction on some path: MMAs in flight, and registers that they use.
 
     Attributes
     ----------

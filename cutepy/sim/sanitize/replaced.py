@@ -1,4 +1,4 @@
-"""What takes the place of a sum that an MMA in flight has yet to write.
+"""Values that alias in-flight accumulators: the registers that take the place of a sum before the MMA writes it.
 
 A constant, or another value, may be put where such a sum will be: into the register itself, or into another name of it
 that joins it again where paths meet. The assembler keeps both in one register, as MMAs add to it, and the MMA then

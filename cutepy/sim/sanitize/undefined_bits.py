@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cutepy.sim.machine.lanes import Array
-    from cutepy.sim.machine.step import Step
+    from cutepy.sim.machine.observer import Step
     from cutepy.sim.ptx.model import Instruction, Operand
 
 GATHERS = frozenset("shfl vote redux match".split())

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 from typing import TYPE_CHECKING, Any
 
-from cutepy.sim.machine.choices import Choices
 from cutepy.sim.machine.lanes import WARP
+from cutepy.sim.machine.policies import Choices
 from cutepy.sim.replay.search.touched import WRITE, Mode, Touching
 from cutepy.sim.replay.search.tree import NOBODY, Event, Tree
 

@@ -37,8 +37,8 @@ from cutepy.sim.ptx.model import Address, FrameSlot, Immediate, Register, Specia
 from cutepy.sim.ptx.places import line_of
 from cutepy.sim.sanitize.certificate.dependence import Dependence
 from cutepy.sim.sanitize.order.strength import strength
-from cutepy.sim.translate.deciding import is_plain
 from cutepy.sim.translate.effects import written
+from cutepy.sim.translate.operand_roles import is_plain
 from cutepy.sim.translate.state_spaces import state_spaces
 
 if TYPE_CHECKING:
@@ -282,7 +282,7 @@ def _is_thread(code: Dependence, i: Instruction) -> bool:
 
 
 class _Did(NamedTuple):
-    """What a lane did.
+    """Operation of a lane.
 
     Attributes
     ----------
@@ -309,7 +309,7 @@ class _Did(NamedTuple):
 
 @dataclass
 class _Note:
-    """Where something was done.
+    """Place and time of an operation.
 
     Attributes
     ----------

@@ -16,8 +16,7 @@ import numpy as np
 from cutepy.sim.machine.lanes import WARP
 from cutepy.sim.sanitize.certificate.actors import Actors
 from cutepy.sim.sanitize.certificate.violations import Reports, Violation, names
-from cutepy.sim.sanitize.order.clocks import DONE
-from cutepy.sim.sanitize.order.indices import rectangle
+from cutepy.sim.sanitize.order.clocks import DONE, rectangle
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import BarrierEvent

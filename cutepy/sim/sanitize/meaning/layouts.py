@@ -36,7 +36,7 @@ _BITS_OF_ANY = ("u8", "u16", "u32", "u64")
 
 
 class Through(NamedTuple):
-    """How bytes are read or written.
+    """Layout through which bytes are read or written.
 
     Attributes
     ----------
@@ -74,7 +74,7 @@ class Through(NamedTuple):
 
 
 class Span(NamedTuple):
-    """Which of the granules of a touch, (start, end) among those of a CTA, are read or written so, by CTA or in all."""
+    """Granules of an access, (start, end) among those of a CTA, with their layouts by CTA or for all."""
 
     start: int
     end: int

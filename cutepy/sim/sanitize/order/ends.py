@@ -1,4 +1,4 @@
-"""What is left when CTAs end: what is in flight, what reaches them, and what did not come out even."""
+"""Ends of CTAs: operations in flight, accesses of others to an ended CTA, and barriers left incomplete."""
 
 from __future__ import annotations
 

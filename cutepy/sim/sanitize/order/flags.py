@@ -17,8 +17,7 @@ import numpy as np
 
 from cutepy.sim.sanitize.hazards import Side
 from cutepy.sim.sanitize.order.clocks import SEEN
-from cutepy.sim.sanitize.order.locations import elements
-from cutepy.sim.sanitize.order.sent import Cluster, Sent, Snapshot
+from cutepy.sim.sanitize.order.published import Cluster, Sent, Snapshot, elements
 from cutepy.sim.sanitize.order.strength import strength
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ read-modify-writes of a counter."""
 
 
 class Did(NamedTuple):
-    """What a thread has done, as the clocks count it.
+    """Progress of a thread, as the clocks count it.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What threads publish and learn where they synchronise."""
+"""Synchronisation events: barriers, mbarriers, fences and groups update the vector clocks of the threads at them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ import numpy as np
 
 from cutepy.sim.machine.lanes import WARP, WARPGROUP, Array
 from cutepy.sim.sanitize.hazards import Side
-from cutepy.sim.sanitize.order.clocks import DONE, SEEN
-from cutepy.sim.sanitize.order.indices import neighbours, raise_at, rectangle
-from cutepy.sim.sanitize.order.making import INITS, check_made, fence_inits, side_of, used_by
-from cutepy.sim.sanitize.order.meetings import Meeting
-from cutepy.sim.sanitize.order.patterns import Wait, scope_of
+from cutepy.sim.sanitize.order.clocks import DONE, SEEN, BarrierGeneration, neighbours, raise_at, rectangle
+from cutepy.sim.sanitize.order.fences import Wait, scope_of
+from cutepy.sim.sanitize.order.mbarrier_inits import INITS, check_made, fence_inits, side_of, used_by
 from cutepy.sim.sanitize.order.peers import BEGUN
 from cutepy.sim.sanitize.order.strength import CLUSTER, fenced_spaces, strength
 from cutepy.sim.sanitize.order.wave import BULK, COPIES, GROUP, MMAS
@@ -186,7 +184,7 @@ def _mbarrier(wave: Wave, event: BarrierEvent) -> None:
         clocks.tick(event.ctas.slots, event.threads.ids)
 
 
-def _copies_arrive(wave: Wave, event: BarrierEvent, meeting: Meeting, first: Array) -> None:
+def _copies_arrive(wave: Wave, event: BarrierEvent, meeting: BarrierGeneration, first: Array) -> None:
     """Publish the copies that threads had issued before they let an mbarrier track them, and what they had learned."""
     clocks, slots, threads = wave.clocks, event.ctas.slots, event.threads.ids
     assert event.counted is not None
@@ -211,7 +209,7 @@ def _copies_arrive(wave: Wave, event: BarrierEvent, meeting: Meeting, first: Arr
             meeting.add(of[here], phases[here], what[:, here])
 
 
-def _arrive(wave: Wave, event: BarrierEvent, meeting: Meeting, first: Array) -> None:
+def _arrive(wave: Wave, event: BarrierEvent, meeting: BarrierGeneration, first: Array) -> None:
     clocks, slots, threads = wave.clocks, event.ctas.slots, event.threads.ids
     assert event.counted is not None
     assert event.slots is not None
@@ -273,7 +271,7 @@ def _hide(wave: Wave, what: Array, away: Array) -> bool:
     return found
 
 
-def _wait(wave: Wave, event: BarrierEvent, meeting: Meeting, first: Array) -> None:
+def _wait(wave: Wave, event: BarrierEvent, meeting: BarrierGeneration, first: Array) -> None:
     """Let lanes know what was published in the phase that they saw complete, and that it is.
 
     A relaxed wait says that it is, and shows nothing, until a fence comes after it.
@@ -292,7 +290,7 @@ def _wait(wave: Wave, event: BarrierEvent, meeting: Meeting, first: Array) -> No
         wave.apart[slots[rows][:, None], np.flatnonzero(np.bincount(threads[columns] // WARP))] = True
 
 
-def _shown(wave: Wave, event: BarrierEvent, meeting: Meeting, first: Array) -> Iterator[tuple[Wait, Array]]:
+def _shown(wave: Wave, event: BarrierEvent, meeting: BarrierGeneration, first: Array) -> Iterator[tuple[Wait, Array]]:
     """Yield what was published in the phases that lanes see complete, and, as a clock, that they are."""
     clocks, slots, threads = wave.clocks, event.ctas.slots, event.threads.ids
     assert event.counted is not None

@@ -15,13 +15,13 @@ from cutepy.sim.ptx.model import Label
 from cutepy.sim.sanitize.hazards import Side
 from cutepy.sim.sanitize.order.clocks import DONE, SEEN
 from cutepy.sim.sanitize.order.ends import given_up
+from cutepy.sim.sanitize.order.fences import scope_of
 from cutepy.sim.sanitize.order.flags import Did
-from cutepy.sim.sanitize.order.patterns import scope_of
 from cutepy.sim.sanitize.order.strength import CLUSTER
 
 if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Instruction
-    from cutepy.sim.sanitize.memory.touch import Conflict, Touch
+    from cutepy.sim.sanitize.memory.access_record import AccessRecord, Conflict
     from cutepy.sim.sanitize.order.flags import Flags
     from cutepy.sim.sanitize.order.wave import Wave
 
@@ -203,7 +203,7 @@ def _of_places(wave: Wave, code: Sequence[Instruction], found: Conflict) -> Reas
 
 
 def _comes_late(
-    wave: Wave, code: Sequence[Instruction], touch: Touch, slot: int, lane: int, known: Callable[[int], int]
+    wave: Wave, code: Sequence[Instruction], touch: AccessRecord, slot: int, lane: int, known: Callable[[int], int]
 ) -> Reason | None:
     """See whether a touch comes just after an arrival of its warp, the last one that is known to the other side."""
     if touch.threads is None:
