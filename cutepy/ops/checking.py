@@ -431,4 +431,4 @@ _OF_OTHERS = {
     "scale_b": _SCALED,
     "use_fast_accum": _SCALED,
 }
-"""What to do instead where an operation lacks what another has."""
+"""Remedy where an operation lacks an argument that another has."""

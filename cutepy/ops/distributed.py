@@ -36,7 +36,7 @@ Letters = tuple[Letter | None, ...]
 
 
 class Sharding(NamedTuple):
-    """How an operation may be sharded.
+    """Sharding rules of an operation.
 
     Attributes
     ----------

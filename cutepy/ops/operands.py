@@ -101,7 +101,7 @@ class Rows(NamedTuple):
 
     @property
     def as_they_are(self) -> bool:
-        """Whether there is nothing to join."""
+        """True if there is nothing to join."""
         return self.batched or len(self.leading) == 1
 
     def joined(self, tensor: torch.Tensor) -> torch.Tensor:

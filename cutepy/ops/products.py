@@ -383,7 +383,7 @@ class Request(NamedTuple):
 
     @property
     def product(self) -> tuple[torch.Tensor, torch.Tensor, str, tuple[Any, ...], torch.dtype | None, str]:
-        """What `describe` and `multiply` take first."""
+        """First arguments of `describe` and `multiply`."""
         operands = bound(self.graph, self.tensors, self.numbers, self.kinds)
         return self.a, self.b, self.epilogue, operands, self.out_dtype, self.out_major
 

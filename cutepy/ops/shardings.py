@@ -1,4 +1,4 @@
-"""How the products are sharded over devices: the letters of each operation's tensors, and which may be sharded.
+"""Shardings of products over devices: the letters of each operation's tensors, and those that may be sharded.
 
 Rows "m", columns "n", the summed extent "k", batches "b..." counted from the last, groups "g". Each function takes an
 operation's arguments. Sharded along "k", results are partial sums, which only what is linear in the product allows:

@@ -1,4 +1,4 @@
-"""What a simulated kernel can do wrong, said at the line of Python that did it."""
+"""Errors of simulated kernels, told at the line of Python that made them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Deed:
 
 @dataclass(frozen=True)
 class Place:
-    """What an operation is at: a barrier, or bytes of memory, of which `address` is given if that is shared memory."""
+    """Object of an operation: a barrier, or bytes of memory; `address` is given for shared memory."""
 
     name: str
     address: int | None = None
@@ -193,7 +193,7 @@ class SimulationError(RuntimeError):
 
     @property
     def mistakes(self) -> tuple[SimulationError, ...]:
-        """What the kernel did wrong, if it is that; nothing for what the simulator doesn't know, and the like."""
+        """Return the mistake of the kernel; empty for what the simulator doesn't know, and the like."""
         return (self,) if self.kind else ()
 
 

@@ -1,4 +1,4 @@
-"""What a run may be asked for: options of the right type, that are possible, and that have an effect together."""
+"""Options of a run, checked: right types, possible values, no option without effect."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ _KEPT_SHARED_BYTES = 1 << 29
 
 
 class Run(Replayable):
-    """What was simulated.
+    """Record of simulated launches.
 
     Attributes
     ----------
@@ -154,7 +154,7 @@ class Run(Replayable):
 
     @property
     def certificates(self) -> tuple[Certificate, ...]:
-        """What the sanitizer says of all schedules of each launch that ended; nothing without it."""
+        """Certificates of the launches that ended; empty without the sanitizer."""
         return () if self._sanitizer is None else self._sanitizer.certificates
 
     def check_hazards(self) -> None:
@@ -213,7 +213,7 @@ class Run(Replayable):
 
     @property
     def printf(self) -> str:
-        """What kernels have printed."""
+        """Output of kernels."""
         return "".join(launch.printf for launch in self.launches)
 
     @property
@@ -458,7 +458,7 @@ class Run(Replayable):
 
     @property
     def is_watched(self) -> bool:
-        """Whether there are observers."""
+        """True if there are observers."""
         return bool(self._observers)
 
     def tell(self, event: HostEvent) -> None:

@@ -1,4 +1,4 @@
-"""What is copied of the tensors of a product before the kernel reads them: which copies are made, and how they lie.
+"""Copies of a product's tensors before the kernel reads them: their number and their layouts.
 
 TMA moves 16-byte units. What it can't reach is copied to where it can, unless threads are expected to load it in less
 time; and rows of a batch that would fill their tiles badly are copied together.
@@ -83,7 +83,7 @@ class Copy(NamedTuple):
 
 
 class Copies(NamedTuple):
-    """What is copied before a kernel is launched, and after.
+    """Copies before a kernel is launched, and after.
 
     Attributes
     ----------

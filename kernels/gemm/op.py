@@ -162,7 +162,7 @@ def _see(tensor: Any, way: Way | None) -> Any:  # noqa: ANN401
 
 
 class _Ways:
-    """How each tensor of a problem becomes what the kernel takes: seen, copied if need be, and seen again.
+    """Views and copies by which each tensor of a problem becomes an operand of the kernel.
 
     Parameters
     ----------
@@ -218,7 +218,7 @@ class _Ways:
 
     @property
     def of_a(self) -> Way | None:
-        """How the kernel sees A, or its copy; None as it is."""
+        """The kernel's view of A, or of its copy; None as it is."""
         return self._way("a", self.joined.a, self.copies.rest.a if self.copies.a else self.given.a, by_threads=True)
 
     @property

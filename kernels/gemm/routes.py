@@ -77,7 +77,7 @@ def in_turn(*takes: Take | None) -> Take | None:
 
 
 class Written(NamedTuple):
-    """How a result comes about.
+    """Route of a result to its tensor.
 
     Attributes
     ----------
@@ -193,7 +193,7 @@ class Route(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """How a matrix becomes one that TMA reaches: what is done, or None, what that gives, and whether it is a copy."""
+    """Steps that make a matrix one that TMA reaches: the step or None, its result, and whether it is a copy."""
 
     take: Take | None
     seen: Description

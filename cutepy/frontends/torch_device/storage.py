@@ -27,7 +27,7 @@ from cutepy.sim.machine.host_events import REUSE, Allocation
 
 _CPU, _CUDA = 1, 2
 _ALIGNMENT = 512
-"""What CUDA's allocator aligns to."""
+"""Alignment of CUDA's allocator, in bytes."""
 
 _LAZY_BYTES = 1 << 30
 """From here on memory is there once it is touched: a tensor may have more than the host."""
@@ -65,7 +65,7 @@ class _Allocation:
 
 
 class Allocations:
-    """What is allocated on the served device.
+    """Allocations of the served device.
 
     As CUDA's caching allocator does, what was freed stays mapped for a while: scripts that free a tensor before the
     kernel that uses it work on a GPU, so they work here.

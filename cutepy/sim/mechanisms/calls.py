@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from cutepy.sim.translate import Program
 
 _MOST_CALLS = MAX_LOCAL_BYTES // 32
-"""How deep calls are nested at most: a GPU saves the return address and the caller's registers for each."""
+"""Most calls that are nested: a GPU saves the return address and the caller's registers for each."""
 
 _Target = tuple[NDArray[np.intp] | None, NDArray[np.intp] | None, Callee]
 

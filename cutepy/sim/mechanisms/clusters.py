@@ -31,7 +31,7 @@ _BARRIER = Place("the barrier of the cluster")
 
 
 class Cluster(Mechanism):
-    """What the CTAs of a cluster share."""
+    """State that the CTAs of a cluster share."""
 
     def __init__(self, activity: Activity, memory: Memory, mbarriers: Mbarriers) -> None:
         self._activity = activity

@@ -64,7 +64,7 @@ def held_at_launch(function: Function) -> int | None:
 
 
 class RegisterPool(Mechanism):
-    """What each warp of each resident CTA holds, and what nobody does.
+    """Registers of each warp of each resident CTA, and those of the pool.
 
     Parameters
     ----------

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Instruction
 
 Piece = tuple[tuple[slice, ...], Array]
-"""Where in a box, the contiguous mode last, and the elements of global memory there."""
+"""Positions in a box, the contiguous mode last, and the elements of global memory there."""
 
 
 class Box:

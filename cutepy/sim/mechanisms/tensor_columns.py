@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class Column:
-    """What one copy of a tensor map takes, as `Box` has it.
+    """Elements of one copy by a tensor map, in the form of `Box`.
 
     It is found by coordinates of which those of the tensor come first, and then the offsets along W, H and D that a
     filter adds to each pixel, if there are any.

@@ -17,7 +17,7 @@ from cutepy.sim.translate.emitter import UNIFORM_SPECIALS
 from cutepy.sim.translate.memory import space_of
 
 _PATIENCE = 1 << 24
-"""How often warps of a CTA may come to loops' starts before numpy tries, which knows endless loops."""
+"""Most visits of loop heads by warps of a CTA before numpy tries, which detects endless loops."""
 
 _BY_WARP = frozenset("shfl vote match redux elect activemask atom".split())
 

@@ -1,4 +1,4 @@
-"""What instructions read and write while they are written: registers, special values, and memory.
+"""Operands of instructions as machine code is written: registers, special values, and memory.
 
 A register lives in a slot of the function's stack, which the compiler makes a value of; what a node has read or written
 of it is kept, and stored at the node's end.

@@ -1,4 +1,4 @@
-"""What the lanes of a warp exchange: shuffles, votes, reductions, elections.
+"""Exchange between the lanes of a warp in machine code: shuffles, votes, reductions, elections.
 
 The 32 lanes must be here, each at its place: where they are not, numpy brings together those that a mask names.
 

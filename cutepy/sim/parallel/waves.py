@@ -1,4 +1,4 @@
-"""How a grid is dealt out to waves of resident CTAs."""
+"""Waves of resident CTAs that a grid is dealt out to."""
 
 from __future__ import annotations
 

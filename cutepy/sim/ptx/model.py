@@ -1,4 +1,4 @@
-"""What a PTX module says: functions, parameters, registers, instructions and their operands.
+"""Model of a PTX module: functions, parameters, registers, instructions and their operands.
 
 References
 ----------

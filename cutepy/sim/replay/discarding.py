@@ -1,4 +1,4 @@
-"""Whether anything comes of what a launch reads of shared memory that nothing has written.
+"""Effects of reads of shared memory that nothing has written: a launch is played with other bytes there.
 
 It is played with several values there, and with what its own CTAs leave. If it writes the same to global memory, bit
 for bit, whatever comes of these reads is thrown away: rows beyond a tensor's last, say, that are computed and not

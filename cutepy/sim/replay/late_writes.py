@@ -1,4 +1,4 @@
-"""What would have written that was read too early, in a launch that hangs before it comes to that."""
+"""Late writes: those that would come after a read that was too early, in a launch that hangs before them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run can be asked for once it keeps memory: its launches, played again."""
+"""A run that keeps memory, so that its launches can be played again."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ class Replayable:
 
     @property
     def hazards(self) -> Hazards:
-        """What the sanitizer found."""
+        """Hazards that the sanitizer found."""
         raise NotImplementedError
 
     @property
     def certificates(self) -> tuple[Certificate, ...]:
-        """What the sanitizer says of all schedules."""
+        """Certificates of the sanitizer, which speak of all schedules."""
         raise NotImplementedError
 
     @property
     def any_rounds(self) -> tuple[AnyRounds, ...]:
-        """What its launches certify together of any number of rounds of their loops, a launch for each remainder."""
+        """Certificates for any number of rounds, of launches taken together, one for each remainder."""
         return any_rounds(self.certificates)
 
     def report(self, *, replay: bool = False) -> Report:
@@ -69,7 +69,7 @@ class Replayable:
 
     @property
     def explorations(self) -> tuple[Exploration, ...]:
-        """What came of each launch under other schedules, with ``simulate(schedules=...)``."""
+        """Outcomes of each launch under other schedules, with ``simulate(schedules=...)``."""
         return tuple(self._replays.explorations)
 
     def explore(self, schedules: Schedules = 100, seed: int | None = None, limit: int | None = None) -> Exploration:

@@ -1,4 +1,4 @@
-"""Which lanes, or which operation, is held back to hold back one side of a hazard."""
+"""Lanes or operation to hold back, so that one side of a hazard comes later."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class Witness:
 
     @property
     def said(self) -> str:
-        """How it is shown, and what that changes."""
+        """Schedule that shows a hazard, and its effect."""
         return f"nothing changes: {self.how}" if self.what is None else f"{self.how}: {self.kind}: {self.what}"
 
     @property

@@ -16,7 +16,7 @@ from cutepy.sim.ptx.model import Operand
 
 
 class AnyValue(Protocol):
-    """What a value of each back end has.
+    """Attributes of a value, in each back end.
 
     Attributes
     ----------
@@ -41,7 +41,7 @@ class Builder(ABC, Generic[V]):
     """Operations on values of a back end."""
 
     shifts_saturate = True
-    """Whether shifts of the back end by the width or more leave zeros, or the sign; else the builder limits them."""
+    """True if shifts of the back end by the width or more leave zeros, or the sign; else the builder limits them."""
 
     # The back end.
 

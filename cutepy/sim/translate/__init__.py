@@ -160,7 +160,7 @@ def _wrong_operands(i: Instruction) -> str:
 
 
 _LINKED = frozenset("call alloca stacksave stackrestore ret".split())
-"""What is translated when it is known what may be called."""
+"""Instructions that are translated once their callees are known."""
 _NOTHING: Any = None
 _CHECKS = Checks(_wrong_operands)
 

@@ -1,4 +1,4 @@
-"""What MMAs compute when they complete.
+"""Results of MMAs, computed when they complete.
 
 Those of a committed group that accumulate in the same registers are one matrix product: their K slices are gathered
 side by side, for all CTAs and warpgroups at once. Products are summed in float32, in an order that is not the

@@ -25,7 +25,7 @@ _GROUPED = {"cp_async": "cp", "bulk_store": "bulk", "tma_store": "bulk", "wgmma"
 
 
 class Held(Exception):
-    """Who was picked waits for an operation that is pending."""
+    """The picked thread waits for an operation that is pending."""
 
 
 class TooLong(Exception):
