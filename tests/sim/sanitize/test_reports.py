@@ -91,7 +91,7 @@ def test_both_sides_on_one_line_are_shown_once(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "kernel.py").write_text(KERNEL)
     text = MODULE.format(file=f'.file 1 "{tmp_path}/kernel.py"', at=".loc 1").replace(".loc 1 9 0\n", "")
-    text = text.replace(".loc 1 10 0", ".loc 1 9 0\n.loc 1 5 0, function_name $name, inlined_at 1 9 0")
+    text = text.replace(".loc 1 10 0", ".loc 1 5 0, function_name $name, inlined_at 1 9 0")
     made = Run((), None, sanitize=True)
     made.launch(KernelCall(LoadedModule(text), "shift", (1, 1, 1), (64, 1, 1)))
     assert str(made.hazards).splitlines()[2:7] == [
