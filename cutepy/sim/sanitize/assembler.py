@@ -1,4 +1,4 @@
-"""The assembler that is asked what it makes good of a kernel: whoever lets launches in says which, or none."""
+"""The assembler, if a frontend gives one: its resources, spills and remarks about a kernel."""
 
 from __future__ import annotations
 

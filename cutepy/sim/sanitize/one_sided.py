@@ -1,4 +1,4 @@
-"""Registers that some paths give a value and others do not, followed by lane and bit.
+"""Registers that only some paths to a use write, followed by lane and bit.
 
 A register whose value may be read before anything has written it, and that some instruction writes, is live where the
 kernel begins. For these, and for what is made of them, it is followed which bits have a value in each lane

@@ -1,4 +1,4 @@
-"""The observer that follows a run: what synchronises goes to the clocks, what touches memory to the shadow."""
+"""The sanitizer's observer: synchronisation updates the vector clocks, accesses are checked in shadow memory."""
 
 from __future__ import annotations
 

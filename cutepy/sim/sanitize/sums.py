@@ -1,4 +1,4 @@
-"""MMAs that add to registers which nothing has written.
+"""Accumulators of MMAs that nothing has written.
 
 Sums begin with an MMA that does not accumulate, or with registers that something else has given a value. Where nothing
 else in the kernel gives them one, the first MMA of a warpgroup must not accumulate. What rescales the sums, or moves

@@ -1,4 +1,4 @@
-"""Registers and local memory that nothing has written, where something comes of that.
+"""Undefined registers and local memory, reported where a result or a branch depends on them.
 
 Compilers read what is undefined where it does not matter: they move it, select beside it, and store whole vectors and
 structures. So of registers it is told where one that no instruction ever gives a value is added to or computed with,

@@ -1,4 +1,4 @@
-"""Elected lanes: order that holds only because `elect.sync` elects the lane that it does here.
+"""Elected lanes: happens-before that holds only because `elect.sync` elects the first lane of its mask here.
 
 `elect.sync` elects some lane of its mask, the same each time. The PTX ISA does not say which one; here it is the first.
 So the clocks take the elected lane and lane 0 for one thread. A certificate says so as an assumption if it may rest on

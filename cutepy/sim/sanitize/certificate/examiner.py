@@ -1,4 +1,4 @@
-"""Examines each launch of a run, and writes its certificate."""
+"""The examiner checks the premises of each launch of a run, and writes its certificate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Generations of named and cluster barriers are the same in every schedule: premise 5.
+"""Premise 5: the generations of named and cluster barriers are the same in every schedule.
 
 Each participation in a generation comes after all those in the one before. Who goes on from a barrier knows them; a
 thread that only arrives at a named one may run ahead. A thread may take part twice, if it arrives and then waits. That

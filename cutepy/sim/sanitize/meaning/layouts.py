@@ -1,4 +1,4 @@
-"""Bytes that a copy writes by a tensor map, and that MMAs or another copy read through another layout.
+"""Layout mismatches: a copy writes bytes by a tensor map, and MMAs or another copy read them by another layout.
 
 A tensor map and a matrix descriptor both say of each byte in which row it is, and where in that row. A copy writes the
 rows of its box one after the other, each as long as the box's inner extent; an MMA reads patterns of 8 rows as long as

@@ -1,4 +1,4 @@
-"""Loads that race, where nothing comes of what the lane that races has loaded.
+"""Racing loads whose value nothing uses in the lane that raced.
 
 Compilers load a scalar in all lanes and store in one what they have made of it: the others' loads race with that store,
 and their values come to nothing. So it is where what is loaded goes to stores only, through arithmetic of its own lane,

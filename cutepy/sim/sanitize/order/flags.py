@@ -1,4 +1,4 @@
-"""Flags: what threads write for others to find, and whether that shows anything of what came before it.
+"""Flags: words that threads write for others to poll, and reads of them that lack an acquire or a release.
 
 It tells why two accesses are not ordered, where a flag stands between them that might have ordered them: who raised it
 knew of the first, in the CTA of the second it was found raised, and one of both was relaxed, with no fence beside it.

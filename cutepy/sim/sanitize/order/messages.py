@@ -1,4 +1,4 @@
-"""Releases that others acquire: what threads publish by writing to memory, and learn by reading what was written.
+"""Messages through memory: a release by a write, and an acquire by a read of the value that was written.
 
 A release pattern leaves a *message* where it writes: what its thread knows. Read-modify-writes keep the messages that
 they find, other writes end them. Who reads there with an acquire pattern, in scope, learns what the messages say.

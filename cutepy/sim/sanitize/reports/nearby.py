@@ -1,4 +1,4 @@
-"""Near misses of two accesses that nothing orders: arrivals, waits and fences that look as if they ordered them.
+"""Near misses of two unordered accesses: arrivals, waits and fences that look as if they ordered them.
 
 Each function reads the last steps of both sides, the first that tells of the older access and the last before the newer
 one, and yields why these do not meet. It yields nothing where a step may have been for something else.

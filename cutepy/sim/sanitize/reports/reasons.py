@@ -1,4 +1,4 @@
-"""Why two accesses are not ordered, where an arrival, a wait or a flag stands between that might have ordered them.
+"""Reasons for a missing happens-before: an arrival, a wait or a flag between two accesses that fails to order them.
 
 It may be relaxed, or of too narrow a scope, or stand before the read that it should hand back.
 """

@@ -101,17 +101,20 @@ def compares(i: Instruction) -> bool:
 
 @dataclass(frozen=True)
 class Limit:
-    """A comparison with a constant by which a loop is left, besides the one with the number that bounds it.
+    """A comparison with a constant by which a loop may be left.
 
     Attributes
     ----------
     comparison : Comparison
     starts : dict of int to int
         The largest value of each register, by number, that is clamped to a constant where the loop begins.
+    is_alone : bool
+        Whether nothing but constants ends the loop: then one of them is the number that bounds it.
     """
 
     comparison: Comparison
     starts: dict[int, int]
+    is_alone: bool = False
 
 
 class Thresholds:
@@ -148,7 +151,7 @@ class Thresholds:
         return found, out if out is not None and len(out.sides) == 1 else None
 
     def limits(self, head: int, blocks: frozenset[int]) -> list[Limit]:
-        """Return the comparisons with constants that end a loop, where something else than constants may end it, too.
+        """Return the comparisons with constants that may end a loop.
 
         The conditions of the loop's exits are followed back through its rounds: to the comparisons that make them, and
         to those that decide over what makes them.
@@ -177,7 +180,7 @@ class Thresholds:
             starts = {r: o.most for r, o in origins.items() if o is not None and o.most is not None}
             if all(r in starts or (o is not None and not o.factor) for r, o in origins.items()):
                 found.append(Limit(one, starts))
-        return found if is_open else []
+        return [replace(one, is_alone=not is_open) for one in found]
 
     def registers_of(self, comparisons: Iterable[Comparison]) -> list[Register]:
         """Return the registers in the sums of comparisons, in order."""
@@ -265,7 +268,7 @@ class Counting:
     origins : dict of int to tuple of Origin
         Where their values come from when threads come to the loop, by number of the register.
     limits : tuple of Limit
-        The comparisons with constants that end the loop, if another number may end it, too.
+        The comparisons with constants that may end the loop.
     limiting : tuple of Register
         All that are in the sums of these.
     """
@@ -312,12 +315,14 @@ class Counting:
                 {r: values[r][n] + lift.get(r, 0) for r in one.comparison.registers}
                 for n in range(first, first + 2 * period)
             ]
+            turns: list[int] = []
             for sides, n in product(one.comparison.sides, range(period)):
                 here, later = ([_value(side, row) for side in sides] for row in (rows[n], rows[n + period]))
                 by = (b - a for a, b in zip(here, later, strict=True))
                 count = one.comparison.turns_after(*here, *by)
-                if count is not None:
-                    found.append((first + n + count * period, one.comparison.instruction))
+                turns += [] if count is None else [first + n + count * period]
+            if turns and not (one.is_alone and min(turns) < len(held)):  # else it is the one that ended the loop
+                found.append((min(turns), one.comparison.instruction))
         return min(found, key=lambda some: some[0], default=None)
 
     def window(self, numbers: Array, first: int, last: int, period: int) -> tuple[int, int] | Instruction:

@@ -1,4 +1,4 @@
-"""Counters that steer by a remainder only: of such a counter the remainder comes around a loop, and not the count.
+"""Loop counters that are used only modulo n: their remainder is the state of a round, and not the count.
 
 CUTLASS's epilogues choose a buffer by how many tiles there were before, modulo the buffers. What is followed: multiples
 and sums of the counter with constants, up to a remainder, by `rem`, by `and` with a constant, or as compilers write the

@@ -378,6 +378,7 @@ LIMITED = {
          "end": "setp.ne.u32 %p5, %r8, 99; @%p5 bra OVER; mov.u32 %r40, 1; OVER: mov.u32 %r41, 0;"},
         99,
     ),
+    "a break beyond a bound that is a constant": ({"before": "mov.u32 %r9, 24;", "end": BREAK}, 99),
     "a bound that is clamped": ({"roles": "min.u32 %r9, %r9, 100; " + ROLES}, 99),
 }  # fmt: skip
 
@@ -409,6 +410,7 @@ def test_beyond_the_round_that_ends_a_loop_nothing_is_said(rounds):
         "shl.b32 %r40, %r8, 1; setp.eq.u32 %p5, %r40, 99; @%p5 bra DONE;",  # an even number is never odd
         "ld.param.u32 %r40, [p2]; setp.eq.u32 %p5, %r8, %r40; @%p5 bra DONE;",  # may be as large as the other bound
         "ld.global.u32 %r40, [%rd1]; setp.eq.u32 %p5, %r40, 99; @%p5 bra DONE;",
+        "mov.u32 %r9, 24;",  # a constant that bounds the loop stands for any other one
     ],
 )
 def test_other_ways_out_leave_any_number(end):
