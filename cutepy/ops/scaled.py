@@ -277,6 +277,8 @@ def choose_epilogue(epilogue: Epilogue | None, bias: torch.Tensor | None, out_dt
     """Give the epilogue, by default the one that adds a bias and rounds to 8 bits."""
     if epilogue is None:
         return _PLAIN[bias is not None, out_dtype if out_dtype in FLOAT8 else None]
+    if not isinstance(epilogue, Epilogue):
+        raise TypeError(f"epilogue must be made by cutepy.epilogue, got {epilogue!r}; decorate the function")
     if out_dtype in FLOAT8:
         raise ValueError("an 8-bit out_dtype must be left out with an epilogue, which rounds its results itself")
     return epilogue

@@ -100,8 +100,8 @@ def test_what_steers_it_is_said():
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"split_k": 2}, "got split_k 2"),
-        ({"consumers": 2}, "got consumers 2"),
+        ({"split_k": 2}, "split_k 1, got 2"),
+        ({"consumers": 2}, "consumers 1, got 2"),
         ({"signature": GemmSignature(a_dtype="int8", b_dtype="int8", out_dtype="int32")}, "got int32"),
     ],
 )

@@ -10,8 +10,9 @@ pytest.importorskip("cutlass")
 pytestmark = pytest.mark.gpu
 
 from cutepy.host.launches import Launches  # noqa: E402
+from cutepy.kernels.gemm import copies  # noqa: E402
 from cutepy.kernels.gemm.reference import gemm_reference  # noqa: E402
-from cutepy.ops import copies, gemm, multiply  # noqa: E402
+from cutepy.ops import gemm, multiply  # noqa: E402
 from tests.ops.test_thread_loads import PAIRS, laid_out  # noqa: E402
 
 F32, I32 = torch.float32, torch.int32
