@@ -10,6 +10,7 @@ import numpy as np
 from cutepy.sim.errors import Chance, Place
 from cutepy.sim.machine.awaited import Awaited, Source, Stray, arrives, copies
 from cutepy.sim.machine.deeds import of_cta
+from cutepy.sim.machine.events import MbarrierAt
 from cutepy.sim.mechanisms.mbarrier_objects import NEVER
 from cutepy.sim.ptx.barrier_names import barrier_name, ring
 
@@ -77,7 +78,7 @@ class MbarrierWaits:
             brought=brought,
             elsewhere=elsewhere,
             nobody=f"no other thread that still runs {'arrives' if pending else 'copies'} there" if size >= 0 else "",
-            offset=offset,
+            barrier=MbarrierAt(offset),
             is_first=parity == 0 and phase == 0 and pending == count and size == 0 and found.passed[slot] == NEVER,
             absent=tuple(self._absent(offset, slot)),
             ceased=tuple(self._ceased(offset, slot)),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cutepy.sim.machine.events import BLOCKED, Fence, MbarrierTry, NamedBarrierCome
 from cutepy.sim.machine.host_events import HostAccess, HostEvent, StreamEvent
 from cutepy.sim.machine.observer import Observer, stops
 from cutepy.sim.ptx.model import Register
@@ -327,7 +328,7 @@ class Sanitizer(Observer):
         """Pass on what threads publish, and let them know what others have."""
         wave = self._of(event.ctas.residents)
         if event.instruction.index in self._examiner.guesses:  # who goes on may have failed, and knows no more
-            assert event.counted is not None
+            assert isinstance(event, MbarrierTry)
             overlook(wave, event)
             event = replace(event, counted=np.full_like(event.counted, FAILED))
         if "aligned" in event.instruction.parts:
@@ -336,12 +337,12 @@ class Sanitizer(Observer):
         self._premises.see(event)
         if self._examiner.elections is not None:
             self._examiner.elections.barrier(event)
-        if event.operation == "blocked":
+        if isinstance(event, BLOCKED):
             return
         wave.steps.note(event)
         wave.passes(event)
         synchronise(wave, event, self._findings.tell)
-        if event.operation == "fence":
+        if isinstance(event, Fence):
             self._messages.fence(wave, event)
             self._flags.fence(event)
             self._global.fence(wave, event)
@@ -352,7 +353,7 @@ class Sanitizer(Observer):
 
     def on_begin(self, event: BarrierEvent) -> None:
         """Pass on what threads publish that come to a barrier, and the groups that they close."""
-        if event.operation != "come":
+        if not isinstance(event, NamedBarrierCome):
             self.on_barrier(event)
 
     def look_at(self, function: Function) -> None:
@@ -411,13 +412,14 @@ class Sanitizer(Observer):
     # Reports.
 
     def _violated(self, violation: Violation) -> None:
-        if (violation.kind, violation.where) not in self._mistakes:  # told as it came to pass
+        if (violation.kind, str(violation.where)) not in self._mistakes:  # told as it came to pass
             has_guessed = self._wave is not None and bool(self._wave.patterns.overlooked)
             near = () if self._wave is None else groups_of_one_barrier(self._wave, *violation[:4])
             missing = violation.missing
             if near and missing is not None:
                 missing = f"{missing.rpartition(': ')[0]}: {OF_ITS_OWN}"
-            self._findings.tell(*violation[:4], missing, *violation[5:], follows=has_guessed, near_misses=near)
+            kind, where, before, after = violation[:4]
+            self._findings.tell(kind, str(where), before, after, missing, follows=has_guessed, near_misses=near)
 
     def _tell_one(
         self,

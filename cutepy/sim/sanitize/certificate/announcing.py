@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from cutepy.sim.machine.events import MbarrierArrive, MbarrierBytes, MbarrierExpectArrivals, MbarrierExpectTx
 from cutepy.sim.sanitize.certificate.actors import raise_to
 from cutepy.sim.sanitize.certificate.exact import MOST, Log, Step, bytes_hold, holds_exactly
 from cutepy.sim.sanitize.certificate.violations import names
 from cutepy.sim.sanitize.order.clocks import DONE
 
 if TYPE_CHECKING:
-    from cutepy.sim.machine.events import BarrierEvent
+    from cutepy.sim.machine.events import MbarrierCount, MbarrierEvent
     from cutepy.sim.machine.lanes import Array
     from cutepy.sim.sanitize.certificate.actors import Actors
     from cutepy.sim.sanitize.certificate.violations import Reports
@@ -62,9 +63,8 @@ class Announcing:
         self._lacks_arrivals = np.ones(slots, bool)
         self._logs: dict[int, Log] = {}
 
-    def begin(self, event: BarrierEvent, slots: Array) -> None:
+    def begin(self, event: MbarrierEvent, slots: Array) -> None:
         """Begin new phases, with an event."""
-        assert event.state is not None
         self._ordinary[slots], self._loose[slots], self._lacks_arrivals[slots] = 0, 0, True
         self._announced[slots] = self._delivered[slots] = 0
         expected = event.state.expected[np.searchsorted(event.state.slots, slots)].tolist()
@@ -77,15 +77,14 @@ class Announcing:
             if slot in self._logs:
                 self._logs[slot].is_whole = False
 
-    def amounts(self, event: BarrierEvent) -> None:
+    def amounts(self, event: MbarrierCount) -> None:
         """Take how many bytes, and whether phases lack arrivals after an operation."""
-        assert event.state is not None
         slots = event.state.slots
-        if event.operation in ("expect_tx", "complete_tx"):
-            sums = self._announced if event.operation == "expect_tx" else self._delivered
-            sums[slots] += np.broadcast_to(np.array(event.amounts, np.int64), slots.shape)
+        if isinstance(event, MbarrierBytes):
+            sums = self._announced if isinstance(event, MbarrierExpectTx) else self._delivered
+            sums[slots] += np.broadcast_to(np.array(event.size_bytes, np.int64), slots.shape)
         self._lacks_arrivals[slots] = event.state.pending > 0
-        if event.operation == "arrive" and (event.state.expected < 1).any():
+        if isinstance(event, MbarrierArrive) and (event.state.expected < 1).any():
             self._reports.say(
                 "premature-completion",
                 event,
@@ -98,7 +97,7 @@ class Announcing:
         """Note that phases lack nothing."""
         self._lacks_arrivals[slots] = False
 
-    def count(self, event: BarrierEvent, actors: Actors, target: Array) -> None:
+    def count(self, event: MbarrierCount, actors: Actors, target: Array) -> None:
         """Take operations that count in the current phases of CTAs' objects."""
         if not self._may_announce:
             return  # nothing is loose
@@ -123,8 +122,8 @@ class Announcing:
         own: Array = actors.view.own[DONE][np.arange(len(actors.slots))[:, None], actors.threads]
         return own
 
-    def _log(self, event: BarrierEvent, actors: Actors, target: Array) -> None:
-        if not self._logs or event.state is None:
+    def _log(self, event: MbarrierCount, actors: Actors, target: Array) -> None:
+        if not self._logs:
             return
         clocks, asynchronous = self._wave.clocks, event.part_of is not None
         _, is_loose = _kind(event)
@@ -145,22 +144,20 @@ class Announcing:
                 log.is_whole = False
                 continue
             amount = amounts[slot] // lanes
-            arrivals, size = {
-                "arrive": (-amount, 0),
-                "expect_arrivals": (amount, 0),
-                "expect_tx": (0, amount),
-                "complete_tx": (0, -amount),
-            }[event.operation]
+            arrives, expects, size = isinstance(event, MbarrierArrive), isinstance(event, MbarrierExpectTx), 0
+            arrivals = -amount if arrives else amount
+            if isinstance(event, MbarrierBytes):
+                arrivals, size = 0, amount if expects else -amount
             for lane, thread in enumerate(actors.threads.tolist()):
                 known = actors.only(np.array([lane])).joint()[row]
                 rank = int(actors.slots[row]) % clocks.cluster
                 number, column = int(own[row, lane]), thread
                 if asynchronous:  # nothing that counts in the phase comes after it
                     rank, column, number = slot % clocks.cluster, self._column, MOST
-                completes = event.operation != "expect_tx" and "noComplete" not in event.instruction.parts
+                completes = not expects and "noComplete" not in event.instruction.parts
                 log.steps.append(Step(rank, column, number, known, arrivals, size, is_loose, completes))
 
-    def finish(self, event: BarrierEvent, slots: Array, phases: Array) -> None:
+    def finish(self, event: MbarrierEvent, slots: Array, phases: Array) -> None:
         """Check phases that end with an event, or are left as they are."""
         for counts, what in ((self._announced, "announced"), (self._delivered, "brought")):
             over = counts[slots] > MOST
@@ -217,13 +214,13 @@ class Announcing:
         return None
 
 
-def _kind(event: BarrierEvent) -> tuple[bool, bool]:
+def _kind(event: MbarrierCount) -> tuple[bool, bool]:
     """Tell whether an operation uses up the expected count, and whether a phase may complete without it."""
     parts = event.instruction.parts
-    if event.operation == "arrive":
+    if isinstance(event, MbarrierArrive):
         if event.part_of is not None:
             return "noinc" in parts, False
         return "noComplete" not in parts, "noComplete" in parts
-    if event.operation == "expect_tx":
+    if isinstance(event, MbarrierExpectTx):
         return False, "arrive" not in parts and "arrive_drop" not in parts
-    return False, event.operation == "expect_arrivals"
+    return False, isinstance(event, MbarrierExpectArrivals)

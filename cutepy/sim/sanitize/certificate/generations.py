@@ -20,7 +20,7 @@ from cutepy.sim.sanitize.order.clocks import DONE
 from cutepy.sim.sanitize.order.indices import rectangle
 
 if TYPE_CHECKING:
-    from cutepy.sim.machine.events import BarrierEvent
+    from cutepy.sim.machine.events import GenerationEvent
     from cutepy.sim.machine.lanes import Array
     from cutepy.sim.sanitize.order.wave import Wave
 
@@ -45,11 +45,10 @@ class Generations:
         self._generation = np.full((2, slots), -1)
         self._last = np.full((slots, threads), -1)
 
-    def see(self, event: BarrierEvent) -> None:
+    def see(self, event: GenerationEvent) -> None:
         """Check participations, before threads learn anything by them."""
-        assert event.counted is not None
         clocks, slots, threads = self._clocks, event.ctas.slots, event.threads.ids
-        generation = np.broadcast_to(event.counted, (len(slots), len(threads)))[:, 0]
+        generation = np.broadcast_to(event.generation, (len(slots), len(threads)))[:, 0]
         self._last[rectangle(slots, threads)] = generation[:, None]
         if self._column is not None:
             return

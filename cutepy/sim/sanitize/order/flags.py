@@ -22,7 +22,7 @@ from cutepy.sim.sanitize.order.sent import Cluster, Sent, Snapshot
 from cutepy.sim.sanitize.order.strength import strength
 
 if TYPE_CHECKING:
-    from cutepy.sim.machine.events import Access, BarrierEvent
+    from cutepy.sim.machine.events import Access, Fence
     from cutepy.sim.ptx.model import Instruction
     from cutepy.sim.sanitize.order.messages import Messages
     from cutepy.sim.sanitize.order.wave import Wave
@@ -133,7 +133,7 @@ class Flags:
         while len(self._raised) > _MOST:
             del self._raised[next(iter(self._raised))]
 
-    def fence(self, event: BarrierEvent) -> None:
+    def fence(self, event: Fence) -> None:
         """Take a fence: what its threads have found it acquires."""
         if self._found and strength(event.instruction.opcode).acquires:
             slots, threads = {*event.ctas.slots.tolist()}, {*event.threads.ids.tolist()}

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from cutepy.layouts.sm90 import TensorMap
+from cutepy.sim.machine.events import MbarrierCompleteTx, MbarrierInit
 from cutepy.sim.machine.lanes import WARP, WARPGROUP
 from cutepy.sim.machine.observer import Observer
 from cutepy.sim.ptx.barrier_names import barrier_name, made_at
@@ -299,11 +300,9 @@ class Surroundings(Observer):
 
     def on_barrier(self, event: BarrierEvent) -> None:
         """Note how mbarriers are made, and which of them count the bytes of which copies."""
-        if event.state is None:
-            return
-        if event.operation == "init":
+        if isinstance(event, MbarrierInit):
             self.scene.made.setdefault(event.state.address, event.instruction)
-        elif event.operation == "complete_tx" and event.part_of is not None:
+        elif isinstance(event, MbarrierCompleteTx) and event.part_of is not None:
             self._signalled.setdefault(id(event.part_of), set()).add(event.state.address)
 
     def on_complete(self, operation: AsyncOperation) -> None:
