@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from cutepy.sim.ptx.model import Address, Symbol
 from cutepy.sim.ptx.places import user_lines
-from cutepy.sim.sanitize.kind import Severity
+from cutepy.sim.sanitize.kind import Diagnosis, Severity
 from cutepy.sim.sanitize.kinds import KINDS
 
 if TYPE_CHECKING:
@@ -239,8 +239,8 @@ class Hazard:
         Which bytes, or which barrier.
     before, after : Side
         The two operations, in the order of this execution; `before` is None where there is one only.
-    missing : str
-        What there should be, and where.
+    diagnosis : Diagnosis
+        What is wrong, and what there should be.
     count : int
         How many pairs of operations of these lines were found so.
     address : int or None
@@ -274,7 +274,7 @@ class Hazard:
     where: str
     before: Side | None
     after: Side
-    missing: str
+    diagnosis: Diagnosis
     count: int = 1
     address: int | None = None
     size_bytes: int | None = None
@@ -328,19 +328,29 @@ class Hazard:
     @property
     def advice(self) -> tuple[str, str]:
         """What is wrong, and what there should be: a line each."""
-        wrong, _, wanted = self.missing.rpartition(": ")
-        return wrong or self.meaning.partition(": ")[0].replace("`", ""), wanted
+        wrong = self.diagnosis.problem or KINDS[self.kind].gist.replace("`", "")
+        return wrong, self.diagnosis.wanted
+
+    @property
+    def missing(self) -> str:
+        """What is wrong, if the kind does not say it, and what there should be, as one text."""
+        return str(self.diagnosis)
+
+    @property
+    def subject(self) -> str:
+        """What it is at, and in which kernel."""
+        what = f"{self.buffer} ({self.where})" if self.buffer else self.where
+        return f"{what} of {self.kernel}"
 
     @property
     def title(self) -> str:
         """The first line of a report."""
-        what = f"{self.buffer} ({self.where})" if self.buffer else self.where
-        return f"{self.kind}: {what} of {self.kernel}" + (f", {self.count} times" if self.count > 1 else "")
+        return f"{self.kind}: {self.subject}" + (f", {self.count} times" if self.count > 1 else "")
 
     @property
     def summary(self) -> str:
         """The kind, the place and the line of the last operation, in one line."""
-        return f"{self.title.removesuffix(f', {self.count} times')}, at {self.after.line}"
+        return f"{self.kind}: {self.subject}, at {self.after.line}"
 
     def __str__(self) -> str:
         return "\n".join([self.title, *(f"    {side}" for side in self.sides), f"    {self.missing}"])

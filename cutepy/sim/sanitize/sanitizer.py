@@ -15,6 +15,7 @@ from cutepy.sim.ptx.model import Register
 from cutepy.sim.sanitize.certificate.examiner import Examiner
 from cutepy.sim.sanitize.certificate.loops import heads
 from cutepy.sim.sanitize.hazards import Side
+from cutepy.sim.sanitize.kind import Diagnosis
 from cutepy.sim.sanitize.meaning.layouts import Through, of_map
 from cutepy.sim.sanitize.memory.global_touches import GlobalTouches
 from cutepy.sim.sanitize.memory.sizes import granule_bytes
@@ -286,10 +287,10 @@ class Sanitizer(Observer):
         if self._sums.see(event):
             self._tell_undefined("wgmma", "a warpgroup", event.instruction, NOT_BEGUN)
 
-    def _tell_undefined(self, what: str, who: str, i: Instruction, wrong: str | None) -> None:
-        if wrong is not None:
+    def _tell_undefined(self, what: str, who: str, i: Instruction, diagnosis: Diagnosis | None) -> None:
+        if diagnosis is not None:
             where = "local memory" if i.parts[0] == "ld" else "registers"
-            self._findings.tell("uninitialised-read", where, None, Side(what, who, i), wrong)
+            self._findings.tell("uninitialised-read", where, None, Side(what, who, i), diagnosis)
 
     # Asynchronous operations.
 
@@ -391,7 +392,7 @@ class Sanitizer(Observer):
 
     def _tell_lacking(self, i: Instruction, lacking: Lacking | None) -> None:
         if lacking is not None:
-            self._tell_undefined(i.parts[0], lacking.who, i, lacking.text)
+            self._tell_undefined(i.parts[0], lacking.who, i, lacking.diagnosis)
 
     def knows_complete(self, address: int, slots: Array, phases: Array, ctas: Ctas, threads: Threads) -> Array:
         """Tell which lanes know that a phase of an mbarrier is complete."""
@@ -415,11 +416,10 @@ class Sanitizer(Observer):
         if (violation.kind, str(violation.where)) not in self._mistakes:  # told as it came to pass
             has_guessed = self._wave is not None and bool(self._wave.patterns.overlooked)
             near = () if self._wave is None else groups_of_one_barrier(self._wave, *violation[:4])
-            missing = violation.missing
-            if near and missing is not None:
-                missing = f"{missing.rpartition(': ')[0]}: {OF_ITS_OWN}"
-            kind, where, before, after = violation[:4]
-            self._findings.tell(kind, str(where), before, after, missing, follows=has_guessed, near_misses=near)
+            kind, where, before, after, diagnosis = violation
+            if near:
+                diagnosis = diagnosis._replace(wanted=OF_ITS_OWN)
+            self._findings.tell(kind, str(where), before, after, diagnosis, follows=has_guessed, near_misses=near)
 
     def _tell_one(
         self,
@@ -427,10 +427,10 @@ class Sanitizer(Observer):
         where: str,
         before: Side | None,
         after: Side,
-        missing: str | None = None,
+        diagnosis: Diagnosis | None = None,
         near_misses: Sequence[NearMiss] = (),
     ) -> None:
-        self._findings.tell(kind, where, before, after, missing, near_misses=near_misses)
+        self._findings.tell(kind, where, before, after, diagnosis, near_misses=near_misses)
 
     def _near_in_global(self, found: GlobalConflict) -> tuple[NearMiss, ...]:
         """Return the near misses of a conflict in global memory: those of the first one of two instructions."""

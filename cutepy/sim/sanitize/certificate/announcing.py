@@ -21,6 +21,7 @@ from cutepy.sim.machine.events import MbarrierArrive, MbarrierBytes, MbarrierExp
 from cutepy.sim.sanitize.certificate.actors import raise_to
 from cutepy.sim.sanitize.certificate.exact import MOST, Log, Step, bytes_hold, holds_exactly
 from cutepy.sim.sanitize.certificate.violations import names
+from cutepy.sim.sanitize.kind import Diagnosis
 from cutepy.sim.sanitize.order.clocks import DONE
 
 if TYPE_CHECKING:
@@ -89,8 +90,10 @@ class Announcing:
                 "premature-completion",
                 event,
                 None,
-                "no arrivals are expected after this arrive_drop, and what the next phase does is undefined: keep a "
-                "count of 1",
+                Diagnosis(
+                    "no arrivals are expected after this arrive_drop, and what the next phase does is undefined",
+                    "keep a count of 1",
+                ),
             )
 
     def complete(self, slots: Array) -> None:
@@ -167,8 +170,11 @@ class Announcing:
                     "byte-count-overflow",
                     event,
                     None,
-                    f"{int(counts[slots[row]])} bytes are {what} in phase {int(phases[row])}, and an mbarrier counts "
-                    f"at most {MOST}: some order of them overflows; use more phases",
+                    Diagnosis(
+                        f"{int(counts[slots[row]])} bytes are {what} in phase {int(phases[row])}, and an mbarrier "
+                        f"counts at most {MOST}",
+                        "some order of them overflows; use more phases",
+                    ),
                 )
         over = ~self._lacks_arrivals[slots] & (self._delivered[slots] > self._announced[slots])
         over &= ~np.isin(slots, [slot for slot in slots[over].tolist() if self._holds_exactly(slot)])
@@ -178,9 +184,11 @@ class Announcing:
                 "unannounced-bytes",
                 event,
                 None,
-                f"{int(self._delivered[slots[row]])} bytes are brought in phase {int(phases[row])}, and "
-                f"{int(self._announced[slots[row]])} are announced: announce all that copies bring, or the phase "
-                "completes early or never",
+                Diagnosis(
+                    f"{int(self._delivered[slots[row]])} bytes are brought in phase {int(phases[row])}, and "
+                    f"{int(self._announced[slots[row]])} are announced",
+                    "announce all that copies bring, or the phase completes early or never",
+                ),
             )
         found = self._premature(slots)
         if found is not None:
@@ -191,8 +199,11 @@ class Announcing:
                 "premature-completion",
                 event,
                 side,
-                f"phase {number} may complete without {names('what was announced', side)}: nothing orders that before "
-                "the last arrival. Announce with the arrival, by mbarrier.arrive.expect_tx, or before it",
+                Diagnosis(
+                    f"phase {number} may complete without {names('what was announced', side)}",
+                    "nothing orders that before the last arrival. Announce with the arrival, by "
+                    "mbarrier.arrive.expect_tx, or before it",
+                ),
             )
 
     def _holds_exactly(self, slot: int) -> bool:

@@ -16,6 +16,7 @@ import numpy as np
 from cutepy.sim.machine.lanes import WARP
 from cutepy.sim.sanitize.certificate.actors import Actors
 from cutepy.sim.sanitize.certificate.violations import Reports, Violation, names
+from cutepy.sim.sanitize.kind import Diagnosis
 from cutepy.sim.sanitize.order.clocks import DONE
 from cutepy.sim.sanitize.order.indices import rectangle
 
@@ -67,8 +68,11 @@ class Generations:
                 "mixed-generation",
                 event,
                 side,
-                f"this thread may come here before all have come the time before: {names('one that came then', side)} "
-                "is not ordered before it, and the two times mix. Between, the thread must wait for all of them",
+                Diagnosis(
+                    "this thread may come here before all have come the time before",
+                    f"{names('one that came then', side)} is not ordered before it, and the two times mix. "
+                    "Between, the thread must wait for all of them",
+                ),
                 slots[found.row],
                 some.threads[found.lane],
             )

@@ -25,6 +25,7 @@ from cutepy.sim.machine.events import (
 from cutepy.sim.sanitize.certificate.actors import Actors, alike, raise_to
 from cutepy.sim.sanitize.certificate.announcing import Announcing
 from cutepy.sim.sanitize.certificate.violations import Reports, Violation, names
+from cutepy.sim.sanitize.kind import Diagnosis
 from cutepy.sim.sanitize.order.indices import raise_at
 
 if TYPE_CHECKING:
@@ -126,8 +127,10 @@ class Phases:
                 "barrier-outlived",
                 event,
                 side,
-                f"nothing orders {names('an operation on it', side)} before the barrier ends here: the threads that "
-                "use it must meet this thread first, at a bar.sync for example",
+                Diagnosis(
+                    f"nothing orders {names('an operation on it', side)} before the barrier ends here",
+                    "the threads that use it must meet this thread first, at a bar.sync for example",
+                ),
                 actors.slots[found.row],
                 actors.threads[found.lane],
             )
@@ -198,9 +201,12 @@ class Phases:
                 "early-wait",
                 event,
                 side,
-                f"this wait is for phase {int(phases[row])}, and may begin before phase {int(phases[row]) - 1} is "
-                "over: its parity then passes a phase too early. What must come before it, by a barrier or by a wait "
-                f"for that phase too: {names('all that counts there', side)}",
+                Diagnosis(
+                    f"this wait is for phase {int(phases[row])}, and may begin before phase "
+                    f"{int(phases[row]) - 1} is over: its parity then passes a phase too early. What must "
+                    "come before it, by a barrier or by a wait for that phase too",
+                    f"{names('all that counts there', side)}",
+                ),
                 actors.slots[row],
                 actors.threads[lane],
             )
@@ -280,9 +286,12 @@ class Phases:
             "early-arrival",
             event,
             side,
-            f"it counts in phase {int(phases[row])} here, and nothing makes it wait until phase {int(phases[row]) - 1} "
-            "is over: it may count there instead. What must come before it, by a barrier or by a wait for that phase: "
-            f"{names('all that counts there', side)}",
+            Diagnosis(
+                f"it counts in phase {int(phases[row])} here, and nothing makes it wait until phase "
+                f"{int(phases[row]) - 1} is over: it may count there instead. What must come before it, "
+                "by a barrier or by a wait for that phase",
+                f"{names('all that counts there', side)}",
+            ),
             actors.slots[row],
             actors.threads[lane],
         )
@@ -305,9 +314,12 @@ class Phases:
                 "lapped-wait",
                 event,
                 side,
-                f"phase {number} completes here, and nothing makes it wait until that wait for phase {number - 1} is "
-                f"over: a slow thread then {finds}. One of those who complete the phase must hear from the thread "
-                "after its wait",
+                Diagnosis(
+                    f"phase {number} completes here, and nothing makes it wait until that wait for phase "
+                    f"{number - 1} is over",
+                    f"a slow thread then {finds}. One of those who complete the phase must hear from the "
+                    "thread after its wait",
+                ),
             )
         self._announcing.complete(slots)
         self._announcing.finish(event, slots, phases - self._first[slots])

@@ -32,6 +32,7 @@ from cutepy.sim.ptx.places import line_of
 from cutepy.sim.sanitize.certificate.starving import Change, Starved, starved
 from cutepy.sim.sanitize.certificate.violations import Violation
 from cutepy.sim.sanitize.hazards import Side
+from cutepy.sim.sanitize.kind import Diagnosis
 from cutepy.sim.sanitize.order.clocks import DONE
 
 if TYPE_CHECKING:
@@ -261,9 +262,9 @@ def _generation(event: GenerationEvent) -> Array:
     return generation
 
 
-def _starves(late: Instruction | None) -> str:
+def _starves(late: Instruction | None) -> Diagnosis:
     but = "" if late is None else f", for what `{late.text.strip()}` gives back ({line_of(late)}) comes after that one"
-    return (
-        f"in another order the first takes the registers that the second then waits for, forever{but}: give back more "
-        "before either of them, or ask for fewer"
+    return Diagnosis(
+        f"in another order the first takes the registers that the second then waits for, forever{but}",
+        "give back more before either of them, or ask for fewer",
     )

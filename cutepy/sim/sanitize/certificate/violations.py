@@ -11,6 +11,7 @@ import numpy as np
 from cutepy.sim.machine.events import MbarrierCompleteTx, MbarrierEvent, NamedBarrierJoin, part_of
 from cutepy.sim.machine.lanes import WARP
 from cutepy.sim.sanitize.hazards import Side
+from cutepy.sim.sanitize.kind import Diagnosis
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import BarrierEvent
@@ -35,14 +36,14 @@ class Violation(NamedTuple):
         The barrier, or "registers".
     before : Side or None
     after : Side
-    missing : str
+    diagnosis : Diagnosis
     """
 
     kind: str
     where: object
     before: Side | None
     after: Side
-    missing: str
+    diagnosis: Diagnosis
 
 
 class Done(NamedTuple):
@@ -134,7 +135,7 @@ class Reports:
         kind: str,
         event: BarrierEvent,
         before: Side | None,
-        missing: str,
+        diagnosis: Diagnosis,
         slot: int | None = None,
         thread: int | None = None,
     ) -> None:
@@ -145,7 +146,7 @@ class Reports:
         slot = int(by.ctas.slots[0]) if slot is None else int(slot)
         thread = int(by.threads.ids[0]) if thread is None else int(thread)
         after = self.history.side(slot, thread, event.instruction, what)
-        self._report(Violation(kind, event.barrier, before, after, missing))
+        self._report(Violation(kind, event.barrier, before, after, diagnosis))
 
     def find(self, slot: int, rank: int, column: int, count: int) -> Side | None:
         """Return what was done last of what a count of a column includes, of a CTA of a slot's cluster."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from cutepy.sim.machine.lanes import WARP, WARPGROUP, Array, as_index
 from cutepy.sim.sanitize.hazards import Side
+from cutepy.sim.sanitize.kind import Diagnosis
 from cutepy.sim.sanitize.meaning.layouts import Span, Through, described, misread
 from cutepy.sim.sanitize.memory.operands import ReadOperands, granules_of, strayed
 from cutepy.sim.sanitize.memory.shadow import Shadow
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
     from cutepy.sim.sanitize.order.synchronisation import Report as Tell
 
 
-_OPAQUE = (
-    "what an mbarrier holds is known to mbarrier operations only: mbarrier.test_wait says whether a phase is complete"
+_OPAQUE = Diagnosis(
+    "what an mbarrier holds is known to mbarrier operations only", "mbarrier.test_wait says whether a phase is complete"
 )
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from cutepy.sim.sanitize.hazards import Side
+from cutepy.sim.sanitize.kind import Diagnosis
 from cutepy.sim.sanitize.order.clocks import SEEN
 from cutepy.sim.sanitize.order.locations import elements
 from cutepy.sim.sanitize.order.sent import Cluster, Sent, Snapshot
@@ -141,20 +142,22 @@ class Flags:
                 if found.slot in slots and found.thread in threads:
                     self._found[n] = found._replace(acquires=True)
 
-    def too_weak(self, before: Did, cta: int) -> str | None:
+    def too_weak(self, before: Did, cta: int) -> Diagnosis | None:
         """Say which side of a flag shows nothing of what was done before it to a CTA that found it raised."""
         for found, raised in ((f, r) for f in reversed(self._found) if f.cta == cta for r in f.raised):
             if not before.is_known(raised.snapshot, raised.row, raised.column):
                 continue
             if not raised.shows(before):
-                return (
-                    f"the flag that {_line(raised.instruction)} raises is .relaxed, and shows nothing of what came "
-                    "before it: it must be .release, or fence.acq_rel must come before it, in its thread"
+                return Diagnosis(
+                    f"the flag that {_line(raised.instruction)} raises is .relaxed, and shows nothing of what "
+                    "came before it",
+                    "it must be .release, or fence.acq_rel must come before it, in its thread",
                 )
             if not found.acquires:
-                return (
-                    f"the flag is read at {_line(found.instruction)} by .relaxed, which shows nothing of what came "
-                    "before it was raised: it must be .acquire, or fence.acq_rel must come after it, in its thread"
+                return Diagnosis(
+                    f"the flag is read at {_line(found.instruction)} by .relaxed, which shows nothing of what "
+                    "came before it was raised",
+                    "it must be .acquire, or fence.acq_rel must come after it, in its thread",
                 )
         return None
 

@@ -21,6 +21,7 @@ from cutepy.sim.machine.events import (
     MbarrierWait,
 )
 from cutepy.sim.machine.lanes import Array
+from cutepy.sim.sanitize.kind import Diagnosis
 from cutepy.sim.sanitize.order.clocks import DONE, Clocks
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ class Objects:
         self._overwritten: set[int] = set()
         self.made_by: dict[int, Instruction] = {}
 
-    def see(self, event: MbarrierEvent) -> str | None:
+    def see(self, event: MbarrierEvent) -> Diagnosis | None:
         """Take an operation on an mbarrier; returns what is wrong with one that makes or ends it."""
         state = event.state
         if isinstance(event, MbarrierBytes):
@@ -83,10 +84,10 @@ class Objects:
         live = self._live.setdefault(state.address, np.zeros(self._slots, bool))
         if event.threads.count > 1:
             does = "make" if makes else "invalidate"
-            wrong = f"{event.threads.count} threads {does} the same mbarrier: one thread must, elect it"
+            wrong = Diagnosis(f"{event.threads.count} threads {does} the same mbarrier", "one thread must, elect it")
         if makes:
             if wrong is None and live[state.slots].any():
-                wrong = "it is made again while it is one: mbarrier.inval must come before"
+                wrong = Diagnosis("it is made again while it is one", "mbarrier.inval must come before")
             self.made_by[state.address] = event.instruction
             self._first = min(self._first, state.address)
             self._last = max(self._last, state.address + _BYTES)

@@ -29,6 +29,7 @@ from cutepy.sim.machine.events import (
 )
 from cutepy.sim.machine.lanes import WARP, WARPGROUP, Array
 from cutepy.sim.sanitize.hazards import Side
+from cutepy.sim.sanitize.kind import Diagnosis
 from cutepy.sim.sanitize.order.clocks import DONE, SEEN
 from cutepy.sim.sanitize.order.indices import neighbours, raise_at, rectangle
 from cutepy.sim.sanitize.order.making import INITS, check_made, fence_inits, side_of, used_by
@@ -42,15 +43,15 @@ if TYPE_CHECKING:
     from cutepy.sim.sanitize.order.wave import Wave
 
 
-Report = Callable[[str, str, Side | None, Side, str | None], None]
+Report = Callable[[str, str, Side | None, Side, Diagnosis | None], None]
 """Takes the kind of a hazard, its barrier, the two sides, and what is missing where the kind doesn't say."""
 
 
-_NOT_MET = (
-    "a warp may come to the second setmaxnreg while another warp of its warpgroup has not come to the first: a barrier "
-    "of the four warps, such as a named one of 128 threads, must come between"
+_NOT_MET = Diagnosis(
+    "a warp may come to the second setmaxnreg while another warp of its warpgroup has not come to the first",
+    "a barrier of the four warps, such as a named one of 128 threads, must come between",
 )
-_INVALID = "a barrier must come between the last use of an mbarrier, by whomever, and mbarrier.inval"
+_INVALID = Diagnosis("", "a barrier must come between the last use of an mbarrier, by whomever, and mbarrier.inval")
 
 
 def synchronise(wave: Wave, event: BarrierEvent, report: Report) -> None:

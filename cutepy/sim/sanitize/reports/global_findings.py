@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cutepy.sim.sanitize.kinds import KINDS
 from cutepy.sim.sanitize.memory.discarded import Discarded
 from cutepy.sim.sanitize.reports import global_memory
 
@@ -80,8 +79,7 @@ class GlobalFindings:
     def unacquired(self, touch: GlobalTouch, lane: int, address: int) -> None:
         """Tell that a copy uses a tensor map of the host, or of a launch that is forgotten, without a fence."""
         after = global_memory.side(touch, lane, self.launches)
-        missing = KINDS["missing-tensormap-fence"].missing
-        self._tell_one("missing-tensormap-fence", self.place(address), None, after, missing)
+        self._tell_one("missing-tensormap-fence", self.place(address), None, after)
 
     def place(self, address: int) -> str:
         """Say where an address is."""
@@ -90,8 +88,8 @@ class GlobalFindings:
     def _tell(self, found: GlobalConflict, comes_to_nothing: bool = False) -> None:
         before, after = global_memory.sides(found, self.launches)
         where = self.place(found.address)
-        kind, missing = global_memory.told(found, self.launches, self._flags)
+        kind, diagnosis = global_memory.told(found, self.launches, self._flags)
         near = self._near(found)
         if comes_to_nothing:
-            kind, missing, near = "discarded-read", global_memory.COMES_TO_NOTHING, ()
-        self._tell_one(kind, where, before, after, missing, near_misses=near)
+            kind, diagnosis, near = "discarded-read", global_memory.COMES_TO_NOTHING, ()
+        self._tell_one(kind, where, before, after, diagnosis, near_misses=near)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from cutepy.sim.sanitize.hazards import NearMiss, Side, Waiting
+from cutepy.sim.sanitize.kind import Diagnosis
 from cutepy.sim.sanitize.kinds import KINDS
 from cutepy.sim.sanitize.reports.parts import opcode
 
@@ -27,7 +28,7 @@ class Told(NamedTuple):
     where: str
     before: Side | None
     after: Side
-    missing: str
+    diagnosis: Diagnosis
     address: int | None
     size_bytes: int | None
     waits: tuple[Waiting, ...] = ()
@@ -46,7 +47,7 @@ def told(error: SimulationError, *, ends: bool) -> Told:
         where,
         None if before is None else _side(before.instruction, before.who),
         after,
-        f"{wrong}: {wanted}",
+        Diagnosis(wrong, wanted),
         address,
         size,
         tuple(map(_waiting, error.waits)),

@@ -8,6 +8,7 @@ import numpy as np
 
 from cutepy.sim.machine.lanes import WARP
 from cutepy.sim.sanitize.hazards import Side
+from cutepy.sim.sanitize.kind import Diagnosis
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.alignment import Apart
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 _BARRIERS = ("bar", "barrier")
 
 
-def part_of_a_unit(found: Apart) -> tuple[str, str, Side | None, Side, str]:
+def part_of_a_unit(found: Apart) -> tuple[str, str, Side | None, Side, Diagnosis]:
     """Return the kind of the hazard, what it is at, its two sides, and what is missing."""
     i, cta = found.instruction, found.residents.coordinate(found.slot)
     name = opcode(i.parts)
@@ -26,14 +27,13 @@ def part_of_a_unit(found: Apart) -> tuple[str, str, Side | None, Side, str]:
     if found.branch is not None and found.branch.index != i.index:
         parted = Side(found.branch.parts[0], f"{_warps(found)} of CTA {cta}", found.branch, cta, warp)
         branch = parted
-    lacking, is_warp = _threads(found.lacking), found.unit == WARP
-    if is_warp:
-        lacking = f"{lacking.partition(', ')[2]} of that warp"
+    is_warp = found.unit == WARP
+    lacking = f"{_lanes(found.lacking % WARP)} of that warp" if is_warp else _threads(found.lacking)
     unit = "warp" if is_warp else "warpgroup"
     wanted = f"all threads of a {unit} must execute the same {name}, where they have met again"
     if i.parts[0] in _BARRIERS:
         wanted += f", or use {name.replace('bar.', 'barrier.')} without .aligned"
-    return f"partial-{unit}", name, branch, executed, f"{lacking} did not execute it: {wanted}"
+    return f"partial-{unit}", name, branch, executed, Diagnosis(f"{lacking} did not execute it", f"{wanted}")
 
 
 def opcode(parts: tuple[str, ...]) -> str:
@@ -72,8 +72,11 @@ def _threads(threads: Array) -> str:
     if (sizes == WARP).all():
         return f"warp{'s' * (len(warps) > 1)} {_ranges(warps)}"
     warp = warps[sizes < WARP][0]
-    lanes = threads[threads // WARP == warp] % WARP
-    return f"warp {warp}, lane{'s' * (len(lanes) > 1)} {_ranges(lanes)}"
+    return f"warp {warp}, {_lanes(threads[threads // WARP == warp] % WARP)}"
+
+
+def _lanes(lanes: Array) -> str:
+    return f"lane{'s' * (len(lanes) > 1)} {_ranges(lanes)}"
 
 
 def _ranges(numbers: Array) -> str:

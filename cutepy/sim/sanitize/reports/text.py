@@ -82,8 +82,8 @@ def summary(hazards: Sequence[Hazard], advisories: Sequence[Hazard], allowed: Se
 
 
 def _hazard(hazard: Hazard, style: str, before: str = "") -> Iterator[Line]:
-    kind, _, rest = hazard.title.partition(": ")
-    yield [(f"{before}{kind}", style), (f": {rest}", "bold")]
+    kind = hazard.kind
+    yield [(f"{before}{kind}", style), (hazard.title.removeprefix(kind), "bold")]
     for sides in _by_line(hazard.sides):
         yield from _sides(sides, style)
     wrong, wanted = hazard.advice
