@@ -69,7 +69,7 @@ class OpaqueObjects:
                     g.lane(row, column),
                     fix="call mbarrier.inval before its memory is used for something else",
                     kind="overwritten-mbarrier",
-                    at=Place(f"mbarrier {first:#x}"),
+                    at=Place.of_mbarrier(first),
                     before=None if made is None else made.deed,
                 )
             )

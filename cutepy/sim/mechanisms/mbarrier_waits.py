@@ -69,7 +69,7 @@ class MbarrierWaits:
             brings = copies if size > 0 else _nothing
         return Awaited(
             said,
-            Place(name),
+            Place.of_mbarrier(offset, name),
             lacks,
             fix,
             is_begun=pending < count,

@@ -78,7 +78,7 @@ class Mbarriers(Mechanism):
                 i,
                 g.describe(),
                 kind="uninitialised-mbarrier",
-                at=Place(f"mbarrier {offset:#x}"),
+                at=Place.of_mbarrier(offset),
                 before=found.done["inval"].deed if found is not None and ended else None,
             )
         return found
@@ -88,7 +88,7 @@ class Mbarriers(Mechanism):
     ) -> BarrierError:
         """Return the error that an operation is, which does not agree with the last one of some kind."""
         before = self._objects[offset].done.get(after)
-        at, deed = Place(f"mbarrier {offset:#x}"), None if before is None else before.deed
+        at, deed = Place.of_mbarrier(offset), None if before is None else before.deed
         return BarrierError(message, i, g.describe(), fix=fix, kind=kind, at=at, before=deed)
 
     def _check_own(self, g: Group, i: Instruction, address: Array) -> Array:
@@ -103,7 +103,7 @@ class Mbarriers(Mechanism):
                 i,
                 g.describe(),
                 fix="only arrivals and announcements reach an mbarrier of another CTA",
-                at=Place(self._name(int(offsets.flat[0]))),
+                at=Place.of_mbarrier(int(offsets.flat[0]), self._name(int(offsets.flat[0]))),
             )
         return position
 
@@ -145,7 +145,7 @@ class Mbarriers(Mechanism):
             i,
             g.describe(),
             fix="let one thread initialise it",
-            at=Place(f"mbarrier {offset:#x}"),
+            at=Place.of_mbarrier(offset),
         )
 
     def invalidate(self, g: Group, i: Instruction, address: Array) -> None:

@@ -13,6 +13,7 @@ from cutepy.sim.sanitize.kind import Diagnosis, Severity
 from cutepy.sim.sanitize.kinds import KINDS
 
 if TYPE_CHECKING:
+    from cutepy.sim.errors import Place
     from cutepy.sim.machine.launch import Launch
     from cutepy.sim.ptx.model import Instruction, SourceLine
 
@@ -72,6 +73,8 @@ class Side:
         The PTX that the instruction is of, and the file that it was read from; empty where there is none.
     run : int or None
         The first of the instructions of its PTX that run one after another with it, whatever branches do.
+    is_async : bool
+        Whether the async proxy did it.
     """
 
     what: str
@@ -85,6 +88,7 @@ class Side:
     ptx: str = field(default="", repr=False, compare=False)
     ptx_file: str = field(default="", repr=False, compare=False)
     run: int | None = field(default=None, repr=False, compare=False)
+    is_async: bool = field(default=False, repr=False)
 
     @property
     def chain(self) -> tuple[SourceLine, ...]:
@@ -192,6 +196,8 @@ class Waiting:
         Who would or may bring it, at which instruction, and what that one waits for first.
     are_sure : tuple of bool
         Whether each of them would; the others may.
+    mbarrier : int or None
+        The offset of the mbarrier that is waited for, if it is one.
     """
 
     at: str
@@ -199,6 +205,7 @@ class Waiting:
     sides: tuple[Side, ...]
     bringers: tuple[tuple[Side, str], ...] = ()
     are_sure: tuple[bool, ...] = ()
+    mbarrier: int | None = None
 
 
 class Shown(Protocol):
@@ -267,6 +274,10 @@ class Hazard:
         Of a barrier whose count or bytes are wrong, the line that makes the object which holds it.
     is_strict : bool
         Whether the run was asked to fail by advisories too: then this is a hazard, whatever its kind.
+    place : Place or None
+        The barrier, or the bytes, that `where` names.
+    holder : str
+        What the source calls the object that `made_at` makes.
     """
 
     kind: str
@@ -288,6 +299,8 @@ class Hazard:
     near_misses: tuple[NearMiss, ...] = ()
     made_at: SourceLine | None = None
     is_strict: bool = False
+    place: Place | None = field(default=None, repr=False, compare=False)
+    holder: str = ""
 
     def replay(self) -> Shown:
         """Play a schedule that shows it: see `Run.replay`."""

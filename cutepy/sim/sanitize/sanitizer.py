@@ -33,7 +33,7 @@ from cutepy.sim.sanitize.order.synchronisation import converge, overlook, synchr
 from cutepy.sim.sanitize.order.wave import BULK, COPIES, FAILED, MMAS, Issued, Wave
 from cutepy.sim.sanitize.registers import register_hazards
 from cutepy.sim.sanitize.repairs import MADE_GOOD, judged, remarks
-from cutepy.sim.sanitize.reports.findings import Findings
+from cutepy.sim.sanitize.reports.findings import Findings, Where
 from cutepy.sim.sanitize.reports.global_findings import GlobalFindings
 from cutepy.sim.sanitize.reports.last_writers import with_last_writer
 from cutepy.sim.sanitize.reports.mistakes import told
@@ -227,8 +227,9 @@ class Sanitizer(Observer):
         """Report what the kernel does wrong: the launch may go on, if it can."""
         for mistake in error.mistakes:
             found = self._in_memory(told(mistake, ends=ends))
-            self._mistakes |= {(found.kind, where) for where in (found.where, *(wait.at for wait in found.waits))}
-            self._findings.tell(*found[:7], waits=found.waits, near_misses=found.near_misses)
+            self._mistakes |= {(found.kind, where) for where in (found.place.name, *(wait.at for wait in found.waits))}
+            address, size = found.place.address, found.place.size_bytes
+            self._findings.tell(*found[:5], address, size, waits=found.waits, near_misses=found.near_misses)
             self._findings.relate(found)
         return bool(error.mistakes)
 
@@ -419,12 +420,12 @@ class Sanitizer(Observer):
             kind, where, before, after, diagnosis = violation
             if near:
                 diagnosis = diagnosis._replace(wanted=OF_ITS_OWN)
-            self._findings.tell(kind, str(where), before, after, diagnosis, follows=has_guessed, near_misses=near)
+            self._findings.tell(kind, where, before, after, diagnosis, follows=has_guessed, near_misses=near)
 
     def _tell_one(
         self,
         kind: str,
-        where: str,
+        where: Where,
         before: Side | None,
         after: Side,
         diagnosis: Diagnosis | None = None,

@@ -14,7 +14,7 @@ from cutepy.sim.sanitize.hazards import Side
 from cutepy.sim.sanitize.kind import Diagnosis
 
 if TYPE_CHECKING:
-    from cutepy.sim.machine.events import BarrierEvent
+    from cutepy.sim.machine.events import Barrier, BarrierEvent, GenerationEvent
     from cutepy.sim.machine.lanes import Array, Residents
     from cutepy.sim.ptx.model import Instruction
     from cutepy.sim.sanitize.certificate.actors import Actors
@@ -40,7 +40,7 @@ class Violation(NamedTuple):
     """
 
     kind: str
-    where: object
+    where: Barrier | str
     before: Side | None
     after: Side
     diagnosis: Diagnosis
@@ -133,7 +133,7 @@ class Reports:
     def say(
         self,
         kind: str,
-        event: BarrierEvent,
+        event: MbarrierEvent | GenerationEvent,
         before: Side | None,
         diagnosis: Diagnosis,
         slot: int | None = None,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from cutepy.sim.machine.events import Barrier, MbarrierAt
 from cutepy.sim.machine.lanes import WARP, Array
 from cutepy.sim.sanitize.hazards import Side
 from cutepy.sim.sanitize.kind import Diagnosis
@@ -20,7 +21,7 @@ class End(NamedTuple):
     """A hazard: its kind, where it is, its sides, what is missing where the kind doesn't say, and what causes it."""
 
     kind: str
-    where: str
+    where: Barrier | str
     before: Side | None
     after: Side
     diagnosis: Diagnosis | None
@@ -48,7 +49,9 @@ def ends(wave: Wave, ended: Array) -> Iterator[End]:
     yield from _copies(wave, has_ended)
     for (slot, agent, column), (i, count) in wave.lent.items():
         if has_ended[slot] and wave.clocks.best_of(slot, agent % wave.clocks.cluster)[column] < count:
-            side = Side("bulk copy read", f"the async proxy for CTA {coordinate(slot)}", i, coordinate(slot))
+            side = Side(
+                "bulk copy read", f"the async proxy for CTA {coordinate(slot)}", i, coordinate(slot), is_async=True
+            )
             missing = Diagnosis(
                 "",
                 f"CTA {coordinate(agent)}, whose mbarrier counts its bytes, must say that they have come, "
@@ -68,7 +71,7 @@ def uneven(wave: Wave, ended: Array) -> Iterator[End]:
         what = f"{mbarrier.pending_bytes} bytes were expected and never came"
         if mbarrier.pending_bytes < 0:
             what = f"{-mbarrier.pending_bytes} bytes came that nobody had expected"
-        where, cta = f"mbarrier {mbarrier.address:#x}", coordinate(mbarrier.slot)
+        where, cta = MbarrierAt(mbarrier.address), coordinate(mbarrier.slot)
         before, after = (
             None if i is None else Side(_opcode(i), f"CTA {cta}", i, cta) for i in (mbarrier.expects, mbarrier.delivers)
         )
@@ -115,7 +118,7 @@ def _by_thread(what: str, cta: tuple[int, ...], thread: int, i: Instruction) -> 
 def _in_flight(i: Instruction, owner: int, cta: tuple[int, ...]) -> End:
     """Say what uses shared memory of a CTA that has ended."""
     if i.parts[0] == "wgmma":
-        side = Side("wgmma read", f"the async proxy for CTA {cta}", i, cta)
+        side = Side("wgmma read", f"the async proxy for CTA {cta}", i, cta, is_async=True)
         missing = Diagnosis("", "wgmma.commit_group and wgmma.wait_group 0 must come before the end")
     elif owner >= 0:
         side = _by_thread("bulk store read", cta, owner, i)
@@ -125,7 +128,7 @@ def _in_flight(i: Instruction, owner: int, cta: tuple[int, ...]) -> End:
     else:
         arrives = i.parts[:3] == ("cp", "async", "mbarrier")
         what = "asynchronous arrival" if arrives else "copy write"
-        side = Side(what, f"CTA {cta}" if arrives else f"the async proxy for CTA {cta}", i, cta)
+        side = Side(what, f"CTA {cta}" if arrives else f"the async proxy for CTA {cta}", i, cta, is_async=not arrives)
         missing = Diagnosis(
             "", f"a wait for the mbarrier that counts {('it' if arrives else 'its bytes')} must come before the end"
         )

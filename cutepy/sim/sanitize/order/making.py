@@ -152,5 +152,6 @@ def side_of(wave: Wave, event: MbarrierEvent) -> Side:
     """Return who did an operation on an mbarrier, as reports say it."""
     of_copy = "" if event.part_of is None else f"{event.part_of.kind} "
     cta = wave.residents.coordinate(int(event.ctas.slots[0]))
-    who = f"warp {int(event.threads.ids[0]) // WARP} of CTA {cta}"
-    return Side(of_copy + event.operation, who, event.instruction)
+    warp = int(event.threads.ids[0]) // WARP
+    who = f"warp {warp} of CTA {cta}"
+    return Side(of_copy + event.operation, who, event.instruction, warp=warp)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cutepy.sim.machine.events import (
+    Barrier,
     BarrierEvent,
     ClusterArrive,
     ClusterWait,
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from cutepy.sim.sanitize.order.wave import Wave
 
 
-Report = Callable[[str, str, Side | None, Side, Diagnosis | None], None]
+Report = Callable[[str, Barrier | str, Side | None, Side, Diagnosis | None], None]
 """Takes the kind of a hazard, its barrier, the two sides, and what is missing where the kind doesn't say."""
 
 
@@ -80,17 +81,17 @@ def synchronise(wave: Wave, event: BarrierEvent, report: Report) -> None:
 def _on_mbarrier(wave: Wave, event: MbarrierEvent, report: Report) -> None:
     wrong = wave.objects.see(event)
     if wrong is not None:
-        report("repeated-init", str(event.barrier), None, side_of(wave, event), wrong)
+        report("repeated-init", event.barrier, None, side_of(wave, event), wrong)
     if isinstance(event, MbarrierInvalidate):
         used = wave.objects.still_used(event)
         if used is not None:
-            report("unordered-write", str(event.barrier), used_by(wave, used), side_of(wave, event), _INVALID)
+            report("unordered-write", event.barrier, used_by(wave, used), side_of(wave, event), _INVALID)
     elif wave.ends_mbarriers:
         wave.objects.use(event)
     found = check_made(wave, event)
     if found is not None:
         kind_of_hazard, before, after = found
-        report(kind_of_hazard, str(event.barrier), before, after, None)
+        report(kind_of_hazard, event.barrier, before, after, None)
     _mbarrier(wave, event)
 
 

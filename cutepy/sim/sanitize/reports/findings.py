@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cutepy.sim.errors import Place
+from cutepy.sim.machine.events import Barrier, MbarrierAt
 from cutepy.sim.machine.lanes import WARP
 from cutepy.sim.ptx.model import Label
 from cutepy.sim.sanitize.hazards import Hazard, Side
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
     from cutepy.sim.sanitize.reports.scene import Scene, Surroundings
 
 
+Where = Place | Barrier | str
+"""What a hazard is at."""
 Key = tuple[object, ...]
 """By what hazards of one defect are known."""
 _RACES = ("unordered-read", "unordered-write")
@@ -109,7 +113,7 @@ class Findings:
     def tell(
         self,
         kind: str,
-        where: str,
+        where: Where,
         before: Side | None,
         after: Side,
         diagnosis: Diagnosis | None = None,
@@ -130,8 +134,10 @@ class Findings:
         """
         before, after = before and self._written(before), self._written(after)
         near_misses = tuple(replace(one, side=one.side and self._written(one.side)) for one in near_misses)
-        hazard = Hazard(kind, self._kernel, where, before, after, diagnosis or KINDS[kind].diagnosis)
+        place = _place(where)
+        hazard = Hazard(kind, self._kernel, place.name, before, after, diagnosis or KINDS[kind].diagnosis)
         hazard = replace(hazard, address=address, size_bytes=size_bytes, waits=tuple(waits), near_misses=near_misses)
+        hazard = replace(hazard, place=place)
         self.of_launch += KINDS[kind].severity == "hazard"
         if hazard.key in self._explained:
             return
@@ -190,12 +196,12 @@ class Findings:
 
     def relate(self, hang: Told) -> None:
         """Tell bytes that do not come as what they come of, if threads wait for them and near misses say why."""
-        where = {_address_of(wait.at) for wait in hang.waits}
+        awaited = {wait.mbarrier for wait in hang.waits} - {None}
         for key in (
             [key for key in self._found if key[:2] == ("uneven-bytes", self._kernel)] if hang.near_misses else ()
         ):
             hazard, scene = self._found[key]
-            if _address_of(hazard.where) in where:
+            if hazard.place is not None and hazard.place.mbarrier in awaited:
                 diagnosis = hazard.diagnosis._replace(wanted=hang.diagnosis.wanted)
                 self._found[key] = (
                     replace(hazard, diagnosis=diagnosis, near_misses=hang.near_misses, between=None),
@@ -283,16 +289,17 @@ def runs(ptx: str, kernel: str) -> dict[int, int]:
     return found
 
 
-def _address_of(where: str) -> str:
-    """Return the address in the name of an mbarrier.
+def _place(where: Where) -> Place:
+    """Return what a hazard is at, with its name.
 
     Examples
     --------
-    >>> _address_of("mbarrier ring.full, stage 1 (0x8)"), _address_of("mbarrier 0x8"), _address_of("barrier 1")
-    ('0x8', '0x8', '')
+    >>> _place(MbarrierAt(8)).name, _place(MbarrierAt(8)).mbarrier, _place("registers").name
+    ('mbarrier 0x8', 8, 'registers')
     """
-    _, prefix, digits = where.rpartition("0x")
-    return prefix + digits.rstrip(")") if prefix else ""
+    if isinstance(where, MbarrierAt):
+        return Place.of_mbarrier(where.address)
+    return where if isinstance(where, Place) else Place(str(where))
 
 
 def _shared_granules(found: Conflict) -> tuple[int, int]:
@@ -321,7 +328,7 @@ def side(residents: Residents, touch: Touch, lane: int, row: int) -> Side:
     """Return what a lane of a touch did, of the CTA in a row of it."""
     cta = residents.coordinate(int(touch.agents[row]))
     if touch.threads is None:
-        return Side(touch.what, f"the async proxy for CTA {cta}", touch.instruction, cta)
+        return Side(touch.what, f"the async proxy for CTA {cta}", touch.instruction, cta, is_async=True)
     warp, within = divmod(int(touch.threads[lane]), WARP)
     return Side(touch.what, f"warp {warp}, lane {within} of CTA {cta}", touch.instruction, cta, warp, within)
 

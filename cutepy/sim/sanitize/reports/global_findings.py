@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cutepy.sim.errors import Place
 from cutepy.sim.sanitize.memory.discarded import Discarded
 from cutepy.sim.sanitize.reports import global_memory
 
@@ -81,7 +82,7 @@ class GlobalFindings:
         after = global_memory.side(touch, lane, self.launches)
         self._tell_one("missing-tensormap-fence", self.place(address), None, after)
 
-    def place(self, address: int) -> str:
+    def place(self, address: int) -> Place:
         """Say where an address is."""
         return global_memory.place(address, self._known(), self._launch)
 

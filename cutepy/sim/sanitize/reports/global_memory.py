@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cutepy.sim.errors import Place
 from cutepy.sim.machine.host_events import REUSE
 from cutepy.sim.machine.lanes import WARP
 from cutepy.sim.machine.launch import Launch
@@ -85,23 +86,23 @@ def side(touch: GlobalTouch, lane: int, launches: Launches, named: bool = False)
     cta = block % x, block // x % y, block // (x * y)
     of, own = (f" of {launch.name} in stream {launch.stream:#x}", launch) if named else ("", None)
     if touch.threads is None:
-        return Side(touch.what, f"the async proxy for CTA {cta}{of}", touch.instruction, cta, launch=own)
+        return Side(touch.what, f"the async proxy for CTA {cta}{of}", touch.instruction, cta, launch=own, is_async=True)
     warp, within = divmod(int(touch.threads[column]), WARP)
     who = f"warp {warp}, lane {within} of CTA {cta}{of}"
     return Side(touch.what, who, touch.instruction, cta, warp, within, launch=own)
 
 
-def place(address: int, known: GlobalMemory, launch: Launch | None) -> str:
+def place(address: int, known: GlobalMemory, launch: Launch | None) -> Place:
     """Say where an address is: in which allocation, and how far from its start, or from what the kernel was given."""
     region = known.find(address, address + 1)
     if region is None:
-        return f"global memory at {address:#x}"
+        return Place.of_global(address)
     start, name = region.start, region.name.rstrip(",") or "an allocation"
     given = [(at, -number) for at, number in _pointers(launch) if start <= at <= address]
     if given:
         start, number = max(given)
         name = f"argument {-number}, {'in ' * name.startswith('an ')}{name}"
-    return f"global memory, byte {address - start:#x} of {name}"
+    return Place(f"global memory, byte {address - start:#x} of {name}", global_address=address)
 
 
 def last_writer(address: int, shadow: GlobalShadow, launches: Launches, blocks: Array, waiting: Array) -> Side | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from cutepy.sim.errors import Place
 from cutepy.sim.sanitize.hazards import NearMiss, Side, Waiting
 from cutepy.sim.sanitize.kind import Diagnosis
 from cutepy.sim.sanitize.kinds import KINDS
@@ -19,18 +20,16 @@ _ENDS = "; the launch ends there, and what would come after was not looked at"
 
 
 class Told(NamedTuple):
-    """A hazard: its kind, what it is at, its two sides, what is missing, and which bytes of shared memory it is about.
+    """A hazard: its kind, the barrier or the bytes that it is at, its two sides, and what is wrong.
 
-    Of a deadlock there are who waits for whom, and near misses.
+    A deadlock has the waits that do not end, and near misses.
     """
 
     kind: str
-    where: str
+    place: Place
     before: Side | None
     after: Side
     diagnosis: Diagnosis
-    address: int | None
-    size_bytes: int | None
     waits: tuple[Waiting, ...] = ()
     near_misses: tuple[NearMiss, ...] = ()
 
@@ -41,15 +40,12 @@ def told(error: SimulationError, *, ends: bool) -> Told:
     after = Side(error.kind, str(error.who or "the kernel")) if i is None else _side(i, error.who)
     ends = ends and error.kind not in _HANGS  # of these all know that nothing comes after
     wrong, wanted = error.message + _ENDS * ends, error.fix or KINDS[error.kind].missing
-    where, address, size = (_SUBJECTS[error.kind], None, None) if at is None else (at.name, at.address, at.size_bytes)
     return Told(
         error.kind,
-        where,
+        Place(_SUBJECTS[error.kind]) if at is None else at,
         None if before is None else _side(before.instruction, before.who),
         after,
         Diagnosis(wrong, wanted),
-        address,
-        size,
         tuple(map(_waiting, error.waits)),
         tuple(
             NearMiss(one.kind, one.why, None if one.deed is None else _side(one.deed.instruction, one.deed.who))
@@ -65,6 +61,7 @@ def _waiting(wait: Wait) -> Waiting:
         tuple(_all_of(deed) for deed in wait.deeds),
         tuple((_all_of(one.deed), one.waits_at) for one in wait.bringers),
         tuple(one.is_sure for one in wait.bringers),
+        wait.at.mbarrier,
     )
 
 
