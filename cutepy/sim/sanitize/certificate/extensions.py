@@ -16,6 +16,7 @@ from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
+from cutepy.sim.machine.events import MbarrierAt
 from cutepy.sim.ptx.places import line_of
 from cutepy.sim.sanitize.certificate.rounds import Thing, Visit, visits
 from cutepy.sim.sanitize.certificate.steady import Steady, inner, steady
@@ -339,7 +340,7 @@ def _steered(found: list[tuple[Steady, int]]) -> tuple[str, tuple[Argument, ...]
 
 
 def _has_parity(thing: Thing) -> bool:
-    return thing[0].startswith("mbarrier")
+    return isinstance(thing[0], MbarrierAt)
 
 
 def _time_before(one: Steady, count: int, end: int) -> int:
@@ -349,4 +350,4 @@ def _time_before(one: Steady, count: int, end: int) -> int:
 
 
 def _name(thing: Thing) -> str:
-    return thing[0] + (f" of CTA {thing[1]} of the cluster" if thing[1] else "")
+    return f"{thing[0]}" + (f" of CTA {thing[1]} of the cluster" if thing[1] else "")

@@ -14,6 +14,7 @@ import numpy as np
 
 from cutepy.sim.machine.events import (
     BLOCKED,
+    Barrier,
     ClusterArrive,
     GenerationEvent,
     MbarrierArrive,
@@ -31,7 +32,7 @@ from cutepy.sim.machine.events import (
 from cutepy.sim.machine.lanes import WARP, WARPGROUP, as_index
 
 if TYPE_CHECKING:
-    from cutepy.sim.machine.events import AsyncOperation, Barrier, BarrierEvent
+    from cutepy.sim.machine.events import AsyncOperation, BarrierEvent
     from cutepy.sim.machine.lanes import Array, Index
     from cutepy.sim.machine.step import Step
     from cutepy.sim.sanitize.certificate.loops import Loop
@@ -53,8 +54,8 @@ _LABELLED = (
     ClusterArrive,
 )
 
-Thing = tuple[str, int]
-"""What counts phases or generations: its name, and the CTA of the cluster that it belongs to."""
+Thing = tuple[Barrier, int]
+"""A barrier that counts phases or generations, and the CTA of the cluster that it belongs to."""
 
 
 class _Row(NamedTuple):
@@ -257,7 +258,8 @@ class Notes:
                 if kind == _ROUND:
                     deed = deed._replace(state=tuple(lane))
                 elif lane:
-                    thing = str(barrier), lane[0]
+                    assert isinstance(barrier, Barrier)
+                    thing = barrier, lane[0]
                     deed = deed._replace(thing=thing, phase=lane[1], waits=kind is MbarrierWait)
                 found[of].append(deed)
         return [_once(sorted(some, key=lambda deed: deed.since)) for some in found]

@@ -110,7 +110,7 @@ def _shifted(visit: Visit, first: int, last: int, period: int) -> tuple[int, dic
 def _filled(visit: Visit, first: int, last: int, shifts: dict[Thing, int]) -> str | None:
     """Name what rounds count in without moving it on."""
     deeds = (deed for some in visit.rounds[first:last] for deed in some if not deed.waits)
-    return next((deed.thing[0] for deed in deeds if deed.thing is not None and not shifts[deed.thing]), None)
+    return next((str(deed.thing[0]) for deed in deeds if deed.thing is not None and not shifts[deed.thing]), None)
 
 
 def inner(one: Steady) -> Steady:
