@@ -91,7 +91,7 @@ test-deep: $(DEV)  ## run the properties with 20,000 examples each, and the slow
 .PHONY: certify-trial
 certify-trial: $(DEV)  ## compare certificates of random programs with exhaustive search, for 15 minutes
 	nice -n 10 $(PY) -m tests.sim.sanitize.certificate.trial 600 $(ARGS)
-	nice -n 10 $(PY) -m tests.sim.sanitize.certificate.loop_trial 300 $(ARGS)
+	nice -n 10 $(PY) -m tests.sim.sanitize.certificate.any_rounds.loop_trial 300 $(ARGS)
 
 .PHONY: oracle
 oracle: $(DEV) $(ORACLE)  ## draw fresh random cases and compare with C++ CuTe (needs g++)

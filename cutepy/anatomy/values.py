@@ -10,8 +10,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 
-from cutepy.sim.ptx import Address, Function, Immediate, Instruction, Operand, Pair, Register, Special, Symbol, Vector
-from cutepy.sim.ptx.model import type_bits
+from cutepy.sim.ptx import Address, Function, Immediate, Instruction, Operand, Register, Special, Symbol, Vector
+from cutepy.sim.semantics.evaluation import results_of
 from cutepy.sim.translate.effects import written
 
 _TRIALS = 12
@@ -24,63 +24,8 @@ _SMALL = {"tid": 1024, "laneid": 32, "warpid": 32, "cluster_ctarank": 16, "clust
 _WORD = (1 << 64) - 1
 
 
-def _signed(value: int, bits: int) -> int:
-    value &= (1 << bits) - 1
-    return value - (1 << bits) if value >> bits - 1 else value
-
-
-def _lop3(a: int, b: int, c: int, table: int) -> int:
-    found = 0
-    for bit in range(64):
-        index = (a >> bit & 1) << 2 | (b >> bit & 1) << 1 | (c >> bit & 1)
-        found |= (table >> index & 1) << bit
-    return found
-
-
-def _bfi(a: int, b: int, position: int, length: int) -> int:
-    mask = ((1 << length) - 1) << position
-    return b & ~mask | a << position & mask
-
-
-_OPERATIONS: dict[str, Callable[..., int]] = {
-    "mov": lambda a: a,
-    "cvt": lambda a: a,
-    "cvta": lambda a: a,
-    "add": lambda a, b: a + b,
-    "sub": lambda a, b: a - b,
-    "mul": lambda a, b: a * b,
-    "mad": lambda a, b, c: a * b + c,
-    "and": lambda a, b: a & b,
-    "or": lambda a, b: a | b,
-    "xor": lambda a, b: a ^ b,
-    "not": lambda a: ~a,
-    "neg": lambda a: -a,
-    "shl": lambda a, b: a << min(b, 64),
-    "shr": lambda a, b: a >> min(b, 64),
-    "min": min,
-    "max": max,
-    "selp": lambda a, b, chosen: a if chosen else b,
-    "div": lambda a, b: a // b if b else 0,
-    "rem": lambda a, b: a % b if b else 0,
-    "bfi": _bfi,
-    "lop3": _lop3,
-    "bfe": lambda a, position, length: a >> position & ((1 << length) - 1),
-    # Lanes and CTAs agree on uniform values.
-    "shfl": lambda a, *_: a,
-    "mapa": lambda a, _: a,
-}
-_COMPARISONS: dict[str, Callable[[int, int], bool]] = {
-    "eq": lambda a, b: a == b,
-    "ne": lambda a, b: a != b,
-    "lt": lambda a, b: a < b,
-    "le": lambda a, b: a <= b,
-    "gt": lambda a, b: a > b,
-    "ge": lambda a, b: a >= b,
-    "lo": lambda a, b: a < b,
-    "ls": lambda a, b: a <= b,
-    "hi": lambda a, b: a > b,
-    "hs": lambda a, b: a >= b,
-}
+_UNIFORM = frozenset(("shfl", "mapa", "cvta"))
+"""Opcodes whose result is taken for their first source: lanes and CTAs agree on uniform values, and on addresses."""
 
 
 class Values:
@@ -208,30 +153,9 @@ class _Trial:
             before = [write for write in self._writes[register] if write.index < i.index]
             if before and self._random.random() < 0.5:
                 return self._computed(before[-1], register)
-        target, *sources = i.operands
-        if name == "setp" and len(sources) == 2 and i.parts[1] in _COMPARISONS:
-            held = _COMPARISONS[i.parts[1]](*self._sources(i, sources))
-            second = isinstance(target, Pair) and target.second == register
-            return int(held != second)
-        operation = _OPERATIONS.get(name)
-        if operation is None or i.parts[-1] in ("f16", "f32", "f64", "bf16", "f16x2") or "param" in i.parts:
+        if name in _UNIFORM and "param" not in i.parts:
+            return self.value(i.operands[1]) & mask
+        found = dict(results_of(i, self.value)).get(register)
+        if found is None or found.data is None:
             return self._unknown((i.index, register), register.bits)
-        try:
-            value = operation(*self._sources(i, sources))
-        except (TypeError, ValueError, OverflowError, IndexError, RecursionError):
-            return self._unknown((i.index, register), register.bits)
-        if isinstance(target, Vector) and register in target.items:
-            value >>= register.bits * target.items.index(register)
-        if name in ("mul",) and "hi" in i.parts:
-            value >>= register.bits
-        return value & mask
-
-    def _sources(self, i: Instruction, sources: list[Operand]) -> list[int]:
-        kind = i.parts[-1]
-        values = [self.value(source) for source in sources]
-        if kind[0] == "s" and kind[1:].isdigit():
-            return [_signed(v, type_bits(kind)) for v in values]
-        if kind[0] in "ub" and kind[1:].isdigit() and i.parts[0] not in ("mov", "shfl", "selp", "lop3", "bfi"):
-            mask = (1 << type_bits(kind)) - 1
-            return [v & mask for v in values]
-        return values
+        return int(found.data) & mask

@@ -13,7 +13,7 @@ from cutepy.cli.failure import fail
 
 if TYPE_CHECKING:
     from cutepy.sim import Run
-    from cutepy.sim.machine.chosen import Coordinates
+    from cutepy.sim.machine.selected_ctas import Coordinates
     from cutepy.sim.replay import Report, Schedules
     from cutepy.sim.sanitize import Hazards
 

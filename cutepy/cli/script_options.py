@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from cutepy.cli.failure import fail
 
 if TYPE_CHECKING:
-    from cutepy.sim.machine.chosen import Coordinates
+    from cutepy.sim.machine.selected_ctas import Coordinates
 
 
 def check_script(script: Path) -> None:
@@ -76,7 +76,7 @@ def parse_seconds(seconds: float | None) -> float | None:
 
 def parse_ctas(text: str | None) -> Coordinates | None:
     """Parse coordinates of CTAs; None if there are none."""
-    from cutepy.sim.machine.chosen import parse_ctas
+    from cutepy.sim.machine.selected_ctas import parse_ctas
 
     try:
         return None if text is None else parse_ctas(text)

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from cutepy.frontends.inherited import Inheritance
     from cutepy.sim.errors import PolicyError
     from cutepy.sim.inspect.banks import AccessSite, WaitSite
-    from cutepy.sim.machine.chosen import Coordinates
     from cutepy.sim.machine.observer import Observer
+    from cutepy.sim.machine.selected_ctas import Coordinates
     from cutepy.sim.run import Run
 
 INTERRUPTED = 130
@@ -161,7 +161,7 @@ def execute(
     is_told : callable
         Tells whether the message of an error will be printed later: then only its line and its type are.
     """
-    from cutepy.sim.machine.chosen import ChosenCtaError
+    from cutepy.sim.machine.selected_ctas import ChosenCtaError
     from cutepy.sim.sanitize import AllowanceError
 
     name = started_name(script)

@@ -54,7 +54,7 @@ class Tile(Value):
 RESERVED = ("a", "activation", "b", "epilogue", "out", "out_dtype", "out_major")
 """Parameter names of `gemm` that no operand may have; a test compares them with its signature.
 
-What only other operations take they refuse themselves (`cutepy.ops.naming`).
+What only other operations take they refuse themselves (`cutepy.ops.checking`).
 """
 _KINDS = {kind.__name__: kind.kind for kind in (Scalar, Integer, Row, Column, Tile)}
 

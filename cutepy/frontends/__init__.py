@@ -1,4 +1,4 @@
-"""How kernels come into the simulator: `dsl` for the CuTe DSL's, `triton`, and `ptx` for those of any compiler.
+"""Frontends of the simulator: `dsl` for the CuTe DSL's kernels, `triton`, and `ptx` for those of any compiler.
 
 Within `simulate`, and within `serve_cuda`, which serves torch's device too (`torch_device`), the DSL's functions and
 Triton's kernels are called as ever. `load_ptx` takes any PTX.

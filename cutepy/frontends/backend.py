@@ -126,7 +126,7 @@ def active_run() -> Run | None:
 
 
 _streams: dict[int | None, StreamEvent] = {}
-"""How each stream was made, the last of its handle."""
+"""Flags with which each stream was made, the last of its handle."""
 
 
 def tell_of_streams(run: Run) -> None:

@@ -19,7 +19,7 @@ from cutepy.sim.machine.host_events import StreamEvent
 
 
 class Polled:
-    """What the host knows to be over; observers are told where it waits.
+    """Streams and events that the host knows to be complete; observers are told of each wait.
 
     Examples
     --------

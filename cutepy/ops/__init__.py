@@ -14,8 +14,7 @@ from cutepy.ops.operation import Operation as Operation
 from cutepy.ops.products import gemm as gemm
 from cutepy.ops.quantising import dequantise as dequantise, quantise as quantise
 from cutepy.ops.registration import register as register
-from cutepy.ops.scaled import scaled_gemm as scaled_gemm
-from cutepy.ops.scaled_grouped import scaled_grouped_gemm as scaled_grouped_gemm
+from cutepy.ops.scaled import scaled_gemm as scaled_gemm, scaled_grouped_gemm as scaled_grouped_gemm
 from cutepy.runtime.invariance import batch_invariant as batch_invariant
 
 __all__ = [

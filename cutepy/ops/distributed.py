@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils import _pytree as pytree
 
-from cutepy.ops.eager import is_plain
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
 class Letter(NamedTuple):
@@ -36,7 +36,7 @@ Letters = tuple[Letter | None, ...]
 
 
 class Sharding(NamedTuple):
-    """How an operation may be sharded.
+    """Sharding rules of an operation.
 
     Attributes
     ----------
@@ -124,6 +124,11 @@ def is_distributed(value: object) -> bool:
     )
 
 
+def is_plain(tensor: torch.Tensor) -> bool:
+    """Tell whether a tensor is of no subclass, but for parameters."""
+    return type(tensor) in _PLAIN
+
+
 def holds_distributed(arguments: Sequence[Any]) -> bool:
     """Tell the same of an operation's arguments, at once where all tensors are plain."""
     for argument in arguments:
@@ -186,7 +191,11 @@ def compute(
     tensors = [leaves[n] for n in places]
     mesh = _mesh(tensors)
     starts = [0, *accumulate(len(pytree.tree_leaves(argument)) for argument in arguments)]
-    written = [places.index(starts[n]) for n in mutated]  # by place, since it may also be read, as c is
+    written = [  # by place, since it may also be read, as c is
+        places.index(place)
+        for n in mutated
+        for place in range(starts[n], starts[n] + len(pytree.tree_leaves(arguments[n])))
+    ]
 
     metas = list(leaves)
     for n, tensor in zip(places, tensors, strict=True):

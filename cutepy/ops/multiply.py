@@ -1,50 +1,71 @@
-"""Products of tensors of any shape and strides, by a kernel that takes what TMA can reach.
+"""Products, unseen by autograd: what is done for tensors of one description is planned once, and launched.
 
-TMA moves 16-byte units: a matrix must have one contiguous extent, in whole units, with the rows of units apart, and
-start at one; the matrices of a batch must be whole units apart. What is so goes to the kernel as it is; so do operands
-that are so of 8 or 4 bytes, which threads can load, where a copy is expected to cost more than they do. The rest is
-copied first, padded by zeros. One launch computes all products of a batch.
-
-What is done for tensors of one description is a route, found once: a later call looks it up, and goes.
+On the GPU and in the simulator that is the kernel's plan (`cutepy.kernels.gemm.op`). On the CPU otherwise, and where
+there is nothing to multiply, the results are computed in float64 and rounded once.
 """
 
 from __future__ import annotations
 
 import math
-from functools import partial
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 
+from cutepy.epilogues.graph import Graph
+from cutepy.epilogues.reference import compute
 from cutepy.host.launches import Launches
-from cutepy.kernels.gemm.joining import join
-from cutepy.kernels.gemm.op import Given, Launch, plan_gemm
-from cutepy.kernels.gemm.operands import UNIT_BYTES, Problem, address_bytes
-from cutepy.kernels.gemm.reference import gemm_reference
-from cutepy.kernels.gemm.signature import Activation
-from cutepy.ops.checking import describe
-from cutepy.ops.copies import cheapest
-from cutepy.ops.overlap import check_apart, overlaps_itself, span_bytes
-from cutepy.ops.precision import check_precision, tf32_allowed
+from cutepy.kernels.gemm.op import plan_gemm
+from cutepy.kernels.gemm.operands import UNIT_BYTES, Description, Problem, address_bytes
+from cutepy.kernels.gemm.routes import Given, Launch
+from cutepy.kernels.gemm.scales import Scales
+from cutepy.ops.checking import (
+    check_apart,
+    check_precision,
+    describe,
+    may_overlap,
+    out_name,
+    overlaps_itself,
+    span_bytes,
+    tf32_allowed,
+)
+from cutepy.ops.operands import Rows, in_double
 from cutepy.runtime.execution import EXECUTION
 from cutepy.runtime.invariance import INVARIANCE
+from cutepy.runtime.untraced import keep_untraced, untraced
 
 _launches: Launches[Launch] = Launches()
+_ALONG_K: tuple[Given, Given] = (None, None)
 
 
+@untraced("a product past torch's dispatcher")
 def multiply(
     a: torch.Tensor,
     b: torch.Tensor,
-    bias: Given = None,
-    activation: Activation | None = None,
+    epilogue: str,
+    operands: Sequence[Any] = (),
     out_dtype: torch.dtype | None = None,
-    c: Given = None,
     out_major: str = "row",
-    out: Given = None,
-) -> torch.Tensor:
-    """Compute activation(a @ b.mT + c + bias), unseen by autograd: by the kernel on the GPU or in the simulator.
+    outs: Sequence[Given] = (None,),
+    scales: Scales | None = None,
+    named: bool = False,
+) -> Sequence[torch.Tensor]:
+    """Compute an epilogue's results of a @ b.mT, into `outs` or new tensors.
 
-    On the CPU otherwise by the reference.
+    Parameters
+    ----------
+    a, b, out_dtype, out_major
+        As `cutepy.ops.gemm` takes them.
+    epilogue : str
+        The text of its graph.
+    operands : sequence of Tensor or number
+        In the order of the graph's.
+    outs : sequence of (Tensor or None)
+        For each result.
+    scales : Scales, optional
+        Of 8-bit a and b (N, K), whose sums are scaled before.
+    named : bool
+        Whether the operands are C and a bias, of `gemm` without an epilogue.
 
     Raises
     ------
@@ -52,12 +73,13 @@ def multiply(
         If an argument is not what `cutepy.ops.gemm` takes.
     """
     try:
-        # All that decides the route. The words tell which tensors there are.
+        # All that decides the launch.
         key: tuple[Any, ...]
         key = (
-            activation,
+            epilogue,
             out_dtype,
             out_major,
+            named,
             EXECUTION.backend is None,
             INVARIANCE.on,
             a.shape,
@@ -68,108 +90,164 @@ def multiply(
         )
         key += (b.stride(), b.dtype, b.device)
         address = a.data_ptr() | b.data_ptr()
-        if bias is not None:
-            key += ("bias", bias.shape, bias.stride(), bias.dtype, bias.device)
-        if c is not None:
-            key += ("c", c.shape, c.stride(), c.dtype, c.device)
-            address |= c.data_ptr()
-        if out is not None:
+        along_k = _ALONG_K
+        if scales is not None:
+            operands = _scaled_first(scales, operands, a.shape[:-1])
+            along_k = scales.along_k
+            key += scales.how
+        for value in operands:
+            if isinstance(value, torch.Tensor):
+                key += (value.shape, value.stride(), value.dtype, value.device)
+                address |= value.data_ptr()
+            else:
+                key += (type(value),)
+        if (out := outs[0]) is not None:
             key += ("out", out.shape, out.stride(), out.dtype, out.device)
             address |= out.data_ptr()
+            for other in outs[1:]:
+                key += (other.shape, other.stride(), other.dtype, other.device)  # type: ignore[union-attr]
+                address |= other.data_ptr()  # type: ignore[union-attr]
         if address % UNIT_BYTES:
-            key += tuple(map(address_bytes, (a, b, c, out)))
+            tensors = (each for each in (a, b, *operands, *outs) if isinstance(each, torch.Tensor))
+            key += tuple(map(address_bytes, tensors))
         launch = _launches.get(key)
     except (AttributeError, TypeError, RuntimeError):
-        describe(a, b, bias, activation, out_dtype, c, out_major, out)  # says which argument is of a wrong type
+        describe(a, b, epilogue, operands, out_dtype, out_major, outs, named=named)  # says which argument is wrong
         raise
     if launch is None:
-        problem = describe(a, b, bias, activation, out_dtype, c, out_major, out)
-        launch = _find_launch(problem.at(a, b, c, out), a, b, c, bias, out)
-        _launches.keep(key, launch)
-    return launch(a, b, c, bias, out)
+        own = operands if scales is None else operands[len(scales.of_results) :]
+        problem = describe(a, b, epilogue, own, out_dtype, out_major, outs, named=named)
+        launch = _launches.keep(key, _find_launch(problem, a, b, operands, outs, scales))
+    return launch(a, b, operands, outs, along_k)
 
 
-def as_matrix(tensor: torch.Tensor) -> torch.Tensor:
-    """Join the leading dimensions of a tensor into one; a copy where they are not apart by one stride."""
-    return tensor.unsqueeze(0) if tensor.dim() == 1 else tensor.flatten(0, -2)
+keep_untraced()  # where a graph breaks around a call, what it calls runs as it is
 
 
-def _find_launch(problem: Problem, a: torch.Tensor, b: torch.Tensor, c: Given, bias: Given, out: Given) -> Launch:
+def _scaled_first(scales: Scales, operands: Sequence[Any], leading: Sequence[int]) -> tuple[Any, ...]:
+    """Put the scales that don't differ along K before an epilogue's operands; those of a's rows have their extents."""
+    of_results = scales.of_results
+    if not scales.of_a.k and scales.of_a.rows and len(leading) != 1:
+        of_results = (of_results[0].view(leading), *of_results[1:])
+    return (*of_results, *operands)
+
+
+def _find_launch(
+    problem: Problem,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    operands: Sequence[Any],
+    outs: Sequence[Given],
+    scales: Scales | None,
+) -> Launch:
     """Find what multiplies tensors of a problem, and have its kernel compiled."""
-    if out is None:
-        return _checking_precision(_plan(problem, bias), a)
-    if overlaps_itself(problem.out):
-        raise ValueError(f"out must not overlap itself, got {problem.out}; pass one whose elements lie apart")
-    return _checking_precision(_checking_overlap(_plan(problem, bias), a, b, c, bias, out), a)
+    graph = problem.graph
+    if scales is not None:
+        graph = scales.before(graph)
+        problem = problem._replace(epilogue=graph.text, scale_rows=scales.rows, tma_scales=scales.by_tma)
+    problem = problem.at(a, b, operands, outs)
+    on_cpu = a.device.type == "cpu" and EXECUTION.backend is None
+    if on_cpu or not math.prod(problem.leading) * b.shape[-2] * a.shape[-1]:
+        launch = _by_reference(problem, scales)
+    else:
+        launch = plan_gemm(problem)
+    if outs[0] is not None:
+        launch = _checking_overlap(launch, graph, a, b, operands, outs)
+    return _checking_precision(launch) if a.dtype == torch.float32 else launch
 
 
-def _checking_precision(launch: Launch, a: torch.Tensor) -> Launch:
+def _checking_precision(launch: Launch) -> Launch:
     """Check each time that float32 may be rounded, which may have changed."""
-    if a.dtype != torch.float32:
-        return launch
 
-    def checked(a: torch.Tensor, b: torch.Tensor, c: Given, bias: Given, out: Given) -> torch.Tensor:
+    def checked(a: torch.Tensor, *rest: Any) -> Sequence[torch.Tensor]:  # noqa: ANN401
         if not tf32_allowed():
             check_precision("a", a)
-        return launch(a, b, c, bias, out)
+        return launch(a, *rest)
 
     return checked
 
 
-def _checking_overlap(launch: Launch, *tensors: Given) -> Launch:
-    """Check first that the result is apart from the inputs; here, where every road of torch ends."""
-    span_a, span_b, span_c, span_bias, span = (0 if tensor is None else span_bytes(tensor) for tensor in tensors)
+def _checking_overlap(
+    launch: Launch,
+    graph: Graph,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    operands: Sequence[Any],
+    outs: Sequence[Given],
+) -> Launch:
+    """Check first that results are apart from the inputs, and from each other; here, where every road of torch ends.
 
-    def checked(a: torch.Tensor, b: torch.Tensor, c: Given, bias: Given, out: Given) -> torch.Tensor:
-        assert out is not None
-        start = out.data_ptr()
+    A tile may receive a result of its width: each element is read before it is written.
+    """
+    names = [out_name(result) for result in graph.results]
+    for name, out in zip(names, outs, strict=True):
+        if out is not None and overlaps_itself(described := Description.of(out)):
+            raise ValueError(f"{name} must not overlap itself, got {described}; pass one whose elements lie apart")
+    places = [n for n, value in enumerate(operands) if isinstance(value, torch.Tensor)]
+    span_a, span_b, spans = span_bytes(a), span_bytes(b), [(n, span_bytes(operands[n])) for n in places]
+    thorough, span = len(outs) > 1, 0 if outs[0] is None else span_bytes(outs[0])
+    tiles = [
+        {each.name for each in graph.operands if each.shape == "tile" and each.width == graph.width(result)}
+        if graph.reduction(result) is None
+        else set()
+        for result in graph.results
+    ]
+
+    def check(
+        a: torch.Tensor, b: torch.Tensor, operands: Sequence[Any], outs: Sequence[Any], along_k: Sequence[Given]
+    ) -> None:
+        inputs = {"a": a, "b": b} | {graph.operands[n].name: operands[n] for n in places}
+        pairs = zip(("scale_a", "scale_b"), along_k, strict=True)
+        inputs |= {name: scale for name, scale in pairs if scale is not None}
+        for n, (name, out) in enumerate(zip(names, outs, strict=True)):
+            check_apart(name, out, inputs, tiles[n])
+            for other, earlier in zip(names[:n], outs, strict=False):
+                if may_overlap(out, earlier):
+                    raise ValueError(f"{name} must share no memory with {other}; pass tensors that lie apart")
+
+    def checked(
+        a: torch.Tensor,
+        b: torch.Tensor,
+        operands: Sequence[Any],
+        outs: Sequence[Any],
+        along_k: tuple[Given, Given],
+    ) -> Sequence[torch.Tensor]:
+        if thorough or along_k is not _ALONG_K:
+            check(a, b, operands, outs, along_k)
+            return launch(a, b, operands, outs, along_k)
         # What nearly no call finds, so the least is asked to find it: an input ends behind where the result begins,
         # and begins before its end.
-        if (
-            -span_a < (a.data_ptr() - start) < span
-            or -span_b < (b.data_ptr() - start) < span
-            or (c is not None and -span_c < (c.data_ptr() - start) < span)
-            or (bias is not None and -span_bias < (bias.data_ptr() - start) < span)
-        ):
-            check_apart(out, c, a=a, b=b, bias=bias)
-        return launch(a, b, c, bias, out)
+        start = outs[0].data_ptr()
+        if -span_a < (a.data_ptr() - start) < span or -span_b < (b.data_ptr() - start) < span:
+            check(a, b, operands, outs, along_k)
+        for n, own in spans:
+            if -own < (operands[n].data_ptr() - start) < span:
+                check(a, b, operands, outs, along_k)
+        return launch(a, b, operands, outs, along_k)
 
     return checked
 
 
-def _plan(problem: Problem, bias: Given) -> Launch:
-    """Decide what of a, b, c and out is copied, and how all is seen."""
-    on_cpu = problem.a.device.type == "cpu" and EXECUTION.backend is None
-    if on_cpu or math.prod(problem.out.shape) * problem.a.shape[-1] == 0:
-        return partial(_multiply_by_reference, problem)
-    views = join(problem)
-    if views is None:
-        return _Parts(problem).multiply
-    copies = cheapest(views)
-    if any(copies.made) or copies.indirect or not (bias is None or bias.is_contiguous()):
-        return copies.followed_by(plan_gemm(copies.rest, copies.joined), problem.out)
-    return plan_gemm(problem, views)
+def _by_reference(problem: Problem, scales: Scales | None) -> Launch:
+    """Compute in float64, and round once."""
+    graph, rows = problem.graph, Rows(problem.leading, len(problem.b.shape) > 2)
 
+    def launch(
+        a: torch.Tensor,
+        b: torch.Tensor,
+        operands: Sequence[Any],
+        outs: Sequence[Given],
+        along_k: tuple[Given, Given],
+    ) -> Sequence[torch.Tensor]:
+        wide_a, wide_b = in_double(a, b, scales, along_k)
+        acc, n = rows.joined(wide_a @ wide_b.mT), b.shape[-2]
+        pairs = zip(graph.operands, operands, strict=True)
+        given = {each.name: rows.operand(each, value, n) for each, value in pairs}
+        found = compute(graph, acc, given, torch.float64)
+        made = [each.new() if out is None else out for each, out in zip(problem.results, outs, strict=True)]
+        return [
+            each.copy_(rows.result(graph, place, value))
+            for place, (each, value) in enumerate(zip(made, found, strict=True))
+        ]
 
-def _multiply_by_reference(
-    problem: Problem, a: torch.Tensor, b: torch.Tensor, c: Given, bias: Given, out: Given
-) -> torch.Tensor:
-    out = problem.out.new() if out is None else out
-    return out.copy_(gemm_reference(a, b, c, bias, problem.activation))
-
-
-class _Parts(NamedTuple):
-    """Multiply one part of the batch after another, along its shortest dimension."""
-
-    problem: Problem
-
-    def multiply(self, a: torch.Tensor, b: torch.Tensor, c: Given, bias: Given, out: Given) -> torch.Tensor:
-        out = self.problem.out.new() if out is None else out
-        batch = out.shape[:-2]
-        dimension = min(range(len(batch)), key=batch.__getitem__)
-        a, b = a.expand(*batch, *a.shape[-2:]), b.expand(*batch, *b.shape[-2:])
-        addends = [None] * batch[dimension] if c is None else c.expand(out.shape).unbind(dimension)
-        parts = zip(a.unbind(dimension), b.unbind(dimension), addends, out.unbind(dimension), strict=True)
-        for part_a, part_b, part_c, part in parts:
-            multiply(part_a, part_b, bias, self.problem.activation, c=part_c, out=part)
-        return out
+    return launch

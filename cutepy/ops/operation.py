@@ -1,20 +1,76 @@
-"""An operation of PyTorch, as torch and its callers see it."""
+"""An operation of PyTorch, as torch and its callers see it; and when a call goes past torch's dispatcher.
+
+The dispatcher and its Python bindings cost several microseconds a call, which for a plain eager call buy nothing.
+Everything that would see the call there is looked for first (`unobserved`): autograd, autocast, transforms such as
+`torch.vmap`, modes such as `FakeTensorMode`, tensor subclasses and whatever else has `__torch_function__`, tracing, and
+the profiler.
+"""
 
 from __future__ import annotations
 
+import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, ParamSpec, TypeVar
 
 import torch
+from torch.autograd import forward_ad, profiler
+from torch.overrides import has_torch_function
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from cutepy.ops.distributed import Rule, compute, register_rule, tell_dtensor
-from cutepy.ops.eager import dispatch_modes, unobserved
-from cutepy.ops.flops import tell_counters
 from cutepy.runtime.execution import EXECUTION
 from cutepy.runtime.invariance import INVARIANCE
 
 P = ParamSpec("P")
 R = TypeVar("R")
+Formula = Callable[..., int]
+FORMULAS: dict[Any, Formula] = {}
+"""Those of operations that count their floating-point operations, by torch's names of them."""
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+
+dispatch_modes = torch._C._len_torch_dispatch_stack
+_autocast = torch._C._is_any_autocast_enabled
+_transform = torch._C._functorch.peek_interpreter_stack
+_tracing = torch._C._is_tracing
+
+
+def unobserved(arguments: tuple[object, ...]) -> str:
+    """Tell whether nothing but the implementation would see a call with these arguments, and which one.
+
+    Not for use under `torch.compile`, which is asked for first, by `torch.compiler.is_compiling()`.
+
+    Returns
+    -------
+    str
+        "cuda" if a tensor is on a GPU, or "cpu"; empty if the call belongs to the dispatcher.
+    """
+    if (
+        dispatch_modes()
+        or has_torch_function(arguments)  # also of modes
+        or _autocast()
+        or _transform() is not None
+        or _tracing()
+        or forward_ad._current_level >= 0
+        or profiler._is_profiler_enabled
+    ):
+        return ""
+    device = "cpu"
+    for argument in arguments:
+        if argument is None:
+            continue
+        if type(argument) in _PLAIN:
+            tensor: torch.Tensor = argument  # type: ignore[assignment]
+            if (tensor.requires_grad and torch.is_grad_enabled()) or tensor.is_neg():
+                return ""
+            if tensor.is_cuda:
+                device = "cuda"
+            elif not tensor.is_cpu:
+                return ""
+        elif isinstance(argument, torch.Tensor):
+            return ""
+    return device
 
 
 class Operation(Generic[P, R]):
@@ -32,8 +88,8 @@ class Operation(Generic[P, R]):
         Positions and names of the arguments that it writes to.
     library : torch.library.Library
         Holds the registration.
-    lowers : bool
-        Whether `torch.autocast` casts its arguments.
+    lowers : frozenset of str
+        The arguments that `torch.autocast` casts.
     invariant : torch._ops.OpOverload or None
         What torch is called with instead within `batch_invariant` (`register_both`).
     sharding : callable or None
@@ -53,10 +109,9 @@ class Operation(Generic[P, R]):
             (n, a.name) for n, a in enumerate(arguments) if a.alias_info is not None and a.alias_info.is_write
         )
         self.has_tensors_by_keyword = any(a.kwarg_only and "Tensor" in str(a.type) for a in arguments)
-        self.lowers = False
+        self.lowers: frozenset[str] = frozenset()
         self.invariant: Any = None
         self.sharding: Rule | None = None
-        # Tensors in lists are seen by the dispatcher only.
         self._lists = any("List[" in str(a.type) and "Tensor" in str(a.type) for a in arguments)
         self._results = tuple(str(each.type) for each in self.op._schema.returns)
         self._plain = {("Tensor",): torch.Tensor, (): type(None)}.get(self._results)
@@ -83,9 +138,8 @@ class Operation(Generic[P, R]):
         if (
             torch.compiler.is_compiling()
             or named
-            or self._lists
             or len(arguments) != len(self._defaults)
-            or not (device := unobserved(arguments))
+            or not (device := unobserved(_flat(arguments) if self._lists else arguments))
         ):
             if not torch.compiler.is_compiling():
                 tell_dtensor()
@@ -166,8 +220,8 @@ class Operation(Generic[P, R]):
         """Have autograd know that the arguments that it writes to were written to."""
         for n, name in self.mutated:
             written = arguments[n] if n < len(arguments) else named.get(name)
-            if written is not None:
-                torch.autograd.graph.increment_version(written)
+            for tensor in _tensors(written):
+                torch.autograd.graph.increment_version(tensor)
 
     def _on_cpu(self, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401
         return (self._launch if EXECUTION.backend is not None else self._refer)(*arguments, **named)
@@ -180,6 +234,17 @@ def _tensors(value: Any) -> Sequence[torch.Tensor]:  # noqa: ANN401
     return [item for item in value if isinstance(item, torch.Tensor)] if isinstance(value, (tuple, list)) else ()
 
 
+def _flat(arguments: Sequence[Any]) -> tuple[Any, ...]:
+    """List arguments, and in the place of a list what is in it."""
+    flat: list[Any] = []
+    for argument in arguments:
+        if isinstance(argument, (list, tuple)):
+            flat += argument
+        else:
+            flat.append(argument)
+    return tuple(flat)
+
+
 def _is_of(kind: str, result: object) -> bool:
     """Tell whether a result is of a schema's type, of those that have tensors; numbers are torch's to check."""
     if "Tensor" not in kind:
@@ -188,3 +253,44 @@ def _is_of(kind: str, result: object) -> bool:
     if kind.startswith("List["):
         return isinstance(result, (tuple, list)) and all(isinstance(each, kinds) for each in result)
     return isinstance(result, kinds)
+
+
+def tell_counters() -> None:
+    """Have `FlopCounterMode` count operations with a formula, also where one is active, which has copied its registry.
+
+    Its module takes a fifth of a second to import, and brings Triton, so that it is left to whoever counts.
+    """
+    counting = sys.modules.get("torch.utils.flop_counter")
+    if counting is None:
+        return
+    wrapped = {operation: counting.shape_wrapper(formula) for operation, formula in FORMULAS.items()}
+    counting.flop_registry.update(wrapped)
+    for mode in _get_current_dispatch_mode_stack():
+        counter = getattr(mode, "counter", None)
+        if isinstance(counter, counting.FlopCounterMode):
+            counter.flop_registry = wrapped | counter.flop_registry
+
+
+def of_products(a: Sequence[int], b: Sequence[int], *_: object, **__: object) -> int:
+    """Count 2 M N K for each product of a batch, a (..., K) or (..., M, K) and b (..., N, K).
+
+    Examples
+    --------
+    >>> of_products((2, 3, 16), (8, 16)), of_products((2, 3, 16), (2, 8, 16)), of_products((16,), (8, 16))
+    (1536, 1536, 256)
+    """
+    if len(b) == 2:
+        return 2 * math.prod(a) * b[-2]
+    batch: Sequence[int] = torch.broadcast_shapes(a[:-2], b[:-2])
+    return 2 * math.prod(batch) * a[-2] * b[-2] * a[-1]
+
+
+def of_groups(a: Sequence[int], b: Sequence[int], *_: object, **__: object) -> int:
+    """Count 2 M N K where groups part one of them, 2 G M N K where each has both matrices: as if groups had all rows.
+
+    Examples
+    --------
+    >>> of_groups((6, 16), (2, 8, 16)), of_groups((2, 6, 16), (8, 16)), of_groups((2, 6, 16), (2, 8, 16))
+    (1536, 1536, 3072)
+    """
+    return 2 * math.prod(a[-2:]) * b[-2] * (a[0] if len(a) == len(b) == 3 else 1)

@@ -1,26 +1,63 @@
-"""`gemm`: the matrix product of the tensor cores as an operation of PyTorch."""
+"""`gemm`: the matrix product of the tensor cores as an operation of PyTorch.
+
+Every product is an epilogue of a @ b.mT, also one with C, a bias or an activation. `apply_epilogue` goes straight to
+`multiply` where nobody else would see the call, and else by way of torch's dispatcher, to one operation.
+"""
 
 from __future__ import annotations
 
 import math
-from typing import Any, overload
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, NamedTuple, overload
 
 import torch
-from torch.overrides import handle_torch_function, has_torch_function_variadic
+from torch.overrides import handle_torch_function, has_torch_function
 
+from cutepy.epilogues.errors import EpilogueError
+from cutepy.epilogues.functions import identity
+from cutepy.epilogues.graph import Graph
+from cutepy.epilogues.reference import compute
+from cutepy.epilogues.standard import standard, standard_of
 from cutepy.epilogues.tracing import Epilogue
+from cutepy.kernels.gemm.operands import INTEGER_DTYPES, OUTPUT_DTYPES, SUMS_DTYPE
 from cutepy.kernels.gemm.reference import ACTIVATION_FUNCTIONS
-from cutepy.kernels.gemm.signature import Activation, OutputMajor
+from cutepy.kernels.gemm.scales import Scales
+from cutepy.kernels.gemm.signature import ACTIVATIONS, Activation, OutputMajor
 from cutepy.ops import shardings
-from cutepy.ops.checking import check_dimensions, describe
-from cutepy.ops.eager import unobserved
-from cutepy.ops.flops import of_products
-from cutepy.ops.fused import multiply_with
-from cutepy.ops.invariance import register_both
-from cutepy.ops.multiply import as_matrix, multiply
-from cutepy.ops.naming import refuse_operands_of_none
-from cutepy.ops.rules import one_by_one
-from cutepy.ops.scaling import refuse_gradients
+from cutepy.ops.checking import (
+    check_dimensions,
+    check_operands,
+    check_tensor,
+    describe,
+    out_name,
+    refuse_operands_of_none,
+    result_shape,
+)
+from cutepy.ops.multiply import multiply
+from cutepy.ops.operands import (
+    Rows,
+    as_matrix,
+    bound,
+    differentiate,
+    outs_of,
+    passed,
+    refuse_gradients,
+    scales_of,
+    split,
+    without_symbols,
+)
+from cutepy.ops.operation import unobserved
+from cutepy.ops.registration import lowered_tensors, one_by_one, register_both
+
+_NAMED = {
+    (c, bias, activation): standard(c, bias, activation)
+    for c in (False, True)
+    for bias in (False, True)
+    for activation in (None, *ACTIVATIONS)
+}
+"""The epilogues that `gemm` has names for. A dictionary, since torch.compile looks into a function that caches."""
 
 
 @overload
@@ -43,6 +80,7 @@ def gemm(
     b: torch.Tensor,
     *,
     epilogue: Epilogue,
+    out: Any = ...,  # noqa: ANN401
     out_dtype: torch.dtype | None = None,
     out_major: OutputMajor = "row",
     **operands: Any,  # noqa: ANN401
@@ -56,7 +94,7 @@ def gemm(
     c: torch.Tensor | None = None,
     bias: torch.Tensor | None = None,
     activation: Activation | None = None,
-    out: torch.Tensor | None = None,
+    out: Any = None,
     out_dtype: torch.dtype | None = None,
     out_major: OutputMajor = "row",
     epilogue: Epilogue | None = None,
@@ -92,13 +130,14 @@ def gemm(
         Of the fp32 sum, before it is rounded. Where a gradient will be asked for, all but "relu" are applied to the
         rounded sum instead, which is kept for it.
     out : Tensor, optional
-        Receives the result. It may be `c` itself, and must share no memory with another input; no argument may require
+        Receives the result; with an epilogue of several, a tuple or dict of tensors as its function returns. It may be
+        `c` itself, or another tile of its columns, and must share no memory with another input; no argument may require
         grad, and `torch.vmap` refuses it.
     out_dtype : float16, bfloat16, float32 or int32, optional
         Of the result; `out`'s or a's dtype if not given, bfloat16 for 8-bit inputs. int32 is for integers, whose sums
         are then given as they are, and their default without c, bias, activation and epilogue.
     out_major : "row" or "col"
-        Which extent of the result's matrices is contiguous: N, or M. Not read with `out`.
+        Which extent of the results' matrices is contiguous: N, or M. Not read with `out`.
     epilogue : Epilogue, optional
         What is done with the fp32 sums instead: a function that `cutepy.epilogue` made.
     **operands
@@ -128,99 +167,155 @@ def gemm(
     >>> gemm(a, b, bias=torch.full((5,), -5.0), activation="relu").shape
     torch.Size([2, 3, 5])
     """
-    if epilogue is not None or operands:
-        named = {"c": c, "bias": bias, **operands}
-        return _with_epilogue(a, b, epilogue, named, activation, out, out_dtype, out_major)
-    if not torch.compiler.is_compiling() and unobserved((a, b, c, bias, out)):
-        result = multiply(a, b, bias, activation, out_dtype, c, out_major, out)
-        if out is not None:
-            torch.autograd.graph.increment_version(out)
-        return result
-    if has_torch_function_variadic(a, b, c, bias, out):  # tensors of others, torch.fx's stand-ins, modes
-        named = {"c": c, "bias": bias, "activation": activation, "out": out, "out_dtype": out_dtype}
-        hand_over: Any = handle_torch_function
-        return hand_over(gemm, (a, b, c, bias, out), a, b, out_major=out_major, **named)
+    if epilogue is None:
+        if operands:
+            refuse_operands_of_none("gemm", operands)
+        given: tuple[Any, ...] = (
+            ((c,) if bias is None else (c, bias)) if c is not None else () if bias is None else (bias,)
+        )
+        try:
+            finish = _NAMED[c is not None, bias is not None, activation]
+        except (KeyError, TypeError):
+            raise ValueError(f"activation must be {', '.join(ACTIVATIONS)} or None, got {activation!r}") from None
+        outs: Sequence[Any] = (out,)
+        if not torch.compiler.is_compiling() and unobserved((a, b, c, bias, out)):
+            (result,) = multiply(a, b, finish.text, given, out_dtype, out_major, outs, None, True)
+            if out is not None:
+                torch.autograd.graph.increment_version(out)
+            return result
+    else:
+        if not isinstance(epilogue, Epilogue):
+            raise TypeError(f"epilogue must be made by cutepy.epilogue, got {epilogue!r}; decorate the function")
+        if activation is not None:
+            raise ValueError(
+                "activation must be left out with an epilogue, which says all that is done with the product"
+            )
+        named = {name: value for name, value in {"c": c, "bias": bias, **operands}.items() if value is not None}
+        given = tuple(epilogue.bind(named).values())
+        if has_torch_function((a, b, *given)):  # tensors of others, torch.fx's stand-ins, modes
+            hand_over: Any = handle_torch_function
+            options = {"epilogue": epilogue, "out": out, "out_dtype": out_dtype, "out_major": out_major}
+            return hand_over(gemm, (a, b, *given), a, b, **options, **named)
+        return apply_epilogue(a, b, epilogue, given, out, out_dtype, out_major)
+    if has_torch_function((a, b, c, bias, out)):
+        options = {"c": c, "bias": bias, "activation": activation, "out": out, "out_dtype": out_dtype}
+        hand_over = handle_torch_function
+        return hand_over(gemm, (a, b, c, bias, out), a, b, out_major=out_major, **options)
     try:
-        if out is not None:
-            if not torch.compiler.is_compiling() and out.is_neg():  # torch would write to a copy
-                raise ValueError("out must not be a lazy negative; pass a new tensor, or out.resolve_neg()")
-            if out_dtype not in (None, out.dtype):
-                describe(a, b, bias, activation, out_dtype, c, out_major, out)
-            _gemm_out(a, b, bias, activation, out, c)
-            return out
-        if activation in ("gelu", "gelu_tanh", "silu") and torch.is_grad_enabled() and _requires_grad(a, b, bias, c):
-            return ACTIVATION_FUNCTIONS[activation](_gemm(a, b, bias, None, out_dtype, c, out_major))
-        return _gemm(a, b, bias, activation, out_dtype, c, out_major)
-    except (AttributeError, RuntimeError):
+        for operand, tensor in zip(finish.operands, given, strict=True):
+            check_tensor(operand.name, tensor, OUTPUT_DTYPES)
+        given = lowered_tensors(
+            given
+        )  # as a and b, which the operation casts; an epilogue's operands keep their dtypes
+        if out is None and out_dtype is None and a.dtype in INTEGER_DTYPES and finish == identity:
+            out_dtype = SUMS_DTYPE
+        later = activation in ("gelu", "gelu_tanh", "silu") and out is None
+        if later and torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (a, b, *given)):
+            finish = _NAMED[c is not None, bias is not None, None]
+            total = _dispatched(a, b, finish, given, outs, out_dtype, out_major, named=True)[0]
+            return ACTIVATION_FUNCTIONS[activation](total)
+        return _dispatched(a, b, finish, given, outs, out_dtype, out_major, named=True)[0]
+    except (AttributeError, RuntimeError, EpilogueError):
         # It says what the dispatcher tells in words of its own.
-        describe(a, b, bias, activation, out_dtype, c, out_major, out)
+        describe(a, b, finish.text, given, out_dtype, out_major, outs, named=True)
         raise
 
 
-def _with_epilogue(
+def apply_epilogue(
     a: torch.Tensor,
     b: torch.Tensor,
-    epilogue: Epilogue | None,
-    named: dict[str, Any],
-    activation: Activation | None,
-    out: torch.Tensor | None,
+    epilogue: Epilogue,
+    given: tuple[Any, ...],
+    out: Any,  # noqa: ANN401
     out_dtype: torch.dtype | None,
     out_major: str,
+    scales: Scales | None = None,
 ) -> Any:  # noqa: ANN401
-    if epilogue is None:
-        refuse_operands_of_none("gemm", {name: value for name, value in named.items() if name not in ("c", "bias")})
-    operands = {name: value for name, value in named.items() if value is not None}
-    if activation is not None or out is not None:
-        given = "activation" if activation is not None else "out"
-        raise ValueError(f"{given} must be left out with an epilogue, which says all that is done with the product")
-    tensors = [value for value in operands.values() if isinstance(value, torch.Tensor)]
-    if has_torch_function_variadic(a, b, *tensors):
-        hand_over: Any = handle_torch_function
-        options = {"epilogue": epilogue, "out_dtype": out_dtype, "out_major": out_major}
-        return hand_over(gemm, (a, b, *tensors), a, b, **options, **operands)
-    return multiply_with(a, b, epilogue, operands, out_dtype, out_major)
+    """Compute an epilogue of a @ b.mT, of scaled sums if there are scales: what `gemm` does with one.
+
+    Parameters
+    ----------
+    given : tuple
+        The epilogue's operands in their order.
+    out : Tensor, tuple, dict or None
+        As the epilogue returns its results.
+    """
+    outs: Sequence[Any] = [None] * len(epilogue.graph.results) if out is None else outs_of(epilogue, out)
+    seen = (a, b, *given, *outs) if scales is None else (a, b, *given, *outs, scales.a, scales.b)
+    if not torch.compiler.is_compiling() and unobserved(seen):
+        results = multiply(a, b, epilogue.text, given, out_dtype, out_major, outs, scales)
+        if out is not None:
+            for each in outs:
+                torch.autograd.graph.increment_version(each)
+    else:
+        results = _dispatched(a, b, epilogue, given, outs, out_dtype, out_major, scales)
+    return epilogue.pack(results) if out is None else out
 
 
-def _requires_grad(*tensors: torch.Tensor | None) -> bool:
-    return any(isinstance(tensor, torch.Tensor) and tensor.requires_grad for tensor in tensors)
-
-
-def _fake_gemm(
+def _dispatched(
     a: torch.Tensor,
     b: torch.Tensor,
-    bias: torch.Tensor | None = None,
-    activation: Activation | None = None,
-    out_dtype: torch.dtype | None = None,
-    c: torch.Tensor | None = None,
-    out_major: str = "row",
-) -> torch.Tensor:
-    shape, stride, dtype = describe(a, b, bias, activation, out_dtype, c, out_major).out[:3]
-    return a.new_empty_strided(shape, stride, dtype=dtype)
+    epilogue: Epilogue,
+    given: Sequence[Any],
+    outs: Sequence[Any],
+    out_dtype: torch.dtype | None,
+    out_major: str,
+    scales: Scales | None = None,
+    *,
+    named: bool = False,
+) -> Sequence[torch.Tensor]:
+    """Compute by way of torch's dispatcher."""
+    given = without_symbols(epilogue.graph, given, a.device)
+    if torch.compiler.is_compiling() and not named:  # where a traced program says best what is wrong
+        shape = result_shape(a, b)
+        check_operands(epilogue.graph, given, shape, a.device, batched=b.dim() > 2)
+    tensors, numbers, kinds = split(epilogue.graph, given)
+    if outs[0] is None:
+        return _gemm(a, b, tensors, numbers, kinds, epilogue.text, out_dtype, out_major, *passed(scales))
+    for name, out in zip(map(out_name, epilogue.graph.results), outs, strict=True):
+        if not torch.compiler.is_compiling() and out.is_neg():  # torch would write to a copy
+            raise ValueError(f"{name} must not be a lazy negative; pass a new tensor, or {name}.resolve_neg()")
+    if any(out_dtype not in (None, out.dtype) for out in outs):
+        describe(a, b, epilogue.text, given, out_dtype, out_major, outs)
+    _gemm_out(a, b, tensors, numbers, kinds, epilogue.text, list(outs), *passed(scales))
+    return outs
 
 
-def _keep_for_backward(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:  # noqa: ANN401
-    a, b, bias, activation, _, c, _ = inputs
-    refuse_gradients(a, b)
-    # The sum that an activation took is computed again: `gemm` asks for it, where a gradient is wanted, anyway.
-    again = activation not in (None, "relu")
-    ctx.save_for_backward(a, b, *((bias, c, None) if again else (None, None, output if activation else None)))
-    ctx.activation, ctx.out_dtype = activation, output.dtype
-    ctx.c_shape = None if c is None else c.shape
+@lru_cache(maxsize=1024)
+def _of_few(epilogue: str) -> str | None:
+    """Name an activation whose derivative needs no sums, "" of none: what is added, or its relu; None of all others."""
+    known = standard_of(Graph.parse(epilogue))
+    if known is None or known.turned or known.activation not in (None, "relu"):
+        return None
+    return known.activation or ""
 
 
-def _backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # noqa: ANN401
-    a, b, bias, c, output = ctx.saved_tensors
-    if ctx.activation == "relu":
-        grad = torch.ops.aten.threshold_backward(grad, output, 0)
-    elif ctx.activation is not None:
-        total = gemm(a, b, c=c, bias=bias, out_dtype=ctx.out_dtype)
-        if ctx.activation == "silu":
-            grad = _silu_backward(grad, total)
-        else:
-            approximate = "tanh" if ctx.activation == "gelu_tanh" else "none"
-            grad = torch.ops.aten.gelu_backward(grad, total, approximate=approximate)
-    grad_a, grad_b, grad_bias, grad_c = None, None, None, None
-    lowered = grad.to(a.dtype) if any(ctx.needs_input_grad[:2]) else grad
+def _keep_for_backward(ctx: Any, inputs: tuple[Any, ...], output: Sequence[torch.Tensor]) -> None:  # noqa: ANN401
+    a, b, tensors, ctx.numbers, ctx.kinds, ctx.epilogue, _, _, scale_a, scale_b, ctx.blocks, ctx.promotes = inputs
+    refuse_gradients(a, b, scale_a, scale_b)
+    ctx.shapes = [tensor.shape for tensor in tensors]
+    result = output[0]
+    few = _of_few(ctx.epilogue) if scale_a is None else None
+    ctx.few = few if all(len(shape) <= result.dim() for shape in ctx.shapes) else None
+    kept = tensors if ctx.few is None else [result] if ctx.few else []
+    ctx.save_for_backward(a, b, scale_a, scale_b, *kept)
+
+
+def _backward(ctx: Any, grads: Sequence[torch.Tensor]) -> tuple[Any, ...]:  # noqa: ANN401
+    """Differentiate the epilogue in torch, at sums computed again where it needs them; gradients are products again."""
+    a, b, scale_a, scale_b, *kept = ctx.saved_tensors
+    if ctx.few is None:
+        grad_acc, by_tensor = _by_sums(ctx, a, b, scale_a, scale_b, kept, grads)
+    else:
+        grad_acc = torch.ops.aten.threshold_backward(grads[0], kept[0], 0) if ctx.few else grads[0]
+        by_tensor = [
+            _added(grad_acc, shape, operand.shape) if needed else None
+            for operand, shape, needed in zip(
+                Graph.parse(ctx.epilogue).operands, ctx.shapes, ctx.needs_input_grad[2] or (), strict=True
+            )
+        ]
+    grad_a = grad_b = None
+    lowered = grad_acc.to(a.dtype) if any(ctx.needs_input_grad[:2]) else grad_acc
     if ctx.needs_input_grad[0]:
         grad_a = gemm(lowered, b.mT).sum_to_size(a.shape)
     if ctx.needs_input_grad[1]:
@@ -228,50 +323,166 @@ def _backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]: 
             grad_b = gemm(as_matrix(lowered).mT, as_matrix(a).mT).view(b.shape)
         else:
             grad_b = gemm(lowered.mT, a.mT).sum_to_size(b.shape)
-    if ctx.needs_input_grad[2]:
-        grad_bias = as_matrix(grad).sum(0, dtype=torch.float32)  # autograd rounds it to the bias's dtype
-    if ctx.needs_input_grad[5]:
-        grad_c = grad if grad.shape == ctx.c_shape else grad.float().sum_to_size(ctx.c_shape)
-    return grad_a, grad_b, grad_bias, None, None, grad_c, None
+    return grad_a, grad_b, by_tensor or None, *(None,) * 9
 
 
-def _silu_backward(grad: torch.Tensor, total: torch.Tensor) -> torch.Tensor:
-    """Multiply by silu's derivative: as torch does it, or, if that may be differentiated, by what has a derivative."""
-    if not torch.is_grad_enabled():
-        result: torch.Tensor = torch.ops.aten.silu_backward(grad, total)
-        return result
-    wide = total.float()
-    gate = wide.sigmoid()
-    return (grad.float() * gate * (1 + wide * (1 - gate))).to(grad.dtype)
+def _added(grad: torch.Tensor, shape: torch.Size, kind: str) -> torch.Tensor:
+    """Give the gradient of what is added: summed in fp32 where that is broadcast; autograd rounds it to its dtype."""
+    if grad.shape == shape:
+        return grad
+    if kind == "row" and len(shape) == 1:
+        return as_matrix(grad).sum(0, dtype=torch.float32)
+    if kind == "row":
+        return grad.sum(-2, dtype=torch.float32)
+    return grad.float().sum_to_size(shape)
 
 
-def _vmap_gemm(info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> tuple[torch.Tensor, int]:  # noqa: ANN401
-    """Make the examples of a, b and c a batch, broadcast where one has none; one by one if each has its bias."""
-    a, b, bias, activation, out_dtype, c, out_major = arguments
-    of_a, of_b, of_bias, _, _, of_c, _ = in_dims
-    if of_bias is not None:
+def _by_sums(
+    ctx: Any,  # noqa: ANN401
+    a: torch.Tensor,
+    b: torch.Tensor,
+    scale_a: torch.Tensor | None,
+    scale_b: torch.Tensor | None,
+    tensors: Sequence[torch.Tensor],
+    grads: Sequence[torch.Tensor | None],
+) -> tuple[torch.Tensor, list[torch.Tensor | None]]:
+    """Differentiate at the product in fp32, computed again: by the sums, and by the operands that are tensors."""
+    graph, scales = Graph.parse(ctx.epilogue), scales_of(scale_a, scale_b, ctx.blocks, ctx.promotes)
+    (acc,) = _gemm(a, b, [], [], "", identity.text, torch.float32, "row", *passed(scales))
+    rows, n = Rows(acc.shape[:-1], b.dim() > 2), b.shape[-2]
+
+    def evaluate(acc: torch.Tensor, given: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+        values = zip(graph.operands, bound(graph, given, ctx.numbers, ctx.kinds), strict=True)
+        seen = {operand.name: rows.operand(operand, value, n) for operand, value in values}
+        found = compute(graph, rows.joined(acc), seen, cast=False)
+        return [rows.result(graph, place, value) for place, value in enumerate(found)]
+
+    return differentiate(evaluate, acc, tensors, grads)
+
+
+class Request(NamedTuple):
+    """All that `cutepy::gemm` is asked, as its schema has it."""
+
+    a: torch.Tensor
+    b: torch.Tensor
+    tensors: Sequence[torch.Tensor]
+    numbers: Sequence[float]
+    kinds: str
+    epilogue: str
+    out_dtype: torch.dtype | None = None
+    out_major: str = "row"
+    scale_a: torch.Tensor | None = None
+    scale_b: torch.Tensor | None = None
+    blocks: Sequence[int] = ()
+    promotes: bool = False
+
+    @property
+    def graph(self) -> Graph:
+        """The epilogue's graph."""
+        return Graph.parse(self.epilogue)
+
+    @property
+    def product(self) -> tuple[torch.Tensor, torch.Tensor, str, tuple[Any, ...], torch.dtype | None, str]:
+        """First arguments of `describe` and `multiply`."""
+        operands = bound(self.graph, self.tensors, self.numbers, self.kinds)
+        return self.a, self.b, self.epilogue, operands, self.out_dtype, self.out_major
+
+    @property
+    def scales(self) -> Scales | None:
+        """The scales, if there are."""
+        return scales_of(self.scale_a, self.scale_b, self.blocks, self.promotes)
+
+
+def _fake(*given: Any) -> list[torch.Tensor]:  # noqa: ANN401
+    asked = Request(*given)
+    found = describe(*asked.product, outs=[None] * len(asked.graph.results)).results
+    return [asked.a.new_empty_strided(each.shape, each.stride, dtype=each.dtype) for each in found]
+
+
+def _compute(*given: Any) -> list[torch.Tensor]:  # noqa: ANN401
+    asked = Request(*given)
+    return list(multiply(*asked.product, outs=[None] * len(asked.graph.results), scales=asked.scales))
+
+
+def _into(*given: Any) -> tuple[Request, Sequence[torch.Tensor]]:  # noqa: ANN401
+    """Part what `cutepy::gemm_out` is asked from the tensors that it writes to."""
+    *product, outs = given[:7]
+    return Request(*(*product, None, "row", *given[7:])), outs
+
+
+def _check_out(*given: Any) -> None:  # noqa: ANN401
+    """Check all that can be told without data; gives nothing, as the operation does: the results exist."""
+    asked, outs = _into(*given)
+    describe(*asked.product, outs=outs)
+
+
+def _compute_into(*given: Any) -> None:  # noqa: ANN401
+    asked, outs = _into(*given)
+    multiply(*asked.product, outs=outs, scales=asked.scales)
+
+
+def _vmap(info: Any, in_dims: tuple[Any, ...], *arguments: Any) -> tuple[Any, Any]:  # noqa: ANN401
+    """Make the examples a batch, or rows where they share B: one launch.
+
+    One by one where there are scales, or the epilogue counts products, or takes an integer of each example.
+    """
+    a, b, tensors, numbers, kinds, epilogue, out_dtype, out_major, scale_a, *_ = arguments
+    of_a, of_b, of_tensors, *_ = in_dims
+    graph, count = Graph.parse(epilogue), info.batch_size
+    if of_tensors is None:
+        of_tensors = [None] * len(tensors)
+    a_shape, b_shape = _example_shape(a, of_a), _example_shape(b, of_b)
+    check_dimensions(a_shape, b_shape)
+    places = [n for n, kind in enumerate(kinds) if kind == "t"]
+    mapped = [graph.operands[n] for n, dim in zip(places, of_tensors, strict=True) if dim is not None]
+    if scale_a is not None or graph.uses("product_index") or any(each.type == "i32" for each in mapped):
         return one_by_one(_gemm)(info, in_dims, *arguments)  # type: ignore[no-any-return]
-    check_dimensions(_example_shape(a, of_a), _example_shape(b, of_b))
-    a = a.unsqueeze(0) if of_a is None else a.movedim(of_a, 0)
-    if of_a is None and of_b is None:
-        a = a.expand(info.batch_size, *a.shape[1:])
-    shared = of_b is None and b.dim() == 2
-    one_row = a.dim() == 2 and not shared
-    if one_row:
-        a = a.unsqueeze(1)
-    # The batches of the examples align at the right, below those that examples make.
-    rank = a.dim()
-    if not shared:
-        b = b.unsqueeze(0) if of_b is None else b.movedim(of_b, 0)
-        rank = max(rank, b.dim())
-        a, b = _aligned(a, rank), _aligned(b, rank)
-    if of_c is not None:
-        c = _aligned(c.movedim(of_c, 0), rank)
-    result = _gemm(a, b, bias, activation, out_dtype, c, out_major)
-    return result.squeeze(-2) if one_row else result, 0
+
+    def of_examples(tensor: torch.Tensor, dim: int | None) -> torch.Tensor:
+        return tensor.expand(count, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
+
+    in_order = graph.uses("row_index") or any(each.dim != 1 for each in graph.reductions)
+    of_each = any(each.shape in ("row", "scalar") for each in mapped)
+    joins = len(b_shape) == 2 and (of_b is not None or in_order or of_each)
+    # Of one matrix B that all share, examples are rows; of one of each, a batch, and the rows of an example M.
+    leading = a_shape[:-1] if len(b_shape) == 2 else (*torch.broadcast_shapes(a_shape[:-2], b_shape[:-2]), a_shape[-2])
+    rows = (math.prod(leading),) if joins else leading
+    rank = 1 + len(rows)
+    a = _below(of_examples(a, of_a).reshape(count, *rows, a_shape[-1]) if joins else of_examples(a, of_a), rank + 1)
+    if joins or len(b_shape) > 2:
+        b = _below(of_examples(b, of_b), rank + 1)
+    operands, given = list(graph.operands), []
+    for place, tensor, dim in zip(places, tensors, of_tensors, strict=True):
+        operand, shape = graph.operands[place], _example_shape(tensor, dim)
+        if operand.shape == "scalar":
+            if dim is not None:  # as a column that repeats it
+                tensor = of_examples(tensor, dim).reshape(count, *[1] * len(rows)).expand(count, *rows)
+                operands[place] = replace(operand, shape="column")
+        elif operand.shape == "row":
+            if dim is not None or tensor.dim() > 1:
+                tensor = _below(of_examples(tensor, dim), rank).expand(count, *rows[:-1], shape[-1])
+        elif operand.shape == "column":
+            tensor = of_examples(tensor, dim).reshape(count, *rows)
+        elif dim is not None or joins or len(shape) > len(leading) + 1:
+            columns = b_shape[-2] // operand.width
+            whole = shape[len(shape) - len(leading) - 1 :] if len(shape) > len(leading) else shape
+            tensor = _below(of_examples(tensor, dim).reshape(count, *whole), len(leading) + 2)
+            if joins:
+                tensor = tensor.expand(count, *leading, columns).reshape(count, *rows, columns)
+        given.append(tensor)
+    text = replace(graph, operands=tuple(operands)).text if operands != list(graph.operands) else epilogue
+    results = _gemm(a, b, given, numbers, kinds, text, out_dtype, out_major)
+    if joins:
+        results = [
+            result
+            if reduction is not None and reduction.dim != 1
+            else result.reshape(count, *leading, *result.shape[2:])
+            for result, reduction in zip(results, map(graph.reduction, graph.results), strict=True)
+        ]
+    return results, 0
 
 
-def _aligned(examples: torch.Tensor, rank: int) -> torch.Tensor:
+def _below(examples: torch.Tensor, rank: int) -> torch.Tensor:
     """Give examples dimensions of 1, below the one that tells them apart."""
     aligned: torch.Tensor = examples.unflatten(0, (examples.shape[0], *[1] * (rank - examples.dim())))
     return aligned
@@ -284,58 +495,40 @@ def _example_shape(tensor: torch.Tensor, dim: int | None) -> tuple[int, ...]:
     return tuple(shape)
 
 
-@register_both(
-    "cutepy::gemm(Tensor a, Tensor b, Tensor? bias=None, str? activation=None, ScalarType? out_dtype=None, "
-    'Tensor? c=None, str out_major="row") -> Tensor',
-    reference=multiply,
-    fake=_fake_gemm,
+def of_products(a: Sequence[int], b: Sequence[int], *_: object, **__: object) -> int:
+    """Count 2 M N K for each product of a batch, a (..., K) or (..., M, K) and b (..., N, K).
+
+    Examples
+    --------
+    >>> of_products((2, 3, 16), (8, 16)), of_products((2, 3, 16), (2, 8, 16)), of_products((16,), (8, 16))
+    (1536, 1536, 256)
+    """
+    if len(b) == 2:
+        return 2 * math.prod(a) * b[-2]
+    batch: Sequence[int] = torch.broadcast_shapes(a[:-2], b[:-2])
+    return 2 * math.prod(batch) * a[-2] * b[-2] * a[-1]
+
+
+_TAKES = "Tensor a, Tensor b, Tensor[] tensors, float[] numbers, str kinds, str epilogue"
+_SCALES = "Tensor? scale_a=None, Tensor? scale_b=None, int[] blocks=[], bool promotes=False"
+
+_gemm = register_both(
+    f'cutepy::gemm({_TAKES}, ScalarType? out_dtype=None, str out_major="row", {_SCALES}) -> Tensor[]',
+    reference=_compute,
+    fake=_fake,
     setup_context=_keep_for_backward,
     backward=_backward,
-    autocast="lower",
-    vmap=_vmap_gemm,
+    autocast=("a", "b"),
+    vmap=_vmap,
     sharding=shardings.of_gemm,
     flops=of_products,
-)
-def _gemm(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    bias: torch.Tensor | None = None,
-    activation: Activation | None = None,
-    out_dtype: torch.dtype | None = None,
-    c: torch.Tensor | None = None,
-    out_major: str = "row",
-) -> torch.Tensor:
-    return multiply(a, b, bias, activation, out_dtype, c, out_major)
-
-
-def _check_out(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    bias: torch.Tensor | None,
-    activation: Activation | None,
-    out: torch.Tensor,
-    c: torch.Tensor | None = None,
-) -> None:
-    """Check all that can be told without data; gives nothing, as the operation does: the result exists."""
-    describe(a, b, bias, activation, None, c, "row", out)
-
-
-def _multiply_into(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    bias: torch.Tensor | None,
-    activation: Activation | None,
-    out: torch.Tensor,
-    c: torch.Tensor | None = None,
-) -> None:
-    multiply(a, b, bias, activation, None, c, "row", out)
-
+)(_compute)
 
 _gemm_out = register_both(
-    "cutepy::gemm_out(Tensor a, Tensor b, Tensor? bias, str? activation, Tensor(a!) out, Tensor? c=None) -> ()",
-    reference=_multiply_into,
+    f"cutepy::gemm_out({_TAKES}, Tensor(a!)[] outs, {_SCALES}) -> ()",
+    reference=_compute_into,
     fake=_check_out,
-    autocast="lower",
+    autocast=("a", "b"),
     sharding=shardings.of_gemm_out,
     flops=of_products,
-)(_multiply_into)
+)(_compute_into)

@@ -1,17 +1,31 @@
-"""`register`: make an operation of PyTorch from a function that launches kernels."""
+"""`register`: make an operation of PyTorch from a function that launches kernels, and tell torch all of it.
+
+The derivative is reverse mode by a formula, under any transform; forward mode is refused. torch.library's own
+registration of a derivative is not one that torch.func can transform, drops tangents without a word, and takes no
+tensors by keyword. So a `torch.autograd.Function` stands for the operation, in both places where torch asks for its
+derivative: at autograd's key, and where transforms of torch.func begin.
+"""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
+from torch.utils import _pytree as pytree
+from torch.utils._pytree import tree_leaves
 
-from cutepy.ops.derivatives import register_derivative
-from cutepy.ops.flops import FORMULAS, Formula
-from cutepy.ops.operation import Operation, P, R
-from cutepy.ops.rules import one_by_one, register_autocast, register_mutation
+from cutepy.ops.distributed import Rule, holds_distributed, tell_dtensor
+from cutepy.ops.operation import FORMULAS, Formula, Operation, P, R
+from cutepy.runtime.invariance import batch_invariant
+
+Arguments = Sequence[Any]
+Named = Mapping[str, Any]
+
+SUFFIX = "_invariant"
+"""Of the names of operations that enter `batch_invariant`."""
 
 _registered: dict[str, Operation[Any, Any]] = {}
 
@@ -23,7 +37,7 @@ def register(
     fake: Callable[..., Any] | None = None,
     setup_context: Callable[..., None] | None = None,
     backward: Callable[..., Any] | None = None,
-    autocast: str | None = None,
+    autocast: str | Sequence[str] | None = None,
     vmap: Callable[..., Any] | None = None,
     flops: Formula | None = None,
 ) -> Callable[[Callable[P, R]], Operation[P, R]]:
@@ -47,9 +61,9 @@ def register(
         The derivative, as `torch.library.register_autograd` takes it: `setup_context(ctx, inputs, output)` keeps what
         `backward(ctx, *grads)` needs to give a gradient, or None, for each argument. Made of differentiable operations
         it can be differentiated again. Without it, differentiating raises.
-    autocast : "lower" or None
+    autocast : "lower", sequence of str, or None
         "lower": within `torch.autocast`, arguments of 16 or 32-bit floats are cast to its dtype, but for those that are
-        written to.
+        written to. Names: of these arguments only.
     vmap : callable, optional
         As `torch.library.register_vmap` takes it: `vmap(info, in_dims, *args)` gives (output, out_dims). By default the
         operation runs once for each example.
@@ -84,12 +98,11 @@ def register(
         raise ValueError(
             f"schema must name an operation without an overload, got {name}; leave out what follows the dot"
         )
-    if autocast not in (None, "lower"):
-        raise ValueError(f'autocast must be "lower" or None, got {autocast!r}')
     if "!" in schema and (backward or vmap):
         raise ValueError(f"{name} writes to an argument, which has neither a derivative nor a vmap rule")
 
     declared = torch._C.parse_schema(schema)
+    lowers = _lowered_names(autocast, declared.arguments)
     if any(result.alias_info is not None for result in declared.returns):
         raise ValueError(
             f"{name} must give new tensors, got {schema!r}, whose results share memory with arguments; return nothing, "
@@ -119,12 +132,27 @@ def register(
             register_derivative(operation, setup_context, backward, rule)
             if not operation.has_tensors_by_keyword:
                 torch.library.register_vmap(name, rule, lib=operation.library)
-        if autocast:
-            operation.lowers = True
+        if lowers:
+            operation.lowers = lowers
             register_autocast(operation)
         return operation
 
     return decorate
+
+
+def _lowered_names(autocast: str | Sequence[str] | None, arguments: Sequence[Any]) -> frozenset[str]:
+    """List the arguments that autocast casts: all that are not written to, or those that are named."""
+    if autocast is None:
+        return frozenset()
+    free = [each.name for each in arguments if each.alias_info is None or not each.alias_info.is_write]
+    if autocast == "lower":
+        return frozenset(free)
+    if isinstance(autocast, str) or not set(autocast) <= set(free):
+        raise ValueError(
+            f'autocast must be "lower", None, or names of arguments that are not written to, {", ".join(free)}, got '
+            f"{autocast!r}"
+        )
+    return frozenset(autocast)
 
 
 def _check_kernel(name: str, kernel: Callable[..., Any], arguments: Sequence[Any]) -> None:
@@ -145,3 +173,346 @@ def _check_kernel(name: str, kernel: Callable[..., Any], arguments: Sequence[Any
 
 
 _PLAIN = (bool, int, float, str)
+
+
+def register_both(
+    schema: str,
+    *,
+    sharding: Rule,
+    vmap: Callable[..., Any] | None = None,
+    **options: Any,  # noqa: ANN401
+) -> Callable[[Callable[P, R]], Operation[P, R]]:
+    """Make an operation as `register` does, and the one that stands for it where it is called within the context.
+
+    Both are sharded alike. The mode is one of the process, which a traced program knows nothing of when it runs.
+    """
+
+    def decorate(kernel: Callable[P, R]) -> Operation[P, R]:
+        operation = register(schema, vmap=vmap, **options)(kernel)
+        name, _, rest = schema.partition("(")
+        within = batch_invariant()
+        rule = None if vmap is None else within(vmap)
+        invariant = register(f"{name}{SUFFIX}({rest}", vmap=rule, **options)(within(kernel))
+        operation.invariant = invariant.op
+        for each in (operation, invariant):
+            each.shard_by(sharding)
+        return operation
+
+    return decorate
+
+
+_AUTOCAST_KEYS = {"cuda": "AutocastCUDA", "cpu": "AutocastCPU"}
+_LOWER = (torch.float32, torch.float16, torch.bfloat16)
+
+
+def register_mutation(operation: Operation[Any, Any]) -> None:
+    """Let autograd know of the writing: it is refused where a derivative is asked for, else counted."""
+    op = operation.op
+
+    def below_autograd(keys: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401
+        tell_dtensor()
+        refuse_tangents(op, (arguments, tuple(named.values())))
+        if torch.is_grad_enabled() and requires_grad((arguments, tuple(named.values()))):
+            raise RuntimeError(
+                f"{op} writes its result to an argument, which has no derivative, but an argument requires grad; "
+                "use torch.no_grad(), or the form that returns its result"
+            )
+        with torch._C._AutoDispatchBelowAutograd():
+            return op.redispatch(keys & torch._C._after_autograd_keyset, *arguments, **named)
+
+    def counting(keys: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401
+        with torch._C._AutoDispatchBelowADInplaceOrView():
+            result = op.redispatch(keys & torch._C._after_ADInplaceOrView_keyset, *arguments, **named)
+        operation.count_writing(arguments, named)
+        return result
+
+    def refuse(*_: Any, **__: Any) -> None:  # noqa: ANN401
+        raise NotImplementedError(
+            f"{op} writes its result to an argument, which torch.vmap can't map; use the form that returns its result"
+        )
+
+    name = op._opname
+    operation.library.impl(name, refuse, "FuncTorchBatched")
+    operation.library.impl(name, below_autograd, "Autograd", with_keyset=True)
+    operation.library.impl(name, counting, "ADInplaceOrView", with_keyset=True)
+
+
+def requires_grad(value: Any) -> bool:  # noqa: ANN401
+    """Tell whether a tensor requires grad, or one in a list of them."""
+    if isinstance(value, (tuple, list)):
+        return any(map(requires_grad, value))
+    return isinstance(value, torch.Tensor) and value.requires_grad
+
+
+def refuse_tangents(op: Any, value: Any) -> None:  # noqa: ANN401
+    """Refuse forward derivatives, which torch's dispatcher would drop without a word."""
+    if forward_ad._current_level < 0 and torch._C._functorch.peek_interpreter_stack() is None:
+        return
+    for tensor in tree_leaves(value):
+        if isinstance(tensor, torch.Tensor) and forward_ad.unpack_dual(tensor, level=0).tangent is not None:
+            raise NotImplementedError(no_forward_derivative(op))
+
+
+def no_forward_derivative(op: Any) -> str:  # noqa: ANN401
+    """Say what to do instead of asking for a forward derivative."""
+    return (
+        f"{op} has no forward derivative; use reverse mode, such as torch.autograd.grad or torch.func.grad, "
+        "and torch.func.jacrev(torch.func.jacrev(f)) for a Hessian"
+    )
+
+
+def register_autocast(operation: Operation[Any, Any]) -> None:
+    """Have arguments cast to autocast's dtype, but for those that are written to."""
+
+    def casting(device: str, key: str) -> Callable[..., Any]:
+        guard = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))
+
+        def implementation(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401
+            arguments, named = _lowered(operation, torch.get_autocast_dtype(device), arguments, named)
+            with torch._C._ExcludeDispatchKeyGuard(guard):
+                return operation.op(*arguments, **named)
+
+        return implementation
+
+    for device, key in _AUTOCAST_KEYS.items():
+        operation.library.impl(operation.op._opname, casting(device, key), key)
+
+
+def lowered_tensors(tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    """Cast floats of 16 and 32 bits to autocast's dtype, where it is on for their device."""
+    return tuple(
+        tensor.to(torch.get_autocast_dtype(tensor.device.type))
+        if tensor.dtype in _LOWER
+        and tensor.device.type in _AUTOCAST_KEYS
+        and torch.is_autocast_enabled(tensor.device.type)
+        else tensor
+        for tensor in tensors
+    )
+
+
+def lowered_within_autocast(
+    operation: Operation[Any, Any], arguments: tuple[Any, ...], named: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Cast arguments as autocast would, if it is on for their device."""
+    for device in _AUTOCAST_KEYS:
+        if torch.is_autocast_enabled(device) and any(
+            isinstance(leaf, torch.Tensor) and leaf.device.type == device
+            for leaf in tree_leaves((arguments, tuple(named.values())))
+        ):
+            return _lowered(operation, torch.get_autocast_dtype(device), arguments, named)
+    return arguments, named
+
+
+def _lowered(
+    operation: Operation[Any, Any], dtype: torch.dtype, arguments: tuple[Any, ...], named: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def cast(value: Any) -> Any:  # noqa: ANN401
+        if isinstance(value, (list, tuple)):
+            return [cast(item) for item in value]
+        if isinstance(value, torch.Tensor) and value.dtype in _LOWER:
+            return value.to(dtype)
+        return value
+
+    names = [argument.name for argument in operation.op._schema.arguments]
+    lowered = tuple(cast(value) if name in operation.lowers else value for name, value in zip(names, arguments))  # noqa: B905
+    return lowered, {name: cast(value) if name in operation.lowers else value for name, value in named.items()}
+
+
+def one_by_one(operation: Callable[..., Any]) -> Callable[..., Any]:
+    """Make the vmap rule that calls an operation for each example, and stacks the results."""
+
+    def vmap(info: Any, in_dims: Sequence[Any], *arguments: Any, **named: Any) -> tuple[Any, Any]:  # noqa: ANN401
+        count = info.batch_size
+        # Of no examples, one that is made up tells what results look like; none of it is kept.
+        example = _example if count else _made_up
+        results = [
+            operation(*(example(a, d, n) for a, d in zip(arguments, in_dims, strict=True)), **named)
+            for n in range(count or 1)
+        ]
+        if isinstance(results[0], torch.Tensor):
+            return torch.stack(results)[:count], 0
+        if not isinstance(results[0], (tuple, list)):
+            return _shared(results), None
+        stacked = [torch.stack(part)[:count] for part in zip(*results, strict=True)]
+        return type(results[0])(stacked), 0
+
+    return vmap
+
+
+def _shared(results: Sequence[Any]) -> Any:  # noqa: ANN401
+    """Give the result of all examples, where it is no tensor."""
+    if any(result != results[0] for result in results):
+        raise ValueError(f"a result that is no tensor must be the same for all examples, got {results}")
+    return results[0]
+
+
+def _example(argument: Any, dim: Any, n: int) -> Any:  # noqa: ANN401
+    """Take one example of an argument, whose examples are along a dimension, or None where all share it."""
+    if isinstance(dim, (list, tuple)):
+        return [_example(a, d, n) for a, d in zip(argument, dim, strict=True)]
+    return argument if dim is None else argument.select(dim, n)
+
+
+def _made_up(argument: Any, dim: Any, _: int) -> Any:  # noqa: ANN401
+    if isinstance(dim, (list, tuple)):
+        return [_made_up(a, d, _) for a, d in zip(argument, dim, strict=True)]
+    if dim is None:
+        return argument
+    return argument.new_zeros([e for n, e in enumerate(argument.shape) if n != dim % argument.dim()])
+
+
+class Call:
+    """One call of an operation, whose arguments are also listed flat: autograd sees no tensors in lists.
+
+    Parameters
+    ----------
+    arguments, named
+        All that the schema has.
+    keys : torch._C.DispatchKeySet, optional
+        Where the dispatcher stands, if it is at autograd's key.
+
+    Attributes
+    ----------
+    flat : list
+        The arguments, and in the place of each list of tensors, its tensors.
+    output : TreeSpec or None
+        How the flat results are put together, known from the forward on.
+    """
+
+    def __init__(self, arguments: Arguments, named: Named, keys: Any = None) -> None:  # noqa: ANN401
+        values = [*arguments, *named.values()]
+        self.keys = keys
+        self.positional, self.names = len(arguments), tuple(named)
+        self.lengths = [len(value) if _has_tensors(value) else None for value in values]
+        self.flat = [
+            item for value, n in zip(values, self.lengths, strict=True) for item in ((value,) if n is None else value)
+        ]
+        self.output: Any = None
+
+    def nested(self, flat: Arguments) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Put what belongs to the flat arguments in their places, by position and by name."""
+        items = iter(flat)
+        values = [next(items) if n is None else [next(items) for _ in range(n)] for n in self.lengths]
+        return tuple(values[: self.positional]), dict(zip(self.names, values[self.positional :], strict=True))
+
+    def flat_gradients(self, gradients: Arguments) -> list[Any]:
+        """List gradients of the positional arguments flat, and None for those by name."""
+        flat: list[Any] = []
+        for n, gradient in zip(self.lengths, [*gradients, *[None] * len(self.names)], strict=True):
+            if n is None:
+                flat.append(gradient)
+            else:
+                flat += [None] * n if gradient is None else [*gradient]
+        return flat
+
+    def flat_results(self, results: Any) -> tuple[Any, ...]:  # noqa: ANN401
+        """List results flat, and keep how they were."""
+        flat, self.output = pytree.tree_flatten(results)
+        return tuple(flat)
+
+
+def _has_tensors(value: object) -> bool:
+    return isinstance(value, (list, tuple)) and any(isinstance(item, torch.Tensor) for item in value)
+
+
+def register_derivative(
+    operation: Operation[Any, Any],
+    setup_context: Callable[..., None] | None,
+    backward: Callable[..., Any] | None,
+    vmap: Callable[..., Any],
+) -> None:
+    """Register the derivative, or its refusal, and what transforms of torch.func do."""
+    op = operation.op
+    function: Any = _function(operation, setup_context, backward, vmap)
+
+    def differentiated(arguments: Arguments, named: Named, keys: Any = None) -> Any:  # noqa: ANN401
+        call = Call(arguments, named, keys)
+        return pytree.tree_unflatten(list(function.apply(call, *call.flat)), call.output)
+
+    def autograd(keys: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401
+        refuse_tangents(op, (arguments, tuple(named.values())))
+        if operation.sharding is not None and holds_distributed((*arguments, *named.values())):
+            tell_dtensor()
+            return operation.on_shards(arguments, named)  # whose local computation has the derivative
+        if torch.is_grad_enabled() and requires_grad((arguments, tuple(named.values()))):
+            return differentiated(*operation.complete(arguments, named), keys)
+        with torch._C._AutoDispatchBelowAutograd():
+            return op.redispatch(keys & torch._C._after_autograd_keyset, *arguments, **named)
+
+    def transformed(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401
+        complete, by_name = operation.complete(arguments, named)
+        if operation.lowers:  # transforms come before autocast
+            complete, by_name = lowered_within_autocast(operation, complete, by_name)
+        return differentiated(complete, by_name)
+
+    operation.library.impl(op._opname, autograd, "Autograd", with_keyset=True)
+    operation.library.impl(op._opname, transformed, "FuncTorchDynamicLayerFrontMode")
+
+
+def _function(
+    operation: Operation[Any, Any],
+    setup_context: Callable[..., None] | None,
+    backward: Callable[..., Any] | None,
+    vmap: Callable[..., Any],
+) -> type:
+    """Make the function that stands for an operation; its first argument is the call."""
+    op = operation.op
+
+    class Differentiated(torch.autograd.Function):
+        @staticmethod
+        def forward(call: Call, *flat: Any) -> Any:  # noqa: ANN401
+            arguments, named = call.nested(flat)
+            if call.keys is None:
+                return call.flat_results(op(*arguments, **named))
+            with torch._C._AutoDispatchBelowAutograd():
+                keys = call.keys & torch._C._after_autograd_keyset
+                return call.flat_results(op.redispatch(keys, *arguments, **named))
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:  # noqa: ANN401
+            ctx.call, *flat = inputs
+            arguments, named = ctx.call.nested(flat)
+            results = pytree.tree_unflatten(list(output), ctx.call.output)
+            if setup_context and named:
+                setup_context(ctx=ctx, inputs=arguments, keyword_only_inputs=named, output=results)
+            elif setup_context:
+                setup_context(ctx, arguments, results)
+
+        @staticmethod
+        def backward(ctx: Any, *grads: Any) -> Any:  # noqa: ANN401
+            if backward is None:
+                raise NotImplementedError(
+                    f"{op} has no derivative; give cutepy.ops.register a backward, or detach its arguments"
+                )
+            call, needed = ctx.call, ctx.needs_input_grad
+            results = pytree.tree_unflatten(list(grads), call.output)
+            ctx.needs_input_grad = call.nested(needed[1:])[0]
+            try:
+                given = backward(ctx, *(results if isinstance(results, tuple) else (results,)))
+            finally:
+                ctx.needs_input_grad = needed
+            gradients = given if isinstance(given, tuple) else (given,)
+            if len(gradients) != call.positional:
+                raise ValueError(
+                    f"the backward of {op} must give a gradient, or None, for each of its {call.positional} "
+                    f"positional arguments, got {len(gradients)}"
+                )
+            return (None, *call.flat_gradients(gradients))
+
+        @staticmethod
+        def jvp(ctx: Any, *tangents: Any) -> Any:  # noqa: ANN401
+            raise NotImplementedError(no_forward_derivative(op))
+
+        @staticmethod
+        def vmap(info: Any, in_dims: tuple[Any, ...], call: Call, *flat: Any) -> Any:  # noqa: ANN401
+            arguments, named = call.nested(flat)
+            dims, dims_by_name = call.nested(in_dims[1:])
+            if any(dim is not None for dim in pytree.tree_leaves(list(dims_by_name.values()))):
+                raise NotImplementedError(
+                    f"{op} has a tensor by keyword only, which torch.vmap can't map; make it positional"
+                )
+            results, out_dims = vmap(info, dims, *arguments, **named)
+            outputs = call.flat_results(results)
+            return outputs, tuple(pytree._broadcast_to_and_flatten(out_dims, call.output) or ())
+
+    return Differentiated

@@ -1,4 +1,4 @@
-"""`scaled_gemm`: products of 8-bit floats and their scales, of which the shapes tell what they stand for."""
+"""`scaled_gemm` and `scaled_grouped_gemm`: products of 8-bit floats and their scales."""
 
 from __future__ import annotations
 
@@ -6,20 +6,17 @@ from typing import Any
 
 import torch
 
-from cutepy.epilogues.operations import LARGEST
 from cutepy.epilogues.tracing import Epilogue, Row, epilogue as make_epilogue
 from cutepy.epilogues.values import Value
 from cutepy.kernels.gemm.operands import OUTPUT_DTYPES, dtype_name
 from cutepy.kernels.gemm.scales import Block, Scales
 from cutepy.kernels.gemm.signature import OutputMajor
-from cutepy.ops.checking import check_tensor
+from cutepy.ops.checking import check_tensor, refuse_operands_of_none, refusing_its_own_names
 from cutepy.ops.distributed import Sharding, compute_here, holds_distributed
-from cutepy.ops.fused import multiply_with, tensors_of
-from cutepy.ops.naming import refuse_operands_of_none, refusing_its_own_names
-from cutepy.ops.quantising import read_scale
+from cutepy.ops.grouped import FLOAT8, describe_groups, grouped_with, read_form
+from cutepy.ops.products import apply_epilogue
+from cutepy.ops.quantising import read_group_scale, read_scale
 from cutepy.ops.shardings import of_epilogue
-
-FLOAT8 = tuple(getattr(torch, name) for name in LARGEST)
 
 
 @refusing_its_own_names
@@ -30,6 +27,7 @@ def scaled_gemm(
     scale_b: torch.Tensor,
     *,
     bias: torch.Tensor | None = None,
+    out: Any = None,  # noqa: ANN401
     out_dtype: torch.dtype | None = None,
     out_major: OutputMajor = "row",
     use_fast_accum: bool = False,
@@ -56,6 +54,8 @@ def scaled_gemm(
     scale_a, scale_b : Tensor, float32
     bias : Tensor, (N,), float16, bfloat16 or float32, optional
         Added in fp32.
+    out : Tensor, optional
+        Receives the result, as in `gemm`; its dtype is the result's.
     out_dtype : float16, bfloat16, float32, float8_e4m3fn or float8_e5m2, optional
         Of the result; bfloat16 if not given. 8-bit results saturate, and NaN stays NaN, as of `torch._scaled_mm`.
     out_major : "row" or "col"
@@ -96,20 +96,133 @@ def scaled_gemm(
     if epilogue is None and operands:
         refuse_operands_of_none("scaled_gemm", operands)
     if holds_distributed((a, b, scale_a, scale_b, bias, *operands.values())):
+        if out is not None:
+            raise NotImplementedError("out must be left out with DTensors of scaled products; copy the result")
         given = operands if bias is None else operands | {"bias": bias}
         given = choose_epilogue(epilogue, bias, out_dtype).bind(given)  # in the order of the sharding's inputs
         tensors = {"a": a, "b": b, **given, "scale_a": scale_a, "scale_b": scale_b}
         options = {"out_dtype": out_dtype, "out_major": out_major, "use_fast_accum": use_fast_accum}
         return compute_here(scaled_gemm, _sharding, (), **tensors, **options, epilogue=epilogue)
+    out_dtype = _dtype_of(out, out_dtype, epilogue)
     check_scaled(a, b, scale_a, scale_b, out_dtype)
     if b.dim() != 2 or a.dim() < 1 or a.shape[-1] != b.shape[-1]:
         raise ValueError(f"a must be (..., K) and b (N, K), got shapes {tuple(a.shape)} and {tuple(b.shape)}")
     (scale_a, of_a), (scale_b, of_b) = read_scale("scale_a", scale_a, a.shape), read_scale("scale_b", scale_b, b.shape)
     scales = make_scales(scale_a, scale_b, of_a, of_b, use_fast_accum)
-    epilogue = choose_epilogue(epilogue, bias, out_dtype)
+    finish = choose_epilogue(epilogue, bias, out_dtype)
     if bias is not None:
         operands["bias"] = bias
-    return multiply_with(a, b, epilogue, operands, None if out_dtype in FLOAT8 else out_dtype, out_major, scales)
+    values = tuple(finish.bind(operands).values())
+    return apply_epilogue(a, b, finish, values, out, None if out_dtype in FLOAT8 else out_dtype, out_major, scales)
+
+
+def _dtype_of(out: Any, out_dtype: torch.dtype | None, epilogue: Epilogue | None) -> torch.dtype | None:  # noqa: ANN401
+    """Give the dtype of a result without an epilogue: that of `out` if there is one."""
+    if epilogue is None and isinstance(out, torch.Tensor):
+        if out_dtype not in (None, out.dtype):
+            raise TypeError(f"out_dtype must be out's dtype {dtype_name(out.dtype)} or be left out, got {out_dtype}")
+        return out.dtype
+    return out_dtype
+
+
+@refusing_its_own_names
+def scaled_grouped_gemm(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    scale_a: torch.Tensor,
+    scale_b: torch.Tensor,
+    *,
+    offs: torch.Tensor | None = None,
+    counts: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    out: Any = None,  # noqa: ANN401
+    out_dtype: torch.dtype | None = None,
+    use_fast_accum: bool = False,
+    epilogue: Epilogue | None = None,
+    **operands: Any,  # noqa: ANN401
+) -> Any:  # noqa: ANN401
+    """Compute (a scaled) @ (b scaled).mT + bias of 8-bit floats for each group of rows, columns or K, by one launch.
+
+    Groups are those of `grouped_gemm`, in its four forms, and read on the device. A scale has the shape of what it
+    scales, in blocks, as of `scaled_gemm`; where a tensor has a matrix for each group, it has the groups first:
+
+    - one element: a scale of all;
+    - (M, 1), or (G, N, 1), or both without the 1: one of each row; (G, 1, 1): one of each group;
+    - (M, ceil(K / 128)), or (G, N, ceil(K / 128)): one of each 128 of a row ("1x128");
+    - (G, ceil(N / 128), ceil(K / 128)): one of each block of 128 x 128 of each group's matrix. Rows that follow one
+      another in groups have none, for groups may begin within 128 of them.
+
+    With `offs` along K, both a and b are contiguous along K, and groups begin at multiples of 128 of it: so must ends
+    be, but for K itself. A group that has fewer is filled up with zeros. Then there are 128 x 128 blocks too, and
+    scales of rows may differ from group to group: (G, M, 1) and (G, N, 1), or (G, 1, 1).
+
+    Sums are promoted, as there. On the CPU the result is computed in float64 and rounded once.
+
+    Parameters
+    ----------
+    a : Tensor, (M, K) or (G, M, K), float8_e4m3fn or float8_e5m2
+    b : Tensor, (N, K) or (G, N, K), of the same dtype or the other
+    scale_a, scale_b : Tensor, float32, of any strides
+    offs : Tensor, (G,), int32
+        The groups' ends, ascending. Not with two tensors of three dimensions.
+    counts : Tensor, (G,), int32
+        The groups' rows, with two tensors of three dimensions.
+    bias : Tensor, (N,) or, where columns are not in groups, (G, N), optional
+        Added in fp32.
+    out : Tensor, optional
+        Receives the result, as in `grouped_gemm`; its dtype is the result's.
+    out_dtype : float16, bfloat16, float32, float8_e4m3fn or float8_e5m2, optional
+        Of the result; bfloat16 if not given. 8-bit results saturate; there are none where groups are along N.
+    use_fast_accum : bool
+        Let the tensor cores sum all of K, for scales of tensors, groups and rows.
+    epilogue : Epilogue, optional
+        What is done with the scaled sums instead of adding a bias, as in `grouped_gemm`.
+    **operands
+        The epilogue's operands by name.
+
+    Returns
+    -------
+    Tensor, (M, N) or (G, M, N), tuple or dict
+        With an epilogue, what its function returns. What belongs to no group means nothing.
+
+    Raises
+    ------
+    TypeError
+        If an argument is no tensor or has a dtype that the kernel lacks.
+    ValueError
+        If shapes or devices don't fit, or fast accumulation is asked for with scales of blocks; on the host also if
+        ends descend, or are not at multiples of 128 of K.
+    NotImplementedError
+        If a, b or scales require grad; a bias and an epilogue's operands may.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from cutepy.ops import quantise
+    >>> a, scale_a = quantise(torch.randn(6, 256))
+    >>> experts = [quantise(torch.randn(136, 256), (128, 128)) for _ in range(2)]
+    >>> b, scale_b = map(torch.stack, zip(*experts))
+    >>> scale_a.shape, b.shape, scale_b.shape
+    (torch.Size([6, 2]), torch.Size([2, 136, 256]), torch.Size([2, 2, 2]))
+    >>> scaled_grouped_gemm(a, b, scale_a, scale_b, offs=torch.tensor([2, 6], dtype=torch.int32)).shape
+    torch.Size([6, 136])
+    """
+    if epilogue is None and operands:
+        refuse_operands_of_none("scaled_grouped_gemm", operands)
+    out_dtype = _dtype_of(out, out_dtype, epilogue)
+    check_scaled(a, b, scale_a, scale_b, out_dtype)
+    groups, along = read_form(a, b, offs, counts)
+    describe_groups(a, b, groups, along, scaled=True)  # what scales are read by
+    (scale_a, of_a), (scale_b, of_b) = (
+        read_group_scale(name, scale, tensor.shape, groups.shape[0], along == "k")
+        for name, scale, tensor in (("scale_a", scale_a, a), ("scale_b", scale_b, b))
+    )
+    scales = make_scales(scale_a, scale_b, of_a, of_b, use_fast_accum)
+    finish = choose_epilogue(epilogue, bias, out_dtype)
+    if bias is not None:
+        operands["bias"] = bias
+    rounded = None if out_dtype in FLOAT8 else out_dtype
+    return grouped_with(a, b, groups, along, finish, operands, out, rounded, scales)
 
 
 def _sharding(
@@ -129,7 +242,10 @@ def _sharding(
         (scale_a, read_scale("scale_a", scale_a, a.shape)[1]),
         (scale_b, read_scale("scale_b", scale_b, b.shape)[1]),
     ]
-    return of_epilogue(chosen.graph, a, b, *tensors_of(chosen.graph, chosen.bind(operands)), scales)
+    given = list(chosen.bind(operands).values())
+    kinds = "".join("t" if isinstance(value, torch.Tensor) else "n" for value in given)
+    tensors = [value for value in given if isinstance(value, torch.Tensor)]
+    return of_epilogue(chosen.graph, a, b, tensors, kinds, scales)
 
 
 def check_scaled(

@@ -1,4 +1,4 @@
-"""How the products are sharded over devices: the letters of each operation's tensors, and which may be sharded.
+"""Shardings of products over devices: the letters of each operation's tensors, and those that may be sharded.
 
 Rows "m", columns "n", the summed extent "k", batches "b..." counted from the last, groups "g". Each function takes an
 operation's arguments. Sharded along "k", results are partial sums, which only what is linear in the product allows:
@@ -23,32 +23,41 @@ Given = torch.Tensor | None
 def of_gemm(
     a: torch.Tensor,
     b: torch.Tensor,
-    bias: Given = None,
-    activation: str | None = None,
+    tensors: Sequence[torch.Tensor],
+    numbers: Sequence[float],
+    kinds: str,
+    epilogue: str,
     out_dtype: torch.dtype | None = None,
-    c: Given = None,
     out_major: str = "row",
+    scale_a: Given = None,
+    scale_b: Given = None,
+    blocks: Sequence[int] = (),
+    promotes: bool = False,
 ) -> Sharding:
-    """Shard activation(a @ b.mT + c + bias) along rows, columns, batches, or k without an activation."""
-    of_a, of_b, of_out, shape = _of_product(a, b)
-    inputs, once = [of_a, of_b], []
-    for tensor, names in ((bias, of_out[-1:]), (c, None)):
-        if tensor is not None:
-            once.append(len(inputs))
-            inputs.append(aligned(tensor, of_out, shape) if names is None else names)
-    along = tuple(letter.name for letter in of_out if letter is not None)
-    summed = ("k",) if activation is None else ()
-    return Sharding(tuple(inputs), (of_out,), along + summed, once=frozenset(once))
+    """Shard an epilogue of a product, or of each of a batch, with what it reduces as partial results."""
+    scales = [] if scale_a is None else [(scale_a, Block(*blocks[:2])), (scale_b, Block(*blocks[2:]))]
+    return of_epilogue(Graph.parse(epilogue), a, b, tensors, kinds, scales)
 
 
 def of_gemm_out(
-    a: torch.Tensor, b: torch.Tensor, bias: Given, activation: str | None, out: torch.Tensor, c: Given = None
+    a: torch.Tensor,
+    b: torch.Tensor,
+    tensors: Sequence[torch.Tensor],
+    numbers: Sequence[float],
+    kinds: str,
+    epilogue: str,
+    outs: Sequence[torch.Tensor],
+    *scales: Any,  # noqa: ANN401
 ) -> Sharding:
-    """Shard the same written to a tensor, which holds no partial sums."""
-    found = of_gemm(a, b, bias, activation, None, c)
-    before = 2 + (bias is not None)
+    """Shard the same written to tensors, which hold no partial results."""
+    return _written(of_gemm(a, b, tensors, numbers, kinds, epilogue, None, "row", *scales), 2 + len(tensors))
+
+
+def _written(found: Sharding, before: int) -> Sharding:
+    """Have results written to inputs, behind so many others, along what all of them have."""
     inputs = (*found.inputs[:before], *found.outputs, *found.inputs[before:])
-    return Sharding(inputs, (), tuple(name for name in found.along if name != "k"))
+    kept = [set(_names(letters)) for letters in found.outputs]
+    return Sharding(inputs, (), tuple(name for name in found.along if all(name in each for each in kept)))
 
 
 def _of_product(a: torch.Tensor, b: torch.Tensor) -> tuple[Letters, Letters, Letters, list[int]]:
@@ -67,25 +76,6 @@ def _of_product(a: torch.Tensor, b: torch.Tensor) -> tuple[Letters, Letters, Let
         of_out,
         shape,
     )
-
-
-def of_gemm_epilogue(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    tensors: Sequence[torch.Tensor],
-    numbers: Sequence[float],
-    kinds: str,
-    epilogue: str,
-    out_dtype: torch.dtype | None = None,
-    out_major: str = "row",
-    scale_a: Given = None,
-    scale_b: Given = None,
-    blocks: Sequence[int] = (),
-    promotes: bool = False,
-) -> Sharding:
-    """Shard an epilogue of a product, or of each of a batch, with what it reduces as partial results."""
-    scales = [] if scale_a is None else [(scale_a, Block(*blocks[:2])), (scale_b, Block(*blocks[2:]))]
-    return of_epilogue(Graph.parse(epilogue), a, b, tensors, kinds, scales)
 
 
 def of_epilogue(
@@ -162,26 +152,7 @@ def _of_scale(scale: torch.Tensor, block: Block, rows: Letters) -> Letters:
     return rows if scale.dim() == len(rows) == 1 and not block.k else (None,) * (scale.dim() - 1) + (of_k,)
 
 
-def of_groups_product(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    groups: torch.Tensor,
-    along: str,
-    out_dtype: torch.dtype | None = None,
-    zero: bool = False,
-) -> Sharding:
-    """Shard products of groups along all extents but those which groups part; each group's matrices by groups."""
-    inputs, of_out, free = _of_groups(a, b, along)
-    return Sharding(inputs, (of_out,), (*free, *(() if along == "k" else ("k",))))
-
-
-def of_groups_out(a: torch.Tensor, b: torch.Tensor, groups: torch.Tensor, along: str, out: torch.Tensor) -> Sharding:
-    """Shard the same written to a tensor."""
-    inputs, of_out, free = _of_groups(a, b, along)
-    return Sharding((*inputs, of_out), (), free)
-
-
-def of_groups_epilogue(
+def of_grouped(
     a: torch.Tensor,
     b: torch.Tensor,
     groups: torch.Tensor,
@@ -190,13 +161,14 @@ def of_groups_epilogue(
     numbers: Sequence[float],
     kinds: str,
     epilogue: str,
-    out_dtype: torch.dtype,
+    out_dtype: torch.dtype | None = None,
     scale_a: Given = None,
     scale_b: Given = None,
     blocks: Sequence[int] = (),
     promotes: bool = False,
+    zero: bool = False,
 ) -> Sharding:
-    """Shard an epilogue of products of groups."""
+    """Shard products of groups along all extents but those which groups part; each group's matrices by groups."""
     graph = Graph.parse(epilogue)
     inputs, of_out, free = _of_groups(a, b, along)
     extents = [groups.shape[0], a.shape[-2], b.shape[-2]][-len(of_out) :]
@@ -208,6 +180,23 @@ def of_groups_epilogue(
     if along != "k" and _is_linear(graph):
         free = (*free, "k")
     return Sharding(inputs, outputs, free, once=frozenset(range(3, 3 + len(given))))
+
+
+def of_grouped_out(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    groups: torch.Tensor,
+    along: str,
+    tensors: Sequence[torch.Tensor],
+    numbers: Sequence[float],
+    kinds: str,
+    epilogue: str,
+    outs: Sequence[torch.Tensor],
+    *scales: Any,  # noqa: ANN401
+) -> Sharding:
+    """Shard the same written to tensors."""
+    found = of_grouped(a, b, groups, along, tensors, numbers, kinds, epilogue, None, *scales)
+    return _written(found, 3 + len(tensors))
 
 
 def _of_groups(a: torch.Tensor, b: torch.Tensor, along: str) -> tuple[tuple[Letters, ...], Letters, tuple[str, ...]]:

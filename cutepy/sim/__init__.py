@@ -89,11 +89,10 @@ from cutepy.sim.machine.events import (
     WarpSync as WarpSync,
     WgmmaEvent as WgmmaEvent,
 )
+from cutepy.sim.machine.host_memory import lazy_tensor as lazy_tensor
 from cutepy.sim.machine.interleaving import Agent as Agent, Interleaving as Interleaving
 from cutepy.sim.machine.launch import Launch as Launch
-from cutepy.sim.machine.lazy_memory import lazy_tensor as lazy_tensor
-from cutepy.sim.machine.observer import Observer as Observer
-from cutepy.sim.machine.step import Step as Step
+from cutepy.sim.machine.observer import Observer as Observer, Step as Step
 from cutepy.sim.replay import (
     Divergence as Divergence,
     Exploration as Exploration,

@@ -23,8 +23,8 @@ from cutepy.sim.machine.lanes import Array, Residents
 from cutepy.sim.machine.launch import RESERVED_SMEM_BYTES
 from cutepy.sim.machine.limits import Limit, Watchdog
 from cutepy.sim.machine.memory import MAX_LOCAL_BYTES, GlobalMemory, Memory
+from cutepy.sim.machine.observer import Step
 from cutepy.sim.machine.schedule import Schedule
-from cutepy.sim.machine.step import Step
 from cutepy.sim.mechanisms.atomics import Atomics
 from cutepy.sim.mechanisms.bulk_copies import BulkCopies
 from cutepy.sim.mechanisms.calls import Calls

@@ -1,4 +1,4 @@
-"""What a simulated kernel can do wrong, said at the line of Python that did it."""
+"""Errors of simulated kernels, told at the line of Python that made them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Deed:
 
 @dataclass(frozen=True)
 class Place:
-    """What an operation is at: a barrier, or bytes of memory.
+    """Object of an operation: a barrier, or bytes of memory.
 
     Attributes
     ----------
@@ -216,7 +216,7 @@ class SimulationError(RuntimeError):
 
     @property
     def mistakes(self) -> tuple[SimulationError, ...]:
-        """What the kernel did wrong, if it is that; nothing for what the simulator doesn't know, and the like."""
+        """Return the mistake of the kernel; empty for what the simulator doesn't know, and the like."""
         return (self,) if self.kind else ()
 
 

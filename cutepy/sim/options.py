@@ -1,4 +1,4 @@
-"""What a run may be asked for: options of the right type, that are possible, and that have an effect together."""
+"""Options of a run, checked: right types, possible values, no option without effect."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cutepy.sim.machine.observer import Observer
 from cutepy.sim.machine.policies import policy_named
 
 if TYPE_CHECKING:
-    from cutepy.sim.machine.chosen import Coordinates
+    from cutepy.sim.machine.selected_ctas import Coordinates
 
 
 def check_flags(**flags: object) -> None:

@@ -20,19 +20,17 @@ from cutepy.sim.errors import PolicyError, SimulationError
 from cutepy.sim.inspect.banks import AccessSite, SectorSite, Sites, WaitSite
 from cutepy.sim.inspect.breakpoints import Breakpoint
 from cutepy.sim.inspect.tracing import KEPT_EVENTS, Recorder
-from cutepy.sim.machine.chosen import Coordinates
 from cutepy.sim.machine.events import CompletionPolicy
 from cutepy.sim.machine.host_events import HostEvent
-from cutepy.sim.machine.host_tensors import described, storage_range
+from cutepy.sim.machine.host_memory import described, storage_range
 from cutepy.sim.machine.interleaving import Interleaving, pauses
 from cutepy.sim.machine.lanes import Array
-from cutepy.sim.machine.launch import KernelCall, Launch, prepare
-from cutepy.sim.machine.launch_memory import its_memory
+from cutepy.sim.machine.launch import KernelCall, Launch, may_run_in_any_order, prepare
+from cutepy.sim.machine.loaded_module import its_memory
 from cutepy.sim.machine.memory import GlobalMemory
-from cutepy.sim.machine.observer import Observer, stops
-from cutepy.sim.machine.ordering import may_run_in_any_order
+from cutepy.sim.machine.observer import Observer, Step, stops
+from cutepy.sim.machine.selected_ctas import Coordinates
 from cutepy.sim.machine.shared_memory import Place, SharedMemory, named, view
-from cutepy.sim.machine.step import Step
 from cutepy.sim.native.blocks import hot_blocks
 from cutepy.sim.options import (
     check_flags,
@@ -72,7 +70,7 @@ _KEPT_SHARED_BYTES = 1 << 29
 
 
 class Run(Replayable):
-    """What was simulated.
+    """Record of simulated launches.
 
     Attributes
     ----------
@@ -156,7 +154,7 @@ class Run(Replayable):
 
     @property
     def certificates(self) -> tuple[Certificate, ...]:
-        """What the sanitizer says of all schedules of each launch that ended; nothing without it."""
+        """Certificates of the launches that ended; empty without the sanitizer."""
         return () if self._sanitizer is None else self._sanitizer.certificates
 
     def check_hazards(self) -> None:
@@ -215,7 +213,7 @@ class Run(Replayable):
 
     @property
     def printf(self) -> str:
-        """What kernels have printed."""
+        """Output of kernels."""
         return "".join(launch.printf for launch in self.launches)
 
     @property
@@ -460,7 +458,7 @@ class Run(Replayable):
 
     @property
     def is_watched(self) -> bool:
-        """Whether there are observers."""
+        """True if there are observers."""
         return bool(self._observers)
 
     def tell(self, event: HostEvent) -> None:

@@ -23,7 +23,7 @@ from cutepy.tune.timing import Note
 from cutepy.tune.winners import key_of
 
 if TYPE_CHECKING:
-    from cutepy.kernels.gemm.op import Launch
+    from cutepy.kernels.gemm.routes import Launch
 
 
 def settings_of(problem: GemmProblem) -> dict[str, Any]:
@@ -121,15 +121,15 @@ class GemmTrial:
         key = key_of(candidate)
         if key not in self._launches:
             self._launches[key] = self._plan(candidate)
-        self._launches[key](self._a[index], self._b[index], None, None, self._out[index])
+        self._launches[key](self._a[index], self._b[index], (), (self._out[index],), (None, None))
 
     @tf32()
     def _plan(self, candidate: Settings) -> Launch:
         from cutepy.kernels.gemm.op import plan_gemm
         from cutepy.ops.checking import describe
 
-        described = describe(self._a[0], self._b[0], None, None, None, None, "row", self._out[0])
-        return plan_gemm(described, described, tuned.chosen_of(settings_of(self._problem), candidate))
+        described = describe(self._a[0], self._b[0], outs=(self._out[0],))
+        return plan_gemm(described, tuned.chosen_of(settings_of(self._problem), candidate))
 
     def complaint(self) -> str | None:
         """Compare with the product in float64."""

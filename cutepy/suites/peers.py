@@ -87,9 +87,9 @@ def gemv(problem: GemmProblem, buffers: Buffers) -> Contender | None:
     from cutepy.ops.checking import describe
 
     a, b, out = buffers
-    described = describe(a[0], b[0], None, None, None, None, "row", out[0])
-    launch = plan_gemm(described, described, choose_gemv(kind, problem.m, problem.n, problem.k))
-    return lambda index: launch(a[index], b[index], None, None, out[index])
+    described = describe(a[0], b[0], outs=(out[0],))
+    launch = plan_gemm(described, choose_gemv(kind, problem.m, problem.n, problem.k))
+    return lambda index: launch(a[index], b[index], (), (out[index],), (None, None))
 
 
 def deep_gemm(problem: GemmProblem, buffers: Buffers) -> Contender | None:

@@ -37,7 +37,6 @@ from cutepy.dsl.element_types import element_type, multiplied_type
 from cutepy.kernels.gemm.config import PRODUCER_THREADS, GemmConfig
 from cutepy.kernels.gemm.consumers import Consumer, consume
 from cutepy.kernels.gemm.finishing import Finishing
-from cutepy.kernels.gemm.heuristic.model import fills
 from cutepy.kernels.gemm.loading import LOAD_WARP, TILE_LOAD_WARP, dealing_warp, find_loading
 from cutepy.kernels.gemm.producers import MixedLoads, OperandLoads, TileLoads, produce
 from cutepy.kernels.gemm.rings import make_rings
@@ -106,7 +105,7 @@ class Gemm:
         clusters = cutlass.min(tiles, cutlass.max(sm_count // (cluster_m * cluster_n * split_k), 1))
         tiled_mma = to_tiled_mma(config.tiled_mma, *config.majors)
         direct, partials = without(self.added, operands, 1), without(self.stored, results, 2)
-        lets_next_begin = fills(clusters * cluster_m * cluster_n * split_k, sm_count)
+        lets_next_begin = rules.fills(clusters * cluster_m * cluster_n * split_k, sm_count)
         others = (lets_next_begin, scales, workspace or (None, None))
         self.kernel(copies, coordinates, tiled_mma, raster, direct, partials, *others).launch(
             grid=(cluster_m * clusters, cluster_n, split_k),

@@ -1,18 +1,45 @@
-"""From a problem to what is launched for it: the kernel, compiled, and how it is to see the tensors."""
+"""From a problem to what is launched for it: one plan for every product, whatever its epilogue, scales and strides.
+
+A plan sees the tensors as matrices, or a batch of them (`joining`), decides what is copied (`copies`), chooses and
+compiles the kernel, and says how each tensor becomes what that takes (`routes`). It is made once for tensors of one
+description; a launch follows it.
+"""
+
+from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import torch
 
-from cutepy.epilogues.standard import standard
-from cutepy.kernels.gemm.compilation import compile_gemm
+from cutepy.device import rules
+from cutepy.epilogues.graph import Graph
+from cutepy.epilogues.standard import standard_of
+from cutepy.kernels.gemm.compilation import compile_fused, compile_gemm
+from cutepy.kernels.gemm.copies import Copies, Copy, cheapest
 from cutepy.kernels.gemm.families import ProductConfig
 from cutepy.kernels.gemm.gpu import gpu_of
 from cutepy.kernels.gemm.heuristic.choice import Chosen, chosen_us
-from cutepy.kernels.gemm.heuristic.model import fillable_sms
-from cutepy.kernels.gemm.operands import Problem, new_result, reached, signature_of
+from cutepy.kernels.gemm.joining import join, keeps_order
+from cutepy.kernels.gemm.operands import Description, Problem, reached, signature_of
+from cutepy.kernels.gemm.results import partial_description
+from cutepy.kernels.gemm.routes import (
+    Given,
+    Launch,
+    Route,
+    Take,
+    Way,
+    Written,
+    as_vector,
+    converted,
+    current_device,
+    in_turn,
+    transposed,
+    view,
+    viewing,
+)
 from cutepy.kernels.gemm.signature import GemmSignature
 from cutepy.kernels.gemm.tuned import Tuned, tuned
 from cutepy.kernels.gemm.workspaces import with_workspace
@@ -20,36 +47,29 @@ from cutepy.kernels.gemv.choice import fastest
 from cutepy.runtime.execution import EXECUTION
 from cutepy.runtime.invariance import INVARIANCE
 
-Given = torch.Tensor | None
-Launch = Callable[[torch.Tensor, torch.Tensor, Given, Given, Given], torch.Tensor]
-"""Multiplies (a, b, c, bias, out), into a new tensor if out is None; gives the result."""
-Way = tuple[tuple[int, ...], tuple[int, ...]]
-"""Shape and strides by which a tensor is seen: those that are meant, where an extent of 1 leaves a stride open."""
+Choose = Callable[[torch.device, GemmSignature, int, int, int, int], Chosen]
 
 MOST_TILES = 2**31 - 2**16
 """Largest number of tiles: the tile index after a CTA's last step stays within 32 bits."""
 MOST_SHARED_K = 2**27
 """Largest K with stream-K: K tiles of the remaining output tiles, fewer than 256, are counted in 32 bits."""
 
-# Torch's compiled code allocates and makes views by these, at a third of what operators cost a call.
+# Torch's compiled code allocates by this, at a third of what an operator costs a call.
 _empty_on_gpu: Callable[..., torch.Tensor] | None = getattr(torch._C._dynamo.guards, "_empty_strided_cuda", None)
-_view: Callable[..., torch.Tensor] = getattr(torch._C._dynamo.guards, "_reinterpret_tensor", torch.as_strided)
-_current_device: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", lambda: -1)
 
 
-def plan_gemm(problem: Problem, views: Problem, chosen: Chosen | None = None) -> Launch:
-    """Choose and compile the kernel of a problem, whose tensors are seen as matrices, or batches, that are reached.
-
-    The result, and C, may have more columns than B has rows, as many as fill their last 16 bytes: what the kernel
-    writes there means nothing.
+def plan_gemm(problem: Problem, chosen: Chosen | None = None, *, choose: Choose | None = None) -> Launch:
+    """Plan a product: see its tensors as matrices, decide what is copied, and choose and compile the kernel.
 
     Parameters
     ----------
-    problem, views : Problem
-        The tensors as they are, and as they are seen.
+    problem : Problem
+        Not empty; its tensors where they are.
     chosen : Chosen, optional
         How to compute it; by default what was found by tuning on such a GPU, or else what the model expects to be
         fastest.
+    choose : callable, optional
+        Chooses instead, as `choose_on` does, for kernels whose threads load no operands.
 
     Raises
     ------
@@ -57,43 +77,286 @@ def plan_gemm(problem: Problem, views: Problem, chosen: Chosen | None = None) ->
         If the GPU is no Hopper, an extent or stride is more than TMA holds, or there are more tiles than a kernel
         counts.
     """
-    sm_count = gpu_of(problem.a.device).sm_count
-    given = problem.a, problem.b, problem.c, problem.out
-    seen = zip(("a", "b", "c", "out"), views[:4], strict=True)
-    ways: list[Way | None] = [
-        view and (view.shape, reached(name, view, by_threads=name in "ab").stride) for name, view in seen
-    ]
-    m, n, k, batch = _extents(views)
-    turned, config = chosen or choose_on(views.a.device, _signature(views), m, n, k, batch)
+    graph, sm_count = problem.graph, gpu_of(problem.a.device).sm_count
+    conversions = [converted(*pair) for pair in zip(graph.operands, problem.operands, strict=True)]
+    steps = [step for step, _ in conversions]
+    given = problem._replace(operands=tuple(described for _, described in conversions))
+    views = join(given)
+    if views is None:
+        return _flattened(problem) if keeps_order(problem) else _part_by_part(problem)
+    copies = cheapest(views, planned_us, by_threads=choose is None)
+    extents = _extents(copies.joined)
+    m, n, k, batch = extents
+    turned, config = chosen or (choose or choose_on)(views.a.device, _signature(copies.joined), *extents)
     if turned:
         m, n = n, m
     check_tiles(config, m, n, k, batch)
-    kernel = with_workspace(compile_gemm(config), config, problem.a.device, sm_count)
-    sms = fillable_sms(math.prod(config.cluster), sm_count)
-    if turned:
-        ways[2:] = [way and _transposed(way) for way in ways[2:]]
-    way_a, way_b, way_c, way_out = (
-        None if each is None or way == each[:2] else way for each, way in zip(given, ways, strict=True)
-    )
-    as_they_are = not (turned or way_a or way_b or way_c or way_out)
-    shape, stride, dtype, device = problem.out[:4]
-    index = None if EXECUTION.backend is not None else device.index  # of the GPU that must be current
-    empty: Any = _empty_on_gpu if index is not None and _empty_on_gpu else lambda *_: problem.out.new()
+    ways = _Ways(given, views, copies, turned)
+    takes = ways.takes(steps)
+    writes = [ways.written(place, config, m, n) for place in range(len(graph.results))]
+    device = problem.a.device
+    if not _is_standard(graph, problem, copies.joined):
+        kernel = with_workspace(compile_fused(config), config, device, sm_count)
+        return Route.of(lambda *given: kernel(*given, None), config, turned, takes, writes).launch
+    kernel = with_workspace(compile_gemm(config), config, device, sm_count)
+    names = [operand.name for operand in graph.operands]
+    c, bias = (names.index(name) if name in names else None for name in ("c", "bias"))
+    if any((copies.a, copies.b, *copies.operands, *copies.results, *steps)) or not ways.takes_as_it_is(bias):
 
-    def launch(a: torch.Tensor, b: torch.Tensor, c: Given, bias: Given, out: Given) -> torch.Tensor:
-        if index is not None and index != _current_device():
+        def called(a: Any, b: Any, operands: Any, results: Any, sms: int, *_: None) -> None:  # noqa: ANN401
+            added, vector = (None if place is None else operands[place] for place in (c, bias))
+            kernel(a, b, added, results[0], sms, vector, None)
+
+        return Route.of(called, config, turned, takes, writes).launch
+    return _plain(kernel, config, turned, ways, c, bias, problem.results[0], sm_count)
+
+
+def _plain(
+    kernel: Callable[..., Any],
+    config: ProductConfig,
+    turned: bool,
+    ways: _Ways,
+    c: int | None,
+    bias: int | None,
+    result: Description,
+    sm_count: int,
+) -> Launch:
+    """Launch a standard kernel on views of tensors, at the least cost to the host; `c` and `bias` are places."""
+    shape, stride, dtype, device = result[:4]
+    index = None if EXECUTION.backend is not None else device.index  # of the GPU that must be current
+    empty: Any = _empty_on_gpu if index is not None and _empty_on_gpu else lambda *_: result.new()
+    sms = rules.fillable_sms(math.prod(config.cluster), sm_count)
+    way_a, way_b, way_out = ways.of_a, ways.of_b, ways.of_result(0)
+    way_c = None if c is None else ways.of_tile(c)
+    as_they_are = not (turned or way_a or way_b or way_c or way_out)
+
+    def launch(
+        a: torch.Tensor,
+        b: torch.Tensor,
+        operands: Sequence[Any],
+        outs: Sequence[Given],
+        scales: object = None,
+    ) -> Sequence[torch.Tensor]:
+        if index is not None and index != current_device():
             with torch.cuda.device(index):
-                return launch(a, b, c, bias, out)
+                return launch(a, b, operands, outs)
+        out = outs[0]
         if out is None:
             out = empty(shape, stride, dtype)
+        added, vector = None if c is None else operands[c], None if bias is None else operands[bias]
         if as_they_are:
-            kernel(a, b, c, out, sms, bias, None)
+            kernel(a, b, added, out, sms, vector, None)
         else:
             first, second = _see(a, way_a), _see(b, way_b)
             if turned:
                 first, second = second, first
-            kernel(first, second, _see(c, way_c), _see(out, way_out), sms, bias, None)
-        return out
+            kernel(first, second, _see(added, way_c), _see(out, way_out), sms, vector, None)
+        return (out,)
+
+    return launch
+
+
+def _see(tensor: Any, way: Way | None) -> Any:  # noqa: ANN401
+    """View a tensor by shape and strides; as it is without these."""
+    return tensor if way is None else view(tensor, *way)
+
+
+class _Ways:
+    """Views and copies by which each tensor of a problem becomes an operand of the kernel.
+
+    Parameters
+    ----------
+    given, views : Problem
+        The tensors as they are, but for what is converted first, and as they are seen.
+    copies : Copies
+    turned : bool
+        Whether the transposed product is computed, so that tiles and results are transposed.
+    """
+
+    def __init__(self, given: Problem, views: Problem, copies: Copies, turned: bool) -> None:
+        self.given, self.views, self.copies, self.turned = given, views, copies, turned
+        self.graph, self.joined = given.graph, copies.joined
+
+    def takes(self, steps: Sequence[Take | None]) -> list[Take | None]:
+        """Give what is done with A, B and each operand, after the steps that convert it."""
+        copies = self.copies
+        found = [self._take(copies.a, self.given.a, self.views.a, self.of_a)]
+        found.append(self._take(copies.b, self.given.b, self.views.b, self.of_b))
+        for place, (step, operand) in enumerate(zip(steps, self.graph.operands, strict=True)):
+            given, seen = self.given.operands[place], self.views.operands[place]
+            if given is None or seen is None:
+                found.append(step)
+            elif operand.shape == "tile":
+                own = self._take(copies.operands[place], given, seen, self.of_tile(place))
+                found.append(in_turn(step, own))
+            else:
+                found.append(in_turn(step, self._vector(place)))
+        return found
+
+    @staticmethod
+    def _take(copy: Copy | None, given: Description, seen: Description, way: Way | None) -> Take | None:
+        if copy is None:
+            return None if way is None else viewing(way)
+        first = None if seen[:2] == given[:2] else viewing((seen.shape, seen.stride))
+        return in_turn(first, copy.of, None if way is None else viewing(way))
+
+    def _vector(self, place: int) -> Take | None:
+        """Give what is done with a scalar, a row or a column."""
+        given, joined = self.given.operands[place], self.joined.operands[place]
+        assert given is not None
+        assert joined is not None
+        if self.graph.operands[place].shape == "scalar":
+            return as_vector(given, (1,), (1,))
+        shape, stride = joined.shape, joined.stride
+        if _is_standard(self.graph, self.given, self.joined):  # whose bias has no batch
+            shape, stride = shape[-1:], stride[-1:]
+        return as_vector(given, shape, stride)
+
+    def takes_as_it_is(self, bias: int | None) -> bool:
+        """Tell whether the kernel takes a bias as it is."""
+        return bias is None or self._vector(bias) is None
+
+    @property
+    def of_a(self) -> Way | None:
+        """The kernel's view of A, or of its copy; None as it is."""
+        return self._way("a", self.joined.a, self.copies.rest.a if self.copies.a else self.given.a, by_threads=True)
+
+    @property
+    def of_b(self) -> Way | None:
+        """The same of B."""
+        return self._way("b", self.joined.b, self.copies.rest.b if self.copies.b else self.given.b, by_threads=True)
+
+    def of_tile(self, place: int) -> Way | None:
+        """Tell how the kernel sees an operand that is a tile, or its copy."""
+        given = self.copies.rest.operands[place] if self.copies.operands[place] else self.given.operands[place]
+        joined = self.joined.operands[place]
+        assert given is not None
+        assert joined is not None
+        return self._way(self.graph.operands[place].name, joined, given, self.turned)
+
+    def of_result(self, place: int) -> Way | None:
+        """Tell how the kernel sees a result that is a tile, or what it writes instead."""
+        written = self.copies.rest.results[place] if self.copies.results[place] else self.given.results[place]
+        return self._way("out", self.joined.results[place], written, self.turned)
+
+    @staticmethod
+    def _way(
+        name: str, seen: Description, given: Description, turned: bool = False, *, by_threads: bool = False
+    ) -> Way | None:
+        shape, stride = seen.shape, reached(name, seen, by_threads=by_threads).stride
+        if turned:
+            shape, stride = transposed((shape, stride))
+        return None if (shape, stride) == given[:2] else (shape, stride)
+
+    def written(self, place: int, config: ProductConfig, m: int, n: int) -> Written:
+        """Tell how a result comes about, by a kernel that computes products of M x N."""
+        result, seen = self.given.results[place], self.views.results[place]
+        if self.graph.reduction(self.graph.results[place]) is None:
+            if not self.copies.results[place]:
+                return Written(result, self.of_result(place))
+            own = None if seen[:2] == result[:2] else (seen.shape, seen.stride)
+            return Written(result, own, self.copies.rest.results[place], self.of_result(place))
+        final, batch = config.signature.graph, self.joined.a.shape[:-2]
+        parts = partial_description(final, place, config, batch, m, n, result.device)
+        joined = self.joined.results[place]
+        own = None if joined[:2] == result[:2] else (joined.shape, joined.stride)
+        reduction = final.reduction(final.results[place])
+        return Written(result, own, parts, reduction=reduction, in_pairs=INVARIANCE.on)
+
+
+def _is_standard(graph: Graph, problem: Problem, joined: Problem) -> bool:
+    """Tell whether the kernel has names for what is added: C, and a bias of all products, without scales."""
+    standard = standard_of(graph) if problem.scale_rows is None else None
+    if standard is None or standard.turned:
+        return False
+    pairs = zip(graph.operands, joined.operands, strict=True)
+    return all(given is None or operand.shape == "tile" or not any(given.stride[:-1]) for operand, given in pairs)
+
+
+def planned(problem: Problem, choose: Choose | None = None) -> Launch:
+    """Plan as `plan_gemm`, once for each problem; what `choose` is called with, and its hash, must tell all."""
+    return _planned(problem, choose, EXECUTION.backend is None, INVARIANCE.on)
+
+
+@lru_cache(maxsize=4096)
+def _planned(problem: Problem, choose: Choose | None, _on_device: bool, _invariant: bool) -> Launch:
+    return plan_gemm(problem, choose=choose)
+
+
+def _part_by_part(problem: Problem) -> Launch:
+    """Multiply one part of a batch after another, along its shortest dimension."""
+    graph, leading, batched = problem.graph, problem.leading, len(problem.b.shape) > 2
+    along = min(range(len(leading) - 1), key=leading.__getitem__)
+
+    def part(tensor: Any, shape: str, n: int) -> Any:  # noqa: ANN401
+        """Take a part of A, a tile or a column, or of B or a row where each product has its own."""
+        if not isinstance(tensor, torch.Tensor) or shape == "scalar":
+            return tensor
+        has_rows, behind = shape not in ("b", "row"), {"b": 2, "column": 0}.get(shape, 1)
+        if not has_rows and (not batched or tensor.dim() == behind):
+            return tensor
+        own = along - (len(leading) - (not has_rows) + behind - tensor.dim())
+        return tensor if own < 0 else tensor.select(own, n if tensor.shape[own] > 1 else 0)
+
+    def launch(
+        a: torch.Tensor,
+        b: torch.Tensor,
+        operands: Sequence[Any],
+        outs: Sequence[Given],
+        scales: tuple[Given, Given] = (None, None),
+    ) -> Sequence[torch.Tensor]:
+        made = [each.new() if out is None else out for each, out in zip(problem.results, outs, strict=True)]
+        for n in range(leading[along]):
+            own_a, own_b = part(a, "a", n), part(b, "b", n)
+            given = [part(value, each.shape, n) for each, value in zip(graph.operands, operands, strict=True)]
+            into = [each.select(along, n) for each in made]
+            smaller = problem._replace(results=tuple(map(Description.of, into))).at(own_a, own_b, given, into)
+            planned(smaller)(own_a, own_b, given, into, scales)
+        return made
+
+    return launch
+
+
+def _flattened(problem: Problem) -> Launch:
+    """Multiply copies whose rows, and the products of whose batch, follow each other in their order."""
+    graph, leading = problem.graph, problem.leading
+    batch, rows = (leading[:-1], leading[-1:]) if len(problem.b.shape) > 2 else ((), leading)
+
+    def flat(tensor: Any, modes: tuple[int, ...], columns: tuple[int, ...]) -> Any:  # noqa: ANN401
+        """Write out the rows of a tensor as one mode behind that of the batch."""
+        shape = [math.prod(batch)] * bool(batch) + [math.prod(modes)] * bool(modes)
+        return tensor.expand((*batch, *modes, *columns)).reshape((*shape, *columns))
+
+    def seen(shape: str, tensor: Any, width: int, n: int) -> Any:  # noqa: ANN401
+        if not isinstance(tensor, torch.Tensor) or shape == "scalar" or (shape == "row" and tensor.dim() == 1):
+            return tensor
+        return flat(tensor, () if shape == "row" else rows, () if shape == "column" else (n // width,))
+
+    def launch(
+        a: torch.Tensor,
+        b: torch.Tensor,
+        operands: Sequence[Any],
+        outs: Sequence[Given],
+        scales: tuple[Given, Given] = (None, None),
+    ) -> Sequence[torch.Tensor]:
+        n, k = b.shape[-2:]
+        pairs = zip(graph.operands, operands, strict=True)
+        given = [seen(each.shape, value, each.width, n) for each, value in pairs]
+        a, b = flat(a, rows, (k,)), flat(b, (n,), (k,)) if batch else b
+        made = [each.new() if out is None else out for each, out in zip(problem.results, outs, strict=True)]
+        own = []
+        for result, whole in zip(graph.results, made, strict=True):
+            reduction, columns = graph.reduction(result), whole.shape[-1:]
+            modes, behind = (
+                {0: ((), columns), 1: (rows, ()), None: ((), ())}[reduction.dim] if reduction else (rows, columns)
+            )
+            own.append(flat(whole, modes, behind))
+        smaller = problem._replace(results=tuple(map(Description.of, own))).at(a, b, given, own)
+        planned(smaller)(a, b, given, own, scales)
+        for whole, written in zip(made, own, strict=True):
+            if written.untyped_storage().data_ptr() != whole.untyped_storage().data_ptr():
+                whole.copy_(written.view(whole.shape))
+        return made
 
     return launch
 
@@ -132,22 +395,11 @@ def _extents(views: Problem) -> tuple[int, int, int, int]:
     return m, views.b.shape[-2], k, math.prod(batch)
 
 
-def _transposed(way: Way) -> Way:
-    shape, stride = ((*each[:-2], each[-1], each[-2]) for each in way)
-    return shape, stride
-
-
-def _see(tensor: Any, way: Way | None) -> Any:  # noqa: ANN401
-    """View a tensor by shape and strides; as it is without these."""
-    return tensor if way is None else _view(tensor, *way)
-
-
 def _signature(views: Problem) -> GemmSignature:
-    a, b, c, out, bias, activation = views
-    graph = standard(c=c is not None, bias=bias is not None, activation=activation).graph
-    vector = None if bias is None else new_result(b.shape[-2:-1], bias, "row", b.device)
-    operands = [c if operand.name == "c" else vector for operand in graph.operands]
-    return signature_of(graph, a, b, operands, [out], batch_modes=len(a.shape) - 2)
+    graph = views.graph
+    tiles = [each for each, of in zip(views.results, graph.results, strict=True) if graph.reduction(of) is None]
+    more = {"batch_modes": len(views.a.shape) - 2, "scale_rows": views.scale_rows, "tma_scales": views.tma_scales}
+    return signature_of(graph, views.a, views.b, views.operands, tiles, **more)
 
 
 def check_tiles(config: ProductConfig, m: int, n: int, k: int, batch: int) -> None:

@@ -14,7 +14,7 @@ from cutepy.device.rules import ragged as groups
 from cutepy.epilogues.graph import Graph
 from cutepy.kernels.gemm.elements import INPUTS, INTEGERS, OUTPUTS, SUMS
 from cutepy.kernels.gemm.limits import MOST_EXTENT
-from cutepy.kernels.gemm.signature import Activation, GemmSignature, OperandMajor, OutputMajor
+from cutepy.kernels.gemm.signature import GemmSignature, OperandMajor, OutputMajor
 
 OPERAND_DTYPES = tuple(getattr(torch, name) for name in INPUTS)
 INTEGER_DTYPES = tuple(getattr(torch, name) for name in INTEGERS)
@@ -82,33 +82,56 @@ def new_result(shape: Sequence[int], dtype: torch.dtype, major: str, device: tor
 
 
 class Problem(NamedTuple):
-    """One product, out = activation(a @ b.mT + c + bias), of tensors of these descriptions.
+    """An epilogue of one product a @ b.mT, or of a batch of them, of tensors of these descriptions.
 
     Attributes
     ----------
+    epilogue : str
+        The text of its graph, which multiplies by scales first where operands have such.
     a, b : Description
-    c : Description or None
-    out : Description
-    bias : torch.dtype or None
-        Of a vector.
-    activation : str or None
+        (..., K) and (N, K), or (..., M, K) and (..., N, K).
+    operands : tuple of (Description or None)
+        Of the epilogue; None of a number.
+    results : tuple of Description
+    scale_rows : (int, int) or None
+    tma_scales : (bool, bool)
+        Of the kernel's signature.
     """
 
+    epilogue: str
     a: Description
     b: Description
-    c: Description | None
-    out: Description
-    bias: torch.dtype | None
-    activation: Activation | None
+    operands: tuple[Description | None, ...]
+    results: tuple[Description, ...]
+    scale_rows: tuple[int, int] | None = None
+    tma_scales: tuple[bool, bool] = (False, False)
 
-    def at(self, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor | None, out: torch.Tensor | None) -> "Problem":
-        """Describe where the tensors are, too."""
-        return self._replace(
-            a=Description.at(a),
-            b=Description.at(b),
-            c=None if c is None else Description.at(c),
-            out=self.out._replace(address_bytes=address_bytes(out)),
-        )
+    @property
+    def graph(self) -> Graph:
+        """The epilogue's graph."""
+        return Graph.parse(self.epilogue)
+
+    @property
+    def leading(self) -> tuple[int, ...]:
+        """The extents of the product before N: rows, or a batch and M."""
+        if len(self.b.shape) == 2:
+            return self.a.shape[:-1]
+        return (*torch.broadcast_shapes(self.a.shape[:-2], self.b.shape[:-2]), self.a.shape[-2])
+
+    def at(
+        self,
+        a: torch.Tensor,
+        b: torch.Tensor,
+        operands: Sequence[Any] = (),
+        outs: Sequence[torch.Tensor | None] = (),
+    ) -> "Problem":
+        """Describe where the tensors are, too; results are where they are allocated unless there are `outs`."""
+        results = self.results
+        if any(out is not None for out in outs):
+            pairs = zip(results, outs, strict=True)
+            results = tuple(each._replace(address_bytes=address_bytes(out)) for each, out in pairs)
+        described = (Description.at(each) if isinstance(each, torch.Tensor) else None for each in operands)
+        return self._replace(a=Description.at(a), b=Description.at(b), operands=tuple(described), results=results)
 
 
 class Matrix(NamedTuple):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
@@ -19,16 +18,22 @@ from cutepy.kernels.gemm.operands import (
     default_dtype,
     dtype_name,
     new_result,
-    whole_units,
 )
 
 _JOINED: Mapping[str, Callable[..., torch.Tensor]] = {"sum": torch.sum, "max": torch.amax, "min": torch.amin}
 
 
 def result_descriptions(
-    graph: Graph, a: torch.Tensor, b: torch.Tensor, out_dtype: torch.dtype | None, out_major: str
+    graph: Graph,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    leading: Sequence[int],
+    out_dtype: torch.dtype | None,
+    out_major: str,
 ) -> list[Description]:
-    """Describe an epilogue's results for A (L, M, K) and B (L, N, K), or both without L.
+    """Describe an epilogue's results, each matrix in the order asked for.
+
+    A function of A and B, and of the extents of their product before N: rows if B is one matrix, else a batch and M.
 
     Raises
     ------
@@ -40,56 +45,26 @@ def result_descriptions(
             f"out_dtype {SUMS} is for sums of products of integers as they are, and an epilogue computes in fp32, got "
             f"{dtype_name(a.dtype)} and {graph}; leave out the epilogue, or take a float dtype"
         )
-    batch, m, n = tuple(a.shape[:-2]), a.shape[-2], b.shape[-2]
+    batch, rows = (leading[:-1], leading[-1:]) if b.dim() > 2 else ((), leading)
     found = []
     for result in graph.results:
-        columns, reduction, rounded = n // graph.width(result), graph.reduction(result), graph.dtype(result)
+        columns, reduction, rounded = b.shape[-2] // graph.width(result), graph.reduction(result), graph.dtype(result)
         dtype = getattr(torch, rounded) if rounded else out_dtype or default_dtype(a)
-        if reduction is not None:
-            shape = (*batch, *{0: (columns,), 1: (m,), None: ()}[reduction.dim])
-        else:
-            shape = (*batch, m, columns)
-        found.append(new_result(shape, dtype, "row" if reduction else out_major, a.device))
+        kept = (*rows, columns) if reduction is None else {0: (columns,), 1: rows, None: ()}[reduction.dim]
+        found.append(new_result((*batch, *kept), dtype, "row" if reduction else out_major, a.device))
     return found
 
 
-class Written(NamedTuple):
-    """How a result comes about.
+def finished(parts: torch.Tensor, reduction: Reduction, *, in_pairs: bool = False) -> torch.Tensor:
+    """Join the partial reductions that a kernel has written: of the kernel's rows or columns, or of all.
 
-    Attributes
-    ----------
-    result : Description
-    kernel : Description
-        Of what the kernel writes: the result, or one with more columns, or partial reductions.
-    reduction : Reduction or None
-        Of the kernel's results, which are transposed if the product is.
-    take : callable or None
-        What the kernel writes to of a result that there is already.
-    in_pairs : bool
-        Whether partial sums are added in an order that follows from their count alone.
+    Sums are added `in_pairs` where the order must follow from their count alone.
     """
-
-    result: Description
-    kernel: Description
-    reduction: Reduction | None = None
-    take: Callable[[Any], Any] | None = None
-    in_pairs: bool = False
-
-    def begin(self, out: torch.Tensor | None = None) -> torch.Tensor:
-        """Give what the kernel writes to."""
-        return self.kernel.new() if out is None or self.take is None else self.take(out)
-
-    def finished(self, got: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
-        """Give the result of what the kernel has written."""
-        if self.reduction is not None:
-            if self.in_pairs and self.reduction.kind == "sum":
-                whole = self.reduction.dim is None
-                return added_in_pairs(got.flatten(-2).unsqueeze(-1))[..., 0] if whole else added_in_pairs(got)
-            return _JOINED[self.reduction.kind](got, dim=(-2, -1) if self.reduction.dim is None else -2)
-        if got is out or self.kernel is self.result:
-            return got
-        rows, columns = self.result.shape[-2:]
-        return (self.result.new() if out is None else out).copy_(got[..., :rows, :columns])
+    if in_pairs and reduction.kind == "sum":
+        if reduction.dim is None:
+            return added_in_pairs(parts.flatten(-2).unsqueeze(-1))[..., 0]
+        return added_in_pairs(parts)
+    return _JOINED[reduction.kind](parts, dim=(-2, -1) if reduction.dim is None else -2)
 
 
 def added_in_pairs(parts: torch.Tensor) -> torch.Tensor:
@@ -119,9 +94,3 @@ def partial_description(
     rows, columns = rules.partial_shape(reduction.dim, m, n // width, config.epi_n // width)
     shape = (*batch, rows, columns)
     return new_result(shape, torch.float32, "row", device)
-
-
-def widened(each: Description) -> Description:
-    """Describe matrices like these, with contiguous rows of whole units of 16 bytes."""
-    shape = (*each.shape[:-1], whole_units(each.shape[-1], each.dtype))
-    return new_result(shape, each.dtype, "row", each.device)

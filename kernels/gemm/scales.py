@@ -68,10 +68,10 @@ class Scales(NamedTuple):
         kinds: tuple[tuple[Block, Shape], ...] = ((self.of_a, "column"), (self.of_b, "row"))
         return scaled(graph, tuple(shape if block == ROW else "scalar" for block, shape in kinds if not block.k))
 
-    def along_k(self, turned: bool) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-        """Give those that differ along K to the kernel, exchanged for the transposed product."""
-        a, b = self.a if self.of_a.k else None, self.b if self.of_b.k else None
-        return (b, a) if turned else (a, b)
+    @property
+    def along_k(self) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+        """Those of A and B that differ along K, which the kernel takes."""
+        return self.a if self.of_a.k else None, self.b if self.of_b.k else None
 
 
 def _is_reached(scales: torch.Tensor) -> bool:

@@ -10,12 +10,11 @@ import cutlass
 import cutlass.cute as cute
 from cutlass import Float32
 
-from cutepy.device import reduce, smem
+from cutepy.device import reduce, rules, smem
 from cutepy.device.dot_products import DotProducts
 from cutepy.device.finish import Finish
 from cutepy.device.fragment import OwnColumns
 from cutepy.device.overlap import follow_launch
-from cutepy.kernels.gemm.heuristic.model import fills
 from cutepy.kernels.gemm.kernel import Gemm
 from cutepy.kernels.gemm.standard import StandardGemm
 from cutepy.kernels.gemv.config import GemvConfig
@@ -33,7 +32,7 @@ class Streaming:
         self.kernel.set_name_prefix(config.name, remove_cutlass_symbol=True, keep_mangled_name=False)
         rows, columns = (cute.ceil_div(cute.size(x, mode=[0]), y) for x, y in ((a, config.tile_m), (b, config.tile_n)))
         ctas = rows * columns
-        self.kernel(a, b, operands, results, rows, fills(ctas, sm_count)).launch(
+        self.kernel(a, b, operands, results, rows, rules.fills(ctas, sm_count)).launch(
             grid=(ctas, 1, 1),
             block=(config.threads, 1, 1),
             min_blocks_per_mp=config.ctas_per_sm,

@@ -10,9 +10,9 @@ from cutepy.epilogues.functions import identity
 from cutepy.epilogues.tracing import Epilogue
 from cutepy.kernels.gemm.gpu import gpu_of
 from cutepy.kernels.gemm.heuristic.choice import Chosen
-from cutepy.kernels.gemm.operands import reachable
+from cutepy.kernels.gemm.op import planned
+from cutepy.kernels.gemm.operands import Description, Problem, reachable
 from cutepy.kernels.gemm.results import result_descriptions
-from cutepy.kernels.gemm.routes import find_route
 from cutepy.kernels.gemm.signature import GemmSignature
 from cutepy.kernels.gemv.choice import choose_gemv
 
@@ -56,13 +56,15 @@ def gemv(
             f"{tuple(a.shape)} and {tuple(b.shape)}"
         )
     given, graph = tuple(epilogue.bind(operands).values()), epilogue.graph
+    results = result_descriptions(graph, a, b, a.shape[:1], out_dtype, "row")
     if 0 in (a.shape[0], b.shape[0]) and not graph.reductions:
-        return epilogue.pack([each.new() for each in result_descriptions(graph, a, b, out_dtype, "row")])
+        return epilogue.pack([each.new() for each in results])
     if a.shape[1] == 1:  # would be taken as it lies, as contiguous along M and N
         a, b = reachable(a), reachable(b)
     chooser = _Chooser(tuple((settings or {}).items()))
-    route = find_route(graph, a, b, given, out_dtype, "row", choose=chooser)
-    return epilogue.pack(route.launch(a, b, given))
+    problem = Problem(epilogue.text, Description.of(a), Description.of(b), (), tuple(results)).at(a, b, given)
+    launch = planned(problem, chooser)
+    return epilogue.pack(launch(a, b, given, [None] * len(results), (None, None)))
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,8 @@ from cutepy.host.specs import TensorSpec
 from cutepy.kernels.gemm.compilation import SOURCES as GEMM_SOURCES, fused_examples
 from cutepy.kernels.gemm.gpu import gpu_of
 from cutepy.kernels.gemm.op import check_tiles
-from cutepy.kernels.gemm.operands import Description, signature_of
-from cutepy.kernels.gemm.results import Written
-from cutepy.kernels.gemm.routes import Asked, Route, taking
+from cutepy.kernels.gemm.operands import Description, Problem, signature_of
+from cutepy.kernels.gemm.routes import Route, Take, Written, as_vector, converted, in_turn, taking, transposed
 from cutepy.kernels.gemm.scales import Scales
 from cutepy.kernels.grouped.choice import select_grouped
 from cutepy.kernels.grouped.config import Along, GroupedConfig, has_one_for_each, ragged_modes
@@ -64,35 +63,54 @@ def launch_groups(
     how = (graph.text, along, groups.shape, EXECUTION.backend is None, INVARIANCE.on, scales and scales.how)
     key = (*how, *described(a, b, *operands, *outs))
     route = _routes.get(key)
+    given = operands if scales is None else (*scales.of_results, *operands)
     if route is None:
-        results = tuple(map(Description.at, outs))
-        asked = Asked.of(graph, a, b, operands, scales)
-        route = _routes.keep(key, find_groups_route(asked, along, groups.shape[0], results))
-    route.launch(a, b, operands, scales, (groups.contiguous(),), outs)
+        results = tuple(map(Description.of, outs))
+        whole = graph if scales is None else scales.before(graph)
+        scaled = (None, (False, False)) if scales is None else (scales.rows, scales.by_tma)
+        problem = Problem(whole.text, Description.of(a), Description.of(b), (), results, *scaled).at(a, b, given, outs)
+        route = _routes.keep(key, find_groups_route(problem, along, groups.shape[0]))
+    along_k = (None, None) if scales is None else scales.along_k
+    route.launch(a, b, given, outs, along_k, (groups.contiguous(),))
 
 
 _routes: Launches[Route] = Launches()
 
 
-def find_groups_route(asked: Asked, along: Along, count: int, results: tuple[Description, ...]) -> Route:
+def find_groups_route(problem: Problem, along: Along, count: int) -> Route:
     """Decide what is done for groups of tensors like these: (M, K), (N, K) and (M, N), or a matrix for each group."""
-    graph, tensors = Graph.parse(asked.epilogue), [each for each in asked.tensors[:2] if each]
-    padded = all(len(each.shape) == 3 for each in tensors)
-    modes = ragged_modes(along, 8 * tensors[0].dtype.itemsize)
-
-    def vectors(shape: str, extent: int) -> tuple[int, ...]:
-        return (count, extent) if has_one_for_each(shape, along, padded) else (extent,)
-
-    takes, (a, b, *operands) = asked.taken(graph, vectors, modes)
-    writes = []
-    for result in results:
-        take, seen = taking("out", result, modes[2])
-        writes.append(Written(result, seen, take=take))
-    stored = [each.kernel for each in writes]
+    graph, padded = problem.graph, len(problem.a.shape) == len(problem.b.shape) == 3
+    modes = ragged_modes(along, 8 * problem.a.dtype.itemsize)
+    of_a, of_b = (
+        taking(name, each, mode, is_operand=True)
+        for name, each, mode in zip("ab", (problem.a, problem.b), modes, strict=False)
+    )
+    a, b = of_a.seen, of_b.seen
+    takes: list[Take | None] = [of_a.take, of_b.take]
+    operands: list[Description | None] = []
+    tiles = []
+    for operand, given in zip(graph.operands, problem.operands, strict=True):
+        step, seen = converted(operand, given)
+        take: Take | None = None
+        if seen is not None and operand.shape == "tile":
+            take, seen, _ = taking(operand.name, seen, modes[2], is_operand=False)
+            tiles.append(len(takes))
+        elif seen is not None and operand.shape == "scalar":
+            take = as_vector(seen, (1,), (1,))
+        elif seen is not None:
+            many = has_one_for_each(operand.shape, along, padded)
+            shape, stride = seen.shape[-1:], seen.stride[-1:]
+            if many:
+                shape, stride = (count, *shape), (seen.stride[0] if len(seen.shape) == 2 else 0, *stride)
+            take = as_vector(seen, shape, stride)
+        takes.append(in_turn(step, take))
+        operands.append(seen)
+    written = [taking("out", result, modes[2], is_operand=False) for result in problem.results]
+    stored = [each.seen for each in written]
     # Groups of rows that follow one another begin anywhere, and TMA reads scales from whole 16 bytes on.
     begins_anywhere = not padded and along == "m", not padded and along == "n"
-    by_tma = tuple(loads and not anywhere for loads, anywhere in zip(asked.tma_scales, begins_anywhere, strict=True))
-    more = {"scale_rows": asked.scale_rows, "tma_scales": by_tma}
+    by_tma = tuple(loads and not anywhere for loads, anywhere in zip(problem.tma_scales, begins_anywhere, strict=True))
+    more = {"scale_rows": problem.scale_rows, "tma_scales": by_tma}
     signature = signature_of(graph, a, b, operands, stored, **more)
     mnk = (a.shape[-2], b.shape[-2], a.shape[-1])
     turned, config = select_grouped(signature, along, mnk, count, padded=padded, gpu=gpu_of(a.device))
@@ -102,7 +120,20 @@ def find_groups_route(asked: Asked, along: Along, count: int, results: tuple[Des
     else:  # along one mode each group has at most one tile more than its share of the total
         along_m = config.along == "m"
         check_tiles(gemm, m + along_m * count * gemm.tile_m, n + (not along_m) * count * gemm.tile_n, mnk[2], 1)
-    return Route.of(compile_grouped(config), gemm, turned, asked, takes, writes)
+    for place in tiles if turned else ():
+        takes[place] = in_turn(takes[place], _transpose)
+    writes = []
+    for result, each in zip(problem.results, written, strict=True):
+        way = transposed(each.seen[:2]) if turned else each.seen[:2]
+        if each.copied:  # what belongs to no group stays, so that it is copied too
+            writes.append(Written(result, None, each.seen, way, fill=each.take))
+        else:
+            writes.append(Written(result, None if way == result[:2] else way))
+    return Route.of(compile_grouped(config), gemm, turned, takes, writes)
+
+
+def _transpose(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.mT
 
 
 @cache

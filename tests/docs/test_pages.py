@@ -52,7 +52,7 @@ def test_terms_are_in_the_glossary(path):
 def test_the_architecture_names_files_that_exist():
     files = [
         f"/{path.relative_to(ROOT).as_posix()}"
-        for folder in ("cutepy", "layouts", "kernels")
+        for folder in ("cutepy", "layouts", "kernels", "tests")
         for path in (ROOT / folder).rglob("*.py")
     ]
     named = set(PATH.findall((ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from cutepy.kernels.gemm import GemmSignature, select_config
-from cutepy.kernels.gemm.copying import copy_us, loads_pay
+from cutepy.kernels.gemm.copies import copy_us, loads_pay
 from cutepy.kernels.gemm.gpu import H200
 from cutepy.kernels.gemm.heuristic import choice
 from cutepy.kernels.gemm.heuristic.choice import choose, chosen_us, extents_of

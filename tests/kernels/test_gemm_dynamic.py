@@ -147,16 +147,17 @@ def test_an_operation_gives_it_a_counter(monkeypatch, transposed):
     monkeypatch.setattr(op, "gpu_of", lambda _: replace(H200, sm_count=3))
     a, b, _ = whole_numbers(200, 64, 40)
     out = torch.empty(200, 64).half()
-    problem = describe(a, b, None, None, None, None, "row", out)
+    problem = describe(a, b, outs=(out,))
     chosen = GemmConfig(signature=PLAIN.transposed if transposed else PLAIN, **TILE)
     with cutepy.simulate():
-        op.plan_gemm(problem, problem, Chosen(transposed, chosen))(a, b, None, None, out)
+        op.plan_gemm(problem, Chosen(transposed, chosen))(a, b, (), (out,))
     assert torch.equal(out, (a.float() @ b.float().t()).half())
 
 
 def test_an_epilogue_of_rows_and_reductions(monkeypatch):
     from cutepy.epilogues import Row, epilogue
-    from cutepy.kernels.gemm import routes
+    from cutepy.host.launches import Launches
+    from cutepy.kernels.gemm import op
     from cutepy.kernels.gemm.heuristic.choice import Chosen
 
     @epilogue
@@ -167,14 +168,13 @@ def test_an_epilogue_of_rows_and_reductions(monkeypatch):
     def choose(device, signature, *extents):
         return Chosen(False, GemmConfig(signature=signature, **TILE))
 
-    monkeypatch.setattr(routes, "gpu_of", lambda _: replace(H200, sm_count=3))
-    monkeypatch.setattr(routes, "choose_on", choose)
+    monkeypatch.setattr(op, "gpu_of", lambda _: replace(H200, sm_count=3))
+    monkeypatch.setattr(op, "choose_on", choose)
+    monkeypatch.setattr(cutepy.ops.multiply, "_launches", Launches())
     a, b, _ = whole_numbers(200, 64, 40)
     bias = torch.randint(-3, 4, (64,)).half()
-    routes._route.cache_clear()
     with cutepy.simulate(sanitize=True):
         d, sums = cutepy.ops.gemm(a, b, epilogue=finish, bias=bias, out_dtype=torch.float32)
-    routes._route.cache_clear()
     wanted = a.float() @ b.float().t() + bias.float()
     assert torch.equal(d, wanted)
     assert torch.equal(sums.flatten(), wanted.sum(1))

@@ -32,12 +32,12 @@ class Product:
         self.a, self.b = (torch.randint(-2, 3, (rows, k), device="cuda").half() for rows in (m, n))
         self.out = torch.full((m, n), torch.nan, device="cuda", dtype=torch.float16)
         self.expected = gemm_reference(self.a, self.b).half()
-        described = describe(self.a, self.b, None, None, None, None, "row", self.out)
+        described = describe(self.a, self.b, outs=(self.out,))
         config = GemmConfig(signature=HALF, dynamic=True, **TILES[tile])
-        self.plan = plan_gemm(described, described, Chosen(False, config))
+        self.plan = plan_gemm(described, Chosen(False, config))
 
     def launch(self, out=None):
-        return self.plan(self.a, self.b, None, None, self.out if out is None else out)
+        return self.plan(self.a, self.b, (), (self.out if out is None else out,))[0]
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)

@@ -8,6 +8,7 @@ torch = pytest.importorskip("torch")
 
 from hypothesis import assume, given, strategies as st  # noqa: E402
 
+from cutepy.epilogues.standard import standard  # noqa: E402
 from cutepy.kernels.gemm.joining import join  # noqa: E402
 from cutepy.kernels.gemm.operands import Description, Problem  # noqa: E402
 
@@ -19,13 +20,14 @@ def describe(tensor):
 
 
 def problem(out, a, b, c=None):
-    return Problem(describe(a), describe(b), c if c is None else describe(c), describe(out), None, None)
+    operands = () if c is None else (describe(c),)
+    return Problem(standard(c=c is not None).text, describe(a), describe(b), operands, (describe(out),))
 
 
 def joined(out, a, b, c=None):
     """Give the views of the tensors."""
-    views, tensors = join(problem(out, a, b, c)), {"out": out, "a": a, "b": b, "c": c}
-    seen = ((t, getattr(views, name)) for name, t in tensors.items() if t is not None)
+    views, tensors = join(problem(out, a, b, c)), [each for each in (out, a, b, c) if each is not None]
+    seen = zip(tensors, (*views.results, views.a, views.b, *views.operands), strict=True)
     return [t.as_strided(v.shape, v.stride) for t, v in seen]
 
 

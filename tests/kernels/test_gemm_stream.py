@@ -121,10 +121,10 @@ def test_an_operation_gives_it_a_workspace(monkeypatch):
     monkeypatch.setattr(op, "gpu_of", lambda _: replace(H200, sm_count=3))
     a, b, _ = whole_numbers(128, 64, 560)
     out = torch.empty(128, 64).half()
-    problem = describe(a, b, None, None, None, None, "row", out)
+    problem = describe(a, b, outs=(out,))
     config = GemmConfig(signature=PLAIN, tile_m=64, tile_n=32, tile_k=16, stream_k=True)
     with cutepy.simulate():
-        op.plan_gemm(problem, problem, Chosen(False, config))(a, b, None, None, out)
+        op.plan_gemm(problem, Chosen(False, config))(a, b, (), (out,))
     assert torch.equal(out, (a.float() @ b.float().t()).half())
 
 

@@ -29,12 +29,12 @@ class Product:
         m, n, k = shape
         self.a, self.b = draw(m, k), draw(n, k)
         self.out = torch.full((m, n), torch.nan, device="cuda", dtype=torch.float16)
-        described = describe(self.a, self.b, None, None, None, None, "row", self.out)
+        described = describe(self.a, self.b, outs=(self.out,))
         config = GemmConfig(signature=HALF, **TILES[tile], **options)
-        self.plan = plan_gemm(described, described, Chosen(False, config))
+        self.plan = plan_gemm(described, Chosen(False, config))
 
     def launch(self, out=None):
-        return self.plan(self.a, self.b, None, None, self.out if out is None else out)
+        return self.plan(self.a, self.b, (), (self.out if out is None else out,))[0]
 
 
 def whole(rows, columns):

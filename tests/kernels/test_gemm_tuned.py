@@ -130,10 +130,10 @@ def test_a_problem_is_computed_as_it_was_chosen(monkeypatch):
     monkeypatch.setattr(op, "compile_gemm", lambda config: asked.append(config) or real(config))
     a, b = torch.randn(24, 64).half(), torch.randn(16, 64).half()
     out = torch.empty(24, 16).half()
-    problem = describe(a, b, None, None, None, None, "row", out)
+    problem = describe(a, b, outs=(out,))
     config = GemmConfig(signature=HALF.transposed, tile_m=64, tile_n=32, stages=2)
     with cutepy.simulate():
-        launch = op.plan_gemm(problem, problem, Chosen(True, config))
-        launch(a, b, None, None, out)
+        launch = op.plan_gemm(problem, Chosen(True, config))
+        launch(a, b, (), (out,))
     assert asked == [config]
     torch.testing.assert_close(out.float(), (a.double() @ b.double().mT).float(), rtol=1e-3, atol=1e-3)

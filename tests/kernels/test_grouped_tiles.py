@@ -8,8 +8,7 @@ pytestmark = pytest.mark.dsl
 
 from cutepy.epilogues.functions import identity  # noqa: E402
 from cutepy.kernels.gemm.op import MOST_TILES  # noqa: E402
-from cutepy.kernels.gemm.operands import new_result  # noqa: E402
-from cutepy.kernels.gemm.routes import Asked  # noqa: E402
+from cutepy.kernels.gemm.operands import Description, Problem, new_result  # noqa: E402
 from cutepy.kernels.grouped import op  # noqa: E402
 
 
@@ -26,7 +25,7 @@ def choose(monkeypatch, along, shapes, count):
     monkeypatch.setattr(op, "compile_grouped", chosen)
     a, b = (torch.empty(shape[-2:], dtype=torch.bfloat16).expand(shape) for shape in shapes[:2])
     out = new_result(shapes[2], torch.bfloat16, "col" if along == "n" else "row", a.device)
-    op.find_groups_route(Asked.of(identity.graph, a, b, (), None), along, count, (out,))
+    op.find_groups_route(Problem(identity.text, Description.of(a), Description.of(b), (), (out,)), along, count)
 
 
 # The product of one group has one tile, whatever the tile's extents. Each group has one more, or all of its own.

@@ -12,6 +12,7 @@ pytest.importorskip("cutlass")
 import cutepy  # noqa: E402
 from cutepy.kernels.gemm.reference import ACTIVATION_FUNCTIONS, gemm_reference  # noqa: E402
 from cutepy.ops import gemm  # noqa: E402
+from tests.ops import operations  # noqa: E402
 
 F16, BF16, F32 = torch.float16, torch.bfloat16, torch.float32
 E4M3 = torch.float8_e4m3fn
@@ -77,7 +78,7 @@ def test_c_itself_may_receive_the_result(n, simulated):
     with cutepy.simulate() if simulated else contextlib.nullcontext():
         for call in (
             lambda: gemm(a, b, c=(into := c.clone()), out=into),
-            lambda: torch.ops.cutepy.gemm_out(a, b, None, None, (into := c.clone()), into) or into,
+            lambda: operations.gemm_out(a, b, None, None, (into := c.clone()), into) or into,
         ):
             assert torch.equal(call().double(), expected)
         with pytest.raises(ValueError, match=r"out must share no memory with c: .* or c itself"):
@@ -110,7 +111,7 @@ def test_gradients(shapes, c_shape, activation, simulated):
     exact = gradients(lambda a, b, c: gemm_reference(a, b, c, None, activation), a.double(), b.double(), c.double())
     for form in (
         lambda a, b, c: gemm(a, b, c=c, activation=activation, out_major="col"),
-        lambda a, b, c: torch.ops.cutepy.gemm(a, b, None, activation, None, c, "col"),
+        lambda a, b, c: operations.gemm(a, b, None, activation, None, c, "col"),
     ):
         with cutepy.simulate() if simulated else contextlib.nullcontext():
             found = gradients(form, a, b, c)
@@ -155,11 +156,14 @@ OPCHECK = {
 
 @pytest.mark.parametrize("name", OPCHECK)
 def test_opcheck(name):
-    torch.library.opcheck(torch.ops.cutepy.gemm.default, OPCHECK[name]())
+    a, b, bias, activation, out_dtype, c, out_major = OPCHECK[name]()
+    given = (*operations.arguments(a, b, bias, activation, c), out_dtype, out_major)
+    torch.library.opcheck(torch.ops.cutepy.gemm.default, given)
 
 
 def test_opcheck_of_out():
-    arguments = (integers(4, 16), integers(8, 16), None, None, integers(4, 8), integers(4, 8))
+    given = operations.arguments(integers(4, 16), integers(8, 16), c=integers(4, 8))
+    arguments = (*given, [integers(4, 8)])
     torch.library.opcheck(torch.ops.cutepy.gemm_out.default, arguments)
 
 
@@ -273,7 +277,7 @@ def test_out_that_is_also_the_bias_is_refused(simulated):
             with pytest.raises(ValueError, match="out must share no memory with bias"):
                 gemm(a, b, bias=bias[: out.shape[-1]], out=out)
             with pytest.raises(ValueError, match="out must share no memory with bias"):
-                torch.ops.cutepy.gemm_out(a, b, bias[: out.shape[-1]], None, out)
+                operations.gemm_out(a, b, bias[: out.shape[-1]], None, out)
         assert not bias.any()
 
 

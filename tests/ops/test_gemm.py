@@ -15,6 +15,7 @@ from cutepy.host.launches import Launches  # noqa: E402
 from cutepy.kernels.gemm.reference import ACTIVATION_FUNCTIONS, gemm_reference  # noqa: E402
 from cutepy.ops import gemm  # noqa: E402
 from cutepy.testing.numerics import gemm_tolerance, relative_error  # noqa: E402
+from tests.ops import operations  # noqa: E402
 
 F16, BF16, F32 = torch.float16, torch.bfloat16, torch.float32
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
@@ -126,15 +127,15 @@ def test_bias_and_activation_of_a_batch():
 
 
 def test_rows_that_fill_their_tiles_badly_are_gathered_where_a_copy_costs_less(monkeypatch):
+    from cutepy.kernels.gemm import copies
     from cutepy.kernels.gemm.gpu import H200
     from cutepy.kernels.gemm.joining import join
-    from cutepy.ops import copies
     from cutepy.ops.checking import describe
 
     def pays(rows, n, k):
         whole = torch.empty(32, rows + 1, k, dtype=F16, device="meta")
         a, b = whole[:, :rows], torch.empty(n, k, dtype=F16, device="meta")
-        return copies._gathering_pays(join(describe(a, b, None, None, None, None, "row")))
+        return copies._gathering_pays(join(describe(a, b)))
 
     assert pays(100, 8192, 8192)
     assert not pays(128, 8192, 8192)
@@ -150,16 +151,14 @@ def test_rows_that_fill_their_tiles_badly_are_gathered_where_a_copy_costs_less(m
 @pytest.mark.dsl
 @pytest.mark.parametrize("options", [{}, {"epilogue": cutepy.epilogues.relu}])
 def test_launches_do_not_ask_about_the_gpu(monkeypatch, options):
-    from cutepy.kernels.gemm import op, routes
+    from cutepy.kernels.gemm import copies, op, routes
     from cutepy.kernels.gemm.gpu import H200
-    from cutepy.ops import fused, multiply
+    from cutepy.ops import multiply
 
     asked = []
-    for module in (op, routes):
+    for module in (copies, op, routes):
         monkeypatch.setattr(module, "gpu_of", lambda device: asked.append(device) or H200)
-    for module in (fused, multiply):
-        monkeypatch.setattr(module, "_launches", Launches())
-    routes._route.cache_clear()
+    monkeypatch.setattr(multiply, "_launches", Launches())
     a, b = normal(24, 40), normal(16, 40)
     with cutepy.simulate():
         gemm(a, b, **options)
@@ -170,7 +169,8 @@ def test_launches_do_not_ask_about_the_gpu(monkeypatch, options):
 
 @pytest.mark.dsl
 def test_gathered_rows(monkeypatch):
-    from cutepy.ops import copies, multiply
+    from cutepy.kernels.gemm import copies
+    from cutepy.ops import multiply
 
     monkeypatch.setattr(copies, "_COPY_US", -1000)
     monkeypatch.setattr(multiply, "_launches", Launches())
@@ -349,7 +349,7 @@ def test_gradients(activation, simulated, shapes):
     a, b = (normal(*shape, dtype=BF16) / 2 for shape in shapes)
     bias = normal(b.shape[-2], dtype=BF16)
     exact = gradients(lambda a, b, c: gemm_reference(a, b, None, c, activation), *(t.double() for t in (a, b, bias)))
-    for form in (gemm, lambda a, b, bias, activation: torch.ops.cutepy.gemm(a, b, bias, activation)):
+    for form in (gemm, operations.gemm):
 
         def product(a, b, c, form=form):
             return form(a, b, bias=c, activation=activation)
@@ -412,7 +412,7 @@ def test_differentiating_twice_what_is_called_as_torch_knows_it():
             (first,) = torch.autograd.grad(product(a, b).float().sin().sum(), a, create_graph=True)
             return torch.autograd.grad(first.float().square().sum(), b)[0].double()
 
-        found = second(lambda a, b: torch.ops.cutepy.gemm(a, b, None, activation), a, b)  # noqa: B023
+        found = second(lambda a, b: operations.gemm(a, b, None, activation), a, b)  # noqa: B023
         wide = [t.detach().double().requires_grad_() for t in (a, b)]
         exact = second(lambda a, b: gemm_reference(a, b, None, None, activation), *wide)  # noqa: B023
         assert (found - exact).abs().max() <= 8 * 2**-8 * exact.abs().max(), activation
@@ -448,11 +448,13 @@ def test_opcheck(name):
     # Torch's check of the schema multiplies tensors, which it can't 8-bit floats on the CPU.
     checks = ["test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic"]
     checks += ["test_schema"] if name != "8-bit" else []
-    torch.library.opcheck(torch.ops.cutepy.gemm.default, OPCHECK[name](), test_utils=checks)
+    a, b, bias, activation, out_dtype = OPCHECK[name]()
+    given = (*operations.arguments(a, b, bias, activation), out_dtype)
+    torch.library.opcheck(torch.ops.cutepy.gemm.default, given, test_utils=checks)
 
 
 def test_opcheck_of_out():
-    arguments = (normal(4, 16), normal(8, 16), normal(8), "relu", normal(4, 8))
+    arguments = (*operations.arguments(normal(4, 16), normal(8, 16), normal(8), "relu"), [normal(4, 8)])
     torch.library.opcheck(torch.ops.cutepy.gemm_out.default, arguments)
 
 
@@ -517,14 +519,14 @@ def test_every_road_to_the_kernel_checks_that_out_is_apart(simulated):
     with cutepy.simulate() if simulated else contextlib.nullcontext():
         for call in (
             lambda: gemm(a, b, out=out),
-            lambda: torch.ops.cutepy.gemm_out(a, b, None, None, out),
-            lambda: torch.ops.cutepy.gemm_out(b.mT, a, None, None, out.view(16, 16)),
+            lambda: operations.gemm_out(a, b, None, None, out),
+            lambda: operations.gemm_out(b.mT, a, None, None, out.view(16, 16)),
             lambda: torch.compile(lambda a, b, out: gemm(a, b, out=out), backend="eager", fullgraph=True)(a, b, out),
         ):
             with pytest.raises(ValueError, match=r"out must share no memory with [ab]"):
                 call()
         with pytest.raises(ValueError, match=r"out must have shape \(16, 16\), got \(16, 48\)"):
-            torch.ops.cutepy.gemm_out(a, b, None, None, normal(16, 48))
+            operations.gemm_out(a, b, None, None, normal(16, 48))
 
 
 @pytest.mark.dsl

@@ -14,6 +14,7 @@ from cutepy.epilogues import Column, Row, identity  # noqa: E402
 from cutepy.kernels.gemm.reference import gemm_reference  # noqa: E402
 from cutepy.ops import gemm  # noqa: E402
 from cutepy.testing.numerics import gemm_tolerance, relative_error  # noqa: E402
+from tests.ops import operations  # noqa: E402
 
 F16, BF16, F32 = torch.float16, torch.bfloat16, torch.float32
 I8, U8, I32 = torch.int8, torch.uint8, torch.int32
@@ -134,8 +135,8 @@ PRECISIONS = {
 @pytest.mark.parametrize("name", PRECISIONS)
 def test_float32_is_rounded_where_torch_may_and_refused_elsewhere(name):
     a, b = torch.randn(8, 16), torch.randn(8, 16)
-    calls = [lambda: gemm(a, b), lambda: gemm(a, b, epilogue=identity), lambda: torch.ops.cutepy.gemm(a, b)]
-    calls += [lambda: torch.ops.cutepy.gemm_epilogue(a, b, [], [], "", identity.text)[0]]
+    calls = [lambda: gemm(a, b), lambda: gemm(a, b, epilogue=identity), lambda: operations.gemm(a, b)]
+    calls += [lambda: torch.ops.cutepy.gemm(a, b, [], [], "", identity.text)[0]]
     for simulated in (contextlib.nullcontext, cutepy.simulate):
         torch.set_float32_matmul_precision("highest")
         if name != "fp32_precision" or hasattr(torch.backends.cuda.matmul, "fp32_precision"):

@@ -20,7 +20,7 @@ from cutepy.kernels.gemm.reference import ACTIVATION_FUNCTIONS, gemm_reference  
 from cutepy.nn import replace_linears  # noqa: E402
 from cutepy.ops import gemm  # noqa: E402
 from cutepy.testing.numerics import gemm_tolerance, relative_error  # noqa: E402
-from tests.ops import scaled_add  # noqa: E402
+from tests.ops import operations, scaled_add  # noqa: E402
 from tests.ops.test_gemm import CASES  # noqa: E402
 from tests.ops.test_routes import REPEATED  # noqa: E402
 
@@ -160,11 +160,13 @@ OPCHECK = {
 
 @pytest.mark.parametrize("name", OPCHECK)
 def test_opcheck(name):
-    torch.library.opcheck(torch.ops.cutepy.gemm.default, OPCHECK[name]())
+    a, b, bias, activation, out_dtype = OPCHECK[name]()
+    given = (*operations.arguments(a, b, bias, activation), out_dtype)
+    torch.library.opcheck(torch.ops.cutepy.gemm.default, given)
 
 
 def test_opcheck_of_the_others():
-    arguments = (normal(4, 16), normal(8, 16), normal(8), "relu", normal(4, 8))
+    arguments = (*operations.arguments(normal(4, 16), normal(8, 16), normal(8), "relu"), [normal(4, 8)])
     torch.library.opcheck(torch.ops.cutepy.gemm_out.default, arguments)
     x, y = (torch.randn(1000, device="cuda", requires_grad=True) for _ in range(2))
     torch.library.opcheck(scaled_add.scaled_add.op, (x, y, 2.0))

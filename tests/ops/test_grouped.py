@@ -14,14 +14,14 @@ from cutepy import epilogues  # noqa: E402
 from cutepy.epilogues import Column, Integer, Row, Scalar, Tile  # noqa: E402
 from cutepy.host.launches import Launches  # noqa: E402
 from cutepy.kernels.gemm.gpu import H100, H200  # noqa: E402
-from cutepy.kernels.gemm.operands import Description  # noqa: E402
-from cutepy.kernels.gemm.routes import Asked  # noqa: E402
+from cutepy.kernels.gemm.operands import Description, Problem  # noqa: E402
 from cutepy.kernels.grouped import choice, op  # noqa: E402
 from cutepy.ops import grouped_gemm  # noqa: E402
 from cutepy.ops.grouped import multiply_groups  # noqa: E402
 
 F16, BF16, F32 = torch.float16, torch.bfloat16, torch.float32
 ENDS = (5, 5, 70, 100)
+PLAIN = [], [], "", cutepy.epilogues.identity.text
 
 
 @pytest.fixture(autouse=True)
@@ -200,13 +200,13 @@ def test_opcheck(name):
     a, b, groups = FORMS[name]()
     (where,) = groups.values()
     along = {"rows": "m", "columns": "n", "k": "k", "masked": "m"}[name.partition(",")[0]]
-    arguments = (a.requires_grad_(), b.requires_grad_(), where, along, None, True)
+    arguments = (a.requires_grad_(), b.requires_grad_(), where, along, *PLAIN, None, None, None, [], False, True)
     torch.library.opcheck(torch.ops.cutepy.grouped_gemm.default, arguments)
 
 
 def test_opcheck_of_out():
     a, b, groups = FORMS["rows"]()
-    arguments = (a, b, groups["offs"], "m", torch.zeros(110, 40).half())
+    arguments = (a, b, groups["offs"], "m", *PLAIN, [torch.zeros(110, 40).half()])
     torch.library.opcheck(torch.ops.cutepy.grouped_gemm_out.default, arguments)
 
 
@@ -299,27 +299,27 @@ def test_a_result_within_an_input_is_refused():
 def test_more_rows_than_tma_holds_are_refused():
     a, out = (torch.empty(2, dtype=F16).as_strided((2**30 + 1, extent), (0, 0)) for extent in (72, 40))
     with cutepy.simulate(), pytest.raises(ValueError, match="a must have at most 1073741824 rows in all groups"):
-        multiply_groups(a, integers(4, 40, 72), ends(), "m", out)
+        multiply_groups(a, integers(4, 40, 72), ends(), "m", [out])
 
 
 def test_more_tiles_than_are_counted_are_refused():
     m, n, cpu = 2**30, 2**21, torch.device("cpu")
     a, out = (Description((m, extent), (extent, 1), F16, cpu) for extent in (64, n))
     b = Description((4, n, 64), (64 * n, 64, 1), F16, cpu)
-    asked = Asked(cutepy.epilogues.identity.text, None, (a, b), False, False)
+    problem = Problem(cutepy.epilogues.identity.text, a, b, (), (out,))
     with pytest.raises(ValueError, match=r"fewer than 2147418112 tiles, .* got up to .*; split them"):
-        op.find_groups_route(asked, "m", 4, (out,))
+        op.find_groups_route(problem, "m", 4)
 
 
 def test_what_is_chosen_is_chosen_for_the_gpu_of_the_tensors(monkeypatch):
     shapes, cpu = ((2048, 2048), (32, 7168, 2048), (2048, 7168)), torch.device("cpu")
     a, b, out = (Description(shape, torch.empty(shape, device="meta").stride(), BF16, cpu) for shape in shapes)
-    asked = Asked(cutepy.epilogues.identity.text, None, (a, b), False, False)
+    problem = Problem(cutepy.epilogues.identity.text, a, b, (), (out,))
     monkeypatch.setattr(op, "compile_grouped", lambda config: config)
     kernels = []
     for gpu in (H200, H100):
         monkeypatch.setattr(op, "gpu_of", lambda _, gpu=gpu: gpu)
-        route = op.find_groups_route(asked, "m", 32, (out,))
+        route = op.find_groups_route(problem, "m", 32)
         signature = route.kernel.gemm.signature
         asked_for = signature.transposed if route.turned else signature
         chosen = choice.select_grouped(asked_for, "m", (2048, 7168, 2048), 32, gpu=gpu)
@@ -441,7 +441,7 @@ def test_opcheck_of_an_epilogue():
     a, b, groups, operands, _ = operands_of("rows", shared=False)
     tensors = [operands[key] for key in ("bias", "weight", "residual")]
     arguments = (a, b, groups["offs"], "m", tensors, [2.0], "tttn", experts.text, F16)
-    torch.library.opcheck(torch.ops.cutepy.grouped_gemm_epilogue.default, arguments)
+    torch.library.opcheck(torch.ops.cutepy.grouped_gemm.default, arguments)
 
 
 @pytest.mark.parametrize(
@@ -451,7 +451,11 @@ def test_opcheck_of_an_epilogue():
         ({"epilogue": gated}, ValueError, "bias"),
         ({"epilogue": gated, "bias": torch.zeros(19)}, ValueError, r"bias must have shape \(20,\) or \(4, 20\)"),
         ({"epilogue": gated, "bias": torch.zeros(20).int()}, ValueError, "bias must have a float dtype"),
-        ({"epilogue": gated, "bias": torch.zeros(20), "out": torch.zeros(1)}, ValueError, "out must be left out"),
+        (
+            {"epilogue": gated, "bias": torch.zeros(20), "out": torch.zeros(1)},
+            TypeError,
+            "out must be a tuple of 2 tensors",
+        ),
         ({"epilogue": len}, TypeError, "epilogue must be made by cutepy.epilogue"),
         ({"epilogue": cutepy.epilogue(lambda acc: acc.sum(1))}, ValueError, "reduces, which an epilogue of groups"),
     ],

@@ -7,7 +7,8 @@ torch = pytest.importorskip("torch")
 from hypothesis import given, strategies as st  # noqa: E402
 
 from cutepy.ops import gemm  # noqa: E402
-from cutepy.ops.overlap import check_apart, may_overlap  # noqa: E402
+from cutepy.ops.checking import check_apart, may_overlap  # noqa: E402
+from tests.ops import operations  # noqa: E402
 
 POOL = torch.zeros(512, dtype=torch.uint8)
 
@@ -32,7 +33,7 @@ def bytes_of(tensor):
 
 def refused(out, tensor):
     try:
-        check_apart(out, a=None, b=tensor)
+        check_apart("out", out, {"b": tensor})
     except ValueError as error:
         assert str(error).startswith("out must share no memory with b")
         return True
@@ -64,7 +65,7 @@ def test_a_refused_result_keeps_its_version(dispatched):
 
     def multiply(a, b, out):
         if dispatched:
-            torch.ops.cutepy.gemm_out(a, b, None, None, out)
+            operations.gemm_out(a, b, None, None, out)
         else:
             gemm(a, b, out=out)
 
@@ -90,7 +91,7 @@ def half(*shape):
 
 def test_c_itself_may_be_written_to_and_no_part_of_it():
     whole, wide = half(64, 64), half(64, 128)
-    check_apart(whole, whole, a=half(64, 64))
+    check_apart("out", whole, {"a": half(64, 64), "c": whole}, {"c"})
     for out, c in (
         (wide[:, 32:96], wide[:, :64]),
         (whole.T, whole),
@@ -98,9 +99,9 @@ def test_c_itself_may_be_written_to_and_no_part_of_it():
         (whole, whole[:1]),
     ):
         with pytest.raises(ValueError, match=r"out must share no memory with c.*or c itself"):
-            check_apart(out, c)
+            check_apart("out", out, {"c": c}, {"c"})
     with pytest.raises(ValueError, match=r"out must share no memory with a: .*pass a new tensor$"):
-        check_apart(whole, whole, a=whole)
+        check_apart("out", whole, {"a": whole, "c": whole}, {"c"})
 
 
 @pytest.mark.parametrize("turned", [False, True])

@@ -12,7 +12,7 @@ pytest.importorskip("cutlass")
 
 import cutepy  # noqa: E402
 from cutepy.ops import register  # noqa: E402
-from cutepy.ops.rules import one_by_one  # noqa: E402
+from cutepy.ops.registration import one_by_one  # noqa: E402
 from tests.ops import scaled_add  # noqa: E402
 
 

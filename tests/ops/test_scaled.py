@@ -237,7 +237,7 @@ def test_torch_finds_nothing_amiss():
     text = cutepy.epilogues.identity.text
     arguments = (a, b, [], [], "", text, torch.bfloat16, "row", scale_a, scale_b, [1, 128, 128, 128], True)
     tests = "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic"  # that of schemas multiplies a
-    torch.library.opcheck(torch.ops.cutepy.gemm_epilogue.default, arguments, test_utils=tests)
+    torch.library.opcheck(torch.ops.cutepy.gemm.default, arguments, test_utils=tests)
 
 
 @pytest.mark.parametrize(

@@ -190,7 +190,7 @@ def test_compiled_and_known_to_torch():
     text = cutepy.epilogues.identity.text
     own = (a, b, groups["offs"], "m", [], [], "", text, F32, scale_a, scale_b, [1, 128, 128, 128], True)
     tests = "test_autograd_registration", "test_faketensor"  # what is left multiplies a, or compares unowned rows
-    torch.library.opcheck(torch.ops.cutepy.grouped_gemm_epilogue.default, own, test_utils=tests)
+    torch.library.opcheck(torch.ops.cutepy.grouped_gemm.default, own, test_utils=tests)
 
 
 def test_no_rows_and_no_groups():

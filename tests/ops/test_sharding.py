@@ -12,20 +12,21 @@ from torch import distributed  # noqa: E402
 import cutepy.ops  # noqa: E402
 from cutepy.ops.distributed import Letter, Sharding, aligned, letters  # noqa: E402
 from cutepy.ops.registration import _registered  # noqa: E402
-from cutepy.ops.shardings import of_gemm, of_gemm_epilogue, of_groups_product  # noqa: E402
+from cutepy.ops.shardings import of_gemm, of_grouped  # noqa: E402
+
+IDENTITY = cutepy.epilogues.identity.text
 
 pytestmark = pytest.mark.skipif(not distributed.is_available(), reason="needs torch.distributed")
 
 
 def test_every_operation_has_a_sharding():
     own = {name: operation for name, operation in _registered.items() if name.startswith("cutepy::")}
-    assert len(own) >= 12  # gemm, gemm_out, gemm_epilogue and those of groups, each with its invariant one
+    assert len(own) >= 8  # gemm, gemm_out and those of groups, each with its invariant one
     assert [name for name, operation in own.items() if operation.sharding is None] == []
     # And each is among the cases of the comparison, by the function that calls it.
     from tests.ops import sharded
 
-    called = {name for name in ("cutepy::gemm", "cutepy::gemm_out", "cutepy::gemm_epilogue")}
-    called |= {"cutepy::grouped_gemm", "cutepy::grouped_gemm_out", "cutepy::grouped_gemm_epilogue"}
+    called = {"cutepy::gemm", "cutepy::gemm_out", "cutepy::grouped_gemm", "cutepy::grouped_gemm_out"}
     assert {name.removesuffix("_invariant") for name in own} == called, "add a case to tests/ops/sharded.py"
     assert len(list(sharded.cases())) > 40
 
@@ -39,20 +40,19 @@ def test_letters_follow_broadcasting():
 
 def test_k_is_sharded_where_partial_sums_add_up():
     a, b = torch.empty(4, 16, device="meta"), torch.empty(8, 16, device="meta")
-    assert of_gemm(a, b).along == ("b0", "n", "k")
-    assert of_gemm(a, b, activation="relu").along == ("b0", "n")
-    found = of_gemm_epilogue(a, b, [], [], "", cutepy.epilogues.silu.text)
+    assert of_gemm(a, b, [], [], "", cutepy.epilogues.relu.text).along == ("b0", "n")
+    found = of_gemm(a, b, [], [], "", cutepy.epilogues.silu.text)
     assert isinstance(found, Sharding)
     assert found.along == ("b0", "n")
-    assert "k" in of_gemm_epilogue(a, b, [], [], "", cutepy.epilogues.identity.text).along
+    assert of_gemm(a, b, [], [], "", IDENTITY).along == ("b0", "n", "k")
 
 
 def test_extents_that_groups_part_stay_whole():
     rows, matrices, counts = (torch.empty(*shape, device="meta") for shape in ((4, 16), (2, 4, 16), (2,)))
-    assert of_groups_product(matrices, matrices, counts, "m").along == ("g", "n", "k")
-    assert of_groups_product(rows, matrices, counts, "m").along == ("n", "k")
-    assert of_groups_product(matrices, rows, counts, "n").along == ("m", "k")
-    assert of_groups_product(rows, rows, counts, "k").along == ("m", "n")
+    assert of_grouped(matrices, matrices, counts, "m", [], [], "", IDENTITY).along == ("g", "n", "k")
+    assert of_grouped(rows, matrices, counts, "m", [], [], "", IDENTITY).along == ("n", "k")
+    assert of_grouped(matrices, rows, counts, "n", [], [], "", IDENTITY).along == ("m", "k")
+    assert of_grouped(rows, rows, counts, "k", [], [], "", IDENTITY).along == ("m", "n")
 
 
 def test_dtensor_is_imported_by_those_who_have_some():

@@ -13,10 +13,10 @@ from hypothesis import HealthCheck, given, settings, strategies as st  # noqa: E
 import cutepy  # noqa: E402
 from cutepy.epilogues import Column, Tile, amax  # noqa: E402
 from cutepy.host.launches import Launches  # noqa: E402
-from cutepy.kernels.gemm import op, routes  # noqa: E402
+from cutepy.kernels.gemm import copies, op  # noqa: E402
 from cutepy.kernels.gemm.operands import Description, matrix  # noqa: E402
 from cutepy.kernels.gemm.reference import gemm_reference  # noqa: E402
-from cutepy.ops import copies, fused, gemm, multiply, scaled_gemm  # noqa: E402
+from cutepy.ops import gemm, multiply, scaled_gemm  # noqa: E402
 
 F16, BF16, F32 = torch.float16, torch.bfloat16, torch.float32
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
@@ -79,15 +79,11 @@ def loaded():
     """Have threads load all that they can; tell the signatures of what is compiled."""
     with (
         mock.patch.object(copies, "loads_pay", return_value=True),
-        mock.patch.object(routes, "loads_pay", return_value=True),
         mock.patch.object(multiply, "_launches", Launches()),
-        mock.patch.object(fused, "_launches", Launches()),
         mock.patch.object(op, "compile_gemm", wraps=op.compile_gemm) as compiled,
-        mock.patch.object(routes, "compile_fused", wraps=routes.compile_fused) as compiled_fused,
+        mock.patch.object(op, "compile_fused", wraps=op.compile_fused) as compiled_fused,
     ):
-        routes._route.cache_clear()
         yield lambda: [call.args[0].signature for each in (compiled, compiled_fused) for call in each.call_args_list]
-        routes._route.cache_clear()
 
 
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -34,6 +34,12 @@ from cutepy.device.rules.launches import (
     check_threads as check_threads,
     check_warpgroups as check_warpgroups,
 )
+from cutepy.device.rules.occupancy import (
+    FILLABLE_SMS as FILLABLE_SMS,
+    FULL as FULL,
+    fillable_sms as fillable_sms,
+    fills as fills,
+)
 from cutepy.device.rules.operands import (
     check_operand_source as check_operand_source,
     check_staged_operand as check_staged_operand,

@@ -37,7 +37,7 @@ _POINTER, _INT, _LONG = ctypes.c_void_p, ctypes.c_int32, ctypes.c_uint64
 _KINDS = {"p": _POINTER, "i": _INT, "l": _LONG}
 _NO_SYMBOL, _NO_KERNEL = 13, 98
 _PER_THREAD = re.compile("_pt[ds][sz]$")
-"""What names end in where each thread has a default stream; the simulator has one."""
+"""Suffix of names where each thread has a default stream; the simulator has one."""
 
 
 class _FunctionAttributes(ctypes.Structure):

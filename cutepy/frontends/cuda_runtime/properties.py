@@ -1,4 +1,4 @@
-"""What the CUDA runtime says of the device, and of errors: that it is an H200, and that Python says what went wrong."""
+"""Device properties and error texts of the CUDA runtime: the device is an H200."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class _Properties(ctypes.Structure):
 
 
 class DeviceCalls:
-    """What the device is."""
+    """Properties of the device."""
 
     _texts = ctypes.create_string_buffer(b"no error"), ctypes.create_string_buffer(b"see the Python exception")
 

@@ -106,4 +106,4 @@ CUDA arrays, textures and surfaces are not served: a call of these functions fai
 """
 
 POINTER_RESULTS = ("__cudaRegisterFatBinary", "cudaGetErrorString", "cudaGetErrorName")
-"""What returns a pointer, and not an error code; it can't fail."""
+"""Functions that return a pointer instead of an error code; they can't fail."""

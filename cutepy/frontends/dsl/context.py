@@ -7,9 +7,9 @@ from contextlib import contextmanager
 
 from cutepy.frontends.backend import Simulator, tell_of_streams
 from cutepy.frontends.dsl.execution import executing_on
-from cutepy.sim.machine.chosen import Coordinates
 from cutepy.sim.machine.events import CompletionPolicy
 from cutepy.sim.machine.observer import Observer
+from cutepy.sim.machine.selected_ctas import Coordinates
 from cutepy.sim.replay import Schedules
 from cutepy.sim.run import Run
 

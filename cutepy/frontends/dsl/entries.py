@@ -22,7 +22,7 @@ _P = ctypes.c_void_p
 
 
 class ServedEntry:
-    """What `cute.compile(..., options="--enable-tvm-ffi")` returned, to be called on a backend.
+    """Result of `cute.compile(..., options="--enable-tvm-ffi")`, called on a backend.
 
     Parameters
     ----------

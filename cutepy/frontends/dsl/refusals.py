@@ -1,4 +1,4 @@
-"""What host code refuses that is run in this process only, and can't raise itself."""
+"""Refusals of host code that runs in this process only: it can't raise, so it leaves the text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cutepy.dsl.refusals import TEXT_BYTES
 
 _refusal = ctypes.create_string_buffer(TEXT_BYTES)
 REFUSAL_ADDRESS = ctypes.addressof(_refusal)
-"""Where host code leaves the text of what it refuses, for `refusals_raised`."""
+"""Address at which host code leaves the text of a refusal, for `refusals_raised`."""
 
 
 @contextmanager

@@ -18,11 +18,11 @@ from cutepy.frontends.stream_state import handle_of
 from cutepy.runtime.device_tensors import inputs_of, is_tensor
 from cutepy.runtime.host_calls import RUNNING
 from cutepy.runtime.untraced import keep_untraced, untraced
-from cutepy.sim.machine.chosen import Coordinates
-from cutepy.sim.machine.host_tensors import storage_range
+from cutepy.sim.machine.host_memory import storage_range
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.machine.launch import KernelCall, Launch
 from cutepy.sim.machine.loaded_module import LoadedModule
+from cutepy.sim.machine.selected_ctas import Coordinates
 from cutepy.sim.ptx.model import Parameter
 from cutepy.sim.ptx.tokens import PtxSyntaxError
 from cutepy.sim.run import Run

@@ -25,12 +25,12 @@ from cutepy.frontends.backend import Simulator, tell_of_streams
 from cutepy.frontends.dsl.execution import executing_on
 from cutepy.frontends.torch_device.errors import NotServedError as NotServedError, refused_launch
 from cutepy.sim.errors import LaunchError
-from cutepy.sim.machine.chosen import Coordinates
 from cutepy.sim.machine.events import CompletionPolicy
-from cutepy.sim.machine.host_tensors import storage_range
+from cutepy.sim.machine.host_memory import storage_range
 from cutepy.sim.machine.launch import KernelCall
 from cutepy.sim.machine.memory import GlobalMemory
 from cutepy.sim.machine.observer import Observer
+from cutepy.sim.machine.selected_ctas import Coordinates
 from cutepy.sim.replay import Schedules
 from cutepy.sim.run import Run
 from cutepy.sim.sanitize import Sanitizer

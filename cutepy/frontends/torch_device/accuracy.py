@@ -16,7 +16,7 @@ _IN_FLOAT32 = frozenset(
     for name in """nll_loss_forward nll_loss2d_forward prod index_put index_put_ _index_put_impl_ convolution
     convolution_backward embedding_dense_backward _embedding_bag_dense_backward native_layer_norm_backward""".split()
 )
-"""What sums in 16 bits on the CPU, by the difference from the same in float32."""
+"""Operators whose CPU kernels sum in 16 bits, found by the difference from float32."""
 
 _NOT_IN_16_BITS = re.compile("not implemented for '(?:Half|BFloat16)'")
 

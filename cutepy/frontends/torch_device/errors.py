@@ -1,4 +1,4 @@
-"""What is not served."""
+"""Errors of calls that the served device does not have."""
 
 from __future__ import annotations
 

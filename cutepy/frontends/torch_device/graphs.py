@@ -11,7 +11,7 @@ from cutepy.sim.machine.host_events import StreamEvent
 
 
 class Graph:
-    """What `torch.cuda.CUDAGraph` makes, and what capturing a stream through cuda.bindings gives.
+    """Result of `torch.cuda.CUDAGraph`, and of a capture through cuda.bindings.
 
     A replay issues what was captured again: the launch's stream takes the place of the stream whose capture began, and
     each stream that joined has a stream of the graph's own in its place, so that branches are ordered by their events
@@ -38,7 +38,7 @@ class Graph:
 
     @property
     def nodes(self) -> int:
-        """How many pieces of work it has."""
+        """Number of pieces of work."""
         return 0 if self._capture is None else self._capture.nodes
 
     def take(self, capture: Capture) -> None:
@@ -118,7 +118,7 @@ class Graph:
 
 
 class Capturing:
-    """What `torch.cuda.graph` makes: a context that captures a stream of its own, or the one that it is given."""
+    """Result of `torch.cuda.graph`: a context that captures a stream of its own, or the given one."""
 
     def __init__(
         self,

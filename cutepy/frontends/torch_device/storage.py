@@ -22,12 +22,12 @@ from cutepy.frontends.backend import is_watched, tell
 from cutepy.frontends.torch_device import streams
 from cutepy.frontends.torch_device.errors import NotServedError
 from cutepy.frontends.torch_device.touches import touched
-from cutepy.sim.machine import lazy_memory
+from cutepy.sim.machine import host_memory
 from cutepy.sim.machine.host_events import REUSE, Allocation
 
 _CPU, _CUDA = 1, 2
 _ALIGNMENT = 512
-"""What CUDA's allocator aligns to."""
+"""Alignment of CUDA's allocator, in bytes."""
 
 _LAZY_BYTES = 1 << 30
 """From here on memory is there once it is touched: a tensor may have more than the host."""
@@ -65,7 +65,7 @@ class _Allocation:
 
 
 class Allocations:
-    """What is allocated on the served device.
+    """Allocations of the served device.
 
     As CUDA's caching allocator does, what was freed stays mapped for a while: scripts that free a tensor before the
     kernel that uses it work on a GPU, so they work here.
@@ -175,7 +175,7 @@ def _aligned(elements: int, dtype: torch.dtype) -> torch.Tensor:
     """Allocate host memory that is aligned as CUDA's allocator aligns."""
     size_bytes = elements * dtype.itemsize
     if size_bytes >= _LAZY_BYTES:
-        return torch.frombuffer(lazy_memory.reserve(size_bytes), dtype=dtype, count=elements)
+        return torch.frombuffer(host_memory.reserve(size_bytes), dtype=dtype, count=elements)
     block = torch.empty(size_bytes + _ALIGNMENT, dtype=torch.uint8, device="cpu")
     start = -block.data_ptr() % _ALIGNMENT
     return block[start : start + size_bytes].view(dtype).as_strided((elements,), (1,))
@@ -184,7 +184,7 @@ def _aligned(elements: int, dtype: torch.dtype) -> torch.Tensor:
 def zero(tensor: torch.Tensor) -> torch.Tensor:
     """Fill a tensor of device `cuda` with zeros; a large one gives its memory back, and takes it as it is touched."""
     if tensor.nbytes >= _LAZY_BYTES and tensor.is_contiguous():
-        lazy_memory.clear(tensor.data_ptr(), tensor.nbytes)
+        host_memory.clear(tensor.data_ptr(), tensor.nbytes)
     else:
         host(tensor).zero_()
     return tensor

@@ -21,7 +21,7 @@ polled = Polled()
 
 
 class Stream:
-    """What `torch.cuda.Stream` makes."""
+    """Result of `torch.cuda.Stream`."""
 
     def __init__(
         self,
@@ -101,14 +101,14 @@ class Stream:
 
 
 class ExternalStream(Stream):
-    """What `torch.cuda.ExternalStream` makes: the stream of a handle."""
+    """Result of `torch.cuda.ExternalStream`: the stream of a handle."""
 
     def __init__(self, stream_ptr: int, device: object = None, **_: object) -> None:
         super().__init__(handle=stream_ptr)
 
 
 class Event:
-    """What `torch.cuda.Event` makes."""
+    """Result of `torch.cuda.Event`."""
 
     def __init__(self, enable_timing: bool = False, blocking: bool = False, **_: object) -> None:
         self.cuda_event = next(stream_state.handles)

@@ -41,7 +41,7 @@ def _set_device(device: object) -> None:
 
 
 class _Device:
-    """What `torch.cuda.device` and `torch.cuda.device_of` make: a choice among one."""
+    """Result of `torch.cuda.device` and `torch.cuda.device_of`: a choice among one."""
 
     def __init__(self, device: Any = None) -> None:  # noqa: ANN401
         self.idx = 0 if isinstance(device, torch.Tensor) else _index(device)
@@ -358,7 +358,7 @@ class _AnyGenerator(type(torch._C.Generator)):  # type: ignore[misc]
 
 
 class _Generator(torch._C.Generator, metaclass=_AnyGenerator):
-    """What `torch.Generator` makes: the CPU's, for the device too."""
+    """Result of `torch.Generator`: the CPU's, for the device too."""
 
     def __new__(cls, device: Any = "cpu") -> _Generator:  # noqa: ANN401
         return super().__new__(cls, "cpu" if torch.device(device).type == "cuda" else device)  # type: ignore[call-arg]

@@ -1,4 +1,4 @@
-"""What torch's operators read and write of the served device, told to observers as work of the current stream."""
+"""Reads and writes of torch's operators on the served device, told to observers as work of the current stream."""
 
 from __future__ import annotations
 

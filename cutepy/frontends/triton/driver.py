@@ -51,7 +51,7 @@ _INTERFACE = SimpleNamespace(
     stream=streams.using,
     synchronize=lambda device=None: None,
 )
-"""What `triton.testing` asks of `torch.cuda`, for tensors in host memory."""
+"""Calls of `torch.cuda` that `triton.testing` makes, for tensors in host memory."""
 
 
 @contextmanager
@@ -153,7 +153,7 @@ def _driver() -> Any:  # noqa: ANN401
     nvidia = importlib.import_module("triton.backends.nvidia.driver")
 
     class SimulatedDriver(base):  # type: ignore[misc, valid-type]
-        """What Triton asks of a GPU, answered as an H200 would."""
+        """Triton's driver of a GPU, answered as an H200 would."""
 
         def __init__(self) -> None:
             self.compiles_only = False

@@ -131,7 +131,7 @@ def packed(codes: Array, bits: int) -> Array:
 
 @dataclass(frozen=True)
 class Product:
-    """What a matrix multiply-accumulate of a warp says.
+    """Shape, types and layouts of a warp's matrix multiply-accumulate.
 
     Attributes
     ----------
@@ -161,7 +161,7 @@ class Product:
 
     @property
     def in_quads(self) -> bool:
-        """Whether a warp multiplies four small matrices."""
+        """True if a warp multiplies four small matrices."""
         return (self.m, self.n, self.k, self.a) == (8, 8, 4, "f16")
 
 
@@ -206,7 +206,7 @@ class Fragment:
 
     @property
     def is_along_columns(self) -> bool:
-        """Whether elements that follow each other in memory are of one row of the matrix as it is taken here."""
+        """True if elements that follow each other in memory are of one row of the matrix as it is taken here."""
         return (self.major == "row") != (self.operand == "b")
 
     def offsets(self, lanes: Array, stride: Array | None) -> Array:

@@ -1,4 +1,4 @@
-"""How Hopper's tensor cores sum the products of one wgmma instruction, bit for bit.
+"""Sums of products in Hopper's tensor cores, bit for bit, for one wgmma instruction.
 
 The PTX ISA leaves the order and the rounding open ("at least single precision"). These rules were found by probing an
 H200, and reproduce each of its results that `tests/sim/hardware` records:

@@ -1,1 +1,1 @@
-"""What people look at: shared memory, timelines, bank conflicts, saved runs."""
+"""Inspection of runs: shared memory, timelines, bank conflicts, saved runs."""

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from cutepy.layouts.banks.rule import count_wavefronts
+from cutepy.sim.machine.activity import SECTOR_BYTES
 from cutepy.sim.machine.events import PASSES, Access, BarrierEvent, WaitBegins
 from cutepy.sim.machine.lanes import WARP, Array
 from cutepy.sim.machine.observer import Observer
-from cutepy.sim.machine.traffic import SECTOR_BYTES
 from cutepy.sim.ptx.places import line_of
 
 if TYPE_CHECKING:

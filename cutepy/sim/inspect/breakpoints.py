@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from cutepy.sim.machine.observer import Observer
 
 if TYPE_CHECKING:
-    from cutepy.sim.machine.step import Step
+    from cutepy.sim.machine.observer import Step
     from cutepy.sim.ptx.model import Instruction
 
 

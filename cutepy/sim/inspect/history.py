@@ -1,4 +1,4 @@
-"""What a saved run tells: what CTAs did, who waited for whom, and shared memory at each step."""
+"""History of a saved run: steps of CTAs, waits and what ended them, and shared memory at each step."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Wait:
 
 @dataclass(frozen=True)
 class SavedCta:
-    """What one CTA did.
+    """Steps of one CTA.
 
     Attributes
     ----------
@@ -110,7 +110,7 @@ class SavedCta:
 
     @cached_property
     def waits(self) -> list[Wait]:
-        """Who waited, where, and which event let them go on."""
+        """A wait: its thread, its place, and the event that ended it."""
         waiting: dict[tuple[int, int], tuple[int, str]] = {}
         found = []
         completed: dict[int, int] = {}

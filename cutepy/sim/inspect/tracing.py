@@ -1,4 +1,4 @@
-"""What a CTA did, in order, in the Trace Event Format that chrome://tracing and Perfetto show.
+"""Timeline of a CTA in the Trace Event Format that chrome://tracing and Perfetto show.
 
 Time is a counter of steps: one for each event of the launch, of whatever CTA. It is an order, not a timing.
 

@@ -1,4 +1,4 @@
-"""What is written to shared memory, as long as there is room to keep it: where, and the bytes."""
+"""Log of writes to shared memory, their places and bytes, as long as there is room."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 FOLLOWED_CTAS = 16
 """CTAs of a launch whose shared memory is followed: the first, whole clusters."""
 ROOM_BYTES = 128 << 20
-"""What is kept of a run; what is written later is not."""
+"""Bound on the log of a run, in bytes; later writes are dropped."""
 
 
 @dataclass(frozen=True, slots=True)

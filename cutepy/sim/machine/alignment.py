@@ -1,10 +1,15 @@
-"""Which lanes execute what whole warps, or warpgroups, must execute together: `cutepy.sim.ptx.alignment`.
+"""Aligned instructions: all threads of a warp or warpgroup must execute them together, some with the same operands.
 
-How lanes are grouped says nothing of that: parts go ahead and come after. So executions by a part of a unit are counted
-by lane, in each place within which the lanes have parted and where they meet again. Who passes there has executed less
-than others of its unit if its path did not lead to the instruction; lanes that all come to it, however late and on
-whatever paths, have executed it equally often. Lanes that have ended may have come to fewer barriers than others of
-their warp, but to no other ones.
+`cutepy.sim.ptx.alignment` names the instructions. Groups of lanes say nothing of it: parts of a unit run ahead and
+behind. So executions by a part of a unit are counted by lane, in each place within which the lanes have diverged and
+where they reconverge. A lane that passes there with fewer executions than others of its unit took a path without the
+instruction. Lanes that all come to it, however late and on whatever paths, have executed it equally often. Lanes that
+have exited may have come to fewer barriers than others of their warp, but to no other ones.
+
+References
+----------
+PTX ISA, "wgmma.mma_async": "The contents of a matrix descriptor must be same across all the warps in the warpgroup";
+"wmma.load", "wmma.store": `p` and `ldm` of all threads of the warp; "bar, barrier": `.aligned`.
 """
 
 from __future__ import annotations
@@ -16,14 +21,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cutepy.layouts.sm90.arch import WARP_THREADS
-from cutepy.sim.machine.executions import Executions, Orders
-from cutepy.sim.machine.lanes import Array
+from cutepy.sim.errors import Place, SimulationError, Who
+from cutepy.sim.machine.lanes import WARP, Array
+from cutepy.sim.machine.thread_history import Executions, Orders
 from cutepy.sim.ptx.alignment import aligned_threads, goes_without_ended
 
 if TYPE_CHECKING:
-    from cutepy.sim.machine.group import Group, Join
+    from cutepy.sim.machine.activity import Activity
+    from cutepy.sim.machine.group import Group, Join, Roster
     from cutepy.sim.machine.lanes import Residents
-    from cutepy.sim.machine.roster import Roster
     from cutepy.sim.ptx.model import Instruction
 
 
@@ -142,3 +148,43 @@ class Alignment:
     def _apart(self, i: Instruction, join: Join | None, slot: int, executed: Array, lacking: Array) -> Apart:
         branch = None if join is None else self._roster.flow.blocks[join.parted].branch
         return Apart(i, branch, slot, aligned_threads(i), executed, lacking, self._roster.residents)
+
+
+def check_uniform(
+    activity: Activity, g: Group, i: Instruction, value: Array, what: str, error: type[SimulationError] | None = None
+) -> None:
+    """Check what lanes give, (CTAs or 1, threads or 1): in each unit that executes an instruction together the same.
+
+    Parameters
+    ----------
+    activity, g, i : Activity, Group, Instruction
+    value : array
+    what : str
+        What it is, in words.
+    error : type of SimulationError, optional
+        What it is; by default that a part of the unit executes the instruction.
+
+    Raises
+    ------
+    SimulationError
+        If they differ, and no observer takes that.
+    """
+    if value.shape[1] == 1 or (value == value[:, :1]).all():
+        return
+    unit = aligned_threads(i)
+    number = g.threads.ids // unit
+    first = np.searchsorted(number, number)
+    rows, lanes = np.nonzero(value != value[:, first])
+    if not len(rows):
+        return
+    lane, thread = int(lanes[0]), int(g.threads.ids[lanes[0]])
+    mine, other = (int(value[rows[0], n]) for n in (lane, first[lane]))
+    cta = g.ctas.residents.coordinate(int(g.ctas.slots[rows[0]]))
+    warp, within = divmod(thread, WARP)
+    of = "warp" if unit == WARP else "warpgroup"
+    wrong = f"{what} must be the same in all threads of a {of}: thread {g.threads.ids[first[lane]]} gives {other:#x}"
+    who = Who(f"warp {warp}, lane {within} of CTA {cta}", cta, warp, within)
+    fix = f"compute it of what the {of} has in common, or take one lane's by shfl.sync"
+    kind = f"partial-{of}" if error is None else error.kind
+    wrong = f"{wrong}, and thread {thread} {mine:#x}"
+    activity.fault((error or SimulationError)(wrong, i, who, fix=fix, kind=kind, at=Place(what)))

@@ -1,4 +1,4 @@
-"""What is said of a deadlock: who waits where and for what, and who else could have come."""
+"""Deadlock errors: the lanes that wait, the objects they wait for, and the CTAs that could still come."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cutepy.sim.errors import AbsentCtaError, DeadlockError, Place, SimulationError
-from cutepy.sim.machine.awaited import Awaited
-from cutepy.sim.machine.hangs import instruction, loop, mistake, parts
 from cutepy.sim.machine.lanes import WARP, Threads
-from cutepy.sim.machine.ordering import waits_for_others
+from cutepy.sim.machine.launch import waits_for_others
+from cutepy.sim.machine.wait_for_graph import instruction, loop, mistake, parts
+from cutepy.sim.machine.wait_sources import Awaited
 from cutepy.sim.ptx.places import place, relative
 
 if TYPE_CHECKING:
-    from cutepy.sim.machine.group import Group
+    from cutepy.sim.machine.group import Group, Roster
     from cutepy.sim.machine.launch import Launch
-    from cutepy.sim.machine.roster import Roster
     from cutepy.sim.ptx.model import Instruction
 
 

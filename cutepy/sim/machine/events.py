@@ -1,4 +1,4 @@
-"""Who did what, where: memory accesses, barrier operations and asynchronous operations, as observers see them.
+"""Events that observers receive: memory accesses, barrier operations and asynchronous operations, with their lanes.
 
 A `CompletionPolicy` decides when asynchronous operations take effect. Without one they do as they are issued, in order.
 """
@@ -13,8 +13,8 @@ from cutepy.layouts.sm90 import Im2colTensorMap, TensorMap
 from cutepy.sim.machine.lanes import Array, Ctas, Threads
 
 if TYPE_CHECKING:
-    from cutepy.sim.machine.awaited import Awaited
     from cutepy.sim.machine.launch import Launch
+    from cutepy.sim.machine.wait_sources import Awaited
     from cutepy.sim.ptx.model import Instruction
     from cutepy.sim.translate.wgmma_shapes import Shape
 
@@ -67,7 +67,7 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class BarrierState:
-    """What an mbarrier of some CTAs holds after an operation on it.
+    """State of an mbarrier of some CTAs after an operation on it.
 
     Attributes
     ----------
@@ -360,7 +360,7 @@ class NamedBarrierEvent(GenerationEvent):
 
     @property
     def is_of_all(self) -> bool:
-        """Tell whether the barrier is for all threads of the CTA, so that it matters which have ended."""
+        """True if a named barrier is for all threads of the CTA, so that exited threads count."""
         i = self.instruction
         return len(i.operands) == (3 if "red" in i.parts else 1)
 

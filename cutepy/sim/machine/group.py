@@ -1,28 +1,32 @@
-"""Groups of lanes that run in lockstep: rectangles of CTAs and threads with one program counter."""
+"""Groups of lanes that run in lockstep: rectangles of CTAs and threads with one program counter; and the set of groups.
+
+A group has the lanes' registers, and accumulators as matrices as long as only MMAs touch them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cutepy.sim.errors import Who
-from cutepy.sim.machine.deeds import Done, first
-from cutepy.sim.machine.executions import Executions
-from cutepy.sim.machine.lanes import Array, Ctas, Index, Threads, as_index, select
+from cutepy.sim.machine.lanes import Array, Ctas, Index, Residents, Threads, as_index, select
+from cutepy.sim.machine.thread_history import Done, Executions, first
 
 if TYPE_CHECKING:
-    from cutepy.sim.machine.awaited import Awaited
     from cutepy.sim.machine.events import AsyncOperation
-    from cutepy.sim.machine.spinning import Spin
-    from cutepy.sim.machine.tiles import Issued, Tile
+    from cutepy.sim.machine.progress import Spin
+    from cutepy.sim.machine.wait_sources import Awaited
     from cutepy.sim.ptx.model import Instruction
+    from cutepy.sim.translate.control_flow import ControlFlow
+    from cutepy.sim.translate.wgmma_shapes import Shape
 
 
 class Return(NamedTuple):
-    """What there is to do where lanes return from a function.
+    """Return from a function: the block where lanes go on, and the work before that.
 
     Attributes
     ----------
@@ -37,7 +41,7 @@ class Return(NamedTuple):
 
 
 class Join:
-    """Where the parts of a group meet.
+    """Reconvergence point: the block where the parts of a group become one again.
 
     Attributes
     ----------
@@ -78,7 +82,7 @@ class Join:
 
 
 class Gathering(NamedTuple):
-    """What lanes that wait at a collective wait for.
+    """Rendezvous of lanes at a collective: the lanes that its masks name, and those that have come.
 
     Attributes
     ----------
@@ -213,3 +217,110 @@ def places(part: Group, whole: Group) -> tuple[Index | None, Index | None]:
     same = part.threads.count == whole.threads.count
     columns = None if same else as_index(np.searchsorted(whole.threads.ids, part.threads.ids))
     return rows, columns
+
+
+class Roster:
+    """Roster of the resident CTAs: groups that run or wait, and lanes that have exited.
+
+    Parameters
+    ----------
+    flow : ControlFlow
+        Of the function that all run.
+    block : (int, int, int)
+        Extents of a CTA.
+
+    Attributes
+    ----------
+    threads_per_cta : int
+    groups : list of Group
+        Those that run or wait, but for those that wait where they meet others.
+    groups_ended : int
+        How many have, in all launches of CTAs so far.
+    residents : Residents
+        The CTAs.
+    ended : array of bool, (slots, threads)
+        The lanes that have ended.
+    """
+
+    residents: Residents
+    ended: Array
+
+    def __init__(self, flow: ControlFlow, block: tuple[int, int, int]) -> None:
+        self.flow = flow
+        self.block = block
+        self.threads_per_cta = block[0] * block[1] * block[2]
+        self.groups: list[Group] = []
+        self.groups_ended = 0
+        self._numbers = 0
+        self._thread_sets: dict[bytes, Threads] = {}
+        self._cta_sets: dict[bytes, Ctas] = {}
+
+    def start(self, residents: Residents, registers: Sequence[Array]) -> None:
+        """Let CTAs begin: their lanes are one group."""
+        self.residents = residents
+        self.ended = np.zeros((residents.count, self.threads_per_cta), bool)
+        self._cta_sets.clear()
+        ctas, threads = self.ctas(np.arange(residents.count)), self.threads(np.arange(self.threads_per_cta))
+        self.groups = [self.group(0, list(registers), ctas, threads, None)]
+
+    def group(self, block: int, registers: list[Any], ctas: Ctas, threads: Threads, join: Join | None) -> Group:
+        """Make a group, which has a number of its own."""
+        self._numbers += 1
+        return Group(self._numbers, block, registers, ctas, threads, join)
+
+    def threads(self, ids: NDArray[np.intp]) -> Threads:
+        """Return the set of these threads."""
+        key = ids.tobytes()
+        if key not in self._thread_sets:
+            self._thread_sets[key] = Threads(ids, self.block)
+        return self._thread_sets[key]
+
+    def ctas(self, slots: NDArray[np.intp]) -> Ctas:
+        """Return the set of these slots."""
+        key = slots.tobytes()
+        if key not in self._cta_sets:
+            self._cta_sets[key] = Ctas(slots, self.residents)
+        return self._cta_sets[key]
+
+    def lanes_of(self, groups: Sequence[Group]) -> Array:
+        """Tell which lanes are in some groups, by (slot, thread)."""
+        here = np.zeros_like(self.ended)
+        for g in groups:
+            here[g.ctas.slots[:, None], g.threads.ids[None, :]] = True
+        return here
+
+    def replace(self, old: Sequence[Group], new: Sequence[Group]) -> None:
+        """Put groups of the same lanes, which meet others at the same place, in the place of others."""
+        self.groups = [g for g in self.groups if not any(g is other for other in old)] + list(new)
+        if old[0].join is not None:
+            old[0].join.expected += len(new) - len(old)
+
+    def end(self, g: Group) -> None:
+        """Note that lanes have ended."""
+        self.ended[g.ctas.slots[:, None], g.threads.ids[None, :]] = True
+        self.groups_ended += 1
+
+
+@dataclass
+class Issued:
+    """An MMA whose operands are known: descriptors by (CTA, warpgroup), or A's values.
+
+    `where` says where in their rows the elements are that a sparse A keeps: (CTA, warpgroup, 64, K / 2).
+    """
+
+    shape: Shape
+    instruction: Instruction
+    a: Array
+    b: Array
+    accumulate: Array
+    tile: Tile
+    where: Array | None = None
+
+
+class Tile:
+    """Accumulators as a matrix, (CTA, warpgroup, 64, N); None while no MMA has completed on fresh ones."""
+
+    def __init__(self, shape: Shape, matrix: Array | None) -> None:
+        self.shape = shape
+        self.matrix = matrix
+        self.in_flight = 0

@@ -1,4 +1,4 @@
-"""What host code does beside launches, as observers see it: streams and events, and memory that it touches itself."""
+"""Host events: streams, CUDA events, and accesses of host code to memory, as observers receive them beside launches."""
 
 from __future__ import annotations
 
@@ -68,6 +68,6 @@ class Allocation:
 
 
 REUSE = "reuse"
-"""What a `HostAccess` is called by which an allocator gives freed memory to what comes next in a stream."""
+"""Name of a `HostAccess` by which an allocator gives freed memory to what comes next in a stream."""
 
 HostEvent = StreamEvent | HostAccess | Allocation

@@ -1,8 +1,8 @@
-"""The schedule in which a policy says who goes on: warp by warp, and operation by operation.
+"""The interleaved schedule: a policy picks the warp or asynchronous operation that goes on next.
 
-All lanes begin as one group, as ever, and part at once into CTAs and warps, or warpgroups of kernels with wgmma. Where
-no MMA comes before all paths meet again, the warps of a warpgroup part too, and meet there. Elsewhere no warp waits for
-another where paths meet: in hardware none does.
+All lanes begin as one group, and split at once into CTAs and warps, or into warpgroups of kernels with wgmma. Where no
+MMA comes before all paths meet again, the warps of a warpgroup split too, and reconverge there. Elsewhere no warp waits
+for another where paths meet: in hardware none does.
 """
 
 from __future__ import annotations
@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cutepy.sim.machine.deadlock import deadlock
+from cutepy.sim.machine.divergence import Part
 from cutepy.sim.machine.interleaving import Agent
 from cutepy.sim.machine.lanes import WARP
-from cutepy.sim.machine.parting import Part
+from cutepy.sim.machine.progress import Look, look, together
 from cutepy.sim.machine.schedule import Schedule
-from cutepy.sim.machine.spinning import together
-from cutepy.sim.machine.standstill import Look, look
 from cutepy.sim.translate.control_flow import EXIT
 
 if TYPE_CHECKING:
@@ -28,13 +27,13 @@ if TYPE_CHECKING:
     from cutepy.sim.machine.group import Group, Join
     from cutepy.sim.machine.interleaving import Interleaving
     from cutepy.sim.machine.launch import Launch
-    from cutepy.sim.machine.mechanism import Mechanism
+    from cutepy.sim.machine.schedule import Mechanism
     from cutepy.sim.ptx.model import Instruction
     from cutepy.sim.translate import Program
 
 
 class InterleavedSchedule(Schedule):
-    """Who goes on is a policy's choice.
+    """Schedule whose next group or operation a policy chooses.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Who goes on next: the policies that choose among executions, operation by operation and warp by warp.
+"""Interleavings: policies that choose the next agent, a group of lanes or a pending operation, at each synchronisation.
 
 A `CompletionPolicy` decides when asynchronous operations take effect; threads go on as they can. An `Interleaving`
 decides both. Its agents are groups of lanes that stopped where they synchronise, and operations that are pending; each
@@ -30,7 +30,7 @@ _ORDERED = frozenset("acquire release relaxed volatile acq_rel mmio async".split
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """What can go on: lanes before an instruction, or an asynchronous operation that is pending.
+    """Agent that can go on: lanes before an instruction, or an asynchronous operation that is pending.
 
     Attributes
     ----------
@@ -138,7 +138,7 @@ class RandomSchedule(Interleaving):
     """
 
     _PATIENCE = 300
-    """How often one agent is picked in a row: others must get on even if it goes around a loop for ever."""
+    """Picks of one agent in a row: others must get on even if it goes around a loop for ever."""
 
     def __init__(self, seed: int = 0) -> None:
         self.seed = seed

@@ -96,7 +96,7 @@ class Threads:
 
     @cached_property
     def full(self) -> bool:
-        """Whether all threads of each warp are here."""
+        """True if all threads of each warp are here."""
         return self.count == len(self.warps) * WARP
 
     @cached_property
@@ -124,7 +124,7 @@ class Threads:
 
     @cached_property
     def leaders(self) -> Array:
-        """Whether each thread is the first of its warp here: the one that elect.sync picks."""
+        """First thread of each warp here, as a mask by thread: the one that elect.sync picks."""
         first = np.ones(self.count, bool)
         first[1:] = np.diff(self.ids // WARP) != 0
         return first[None, :]

@@ -1,4 +1,4 @@
-"""A launch: what was asked for, checked against the hardware's limits, ready to run.
+"""Launches: kernel calls checked against the hardware's limits, and the order in which their CTAs may run.
 
 References
 ----------
@@ -7,9 +7,10 @@ CUDA C++ Programming Guide, "Compute Capabilities": limits of 9.0. PTX ISA, "Per
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import prod
 from typing import Any
 
@@ -20,9 +21,9 @@ from cutepy.layouts.sm90 import SmemPlan
 from cutepy.layouts.sm90.arch import MAX_THREADS_PER_CTA, SM_COUNT, SMEM_BYTES_PER_CTA
 from cutepy.layouts.sm90.occupancy import occupancy
 from cutepy.sim.errors import LaunchError
-from cutepy.sim.machine.chosen import ChosenCtaError, Coordinates, in_whole_clusters
 from cutepy.sim.machine.lanes import Array, cluster_order
 from cutepy.sim.machine.loaded_module import LoadedModule, Placed
+from cutepy.sim.machine.selected_ctas import ChosenCtaError, Coordinates, in_whole_clusters
 from cutepy.sim.ptx.kernel_names import readable
 from cutepy.sim.ptx.linking import function_addresses
 from cutepy.sim.ptx.model import Function, Module
@@ -34,15 +35,15 @@ MAX_CLUSTER = 16
 _SLOT_ALIGNMENT = 1024
 _PARAMETER_ALIGNMENT = 64
 _WORKSPACE_BYTES = 16
-"""What the driver gives cooperative launches to synchronise the grid: a size and a barrier, in cooperative_groups.h."""
+"""Workspace of cooperative launches that synchronises the grid: a size and a barrier, in cooperative_groups.h."""
 RESERVED_SMEM_BYTES = 1024
 _SHARED_BASE = 0
-"""Where a CTA's variables start. The hardware reserves the first 1024 bytes; addresses are relative to its own."""
+"""Start of a CTA's variables. The hardware reserves the first 1024 bytes; addresses are relative to its own."""
 
 
 @dataclass(frozen=True)
 class KernelCall:
-    """What asks for a launch.
+    """Request for a launch.
 
     Attributes
     ----------
@@ -120,7 +121,7 @@ class Launch:
         - tma, tma_bytes: tensor copies and the bytes of their boxes, once where several CTAs get them; bulk,
           bulk_bytes: copies of plain bytes from and to global memory.
         - l2_load_sectors, l2_load_bytes, and so for store and atomic: what the L2 cache is asked for, in sectors of 32
-          bytes (`cutepy.sim.machine.traffic` says what is counted).
+          bytes (`cutepy.sim.machine.activity` says what is counted).
         - splits: how often lanes of a warp parted.
     instructions : Counter
         Instructions that warps executed, by the first part of their opcode.
@@ -166,7 +167,7 @@ class Launch:
 
     @property
     def reserved_smem(self) -> tuple[int, int]:
-        """Where the system's shared memory starts and ends: behind the kernel's, if the kernel asks where it is."""
+        """Range of the system's shared memory: behind the kernel's, if the kernel asks for its address."""
         start = -(-self.smem_bytes // _PARAMETER_ALIGNMENT) * _PARAMETER_ALIGNMENT
         return (start, start + RESERVED_SMEM_BYTES) if "%reserved_smem_offset" in self.ptx else (start, self.smem_bytes)
 
@@ -200,12 +201,12 @@ class Launch:
 
     @property
     def absent_ctas(self) -> int:
-        """How many CTAs of the grid do not run."""
+        """CTAs of the grid that do not run."""
         return 0 if self.chosen is None else self.ctas - len(self.order)
 
     @property
     def resident_ctas(self) -> int:
-        """How many CTAs of this size an H200 holds at once; PTX says nothing of registers, which may allow fewer."""
+        """CTAs of this size that an H200 holds at once; registers, which PTX does not tell, may allow fewer."""
         x, y, z = self.block
         return SM_COUNT * occupancy(0, x * y * z, self.smem_bytes).ctas_per_sm
 
@@ -346,3 +347,28 @@ def _check_directives(launch: Launch, function: Function, threads: int, cluster:
         raise LaunchError(f"{compiled} clusters of {(*extents, 1, 1)[:3]}, got {launch.cluster}")
     if rank is not None and cluster > rank[0]:
         raise LaunchError(f"{compiled} clusters of at most {rank[0]} CTAs, got {cluster}")
+
+
+_WAITS_FOR_OTHERS = re.compile(r"(?<![\w.])(?:(?:atom|red)(?=\.)|ld\.(?:acquire|volatile|relaxed))(?![\w.:]*\.shared)")
+"""Opcodes that wait for other CTAs, or might: they can reach each other's shared memory in clusters only."""
+
+_NEEDS_ORDER = re.compile(
+    r"cp\.reduce\.|(?<![\w.])tensormap\.|fence\.proxy\.tensormap|%(?:clock|globaltimer)|\bmalloc\b",
+)
+"""Opcodes that see the order in which CTAs run: sums in global memory, written tensor maps, clocks, malloc."""
+
+
+def may_run_in_any_order(launch: Launch) -> bool:
+    """Tell whether CTAs can know of each other only by plain loads of what others have stored."""
+    return not waits_for_others(launch) and not _found(_NEEDS_ORDER, launch.ptx, launch.kernel)
+
+
+def waits_for_others(launch: Launch) -> bool:
+    """Tell whether CTAs may wait for each other through global memory."""
+    return launch.cooperative or _found(_WAITS_FOR_OTHERS, launch.ptx, launch.kernel)
+
+
+@lru_cache(maxsize=128)
+def _found(pattern: re.Pattern[str], ptx: str, kernel: str) -> bool:
+    """Tell whether a kernel, or what it calls, has an instruction: of its module others may have it too."""
+    return any(pattern.search(i.text) for i in linked(ptx, kernel).function.instructions)

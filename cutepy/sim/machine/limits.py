@@ -1,4 +1,4 @@
-"""How long a launch may run, and where its lanes are when it is stopped."""
+"""Limits of a launch in seconds and instructions; the error of a launch that is stopped shows where its lanes are."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cutepy.sim.errors import LimitError
-from cutepy.sim.machine.hangs import first_instruction
+from cutepy.sim.machine.wait_for_graph import first_instruction
 from cutepy.sim.ptx.places import place
 
 if TYPE_CHECKING:
-    from cutepy.sim.machine.group import Group, Join
-    from cutepy.sim.machine.roster import Roster
+    from cutepy.sim.machine.group import Group, Join, Roster
     from cutepy.sim.translate import Program
 
 _SHOWN_LINES, _SHOWN_GROUPS = 16, 4

@@ -19,10 +19,8 @@ import numpy as np
 from cutepy.sim.errors import MemoryAccessError, Place, ReadOnlyMemoryError
 from cutepy.sim.machine.events import Access, Proxy, Space
 from cutepy.sim.machine.lanes import Array, Residents
-from cutepy.sim.machine.leftovers import Held, leftover
-from cutepy.sim.machine.opaque_objects import OpaqueObjects
-from cutepy.sim.machine.shared_memory import SharedMemory
-from cutepy.sim.translate import LOCAL_WINDOW, SHARED_WINDOW
+from cutepy.sim.machine.shared_memory import Held, OpaqueObjects, SharedMemory, leftover
+from cutepy.sim.semantics.movement import LOCAL_WINDOW, SHARED_WINDOW
 
 if TYPE_CHECKING:
     from cutepy.sim.errors import Who

@@ -1,11 +1,10 @@
-"""The deterministic schedule that runs the groups of lanes of resident CTAs.
+"""The deterministic schedule: groups of lanes take turns, each until it must wait. `Mechanism` is its interface.
 
-Groups take turns, each running until it has to wait. When none can go on, in this order: a pending asynchronous
-operation completes; lanes whose wait is over leave those whose is not; warps that met whole go on; a try_wait times
-out, unless its lanes wait as they did when it did before; time passes; lanes that met where others of their warp are
-missing go ahead; and if there are none either, the kernel is deadlocked. A group that spins can't go on until something
-changes; warps that met go on also if others keep them waiting for long, and lanes that nothing takes together with the
-rest of their warp.
+When no group can run, in this order: a pending asynchronous operation completes; lanes whose wait is over leave those
+whose wait is not; warps that met whole go on; a try_wait times out, unless its lanes wait as they did when it did
+before; time passes; lanes that met where others of their warp are missing go ahead. If none of that is possible, the
+kernel is deadlocked. A group that spins runs again only when something changes. Warps that met go on also if others
+keep them waiting for long, and so do lanes that no instruction takes together with the rest of their warp.
 
 References
 ----------
@@ -14,32 +13,30 @@ PTX ISA, "Programming Model", "PTX Machine Model".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from cutepy.sim.machine.alignment import Alignment
 from cutepy.sim.machine.deadlock import PartOfAUnit, deadlock
+from cutepy.sim.machine.divergence import Part, check_not_crossed, gather, in_whole_units, merge, parts_of, split
 from cutepy.sim.machine.events import WaitBegins
-from cutepy.sim.machine.gathering import check_not_crossed, gather
-from cutepy.sim.machine.group import Group, Join
+from cutepy.sim.machine.group import Group, Join, Roster
 from cutepy.sim.machine.lanes import WARP, Array, Residents
 from cutepy.sim.machine.limits import Watchdog, lanes
-from cutepy.sim.machine.merging import in_whole_units, merge
-from cutepy.sim.machine.parting import Part, parts_of, split
-from cutepy.sim.machine.roster import Roster
-from cutepy.sim.machine.spinning import TRUSTED_BLOCKS, Spin, together
-from cutepy.sim.machine.time_outs import TimeOuts
+from cutepy.sim.machine.progress import TRUSTED_BLOCKS, Spin, TimeOuts, together
+from cutepy.sim.ptx.model import Immediate
 from cutepy.sim.translate.control_flow import EXIT
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.activity import Activity
     from cutepy.sim.machine.alignment import Apart
+    from cutepy.sim.machine.events import AsyncOperation
     from cutepy.sim.machine.launch import Launch
-    from cutepy.sim.machine.mechanism import Mechanism
     from cutepy.sim.ptx.model import Instruction
     from cutepy.sim.translate import Program
+
 
 PARKED = -2
 DIVERGED = -3
@@ -47,7 +44,7 @@ _TURN_BLOCKS, _IDLE_TURN_BLOCKS = 1000, 256
 """Blocks that a group runs before others get a turn, and those of a group that changes nothing but its registers."""
 
 _PATIENCE, _LONG_TURN = 1000, 250
-"""How long lanes wait for others where they meet, and how much of that a turn counts that goes on to its end: they wait
+"""Patience of lanes that wait where they meet, and the part of it that a turn to the end counts: they wait
 for more than a thousand blocks that change nothing, or four thousand that change something. A round without a change
 counts 1.
 """
@@ -56,7 +53,7 @@ _FIRST_LEAP, _LAST_LEAP = 1 << 12, 1 << 40
 
 
 class Schedule:
-    """Who runs next, where lanes part, meet and wait.
+    """Schedule of groups: picks the next one, splits and merges them, and lets them wait.
 
     Parameters
     ----------
@@ -398,3 +395,39 @@ class Schedule:
                 self._meet(join)
                 return True
         return False
+
+
+class Mechanism:
+    """A part of the hardware beside arithmetic: override what concerns it."""
+
+    def start(self, residents: Residents, threads: int) -> None:
+        """Begin anew with CTAs of so many threads, which become resident."""
+
+    def before_parting(self, g: Group, blocks: Collection[int], join_block: int) -> None:
+        """Bring to a group's registers what its parts may touch.
+
+        Parameters
+        ----------
+        g : Group
+            Its lanes are about to part.
+        blocks : collection of int
+            Where the parts go on.
+        join_block : int
+            Where they meet; negative for never.
+        """
+
+    def to_registers(self, g: Group) -> None:
+        """Bring to a group's registers all that is kept elsewhere: its lanes become part of other groups."""
+
+    def awaited(self, g: Group, i: Instruction) -> list[AsyncOperation]:
+        """Return the operations that a wait of a group completes, whatever a policy says; none if `i` is no wait."""
+        return []
+
+    def leave(self, g: Group) -> None:
+        """Take note that a group's lanes end."""
+
+
+def left_by(i: Instruction) -> int:
+    """Return how many of the youngest groups a wait for groups leaves incomplete."""
+    count = i.operands[0] if i.operands else None
+    return count.value if isinstance(count, Immediate) else 0

@@ -1,26 +1,44 @@
-"""The shared memory of a CTA, seen through a layout: a swizzled tile as the matrix it is."""
+"""Shared memory of a CTA: its initial contents, the bytes of mbarriers, and views through a layout.
+
+A view through a swizzled layout gives a tile as the matrix that it is. Where a CTA begins, a GPU's shared memory has
+what other kernels left; here every word is a mix that is not plausible as data. Stores to the bytes of an mbarrier are
+undefined, so the places of mbarriers are kept.
+
+References
+----------
+PTX ISA, "mbarrier": operations other than those on mbarriers; "mbarrier.inval".
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from cutepy.layouts import ComposedLayout, Layout, parse
 from cutepy.layouts.sm90 import SmemPlan, SmemRegion
 from cutepy.layouts.sm90.gmma import byte_swizzle, split_swizzle
+from cutepy.sim import errors
 from cutepy.sim.arithmetic.minifloat import bf16_to_f32, table
+from cutepy.sim.errors import BarrierError
 from cutepy.sim.machine.lanes import Array, Residents
 from cutepy.sim.machine.layout_tables import values
+
+if TYPE_CHECKING:
+    from cutepy.sim.machine.activity import Activity
+    from cutepy.sim.machine.group import Group
+    from cutepy.sim.machine.thread_history import Done
+    from cutepy.sim.ptx.model import Instruction
+
 
 _NARROW = {"bfloat16": "u2", "float8_e4m3fn": "u1", "float8_e5m2": "u1"}
 """Types that numpy lacks, by torch's names, and the bits they are read as."""
 
 
 Place = Layout | ComposedLayout | SmemRegion | str | None
-"""How shared memory may be asked for: by a layout, its text, a region of a plan; None for all of it."""
+"""Ways to ask for shared memory: a layout, its text, a region of a plan; None for all of it."""
 
 
 def named(plan: SmemPlan | None, name: str | None, layout: Place, kernel: str) -> Place:
@@ -142,3 +160,138 @@ class SharedMemory:
         slot = self.residents.slot_of(cta)
         start = 0 if slot is None else slot * self.slot_bytes
         return None if slot is None else self.data[start : start + self.used_bytes]
+
+
+_PERIOD = 65521
+"""Words after which mixed ones repeat: a prime, so that CTAs, whose memory is a round size, have different ones."""
+
+_FLOATS, _INTEGERS, _HALVES = range(3)
+"""Kind of a mixed word, as two bits; 3 stands for any four bytes."""
+
+
+@dataclass(frozen=True)
+class Words:
+    """Words of 32 bits that differ by their address.
+
+    Attributes
+    ----------
+    seed : int or None
+        Of words each of which is a float32, a small integer, two float16 or four bytes, of either sign. None for two
+        words only, each the complement of the other: words whose distance is a power of two differ in each bit.
+    is_complement : bool
+        Whether all bits are others: which of two is the larger, as integers or floats, is the other way round then.
+    """
+
+    seed: int | None = None
+    is_complement: bool = False
+
+    def fill(self, size: int) -> Array:
+        """Return so many bytes."""
+        count = -(-size // 4)
+        words = _alternating(count) if self.seed is None else np.resize(_mixed(min(count, _PERIOD), self.seed), count)
+        found: Array = (~words if self.is_complement else words).view(np.uint8)[:size]
+        return found
+
+
+Held = int | Words | Array
+"""One byte throughout, words, or bytes that repeat."""
+
+
+def leftover(size: int, held: Held) -> Array:
+    """Return memory that holds this.
+
+    Examples
+    --------
+    >>> leftover(4, 90).tolist(), leftover(4, np.uint8([1, 2, 3])).tolist()
+    ([90, 90, 90, 90], [1, 2, 3, 1])
+    >>> leftover(8, Words()).view("f2").tolist()
+    [210.75, 1.9404296875, -0.0211334228515625, -2.1171875]
+    """
+    if isinstance(held, Words):
+        return held.fill(size)
+    if isinstance(held, np.ndarray):
+        return np.resize(held, size)
+    return np.full(size, held, np.uint8) if held else np.zeros(size, np.uint8)
+
+
+def _alternating(count: int) -> Array:
+    """Return words by the parity of the ones in their index (Thue and Morse)."""
+    parity = np.arange(count, dtype=np.uint32)
+    for shift in (16, 8, 4, 2, 1):
+        parity ^= parity >> np.uint32(shift)
+    word = np.uint32(0x3FC35A96)
+    return np.where(parity & np.uint32(1), ~word, word)
+
+
+def _mixed(count: int, seed: int) -> Array:
+    """Return words of several kinds: floats have exponents from -4 to 3, integers are less than 1024."""
+    bits, kinds = _hashed(count, 2 * seed), _hashed(count, 2 * seed + 1) >> 30
+    floats = bits & 0x807FFFFF | (123 + (bits >> 23 & 7)) << 23
+    integers = (bits & 2047) - 1024
+    halves = bits & 0x83FF83FF | (11 + (bits >> 10 & 7)) << 10 | (11 + (bits >> 26 & 7)) << 26
+    words = np.select([kinds == _FLOATS, kinds == _INTEGERS, kinds == _HALVES], [floats, integers, halves], bits)
+    return words.astype(np.uint32)
+
+
+def _hashed(count: int, seed: int) -> Array:
+    """Return numbers below 2**32 (the last steps of MurmurHash3), as int64."""
+    found = (np.arange(count, dtype=np.int64) + seed * _PERIOD) & 0xFFFFFFFF
+    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
+        found ^= found >> shift
+        found = found * factor & 0xFFFFFFFF
+    return found ^ found >> 16
+
+
+_BYTES = 8
+
+
+class OpaqueObjects:
+    """The mbarriers of resident CTAs.
+
+    Parameters
+    ----------
+    activity : Activity
+    slots, slot_bytes : int
+        CTAs, and bytes of shared memory from one to the next.
+    """
+
+    def __init__(self, activity: Activity, slots: int, slot_bytes: int) -> None:
+        self._activity, self._size, self._slot_bytes = activity, slots * slot_bytes, slot_bytes
+        self._live: Array | None = None
+        self._made: dict[int, Done] = {}
+
+    def __bool__(self) -> bool:
+        """Tell whether there have been any, so that stores to shared memory are to be checked."""
+        return self._live is not None
+
+    def mark(self, offset: int, slots: Array, made: Done | None) -> None:
+        """Note that one begins to be at an offset of some CTAs' shared memory, made by whom; None: it ceases to."""
+        if self._live is None:
+            self._live = np.zeros(self._size // _BYTES + 1, bool)
+        self._live[(slots * self._slot_bytes + offset) // _BYTES] = made is not None
+        if made is not None:
+            self._made[offset] = made
+
+    def check_store(self, g: Group, i: Instruction, position: Array, size: int) -> None:
+        """Stop where lanes store to bytes of objects, at positions in the shared memory of all CTAs."""
+        if self._live is None:
+            return
+        over = self._live[position // _BYTES]
+        if size > _BYTES:
+            over = over | self._live[position // _BYTES + 1]
+        if over.any():
+            row, column = (int(x[0]) for x in np.nonzero(np.broadcast_to(over, (g.ctas.count, g.threads.count))))
+            offset = int(np.broadcast_to(position, over.shape)[over].flat[0]) % self._slot_bytes
+            first = offset // _BYTES * _BYTES
+            made = self._made.get(first, self._made.get(first + _BYTES))
+            self._activity.fault(
+                BarrierError(
+                    f"a store to shared address {offset:#x} overwrites an mbarrier",
+                    i,
+                    g.lane(row, column),
+                    fix="call mbarrier.inval before its memory is used for something else",
+                    kind="overwritten-mbarrier",
+                    at=errors.Place.of_mbarrier(first),
+                    before=None if made is None else made.deed,
+                )
+            )

@@ -1,1 +1,1 @@
-"""What the hardware does beside arithmetic: copies, barriers, atomics, matrix products, and what warps exchange."""
+"""Mechanisms of the hardware beside arithmetic: copies, barriers, atomics, matrix products, exchange within warps."""

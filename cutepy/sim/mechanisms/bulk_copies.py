@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cutepy.sim.errors import MemoryAccessError
+from cutepy.sim.machine.activity import Kind
 from cutepy.sim.machine.events import AsyncOperation, GroupCommit, GroupWait
 from cutepy.sim.machine.lanes import WARP, Array, Ctas, Threads
-from cutepy.sim.machine.mechanism import Mechanism, left_by
-from cutepy.sim.machine.traffic import Kind
+from cutepy.sim.machine.schedule import Mechanism, left_by
 from cutepy.sim.mechanisms.atomics import combine
 from cutepy.sim.mechanisms.global_runs import Operation, observe_runs
 from cutepy.sim.mechanisms.multicast import reached

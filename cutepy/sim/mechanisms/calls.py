@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutepy.sim.errors import MemoryAccessError, SimulationError
+from cutepy.sim.machine.divergence import parts_of
 from cutepy.sim.machine.group import Group, Join, Return, places
 from cutepy.sim.machine.lanes import Array, select
 from cutepy.sim.machine.memory import MAX_LOCAL_BYTES
-from cutepy.sim.machine.parting import parts_of
 from cutepy.sim.ptx.linking import SLOT_BYTES, Callee, CallSite, slots
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from cutepy.sim.translate import Program
 
 _MOST_CALLS = MAX_LOCAL_BYTES // 32
-"""How deep calls are nested at most: a GPU saves the return address and the caller's registers for each."""
+"""Most calls that are nested: a GPU saves the return address and the caller's registers for each."""
 
 _Target = tuple[NDArray[np.intp] | None, NDArray[np.intp] | None, Callee]
 

@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cutepy.sim.errors import BarrierError, Place
-from cutepy.sim.machine.awaited import Awaited
 from cutepy.sim.machine.events import ClusterArrive, ClusterBarrier, ClusterWait
 from cutepy.sim.machine.lanes import Array
-from cutepy.sim.machine.mechanism import Mechanism
+from cutepy.sim.machine.schedule import Mechanism
+from cutepy.sim.machine.wait_sources import Awaited
 from cutepy.sim.mechanisms.async_stores import issue
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.activity import Activity
-    from cutepy.sim.machine.deeds import Done
     from cutepy.sim.machine.group import Group
     from cutepy.sim.machine.lanes import Residents
     from cutepy.sim.machine.memory import Memory
+    from cutepy.sim.machine.thread_history import Done
     from cutepy.sim.mechanisms.mbarriers import Mbarriers
     from cutepy.sim.ptx.model import Instruction
 
@@ -32,7 +32,7 @@ _BARRIER = Place("the barrier of the cluster")
 
 
 class Cluster(Mechanism):
-    """What the CTAs of a cluster share."""
+    """State that the CTAs of a cluster share."""
 
     def __init__(self, activity: Activity, memory: Memory, mbarriers: Mbarriers) -> None:
         self._activity = activity

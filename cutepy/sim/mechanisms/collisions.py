@@ -21,7 +21,7 @@ Apply = Callable[..., Array]
 
 _CHUNK = 4096
 _CHAIN_PER_ROUND = 4
-"""What the lanes of one address by themselves cost, in rounds."""
+"""Cost of the lanes of one address by themselves, in rounds."""
 
 _FLOAT_TYPES: dict[str, Any] = {"f32": np.float32, "f64": np.float64, "f16": np.float16, "f16x2": np.float16}
 _ASSOCIATIVE = frozenset(("and", "or", "xor", "exch", "min", "max"))

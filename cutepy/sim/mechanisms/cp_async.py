@@ -15,7 +15,7 @@ import numpy as np
 from cutepy.sim.errors import MemoryAccessError
 from cutepy.sim.machine.events import AsyncOperation, GroupCommit, GroupWait
 from cutepy.sim.machine.lanes import Array
-from cutepy.sim.machine.mechanism import Mechanism, left_by
+from cutepy.sim.machine.schedule import Mechanism, left_by
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.activity import Activity

@@ -1,4 +1,4 @@
-"""Which bytes of global memory bulk and tensor copies read and write: contiguous runs, as observers see them."""
+"""Bytes of global memory that bulk and tensor copies access: contiguous runs, as observers see them."""
 
 from __future__ import annotations
 

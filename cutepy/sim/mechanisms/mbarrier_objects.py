@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from cutepy.sim.machine.deeds import Done
 from cutepy.sim.machine.memory import RANK_SHIFT
+from cutepy.sim.machine.thread_history import Done
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.group import Group

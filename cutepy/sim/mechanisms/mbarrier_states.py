@@ -1,4 +1,4 @@
-"""What arrivals at mbarriers return: opaque to kernels, 64 bits that say of which phase of which object they are.
+"""Tokens of mbarrier arrivals: opaque to kernels, 64 bits that name a phase of an object.
 
 A state is the pending count, the phase, the object's address, and what tells objects apart that have one address: of
 other CTAs, and those that were made there before. Numbers that are too large for their bits wrap.

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cutepy.sim.errors import Chance, Place
-from cutepy.sim.machine.awaited import Awaited, Source, Stray, arrives, copies
-from cutepy.sim.machine.deeds import of_cta
 from cutepy.sim.machine.events import MbarrierAt
+from cutepy.sim.machine.thread_history import of_cta
+from cutepy.sim.machine.wait_sources import Awaited, Source, Stray, arrives, copies
 from cutepy.sim.mechanisms.mbarrier_objects import NEVER
 from cutepy.sim.ptx.barrier_names import barrier_name, ring
 
 if TYPE_CHECKING:
-    from cutepy.sim.machine.deeds import Done
     from cutepy.sim.machine.lanes import Residents
+    from cutepy.sim.machine.thread_history import Done
     from cutepy.sim.mechanisms.mbarrier_objects import Mbarrier
     from cutepy.sim.ptx.model import Instruction
 

@@ -18,7 +18,6 @@ import numpy as np
 
 from cutepy.sim.errors import BarrierError, Place
 from cutepy.sim.machine.activity import Picked
-from cutepy.sim.machine.awaited import Awaited, operation
 from cutepy.sim.machine.events import (
     BarrierState,
     MbarrierArrive,
@@ -33,7 +32,8 @@ from cutepy.sim.machine.events import (
     MbarrierWait,
 )
 from cutepy.sim.machine.lanes import Array
-from cutepy.sim.machine.mechanism import Mechanism
+from cutepy.sim.machine.schedule import Mechanism
+from cutepy.sim.machine.wait_sources import Awaited, operation
 from cutepy.sim.mechanisms import mbarrier_states as states
 from cutepy.sim.mechanisms.mbarrier_objects import NEVER, SIZE_BYTES, Mbarrier, targets
 from cutepy.sim.mechanisms.mbarrier_waits import MbarrierWaits

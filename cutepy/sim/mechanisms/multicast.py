@@ -1,4 +1,4 @@
-"""Which CTAs of a cluster a multicast reaches.
+"""Destination CTAs of a multicast within a cluster.
 
 References
 ----------

@@ -17,8 +17,7 @@ import numpy as np
 
 from cutepy.sim.errors import BarrierError, Chance, Place
 from cutepy.sim.machine.activity import Picked
-from cutepy.sim.machine.awaited import Awaited
-from cutepy.sim.machine.deeds import Done
+from cutepy.sim.machine.alignment import check_uniform
 from cutepy.sim.machine.events import (
     NamedBarrier,
     NamedBarrierArrive,
@@ -28,8 +27,9 @@ from cutepy.sim.machine.events import (
     NamedBarrierSync,
 )
 from cutepy.sim.machine.lanes import WARP, Array, Ctas, Threads
-from cutepy.sim.machine.mechanism import Mechanism
-from cutepy.sim.machine.uniform import check_uniform
+from cutepy.sim.machine.schedule import Mechanism
+from cutepy.sim.machine.thread_history import Done
+from cutepy.sim.machine.wait_sources import Awaited
 from cutepy.sim.mechanisms.partial_arrivals import PartialArrivals
 from cutepy.sim.ptx.alignment import aligned_threads
 from cutepy.sim.ptx.model import Immediate

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cutepy.sim.machine.deeds import Done
 from cutepy.sim.machine.lanes import WARP, Array, Ctas, Threads
+from cutepy.sim.machine.thread_history import Done
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.group import Group

@@ -28,7 +28,7 @@ _FLOATS, _LONG = "aAeEfFgG", ("l", "ll", "z", "j", "t")
 
 
 class Printing:
-    """What kernels print, in the order of the schedule; within one instruction, by CTA and thread."""
+    """Output of kernels in the order of the schedule; within one instruction, by CTA and thread."""
 
     def __init__(self, activity: Activity, memory: Memory) -> None:
         self._activity = activity

@@ -17,10 +17,10 @@ import numpy as np
 
 from cutepy.sim.errors import Place, SimulationError
 from cutepy.sim.machine.activity import Picked
-from cutepy.sim.machine.awaited import Awaited
 from cutepy.sim.machine.events import RegistersBlocked, SetRegisters
 from cutepy.sim.machine.lanes import WARP, WARPGROUP, Array
-from cutepy.sim.machine.mechanism import Mechanism
+from cutepy.sim.machine.schedule import Mechanism
+from cutepy.sim.machine.wait_sources import Awaited
 from cutepy.sim.ptx.model import Immediate
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def held_at_launch(function: Function) -> int | None:
 
 
 class RegisterPool(Mechanism):
-    """What each warp of each resident CTA holds, and what nobody does.
+    """Registers of each warp of each resident CTA, and those of the pool.
 
     Parameters
     ----------

@@ -16,8 +16,8 @@ import numpy as np
 from cutepy.layouts.sm90 import TensorMap
 from cutepy.layouts.sm90.arch import UNIT_BYTES
 from cutepy.sim.errors import MemoryAccessError
+from cutepy.sim.machine.activity import Kind
 from cutepy.sim.machine.lanes import Array
-from cutepy.sim.machine.traffic import Kind
 from cutepy.sim.mechanisms.tensor_elements import ADDRESSES, UNIT_KIND, Coordinates, combined, filled, taken
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Instruction
 
 Piece = tuple[tuple[slice, ...], Array]
-"""Where in a box, the contiguous mode last, and the elements of global memory there."""
+"""Positions in a box, the contiguous mode last, and the elements of global memory there."""
 
 
 class Box:

@@ -15,8 +15,8 @@ import numpy as np
 from cutepy.layouts.sm90 import Im2colTensorMap
 from cutepy.layouts.sm90.arch import UNIT_BYTES
 from cutepy.sim.errors import MemoryAccessError
+from cutepy.sim.machine.activity import Kind
 from cutepy.sim.machine.lanes import Array
-from cutepy.sim.machine.traffic import Kind
 from cutepy.sim.mechanisms.tensor_elements import (
     ADDRESSES,
     UNIT_KIND,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class Column:
-    """What one copy of a tensor map takes, as `Box` has it.
+    """Elements of one copy by a tensor map, in the form of `Box`.
 
     It is found by coordinates of which those of the tensor come first, and then the offsets along W, H and D that a
     filter adds to each pixel, if there are any.

@@ -14,7 +14,7 @@ UNIT_KIND = np.dtype("c16")
 ADDRESSES = 1 << 64
 """Addresses are computed modulo this: descriptors may count on the way back."""
 _NAN = b"\xf7\x7f"
-"""What elements outside of a tensor read as, repeated to their width, if not as zeros (measured on an H200)."""
+"""Value of elements outside of a tensor, repeated to their width, if they are not zeros (measured on an H200)."""
 
 Coordinates = tuple[int, ...]
 AnyTensorMap = TensorMap | Im2colTensorMap

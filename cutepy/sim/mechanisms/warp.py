@@ -1,4 +1,4 @@
-"""What the lanes of a warp exchange: shuffles, votes, matches, reductions, elections.
+"""Exchange between the lanes of a warp: shuffles, votes, matches, reductions, elections.
 
 References
 ----------

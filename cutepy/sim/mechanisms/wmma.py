@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cutepy.sim.arithmetic.fragments import BITS, Fragment, elements, packed
+from cutepy.sim.machine.alignment import check_uniform
 from cutepy.sim.machine.deadlock import PartOfAUnit
 from cutepy.sim.machine.lanes import WARP, Array
-from cutepy.sim.machine.uniform import check_uniform
 from cutepy.sim.mechanisms.mma import registers_of, words_of
 
 if TYPE_CHECKING:

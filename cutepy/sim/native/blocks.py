@@ -47,7 +47,7 @@ def hot_blocks(program: Program) -> list[BlockFunction]:
 
 
 class _Hot:
-    """What the blocks of a program share.
+    """State that the blocks of a program share.
 
     Attributes
     ----------
@@ -147,7 +147,7 @@ _NODES = 1 << 32
 
 
 class _Step:
-    """How a node runs."""
+    """Back end that runs a node."""
 
     def __init__(self, hot: _Hot, node: Node) -> None:
         self._hot, self.node = hot, node

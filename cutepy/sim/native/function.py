@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from cutepy.sim.native.instructions import write_instruction
-from cutepy.sim.native.lanes import EVERY, SLOT_STARTS, Lanes, UnsupportedError, width
+from cutepy.sim.native.lanes import EVERY, SLOT_STARTS, Lanes, UnsupportedError
 from cutepy.sim.native.nodes import Node
 from cutepy.sim.native.parting import DEPTH, go, leave, pop
 from cutepy.sim.native.regions import Region
 from cutepy.sim.native.snippets import FAILED, GIVEN_UP, put
 from cutepy.sim.native.writer import BY_CTA, BY_THREAD, LANES
 from cutepy.sim.ptx.model import Instruction, Register, Special
+from cutepy.sim.semantics.types import width
 from cutepy.sim.translate.control_flow import EXIT
 from cutepy.sim.translate.effects import read, written
 from cutepy.sim.translate.emitter import UNIFORM_SPECIALS
 from cutepy.sim.translate.memory import space_of
 
 _PATIENCE = 1 << 24
-"""How often warps of a CTA may come to loops' starts before numpy tries, which knows endless loops."""
+"""Most visits of loop heads by warps of a CTA before numpy tries, which detects endless loops."""
 
 _BY_WARP = frozenset("shfl vote match redux elect activemask atom".split())
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cutepy.sim.native import bits, comparison, conversion, floating, movement, warp  # noqa: F401  each adds its own
+from cutepy.sim.native import movement, warp  # noqa: F401  each adds its own
 from cutepy.sim.native.lanes import Lanes, UnsupportedError
 from cutepy.sim.native.table import write_instruction as write_instruction
 from cutepy.sim.ptx.model import Instruction

@@ -1,4 +1,4 @@
-"""What instructions read and write while they are written: registers, special values, and memory.
+"""Operands of instructions as machine code is written: registers, special values, and memory.
 
 A register lives in a slot of the function's stack, which the compiler makes a value of; what a node has read or written
 of it is kept, and stored at the node's end.
@@ -11,7 +11,8 @@ from typing import Any
 from cutepy.sim.native.accesses import ACCESS_TYPE
 from cutepy.sim.native.writer import BY_CTA, BY_THREAD, LANES, Value, Writer
 from cutepy.sim.ptx.model import Address, Immediate, Instruction, Negated, Operand, Register, Sink, Special, Symbol
-from cutepy.sim.translate.emitter import Emitter, canonical_bits
+from cutepy.sim.semantics.types import canonical_bits, constant_bits, width
+from cutepy.sim.translate.emitter import Emitter
 from cutepy.sim.translate.memory import space_of
 
 _NOTHING: Any = None  # what numbers and special registers are of does not matter
@@ -25,11 +26,6 @@ SLOT_STARTS = "m.memory.slot_bytes * g.ctas.column + m.memory.shared.ctypes.data
 
 class UnsupportedError(Exception):
     """An instruction, or a form of it, that numpy computes."""
-
-
-def width(kind: str) -> int:
-    """Return the bits of a kind."""
-    return 1 if kind == "pred" else 8 * int(kind[1:])
 
 
 class Lanes:
@@ -234,10 +230,7 @@ class Lanes:
                 raise UnsupportedError
             return found
         if isinstance(operand, Immediate):
-            constants: dict[str, object] = {}
-            name = Emitter([], constants, {}, _NOTHING).immediate(operand.value, kind, operand.float_bits)
-            array = constants[name]
-            return self.w.constant(width(kind), int.from_bytes(array.tobytes(), "little"))  # type: ignore[attr-defined]
+            return self.w.constant(width(kind), constant_bits(operand, kind))
         if isinstance(operand, Negated):
             return self.invert(self.read(operand.operand, kind))
         if isinstance(operand, Special):

@@ -1,4 +1,4 @@
-"""What numpy has taken for each node, and what it may be expected to take still: what compiling is weighed against.
+"""Costs of each node in numpy, spent and expected, against which compiling is weighed.
 
 What it takes to bring lanes together is put down to the node where they go on: a region that saves it has that in it.
 Of what is to come the waves of CTAs are known, which will take what those before them took. Of the last wave half as
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from cutepy.sim.native.regions import Region
 
 WORTH = 1.25
-"""How many times what it costs a thing must be expected to save."""
+"""Factor by which the expected saving must exceed the cost of compiling."""
 
 _CALL = 30e-6
 """Seconds, about, that machine code takes before and after it does anything."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from cutepy.sim.machine.group import Group
 
 _PATIENCE = 3
-"""How often a region may fail before it is left to numpy."""
+"""Most failures of a region before it is left to numpy."""
 
 _TRYING, _WRITING = 0.01, 1e-4
 """Seconds, about, that it takes to find out whether a region was compiled before, and for each of its instructions."""
@@ -58,7 +58,7 @@ class MachineCode:
 
     @cached_property
     def _inputs(self) -> tuple[list[str], Callable[[Any, Any, Any], tuple[Any, ...]]]:
-        """What is read, as expressions, and a function that evaluates them all."""
+        """Inputs of machine code, as expressions, and a function that evaluates them all."""
         names = inputs_of(self.region, self._kinds)
         text = ", ".join(names) + ("," if names else "")
         return names, eval(f"lambda g, R, m: ({text})")

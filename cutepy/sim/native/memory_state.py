@@ -1,4 +1,4 @@
-"""What machine code knows of a machine's memory, and notes: regions, counts, and what was where it stored."""
+"""Memory of a machine as machine code sees it: regions, counts, and the bytes that its stores replaced."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Moves, loads, and addresses of spaces.
+"""Loads, stores and atomics.
 
 References
 ----------
@@ -8,51 +8,12 @@ PTX ISA, "Data Movement and Conversion Instructions".
 from __future__ import annotations
 
 from cutepy.sim.native.atomics import OPERATIONS
-from cutepy.sim.native.lanes import Lanes, width
+from cutepy.sim.native.lanes import Lanes
 from cutepy.sim.native.table import need, of
-from cutepy.sim.ptx.model import Address, Instruction, Register, Symbol, Vector
-from cutepy.sim.translate import LOCAL_WINDOW, SHARED_WINDOW
-from cutepy.sim.translate.emitter import is_type, kind_of
-from cutepy.sim.translate.integer import is_integer
+from cutepy.sim.ptx.model import Address, Instruction, Symbol, Vector
+from cutepy.sim.semantics.types import is_integer, kind_of, width
+from cutepy.sim.translate.emitter import is_type
 from cutepy.sim.translate.memory import space_of
-
-
-@of("mov")
-def _mov(e: Lanes, i: Instruction) -> None:
-    d, s = i.operands
-    kind = kind_of(i.parts[-1])
-    w = e.w
-    if isinstance(s, Vector):
-        bits = width(kind) // len(s.items)
-        value = w.constant(width(kind), 0)
-        for n, item in enumerate(s.items):
-            part = w.resized(e.read(item, f"u{bits // 8}"), width(kind))
-            value = w.binary("or", value, w.binary("shl", part, w.constant(width(kind), n * bits)))
-        e.write(d, value)
-    elif isinstance(d, Vector):
-        bits = width(kind) // len(d.items)
-        whole = e.read(s, kind)
-        for n, item in enumerate(d.items):
-            shifted = w.binary("lshr", whole, w.constant(whole.bits, n * bits)) if n else whole
-            e.write(item, w.resized(shifted, bits))
-    elif isinstance(s, Register):
-        e.write(d, e.register(s.index))
-    else:
-        e.write(d, e.read(s, kind))
-
-
-@of("cvta")
-def _cvta(e: Lanes, i: Instruction) -> None:
-    kind = kind_of(i.parts[-1])
-    d, s = i.operands
-    value = e.read(s, kind)
-    to = i.parts[1] == "to"
-    space = i.parts[2] if to else i.parts[1]
-    need(not space.startswith("param"))
-    if space.startswith("shared") or space == "local":
-        window = e.w.constant(width(kind), SHARED_WINDOW if space.startswith("shared") else LOCAL_WINDOW)
-        value = e.w.binary("sub" if to else "add", value, window)
-    e.write(d, value)
 
 
 @of("ld", "ldu")

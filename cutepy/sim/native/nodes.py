@@ -51,7 +51,7 @@ class Node:
 
     @property
     def is_native(self) -> bool:
-        """Whether machine code can be written for it."""
+        """True if machine code can be written for it."""
         return self.kind in ("native", "barrier", "end")
 
 

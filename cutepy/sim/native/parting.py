@@ -1,4 +1,4 @@
-"""How lanes of a warp part at a branch and meet again, in a function of a region: a stack of those that wait.
+"""Divergence and reconvergence of lanes in a function of a region: a stack of those that wait.
 
 An entry of the stack is a node, the lanes that go on there, and the node where these meet others. A branch that all
 lanes of a warp take to the same side costs no more than it does in any program.

@@ -1,4 +1,4 @@
-"""What functions that access memory are made of, in MLIR's dialect of LLVM.
+"""Templates of functions that access memory, in MLIR's dialect of LLVM.
 
 The state is an array of 64-bit numbers, of which the constants below are the positions.
 """
@@ -11,7 +11,7 @@ FAILED, SHARED_BYTES, REGIONS, REGION_TABLE, LAST_REGION, CHANGED, LOG, LOG_END,
 LOADED, STORED, ATOMIC = 9, 11, 13
 """Sectors; the distinct bytes follow."""
 READ, WRITTEN = (REGIONS, REGION_TABLE, LAST_REGION), (15, 16, 17)
-"""Where the number, the table and the last of the regions are that loads find, and those that stores and atomics do."""
+"""Places of the number, the table and the last of the regions, for loads, and for stores and atomics."""
 STATE_SIZE = 18
 REGION_SIZE = 4
 """Numbers of a region: its start, its end, and maps with a bit for each byte that was read, and written; 0 for none."""

@@ -1,15 +1,17 @@
-"""The table of the instructions that are written as machine code: each module of a family adds its own.
+"""Table of the instructions that machine code is written for: those with a meaning, and those that modules here add.
 
-What is not here numpy computes: the results are those of `translate`'s.
+numpy computes all others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from cutepy.sim.native.builder import MachineCode
 from cutepy.sim.native.lanes import Lanes, UnsupportedError
 from cutepy.sim.ptx.model import Instruction
-from cutepy.sim.translate.emitter import translator_of
+from cutepy.sim.semantics import meaning_of
+from cutepy.sim.translate.emitter import refused_modifier
 
 Writes = Callable[[Lanes, Instruction], None]
 _TABLE: dict[str, Writes] = {}
@@ -33,11 +35,15 @@ def write_instruction(lanes: Lanes, i: Instruction) -> None:
     UnsupportedError
         If numpy computes it.
     """
-    if i.parts[0] not in _TABLE or translator_of(i.opcode) is None:
+    function = meaning_of(i)
+    if (function is None and i.parts[0] not in _TABLE) or refused_modifier(i.opcode) is not None:
         raise UnsupportedError
     lanes.instruction = i
     try:
-        _TABLE[i.parts[0]](lanes, i)
+        if function is not None:
+            function(MachineCode(lanes), i)
+        else:
+            _TABLE[i.parts[0]](lanes, i)
         lanes.finish()
     except (AssertionError, LookupError, StopIteration, TypeError, ValueError) as error:
         raise UnsupportedError from error

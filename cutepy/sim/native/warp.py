@@ -1,4 +1,4 @@
-"""What the lanes of a warp exchange: shuffles, votes, reductions, elections.
+"""Exchange between the lanes of a warp in machine code: shuffles, votes, reductions, elections.
 
 The 32 lanes must be here, each at its place: where they are not, numpy brings together those that a mask names.
 
@@ -12,11 +12,11 @@ from __future__ import annotations
 import numpy as np
 
 from cutepy.sim.mechanisms.warp import source_lane
-from cutepy.sim.native.lanes import EVERY, Lanes, width
+from cutepy.sim.native.lanes import EVERY, Lanes
 from cutepy.sim.native.table import need, of
 from cutepy.sim.native.writer import BY_THREAD, LANES, Value
 from cutepy.sim.ptx.model import Instruction, Operand, Register
-from cutepy.sim.translate.emitter import kind_of, split_pair
+from cutepy.sim.semantics.types import kind_of, split_pair, width
 
 
 def _need_all(e: Lanes, mask: Operand) -> None:

@@ -1,4 +1,4 @@
-"""Which bytes of global memory a part of a launch reads and writes: whether it could have run beside the others.
+"""Footprint of a part of a launch in global memory: bytes read and written, which decide if parts may run in parallel.
 
 It is noted where traffic is counted, so it has what `Traffic` counts; what that leaves out (constants, parameters,
 tensor maps) is not written by kernels that `workers` spreads.
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cutepy.sim.machine.activity import Kind, Traffic
 from cutepy.sim.machine.lanes import Array
-from cutepy.sim.machine.traffic import Kind, Traffic
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.group import Group
@@ -57,7 +57,7 @@ class Ranges:
 
     @property
     def size_bytes(self) -> int:
-        """How many bytes these are."""
+        """Number of bytes."""
         return int((self.ends - self.starts).sum())
 
 
@@ -188,12 +188,12 @@ class Footprint(Traffic):
 
     @property
     def reads(self) -> Ranges:
-        """What was read so far."""
+        """Bytes read so far."""
         return self._reads.united()
 
     @property
     def writes(self) -> Ranges:
-        """What was written so far."""
+        """Bytes written so far."""
         return self._writes.united()
 
     def _of(self, kind: Kind) -> list[_Collector]:

@@ -1,4 +1,4 @@
-"""How a grid is dealt out to waves of resident CTAs."""
+"""Waves of resident CTAs that a grid is dealt out to."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from cutepy.sim.machine.ordering import waits_for_others
+from cutepy.sim.machine.launch import waits_for_others
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.launch import Launch

@@ -28,8 +28,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from cutepy.sim.machine.activity import Traffic
 from cutepy.sim.machine.lanes import Array, Residents
-from cutepy.sim.machine.traffic import Traffic
 from cutepy.sim.parallel.footprint import Footprint, Ranges, meets_others, put, take
 from cutepy.sim.parallel.mappings import any_shared
 from cutepy.sim.parallel.waves import has_tiles
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
     from cutepy.sim.engine import Engine
 
 _PATIENCE_S = 0.1
-"""How long one process runs before it calls for others: about four times what a fork costs."""
+"""Time that one process runs before it calls for others: about four times the cost of a fork."""
 
 _LONG_WAVE_S = 0.5
-"""How long a wave is waited for before workers are forked: the next one may begin by compiling what took long."""
+"""Time that a wave is waited for before workers are forked: the next one may begin by compiling what took long."""
 
 _POLL_S = 0.01
 _SHARES_PER_PROCESS = 3
@@ -59,7 +59,7 @@ def default_processes() -> int:
 
 @dataclass
 class _Report:
-    """What a worker did: the waves from `first` on, their counts, output and writes, and the last wave's CTAs."""
+    """Result of a worker: the waves from `first` on, their counts, output and writes, and the last wave's CTAs."""
 
     first: int
     executed: list[int]

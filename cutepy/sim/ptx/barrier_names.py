@@ -1,4 +1,4 @@
-"""What people call an mbarrier: the object that holds it, and its place there, read from the line that initialised it.
+"""Names of mbarriers: the object that holds one, and its index there, read from the line that initialised it.
 
 A barrier is an address at run time. The lines that initialise those of a ring say whose they are: `ring.initialise()`
 in the kernel, or `loads = PipelineTmaAsync.create(...)`; and where that was inlined, the library's own line which of

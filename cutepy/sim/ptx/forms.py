@@ -1,7 +1,7 @@
 """The operands of each instruction: how many there are, what each is, and of how many registers vectors are.
 
 One description of each instruction's form: the parser refuses other operands by it, and the analyses read from it which
-operand is a result, an address, or decides something (`translate.deciding`).
+operand is a result, an address, or decides something (`translate.operand_roles`).
 
 References
 ----------
@@ -245,8 +245,9 @@ def _shape_of(operand: Operand) -> object:
     if kind is Special:
         return operand
     if kind is Address:
-        coordinates = operand.coordinates  # type: ignore[union-attr]
-        return type(operand.base), None if coordinates is None else len(coordinates)  # type: ignore[union-attr]
+        base, coordinates = operand.base, operand.coordinates  # type: ignore[union-attr]
+        of_base = base.type if type(base) is Register else type(base)
+        return kind, of_base, None if coordinates is None else len(coordinates)
     if isinstance(operand, Register):
         return operand.type
     if isinstance(operand, Vector):

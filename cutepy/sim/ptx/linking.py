@@ -36,13 +36,13 @@ from cutepy.sim.ptx.model import (
 )
 
 SLOT_BYTES = 16
-"""What is passed to a function, and every variable, starts at a multiple of it."""
+"""Alignment of arguments and variables in a frame, in bytes."""
 
 LANDING = "%return"
 """The opcode of the place where functions return to."""
 
 FUNCTION_WINDOW = 1 << 58
-"""Where the addresses of functions start."""
+"""First address of functions."""
 
 _STACK = ("alloca", "stacksave", "stackrestore")
 
@@ -73,7 +73,7 @@ class Callee:
 
 @dataclass(frozen=True)
 class CallSite:
-    """What a call passes.
+    """Arguments and results of a call.
 
     Attributes
     ----------
@@ -213,7 +213,7 @@ def _symbols(operands: Sequence[Operand]) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class _Frame:
-    """Where the variables of a function are in its frame."""
+    """Offsets of a function's variables in its frame."""
 
     offsets: dict[str, int]
     sizes: dict[str, int]

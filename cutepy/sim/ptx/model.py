@@ -1,4 +1,4 @@
-"""What a PTX module says: functions, parameters, registers, instructions and their operands.
+"""Model of a PTX module: functions, parameters, registers, instructions and their operands.
 
 References
 ----------
@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 _WIDTHS = {"pred": 1}
 
 
+@lru_cache(maxsize=1 << 10)
 def type_bits(name: str) -> int:
     """Return the width of a PTX type, such as 32 for "f32"; 1 for "pred".
 
@@ -190,7 +192,12 @@ class Instruction:
     @property
     def parts(self) -> tuple[str, ...]:
         """The opcode, split at its dots."""
-        return tuple(self.opcode.split("."))
+        return _parts(self.opcode)
+
+
+@lru_cache(maxsize=1 << 12)
+def _parts(opcode: str) -> tuple[str, ...]:
+    return tuple(opcode.split("."))
 
 
 def registers_in(operand: Operand | None) -> Iterator[Register]:

@@ -78,7 +78,7 @@ _OF_OTHER_GPUS = [
     (r"(ld|st)\..*\bv8\b", _BLACKWELL),
     (r"(ld|st)\..*\bv4\.[busf]64\b", _BLACKWELL),
 ]  # fmt: skip
-"""How opcodes of other GPUs look, and why they are refused."""
+"""Patterns of opcodes of other GPUs, and why they are refused."""
 
 _TABLE = """
 abs neg: s16/s32/s64 | ftz? f32/f16/f16x2 | f64 | BRAIN

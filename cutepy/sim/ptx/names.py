@@ -39,7 +39,7 @@ class Scope:
 
 
 class Names:
-    """What names stand for in a function.
+    """Names of a function's registers, variables and labels.
 
     Parameters
     ----------

@@ -39,7 +39,7 @@ _OUTSIDE = re.compile(
     )""",
     re.X,
 )
-"""What is outside of functions."""
+"""Statements outside of functions."""
 _OF_A_SECTION = re.compile(
     r"""\s*+(?:(?P<label>[\w$.]+)\s*:
       | \.b(?P<bits>8|16|32|64)\s+

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Instruction, SourceLine
 
 _ENDS = frozenset(("bra", "ret", "exit", "trap"))
-"""What a block of instructions ends with."""
+"""Opcodes that end a block of instructions."""
 
 
 def user_lines(source: SourceLine | None) -> tuple[SourceLine, ...]:

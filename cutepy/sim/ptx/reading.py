@@ -23,7 +23,7 @@ NOT_UNDERSTOOD = (
     TypeError,
     ValueError,
 )
-"""What parsing a statement may raise that is of another form than those known."""
+"""Errors of Python that a statement of an unknown form may raise."""
 _BRACE = re.compile(r'[{}"]')
 _STRING_END = re.compile(r'(?:\\.|[^"\\\n])*"')
 _NOT_ASCII = re.compile(r'"(?:\\.|[^"\\\n])*"|[^\x00-\x7f]')

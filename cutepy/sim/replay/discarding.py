@@ -1,4 +1,4 @@
-"""Whether anything comes of what a launch reads of shared memory that nothing has written.
+"""Effects of reads of shared memory that nothing has written: a launch is played with other bytes there.
 
 It is played with several values there, and with what its own CTAs leave. If it writes the same to global memory, bit
 for bit, whatever comes of these reads is thrown away: rows beyond a tensor's last, say, that are computed and not
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cutepy.sim.machine.leftovers import Held, Words
+from cutepy.sim.machine.shared_memory import Held, Words
 from cutepy.sim.replay.outcomes import Outcome, Request
 from cutepy.sim.replay.playing import name_of
 

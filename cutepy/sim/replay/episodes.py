@@ -45,7 +45,7 @@ class Kept:
 
     @cached_property
     def outcome(self) -> Outcome:
-        """What it comes to by default, with what it reads."""
+        """Outcome of the default schedule, with its reads."""
         return self.played(Request(with_reads=True))
 
     def played(self, request: Request) -> Outcome:
@@ -88,7 +88,7 @@ class Episode:
 
     @property
     def error(self) -> str:
-        """What the first that fails raises; empty if all end."""
+        """Error of the first that fails; empty if all end."""
         return next((part.outcome.error for part in self.parts if part.outcome.error), "")
 
     @cached_property

@@ -70,7 +70,7 @@ class ShownBy:
 
     @property
     def said(self) -> str:
-        """What there is to say of it."""
+        """Text of the finding."""
         return f"{self.schedule} shows it, and the launch by default does not"
 
     def to_json(self) -> dict[str, object]:
@@ -164,7 +164,7 @@ _TOLD = 3
 
 
 class ScheduleError(SimulationError):
-    """What a launch comes to depends on its schedule.
+    """Launch whose outcome depends on its schedule.
 
     Attributes
     ----------
@@ -190,7 +190,7 @@ def played(snapshot: Snapshot, requests: Sequence[Request], processes: int = 1) 
 
 
 class Comparison:
-    """What schedules come to, beside what the default comes to.
+    """Outcomes of schedules, beside that of the default.
 
     Parameters
     ----------

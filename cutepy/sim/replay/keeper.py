@@ -45,7 +45,7 @@ class Player(Protocol):
 
     @property
     def changes_memory_only(self) -> bool:
-        """Whether a launch leaves nothing behind but what it wrote to global memory."""
+        """True if a launch leaves nothing behind but its writes to global memory."""
 
 
 @dataclass

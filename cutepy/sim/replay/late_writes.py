@@ -1,4 +1,4 @@
-"""What would have written that was read too early, in a launch that hangs before it comes to that."""
+"""Late writes: those that would come after a read that was too early, in a launch that hangs before them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from cutepy.sim.machine.holding import HoldBack
+from cutepy.sim.machine.policies import HoldBack
 from cutepy.sim.replay.exploring import played
 from cutepy.sim.replay.outcomes import Request
 from cutepy.sim.replay.sites import site_of

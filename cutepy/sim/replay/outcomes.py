@@ -1,4 +1,4 @@
-"""What a schedule came to: what it wrote to global memory, or the error it ended with; and how two of them differ."""
+"""Outcome of a schedule: its writes to global memory, or the error it ended with; and differences of two."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from cutepy.sim.parallel.footprint import Ranges, take
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import CompletionPolicy
     from cutepy.sim.machine.lanes import Array
-    from cutepy.sim.machine.leftovers import Held
     from cutepy.sim.machine.memory import GlobalMemory
+    from cutepy.sim.machine.shared_memory import Held
     from cutepy.sim.sanitize.hazards import Hazard
 
 
 @dataclass(frozen=True)
 class Request:
-    """How a launch is to be played.
+    """Schedule and inputs with which a launch is played.
 
     Attributes
     ----------
@@ -57,7 +57,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a schedule came to.
+    """Outcome of a schedule.
 
     Attributes
     ----------
@@ -93,7 +93,7 @@ class Outcome:
 
     @property
     def kind(self) -> str:
-        """What it is if it is not what was expected: "values", "hang" or "error"."""
+        """Kind of a difference from the expected outcome: "values", "hang" or "error"."""
         return "hang" if self.is_hang else "error" if self.error else "values"
 
 

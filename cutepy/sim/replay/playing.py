@@ -51,7 +51,7 @@ class LaunchPlayer:
 
     @property
     def changes_memory_only(self) -> bool:
-        """Whether nothing is left behind but what was written: malloc keeps what it gave out."""
+        """True if nothing is left behind but writes: malloc keeps what it gave out."""
         return "malloc" not in self.launch.ptx
 
     def ready(self, request: Request | Search) -> None:

@@ -1,4 +1,4 @@
-"""What a run can be asked for once it keeps memory: its launches, played again."""
+"""A run that keeps memory, so that its launches can be played again."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cutepy.sim.replay.report import Report
-from cutepy.sim.sanitize.certificate.remainders import any_rounds
+from cutepy.sim.sanitize.certificate.any_rounds import any_rounds
 
 if TYPE_CHECKING:
     from cutepy.sim.replay.exploring import Exploration
     from cutepy.sim.replay.replays import Replays, Schedules
     from cutepy.sim.replay.witnesses import Witness
+    from cutepy.sim.sanitize.certificate.any_rounds import AnyRounds
     from cutepy.sim.sanitize.certificate.certificates import Certificate
-    from cutepy.sim.sanitize.certificate.remainders import AnyRounds
     from cutepy.sim.sanitize.hazards import Hazard
     from cutepy.sim.sanitize.reports.collection import Hazards
 
@@ -31,17 +31,17 @@ class Replayable:
 
     @property
     def hazards(self) -> Hazards:
-        """What the sanitizer found."""
+        """Hazards that the sanitizer found."""
         raise NotImplementedError
 
     @property
     def certificates(self) -> tuple[Certificate, ...]:
-        """What the sanitizer says of all schedules."""
+        """Certificates of the sanitizer, which speak of all schedules."""
         raise NotImplementedError
 
     @property
     def any_rounds(self) -> tuple[AnyRounds, ...]:
-        """What its launches certify together of any number of rounds of their loops, a launch for each remainder."""
+        """Certificates for any number of rounds, of launches taken together, one for each remainder."""
         return any_rounds(self.certificates)
 
     def report(self, *, replay: bool = False) -> Report:
@@ -69,7 +69,7 @@ class Replayable:
 
     @property
     def explorations(self) -> tuple[Exploration, ...]:
-        """What came of each launch under other schedules, with ``simulate(schedules=...)``."""
+        """Outcomes of each launch under other schedules, with ``simulate(schedules=...)``."""
         return tuple(self._replays.explorations)
 
     def explore(self, schedules: Schedules = 100, seed: int | None = None, limit: int | None = None) -> Exploration:

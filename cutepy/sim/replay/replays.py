@@ -1,4 +1,4 @@
-"""What a run keeps to play its launches again."""
+"""Record of a run that its launches are played again from."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _SEARCHED_BYTES = 1 << 30
 """Memory that is put back after each of all schedules."""
 
 _LEAVES_MORE = "malloc", "vprintf"
-"""What a launch may leave beside global memory."""
+"""State that a launch may leave beside global memory."""
 
 _KEPT = 16
 """Launches with hazards of which the memory before them is kept."""

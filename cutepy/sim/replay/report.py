@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from cutepy.sim.options import checked_script
 from cutepy.sim.replay.witnesses import Witness
-from cutepy.sim.sanitize.certificate.remainders import any_rounds
+from cutepy.sim.sanitize.certificate.any_rounds import any_rounds
 from cutepy.sim.sanitize.reports import html, sarif, structured, text
 from cutepy.sim.sanitize.reports.collection import Hazards
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Report:
-    """What is told of a run, or of several: text, a page of a notebook, JSON and SARIF have the same facts.
+    """Report of a run, or of several: text, a page of a notebook, JSON and SARIF have the same facts.
 
     Attributes
     ----------
@@ -85,12 +85,12 @@ class Report:
 
     @property
     def is_clean(self) -> bool:
-        """Whether there are no hazards, and all schedules came to the same."""
+        """True if there are no hazards, and all schedules came to the same."""
         return not self.hazards and not any(explored.divergences for explored in self.explorations)
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to tell: no hazard, advisory or allowance, no schedule, no certificate."""
+        """True if there is nothing to tell: no hazard, advisory or allowance, no schedule, no certificate."""
         told = self.hazards.every, self.hazards.unused, self.explorations, self.certificates
         return not any(told)
 

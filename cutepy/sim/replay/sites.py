@@ -1,12 +1,12 @@
-"""Which lanes, or which operation, is held back to hold back one side of a hazard."""
+"""Lanes or operation to hold back, so that one side of a hazard comes later."""
 
 from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING
 
-from cutepy.sim.machine.holding import Site
 from cutepy.sim.machine.lanes import WARP
+from cutepy.sim.machine.policies import Site
 
 if TYPE_CHECKING:
     from cutepy.sim.sanitize.hazards import Side

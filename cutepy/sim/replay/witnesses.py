@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from cutepy.sim.machine.holding import POISON, HoldBack, Site
 from cutepy.sim.machine.interleaving import RandomSchedule
+from cutepy.sim.machine.policies import POISON, HoldBack, Site
 from cutepy.sim.replay.exploring import played, reference
 from cutepy.sim.replay.outcomes import Outcome, Request, difference
 from cutepy.sim.replay.sites import cta_named, site_of
@@ -72,7 +72,7 @@ class Witness:
 
     @property
     def said(self) -> str:
-        """How it is shown, and what that changes."""
+        """Schedule that shows a hazard, and its effect."""
         return f"nothing changes: {self.how}" if self.what is None else f"{self.how}: {self.kind}: {self.what}"
 
     @property

@@ -1,4 +1,4 @@
-"""The sanitizer: whether all that a launch did was ordered, whatever the schedule.
+"""The sanitizer: a launch's accesses are checked for a happens-before that holds in every schedule.
 
 It watches one execution and asks of each two accesses to the same byte, one of which writes, whether the memory
 consistency model of the PTX ISA orders them; that holds for every schedule which synchronises alike, so that a race is

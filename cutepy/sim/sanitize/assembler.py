@@ -1,4 +1,4 @@
-"""The assembler that is asked what it makes good of a kernel: whoever lets launches in says which, or none."""
+"""The assembler, if a frontend gives one: its resources, spills and remarks about a kernel."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Remark(Protocol):
 
 
 class Resources(Protocol):
-    """What a kernel takes, as `cutepy.binaries.cubin.KernelResources` has it."""
+    """Resources of a kernel, as `cutepy.binaries.cubin.KernelResources` has them."""
 
     @property
     def name(self) -> str:
@@ -70,17 +70,17 @@ class Spilled(Protocol):
 
     @property
     def is_in_loop(self) -> bool:
-        """Whether it may be executed again."""
+        """True if it may be executed again."""
         ...
 
     @property
     def is_with_mmas(self) -> bool:
-        """Whether that loop has MMAs."""
+        """True if that loop has MMAs."""
         ...
 
 
 class Assembly(Protocol):
-    """What came of assembling a module, as `cutepy.binaries.ptxas.Assembly` is."""
+    """Result of assembling a module, as `cutepy.binaries.ptxas.Assembly` is."""
 
     @property
     def advice(self) -> Sequence[Remark]:

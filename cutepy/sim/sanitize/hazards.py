@@ -1,4 +1,4 @@
-"""What is reported: two operations that nothing orders, and what is missing between them."""
+"""Hazards: two operations without a happens-before, and the step that is missing between them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from cutepy.sim.ptx.model import Address, Symbol
 from cutepy.sim.ptx.places import user_lines
-from cutepy.sim.sanitize.kind import Diagnosis, Severity
-from cutepy.sim.sanitize.kinds import KINDS
+from cutepy.sim.sanitize.kinds import KINDS, Diagnosis, Severity
 
 if TYPE_CHECKING:
     from cutepy.sim.errors import Place
@@ -124,7 +123,7 @@ class Side:
 
     @property
     def deed(self) -> str:
-        """What it did, and who that was, such as "TMA of load_operands writes, issued by warp 4 (producer)"."""
+        """Operation and lanes, such as "TMA of load_operands writes, issued by warp 4 (producer)"."""
         done = _DONE.get(self.what.split()[-1])
         if done and self.role and self.who.startswith(self.role):
             return f"{self.role} {done}{self.who.removeprefix(self.role)}"
@@ -213,7 +212,7 @@ class Shown(Protocol):
 
     @property
     def said(self) -> str:
-        """How it is shown, and what that changes."""
+        """Schedule that shows it, and its effect there."""
 
     @property
     def schedule(self) -> str:
@@ -224,7 +223,7 @@ class Shown(Protocol):
 
 
 class HazardReplays(Protocol):
-    """What plays hazards again."""
+    """Player of hazards: replays a launch in a schedule that shows one."""
 
     def replay(self, hazard: Hazard) -> Shown:
         """Play a schedule that shows it."""
@@ -322,7 +321,7 @@ class Hazard:
 
     @property
     def meaning(self) -> str:
-        """What its kind is, in a line."""
+        """Meaning of its kind, in a line."""
         return KINDS[self.kind].meaning
 
     @property
@@ -332,7 +331,7 @@ class Hazard:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What two reports of the same defect have in common."""
+        """Key that two reports of the same defect have in common."""
         if KINDS[self.kind].defect == "place":
             return self.kind, self.kernel, self.where
         sides = (self.before,) if KINDS[self.kind].defect == "before" else (self.before, self.after)
@@ -340,18 +339,18 @@ class Hazard:
 
     @property
     def advice(self) -> tuple[str, str]:
-        """What is wrong, and what there should be: a line each."""
+        """Problem and wanted order: a line each."""
         wrong = self.diagnosis.problem or KINDS[self.kind].gist.replace("`", "")
         return wrong, self.diagnosis.wanted
 
     @property
     def missing(self) -> str:
-        """What is wrong, if the kind does not say it, and what there should be, as one text."""
+        """Problem, if the kind does not say it, and wanted order, as one text."""
         return str(self.diagnosis)
 
     @property
     def subject(self) -> str:
-        """What it is at, and in which kernel."""
+        """Buffer or place of the hazard, and its kernel."""
         what = f"{self.buffer} ({self.where})" if self.buffer else self.where
         return f"{what} of {self.kernel}"
 

@@ -1,4 +1,4 @@
-"""Registers that some paths give a value and others do not, followed by lane and bit.
+"""Registers that only some paths to a use write, followed by lane and bit.
 
 A register whose value may be read before anything has written it, and that some instruction writes, is live where the
 kernel begins. For these, and for what is made of them, it is followed which bits have a value in each lane
@@ -23,7 +23,7 @@ import numpy as np
 
 from cutepy.sim.machine.lanes import Threads
 from cutepy.sim.ptx.model import Address, Immediate, Instruction, Register, registers_in
-from cutepy.sim.sanitize.kind import Diagnosis
+from cutepy.sim.sanitize.kinds import Diagnosis
 from cutepy.sim.sanitize.order.uses import whole_flow
 from cutepy.sim.sanitize.undefined import givers, with_values
 from cutepy.sim.sanitize.undefined_bits import GATHERS, PASSES_ON, Operands, from_lanes, full
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from cutepy.sim.machine.lanes import Array, Residents
-    from cutepy.sim.machine.step import Step
+    from cutepy.sim.machine.observer import Step
     from cutepy.sim.ptx.model import Function
 
 _MATTERS = frozenset("mma wmma mbarrier bar barrier atom".split())
@@ -61,7 +61,7 @@ class Lacking(NamedTuple):
 
 
 class OneSided:
-    """Which lanes have values in registers that are written on some paths only."""
+    """Lanes that have values in registers that only some paths write."""
 
     def __init__(self) -> None:
         self._function: Function | None = None

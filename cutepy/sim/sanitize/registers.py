@@ -1,4 +1,4 @@
-"""Registers that MMAs use while they are in flight, over all paths of a kernel: no execution is needed for these.
+"""Registers of MMAs in flight, checked over all paths of the code without an execution.
 
 An MMA reads and writes its accumulators, and reads A where that is in registers, until its group has been waited for.
 Before it, wgmma.fence must come after the last access to these registers by anything else, by an MMA too; but MMAs of
@@ -50,7 +50,7 @@ class RegisterHazard:
 
 @dataclass
 class _State:
-    """What may be so before an instruction, on some path to it.
+    """State before an instruction on some path: MMAs in flight, and registers that they use.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""Advisories of the assembler: hazards of registers that it repairs by waits, and what costs time.
+"""Advisories of the assembler: register hazards that it repairs by waits, spills, and other costs in time.
 
 ptxas knows which registers MMAs use. Where something else uses them too early it puts a wait, or makes MMAs wait for
 each other, and where wgmma.fence is missing it puts one; its remarks say so, by number and line of the PTX. Where there
@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING
 from cutepy.sim.ptx.model import Vector
 from cutepy.sim.sanitize.assembler import Remark, Spilled, assembly_of
 from cutepy.sim.sanitize.hazards import Side
-from cutepy.sim.sanitize.kind import Diagnosis
-from cutepy.sim.sanitize.kinds import KINDS
+from cutepy.sim.sanitize.kinds import KINDS, Diagnosis
 from cutepy.sim.sanitize.registers import RegisterHazard
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""What takes the place of a sum that an MMA in flight has yet to write.
+"""Values that alias in-flight accumulators: the registers that take the place of a sum before the MMA writes it.
 
 A constant, or another value, may be put where such a sum will be: into the register itself, or into another name of it
 that joins it again where paths meet. The assembler keeps both in one register, as MMAs add to it, and the MMA then
@@ -11,11 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Set as AbstractSet
 from typing import NamedTuple
 
-from cutepy.sim.ptx.model import Immediate, Instruction, Negated, Operand, Register, type_bits
+from cutepy.sim.ptx.model import Immediate, Instruction, Negated, Operand, Register
+from cutepy.sim.semantics.evaluation import results_of
 from cutepy.sim.translate.effects import accumulators, is_wgmma, written
-
-_SAYS: dict[tuple[str, ...], bool] = {("setp", "eq"): True, ("setp", "ne"): False}
-_INTEGERS = frozenset({"b32", "u32", "s32", "b64", "u64", "s64"})
 
 
 class Replaced(NamedTuple):
@@ -111,14 +109,9 @@ class Names:
             return self.constants[operand.index].value
         writers = self._writers.get(operand.index, ())
         made = writers[0] if len(writers) == 1 else None
-        if made is None or made.parts[:2] not in _SAYS or made.parts[2] not in _INTEGERS or made.predicate is not None:
+        if made is None or made.parts[0] != "setp" or made.predicate is not None:
             return None
-        to, *sources = made.operands
-        values, ones = [self._value(source) for source in sources], (1 << type_bits(made.parts[2])) - 1
-        if not isinstance(to, Register) or len(values) != 2 or None in values:
-            return None
-        one, other = (value & ones for value in values if value is not None)
-        return int((one == other) == _SAYS[made.parts[:2]])
+        return next((result.data for to, result in results_of(made, self._value) if to == operand), None)
 
 
 def is_rename(i: Instruction) -> bool:

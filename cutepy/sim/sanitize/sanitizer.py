@@ -1,4 +1,4 @@
-"""The observer that follows a run: what synchronises goes to the clocks, what touches memory to the shadow."""
+"""The sanitizer's observer: synchronisation updates the vector clocks, accesses are checked in shadow memory."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from cutepy.sim.machine.events import BLOCKED, Fence, MbarrierTry, NamedBarrierC
 from cutepy.sim.machine.host_events import HostAccess, HostEvent, StreamEvent
 from cutepy.sim.machine.observer import Observer, stops
 from cutepy.sim.ptx.model import Register
+from cutepy.sim.sanitize.certificate.any_rounds import round_heads
 from cutepy.sim.sanitize.certificate.examiner import Examiner
-from cutepy.sim.sanitize.certificate.loops import heads
 from cutepy.sim.sanitize.hazards import Side
-from cutepy.sim.sanitize.kind import Diagnosis
+from cutepy.sim.sanitize.kinds import Diagnosis
 from cutepy.sim.sanitize.meaning.layouts import Through, of_map
-from cutepy.sim.sanitize.memory.global_touches import GlobalTouches
-from cutepy.sim.sanitize.memory.sizes import granule_bytes
-from cutepy.sim.sanitize.memory.touch import Conflict, Touch
-from cutepy.sim.sanitize.memory.touches import SharedTouches
+from cutepy.sim.sanitize.memory.access_record import AccessRecord, Conflict
+from cutepy.sim.sanitize.memory.global_accesses import GlobalAccesses
+from cutepy.sim.sanitize.memory.shadow import granule_bytes
+from cutepy.sim.sanitize.memory.shared_accesses import SharedAccesses
 from cutepy.sim.sanitize.one_sided import Lacking, OneSided
 from cutepy.sim.sanitize.order.collectives import ALL_LANES, arrives_relaxed, is_collective
 from cutepy.sim.sanitize.order.ends import ends, uneven
-from cutepy.sim.sanitize.order.failing import is_try
 from cutepy.sim.sanitize.order.flags import Flags
 from cutepy.sim.sanitize.order.launches import Launches
 from cutepy.sim.sanitize.order.messages import Messages
 from cutepy.sim.sanitize.order.strength import fenced_spaces
 from cutepy.sim.sanitize.order.synchronisation import converge, overlook, synchronise
+from cutepy.sim.sanitize.order.tries import is_try
 from cutepy.sim.sanitize.order.wave import BULK, COPIES, FAILED, MMAS, Issued, Wave
 from cutepy.sim.sanitize.registers import register_hazards
 from cutepy.sim.sanitize.repairs import MADE_GOOD, judged, remarks
 from cutepy.sim.sanitize.reports.findings import Findings, Where
-from cutepy.sim.sanitize.reports.global_findings import GlobalFindings
+from cutepy.sim.sanitize.reports.global_memory import GlobalFindings
 from cutepy.sim.sanitize.reports.last_writers import with_last_writer
-from cutepy.sim.sanitize.reports.mistakes import told
+from cutepy.sim.sanitize.reports.mistakes import part_of_a_unit, told
 from cutepy.sim.sanitize.reports.nearby import (
     OF_ITS_OWN,
     global_near_misses,
@@ -45,7 +45,6 @@ from cutepy.sim.sanitize.reports.nearby import (
     near_misses,
     nothing_to_wait_for,
 )
-from cutepy.sim.sanitize.reports.parts import part_of_a_unit
 from cutepy.sim.sanitize.reports.reasons import reason
 from cutepy.sim.sanitize.reports.scene import Surroundings
 from cutepy.sim.sanitize.sums import NOT_BEGUN, Sums
@@ -61,12 +60,12 @@ if TYPE_CHECKING:
     from cutepy.sim.machine.lanes import Array, Ctas, Residents, Threads
     from cutepy.sim.machine.launch import Launch
     from cutepy.sim.machine.memory import GlobalMemory
-    from cutepy.sim.machine.step import Step
+    from cutepy.sim.machine.observer import Step
     from cutepy.sim.ptx.model import Function, Instruction
     from cutepy.sim.sanitize.certificate.certificates import Certificate
     from cutepy.sim.sanitize.certificate.violations import Violation
     from cutepy.sim.sanitize.hazards import Hazard, NearMiss
-    from cutepy.sim.sanitize.memory.global_touch import GlobalConflict
+    from cutepy.sim.sanitize.memory.global_access_record import GlobalConflict
     from cutepy.sim.sanitize.order.ends import End
     from cutepy.sim.sanitize.reports.collection import Hazards
     from cutepy.sim.sanitize.reports.mistakes import Told
@@ -101,7 +100,7 @@ class Sanitizer(Observer):
         self._of_global = GlobalFindings(self._tell_one, self._launches, self._flags, known, self._near_in_global)
         self._examiner = Examiner(self._violated)
         told = self._of_global.conflict, self._of_global.unwritten, self._forgotten, self._of_global.unacquired
-        self._global = GlobalTouches(self._launches, self._messages, known, *told, self._examiner.assume)
+        self._global = GlobalAccesses(self._launches, self._messages, known, *told, self._examiner.assume)
         self._launch: Launch | None = None
         self._wave: Wave | None = None
         self._through: dict[int, Through | None] = {}
@@ -123,7 +122,7 @@ class Sanitizer(Observer):
 
     @property
     def certificates(self) -> tuple[Certificate, ...]:
-        """What is known of all schedules of each launch that has ended."""
+        """Certificates of the launches that have ended."""
         self._finish()
         return tuple(self._examiner.certificates)
 
@@ -134,7 +133,7 @@ class Sanitizer(Observer):
 
     @property
     def hazards(self) -> Hazards:
-        """What was found, each pair of lines once, the likeliest causes first."""
+        """Hazards found, each pair of lines once, the likeliest causes first."""
         self._of_global.tell_held(is_over=False)
         return self._findings.hazards
 
@@ -196,7 +195,7 @@ class Sanitizer(Observer):
             ends_mbarriers = "mbarrier.inval" in self._launch.ptx
             wave = self._wave = Wave(residents, x * y * z, ends_mbarriers, has_relaxed, fences)
             told = self._conflict, self._unwritten, self._findings.tell, self._forgotten, self._filled
-            self._shared = SharedTouches(wave, self._granule, self._slot_bytes, *told)
+            self._shared = SharedAccesses(wave, self._granule, self._slot_bytes, *told)
             self._premises = self._examiner.premises(wave)
             self._sums = Sums(function, residents.count, x * y * z)
         return wave
@@ -361,7 +360,7 @@ class Sanitizer(Observer):
     def look_at(self, function: Function) -> None:
         """Find where the rounds of loops begin, and whether there are waits whose ends are to be known."""
         self._waits = any(map(is_try, function.instructions))
-        self._rounds = heads(function.instructions)
+        self._rounds = round_heads(function.instructions)
         self._undefined.look_at(function)
         self._one_sided.look_at(function)
 
@@ -455,10 +454,10 @@ class Sanitizer(Observer):
         if self._launch is not None:  # else the host alone has touched anything
             self._examiner.withdraw(self._launch, _FORGOTTEN)
 
-    def _unwritten(self, touch: Touch, row: int, granule: int) -> None:
+    def _unwritten(self, touch: AccessRecord, row: int, granule: int) -> None:
         assert self._wave is not None
         self._findings.unwritten(touch, row, self._wave.residents, granule * self._granule)
 
-    def _filled(self, read: Touch, write: Touch, row: int, granule: int) -> None:
+    def _filled(self, read: AccessRecord, write: AccessRecord, row: int, granule: int) -> None:
         assert self._wave is not None
         self._findings.filled(read, write, row, self._wave.residents, granule * self._granule)

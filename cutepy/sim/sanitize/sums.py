@@ -1,4 +1,4 @@
-"""MMAs that add to registers which nothing has written.
+"""Accumulators of MMAs that nothing has written.
 
 Sums begin with an MMA that does not accumulate, or with registers that something else has given a value. Where nothing
 else in the kernel gives them one, the first MMA of a warpgroup must not accumulate. What rescales the sums, or moves
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cutepy.sim.machine.lanes import WARPGROUP, Array
-from cutepy.sim.sanitize.kind import Diagnosis
+from cutepy.sim.sanitize.kinds import Diagnosis
 from cutepy.sim.sanitize.order.uses import once
 from cutepy.sim.sanitize.undefined import givers
 from cutepy.sim.translate.effects import accumulators, is_wgmma

@@ -1,4 +1,4 @@
-"""Registers and local memory that nothing has written, where something comes of that.
+"""Undefined registers and local memory, reported where a result or a branch depends on them.
 
 Compilers read what is undefined where it does not matter: they move it, select beside it, and store whole vectors and
 structures. So of registers it is told where one that no instruction ever gives a value is added to or computed with,
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from cutepy.sim.ptx.model import Address, FrameSlot, Immediate, Instruction, Register, Vector, registers_in
-from cutepy.sim.sanitize.kind import Diagnosis
+from cutepy.sim.sanitize.kinds import Diagnosis
 from cutepy.sim.sanitize.order.uses import once, uses_of
 from cutepy.sim.translate.effects import has_destination, is_wgmma, written
 
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
 
     from cutepy.sim.machine.events import Access
     from cutepy.sim.machine.lanes import Array, Residents
-    from cutepy.sim.machine.step import Step
+    from cutepy.sim.machine.observer import Step
     from cutepy.sim.ptx.model import Function, Operand
     from cutepy.sim.sanitize.order.uses import Uses
 
 _COMPUTES = frozenset("add addc sub subc mul mul24 mad mad24 madc fma div rem neg abs cvt setp min max".split())
-"""What has no value if one of its sources has none; of others compilers use a part of the bits."""
+"""Opcodes whose result is undefined if a source is; others may use a part of the bits."""
 _KEEPS = frozenset("mov selp slct and or xor not lop3 prmt bfi bfe shf shl shr cvta".split())
-"""What nothing need come of, if a source has no value."""
+"""Opcodes that may ignore an undefined source."""
 _WAITS = frozenset("mbarrier bar barrier".split())
 _NOT_STORED = Diagnosis("nothing has written what is loaded since the thread began", "write it first")
 
 
 class _Effect(NamedTuple):
-    """What an instruction does to registers: which it gives values, each by those that it is one of, and how."""
+    """Transfer of definedness by an instruction: the registers that it writes, each with its sources, and how."""
 
     instruction: Instruction
     to: tuple[int, ...]
@@ -164,7 +164,7 @@ def _mattering(effect: _Effect) -> Iterator[Register]:
 
 
 class Undefined:
-    """What kernels make of what has no value."""
+    """Undefined registers and local memory of a run, and the instructions that depend on them."""
 
     def __init__(self) -> None:
         self._function: Function | None = None

@@ -2,8 +2,9 @@
 
 Translations are kept by content: the same PTX is translated once in a process.
 
-To add an instruction, write a function in the module of its family and register it with `@instruction("opcode")`: it
-reads operands as expressions, and writes the result's expression, or emits a call of a mechanism of the machine.
+Instructions whose meaning is written on the builder (`cutepy.sim.semantics`) are added there. What asks the machine for
+something (memory, other lanes, barriers, matrices) is a function in the module of its family here, registered with
+`@instruction("opcode")`: it reads operands as expressions, and emits a call of a mechanism of the machine.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -26,24 +28,22 @@ from cutepy.sim.ptx.linking import LANDING, Linked, link
 from cutepy.sim.ptx.model import Function, Instruction, Module
 from cutepy.sim.ptx.parser import parse_module
 from cutepy.sim.ptx.refusals import refusal
+from cutepy.sim.semantics import meaning_of
+from cutepy.sim.semantics.registry import Meaning
+from cutepy.sim.semantics.types import canonical_bits, kind_of
 from cutepy.sim.translate import (  # noqa: F401  each registers its instructions
     asynchronous,
     calls,
-    comparison,
-    conversion,
-    floating,
-    integer,
     matrices,
     memory,
     movement,
 )
 from cutepy.sim.translate.control_flow import EXIT, ControlFlow, analyse
 from cutepy.sim.translate.effects import accumulators, is_wgmma, read, written
-from cutepy.sim.translate.emitter import Emitter, canonical_bits, kind_of, refused_modifier, translator_of
+from cutepy.sim.translate.emitter import Emitter, Translator, refused_modifier, translator_of
+from cutepy.sim.translate.expressions import write_meaning
 from cutepy.sim.translate.unknown_forms import FORM_ERRORS, SITES
 
-SHARED_WINDOW = 1 << 56
-LOCAL_WINDOW = 1 << 57
 BlockFunction = Callable[[Any, list[Any], Any], int]
 
 _KEPT = 64
@@ -117,8 +117,16 @@ def may_wait(i: Instruction) -> bool:
     return parts[0] in _WARP_COLLECTIVES or parts[0] == "setmaxnreg"
 
 
+@lru_cache(maxsize=1 << 12)
+def _writer_of(opcode: str, meaning: Meaning | None) -> Translator | None:
+    """Return the function that writes the source of instructions: their meaning's, or one of their own."""
+    if refused_modifier(opcode) is not None:
+        return None
+    return translator_of(opcode) if meaning is None else partial(write_meaning, meaning)
+
+
 def _has_effects(i: Instruction) -> bool:
-    return i.parts[0] in _EFFECTS or aligned_threads(i) > 1 or translator_of(i.opcode) is None
+    return i.parts[0] in _EFFECTS or aligned_threads(i) > 1 or _writer_of(i.opcode, meaning_of(i)) is None
 
 
 def _digest(text: str) -> str:
@@ -152,7 +160,7 @@ def _wrong_operands(i: Instruction) -> str:
 
 
 _LINKED = frozenset("call alloca stacksave stackrestore ret".split())
-"""What is translated when it is known what may be called."""
+"""Instructions that are translated once their callees are known."""
 _NOTHING: Any = None
 _CHECKS = Checks(_wrong_operands)
 
@@ -287,11 +295,9 @@ def _source_of(name: str, e: Emitter) -> str:
 def _runtime() -> dict[str, Any]:
     names: dict[str, Any] = {f"{letter}{size}": np.dtype(f"{letter}{size}") for letter in "ui" for size in (1, 2, 4, 8)}
     names |= {f"f{size}": np.dtype(f"f{size}") for size in (2, 4, 8)}
-    functions = "where maximum minimum isnan isinf isfinite copysign sqrt clip finfo".split()
+    functions = "where maximum minimum isnan copysign sqrt clip".split()
     names |= {name: getattr(np, name) for name in functions}
     names |= {"abs_": np.abs, "alu": alu, "floats": floats, "minifloat": minifloat}
-    for name, value in (("SHARED_WINDOW", SHARED_WINDOW), ("LOCAL_WINDOW", LOCAL_WINDOW)):
-        names[name] = np.array([[value]], np.uint64)
     return names
 
 
@@ -329,10 +335,10 @@ def _canonical_kinds(function: Function) -> list[str]:
 def _translate_one(e: Emitter, i: Instruction) -> None:
     if reason := refusal(i.opcode):
         raise UnknownInstructionError(i, refusal=reason)
-    translator = translator_of(i.opcode)
+    translator = _writer_of(i.opcode, meaning_of(i))
     if translator is None:
         refused = refused_modifier(i.opcode)
-        raise UnknownInstructionError(i, "" if refused == i.parts[0] else f"modifier .{refused}")
+        raise UnknownInstructionError(i, "" if refused in (None, i.parts[0]) else f"modifier .{refused}")
     together = aligned_threads(i)
     if together > 1:
         is_part = "not g.threads.full" if together == WARP_THREADS else "g.threads.warpgroups is None"

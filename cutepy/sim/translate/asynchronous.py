@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from cutepy.sim.ptx.bodies import BEYOND
 from cutepy.sim.ptx.model import Address, Immediate, Instruction, Operand, Register, Sink, registers_in
+from cutepy.sim.semantics.types import kind_of
 from cutepy.sim.translate.effects import accumulators
-from cutepy.sim.translate.emitter import Emitter, instruction, kind_of
+from cutepy.sim.translate.emitter import Emitter, instruction
 from cutepy.sim.translate.movement import gather
 
 PARK = "return -2"

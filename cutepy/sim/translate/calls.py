@@ -12,7 +12,8 @@ from collections.abc import Callable
 
 from cutepy.sim.ptx.linking import FUNCTION_WINDOW, SLOT_BYTES, CallSite
 from cutepy.sim.ptx.model import Instruction, Operand, Register, Symbol
-from cutepy.sim.translate.emitter import Emitter, instruction, kind_of
+from cutepy.sim.semantics.types import kind_of
+from cutepy.sim.translate.emitter import Emitter, instruction
 
 
 @instruction("call", accepts="uni")

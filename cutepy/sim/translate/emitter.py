@@ -8,10 +8,11 @@ views. Kinds are numpy's type codes: "u4" is b32 and u32, "i4" s32, "f4" f32; "p
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cutepy.sim.errors import OperandError, UnknownInstructionError
 from cutepy.sim.ptx.forms import spelled
@@ -23,16 +24,15 @@ from cutepy.sim.ptx.model import (
     Instruction,
     Negated,
     Operand,
-    Pair,
     Register,
     Sink,
     Special,
     Symbol,
     Vector,
-    type_bits,
 )
+from cutepy.sim.semantics import MEANINGS
+from cutepy.sim.semantics.types import canonical_bits, constant_bits, said_of
 
-_LETTERS = {"b": "u", "u": "u", "s": "i", "f": "f"}
 UNIFORM_SPECIALS = frozenset(
     """ntid.x ntid.y ntid.z nctaid.x nctaid.y nctaid.z nclusterid.x nclusterid.y nclusterid.z cluster_nctaid.x
     cluster_nctaid.y cluster_nctaid.z cluster_nctarank is_explicit_cluster nwarpid nsmid gridid dynamic_smem_size
@@ -43,38 +43,6 @@ _THREAD_SPECIALS = frozenset(
     "tid.x tid.y tid.z laneid warpid lanemask_eq lanemask_lt lanemask_le lanemask_gt lanemask_ge".split()
 )
 _CLOCKS = frozenset("clock clock64 clock_hi globaltimer globaltimer_lo globaltimer_hi".split())
-
-
-def kind_of(ptx_type: str) -> str:
-    """Return the kind of a PTX type; packed and narrow float types are kinds of bits.
-
-    Examples
-    --------
-    >>> [kind_of(t) for t in ("f32", "s16", "b64", "bf16", "f16x2", "pred")]
-    ['f4', 'i2', 'u8', 'u2', 'u4', 'pred']
-    """
-    if ptx_type == "pred":
-        return "pred"
-    width = max(type_bits(ptx_type), 8) // 8
-    if "x" in ptx_type or ptx_type.startswith(("bf", "tf", "e")):
-        return f"u{width}"
-    return f"{_LETTERS[ptx_type[0]]}{width}"
-
-
-def said_of(kind: str) -> str:
-    """Return a kind as PTX calls it: "b32" for "u4".
-
-    Examples
-    --------
-    >>> said_of("u4"), said_of("f8"), said_of("pred")
-    ('b32', 'f64', 'pred')
-    """
-    return kind if kind == "pred" else f"{dict(u='b', i='s', f='f')[kind[0]]}{8 * int(kind[1:])}"
-
-
-def canonical_bits(register: Register) -> str:
-    """Return the unsigned kind of a register's width."""
-    return "pred" if register.type == "pred" else f"u{register.bits // 8}"
 
 
 _EXTENDS = frozenset(("ld", "ldu", "cvt"))
@@ -171,6 +139,10 @@ class Emitter:
 
     # Operands.
 
+    def kind_of_register(self, register: Register) -> str:
+        """Return the canonical kind of a register."""
+        return self._kinds[register.index]
+
     def constant(self, value: object, name: str) -> str:
         """Name a constant object."""
         self._constants.setdefault(name, value)
@@ -178,20 +150,8 @@ class Emitter:
 
     def immediate(self, value: int, kind: str, float_bits: int = 0) -> str:
         """Name a constant of a kind."""
-        if kind == "pred":
-            array = np.array([[bool(value)]])
-        elif kind[0] == "f" and not float_bits:
-            array = np.array([[float(value)]], kind)
-        elif kind[0] == "f":
-            number = np.array([value], f"u{float_bits // 8}").view(f"f{float_bits // 8}")
-            array = number.astype(kind).reshape(1, 1)
-        else:
-            bits = 8 * int(kind[1:])
-            if float_bits and bits != float_bits:
-                value = int(np.array([value], "u8").view("f8").astype(f"f{bits // 8}").view(f"u{bits // 8}")[0])
-            array = np.array([[value & (1 << bits) - 1]], f"u{bits // 8}").view(kind)
-        array.flags.writeable = False
-        return self.constant(array, f"K_{kind}_{array.tobytes().hex()}")
+        name, array = _constant(value, kind, float_bits)
+        return self.constant(array, name)
 
     def read(self, operand: Operand, kind: str) -> str:
         """Return an expression of an operand's value, of the given kind."""
@@ -354,9 +314,19 @@ class Emitter:
             self._flushed.difference_update(self._sets.get(index, ()))
 
 
+@lru_cache(maxsize=1 << 12)
+def _constant(value: int, kind: str, float_bits: int) -> tuple[str, NDArray[Any]]:
+    """Return a constant as an array that broadcasts, and its name in the source."""
+    bits = constant_bits(Immediate(value, float_bits), kind)
+    array: NDArray[Any] = np.array([[bool(bits)]]) if kind == "pred" else np.array([[bits]], f"u{kind[1:]}").view(kind)
+    array.flags.writeable = False
+    return f"K_{kind}_{array.tobytes().hex()}", array
+
+
 Translator = Callable[[Emitter, Instruction], None]
 _TRANSLATORS: dict[str, Translator] = {}
-_ACCEPTED: dict[str, frozenset[str]] = {}
+"""Translations of instructions, or forms of them, that have no meaning on the builder."""
+_ACCEPTED: dict[str, frozenset[str]] = {name: meaning.accepts for name, meaning in MEANINGS.items()}
 _TYPES = frozenset(
     """pred b1 b8 b16 b32 b64 u8 u16 u32 u64 s8 s16 s32 s64 f16 f32 f64 bf16 tf32 f16x2 bf16x2 e4m3 e5m2 e4m3x2 e5m2x2
     u16x2 s16x2""".split()
@@ -378,7 +348,7 @@ def instruction(*names: str, accepts: str = "") -> Callable[[Translator], Transl
     def register(translator: Translator) -> Translator:
         for name in names:
             _TRANSLATORS[name] = translator
-            _ACCEPTED[name] = frozenset(accepts.split())
+            _ACCEPTED[name] = _ACCEPTED.get(name, frozenset()) | frozenset(accepts.split())
         return translator
 
     return register
@@ -386,7 +356,7 @@ def instruction(*names: str, accepts: str = "") -> Callable[[Translator], Transl
 
 def provided() -> frozenset[str]:
     """Return the opcodes, and beginnings of them, that have a translation."""
-    return frozenset(_TRANSLATORS)
+    return frozenset(_ACCEPTED)
 
 
 def registered_name(opcode: str) -> str:
@@ -398,14 +368,14 @@ def _registered(parts: Sequence[str]) -> tuple[str, int]:
     """Return the longest registered prefix of an opcode, and its number of parts; empty if there is none."""
     for length in range(len(parts), 0, -1):
         name = ".".join(parts[:length])
-        if name in _TRANSLATORS:
+        if name in _ACCEPTED:
             return name, length
     return "", 0
 
 
 def translator_of(opcode: str) -> Translator | None:
-    """Find the translation of an opcode: that of the longest registered prefix, if it accepts the rest."""
-    return None if refused_modifier(opcode) is not None else _TRANSLATORS[_registered(opcode.split("."))[0]]
+    """Find the translation of the longest registered prefix of an opcode; None if there is none beside its meaning."""
+    return _TRANSLATORS.get(_registered(opcode.split("."))[0])
 
 
 @cache
@@ -429,8 +399,3 @@ def refused_modifier(opcode: str) -> str | None:
         ):
             return part
     return None
-
-
-def split_pair(operand: Operand) -> tuple[Operand, Operand | None]:
-    """Split ``d|p`` into its two destinations."""
-    return (operand.first, operand.second) if isinstance(operand, Pair) else (operand, None)

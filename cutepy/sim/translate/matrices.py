@@ -11,7 +11,8 @@ import re
 
 from cutepy.sim.arithmetic.fragments import BITS, Fragment, Product
 from cutepy.sim.ptx.model import Immediate, Instruction, Operand
-from cutepy.sim.translate.emitter import Emitter, instruction, kind_of
+from cutepy.sim.semantics.types import kind_of
+from cutepy.sim.translate.emitter import Emitter, instruction
 from cutepy.sim.translate.memory import space_of
 
 _SHAPE = re.compile(r"m(\d+)n(\d+)k(\d+)")

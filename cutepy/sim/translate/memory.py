@@ -9,7 +9,8 @@ PTX ISA, "Data Movement and Conversion Instructions": ld, ldu, st, prefetch, cp.
 from __future__ import annotations
 
 from cutepy.sim.ptx.model import Address, FrameSlot, Immediate, Instruction, Operand, Register, Sink, Symbol, Vector
-from cutepy.sim.translate.emitter import Emitter, instruction, is_type, kind_of
+from cutepy.sim.semantics.types import kind_of
+from cutepy.sim.translate.emitter import Emitter, instruction, is_type
 
 _SPACES = ("param", "shared", "global", "local", "const")
 _STATE_SPACES = "param param::entry param::func shared shared::cta shared::cluster global local const"

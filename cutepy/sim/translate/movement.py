@@ -1,73 +1,24 @@
-"""Moves between registers, address conversion, and registers of other lanes.
+"""Addresses of state spaces that the machine knows, and registers of other lanes.
 
 References
 ----------
-PTX ISA, "Data Movement and Conversion Instructions": mov, cvta, mapa, getctarank, isspacep, shfl.sync, vote.sync,
+PTX ISA, "Data Movement and Conversion Instructions": cvta.param, mapa, getctarank, isspacep, shfl.sync, vote.sync,
 match.sync, redux.sync, activemask, elect.sync.
 """
 
 from __future__ import annotations
 
-from cutepy.sim.ptx.model import Immediate, Instruction, Register, Sink, Vector
-from cutepy.sim.translate.emitter import Emitter, canonical_bits, instruction, kind_of, split_pair
-
-_SPACES = "shared shared::cta shared::cluster global local const param param::entry param::func"
-
-
-@instruction("mov", accepts="b128")
-def _mov(e: Emitter, i: Instruction) -> None:
-    d, s = i.operands
-    if i.parts[-1] == "b128":
-        for item, source in zip(e.items(d), e.items(s), strict=True):  # registers of 128 bits are pairs
-            e.write(item, e.read(source, "u8"), "u8")
-        return
-    kind = kind_of(i.parts[-1])
-    if isinstance(s, Vector):
-        _pack(e, i, kind)
-    elif isinstance(d, Vector):
-        _unpack(e, i, kind)
-    elif isinstance(s, Register):
-        # The bits move as they are, in the source's own kind.
-        own = e._kinds[s.index]
-        e.write(d, e.read(s, own), own)
-    else:
-        e.write(d, e.read(s, kind), kind)
+from cutepy.sim.ptx.model import Immediate, Instruction, Register, Sink
+from cutepy.sim.semantics.types import kind_of, split_pair
+from cutepy.sim.translate.emitter import Emitter, instruction
 
 
-def _pack(e: Emitter, i: Instruction, kind: str) -> None:
-    d, s = i.operands
-    assert isinstance(s, Vector)
-    bits = 8 * int(kind[1:]) // len(s.items)
-    part = f"u{bits // 8}"
-    texts = []
-    for position, item in enumerate(s.items):
-        text = f"{e.read(item, part)}.astype({kind})"
-        texts.append(f"({text} << {position * bits})" if position else text)
-    e.write(d, " | ".join(texts), kind)
-
-
-def _unpack(e: Emitter, i: Instruction, kind: str) -> None:
-    d, s = i.operands
-    assert isinstance(d, Vector)
-    bits = 8 * int(kind[1:]) // len(d.items)
-    whole = e.read(s, kind)
-    for position, item in enumerate(d.items):
-        if not isinstance(item, Sink):
-            shifted = f"({whole} >> {position * bits})" if position else whole
-            e.write(item, f"{shifted}.astype(u{bits // 8})", f"u{bits // 8}")
-
-
-@instruction("cvta", accepts=f"to {_SPACES}")
+@instruction("cvta")
 def _cvta(e: Emitter, i: Instruction) -> None:
     kind = kind_of(i.parts[-1])
     d, s = i.operands
     text = e.read(s, kind)
-    space = i.parts[2] if i.parts[1] == "to" else i.parts[1]
-    if space.startswith("shared"):
-        text = f"{text} {'-' if i.parts[1] == 'to' else '+'} SHARED_WINDOW.astype({kind})"
-    elif space == "local":
-        text = f"{text} {'-' if i.parts[1] == 'to' else '+'} LOCAL_WINDOW.astype({kind})"
-    elif space in ("param", "param::entry"):
+    if i.parts[-2] in ("param", "param::entry"):
         text = f"m.parameter_address({text}).astype({kind})"
     e.write(d, text, kind)
 
@@ -171,8 +122,3 @@ def _elect(e: Emitter, i: Instruction) -> None:
         e.write(d, "g.threads.leader_lane", "u4")
     if p is not None:
         e.write(p, "g.threads.leaders", "pred")
-
-
-def register_kind(register: Register) -> str:
-    """Return the unsigned kind of a register's width."""
-    return canonical_bits(register)

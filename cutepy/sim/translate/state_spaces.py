@@ -1,4 +1,4 @@
-"""What an instruction takes from memory and what it leaves there, by state space.
+"""State spaces that an instruction loads from and stores to.
 
 Beside PTX's own there are "generic", which is any of them; "frame", where arguments and results of calls are; and
 "barrier", where the predicates of `bar.red` meet, of whatever instructions.
@@ -42,7 +42,7 @@ MEMORY = _LOADS | _STORES | _BOTH | frozenset("bar barrier cp wgmma wmma.mma ten
 """The others."""
 _OF_COPIES = frozenset("commit_group wait_group wait_all prefetch mbarrier".split())
 _ELSEWHERE = {"ldmatrix": "shared", "stmatrix": "shared"}
-"""Where instructions access that name no state space and have no generic address."""
+"""State spaces of instructions that name none and have no generic address."""
 
 
 def state_spaces(i: Instruction) -> StateSpaces:

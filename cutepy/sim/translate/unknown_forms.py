@@ -21,7 +21,7 @@ FORM_ERRORS = (
     TypeError,
     ValueError,
 )
-"""What Python raises, in translating or executing an instruction of another form than those known."""
+"""Errors that Python raises in translating or executing an instruction of an unknown form."""
 _LIBRARIES = ("builtins", "numpy")
 _OWN = (*(str(Path(__file__).parents[2] / name) for name in ("sim", "layouts", "runtime")), "<")
 """Beginnings of the files of the simulator; files of generated code begin with ``<``."""

@@ -1,4 +1,4 @@
-"""What a wgmma instruction says: extents, types, majors, signs.
+"""Shapes of wgmma instructions: extents, types, majors, signs.
 
 References
 ----------
@@ -23,7 +23,7 @@ BITS = DTYPE_BITS | {"b1": 1}
 _K_BITS = 256
 """Of the elements along K that are given of each row of A."""
 _SELECTORS = {"f16": 2, "bf16": 2, "tf32": 2}
-"""How many choices there are of lanes that give the metadata of a sparse A, if not all of them do."""
+"""Number of choices of lanes that give the metadata of a sparse A, if not all of them do."""
 
 
 class SharedTile(NamedTuple):
@@ -47,7 +47,7 @@ class SharedTile(NamedTuple):
 
 @dataclass(frozen=True)
 class Shape:
-    """What one wgmma instruction says.
+    """Shape of one wgmma instruction.
 
     Attributes
     ----------
@@ -81,7 +81,7 @@ class Shape:
 
     @property
     def is_sparse(self) -> bool:
-        """Whether half of A is zero, and the other half given."""
+        """True if half of A is zero, and the other half given."""
         return self.selector is not None
 
     @property

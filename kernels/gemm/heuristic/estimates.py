@@ -6,12 +6,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cutepy.device.rules import staged_columns
+from cutepy.device import rules
 from cutepy.kernels.gemm.gpu import H200, Gpu
 from cutepy.kernels.gemm.heuristic.model import (
     EPILOGUE_BYTES,
-    FULL,
-    RESIDENT,
     SHORT_K,
     Choice,
     Costs,
@@ -39,7 +37,7 @@ class Columns(NamedTuple):
     def staged_n(self) -> Array:
         """Columns of B in a stage: K-major, and MN-major."""
         columns = zip(self.n.tolist(), self.cluster_m.tolist(), strict=True)
-        widened = [staged_columns(int(n), 16, True, int(sharing)) for n, sharing in columns]
+        widened = [rules.staged_columns(int(n), 16, True, int(sharing)) for n, sharing in columns]
         return np.array([self.n, widened])
 
     @classmethod
@@ -147,7 +145,7 @@ class Estimator:
         steps = np.ceil(k_bits / self._step_bits)
         multiply = self._steps_sixths(problems, m, n, ctas) * _sixth(steps)
         wave = root(multiply + beside) + after
-        idle = np.where(ctas >= FULL * gpu.sm_count, 0, costs.idle - costs.idle / gpu.sm_count * ctas)
+        idle = np.where(ctas >= rules.FULL * gpu.sm_count, 0, costs.idle - costs.idle / gpu.sm_count * ctas)
         memory = costs.launch + costs.memory + costs.memory_byte * h200_bytes * (1 + idle)
         sixths = _sixth(np.ceil(waves) * wave + at_last) + _sixth(memory)
         return Estimates(sixths, clusters, waves, ctas, steps)
@@ -155,7 +153,7 @@ class Estimator:
     def _resident_in(self, sm_count: int) -> Array:
         """Return the number of clusters that run at a time, at least 1."""
         if sm_count not in self._resident:
-            filled = sm_count * np.array([RESIDENT[int(size)] for size in self._cluster]) // arch.SM_COUNT
+            filled = sm_count * np.array([rules.FILLABLE_SMS[int(size)] for size in self._cluster]) // arch.SM_COUNT
             self._resident[sm_count] = np.maximum(1, filled // self._cluster)
         return self._resident[sm_count]
 

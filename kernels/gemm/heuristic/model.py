@@ -13,7 +13,6 @@ from typing import Literal, NamedTuple
 from cutepy.kernels.gemm.config import GemmConfig
 from cutepy.kernels.gemm.heuristic.tiles import OutputTile
 from cutepy.kernels.gemm.signature import GemmSignature
-from cutepy.layouts.sm90 import arch
 from cutepy.runtime.dtypes import DTYPES
 
 
@@ -133,9 +132,6 @@ the products, and as much in fourths of them that a fit had not seen; by `H200_C
 rows, it was 4.8%.
 """
 
-RESIDENT = {1: 132, 2: 132, 4: 120, 8: 120}
-"""The SMs of 132 that clusters of so many CTAs fill: an H200 holds 30 of 4 and 15 of 8 at once, 2026-11-23."""
-FULL = 0.9
 EPILOGUE_BYTES = 32768
 SHORT_K = 256
 Table = Literal["refined", "model", "promoted"]
@@ -200,22 +196,6 @@ def costs_of(table: Table) -> Costs:
 def column_scales(signature: GemmSignature) -> bool:
     """Return whether each column has a scale of its own for promoted sums."""
     return signature.scale_rows is not None and signature.scale_rows[1] == 1
-
-
-def fillable_sms(cluster: int, sm_count: int) -> int:
-    """Count the SMs that clusters of so many CTAs fill, one cluster's at least.
-
-    Examples
-    --------
-    >>> fillable_sms(2, 132), fillable_sms(8, 132)
-    (132, 120)
-    """
-    return max(cluster, sm_count * RESIDENT[cluster] // arch.SM_COUNT)
-
-
-def fills(ctas: int, sm_count: int) -> bool:
-    """Tell whether so many CTAs leave hardly an SM idle: then the next launch may begin on those that they leave."""
-    return ctas >= FULL * sm_count
 
 
 class Choice(NamedTuple):

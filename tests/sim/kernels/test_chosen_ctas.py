@@ -7,8 +7,8 @@ import pytest
 
 from cutepy.frontends import load_ptx, simulate
 from cutepy.sim import AbsentCtaError, DeadlockError, MemoryAccessError, lazy_tensor
-from cutepy.sim.machine.chosen import in_whole_clusters
 from cutepy.sim.machine.lanes import cluster_order
+from cutepy.sim.machine.selected_ctas import in_whole_clusters
 
 HEADER = ".version 8.7\n.target sm_90a\n.address_size 64\n"
 REGISTERS = ".reg .pred %p<8>; .reg .b32 %r<32>; .reg .b64 %rd<16>;"

@@ -115,7 +115,7 @@ def test_ctrl_c_says_where_the_lanes_were(policy):
         launch("stores", policy=policy, observers=[Interrupting(300)])
     (note,) = stopped.value.__notes__
     assert note.startswith("k was stopped; its lanes were\n")
-    assert "at line 7 of the PTX in" in note
+    assert "at line 7 of the PTX" in note
     assert "threads 0-31 of CTA" in note
 
 

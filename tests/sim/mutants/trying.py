@@ -17,8 +17,7 @@ import numpy.typing as npt
 from cutepy.sim import DeadlockError, Hazard, SimulationError
 from cutepy.sim.machine.launch import KernelCall
 from cutepy.sim.machine.loaded_module import LoadedModule
-from cutepy.sim.machine.observer import Observer
-from cutepy.sim.machine.step import Step
+from cutepy.sim.machine.observer import Observer, Step
 from cutepy.sim.ptx.kernel_names import readable
 from cutepy.sim.ptx.model import Instruction
 from cutepy.sim.run import Run

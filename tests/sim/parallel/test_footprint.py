@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
+from cutepy.sim.machine.activity import Traffic
 from cutepy.sim.machine.lanes import Ctas, Residents, Threads
-from cutepy.sim.machine.traffic import Traffic
 from cutepy.sim.parallel import footprint
 from cutepy.sim.parallel.footprint import Footprint, Ranges, meets_others, put, take
 

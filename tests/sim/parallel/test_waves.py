@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cutepy.sim.machine.lanes import cluster_order
-from cutepy.sim.machine.ordering import may_run_in_any_order
+from cutepy.sim.machine.launch import may_run_in_any_order
 from cutepy.sim.parallel.waves import deal
 
 MODULE = """.version 8.7

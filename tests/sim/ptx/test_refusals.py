@@ -165,6 +165,7 @@ REFUSED = [
     ("ld.shared.u32 %r0, [%r1-4];", "an offset begins with"),
     ("ld.shared.u32 %r0, [4];", "in local memory only"),
     ("ld.global.u32 %r0, [%r1];", "an address of 64 bits"),
+    ("ld.global.u32 %r0, [%d];\n  ld.global.u32 %r0, [%r1];", "an address of 64 bits"),
     ("shl.b32 _, %r1, 3;", "a register for its result, got _"),
     ("bar.sync 16;", "from 0 to 15, got 16"),
     ("shl.b64 %d, %d, %e;", "a value of 32 bits"),

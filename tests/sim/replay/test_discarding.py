@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cutepy.sim import Run
-from cutepy.sim.machine.leftovers import Words, leftover
+from cutepy.sim.machine.shared_memory import Words, leftover
 from tests.sim.opcode_runner import launch
 
 READ = """mov.u32 %r1, %tid.x; ld.param.u64 %rd1, [p0]; mul.wide.u32 %rd3, %r1, 4; add.u64 %rd1, %rd1, %rd3;

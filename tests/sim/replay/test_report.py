@@ -9,8 +9,7 @@ import pytest
 
 import cutepy
 from cutepy.sim import HazardError, Run
-from cutepy.sim.machine.holding import HoldBack, Site, held_of
-from cutepy.sim.machine.policies import policy_named
+from cutepy.sim.machine.policies import HoldBack, Site, held_of, policy_named
 from cutepy.sim.replay import Report
 from cutepy.sim.sanitize import Hazards
 from tests.sim.replay.kernels import RACE, module

@@ -9,8 +9,7 @@ import pytest
 from cutepy.sim import Run
 from cutepy.sim.machine.launch import KernelCall
 from cutepy.sim.machine.loaded_module import LoadedModule
-from cutepy.sim.sanitize.certificate.extensions import _Repeating, _Together, _Use
-from cutepy.sim.sanitize.certificate.steady import Steady
+from cutepy.sim.sanitize.certificate.any_rounds.extensions import Steady, _Repeating, _Together, _Use
 from cutepy.sim.sanitize.order.uses import once
 from cutepy.sim.translate import control_flow
 

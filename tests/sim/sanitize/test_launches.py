@@ -6,7 +6,7 @@ import pytest
 from cutepy.sim import Run
 from cutepy.sim.machine.host_events import Allocation, HostAccess, StreamEvent
 from cutepy.sim.sanitize.memory import global_shadow
-from cutepy.sim.sanitize.memory.global_extent import EXTENT_BYTES
+from cutepy.sim.sanitize.memory.global_shadow import EXTENT_BYTES
 from tests.sim.opcode_runner import launch
 from tests.sim.test_opcodes_tma import tensor_map
 

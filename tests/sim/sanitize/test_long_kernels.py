@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cutepy.sim import Run
-from cutepy.sim.sanitize.memory import numbered
+from cutepy.sim.sanitize.memory import shadow
 from cutepy.sim.sanitize.memory.shadow import Shadow
 from tests.sim.opcode_runner import launch
 
@@ -21,7 +21,7 @@ def test_what_is_kept_is_bounded_and_nothing_is_lost(monkeypatch, between):
     touch = Shadow.touch
     monkeypatch.setattr(Shadow, "touch", lambda self, new: (shadows.append(self), touch(self, new))[1])
     for fewest in (8, 10**6):
-        monkeypatch.setattr(numbered, "_FEWEST", fewest)
+        monkeypatch.setattr(shadow, "_FEWEST", fewest)
         run = Run((), None, sanitize=True)
         launch(LOOP.format(between=between, rounds=60), np.zeros(1), block=64, smem_bytes=256, run=run)
         found.append([(h.kind, h.count, str(h.before), str(h.after)) for h in run.hazards])

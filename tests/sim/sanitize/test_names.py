@@ -7,7 +7,7 @@ from cutepy.sim import Run
 from cutepy.sim.machine.launch import KernelCall
 from cutepy.sim.machine.loaded_module import LoadedModule
 from cutepy.sim.ptx.model import SourceLine
-from cutepy.sim.sanitize.reports.operand_names import GLOBAL, operand_of
+from cutepy.sim.sanitize.reports.excerpts import GLOBAL, operand_of
 
 LINES = {
     "cute.copy(tma_a, tAgA[None, k], tAsA[None, stage], tma_bar_ptr=full)": ("sA", ""),

@@ -17,8 +17,7 @@ from cutepy.sim.replay import Divergence, Exploration, Report, Witness
 from cutepy.sim.sanitize import Hazard, Hazards, Side
 from cutepy.sim.sanitize.certificate.certificates import Certificate
 from cutepy.sim.sanitize.hazards import Between, NearMiss, Waiting
-from cutepy.sim.sanitize.kind import Diagnosis
-from cutepy.sim.sanitize.kinds import KINDS
+from cutepy.sim.sanitize.kinds import KINDS, Diagnosis
 from tests.sim.sanitize.sarif_rules import check_sarif
 
 ODD = "[bold]x[/bold] [/] <b>&amp;</b> \t é 漢字 \U0001f642 \u202e \x1b[31m \x00 \\ %20 # ? : 'q' \"q\" "

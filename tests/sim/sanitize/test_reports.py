@@ -10,8 +10,7 @@ import cutepy
 from cutepy.sim import DeadlockError, HazardError, Run
 from cutepy.sim.machine.launch import KernelCall
 from cutepy.sim.machine.loaded_module import LoadedModule
-from cutepy.sim.sanitize.kind import Kind
-from cutepy.sim.sanitize.kinds import KINDS
+from cutepy.sim.sanitize.kinds import KINDS, Kind
 from tests.sim.sanitize.sarif_rules import check_sarif
 
 KERNEL = '''"""A kernel."""

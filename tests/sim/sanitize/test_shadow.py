@@ -5,8 +5,8 @@ import pytest
 
 from cutepy.sim.machine.lanes import WARP
 from cutepy.sim.ptx.model import Instruction
+from cutepy.sim.sanitize.memory.access_record import AccessRecord
 from cutepy.sim.sanitize.memory.shadow import Shadow
-from cutepy.sim.sanitize.memory.touch import Touch
 from cutepy.sim.sanitize.order.clocks import Clocks
 from cutepy.sim.sanitize.order.strength import WEAK
 
@@ -33,7 +33,7 @@ class Memory:
         i = Instruction(0, "st.shared.u32" if writes else "ld.shared.u32", ())
         what = "write" if writes else "read"
         self._shadow.touch(
-            Touch(what, i, writes, False, WEAK, slots, slots, threads, threads, counts, places, view, row_of)
+            AccessRecord(what, i, writes, False, WEAK, slots, slots, threads, threads, counts, places, view, row_of)
         )
 
     def tell(self, to, slots=SLOTS):

@@ -9,12 +9,12 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from cutepy.sim.errors import DescriptorError
+from cutepy.sim.machine.alignment import check_uniform
 from cutepy.sim.machine.deadlock import PartOfAUnit
 from cutepy.sim.machine.events import AsyncOperation, Fence, GroupCommit, GroupWait, WgmmaEvent
+from cutepy.sim.machine.group import Issued, Tile
 from cutepy.sim.machine.lanes import WARPGROUP, Array
-from cutepy.sim.machine.mechanism import Mechanism, left_by
-from cutepy.sim.machine.tiles import Issued, Tile
-from cutepy.sim.machine.uniform import check_uniform
+from cutepy.sim.machine.schedule import Mechanism, left_by
 from cutepy.sim.mechanisms.wgmma.products import Products
 from cutepy.sim.mechanisms.wgmma.registers import fragments, kept_places, read_accumulators, write_accumulators
 from cutepy.sim.translate.wgmma_shapes import Shape, parse_shape

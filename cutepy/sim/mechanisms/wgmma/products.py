@@ -1,4 +1,4 @@
-"""What MMAs compute when they complete.
+"""Results of MMAs, computed when they complete.
 
 Those of a committed group that accumulate in the same registers are one matrix product: their K slices are gathered
 side by side, for all CTAs and warpgroups at once. Products are summed in float32, in an order that is not the
@@ -14,8 +14,8 @@ import numpy as np
 
 from cutepy.sim.arithmetic import tensor_core
 from cutepy.sim.arithmetic.sparsity import expanded, meets_only_kept
+from cutepy.sim.machine.group import Issued, Tile
 from cutepy.sim.machine.lanes import Array, Index
-from cutepy.sim.machine.tiles import Issued, Tile
 from cutepy.sim.mechanisms.wgmma.operands import Operands
 from cutepy.sim.translate.wgmma_shapes import M, Shape
 

@@ -29,11 +29,11 @@ WAYS = {
     "the second side delayed": (0, 1, False, True),
     "shared memory is NaN before and after": (0, 0, True, False),
 }
-"""Whether each side is delayed, other CTAs fill shared memory with NaN meanwhile, and the PTX has delays."""
+"""Variants of a trial: each side is delayed or not, other CTAs fill shared memory with NaN, the PTX has delays."""
 
 DELAY_NS = 300_000
 HANG_S, LONGEST_S, TIMEOUT_S = 3.0, 10.0, 60.0
-"""How long launches may take that follow each other, how long they are repeated, and how long all of it may take."""
+"""Time limits of launches that follow each other, of their repetition, and of all of it."""
 
 HUNG = 3
 """The exit status of a process whose launch does not end."""

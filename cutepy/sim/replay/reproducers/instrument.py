@@ -30,7 +30,7 @@ _HEAD = re.compile(r"^\s*\.address_size\s+64[^\n]*$", re.M)
 
 @dataclass(frozen=True)
 class Delay:
-    """Where to sleep.
+    """Instructions to sleep before.
 
     Attributes
     ----------

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 from typing import TYPE_CHECKING, Any
 
-from cutepy.sim.machine.choices import Choices
 from cutepy.sim.machine.lanes import WARP
+from cutepy.sim.machine.policies import Choices
 from cutepy.sim.replay.search.touched import WRITE, Mode, Touching
 from cutepy.sim.replay.search.tree import NOBODY, Event, Tree
 
@@ -25,7 +25,7 @@ _GROUPED = {"cp_async": "cp", "bulk_store": "bulk", "tma_store": "bulk", "wgmma"
 
 
 class Held(Exception):
-    """Who was picked waits for an operation that is pending."""
+    """The picked thread waits for an operation that is pending."""
 
 
 class TooLong(Exception):

@@ -1,4 +1,4 @@
-"""What all schedules of a launch come to."""
+"""Search over all schedules of a launch for their outcomes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Search:
-    """What is asked for.
+    """Parameters of a search.
 
     Attributes
     ----------
@@ -34,7 +34,7 @@ class Search:
 
 @dataclass
 class Searched:
-    """What came of it.
+    """Result of a search.
 
     Attributes
     ----------

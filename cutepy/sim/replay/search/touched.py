@@ -1,4 +1,4 @@
-"""What a step touched of what others share, and whether two steps commute.
+"""Shared state that a step touched, and whether two steps commute.
 
 Memory is ranges of bytes; barriers, and what else has a state of its own, are objects. A mode says what was done: two
 steps commute if all their modes of what both touched do. Reads commute, and so does what only counts, within one phase:
@@ -41,7 +41,7 @@ Mode = tuple[Any, ...]
 READ: Mode = ("read",)
 WRITE: Mode = ("write",)
 _SHARED = 1 << 62
-"""Where shared memory is put, beside the addresses of global memory."""
+"""Base address of shared memory, beside the addresses of global memory."""
 _COUNTS = frozenset(("arrive", "expect_tx", "complete_tx", "complete", "expect_arrivals"))
 _REDUCED = frozenset("add and or xor min max".split())
 
@@ -79,7 +79,7 @@ class Span:
 
 
 class Touched:
-    """What a step touched.
+    """Accesses of a step.
 
     Attributes
     ----------

@@ -95,7 +95,7 @@ class Node:
 
 
 class Tree:
-    """What has been played, and what is to be.
+    """Schedules that have been played, and those to be played.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ class Tree:
 
     @property
     def is_known(self) -> bool:
-        """Whether the step that comes now has been taken before."""
+        """True if the step that comes now has been taken before."""
         return self.depth < len(self.nodes) - 1
 
     def choose(self, numbers: Sequence[int]) -> int:

@@ -1,1 +1,1 @@
-"""The certificate: whether the one schedule that ran speaks for all. docs/certificate_reference.md has the argument."""
+"""The certificate: one schedule's trace speaks for all schedules. docs/certificate_reference.md has the argument."""

@@ -1,4 +1,4 @@
-"""Who does something, and what they know as they do it: whether that includes what others must have done before."""
+"""Actors: threads of a barrier operation, with the part of their vector clocks that decides what came before."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from cutepy.sim.machine.lanes import as_index
-from cutepy.sim.sanitize.order.clocks import DONE, View
-from cutepy.sim.sanitize.order.indices import neighbours, raise_at
+from cutepy.sim.sanitize.order.clocks import DONE, View, neighbours, raise_at
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.lanes import Array

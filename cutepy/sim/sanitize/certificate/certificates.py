@@ -1,4 +1,4 @@
-"""What is said of a launch in the end: that all schedules agree, or why that is not known."""
+"""Certificates: the statement that all schedules of a launch agree with the one that ran, or the reasons against it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from cutepy.sim.sanitize.certificate.extensions import Extension
+    from cutepy.sim.sanitize.certificate.any_rounds import Extension
 
 
 _PLAIN = ("kernel", "grid", "block", "cluster", "ctas", "operations", "reasons", "assumptions", "uncovered")
@@ -17,7 +17,7 @@ _PLAIN = ("kernel", "grid", "block", "cluster", "ctas", "operations", "reasons",
 
 @dataclass(frozen=True)
 class Certificate:
-    """What one schedule of a launch says about all of them.
+    """Statement about all schedules of a launch, from the one that ran.
 
     Attributes
     ----------
@@ -71,7 +71,7 @@ class Certificate:
 
     @property
     def is_certified(self) -> bool:
-        """Whether every schedule synchronises as the one that ran, without races in shared memory."""
+        """True if every schedule synchronises as the one that ran, without races in shared memory."""
         return not self.reasons
 
     def to_json(self) -> dict[str, object]:

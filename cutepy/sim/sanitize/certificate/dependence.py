@@ -1,21 +1,29 @@
-"""What depends on what in a kernel's code: values on those that they are made of, and on branches that lead there."""
+"""Data and control dependence of a kernel's code, over its flow graph and the natural loops in it.
+
+A value depends on the values that it is made of, and on the branches that lead to its instruction. A natural loop has
+one head, through which all paths enter it.
+
+References
+----------
+Aho, Lam, Sethi and Ullman, Compilers, 2nd edition, 9.6: dominators, natural loops.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Generic, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from cutepy.sim.ptx.model import Immediate
-from cutepy.sim.sanitize.certificate.natural_loops import dominators, natural_loops, predecessors
-from cutepy.sim.sanitize.certificate.sinks import sinks
-from cutepy.sim.sanitize.order.failing import is_try
+from cutepy.sim.sanitize.order.tries import is_try
 from cutepy.sim.sanitize.order.uses import Uses
-from cutepy.sim.translate.deciding import is_relevant
+from cutepy.sim.translate.control_flow import EXIT
 from cutepy.sim.translate.effects import read, written
+from cutepy.sim.translate.operand_roles import is_relevant, steering_operands
 
 if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Instruction, Register
     from cutepy.sim.translate.control_flow import ControlFlow
+
 
 T = TypeVar("T")
 
@@ -121,9 +129,9 @@ class Dependence:
         for register in read(i):
             yield from self.makers(self.block_of(i), i, register.index)
 
-    def sinks(self, i: Instruction) -> Iterator[tuple[Register, str]]:
+    def steering_operands(self, i: Instruction) -> Iterator[tuple[Register, str]]:
         """Yield the registers that steer an instruction, and as what; no numbers of bytes that any way leaves valid."""
-        for register, role in sinks(i):
+        for register, role in steering_operands(i):
             if not (i.parts[:2] == ("cp", "async") and self._takes_no_more(i, register)):
                 yield register, role
 
@@ -244,3 +252,86 @@ class Walk(Generic[T]):
         for register in read(i):
             if register.index not in but:
                 self.begin(self._code.block_of(i), i, register, why)
+
+
+class NaturalLoop(NamedTuple):
+    """Blocks that go around.
+
+    Attributes
+    ----------
+    head : int
+        The block where rounds begin.
+    last : int
+        The last of the blocks that go back.
+    blocks : frozenset of int
+    """
+
+    head: int
+    last: int
+    blocks: frozenset[int]
+
+
+def natural_loops(flow: ControlFlow, order: Sequence[int], above: dict[int, set[int]]) -> list[NaturalLoop] | int:
+    """Return the loops; or a block that goes back to where none begins.
+
+    Parameters
+    ----------
+    flow : ControlFlow
+    order, above
+        As `dominators` gives them.
+    """
+    place = {block: n for n, block in enumerate(order)}
+    back: dict[int, list[int]] = {}
+    for block in order:
+        for to in flow.blocks[block].successors:
+            if to != EXIT and place[to] <= place[block]:
+                if to not in above[block]:
+                    return block
+                back.setdefault(to, []).append(block)
+    before = predecessors(flow, order)
+    found = []
+    for head, lasts in back.items():
+        blocks, waiting = {head}, list(lasts)
+        while waiting:
+            one = waiting.pop()
+            if one not in blocks:
+                blocks.add(one)
+                waiting += before.get(one, ())
+        found.append(NaturalLoop(head, max(lasts, key=place.__getitem__), frozenset(blocks)))
+    return found
+
+
+def predecessors(flow: ControlFlow, order: Iterable[int]) -> dict[int, list[int]]:
+    """Return of each block those that lead to it, of some blocks."""
+    found: dict[int, list[int]] = {}
+    for block in order:
+        for to in flow.blocks[block].successors:
+            found.setdefault(to, []).append(block)
+    return found
+
+
+def dominators(flow: ControlFlow) -> tuple[list[int], dict[int, set[int]]]:
+    """Return the blocks that are reached, in reverse postorder, and of each those that it can't be reached without."""
+    order: list[int] = []
+    seen, stack = {0}, [(0, iter(flow.blocks[0].successors))]
+    while stack:
+        block, rest = stack[-1]
+        to = next((x for x in rest if x != EXIT and x not in seen), None)
+        if to is None:
+            order.append(block)
+            stack.pop()
+        else:
+            seen.add(to)
+            stack.append((to, iter(flow.blocks[to].successors)))
+    order.reverse()
+    before = predecessors(flow, order)
+    found: dict[int, set[int]] = {0: {0}}
+    changed = True
+    while changed:
+        changed = False
+        for block in order[1:]:
+            new = set.intersection(*(found[x] for x in before[block] if x in found)) | {block}
+            if found.get(block) != new:
+                found[block] = new
+                changed = True
+    return order, found

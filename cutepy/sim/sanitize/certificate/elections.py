@@ -1,4 +1,4 @@
-"""Elected lanes: order that holds only because `elect.sync` elects the lane that it does here.
+"""Elected lanes: happens-before that holds only because `elect.sync` elects the first lane of its mask here.
 
 `elect.sync` elects some lane of its mask, the same each time. The PTX ISA does not say which one; here it is the first.
 So the clocks take the elected lane and lane 0 for one thread. A certificate says so as an assumption if it may rest on
@@ -50,8 +50,8 @@ from cutepy.sim.ptx.model import Address, FrameSlot, Immediate, Register, Specia
 from cutepy.sim.ptx.places import line_of
 from cutepy.sim.sanitize.certificate.dependence import Dependence
 from cutepy.sim.sanitize.order.strength import strength
-from cutepy.sim.translate.deciding import is_plain
 from cutepy.sim.translate.effects import written
+from cutepy.sim.translate.operand_roles import is_plain
 from cutepy.sim.translate.state_spaces import state_spaces
 
 if TYPE_CHECKING:
@@ -295,7 +295,7 @@ def _is_thread(code: Dependence, i: Instruction) -> bool:
 
 
 class _Did(NamedTuple):
-    """What a lane did.
+    """Operation of a lane.
 
     Attributes
     ----------
@@ -322,7 +322,7 @@ class _Did(NamedTuple):
 
 @dataclass
 class _Note:
-    """Where something was done.
+    """Place and time of an operation.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""Examines each launch of a run, and writes its certificate."""
+"""The examiner checks the premises of each launch of a run, and writes its certificate."""
 
 from __future__ import annotations
 
@@ -10,16 +10,11 @@ from typing import TYPE_CHECKING
 from cutepy.sim.machine.lanes import WARP
 from cutepy.sim.mechanisms.register_pool import held_at_launch
 from cutepy.sim.ptx.places import line_of
-from cutepy.sim.sanitize.certificate.bounds import SMEM_SIZE
+from cutepy.sim.sanitize.certificate.any_rounds import LaunchRounds, arguments_of
 from cutepy.sim.sanitize.certificate.certificates import Certificate
 from cutepy.sim.sanitize.certificate.elections import Elected, Elections, elected
-from cutepy.sim.sanitize.certificate.extensions import Extension, extensions, merged
-from cutepy.sim.sanitize.certificate.lanes import undecided
-from cutepy.sim.sanitize.certificate.loops import loops
-from cutepy.sim.sanitize.certificate.map_writes import MapWrites
 from cutepy.sim.sanitize.certificate.premises import Premises, announces
-from cutepy.sim.sanitize.certificate.specialised import extents_of, specialised
-from cutepy.sim.sanitize.certificate.steering import steering, steering_stores
+from cutepy.sim.sanitize.certificate.steering import steering, steering_stores, undecided
 from cutepy.sim.sanitize.certificate.weak_memory import described, synchronises_by, unfenced
 from cutepy.sim.sanitize.order.tries import tries
 from cutepy.sim.sanitize.order.uses import Uses
@@ -29,8 +24,7 @@ if TYPE_CHECKING:
 
     from cutepy.sim.machine.events import Access
     from cutepy.sim.machine.launch import Launch
-    from cutepy.sim.machine.step import Step
-    from cutepy.sim.sanitize.certificate.loops import Loop
+    from cutepy.sim.machine.observer import Step
     from cutepy.sim.sanitize.certificate.steering import Steering
     from cutepy.sim.sanitize.certificate.violations import Violation
     from cutepy.sim.sanitize.order.tries import Try
@@ -45,7 +39,7 @@ _OTHERS = "launches of other sizes, or with other values that steer; results"
 _ABSENT = "{} of the grid's {} CTAs, which were not chosen to run, and what they and the others do to each other"
 _LINES = 5
 _TOLD_OTHERWISE = ("barrier-outlived", "unannounced-bytes")
-"""What premises find of mbarriers that are ended, and of bytes, which the sanitizer looks for by itself too."""
+"""Kinds of violations that refuse a certificate only: the sanitizer looks for ended mbarriers and bytes itself."""
 
 
 class Examiner:
@@ -84,11 +78,7 @@ class Examiner:
         """Begin with a launch."""
         found, steered, self._stores, self._may_announce, weak = _studied(program)
         chosen = _elected(program, launch.block[0] % WARP == 0 or launch.block[1:] == (1, 1))
-        self._loops = _loops(program, extents_of(launch))
-        self._heads = {} if isinstance(self._loops, str) else {one.head: one for one in self._loops}
-        self._extensions: list[Extension] = []
-        in_loops = frozenset[int]().union(*(one.instructions for one in self._heads.values()))
-        self._map_writes = MapWrites(program.function.instructions, in_loops)
+        self._rounds = LaunchRounds(program, launch)
         self._tries: dict[int, Try] = {one.instruction.index: one for one in found}
         self.peeks = frozenset(one.instruction.index for one in found if one.is_peek)
         self.guesses = frozenset(one.instruction.index for one in found if one.is_guess)
@@ -113,7 +103,7 @@ class Examiner:
 
     def access(self, access: Access) -> None:
         """See whether an access leaves by chance what steers, and whether it writes tensor maps."""
-        self._map_writes.see(access)
+        self._rounds.access(access)
         if self.elections is not None:
             self.elections.access(access)
         steered = self._stores.get(access.instruction.index)
@@ -131,15 +121,13 @@ class Examiner:
 
     def begin_round(self, premises: Premises, step: Step) -> None:
         """Note that a round of a loop begins."""
-        loop = self._heads.get(step.instruction.index)
-        if loop is not None:
-            premises.notes.begin(step, loop.noted(lambda register: step.value(register.index)))
+        self._rounds.begin(premises.notes, step)
 
     def leave(self, premises: Premises) -> None:
         """Check what is left when CTAs have ended."""
         premises.end()
-        if not self._reasons and not isinstance(self._loops, str):
-            self._extensions += extensions(premises.notes, self._loops)
+        if not self._reasons:
+            self._rounds.end(premises.notes)
         self._ctas += premises.ctas
         self._operations += premises.operations
 
@@ -176,22 +164,13 @@ class Examiner:
                 (*reasons[:_LINES], *more),
                 tuple(self._assumptions),
                 self._uncovered,
-                () if reasons else merged(self._extended()),
+                () if reasons else self._rounds.extensions(),
                 _name_of(launch.ptx),
-                (*launch.parameters.items(), (SMEM_SIZE, launch.dynamic_smem_bytes.to_bytes(4, "little"))),
+                arguments_of(launch),
             )
         )
         self._launches.append(launch)
         self._launch = None
-
-    def _extended(self) -> list[Extension]:
-        """Return what is known of further rounds: nothing, where loops store words of tensor maps."""
-        by = self._map_writes.found()
-        if by is None:
-            return self._extensions
-        reason = f"tensor maps are written by `{by.text.strip()}` ({line_of(by)})"
-        each = {where: None for one in self._extensions for where, _ in one.loops}
-        return [Extension(((where, 0),), 0, reason) for where in each]
 
     def withdraw(self, launch: Launch, reason: str) -> None:
         """Refuse a launch, whether or not its certificate is written."""
@@ -220,12 +199,6 @@ class Examiner:
 @lru_cache(maxsize=16)
 def _name_of(ptx: str) -> str:
     return hashlib.sha256(ptx.encode()).hexdigest()[:16]
-
-
-@lru_cache(maxsize=16)
-def _loops(program: Program, extents: tuple[tuple[str, int], ...]) -> list[Loop] | str:
-    """Return the loops of a program, as they are for a grid."""
-    return loops(specialised(program.flow, dict(extents)))
 
 
 @lru_cache(maxsize=16)

@@ -1,4 +1,4 @@
-"""Generations of named and cluster barriers are the same in every schedule: premise 5.
+"""Premise 5: the generations of named and cluster barriers are the same in every schedule.
 
 Each participation in a generation comes after all those in the one before. Who goes on from a barrier knows them; a
 thread that only arrives at a named one may run ahead. A thread may take part twice, if it arrives and then waits. That
@@ -16,9 +16,8 @@ import numpy as np
 from cutepy.sim.machine.lanes import WARP
 from cutepy.sim.sanitize.certificate.actors import Actors
 from cutepy.sim.sanitize.certificate.violations import Reports, Violation, names
-from cutepy.sim.sanitize.kind import Diagnosis
-from cutepy.sim.sanitize.order.clocks import DONE
-from cutepy.sim.sanitize.order.indices import rectangle
+from cutepy.sim.sanitize.kinds import Diagnosis
+from cutepy.sim.sanitize.order.clocks import DONE, rectangle
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import GenerationEvent

@@ -1,4 +1,4 @@
-"""Whether the phases of an mbarrier are the same in every schedule: premises 0 to 4, on the trace of a launch.
+"""Premises 0 to 4: the phases of an mbarrier are the same in every schedule, checked on the trace of a launch.
 
 Of each phase two vectors of counts are kept. *Used* has, by who it was, what counted in it: who knows all of that comes
 after the phase's completion. *Before* joins what those knew who counted in it: what is in it comes before the
@@ -23,10 +23,10 @@ from cutepy.sim.machine.events import (
     MbarrierWait,
 )
 from cutepy.sim.sanitize.certificate.actors import Actors, alike, raise_to
-from cutepy.sim.sanitize.certificate.announcing import Announcing
+from cutepy.sim.sanitize.certificate.phase_completion import Announcing
 from cutepy.sim.sanitize.certificate.violations import Reports, Violation, names
-from cutepy.sim.sanitize.kind import Diagnosis
-from cutepy.sim.sanitize.order.indices import raise_at
+from cutepy.sim.sanitize.kinds import Diagnosis
+from cutepy.sim.sanitize.order.clocks import raise_at
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import MbarrierEvent, MbarrierTry

@@ -25,12 +25,12 @@ from cutepy.sim.machine.events import (
 )
 from cutepy.sim.ptx.places import line_of
 from cutepy.sim.sanitize.certificate.actors import Actors
+from cutepy.sim.sanitize.certificate.any_rounds import RoundNotes
 from cutepy.sim.sanitize.certificate.generations import Generations
 from cutepy.sim.sanitize.certificate.phases import Phases
 from cutepy.sim.sanitize.certificate.register_supply import RegisterSupply
-from cutepy.sim.sanitize.certificate.rounds import Notes
 from cutepy.sim.sanitize.certificate.violations import Violation
-from cutepy.sim.sanitize.order.indices import rectangle
+from cutepy.sim.sanitize.order.clocks import rectangle
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import BarrierEvent, NamedBarrier
@@ -44,7 +44,7 @@ _TO_ITSELF = "st.async and red.async into a CTA's own shared memory, which the P
 
 
 class Premises:
-    """What must hold of CTAs that are resident together, for one schedule to speak for all.
+    """Premises about CTAs that are resident together, by which one schedule speaks for all.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ class Premises:
 
     Attributes
     ----------
-    notes : Notes
+    notes : RoundNotes
         What is done in the rounds of loops.
     """
 
@@ -87,7 +87,7 @@ class Premises:
         # Of each thread the mbarrier and phase of its last try, if that failed and is tried again.
         self._tried = np.full(shape, _NONE)
         self._for = np.zeros(shape, np.int64)
-        self.notes = Notes(*shape, wave.clocks.cluster)
+        self.notes = RoundNotes(*shape, wave.clocks.cluster)
         self.operations = 0
         self.ctas = wave.residents.count
 

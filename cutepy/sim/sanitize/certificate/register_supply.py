@@ -1,18 +1,20 @@
-"""Whether each setmaxnreg.inc finds registers in every schedule: premise 7.
+"""Premise 7: each setmaxnreg.inc finds registers in every schedule.
 
-What a `.dec` gives back is there in every schedule if no `.inc` comes before it, of any warp of the cluster. Taking
-only that for granted, all is well if the peaks of all warps fit a CTA's registers at once, whoever asks first. So it is
-where each warp gives or takes once. Where it is not so, the orders in which warps may ask are searched.
+A `.dec` gives back its registers in every schedule if no `.inc` of any warp of the cluster comes before it. With only
+those, all is well if the peaks of all warps fit a CTA's registers at once, whoever asks first, or where each warp gives
+or takes once. Otherwise the orders in which warps may ask are searched for one that leaves some waiting for ever.
+Giving back early never harms, so schedules differ only in who is served first: the search is over sets of served
+requests.
 
-A warp that asks waits, and what its thread does after that, issues of copies too, comes after it: so a change counts
-among the waits that threads have ended, which clocks pass on wherever control does. Where a barrier of all threads did
-not wait for some since they had ended, what comes later in the cluster is taken to come after all that those did, and
-so it is where an operation on a barrier is relaxed, which clocks take for nothing.
+A warp that asks waits, and all that its thread does after that comes after it, issues of copies too. So a change counts
+among the waits that threads have ended, which vector clocks pass on wherever control does. Where a barrier of all
+threads did not wait for threads that had exited, what comes later in the cluster is taken to come after all that those
+did. The same holds where an operation on a barrier is relaxed, which clocks do not count.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -29,10 +31,9 @@ from cutepy.sim.machine.events import (
 from cutepy.sim.machine.lanes import WARP
 from cutepy.sim.ptx.model import Immediate
 from cutepy.sim.ptx.places import line_of
-from cutepy.sim.sanitize.certificate.starving import Change, Starved, starved
 from cutepy.sim.sanitize.certificate.violations import Violation
 from cutepy.sim.sanitize.hazards import Side
-from cutepy.sim.sanitize.kind import Diagnosis
+from cutepy.sim.sanitize.kinds import Diagnosis
 from cutepy.sim.sanitize.order.clocks import DONE
 
 if TYPE_CHECKING:
@@ -47,12 +48,13 @@ if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Instruction
     from cutepy.sim.sanitize.order.wave import Wave
 
+
 _MOST_ROUNDS = 8
-"""How many changes of a warp are told apart."""
+"""Changes of a warp that are told apart."""
 
 
 class _Done(NamedTuple):
-    """What one instruction changed for a warp of some CTAs.
+    """Change of the registers of a warp of some CTAs by one instruction.
 
     Attributes
     ----------
@@ -72,7 +74,7 @@ class _Done(NamedTuple):
 
 
 class RegisterSupply:
-    """What the warps of resident CTAs hold, give back and ask for.
+    """Registers that the warps of resident CTAs hold, give back and ask for.
 
     Parameters
     ----------
@@ -268,3 +270,102 @@ def _starves(late: Instruction | None) -> Diagnosis:
         f"in another order the first takes the registers that the second then waits for, forever{but}",
         "give back more before either of them, or ask for fewer",
     )
+
+
+MOST_STATES = 20_000
+
+
+class Change(NamedTuple):
+    """A setmaxnreg of a warp.
+
+    Attributes
+    ----------
+    amount : int
+        Registers a thread that it takes; below 0 what it gives back.
+    after : tuple of int
+        Of each warp, how many of its changes come before.
+    """
+
+    amount: int
+    after: tuple[int, ...]
+
+
+class Starved(NamedTuple):
+    """A warp that may wait forever.
+
+    Attributes
+    ----------
+    waits : (int, int)
+        The warp, and which of its changes that is.
+    took : (int, int)
+        The last one of the same pool that was served before.
+    """
+
+    waits: tuple[int, int]
+    took: tuple[int, int]
+
+
+def starved(warps: Sequence[Sequence[Change]], pools: Sequence[int], most: int = MOST_STATES) -> Starved | bool:
+    """Return a warp that waits forever in some order; False if there is none, True if that takes too long to say.
+
+    Parameters
+    ----------
+    warps : sequence of sequence of Change
+    pools : sequence of int
+        The pool of each warp, in which there are 0 registers at first.
+    most : int
+        States to look at.
+
+    Examples
+    --------
+    Two warps ask for 8 registers, a third gives 8 back, and 8 more when the first has got its own:
+
+    >>> first, second, third = [Change(8, (0, 0, 0))], [Change(8, (0, 0, 0))], [Change(-8, (0, 0, 0))]
+    >>> starved([first, second, [*third, Change(-8, (1, 0, 1))]], [0, 0, 0])
+    Starved(waits=(0, 0), took=(1, 0))
+    >>> starved([first, second, [*third, Change(-8, (0, 0, 1))]], [0, 0, 0])
+    False
+    """
+    start = _given_back(warps, (0,) * len(warps))
+    waiting: list[tuple[tuple[int, ...], tuple[tuple[int, int], ...]]] = [(start, ())]
+    seen = {start}
+    while waiting:
+        state, path = waiting.pop()
+        free = _free(warps, pools, state)
+        asking = [w for w, n in enumerate(state) if n < len(warps[w]) and _may(warps[w][n], state)]
+        served = [w for w in asking if warps[w][state[w]].amount <= free[pools[w]]]
+        if asking and not served:
+            w = asking[0]
+            took = next((one for one in reversed(path) if pools[one[0]] == pools[w]), (w, state[w]))
+            return Starved((w, state[w]), took)
+        for w in served:
+            following = _given_back(warps, (*state[:w], state[w] + 1, *state[w + 1 :]))
+            if following not in seen:
+                if len(seen) >= most:
+                    return True
+                seen.add(following)
+                waiting.append((following, (*path, (w, state[w]))))
+    return False
+
+
+def _may(change: Change, state: tuple[int, ...]) -> bool:
+    return all(had >= need for had, need in zip(state, change.after, strict=True))
+
+
+def _given_back(warps: Sequence[Sequence[Change]], state: tuple[int, ...]) -> tuple[int, ...]:
+    """Return a state with all that gives registers back, as far as that waits for nobody who asks."""
+    now, is_done = list(state), False
+    while not is_done:
+        is_done = True
+        for w, changes in enumerate(warps):
+            while now[w] < len(changes) and changes[now[w]].amount <= 0 and _may(changes[now[w]], tuple(now)):
+                now[w] += 1
+                is_done = False
+    return tuple(now)
+
+
+def _free(warps: Sequence[Sequence[Change]], pools: Sequence[int], state: tuple[int, ...]) -> dict[int, int]:
+    free = dict.fromkeys(pools, 0)
+    for changes, pool, n in zip(warps, pools, state, strict=True):
+        free[pool] -= sum(change.amount for change in changes[:n])
+    return free

@@ -1,12 +1,20 @@
-"""Whether anything that depends on the schedule steers a kernel: premise 6, over all paths of its code.
+"""Premise 6: no value that depends on the schedule affects control flow, addresses or synchronisation on any path.
 
-What an atomic returns, clocks, the SM, who else is active, tokens of mbarriers, the outcomes of tries, what unordered
-atomics on floats leave in memory, and what somebody else may write meanwhile: all that differs from schedule to
-schedule. It may be stored, and be part of a result; it must not reach a branch, an address, or an operand of
-synchronisation. Of tries it may decide whether to wait (`tries.py`), and a token may say for which phase.
+Values that depend on the schedule: results of atomics, clocks, the SM, the active lanes, tokens of mbarriers, outcomes
+of tries, memory that unordered float atomics or racing stores leave, and words that another thread may write meanwhile.
+They may be stored, and be part of a result. They must not reach a branch, an address, or an operand of synchronisation.
+A try may decide whether to wait (`tries.py`), and a token may say for which phase.
 
 Registers are followed without regard to the order of instructions, memory by state space: what is stored of such a
-value is in all that is loaded from that space, and what gives `bar.red` such a predicate is in the result of each.
+value is in all that is loaded from that space, and a predicate that such a value gives `bar.red` is in every result.
+
+Reductions of one kind on integers commute: sums of one size, minima and maxima of one type, and, or, xor. They leave
+the same in any order, except for two kinds at one place, increments that wrap, and floats. Stores of several lanes of
+one instruction to one place matter where the values differ; values of copies are not known, so they may.
+
+References
+----------
+CUDA C++ Programming Guide, "SIMT Architecture": which thread writes last is undefined.
 """
 
 from __future__ import annotations
@@ -15,17 +23,26 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from cutepy.sim.ptx.model import Address, Operand, Register, Special, Symbol, Vector, registers_in
-from cutepy.sim.sanitize.certificate.chance import RACING, left_by_chance
-from cutepy.sim.translate.deciding import SYNCHRONISATION, acquires_maps, deciding, is_plain, is_tensor_copy
+import numpy as np
+
+from cutepy.sim.ptx.model import Address, Operand, Register, Special, Symbol, Vector, registers_in, type_bits
 from cutepy.sim.translate.effects import written
-from cutepy.sim.translate.state_spaces import may_be_same, state_spaces
+from cutepy.sim.translate.operand_roles import (
+    SYNCHRONISATION,
+    acquires_maps,
+    control_operands,
+    is_plain,
+    is_tensor_copy,
+)
+from cutepy.sim.translate.state_spaces import may_be_same, space_of, state_spaces
 
 if TYPE_CHECKING:
+    from cutepy.sim.machine.events import Access
     from cutepy.sim.ptx.model import Instruction
     from cutepy.sim.sanitize.order.tries import Try
     from cutepy.sim.sanitize.order.uses import Uses
     from cutepy.sim.translate.control_flow import ControlFlow
+
 
 _SPECIAL = {
     "smid": "the number of the SM",
@@ -136,7 +153,7 @@ class _Spread:
 
 
 class Origin(NamedTuple):
-    """Where a value comes from, and what it is."""
+    """Origin of a value: the instruction that made it, and its kind."""
 
     source: Instruction
     value: str
@@ -238,7 +255,7 @@ def _steered(i: Instruction) -> Iterator[tuple[Register, str]]:
     """Yield the registers that steer, and as what."""
     if i.predicate is not None and not is_plain(i):
         yield i.predicate[0], SYNCHRONISATION
-    yield from ((one.register, one.role) for one in deciding(i))
+    yield from ((one.register, one.role) for one in control_operands(i))
 
 
 def _is_state(i: Instruction, register: Register) -> bool:
@@ -246,3 +263,67 @@ def _is_state(i: Instruction, register: Register) -> bool:
     if i.parts[:2] not in (("mbarrier", "try_wait"), ("mbarrier", "test_wait")):
         return False
     return "parity" not in i.parts and i.operands[2] == register
+
+
+RACING = frozenset(("volatile", "relaxed", "acquire", "mmio"))
+"""Qualifiers of accesses that may meet others in no order; of stores also "release"."""
+_FLOATS = frozenset("f16 f16x2 bf16 bf16x2 f32 f64".split())
+_COMMUTE = frozenset("add and or xor min max".split())
+_OTHERS = frozenset("inc dec exch cas".split())
+
+
+def left_by_chance(instructions: Sequence[Instruction]) -> Iterator[tuple[Instruction, str, str]]:
+    """Yield what may leave one thing or another, in which state space, and what it is called."""
+    kinds: dict[str, set[str]] = {}
+    for i in instructions:
+        if _reduces(i):
+            kinds.setdefault(space_of(i), set()).update(_kinds(i))
+    for i in instructions:
+        space = space_of(i)
+        if i.parts[0] == "st" and "async" not in i.parts and {*i.parts} & (RACING | {"release"}):
+            yield i, space, "strong stores"
+        elif _reduces(i):
+            every = set().union(*(some for where, some in kinds.items() if may_be_same(where, space)))
+            if _depends(i) or len(every) > 1:
+                yield i, space, "unordered atomics"
+
+
+def _kinds(i: Instruction) -> Iterator[str]:
+    """Yield what a reduction does: those commute that do the same. Of a tensor's elements its map says the type."""
+    kind = i.parts[-1]
+    for name in {*i.parts} & (_COMMUTE | _OTHERS):
+        if name in ("and", "or", "xor") or "tensor" in i.parts:
+            yield name
+        else:
+            yield f"{name}.{kind if name != 'add' else type_bits(kind)}"
+
+
+def _reduces(i: Instruction) -> bool:
+    return i.parts[0] in ("red", "atom") or i.parts[:2] == ("cp", "reduce")
+
+
+def _depends(i: Instruction) -> bool:
+    """Tell whether several of one reduction leave what depends on their order; a tensor's may be of floats."""
+    parts = {*i.parts}
+    return bool(parts & (_FLOATS | _OTHERS)) or ("tensor" in parts and "add" in parts)
+
+
+def undecided(access: Access) -> bool:
+    """Tell whether what an access leaves depends on which of its lanes comes last.
+
+    Lanes access as many bytes each, at multiples of that: so they hit the same bytes, or none that is another's.
+    """
+    if access.operation != "write":
+        return False
+    lanes = access.addresses.shape[-1]  # rows of matrices are more, or fewer, than the threads are
+    shape = access.ctas.count, access.threads.count if lanes == 1 else lanes
+    places = np.broadcast_to(access.addresses, shape).reshape(-1)
+    order = np.argsort(places, kind="stable")
+    same = places[order][1:] == places[order][:-1]
+    if not same.any() or access.values is None:
+        return bool(same.any())
+    for value in access.values:
+        bits = np.ascontiguousarray(np.broadcast_to(value, shape)).reshape(-1, 1).view(np.uint8)[order]
+        if (same & (bits[1:] != bits[:-1]).any(axis=1)).any():
+            return True
+    return False

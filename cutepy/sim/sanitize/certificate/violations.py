@@ -1,4 +1,4 @@
-"""What is said where a premise does not hold: which operation is not ordered after what, and what would order it."""
+"""Violations of premises: an operation, the one that it should come after, and the step that would order them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from cutepy.sim.machine.events import MbarrierCompleteTx, MbarrierEvent, NamedBarrierJoin, part_of
 from cutepy.sim.machine.lanes import WARP
 from cutepy.sim.sanitize.hazards import Side
-from cutepy.sim.sanitize.kind import Diagnosis
+from cutepy.sim.sanitize.kinds import Diagnosis
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import Barrier, BarrierEvent, GenerationEvent
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cutepy.sim.sanitize.order.wave import Wave
 
 _KEPT = 256
-"""How many events of a barrier are looked through for the one that somebody doesn't know of."""
+"""Events of a barrier that are searched for the one that an actor doesn't know of."""
 
 
 class Violation(NamedTuple):
@@ -70,7 +70,7 @@ class Done(NamedTuple):
 
 
 class History:
-    """What was done to a barrier lately."""
+    """Last operations on a barrier."""
 
     def __init__(self, residents: Residents, clocks: Clocks) -> None:
         self._residents, self._clocks = residents, clocks

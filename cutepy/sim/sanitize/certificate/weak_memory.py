@@ -1,4 +1,4 @@
-"""What no schedule of the simulator shows of memory: orders in which strong accesses of one thread take effect.
+"""Weak-memory reorderings: strong accesses of one thread that take effect late, which no schedule here shows.
 
 A schedule interleaves: each access takes effect at once, for all. Of a GPU that holds where a thread has a fence.sc
 between each two strong accesses to different places: then all of these are in one order, that of the fences and of

@@ -1,1 +1,1 @@
-"""Whether bytes mean to who reads them what they meant to who wrote them."""
+"""Layouts of bytes: a reader must take them through the layout that the writer used."""

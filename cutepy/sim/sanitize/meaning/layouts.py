@@ -1,4 +1,4 @@
-"""Bytes that a copy writes by a tensor map, and that MMAs or another copy read through another layout.
+"""Layout mismatches: a copy writes bytes by a tensor map, and MMAs or another copy read them by another layout.
 
 A tensor map and a matrix descriptor both say of each byte in which row it is, and where in that row. A copy writes the
 rows of its box one after the other, each as long as the box's inner extent; an MMA reads patterns of 8 rows as long as
@@ -29,7 +29,7 @@ from cutepy.layouts.sm90 import GmmaDescriptor, Im2colTensorMap, TensorMap
 from cutepy.layouts.sm90.arch import CORE_MATRIX_ROWS, DTYPE_BITS, SwizzleMode, span_bytes
 from cutepy.layouts.sm90.gmma import byte_swizzle
 from cutepy.sim.machine.lanes import Array
-from cutepy.sim.sanitize.kind import Diagnosis
+from cutepy.sim.sanitize.kinds import Diagnosis
 from cutepy.sim.translate.wgmma_shapes import SharedTile
 
 _TF32 = ("f32", "f32.ftz", "tf32", "tf32.ftz")
@@ -37,7 +37,7 @@ _BITS_OF_ANY = ("u8", "u16", "u32", "u64")
 
 
 class Through(NamedTuple):
-    """How bytes are read or written.
+    """Layout through which bytes are read or written.
 
     Attributes
     ----------
@@ -75,7 +75,7 @@ class Through(NamedTuple):
 
 
 class Span(NamedTuple):
-    """Which of the granules of a touch, (start, end) among those of a CTA, are read or written so, by CTA or in all."""
+    """Granules of an access, (start, end) among those of a CTA, with their layouts by CTA or for all."""
 
     start: int
     end: int

@@ -1,4 +1,4 @@
-"""Operands of MMAs that walk out of their own tile, into that of the other operand or another one of their tensor.
+"""Operands of MMAs that walk out of their tile, into the other operand's or another tile of their tensor.
 
 Where the start or a stride of a descriptor is wrong, the MMA goes on into what lies beyond the tile. If nothing has
 written that, or something writes it meanwhile, the access itself is a hazard. What another copy has written in order
@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cutepy.layouts.sm90.arch import CORE_MATRIX_ROWS
-from cutepy.sim.sanitize.kind import Diagnosis
+from cutepy.sim.sanitize.kinds import Diagnosis
 from cutepy.sim.sanitize.meaning.layouts import Through
 
 if TYPE_CHECKING:

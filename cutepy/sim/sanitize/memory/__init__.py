@@ -1,1 +1,1 @@
-"""Who touched which bytes, and whether those who touch them next come after."""
+"""Shadow memory: the last accesses to each granule, checked against the next one."""

@@ -1,4 +1,4 @@
-"""Loads that race, where nothing comes of what the lane that races has loaded.
+"""Racing loads whose value nothing uses in the lane that raced.
 
 Compilers load a scalar in all lanes and store in one what they have made of it: the others' loads race with that store,
 and their values come to nothing. So it is where what is loaded goes to stores only, through arithmetic of its own lane,
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from cutepy.sim.machine.lanes import Array
     from cutepy.sim.machine.launch import Launch
     from cutepy.sim.ptx.model import Function, Instruction
-    from cutepy.sim.sanitize.memory.global_touch import GlobalConflict, GlobalTouch
+    from cutepy.sim.sanitize.memory.global_access_record import GlobalAccessRecord, GlobalConflict
     from cutepy.sim.sanitize.order.uses import Uses
 
 _OF_A_LANE = frozenset(
     """abs add addc and bfe bfi clz cnot copysign cos cvt cvta div ex2 fma lg2 lop3 mad mad24 madc max min mov mul mul24
     neg not or popc prmt rcp rem rsqrt sad selp set setp shf shl shr sin slct sqrt sub subc tanh testp xor""".split()
 )
-"""What gives a lane values that are made of its own ones."""
+"""Opcodes that make a lane's value of its own values only."""
 _MOST_LANES = 1 << 26
 """Of a launch with more, nothing is held."""
 _MOST_HELD = 64
@@ -144,7 +144,7 @@ class Discarded:
         return self._stores[load.index]
 
 
-def _lanes_of(found: GlobalConflict, reader: GlobalTouch, stores: frozenset[int]) -> _Held:
+def _lanes_of(found: GlobalConflict, reader: GlobalAccessRecord, stores: frozenset[int]) -> _Held:
     """Return a race once for each lane that reads."""
     assert reader.threads is not None
     assert found.pairs is not None

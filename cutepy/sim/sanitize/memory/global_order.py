@@ -1,4 +1,4 @@
-"""Whether two touches of global memory are in order, lane by lane, and what is wrong if they are not.
+"""Happens-before of two accesses to global memory, lane by lane, and the kind of hazard where it is missing.
 
 References
 ----------
@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cutepy.sim.machine.lanes import Array
-from cutepy.sim.sanitize.memory.global_touch import GlobalTouch
-from cutepy.sim.sanitize.memory.touch import unfenced
-from cutepy.sim.sanitize.order.clocks import DONE, FENCED, SEEN
-from cutepy.sim.sanitize.order.needs import UNFENCED, need
+from cutepy.sim.sanitize.memory.access_record import unfenced
+from cutepy.sim.sanitize.memory.global_access_record import GlobalAccessRecord
+from cutepy.sim.sanitize.order.clocks import DONE, FENCED, SEEN, UNFENCED, need
 from cutepy.sim.sanitize.order.strength import CLUSTER, CTA, GPU, overlap_completely
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ Held = Callable[[int, Array, Array, Array], Array]
 """Plane, lanes of a touch, ranks and columns -> what each lane knows of each."""
 
 
-def held_by_threads(wave: Wave, touch: GlobalTouch) -> Held:
+def held_by_threads(wave: Wave, touch: GlobalAccessRecord) -> Held:
     """Return what the lanes of a touch by threads know now."""
 
     def held(plane: int, lanes: Array, ranks: Array, columns: Array) -> Array:
@@ -72,7 +71,7 @@ class GlobalOrder:
     def of(self, wave: Wave | None = None, held: Held = _held_by_host) -> Order:
         """Return what says of pairs of lanes, of an older touch and one of who holds that knowledge, what is wrong."""
 
-        def order(old: GlobalTouch, new: GlobalTouch, before: Array, after: Array) -> Array:
+        def order(old: GlobalAccessRecord, new: GlobalAccessRecord, before: Array, after: Array) -> Array:
             if (self._launches.precedes if old.writes else self._launches.reads_no_more)(old.launch):
                 return np.full(len(before), "")
             in_launch = old.launch == new.launch
@@ -101,7 +100,7 @@ class GlobalOrder:
 
         return order
 
-    def _kind(self, old: GlobalTouch, new: GlobalTouch) -> str:
+    def _kind(self, old: GlobalAccessRecord, new: GlobalAccessRecord) -> str:
         """Return what is wrong with touches that nothing orders."""
         if old.launch != new.launch and self._launches.share_stream(old.launch):
             return "early-access"
@@ -109,12 +108,19 @@ class GlobalOrder:
             return "too-narrow-scope"
         return "unordered-write" if new.writes else "unordered-read"
 
-    def sees(self, wave: Wave, old: GlobalTouch, new: GlobalTouch, before: Array, after: Array) -> Array:
+    def sees(self, wave: Wave, old: GlobalAccessRecord, new: GlobalAccessRecord, before: Array, after: Array) -> Array:
         """Tell by pair whether the newer lane, of threads, sees what the older one wrote."""
         return self.knows(wave, held_by_threads(wave, new), SEEN, old, new, before, after)
 
     def knows(
-        self, wave: Wave | None, held: Held, plane: int, old: GlobalTouch, new: GlobalTouch, before: Array, after: Array
+        self,
+        wave: Wave | None,
+        held: Held,
+        plane: int,
+        old: GlobalAccessRecord,
+        new: GlobalAccessRecord,
+        before: Array,
+        after: Array,
     ) -> Array:
         """Tell by pair whether the newer lane knows that the older one's touch is over, or sees it, or it is fenced."""
         if plane != FENCED or wave is None:
@@ -132,8 +138,8 @@ class GlobalOrder:
         wave: Wave | None,
         held: Held,
         plane: int | None,
-        old: GlobalTouch,
-        new: GlobalTouch,
+        old: GlobalAccessRecord,
+        new: GlobalAccessRecord,
         before: Array,
         after: Array,
     ) -> Array:
@@ -164,7 +170,7 @@ class GlobalOrder:
         return result
 
 
-def _include_each_other(old: GlobalTouch, new: GlobalTouch, before: Array, after: Array) -> Array:
+def _include_each_other(old: GlobalAccessRecord, new: GlobalAccessRecord, before: Array, after: Array) -> Array:
     """Tell of which pairs both are strong, by one proxy, and name a scope that the other is in."""
     if not (old.scope and new.scope) or old.proxy != new.proxy:
         return np.zeros(len(before), bool)

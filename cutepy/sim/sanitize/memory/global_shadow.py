@@ -1,10 +1,11 @@
-"""Which operations touched each granule of global memory last, and whether those that touch it next come after them.
+"""Shadow memory of global memory: the last writer and readers of each granule, checked against the next access.
 
-Of each granule two numbers are kept: of the touch that wrote it last, and of the one that has read it last since. A
-touch knows what the numbers of its granules were before, so that the readers of a granule, or the atomics on it, are a
-chain. A weak touch leaves those of launches that were over before its own began out of the chain: who comes after it
-comes after them, too. So a chain has only what may run side by side, and no launch is too far back. A chain that grows
-too long is cut, and its last touch keeps of which launches the others were.
+A granule is as large as the smallest access that its allocation has seen, 16 bytes at most. It has two numbers: of the
+record that wrote it last, and of the one that has read it last since. A record keeps the numbers that its granules had
+before, so the readers of a granule, or the atomics on it, are a chain. A weak record leaves those of launches that were
+over before its own began out of the chain: who comes after it comes after them, too. So a chain has only what may run
+side by side, and no launch is too far back. A chain that grows too long is cut, and its last record keeps of which
+launches the others were.
 """
 
 from __future__ import annotations
@@ -15,16 +16,87 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cutepy.layouts.sm90.arch import UNIT_BYTES
 from cutepy.sim.machine.lanes import WARP, Array
-from cutepy.sim.sanitize.memory.global_extent import EXTENT_BYTES, UNWRITTEN, Extent, within_extents
-from cutepy.sim.sanitize.memory.global_touch import GlobalConflict, GlobalTouch, Pattern
+from cutepy.sim.sanitize.memory.global_access_record import GlobalAccessRecord, GlobalConflict, Pattern
 from cutepy.sim.sanitize.order.strength import GPU, WEAK
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.memory import GlobalMemory
 
+
+EXTENT_BYTES = 1 << 26
+"""Boundaries of extents: multiples of this number of bytes."""
+
+UNWRITTEN = -1
+"""The number of granules that nothing has written since they were allocated."""
+
+
+class Extent:
+    """Shadow of one allocation, or of a piece of a large one: numbers by granule."""
+
+    def __init__(self, start: int, end: int) -> None:
+        self.start, self.end = start, end
+        self.base = start & -UNIT_BYTES
+        self.granule = UNIT_BYTES
+        self.written: Array = np.zeros(-(-(end - self.base) // UNIT_BYTES), np.int32)
+        self.read: Array | None = None
+        self.last_write = 0
+        self.fresh = False
+
+    def refine(self, granule: int) -> None:
+        """Divide granules into smaller ones."""
+        times = self.granule // granule
+        self.written = _repeated(self.written, times)
+        self.read = None if self.read is None else _repeated(self.read, times)
+        self.granule = granule
+
+    def index(self, starts: Array, size: int) -> Array:
+        """Return the granules of ranges of bytes, (range, granule), which become smaller if need be."""
+        offsets = starts - self.base
+        if size % self.granule or (offsets & (self.granule - 1)).any():
+            self.refine(int(np.gcd(np.gcd.reduce(offsets), np.gcd(size, self.granule))))
+        result: Array = (offsets // self.granule)[:, None] + np.arange(size // self.granule)
+        return result
+
+    def take(self, other: Extent) -> None:
+        """Keep what is known of memory that is part of this now."""
+        if other.granule < self.granule:
+            self.refine(other.granule)
+        times = other.granule // self.granule
+        low, high = max(self.base, other.base), min(self.end, other.end)
+        mine, theirs, count = (x // self.granule for x in (low - self.base, low - other.base, high - low))
+        self.written[mine : mine + count] = np.repeat(other.written, times)[theirs : theirs + count]
+        self.last_write, self.fresh = max(self.last_write, other.last_write), self.fresh or other.fresh
+        if other.read is not None:
+            if self.read is None:
+                self.read = np.zeros_like(self.written)
+            self.read[mine : mine + count] = np.repeat(other.read, times)[theirs : theirs + count]
+
+
+def within_extents(starts: Array, size: int) -> Iterator[tuple[Array, Array, int]]:
+    """Divide runs of bytes where extents end -> which runs, where their pieces start, the size of these."""
+    across = starts // EXTENT_BYTES != (starts + size - 1) // EXTENT_BYTES
+    if not across.all():
+        yield np.flatnonzero(~across), starts[~across], size
+    for run in np.flatnonzero(across):
+        start, end = int(starts[run]), int(starts[run]) + size
+        while start < end:
+            stop = min(end, (start // EXTENT_BYTES + 1) * EXTENT_BYTES)
+            yield np.array([run]), np.array([start]), stop - start
+            start = stop
+
+
+def _repeated(numbers: Array, times: int) -> Array:
+    """Repeat each number, and touch no memory for zeros."""
+    result = np.zeros(len(numbers) * times, np.int32)
+    there = np.flatnonzero(numbers)
+    result.reshape(-1, times)[there] = numbers[there, None]
+    return result
+
+
 _DEEPEST = 64
-"""How many touches of a granule that are unordered among each other are remembered."""
+"""Unordered accesses to a granule that are remembered."""
 
 _MOST_HISTORY = 1 << 26
 """Numbers of what touches found before them, of all touches together; those of the oldest are forgotten first."""
@@ -39,7 +111,7 @@ _MOST_PAIRS = 1 << 20
 _SAMPLE = 8
 """Of how many lanes at one granule it is asked whether they are in order, where all would be too many."""
 
-Order = Callable[[GlobalTouch, GlobalTouch, Array, Array], Array]
+Order = Callable[[GlobalAccessRecord, GlobalAccessRecord, Array, Array], Array]
 """An older touch, a newer one, and pairs of lanes -> for each pair the kind of hazard that it is, or ""."""
 
 
@@ -63,12 +135,12 @@ class GlobalShadow:
 
     known: Callable[[], GlobalMemory]
     report: Callable[[GlobalConflict], None]
-    unwritten: Callable[[GlobalTouch, int, int], None]
+    unwritten: Callable[[GlobalAccessRecord, int, int], None]
     over: Callable[[int], bool]
     forgot: Callable[[], None]
     floor: int = 0
     launch: int = 0
-    _touches: dict[int, GlobalTouch] = field(default_factory=dict)
+    _touches: dict[int, GlobalAccessRecord] = field(default_factory=dict)
     _number: int = 0
     _history: int = 0
     _extents: dict[int, Extent] = field(default_factory=dict)
@@ -163,18 +235,18 @@ class GlobalShadow:
             return 0
         return int(extent.written[extent.index(np.array([address]), size)].max())
 
-    def writers(self, address: int) -> Iterator[tuple[GlobalTouch, int]]:
+    def writers(self, address: int) -> Iterator[tuple[GlobalAccessRecord, int]]:
         """Yield the touches that wrote to a byte, with each lane that did, the last one first."""
         for touch in reversed(self._touches.values()):
             if touch.writes:
                 _, entries = touch.entries(np.array([address]))
                 yield from ((touch, lane) for lane in touch.pattern.lanes[entries].tolist())
 
-    def touch_of(self, number: int) -> GlobalTouch | None:
+    def touch_of(self, number: int) -> GlobalAccessRecord | None:
         """Return a touch by its number, unless it is forgotten."""
         return self._touches.get(number)
 
-    def still_counts(self, number: int) -> GlobalTouch | None:
+    def still_counts(self, number: int) -> GlobalAccessRecord | None:
         """Return a touch by its number, unless all comes after it."""
         found = self._touches.get(number)
         return None if found is None or self._is_over(found) else found
@@ -191,7 +263,7 @@ class GlobalShadow:
             found = self._patterns[key] = Pattern(starts, lanes, size)
         return found
 
-    def touch(self, new: GlobalTouch, order: Order) -> None:
+    def touch(self, new: GlobalAccessRecord, order: Order) -> None:
         """Check a touch against those before it, and record it."""
         if not len(new.pattern.starts):
             return
@@ -206,7 +278,7 @@ class GlobalShadow:
                 piece = replace(new, pattern=Pattern(pieces - low, lanes[which], piece_size), low=low)
             self._touch(piece, pieces, order)
 
-    def _touch(self, new: GlobalTouch, starts: Array, order: Order) -> None:
+    def _touch(self, new: GlobalAccessRecord, starts: Array, order: Order) -> None:
         self._number += 1
         new.number = self._number
         size = new.pattern.size
@@ -233,7 +305,9 @@ class GlobalShadow:
             yield extent, left[inside]
             left = left[~inside]
 
-    def _in_one(self, new: GlobalTouch, extent: Extent, starts: Array, entries: Array | None, order: Order) -> None:
+    def _in_one(
+        self, new: GlobalAccessRecord, extent: Extent, starts: Array, entries: Array | None, order: Order
+    ) -> None:
         at = extent.index(starts, new.pattern.size)
         new.granule = granule = extent.granule
         own = np.arange(len(starts)) if entries is None else entries
@@ -266,7 +340,7 @@ class GlobalShadow:
             self._follow(new, extent.read[at])
         extent.read[at] = new.number
 
-    def _follow(self, new: GlobalTouch, before: Array) -> None:
+    def _follow(self, new: GlobalAccessRecord, before: Array) -> None:
         """Note what the granules of a touch had before it, as far as it still matters."""
         if new.scope == WEAK:  # else who comes next need not come after this one, but after those
             before = self._beside(new, before)
@@ -286,7 +360,7 @@ class GlobalShadow:
         if self._history > _MOST_HISTORY:
             self._forget_history()
 
-    def _beside(self, new: GlobalTouch, before: Array) -> Array:
+    def _beside(self, new: GlobalAccessRecord, before: Array) -> Array:
         """Return in the place of touches that were over before a new one began those that they had found."""
         while True:
             over = [n for n in self._numbers(before) if self._was_over(self._touches[n], new)]
@@ -330,7 +404,7 @@ class GlobalShadow:
 
     # Order.
 
-    def _within(self, new: GlobalTouch, order: Order) -> None:
+    def _within(self, new: GlobalAccessRecord, order: Order) -> None:
         """Check lanes against each other that write the same bytes in one instruction."""
         pairs = new.pattern.twice()
         if not len(pairs):
@@ -343,7 +417,7 @@ class GlobalShadow:
         if len(pairs):
             self._tell(new, new, lanes[:, 0], lanes[:, 1], new.pattern.starts[pairs[:, 1]] + new.low, order)
 
-    def _against(self, new: GlobalTouch, numbers: Array, starts: Array, own: Array, order: Order) -> None:
+    def _against(self, new: GlobalAccessRecord, numbers: Array, starts: Array, own: Array, order: Order) -> None:
         """Check a touch against those that its granules, (entry, granule), have had.
 
         The write that a read-modify-write before the touch has observed is before it as well: PTX ISA, "Observation
@@ -372,13 +446,15 @@ class GlobalShadow:
                 if not isinstance(old.before, int) or old.before > self.floor:
                     work.append((old.found_before(flat[here]), here, seen))
 
-    def _was_over(self, old: GlobalTouch, new: GlobalTouch) -> bool:
+    def _was_over(self, old: GlobalAccessRecord, new: GlobalAccessRecord) -> bool:
         return old.launch < new.launch and self._is_over(old)
 
-    def _is_over(self, old: GlobalTouch) -> bool:
+    def _is_over(self, old: GlobalAccessRecord) -> bool:
         return old.launch != self.launch and self.over(1 << old.launch)
 
-    def _compare(self, old: GlobalTouch, new: GlobalTouch, addresses: Array, entries: Array, order: Order) -> Array:
+    def _compare(
+        self, old: GlobalAccessRecord, new: GlobalAccessRecord, addresses: Array, entries: Array, order: Order
+    ) -> Array:
         """Check entries against an older touch; tells which come after a read-modify-write, and what that observed."""
         of, before = old.entries(addresses)
         settled = np.zeros(len(addresses), bool)
@@ -399,7 +475,13 @@ class GlobalShadow:
         return settled
 
     def _tell(
-        self, old: GlobalTouch, new: GlobalTouch, before: Array, after: Array, addresses: Array, order: Order
+        self,
+        old: GlobalAccessRecord,
+        new: GlobalAccessRecord,
+        before: Array,
+        after: Array,
+        addresses: Array,
+        order: Order,
     ) -> Array:
         """Report what is not in order, and tell which pairs are."""
         wrong = order(old, new, before, after)

@@ -1,4 +1,4 @@
-"""What MMAs read of shared memory, and operands among that which have come out of their tile."""
+"""Operands of MMAs in shared memory, and operands that walk out of their tile."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import numpy as np
 from cutepy.layouts.sm90.arch import UNIT_BYTES
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.mechanisms.wgmma.operands import tile_units
-from cutepy.sim.sanitize.kind import Diagnosis
+from cutepy.sim.sanitize.kinds import Diagnosis
 from cutepy.sim.sanitize.meaning.layouts import Span, Through, of_descriptor
 from cutepy.sim.sanitize.meaning.straying import leaves_out, may_stray, told, told_of_rows
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import WgmmaEvent
-    from cutepy.sim.sanitize.memory.touch import Touch
+    from cutepy.sim.sanitize.memory.access_record import AccessRecord
     from cutepy.sim.translate.wgmma_shapes import SharedTile
 
 
@@ -25,7 +25,7 @@ _ROWS_OF_A_WARP = 16
 
 
 class Operands(NamedTuple):
-    """What a warpgroup reads.
+    """Operand bytes that a warpgroup reads.
 
     Attributes
     ----------
@@ -119,16 +119,18 @@ def _may_stray(flat: Array, spans: tuple[Span, ...], n: int) -> bool:
     )
 
 
-Writers = Callable[[int, Array], Iterable["Touch"]]
+Writers = Callable[[int, Array], Iterable["AccessRecord"]]
 """A slot and granules -> the touches that wrote these last."""
 
 
-def strayed(new: Touch, n: int, writers: Writers, granule: int) -> tuple[Touch, int, int, Diagnosis] | None:
+def strayed(
+    new: AccessRecord, n: int, writers: Writers, granule: int
+) -> tuple[AccessRecord, int, int, Diagnosis] | None:
     """Find where an MMA's operand takes bytes of the other one, and of another tensor besides; or rows of two copies.
 
     Parameters
     ----------
-    new : Touch
+    new : AccessRecord
         What the MMA reads.
     n : int
         The operand.
@@ -144,7 +146,9 @@ def strayed(new: Touch, n: int, writers: Writers, granule: int) -> tuple[Touch, 
     return _into_the_other(new, n, writers) or _into_the_next(new, n, writers, granule)
 
 
-def _into_the_next(new: Touch, n: int, writers: Writers, granule: int) -> tuple[Touch, int, int, Diagnosis] | None:
+def _into_the_next(
+    new: AccessRecord, n: int, writers: Writers, granule: int
+) -> tuple[AccessRecord, int, int, Diagnosis] | None:
     """Find where an operand takes rows of copies that count at two mbarriers, and leaves out rows of one."""
     rows, span = new.places.reshape(len(new.places), -1), new.spans[n]
     for row, slot in enumerate(new.slots.tolist()):
@@ -159,12 +163,12 @@ def _into_the_next(new: Touch, n: int, writers: Writers, granule: int) -> tuple[
     return None
 
 
-def _box(copy: Touch, slot: int) -> Through:
+def _box(copy: AccessRecord, slot: int) -> Through:
     through = copy.spans[0].through
     return through[min(int(np.searchsorted(copy.slots, slot)), len(through) - 1)]
 
 
-def _into_the_other(new: Touch, n: int, writers: Writers) -> tuple[Touch, int, int, Diagnosis] | None:
+def _into_the_other(new: AccessRecord, n: int, writers: Writers) -> tuple[AccessRecord, int, int, Diagnosis] | None:
     """Find where an operand takes bytes of the other one, and of another tensor besides."""
     rows = new.places.reshape(len(new.places), -1)
     if len(new.spans) < 2:
@@ -184,12 +188,12 @@ def _into_the_other(new: Touch, n: int, writers: Writers) -> tuple[Touch, int, i
     return None
 
 
-def _written_for(writers: Iterable[Touch]) -> dict[object, Touch]:
+def _written_for(writers: Iterable[AccessRecord]) -> dict[object, AccessRecord]:
     """Return the copies that wrote some bytes by what they copied: a tensor, or where there is no map a line."""
     return {_source(touch): touch for touch in writers if touch.asynchronous and touch.writes}
 
 
-def _source(touch: Touch) -> object:
+def _source(touch: AccessRecord) -> object:
     if touch.spans:
         return touch.spans[0].through[0].tensor
     return touch.instruction.source or touch.instruction.index

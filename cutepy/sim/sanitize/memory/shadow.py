@@ -1,35 +1,111 @@
-"""Which operations touched each granule of shared memory last, and whether those that touch it next come after them.
+"""Shadow memory of shared memory: the last writer and readers of each granule, checked against the next access.
 
-Of each granule is kept who wrote it last, and who has read it since: numbers of touches, or of sets of them. A touch is
-what one instruction did in all the CTAs that ran in lockstep, so that there are few of them, and mostly all lanes of
-one come after all lanes of the other. Only where they don't is it asked lane by lane.
+A granule is as large as the smallest access that the kernel may make. It holds the numbers of access records, or of
+sets of them; numbers of records that are no longer needed are given again. A record has one instruction's accesses in
+all CTAs that ran in lockstep, so there are few, and mostly all lanes of one come after all lanes of the other. Only
+where they don't is each lane compared.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from functools import lru_cache
 from itertools import chain
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from cutepy.layouts.sm90.arch import UNIT_BYTES
 from cutepy.sim.machine.lanes import WARP, Array, as_index
+from cutepy.sim.ptx.model import Instruction, type_bits
 from cutepy.sim.sanitize.meaning.layouts import Through, agree
-from cutepy.sim.sanitize.memory.numbered import Numbered
-from cutepy.sim.sanitize.memory.touch import Conflict, Lacks, Touch, are_strong, hides, needed
-from cutepy.sim.sanitize.order.clocks import DONE, SEEN, Clocks, View
-from cutepy.sim.sanitize.order.indices import neighbours
-from cutepy.sim.sanitize.order.needs import UNFENCED, Need
+from cutepy.sim.sanitize.memory.access_record import AccessRecord, Conflict, Lacks, are_strong, hides, needed
+from cutepy.sim.sanitize.order.clocks import DONE, SEEN, UNFENCED, Clocks, Need, View, neighbours
 from cutepy.sim.sanitize.order.strength import CLUSTER, CTA
+from cutepy.sim.translate import linked
+
+_ACCESSES = ("ld", "st", "atom", "red")
+_ELSEWHERE = ("global", "local", "param", "const")
+
+
+@lru_cache(maxsize=64)
+def granule_bytes(ptx: str, kernel: str) -> int:
+    """Return the size of the smallest access of a kernel to shared memory, 16 at most."""
+    return min((_bytes(i) for i in linked(ptx, kernel).function.instructions if _may_be_shared(i)), default=UNIT_BYTES)
+
+
+def _may_be_shared(i: Instruction) -> bool:
+    if i.parts[:2] == ("cp", "async") and i.parts[2] in ("ca", "cg"):
+        return True
+    return i.parts[0] in _ACCESSES and not any(p in _ELSEWHERE for p in i.parts)
+
+
+def _bytes(i: Instruction) -> int:
+    if i.parts[0] == "cp":
+        return 4
+    vector = next((int(p[1:]) for p in i.parts if p in ("v2", "v4", "v8")), 1)
+    return min(UNIT_BYTES, max(1, type_bits(i.parts[-1]) * vector // 8))
+
+
+_FEWEST = 1024
+
+T = TypeVar("T")
+
+
+class Numbered(Generic[T]):
+    """A table of things, numbered from 1.
+
+    Examples
+    --------
+    >>> table = Numbered()
+    >>> table.add("a"), table.add("b"), table.add("c")
+    (1, 2, 3)
+    >>> table.keep({2})
+    ['a', 'c']
+    >>> table.add("d"), table[2]
+    (3, 'b')
+    """
+
+    def __init__(self) -> None:
+        self._things: dict[int, T] = {}
+        self._free: list[int] = []
+        self._most = _FEWEST
+
+    def __getitem__(self, number: int) -> T:
+        """Return the thing of a number."""
+        return self._things[number]
+
+    def __len__(self) -> int:
+        """Return how many things there are."""
+        return len(self._things)
+
+    @property
+    def is_full(self) -> bool:
+        """True if unneeded things should be dropped: as many have come as were kept the last time."""
+        return len(self._things) >= self._most
+
+    def add(self, thing: T) -> int:
+        """Give a thing a number."""
+        number = self._free.pop() if self._free else len(self._things) + 1
+        self._things[number] = thing
+        return number
+
+    def keep(self, needed: Collection[int]) -> list[T]:
+        """Forget all but those of some numbers; returns them."""
+        gone = [number for number in self._things if number not in needed]
+        self._free += gone
+        self._most = max(_FEWEST, 2 * (len(self._things) - len(gone)))
+        return [self._things.pop(number) for number in gone]
+
 
 _MOST_TOUCHES = 64
-"""How many touches of a granule that are unordered among each other are remembered."""
+"""Unordered accesses to a granule that are remembered."""
 
 _OVER = Need((DONE,))
 _LACKS: tuple[Lacks, ...] = "order", "scope", "fence", "warps"
 
 _FORGOTTEN = View(np.zeros((0, 0, 0, 0, 0), np.int32), None)
-"""What a touch knew, once it has been compared with those before it: those after it ask what they know themselves."""
+"""View of an access that has been compared with those before it: later ones ask their own clocks."""
 
 
 class Shadow:
@@ -60,25 +136,25 @@ class Shadow:
         slots: int,
         granules: int,
         report: Callable[[Conflict], None],
-        unwritten: Callable[[Touch, int, int], None],
-        misread: Callable[[Touch, Touch, int, Array, Through, Through], bool],
+        unwritten: Callable[[AccessRecord, int, int], None],
+        misread: Callable[[AccessRecord, AccessRecord, int, Array, Through, Through], bool],
         forgot: Callable[[], None],
-        filled: Callable[[Touch, Touch, int, int], None],
+        filled: Callable[[AccessRecord, AccessRecord, int, int], None],
     ) -> None:
         self._clocks, self._filled = clocks, filled
         self._report, self._unwritten, self._misread, self._forgot = report, unwritten, misread, forgot
         self._written = np.zeros((slots, granules), np.int32)
         self._read = np.zeros((slots, granules), np.int32)
-        self._touches: Numbered[Touch] = Numbered()
+        self._touches: Numbered[AccessRecord] = Numbered()
         self._sets: Numbered[tuple[int, ...]] = Numbered()
         self._numbers: dict[tuple[int, ...], int] = {}
 
-    def writers(self, slot: int, granules: Array) -> list[Touch]:
+    def writers(self, slot: int, granules: Array) -> list[AccessRecord]:
         """Return the touches that wrote some granules of a CTA last; those of one granule as they came."""
         _, members = self._present(self._written[slot, granules])
         return [self._touches[m] for m in dict.fromkeys(chain(*members))]
 
-    def touch(self, new: Touch) -> None:
+    def touch(self, new: AccessRecord) -> None:
         """Check a touch against those before it, and record it."""
         if self._touches.is_full or self._sets.is_full:
             self._recycle()
@@ -108,7 +184,7 @@ class Shadow:
             self._read[at] = self._joined(new, read)
         new.view = _FORGOTTEN
 
-    def _first(self, new: Touch, written: Array, read: Array, flat: Array) -> None:
+    def _first(self, new: AccessRecord, written: Array, read: Array, flat: Array) -> None:
         """Tell who has read already what a touch is the first to write."""
         numbers, members = self._present(read)
         for number, each in zip(numbers, members, strict=True):
@@ -120,7 +196,7 @@ class Shadow:
                     row, k = (int(x[0]) for x in np.nonzero(here))
                     self._filled(old, new, row, int(flat[min(row, len(flat) - 1), k]))
 
-    def _within(self, new: Touch, warps: Array) -> None:
+    def _within(self, new: AccessRecord, warps: Array) -> None:
         """Check lanes against each other that write the same bytes in one instruction.
 
         Of a warp any one wins, but it is one of them: CUDA C++ Programming Guide.
@@ -151,7 +227,7 @@ class Shadow:
         numbers = _numbers_in(held)
         return numbers, [(n,) if n > 0 else self._sets[-n] if n else () for n in numbers]
 
-    def _joined(self, new: Touch, before: Array) -> Array | int:
+    def _joined(self, new: AccessRecord, before: Array) -> Array | int:
         """Return the numbers of the sets of those before that still count, and the new one."""
         numbers, members = self._present(before)
         result = np.full(before.shape, new.number, np.int32)
@@ -177,7 +253,7 @@ class Shadow:
             del self._numbers[members]
         self._touches.keep({*held[held > 0].tolist(), *(m for n in sets for m in self._sets[n])})
 
-    def _still_counts(self, number: int, new: Touch) -> bool:
+    def _still_counts(self, number: int, new: AccessRecord) -> bool:
         """Tell whether who comes after a new touch need not come after an older one."""
         old = self._touches[number]
         if hides(old, new):
@@ -198,14 +274,14 @@ class Shadow:
             self._hear(old, new, _OVER, np.arange(len(rows)))
         return not known
 
-    def _hear(self, old: Touch, new: Touch, how: Need, olds: Array) -> None:
+    def _hear(self, old: AccessRecord, new: AccessRecord, how: Need, olds: Array) -> None:
         """Note that all lanes of a touch know of an older one, in some CTAs."""
         if new.warps is not None and (how is not _OVER or old.asynchronous):
             old.heard[olds[:, None], self._clocks.sharing(new.warps)] = True
 
     # Order.
 
-    def _check(self, new: Touch, before: Array, flat: Array) -> None:
+    def _check(self, new: AccessRecord, before: Array, flat: Array) -> None:
         numbers, members = self._present(before)
         unheard = {m for m in {*chain(*members)} if not self._touches[m].is_heard(new)}
         for number, each in zip(numbers, members, strict=True):
@@ -220,7 +296,7 @@ class Shadow:
                 if old.spans and new.spans and old.writes and not new.writes:
                     self._compare_layouts(old.spans[0].through[0], old, new, mask, flat)
 
-    def _compare(self, old: Touch, new: Touch, mask: Array | None, flat: Array) -> None:
+    def _compare(self, old: AccessRecord, new: AccessRecord, mask: Array | None, flat: Array) -> None:
         """See whether a new touch comes after an old one that touched the same granules, which `mask` picks."""
         if mask is None or len(mask) == 1:
             rows = np.arange(len(new.slots))
@@ -243,7 +319,9 @@ class Shadow:
                 part = None if mask is None else mask[min(row, len(mask) - 1)]
                 self._compare_lanes(old, new, row, of_old, here, part, flat)
 
-    def _compare_layouts(self, written: Through, old: Touch, new: Touch, mask: Array | None, flat: Array) -> None:
+    def _compare_layouts(
+        self, written: Through, old: AccessRecord, new: AccessRecord, mask: Array | None, flat: Array
+    ) -> None:
         """See whether a touch reads through another layout what an old one wrote."""
         for start, end, through in new.spans:
             if all(agree(written, read) for read in through):
@@ -256,7 +334,7 @@ class Shadow:
                 if len(granules) and not agree(written, read) and self._misread(old, new, row, granules, written, read):
                     return
 
-    def _known(self, old: Touch, new: Touch, how: Need, rows: Array, olds: Array) -> Array:
+    def _known(self, old: AccessRecord, new: AccessRecord, how: Need, rows: Array, olds: Array) -> Array:
         """Return, by CTA, row of knowledge (for the async proxy one) and lane of the old touch, whether it is known."""
         counts = old.counts[as_index(olds)] if len(old.counts) > 1 else old.counts
         capacity = new.view.known.shape[-1]
@@ -276,7 +354,7 @@ class Shadow:
         return result if new.threads is not None else np.logical_and.reduce(result, axis=1, keepdims=True)
 
     def _compare_lanes(
-        self, old: Touch, new: Touch, row: int, of_old: int, known: Array, mask: Array | None, flat: Array
+        self, old: AccessRecord, new: AccessRecord, row: int, of_old: int, known: Array, mask: Array | None, flat: Array
     ) -> None:
         """Find lanes that touched a granule unordered: `known` tells by row of knowledge and lane of the old one."""
         granules = flat[min(row, len(flat) - 1)]
@@ -312,7 +390,9 @@ class Shadow:
                 mate = None if lacks == "fence" else _mate(old, pair[0], ordered[rows[first]])
                 self._report(Conflict(old, new, *pair, row, int(at[first]), lacks, mate))
 
-    def _is_of_own_warp(self, old: Touch, new: Touch, row: int, of_old: int, before: Array, places: Array) -> Array:
+    def _is_of_own_warp(
+        self, old: AccessRecord, new: AccessRecord, row: int, of_old: int, before: Array, places: Array
+    ) -> Array:
         """Tell by pair whether a warp of an MMA has written rows of A that it has the sums of, and knows them fenced.
 
         `places`: of the granules, by position in what the MMA reads.
@@ -336,7 +416,7 @@ class Shadow:
         result[near] = (needed(old, new).of(held) >= counts) & (at >= 0) & (columns <= last)
         return result
 
-    def _own(self, old: Touch, new: Touch, row: int, of_old: int, before: Array, after: Array) -> Array:
+    def _own(self, old: AccessRecord, new: AccessRecord, row: int, of_old: int, before: Array, after: Array) -> Array:
         """Tell by pair whether they are of one thread, and ordered by that."""
         if new.threads is None or new.view.own is None or int(old.agents[of_old]) != int(new.agents[row]):
             return np.zeros(len(before), bool)
@@ -348,7 +428,7 @@ class Shadow:
         return result
 
 
-def _mate(old: Touch, lane: int, known: Array) -> int | None:
+def _mate(old: AccessRecord, lane: int, known: Array) -> int | None:
     """Return a lane of the warp of one that is not known, which is."""
     if old.threads is None or len(known) != len(old.threads):
         return None

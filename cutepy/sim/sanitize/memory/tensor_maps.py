@@ -1,4 +1,4 @@
-"""Tensor maps in global memory: a copy may use one once its CTA has acquired the map.
+"""Tensor maps in global memory: acquired by each CTA before it copies by them, and unchanged while copies read them.
 
 Maps that are parameters of the kernel, or constants, need no fence: no kernel writes them. A map in global memory was
 written by the generic proxy: by this launch, by an earlier one, or by the host. Copies read maps by the tensormap
@@ -9,36 +9,43 @@ If this launch has written the map, or a launch that may still run, the writer a
 end of a launch releases what the launch has written, and so does a copy of the host.
 
 For each map there is a column of the clocks, by CTA of the cluster. It holds the number of the last write that the CTA
-has acquired, plus one: 0 stands for no acquire, 1 for a map that no touch is known to have written. Barriers pass it on
-within the CTA.
+has acquired, plus one: 0 stands for no acquire, 1 for a map that no record is known to have written. Barriers pass it
+on within the CTA.
+
+A copy has read its map when its bytes have come, which the waits for its mbarrier tell; or when the bulk group is over
+in which its thread had it, as of stores, and as CUTLASS has it of loads. Only then may the map be changed.
 
 References
 ----------
-PTX ISA, "membar/fence": "proxy.tensormap"; "tensormap.cp_fenceproxy"; "Memory Consistency Model": "Proxies". CUDA C++
+PTX ISA, "membar/fence": "proxy.tensormap"; "tensormap.cp_fenceproxy"; "Memory Consistency Model": "Proxies";
+"cp.async.bulk.wait_group": what of an operation it waits for begins with "reading from the tensormap". CUDA C++
 Programming Guide, "Using TMA to transfer multi-dimensional arrays", on maps in global memory: each block needs a fence.
+CUTLASS, `cute/arch/copy_sm90_desc.hpp`: `tma_desc_commit_group` and `tma_desc_wait_group`, after loads too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cutepy.layouts.sm90.tensor_map_bits import SIZE_BYTES
+from cutepy.sim.sanitize.memory.global_access_record import GlobalAccessRecord, GlobalConflict
 from cutepy.sim.sanitize.memory.global_shadow import GlobalShadow
-from cutepy.sim.sanitize.memory.global_touch import GlobalConflict, GlobalTouch
-from cutepy.sim.sanitize.order.clocks import SEEN
+from cutepy.sim.sanitize.order.clocks import DONE, SEEN
 from cutepy.sim.sanitize.order.strength import CLUSTER, CTA, GPU, SCOPES, SYS
+from cutepy.sim.sanitize.order.wave import BULK, Issued, Wave
 
 if TYPE_CHECKING:
-    from cutepy.sim.machine.events import Access, Fence
+    from cutepy.sim.machine.events import Access, AsyncOperation, Fence
     from cutepy.sim.machine.lanes import Array
     from cutepy.sim.machine.launch import Launch
     from cutepy.sim.ptx.model import Instruction
-    from cutepy.sim.sanitize.order.wave import Wave
 
-Ordered = Callable[["Wave", GlobalTouch, GlobalTouch, "Array", "Array"], "Array"]
+
+Ordered = Callable[["Wave", GlobalAccessRecord, GlobalAccessRecord, "Array", "Array"], "Array"]
 _CHANNEL = "tensor map"
 BY_HOST = (
     "a tensor map of the host, or of a launch that the host waited for, is acquired with the scope .gpu: for one that "
@@ -68,7 +75,7 @@ class TensorMapUses:
         shadow: GlobalShadow,
         ordered: Ordered,
         report: Callable[[GlobalConflict], None],
-        unacquired: Callable[[GlobalTouch, int, int], None],
+        unacquired: Callable[[GlobalAccessRecord, int, int], None],
         assume: Callable[[str], None],
     ) -> None:
         self._shadow, self._ordered = shadow, ordered
@@ -102,7 +109,7 @@ class TensorMapUses:
                 self._released[slot, thread] = int(counts[row, column]), scope
         wave.clocks.publish(slots, threads)
 
-    def access(self, wave: Wave, access: Access, touch: GlobalTouch) -> None:
+    def access(self, wave: Wave, access: Access, touch: GlobalAccessRecord) -> None:
         """Take a fence that acquires maps, or a copy that uses them."""
         addresses = np.asarray(access.addresses).astype(np.int64)
         wide = np.broadcast_to(addresses, (len(access.ctas.slots), touch.lanes)).reshape(-1)
@@ -115,7 +122,7 @@ class TensorMapUses:
             else:
                 self._use(wave, touch, address, lanes, number, column)
 
-    def _use(self, wave: Wave, touch: GlobalTouch, address: int, lanes: Array, number: int, column: int) -> None:
+    def _use(self, wave: Wave, touch: GlobalAccessRecord, address: int, lanes: Array, number: int, column: int) -> None:
         """Check that copies by a map come after an acquire."""
         assert touch.threads is not None
         rows, at = np.divmod(lanes, touch.lanes)
@@ -130,7 +137,9 @@ class TensorMapUses:
         else:
             self._report(GlobalConflict("missing-tensormap-fence", old, touch, _writer(old, address), lane, address))
 
-    def _acquire(self, wave: Wave, touch: GlobalTouch, address: int, lanes: Array, number: int, column: int) -> None:
+    def _acquire(
+        self, wave: Wave, touch: GlobalAccessRecord, address: int, lanes: Array, number: int, column: int
+    ) -> None:
         """Note the threads that acquire a map as it was written last."""
         assert touch.threads is not None
         rows, at = np.divmod(lanes, touch.lanes)
@@ -154,7 +163,7 @@ class TensorMapUses:
         old = self._shadow.touch_of(number)
         return old is None or old.proxy == "host"
 
-    def _released_scope(self, wave: Wave, old: GlobalTouch, writer: int) -> int:
+    def _released_scope(self, wave: Wave, old: GlobalAccessRecord, writer: int) -> int:
         """Return the scope in which a write is released, or 0 if it is not."""
         if old.launch != self._shadow.launch:
             return SYS
@@ -172,13 +181,13 @@ def _scope(i: Instruction) -> int:
     return next(SCOPES[part] for part in i.parts if part in SCOPES)
 
 
-def _writer(old: GlobalTouch, address: int) -> int:
+def _writer(old: GlobalAccessRecord, address: int) -> int:
     """Return the lane that wrote to an address."""
     of, entries = old.entries(np.array([address]))
     return int(old.pattern.lanes[entries[0]]) if len(of) else 0
 
 
-def _needed(old: GlobalTouch, new: GlobalTouch, writer: int, rows: Array) -> Array:
+def _needed(old: GlobalAccessRecord, new: GlobalAccessRecord, writer: int, rows: Array) -> Array:
     """Return by row of the newer touch the scope that takes in a lane of the older one."""
     needed = np.full(len(rows), GPU)
     if old.launch == new.launch:
@@ -186,3 +195,116 @@ def _needed(old: GlobalTouch, new: GlobalTouch, writer: int, rows: Array) -> Arr
         needed[old.clusters[row] == new.clusters[rows]] = CLUSTER
         needed[old.ctas[row] == new.ctas[rows]] = CTA
     return needed
+
+
+@dataclass
+class _Read:
+    """Read of tensor maps by a copy.
+
+    Attributes
+    ----------
+    touch : GlobalAccessRecord
+        With an entry for each lane.
+    groups, counts : array of int, (CTA, lane)
+        The column of each thread's bulk groups, and what it counts to when the copy is among those that are over.
+    arrived : (int, array of int, array of int) or None
+        The column of the mbarrier that its bytes arrive at, and by CTA whose it is, and the phase that they arrive in.
+    """
+
+    touch: GlobalAccessRecord
+    groups: Array
+    counts: Array
+    arrived: tuple[int, Array, Array] | None = None
+
+
+class TensorMapReads:
+    """Follows which tensor maps copies may still read.
+
+    Parameters
+    ----------
+    report : callable
+        Called with each conflict.
+
+    """
+
+    def __init__(self, report: Callable[[GlobalConflict], None]) -> None:
+        self._report = report
+        self._wave: Wave | None = None
+        self._used: GlobalAccessRecord | None = None
+        self._reads: dict[object, _Read] = {}
+
+    def begin(self) -> None:
+        """Begin with a launch."""
+        self._wave, self._used, self._reads = None, None, {}
+
+    def use(self, wave: Wave, touch: GlobalAccessRecord) -> None:
+        """Note the maps of a copy that is about to be issued."""
+        if wave is not self._wave:
+            self._wave, self._reads = wave, {}
+        self._used = touch
+
+    def issue(self, wave: Wave, operation: AsyncOperation, issued: Issued) -> None:
+        """Take the copy that uses what was noted."""
+        touch, self._used = self._used, None
+        if touch is None:
+            return
+        threads = operation.threads.ids
+        columns = np.array([wave.clocks.column((BULK, "read", thread), thread) for thread in threads.tolist()])
+        self._reads[id(operation)] = _Read(touch, np.broadcast_to(columns, issued.count.shape), issued.count)
+
+    def complete(self, wave: Wave, operation: AsyncOperation, issued: Issued) -> None:
+        """Take where the bytes of a copy have come: who waits there knows of the copies before, too."""
+        read = self._reads.pop(id(operation), None)
+        if read is None or wave is not self._wave:
+            return
+        key: tuple[object, ...] = (read.touch.slots.tobytes(), operation.threads.ids.tobytes(), read.touch.low)
+        if issued.signals:
+            place, of, phases = issued.signals[-1]
+            at = np.minimum(np.searchsorted(of, read.touch.slots), len(of) - 1)
+            column = wave.clocks.column(("mbarrier", place))
+            read.arrived = column, of[at], np.broadcast_to(phases, of.shape)[at] + 1
+            key = *key, column
+        self._reads[key] = read
+
+    def write(self, wave: Wave, new: GlobalAccessRecord) -> None:
+        """Check that who writes to global memory knows that copies have read the maps there."""
+        if not self._reads or wave is not self._wave:
+            return
+        first, last = new.low, new.low + int(new.pattern.starts.max()) + new.pattern.size
+        for key, read in list(self._reads.items()):
+            old = read.touch
+            starts = old.low + old.pattern.starts
+            if first >= starts.max() + SIZE_BYTES or last <= starts.min():
+                continue
+            written = new.low + new.pattern.starts
+            meets = (written < starts[:, None] + SIZE_BYTES) & (written + new.pattern.size > starts[:, None])
+            before, after = (one[meets] for one in np.meshgrid(old.pattern.lanes, new.pattern.lanes, indexing="ij"))
+            late = ~self._known(wave, read, new, before, after)
+            if late.any():
+                at = int(np.argmax(late))
+                address = int(starts[np.argmax(meets.any(axis=1))])
+                conflict = GlobalConflict("unordered-write", old, new, int(before[at]), int(after[at]), address)
+                self._report(conflict)
+                del self._reads[key]
+
+    @staticmethod
+    def _known(wave: Wave, read: _Read, new: GlobalAccessRecord, before: Array, after: Array) -> Array:
+        """Tell by pair of lanes whether the writer knows; of CTAs of other clusters it is not asked."""
+        assert new.threads is not None
+        size, old = wave.clocks.cluster, read.touch
+        rows, lanes = np.divmod(before, old.lanes)
+        at, within = np.divmod(after, new.lanes)
+        slots, threads = new.slots[at], new.threads[within]
+        of = old.slots[rows]
+        near = slots // size == of // size
+        result: Array = ~near
+        lanes = np.minimum(lanes, read.groups.shape[1] - 1)
+        groups, counts = read.groups[rows, lanes], read.counts[rows, lanes]
+        held = wave.clocks.held(DONE, slots[near], threads[near], of[near] % size, groups[near])
+        result[near] = held >= counts[near]
+        if read.arrived is not None:
+            column, whose, phases = read.arrived
+            ranks, columns = whose[rows[near]] % size, np.full(int(near.sum()), column)
+            held = wave.clocks.held(DONE, slots[near], threads[near], ranks, columns)
+            result[near] |= held >= phases[rows[near]]
+        return result

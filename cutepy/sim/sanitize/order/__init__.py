@@ -1,1 +1,1 @@
-"""What orders what: the knowledge of threads and operations, and what synchronisation passes on."""
+"""Happens-before: vector clocks of threads and operations, and the synchronisation that passes them on."""

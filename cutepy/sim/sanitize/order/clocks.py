@@ -1,12 +1,12 @@
-"""What each thread knows of the others: vector clocks of the CTAs that are resident together.
+"""Vector clocks of the resident CTAs: the happens-before of their threads and asynchronous operations.
 
-A CTA has *columns*: two for each thread, what it has published and the waits at mbarriers that it has ended; and one
-for each *channel* by which asynchronous operations tell that they are done: an mbarrier's phases, the bulk groups and
-cp.async groups of a thread, the wgmma groups of a warpgroup. Each counts up; what happened at count n in a column is
-known to who knows n or more of it. Of a thread the count goes up when it publishes something (before that, what it did
-is known to nobody else), and when it does something that is not to be taken for what it did before.
+A CTA has *columns*: two for each thread, its releases and the waits at mbarriers that it has ended; and one for each
+*channel* by which asynchronous operations signal completion: an mbarrier's phases, the bulk groups and cp.async groups
+of a thread, the wgmma groups of a warpgroup. Each counts up; an event at count n of a column happens before whoever has
+n or more there. A thread's count goes up when it releases something (until then its accesses are known to no other),
+and when it does something that is not to be taken for what it did before.
 
-What is known comes in three *planes*, or more:
+Clocks have three *planes*, or more:
 
 - ``DONE``: something came after it that has counted. Of what the async proxy has read no more is needed.
 - ``SEEN``: it is over, and what it wrote is visible: a release came after it that includes who knows it.
@@ -16,19 +16,73 @@ What is known comes in three *planes*, or more:
 - The last ones in clusters, `fenced_in`: as that, by a fence in the CTA of one rank. Of global memory the async proxy
   needs a fence in the CTA that issues the copy, wherever it was heard of since.
 
-Lanes of a warp that know the same share a row; a lane that learns something alone has a row of its own until the warp
-synchronises. What a thread knows of its own columns stands beside, in `own`.
+Lanes of a warp with the same clock share a row; a lane that learns something alone has a row of its own until the warp
+synchronises. A thread's own columns stand beside, in `own`. A `BarrierGeneration` has the clocks that were released at
+a barrier. A `Need` says in which planes an access must be known for another one to come after it: within one proxy a
+release suffices; from the generic proxy to the async proxy a proxy fence is needed, after reads as after writes.
+
+References
+----------
+PTX ISA, "Memory Consistency Model": "Proxies", "Causality Order"; "Async proxy".
 """
 
 from __future__ import annotations
 
-from collections.abc import Set as AbstractSet
+import functools
+from collections.abc import Callable, Set as AbstractSet
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from cutepy.sim.machine.lanes import WARP, Array
-from cutepy.sim.sanitize.order.indices import distinct, neighbours, raise_at, rectangle, widened
+from cutepy.sim.machine.lanes import WARP, Array, Index, as_index
+
+
+def rectangle(slots: Array, columns: Array) -> tuple[Index, Index]:
+    """Return an index of some columns, or rows, of some CTAs, each of them in order: see `neighbours`."""
+    rows, at = neighbours(slots), neighbours(columns)
+    if isinstance(rows, slice) or isinstance(at, slice):
+        return rows, at
+    return rows[:, None], at
+
+
+def neighbours(positions: Array) -> Index:
+    """Return an index of positions that are in order: a slice, which copies nothing, where none is left out.
+
+    Examples
+    --------
+    >>> neighbours(np.array([4, 5, 6])), neighbours(np.array([0, 1, 5]))
+    (slice(4, 7, None), array([0, 1, 5]))
+    """
+    if not len(positions):
+        return slice(0)
+    first, last = int(positions[0]), int(positions[-1])
+    return slice(first, last + 1) if last - first == len(positions) - 1 else positions
+
+
+def raise_at(held: Array, at: Any, what: Array) -> None:  # noqa: ANN401 - slices and arrays
+    """Raise what is held at an index to at least something."""
+    here = held[at]
+    np.maximum(here, what, out=here)
+    if not np.may_share_memory(held, here):
+        held[at] = here
+
+
+def widened(what: Array, columns: int) -> Array:
+    """Return a clock with further columns."""
+    if not columns:
+        return what
+    result: Array = np.zeros((*what.shape[:-1], what.shape[-1] + columns), what.dtype)
+    result[..., : what.shape[-1]] = what
+    return result
+
+
+def distinct(rows: Array) -> tuple[Array, Array]:
+    """Return the rows that there are, and which of these each is."""
+    if (rows == rows[0]).all():
+        return rows[:1], np.zeros(len(rows), int)
+    used = np.flatnonzero(np.bincount(rows))
+    return used, np.searchsorted(used, rows)
+
 
 DONE, SEEN, FENCED, FENCED_GLOBAL = range(4)
 _SHARED, _ALL = frozenset({"shared"}), frozenset({"shared", "global"})
@@ -37,7 +91,7 @@ NO_COLUMNS: Array = np.zeros(0, np.intp)
 
 
 class View(NamedTuple):
-    """What a set of threads, or an asynchronous operation, knows.
+    """View: the vector clocks of a set of threads, or of an asynchronous operation.
 
     That of threads is only good until somebody learns something, unless it is `kept`.
 
@@ -112,7 +166,7 @@ class Clocks:
 
     @property
     def capacity(self) -> int:
-        """How many columns there is room for."""
+        """Columns that there is room for."""
         return self._known.shape[-1]
 
     def ends(self, threads: Array) -> Array:
@@ -391,3 +445,100 @@ def _planes(fences: AbstractSet[frozenset[str]]) -> tuple[int, int | None]:
     if fences <= {_ALL}:
         return FENCED + 1, FENCED
     return (FENCED + 1, None) if fences == {_SHARED} else (FENCED_GLOBAL + 1, FENCED_GLOBAL)
+
+
+class BarrierGeneration:
+    """Clocks released at a barrier or mbarrier by phase: the current generation, and the last one."""
+
+    def __init__(self, slots: int) -> None:
+        self._phase = np.full((2, slots), -1)
+        self._slots = slots
+        self._what: Array | None = None
+
+    def add(self, slots: Array, phase: Array, what: Array) -> None:
+        """Add what was published in a phase, of one CTA's object each."""
+        if self._what is None or self._what.shape[-1] < what.shape[-1]:
+            shape = (2, what.shape[0], self._slots, *what.shape[2:])
+            grown = np.zeros(shape, np.int32)
+            if self._what is not None:
+                grown[..., : self._what.shape[-1]] = self._what
+            self._what = grown
+        phase = np.broadcast_to(phase, slots.shape)
+        for parity in (0, 1):
+            here = np.flatnonzero((phase & 1) == parity)
+            if len(here):
+                of = slots[here]
+                new = self._phase[parity, of] != phase[here]
+                at, added = (slice(None), as_index(of)), what[:, as_index(here)]
+                if new.all():
+                    self._what[parity][*at, ..., : what.shape[-1]] = added
+                    self._what[parity][*at, ..., what.shape[-1] :] = 0
+                else:
+                    self._what[parity][:, of[new]] = 0
+                    raise_at(self._what[parity], (*at, ..., slice(what.shape[-1])), added)
+                self._phase[parity, of] = phase[here]
+
+    def published(self, slots: Array, phase: Array) -> Array | None:
+        """Return what was published in phases, (plane, CTA, rank, column), as kept; None if nothing was."""
+        if self._what is None:
+            return None
+        phase = np.broadcast_to(phase, slots.shape)
+        other = self._phase[phase & 1, slots] != phase
+        if (phase == phase[0]).all() and not other.any():
+            held: Array = self._what[int(phase[0]) & 1][:, as_index(slots)]
+            return held
+        found = np.moveaxis(self._what[phase & 1, :, slots], 0, 1)
+        found[:, other] = 0
+        return found
+
+
+class Need(NamedTuple):
+    """Planes of a vector clock in which an access must be known.
+
+    Attributes
+    ----------
+    planes : tuple of int
+    combined : ufunc
+        `minimum` if it must be known in all of them, `maximum` if one will do.
+    """
+
+    planes: tuple[int, ...]
+    combined: np.ufunc = np.minimum
+
+    def of(self, known: Callable[[int], Array]) -> Array:
+        """Return how far something is known, by what is known of it in each plane."""
+        return functools.reduce(self.combined, map(known, self.planes))
+
+
+def need(is_shown: bool, from_async: bool, to_async: bool) -> Need:
+    """Return what orders an access before another one, by whether what it wrote must be seen, and by their proxies.
+
+    Examples
+    --------
+    >>> need(False, True, True).planes == (DONE,), need(True, False, True).planes == (SEEN, FENCED)
+    (True, True)
+    """
+    return _NEEDS[is_shown, from_async, to_async]
+
+
+_NEEDS = {
+    (True, True, True): Need((SEEN,)),
+    (True, True, False): Need((SEEN,)),
+    (True, False, True): Need((SEEN, FENCED)),
+    (True, False, False): Need((SEEN,)),
+    (False, True, True): Need((DONE,)),
+    (False, True, False): Need((DONE,)),
+    (False, False, True): Need((FENCED,)),
+    (False, False, False): Need((SEEN, FENCED), np.maximum),
+}
+UNFENCED = {True: Need((SEEN,)), False: Need((DONE,))}
+"""Orders of a write, or a read, by the generic proxy before one of the async proxy that lack only a proxy fence."""
+
+
+def hide(what: Array, columns: Array) -> Array:
+    """Return a clock, (plane, ..., column), that shows nothing of what counts in some columns."""
+    if not len(columns):
+        return what
+    result = what.copy()
+    result[SEEN][..., columns[columns < what.shape[-1]]] = 0
+    return result

@@ -1,4 +1,4 @@
-"""What is left when CTAs end: what is in flight, what reaches them, and what did not come out even."""
+"""Ends of CTAs: operations in flight, accesses of others to an ended CTA, and barriers left incomplete."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from cutepy.sim.machine.events import Barrier, MbarrierAt
 from cutepy.sim.machine.lanes import WARP, Array
 from cutepy.sim.sanitize.hazards import Side
-from cutepy.sim.sanitize.kind import Diagnosis
+from cutepy.sim.sanitize.kinds import Diagnosis
 from cutepy.sim.sanitize.order.wave import COPIES, Wave
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Flags: what threads write for others to find, and whether that shows anything of what came before it.
+"""Flags: words that threads write for others to poll, and reads of them that lack an acquire or a release.
 
 It tells why two accesses are not ordered, where a flag stands between them that might have ordered them: who raised it
 knew of the first, in the CTA of the second it was found raised, and one of both was relaxed, with no fence beside it.
@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from cutepy.sim.sanitize.hazards import Side
-from cutepy.sim.sanitize.kind import Diagnosis
+from cutepy.sim.sanitize.kinds import Diagnosis
 from cutepy.sim.sanitize.order.clocks import SEEN
-from cutepy.sim.sanitize.order.locations import elements
-from cutepy.sim.sanitize.order.sent import Cluster, Sent, Snapshot
+from cutepy.sim.sanitize.order.published import Cluster, Sent, Snapshot, elements
 from cutepy.sim.sanitize.order.strength import strength
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ read-modify-writes of a counter."""
 
 
 class Did(NamedTuple):
-    """What a thread has done, as the clocks count it.
+    """Progress of a thread, as the clocks count it.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""Which launches come before which: streams, events, the host, and programmatic dependent launch.
+"""Happens-before between launches: streams, events, the host, and programmatic dependent launch.
 
 What is known to be complete is a set of operations, by number, kept as the bits of an int: to an operation when it
 begins, to a stream (what comes next there), an event and the host. So no operation is too far back to be told apart. A
@@ -73,7 +73,7 @@ class Operation:
 
 @dataclass(eq=False)
 class _Event:
-    """What is complete once an event is: what was so when it was recorded, or what a launch that records it began with.
+    """Operations complete at an event: those at its record, or those at the start of a launch that records it.
 
     Attributes
     ----------
@@ -203,7 +203,7 @@ class Launches:
 
     @property
     def host_knows_all(self) -> bool:
-        """Whether the host has seen all operations before this one complete."""
+        """True if the host has seen all operations before this one complete."""
         return not _up_to(self.now - 1) & ~(self._host | _up_to(self._forgotten))
 
     # Programmatic dependent launch.
@@ -229,7 +229,7 @@ class Launches:
 
     @property
     def is_programmatic(self) -> bool:
-        """Whether what runs was launched as a programmatic dependent launch."""
+        """True if the current operation is a programmatic dependent launch."""
         return _is_programmatic(self._here.what)
 
     def share_stream(self, number: int) -> bool:

@@ -1,4 +1,4 @@
-"""Releases that others acquire: what threads publish by writing to memory, and learn by reading what was written.
+"""Messages through memory: a release by a write, and an acquire by a read of the value that was written.
 
 A release pattern leaves a *message* where it writes: what its thread knows. Read-modify-writes keep the messages that
 they find, other writes end them. Who reads there with an acquire pattern, in scope, learns what the messages say.
@@ -27,11 +27,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cutepy.sim.machine.lanes import Array
-from cutepy.sim.sanitize.order.clocks import DONE, NO_COLUMNS, SEEN
-from cutepy.sim.sanitize.order.locations import Locations, elements
-from cutepy.sim.sanitize.order.patterns import hide
-from cutepy.sim.sanitize.order.sc_fences import ScFences
-from cutepy.sim.sanitize.order.sent import Cluster, Location, Message, Sent, Snapshot, acquirers, releases_to_launches
+from cutepy.sim.sanitize.order.clocks import DONE, NO_COLUMNS, SEEN, hide
+from cutepy.sim.sanitize.order.fences import ScFences
+from cutepy.sim.sanitize.order.published import (
+    Cluster,
+    Location,
+    Locations,
+    Message,
+    Sent,
+    Snapshot,
+    acquirers,
+    elements,
+    releases_to_launches,
+)
 from cutepy.sim.sanitize.order.strength import CLUSTER, CTA, GPU, WEAK, is_sc, strength
 from cutepy.sim.sanitize.order.wave import CHAIN
 
@@ -48,7 +56,7 @@ _MOST_READS = 16
 
 
 class Messages:
-    """What is published through memory in a run.
+    """Messages: clocks that a run publishes through memory.
 
     Attributes
     ----------
@@ -92,7 +100,7 @@ class Messages:
 
     @property
     def any_sent(self) -> bool:
-        """Whether somebody has acquired something."""
+        """True if a thread has acquired something."""
         return bool(self._sent)
 
     def fenced(self, lane: Lane) -> Sent | None:

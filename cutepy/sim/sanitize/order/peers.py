@@ -1,4 +1,4 @@
-"""Whether the CTAs of a cluster that others reach into have begun, and have not ended.
+"""Lifetimes of a cluster's CTAs: accesses to another CTA's shared memory come after its begin and before its end.
 
 Shared memory is a CTA's own from its first instruction until its last thread exits. An access by a peer must come after
 something that the CTA has published, if only that it is there, and before the exit of one of its threads, which must
@@ -30,7 +30,7 @@ BEGUN = "begun"
 
 
 class Late(NamedTuple):
-    """What reaches a CTA that may have ended."""
+    """Access that reaches a CTA which may have ended."""
 
     instruction: Instruction
     target: int
@@ -48,7 +48,7 @@ class _Arrival(NamedTuple):
 
 @dataclass
 class _Reached:
-    """What the threads of one CTA did last to the shared memory of another.
+    """Last accesses of one CTA's threads to the shared memory of another.
 
     `counts` are those of the threads' columns at their accesses, 0 for none; arrivals are by thread and by the column
     of the mbarrier.
@@ -60,7 +60,7 @@ class _Reached:
 
 
 class Peers:
-    """What the threads of resident CTAs do to the shared memory of others.
+    """Accesses of resident CTAs to the shared memory of each other.
 
     Parameters
     ----------

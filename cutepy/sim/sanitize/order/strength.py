@@ -1,4 +1,4 @@
-"""How strong an access is, and what it releases and acquires: the semantics and the scope that an opcode names.
+"""Semantics and scopes of accesses: weak, relaxed, acquire, release, as the opcode names them.
 
 References
 ----------
@@ -25,7 +25,7 @@ _OLD_FENCES = {"cta": CTA, "gl": GPU, "sys": SYS}
 
 
 class Strength(NamedTuple):
-    """What an operation on memory, or a fence, says of order.
+    """Semantics and scope of a memory operation or fence.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What threads publish and learn where they synchronise."""
+"""Synchronisation events: barriers, mbarriers, fences and groups update the vector clocks of the threads at them."""
 
 from __future__ import annotations
 
@@ -30,12 +30,10 @@ from cutepy.sim.machine.events import (
 )
 from cutepy.sim.machine.lanes import WARP, WARPGROUP, Array
 from cutepy.sim.sanitize.hazards import Side
-from cutepy.sim.sanitize.kind import Diagnosis
-from cutepy.sim.sanitize.order.clocks import DONE, SEEN
-from cutepy.sim.sanitize.order.indices import neighbours, raise_at, rectangle
-from cutepy.sim.sanitize.order.making import INITS, check_made, fence_inits, side_of, used_by
-from cutepy.sim.sanitize.order.meetings import Meeting
-from cutepy.sim.sanitize.order.patterns import Wait, scope_of
+from cutepy.sim.sanitize.kinds import Diagnosis
+from cutepy.sim.sanitize.order.clocks import DONE, SEEN, BarrierGeneration, neighbours, raise_at, rectangle
+from cutepy.sim.sanitize.order.fences import Wait, scope_of
+from cutepy.sim.sanitize.order.mbarrier_inits import INITS, check_made, fence_inits, side_of, used_by
 from cutepy.sim.sanitize.order.peers import BEGUN
 from cutepy.sim.sanitize.order.strength import CLUSTER, fenced_spaces, strength
 from cutepy.sim.sanitize.order.wave import BULK, COPIES, GROUP, MMAS
@@ -216,7 +214,7 @@ def _mbarrier(wave: Wave, event: MbarrierEvent) -> None:
         clocks.tick(event.ctas.slots, event.threads.ids)
 
 
-def _copies_arrive(wave: Wave, event: MbarrierArrive, meeting: Meeting, first: Array) -> None:
+def _copies_arrive(wave: Wave, event: MbarrierArrive, meeting: BarrierGeneration, first: Array) -> None:
     """Publish the copies that threads had issued before they let an mbarrier track them, and what they had learned."""
     clocks, slots, threads = wave.clocks, event.ctas.slots, event.threads.ids
     assert event.part_of is not None
@@ -239,7 +237,7 @@ def _copies_arrive(wave: Wave, event: MbarrierArrive, meeting: Meeting, first: A
             meeting.add(of[here], phases[here], what[:, here])
 
 
-def _arrive(wave: Wave, event: MbarrierArrive, meeting: Meeting, first: Array) -> None:
+def _arrive(wave: Wave, event: MbarrierArrive, meeting: BarrierGeneration, first: Array) -> None:
     clocks, slots, threads = wave.clocks, event.ctas.slots, event.threads.ids
     assert event.slots is not None
     shape = (len(slots), len(threads))
@@ -299,7 +297,7 @@ def _hide(wave: Wave, what: Array, away: Array) -> bool:
     return found
 
 
-def _wait(wave: Wave, event: MbarrierWait, meeting: Meeting, first: Array) -> None:
+def _wait(wave: Wave, event: MbarrierWait, meeting: BarrierGeneration, first: Array) -> None:
     """Let lanes know what was published in the phase that they saw complete, and that it is.
 
     A relaxed wait says that it is, and shows nothing, until a fence comes after it.
@@ -317,7 +315,7 @@ def _wait(wave: Wave, event: MbarrierWait, meeting: Meeting, first: Array) -> No
         wave.apart[slots[rows][:, None], np.flatnonzero(np.bincount(threads[columns] // WARP))] = True
 
 
-def _shown(wave: Wave, event: MbarrierTry, meeting: Meeting, first: Array) -> Iterator[tuple[Wait, Array]]:
+def _shown(wave: Wave, event: MbarrierTry, meeting: BarrierGeneration, first: Array) -> Iterator[tuple[Wait, Array]]:
     """Yield what was published in the phases that lanes see complete, and, as a clock, that they are."""
     clocks, slots, threads = wave.clocks, event.ctas.slots, event.threads.ids
     assert event.slots is not None

@@ -1,4 +1,4 @@
-"""The uses of values: the instructions and branches that may read what an instruction wrote."""
+"""Uses of values: instructions and branches that may read the result of an instruction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the sanitizer knows of the CTAs that are resident together."""
+"""State of the resident CTAs: vector clocks, barriers, mbarriers, groups and operations in flight."""
 
 from __future__ import annotations
 
@@ -12,16 +12,13 @@ import numpy as np
 from cutepy.sim.machine.events import MbarrierInit, MbarrierWait, NamedBarrierEvent, NamedBarrierSync
 from cutepy.sim.machine.lanes import WARP, Array
 from cutepy.sim.sanitize.meaning.layouts import Through
-from cutepy.sim.sanitize.order.arrivals import Arrivals
-from cutepy.sim.sanitize.order.clocks import DONE, NO_COLUMNS, SEEN, Clocks, View
-from cutepy.sim.sanitize.order.indices import rectangle
-from cutepy.sim.sanitize.order.meetings import Meeting
-from cutepy.sim.sanitize.order.objects import Objects
-from cutepy.sim.sanitize.order.patterns import Patterns
+from cutepy.sim.sanitize.order.clocks import DONE, NO_COLUMNS, SEEN, BarrierGeneration, Clocks, View, rectangle
+from cutepy.sim.sanitize.order.collectives import MmaGroups, RegisterChanges
+from cutepy.sim.sanitize.order.fences import Patterns
+from cutepy.sim.sanitize.order.last_steps import Arrivals, Steps
+from cutepy.sim.sanitize.order.mbarrier_lifetime import Objects
 from cutepy.sim.sanitize.order.peers import Peers
-from cutepy.sim.sanitize.order.steps import Steps
 from cutepy.sim.sanitize.order.strength import is_restricted
-from cutepy.sim.sanitize.order.warpgroups import MmaGroups, RegisterChanges
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import Access, AsyncOperation, BarrierEvent, MbarrierEvent, NamedBarrier
@@ -35,7 +32,7 @@ MMAS: Final = "wgmma group"
 GENERIC = "cp_async", "st_async"
 """Operations of the generic proxy: PTX ISA, "st.async", "red.async"; and "Async proxy", which doesn't list cp.async."""
 FAILED = -2
-"""What a try that fails counted, as in `MbarrierTry`."""
+"""Count of a failed try, as in `MbarrierTry`."""
 GROUP = 1 << 10
 """Steps of a count for each group that is closed; within one, each mbarrier that is let track its copies is a step."""
 _STORES = BULK, ((BULK, "read"), (BULK, "write"))
@@ -106,7 +103,7 @@ class Issued:
 
     @cached_property
     def known(self) -> Array:
-        """What all of its threads knew, of each CTA: (plane, CTA, rank, column)."""
+        """Clock that all threads of each CTA share: (plane, CTA, rank, column)."""
         every = np.arange(len(self.slots))
         if len(self.threads) == 1:
             return self.lanes(every, np.zeros(len(every), np.intp))
@@ -171,7 +168,7 @@ class Copied:
 
 
 class Wave:
-    """What is known of the CTAs that are resident together.
+    """Clocks, barriers and operations in flight of the CTAs that are resident together.
 
     Parameters
     ----------
@@ -188,7 +185,7 @@ class Wave:
     Attributes
     ----------
     clocks : Clocks
-    meetings : dict of object to Meeting
+    meetings : dict of object to BarrierGeneration
     closed : dict of str to array of int, (CTA, thread)
         Groups that threads have closed, by kind: `GROUP` for each.
     issued : dict of int to Issued
@@ -235,7 +232,7 @@ class Wave:
         self.ends_mbarriers = ends_mbarriers
         slots = residents.count
         self.clocks = Clocks(slots, threads, residents.cluster_size, fences)
-        self.meetings: dict[object, Meeting] = {}
+        self.meetings: dict[object, BarrierGeneration] = {}
         self.closed: dict[str, Array] = {kind: np.zeros((slots, threads), np.int64) for kind in (BULK, COPIES, MMAS)}
         self.issued: dict[int, Issued] = {}
         self.copied = Copied(*np.zeros((2, slots, threads), np.int64))
@@ -342,10 +339,10 @@ class Wave:
             return NO_COLUMNS
         return self.of_global_memory(self.clocks.capacity)
 
-    def meeting(self, what: object) -> Meeting:
+    def meeting(self, what: object) -> BarrierGeneration:
         """Return what is published at an object."""
         if what not in self.meetings:
-            self.meetings[what] = Meeting(self.residents.count)
+            self.meetings[what] = BarrierGeneration(self.residents.count)
         return self.meetings[what]
 
     def issuers(self, issuers: Array, slots: Array) -> Array:

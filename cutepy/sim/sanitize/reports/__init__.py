@@ -1,1 +1,1 @@
-"""What is told of a hazard: both sides, what is missing, each defect once."""
+"""Reports of hazards: both accesses, the missing step, each defect once."""

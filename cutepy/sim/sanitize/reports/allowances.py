@@ -1,4 +1,4 @@
-"""What is allowed, and why: a comment at a line of the source, or an argument of the run.
+"""Allowances: hazards permitted by a comment at a line of the source, or by an argument of the run.
 
 ``# cutepy: allow[unordered-read] the flag is read again after the barrier`` holds for the statement that it is in, or,
 where it has a line of its own between two, for the one that follows: for all its lines, of a function or a loop with
@@ -63,7 +63,7 @@ class Allowance:
 
     @property
     def remedy(self) -> str:
-        """How it is written, if it is right."""
+        """Correct spelling of the allowance."""
         kinds = ", ".join(self.kinds)
         return f"allow[{kinds}] why it is harmless" if self.file else f"allow={{{kinds!r}: 'why it is harmless'}}"
 
@@ -129,7 +129,7 @@ def comments(text: str, file: str) -> list[Allowance]:
 
 @dataclass(frozen=True)
 class _Statement:
-    """Where a statement is.
+    """Lines of a statement.
 
     Attributes
     ----------
@@ -204,7 +204,7 @@ def _in_file(file: str) -> list[Allowance]:
 
 
 class Allowances:
-    """What is allowed in a run.
+    """Allowances of a run.
 
     Parameters
     ----------

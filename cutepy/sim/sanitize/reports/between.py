@@ -1,4 +1,4 @@
-"""Place of what is missing: behind one line of the source and before another.
+"""Place of a missing instruction: behind one line of the source and before another.
 
 Two operations of one thread meet in a function that both come from: there the lines are taken, and not within what it
 calls. Those of threads that go different ways are taken where they are.

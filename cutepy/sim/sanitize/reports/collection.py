@@ -1,4 +1,9 @@
-"""The hazards of a run together, in every form in which they are told."""
+"""The hazards of a run: a list in order of likely causes, with every form of report.
+
+Hazards stand in the order in which they were found, except for kinds that are causes wherever they show: an mbarrier
+without a visible init makes all that it should order unordered, and uneven bytes are seen last. A deadlock follows from
+whatever else there is.
+"""
 
 from __future__ import annotations
 
@@ -95,3 +100,29 @@ class HazardError(SimulationError):
     def __init__(self, hazards: Iterable[Hazard]) -> None:
         self.hazards = hazards if isinstance(hazards, Hazards) else Hazards(hazards)
         super().__init__(str(self.hazards))
+
+
+_CAUSES = (
+    "repeated-init",
+    "overwritten-mbarrier",
+    "missing-init-fence",
+    "unpublished-mbarrier",
+    "partial-warp",
+    "partial-warpgroup",
+    "uneven-bytes",
+)
+
+
+def rank(name: str) -> int:
+    """Return whether reports print a kind before others that were found earlier: the smaller, the nearer to the cause.
+
+    Examples
+    --------
+    >>> rank("repeated-init") < rank("uneven-bytes") < rank("unordered-read") == rank("missing-proxy-fence")
+    True
+    >>> rank("deadlock") > rank("unordered-read")
+    True
+    """
+    if name == "deadlock":
+        return len(_CAUSES) + 1
+    return _CAUSES.index(name) if name in _CAUSES else len(_CAUSES)

@@ -1,4 +1,4 @@
-"""What was found in the launches of a run, each defect once, put into words."""
+"""Findings: the hazards of a run's launches, each defect once, put into words."""
 
 from __future__ import annotations
 
@@ -15,13 +15,11 @@ from cutepy.sim.machine.events import Barrier, MbarrierAt
 from cutepy.sim.machine.lanes import WARP
 from cutepy.sim.ptx.model import Label
 from cutepy.sim.sanitize.hazards import Hazard, Side
-from cutepy.sim.sanitize.kind import Diagnosis
-from cutepy.sim.sanitize.kinds import KINDS
-from cutepy.sim.sanitize.memory.touch import unfenced
+from cutepy.sim.sanitize.kinds import KINDS, Diagnosis
+from cutepy.sim.sanitize.memory.access_record import unfenced
 from cutepy.sim.sanitize.reports.allowances import Allowances
 from cutepy.sim.sanitize.reports.between import between
-from cutepy.sim.sanitize.reports.collection import Hazards
-from cutepy.sim.sanitize.reports.ranking import rank
+from cutepy.sim.sanitize.reports.collection import Hazards, rank
 from cutepy.sim.translate import linked, translate
 
 if TYPE_CHECKING:
@@ -29,7 +27,7 @@ if TYPE_CHECKING:
     from cutepy.sim.machine.launch import Launch
     from cutepy.sim.ptx.model import Instruction
     from cutepy.sim.sanitize.hazards import NearMiss, Waiting
-    from cutepy.sim.sanitize.memory.touch import Conflict, Touch
+    from cutepy.sim.sanitize.memory.access_record import AccessRecord, Conflict
     from cutepy.sim.sanitize.registers import RegisterHazard
     from cutepy.sim.sanitize.reports.mistakes import Told
     from cutepy.sim.sanitize.reports.reasons import Reason
@@ -37,7 +35,7 @@ if TYPE_CHECKING:
 
 
 Where = Place | Barrier | str
-"""What a hazard is at."""
+"""Place of a hazard."""
 Key = tuple[object, ...]
 """By what hazards of one defect are known."""
 _RACES = ("unordered-read", "unordered-write")
@@ -80,7 +78,7 @@ class Findings:
 
     @property
     def hazards(self) -> Hazards:
-        """What was found, each pair of lines once, the likeliest causes first: mostly what was found first."""
+        """Hazards found, each pair of lines once, the likeliest causes first: mostly in the order of discovery."""
         explained = {kernel for kernel, _ in self._of_cause}
         every = [
             self._told(hazard, scene)
@@ -247,12 +245,12 @@ class Findings:
         near = () if reason is not None and diagnosis == reason.diagnosis else near  # the reason says it
         self.tell(kind, where, old, new, diagnosis, address, size, unwritten, cause, near_misses=near)
 
-    def unwritten(self, touch: Touch, row: int, residents: Residents, address: int) -> None:
+    def unwritten(self, touch: AccessRecord, row: int, residents: Residents, address: int) -> None:
         """Report a touch that reads what nothing has written."""
         reader = side(residents, touch, 0, row)
         self.tell("uninitialised-read", f"shared memory at {address:#x}", None, reader, None, address)
 
-    def filled(self, read: Touch, write: Touch, row: int, residents: Residents, address: int) -> None:
+    def filled(self, read: AccessRecord, write: AccessRecord, row: int, residents: Residents, address: int) -> None:
         """Report a touch that reads what is written later for the first time, by who knows of that."""
         at = int(np.searchsorted(read.slots, write.slots[row]))
         reader, writer = side(residents, read, 0, at), side(residents, write, 0, row)
@@ -324,7 +322,7 @@ def _are_of_a_warp(found: Conflict) -> bool:
     return bool(before.agents[row] == after.agents[found.row] and warps[0] == warps[1])
 
 
-def side(residents: Residents, touch: Touch, lane: int, row: int) -> Side:
+def side(residents: Residents, touch: AccessRecord, lane: int, row: int) -> Side:
     """Return what a lane of a touch did, of the CTA in a row of it."""
     cta = residents.coordinate(int(touch.agents[row]))
     if touch.threads is None:
@@ -333,7 +331,7 @@ def side(residents: Residents, touch: Touch, lane: int, row: int) -> Side:
     return Side(touch.what, f"warp {warp}, lane {within} of CTA {cta}", touch.instruction, cta, warp, within)
 
 
-def _advice(before: Touch, after: Touch, mate: int | None) -> Diagnosis:
+def _advice(before: AccessRecord, after: AccessRecord, mate: int | None) -> Diagnosis:
     """Say what is missing between two touches."""
     if mate is not None and before.threads is not None:
         return Diagnosis(

@@ -1,4 +1,4 @@
-"""Who wrote last what threads wait for that read a word again and again."""
+"""Last writer of a polled word, for threads that wait by reading it again and again."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from cutepy.sim.machine.lanes import Array, Residents
     from cutepy.sim.sanitize.hazards import Side
     from cutepy.sim.sanitize.memory.global_shadow import GlobalShadow
-    from cutepy.sim.sanitize.memory.touches import SharedTouches
-    from cutepy.sim.sanitize.reports.global_findings import GlobalFindings
+    from cutepy.sim.sanitize.memory.shared_accesses import SharedAccesses
+    from cutepy.sim.sanitize.reports.global_memory import GlobalFindings
     from cutepy.sim.sanitize.reports.mistakes import Told
 
 
@@ -20,7 +20,7 @@ def with_last_writer(
     found: Told,
     residents: Residents,
     waiting: Array,
-    shared: SharedTouches,
+    shared: SharedAccesses,
     of_global: GlobalFindings,
     shadow: GlobalShadow,
 ) -> Told:
@@ -37,7 +37,9 @@ def with_last_writer(
     return found._replace(place=place, before=before)
 
 
-def _last_writer(address: int, after: Side, residents: Residents, waiting: Array, shared: SharedTouches) -> Side | None:
+def _last_writer(
+    address: int, after: Side, residents: Residents, waiting: Array, shared: SharedAccesses
+) -> Side | None:
     """Return who wrote last to shared memory of the CTA that reads it: None if that is who waits, by atomics."""
     slot = None if after.cta is None else residents.slot_of(after.cta)
     for touch, row, lane in () if slot is None else shared.last_writers(slot, address):

@@ -1,19 +1,23 @@
-"""What is told of mistakes that the machine finds: most end the launch."""
+"""Reports of mistakes that end a launch, and of aligned instructions that part of a warp or warpgroup executes."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from cutepy.sim.errors import Place
+from cutepy.sim.machine.lanes import WARP
 from cutepy.sim.sanitize.hazards import NearMiss, Side, Waiting
-from cutepy.sim.sanitize.kind import Diagnosis
-from cutepy.sim.sanitize.kinds import KINDS
-from cutepy.sim.sanitize.reports.parts import opcode
+from cutepy.sim.sanitize.kinds import KINDS, Diagnosis
 
 if TYPE_CHECKING:
     from cutepy.sim.errors import Deed, SimulationError, Wait, Who
+    from cutepy.sim.machine.alignment import Apart
+    from cutepy.sim.machine.lanes import Array
     from cutepy.sim.ptx.model import Instruction
+
 
 _HANGS = ("deadlock", "exhausted-registers")
 _ENDS = "; the launch ends there, and what would come after was not looked at"
@@ -71,7 +75,7 @@ def _all_of(deed: Deed) -> Side:
 
 
 _SUBJECTS = {"invalid-access": "memory", "invalid-descriptor": "a descriptor", "misused-barrier": "a barrier"}
-"""What those are at that don't say it."""
+"""Objects of the mistakes that name none."""
 
 
 _ACCESSES = {
@@ -87,3 +91,73 @@ def _side(i: Instruction, who: Who | None) -> Side:
     if who is None:
         return Side(what, "the kernel", i)
     return Side(what, f"warp {who.warp}, lane {who.lane} of CTA {who.cta}", i, who.cta, who.warp, who.lane)
+
+
+_BARRIERS = ("bar", "barrier")
+
+
+def part_of_a_unit(found: Apart) -> tuple[str, str, Side | None, Side, Diagnosis]:
+    """Return the kind of the hazard, what it is at, its two sides, and what is missing."""
+    i, cta = found.instruction, found.residents.coordinate(found.slot)
+    name = opcode(i.parts)
+    warp, lane = divmod(int(found.executed[0]), WARP)
+    executed = Side(name, f"{_threads(found.executed)} of CTA {cta}", i, cta, warp, lane)
+    branch = None
+    if found.branch is not None and found.branch.index != i.index:
+        parted = Side(found.branch.parts[0], f"{_warps(found)} of CTA {cta}", found.branch, cta, warp)
+        branch = parted
+    is_warp = found.unit == WARP
+    lacking = f"{_lanes(found.lacking % WARP)} of that warp" if is_warp else _threads(found.lacking)
+    unit = "warp" if is_warp else "warpgroup"
+    wanted = f"all threads of a {unit} must execute the same {name}, where they have met again"
+    if i.parts[0] in _BARRIERS:
+        wanted += f", or use {name.replace('bar.', 'barrier.')} without .aligned"
+    return f"partial-{unit}", name, branch, executed, Diagnosis(f"{lacking} did not execute it", wanted)
+
+
+def opcode(parts: tuple[str, ...]) -> str:
+    """Return what people call an instruction by: its opcode without the modifiers that say how.
+
+    Examples
+    --------
+    >>> opcode(("wgmma", "mma_async", "sync", "aligned", "m64n8k16")), opcode(("barrier", "sync", "aligned"))
+    ('wgmma.mma_async', 'barrier.sync')
+    >>> opcode(("setmaxnreg", "dec", "sync", "aligned", "u32")), opcode(("shfl", "sync", "idx", "b32"))
+    ('setmaxnreg', 'shfl.sync')
+    """
+    how = (*_MODIFIERS, "sync") if "aligned" in parts and parts[0] not in _BARRIERS else _MODIFIERS
+    names = [part for part in parts if part.isidentifier() and part not in how]
+    length = 4 if parts[0] == "cp" else 3 if parts[:2] == ("barrier", "cluster") else 2
+    return ".".join(names[:length])
+
+
+_MODIFIERS = ("aligned", "cta", "inc", "dec", *"b16 b32 b64 u16 u32 u64 s32 s64 f16 f32 f64 m8n8 shared global".split())
+
+
+def _warps(found: Apart) -> str:
+    warps = np.unique(np.concatenate([found.executed, found.lacking]) // WARP)
+    return f"warp {warps[0]}" if len(warps) == 1 else f"warps {_ranges(warps)}"
+
+
+def _threads(threads: Array) -> str:
+    """Name threads: whole warps, or lanes of the first warp that is here in part.
+
+    Examples
+    --------
+    >>> _threads(np.arange(64)), _threads(np.array([32])), _threads(np.array([1, 2, 3, 9]))
+    ('warps 0-1', 'warp 1, lane 0', 'warp 0, lanes 1-3, 9')
+    """
+    warps, sizes = np.unique(threads // WARP, return_counts=True)
+    if (sizes == WARP).all():
+        return f"warp{'s' * (len(warps) > 1)} {_ranges(warps)}"
+    warp = warps[sizes < WARP][0]
+    return f"warp {warp}, {_lanes(threads[threads // WARP == warp] % WARP)}"
+
+
+def _lanes(lanes: Array) -> str:
+    return f"lane{'s' * (len(lanes) > 1)} {_ranges(lanes)}"
+
+
+def _ranges(numbers: Array) -> str:
+    runs = np.split(numbers, np.flatnonzero(np.diff(numbers) != 1) + 1)
+    return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs)

@@ -1,4 +1,4 @@
-"""Near misses of two accesses that nothing orders: arrivals, waits and fences that look as if they ordered them.
+"""Near misses of two unordered accesses: arrivals, waits and fences that look as if they ordered them.
 
 Each function reads the last steps of both sides, the first that tells of the older access and the last before the newer
 one, and yields why these do not meet. It yields nothing where a step may have been for something else.
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from cutepy.sim.machine.events import Barrier
     from cutepy.sim.machine.lanes import Array
     from cutepy.sim.ptx.model import Instruction
-    from cutepy.sim.sanitize.memory.global_touch import GlobalConflict, GlobalTouch
-    from cutepy.sim.sanitize.memory.touch import Conflict, Touch
-    from cutepy.sim.sanitize.order.steps import Step
+    from cutepy.sim.sanitize.memory.access_record import AccessRecord, Conflict
+    from cutepy.sim.sanitize.memory.global_access_record import GlobalAccessRecord, GlobalConflict
+    from cutepy.sim.sanitize.order.last_steps import Step
     from cutepy.sim.sanitize.order.wave import Wave
 
 _MOST = 2
@@ -181,7 +181,7 @@ def _row(found: Conflict) -> int:
     return int(np.searchsorted(found.before.slots, found.after.slots[found.row]))
 
 
-def _actor(touch: Touch, row: int, lane: int) -> _Actor:
+def _actor(touch: AccessRecord, row: int, lane: int) -> _Actor:
     if touch.threads is not None:
         return _Actor(int(touch.agents[row]), touch.threads[lane : lane + 1], touch.when, touch.threads, False)
     assert touch.issue is not None
@@ -189,7 +189,7 @@ def _actor(touch: Touch, row: int, lane: int) -> _Actor:
     return _Actor(int(slots[row]), threads, number, threads, True)
 
 
-def _global_actor(wave: Wave, touch: GlobalTouch, lane: int) -> _Actor | None:
+def _global_actor(wave: Wave, touch: GlobalAccessRecord, lane: int) -> _Actor | None:
     """Return who touched global memory; None if that is unknown, or has ended."""
     row, column = divmod(lane, touch.lanes)
     slot = int(touch.slots[row])

@@ -1,4 +1,4 @@
-"""Why two accesses are not ordered, where an arrival, a wait or a flag stands between that might have ordered them.
+"""Reasons for a missing happens-before: an arrival, a wait or a flag between two accesses that fails to order them.
 
 It may be relaxed, or of too narrow a scope, or stand before the read that it should hand back.
 """
@@ -13,16 +13,16 @@ import numpy as np
 from cutepy.sim.machine.lanes import WARP, Array
 from cutepy.sim.ptx.model import Label
 from cutepy.sim.sanitize.hazards import Side
-from cutepy.sim.sanitize.kind import Diagnosis
+from cutepy.sim.sanitize.kinds import Diagnosis
 from cutepy.sim.sanitize.order.clocks import DONE, SEEN
 from cutepy.sim.sanitize.order.ends import given_up
+from cutepy.sim.sanitize.order.fences import scope_of
 from cutepy.sim.sanitize.order.flags import Did
-from cutepy.sim.sanitize.order.patterns import scope_of
 from cutepy.sim.sanitize.order.strength import CLUSTER
 
 if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Instruction
-    from cutepy.sim.sanitize.memory.touch import Conflict, Touch
+    from cutepy.sim.sanitize.memory.access_record import AccessRecord, Conflict
     from cutepy.sim.sanitize.order.flags import Flags
     from cutepy.sim.sanitize.order.wave import Wave
 
@@ -212,7 +212,7 @@ def _of_places(wave: Wave, code: Sequence[Instruction], found: Conflict) -> Reas
 
 
 def _comes_late(
-    wave: Wave, code: Sequence[Instruction], touch: Touch, slot: int, lane: int, known: Callable[[int], int]
+    wave: Wave, code: Sequence[Instruction], touch: AccessRecord, slot: int, lane: int, known: Callable[[int], int]
 ) -> Reason | None:
     """See whether a touch comes just after an arrival of its warp, the last one that is known to the other side."""
     if touch.threads is None:

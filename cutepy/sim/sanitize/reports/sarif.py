@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from cutepy.sim.ptx.places import shortened
-from cutepy.sim.sanitize.kind import Kind
-from cutepy.sim.sanitize.kinds import KINDS
+from cutepy.sim.sanitize.kinds import KINDS, Kind
 from cutepy.sim.sanitize.reports.excerpts import Excerpt, excerpt, excerpt_of
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Who is who and what is what in a launch: roles of warps, names of barriers and of what is in shared memory.
+"""Names of a launch's actors and objects: roles of warps, barriers, and tensors in shared memory.
 
 None of it is declared anywhere, so it is read from what happens: a warp that issues TMA loads is a producer, and a
 region that TMA fills is the tile that the line of the copy names. Copies of one line that signal different mbarriers
@@ -18,8 +18,7 @@ from cutepy.sim.machine.lanes import WARP, WARPGROUP
 from cutepy.sim.machine.observer import Observer
 from cutepy.sim.ptx.barrier_names import barrier_name, holder_name, made_at
 from cutepy.sim.ptx.model import type_bits
-from cutepy.sim.sanitize.reports.excerpts import function_at
-from cutepy.sim.sanitize.reports.operand_names import GLOBAL, SHARED, operand_of
+from cutepy.sim.sanitize.reports.excerpts import GLOBAL, SHARED, function_at, operand_of
 from cutepy.sim.translate import linked, load_module
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ _PARTS = {
     "bulk_peer": "copy to a peer",
     "st_async": "st.async",
 }
-"""What copies are called by which threads do not do the work themselves."""
+"""Names of copies for which threads do not do the work themselves."""
 _FILLS = ("tma_load", "bulk_load", "bulk_peer")
 _OF_COMPILERS = re.compile(r"__dynamic|\$|global_smem$|extern_shared|_\d")
 _TYPE = re.compile(r"[bfsu](?:8|16|32|64)")
@@ -68,7 +67,7 @@ _OF_COUNTS = ("misused-barrier", "uneven-bytes", "deadlock")
 
 
 class Scene:
-    """What is seen of a launch.
+    """Roles and names observed in a launch.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Reports as text, as compilers write them: both lines of the source, marked, with who did what, and what is missing.
+"""Reports as text, in the manner of compilers: both source lines, marked, with the lanes and the missing step.
 
 Text is lines of pieces, each with a style of rich, so that a terminal, a notebook and a plain file show the same.
 """

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cutepy.sim.sanitize.certificate.exact import MOST
+from cutepy.sim.sanitize.certificate.phase_completion import MOST
 from tests.sim.sanitize.certificate.programs import examined, run
 
 WAIT = ("wait", 0, 0)

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 from hypothesis import given, strategies as st
 
-from cutepy.sim.sanitize.certificate.exact import MOST, Log, Step, bytes_hold, holds_exactly
+from cutepy.sim.sanitize.certificate.phase_completion import MOST, Log, Step, bytes_hold, holds_exactly
 
 KINDS = {
     "arrive": (-1, 0, False, True),

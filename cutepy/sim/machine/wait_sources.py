@@ -1,0 +1,144 @@
+"""Sources of a wait: the object that lanes wait for, what it still lacks, and the operations that could signal it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from cutepy.sim.errors import Chance, Place
+from cutepy.sim.machine.events import MbarrierAt
+
+if TYPE_CHECKING:
+    from cutepy.sim.machine.events import Barrier
+    from cutepy.sim.machine.lanes import Array
+    from cutepy.sim.machine.thread_history import Done
+    from cutepy.sim.ptx.model import Instruction
+
+
+def arrives(i: Instruction) -> bool:
+    """Tell whether an instruction arrives at an mbarrier, by itself or behind copies."""
+    return "mbarrier" in i.parts and ("arrive" in i.parts or "arrive_drop" in i.parts)
+
+
+def copies(i: Instruction) -> bool:
+    """Tell whether an instruction brings bytes that an mbarrier counts."""
+    return "mbarrier::complete_tx::bytes" in i.parts or i.parts[:2] == ("mbarrier", "complete_tx")
+
+
+def operation(i: Instruction) -> object:
+    """Return what the copies of an instruction in an unrolled loop have in common: their lines, if these are known."""
+    return i.source or i.index
+
+
+def _nothing(i: Instruction) -> bool:
+    return False
+
+
+@dataclass(frozen=True)
+class Source:
+    """A CTA, or threads of it, that brought a part of earlier phases.
+
+    Attributes
+    ----------
+    slot : int
+    done : Done
+        What it did last.
+    phases : int
+        In how many phases.
+    """
+
+    slot: int
+    done: Done
+    phases: int
+
+
+@dataclass(frozen=True)
+class Stray:
+    """The last arrival at another mbarrier: its place, its name and the arrival."""
+
+    offset: int
+    name: str
+    done: Done
+
+
+@dataclass(frozen=True)
+class Awaited:
+    """Object that lanes wait for.
+
+    Attributes
+    ----------
+    said : str
+        All in a line, such as "barrier 1: 32 of 64 threads arrived".
+    at : Place
+        What it is: lanes that wait at places of one name wait for one thing.
+    lacks : str
+        What has come of it, and what has not, in words.
+    fix : str
+        What to do.
+    kind : str
+        What the sanitizer calls it if it never comes.
+    last : Done or None
+        Who has done something for it last, or has said how much it takes.
+    brings : callable
+        Tells whether an instruction may bring it.
+    brought : frozenset of object
+        The operations that have brought it, or a part of it, or a fellow of it in a ring, so far: see `operation`.
+    nobody : str
+        What to say if none of the other lanes can come to such an instruction.
+    is_begun : bool
+        Whether others have brought a part of it.
+    is_of_a_cta : bool
+        Whether none but threads of the same CTA can bring it.
+    elsewhere : frozenset of object
+        The operations that have brought other things so far, and never this one or a fellow of it.
+    is_first : bool
+        Whether lanes wait, by a parity, for the first phase of a barrier, of which nothing has come.
+    absent : tuple of Source
+        CTAs that have brought a part of earlier phases, and nothing of this one.
+    ceased : tuple of Source
+        Threads of the waiters' own CTA that have arrived in earlier phases, and not in this one.
+    chances : tuple of Chance
+        Near misses.
+    beside : tuple of Awaited
+        What others of these lanes wait for.
+    lanes : array of bool, (CTAs, threads), or None
+        Those of the group that wait for it; None if all do.
+    barrier : MbarrierAt, NamedBarrier or ClusterBarrier, or None
+        The barrier that they wait at; None if it is none.
+    is_of_all : bool
+        Whether threads of any cluster can bring it.
+    strays : tuple of Stray
+        Arrivals that have completed a phase of other mbarriers, for which nothing has waited; none if this one has
+        got any.
+    """
+
+    said: str
+    at: Place
+    lacks: str
+    fix: str
+    kind: str = "deadlock"
+    last: Done | None = None
+    brings: Callable[[Instruction], bool] = field(default=_nothing, compare=False)
+    brought: frozenset[object] = frozenset()
+    nobody: str = ""
+    is_begun: bool = False
+    is_of_a_cta: bool = False
+    elsewhere: frozenset[object] = frozenset()
+    is_first: bool = False
+    absent: tuple[Source, ...] = ()
+    ceased: tuple[Source, ...] = ()
+    chances: tuple[Chance, ...] = ()
+    beside: tuple[Awaited, ...] = ()
+    lanes: Array | None = field(default=None, compare=False)
+    barrier: Barrier | None = None
+    is_of_all: bool = False
+    strays: tuple[Stray, ...] = ()
+
+    @property
+    def offset(self) -> int | None:
+        """Return the offset in shared memory that an arrival, or a copy, must address; None if it is no mbarrier."""
+        return self.barrier.address if isinstance(self.barrier, MbarrierAt) else None
+
+    def __str__(self) -> str:
+        return self.said

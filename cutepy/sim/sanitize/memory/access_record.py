@@ -1,0 +1,213 @@
+"""Access records of shared memory: one instruction's accesses in all CTAs in lockstep, and conflicts of two."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import numpy as np
+
+from cutepy.sim.machine.lanes import Array
+from cutepy.sim.sanitize.meaning.layouts import Span
+from cutepy.sim.sanitize.order.clocks import Need, View, need
+from cutepy.sim.sanitize.order.strength import CLUSTER, CTA, overlap_completely
+
+if TYPE_CHECKING:
+    from cutepy.sim.ptx.model import Instruction
+
+
+Lacks = Literal["order", "scope", "fence", "warps"]
+"""Missing between two touches: any order, or a scope or a proxy fence only; or that warps of a group meet."""
+
+
+class Issue(NamedTuple):
+    """The threads that issued an asynchronous operation.
+
+    Attributes
+    ----------
+    slots : array of int
+        Their CTAs, one for each CTA that it touches.
+    threads : array of int
+    number : int
+        How many steps of synchronisation there were before it: see `order.last_steps`.
+    """
+
+    slots: Array
+    threads: Array
+    number: int
+
+
+class Warps(NamedTuple):
+    """The warps that issue an MMA.
+
+    Attributes
+    ----------
+    first : int
+        The first of the four.
+    rows : array of int, (4,)
+        In which row of what the threads knew each warp's is, or -1 if its lanes know different things.
+    of : array of int, (n,)
+        Of each granule, in order, the warp that has the rows of A there, from 0; -1 of others.
+    """
+
+    first: int
+    rows: Array
+    of: Array
+
+
+@dataclass(eq=False, slots=True)
+class AccessRecord:
+    """Accesses of an instruction, or of an asynchronous operation, to shared memory.
+
+    Attributes
+    ----------
+    what : str
+    instruction : Instruction
+    writes, asynchronous : bool
+    scope : int
+        Of strong operations: see `order.strength`. WEAK of all others.
+    slots : array of int
+        The CTAs whose memory it is.
+    agents : array of int
+        The CTAs that did it, one for each of `slots`.
+    threads : array of int, (lane,), or None
+        The threads that did it; None for the async proxy.
+    columns : array of int, (lane,)
+        Those threads' own, or the channel that says that it is over.
+    counts : array of int, (CTA, lane)
+        How far the columns had come.
+    places : array of int, (CTA or 1, lane, n)
+        The granules that each lane touched.
+    view, row_of : View, array of int, (lane,)
+        What those who did it knew, and in which row of that each lane's is. The async proxy knows what all rows do.
+    warps : array of int
+        Those of `threads`, if they did it to the memory of their own CTAs, or those by which the async proxy did it.
+    heard : array of bool, (CTA, warp)
+        Which warps of the CTAs know of it, so that what any of their lanes does later comes after it.
+    spans : tuple of Span
+        How parts of its granules were read or written, where that is known.
+    early : array of int or None
+        The granules that it read before anything had written them, in some CTA.
+    when : int
+        How many steps of synchronisation were before it, and of an asynchronous operation before it took effect.
+    issue : Issue or None
+        Of the async proxy, and of st.async: who issued it.
+    issuers : Warps or None
+        Of an MMA, the warps that issue it.
+    """
+
+    what: str
+    instruction: Instruction
+    writes: bool
+    asynchronous: bool
+    scope: int
+    slots: Array
+    agents: Array
+    threads: Array | None
+    columns: Array
+    counts: Array
+    places: Array
+    view: View
+    row_of: Array
+    spans: tuple[Span, ...] = ()
+    early: Array | None = None
+    number: int = 0
+    when: int = 0
+    issue: Issue | None = None
+    warps: Array | None = None
+    issuers: Warps | None = None
+    heard: Array = field(init=False)
+    lanes: dict[int, tuple[Array, Array]] = field(default_factory=dict)
+
+    def is_heard(self, new: AccessRecord, rows: Array | None = None) -> bool:
+        """Tell whether it is known that all lanes of a later touch know of this, in all CTAs or some of these."""
+        if new.warps is None or (new.asynchronous and not self.asynchronous):
+            return False
+        heard = self.heard if rows is None else self.heard[rows]
+        return bool(heard[:, new.warps].all())
+
+    def touched(self, row: int) -> tuple[Array, Array]:
+        """Return the granules of one CTA in order, and the lane that touched each, once for each that did."""
+        row = min(row, len(self.places) - 1)
+        found = self.lanes.get(row)
+        if found is None:
+            flat = self.places[row].reshape(-1)
+            order = np.argsort(flat, kind="stable")
+            lanes = np.repeat(np.arange(self.places.shape[1]), self.places.shape[2])
+            found = self.lanes[row] = flat[order], lanes[order]
+        return found
+
+
+@dataclass(frozen=True)
+class Conflict:
+    """Two touches of the same byte that nothing orders.
+
+    Attributes
+    ----------
+    before, after : AccessRecord
+    before_lane, after_lane : int
+        Of `columns`.
+    row : int
+        The CTA, by position in `after.slots`.
+    granule : int
+    lacks : Lacks
+    mate : int or None
+        Another lane of the same warp whose touch is ordered, by what it has published.
+    """
+
+    before: AccessRecord
+    after: AccessRecord
+    before_lane: int
+    after_lane: int
+    row: int
+    granule: int
+    lacks: Lacks
+    mate: int | None = None
+
+    @property
+    def read_first(self) -> bool:
+        """True if a read came before the first write, which it should have come after."""
+        return self.before.early is not None and not self.before.writes and self.granule in self.before.early
+
+    @property
+    def narrow(self) -> bool:
+        """True if both are strong, and one names a scope that the other is outside of."""
+        return _have_scope(self.before, self.after, CTA) and not self.partial
+
+    @property
+    def partial(self) -> bool:
+        """True if both are strong, each in the scope of the other, and of different sizes."""
+        old, new = self.before, self.after
+        near = old.agents[np.searchsorted(old.slots, new.slots[self.row])] == new.agents[self.row]
+        return _have_scope(old, new, CTA if near else CLUSTER) and not _overlap_completely(old, new)
+
+
+def unfenced(writes: bool) -> str:
+    """Return what it is when only a proxy fence is missing after a write, or a read, by the generic proxy."""
+    return "missing-proxy-fence" if writes else "unfenced-overwrite"
+
+
+def are_strong(old: AccessRecord, new: AccessRecord, scope: int) -> bool:
+    """Tell whether both are strong, of such a scope or a wider one, of one proxy and one size."""
+    return _have_scope(old, new, scope) and _overlap_completely(old, new)
+
+
+def hides(old: AccessRecord, new: AccessRecord) -> bool:
+    """Tell whether who need not come after a newer touch, as both are strong, may have to come after an older one."""
+    return bool(old.scope) != bool(new.scope) or bool(old.scope and not _overlap_completely(old, new))
+
+
+def _have_scope(old: AccessRecord, new: AccessRecord, scope: int) -> bool:
+    return min(old.scope, new.scope) >= scope and old.asynchronous == new.asynchronous
+
+
+def _overlap_completely(old: AccessRecord, new: AccessRecord) -> bool:
+    return overlap_completely(old.instruction.opcode, new.instruction.opcode)
+
+
+def needed(old: AccessRecord, new: AccessRecord) -> Need:
+    """Return how a touch must be known to who touches the same bytes after it."""
+    # What is over has left its bytes: within one proxy another may write there, whoever has seen them.
+    overwrites = new.writes and new.instruction.parts[0] not in ("atom", "red")
+    is_shown = old.writes and not (overwrites and old.asynchronous == new.asynchronous)
+    return need(is_shown, old.asynchronous, new.asynchronous)

@@ -1,0 +1,187 @@
+"""Access records of global memory: one instruction's accesses in all CTAs in lockstep, and conflicts of two.
+
+Where an instruction touches the same bytes again, shifted by one distance for all lanes, as in most loops, only the
+distance is kept: the pattern is one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cutepy.layouts.sm90.arch import UNIT_BYTES
+from cutepy.sim.machine.lanes import Array
+
+if TYPE_CHECKING:
+    from cutepy.sim.ptx.model import Instruction
+
+
+@dataclass(eq=False, slots=True)
+class Pattern:
+    """Address pattern of an access: offsets of its lanes from the lowest address.
+
+    Attributes
+    ----------
+    starts : array of int, (entry,)
+    lanes : array of int, (entry,)
+        CTA times lanes of a CTA, plus lane.
+    size : int
+        Bytes of each entry.
+    """
+
+    starts: Array
+    lanes: Array
+    size: int
+    _sorted: tuple[Array, Array] | None = None
+    _twice: Array | None = None
+
+    def sorted(self) -> tuple[Array, Array]:
+        """Return the starts in order, and the entries."""
+        if self._sorted is None:
+            order = np.argsort(self.starts, kind="stable")
+            self._sorted = self.starts[order], order
+        return self._sorted
+
+    def twice(self) -> Array:
+        """Return pairs of entries of different lanes that touch the same bytes, neighbours in order, (pair, 2)."""
+        if self._twice is None:
+            if (np.diff(self.starts) >= self.size).all():
+                self._twice = np.zeros((0, 2), np.intp)
+            else:
+                starts, order = self.sorted()
+                at = np.flatnonzero((np.diff(starts) < self.size) & (np.diff(self.lanes[order]) != 0))
+                self._twice = np.stack([order[at], order[at + 1]], axis=1)
+        return self._twice
+
+
+@dataclass(eq=False, slots=True)
+class GlobalAccessRecord:
+    """Accesses of an instruction, or of an asynchronous operation, to global memory.
+
+    Attributes
+    ----------
+    what : str
+    instruction : Instruction
+    writes, modifies : bool
+        Whether it writes, and whether what it writes follows from what it read there, as one operation.
+    proxy : "generic", "async", "nc", "tensormap" or "host"
+        "nc" is through the cache that is not coherent.
+    scope : int
+        Of a strong operation, or WEAK.
+    launch : int
+    ctas : array of int
+        The CTAs that did it, by their index in the grid.
+    clusters, slots : array of int
+        Of each, the index of its cluster's first CTA, and its slot.
+    threads : array of int or None
+        The threads of each CTA that did it; None for the async proxy.
+    columns, counts : array of int, (CTA or 1, lane or 1)
+        Their own columns of the clocks, or the channel that says that it is over, and how far these had come.
+    ranks : array of int, (CTA,)
+        Of the CTA in whose columns it counts.
+    pattern : Pattern
+    low : int
+        The lowest address.
+    granule : int
+        When it was recorded.
+    before : int or array of int
+        The numbers of the touches before it: one for all, or (entry, granule).
+    depth : int
+        How many of these can be in a row.
+    cut : int
+        The launches, as bits, whose touches before it are forgotten.
+    when : int
+        How many steps of synchronisation were before it, or before it was issued: see `order.last_steps`.
+    issuer : int or None
+        The thread that issued an operation of the async proxy.
+    """
+
+    what: str
+    instruction: Instruction
+    writes: bool
+    proxy: str
+    scope: int
+    launch: int
+    ctas: Array
+    clusters: Array
+    slots: Array
+    threads: Array | None
+    columns: Array
+    counts: Array
+    ranks: Array
+    pattern: Pattern
+    low: int
+    modifies: bool = False
+    number: int = 0
+    granule: int = UNIT_BYTES
+    before: int | Array = 0
+    depth: int = 0
+    cut: int = 0
+    when: int = 0
+    issuer: int | None = None
+
+    @property
+    def lanes(self) -> int:
+        """Lanes of each CTA."""
+        return 1 if self.threads is None else len(self.threads)
+
+    def same_lanes(self, other: GlobalAccessRecord) -> bool:
+        """Tell whether the same lanes touched the same bytes in the same way, and the same tells that they are over."""
+        return (
+            self.pattern is other.pattern
+            and (self.low, self.launch, self.writes, self.proxy) == (other.low, other.launch, other.writes, other.proxy)
+            and self.scope <= other.scope
+            and bool(self.columns.flat[0] == other.columns.flat[0])  # of threads, all or none differ
+            and np.array_equal(self.ctas, other.ctas)
+            and (self.threads is other.threads or np.array_equal(self.threads, other.threads))  # type: ignore[arg-type]
+            and (self.threads is not None or np.array_equal(self.ranks, other.ranks))
+        )
+
+    def comes_after(self, other: GlobalAccessRecord) -> bool:
+        """Tell whether it comes after another one of the same lanes, in the order of their program."""
+        return self.threads is not None and self.same_lanes(other) and not len(self.pattern.twice())
+
+    def entries(self, addresses: Array) -> tuple[Array, Array]:
+        """Return pairs of positions in `addresses` and entries that touched the bytes there."""
+        starts, order = self.pattern.sorted()
+        relative = addresses - self.low
+        first = np.searchsorted(starts, relative - self.pattern.size, "right")
+        many = np.searchsorted(starts, relative, "right") - first
+        of = np.repeat(np.arange(len(addresses)), many)
+        within = np.arange(len(of)) - np.repeat(np.cumsum(many) - many, many)
+        return of, order[np.repeat(first, many) + within]
+
+    def found_before(self, addresses: Array) -> Array:
+        """Return the numbers that some granules had before."""
+        if isinstance(self.before, int):
+            return np.full(len(addresses), self.before, np.int32)
+        of, entries = self.entries(addresses)
+        result = np.zeros(len(addresses), np.int32)
+        starts = self.pattern.starts[entries] + self.low
+        result[of] = self.before[entries, (addresses[of] - starts) // self.granule]
+        return result
+
+
+@dataclass(frozen=True)
+class GlobalConflict:
+    """Two touches of the same byte that nothing orders, or not as they have to be.
+
+    Attributes
+    ----------
+    kind : str
+    before, after : GlobalAccessRecord
+    before_lane, after_lane : int
+    address : int
+    pairs : (array of int, array of int, array of int) or None
+        The lanes before and after, and the addresses, of all that are so.
+    """
+
+    kind: str
+    before: GlobalAccessRecord
+    after: GlobalAccessRecord
+    before_lane: int
+    after_lane: int
+    address: int
+    pairs: tuple[Array, Array, Array] | None = None

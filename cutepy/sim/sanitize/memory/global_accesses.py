@@ -1,0 +1,234 @@
+"""Accesses to global memory by threads, asynchronous operations and the host, checked against shadow memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cutepy.sim.machine.lanes import Array
+from cutepy.sim.ptx.model import Instruction
+from cutepy.sim.sanitize.memory.global_access_record import GlobalAccessRecord, GlobalConflict, Pattern
+from cutepy.sim.sanitize.memory.global_order import GlobalOrder, held_at_issue, held_by_threads
+from cutepy.sim.sanitize.memory.global_shadow import GlobalShadow, Order
+from cutepy.sim.sanitize.memory.tensor_maps import TensorMapReads, TensorMapUses
+from cutepy.sim.sanitize.order.strength import WEAK, strength
+from cutepy.sim.sanitize.order.wave import BULK, COPIES, Issued, Wave
+
+if TYPE_CHECKING:
+    from cutepy.sim.machine.events import Access, AsyncOperation, Fence
+    from cutepy.sim.machine.host_events import HostAccess
+    from cutepy.sim.machine.launch import Launch
+    from cutepy.sim.machine.memory import GlobalMemory
+    from cutepy.sim.sanitize.order.launches import Launches
+    from cutepy.sim.sanitize.order.messages import Messages
+
+
+_READ_ONLY = {"param", "const"}
+_NAMES = {"tma_load": "TMA", "tma_store": "TMA store"}
+
+
+class GlobalAccesses:
+    """Hands the shadow of global memory what is done to it.
+
+    Parameters
+    ----------
+    launches : Launches
+    messages : Messages
+    known, report, unwritten, forgot : callable
+        As of `GlobalShadow`.
+    unacquired, assume : callable
+        As of `TensorMapUses`.
+    """
+
+    def __init__(
+        self,
+        launches: Launches,
+        messages: Messages,
+        known: Callable[[], GlobalMemory],
+        report: Callable[[GlobalConflict], None],
+        unwritten: Callable[[GlobalAccessRecord, int, int], None],
+        forgot: Callable[[], None],
+        unacquired: Callable[[GlobalAccessRecord, int, int], None],
+        assume: Callable[[str], None],
+    ) -> None:
+        self._launches, self._order = launches, GlobalOrder(launches, messages)
+        self.shadow = GlobalShadow(known, report, unwritten, launches.all_precede, forgot)
+        self._maps = TensorMapUses(self.shadow, self._order.sees, report, unacquired, assume)
+        self._map_reads = TensorMapReads(report)
+        self._beside: dict[int, HostAccess] = {}
+
+    # Launches, and what the host does.
+
+    def begin(self, launch: Launch) -> bool:
+        """Begin with a launch; tells whether all that was before it is over."""
+        launches = self._launches
+        self._map_reads.begin()
+        self._maps.begin(launch)
+        is_alone = launches.begin(launch)
+        self._forget()
+        if not is_alone:
+            for number in [number for number in self._beside if not launches.precedes(number)]:
+                self._by_host(number, self._beside.pop(number), _in_order)
+        return is_alone
+
+    def _forget(self) -> None:
+        """Forget what all that follows comes after."""
+        launches = self._launches
+        forgotten = self.shadow.begin(launches.now, launches.host_knows_all)
+        launches.forget(forgotten)
+        self._beside = {number: access for number, access in self._beside.items() if number > forgotten}
+
+    def host(self, access: HostAccess) -> None:
+        """Take what the host does to memory: it is compared now if launches may run beside it, else when one may."""
+        if not len(access.starts):
+            return
+        if access.writes:
+            self.shadow.write(access.starts, access.size_bytes)
+        if self._launches.begin(access):
+            self._beside[self._launches.now] = access
+        else:
+            self._by_host(self._launches.now, access, self._order.of())
+        self._forget()
+
+    def _by_host(self, number: int, access: HostAccess, order: Order) -> None:
+        one = np.zeros((1, 1), np.int64)
+        starts = access.starts.astype(np.int64)
+        low = int(starts.min())
+        touch = GlobalAccessRecord(
+            what=f"{access.what} {'write' if access.writes else 'read'}",
+            instruction=Instruction(-1, access.what, (), source=access.source),
+            writes=access.writes,
+            proxy="host",
+            scope=WEAK,
+            launch=number,
+            ctas=one[0],
+            clusters=one[0],
+            slots=one[0],
+            threads=None,
+            columns=one,
+            counts=one,
+            ranks=one[0],
+            pattern=Pattern(starts - low, np.zeros(len(starts), np.intp), access.size_bytes),
+            low=low,
+        )
+        self.shadow.touch(touch, order)
+
+    # What kernels do.
+
+    def access(self, wave: Wave, access: Access) -> None:
+        """Take an access by threads."""
+        if access.proxy == "tensormap":
+            if not self._maps.needs_fence(access):
+                return
+            touch = self._by_threads(wave, access)
+            self._maps.access(wave, access, touch)
+            if access.instruction.parts[0] != "fence":
+                self._map_reads.use(wave, touch)
+                self.shadow.touch(touch, self._order.of(wave, held_by_threads(wave, touch)))
+        elif not _READ_ONLY & {*access.instruction.parts}:
+            touch = self._by_threads(wave, access)
+            self.shadow.touch(touch, self._order.of(wave, held_by_threads(wave, touch)))
+            if touch.writes:
+                self._map_reads.write(wave, touch)
+            if access.instruction.parts[0] == "tensormap":  # by whole warps, which it brings together
+                wave.clocks.synchronise(access.ctas.slots, access.threads.ids)
+
+    def fence(self, wave: Wave, event: Fence) -> None:
+        """Take a fence, or a griddepcontrol."""
+        if event.instruction.parts[0] == "griddepcontrol":
+            self._launches.depend(wave, event)
+        self._maps.fence(wave, event)
+
+    def issue(self, wave: Wave, operation: AsyncOperation, issued: Issued) -> None:
+        """Take an asynchronous operation that is issued."""
+        self._map_reads.issue(wave, operation, issued)
+
+    def completed(self, wave: Wave, operation: AsyncOperation, issued: Issued) -> None:
+        """Take what an operation of the async proxy has read and written."""
+        clocks = wave.clocks
+        self._map_reads.complete(wave, operation, issued)
+        for access in issued.runs:
+            slots, runs = access.ctas.slots, access.addresses.shape[1]
+            agents = slots
+            if access.operation == "read":
+                place, of, phases = issued.signals[-1]
+                at = np.minimum(np.searchsorted(of, slots), len(of) - 1)
+                agents, column = of[at], clocks.column(("mbarrier", place))
+                counts = np.broadcast_to(phases, of.shape)[at][:, None] + 1
+            else:
+                thread = int(access.threads.ids[0])
+                column = clocks.column((BULK, "write", thread), thread)
+                at = np.searchsorted(operation.ctas.slots, slots)
+                counts = issued.count[at, np.searchsorted(issued.threads, thread)][:, None]
+            starts, lanes = access.addresses.astype(np.int64).reshape(-1), np.repeat(np.arange(len(slots)), runs)
+            name = _NAMES.get(operation.kind, "bulk copy")
+            touch = self._touch(wave, access, name, "async", starts, lanes, None, np.array([[column]]), counts, agents)
+            touch.when, touch.issuer = issued.number, int(access.threads.ids[0])
+            held = held_at_issue(issued.known_to(touch.issuer), np.searchsorted(issued.slots, slots))
+            self.shadow.touch(touch, self._order.of(wave, held))
+
+    # Touches.
+
+    def _by_threads(self, wave: Wave, access: Access) -> GlobalAccessRecord:
+        parts = access.instruction.parts
+        slots, threads, clocks = access.ctas.slots, access.threads.ids, wave.clocks
+        name, columns = parts[0], threads
+        if access.part_of is None:
+            if access.operation != "read":
+                columns = wave.writes(slots, threads)
+            counts = clocks.counts(slots, threads)
+        else:
+            name = "cp.async"
+            columns = np.array([clocks.column((COPIES, t), t) for t in threads.tolist()])
+            counts = wave.issued[id(access.part_of)].count
+        proxy = "nc" if "nc" in parts else "generic"
+        if access.proxy == "tensormap":
+            name, proxy = "tensor map", access.proxy
+        starts = np.broadcast_to(access.addresses, (len(slots), len(threads))).astype(np.int64).reshape(-1)
+        lanes = np.arange(len(starts))
+        return self._touch(wave, access, name, proxy, starts, lanes, threads, columns[None], counts, slots)
+
+    def _touch(
+        self,
+        wave: Wave,
+        access: Access,
+        name: str,
+        proxy: str,
+        starts: Array,
+        lanes: Array,
+        threads: Array | None,
+        columns: Array,
+        counts: Array,
+        agents: Array,
+    ) -> GlobalAccessRecord:
+        slots, blocks, size = access.ctas.slots, wave.residents.blocks, wave.clocks.cluster
+        i = access.instruction
+        low = int(starts.min())
+        if counts.size > 1 and (counts == counts.flat[0]).all():
+            counts = counts[:1, :1].copy()
+        return GlobalAccessRecord(
+            what=f"{name} {access.operation}",
+            instruction=i,
+            writes=access.operation != "read",
+            proxy=proxy,
+            scope=strength(i.opcode).scope,
+            launch=self._launches.now,
+            ctas=blocks[slots],
+            clusters=blocks[slots // size * size],
+            slots=slots,
+            threads=threads,
+            columns=columns,
+            counts=counts,
+            ranks=agents % size,
+            pattern=self.shadow.pattern((i.index, len(starts)), starts - low, lanes, access.size_bytes),
+            low=low,
+            modifies=access.operation == "atomic" and access.part_of is None,
+            when=wave.steps.number,
+        )
+
+
+def _in_order(old: GlobalAccessRecord, new: GlobalAccessRecord, before: Array, after: Array) -> Array:
+    """Say that nothing is wrong: it has been compared before."""
+    return np.full(len(before), "")

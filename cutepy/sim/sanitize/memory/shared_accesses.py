@@ -1,0 +1,360 @@
+"""Accesses to shared memory by threads, MMAs and copies, checked against shadow memory with vector clocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from cutepy.sim.machine.events import MbarrierAt
+from cutepy.sim.machine.lanes import WARP, WARPGROUP, Array, as_index
+from cutepy.sim.sanitize.hazards import Side
+from cutepy.sim.sanitize.kinds import Diagnosis
+from cutepy.sim.sanitize.meaning.layouts import Span, Through, described, misread
+from cutepy.sim.sanitize.memory.access_record import AccessRecord, Conflict, Issue, Warps
+from cutepy.sim.sanitize.memory.operands import ReadOperands, granules_of, strayed
+from cutepy.sim.sanitize.memory.shadow import Shadow
+from cutepy.sim.sanitize.order.clocks import View
+from cutepy.sim.sanitize.order.strength import WEAK, strength
+from cutepy.sim.sanitize.order.wave import BULK, COPIES, GENERIC, GROUP, MMAS, Issued, Wave
+
+if TYPE_CHECKING:
+    from cutepy.sim.machine.events import Access, AsyncOperation, WgmmaEvent
+    from cutepy.sim.ptx.model import Instruction
+    from cutepy.sim.sanitize.order.synchronisation import Report as Tell
+
+
+_OPAQUE = Diagnosis(
+    "what an mbarrier holds is known to mbarrier operations only", "mbarrier.test_wait says whether a phase is complete"
+)
+
+
+class _Signal(NamedTuple):
+    """The mbarriers that count an operation's bytes: their offset; and of each CTA that it touches, whose and when."""
+
+    address: int
+    slots: Array
+    phases: Array
+
+
+class SharedAccesses:
+    """Hands the shadow of shared memory what is done to it.
+
+    Parameters
+    ----------
+    wave : Wave
+    granule : int
+        Bytes that are watched as one.
+    slot_bytes : int
+        Of shared memory, from one CTA to the next.
+    report, unwritten, forgot, filled : callable
+        As of `Shadow`.
+    tell : callable
+        Takes what is wrong beside that.
+    """
+
+    def __init__(
+        self,
+        wave: Wave,
+        granule: int,
+        slot_bytes: int,
+        report: Callable[[Conflict], None],
+        unwritten: Callable[[AccessRecord, int, int], None],
+        tell: Tell,
+        forgot: Callable[[], None],
+        filled: Callable[[AccessRecord, AccessRecord, int, int], None],
+    ) -> None:
+        self._tell = tell
+        self._wave, self._granule, self._slot_bytes = wave, granule, slot_bytes
+        granules = -(-slot_bytes // granule)
+        self._operands = ReadOperands(granule)
+        callbacks = report, unwritten, self._misread, forgot, filled
+        self._shadow = Shadow(wave.clocks, wave.residents.count, granules, *callbacks)
+
+    def last_writers(self, slot: int, address: int) -> Iterator[tuple[AccessRecord, int, int]]:
+        """Yield what wrote a byte of a CTA last, and in which of its rows and lanes."""
+        granule = address // self._granule
+        for touch in self._shadow.writers(slot, np.array([granule]))[-1:]:
+            row = int(np.searchsorted(touch.slots, slot))
+            granules, lanes = touch.touched(row)
+            yield from ((touch, row, lane) for lane in lanes[granules == granule].tolist())
+
+    def access(self, access: Access) -> None:
+        """Take an access by threads."""
+        wave = self._wave
+        slots, threads = access.ctas.slots, access.threads.ids
+        addresses = np.broadcast_to(access.addresses, (len(slots), access.addresses.shape[1]))
+        if addresses.shape[1] not in (1, len(threads)):  # rows of matrices, which the first lanes of each warp address
+            warps = np.unique(threads // WARP)
+            rows = addresses.shape[1] // len(warps)
+            threads = (warps[:, None] * WARP + np.arange(rows)).reshape(-1)
+        where, offsets = np.divmod(addresses, self._slot_bytes)
+        where, offsets = (np.broadcast_to(x, (len(slots), len(threads))) for x in (where, offsets))
+        if (where == slots[:, None]).all():
+            self._by_threads(access, slots, slots, threads, offsets)
+            return
+        for rank in range(wave.clocks.cluster):
+            mine = np.flatnonzero(slots % wave.clocks.cluster == rank)
+            for target in np.unique(where[mine] % wave.clocks.cluster).tolist() if len(mine) else ():
+                for row in mine.tolist():
+                    here = where[row] % wave.clocks.cluster == target
+                    if here.any():
+                        at = where[row, here][:1]
+                        if not wave.peers.access(access.instruction, int(at[0]), int(slots[row]), threads[here]):
+                            self._unstarted(access, int(at[0]), int(slots[row]), threads[here])
+                        self._by_threads(access, at, slots[row : row + 1], threads[here], offsets[row : row + 1, here])
+
+    def _by_threads(self, access: Access, slots: Array, agents: Array, threads: Array, offsets: Array) -> None:
+        wave, clocks = self._wave, self._wave.clocks
+        copies = access.part_of is not None
+        if copies:
+            issued = wave.issued[id(access.part_of)]
+            columns = np.array([clocks.column((COPIES, t), t) for t in threads.tolist()])
+            counts, view, row_of = issued.count, issued.view, issued.place
+            wave.copied.note(access.instruction, agents, threads, counts)
+        else:
+            columns, counts = threads, clocks.counts(agents, threads)
+            view, row_of = clocks.view(agents, threads)
+        places = self._places(offsets, access.size_bytes)
+        i = access.instruction
+        what = f"{i.parts[0]} {access.operation}" if not copies else "cp.async write"
+        if access.operation != "read" and i.parts[0] != "st":  # the simulator refuses stores
+            last = int(offsets.max()) + access.size_bytes
+            self._overwritten(i, what, slots, int(offsets.min()), last)
+        if access.operation == "read" and self._read_as_a_word(i, what, slots, offsets, access.size_bytes):
+            return
+        touch = AccessRecord(
+            what,
+            i,
+            access.operation != "read",
+            False,
+            WEAK if copies else strength(i.opcode).scope,
+            slots,
+            agents,
+            threads,
+            columns,
+            counts,
+            places,
+            view,
+            row_of,
+            when=wave.steps.number,
+        )
+        self._shadow.touch(touch)
+
+    def _unstarted(self, access: Access, target: int, agent: int, threads: Array) -> None:
+        coordinate = self._wave.residents.coordinate
+        warp, lane = divmod(int(threads[0]), WARP)
+        who, i = f"warp {warp}, lane {lane} of CTA {coordinate(agent)}", access.instruction
+        where = f"shared memory of CTA {coordinate(target)}"
+        side = Side(f"{i.parts[0]} {access.operation}", who, i, coordinate(agent), warp, lane)
+        self._tell("unstarted-peer", where, None, side, None)
+
+    def _overwritten(self, i: Instruction, what: str, slots: Array, first: int, last: int) -> None:
+        """Report a write over an mbarrier."""
+        objects, coordinate = self._wave.objects, self._wave.residents.coordinate
+        address = objects.written(slots, first, last)
+        if address is not None:
+            cta = coordinate(int(slots[0]))
+            before = Side("mbarrier.init", f"CTA {cta}", objects.made_by[address], cta)
+            after = Side(what, f"CTA {cta}", i, cta)
+            self._tell("overwritten-mbarrier", MbarrierAt(address), before, after, None)
+
+    def _read_as_a_word(self, i: Instruction, what: str, slots: Array, offsets: Array, size: int) -> bool:
+        """Report a read of an mbarrier as if it were data."""
+        objects, coordinate = self._wave.objects, self._wave.residents.coordinate
+        address = objects.read(slots, offsets, size)
+        if address is not None:
+            cta = coordinate(int(slots[0]))
+            before, after = (
+                Side(name, f"CTA {cta}", by, cta)
+                for name, by in (("mbarrier.init", objects.made_by[address]), (what, i))
+            )
+            self._tell("misused-barrier", MbarrierAt(address), before, after, _OPAQUE)
+        return address is not None
+
+    def _misread(
+        self, old: AccessRecord, new: AccessRecord, row: int, granules: Array, written: Through, read: Through
+    ) -> bool:
+        kind = misread(written, read, granules * self._granule)
+        if kind is None:
+            return False
+        coordinate = self._wave.residents.coordinate
+        cta = coordinate(int(new.agents[row]))
+        before, after = (
+            Side(t.what, f"the async proxy for CTA {cta}", t.instruction, cta, is_async=True) for t in (old, new)
+        )
+        where = f"shared memory at {int(granules[0]) * self._granule:#x}"
+        self._tell(kind, where, before, after, described(written, read))
+        return True
+
+    def _places(self, offsets: Array, size: int) -> Array:
+        """Return the granules of ranges of bytes, (CTA or 1, lane, n)."""
+        if len(offsets) > 1 and (offsets == offsets[:1]).all():
+            offsets = offsets[:1]
+        return granules_of(offsets, size, self._granule)
+
+    def wgmma(self, event: WgmmaEvent) -> None:
+        """Take what an MMA reads."""
+        wave = self._wave
+        clocks, slots = wave.clocks, event.ctas.slots
+        groups = event.threads.ids[::WARPGROUP] // WARPGROUP
+        for group, operands in zip(groups.tolist(), self._operands.of(event, len(groups)), strict=True):
+            if operands.flat.max() >= self._slot_bytes // self._granule:
+                continue  # beyond the shared memory of a CTA, which is told as the MMA is computed
+            threads = np.arange(group * WARPGROUP, (group + 1) * WARPGROUP)
+            column = np.array([clocks.column((MMAS, group))])
+            view, place = clocks.view(slots, threads)
+            by_warp = place.reshape(-1, WARP)
+            alike = (by_warp == by_warp[:, :1]).all(axis=1)
+            issuers = Warps(group * WARPGROUP // WARP, np.where(alike, by_warp[:, 0], -1), operands.warps)
+            counts = wave.closed[MMAS][slots, group * WARPGROUP][:, None] + 1
+            wave.mma_groups.issue(slots, group, counts[:, 0] // GROUP + 1)
+            touch = AccessRecord(
+                "wgmma read",
+                event.instruction,
+                False,
+                True,
+                WEAK,
+                slots,
+                slots,
+                None,
+                column,
+                counts,
+                operands.flat,
+                view,
+                np.zeros(1, int),
+                operands.spans,
+                warps=threads[::WARP] // WARP,
+                when=wave.steps.number,
+                issue=Issue(slots, threads, wave.steps.number),
+                issuers=issuers,
+            )
+            for n in operands.may_stray:
+                self._stray(touch, n)
+            self._shadow.touch(touch)
+            wave.note(int(column[0]), event.instruction, slots, counts)
+
+    def _stray(self, new: AccessRecord, n: int) -> None:
+        """Report an operand that has come out of its tile."""
+        found = strayed(new, n, self._shadow.writers, self._granule)
+        if found is not None:
+            wrote, row, granule, wrong = found
+            cta = self._wave.residents.coordinate(int(new.slots[row]))
+            before, after = (
+                Side(t.what, f"the async proxy for CTA {cta}", t.instruction, cta, is_async=True) for t in (wrote, new)
+            )
+            self._tell("layout-mismatch", f"shared memory at {granule * self._granule:#x}", before, after, wrong)
+
+    def took(self, operation: AsyncOperation, issued: Issued, accesses: Sequence[Access]) -> None:
+        """Take what an operation has read, or written, or both."""
+        of = operation.ctas.slots
+        by_place: dict[tuple[str, int, int, int, int], list[Array]] = {}
+        for access in accesses:
+            slots, offsets = np.divmod(access.addresses.reshape(-1), self._slot_bytes)
+            rows, lanes = self._issuers(operation, access, slots)
+            apart = of[rows] - slots  # of a multicast, a copy to a peer and st.async
+            if len(slots) == 1:
+                key = access.operation, int(offsets[0]), access.size_bytes, int(apart[0]), int(lanes[0])
+                by_place.setdefault(key, []).append(slots)
+                continue
+            for offset, by, lane in dict.fromkeys(zip(offsets.tolist(), apart.tolist(), lanes.tolist(), strict=True)):
+                here = slots[(offsets == offset) & (apart == by) & (lanes == lane)]
+                by_place.setdefault((access.operation, offset, access.size_bytes, by, lane), []).append(here)
+        for (what, offset, size, by, lane), found in by_place.items():
+            for part in _apart(np.concatenate(found)):
+                for channel, slots in self._channels(operation, issued, part):
+                    rows = np.searchsorted(of, slots + by)
+                    self._by_proxy(operation, issued, what, offset, size, slots, channel, rows, lane)
+
+    def _issuers(self, operation: AsyncOperation, access: Access, slots: Array) -> tuple[Array, Array]:
+        """Return by whom each address is touched, as positions among the CTAs and lanes of an operation."""
+        lanes, numbers = operation.threads.count, access.issuers
+        if numbers is None and len(slots) == len(operation.ctas.slots) * lanes:
+            numbers = np.arange(len(slots))
+        if numbers is None:
+            return self._wave.issuers(operation.ctas.slots, slots), np.zeros(len(slots), int)
+        rows, columns = np.divmod(numbers, lanes)
+        return rows, columns
+
+    @staticmethod
+    def _channels(operation: AsyncOperation, issued: Issued, slots: Array) -> list[tuple[_Signal | None, Array]]:
+        """Part the CTAs that an operation touches by the mbarrier that says so; a store of a group has none."""
+        if operation.kind in ("tma_store", "bulk_store"):
+            return [(None, slots)]
+        signals = [
+            (int(slot), place, int(phase))
+            for place, of, phases in issued.signals
+            for slot, phase in zip(of, np.broadcast_to(phases, of.shape), strict=True)
+        ]
+        by_slot = {slot: (slot, place, phase) for slot, place, phase in signals}
+        parted: dict[int, list[tuple[int, int, int]]] = {}
+        for slot in slots.tolist():
+            # What a copy to a peer reads here is told there.
+            agent, place, phase = by_slot.get(slot, signals[-1])
+            parted.setdefault(place, []).append((slot, agent, phase))
+        result: list[tuple[_Signal | None, Array]] = []
+        for place, each in parted.items():
+            of, agents, phases = (np.array(x) for x in zip(*each, strict=True))
+            result.append((_Signal(place, agents, phases), of))
+        return result
+
+    def _by_proxy(
+        self,
+        operation: AsyncOperation,
+        issued: Issued,
+        what: str,
+        offset: int,
+        size: int,
+        slots: Array,
+        channel: _Signal | None,
+        issuer_of: Array,
+        lane: int,
+    ) -> None:
+        wave, clocks, issuers = self._wave, self._wave.clocks, operation.ctas.slots
+        if channel is None:
+            thread = int(operation.threads.ids[lane])
+            column = clocks.column((BULK, "read", thread), thread)
+            agents = issuers[issuer_of]
+            counts = issued.count[issuer_of, lane : lane + 1]
+            wave.note(column, operation.instruction, agents, counts)
+        else:
+            column = clocks.column(("mbarrier", channel.address))
+            agents, counts = channel.slots, channel.phases[:, None] + 1
+            wave.note(column, operation.instruction, agents, counts)
+            for slot, agent, count in zip(slots.tolist(), agents.tolist(), counts[:, 0].tolist(), strict=True):
+                if slot != agent:
+                    wave.lent[slot, agent, column] = operation.instruction, count
+        one = len(issued.threads) == 1
+        known = issued.known[:, as_index(issuer_of)] if one else issued.lanes(issuer_of, np.full(len(issuer_of), lane))
+        view = View(known[:, :, None], None)
+        places = self._places(np.array([[offset]]), size)
+        if what != "read":
+            self._overwritten(operation.instruction, f"{operation.kind} {what}", slots, offset, offset + size)
+        through = issued.through.get(offset)
+        name = {"tma_load": "TMA", "tma_store": "TMA store", "st_async": "st.async"}.get(operation.kind, "bulk copy")
+        touch = AccessRecord(
+            f"{name} {what}",
+            operation.instruction,
+            what != "read",
+            operation.kind not in GENERIC,
+            WEAK if what == "read" else strength(operation.instruction.opcode).scope,
+            slots,
+            agents,
+            None,
+            np.array([column]),
+            counts,
+            places,
+            view,
+            np.zeros(1, int),
+            () if through is None else (Span(0, places.shape[-1], (through,)),),
+            when=wave.steps.number,
+            issue=Issue(issuers[issuer_of], operation.threads.ids[lane : lane + 1], issued.number),
+        )
+        self._shadow.touch(touch)
+
+
+def _apart(slots: Array) -> list[Array]:
+    """Part what was done to one place of CTAs, so that each part has it once of each: one after the other."""
+    which, times = np.unique(slots, return_counts=True)
+    return [which[times > n] for n in range(int(times.max()))]

@@ -1,0 +1,257 @@
+"""Fences that make relaxed operations release or acquire, at barriers and between sc fences that a read value orders.
+
+A release pattern is a fence and then a relaxed arrival of its thread, an acquire pattern a relaxed wait and then a
+fence: what the fence's thread knew is released, and what the wait saw is acquired, in the narrower of both scopes.
+
+Two fences with .sc synchronise where a value says which was first. One fence is before a strong write, be it of another
+thread, by barriers and whatever else orders; the value is read, and the read is before another fence. Were the other
+one the first, the read would be before the write that it observed. So whoever fenced before the write has released to
+whoever fences after the read. Of fences whose order no value tells, none is taken to be the first. Looked at are fences
+and accesses of scope .gpu and wider, and the ways from a fence to the write, and from the read to a fence, within a
+cluster.
+
+References
+----------
+PTX ISA, "Memory Consistency Model": "Release and Acquire Patterns"; "Causality", "Coherence"; "Fence-SC",
+"Synchronizes", "Observation Order", "Causality Order"; "barrier.cluster", whose example has a fence before a relaxed
+arrival.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from cutepy.sim.machine.lanes import Array
+from cutepy.sim.sanitize.order.clocks import DONE, SEEN, Clocks, hide
+from cutepy.sim.sanitize.order.published import Location, Snapshot
+from cutepy.sim.sanitize.order.strength import CLUSTER, SCOPES, Strength
+
+if TYPE_CHECKING:
+    from cutepy.sim.ptx.model import Instruction
+    from cutepy.sim.sanitize.order.wave import Wave
+
+
+class Wait(NamedTuple):
+    """Clock that a wait has seen, and not passed on to its threads so far.
+
+    Attributes
+    ----------
+    instruction : Instruction
+    slots, threads : array of int
+    near, far : array of int, (plane, CTA, rank, column)
+        What an acquire of any scope shows, and one of scope .cluster or wider.
+    """
+
+    instruction: Instruction
+    slots: Array
+    threads: Array
+    near: Array
+    far: Array
+
+
+class Patterns:
+    """Fences, and relaxed waits, of resident CTAs.
+
+    Parameters
+    ----------
+    clocks : Clocks
+    has_relaxed : bool
+        Whether the kernel has relaxed arrivals at barriers.
+
+    Attributes
+    ----------
+    waits : list of Wait
+        Those that no fence of their threads has followed.
+    overlooked : list of Wait
+        What guesses saw, and their threads may not have seen: see `tries.py`.
+    """
+
+    def __init__(self, clocks: Clocks, has_relaxed: bool) -> None:
+        self._clocks, self._has_relaxed = clocks, has_relaxed
+        # What the thread of a fence knew, (plane, rank, column), by scope: a narrower one may follow a wider one.
+        self._fences: dict[tuple[int, int], dict[int, Array]] = {}
+        self.waits: list[Wait] = []
+        self.overlooked: list[Wait] = []
+
+    def fence(self, how: Strength, slots: Array, threads: Array, hidden: Array) -> None:
+        """Take a fence, but for what counts in `hidden` columns, of which it shows nothing."""
+        if how.acquires and self.waits:
+            self._acquire(how.scope, slots, threads, hidden)
+        if how.releases and self._has_relaxed:
+            for thread in threads.tolist():
+                known = hide(self._clocks.publish(slots, np.array([thread])), hidden)
+                for row, slot in enumerate(slots.tolist()):
+                    before = self._fences.get((slot, thread), {})
+                    wider = {scope: what for scope, what in before.items() if scope > how.scope}
+                    self._fences[slot, thread] = {**wider, how.scope: known[:, row]}
+
+    @property
+    def has_fences(self) -> bool:
+        """True if there are fences that relaxed arrivals may follow."""
+        return bool(self._fences)
+
+    def released(self, i: Instruction, slots: Array, thread: int) -> tuple[Array, Array]:
+        """Return what a relaxed arrival of one thread publishes, in its CTA and, if that is less, in others."""
+        clocks = self._clocks
+        near, far = clocks.nothing(len(slots), clocks.capacity), clocks.nothing(len(slots), clocks.capacity)
+        for row, slot in enumerate(slots.tolist()):
+            for scope, known in self._fences.get((slot, thread), {}).items():
+                for what in (near, far) if min(scope, scope_of(i)) >= CLUSTER else (near,):
+                    at = what[:, row, :, : known.shape[-1]]
+                    np.maximum(at, known, out=at)
+        return near, far
+
+    def defer(self, wait: Wait) -> None:
+        """Keep what a relaxed wait has seen until a fence comes after it."""
+        self.waits = self._with(self.waits, wait)
+
+    def overlook(self, wait: Wait) -> None:
+        """Keep what a guess has seen, for reports."""
+        self.overlooked = self._with(self.overlooked, wait)
+
+    def guesses(self, slot: int, rank: int, column: int, count: int) -> Iterator[Wait]:
+        """Yield the guesses of a CTA that have seen what counts in a column of a CTA of its cluster, up to a number."""
+        for wait in reversed(self.overlooked):
+            seen = wait.far[DONE, wait.slots == slot, rank, column : column + 1]
+            if (seen >= count).any():
+                yield wait
+
+    def _with(self, waits: list[Wait], wait: Wait) -> list[Wait]:
+        """Add what a wait has seen to what it saw before."""
+        for before in (w for w in waits if _same(w, wait)):
+            near, far = (
+                np.maximum(self._clocks.padded(a), self._clocks.padded(b))
+                for a, b in ((before.near, wait.near), (before.far, wait.far))
+            )
+            wait = wait._replace(near=near, far=far)
+        return [*(w for w in waits if not _same(w, wait)), wait]
+
+    def _acquire(self, scope: int, slots: Array, threads: Array, hidden: Array) -> None:
+        left = []
+        for wait in self.waits:
+            of, by = np.isin(wait.slots, slots), np.isin(wait.threads, threads)
+            if not (of.any() and by.any()):
+                left.append(wait)
+                continue
+            is_wide = min(scope, scope_of(wait.instruction)) >= CLUSTER
+            seen = wait.far if is_wide else wait.near
+            self._clocks.learn(wait.slots[of], wait.threads[by], hide(seen[:, of], hidden))
+            if not is_wide and scope_of(wait.instruction) >= CLUSTER:
+                left.append(wait)  # a wider one may follow
+                continue
+            if not by.all():
+                left.append(wait._replace(threads=wait.threads[~by]))
+            if not of.all():
+                near, far = wait.near[:, ~of], wait.far[:, ~of]
+                left.append(wait._replace(slots=wait.slots[~of], threads=wait.threads[by], near=near, far=far))
+        self.waits = left
+
+
+def _same(a: Wait, b: Wait) -> bool:
+    of = a.instruction is b.instruction
+    return of and np.array_equal(a.slots, b.slots) and np.array_equal(a.threads, b.threads)
+
+
+def scope_of(i: Instruction) -> int:
+    """Return the scope of an arrival or a wait: .cta where none is named, but .cluster at the cluster's barrier."""
+    if i.parts[0] == "barrier" and i.parts[1] == "cluster":
+        return CLUSTER
+    return next((SCOPES[part] for part in i.parts if part in SCOPES), SCOPES["cta"])
+
+
+_MOST_READS = 16
+"""Of a thread, how many values that it has read are kept."""
+
+
+class _Fence(NamedTuple):
+    """A fence: what its threads knew, and what counts it, (CTA, thread)."""
+
+    slots: Array
+    threads: Array
+    columns: Array
+    counts: Array
+    snapshot: Snapshot
+
+    def is_of(self, slots: Array, threads: Array) -> bool:
+        return np.array_equal(self.slots, slots) and np.array_equal(self.threads, threads)
+
+
+class _Read(NamedTuple):
+    """A read: what counts it, and what it has found."""
+
+    column: int
+    reached: int
+    found: Location
+
+
+class Passed(Snapshot):
+    """Releases of fences that come before later writes of some threads.
+
+    Parameters
+    ----------
+    wave, launch, slots, threads
+        As of `Snapshot`.
+    fences : tuple of _Fence
+    """
+
+    def __init__(self, wave: Wave, launch: int, slots: Array, threads: Array, fences: tuple[_Fence, ...]) -> None:
+        super().__init__(wave, launch, slots, threads)
+        self._fences = fences
+
+    def known(self, row: int, columns: int | Array) -> Array:
+        """Return what the fences know that threads come after: (plane, rank, column)."""
+        seen = super().known(row, columns)
+        found, first = np.zeros_like(seen), int(self._slots[row]) // self._size * self._size
+        for fence in self._fences:
+            for of in np.flatnonzero(fence.slots // self._size * self._size == first).tolist():
+                rank = int(fence.slots[of]) - first
+                lanes = np.flatnonzero(seen[SEEN, rank, fence.columns] >= fence.counts[of])
+                if len(lanes):
+                    released = fence.snapshot.known(of, lanes)
+                    here = found[..., : released.shape[-1]]
+                    np.maximum(here, released, out=here)
+        return found
+
+    def thread(self, column: int) -> int:
+        """Return a number that is no thread's: what it says is not what that one releases itself."""
+        return ~super().thread(column)
+
+
+class ScFences:
+    """The fences with .sc of resident CTAs, and what their threads have read that such fences came before."""
+
+    def __init__(self) -> None:
+        self._fences: tuple[_Fence, ...] = ()
+        self._read: dict[tuple[int, int], list[_Read]] = {}
+
+    def fence(self, slots: Array, threads: Array, columns: Array, counts: Array, snapshot: Snapshot) -> None:
+        """Take a fence, and how far its threads had come."""
+        same = [f for f in self._fences if f.is_of(slots, threads)][:-1]  # who writes may know the last but one only
+        kept = (f for f in self._fences if not any(f is one for one in same))
+        self._fences = *kept, _Fence(slots, threads, columns, counts, snapshot)
+
+    def before(self, wave: Wave, launch: int, slots: Array, threads: Array) -> Passed | None:
+        """Return what fences have released that threads come after, if there may be some."""
+        return Passed(wave, launch, slots, threads, self._fences) if self._fences else None
+
+    def read(self, wave: Wave, lane: tuple[int, int], found: Location) -> None:
+        """Take what a thread has read."""
+        mine = self._read.setdefault(lane, [])
+        if not any(r.found.learnt is found.learnt and r.found.version == found.version for r in mine):
+            at = np.array([lane[0]]), np.array([lane[1]])
+            reached = int(wave.clocks.counts(*at)[0, 0])
+            mine.append(_Read(int(wave.writes(*at)[0]), reached, found.as_it_is()))
+            del mine[:-_MOST_READS]
+
+    def after(self, wave: Wave, slot: int, threads: Array) -> Iterator[tuple[Location, Array]]:
+        """Yield what reads have found that some threads of a CTA come after, and which threads."""
+        size, slots = wave.clocks.cluster, np.full(len(threads), slot)
+        for (of, _), reads in self._read.items():
+            for read in reads if of // size == slot // size else ():
+                ranks, columns = np.full(len(threads), of % size), np.full(len(threads), read.column)
+                known = wave.clocks.held(SEEN, slots, threads, ranks, columns) >= read.reached
+                if known.any():
+                    yield read.found, threads[known]

@@ -1,0 +1,303 @@
+"""Releases through memory: the clock that a write publishes, its location, and instructions that may acquire it.
+
+Each element of a vector is a location of its own, as it is an access of its own.
+
+References
+----------
+PTX ISA, "Memory Consistency Model": "Vector Data-types", "Packed Data-types".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache, reduce
+from operator import or_
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from cutepy.sim.machine.lanes import Array
+from cutepy.sim.ptx.model import Instruction, Register, Vector, registers_in
+from cutepy.sim.sanitize.order.clocks import NO_COLUMNS, SEEN, hide
+from cutepy.sim.sanitize.order.strength import CTA, GPU, strength, unit_bytes
+from cutepy.sim.translate import linked
+from cutepy.sim.translate.effects import read, written
+
+if TYPE_CHECKING:
+    from cutepy.sim.machine.events import Access
+    from cutepy.sim.sanitize.order.wave import Wave
+
+
+Cluster = tuple[int, int]
+"""A launch, by number, and a cluster of it, by the index of its first CTA."""
+
+
+class Snapshot:
+    """Snapshot of the clocks of some threads.
+
+    Parameters
+    ----------
+    wave : Wave
+    launch : int
+    slots, threads : array of int
+    hidden : array of int, optional
+        Columns of which it shows nothing.
+    """
+
+    def __init__(self, wave: Wave, launch: int, slots: Array, threads: Array, hidden: Array = NO_COLUMNS) -> None:
+        view, self._row_of = wave.clocks.view(slots, threads)
+        self._view = view.kept()
+        wave.clocks.tick(slots, threads)
+        self._slots, self._threads, self._owner = slots, threads, wave.clocks.owner
+        self._blocks, self._size = wave.residents.blocks, wave.clocks.cluster
+        self.launch, self.columns, self._over, self._hidden = launch, wave.chains, wave.over, hidden
+
+    def known(self, row: int, columns: int | Array) -> Array:
+        """Return what one of the threads knows, or some together: (plane, rank, column)."""
+        lanes = np.atleast_1d(columns)
+        found: Array = self._view.known[:, row, np.unique(self._row_of[lanes])].max(axis=1)
+        assert self._view.own is not None
+        mine = np.flatnonzero(np.isin(self._owner, self._threads[lanes]))
+        rank = int(self._slots[row]) % self._size
+        found[:, rank, mine] = np.maximum(found[:, rank, mine], self._view.own[:, row, mine])
+        return hide(found, self._hidden)
+
+    def over(self, known: Array) -> int:
+        """Return the launches, as bits, that are over by what threads know."""
+        heard = (n for n, at in self._over.items() if at < known.shape[-1] and known[SEEN, 0, at])
+        return reduce(or_, heard, 0)
+
+    @property
+    def hides(self) -> bool:
+        """True if it shows less than the threads' clocks."""
+        return len(self._hidden) > 0
+
+    def cta(self, row: int) -> int:
+        """Return a CTA's index in the grid."""
+        return int(self._blocks[self._slots[row]])
+
+    def cluster(self, row: int) -> Cluster:
+        """Return the cluster of a CTA."""
+        return self.launch, int(self._blocks[self._slots[row] // self._size * self._size])
+
+    def thread(self, column: int) -> int:
+        """Return a thread's index in its CTA."""
+        return int(self._threads[column])
+
+
+class Sent(NamedTuple):
+    """A release pattern that nobody has acquired so far.
+
+    Attributes
+    ----------
+    scope : int
+        The narrower of those of the fence and the write.
+    snapshot, row, column : Snapshot, int, int
+        What its thread knew.
+    order : int
+        Counts up.
+    hint : int or None
+        A chain whose last message its thread may know.
+    """
+
+    scope: int
+    snapshot: Snapshot
+    row: int
+    column: int
+    order: int
+    hint: int | None
+
+    @property
+    def sender(self) -> tuple[int, int, int]:
+        """The launch, the CTA and the thread."""
+        return self.snapshot.launch, self.snapshot.cta(self.row), self.snapshot.thread(self.column)
+
+
+@dataclass(eq=False, slots=True)
+class Message:
+    """A release pattern that somebody has acquired.
+
+    Attributes
+    ----------
+    cluster : Cluster
+    cta : int
+        The CTA that sends it, by its index in the grid.
+    scope : int
+    known : array of int, (plane, rank, column)
+        What it says of its own cluster.
+    chains : array of int, (chain,)
+        How far it knows each chain.
+    over : int
+        The launches that it knows to be over, as bits.
+    chain, count : int
+        Its own place.
+    """
+
+    cluster: Cluster
+    cta: int
+    scope: int
+    known: Array
+    chains: Array
+    over: int
+    chain: int
+    count: int
+
+
+@dataclass(eq=False, slots=True)
+class Location:
+    """The messages that the value at an address carries.
+
+    Attributes
+    ----------
+    size : int
+        Bytes of the accesses there.
+    sent : dict of (sender, scope) to Sent
+        Those that nobody has acquired, the last of each thread, and earlier ones of wider scopes.
+    messages : dict of (int, scope) to Message
+        Others, the last of each chain and scope.
+    version : int
+        Counts the changes.
+    learnt : dict
+        By launch, CTA, thread and scope, which version it has learnt.
+    passed : Location or None
+        What fences with .sc say that came before the writes: see `sc_fences.py`.
+    """
+
+    size: int
+    sent: dict[tuple[tuple[int, int, int], int], Sent] = field(default_factory=dict)
+    messages: dict[tuple[int, int], Message] = field(default_factory=dict)
+    version: int = 0
+    learnt: dict[tuple[int, int, int, int], int] = field(default_factory=dict)
+    passed: Location | None = None
+    _chains: tuple[int, Array] | None = None
+
+    @property
+    def says_something(self) -> bool:
+        """True if there are messages."""
+        return bool(self.sent or self.messages)
+
+    def add(self, sent: Sent) -> None:
+        """Add what a write says."""
+        for scope in range(CTA, sent.scope + 1):  # what it said before, to no wider scope, is part of that
+            self.sent.pop((sent.sender, scope), None)
+        self.sent[sent.sender, sent.scope] = sent
+        self.version += 1
+
+    def chains(self) -> Array:
+        """Return how far each chain is known to who knows all messages."""
+        if self._chains is None or self._chains[0] != self.version:
+            size = max(max(len(m.chains), m.chain + 1) for m in self.messages.values())
+            result = np.zeros(size, np.int32)
+            for m in self.messages.values():
+                np.maximum(result[: len(m.chains)], m.chains, out=result[: len(m.chains)])
+                result[m.chain] = max(int(result[m.chain]), m.count)
+            self._chains = self.version, result
+        return self._chains[1]
+
+    def as_it_is(self) -> Location:
+        """Return what is there now, whatever is written later."""
+        return Location(self.size, dict(self.sent), dict(self.messages), self.version, self.learnt)
+
+
+@lru_cache(maxsize=64)
+def acquirers(ptx: str, kernel: str) -> dict[int, frozenset[int]]:
+    """Return which instructions can learn from a message, by index, each with the elements by which it can.
+
+    A value that nobody looks at tells nobody that something was released.
+    """
+    instructions = linked(ptx, kernel).function.instructions
+    used = set()
+    for i in instructions:
+        # What a guarded atomic leaves as it was counts as read.
+        used |= {*read(i)} - ({*written(i)} if i.parts[0] in ("ld", "atom") else set())
+    found = {}
+    if any(strength(i.opcode).acquires for i in instructions):  # a relaxed read, too, acquires by what comes after it
+        strong = (i for i in instructions if i.parts[0] in ("ld", "atom") and strength(i.opcode).scope)
+        found = {i.index: frozenset(_elements_in(i, used)) for i in strong}
+    return {index: elements for index, elements in found.items() if elements}
+
+
+def _elements_in(i: Instruction, used: set[Register]) -> Iterator[int]:
+    """Yield the elements of an access whose registers are used; those of packed values share one."""
+    to = i.operands[0]
+    each = 2 if any(part.endswith("x2") for part in i.parts) else 1
+    for n, item in enumerate(to.items if isinstance(to, Vector) else (to,)):
+        if not used.isdisjoint(registers_in(item)):
+            yield from range(n * each, (n + 1) * each)
+
+
+@lru_cache(maxsize=64)
+def releases_to_launches(ptx: str, kernel: str) -> bool:
+    """Tell whether a kernel may show something to another one that runs beside it: see `acquirers`."""
+    instructions = linked(ptx, kernel).function.instructions
+    wide = [(i, how) for i in instructions if (how := strength(i.opcode)).scope >= GPU]
+    fences = any(how.releases for i, how in wide if i.parts[0] in ("fence", "membar"))
+    return any(how.releases or fences for i, how in wide if i.parts[0] in ("st", "red", "atom"))
+
+
+_WIDEST = 4
+"""As a power of two, the bytes of the widest access, which is aligned."""
+
+
+def elements(access: Access) -> tuple[Array, int] | None:
+    """Return keys of what each thread accesses, (CTA, thread, element), and the bytes of an element.
+
+    A key is an address in global memory, or the complement of one in shared memory. There are none of what is weak by
+    its kind: copies, tensor maps and matrices.
+    """
+    slots, threads = access.ctas.slots, access.threads.ids
+    is_copy = access.part_of is not None or access.proxy != "generic"
+    if is_copy or access.addresses.shape[1] not in (1, len(threads)):
+        return None
+    size = unit_bytes(access.instruction.opcode) or access.size_bytes
+    firsts = np.broadcast_to(access.addresses, (len(slots), len(threads))).astype(np.int64)
+    keys = firsts[..., None] + np.arange(0, access.size_bytes, size)
+    return keys if access.space == "global" else ~keys, size
+
+
+class Locations:
+    """Locations that carry messages, by key; no two overlap."""
+
+    def __init__(self) -> None:
+        self._at: dict[int, Location] = {}
+        self._sizes: set[int] = set()
+        self._blocks: Array | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self._at)
+
+    def are_near(self, keys: Array) -> Array:
+        """Tell by key whether there may be a location that overlaps what is there."""
+        if self._blocks is None:
+            self._blocks = np.unique(np.fromiter(self._at, np.int64, len(self._at)) >> _WIDEST)
+        result: Array = np.isin(keys >> _WIDEST, self._blocks)
+        return result
+
+    def get(self, key: int, size: int) -> Location | None:
+        """Return what is exactly there."""
+        found = self._at.get(key)
+        return found if found is not None and found.size == size else None
+
+    def put(self, key: int, location: Location) -> Location:
+        """Put something where nothing is."""
+        self._at[key] = location
+        self._sizes.add(location.size)
+        self._blocks = None
+        return location
+
+    def end(self, key: int, size: int) -> None:
+        """Take away what overlaps a write."""
+        address = key if key >= 0 else ~key
+        for other in self._sizes:
+            for start in range(address // other * other, address + size, other):
+                at = start if key >= 0 else ~start
+                if self.get(at, other) is not None:
+                    del self._at[at]
+                    self._blocks = None
+
+    def end_shared(self) -> None:
+        """Take away what is in shared memory."""
+        for key in [key for key in self._at if key < 0]:
+            del self._at[key]
+            self._blocks = None

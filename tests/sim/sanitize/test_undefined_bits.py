@@ -1,0 +1,77 @@
+"""Bits that lack a value, against all values of the operands' undefined bits."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import numpy as np
+import pytest
+
+from cutepy.sim.ptx.model import Immediate, Instruction, Register
+from cutepy.sim.sanitize.undefined_bits import Definedness
+from cutepy.sim.semantics import meaning_of
+from cutepy.sim.semantics.evaluation import results_of
+from tests.sim.test_opcodes_integer import CASES
+
+EXACT = ["and.b32", "or.b32", "xor.b32", "not.b32", "lop3.b32", "shl.b32", "cvt.s64.s32", "selp.b32"]
+"""Opcodes of which no bit is said to lack a value that has one, unless an amount or a predicate lacks its own."""
+OTHERS = ["setp.eq.s32", "setp.lt.u32", "slct.b32.s32", "cvt.sat.s16.s32", "cvt.u32.u64", "mov.b32"]
+WIDTHS = {"selp.b32": (32, 32, 1), "lop3.b32": (32, 32, 32), "setp.eq.s32": (32, 32), "setp.lt.u32": (32, 32)}
+WIDTHS |= {"slct.b32.s32": (32, 32, 32), "cvt.sat.s16.s32": (32,), "cvt.u32.u64": (64,), "mov.b32": (32,)}
+WIDTHS |= {"cvt.s64.s32": (32,)}
+BITS = {"setp.eq.s32": 1, "setp.lt.u32": 1, "cvt.sat.s16.s32": 16, "cvt.s64.s32": 64}
+WIDTHS |= {case[0]: tuple(8 * int(kind[1:]) for kind in case[1]) for case in CASES}
+BITS |= {case[0]: 8 * int(case[2][1:]) for case in CASES}
+
+
+class Given:
+    """Operands with values and masks."""
+
+    def __init__(self, values, masks):
+        self.values, self.masks = values, masks
+
+    def value(self, operand):
+        return np.array([[self.values[operand]]], np.uint64)
+
+    def mask(self, operand):
+        return np.array([[self.masks[operand]]], np.uint64)
+
+    def knows(self, operand):
+        return True
+
+
+def lacking(opcode, rng):
+    """Return which bits of a random case are said to lack a value, and which do."""
+    widths, bits = WIDTHS[opcode], BITS.get(opcode, 32)
+    sources = [Register(f"%r{n}", "pred" if w == 1 else f"b{w}", n) for n, w in enumerate(widths)]
+    target = Register("%d", "pred" if bits == 1 else f"b{bits}", 9)
+    values = {
+        r: rng.choice([rng.getrandbits(w), rng.getrandbits(6) % (1 << w)]) for r, w in zip(sources, widths, strict=True)
+    }
+    places = rng.sample([(r, n) for r, w in zip(sources, widths, strict=True) for n in range(w)], rng.randrange(1, 6))
+    masks = {r: sum(1 << n for x, n in places if x is r) for r in sources}
+    table = (Immediate(rng.getrandbits(8)),) if opcode == "lop3.b32" else ()
+    i = Instruction(0, opcode, (target, *sources, *table))
+    found = set()
+    for chosen in itertools.product((0, 1), repeat=len(places)):
+        tried = {r: v & ~masks[r] for r, v in values.items()}
+        for bit, (r, n) in zip(chosen, places, strict=True):
+            tried[r] |= bit << n
+        found.add(results_of(i, tried.get)[0][1].data)
+    b = Definedness(Given(values, masks))
+    meaning_of(i)(b, i)
+    differing = 0
+    for one in found:
+        differing |= one ^ next(iter(found))
+    return int(b.lacks[target].max()), differing
+
+
+@pytest.mark.parametrize("opcode", [*EXACT, *OTHERS, *(case[0] for case in CASES if case[0] not in EXACT)])
+def test_what_depends_on_undefined_bits_lacks_a_value(opcode):
+    rng = random.Random(opcode)
+    for _ in range(25):
+        said, differing = lacking(opcode, rng)
+        assert differing & ~said == 0
+        if opcode in EXACT and (opcode not in ("shl.b32", "selp.b32") or said != 0xFFFFFFFF):
+            assert said == differing
