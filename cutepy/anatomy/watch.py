@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
@@ -11,7 +10,19 @@ import numpy as np
 
 from cutepy.layouts import LayoutError
 from cutepy.layouts.grids.grid import ranges
-from cutepy.sim import Access, BarrierEvent, Launch, Observer, TmaEvent, WgmmaEvent
+from cutepy.sim import (
+    Access,
+    BarrierEvent,
+    ClusterBarrier,
+    Launch,
+    MbarrierAt,
+    MbarrierInit,
+    NamedBarrier,
+    Observer,
+    TmaEvent,
+    WaitBegins,
+    WgmmaEvent,
+)
 from cutepy.sim.inspect.banks import cost_of
 from cutepy.sim.machine.lanes import WARP, Array
 from cutepy.sim.mechanisms.wgmma.operands import tile_units
@@ -25,8 +36,6 @@ CELL_BYTES = 8
 _UNIT = 16
 _TENSOR_COPIES = ("cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor", "wgmma")
 """Opcodes with events of their own, beside the memory access."""
-_MBARRIER = re.compile(r"mbarrier (?:[^()]*\()?(0x[0-9a-f]+)")
-_BAR = re.compile(r"\b(?:bar|barrier) (\d+)")
 _WAITS = ("wait", "sync", "cluster_wait")
 CLUSTER = "cluster"
 
@@ -205,32 +214,33 @@ class Watch(Observer):
 
     def on_barrier(self, event: BarrierEvent) -> None:
         """Record an operation on a barrier."""
-        party = self._party(event)
+        barrier = event.barrier
+        party = self._party(event, barrier, event.operation)
         if party is None:
             return
         party.times += event.ctas.count * len(event.threads.warps)
         party.amounts.update(event.amounts)
         party.threads.update(event.threads.ids.tolist())
-        address = _key(event.barrier)
-        if event.operation == "init" and isinstance(address, int):
+        if isinstance(event, MbarrierInit):
+            address = event.barrier.address
             self._seen.initialised.setdefault(address, event.instruction)
             self._mark(event.instruction, "mbarrier", np.array([address]), CELL_BYTES, address)
 
-    def on_wait(self, event: BarrierEvent) -> None:
+    def on_wait(self, event: WaitBegins) -> None:
         """Record that lanes have to wait."""
-        operation = event.operation
-        if event.instruction.opcode.startswith(("bar.", "barrier.sync", "barrier.cta", "barrier.red")):
-            operation = "sync"
-        elif event.instruction.opcode.startswith("barrier.cluster"):
-            operation = "cluster_wait"
-        party = self._party(event, operation)
+        barrier = None if event.awaited is None else event.awaited.barrier
+        operation = {NamedBarrier: "sync", ClusterBarrier: "cluster_wait"}.get(type(barrier), event.operation)
+        party = self._party(event, barrier, operation)
         if party is not None:
             party.waited += event.ctas.count * len(event.threads.warps)
 
-    def _party(self, event: BarrierEvent, operation: str | None = None) -> SeenParty | None:
-        operation = operation or event.operation
-        key = CLUSTER if operation.startswith("cluster") else _key(event.barrier)
-        if key is None:
+    def _party(self, event: BarrierEvent, barrier: object, operation: str) -> SeenParty | None:
+        key: Key
+        if isinstance(barrier, MbarrierAt):
+            key = barrier.address
+        elif isinstance(barrier, (NamedBarrier, ClusterBarrier)):
+            key = CLUSTER if isinstance(barrier, ClusterBarrier) else str(barrier)
+        else:
             return None
         parties = self._seen.barriers.setdefault(key, {})
         action = operation.removeprefix("cluster_")
@@ -247,14 +257,6 @@ class Watch(Observer):
             addresses = np.unique(addresses)
         steps = np.arange(0, size_bytes, CELL_BYTES)
         cells.used[(addresses[:, None] + steps[None, :]).reshape(-1) // CELL_BYTES] = True
-
-
-def _key(barrier: str) -> Key | None:
-    """Return the key of the barrier in a text; None for other operations, such as a fence."""
-    if found := _MBARRIER.search(barrier):
-        return int(found[1], 16)
-    found = _BAR.search(barrier)
-    return f"bar {found[1]}" if found else None
 
 
 def _distinct(words: Array) -> list[int]:

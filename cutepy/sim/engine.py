@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from cutepy.layouts.sm90.arch import SM_COUNT
 from cutepy.sim.errors import MemoryAccessError, SimulationError, TrapError
 from cutepy.sim.machine.activity import Activity
+from cutepy.sim.machine.events import Fence
 from cutepy.sim.machine.interleaved_schedule import InterleavedSchedule
 from cutepy.sim.machine.interleaving import Interleaving
 from cutepy.sim.machine.lanes import Array, Residents
@@ -206,7 +207,8 @@ class Engine:
 
     def fence(self, g: Group, i: Instruction) -> None:
         """Let observers see a fence; memory is sequentially consistent here."""
-        self.activity.notify("fence", i.opcode, g, i)
+        if self.activity.observers:
+            self.activity.tell(Fence(i, g.ctas, g.threads))
 
     def trap(self, g: Group, i: Instruction) -> None:
         """Stop the launch; a failed assertion has printed what it asserted."""

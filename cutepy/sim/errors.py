@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from cutepy.sim.ptx.places import place
@@ -37,11 +37,34 @@ class Deed:
 
 @dataclass(frozen=True)
 class Place:
-    """Object of an operation: a barrier, or bytes of memory; `address` is given for shared memory."""
+    """Object of an operation: a barrier, or bytes of memory.
+
+    Attributes
+    ----------
+    name : str
+    address, size_bytes : int or None
+        The bytes, if they are in shared memory of the CTA.
+    mbarrier : int or None
+        The offset of the mbarrier in shared memory, if it is one.
+    global_address : int or None
+        The address of the bytes, if they are in global memory.
+    """
 
     name: str
     address: int | None = None
     size_bytes: int | None = None
+    mbarrier: int | None = field(default=None, compare=False)
+    global_address: int | None = field(default=None, compare=False)
+
+    @classmethod
+    def of_mbarrier(cls, offset: int, name: str = "") -> Place:
+        """Return the place of an mbarrier, by its offset in shared memory."""
+        return cls(name or f"mbarrier {offset:#x}", mbarrier=offset)
+
+    @classmethod
+    def of_global(cls, address: int) -> Place:
+        """Return the place of bytes of global memory."""
+        return cls(f"global memory at {address:#x}", global_address=address)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import torch
 from cutepy.anatomy import Watch, explain
 from cutepy.frontends.torch_device import serve_cuda
 from cutepy.kernels.gemm import GemmConfig, GemmSignature, compile_gemm
-from cutepy.sim import Observer
+from cutepy.sim import MbarrierCompleteTx, MbarrierExpectTx, MbarrierInit, Observer
 from tests.anatomy.kernels import opcodes
 
 pytestmark = pytest.mark.dsl
@@ -44,10 +44,10 @@ class Counting(Observer):
         self.shared.setdefault((event.operation, dims), set()).add(event.shared_address)
 
     def on_barrier(self, event):
-        if event.operation == "init":
-            self.inits.setdefault(event.barrier, set()).update(event.amounts)
-        if event.operation in ("expect_tx", "complete_tx"):
-            self.bytes[event.operation] += sum(event.amounts)
+        if isinstance(event, MbarrierInit):
+            self.inits.setdefault(event.barrier.address, set()).update(event.arrivals)
+        if isinstance(event, (MbarrierExpectTx, MbarrierCompleteTx)):
+            self.bytes[event.operation] += sum(event.size_bytes)
 
 
 class Run:
@@ -120,7 +120,7 @@ def test_barriers_have_names_counts_and_parties(run):
     assert {"ring.full", "ring.empty"} <= set(rings)
     for barrier in rings.values():
         for address in barrier.addresses:
-            assert run.counting.inits[f"mbarrier {address:#x}"] == {barrier.arrivals}
+            assert run.counting.inits[address] == {barrier.arrivals}
     assert sum(len(barrier.addresses) for barrier in rings.values()) == len(run.counting.inits)
     full = rings["ring.full"]
     (expects,) = full.of("expect_tx")

@@ -19,7 +19,7 @@ import numpy as np
 
 from cutepy.layouts.banks.rule import count_wavefronts
 from cutepy.sim.machine.activity import SECTOR_BYTES
-from cutepy.sim.machine.events import Access, BarrierEvent
+from cutepy.sim.machine.events import PASSES, Access, BarrierEvent, WaitBegins
 from cutepy.sim.machine.lanes import WARP, Array
 from cutepy.sim.machine.observer import Observer
 from cutepy.sim.ptx.places import line_of
@@ -300,13 +300,13 @@ class Sites(Observer):
         site.warps += cost.warps
         site.fewest += cost.fewest
 
-    def on_wait(self, event: BarrierEvent) -> None:
+    def on_wait(self, event: WaitBegins) -> None:
         """Count lanes that have to wait."""
         self._wait(event).waited += len(event.threads.warps) * event.ctas.count
 
     def on_barrier(self, event: BarrierEvent) -> None:
         """Count lanes that pass a barrier."""
-        if event.operation in ("wait", "sync", "cluster_wait"):
+        if isinstance(event, PASSES):
             self._wait(event).warps += len(event.threads.warps) * event.ctas.count
 
     def _wait(self, event: BarrierEvent) -> WaitSite:

@@ -14,7 +14,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cutepy.sim.inspect.writes import Follower, Write
-from cutepy.sim.machine.events import Access, AsyncOperation, BarrierEvent, BarrierState, TmaEvent, WgmmaEvent
+from cutepy.sim.machine.events import (
+    PASSES,
+    Access,
+    AsyncOperation,
+    BarrierEvent,
+    BarrierState,
+    MbarrierEvent,
+    TmaEvent,
+    WaitBegins,
+    WgmmaEvent,
+)
 from cutepy.sim.machine.observer import Observer
 
 if TYPE_CHECKING:
@@ -24,7 +34,6 @@ if TYPE_CHECKING:
 
 KEPT_EVENTS = 1 << 20
 """Events after which those of earlier launches are given up; a launch keeps its own, however many they are."""
-_WAITS = frozenset(("wait", "sync", "cluster_wait"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,14 +94,16 @@ class Recorder(Observer):
         self._count += 1
         self._events[-1].append(Event(phase, name, category, *about, operation, effect))
 
-    def on_wait(self, event: BarrierEvent) -> None:
+    def on_wait(self, event: WaitBegins) -> None:
         """Record lanes that begin to wait."""
-        self._add("begin", event.barrier, "barrier", event)
+        self._add("begin", str(event.barrier), "barrier", event)
 
     def on_barrier(self, event: BarrierEvent) -> None:
         """Record an operation on a barrier."""
-        phase = "wait" if event.operation in _WAITS else "do"
-        self._add(phase, f"{event.operation} {event.barrier}", "barrier", event, effect=event.state)
+        phase, state = "wait" if isinstance(event, PASSES) else "do", None
+        if isinstance(event, MbarrierEvent):
+            state = event.state
+        self._add(phase, f"{event.operation} {event.barrier}", "barrier", event, effect=state)
 
     def on_access(self, access: Access) -> None:
         """Record a store by threads, and what asynchronous copies write to shared memory."""

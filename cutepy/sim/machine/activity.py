@@ -18,11 +18,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cache
 from math import prod
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
-from cutepy.sim.machine.events import AsyncOperation, BarrierEvent, BarrierState, CompletionPolicy
+from cutepy.sim.machine.events import AsyncOperation, BarrierEvent, CompletionPolicy
 from cutepy.sim.machine.lanes import WARP, Array, Ctas, Threads
 
 if TYPE_CHECKING:
@@ -30,13 +30,49 @@ if TYPE_CHECKING:
     from cutepy.sim.machine.group import Group
     from cutepy.sim.machine.observer import Observer
     from cutepy.sim.machine.thread_history import Done
-    from cutepy.sim.ptx.model import Instruction
 
 
 _COUNTS = "wgmma wgmma_flops wgmma_bytes tma tma_bytes bulk bulk_bytes splits".split()
 
 
-_BEGINNINGS = ("come", "join", "commit")
+class Picked(NamedTuple):
+    """The lanes of a group that an event is about: the rectangle around those that a mask picks.
+
+    Attributes
+    ----------
+    ctas, threads : Ctas, Threads
+    shape : (int, int)
+        CTAs and threads of the group.
+    lanes : array of bool or None
+        The mask, (CTAs, threads) or an extent of 1; None if it picks all.
+    """
+
+    ctas: Ctas
+    threads: Threads
+    shape: tuple[int, int]
+    lanes: Array | None
+
+    @classmethod
+    def of_group(cls, g: Group | Done, lanes: Array | None) -> Picked:
+        """Pick lanes of a group."""
+        ctas, threads = g.ctas, g.threads
+        shape = ctas.count, threads.count
+        if lanes is None or lanes.all():
+            return cls(ctas, threads, shape, None)
+        if lanes.shape[0] > 1:
+            ctas = Ctas(ctas.slots[lanes.any(axis=1)], ctas.residents)
+        if lanes.shape[1] > 1:
+            threads = Threads(threads.ids[lanes.any(axis=0)], threads.block)
+        return cls(ctas, threads, shape, lanes)
+
+    def values(self, of: Array) -> Array:
+        """Return the values of the lanes that are picked."""
+        if self.lanes is None:
+            return of
+        wide = np.broadcast_to(of, self.shape)
+        if self.lanes.shape[0] > 1:
+            wide = wide[self.lanes.any(axis=1)]
+        return wide[:, self.lanes.any(axis=0)] if self.lanes.shape[1] > 1 else wide
 
 
 class Activity:
@@ -80,37 +116,10 @@ class Activity:
         self.traffic = Traffic(self.stats)
         self.printed: list[str] = []
 
-    def notify(
-        self,
-        operation: str,
-        barrier: str,
-        g: Group | Done,
-        i: Instruction,
-        amounts: Array | int | None = None,
-        lanes: Array | None = None,
-        state: BarrierState | None = None,
-        phase: Array | None = None,
-        slots: Array | None = None,
-        tried: Array | None = None,
-        deliveries: Array | None = None,
-    ) -> None:
-        """Tell observers of an operation on a barrier, of the lanes that `lanes`, (CTAs, threads), picks."""
-        if self.observers:
-            counted = () if amounts is None else tuple(np.atleast_1d(amounts).tolist())
-            ctas, threads = g.ctas, g.threads
-            if lanes is not None and not lanes.all():
-                if lanes.shape[0] > 1:
-                    ctas = Ctas(ctas.slots[lanes.any(axis=1)], ctas.residents)
-                if lanes.shape[1] > 1:
-                    threads = Threads(threads.ids[lanes.any(axis=0)], threads.block)
-            shape = (g.ctas.count, g.threads.count)
-            seen, of, wanted = (None if x is None else _where(x, shape, lanes) for x in (phase, slots, tried))
-            part = self.completing
-            event = BarrierEvent(
-                operation, barrier, i, ctas, threads, counted, state, seen, of, part, wanted, deliveries
-            )
-            for observer in self.observers:
-                (observer.on_begin if operation in _BEGINNINGS else observer.on_barrier)(event)
+    def tell(self, event: BarrierEvent) -> None:
+        """Tell observers of an operation that synchronises; make the event only if there are any."""
+        for observer in self.observers:
+            (observer.on_begin if event.begins else observer.on_barrier)(event)
 
     def fault(self, error: SimulationError, *, stops: bool = True) -> None:
         """Raise what a kernel does wrong, if it `stops` a launch, unless an observer takes it: then that goes on."""
@@ -167,16 +176,6 @@ class Activity:
         self.completing, before = operation, self.completing
         part()
         self.completing = before
-
-
-def _where(value: Array, shape: tuple[int, int], lanes: Array | None) -> Array:
-    """Return a value by lane, of the rectangle around the lanes that are picked."""
-    if lanes is None or lanes.all():
-        return value
-    wide = np.broadcast_to(value, shape)
-    if lanes.shape[0] > 1:
-        wide = wide[lanes.any(axis=1)]
-    return wide[:, lanes.any(axis=0)] if lanes.shape[1] > 1 else wide
 
 
 SECTOR_BYTES = 32

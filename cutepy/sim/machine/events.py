@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from cutepy.layouts.sm90 import Im2colTensorMap, TensorMap
 from cutepy.sim.machine.lanes import Array, Ctas, Threads
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.launch import Launch
+    from cutepy.sim.machine.wait_sources import Awaited
     from cutepy.sim.ptx.model import Instruction
     from cutepy.sim.translate.wgmma_shapes import Shape
 
@@ -87,58 +88,475 @@ class BarrierState:
 
 
 @dataclass(frozen=True, slots=True)
+class MbarrierAt:
+    """An mbarrier, by its offset in shared memory.
+
+    Examples
+    --------
+    >>> str(MbarrierAt(0x400))
+    'mbarrier 0x400'
+    """
+
+    address: int
+
+    def __str__(self) -> str:
+        return f"mbarrier {self.address:#x}"
+
+
+@dataclass(frozen=True, slots=True)
+class NamedBarrier:
+    """A named barrier of a CTA, by its number.
+
+    Examples
+    --------
+    >>> str(NamedBarrier(1))
+    'bar 1'
+    """
+
+    number: int
+
+    def __str__(self) -> str:
+        return f"bar {self.number}"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterBarrier:
+    """The barrier of a cluster."""
+
+    def __str__(self) -> str:
+        return "barrier.cluster"
+
+
+@dataclass(frozen=True, slots=True)
+class WarpBarrier:
+    """The barrier of a warp, of bar.warp.sync."""
+
+    def __str__(self) -> str:
+        return "bar.warp"
+
+
+Barrier = MbarrierAt | NamedBarrier | ClusterBarrier | WarpBarrier
+GroupKind = Literal["bulk_group", "cp.async group", "wgmma group"]
+"""Kinds of groups that threads commit asynchronous operations in, and wait for."""
+
+
+@dataclass(frozen=True, slots=True)
 class BarrierEvent:
-    """An operation on a barrier, after it took effect.
+    """An operation that synchronises threads, after it took effect: its class says which, and each has its own fields.
 
     Attributes
     ----------
     operation : str
-        "init", "inval", "arrive", "expect_arrivals", "expect_tx", "complete_tx", "wait", "sync", "fence",
-        "cluster_arrive", "cluster_wait", "set_registers", and "blocked" in a deadlock, of waits and setmaxnreg.inc;
-        for `on_begin` "come", "join" and "commit".
-    barrier : str
-        What it acted on, such as "mbarrier 0x400" or "bar 1".
+        Its name in traces.
+    begins : bool
+        Whether `Observer.on_begin` sees it, rather than `on_barrier`.
+    barrier : MbarrierAt, NamedBarrier, ClusterBarrier, WarpBarrier, Awaited or str
+        The barrier that it acts on; the name of the groups, of the registers or of the fence if it acts on no barrier.
+        `str` prints it.
     instruction : Instruction
     ctas, threads : Ctas, Threads
-        Who.
-    amounts : tuple of int
-        By CTA of the barrier, or one for all: of "init" the arrivals that a phase expects, of "arrive" at an mbarrier
-        those that were made, of "expect_tx" and "complete_tx" bytes, of
-        "set_registers" the registers; empty for other operations.
-    state : BarrierState or None
-        Of an mbarrier that it changed.
-    counted : array of int, or None
-        The phase or generation that it counted in, or that a wait saw complete: -1 for the one before the first,
-        -2 where the phase was not complete. Broadcasts to (CTAs, threads).
-    tried : array of int, or None
-        The phase that a wait at an mbarrier is for, whether or not it was complete; broadcasts as `counted`.
-    slots : array of int, or None
-        Whose mbarrier each lane acted on: broadcasts to (CTAs, threads).
-    part_of : AsyncOperation or None
-        The asynchronous operation whose effect it is.
-    deliveries : array of int, (copies, 3), or None
-        Of "complete_tx": each copy that brought bytes, as the CTA's slot whose mbarrier counts them, and the positions
-        in `part_of` of the CTA and the thread that issued it.
+        The lanes that did it.
     """
 
-    operation: str
-    barrier: str
+    operation: ClassVar[str]
+    begins: ClassVar[bool] = False
+
     instruction: Instruction
     ctas: Ctas
     threads: Threads
-    amounts: tuple[int, ...] = ()
-    state: BarrierState | None = None
-    counted: Array | None = field(default=None, repr=False)
-    slots: Array | None = field(default=None, repr=False)
-    part_of: AsyncOperation | None = field(default=None, repr=False)
-    tried: Array | None = field(default=None, repr=False)
+
+    if TYPE_CHECKING:
+
+        @property
+        def barrier(self) -> Barrier | Awaited | str:
+            """Return what it acts on."""
+
+    @property
+    def amounts(self) -> tuple[int, ...]:
+        """Return the arrivals, bytes or registers that it counts: one of each CTA's barrier, or one for all."""
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class MbarrierEvent(BarrierEvent):
+    """An operation on an mbarrier, of each of some CTAs.
+
+    Attributes
+    ----------
+    state : BarrierState
+        What the mbarrier holds after it.
+    slots : array of int, or None
+        The CTA whose mbarrier each lane acted on: broadcasts to (CTAs, threads). None if copies act.
+    part_of : AsyncOperation or None
+        The asynchronous operation whose effect it is.
+    """
+
+    state: BarrierState
+    slots: Array | None = field(repr=False)
+    part_of: AsyncOperation | None = field(repr=False)
+
+    @property
+    def barrier(self) -> MbarrierAt:
+        """Return the mbarrier."""
+        return MbarrierAt(self.state.address)
+
+
+@dataclass(frozen=True, slots=True)
+class MbarrierInit(MbarrierEvent):
+    """mbarrier.init, with the arrivals that a phase expects."""
+
+    operation: ClassVar[str] = "init"
+
+    arrivals: tuple[int, ...]
+
+    @property
+    def amounts(self) -> tuple[int, ...]:
+        """Return the arrivals that a phase expects."""
+        return self.arrivals
+
+
+@dataclass(frozen=True, slots=True)
+class MbarrierInvalidate(MbarrierEvent):
+    """mbarrier.inval."""
+
+    operation: ClassVar[str] = "inval"
+
+
+@dataclass(frozen=True, slots=True)
+class MbarrierCount(MbarrierEvent):
+    """An operation that counts in a phase of an mbarrier.
+
+    Attributes
+    ----------
+    counted : array of int
+        The phase that it counts in: broadcasts to (CTAs, threads), or to (CTAs,) of `state` if copies act.
+    """
+
+    counted: Array = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _ArrivalCount(MbarrierCount):
+    """An operation that counts arrivals, by CTA of the mbarrier or one for all."""
+
+    arrivals: tuple[int, ...]
+
+    @property
+    def amounts(self) -> tuple[int, ...]:
+        """Return the arrivals."""
+        return self.arrivals
+
+
+@dataclass(frozen=True, slots=True)
+class MbarrierArrive(_ArrivalCount):
+    """An arrival by threads, or by the copies that they had issued."""
+
+    operation: ClassVar[str] = "arrive"
+
+
+@dataclass(frozen=True, slots=True)
+class MbarrierExpectArrivals(_ArrivalCount):
+    """An increment of the arrivals that the current phase expects, by cp.async.mbarrier.arrive without .noinc."""
+
+    operation: ClassVar[str] = "expect_arrivals"
+
+
+@dataclass(frozen=True, slots=True)
+class MbarrierBytes(MbarrierCount):
+    """An operation that counts bytes.
+
+    Attributes
+    ----------
+    size_bytes : tuple of int
+        By CTA of the mbarrier, or one for all.
+    """
+
+    size_bytes: tuple[int, ...]
+
+    @property
+    def amounts(self) -> tuple[int, ...]:
+        """Return the bytes."""
+        return self.size_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class MbarrierExpectTx(MbarrierBytes):
+    """An announcement of bytes, by mbarrier.expect_tx or with an arrival."""
+
+    operation: ClassVar[str] = "expect_tx"
+
+
+@dataclass(frozen=True, slots=True)
+class MbarrierCompleteTx(MbarrierBytes):
+    """Bytes that have come, by copies or by mbarrier.complete_tx.
+
+    Attributes
+    ----------
+    deliveries : array of int, (copies, 3), or None
+        Each copy that brought bytes, as the CTA's slot whose mbarrier counts them, and the positions in `part_of` of
+        the CTA and the thread that issued it. None of mbarrier.complete_tx.
+    """
+
+    operation: ClassVar[str] = "complete_tx"
+
     deliveries: Array | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class MbarrierTry(MbarrierEvent):
+    """A wait at an mbarrier, or a test of it.
+
+    Attributes
+    ----------
+    counted : array of int
+        The phase that lanes saw complete, -1 for the one before the first, -2 where it was not complete: broadcasts to
+        (CTAs, threads).
+    tried : array of int
+        The phase that they wait for, whether or not it was complete; broadcasts as `counted`.
+    """
+
+    counted: Array = field(repr=False)
+    tried: Array = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class MbarrierWait(MbarrierTry):
+    """A wait that is over, or a test."""
+
+    operation: ClassVar[str] = "wait"
+
+
+@dataclass(frozen=True, slots=True)
+class MbarrierBlocked(MbarrierTry):
+    """A wait that is not over, in a deadlock."""
+
+    operation: ClassVar[str] = "blocked"
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationEvent(BarrierEvent):
+    """An operation on a barrier that counts generations: a named one, or that of a cluster.
+
+    Attributes
+    ----------
+    generation : array of int
+        The generation that lanes take part in: broadcasts to (CTAs, threads).
+    """
+
+    generation: Array = field(repr=False)
+
+    if TYPE_CHECKING:
+
+        @property
+        def barrier(self) -> NamedBarrier | ClusterBarrier:
+            """Return the barrier."""
+
+
+@dataclass(frozen=True, slots=True)
+class NamedBarrierEvent(GenerationEvent):
+    """An operation on a named barrier."""
+
+    barrier: NamedBarrier
 
     @property
     def is_of_all(self) -> bool:
         """True if a named barrier is for all threads of the CTA, so that exited threads count."""
         i = self.instruction
         return len(i.operands) == (3 if "red" in i.parts else 1)
+
+
+@dataclass(frozen=True, slots=True)
+class NamedBarrierCome(NamedBarrierEvent):
+    """Lanes that come to a named barrier before others of their warp: they join or arrive once all are there."""
+
+    operation: ClassVar[str] = "come"
+    begins: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, slots=True)
+class NamedBarrierJoin(NamedBarrierEvent):
+    """Lanes that come to a bar.sync or a bar.red, and wait there."""
+
+    operation: ClassVar[str] = "join"
+    begins: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, slots=True)
+class NamedBarrierArrive(NamedBarrierEvent):
+    """Lanes that come to a bar.arrive."""
+
+    operation: ClassVar[str] = "arrive"
+
+
+@dataclass(frozen=True, slots=True)
+class NamedBarrierSync(NamedBarrierEvent):
+    """Lanes that go on from a bar.sync or a bar.red."""
+
+    operation: ClassVar[str] = "sync"
+
+
+class _OfCluster:
+    __slots__ = ()
+
+    @property
+    def barrier(self) -> ClusterBarrier:
+        """Return the barrier of the cluster."""
+        return _CLUSTER
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterArrive(_OfCluster, GenerationEvent):
+    """barrier.cluster.arrive."""
+
+    operation: ClassVar[str] = "cluster_arrive"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterWait(_OfCluster, GenerationEvent):
+    """A barrier.cluster.wait that is over."""
+
+    operation: ClassVar[str] = "cluster_wait"
+
+
+@dataclass(frozen=True, slots=True)
+class WarpSync(BarrierEvent):
+    """bar.warp.sync, by the lanes of a mask."""
+
+    operation: ClassVar[str] = "sync"
+
+    @property
+    def barrier(self) -> WarpBarrier:
+        """Return the barrier of the warp."""
+        return _WARP
+
+
+@dataclass(frozen=True, slots=True)
+class Fence(BarrierEvent):
+    """A fence of threads or of proxies: fence, membar, wgmma.fence, griddepcontrol."""
+
+    operation: ClassVar[str] = "fence"
+
+    @property
+    def barrier(self) -> str:
+        """Return the opcode."""
+        return self.instruction.opcode
+
+
+@dataclass(frozen=True, slots=True)
+class GroupCommit(BarrierEvent):
+    """The end of a group of asynchronous operations.
+
+    Attributes
+    ----------
+    groups : "bulk_group", "cp.async group" or "wgmma group"
+    """
+
+    operation: ClassVar[str] = "commit"
+    begins: ClassVar[bool] = True
+
+    groups: GroupKind
+
+    @property
+    def barrier(self) -> str:
+        """Return the kind of the groups."""
+        return self.groups
+
+
+@dataclass(frozen=True, slots=True)
+class GroupWait(BarrierEvent):
+    """A wait for groups of asynchronous operations that is over.
+
+    Attributes
+    ----------
+    groups : "bulk_group", "cp.async group" or "wgmma group"
+    remaining : int or None
+        How many of the latest groups may be in flight still; None of cp.async.wait_all, which ends a group.
+    reads_only : bool
+        Whether bulk stores need only have read what they move.
+    """
+
+    operation: ClassVar[str] = "wait"
+
+    groups: GroupKind
+    remaining: int | None
+    reads_only: bool = False
+
+    @property
+    def barrier(self) -> str:
+        """Return the kind of the groups, and how many may be in flight."""
+        if self.remaining is None:
+            return "cp.async"
+        kind = "wgmma.wait_group" if self.groups == "wgmma group" else self.groups
+        return f"{kind} {self.remaining}{' read' if self.reads_only else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class RegistersEvent(BarrierEvent):
+    """An operation on the registers of warps.
+
+    Attributes
+    ----------
+    count : int
+        The registers of each thread that the instruction asks for.
+    """
+
+    count: int
+
+    @property
+    def barrier(self) -> str:
+        """Return "registers"."""
+        return "registers"
+
+    @property
+    def amounts(self) -> tuple[int, ...]:
+        """Return the registers of each thread."""
+        return (self.count,)
+
+
+@dataclass(frozen=True, slots=True)
+class SetRegisters(RegistersEvent):
+    """setmaxnreg, once there are enough."""
+
+    operation: ClassVar[str] = "set_registers"
+
+
+@dataclass(frozen=True, slots=True)
+class RegistersBlocked(RegistersEvent):
+    """A setmaxnreg.inc that waits for registers, in a deadlock."""
+
+    operation: ClassVar[str] = "blocked"
+
+
+@dataclass(frozen=True, slots=True)
+class WaitBegins(BarrierEvent):
+    """Lanes that have to wait, at a barrier or for registers: `Observer.on_wait` sees it.
+
+    Attributes
+    ----------
+    awaited : Awaited or None
+        What they wait for, where that is known.
+    """
+
+    operation: ClassVar[str] = "wait"
+
+    awaited: Awaited | None
+
+    @property
+    def barrier(self) -> Awaited | str:
+        """Return what they wait for."""
+        return "a barrier" if self.awaited is None else self.awaited
+
+
+def part_of(event: BarrierEvent) -> AsyncOperation | None:
+    """Return the asynchronous operation whose effect an event is; None of what threads do themselves."""
+    return event.part_of if isinstance(event, MbarrierEvent) else None
+
+
+BLOCKED = MbarrierBlocked, RegistersBlocked
+"""Events of waits that are not over, in a deadlock."""
+PASSES = MbarrierWait, GroupWait, NamedBarrierSync, ClusterWait, WarpSync
+"""Events of waits that are over."""
+_CLUSTER, _WARP = ClusterBarrier(), WarpBarrier()
 
 
 @dataclass(slots=True, eq=False)

@@ -318,7 +318,7 @@ class Memory:
                 i,
                 who,
                 fix="pass an array that may be written to, such as a copy",
-                at=Place(f"global memory at {value:#x}"),
+                at=Place.of_global(value),
             )
 
     def discard(self, g: Group, i: Instruction, address: Array, size: int) -> None:
@@ -337,6 +337,7 @@ class Memory:
         value = int(np.broadcast_to(address, (g.ctas.count, g.threads.count))[row, column])
         offset = value & OFFSET_MASK if space == "shared" else None
         at = Place(f"{space} memory at {value:#x}", offset, None if offset is None else size)
+        at = Place.of_global(value) if space == "global" else at
         raise MemoryAccessError(f"{space} address {value:#x} ({size} bytes) {reason}", i, g.lane(row, column), at=at)
 
     # Accesses.

@@ -18,7 +18,7 @@ from cutepy.sim.machine.shared_memory import Place, SharedMemory, view
 if TYPE_CHECKING:
     from cutepy.sim.errors import SimulationError
     from cutepy.sim.machine.alignment import Apart
-    from cutepy.sim.machine.events import Access, AsyncOperation, BarrierEvent, TmaEvent, WgmmaEvent
+    from cutepy.sim.machine.events import Access, AsyncOperation, BarrierEvent, TmaEvent, WaitBegins, WgmmaEvent
     from cutepy.sim.machine.host_events import HostEvent
     from cutepy.sim.machine.lanes import Residents
     from cutepy.sim.machine.launch import Launch
@@ -48,17 +48,16 @@ class Observer:
         """See a memory access."""
 
     def on_barrier(self, event: BarrierEvent) -> None:
-        """See an operation on a barrier."""
+        """See an operation that synchronises, such as `MbarrierArrive`: its class says which."""
 
     def on_begin(self, event: BarrierEvent) -> None:
-        """See lanes come to a bar.sync ("join"), or close a group of asynchronous operations ("commit").
+        """See the beginning of an operation, of which `on_barrier` sees the end.
 
-        Lanes that come to a barrier of a CTA before others of their warp only "come", and are there once all are.
-
-        What comes of it is told by `on_barrier`.
+        It is a `NamedBarrierJoin`, or a `GroupCommit`; a `NamedBarrierCome` comes before, of lanes that come to a
+        barrier before others of their warp.
         """
 
-    def on_wait(self, event: BarrierEvent) -> None:
+    def on_wait(self, event: WaitBegins) -> None:
         """See lanes that have to wait at a barrier; `on_barrier` is called when they go on."""
 
     def knows_complete(self, address: int, slots: Array, phases: Array, ctas: Ctas, threads: Threads) -> Array:

@@ -21,7 +21,7 @@ import numpy as np
 from cutepy.sim.machine.alignment import Alignment
 from cutepy.sim.machine.deadlock import PartOfAUnit, deadlock
 from cutepy.sim.machine.divergence import Part, check_not_crossed, gather, in_whole_units, merge, parts_of, split
-from cutepy.sim.machine.events import BarrierEvent
+from cutepy.sim.machine.events import WaitBegins
 from cutepy.sim.machine.group import Group, Join, Roster
 from cutepy.sim.machine.lanes import WARP, Array, Residents
 from cutepy.sim.machine.limits import Watchdog, lanes
@@ -258,7 +258,7 @@ class Schedule:
     def _tell_waiting(self, g: Group) -> None:
         """Tell observers of lanes that begin to wait."""
         i = self._flow.blocks[g.block].instructions[0]
-        event = BarrierEvent("wait", str(g.waits_for()) if g.waits_for else "a barrier", i, g.ctas, g.threads)
+        event = WaitBegins(i, g.ctas, g.threads, g.waits_for() if g.waits_for else None)
         for observer in self._activity.observers:
             observer.on_wait(event)
 

@@ -291,7 +291,7 @@ class OpaqueObjects:
                     g.lane(row, column),
                     fix="call mbarrier.inval before its memory is used for something else",
                     kind="overwritten-mbarrier",
-                    at=errors.Place(f"mbarrier {first:#x}"),
+                    at=errors.Place.of_mbarrier(first),
                     before=None if made is None else made.deed,
                 )
             )

@@ -495,7 +495,7 @@ def _looked_at(roster: Roster, g: Group) -> tuple[Awaited, Instruction | None]:
     for i in instructions:
         address = _address(g, i)
         if i.parts[0] == "mbarrier" and {"test_wait", "try_wait"} & set(i.parts) and address is not None:
-            at = Place(f"mbarrier {address & OFFSET_MASK:#x}")
+            at = Place.of_mbarrier(address & OFFSET_MASK)
             lacks = "a loop tests it again and again, and its phase is not over"
             fix = "each phase needs the arrivals that mbarrier.init says, and the bytes that are announced"
             return Awaited(said, at, lacks, fix, brings=arrives), i
@@ -515,7 +515,7 @@ def _writes(i: Instruction) -> bool:
 
 def _place(address: int, i: Instruction) -> Place:
     if not (SHARED_WINDOW <= address < LOCAL_WINDOW or any(part.startswith("shared") for part in i.parts)):
-        return Place(f"global memory at {address:#x}")
+        return Place.of_global(address)
     offset, rank = address & OFFSET_MASK, (address & (SHARED_WINDOW - 1)) >> RANK_SHIFT
     if rank:
         return Place(f"shared memory of the cluster's CTA {rank - 1} at {offset:#x}")

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from cutepy.sim.errors import Chance, Place
+from cutepy.sim.machine.events import MbarrierAt
 
 if TYPE_CHECKING:
+    from cutepy.sim.machine.events import Barrier
     from cutepy.sim.machine.lanes import Array
     from cutepy.sim.machine.thread_history import Done
     from cutepy.sim.ptx.model import Instruction
@@ -102,8 +104,8 @@ class Awaited:
         What others of these lanes wait for.
     lanes : array of bool, (CTAs, threads), or None
         Those of the group that wait for it; None if all do.
-    offset : int or None
-        Where in shared memory the mbarrier is that an arrival, or a copy, must address; None if it is no mbarrier.
+    barrier : MbarrierAt, NamedBarrier or ClusterBarrier, or None
+        The barrier that they wait at; None if it is none.
     is_of_all : bool
         Whether threads of any cluster can bring it.
     strays : tuple of Stray
@@ -129,9 +131,14 @@ class Awaited:
     chances: tuple[Chance, ...] = ()
     beside: tuple[Awaited, ...] = ()
     lanes: Array | None = field(default=None, compare=False)
-    offset: int | None = None
+    barrier: Barrier | None = None
     is_of_all: bool = False
     strays: tuple[Stray, ...] = ()
+
+    @property
+    def offset(self) -> int | None:
+        """Return the offset in shared memory that an arrival, or a copy, must address; None if it is no mbarrier."""
+        return self.barrier.address if isinstance(self.barrier, MbarrierAt) else None
 
     def __str__(self) -> str:
         return self.said

@@ -43,7 +43,7 @@ def issue(
     places = np.broadcast_to(memory.locate(g, i, barrier, 8, 8), shape)
     apart = position // memory.slot_bytes != places // memory.slot_bytes
     if apart.any():
-        place = Place(f"mbarrier {int(places[apart][0] % memory.slot_bytes):#x}")
+        place = Place.of_mbarrier(int(places[apart][0] % memory.slot_bytes))
         to, counted = (g.ctas.residents.coordinate(int(x[apart][0]) // memory.slot_bytes) for x in (position, places))
         raise BarrierError(
             f"{'.'.join(i.parts[:2])} stores into shared memory of CTA {to}, and its mbarrier is one of CTA {counted}",

@@ -15,7 +15,7 @@ import numpy as np
 
 from cutepy.sim.errors import MemoryAccessError
 from cutepy.sim.machine.activity import Kind
-from cutepy.sim.machine.events import AsyncOperation
+from cutepy.sim.machine.events import AsyncOperation, GroupCommit, GroupWait
 from cutepy.sim.machine.lanes import WARP, Array, Ctas, Threads
 from cutepy.sim.machine.schedule import Mechanism, left_by
 from cutepy.sim.mechanisms.atomics import combine
@@ -208,7 +208,8 @@ class BulkCopies(Mechanism):
 
     def commit(self, g: Group, i: Instruction) -> None:
         """Close the bulk groups of the lanes."""
-        self._activity.notify("commit", "bulk_group", g, i)
+        if self._activity.observers:
+            self._activity.tell(GroupCommit(i, g.ctas, g.threads, "bulk_group"))
         if not self._activity.pending:
             return
         for row in range(g.ctas.count):
@@ -219,7 +220,7 @@ class BulkCopies(Mechanism):
     def wait(self, g: Group, i: Instruction, remaining: int, read_only: bool) -> None:
         """Complete all but the youngest `remaining` bulk groups of each lane, or let them read what they move."""
         if self._activity.observers:
-            self._activity.notify("wait", f"bulk_group {remaining}{' read' if read_only else ''}", g, i)
+            self._activity.tell(GroupWait(i, g.ctas, g.threads, "bulk_group", remaining, read_only))
         if not self._committed:
             return
         for groups in self._groups(g):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cutepy.sim.errors import BarrierError, Place
+from cutepy.sim.machine.events import ClusterArrive, ClusterBarrier, ClusterWait
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.machine.schedule import Mechanism
 from cutepy.sim.machine.wait_sources import Awaited
@@ -69,7 +70,8 @@ class Cluster(Mechanism):
         self._seen[g.ctas.slots[:, None], g.threads.ids[None, :]] = generation
         np.add.at(self._arrived, clusters, g.threads.count)
         self._release(clusters)
-        self._activity.notify("cluster_arrive", "barrier.cluster", g, i, phase=generation)
+        if self._activity.observers:
+            self._activity.tell(ClusterArrive(i, g.ctas, g.threads, generation))
 
     def generation(self, slot: int) -> int:
         """Return the generation of the barrier of a CTA's cluster."""
@@ -105,7 +107,8 @@ class Cluster(Mechanism):
         if done.all():
             g.ready, g.waits_for = None, None
             self._owes[g.ctas.slots[:, None], g.threads.ids[None, :]] = False
-            self._activity.notify("cluster_wait", "barrier.cluster", g, i, phase=seen)
+            if self._activity.observers:
+                self._activity.tell(ClusterWait(i, g.ctas, g.threads, seen))
             return True
         g.ready = done
         g.waits_for = lambda: self._awaited(int(clusters[0]))
@@ -121,6 +124,7 @@ class Cluster(Mechanism):
             last=self._last,
             brings=lambda i: i.parts[:3] == ("barrier", "cluster", "arrive"),
             nobody="no other thread that still runs arrives there",
+            barrier=ClusterBarrier(),
         )
 
     def store_async(self, g: Group, i: Instruction, address: Array, values: tuple[Array, ...], barrier: Array) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cutepy.sim.errors import MemoryAccessError
-from cutepy.sim.machine.events import AsyncOperation
+from cutepy.sim.machine.events import AsyncOperation, GroupCommit, GroupWait
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.machine.schedule import Mechanism, left_by
 
@@ -100,7 +100,8 @@ class ThreadCopies(Mechanism):
 
     def commit(self, g: Group, i: Instruction) -> None:
         """Close the groups of the lanes, empty ones too: they count where an older one may be incomplete."""
-        self._activity.notify("commit", "cp.async group", g, i)
+        if self._activity.observers:
+            self._activity.tell(GroupCommit(i, g.ctas, g.threads, "cp.async group"))
         if self._open or self._committed:
             for lane in self._lanes(g):
                 self._committed.setdefault(lane, []).append(self._open.pop(lane, []))
@@ -108,7 +109,7 @@ class ThreadCopies(Mechanism):
     def wait(self, g: Group, i: Instruction, remaining: int, everything: bool) -> None:
         """Complete all but the youngest `remaining` groups of each lane."""
         if self._activity.observers:
-            self._activity.notify("wait", "cp.async" if everything else f"cp.async group {remaining}", g, i)
+            self._activity.tell(GroupWait(i, g.ctas, g.threads, "cp.async group", None if everything else remaining))
         if not (self._open or self._committed):
             return
         for lane in self._lanes(g):

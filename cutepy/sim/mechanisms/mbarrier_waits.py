@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cutepy.sim.errors import Chance, Place
+from cutepy.sim.machine.events import MbarrierAt
 from cutepy.sim.machine.thread_history import of_cta
 from cutepy.sim.machine.wait_sources import Awaited, Source, Stray, arrives, copies
 from cutepy.sim.mechanisms.mbarrier_objects import NEVER
@@ -68,7 +69,7 @@ class MbarrierWaits:
             brings = copies if size > 0 else _nothing
         return Awaited(
             said,
-            Place(name),
+            Place.of_mbarrier(offset, name),
             lacks,
             fix,
             is_begun=pending < count,
@@ -77,7 +78,7 @@ class MbarrierWaits:
             brought=brought,
             elsewhere=elsewhere,
             nobody=f"no other thread that still runs {'arrives' if pending else 'copies'} there" if size >= 0 else "",
-            offset=offset,
+            barrier=MbarrierAt(offset),
             is_first=parity == 0 and phase == 0 and pending == count and size == 0 and found.passed[slot] == NEVER,
             absent=tuple(self._absent(offset, slot)),
             ceased=tuple(self._ceased(offset, slot)),

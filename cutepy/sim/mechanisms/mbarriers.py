@@ -11,12 +11,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cutepy.sim.errors import BarrierError, Place
-from cutepy.sim.machine.events import BarrierState
+from cutepy.sim.machine.activity import Picked
+from cutepy.sim.machine.events import (
+    BarrierState,
+    MbarrierArrive,
+    MbarrierBlocked,
+    MbarrierCompleteTx,
+    MbarrierCount,
+    MbarrierExpectArrivals,
+    MbarrierExpectTx,
+    MbarrierInit,
+    MbarrierInvalidate,
+    MbarrierTry,
+    MbarrierWait,
+)
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.machine.schedule import Mechanism
 from cutepy.sim.machine.wait_sources import Awaited, operation
@@ -64,7 +78,7 @@ class Mbarriers(Mechanism):
                 i,
                 g.describe(),
                 kind="uninitialised-mbarrier",
-                at=Place(f"mbarrier {offset:#x}"),
+                at=Place.of_mbarrier(offset),
                 before=found.done["inval"].deed if found is not None and ended else None,
             )
         return found
@@ -74,7 +88,7 @@ class Mbarriers(Mechanism):
     ) -> BarrierError:
         """Return the error that an operation is, which does not agree with the last one of some kind."""
         before = self._objects[offset].done.get(after)
-        at, deed = Place(f"mbarrier {offset:#x}"), None if before is None else before.deed
+        at, deed = Place.of_mbarrier(offset), None if before is None else before.deed
         return BarrierError(message, i, g.describe(), fix=fix, kind=kind, at=at, before=deed)
 
     def _check_own(self, g: Group, i: Instruction, address: Array) -> Array:
@@ -89,7 +103,7 @@ class Mbarriers(Mechanism):
                 i,
                 g.describe(),
                 fix="only arrivals and announcements reach an mbarrier of another CTA",
-                at=Place(self._name(int(offsets.flat[0]))),
+                at=Place.of_mbarrier(int(offsets.flat[0]), self._name(int(offsets.flat[0]))),
             )
         return position
 
@@ -118,7 +132,10 @@ class Mbarriers(Mechanism):
             found.sources.clear()
             found.rounds.clear()
             self._memory.objects.mark(offset, slots, found.done["init"])
-            self._tell("init", offset, slots, g, i, found.count[slots], address)
+            if self._activity.observers:
+                state, lanes, of = self._seen(offset, slots, g, i, address)
+                about = i, lanes.ctas, lanes.threads, state, of, self._activity.completing
+                self._activity.tell(MbarrierInit(*about, tuple(found.count[slots].tolist())))
 
     @staticmethod
     def _differs(g: Group, i: Instruction, offset: int, counts: Array) -> BarrierError:
@@ -128,7 +145,7 @@ class Mbarriers(Mechanism):
             i,
             g.describe(),
             fix="let one thread initialise it",
-            at=Place(f"mbarrier {offset:#x}"),
+            at=Place.of_mbarrier(offset),
         )
 
     def invalidate(self, g: Group, i: Instruction, address: Array) -> None:
@@ -139,7 +156,10 @@ class Mbarriers(Mechanism):
             found.valid[slots] = False
             found.done["inval"] = g.did(i)
             self._memory.objects.mark(offset, slots, None)
-            self._tell("inval", offset, slots, g, i, address=address)
+            if self._activity.observers:
+                state, lanes, of = self._seen(offset, slots, g, i, address)
+                about = i, lanes.ctas, lanes.threads, state, of, self._activity.completing
+                self._activity.tell(MbarrierInvalidate(*about))
 
     def arrive(self, g: Group, i: Instruction, address: Array, count: Array | None, expects: bool, drop: bool) -> Array:
         """Arrive, after expecting bytes if `expects`; returns the state, which names the phase."""
@@ -180,7 +200,7 @@ class Mbarriers(Mechanism):
                 self._note_sources(g, i, offset, address)
             before = found.phase.copy()
             found.settle(slots)
-            self._tell("arrive", offset, slots, g, i, total, address, before)
+            self._tell_count(MbarrierArrive, offset, slots, g, i, total, address, before)
         return state
 
     def _note_sources(self, g: Group, i: Instruction, offset: int, address: Array) -> None:
@@ -223,7 +243,7 @@ class Mbarriers(Mechanism):
             found = self._object(g, i, offset, slots)
             found.pending[slots] += total
             found.done["expect_arrivals"] = g.did(i)
-            self._tell("expect_arrivals", offset, slots, g, i, total, address, found.phase)
+            self._tell_count(MbarrierExpectArrivals, offset, slots, g, i, total, address, found.phase)
 
     def expect_tx(self, g: Group, i: Instruction, address: Array, size: Array) -> None:
         """Expect bytes in the current phase: it may not be what completes it.
@@ -242,7 +262,7 @@ class Mbarriers(Mechanism):
                 fix = "announce before, or with, an arrival"
                 self._activity.fault(self._wrong(g, i, offset, wrong, fix, "premature-completion", "complete_tx"))
             found.done["expect_tx"] = g.did(i)
-            self._tell("expect_tx", offset, slots, g, i, total, address, found.phase)
+            self._tell_count(MbarrierExpectTx, offset, slots, g, i, total, address, found.phase)
 
     def complete_tx(self, g: Group, i: Instruction, address: Array, size: Array) -> None:
         """Count bytes as arrived."""
@@ -262,7 +282,7 @@ class Mbarriers(Mechanism):
     ) -> None:
         """Count bytes as arrived at the objects of some CTAs.
 
-        `copies` says who brought them, as of `BarrierEvent`; `address` is what threads address that count themselves.
+        `copies` is `MbarrierCompleteTx.deliveries`; `address` is what threads address that count themselves.
         """
         self._activity.changes += 1
         found = self._count_bytes(g, i, offset, slots, -size)
@@ -273,7 +293,8 @@ class Mbarriers(Mechanism):
         found.settle(slots)
         found.done["complete_tx"] = g.did(i)
         found.copies.add(operation(i))
-        self._tell("complete_tx", offset, slots, g, i, size, address, before, deliveries=copies)
+        kind = partial(MbarrierCompleteTx, deliveries=copies)
+        self._tell_count(kind, offset, slots, g, i, size, address, before)
 
     def _count_bytes(self, g: Group, i: Instruction, offset: int, slots: Array, size: Array | int) -> Mbarrier:
         """Add to the bytes that the current phase lacks."""
@@ -319,10 +340,10 @@ class Mbarriers(Mechanism):
             g.ready, g.waits_for = None, None
             if done.all():
                 self._note_waits(position, phase)
-            self._tell_try("wait", g, i, address, position, done, tried)
+            self._tell_try(MbarrierWait, g, i, address, position, done, tried)
             return _TRUE if done.all() else done
         if self._activity.is_stuck:
-            self._tell_try("blocked", g, i, address, position, done, tried)
+            self._tell_try(MbarrierBlocked, g, i, address, position, done, tried)
         g.ready = done
         g.waits_for = lambda: self._awaited(position, state, parity)
         return None
@@ -367,7 +388,7 @@ class Mbarriers(Mechanism):
 
     def _tell_try(
         self,
-        operation: str,
+        kind: type[MbarrierTry],
         g: Group,
         i: Instruction,
         address: Array,
@@ -383,44 +404,48 @@ class Mbarriers(Mechanism):
         for offset in np.unique(offsets).tolist():
             slots = np.unique(position[offsets == offset] // slot_bytes)
             seen = np.where(done, tried, -2)
-            self._tell(operation, offset, slots, g, i, address=address, seen=seen, tried=tried)
+            state, lanes, of = self._seen(offset, slots, g, i, address)
+            about = i, lanes.ctas, lanes.threads, state, of, self._activity.completing
+            self._activity.tell(kind(*about, lanes.values(seen), lanes.values(tried)))
 
-    def _tell(
-        self,
-        operation: str,
-        offset: int,
-        slots: Array,
-        g: Group,
-        i: Instruction,
-        amounts: Array | int | None = None,
-        address: Array | None = None,
-        phases: Array | None = None,
-        seen: Array | None = None,
-        tried: Array | None = None,
-        deliveries: Array | None = None,
-    ) -> None:
-        """Tell observers of an operation on the objects of some CTAs, which lanes address, or a copy that completes.
+    def _seen(
+        self, offset: int, slots: Array, g: Group, i: Instruction, address: Array | None
+    ) -> tuple[BarrierState, Picked, Array | None]:
+        """Return what observers see of the objects at an offset: their state, the lanes, and the CTA each addresses.
 
-        `phases` are those of all CTAs' objects that it counts in, `seen` those that lanes saw complete, of those that
-        they `tried`.
+        All lanes act, and none addresses an object, if `address` is None: copies do.
         """
-        if not self._activity.observers:
-            return
         found, memory = self._objects[offset], self._memory
         state = BarrierState(
             offset, slots, found.phase[slots], found.pending[slots], found.count[slots], found.transactions[slots]
         )
-        lanes = of_lanes = None
-        if address is not None:
-            if address.dtype == np.uint64:
-                _, address = memory.resolve("generic", address)
-            position = memory.locate(g, i, address, SIZE_BYTES, SIZE_BYTES)
-            lanes, of_lanes = position % memory.slot_bytes == offset, position // memory.slot_bytes
-        if phases is not None:
-            seen = phases[slots] if of_lanes is None else phases[of_lanes]
-        name = f"mbarrier {offset:#x}"
-        activity = self._activity
-        activity.notify(operation, name, g, i, amounts, lanes, state, seen, of_lanes, tried, deliveries)
+        if address is None:
+            return state, Picked.of_group(g, None), None
+        if address.dtype == np.uint64:
+            _, address = memory.resolve("generic", address)
+        position = memory.locate(g, i, address, SIZE_BYTES, SIZE_BYTES)
+        lanes = Picked.of_group(g, position % memory.slot_bytes == offset)
+        return state, lanes, lanes.values(position // memory.slot_bytes)
+
+    def _tell_count(
+        self,
+        kind: Callable[..., MbarrierCount],
+        offset: int,
+        slots: Array,
+        g: Group,
+        i: Instruction,
+        amounts: Array | int,
+        address: Array | None,
+        phases: Array,
+    ) -> None:
+        """Tell observers, if there are any, of an operation that counts; `phases` are those of all CTAs' objects."""
+        if not self._activity.observers:
+            return
+        state, lanes, of = self._seen(offset, slots, g, i, address)
+        amount = tuple(np.atleast_1d(amounts).tolist())
+        counted = phases[slots if of is None else of]
+        who = lanes.ctas, lanes.threads
+        self._activity.tell(kind(i, *who, state, of, self._activity.completing, counted, amount))
 
     def pending_count(self, state: Array) -> Array:
         """Return the pending count that a state held."""

@@ -16,7 +16,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cutepy.sim.errors import BarrierError, Chance, Place
+from cutepy.sim.machine.activity import Picked
 from cutepy.sim.machine.alignment import check_uniform
+from cutepy.sim.machine.events import (
+    NamedBarrier,
+    NamedBarrierArrive,
+    NamedBarrierCome,
+    NamedBarrierEvent,
+    NamedBarrierJoin,
+    NamedBarrierSync,
+)
 from cutepy.sim.machine.lanes import WARP, Array, Ctas, Threads
 from cutepy.sim.machine.schedule import Mechanism
 from cutepy.sim.machine.thread_history import Done
@@ -93,7 +102,7 @@ class Barriers(Mechanism):
         token = g.token = self._partial.generations(g.token, slots, identity, g.threads)
         done = (token >= 0) & (self._generation[slots, identity] != token)
         if may_pass and done.all():
-            self._notify_exits(g, i, identity, token)
+            self._tell_exits(g, i, identity, token)
         return self._goes_on(g, identity, done, may_pass)
 
     def _goes_on(self, g: Group, identity: Array, done: Array, may_pass: bool = True) -> bool:
@@ -117,15 +126,32 @@ class Barriers(Mechanism):
         result: Array = self._unanimous[at] if operation == "and" else self._counted[at] > 0
         return result
 
-    def _notify(self, operation: str, g: Group | Done, i: Instruction, identity: Array, generation: Array) -> None:
-        """Tell observers of each barrier that lanes are at, and the generation that they take part in."""
-        for number in np.unique(identity).tolist() if self._activity.observers else ():
-            self._activity.notify(operation, f"bar {number}", g, i, lanes=identity == number, phase=generation)
+    def _tell(
+        self,
+        kind: type[NamedBarrierEvent],
+        g: Group | Done,
+        i: Instruction,
+        number: int,
+        generation: Array,
+        lanes: Array,
+    ) -> None:
+        """Tell observers what lanes do at a barrier, and the generation that they take part in."""
+        if self._activity.observers:
+            picked = Picked.of_group(g, lanes)
+            here = NamedBarrier(number)
+            self._activity.tell(kind(i, picked.ctas, picked.threads, picked.values(generation), here))
 
-    def _notify_exits(self, g: Group, i: Instruction, identity: Array, generation: Array) -> None:
+    def _tell_each(
+        self, kind: type[NamedBarrierEvent], g: Group | Done, i: Instruction, identity: Array, generation: Array
+    ) -> None:
+        """Tell observers the same of each barrier that lanes are at."""
+        for number in np.unique(identity).tolist() if self._activity.observers else ():
+            self._tell(kind, g, i, number, generation, identity == number)
+
+    def _tell_exits(self, g: Group, i: Instruction, identity: Array, generation: Array) -> None:
         """Tell observers that lanes go on; of one CTA those together that took part in one generation."""
         if (generation == generation[:, :1]).all():
-            self._notify("sync", g, i, identity, generation[:, :1])
+            self._tell_each(NamedBarrierSync, g, i, identity, generation[:, :1])
             return
         shape = g.ctas.count, g.threads.count
         identity, generation = np.broadcast_to(identity, shape), np.broadcast_to(generation, shape)
@@ -134,7 +160,7 @@ class Barriers(Mechanism):
                 lanes = generation[row] == value
                 ctas = Ctas(np.array([slot]), g.ctas.residents)
                 part = Done(i, ctas, Threads(g.threads.ids[lanes], g.threads.block))
-                self._notify("sync", part, i, identity[row : row + 1, lanes], np.array([[value]]))
+                self._tell_each(NamedBarrierSync, part, i, identity[row : row + 1, lanes], np.array([[value]]))
 
     def _check(self, g: Group, i: Instruction, identity: Array) -> None:
         if int(identity.max()) >= BARRIERS:
@@ -193,7 +219,7 @@ class Barriers(Mechanism):
                 if predicate is not None:
                     self._true[slots, number] += (held & mask).sum(axis=1)
                 self._count(self._last[number], number, rows, come > 0, g.threads.warps, come, before)
-                self._activity.notify(_operation(i), f"bar {number}", g, i, lanes=mask, phase=generation)
+                self._tell(_joins_or_arrives(i), g, i, number, generation, mask)
                 self._release(rows, number)
             left = here & ~mask
             if left.any():
@@ -205,7 +231,7 @@ class Barriers(Mechanism):
     ) -> Array:
         """Let lanes come that are not all of their warps; returns what each waits by."""
         generation = self._generation[g.ctas.slots[:, None], number]
-        self._activity.notify("come", f"bar {number}", g, i, lanes=here, phase=generation)
+        self._tell(NamedBarrierCome, g, i, number, generation, here)
         waits, came = self._partial.come(g, i, number, here, held)
         for key in came:
             self._count_if_whole(key, before)
@@ -244,7 +270,8 @@ class Barriers(Mechanism):
         self._true[slot, number] += held
         self._count(came[-1], number, rows, np.array([[True]]), np.array([warp]), np.array([[lanes]]), before)
         for done in came:
-            self._notify(_operation(done.instruction), done, done.instruction, np.array([[number]]), generation)
+            i = done.instruction
+            self._tell_each(_joins_or_arrives(i), done, i, np.array([[number]]), generation)
         self._release(rows, number)
 
     def _count(
@@ -360,6 +387,7 @@ class Barriers(Mechanism):
                 brings=lambda i: _may_be_at(i, number),
                 is_of_a_cta=True,
                 nobody=nobody,
+                barrier=NamedBarrier(number),
             )
         wanted, came = int(self._expected[slot, number]), int(self._arrived[slot, number])
         if wanted == -1:
@@ -373,6 +401,7 @@ class Barriers(Mechanism):
             brings=lambda i: _may_be_at(i, number),
             is_of_a_cta=True,
             nobody=nobody,
+            barrier=NamedBarrier(number),
             chances=tuple(self._shared(self._last[number], number)) if number in self._last else (),
         )
 
@@ -380,9 +409,9 @@ class Barriers(Mechanism):
 _APART = "give each group of threads a named barrier of its own"
 
 
-def _operation(i: Instruction) -> str:
-    """Return what observers are told of who comes."""
-    return "arrive" if "arrive" in i.parts else "join"
+def _joins_or_arrives(i: Instruction) -> type[NamedBarrierEvent]:
+    """Return the event of lanes that come to a barrier by an instruction."""
+    return NamedBarrierArrive if "arrive" in i.parts else NamedBarrierJoin
 
 
 def _may_be_at(i: Instruction, number: int) -> bool:

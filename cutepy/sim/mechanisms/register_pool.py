@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cutepy.sim.errors import Place, SimulationError
+from cutepy.sim.machine.activity import Picked
+from cutepy.sim.machine.events import RegistersBlocked, SetRegisters
 from cutepy.sim.machine.lanes import WARP, WARPGROUP, Array
 from cutepy.sim.machine.schedule import Mechanism
 from cutepy.sim.machine.wait_sources import Awaited
@@ -92,8 +94,9 @@ class RegisterPool(Mechanism):
             last = np.searchsorted(warps * WARP // WARPGROUP, g.threads.ids // WARPGROUP, "right") - 1
             enough = (np.cumsum(change, axis=1) <= self._free[slots][:, None])[:, last]
             if not enough.all():
-                if self._activity.is_stuck:
-                    self._activity.notify("blocked", "registers", g, i, count, lanes=~enough)
+                if self._activity.is_stuck and self._activity.observers:
+                    picked = Picked.of_group(g, ~enough)
+                    self._activity.tell(RegistersBlocked(i, picked.ctas, picked.threads, count))
                 g.ready = enough
                 g.waits_for = lambda: self._awaited(slots, count)
                 return False
@@ -102,7 +105,8 @@ class RegisterPool(Mechanism):
             self._free[slots] -= change.sum(axis=1)
             self._held[slots[:, None], warps] += change // WARP
             self._activity.changes += 1
-        self._activity.notify("set_registers", "registers", g, i, count)
+        if self._activity.observers:
+            self._activity.tell(SetRegisters(i, g.ctas, g.threads, count))
         return True
 
     def _check(self, g: Group, i: Instruction, count: int, more: bool, held: Array) -> None:

@@ -21,7 +21,7 @@ from cutepy.layouts.sm90 import tensor_map_bits as fields
 from cutepy.layouts.sm90.arch import UNIT_BYTES
 from cutepy.layouts.sm90.tensor_map_bits import ALIGNMENT, SIZE_BYTES, USED_BYTES
 from cutepy.sim.errors import DescriptorError, UnknownInstructionError
-from cutepy.sim.machine.events import Proxy, Space
+from cutepy.sim.machine.events import Fence, Proxy, Space
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.machine.memory import OFFSET_MASK
 from cutepy.sim.mechanisms.tensor_elements import AnyTensorMap
@@ -67,7 +67,8 @@ class TensorMaps:
     def acquire(self, g: Group, i: Instruction, address: Array) -> None:
         """Let observers see a fence that shows tensor maps to copies."""
         self._observe(g, i, "read", "global", "tensormap", address)
-        self._activity.notify("fence", i.opcode, g, i)
+        if self._activity.observers:
+            self._activity.tell(Fence(i, g.ctas, g.threads))
 
     def use(self, g: Group, i: Instruction, address: Array) -> None:
         """Let observers see which tensor maps copies use."""

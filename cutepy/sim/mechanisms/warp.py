@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cutepy.sim.errors import Place, SimulationError
+from cutepy.sim.machine.activity import Picked
+from cutepy.sim.machine.events import WarpSync
 from cutepy.sim.machine.lanes import WARP, Array, Threads, mask_of
 
 if TYPE_CHECKING:
@@ -34,14 +36,19 @@ class Warp:
         """Synchronise the lanes of each mask, who have come; masks of a warp may differ, as those of its tiles do."""
         self._check_mask(g, i, mask)
         if mask.shape[1] == 1:
-            self._activity.notify("sync", "bar.warp", g, i)
+            self._tell_sync(g, i)
             return
         first = mask & (~mask + np.uint32(1))  # the lowest lane of each mask, which no other mask of the warp has
         for row in range(len(mask)) if (mask != mask[:1]).any() else [slice(None)]:
             here = np.zeros((g.ctas.count if len(mask) > 1 else 1, 1), bool)
             here[row] = True
             for leader in np.unique(first[row]):
-                self._activity.notify("sync", "bar.warp", g, i, lanes=here & (first[row] == leader))
+                self._tell_sync(g, i, here & (first[row] == leader))
+
+    def _tell_sync(self, g: Group, i: Instruction, lanes: Array | None = None) -> None:
+        if self._activity.observers:
+            picked = Picked.of_group(g, lanes)
+            self._activity.tell(WarpSync(i, picked.ctas, picked.threads))
 
     def shuffle(
         self, g: Group, i: Instruction, mode: str, a: Array, b: Array, c: Array, mask: Array

@@ -1,4 +1,4 @@
-"""Checks of addresses, as `machine.memory` checks them, and counts, as `machine.traffic` counts them.
+"""Checks of addresses, as `machine.memory` checks them, and counts, as `machine.activity` counts them.
 
 What fails a check notes so, and touches nothing. Of lanes that are not here the addresses are those of one that is.
 """

@@ -49,6 +49,12 @@ def barrier_name(offset: int, initialised: Mapping[int, Instruction]) -> str:
     return f"mbarrier {name}{f', stage {place}' if stages > 1 else ''} ({offset:#x})"
 
 
+def holder_name(offset: int, initialised: Mapping[int, Instruction]) -> str:
+    """Return what the source calls the object that holds a barrier, or the barrier itself if nothing says it."""
+    holder, part = _names(_site(initialised[offset]))
+    return holder or part or f"{offset:#x}"
+
+
 def made_at(offset: int, initialised: Mapping[int, Instruction]) -> SourceLine | None:
     """Return the line that makes the object which holds a barrier, such as ``ring = TmaRing(...)``, if that is seen.
 

@@ -8,7 +8,7 @@ from typing import Protocol
 
 
 class Remark(Protocol):
-    """A numbered remark of an assembler, as `cutepy.binaries.ptxas.Advice` is."""
+    """A numbered remark of an assembler, as `cutepy.binaries.ptxas.Diagnosis` is."""
 
     @property
     def code(self) -> str:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from cutepy.sim.ptx.model import Address, Symbol
 from cutepy.sim.ptx.places import user_lines
-from cutepy.sim.sanitize.kinds import KINDS, Severity
+from cutepy.sim.sanitize.kinds import KINDS, Diagnosis, Severity
 
 if TYPE_CHECKING:
+    from cutepy.sim.errors import Place
     from cutepy.sim.machine.launch import Launch
     from cutepy.sim.ptx.model import Instruction, SourceLine
 
@@ -71,6 +72,8 @@ class Side:
         The PTX that the instruction is of, and the file that it was read from; empty where there is none.
     run : int or None
         The first of the instructions of its PTX that run one after another with it, whatever branches do.
+    is_async : bool
+        Whether the async proxy did it.
     """
 
     what: str
@@ -84,6 +87,7 @@ class Side:
     ptx: str = field(default="", repr=False, compare=False)
     ptx_file: str = field(default="", repr=False, compare=False)
     run: int | None = field(default=None, repr=False, compare=False)
+    is_async: bool = field(default=False, repr=False)
 
     @property
     def chain(self) -> tuple[SourceLine, ...]:
@@ -191,6 +195,8 @@ class Waiting:
         Who would or may bring it, at which instruction, and what that one waits for first.
     are_sure : tuple of bool
         Whether each of them would; the others may.
+    mbarrier : int or None
+        The offset of the mbarrier that is waited for, if it is one.
     """
 
     at: str
@@ -198,6 +204,7 @@ class Waiting:
     sides: tuple[Side, ...]
     bringers: tuple[tuple[Side, str], ...] = ()
     are_sure: tuple[bool, ...] = ()
+    mbarrier: int | None = None
 
 
 class Shown(Protocol):
@@ -238,8 +245,8 @@ class Hazard:
         Which bytes, or which barrier.
     before, after : Side
         The two operations, in the order of this execution; `before` is None where there is one only.
-    missing : str
-        What there should be, and where.
+    diagnosis : Diagnosis
+        What is wrong, and what there should be.
     count : int
         How many pairs of operations of these lines were found so.
     address : int or None
@@ -266,6 +273,10 @@ class Hazard:
         Of a barrier whose count or bytes are wrong, the line that makes the object which holds it.
     is_strict : bool
         Whether the run was asked to fail by advisories too: then this is a hazard, whatever its kind.
+    place : Place or None
+        The barrier, or the bytes, that `where` names.
+    holder : str
+        What the source calls the object that `made_at` makes.
     """
 
     kind: str
@@ -273,7 +284,7 @@ class Hazard:
     where: str
     before: Side | None
     after: Side
-    missing: str
+    diagnosis: Diagnosis
     count: int = 1
     address: int | None = None
     size_bytes: int | None = None
@@ -287,6 +298,8 @@ class Hazard:
     near_misses: tuple[NearMiss, ...] = ()
     made_at: SourceLine | None = None
     is_strict: bool = False
+    place: Place | None = field(default=None, repr=False, compare=False)
+    holder: str = ""
 
     def replay(self) -> Shown:
         """Play a schedule that shows it: see `Run.replay`."""
@@ -326,20 +339,30 @@ class Hazard:
 
     @property
     def advice(self) -> tuple[str, str]:
-        """Missing step and wanted order: a line each."""
-        wrong, _, wanted = self.missing.rpartition(": ")
-        return wrong or self.meaning.partition(": ")[0].replace("`", ""), wanted
+        """Problem and wanted order: a line each."""
+        wrong = self.diagnosis.problem or KINDS[self.kind].gist.replace("`", "")
+        return wrong, self.diagnosis.wanted
+
+    @property
+    def missing(self) -> str:
+        """Problem, if the kind does not say it, and wanted order, as one text."""
+        return str(self.diagnosis)
+
+    @property
+    def subject(self) -> str:
+        """Buffer or place of the hazard, and its kernel."""
+        what = f"{self.buffer} ({self.where})" if self.buffer else self.where
+        return f"{what} of {self.kernel}"
 
     @property
     def title(self) -> str:
         """The first line of a report."""
-        what = f"{self.buffer} ({self.where})" if self.buffer else self.where
-        return f"{self.kind}: {what} of {self.kernel}" + (f", {self.count} times" if self.count > 1 else "")
+        return f"{self.kind}: {self.subject}" + (f", {self.count} times" if self.count > 1 else "")
 
     @property
     def summary(self) -> str:
         """The kind, the place and the line of the last operation, in one line."""
-        return f"{self.title.removesuffix(f', {self.count} times')}, at {self.after.line}"
+        return f"{self.kind}: {self.subject}, at {self.after.line}"
 
     def __str__(self) -> str:
         return "\n".join([self.title, *(f"    {side}" for side in self.sides), f"    {self.missing}"])

@@ -7,9 +7,43 @@ Reports, the documentation and what may be allowed at a line all read this table
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 Severity = Literal["hazard", "advisory"]
+
+FIRST = "here the read came first, and nothing had written these bytes before"
+"""Problem of a hazard whose read came first."""
+
+
+class Diagnosis(NamedTuple):
+    """Problem of a hazard, and the wanted order.
+
+    Attributes
+    ----------
+    wrong : str
+        Empty if the gist of the kind says it.
+    wanted : str
+        What there should be, and where.
+    read_first : bool
+        Whether the read came first in this execution, and nothing had written its bytes before.
+
+    Examples
+    --------
+    >>> print(Diagnosis("the MMAs may still read it", "wgmma.wait_group must come before"))
+    the MMAs may still read it: wgmma.wait_group must come before
+    """
+
+    wrong: str
+    wanted: str
+    read_first: bool = False
+
+    @property
+    def problem(self) -> str:
+        """Return what is wrong, in this execution too."""
+        return "; ".join(filter(None, (FIRST * self.read_first, self.wrong)))
+
+    def __str__(self) -> str:
+        return f"{self.problem}: {self.wanted}" if self.problem else self.wanted
 
 
 @dataclass(frozen=True)
@@ -20,10 +54,10 @@ class Kind:
     ----------
     name : str
         Lower case, words joined by hyphens.
-    meaning : str
+    gist : str
         What it is, in a line: of Markdown, in lower case and without a full stop.
-    missing : str
-        What there should be, and where, perhaps after what is wrong and a colon; some findings say it more closely.
+    wanted : str
+        What there should be, and where; some findings say it more closely.
     section : str
         The clause that orders it otherwise: a section of the PTX ISA.
     severity : "hazard" or "advisory"
@@ -31,14 +65,35 @@ class Kind:
     defect : "between", "before", "either" or "place"
         Where the mistake is: between the two operations, at the first, whatever comes after it, at one of them, in
         whatever order they come, or at what they are at, whoever they are. One mistake is told once.
+    detail : str
+        The forms in which it comes, if there are several.
+    wrong : str
+        What is wrong, if that says more than the gist.
     """
 
     name: str
-    meaning: str
-    missing: str
+    gist: str
+    wanted: str
     section: str
     severity: Severity = "hazard"
     defect: Literal["between", "before", "either", "place"] = "between"
+    detail: str = ""
+    wrong: str = ""
+
+    @property
+    def meaning(self) -> str:
+        """Return what it is, with the forms in which it comes."""
+        return f"{self.gist}: {self.detail}" if self.detail else self.gist
+
+    @property
+    def diagnosis(self) -> Diagnosis:
+        """Return what is said of a hazard of this kind if its finding says nothing more closely."""
+        return Diagnosis(self.wrong, self.wanted)
+
+    @property
+    def missing(self) -> str:
+        """Return the same as text."""
+        return str(self.diagnosis)
 
 
 _ENTRIES = (
@@ -56,9 +111,10 @@ _ENTRIES = (
     ),
     Kind(
         "uninitialised-mbarrier",
-        "an mbarrier is used where there is none: before `mbarrier.init`, after `mbarrier.inval`, or elsewhere",
+        "an mbarrier is used where there is none",
         "mbarrier.init must come before an mbarrier is used, and mbarrier.inval after its last use",
         "Parallel Synchronization and Communication Instructions: mbarrier.init; mbarrier.inval",
+        detail="before `mbarrier.init`, after `mbarrier.inval`, or elsewhere",
     ),
     Kind(
         "missing-init-fence",
@@ -83,11 +139,11 @@ _ENTRIES = (
     ),
     Kind(
         "mismatched-count",
-        "a named barrier is given a number of threads that is not that of those who come: others give it another one, "
-        "more come, or it is no multiple of 32",
+        "a named barrier is given a number of threads that is not that of those who come",
         "all who take part must give a barrier the number of all threads that do, a multiple of 32",
         "Parallel Synchronization and Communication Instructions: bar, barrier",
         defect="either",
+        detail="others give it another one, more come, or it is no multiple of 32",
     ),
     Kind(
         "unpaired-arrival",
@@ -97,18 +153,20 @@ _ENTRIES = (
     ),
     Kind(
         "misused-barrier",
-        "a barrier is used against its protocol: more arrivals than a phase of an mbarrier expects, a count or a "
-        "number that there isn't, a wait by the state of a phase too far back or of another mbarrier, an mbarrier that "
-        "is loaded as data, or `st.async` with data and mbarrier in two CTAs",
+        "a barrier is used against its protocol",
         "a phase of an mbarrier must get as many arrivals as mbarrier.init says",
         "Parallel Synchronization and Communication Instructions: mbarrier; bar, barrier; st.async; red.async",
         defect="either",
+        detail="more arrivals than a phase of an mbarrier expects, a count or a number that there "
+        "isn't, a wait by the state of a phase too far back or of another mbarrier, an mbarrier "
+        "that is loaded as data, or `st.async` with data and mbarrier in two CTAs",
     ),
     Kind(
         "byte-count-overflow",
         "some order of announcements and copies leaves the 2^20 - 1 bytes that an mbarrier counts",
-        "a phase announces and counts too many bytes: use more phases",
+        "use more phases",
         "Parallel Synchronization and Communication Instructions: mbarrier, mbarrier.expect_tx",
+        wrong="a phase announces and counts too many bytes",
     ),
     Kind(
         "premature-completion",
@@ -119,20 +177,23 @@ _ENTRIES = (
     Kind(
         "early-wait",
         "a wait at an mbarrier may begin before the phase before is over, and pass on the parity of an earlier one",
-        "who waits for a phase must know that the one before is over: wait for that too",
+        "wait for that too",
         "Parallel Synchronization and Communication Instructions: mbarrier.test_wait, mbarrier.try_wait",
+        wrong="who waits for a phase must know that the one before is over",
     ),
     Kind(
         "early-arrival",
         "an arrival, an announcement or a copy may count in the phase before",
-        "who arrives must know that the phase before is over: wait for it",
+        "wait for it",
         "Parallel Synchronization and Communication Instructions: mbarrier, phase completion",
+        wrong="who arrives must know that the phase before is over",
     ),
     Kind(
         "lapped-wait",
-        "a phase may complete while a slow thread still waits for the one before: it hangs, or passes too late",
+        "a phase may complete while a slow thread still waits for the one before",
         "one of those who complete a phase must hear from each thread that waits for the one before",
         "Parallel Synchronization and Communication Instructions: mbarrier.test_wait, mbarrier.try_wait",
+        detail="it hangs, or passes too late",
     ),
     Kind(
         "missing-wgmma-fence",
@@ -143,38 +204,41 @@ _ENTRIES = (
     Kind(
         "accumulator-in-flight",
         "registers are used that MMAs still write, on some path through the kernel",
-        "the MMAs may not be complete: wgmma.wait_group must come before these registers are used",
+        "wgmma.wait_group must come before these registers are used",
         "Asynchronous Warpgroup Level Matrix Instructions: wgmma.wait_group",
+        wrong="the MMAs may not be complete",
     ),
     Kind(
         "fragment-in-flight",
         "registers of A are written that MMAs still read",
-        "the MMAs may still read it: wgmma.wait_group must come before these registers are written",
+        "wgmma.wait_group must come before these registers are written",
         "Asynchronous Warpgroup Level Matrix Instructions: wgmma.wait_group",
+        wrong="the MMAs may still read it",
     ),
     Kind(
         "missing-proxy-fence",
         "threads wrote, and a TMA store, a bulk copy or wgmma reads, in order, but without `fence.proxy.async` "
         "between, in the CTA of the copy",
-        "the generic proxy wrote it, and the async proxy touches it: fence.proxy.async is missing between, "
-        "after the write and before a barrier or the copy",
+        "fence.proxy.async is missing between, after the write and before a barrier or the copy",
         "Memory Consistency Model: Proxies; Async proxy",
+        wrong="the generic proxy wrote it, and the async proxy touches it",
     ),
     Kind(
         "unfenced-overwrite",
         "threads read, and a TMA load, a bulk copy or another write of the async proxy overwrites that, in order, but "
         "without `fence.proxy.async` between, in the CTA that read",
-        "the generic proxy read it, and the async proxy overwrites it: fence.proxy.async is missing between, after the "
-        "read and before its thread hands the bytes back, or in the thread that issues the copy, once it has waited",
+        "fence.proxy.async is missing between, after the read and before its thread hands the "
+        "bytes back, or in the thread that issues the copy, once it has waited",
         "Memory Consistency Model: Proxies; Async proxy",
+        wrong="the generic proxy read it, and the async proxy overwrites it",
     ),
     Kind(
         "unmet-warps",
-        "wgmma reads A from shared memory, and each warp wrote and fenced its own 16 rows of it: no barrier of the "
-        "warpgroup came between",
+        "wgmma reads A from shared memory, and each warp wrote and fenced its own 16 rows of it",
         "a barrier of the four warps, such as a named one of 128 threads, must come between each warp's "
         "fence.proxy.async and the MMA, or A must come from registers",
         "wgmma: Async Proxy; wgmma.mma_async; Memory Consistency Model: Causality Order",
+        detail="no barrier of the warpgroup came between",
     ),
     Kind(
         "missing-tensormap-fence",
@@ -191,24 +255,26 @@ _ENTRIES = (
         "a flag or a counter is accessed with a scope that does not include the other thread, `.cta` between CTAs; or "
         "memory after an mbarrier's arrival, or global memory after its wait, with the scope `.cta`, between CTAs of a "
         "cluster",
-        "both accesses need a scope that the other thread is in: .cluster within a cluster, .gpu within a GPU",
+        ".cluster within a cluster, .gpu within a GPU",
         "Memory Consistency Model: Scope; Morally strong operations",
+        wrong="both accesses need a scope that the other thread is in",
     ),
     Kind(
         "partial-overlap",
         "bytes are accessed by two threads with strong accesses of different sizes, such as a flag of 4 bytes that "
         "another thread reads with its neighbour as 8, and nothing else orders them",
-        "strong accesses of different sizes race, and neither need see the other as a whole: both must be of one size, "
-        "or something else must order them",
+        "both must be of one size, or something else must order them",
         "Memory Consistency Model: Morally strong operations; Limitations on Mixed-size Data-races",
+        wrong="strong accesses of different sizes race, and neither need see the other as a whole",
     ),
     Kind(
         "too-weak-semantics",
         "an arrival or a wait at a barrier, or a flag in memory, that should show what came before is `.relaxed`, with "
         "no `fence.acq_rel` beside it",
-        "what is relaxed counts, and shows nothing: it must be .release or .acquire, or fence.acq_rel must come before "
-        "the arrival or the flag is raised, after the wait or the flag is read",
+        "it must be .release or .acquire, or fence.acq_rel must come before the arrival or the "
+        "flag is raised, after the wait or the flag is read",
         "Memory Consistency Model: Release and Acquire Patterns; mbarrier.arrive, mbarrier.try_wait",
+        wrong="what is relaxed counts, and shows nothing",
     ),
     Kind(
         "early-access",
@@ -220,41 +286,44 @@ _ENTRIES = (
     Kind(
         "non-coherent-read",
         "a load through the cache that is not coherent (`ld.global.nc`) reads what the same launch writes",
-        "ld.global.nc reads through a cache that does not see what this launch writes: use a plain load, without "
-        "__ldg, or __restrict__ with const",
+        "use a plain load, without __ldg, or __restrict__ with const",
         "Data Movement and Conversion Instructions: ld.global.nc",
+        wrong="ld.global.nc reads through a cache that does not see what this launch writes",
     ),
     Kind(
         "unordered-read",
-        "bytes are read, and nothing orders that after what wrote them: no barrier between threads, no wait for the "
-        "mbarrier of a TMA or bulk copy, no `cp.async.wait_group`, no release that the other CTA acquires, no event "
-        "between two streams",
+        "bytes are read, and nothing orders that after what wrote them",
         "a barrier that both take part in, or an arrival and a wait at an mbarrier, must come between",
         "Memory Consistency Model: Causality Order; Data-Races",
+        detail="no barrier between threads, no wait for the mbarrier of a TMA or bulk copy, no "
+        "`cp.async.wait_group`, no release that the other CTA acquires, no event between two "
+        "streams",
     ),
     Kind(
         "unordered-write",
-        "bytes are written that somebody may still read or write: a stage released before `wgmma.wait_group`, shared "
-        "memory reused before `cp.async.bulk.wait_group.read`",
+        "bytes are written that somebody may still read or write",
         "a barrier that both take part in, or an arrival and a wait at an mbarrier, must come between",
         "Memory Consistency Model: Causality Order; Data-Races",
+        detail="a stage released before `wgmma.wait_group`, shared memory reused before "
+        "`cp.async.bulk.wait_group.read`",
     ),
     Kind(
         "layout-mismatch",
-        "what a TMA load wrote is read through another swizzle, by MMAs or by a TMA store, or by MMAs in rows of "
-        "another length or across the rows of its swizzle: by the other major, or by strides that are no patterns; or "
-        "MMAs walk out of a tile, into the other operand's or the next one of its tensor",
+        "what a TMA load wrote is read through another swizzle, by MMAs or by a TMA store, or by "
+        "MMAs in rows of another length or across the rows of its swizzle",
         "the tensor map and the descriptor must name one swizzle",
         "Asynchronous Warpgroup Level Matrix Instructions: Shared Memory Matrix Layout; Tensors: Swizzling Modes",
+        detail="by the other major, or by strides that are no patterns; or MMAs walk out of a tile, "
+        "into the other operand's or the next one of its tensor",
     ),
     Kind(
         "uninitialised-read",
         "shared memory is read that nothing has written since the CTA began, or global memory that nothing has written "
         "since it was allocated, or since `discard`; or registers and local memory of a thread that nothing has "
         "written",
-        "nothing has written these bytes since the CTA began, and they hold what another CTA left there: write them "
-        "first, or wait for what does",
+        "write them first, or wait for what does",
         "State Spaces, Types, and Variables: Shared State Space, Global State Space",
+        wrong="nothing has written these bytes since the CTA began, and they hold what another CTA left there",
     ),
     Kind(
         "uneven-bytes",
@@ -313,11 +382,12 @@ _ENTRIES = (
     ),
     Kind(
         "invalid-access",
-        "memory is accessed that is not the kernel's: out of range, freed, or at an address that is not aligned; or a "
-        "`cp.async` takes more bytes than it copies",
+        "memory is accessed that is not the kernel's",
         "an access must be within an allocation, or within the shared memory of a CTA, at a multiple of its size",
         "Instruction Operands: Addresses as Operands; Data Movement and Conversion Instructions",
         defect="either",
+        detail="out of range, freed, or at an address that is not aligned; or a `cp.async` takes more "
+        "bytes than it copies",
     ),
     Kind(
         "invalid-descriptor",
@@ -350,20 +420,21 @@ _ENTRIES = (
     ),
     Kind(
         "deadlock",
-        "threads wait for ever: for arrivals that nobody makes, at a barrier that others do not come to, or in a loop "
-        "for memory that nobody writes any more",
+        "threads wait for ever",
         "what is waited for must come, by threads that do not wait for this one first",
         "Parallel Synchronization and Communication Instructions: bar, barrier; barrier.cluster; mbarrier.try_wait",
         defect="place",
+        detail="for arrivals that nobody makes, at a barrier that others do not come to, or in a loop "
+        "for memory that nobody writes any more",
     ),
     Kind(
         "discarded-read",
         "shared memory is read that nothing has written, and the launch writes the same whatever is there; or a load "
         "races, and its lane stores nothing that is made of it",
-        "nothing has written these bytes since the CTA began, and nothing comes of them: with other values there the "
-        "launch writes the same to global memory",
+        "with other values there the launch writes the same to global memory",
         "State Spaces, Types, and Variables: Shared State Space",
         "advisory",
+        wrong="nothing has written these bytes since the CTA began, and nothing comes of them",
     ),
     Kind(
         "type-mismatch",
@@ -374,18 +445,20 @@ _ENTRIES = (
     ),
     Kind(
         "injected-wgmma-fence",
-        "a `wgmma.fence` is missing, and the assembler puts it: a hazard by the ISA, not on this hardware",
+        "a `wgmma.fence` is missing, and the assembler puts it",
         "wgmma.fence must come after other accesses to these registers, and before the MMAs; it costs nothing more",
         "Asynchronous Warpgroup Level Matrix Instructions: wgmma.fence",
         "advisory",
+        detail="a hazard by the ISA, not on this hardware",
     ),
     Kind(
         "injected-wgmma-wait",
-        "registers are used that MMAs still write, and the assembler puts a wait before: nothing overlaps there",
-        "the assembler waits here for the MMAs, which then overlap with nothing: wgmma.wait_group must come where it "
-        "is meant, or the registers must not be touched until then",
+        "registers are used that MMAs still write, and the assembler puts a wait before",
+        "wgmma.wait_group must come where it is meant, or the registers must not be touched until then",
         "Asynchronous Warpgroup Level Matrix Instructions: wgmma.wait_group",
         "advisory",
+        detail="nothing overlaps there",
+        wrong="the assembler waits here for the MMAs, which then overlap with nothing",
     ),
     Kind(
         "serialised-wgmma",

@@ -23,6 +23,7 @@ import numpy as np
 
 from cutepy.sim.machine.lanes import Threads
 from cutepy.sim.ptx.model import Address, Immediate, Instruction, Register, registers_in
+from cutepy.sim.sanitize.kinds import Diagnosis
 from cutepy.sim.sanitize.order.uses import whole_flow
 from cutepy.sim.sanitize.undefined import givers, with_values
 from cutepy.sim.sanitize.undefined_bits import GATHERS, PASSES_ON, Operands, from_lanes, full
@@ -51,12 +52,12 @@ class Lacking(NamedTuple):
     ----------
     who : str
         The threads that lack it.
-    text : str
-        The register that has no value, and the writes that these threads have not executed.
+    diagnosis : Diagnosis
+        The register that has no value, the writes that these threads have not executed, and what to do.
     """
 
     who: str
-    text: str
+    diagnosis: Diagnosis
 
 
 class OneSided:
@@ -195,7 +196,7 @@ class OneSided:
             Threads(who, block).describe(), self._say(register, first, Threads(begun.astype(np.intp), block).describe())
         )
 
-    def _say(self, register: Register, first: int, who: str) -> str:
+    def _say(self, register: Register, first: int, who: str) -> Diagnosis:
         assert self._function is not None
         begun = self._begins[first]
         writes = [
@@ -206,7 +207,7 @@ class OneSided:
         text = f"{begun.name} is written only by {', '.join(writes[:_SHOWN])}{more}, which {who} did not execute before"
         if register.index != first:
             text += f"; the value of {register.name} is made of it"
-        return f"{text}: write {begun.name} before the paths part"
+        return Diagnosis(f"{text}", f"write {begun.name} before the paths part")
 
 
 def _mattering(i: Instruction) -> Iterator[tuple[list[Register], int]]:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from cutepy.sim.ptx.model import Vector
 from cutepy.sim.sanitize.assembler import Remark, Spilled, assembly_of
 from cutepy.sim.sanitize.hazards import Side
-from cutepy.sim.sanitize.kinds import KINDS
+from cutepy.sim.sanitize.kinds import KINDS, Diagnosis
 from cutepy.sim.sanitize.registers import RegisterHazard
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ _IGNORED = "C7508"
 _ASKED_ABOUT = frozenset(("wgmma", "mma", "wmma", "setmaxnreg"))
 """First parts of opcodes for which ptxas is asked: its numbered remarks are about these, and MMAs need registers."""
 
-Advisory = tuple[str, str, None, Side, str]
+Advisory = tuple[str, str, None, Side, Diagnosis]
 """An advisory: its kind, where it is, nothing, the instruction, and what it costs."""
 
 
@@ -89,9 +89,10 @@ def remarks(ptx: str, kernel: str, instructions: Sequence[Instruction]) -> Itera
         if resources.name == kernel and resources.spill_store_bytes + resources.spill_load_bytes:
             found = assembly.spills(kernel)
             site, where = (first, _NO_TOOL) if found is None else _spilled_at(found, instructions, first)
-            cost = (
-                f"{resources.spill_store_bytes} bytes a thread are stored and {resources.spill_load_bytes} loaded for "
-                f"want of registers, {where}: {_FEWER if mma is None else _FEWER_WITH_MMAS}"
+            cost = Diagnosis(
+                f"{resources.spill_store_bytes} bytes a thread are stored and "
+                f"{resources.spill_load_bytes} loaded for want of registers, {where}",
+                f"{(_FEWER if mma is None else _FEWER_WITH_MMAS)}",
             )
             yield "spilled-registers", "registers", None, Side("spill", "all warps", site), cost
 
@@ -129,11 +130,11 @@ def _named(i: Instruction) -> str:
     return f"{PurePath(chain[0].file).name}:{chain[0].line}" if chain else f"line {i.line} of the PTX"
 
 
-def _reason(advice: Remark, kind: str) -> str:
+def _reason(advice: Remark, kind: str) -> Diagnosis:
     text = re.sub(r" (?:in|for) (?:the )?function '[^']*'.*", "", advice.text).removeprefix(
         "Potential Performance Loss: "
     )
-    return f"ptxas says {text.rstrip('.')!r} ({advice.code}): {KINDS[kind].missing}"
+    return Diagnosis(f"ptxas says {text.rstrip('.')!r} ({advice.code})", KINDS[kind].missing)
 
 
 def _advice(ptx: str, kernel: str) -> tuple[Remark, ...] | None:

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cutepy.sim.machine.events import BLOCKED, Fence, MbarrierTry, NamedBarrierCome
 from cutepy.sim.machine.host_events import HostAccess, HostEvent, StreamEvent
 from cutepy.sim.machine.observer import Observer, stops
 from cutepy.sim.ptx.model import Register
 from cutepy.sim.sanitize.certificate.any_rounds import round_heads
 from cutepy.sim.sanitize.certificate.examiner import Examiner
 from cutepy.sim.sanitize.hazards import Side
+from cutepy.sim.sanitize.kinds import Diagnosis
 from cutepy.sim.sanitize.meaning.layouts import Through, of_map
 from cutepy.sim.sanitize.memory.access_record import AccessRecord, Conflict
 from cutepy.sim.sanitize.memory.global_accesses import GlobalAccesses
@@ -31,7 +33,7 @@ from cutepy.sim.sanitize.order.tries import is_try
 from cutepy.sim.sanitize.order.wave import BULK, COPIES, FAILED, MMAS, Issued, Wave
 from cutepy.sim.sanitize.registers import register_hazards
 from cutepy.sim.sanitize.repairs import MADE_GOOD, judged, remarks
-from cutepy.sim.sanitize.reports.findings import Findings
+from cutepy.sim.sanitize.reports.findings import Findings, Where
 from cutepy.sim.sanitize.reports.global_memory import GlobalFindings
 from cutepy.sim.sanitize.reports.last_writers import with_last_writer
 from cutepy.sim.sanitize.reports.mistakes import part_of_a_unit, told
@@ -224,8 +226,9 @@ class Sanitizer(Observer):
         """Report what the kernel does wrong: the launch may go on, if it can."""
         for mistake in error.mistakes:
             found = self._in_memory(told(mistake, ends=ends))
-            self._mistakes |= {(found.kind, where) for where in (found.where, *(wait.at for wait in found.waits))}
-            self._findings.tell(*found[:7], waits=found.waits, near_misses=found.near_misses)
+            self._mistakes |= {(found.kind, where) for where in (found.place.name, *(wait.at for wait in found.waits))}
+            address, size = found.place.address, found.place.size_bytes
+            self._findings.tell(*found[:5], address, size, waits=found.waits, near_misses=found.near_misses)
             self._findings.relate(found)
         return bool(error.mistakes)
 
@@ -284,10 +287,10 @@ class Sanitizer(Observer):
         if self._sums.see(event):
             self._tell_undefined("wgmma", "a warpgroup", event.instruction, NOT_BEGUN)
 
-    def _tell_undefined(self, what: str, who: str, i: Instruction, wrong: str | None) -> None:
-        if wrong is not None:
+    def _tell_undefined(self, what: str, who: str, i: Instruction, diagnosis: Diagnosis | None) -> None:
+        if diagnosis is not None:
             where = "local memory" if i.parts[0] == "ld" else "registers"
-            self._findings.tell("uninitialised-read", where, None, Side(what, who, i), wrong)
+            self._findings.tell("uninitialised-read", where, None, Side(what, who, i), diagnosis)
 
     # Asynchronous operations.
 
@@ -326,7 +329,7 @@ class Sanitizer(Observer):
         """Pass on what threads publish, and let them know what others have."""
         wave = self._of(event.ctas.residents)
         if event.instruction.index in self._examiner.guesses:  # who goes on may have failed, and knows no more
-            assert event.counted is not None
+            assert isinstance(event, MbarrierTry)
             overlook(wave, event)
             event = replace(event, counted=np.full_like(event.counted, FAILED))
         if "aligned" in event.instruction.parts:
@@ -335,12 +338,12 @@ class Sanitizer(Observer):
         self._premises.see(event)
         if self._examiner.elections is not None:
             self._examiner.elections.barrier(event)
-        if event.operation == "blocked":
+        if isinstance(event, BLOCKED):
             return
         wave.steps.note(event)
         wave.passes(event)
         synchronise(wave, event, self._findings.tell)
-        if event.operation == "fence":
+        if isinstance(event, Fence):
             self._messages.fence(wave, event)
             self._flags.fence(event)
             self._global.fence(wave, event)
@@ -351,7 +354,7 @@ class Sanitizer(Observer):
 
     def on_begin(self, event: BarrierEvent) -> None:
         """Pass on what threads publish that come to a barrier, and the groups that they close."""
-        if event.operation != "come":
+        if not isinstance(event, NamedBarrierCome):
             self.on_barrier(event)
 
     def look_at(self, function: Function) -> None:
@@ -389,7 +392,7 @@ class Sanitizer(Observer):
 
     def _tell_lacking(self, i: Instruction, lacking: Lacking | None) -> None:
         if lacking is not None:
-            self._tell_undefined(i.parts[0], lacking.who, i, lacking.text)
+            self._tell_undefined(i.parts[0], lacking.who, i, lacking.diagnosis)
 
     def knows_complete(self, address: int, slots: Array, phases: Array, ctas: Ctas, threads: Threads) -> Array:
         """Tell which lanes know that a phase of an mbarrier is complete."""
@@ -410,24 +413,24 @@ class Sanitizer(Observer):
     # Reports.
 
     def _violated(self, violation: Violation) -> None:
-        if (violation.kind, violation.where) not in self._mistakes:  # told as it came to pass
+        if (violation.kind, str(violation.where)) not in self._mistakes:  # told as it came to pass
             has_guessed = self._wave is not None and bool(self._wave.patterns.overlooked)
             near = () if self._wave is None else groups_of_one_barrier(self._wave, *violation[:4])
-            missing = violation.missing
-            if near and missing is not None:
-                missing = f"{missing.rpartition(': ')[0]}: {OF_ITS_OWN}"
-            self._findings.tell(*violation[:4], missing, *violation[5:], follows=has_guessed, near_misses=near)
+            kind, where, before, after, diagnosis = violation
+            if near:
+                diagnosis = diagnosis._replace(wanted=OF_ITS_OWN)
+            self._findings.tell(kind, where, before, after, diagnosis, follows=has_guessed, near_misses=near)
 
     def _tell_one(
         self,
         kind: str,
-        where: str,
+        where: Where,
         before: Side | None,
         after: Side,
-        missing: str | None = None,
+        diagnosis: Diagnosis | None = None,
         near_misses: Sequence[NearMiss] = (),
     ) -> None:
-        self._findings.tell(kind, where, before, after, missing, near_misses=near_misses)
+        self._findings.tell(kind, where, before, after, diagnosis, near_misses=near_misses)
 
     def _near_in_global(self, found: GlobalConflict) -> tuple[NearMiss, ...]:
         """Return the near misses of a conflict in global memory: those of the first one of two instructions."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from cutepy.sim.ptx.model import Address, FrameSlot, Immediate, Instruction, Register, Vector, registers_in
+from cutepy.sim.sanitize.kinds import Diagnosis
 from cutepy.sim.sanitize.order.uses import once, uses_of
 from cutepy.sim.translate.effects import has_destination, is_wgmma, written
 
@@ -34,8 +35,7 @@ _COMPUTES = frozenset("add addc sub subc mul mul24 mad mad24 madc fma div rem ne
 _KEEPS = frozenset("mov selp slct and or xor not lop3 prmt bfi bfe shf shl shr cvta".split())
 """Opcodes that may ignore an undefined source."""
 _WAITS = frozenset("mbarrier bar barrier".split())
-_NO_VALUE = "no instruction of the kernel gives {} a value: sums begin with zeros that something writes"
-_NOT_STORED = "nothing has written what is loaded since the thread began: write it first"
+_NOT_STORED = Diagnosis("nothing has written what is loaded since the thread began", "write it first")
 
 
 class _Effect(NamedTuple):
@@ -185,15 +185,15 @@ class Undefined:
         """Tell whether an instruction makes something of registers that have no value."""
         return i.index in self._registers
 
-    def execute(self, step: Step) -> str | None:
+    def execute(self, step: Step) -> Diagnosis | None:
         """Say what is wrong with an instruction, if lanes execute it."""
         found = self._registers.get(step.instruction.index)
         guard = step.instruction.predicate
         if found is None or guard is None or guard[0].name == found:
-            return found and _NO_VALUE.format(found)
-        return _NO_VALUE.format(found) if step.executing().any() else None
+            return None if found is None else _no_value(found)
+        return _no_value(found) if step.executing().any() else None
 
-    def access(self, access: Access) -> str | None:
+    def access(self, access: Access) -> Diagnosis | None:
         """Take an access to local memory, and say what is wrong with it.
 
         In kernels that call functions nothing is said: arguments and results are copied there without accesses.
@@ -253,3 +253,9 @@ def _decides(i: Instruction, value: int) -> bool:
 
 def _indices(operands: Iterable[Operand]) -> set[int]:
     return {r.index for operand in operands for r in registers_in(operand)}
+
+
+def _no_value(register: str) -> Diagnosis:
+    return Diagnosis(
+        f"no instruction of the kernel gives {register} a value", "sums begin with zeros that something writes"
+    )

@@ -10,7 +10,15 @@ from cutepy.frontends import simulate
 from cutepy.frontends.backend import Simulator
 from cutepy.frontends.dsl.execution import executing_on
 from cutepy.layouts import ComposedLayout, Layout, Swizzle, composition, make_layout
-from cutepy.sim import Observer, Run
+from cutepy.sim import (
+    MbarrierArrive,
+    MbarrierCompleteTx,
+    MbarrierExpectTx,
+    MbarrierInit,
+    MbarrierWait,
+    Observer,
+    Run,
+)
 
 from .launching import EditedPtx
 
@@ -144,7 +152,9 @@ def test_an_observer_sees_who_did_what_where_and_at_which_line():
         if (a.space, a.proxy, a.operation) == ("shared", "async", "write")
     )
     assert written == 2 * 128 * 128 * 2
-    assert {"init", "wait", "arrive", "complete_tx", "expect_tx"} <= {e.operation for e in observer.barriers}
+    assert {MbarrierInit, MbarrierWait, MbarrierArrive, MbarrierCompleteTx, MbarrierExpectTx} <= {
+        type(event) for event in observer.barriers
+    }
 
 
 class Descriptors(Observer):

@@ -2,7 +2,25 @@
 
 import pytest
 
-from cutepy.sim import Observer
+from cutepy.sim import (
+    ClusterArrive,
+    ClusterWait,
+    Fence,
+    GroupCommit,
+    GroupWait,
+    MbarrierArrive,
+    MbarrierAt,
+    MbarrierExpectTx,
+    MbarrierInit,
+    MbarrierWait,
+    NamedBarrier,
+    NamedBarrierArrive,
+    NamedBarrierJoin,
+    NamedBarrierSync,
+    Observer,
+    SetRegisters,
+    WarpSync,
+)
 from tests.sim.kernels.launching import launch
 
 
@@ -11,7 +29,7 @@ class Told(Observer):
         self.events = []
 
     def on_barrier(self, event):
-        self.events.append((event.operation, event.barrier, event.threads.describe(), event.amounts))
+        self.events.append((type(event), event.barrier, event.threads.describe(), event.amounts))
 
 
 @pytest.mark.parametrize("split", [False, True])
@@ -20,8 +38,13 @@ def test_the_lanes_at_each_barrier_are_told(split):
     told = Told()
     body = f"mov.u32 %r1, %tid.x; shr.u32 %r2, %r1, {5 if split else 6}; barrier.sync %r2, {32 if split else 64};"
     launch(body, block=(64, 1, 1), observers=[told])
-    both = [("sync", "bar 0", "threads 0-31", ()), ("sync", "bar 1", "threads 32-63", ())]
-    assert sorted(told.events) == (both if split else [("sync", "bar 0", "threads 0-63", ())])
+    both = [
+        (NamedBarrierSync, NamedBarrier(0), "threads 0-31", ()),
+        (NamedBarrierSync, NamedBarrier(1), "threads 32-63", ()),
+    ]
+    assert sorted(told.events, key=lambda event: event[1].number) == (
+        both if split else [(NamedBarrierSync, NamedBarrier(0), "threads 0-63", ())]
+    )
 
 
 def test_amounts_of_an_mbarrier_are_told():
@@ -30,10 +53,10 @@ def test_amounts_of_an_mbarrier_are_told():
     setp.eq.u32 %p0, %r1, 1; @%p0 mbarrier.arrive.expect_tx.shared.b64 _, [%r0], 16;"""
     launch(body, block=(2, 1, 1), smem=64, observers=[told])
     assert told.events == [
-        ("init", "mbarrier 0x0", "thread 0", (1,)),
-        ("init", "mbarrier 0x8", "thread 1", (1,)),
-        ("expect_tx", "mbarrier 0x0", "thread 1", (16,)),
-        ("arrive", "mbarrier 0x0", "thread 1", (1,)),
+        (MbarrierInit, MbarrierAt(0), "thread 0", (1,)),
+        (MbarrierInit, MbarrierAt(8), "thread 1", (1,)),
+        (MbarrierExpectTx, MbarrierAt(0), "thread 1", (16,)),
+        (MbarrierArrive, MbarrierAt(0), "thread 1", (1,)),
     ]
 
 
@@ -42,5 +65,51 @@ def test_lanes_that_arrive_at_mbarriers_of_their_own_count_once_each():
     body = """mov.u32 %r0, smem; mov.u32 %r1, %tid.x; mad.lo.u32 %r2, %r1, 8, %r0;
     mbarrier.init.shared.b64 [%r2], 2; mbarrier.arrive.shared.b64 _, [%r2]; mbarrier.arrive.shared.b64 _, [%r2], 1;"""
     launch(body, block=(3, 1, 1), smem=64, observers=[told])
-    arrivals = [(barrier, lane, count) for operation, barrier, lane, count in told.events if operation == "arrive"]
-    assert arrivals == 2 * [(f"mbarrier {8 * n:#x}", f"thread {n}", (1,)) for n in range(3)]
+    arrivals = [(barrier, lane, count) for kind, barrier, lane, count in told.events if kind is MbarrierArrive]
+    assert arrivals == 2 * [(MbarrierAt(8 * n), f"thread {n}", (1,)) for n in range(3)]
+
+
+class Seen(Observer):
+    def __init__(self):
+        self.events = []
+
+    def on_barrier(self, event):
+        self.events.append(event)
+
+    on_begin = on_barrier
+
+
+def test_the_class_and_the_fields_of_an_event_say_what_was_done():
+    seen = Seen()
+    body = """mov.u32 %r0, smem; mbarrier.init.shared.b64 [%r0], 1; fence.proxy.async;
+    mbarrier.arrive.shared.b64 _, [%r0]; mbarrier.try_wait.parity.shared.b64 %p0, [%r0], 0;
+    cp.async.commit_group; cp.async.wait_group 2; cp.async.wait_all;
+    cp.async.bulk.commit_group; cp.async.bulk.wait_group.read 1;
+    bar.warp.sync 1; barrier.sync 3, 32; barrier.arrive 4, 64;
+    barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned; setmaxnreg.dec.sync.aligned.u32 40;"""
+    launch(body, block=(1, 1, 1), smem=64, observers=[seen])
+    assert [(type(event), str(event.barrier)) for event in seen.events] == [
+        (MbarrierInit, "mbarrier 0x0"),
+        (Fence, "fence.proxy.async"),
+        (MbarrierArrive, "mbarrier 0x0"),
+        (MbarrierWait, "mbarrier 0x0"),
+        (GroupCommit, "cp.async group"),
+        (GroupWait, "cp.async group 2"),
+        (GroupWait, "cp.async"),
+        (GroupCommit, "bulk_group"),
+        (GroupWait, "bulk_group 1 read"),
+        (WarpSync, "bar.warp"),
+        (NamedBarrierJoin, "bar 3"),
+        (NamedBarrierSync, "bar 3"),
+        (NamedBarrierArrive, "bar 4"),
+        (ClusterArrive, "barrier.cluster"),
+        (ClusterWait, "barrier.cluster"),
+        (SetRegisters, "registers"),
+    ]
+    of = {type(event): event for event in reversed(seen.events)}
+    assert of[MbarrierInit].arrivals == (1,)
+    assert of[MbarrierArrive].counted.tolist() == [[0]]
+    assert (of[MbarrierWait].counted.item(), of[MbarrierWait].tried.item()) == (0, 0)
+    assert (of[GroupWait].remaining, of[GroupWait].reads_only) == (2, False)
+    assert of[NamedBarrierSync].generation.item() == 0
+    assert of[SetRegisters].count == 40

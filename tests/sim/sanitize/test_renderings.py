@@ -17,7 +17,7 @@ from cutepy.sim.replay import Divergence, Exploration, Report, Witness
 from cutepy.sim.sanitize import Hazard, Hazards, Side
 from cutepy.sim.sanitize.certificate.certificates import Certificate
 from cutepy.sim.sanitize.hazards import Between, NearMiss, Waiting
-from cutepy.sim.sanitize.kinds import KINDS
+from cutepy.sim.sanitize.kinds import KINDS, Diagnosis
 from tests.sim.sanitize.sarif_rules import check_sarif
 
 ODD = "[bold]x[/bold] [/] <b>&amp;</b> \t é 漢字 \U0001f642 \u202e \x1b[31m \x00 \\ %20 # ? : 'q' \"q\" "
@@ -89,7 +89,7 @@ def hazards(draw, folder):
         draw(NAMES),
         draw(st.none() | sides(folder)),
         draw(sides(folder)),
-        draw(st.sampled_from(["wait: a barrier", "a barrier"]) | NAMES),
+        draw(st.builds(Diagnosis, st.sampled_from(["", "wait"]) | NAMES, NAMES, st.booleans())),
         draw(st.integers(1, 2**40)),
         draw(st.none() | st.integers(0, 2**63)),
         draw(st.none() | st.integers(1, 2**50)),
@@ -165,6 +165,8 @@ def test_marks_stand_below_what_they_mark(folder):
     """Below characters that are wide, none, or a tab."""
     source = SourceLine(str(folder / "a.py"), 2)
     side = Side("st write", "warp 0", Instruction(0, "st", (), source=source, line=1))
-    (line, marks) = str(Hazards([Hazard("unordered-read", "k", "there", None, side, "a barrier")])).splitlines()[3:5]
+    (line, marks) = str(
+        Hazards([Hazard("unordered-read", "k", "there", None, side, Diagnosis("", "a barrier"))])
+    ).splitlines()[3:5]
     assert line.startswith("   2 |     x = '漢字[bold]'  # ")
     assert marks.startswith("     |     ^^^^^^^^^^^^^^^^ st write")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from cutepy.sim.errors import DescriptorError
 from cutepy.sim.machine.alignment import check_uniform
 from cutepy.sim.machine.deadlock import PartOfAUnit
-from cutepy.sim.machine.events import AsyncOperation, WgmmaEvent
+from cutepy.sim.machine.events import AsyncOperation, Fence, GroupCommit, GroupWait, WgmmaEvent
 from cutepy.sim.machine.group import Issued, Tile
 from cutepy.sim.machine.lanes import WARPGROUP, Array
 from cutepy.sim.machine.schedule import Mechanism, left_by
@@ -50,7 +50,8 @@ class Wgmma(Mechanism):
 
     def fence(self, g: Group, i: Instruction) -> None:
         """Order register accesses before MMAs: for observers to see."""
-        self._activity.notify("fence", i.opcode, g, i)
+        if self._activity.observers:
+            self._activity.tell(Fence(i, g.ctas, g.threads))
 
     def issue(
         self,
@@ -90,8 +91,8 @@ class Wgmma(Mechanism):
     def commit(self, g: Group, i: Instruction) -> None:
         """Close a group of MMAs; an empty or complete one counts where an older one may be incomplete."""
         issued, g.issued = g.issued, []
-        if i.parts[1] == "commit_group":
-            self._activity.notify("commit", "wgmma group", g, i)
+        if i.parts[1] == "commit_group" and self._activity.observers:
+            self._activity.tell(GroupCommit(i, g.ctas, g.threads, "wgmma group"))
         if not issued:
             if g.committed:
                 g.committed.append(AsyncOperation("wgmma", i, g.ctas, g.threads, "no MMAs", lambda: None, done=True))
@@ -112,7 +113,7 @@ class Wgmma(Mechanism):
         while len(g.committed) > remaining:
             self._activity.complete(g.committed.pop(0))
         if self._activity.observers:
-            self._activity.notify("wait", f"wgmma.wait_group {remaining}", g, i)
+            self._activity.tell(GroupWait(i, g.ctas, g.threads, "wgmma group", remaining))
 
     def drain(self, g: Group) -> None:
         """Complete everything."""

@@ -18,6 +18,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cutepy.sim.machine.events import (
+    ClusterArrive,
+    ClusterWait,
+    MbarrierArrive,
+    MbarrierCompleteTx,
+    MbarrierCount,
+    MbarrierEvent,
+    MbarrierTry,
+    NamedBarrierEvent,
+    NamedBarrierSync,
+    SetRegisters,
+)
 from cutepy.sim.machine.observer import Observer
 
 if TYPE_CHECKING:
@@ -192,65 +204,61 @@ class Touching(Observer):
 
     def on_barrier(self, event: BarrierEvent) -> None:
         """Note an operation on a barrier."""
-        operation, name = event.operation, event.barrier
-        if event.state is not None:
+        slots = event.ctas.slots
+        if isinstance(event, MbarrierEvent):
             self._mbarrier(event)
-        elif name.startswith("bar "):
-            mode = "pass" if operation == "sync" else "join"
-            for slot, generation in _by_slot(event.ctas.slots, event.counted):
+        elif isinstance(event, NamedBarrierEvent):
+            mode = "pass" if isinstance(event, NamedBarrierSync) else "join"
+            for slot, generation in _by_slot(slots, event.generation):
                 for kind in ("bar", "bar of all")[: 1 + event.is_of_all]:
-                    self.touched.add((kind, slot, int(name[4:])), (mode, generation))
-        elif operation in ("cluster_arrive", "cluster_wait"):
+                    self.touched.add((kind, slot, event.barrier.number), (mode, generation))
+        elif isinstance(event, (ClusterArrive, ClusterWait)):
             size = event.ctas.residents.cluster_size
-            for slot, generation in _by_slot(event.ctas.slots, event.counted):
-                mode = "join" if operation == "cluster_arrive" else "pass"
+            mode = "join" if isinstance(event, ClusterArrive) else "pass"
+            for slot, generation in _by_slot(slots, event.generation):
                 self.touched.add(("cluster", slot // size), (mode, generation))
-        elif operation == "set_registers":
-            self.set_registers(event.ctas.slots)
+        elif isinstance(event, SetRegisters):
+            self.set_registers(slots)
 
     def set_registers(self, slots: Array) -> None:
         """Note that registers are given or taken."""
         for slot in slots.tolist():
             self.touched.add(("registers", slot), WRITE)
 
-    def _mbarrier(self, event: BarrierEvent) -> None:
-        state, operation = event.state, event.operation
-        assert state is not None
+    def _mbarrier(self, event: MbarrierEvent) -> None:
+        state = event.state
         of = state.slots if event.slots is None else event.slots
         for n, slot in enumerate(state.slots.tolist()):
-            key = "mbarrier", slot, state.address
-            if operation in ("wait", "blocked"):
+            key, mode = ("mbarrier", slot, state.address), WRITE
+            if isinstance(event, MbarrierTry):
                 mode = self._awaited(event, slot, of)
-            elif operation in ("init", "inval") or event.counted is None:
-                mode = WRITE
-            else:
+            elif isinstance(event, MbarrierCount):
                 phase = _phase_of(slot, of, event.counted)
-                mode = self._counts(event, operation, phase, int(state.pending_bytes[n]))
+                mode = self._counts(event, phase, int(state.pending_bytes[n]))
                 if state.phase[n] > phase:
                     self.touched.ends.add(key)
             self.touched.add(key, mode)
 
-    def _awaited(self, event: BarrierEvent, slot: int, of: Array) -> Mode:
+    def _awaited(self, event: MbarrierTry, slot: int, of: Array) -> Mode:
         """Return the mode of a try: a wait for one phase comes after all that counts in it, whatever else."""
-        if event.instruction.index not in self._waits or event.tried is None:
+        if event.instruction.index not in self._waits:
             return READ
         shape = np.broadcast_shapes(of.shape, event.tried.shape)
         phases = np.broadcast_to(event.tried, shape)[np.broadcast_to(of, shape) == slot]
         return ("await", int(phases[0])) if (phases == phases[0]).all() else READ
 
-    def _counts(self, event: BarrierEvent, operation: str, phase: int, lacking: int) -> Mode:
-        """Return the mode of what counts in a phase."""
-        if operation == "arrive":
+    def _counts(self, event: MbarrierCount, phase: int, lacking: int) -> Mode:
+        """Return the mode of an operation that counts in a phase."""
+        if isinstance(event, MbarrierArrive):
             is_told = self._reads_counts and event.part_of is None
             return WRITE if is_told or "noComplete" in event.instruction.parts else ("arrive", phase)
-        if operation == "complete_tx":
+        if isinstance(event, MbarrierCompleteTx):
             return ("complete", phase) if lacking >= 0 else WRITE
-        return (operation, phase)
+        return (event.operation, phase)
 
 
-def _by_slot(slots: Array, counted: Array | None) -> Iterable[tuple[int, int]]:
-    assert counted is not None
-    first = np.broadcast_to(counted, (len(slots), counted.shape[1]))[:, 0]
+def _by_slot(slots: Array, generation: Array) -> Iterable[tuple[int, int]]:
+    first = np.broadcast_to(generation, (len(slots), generation.shape[1]))[:, 0]
     return zip(slots.tolist(), first.tolist(), strict=True)
 
 

@@ -30,6 +30,19 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from cutepy.sim.machine.events import (
+    BLOCKED,
+    ClusterWait,
+    Fence,
+    GroupCommit,
+    GroupWait,
+    MbarrierArrive,
+    MbarrierEvent,
+    MbarrierWait,
+    NamedBarrierSync,
+    WarpSync,
+    part_of,
+)
 from cutepy.sim.machine.lanes import WARP, Array
 from cutepy.sim.ptx.alignment import aligned_threads
 from cutepy.sim.ptx.linking import LANDING
@@ -42,7 +55,7 @@ from cutepy.sim.translate.operand_roles import is_plain
 from cutepy.sim.translate.state_spaces import state_spaces
 
 if TYPE_CHECKING:
-    from cutepy.sim.machine.events import Access, AsyncOperation, BarrierEvent
+    from cutepy.sim.machine.events import Access, AsyncOperation, BarrierEvent, MbarrierAt
     from cutepy.sim.machine.lanes import Threads
     from cutepy.sim.ptx.model import Instruction
     from cutepy.sim.translate.control_flow import ControlFlow
@@ -63,7 +76,7 @@ _BELOW, _UP_TO = ("lt", "ge", "lo", "hs"), ("gt", "le", "hi", "ls")
 _ALL_LANES = (1 << WARP) - 1
 
 _WAIT, _FENCE, _RELEASE, _ISSUE, _TOUCH, _MBARRIER, _GROUP = "wait fence release issue touch mbarrier group".split()
-_OTHERS = {"wait": _WAIT, "commit": _GROUP, "fence": _FENCE}
+_OTHERS: dict[type[BarrierEvent], str] = {GroupWait: _WAIT, GroupCommit: _GROUP, Fence: _FENCE}
 
 
 @dataclass(frozen=True)
@@ -287,13 +300,13 @@ class _Did(NamedTuple):
     Attributes
     ----------
     what : str
-    place : str or None
+    place : MbarrierAt or str, or None
         The mbarrier or the kind of groups that it is about, or the state space that it touches.
     writes : bool
     """
 
     what: str
-    place: str | None = None
+    place: MbarrierAt | str | None = None
     writes: bool = False
 
     def orders(self, later: _Did) -> bool:
@@ -367,21 +380,21 @@ class Elections:
 
     def barrier(self, event: BarrierEvent) -> None:
         """Take an operation on a barrier, or one that lets the lanes of warps meet."""
-        if self._is_over or event.part_of is not None or event.operation == "blocked":
+        if self._is_over or part_of(event) is not None or isinstance(event, BLOCKED):
             return
         i = event.instruction
         if i.parts[0] in ("bar", "barrier"):
-            if event.operation in ("sync", "cluster_wait") or event.barrier == "bar.warp":
+            if isinstance(event, (NamedBarrierSync, ClusterWait, WarpSync)):
                 self._meet(event)
         elif event.threads.full:
-            if event.operation == "wait":
+            if isinstance(event, (MbarrierWait, GroupWait)):
                 self._wait_together(event, _groups(i))
-        elif event.barrier.startswith("mbarrier"):
-            self._take(event, _Did(_WAIT if event.operation == "wait" else _MBARRIER, event.barrier))
-            if event.operation == "arrive":
+        elif isinstance(event, MbarrierEvent):
+            self._take(event, _Did(_WAIT if isinstance(event, MbarrierWait) else _MBARRIER, event.barrier))
+            if isinstance(event, MbarrierArrive):
                 self._take(event, _Did(_RELEASE))
-        elif event.operation in _OTHERS:
-            self._take(event, _Did(_OTHERS[event.operation], _groups(i)))
+        elif type(event) in _OTHERS:
+            self._take(event, _Did(_OTHERS[type(event)], _groups(i)))
 
     def _meet(self, event: BarrierEvent) -> None:
         """Let the lanes of whole warps know of each other."""

@@ -191,7 +191,7 @@ class Examiner:
 
     def _violation(self, violation: Violation) -> None:
         if violation.kind in _TOLD_OTHERWISE:
-            self._refuse(f"{violation.where}, {violation.after}: {violation.missing}")
+            self._refuse(f"{violation.where}, {violation.after}: {violation.diagnosis}")
         else:
             self._violated(violation)
 

@@ -16,10 +16,11 @@ import numpy as np
 from cutepy.sim.machine.lanes import WARP
 from cutepy.sim.sanitize.certificate.actors import Actors
 from cutepy.sim.sanitize.certificate.violations import Reports, Violation, names
+from cutepy.sim.sanitize.kinds import Diagnosis
 from cutepy.sim.sanitize.order.clocks import DONE, rectangle
 
 if TYPE_CHECKING:
-    from cutepy.sim.machine.events import BarrierEvent
+    from cutepy.sim.machine.events import GenerationEvent
     from cutepy.sim.machine.lanes import Array
     from cutepy.sim.sanitize.order.wave import Wave
 
@@ -44,11 +45,10 @@ class Generations:
         self._generation = np.full((2, slots), -1)
         self._last = np.full((slots, threads), -1)
 
-    def see(self, event: BarrierEvent) -> None:
+    def see(self, event: GenerationEvent) -> None:
         """Check participations, before threads learn anything by them."""
-        assert event.counted is not None
         clocks, slots, threads = self._clocks, event.ctas.slots, event.threads.ids
-        generation = np.broadcast_to(event.counted, (len(slots), len(threads)))[:, 0]
+        generation = np.broadcast_to(event.generation, (len(slots), len(threads)))[:, 0]
         self._last[rectangle(slots, threads)] = generation[:, None]
         if self._column is not None:
             return
@@ -67,8 +67,11 @@ class Generations:
                 "mixed-generation",
                 event,
                 side,
-                f"this thread may come here before all have come the time before: {names('one that came then', side)} "
-                "is not ordered before it, and the two times mix. Between, the thread must wait for all of them",
+                Diagnosis(
+                    "this thread may come here before all have come the time before",
+                    f"{names('one that came then', side)} is not ordered before it, and the two times mix. "
+                    "Between, the thread must wait for all of them",
+                ),
                 slots[found.row],
                 some.threads[found.lane],
             )

@@ -18,12 +18,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from cutepy.sim.machine.events import MbarrierArrive, MbarrierBytes, MbarrierExpectArrivals, MbarrierExpectTx
 from cutepy.sim.sanitize.certificate.actors import raise_to
 from cutepy.sim.sanitize.certificate.violations import names
+from cutepy.sim.sanitize.kinds import Diagnosis
 from cutepy.sim.sanitize.order.clocks import DONE
 
 if TYPE_CHECKING:
-    from cutepy.sim.machine.events import BarrierEvent
+    from cutepy.sim.machine.events import MbarrierCount, MbarrierEvent
     from cutepy.sim.machine.lanes import Array
     from cutepy.sim.sanitize.certificate.actors import Actors
     from cutepy.sim.sanitize.certificate.violations import Reports
@@ -63,9 +65,8 @@ class Announcing:
         self._lacks_arrivals = np.ones(slots, bool)
         self._logs: dict[int, Log] = {}
 
-    def begin(self, event: BarrierEvent, slots: Array) -> None:
+    def begin(self, event: MbarrierEvent, slots: Array) -> None:
         """Begin new phases, with an event."""
-        assert event.state is not None
         self._ordinary[slots], self._loose[slots], self._lacks_arrivals[slots] = 0, 0, True
         self._announced[slots] = self._delivered[slots] = 0
         expected = event.state.expected[np.searchsorted(event.state.slots, slots)].tolist()
@@ -78,28 +79,29 @@ class Announcing:
             if slot in self._logs:
                 self._logs[slot].is_whole = False
 
-    def amounts(self, event: BarrierEvent) -> None:
+    def amounts(self, event: MbarrierCount) -> None:
         """Take how many bytes, and whether phases lack arrivals after an operation."""
-        assert event.state is not None
         slots = event.state.slots
-        if event.operation in ("expect_tx", "complete_tx"):
-            sums = self._announced if event.operation == "expect_tx" else self._delivered
-            sums[slots] += np.broadcast_to(np.array(event.amounts, np.int64), slots.shape)
+        if isinstance(event, MbarrierBytes):
+            sums = self._announced if isinstance(event, MbarrierExpectTx) else self._delivered
+            sums[slots] += np.broadcast_to(np.array(event.size_bytes, np.int64), slots.shape)
         self._lacks_arrivals[slots] = event.state.pending > 0
-        if event.operation == "arrive" and (event.state.expected < 1).any():
+        if isinstance(event, MbarrierArrive) and (event.state.expected < 1).any():
             self._reports.say(
                 "premature-completion",
                 event,
                 None,
-                "no arrivals are expected after this arrive_drop, and what the next phase does is undefined: keep a "
-                "count of 1",
+                Diagnosis(
+                    "no arrivals are expected after this arrive_drop, and what the next phase does is undefined",
+                    "keep a count of 1",
+                ),
             )
 
     def complete(self, slots: Array) -> None:
         """Note that phases lack nothing."""
         self._lacks_arrivals[slots] = False
 
-    def count(self, event: BarrierEvent, actors: Actors, target: Array) -> None:
+    def count(self, event: MbarrierCount, actors: Actors, target: Array) -> None:
         """Take operations that count in the current phases of CTAs' objects."""
         if not self._may_announce:
             return  # nothing is loose
@@ -124,8 +126,8 @@ class Announcing:
         own: Array = actors.view.own[DONE][np.arange(len(actors.slots))[:, None], actors.threads]
         return own
 
-    def _log(self, event: BarrierEvent, actors: Actors, target: Array) -> None:
-        if not self._logs or event.state is None:
+    def _log(self, event: MbarrierCount, actors: Actors, target: Array) -> None:
+        if not self._logs:
             return
         clocks, asynchronous = self._wave.clocks, event.part_of is not None
         _, is_loose = _kind(event)
@@ -146,22 +148,20 @@ class Announcing:
                 log.is_whole = False
                 continue
             amount = amounts[slot] // lanes
-            arrivals, size = {
-                "arrive": (-amount, 0),
-                "expect_arrivals": (amount, 0),
-                "expect_tx": (0, amount),
-                "complete_tx": (0, -amount),
-            }[event.operation]
+            arrives, expects, size = isinstance(event, MbarrierArrive), isinstance(event, MbarrierExpectTx), 0
+            arrivals = -amount if arrives else amount
+            if isinstance(event, MbarrierBytes):
+                arrivals, size = 0, amount if expects else -amount
             for lane, thread in enumerate(actors.threads.tolist()):
                 known = actors.only(np.array([lane])).joint()[row]
                 rank = int(actors.slots[row]) % clocks.cluster
                 number, column = int(own[row, lane]), thread
                 if asynchronous:  # nothing that counts in the phase comes after it
                     rank, column, number = slot % clocks.cluster, self._column, MOST
-                completes = event.operation != "expect_tx" and "noComplete" not in event.instruction.parts
+                completes = not expects and "noComplete" not in event.instruction.parts
                 log.steps.append(Step(rank, column, number, known, arrivals, size, is_loose, completes))
 
-    def finish(self, event: BarrierEvent, slots: Array, phases: Array) -> None:
+    def finish(self, event: MbarrierEvent, slots: Array, phases: Array) -> None:
         """Check phases that end with an event, or are left as they are."""
         for counts, what in ((self._announced, "announced"), (self._delivered, "brought")):
             over = counts[slots] > MOST
@@ -171,8 +171,11 @@ class Announcing:
                     "byte-count-overflow",
                     event,
                     None,
-                    f"{int(counts[slots[row]])} bytes are {what} in phase {int(phases[row])}, and an mbarrier counts "
-                    f"at most {MOST}: some order of them overflows; use more phases",
+                    Diagnosis(
+                        f"{int(counts[slots[row]])} bytes are {what} in phase {int(phases[row])}, and an mbarrier "
+                        f"counts at most {MOST}",
+                        "some order of them overflows; use more phases",
+                    ),
                 )
         over = ~self._lacks_arrivals[slots] & (self._delivered[slots] > self._announced[slots])
         over &= ~np.isin(slots, [slot for slot in slots[over].tolist() if self._holds_exactly(slot)])
@@ -182,9 +185,11 @@ class Announcing:
                 "unannounced-bytes",
                 event,
                 None,
-                f"{int(self._delivered[slots[row]])} bytes are brought in phase {int(phases[row])}, and "
-                f"{int(self._announced[slots[row]])} are announced: announce all that copies bring, or the phase "
-                "completes early or never",
+                Diagnosis(
+                    f"{int(self._delivered[slots[row]])} bytes are brought in phase {int(phases[row])}, and "
+                    f"{int(self._announced[slots[row]])} are announced",
+                    "announce all that copies bring, or the phase completes early or never",
+                ),
             )
         found = self._premature(slots)
         if found is not None:
@@ -195,8 +200,11 @@ class Announcing:
                 "premature-completion",
                 event,
                 side,
-                f"phase {number} may complete without {names('what was announced', side)}: nothing orders that before "
-                "the last arrival. Announce with the arrival, by mbarrier.arrive.expect_tx, or before it",
+                Diagnosis(
+                    f"phase {number} may complete without {names('what was announced', side)}",
+                    "nothing orders that before the last arrival. Announce with the arrival, by "
+                    "mbarrier.arrive.expect_tx, or before it",
+                ),
             )
 
     def _holds_exactly(self, slot: int) -> bool:
@@ -218,16 +226,16 @@ class Announcing:
         return None
 
 
-def _kind(event: BarrierEvent) -> tuple[bool, bool]:
+def _kind(event: MbarrierCount) -> tuple[bool, bool]:
     """Tell whether an operation uses up the expected count, and whether a phase may complete without it."""
     parts = event.instruction.parts
-    if event.operation == "arrive":
+    if isinstance(event, MbarrierArrive):
         if event.part_of is not None:
             return "noinc" in parts, False
         return "noComplete" not in parts, "noComplete" in parts
-    if event.operation == "expect_tx":
+    if isinstance(event, MbarrierExpectTx):
         return False, "arrive" not in parts and "arrive_drop" not in parts
-    return False, event.operation == "expect_arrivals"
+    return False, isinstance(event, MbarrierExpectArrivals)
 
 
 EXACT_OPERATIONS = 12

@@ -15,19 +15,26 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cutepy.sim.machine.events import (
+    MbarrierCompleteTx,
+    MbarrierCount,
+    MbarrierInit,
+    MbarrierInvalidate,
+    MbarrierWait,
+)
 from cutepy.sim.sanitize.certificate.actors import Actors, alike, raise_to
 from cutepy.sim.sanitize.certificate.phase_completion import Announcing
 from cutepy.sim.sanitize.certificate.violations import Reports, Violation, names
+from cutepy.sim.sanitize.kinds import Diagnosis
 from cutepy.sim.sanitize.order.clocks import raise_at
 
 if TYPE_CHECKING:
-    from cutepy.sim.machine.events import BarrierEvent
+    from cutepy.sim.machine.events import MbarrierEvent, MbarrierTry
     from cutepy.sim.machine.lanes import Array
     from cutepy.sim.ptx.model import Instruction
     from cutepy.sim.sanitize.order.wave import Wave
 
 _KEPT = 3
-_COUNTED = ("arrive", "expect_tx", "complete_tx", "expect_arrivals")
 
 
 class Phases:
@@ -58,7 +65,7 @@ class Phases:
         self._lives = np.zeros(slots, bool)
         self._announcing = Announcing(wave, self._column, self._reports, may_announce)
         self._waited: dict[int, Instruction] = {}
-        self._event: BarrierEvent | None = None
+        self._event: MbarrierEvent | None = None
 
     def _widen(self) -> None:
         more = self._clocks.capacity - self._life.shape[-1]
@@ -69,21 +76,20 @@ class Phases:
 
     # What happens.
 
-    def see(self, event: BarrierEvent, is_void: bool = False) -> None:
+    def see(self, event: MbarrierEvent, is_void: bool = False) -> None:
         """Check an operation, before threads learn anything of it; a try is void if nothing depends on it."""
-        assert event.state is not None
         self._widen()
         slots, self._event = event.state.slots, event
-        if event.operation in ("init", "inval"):
+        if isinstance(event, (MbarrierInit, MbarrierInvalidate)):
             self._end_life(event)
-            if event.operation == "init":
+            if isinstance(event, MbarrierInit):
                 self._begin_life(event)
             self._reports.history.add(event)
             return
         before = self._now[slots]
-        if event.operation == "wait":
+        if isinstance(event, MbarrierWait):
             self._wait(event, is_void)
-        elif event.operation in _COUNTED:
+        elif isinstance(event, MbarrierCount):
             self._count(event)
             self._reports.history.add(event, before)
             after = self._first[slots] + event.state.phase
@@ -92,8 +98,7 @@ class Phases:
                 self._complete(event, slots[done], before[done])
         self._now[slots] = self._first[slots] + event.state.phase
 
-    def _begin_life(self, event: BarrierEvent) -> None:
-        assert event.state is not None
+    def _begin_life(self, event: MbarrierEvent) -> None:
         slots = event.state.slots
         again = self._lives[slots] | (self._now[slots] > 0) | (self._first[slots] > 0)
         self._first[slots] = np.where(again, self._now[slots] + 2, 0)
@@ -103,9 +108,8 @@ class Phases:
         self._before[slots] = self._ends[slots] = self._life[slots] = 0
         self._announcing.begin(event, slots)
 
-    def _end_life(self, event: BarrierEvent) -> None:
+    def _end_life(self, event: MbarrierEvent) -> None:
         """Check that all that was done to an mbarrier comes before what ends it."""
-        assert event.state is not None
         live = self._lives[event.state.slots]
         if not live.any():
             return
@@ -123,13 +127,15 @@ class Phases:
                 "barrier-outlived",
                 event,
                 side,
-                f"nothing orders {names('an operation on it', side)} before the barrier ends here: the threads that "
-                "use it must meet this thread first, at a bar.sync for example",
+                Diagnosis(
+                    f"nothing orders {names('an operation on it', side)} before the barrier ends here",
+                    "the threads that use it must meet this thread first, at a bar.sync for example",
+                ),
                 actors.slots[found.row],
                 actors.threads[found.lane],
             )
 
-    def _actors(self, event: BarrierEvent) -> Actors:
+    def _actors(self, event: MbarrierEvent) -> Actors:
         if event.part_of is not None:
             issued = self._wave.issued[id(event.part_of)]
             return Actors(self._clocks, issued.slots, issued.threads, issued.view, issued.place)
@@ -158,9 +164,8 @@ class Phases:
         lacking = actors.lack(np.where((phases < 0)[:, None, None], 0, need))
         return known | (True if lacking is None else ~lacking)
 
-    def _wait(self, event: BarrierEvent, is_void: bool) -> None:
+    def _wait(self, event: MbarrierWait, is_void: bool) -> None:
         assert event.slots is not None
-        assert event.counted is not None
         actors = self._actors(event)
         slots, threads = event.ctas.slots, event.threads.ids
         shape = len(slots), len(threads)
@@ -181,7 +186,7 @@ class Phases:
             self._ends[at] = np.where(ended, self._clocks.counts(slots, columns) + 1, self._ends[at])
             raise_at(self._life, self._clocks.cells(target, slots, columns), self._ends[at])
 
-    def begin_wait(self, event: BarrierEvent, actors: Actors, targets: Array, phases: Array, lanes: Array) -> None:
+    def begin_wait(self, event: MbarrierTry, actors: Actors, targets: Array, phases: Array, lanes: Array) -> None:
         """Check that waits begin after the completion of the phase before that which they are for."""
         asked = lanes & (phases >= 1)[:, None]
         if not asked.any():
@@ -196,22 +201,23 @@ class Phases:
                 "early-wait",
                 event,
                 side,
-                f"this wait is for phase {int(phases[row])}, and may begin before phase {int(phases[row]) - 1} is "
-                "over: its parity then passes a phase too early. What must come before it, by a barrier or by a wait "
-                f"for that phase too: {names('all that counts there', side)}",
+                Diagnosis(
+                    f"this wait is for phase {int(phases[row])}, and may begin before phase "
+                    f"{int(phases[row]) - 1} is over: its parity then passes a phase too early. What must "
+                    "come before it, by a barrier or by a wait for that phase too",
+                    f"{names('all that counts there', side)}",
+                ),
                 actors.slots[row],
                 actors.threads[lane],
             )
 
     # What counts.
 
-    def _count(self, event: BarrierEvent) -> None:
-        if event.operation == "complete_tx" and event.part_of is not None:
+    def _count(self, event: MbarrierCount) -> None:
+        if isinstance(event, MbarrierCompleteTx) and event.part_of is not None:
             self._deliver(event)
             return
-        assert event.state is not None
         assert event.slots is not None
-        assert event.counted is not None
         actors = self._actors(event)
         slots, threads = event.ctas.slots, event.threads.ids
         shape = len(slots), len(threads)
@@ -229,7 +235,7 @@ class Phases:
             self._count_in(event, some, target, counted[:, lanes[0]])
         self._announcing.amounts(event)
 
-    def _count_in(self, event: BarrierEvent, actors: Actors, target: Array, phases: Array) -> None:
+    def _count_in(self, event: MbarrierCount, actors: Actors, target: Array, phases: Array) -> None:
         """Check operations that count in a phase: they come after the completion of the one before."""
         slots, cluster = actors.slots, self._clocks.cluster
         at = phases + self._first[target]
@@ -248,10 +254,8 @@ class Phases:
         raise_to(self._before, target, actors.joint(columns=self._clocks.all_ends))
         self._announcing.count(event, actors, target)
 
-    def _deliver(self, event: BarrierEvent) -> None:
+    def _deliver(self, event: MbarrierCompleteTx) -> None:
         """Check copies that bring bytes, of which each was issued by one lane, at each of its destinations."""
-        assert event.state is not None
-        assert event.counted is not None
         assert event.deliveries is not None
         actors, cluster = self._actors(event), self._clocks.cluster
         phases = np.zeros(self._wave.residents.count, np.int64)
@@ -274,7 +278,7 @@ class Phases:
                     some = actors.only(np.array([lane])).of_ctas(here[:, 1])
                     self._count_in(event, some, here[:, 0], phases[here[:, 0]])
 
-    def _early(self, event: BarrierEvent, actors: Actors, target: Array, phases: Array, late: Array) -> None:
+    def _early(self, event: MbarrierEvent, actors: Actors, target: Array, phases: Array, late: Array) -> None:
         row, lane = np.argwhere(late)[0].tolist()
         at = phases - 1 + self._first[target]
         side = self._reports.lacked(actors, self._used[at % _KEPT, target], late)
@@ -282,16 +286,19 @@ class Phases:
             "early-arrival",
             event,
             side,
-            f"it counts in phase {int(phases[row])} here, and nothing makes it wait until phase {int(phases[row]) - 1} "
-            "is over: it may count there instead. What must come before it, by a barrier or by a wait for that phase: "
-            f"{names('all that counts there', side)}",
+            Diagnosis(
+                f"it counts in phase {int(phases[row])} here, and nothing makes it wait until phase "
+                f"{int(phases[row]) - 1} is over: it may count there instead. What must come before it, "
+                "by a barrier or by a wait for that phase",
+                f"{names('all that counts there', side)}",
+            ),
             actors.slots[row],
             actors.threads[lane],
         )
 
     # The ends of phases.
 
-    def _complete(self, event: BarrierEvent, slots: Array, phases: Array) -> None:
+    def _complete(self, event: MbarrierEvent, slots: Array, phases: Array) -> None:
         """Check what must come before the completion of phases, and begin the next ones."""
         lapped = self._ends[slots] > self._before[slots]
         if lapped.any():
@@ -307,9 +314,12 @@ class Phases:
                 "lapped-wait",
                 event,
                 side,
-                f"phase {number} completes here, and nothing makes it wait until that wait for phase {number - 1} is "
-                f"over: a slow thread then {finds}. One of those who complete the phase must hear from the thread "
-                "after its wait",
+                Diagnosis(
+                    f"phase {number} completes here, and nothing makes it wait until that wait for phase "
+                    f"{number - 1} is over",
+                    f"a slow thread then {finds}. One of those who complete the phase must hear from the "
+                    "thread after its wait",
+                ),
             )
         self._announcing.complete(slots)
         self._announcing.finish(event, slots, phases - self._first[slots])

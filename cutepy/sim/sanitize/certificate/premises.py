@@ -12,6 +12,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cutepy.sim.machine.events import (
+    ClusterArrive,
+    ClusterBarrier,
+    MbarrierBlocked,
+    MbarrierCompleteTx,
+    MbarrierEvent,
+    MbarrierTry,
+    NamedBarrierArrive,
+    NamedBarrierJoin,
+    RegistersBlocked,
+)
 from cutepy.sim.ptx.places import line_of
 from cutepy.sim.sanitize.certificate.actors import Actors
 from cutepy.sim.sanitize.certificate.any_rounds import RoundNotes
@@ -22,7 +33,7 @@ from cutepy.sim.sanitize.certificate.violations import Violation
 from cutepy.sim.sanitize.order.clocks import rectangle
 
 if TYPE_CHECKING:
-    from cutepy.sim.machine.events import BarrierEvent
+    from cutepy.sim.machine.events import BarrierEvent, NamedBarrier
     from cutepy.sim.machine.lanes import Array, Ctas, Threads
     from cutepy.sim.ptx.model import Instruction
     from cutepy.sim.sanitize.order.tries import Try
@@ -67,7 +78,7 @@ class Premises:
         self._wave, self._tries, self._may_announce = wave, tries, may_announce
         self._violated, self._refuse, self._assume = violated, refuse, assume
         self._phases: dict[int, Phases] = {}
-        self._generations: dict[str, Generations] = {}
+        self._generations: dict[NamedBarrier | ClusterBarrier, Generations] = {}
         self._supply = None if registers is None else RegisterSupply(wave, registers, violated, refuse)
         shape = wave.residents.count, wave.clocks.threads
         # Of each thread the last peek that no wait has followed yet: which, of what address, for which phase.
@@ -83,44 +94,41 @@ class Premises:
     def see(self, event: BarrierEvent) -> None:
         """Check an operation, before threads learn anything by it."""
         self.notes.see(event)
-        kind = event.barrier.partition(" ")[0]
         if self._supply is not None:
-            if kind == "registers" and event.operation == "blocked":
+            if isinstance(event, RegistersBlocked):
                 self._supply.block(event)
             self._supply.see(event)
-        if kind == "mbarrier":
-            assert event.state is not None
+        if isinstance(event, MbarrierEvent):
             self.operations += 1
             phases = self._of(event.state.address)
-            if event.operation in ("wait", "blocked"):
+            if isinstance(event, MbarrierTry):
                 self._try(event, phases)
-            if event.operation == "blocked":
+            if isinstance(event, MbarrierBlocked):
                 return
             phases.see(event, self._is_void(event))
-            if event.part_of is not None and event.part_of.kind == "st_async" and event.deliveries is not None:
+            if isinstance(event, MbarrierCompleteTx) and event.deliveries is not None:
+                assert event.part_of is not None
                 to, rows, _ = event.deliveries.T
-                if (to == event.part_of.ctas.slots[rows]).any():
+                if event.part_of.kind == "st_async" and (to == event.part_of.ctas.slots[rows]).any():
                     self._assume(_TO_ITSELF)
-        elif kind == "bar" and event.operation in ("join", "arrive"):
+        elif isinstance(event, (NamedBarrierJoin, NamedBarrierArrive, ClusterArrive)):
             self.operations += 1
-            self._generation(event.barrier, False).see(event)
-        elif event.operation == "cluster_arrive":
-            self.operations += 1
-            self._generation(event.barrier, True).see(event)
+            self._generation(event.barrier).see(event)
 
     def _of(self, address: int) -> Phases:
         if address not in self._phases:
             self._phases[address] = Phases(self._wave, address, self._violated, self._may_announce)
         return self._phases[address]
 
-    def _generation(self, barrier: str, of_clusters: bool) -> Generations:
+    def _generation(self, barrier: NamedBarrier | ClusterBarrier) -> Generations:
         if barrier not in self._generations:
+            of_clusters = isinstance(barrier, ClusterBarrier)
             self._generations[barrier] = Generations(self._wave, of_clusters, self._violated)
         return self._generations[barrier]
 
     # Tries.
 
-    def _is_void(self, event: BarrierEvent) -> bool:
+    def _is_void(self, event: MbarrierEvent) -> bool:
         """Tell whether nothing depends on a try, and it may come whenever it does, as none may by a state."""
         return "parity" in event.instruction.parts and self._is_idle(event.instruction)
 
@@ -134,9 +142,7 @@ class Premises:
         actors = Actors.now(self._wave.clocks, ctas.slots, threads.ids)
         return found.knows_complete(actors, slots[:, 0], phases[:, 0])
 
-    def _try(self, event: BarrierEvent, phases: Phases) -> None:
-        assert event.counted is not None
-        assert event.tried is not None
+    def _try(self, event: MbarrierTry, phases: Phases) -> None:
         assert event.slots is not None
         slots, threads, i = event.ctas.slots, event.threads.ids, event.instruction
         shape = len(slots), len(threads)

@@ -19,15 +19,31 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from cutepy.sim.machine.events import (
+    ClusterArrive,
+    ClusterWait,
+    MbarrierExpectTx,
+    NamedBarrierEvent,
+    NamedBarrierJoin,
+    NamedBarrierSync,
+    SetRegisters,
+)
 from cutepy.sim.machine.lanes import WARP
 from cutepy.sim.ptx.model import Immediate
 from cutepy.sim.ptx.places import line_of
 from cutepy.sim.sanitize.certificate.violations import Violation
 from cutepy.sim.sanitize.hazards import Side
+from cutepy.sim.sanitize.kinds import Diagnosis
 from cutepy.sim.sanitize.order.clocks import DONE
 
 if TYPE_CHECKING:
-    from cutepy.sim.machine.events import BarrierEvent
+    from cutepy.sim.machine.events import (
+        BarrierEvent,
+        ClusterBarrier,
+        GenerationEvent,
+        NamedBarrier,
+        RegistersBlocked,
+    )
     from cutepy.sim.machine.lanes import Array
     from cutepy.sim.ptx.model import Instruction
     from cutepy.sim.sanitize.order.wave import Wave
@@ -87,33 +103,33 @@ class RegisterSupply:
         # By how often a warp had changed before, and thread: how many waits it has ended by then, 0 if it never has.
         self._when: list[Array] = []
         self._asked = np.zeros((slots, wave.clocks.threads), np.int32)  # the same, of the first time it took some
-        self._came: dict[str, Array] = {}
+        self._came: dict[NamedBarrier | ClusterBarrier, Array] = {}
         self._done: list[_Done] = []
 
     def see(self, event: BarrierEvent) -> None:
         """Take a change, before its threads count it; or who comes to a barrier and goes on from one."""
-        if "relaxed" in event.instruction.parts and event.operation != "expect_tx":  # which lets nobody go on
+        if "relaxed" in event.instruction.parts and not isinstance(event, MbarrierExpectTx):  # which lets nobody go on
             self._overlook(event)
-        if event.operation == "set_registers":
+        if isinstance(event, SetRegisters):
             for warp in np.unique(event.threads.ids // WARP).tolist():
                 self._change(event, warp)
-        elif event.operation in ("join", "cluster_arrive") and self._is_of_all(event):
+        elif isinstance(event, (NamedBarrierJoin, ClusterArrive)) and self._is_of_all(event):
             came = self._came.setdefault(event.barrier, np.full_like(self._asked, -1))
             slots, threads = event.ctas.slots, event.threads.ids
             came[slots[:, None], threads] = _generation(event)[:, None]
-        elif event.operation in ("sync", "cluster_wait") and self._is_of_all(event):
+        elif isinstance(event, (NamedBarrierSync, ClusterWait)) and self._is_of_all(event):
             self._miss(event)
 
     @staticmethod
-    def _is_of_all(event: BarrierEvent) -> bool:
-        return event.operation.startswith("cluster") or event.is_of_all
+    def _is_of_all(event: GenerationEvent) -> bool:
+        return not isinstance(event, NamedBarrierEvent) or event.is_of_all
 
-    def _miss(self, event: BarrierEvent) -> None:
+    def _miss(self, event: NamedBarrierSync | ClusterWait) -> None:
         """Note the threads that a barrier did not wait for: they had ended."""
         came, slots, size = self._came.get(event.barrier), event.ctas.slots, self._clocks.cluster
         if came is None or not self._asked.any():
             return
-        size = 1 if event.operation == "sync" else size
+        size = 1 if isinstance(event, NamedBarrierSync) else size
         for rank in range(size):
             of = slots // size * size + rank
             absent = (came[of] < _generation(event)[:, None]) & (self._asked[of] > 0)
@@ -129,7 +145,7 @@ class RegisterSupply:
 
     # Changes.
 
-    def _change(self, event: BarrierEvent, warp: int) -> None:
+    def _change(self, event: SetRegisters, warp: int) -> None:
         i, clocks, slots, cluster = event.instruction, self._clocks, event.ctas.slots, self._clocks.cluster
         count = i.operands[0]
         assert isinstance(count, Immediate)
@@ -229,7 +245,7 @@ class RegisterSupply:
         cta = self._wave.residents.coordinate(slot)
         return Side("setmaxnreg", f"warp {warp} of CTA {cta}", i, cta, warp)
 
-    def block(self, event: BarrierEvent) -> None:
+    def block(self, event: RegistersBlocked) -> None:
         """Refuse to say that every schedule hangs where warps wait for registers, unless too few were given back."""
         count = event.instruction.operands[0]
         assert isinstance(count, Immediate)
@@ -242,18 +258,17 @@ class RegisterSupply:
             )
 
 
-def _generation(event: BarrierEvent) -> Array:
-    assert event.counted is not None
+def _generation(event: GenerationEvent) -> Array:
     shape = len(event.ctas.slots), len(event.threads.ids)
-    generation: Array = np.broadcast_to(event.counted, shape)[:, 0]
+    generation: Array = np.broadcast_to(event.generation, shape)[:, 0]
     return generation
 
 
-def _starves(late: Instruction | None) -> str:
+def _starves(late: Instruction | None) -> Diagnosis:
     but = "" if late is None else f", for what `{late.text.strip()}` gives back ({line_of(late)}) comes after that one"
-    return (
-        f"in another order the first takes the registers that the second then waits for, forever{but}: give back more "
-        "before either of them, or ask for fewer"
+    return Diagnosis(
+        f"in another order the first takes the registers that the second then waits for, forever{but}",
+        "give back more before either of them, or ask for fewer",
     )
 
 

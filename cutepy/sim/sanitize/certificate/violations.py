@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from cutepy.sim.machine.events import MbarrierCompleteTx, MbarrierEvent, NamedBarrierJoin, part_of
 from cutepy.sim.machine.lanes import WARP
 from cutepy.sim.sanitize.hazards import Side
+from cutepy.sim.sanitize.kinds import Diagnosis
 
 if TYPE_CHECKING:
-    from cutepy.sim.machine.events import BarrierEvent
+    from cutepy.sim.machine.events import Barrier, BarrierEvent, GenerationEvent
     from cutepy.sim.machine.lanes import Array, Residents
     from cutepy.sim.ptx.model import Instruction
     from cutepy.sim.sanitize.certificate.actors import Actors
@@ -30,18 +32,18 @@ class Violation(NamedTuple):
     ----------
     kind : str
         One of those that docs/certificate.md lists.
-    where : str
-        The barrier.
+    where : MbarrierAt, NamedBarrier, ClusterBarrier or str
+        The barrier, or "registers".
     before : Side or None
     after : Side
-    missing : str
+    diagnosis : Diagnosis
     """
 
     kind: str
-    where: str
+    where: Barrier | str
     before: Side | None
     after: Side
-    missing: str
+    diagnosis: Diagnosis
 
 
 class Done(NamedTuple):
@@ -76,15 +78,17 @@ class History:
 
     def add(self, event: BarrierEvent, phases: Array | None = None) -> None:
         """Note an event; phases are those that it counts in if it is asynchronous, by CTA."""
-        by, i = event.part_of or event, event.instruction
-        slots, threads = by.ctas.slots, by.threads.ids
-        if event.part_of is None:
-            what = event.operation.replace("_", " ").replace("join", "arrive")
-            self._done.append(Done(what, i, slots, threads, slots, self._clocks.counts(slots, threads), False))
+        i, part = event.instruction, part_of(event)
+        if part is None:
+            slots, threads = event.ctas.slots, event.threads.ids
+            counts = self._clocks.counts(slots, threads)
+            self._done.append(Done(_said(event), i, slots, threads, slots, counts, False))
             return
-        assert event.state is not None
+        assert isinstance(event, MbarrierEvent)
         assert phases is not None
-        what = "bytes of a copy issued" if event.operation == "complete_tx" else "asynchronous arrival issued"
+        is_of_bytes = isinstance(event, MbarrierCompleteTx)
+        what = "bytes of a copy issued" if is_of_bytes else "asynchronous arrival issued"
+        slots, threads = part.ctas.slots, part.threads.ids
         self._done.append(Done(what, i, slots, threads, event.state.slots, phases[:, None] + 1, True))
 
     def side(self, slot: int, thread: int, instruction: Instruction, what: str) -> Side:
@@ -129,19 +133,20 @@ class Reports:
     def say(
         self,
         kind: str,
-        event: BarrierEvent,
+        event: MbarrierEvent | GenerationEvent,
         before: Side | None,
-        missing: str,
+        diagnosis: Diagnosis,
         slot: int | None = None,
         thread: int | None = None,
     ) -> None:
         """Report an event, by its first thread if none is given."""
-        by = event.part_of or event
-        what = "bytes of a copy" if event.deliveries is not None else event.operation.replace("_", " ")
+        by = part_of(event) or event
+        is_of_copies = isinstance(event, MbarrierCompleteTx) and event.deliveries is not None
+        what = "bytes of a copy" if is_of_copies else _said(event)
         slot = int(by.ctas.slots[0]) if slot is None else int(slot)
         thread = int(by.threads.ids[0]) if thread is None else int(thread)
-        after = self.history.side(slot, thread, event.instruction, what.replace("join", "arrive"))
-        self._report(Violation(kind, event.barrier, before, after, missing))
+        after = self.history.side(slot, thread, event.instruction, what)
+        self._report(Violation(kind, event.barrier, before, after, diagnosis))
 
     def find(self, slot: int, rank: int, column: int, count: int) -> Side | None:
         """Return what was done last of what a count of a column includes, of a CTA of a slot's cluster."""
@@ -155,6 +160,11 @@ class Reports:
             return None
         found = actors.first(need, lacking & late)
         return self.find(int(actors.slots[found.row]), found.rank, found.column, found.reached)
+
+
+def _said(event: BarrierEvent) -> str:
+    """Say what an event does to a barrier."""
+    return "arrive" if isinstance(event, NamedBarrierJoin) else event.operation.replace("_", " ")
 
 
 def names(what: str, side: Side | None) -> str:

@@ -29,6 +29,7 @@ from cutepy.layouts.sm90 import GmmaDescriptor, Im2colTensorMap, TensorMap
 from cutepy.layouts.sm90.arch import CORE_MATRIX_ROWS, DTYPE_BITS, SwizzleMode, span_bytes
 from cutepy.layouts.sm90.gmma import byte_swizzle
 from cutepy.sim.machine.lanes import Array
+from cutepy.sim.sanitize.kinds import Diagnosis
 from cutepy.sim.translate.wgmma_shapes import SharedTile
 
 _TF32 = ("f32", "f32.ftz", "tf32", "tf32.ftz")
@@ -49,7 +50,7 @@ class Through(NamedTuple):
         From one row to the next.
     rows : int
         Of a box; 0 of an MMA's operand, whose patterns have 8 each.
-    fault : str
+    fault : Diagnosis or None
         What is wrong with a descriptor, whoever wrote what it reads; empty if nothing is.
     tensor : int
         The address in global memory of what a map describes; 0 of a descriptor.
@@ -66,7 +67,7 @@ class Through(NamedTuple):
     start: int
     row_bytes: int
     rows: int = 0
-    fault: str = ""
+    fault: Diagnosis | None = None
     tensor: int = 0
     strides: tuple[int, int] = (0, 0)
     has_gaps: bool = False
@@ -96,7 +97,7 @@ def of_descriptor(word: int, element: str, tile: SharedTile) -> Through:
     """Return how MMAs read an operand."""
     descriptor = GmmaDescriptor.decode(word)
     swizzle = descriptor.swizzle
-    fault = "" if swizzle == "INTER" else _fault(descriptor, tile)
+    fault = None if swizzle == "INTER" else _fault(descriptor, tile)
     row_bytes, strides = span_bytes(swizzle), (descriptor.lbo, descriptor.sbo)
     is_sparse = swizzle != "INTER" and tile.major == "K" and tile.extent > 8 and descriptor.sbo > 8 * row_bytes
     return Through(
@@ -104,7 +105,7 @@ def of_descriptor(word: int, element: str, tile: SharedTile) -> Through:
     )
 
 
-def _fault(descriptor: GmmaDescriptor, tile: SharedTile) -> str:
+def _fault(descriptor: GmmaDescriptor, tile: SharedTile) -> Diagnosis | None:
     """Say what a descriptor with a swizzle can't mean.
 
     Examples
@@ -114,27 +115,27 @@ def _fault(descriptor: GmmaDescriptor, tile: SharedTile) -> str:
     [False, False, False, False]
     >>> [bool(_fault(step, SharedTile("MN", 64, 16, 16))) for step in steps]
     [False, True, True, True]
-    >>> _fault(GmmaDescriptor(0, 16, 512, layout_type=1), SharedTile("K", 64, 16, 16))
-    'the descriptor strides by 512 bytes, no multiple of the 1024 of a pattern: it reads rows twice, or misses them'
+    >>> print(_fault(GmmaDescriptor(0, 16, 512, layout_type=1), SharedTile("K", 64, 16, 16)))
+    the descriptor strides by 512 bytes, no multiple of the 1024 of a pattern: it reads rows twice, or misses them
     """
     row_bytes, is_k = span_bytes(descriptor.swizzle), tile.major == "K"
     pattern_bytes = 8 * row_bytes
     run_bytes = (tile.k if is_k else tile.extent) * tile.bits // 8
     into = descriptor.start_address % row_bytes
     if into + min(run_bytes, row_bytes) > row_bytes:
-        return (
-            f"the MMA begins {into} bytes into a row of {row_bytes}, and reads on into the next: the major that it "
-            "names, or the step from one descriptor to the next, is not the tile's"
+        return Diagnosis(
+            f"the MMA begins {into} bytes into a row of {row_bytes}, and reads on into the next",
+            "the major that it names, or the step from one descriptor to the next, is not the tile's",
         )
     strides = [descriptor.sbo] if (tile.extent if is_k else tile.k) > 8 else []
     strides += [descriptor.lbo] if run_bytes > row_bytes else []
     for stride in strides:
         if stride % pattern_bytes or not stride:
-            return (
-                f"the descriptor strides by {stride} bytes, no multiple of the {pattern_bytes} of a pattern: it reads "
-                "rows twice, or misses them"
+            return Diagnosis(
+                f"the descriptor strides by {stride} bytes, no multiple of the {pattern_bytes} of a pattern",
+                "it reads rows twice, or misses them",
             )
-    return ""
+    return None
 
 
 def agree(written: Through, read: Through) -> bool:
@@ -203,17 +204,19 @@ def _is_one_type(written: Through, read: Through) -> bool:
     return unsigned and DTYPE_BITS[one] == DTYPE_BITS[other]
 
 
-def described(written: Through, read: Through) -> str:
+def described(written: Through, read: Through) -> Diagnosis:
     """Say what differs."""
     if written.swizzle != read.swizzle:
-        return (
-            f"it was written through {written.swizzle}, and is read through {read.swizzle}: both must name one swizzle"
+        return Diagnosis(
+            f"it was written through {written.swizzle}, and is read through {read.swizzle}",
+            "both must name one swizzle",
         )
     if read.fault:
         return read.fault
     if written.row_bytes != read.row_bytes and not read.rows and (written.rows > 1 or read.swizzle != "INTER"):
-        return (
-            f"it was written in rows of {written.row_bytes} bytes, and is read in rows of {read.row_bytes}: the inner "
-            f"extent of the box must be {read.row_bytes} bytes, or both must name a swizzle of {written.row_bytes}"
+        return Diagnosis(
+            f"it was written in rows of {written.row_bytes} bytes, and is read in rows of {read.row_bytes}",
+            f"the inner extent of the box must be {read.row_bytes} bytes, or both must name a swizzle "
+            f"of {written.row_bytes}",
         )
-    return f"it was written as {written.element}, and is read as {read.element}"
+    return Diagnosis("", f"it was written as {written.element}, and is read as {read.element}")

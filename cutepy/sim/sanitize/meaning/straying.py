@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cutepy.layouts.sm90.arch import CORE_MATRIX_ROWS
+from cutepy.sim.sanitize.kinds import Diagnosis
 from cutepy.sim.sanitize.meaning.layouts import Through
 
 if TYPE_CHECKING:
@@ -65,18 +66,20 @@ def leaves_out(bytes_read: Array, written: Through) -> bool:
     return bool((np.diff(inside) > 1).any())
 
 
-def told_of_rows(name: str, through: Through) -> str:
+def told_of_rows(name: str, through: Through) -> Diagnosis:
     """Say what is wrong."""
-    return (
-        f"{name} also takes rows of this copy, and leaves out rows of another one in between: its strides (leading "
-        f"{through.strides[0]}, stride {through.strides[1]} bytes) must go from 8 rows to the next 8 of its tile"
+    return Diagnosis(
+        f"{name} also takes rows of this copy, and leaves out rows of another one in between",
+        f"its strides (leading {through.strides[0]}, stride {through.strides[1]} bytes) must go "
+        "from 8 rows to the next 8 of its tile",
     )
 
 
-def told(name: str, other: str, through: Through) -> str:
+def told(name: str, other: str, through: Through) -> Diagnosis:
     """Say what is wrong."""
     leading, stride = through.strides
-    return (
-        f"{name} also takes bytes of this copy, which are {other}'s in the same MMA: its descriptor must start in its "
-        f"own tile, and its strides (leading {leading}, stride {stride} bytes) stay there"
+    return Diagnosis(
+        f"{name} also takes bytes of this copy, which are {other}'s in the same MMA",
+        f"its descriptor must start in its own tile, and its strides (leading {leading}, stride "
+        f"{stride} bytes) stay there",
     )

@@ -29,7 +29,7 @@ class Issue(NamedTuple):
         Their CTAs, one for each CTA that it touches.
     threads : array of int
     number : int
-        How many steps of synchronisation there were before it: see `order.steps`.
+        How many steps of synchronisation there were before it: see `order.last_steps`.
     """
 
     slots: Array

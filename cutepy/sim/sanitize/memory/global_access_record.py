@@ -93,7 +93,7 @@ class GlobalAccessRecord:
     cut : int
         The launches, as bits, whose touches before it are forgotten.
     when : int
-        How many steps of synchronisation were before it, or before it was issued: see `order.steps`.
+        How many steps of synchronisation were before it, or before it was issued: see `order.last_steps`.
     issuer : int or None
         The thread that issued an operation of the async proxy.
     """

@@ -17,7 +17,7 @@ from cutepy.sim.sanitize.order.strength import WEAK, strength
 from cutepy.sim.sanitize.order.wave import BULK, COPIES, Issued, Wave
 
 if TYPE_CHECKING:
-    from cutepy.sim.machine.events import Access, AsyncOperation, BarrierEvent
+    from cutepy.sim.machine.events import Access, AsyncOperation, Fence
     from cutepy.sim.machine.host_events import HostAccess
     from cutepy.sim.machine.launch import Launch
     from cutepy.sim.machine.memory import GlobalMemory
@@ -135,7 +135,7 @@ class GlobalAccesses:
             if access.instruction.parts[0] == "tensormap":  # by whole warps, which it brings together
                 wave.clocks.synchronise(access.ctas.slots, access.threads.ids)
 
-    def fence(self, wave: Wave, event: BarrierEvent) -> None:
+    def fence(self, wave: Wave, event: Fence) -> None:
         """Take a fence, or a griddepcontrol."""
         if event.instruction.parts[0] == "griddepcontrol":
             self._launches.depend(wave, event)

@@ -10,6 +10,7 @@ import numpy as np
 from cutepy.layouts.sm90.arch import UNIT_BYTES
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.mechanisms.wgmma.operands import tile_units
+from cutepy.sim.sanitize.kinds import Diagnosis
 from cutepy.sim.sanitize.meaning.layouts import Span, Through, of_descriptor
 from cutepy.sim.sanitize.meaning.straying import leaves_out, may_stray, told, told_of_rows
 
@@ -122,7 +123,9 @@ Writers = Callable[[int, Array], Iterable["AccessRecord"]]
 """A slot and granules -> the touches that wrote these last."""
 
 
-def strayed(new: AccessRecord, n: int, writers: Writers, granule: int) -> tuple[AccessRecord, int, int, str] | None:
+def strayed(
+    new: AccessRecord, n: int, writers: Writers, granule: int
+) -> tuple[AccessRecord, int, int, Diagnosis] | None:
     """Find where an MMA's operand takes bytes of the other one, and of another tensor besides; or rows of two copies.
 
     Parameters
@@ -145,7 +148,7 @@ def strayed(new: AccessRecord, n: int, writers: Writers, granule: int) -> tuple[
 
 def _into_the_next(
     new: AccessRecord, n: int, writers: Writers, granule: int
-) -> tuple[AccessRecord, int, int, str] | None:
+) -> tuple[AccessRecord, int, int, Diagnosis] | None:
     """Find where an operand takes rows of copies that count at two mbarriers, and leaves out rows of one."""
     rows, span = new.places.reshape(len(new.places), -1), new.spans[n]
     for row, slot in enumerate(new.slots.tolist()):
@@ -165,7 +168,7 @@ def _box(copy: AccessRecord, slot: int) -> Through:
     return through[min(int(np.searchsorted(copy.slots, slot)), len(through) - 1)]
 
 
-def _into_the_other(new: AccessRecord, n: int, writers: Writers) -> tuple[AccessRecord, int, int, str] | None:
+def _into_the_other(new: AccessRecord, n: int, writers: Writers) -> tuple[AccessRecord, int, int, Diagnosis] | None:
     """Find where an operand takes bytes of the other one, and of another tensor besides."""
     rows = new.places.reshape(len(new.places), -1)
     if len(new.spans) < 2:

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from cutepy.sim.machine.events import MbarrierAt
 from cutepy.sim.machine.lanes import WARP, WARPGROUP, Array, as_index
 from cutepy.sim.sanitize.hazards import Side
+from cutepy.sim.sanitize.kinds import Diagnosis
 from cutepy.sim.sanitize.meaning.layouts import Span, Through, described, misread
 from cutepy.sim.sanitize.memory.access_record import AccessRecord, Conflict, Issue, Warps
 from cutepy.sim.sanitize.memory.operands import ReadOperands, granules_of, strayed
@@ -23,8 +25,8 @@ if TYPE_CHECKING:
     from cutepy.sim.sanitize.order.synchronisation import Report as Tell
 
 
-_OPAQUE = (
-    "what an mbarrier holds is known to mbarrier operations only: mbarrier.test_wait says whether a phase is complete"
+_OPAQUE = Diagnosis(
+    "what an mbarrier holds is known to mbarrier operations only", "mbarrier.test_wait says whether a phase is complete"
 )
 
 
@@ -156,7 +158,7 @@ class SharedAccesses:
             cta = coordinate(int(slots[0]))
             before = Side("mbarrier.init", f"CTA {cta}", objects.made_by[address], cta)
             after = Side(what, f"CTA {cta}", i, cta)
-            self._tell("overwritten-mbarrier", f"mbarrier {address:#x}", before, after, None)
+            self._tell("overwritten-mbarrier", MbarrierAt(address), before, after, None)
 
     def _read_as_a_word(self, i: Instruction, what: str, slots: Array, offsets: Array, size: int) -> bool:
         """Report a read of an mbarrier as if it were data."""
@@ -168,7 +170,7 @@ class SharedAccesses:
                 Side(name, f"CTA {cta}", by, cta)
                 for name, by in (("mbarrier.init", objects.made_by[address]), (what, i))
             )
-            self._tell("misused-barrier", f"mbarrier {address:#x}", before, after, _OPAQUE)
+            self._tell("misused-barrier", MbarrierAt(address), before, after, _OPAQUE)
         return address is not None
 
     def _misread(
@@ -179,7 +181,9 @@ class SharedAccesses:
             return False
         coordinate = self._wave.residents.coordinate
         cta = coordinate(int(new.agents[row]))
-        before, after = (Side(t.what, f"the async proxy for CTA {cta}", t.instruction, cta) for t in (old, new))
+        before, after = (
+            Side(t.what, f"the async proxy for CTA {cta}", t.instruction, cta, is_async=True) for t in (old, new)
+        )
         where = f"shared memory at {int(granules[0]) * self._granule:#x}"
         self._tell(kind, where, before, after, described(written, read))
         return True
@@ -237,7 +241,9 @@ class SharedAccesses:
         if found is not None:
             wrote, row, granule, wrong = found
             cta = self._wave.residents.coordinate(int(new.slots[row]))
-            before, after = (Side(t.what, f"the async proxy for CTA {cta}", t.instruction, cta) for t in (wrote, new))
+            before, after = (
+                Side(t.what, f"the async proxy for CTA {cta}", t.instruction, cta, is_async=True) for t in (wrote, new)
+            )
             self._tell("layout-mismatch", f"shared memory at {granule * self._granule:#x}", before, after, wrong)
 
     def took(self, operation: AsyncOperation, issued: Issued, accesses: Sequence[Access]) -> None:

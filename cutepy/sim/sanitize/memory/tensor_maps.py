@@ -39,7 +39,7 @@ from cutepy.sim.sanitize.order.strength import CLUSTER, CTA, GPU, SCOPES, SYS
 from cutepy.sim.sanitize.order.wave import BULK, Issued, Wave
 
 if TYPE_CHECKING:
-    from cutepy.sim.machine.events import Access, AsyncOperation, BarrierEvent
+    from cutepy.sim.machine.events import Access, AsyncOperation, Fence
     from cutepy.sim.machine.lanes import Array
     from cutepy.sim.machine.launch import Launch
     from cutepy.sim.ptx.model import Instruction
@@ -96,7 +96,7 @@ class TensorMapUses:
             apart |= (addresses >= start) & (addresses < end)
         return not bool(apart.all())
 
-    def fence(self, wave: Wave, event: BarrierEvent) -> None:
+    def fence(self, wave: Wave, event: Fence) -> None:
         """Take a release: what its threads have written to maps before is released."""
         if "tensormap::generic" not in event.instruction.parts or "release" not in event.instruction.parts:
             return

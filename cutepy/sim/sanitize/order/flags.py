@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from cutepy.sim.sanitize.hazards import Side
+from cutepy.sim.sanitize.kinds import Diagnosis
 from cutepy.sim.sanitize.order.clocks import SEEN
 from cutepy.sim.sanitize.order.published import Cluster, Sent, Snapshot, elements
 from cutepy.sim.sanitize.order.strength import strength
 
 if TYPE_CHECKING:
-    from cutepy.sim.machine.events import Access, BarrierEvent
+    from cutepy.sim.machine.events import Access, Fence
     from cutepy.sim.ptx.model import Instruction
     from cutepy.sim.sanitize.order.messages import Messages
     from cutepy.sim.sanitize.order.wave import Wave
@@ -132,7 +133,7 @@ class Flags:
         while len(self._raised) > _MOST:
             del self._raised[next(iter(self._raised))]
 
-    def fence(self, event: BarrierEvent) -> None:
+    def fence(self, event: Fence) -> None:
         """Take a fence: what its threads have found it acquires."""
         if self._found and strength(event.instruction.opcode).acquires:
             slots, threads = {*event.ctas.slots.tolist()}, {*event.threads.ids.tolist()}
@@ -140,20 +141,22 @@ class Flags:
                 if found.slot in slots and found.thread in threads:
                     self._found[n] = found._replace(acquires=True)
 
-    def too_weak(self, before: Did, cta: int) -> str | None:
+    def too_weak(self, before: Did, cta: int) -> Diagnosis | None:
         """Say which side of a flag shows nothing of what was done before it to a CTA that found it raised."""
         for found, raised in ((f, r) for f in reversed(self._found) if f.cta == cta for r in f.raised):
             if not before.is_known(raised.snapshot, raised.row, raised.column):
                 continue
             if not raised.shows(before):
-                return (
-                    f"the flag that {_line(raised.instruction)} raises is .relaxed, and shows nothing of what came "
-                    "before it: it must be .release, or fence.acq_rel must come before it, in its thread"
+                return Diagnosis(
+                    f"the flag that {_line(raised.instruction)} raises is .relaxed, and shows nothing of what "
+                    "came before it",
+                    "it must be .release, or fence.acq_rel must come before it, in its thread",
                 )
             if not found.acquires:
-                return (
-                    f"the flag is read at {_line(found.instruction)} by .relaxed, which shows nothing of what came "
-                    "before it was raised: it must be .acquire, or fence.acq_rel must come after it, in its thread"
+                return Diagnosis(
+                    f"the flag is read at {_line(found.instruction)} by .relaxed, which shows nothing of what "
+                    "came before it was raised",
+                    "it must be .acquire, or fence.acq_rel must come after it, in its thread",
                 )
         return None
 

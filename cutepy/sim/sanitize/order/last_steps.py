@@ -8,17 +8,31 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from cutepy.sim.machine.events import (
+    ClusterArrive,
+    ClusterWait,
+    Fence,
+    GenerationEvent,
+    GroupWait,
+    MbarrierArrive,
+    MbarrierWait,
+    NamedBarrierArrive,
+    NamedBarrierJoin,
+    NamedBarrierSync,
+    WarpSync,
+)
 from cutepy.sim.machine.lanes import Array
 
 if TYPE_CHECKING:
-    from cutepy.sim.machine.events import BarrierEvent
+    from cutepy.sim.machine.events import Barrier, BarrierEvent, GroupKind
     from cutepy.sim.ptx.model import Instruction
     from cutepy.sim.sanitize.order.clocks import Clocks
 
 
 _MOST_STEPS, _MOST_LANES = 1 << 12, 1 << 19
 """Steps that are kept, and lanes of which all of these together say something."""
-_KEPT = frozenset(("arrive", "join", "sync", "wait", "fence", "cluster_arrive", "cluster_wait"))
+_RELEASES = (MbarrierArrive, NamedBarrierArrive, NamedBarrierJoin, ClusterArrive)
+_ACQUIRES = (MbarrierWait, NamedBarrierSync, ClusterWait)
 
 
 class Step(NamedTuple):
@@ -28,18 +42,25 @@ class Step(NamedTuple):
     ----------
     number : int
         Counts up.
-    operation, barrier : str
-        As of `BarrierEvent`.
+    kind : type
+        The class of its event.
+    barrier : MbarrierAt, NamedBarrier, ClusterBarrier, WarpBarrier or None
+        None for fences and for waits for groups.
+    groups : str or None
+        The kind of the groups that it waits for.
     instruction : Instruction
     slots, threads : array of int
         The CTAs and threads that took it.
-    counted, of : array of int or None
-        As `counted` and `slots` of `BarrierEvent`.
+    counted : array of int or None
+        The phase or generation that it counted in, or that a wait saw complete.
+    of : array of int or None
+        As `slots` of `MbarrierEvent`.
     """
 
     number: int
-    operation: str
-    barrier: str
+    kind: type[BarrierEvent]
+    barrier: Barrier | None
+    groups: GroupKind | None
     instruction: Instruction
     slots: Array
     threads: Array
@@ -49,22 +70,22 @@ class Step(NamedTuple):
     @property
     def is_wait(self) -> bool:
         """True for a wait at an mbarrier."""
-        return self.operation == "wait" and self.barrier.startswith("mbarrier ")
+        return self.kind is MbarrierWait
 
     @property
     def is_release(self) -> bool:
         """True if it releases: an arrival at a barrier of more than a warp."""
-        return self.operation in ("arrive", "join", "cluster_arrive")
+        return self.kind in _RELEASES
 
     @property
     def is_acquire(self) -> bool:
         """True if a wait at a barrier of more than a warp is over."""
-        return self.is_wait or self.operation == "cluster_wait" or self.is_meeting
+        return self.kind in _ACQUIRES
 
     @property
     def is_meeting(self) -> bool:
-        """True if all threads of a barrier of the CTA have come."""
-        return self.operation == "sync" and self.barrier.startswith("bar ")
+        """True if all threads of a named barrier have come."""
+        return self.kind is NamedBarrierSync
 
     def by(self, slot: int, threads: Array) -> Array:
         """Return those of some threads of a CTA that took it; a wait that has failed is no step."""
@@ -82,7 +103,7 @@ class Step(NamedTuple):
         row, column = int(np.searchsorted(self.slots, slot)), int(np.searchsorted(self.threads, thread))
         return int(self._of_row(self.counted, row)[column])
 
-    def object(self, slot: int, thread: int) -> tuple[str, int]:
+    def object(self, slot: int, thread: int) -> tuple[Barrier | None, int]:
         """Return the barrier of a thread, and the CTA that has it: the first of the cluster for that of a cluster."""
         row, column = int(np.searchsorted(self.slots, slot)), int(np.searchsorted(self.threads, thread))
         return self.barrier, slot if self.of is None else int(self._of_row(self.of, row)[column])
@@ -108,13 +129,23 @@ class Steps:
 
     def note(self, event: BarrierEvent) -> None:
         """Note a step, if an event is one."""
-        if event.operation not in _KEPT or event.part_of is not None:
+        barrier: Barrier | None = None
+        groups = counted = of = None
+        if isinstance(event, (MbarrierWait, MbarrierArrive)):
+            if event.part_of is not None:
+                return
+            barrier, counted, of = event.barrier, event.counted, event.slots
+        elif isinstance(event, GenerationEvent):
+            barrier, counted = event.barrier, event.generation
+        elif isinstance(event, WarpSync):
+            barrier = event.barrier
+        elif isinstance(event, GroupWait):
+            groups = event.groups
+        elif not isinstance(event, Fence):
             return
         self.number += 1
         slots, threads = event.ctas.slots, event.threads.ids
-        step = Step(
-            self.number, event.operation, event.barrier, event.instruction, slots, threads, event.counted, event.slots
-        )
+        step = Step(self.number, type(event), barrier, groups, event.instruction, slots, threads, counted, of)
         self._last.append(step)
         self._lanes += _size(step)
         while self._lanes > _MOST_LANES or len(self._last) > _MOST_STEPS:

@@ -27,7 +27,7 @@ from cutepy.sim.machine.host_events import HostAccess
 from cutepy.sim.machine.launch import Launch
 
 if TYPE_CHECKING:
-    from cutepy.sim.machine.events import BarrierEvent
+    from cutepy.sim.machine.events import Fence
     from cutepy.sim.machine.host_events import StreamEvent
     from cutepy.sim.sanitize.order.wave import Wave
 
@@ -208,7 +208,7 @@ class Launches:
 
     # Programmatic dependent launch.
 
-    def depend(self, wave: Wave, event: BarrierEvent) -> None:
+    def depend(self, wave: Wave, event: Fence) -> None:
         """Take a griddepcontrol."""
         here = self._here
         if "launch_dependents" in event.instruction.parts:

@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cutepy.sim.machine.events import MbarrierCompleteTx, MbarrierEvent, MbarrierInit
 from cutepy.sim.machine.lanes import WARP, Array
 from cutepy.sim.sanitize.hazards import Side
 from cutepy.sim.sanitize.order.clocks import DONE, FENCED, SEEN
 from cutepy.sim.sanitize.order.wave import GENERIC, Making, Wave
 
 if TYPE_CHECKING:
-    from cutepy.sim.machine.events import BarrierEvent
     from cutepy.sim.sanitize.order.mbarrier_lifetime import Used
-
 
 INITS = "inits"
 """The channel of fence.mbarrier_init after mbarrier.init, which relaxed arrivals publish too."""
@@ -50,12 +49,11 @@ def _shown(wave: Wave, made: Making, here: Array) -> Array:
     return result
 
 
-def check_made(wave: Wave, event: BarrierEvent) -> tuple[str, Side, Side] | None:
+def check_made(wave: Wave, event: MbarrierEvent) -> tuple[str, Side, Side] | None:
     """Note that an mbarrier is made; of other uses, return what kind of hazard it is if they don't know of it."""
     state, clocks = event.state, wave.clocks
-    assert state is not None
     of = state.slots
-    if event.operation == "init":
+    if isinstance(event, MbarrierInit):
         none = np.zeros((5, wave.residents.count), np.int64)
         new = wave.inits.setdefault(state.address, Making(event.instruction, *none))
         thread = event.threads.ids[:1]
@@ -83,7 +81,7 @@ def check_made(wave: Wave, event: BarrierEvent) -> tuple[str, Side, Side] | None
     return "missing-init-fence" if seen.all() or unfenced else "unpublished-mbarrier", before, side_of(wave, event)
 
 
-def _needs_fence(event: BarrierEvent) -> bool:
+def _needs_fence(event: MbarrierEvent) -> bool:
     """Tell whether a copy uses an mbarrier, or another CTA."""
     if event.part_of is not None:
         return event.part_of.kind != "cp_async"
@@ -107,16 +105,16 @@ def _settled(wave: Wave, made: Making, of: Array) -> Array:
     return np.asarray((knows & fenced).all(axis=(1, 2)))
 
 
-def _by_copies(wave: Wave, event: BarrierEvent, made: Making) -> tuple[Array, Array]:
+def _by_copies(wave: Wave, event: MbarrierEvent, made: Making) -> tuple[Array, Array]:
     """Tell, by copy or by CTA, whether who issued copies knew of the making, and of a fence after it."""
     assert event.part_of is not None
-    assert event.state is not None
     issued = wave.issued[id(event.part_of)]
-    if event.deliveries is None:
+    deliveries = event.deliveries if isinstance(event, MbarrierCompleteTx) else None
+    if deliveries is None:
         of = event.state.slots
         known = issued.known[:, wave.issuers(event.part_of.ctas.slots, of)]
     else:
-        of, by, lanes = event.deliveries.T
+        of, by, lanes = deliveries.T
         known = issued.known[:, by] if len(issued.threads) == 1 else issued.lanes(by, lanes)
     rows, ranks, threads = np.arange(len(of)), made.agents[of] % wave.clocks.cluster, made.threads[of]
     seen = known[SEEN][rows, ranks, threads] >= made.counts[of]
@@ -128,7 +126,7 @@ def _by_copies(wave: Wave, event: BarrierEvent, made: Making) -> tuple[Array, Ar
     return seen, fenced
 
 
-def _by_threads(wave: Wave, event: BarrierEvent, made: Making) -> Array:
+def _by_threads(wave: Wave, event: MbarrierEvent, made: Making) -> Array:
     """Tell, by CTA and thread, whether they know of the making, or of a fence after it that relaxed arrivals show."""
     assert event.slots is not None
     clocks, slots, threads = wave.clocks, event.ctas.slots, event.threads.ids
@@ -150,9 +148,10 @@ def used_by(wave: Wave, used: Used) -> Side:
     return Side(used.instruction.opcode, f"warp {warp}, lane {lane} of CTA {cta}", used.instruction, cta, warp, lane)
 
 
-def side_of(wave: Wave, event: BarrierEvent) -> Side:
+def side_of(wave: Wave, event: MbarrierEvent) -> Side:
     """Return who did an operation on an mbarrier, as reports say it."""
     of_copy = "" if event.part_of is None else f"{event.part_of.kind} "
     cta = wave.residents.coordinate(int(event.ctas.slots[0]))
-    who = f"warp {int(event.threads.ids[0]) // WARP} of CTA {cta}"
-    return Side(of_copy + event.operation, who, event.instruction)
+    warp = int(event.threads.ids[0]) // WARP
+    who = f"warp {warp} of CTA {cta}"
+    return Side(of_copy + event.operation, who, event.instruction, warp=warp)

@@ -12,11 +12,20 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from cutepy.sim.machine.events import (
+    MbarrierBytes,
+    MbarrierCompleteTx,
+    MbarrierExpectTx,
+    MbarrierInit,
+    MbarrierInvalidate,
+    MbarrierWait,
+)
 from cutepy.sim.machine.lanes import Array
+from cutepy.sim.sanitize.kinds import Diagnosis
 from cutepy.sim.sanitize.order.clocks import DONE, Clocks
 
 if TYPE_CHECKING:
-    from cutepy.sim.machine.events import BarrierEvent
+    from cutepy.sim.machine.events import BarrierState, MbarrierEvent
     from cutepy.sim.ptx.model import Instruction
 
 
@@ -58,53 +67,55 @@ class Objects:
         self._users: dict[int, Instruction] = {}
         self._live: dict[int, Array] = {}
         self._bytes: dict[int, Array] = {}
-        self._counted: dict[tuple[int, str], Instruction] = {}
+        self._counted: dict[tuple[int, type[MbarrierBytes]], Instruction] = {}
         self._first, self._last = 1 << 62, -1
         self._overwritten: set[int] = set()
         self.made_by: dict[int, Instruction] = {}
 
-    def see(self, event: BarrierEvent) -> str | None:
+    def see(self, event: MbarrierEvent) -> Diagnosis | None:
         """Take an operation on an mbarrier; returns what is wrong with one that makes or ends it."""
         state = event.state
-        assert state is not None
-        wrong = None
-        if event.operation in ("init", "inval"):
-            live = self._live.setdefault(state.address, np.zeros(self._slots, bool))
-            if event.threads.count > 1:
-                does = "make" if event.operation == "init" else "invalidate"
-                wrong = f"{event.threads.count} threads {does} the same mbarrier: one thread must, elect it"
-            if event.operation == "init":
-                if wrong is None and live[state.slots].any():
-                    wrong = "it is made again while it is one: mbarrier.inval must come before"
-                self.made_by[state.address] = event.instruction
-                self._first = min(self._first, state.address)
-                self._last = max(self._last, state.address + _BYTES)
-            live[state.slots] = event.operation == "init"
-        elif event.operation in ("expect_tx", "complete_tx"):
-            self._counted[state.address, event.operation] = event.instruction
-        if event.operation in ("init", "inval", "expect_tx", "complete_tx"):
-            held = self._bytes.setdefault(state.address, np.zeros(self._slots, np.int64))
-            held[state.slots] = 0 if event.operation == "inval" else state.pending_bytes
+        if isinstance(event, MbarrierBytes):
+            self._counted[state.address, type(event)] = event.instruction
+            self._held(state)[state.slots] = state.pending_bytes
+            return None
+        if not isinstance(event, (MbarrierInit, MbarrierInvalidate)):
+            return None
+        makes, wrong = isinstance(event, MbarrierInit), None
+        live = self._live.setdefault(state.address, np.zeros(self._slots, bool))
+        if event.threads.count > 1:
+            does = "make" if makes else "invalidate"
+            wrong = Diagnosis(f"{event.threads.count} threads {does} the same mbarrier", "one thread must, elect it")
+        if makes:
+            if wrong is None and live[state.slots].any():
+                wrong = Diagnosis("it is made again while it is one", "mbarrier.inval must come before")
+            self.made_by[state.address] = event.instruction
+            self._first = min(self._first, state.address)
+            self._last = max(self._last, state.address + _BYTES)
+        live[state.slots] = makes
+        self._held(state)[state.slots] = state.pending_bytes if makes else 0
         return wrong
 
-    def use(self, event: BarrierEvent) -> None:
+    def _held(self, state: BarrierState) -> Array:
+        """Return the bytes that the mbarriers at an address lack."""
+        return self._bytes.setdefault(state.address, np.zeros(self._slots, np.int64))
+
+    def use(self, event: MbarrierEvent) -> None:
         """Note who uses an mbarrier, in a kernel that ends some; a wait is over when it has returned."""
         state, clocks = event.state, self._clocks
-        assert state is not None
         if event.part_of is not None or event.slots is None:
             return
         agents, threads = event.ctas.slots[:, None], event.threads.ids
         shape = self._slots, clocks.cluster, 2 * self._threads
         uses = self._uses.setdefault(state.address, np.zeros(shape, np.int64))
         whose = np.broadcast_to(event.slots, (len(agents), len(threads)))
-        waits = event.operation == "wait"
+        waits = isinstance(event, MbarrierWait)
         columns = clocks.ends(threads) if waits else threads
         uses[whose, agents % clocks.cluster, columns] = clocks.counts(event.ctas.slots, columns) + waits
         self._users[state.address] = event.instruction
 
-    def still_used(self, event: BarrierEvent) -> Used | None:
+    def still_used(self, event: MbarrierInvalidate) -> Used | None:
         """Return a use of an mbarrier that who ends it does not come after."""
-        assert event.state is not None
         address, clocks = event.state.address, self._clocks
         uses = self._uses.pop(address, None)
         if uses is None:
@@ -149,6 +160,6 @@ class Objects:
         found = []
         for address, held in self._bytes.items():
             for slot in np.flatnonzero(held)[:1].tolist():
-                by = (self._counted.get((address, what)) for what in ("expect_tx", "complete_tx"))
+                by = (self._counted.get((address, what)) for what in (MbarrierExpectTx, MbarrierCompleteTx))
                 found.append(Uneven(address, slot, int(held[slot]), *by))
         return found

@@ -44,7 +44,7 @@ from cutepy.sim.sanitize.order.strength import CLUSTER, CTA, GPU, WEAK, is_sc, s
 from cutepy.sim.sanitize.order.wave import CHAIN
 
 if TYPE_CHECKING:
-    from cutepy.sim.machine.events import Access, BarrierEvent
+    from cutepy.sim.machine.events import Access, Fence
     from cutepy.sim.machine.launch import Launch
     from cutepy.sim.sanitize.order.wave import Wave
 
@@ -202,7 +202,7 @@ class Messages:
             found.passed = found.passed or Location(size)
             found.passed.add(passed)
 
-    def fence(self, wave: Wave, event: BarrierEvent) -> None:
+    def fence(self, wave: Wave, event: Fence) -> None:
         """Take a fence: what threads have read they acquire, and what they know their writes release from now on."""
         how = strength(event.instruction.opcode)
         if how.scope == WEAK or not self._is_followed:

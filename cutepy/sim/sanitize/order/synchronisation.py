@@ -7,8 +7,30 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cutepy.sim.machine.events import (
+    Barrier,
+    BarrierEvent,
+    ClusterArrive,
+    ClusterWait,
+    Fence,
+    GroupCommit,
+    GroupWait,
+    MbarrierArrive,
+    MbarrierCompleteTx,
+    MbarrierCount,
+    MbarrierEvent,
+    MbarrierInvalidate,
+    MbarrierTry,
+    MbarrierWait,
+    NamedBarrierArrive,
+    NamedBarrierEvent,
+    NamedBarrierSync,
+    SetRegisters,
+    WarpSync,
+)
 from cutepy.sim.machine.lanes import WARP, WARPGROUP, Array
 from cutepy.sim.sanitize.hazards import Side
+from cutepy.sim.sanitize.kinds import Diagnosis
 from cutepy.sim.sanitize.order.clocks import DONE, SEEN, BarrierGeneration, neighbours, raise_at, rectangle
 from cutepy.sim.sanitize.order.fences import Wait, scope_of
 from cutepy.sim.sanitize.order.mbarrier_inits import INITS, check_made, fence_inits, side_of, used_by
@@ -17,67 +39,75 @@ from cutepy.sim.sanitize.order.strength import CLUSTER, fenced_spaces, strength
 from cutepy.sim.sanitize.order.wave import BULK, COPIES, GROUP, MMAS
 
 if TYPE_CHECKING:
-    from cutepy.sim.machine.events import BarrierEvent
     from cutepy.sim.sanitize.order.wave import Wave
 
 
-Report = Callable[[str, str, Side | None, Side, str | None], None]
+Report = Callable[[str, Barrier | str, Side | None, Side, Diagnosis | None], None]
 """Takes the kind of a hazard, its barrier, the two sides, and what is missing where the kind doesn't say."""
 
 
-_NOT_MET = (
-    "a warp may come to the second setmaxnreg while another warp of its warpgroup has not come to the first: a barrier "
-    "of the four warps, such as a named one of 128 threads, must come between"
+_NOT_MET = Diagnosis(
+    "a warp may come to the second setmaxnreg while another warp of its warpgroup has not come to the first",
+    "a barrier of the four warps, such as a named one of 128 threads, must come between",
 )
-_INVALID = "a barrier must come between the last use of an mbarrier, by whomever, and mbarrier.inval"
+_INVALID = Diagnosis("", "a barrier must come between the last use of an mbarrier, by whomever, and mbarrier.inval")
 
 
 def synchronise(wave: Wave, event: BarrierEvent, report: Report) -> None:
     """Take what threads publish, and let them know what others have; what uses an mbarrier too early is reported."""
-    kind = event.barrier.partition(" ")[0]
     slots, threads = event.ctas.slots, event.threads.ids
-    if event.operation == "fence":
+    if isinstance(event, MbarrierEvent):
+        _on_mbarrier(wave, event, report)
+    elif isinstance(event, NamedBarrierEvent):
+        _named(wave, event)
+    elif isinstance(event, Fence):
         _fence(wave, event)
-    elif event.operation == "commit":
-        wave.close(event.barrier, slots, threads)
-    elif kind == "mbarrier":
-        wrong = wave.objects.see(event)
-        if wrong is not None:
-            report("repeated-init", event.barrier, None, side_of(wave, event), wrong)
-        if event.operation == "inval":
-            used = wave.objects.still_used(event)
-            if used is not None:
-                report("unordered-write", event.barrier, used_by(wave, used), side_of(wave, event), _INVALID)
-        elif wave.ends_mbarriers:
-            wave.objects.use(event)
-        found = check_made(wave, event)
-        if found is not None:
-            kind_of_hazard, before, after = found
-            report(kind_of_hazard, event.barrier, before, after, None)
-        _mbarrier(wave, event)
-    elif event.barrier == "bar.warp":
-        wave.clocks.synchronise(slots, threads)
-    elif kind == "bar":
-        assert event.counted is not None
-        meeting = wave.meeting(event.barrier)
-        generation = np.broadcast_to(event.counted, (len(slots), len(threads)))[:, 0]
-        if event.operation == "sync":
-            what = meeting.published(slots, generation)
-            assert what is not None
-            wave.clocks.learn(slots, threads, what, together=True)
-        else:
-            if "arrive" in event.instruction.parts:
-                wave.arrivals.note(wave.clocks, event.instruction, slots, threads, slots[:, None], None, event.counted)
-            meeting.add(slots, generation, wave.clocks.publish(slots, threads))
-    elif event.operation.startswith("cluster"):
-        _cluster(wave, event)
-    elif event.operation == "wait":
+    elif isinstance(event, GroupWait):
         _group(wave, event)
-    elif event.operation == "set_registers":
+    elif isinstance(event, GroupCommit):
+        wave.close(event.groups, slots, threads)
+    elif isinstance(event, WarpSync):
+        wave.clocks.synchronise(slots, threads)
+    elif isinstance(event, ClusterArrive):
+        _cluster_arrive(wave, event)
+    elif isinstance(event, ClusterWait):
+        _cluster_wait(wave, event)
+    elif isinstance(event, SetRegisters):
         _set_registers(wave, event, report)
 
 
-def _set_registers(wave: Wave, event: BarrierEvent, report: Report) -> None:
+def _on_mbarrier(wave: Wave, event: MbarrierEvent, report: Report) -> None:
+    wrong = wave.objects.see(event)
+    if wrong is not None:
+        report("repeated-init", event.barrier, None, side_of(wave, event), wrong)
+    if isinstance(event, MbarrierInvalidate):
+        used = wave.objects.still_used(event)
+        if used is not None:
+            report("unordered-write", event.barrier, used_by(wave, used), side_of(wave, event), _INVALID)
+    elif wave.ends_mbarriers:
+        wave.objects.use(event)
+    found = check_made(wave, event)
+    if found is not None:
+        kind_of_hazard, before, after = found
+        report(kind_of_hazard, event.barrier, before, after, None)
+    _mbarrier(wave, event)
+
+
+def _named(wave: Wave, event: NamedBarrierEvent) -> None:
+    slots, threads = event.ctas.slots, event.threads.ids
+    meeting = wave.meeting(event.barrier)
+    generation = np.broadcast_to(event.generation, (len(slots), len(threads)))[:, 0]
+    if isinstance(event, NamedBarrierSync):
+        what = meeting.published(slots, generation)
+        assert what is not None
+        wave.clocks.learn(slots, threads, what, together=True)
+        return
+    if isinstance(event, NamedBarrierArrive):
+        wave.arrivals.note(wave.clocks, event.instruction, slots, threads, slots[:, None], None, event.generation)
+    meeting.add(slots, generation, wave.clocks.publish(slots, threads))
+
+
+def _set_registers(wave: Wave, event: SetRegisters, report: Report) -> None:
     """Report warps that change how many registers they have, and have not met since they did so before."""
     i = event.instruction
     found = wave.register_changes.change(i, event.ctas.slots, event.threads.ids)
@@ -107,7 +137,7 @@ def converge(wave: Wave, slots: Array, threads: Array) -> None:
         wave.apart[slots[rows][:, None], warps] = False
 
 
-def _fence(wave: Wave, event: BarrierEvent) -> None:
+def _fence(wave: Wave, event: Fence) -> None:
     parts = event.instruction.parts
     slots, threads = event.ctas.slots, event.threads.ids
     spaces = fenced_spaces(event.instruction.opcode)
@@ -118,31 +148,33 @@ def _fence(wave: Wave, event: BarrierEvent) -> None:
     wave.patterns.fence(strength(event.instruction.opcode), slots, threads, wave.hidden_from(event.instruction))
 
 
-def _cluster(wave: Wave, event: BarrierEvent) -> None:
-    assert event.counted is not None
+def _cluster_arrive(wave: Wave, event: ClusterArrive) -> None:
     slots, threads, size = event.ctas.slots, event.threads.ids, wave.clocks.cluster
     meeting, begun = wave.meeting("cluster"), wave.clocks.column(BEGUN)
-    generation = np.broadcast_to(event.counted, (len(slots), len(threads)))[:, 0]
-    if event.operation == "cluster_arrive":
-        first, column = (slots // size * size)[:, None], wave.clocks.column("cluster")
-        wave.arrivals.note(wave.clocks, event.instruction, slots, threads, first, column, generation[:, None])
-        if "relaxed" in event.instruction.parts:
-            what = wave.clocks.joint(slots, threads)
-            what[..., ~wave.clocks.is_channel((INITS,), what.shape[-1])] = 0
-            what[DONE, np.arange(len(slots)), slots % size, begun] = 1
-            for thread in threads.tolist() if wave.patterns.has_fences else ():
-                _, far = wave.patterns.released(event.instruction, slots, thread)
-                what = np.maximum(what, far[..., : what.shape[-1]])
-            wave.clocks.tick(slots, threads)
-        else:
-            what = wave.clocks.publish(slots, threads)
-        for rank in range(size):
-            here = slots % size == rank
-            if here.any():
-                meeting.add(slots[here] // size * size, generation[here], what[:, here])
-        return
+    generation = np.broadcast_to(event.generation, (len(slots), len(threads)))[:, 0]
+    first, column = (slots // size * size)[:, None], wave.clocks.column("cluster")
+    wave.arrivals.note(wave.clocks, event.instruction, slots, threads, first, column, generation[:, None])
+    if "relaxed" in event.instruction.parts:
+        what = wave.clocks.joint(slots, threads)
+        what[..., ~wave.clocks.is_channel((INITS,), what.shape[-1])] = 0
+        what[DONE, np.arange(len(slots)), slots % size, begun] = 1
+        for thread in threads.tolist() if wave.patterns.has_fences else ():
+            _, far = wave.patterns.released(event.instruction, slots, thread)
+            what = np.maximum(what, far[..., : what.shape[-1]])
+        wave.clocks.tick(slots, threads)
+    else:
+        what = wave.clocks.publish(slots, threads)
+    for rank in range(size):
+        here = slots % size == rank
+        if here.any():
+            meeting.add(slots[here] // size * size, generation[here], what[:, here])
+
+
+def _cluster_wait(wave: Wave, event: ClusterWait) -> None:
+    slots, threads, size = event.ctas.slots, event.threads.ids, wave.clocks.cluster
+    generation = np.broadcast_to(event.generation, (len(slots), len(threads)))[:, 0]
     column = wave.clocks.column("cluster")
-    found = meeting.published(slots // size * size, generation)
+    found = wave.meeting("cluster").published(slots // size * size, generation)
     if found is None:
         found = wave.clocks.nothing(len(slots), wave.clocks.capacity)
     found = wave.clocks.padded(found).copy()
@@ -150,15 +182,13 @@ def _cluster(wave: Wave, event: BarrierEvent) -> None:
     wave.clocks.learn(slots, threads, found)
 
 
-def _mbarrier(wave: Wave, event: BarrierEvent) -> None:
+def _mbarrier(wave: Wave, event: MbarrierEvent) -> None:
     state, clocks = event.state, wave.clocks
-    assert state is not None
     first = wave.count_phases(event)
     meeting = wave.meeting(("mbarrier", state.address))
-    if event.operation == "wait":
+    if isinstance(event, MbarrierWait):
         _wait(wave, event, meeting, first)
-    elif event.operation == "complete_tx" and event.part_of is not None:
-        assert event.counted is not None
+    elif isinstance(event, MbarrierCompleteTx) and event.part_of is not None:
         issued = wave.issued[id(event.part_of)]
         phases = np.broadcast_to(event.counted, state.slots.shape) + first[state.slots]
         issued.signals.append((state.address, state.slots, phases))
@@ -175,19 +205,18 @@ def _mbarrier(wave: Wave, event: BarrierEvent) -> None:
         # What the async proxy wrote its operations see then; what st.async did they don't without a fence.
         what[: SEEN + 1, np.arange(len(phases)), state.slots % clocks.cluster, column] = phases + 1
         meeting.add(state.slots, phases, what)
-    elif event.operation == "arrive" and event.part_of is not None:
+    elif isinstance(event, MbarrierArrive) and event.part_of is not None:
         _copies_arrive(wave, event, meeting, first)
-    elif event.operation == "arrive":
+    elif isinstance(event, MbarrierArrive):
         _arrive(wave, event, meeting, first)
-    elif event.operation in ("expect_tx", "complete_tx", "expect_arrivals"):
+    elif isinstance(event, MbarrierCount):
         _reach(wave, event, first)
         clocks.tick(event.ctas.slots, event.threads.ids)
 
 
-def _copies_arrive(wave: Wave, event: BarrierEvent, meeting: BarrierGeneration, first: Array) -> None:
+def _copies_arrive(wave: Wave, event: MbarrierArrive, meeting: BarrierGeneration, first: Array) -> None:
     """Publish the copies that threads had issued before they let an mbarrier track them, and what they had learned."""
     clocks, slots, threads = wave.clocks, event.ctas.slots, event.threads.ids
-    assert event.counted is not None
     assert event.part_of is not None
     issued = wave.issued[id(event.part_of)]
     what = clocks.nothing(len(slots), len(clocks.owner))
@@ -201,7 +230,6 @@ def _copies_arrive(wave: Wave, event: BarrierEvent, meeting: BarrierGeneration, 
             what[: SEEN + 1, np.arange(len(slots)), slots % clocks.cluster, column] = issued.count[rows, at]
     of = slots if event.slots is None else np.broadcast_to(event.slots, (len(slots), len(threads)))[:, 0]
     phases = np.broadcast_to(event.counted, (len(slots), len(threads)))[:, 0] + first[of]
-    assert event.state is not None
     wave.note(clocks.column(("mbarrier", event.state.address)), event.instruction, of, phases + 1)
     for rank in range(clocks.cluster):
         here = slots % clocks.cluster == rank
@@ -209,14 +237,12 @@ def _copies_arrive(wave: Wave, event: BarrierEvent, meeting: BarrierGeneration, 
             meeting.add(of[here], phases[here], what[:, here])
 
 
-def _arrive(wave: Wave, event: BarrierEvent, meeting: BarrierGeneration, first: Array) -> None:
+def _arrive(wave: Wave, event: MbarrierArrive, meeting: BarrierGeneration, first: Array) -> None:
     clocks, slots, threads = wave.clocks, event.ctas.slots, event.threads.ids
-    assert event.counted is not None
     assert event.slots is not None
     shape = (len(slots), len(threads))
     of = np.broadcast_to(event.slots, shape)
     phases = np.broadcast_to(event.counted, shape) + first[of]
-    assert event.state is not None
     i, channel = event.instruction, clocks.column(("mbarrier", event.state.address))
     is_relaxed, is_local = "relaxed" in i.parts, bool((of == slots[:, None]).all())
     wave.arrivals.note(wave.clocks, i, slots, threads, of, channel, phases)
@@ -243,9 +269,9 @@ def _arrive(wave: Wave, event: BarrierEvent, meeting: BarrierGeneration, first: 
                 meeting.add(of[here, column], phases[here, column], sent)
 
 
-def _reach(wave: Wave, event: BarrierEvent, first: Array) -> None:
+def _reach(wave: Wave, event: MbarrierCount, first: Array) -> None:
     """Note which threads count, bytes too, at mbarriers of other CTAs, which must not have ended."""
-    if event.slots is None or event.counted is None or event.state is None:
+    if event.slots is None:
         return
     slots, threads = event.ctas.slots, event.threads.ids
     shape, channel = (len(slots), len(threads)), wave.clocks.column(("mbarrier", event.state.address))
@@ -271,13 +297,12 @@ def _hide(wave: Wave, what: Array, away: Array) -> bool:
     return found
 
 
-def _wait(wave: Wave, event: BarrierEvent, meeting: BarrierGeneration, first: Array) -> None:
+def _wait(wave: Wave, event: MbarrierWait, meeting: BarrierGeneration, first: Array) -> None:
     """Let lanes know what was published in the phase that they saw complete, and that it is.
 
     A relaxed wait says that it is, and shows nothing, until a fence comes after it.
     """
     clocks, slots, threads = wave.clocks, event.ctas.slots, event.threads.ids
-    assert event.counted is not None
     for wait, over in _shown(wave, event, meeting, first):
         if "relaxed" in event.instruction.parts:
             wave.patterns.defer(wait)
@@ -290,12 +315,10 @@ def _wait(wave: Wave, event: BarrierEvent, meeting: BarrierGeneration, first: Ar
         wave.apart[slots[rows][:, None], np.flatnonzero(np.bincount(threads[columns] // WARP))] = True
 
 
-def _shown(wave: Wave, event: BarrierEvent, meeting: BarrierGeneration, first: Array) -> Iterator[tuple[Wait, Array]]:
+def _shown(wave: Wave, event: MbarrierTry, meeting: BarrierGeneration, first: Array) -> Iterator[tuple[Wait, Array]]:
     """Yield what was published in the phases that lanes see complete, and, as a clock, that they are."""
     clocks, slots, threads = wave.clocks, event.ctas.slots, event.threads.ids
-    assert event.counted is not None
     assert event.slots is not None
-    assert event.state is not None
     away = event.slots - slots[:, None]
     column = clocks.column(("mbarrier", event.state.address))
     distant = wave.meetings.get(("mbarrier", event.state.address, "cluster"))
@@ -319,9 +342,8 @@ def _shown(wave: Wave, event: BarrierEvent, meeting: BarrierGeneration, first: A
             yield Wait(event.instruction, slots[rows], threads[columns], near, far), over
 
 
-def overlook(wave: Wave, event: BarrierEvent) -> None:
+def overlook(wave: Wave, event: MbarrierTry) -> None:
     """Note what a try has seen of which nothing may be made, as its thread would have gone on without it."""
-    assert event.state is not None
     meeting, first = wave.meeting(("mbarrier", event.state.address)), wave.count_phases(event)
     for wait, _ in _shown(wave, event, meeting, first):
         wave.patterns.overlook(wait)
@@ -339,7 +361,7 @@ def _rectangles(lanes: Array) -> Iterator[tuple[Array, Array]]:
             yield np.flatnonzero(which.reshape(-1) == n), np.flatnonzero(pattern)
 
 
-def _note_wait(wave: Wave, event: BarrierEvent, kind: str, left: int) -> None:
+def _note_wait(wave: Wave, event: GroupWait, kind: str, left: int) -> None:
     """Note a wait for groups, for reports: who waits, how many groups it leaves in flight, and who has none."""
     slots, threads, i = event.ctas.slots, event.threads.ids, event.instruction
     for thread in threads.tolist():
@@ -351,16 +373,12 @@ def _note_wait(wave: Wave, event: BarrierEvent, kind: str, left: int) -> None:
         wave.idle[i.index] = kind, i, slots[none.any(axis=1)], threads[none.any(axis=0)]
 
 
-def _group(wave: Wave, event: BarrierEvent) -> None:
+def _group(wave: Wave, event: GroupWait) -> None:
     """Let threads know that their groups are complete."""
     clocks, slots, threads = wave.clocks, event.ctas.slots, event.threads.ids
-    words = event.barrier.split()
-    kind = {"bulk_group": BULK, "wgmma.wait_group": MMAS, "cp.async": COPIES}.get(words[0])
-    if kind is None:
-        return
-    left = next((int(w) for w in words if w.isdecimal()), 0)
+    kind, left = event.groups, event.remaining or 0
     _note_wait(wave, event, kind, left)
-    if event.barrier == "cp.async":  # of all copies: it closes a group, and waits for it
+    if event.remaining is None:  # of all copies: it closes a group, and waits for it
         wave.close(kind, slots, threads)
     closed = wave.closed[kind][rectangle(slots, threads)]
     done = np.maximum(closed // GROUP - left, 0) * GROUP
@@ -379,7 +397,7 @@ def _group(wave: Wave, event: BarrierEvent) -> None:
                 clocks.learn(slots, threads[here], what, first=int(wave.mma_groups.columns(group)[0]))
         return
     names: list[tuple[object, ...]] = [(BULK, "read")] if kind == BULK else [(kind,)]
-    if kind == BULK and "read" not in words:
+    if kind == BULK and not event.reads_only:
         names.append((BULK, "write"))
     for n, thread in enumerate(threads.tolist()):
         for name in names:

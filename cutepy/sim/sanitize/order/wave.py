@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from cutepy.sim.machine.events import MbarrierInit, MbarrierWait, NamedBarrierEvent, NamedBarrierSync
 from cutepy.sim.machine.lanes import WARP, Array
 from cutepy.sim.sanitize.meaning.layouts import Through
 from cutepy.sim.sanitize.order.clocks import DONE, NO_COLUMNS, SEEN, BarrierGeneration, Clocks, View, rectangle
@@ -20,16 +21,18 @@ from cutepy.sim.sanitize.order.peers import Peers
 from cutepy.sim.sanitize.order.strength import is_restricted
 
 if TYPE_CHECKING:
-    from cutepy.sim.machine.events import Access, AsyncOperation, BarrierEvent
+    from cutepy.sim.machine.events import Access, AsyncOperation, BarrierEvent, MbarrierEvent, NamedBarrier
     from cutepy.sim.machine.lanes import Residents
     from cutepy.sim.ptx.model import Instruction
 
-BULK, COPIES, MMAS = "bulk_group", "cp.async group", "wgmma group"
+BULK: Final = "bulk_group"
+COPIES: Final = "cp.async group"
+MMAS: Final = "wgmma group"
 """Kinds of groups that threads close, and wait for."""
 GENERIC = "cp_async", "st_async"
 """Operations of the generic proxy: PTX ISA, "st.async", "red.async"; and "Async proxy", which doesn't list cp.async."""
 FAILED = -2
-"""Count of a failed try, as in `BarrierEvent`."""
+"""Count of a failed try, as in `MbarrierTry`."""
 GROUP = 1 << 10
 """Steps of a count for each group that is closed; within one, each mbarrier that is let track its copies is a step."""
 _STORES = BULK, ((BULK, "read"), (BULK, "write"))
@@ -209,7 +212,7 @@ class Wave:
     steps : Steps
     passed : dict of (int, int) to (Instruction, int)
         By an mbarrier's address and a warp, the wait there that was over last, and the phase that it saw complete.
-    came : dict of (str, int) to set of int
+    came : dict of (NamedBarrier, int) to set of int
         By a named barrier and an instruction, the warps that have come to the one by the other.
     left : dict of (str, int) to (Instruction, int, array of int)
         By a kind of groups and a thread, its last wait if that leaves some in flight: how many, and `closed` then.
@@ -239,7 +242,7 @@ class Wave:
         self.lent: dict[tuple[int, int, int], tuple[Instruction, int]] = {}
         self.inits: dict[int, Making] = {}
         self.passed: dict[tuple[int, int], tuple[Instruction, int]] = {}
-        self.came: dict[tuple[str, int], set[int]] = {}
+        self.came: dict[tuple[NamedBarrier, int], set[int]] = {}
         self.left: dict[tuple[str, int], tuple[Instruction, int, Array]] = {}
         self.idle: dict[int, tuple[str, Instruction, Array, Array]] = {}
         self._phases: dict[int, Array] = {}
@@ -273,7 +276,7 @@ class Wave:
 
     def passes(self, event: BarrierEvent) -> None:
         """Note that warps have waited at an mbarrier, if that is what an event is."""
-        if event.operation != "wait" or event.state is None or event.counted is None:
+        if not isinstance(event, MbarrierWait):
             return
         phase = int(event.counted.max())
         if phase > FAILED:
@@ -282,7 +285,7 @@ class Wave:
 
     def comes(self, event: BarrierEvent) -> None:
         """Note which warps come to a named barrier, if that is what an event is."""
-        if event.barrier.startswith("bar ") and event.operation != "sync":
+        if isinstance(event, NamedBarrierEvent) and not isinstance(event, NamedBarrierSync):
             came = self.came.setdefault((event.barrier, event.instruction.index), set())
             came.update(event.threads.warps.tolist())
 
@@ -297,15 +300,14 @@ class Wave:
         groups[slots] = counts.reshape(len(slots), -1)[:, 0]
         self.last[column] = i, groups
 
-    def count_phases(self, event: BarrierEvent) -> Array:
+    def count_phases(self, event: MbarrierEvent) -> Array:
         """Return, by CTA, what to add to the phases of an mbarrier, which begin anew when it is made again."""
-        assert event.state is not None
         state = event.state
         if state.address not in self._phases:
             self._phases[state.address] = np.repeat([[0], [-2]], self.residents.count, axis=1)
         first: Array
         first, last = self._phases[state.address]
-        if event.operation == "init":
+        if isinstance(event, MbarrierInit):
             first[state.slots] = last[state.slots] + 2
         last[state.slots] = first[state.slots] + state.phase
         return first

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cutepy.sim.errors import Place
+from cutepy.sim.machine.events import Barrier, MbarrierAt
 from cutepy.sim.machine.lanes import WARP
 from cutepy.sim.ptx.model import Label
 from cutepy.sim.sanitize.hazards import Hazard, Side
-from cutepy.sim.sanitize.kinds import KINDS
+from cutepy.sim.sanitize.kinds import KINDS, Diagnosis
 from cutepy.sim.sanitize.memory.access_record import unfenced
 from cutepy.sim.sanitize.reports.allowances import Allowances
 from cutepy.sim.sanitize.reports.between import between
@@ -32,11 +34,13 @@ if TYPE_CHECKING:
     from cutepy.sim.sanitize.reports.scene import Scene, Surroundings
 
 
+Where = Place | Barrier | str
+"""Place of a hazard."""
 Key = tuple[object, ...]
 """By what hazards of one defect are known."""
 _RACES = ("unordered-read", "unordered-write")
 """Two accesses that race both ways are told once."""
-_FIRST = "here the read came first, and nothing had written these bytes before"
+_NONE = Diagnosis("", "")
 _WAIT = "write them first, or wait for what does"
 _BOTH_WAYS = ", and again before the first comes round"
 
@@ -86,8 +90,10 @@ class Findings:
 
     def _told(self, hazard: Hazard, scene: Scene) -> Hazard:
         """Return a hazard with names, and how often it was found."""
-        missing = hazard.missing + _BOTH_WAYS * (hazard.key in self._both_ways)
-        return replace(scene.described(hazard), count=self._counts[hazard.key], missing=missing)
+        diagnosis = hazard.diagnosis
+        if hazard.key in self._both_ways:
+            diagnosis = diagnosis._replace(wanted=diagnosis.wanted + _BOTH_WAYS)
+        return replace(scene.described(hazard), count=self._counts[hazard.key], diagnosis=diagnosis)
 
     def begin(self, launch: Launch) -> None:
         """Begin with a launch.
@@ -105,10 +111,10 @@ class Findings:
     def tell(
         self,
         kind: str,
-        where: str,
+        where: Where,
         before: Side | None,
         after: Side,
-        missing: str | None = None,
+        diagnosis: Diagnosis | None = None,
         address: int | None = None,
         size_bytes: int | None = None,
         explains: Key | None = None,
@@ -119,15 +125,17 @@ class Findings:
     ) -> None:
         """Add a hazard.
 
-        `missing` is what is always missing at this kind, if it isn't given; the address is of shared memory, and a
+        `diagnosis` is that of the kind, if it isn't given; the address is of shared memory, and a
         name for it is found later. `waits` and `near_misses` are as of `Hazard`. What it explains, another hazard by
         its key, it takes the place of. Of those with one cause the first is told, and if any is, what may follow from
         it is not.
         """
         before, after = before and self._written(before), self._written(after)
         near_misses = tuple(replace(one, side=one.side and self._written(one.side)) for one in near_misses)
-        hazard = Hazard(kind, self._kernel, where, before, after, missing or KINDS[kind].missing)
+        place = _place(where)
+        hazard = Hazard(kind, self._kernel, place.name, before, after, diagnosis or KINDS[kind].diagnosis)
         hazard = replace(hazard, address=address, size_bytes=size_bytes, waits=tuple(waits), near_misses=near_misses)
+        hazard = replace(hazard, place=place)
         self.of_launch += KINDS[kind].severity == "hazard"
         if hazard.key in self._explained:
             return
@@ -179,22 +187,24 @@ class Findings:
         """Tell these as what they are if nothing comes of what was read."""
         for key in [hazard.key for hazard in self.unwritten_reads]:
             (hazard, scene), count = self._found.pop(key), self._counts.pop(key)
-            hazard = replace(hazard, kind="discarded-read", missing=KINDS["discarded-read"].missing)
+            hazard = replace(hazard, kind="discarded-read", diagnosis=KINDS["discarded-read"].diagnosis)
             self._found.setdefault(hazard.key, (hazard, scene))
             self._counts[hazard.key] += count
         self._new.clear()
 
     def relate(self, hang: Told) -> None:
         """Tell bytes that do not come as what they come of, if threads wait for them and near misses say why."""
-        wanted = hang.missing.rpartition(": ")[2]
-        where = {_address_of(wait.at) for wait in hang.waits}
+        awaited = {wait.mbarrier for wait in hang.waits} - {None}
         for key in (
             [key for key in self._found if key[:2] == ("uneven-bytes", self._kernel)] if hang.near_misses else ()
         ):
             hazard, scene = self._found[key]
-            if _address_of(hazard.where) in where:
-                missing = f"{hazard.missing.rpartition(': ')[0]}: {wanted}"
-                self._found[key] = replace(hazard, missing=missing, near_misses=hang.near_misses, between=None), scene
+            if hazard.place is not None and hazard.place.mbarrier in awaited:
+                diagnosis = hazard.diagnosis._replace(wanted=hang.diagnosis.wanted)
+                self._found[key] = (
+                    replace(hazard, diagnosis=diagnosis, near_misses=hang.near_misses, between=None),
+                    scene,
+                )
 
     def registers(self, found: RegisterHazard) -> None:
         """Report registers that something uses beside the MMAs."""
@@ -220,21 +230,20 @@ class Findings:
         old = side(residents, before, found.before_lane, int(np.searchsorted(before.slots, after.slots[found.row])))
         new = side(residents, after, found.after_lane, found.row)
         mate = None if _are_of_a_warp(found) else found.mate
-        missing = _advice(before, after, mate) if kind.startswith("unordered") else None
+        diagnosis = _advice(before, after, mate) if kind.startswith("unordered") else None
         if reason is not None and not (unfenced_only or by_warps or found.partial) and found.mate is None:
-            kind, missing = reason.kind or kind, reason.missing
+            kind, diagnosis = reason.kind or kind, reason.diagnosis
         unwritten, cause = None, reason and reason.cause
         if found.read_first:
-            wanted = _advice(after, before, None).rpartition(": ")[2]
-            missing = f"{_FIRST}: {wanted}"
+            diagnosis = Diagnosis("", _advice(after, before, None).wanted, read_first=True)
             if reason is not None and reason.is_early:
-                missing = f"{_FIRST}; {reason.missing}"
+                diagnosis = reason.diagnosis._replace(read_first=True)
             kind, old, new = "unordered-read", new, old
-            unwritten = Hazard("uninitialised-read", self._kernel, "", None, self._written(new), "").key
+            unwritten = Hazard("uninitialised-read", self._kernel, "", None, self._written(new), _NONE).key
         address, size = (x * granule_bytes for x in _shared_granules(found))
         where = f"shared memory at {address:#x}"
-        near = () if reason is not None and missing == reason.missing else near  # the reason says it
-        self.tell(kind, where, old, new, missing, address, size, unwritten, cause, near_misses=near)
+        near = () if reason is not None and diagnosis == reason.diagnosis else near  # the reason says it
+        self.tell(kind, where, old, new, diagnosis, address, size, unwritten, cause, near_misses=near)
 
     def unwritten(self, touch: AccessRecord, row: int, residents: Residents, address: int) -> None:
         """Report a touch that reads what nothing has written."""
@@ -245,9 +254,10 @@ class Findings:
         """Report a touch that reads what is written later for the first time, by who knows of that."""
         at = int(np.searchsorted(read.slots, write.slots[row]))
         reader, writer = side(residents, read, 0, at), side(residents, write, 0, row)
-        unwritten = Hazard("uninitialised-read", self._kernel, "", None, self._written(reader), "").key
+        unwritten = Hazard("uninitialised-read", self._kernel, "", None, self._written(reader), _NONE).key
         if unwritten in self._found:
-            told = f"{_FIRST}: {_advice(write, read, None).rpartition(': ')[2] if write.asynchronous else _WAIT}"
+            wanted = _advice(write, read, None).wanted if write.asynchronous else _WAIT
+            told = Diagnosis("", wanted, read_first=True)
             where = f"shared memory at {address:#x}"
             self.tell("uninitialised-read", where, writer, reader, told, address, None, unwritten)
 
@@ -255,8 +265,9 @@ class Findings:
         """Tell a read of what nothing wrote as a hazard that another schedule shows."""
         if read.key in self._found:
             _, scene = self._found[read.key]
-            if not found.missing.startswith(_FIRST):
-                found = replace(found, missing=f"{_FIRST}; if the copy comes first, {found.missing}")
+            if not found.diagnosis.read_first:
+                wrong = f"if the copy comes first, {found.diagnosis.wrong}"
+                found = replace(found, diagnosis=Diagnosis(wrong, found.diagnosis.wanted, read_first=True))
             same = read.key
             every = ((found.key, (found, scene)) if key == same else (key, one) for key, one in self._found.items())
             self._found = dict(every)
@@ -276,16 +287,17 @@ def runs(ptx: str, kernel: str) -> dict[int, int]:
     return found
 
 
-def _address_of(where: str) -> str:
-    """Return the address in the name of an mbarrier.
+def _place(where: Where) -> Place:
+    """Return what a hazard is at, with its name.
 
     Examples
     --------
-    >>> _address_of("mbarrier ring.full, stage 1 (0x8)"), _address_of("mbarrier 0x8"), _address_of("barrier 1")
-    ('0x8', '0x8', '')
+    >>> _place(MbarrierAt(8)).name, _place(MbarrierAt(8)).mbarrier, _place("registers").name
+    ('mbarrier 0x8', 8, 'registers')
     """
-    _, prefix, digits = where.rpartition("0x")
-    return prefix + digits.rstrip(")") if prefix else ""
+    if isinstance(where, MbarrierAt):
+        return Place.of_mbarrier(where.address)
+    return where if isinstance(where, Place) else Place(str(where))
 
 
 def _shared_granules(found: Conflict) -> tuple[int, int]:
@@ -314,30 +326,38 @@ def side(residents: Residents, touch: AccessRecord, lane: int, row: int) -> Side
     """Return what a lane of a touch did, of the CTA in a row of it."""
     cta = residents.coordinate(int(touch.agents[row]))
     if touch.threads is None:
-        return Side(touch.what, f"the async proxy for CTA {cta}", touch.instruction, cta)
+        return Side(touch.what, f"the async proxy for CTA {cta}", touch.instruction, cta, is_async=True)
     warp, within = divmod(int(touch.threads[lane]), WARP)
     return Side(touch.what, f"warp {warp}, lane {within} of CTA {cta}", touch.instruction, cta, warp, within)
 
 
-def _advice(before: AccessRecord, after: AccessRecord, mate: int | None) -> str:
+def _advice(before: AccessRecord, after: AccessRecord, mate: int | None) -> Diagnosis:
     """Say what is missing between two touches."""
     if mate is not None and before.threads is not None:
-        return (
-            f"what lane {int(before.threads[mate]) % WARP} of that warp has published says nothing of the other lanes, "
-            "and elect.sync orders no memory: bar.warp.sync must come between, before the elected lane arrives"
+        return Diagnosis(
+            f"what lane {int(before.threads[mate]) % WARP} of that warp has published says nothing of "
+            "the other lanes, and elect.sync orders no memory",
+            "bar.warp.sync must come between, before the elected lane arrives",
         )
     if before.instruction is after.instruction and before.what == "st.async write":
-        return "stores of one instruction are in no order: one lane must store there, or red.async combine them"
+        return Diagnosis(
+            "stores of one instruction are in no order", "one lane must store there, or red.async combine them"
+        )
     if before.threads is None and before.writes:
-        return "the copy may not be complete: wait for the mbarrier that counts its bytes, in the threads that go on"
+        return Diagnosis(
+            "the copy may not be complete", "wait for the mbarrier that counts its bytes, in the threads that go on"
+        )
     if before.instruction.parts[0] == "wgmma":
-        return "the MMAs may still read it: wgmma.wait_group must come before whoever writes is told to"
+        return Diagnosis("the MMAs may still read it", "wgmma.wait_group must come before whoever writes is told to")
     if before.asynchronous and "mbarrier::complete_tx::bytes" in before.instruction.parts:
-        return (
-            "the copy may still read it: wait for the mbarrier that counts its bytes where they go, and let it be told"
+        return Diagnosis(
+            "the copy may still read it",
+            "wait for the mbarrier that counts its bytes where they go, and let it be told",
         )
     if before.asynchronous:
-        return "the store may still read it: cp.async.bulk.wait_group.read must come before, then a barrier"
+        return Diagnosis(
+            "the store may still read it", "cp.async.bulk.wait_group.read must come before, then a barrier"
+        )
     if before.what.startswith("cp.async"):
-        return "the copy may not be complete: cp.async.wait_group, then a barrier, must come before"
-    return KINDS["unordered-read"].missing
+        return Diagnosis("the copy may not be complete", "cp.async.wait_group, then a barrier, must come before")
+    return KINDS["unordered-read"].diagnosis

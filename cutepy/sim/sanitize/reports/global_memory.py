@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cutepy.sim.errors import Place
 from cutepy.sim.machine.host_events import REUSE
 from cutepy.sim.machine.lanes import WARP
 from cutepy.sim.machine.launch import Launch
 from cutepy.sim.sanitize.hazards import Side
-from cutepy.sim.sanitize.kinds import KINDS
+from cutepy.sim.sanitize.kinds import KINDS, Diagnosis
 from cutepy.sim.sanitize.memory.discarded import Discarded
 from cutepy.sim.sanitize.order.flags import Did
 from cutepy.sim.sanitize.order.strength import NAMES
-from cutepy.sim.sanitize.reports import global_memory
 from cutepy.sim.sanitize.reports.reasons import TOGETHER
 
 if TYPE_CHECKING:
@@ -32,43 +32,42 @@ if TYPE_CHECKING:
     from cutepy.sim.sanitize.order.launches import Launches
 
 
-_PROXY = (
-    "threads {}, and a copy by the async proxy {}: fence.proxy.async is missing between, in the CTA that issues the "
-    "copy, after it knows of the {} and before the copy"
+_MAP_IN_USE = Diagnosis(
+    "the copy may still read this tensor map",
+    "a wait for the mbarrier that its bytes arrive at must come before the change; or "
+    "cp.async.bulk.commit_group and cp.async.bulk.wait_group.read 0 by its thread, and a "
+    "barrier",
 )
-_MAP_IN_USE = (
-    "the copy may still read this tensor map: a wait for the mbarrier that its bytes arrive at must come before the "
-    "change; or cp.async.bulk.commit_group and cp.async.bulk.wait_group.read 0 by its thread, and a barrier"
+_EARLY = Diagnosis(
+    "the kernel began before the one before it was over (programmatic dependent launch)",
+    "griddepcontrol.wait must come before this access, in its thread or before a barrier",
 )
-_EARLY = (
-    "the kernel began before the one before it was over (programmatic dependent launch): griddepcontrol.wait must come "
-    "before this access, in its thread or before a barrier"
+_NOT_SHOWN = Diagnosis(
+    "the kernel was launched when the threads of the one before it had ended (programmatic "
+    "dependent launch), which shows it nothing of what they wrote",
+    "griddepcontrol.wait must come before this access, in its thread or before a barrier",
 )
-_NOT_SHOWN = (
-    "the kernel was launched when the threads of the one before it had ended (programmatic dependent launch), which "
-    "shows it nothing of what they wrote: griddepcontrol.wait must come before this access, in its thread or before a "
-    "barrier"
+_IN_A_GRAPH = Diagnosis(
+    "the kernel follows one that did not wait for those before it, and in a graph it waits for that one alone",
+    "that must execute griddepcontrol.wait, or be launched without the attribute",
 )
-_IN_A_GRAPH = (
-    "the kernel follows one that did not wait for those before it, and in a graph it waits for that one alone: that "
-    "must execute griddepcontrol.wait, or be launched without the attribute"
+_FURTHER_BACK = Diagnosis(
+    "griddepcontrol.wait waits for the kernel just before only, and that did not wait itself for the ones before it",
+    "it must execute griddepcontrol.wait, or this launch must go without the attribute",
 )
-_FURTHER_BACK = (
-    "griddepcontrol.wait waits for the kernel just before only, and that did not wait itself for the ones before it: "
-    "it must execute griddepcontrol.wait, or this launch must go without the attribute"
+_GIVEN_AWAY = Diagnosis(
+    "the tensor was freed while another stream uses it, and torch's allocator may give its "
+    "memory to the next one of the stream that it was made in",
+    "tensor.record_stream(that other stream) must come before it is freed, or the stream "
+    "that it was made in must wait for the other one",
 )
-_GIVEN_AWAY = (
-    "the tensor was freed while another stream uses it, and torch's allocator may give its memory to the next one of "
-    "the stream that it was made in: tensor.record_stream(that other stream) must come before it is freed, or the "
-    "stream that it was made in must wait for the other one"
+NEVER_WRITTEN = Diagnosis(
+    "nothing has written these bytes since they were allocated, or discarded, and they hold what was there before",
+    "write them first, such as by torch.zeros in place of torch.empty, or order this after what does",
 )
-NEVER_WRITTEN = (
-    "nothing has written these bytes since they were allocated, or discarded, and they hold what was there before: "
-    "write them first, such as by torch.zeros in place of torch.empty, or order this after what does"
-)
-COMES_TO_NOTHING = (
-    "nothing orders these, and nothing comes of what this lane reads: the lanes that store what is made of it are "
-    "others; let these alone read it, and there is no race"
+COMES_TO_NOTHING = Diagnosis(
+    "nothing orders these, and nothing comes of what this lane reads",
+    "the lanes that store what is made of it are others; let these alone read it, and there is no race",
 )
 
 
@@ -93,23 +92,23 @@ def side(touch: GlobalAccessRecord, lane: int, launches: Launches, named: bool =
     cta = block % x, block // x % y, block // (x * y)
     of, own = (f" of {launch.name} in stream {launch.stream:#x}", launch) if named else ("", None)
     if touch.threads is None:
-        return Side(touch.what, f"the async proxy for CTA {cta}{of}", touch.instruction, cta, launch=own)
+        return Side(touch.what, f"the async proxy for CTA {cta}{of}", touch.instruction, cta, launch=own, is_async=True)
     warp, within = divmod(int(touch.threads[column]), WARP)
     who = f"warp {warp}, lane {within} of CTA {cta}{of}"
     return Side(touch.what, who, touch.instruction, cta, warp, within, launch=own)
 
 
-def place(address: int, known: GlobalMemory, launch: Launch | None) -> str:
+def place(address: int, known: GlobalMemory, launch: Launch | None) -> Place:
     """Say where an address is: in which allocation, and how far from its start, or from what the kernel was given."""
     region = known.find(address, address + 1)
     if region is None:
-        return f"global memory at {address:#x}"
+        return Place.of_global(address)
     start, name = region.start, region.name.rstrip(",") or "an allocation"
     given = [(at, -number) for at, number in _pointers(launch) if start <= at <= address]
     if given:
         start, number = max(given)
         name = f"argument {-number}, {'in ' * name.startswith('an ')}{name}"
-    return f"global memory, byte {address - start:#x} of {name}"
+    return Place(f"global memory, byte {address - start:#x} of {name}", global_address=address)
 
 
 def last_writer(address: int, shadow: GlobalShadow, launches: Launches, blocks: Array, waiting: Array) -> Side | None:
@@ -129,7 +128,7 @@ def _pointers(launch: Launch | None) -> Iterator[tuple[int, int]]:
         yield from ((word, number) for word in np.frombuffer(data, "<u8", len(data) // 8).tolist())
 
 
-def told(found: GlobalConflict, launches: Launches, flags: Flags) -> tuple[str, str]:
+def told(found: GlobalConflict, launches: Launches, flags: Flags) -> tuple[str, Diagnosis]:
     """Return the kind of hazard that two touches are, and what is missing between them."""
     why = None
     if found.kind.startswith("unordered"):
@@ -142,7 +141,7 @@ def told(found: GlobalConflict, launches: Launches, flags: Flags) -> tuple[str, 
     return (found.kind, _advice(found, launches)) if why is None else ("too-weak-semantics", why)
 
 
-def _advice(found: GlobalConflict, launches: Launches) -> str:
+def _advice(found: GlobalConflict, launches: Launches) -> Diagnosis:
     """Say what is missing between two touches."""
     before, after, kind = found.before, found.after, found.kind
     if kind == "early-access":
@@ -152,11 +151,11 @@ def _advice(found: GlobalConflict, launches: Launches) -> str:
             return _FURTHER_BACK
         return _NOT_SHOWN if launches.reads_no_more(before.launch) else _EARLY
     if kind == "missing-proxy-fence":
-        return _PROXY.format("wrote it", "touches it", "write")
+        return _between_proxies("wrote it", "touches it", "write")
     if kind == "unfenced-overwrite":
-        return _PROXY.format("read it", "overwrites it", "read")
+        return _between_proxies("read it", "overwrites it", "read")
     if kind in ("non-coherent-read", "missing-tensormap-fence", "partial-overlap"):
-        return KINDS[kind].missing
+        return KINDS[kind].diagnosis
     if kind == "too-narrow-scope":
         return _about_scope(found)
     if after.instruction.opcode == REUSE:
@@ -168,36 +167,50 @@ def _advice(found: GlobalConflict, launches: Launches) -> str:
     if before is after and before.threads is not None and same_cta:
         return TOGETHER
     if before.launch != after.launch:
-        return (
-            "the launches are in streams that nothing orders: record an event after the first and let the other's "
-            "stream wait for it"
+        return Diagnosis(
+            "the launches are in streams that nothing orders",
+            "record an event after the first and let the other's stream wait for it",
         )
     if before.proxy == "async" and before.writes:
-        done = "the store may not be complete: cp.async.bulk.wait_group (without .read) must come before"
-        return f"{done}, then " + ("a barrier" if same_cta else "a release that the other CTA acquires")
+        done = "cp.async.bulk.wait_group (without .read) must come before"
+        then = "a barrier" if same_cta else "a release that the other CTA acquires"
+        return Diagnosis("the store may not be complete", f"{done}, then {then}")
     if same_cta:
-        return "a barrier that both take part in, or a release that the other acquires, must come between"
-    return (
-        "nothing orders these CTAs: a release (fence.acq_rel.gpu and an atomic, or st.release.gpu) must come after the "
-        "first, and an acquire that sees it (ld.acquire.gpu) before the second; or two launches; or atomics on both"
+        return Diagnosis(
+            "", "a barrier that both take part in, or a release that the other acquires, must come between"
+        )
+    return Diagnosis(
+        "nothing orders these CTAs",
+        "a release (fence.acq_rel.gpu and an atomic, or st.release.gpu) must come after the "
+        "first, and an acquire that sees it (ld.acquire.gpu) before the second; or two launches; "
+        "or atomics on both",
     )
 
 
-def _about_scope(found: GlobalConflict) -> str:
+def _between_proxies(did: str, does: str, first: str) -> Diagnosis:
+    return Diagnosis(
+        f"threads {did}, and a copy by the async proxy {does}",
+        "fence.proxy.async is missing between, in the CTA that issues the copy, after it knows of the "
+        f"{first} and before the copy",
+    )
+
+
+def _about_scope(found: GlobalConflict) -> Diagnosis:
     before, after = found.before, found.after
     if not (before.scope and after.scope):
-        return (
-            "it is over by then, and nothing shows it to this CTA: the arrival at another CTA's mbarrier must be "
-            "mbarrier.arrive.release.cluster, and the wait there mbarrier.try_wait.acquire.cluster, which without a "
-            "scope are .cta"
+        return Diagnosis(
+            "it is over by then, and nothing shows it to this CTA",
+            "the arrival at another CTA's mbarrier must be mbarrier.arrive.release.cluster, and the "
+            "wait there mbarrier.try_wait.acquire.cluster, which without a scope are .cta",
         )
     narrow = before if before.scope <= after.scope else after
     row_before, row_after = found.before_lane // before.lanes, found.after_lane // after.lanes
     near = before.launch == after.launch and int(before.clusters[row_before]) == int(after.clusters[row_after])
     needed = "cluster" if near else "gpu"
-    return (
-        f"the scope of the {narrow.instruction.parts[0]} is {NAMES[narrow.scope]}, and the other thread is outside of "
-        f"it: both need .{needed} or wider"
+    return Diagnosis(
+        f"the scope of the {narrow.instruction.parts[0]} is {NAMES[narrow.scope]}, and the other "
+        "thread is outside of it",
+        f"both need .{needed} or wider",
     )
 
 
@@ -253,25 +266,24 @@ class GlobalFindings:
 
     def unwritten(self, touch: GlobalAccessRecord, lane: int, address: int) -> None:
         """Tell that something is read which nothing wrote."""
-        after = global_memory.side(touch, lane, self.launches)
+        after = side(touch, lane, self.launches)
         where = self.place(address)
-        self._tell_one("uninitialised-read", where, None, after, global_memory.NEVER_WRITTEN)
+        self._tell_one("uninitialised-read", where, None, after, NEVER_WRITTEN)
 
     def unacquired(self, touch: GlobalAccessRecord, lane: int, address: int) -> None:
         """Tell that a copy uses a tensor map of the host, or of a launch that is forgotten, without a fence."""
-        after = global_memory.side(touch, lane, self.launches)
-        missing = KINDS["missing-tensormap-fence"].missing
-        self._tell_one("missing-tensormap-fence", self.place(address), None, after, missing)
+        after = side(touch, lane, self.launches)
+        self._tell_one("missing-tensormap-fence", self.place(address), None, after)
 
-    def place(self, address: int) -> str:
+    def place(self, address: int) -> Place:
         """Say where an address is."""
-        return global_memory.place(address, self._known(), self._launch)
+        return place(address, self._known(), self._launch)
 
     def _tell(self, found: GlobalConflict, comes_to_nothing: bool = False) -> None:
-        before, after = global_memory.sides(found, self.launches)
+        before, after = sides(found, self.launches)
         where = self.place(found.address)
-        kind, missing = global_memory.told(found, self.launches, self._flags)
+        kind, diagnosis = told(found, self.launches, self._flags)
         near = self._near(found)
         if comes_to_nothing:
-            kind, missing, near = "discarded-read", global_memory.COMES_TO_NOTHING, ()
-        self._tell_one(kind, where, before, after, missing, near_misses=near)
+            kind, diagnosis, near = "discarded-read", COMES_TO_NOTHING, ()
+        self._tell_one(kind, where, before, after, diagnosis, near_misses=near)

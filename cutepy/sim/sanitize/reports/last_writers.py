@@ -25,17 +25,16 @@ def with_last_writer(
     shadow: GlobalShadow,
 ) -> Told:
     """Return a deadlock at a word in memory with who wrote it last, beside those who wait, (slot, thread)."""
-    kind, where, before, after = found[:4]
-    space, is_word, address = where.partition(" memory at ")
-    if kind != "deadlock" or not is_word:
+    place, before = found.place, found.before
+    if found.kind != "deadlock":
         return found
-    at = int(address, 16)
-    if space == "shared":
-        before = before or _last_writer(at, after, residents, waiting, shared)
-    else:
+    if place.address is not None:
+        before = before or _last_writer(place.address, found.after, residents, waiting, shared)
+    elif place.global_address is not None:
+        at = place.global_address
         before = before or global_memory.last_writer(at, shadow, of_global.launches, residents.blocks, waiting)
-        where = of_global.place(at)
-    return found._replace(where=where, before=before)
+        place = of_global.place(at)
+    return found._replace(place=place, before=before)
 
 
 def _last_writer(

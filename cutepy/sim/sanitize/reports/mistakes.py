@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from cutepy.sim.errors import Place
 from cutepy.sim.machine.lanes import WARP
 from cutepy.sim.sanitize.hazards import NearMiss, Side, Waiting
-from cutepy.sim.sanitize.kinds import KINDS
+from cutepy.sim.sanitize.kinds import KINDS, Diagnosis
 
 if TYPE_CHECKING:
     from cutepy.sim.errors import Deed, SimulationError, Wait, Who
@@ -23,18 +24,16 @@ _ENDS = "; the launch ends there, and what would come after was not looked at"
 
 
 class Told(NamedTuple):
-    """A hazard: its kind, what it is at, its two sides, what is missing, and which bytes of shared memory it is about.
+    """A hazard: its kind, the barrier or the bytes that it is at, its two sides, and what is wrong.
 
-    Of a deadlock there are who waits for whom, and near misses.
+    A deadlock has the waits that do not end, and near misses.
     """
 
     kind: str
-    where: str
+    place: Place
     before: Side | None
     after: Side
-    missing: str
-    address: int | None
-    size_bytes: int | None
+    diagnosis: Diagnosis
     waits: tuple[Waiting, ...] = ()
     near_misses: tuple[NearMiss, ...] = ()
 
@@ -45,15 +44,12 @@ def told(error: SimulationError, *, ends: bool) -> Told:
     after = Side(error.kind, str(error.who or "the kernel")) if i is None else _side(i, error.who)
     ends = ends and error.kind not in _HANGS  # of these all know that nothing comes after
     wrong, wanted = error.message + _ENDS * ends, error.fix or KINDS[error.kind].missing
-    where, address, size = (_SUBJECTS[error.kind], None, None) if at is None else (at.name, at.address, at.size_bytes)
     return Told(
         error.kind,
-        where,
+        Place(_SUBJECTS[error.kind]) if at is None else at,
         None if before is None else _side(before.instruction, before.who),
         after,
-        f"{wrong}: {wanted}",
-        address,
-        size,
+        Diagnosis(wrong, wanted),
         tuple(map(_waiting, error.waits)),
         tuple(
             NearMiss(one.kind, one.why, None if one.deed is None else _side(one.deed.instruction, one.deed.who))
@@ -69,6 +65,7 @@ def _waiting(wait: Wait) -> Waiting:
         tuple(_all_of(deed) for deed in wait.deeds),
         tuple((_all_of(one.deed), one.waits_at) for one in wait.bringers),
         tuple(one.is_sure for one in wait.bringers),
+        wait.at.mbarrier,
     )
 
 
@@ -99,7 +96,7 @@ def _side(i: Instruction, who: Who | None) -> Side:
 _BARRIERS = ("bar", "barrier")
 
 
-def part_of_a_unit(found: Apart) -> tuple[str, str, Side | None, Side, str]:
+def part_of_a_unit(found: Apart) -> tuple[str, str, Side | None, Side, Diagnosis]:
     """Return the kind of the hazard, what it is at, its two sides, and what is missing."""
     i, cta = found.instruction, found.residents.coordinate(found.slot)
     name = opcode(i.parts)
@@ -109,14 +106,13 @@ def part_of_a_unit(found: Apart) -> tuple[str, str, Side | None, Side, str]:
     if found.branch is not None and found.branch.index != i.index:
         parted = Side(found.branch.parts[0], f"{_warps(found)} of CTA {cta}", found.branch, cta, warp)
         branch = parted
-    lacking, is_warp = _threads(found.lacking), found.unit == WARP
-    if is_warp:
-        lacking = f"{lacking.partition(', ')[2]} of that warp"
+    is_warp = found.unit == WARP
+    lacking = f"{_lanes(found.lacking % WARP)} of that warp" if is_warp else _threads(found.lacking)
     unit = "warp" if is_warp else "warpgroup"
     wanted = f"all threads of a {unit} must execute the same {name}, where they have met again"
     if i.parts[0] in _BARRIERS:
         wanted += f", or use {name.replace('bar.', 'barrier.')} without .aligned"
-    return f"partial-{unit}", name, branch, executed, f"{lacking} did not execute it: {wanted}"
+    return f"partial-{unit}", name, branch, executed, Diagnosis(f"{lacking} did not execute it", wanted)
 
 
 def opcode(parts: tuple[str, ...]) -> str:
@@ -155,8 +151,11 @@ def _threads(threads: Array) -> str:
     if (sizes == WARP).all():
         return f"warp{'s' * (len(warps) > 1)} {_ranges(warps)}"
     warp = warps[sizes < WARP][0]
-    lanes = threads[threads // WARP == warp] % WARP
-    return f"warp {warp}, lane{'s' * (len(lanes) > 1)} {_ranges(lanes)}"
+    return f"warp {warp}, {_lanes(threads[threads // WARP == warp] % WARP)}"
+
+
+def _lanes(lanes: Array) -> str:
+    return f"lane{'s' * (len(lanes) > 1)} {_ranges(lanes)}"
 
 
 def _ranges(numbers: Array) -> str:

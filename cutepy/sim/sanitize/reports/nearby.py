@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from cutepy.sim.machine.events import ClusterWait, Fence, MbarrierAt, NamedBarrier, NamedBarrierJoin, WarpSync
 from cutepy.sim.machine.lanes import WARP, WARPGROUP
 from cutepy.sim.ptx.barrier_names import barrier_name
 from cutepy.sim.ptx.model import Immediate
@@ -21,6 +22,7 @@ from cutepy.sim.sanitize.order.strength import fenced_spaces
 from cutepy.sim.sanitize.order.wave import BULK, COPIES, GROUP, MMAS
 
 if TYPE_CHECKING:
+    from cutepy.sim.machine.events import Barrier
     from cutepy.sim.machine.lanes import Array
     from cutepy.sim.ptx.model import Instruction
     from cutepy.sim.sanitize.memory.access_record import AccessRecord, Conflict
@@ -35,8 +37,6 @@ _NAMES = {
     COPIES: "groups of copies are each thread's own",
     MMAS: "groups of MMAs are each warpgroup's own",
 }
-_WAITS = {"bulk_group": BULK, "cp.async": COPIES, "wgmma.wait_group": MMAS}
-"""Kinds of groups, by the first word of the barrier of a wait for them."""
 
 
 class _Actor(NamedTuple):
@@ -204,8 +204,12 @@ def _global_actor(wave: Wave, touch: GlobalAccessRecord, lane: int) -> _Actor | 
 OF_ITS_OWN = "give each group of threads a named barrier of its own"
 
 
-def groups_of_one_barrier(wave: Wave, kind: str, where: str, before: Side | None, after: Side) -> tuple[NearMiss, ...]:
+def groups_of_one_barrier(
+    wave: Wave, kind: str, where: object, before: Side | None, after: Side
+) -> tuple[NearMiss, ...]:
     """Return the other use of a named barrier where two groups mix, each of which is as many as it expects."""
+    if not isinstance(where, NamedBarrier):
+        return ()
     if kind != "mixed-generation" or before is None or before.instruction is None or after.instruction is None:
         return ()
     came = [wave.came.get((where, side.instruction.index), set()) for side in (before, after) if side.instruction]
@@ -293,7 +297,8 @@ def _last_wait(wave: Wave, actor: _Actor) -> tuple[int, int] | None:
         here = step.by(actor.slot, actor.threads) if step.is_wait else actor.threads[:0]
         if len(here):
             barrier, slot = step.object(actor.slot, int(here[0]))
-            return int(barrier.split()[1], 16), slot
+            assert isinstance(barrier, MbarrierAt)
+            return barrier.address, slot
     return None
 
 
@@ -337,7 +342,7 @@ def _waited_elsewhere(wave: Wave, pair: _Pair) -> Iterator[NearMiss]:
 def _meets_its_warp(wave: Wave, wait: Step, slot: int, thread: int, other: int) -> Iterator[NearMiss]:
     """Yield the bar.warp.sync behind a wait of a thread that another warp should have heard of."""
     for step in wave.steps.between(wait.number, wave.steps.number):
-        if step.barrier == "bar.warp" and len(step.by(slot, np.array([thread]))):
+        if step.kind is WarpSync and len(step.by(slot, np.array([thread]))):
             yield _of_a_warp(wave, step, slot, thread, other)
             return
 
@@ -346,11 +351,11 @@ def _shows(wave: Wave, pair: _Pair, step: Step) -> bool:
     """Tell whether a step is a wait that may show the older access: of its own barrier or group, or its thread's."""
     channel = wave.clocks.channel(pair.column)
     if channel is not None and channel[0] == "mbarrier":
-        return step.barrier == f"mbarrier {channel[1]:#x}" and step.is_wait
+        return step.is_wait and step.barrier == MbarrierAt(int(channel[1]))
     if channel is not None and channel[0] in _NAMES:
         if channel[0] == COPIES and step.is_wait:
             return True  # mbarriers track copies too
-        return step.operation == "wait" and _WAITS.get(step.barrier.split()[0]) == channel[0]
+        return bool(step.groups == channel[0])
     if pair.older.is_async or not step.is_wait:
         return False
     return any(step.barrier == other.barrier and other.number < step.number for other in _releases(wave, pair))
@@ -373,7 +378,7 @@ def _waits_for_another(wave: Wave, pair: _Pair) -> Iterator[NearMiss]:
     channel, newer = wave.clocks.channel(pair.column), pair.newer
     if channel is None or channel[0] != "mbarrier" or not pair.older.is_async or pair.overwrites:
         return  # who overwrites bytes waits for those who read them
-    own, at = f"mbarrier {channel[1]:#x}", pair.at
+    own, at = MbarrierAt(int(channel[1])), pair.at
     is_late = pair.older.number > newer.number  # the copy is issued behind the access
     is_met = False
     for step in wave.steps.back(newer.number, 0 if is_late else pair.older.number):
@@ -387,7 +392,7 @@ def _waits_for_another(wave: Wave, pair: _Pair) -> Iterator[NearMiss]:
                     yield NearMiss("other-barrier", why, _side(wave, step.instruction, newer.slot, thread))
                 return
         elif step.is_acquire and len(here):
-            if step.operation == "cluster_wait" or is_met or is_late:
+            if step.kind is ClusterWait or is_met or is_late:
                 return
             is_met = True
 
@@ -422,13 +427,14 @@ def _arrives_elsewhere(wave: Wave, pair: _Pair) -> Iterator[NearMiss]:
         return
     release, waits = releases[0], int(acquire.by(newer.slot, newer.threads)[0])
     arrives = int(release.by(older.slot, older.threads)[0])
-    kinds = [step.barrier.split()[0] for step in (release, acquire)]
-    is_of_ctas = kinds[0] == "bar" and older.slot != newer.slot
-    if kinds[0] != kinds[1] or kinds[0] not in ("mbarrier", "bar") or is_of_ctas:
+    if type(release.barrier) is not type(acquire.barrier):
+        return
+    is_of_mbarriers, is_named = (isinstance(release.barrier, kind) for kind in (MbarrierAt, NamedBarrier))
+    if not (is_of_mbarriers or (is_named and older.slot == newer.slot)):
         return
     to, of = release.object(older.slot, arrives), acquire.object(newer.slot, waits)
     if to == of:
-        if kinds[0] == "mbarrier" and not wave.ends_mbarriers:
+        if is_of_mbarriers and not wave.ends_mbarriers:
             over, phase = acquire.phase(newer.slot, waits), release.phase(older.slot, arrives)
             if over < phase:
                 saw = f"phase {over}" if over >= 0 else "the phase before the first"
@@ -466,17 +472,17 @@ def _meets_too_few(wave: Wave, pair: _Pair) -> Iterator[NearMiss]:
         if not len(step.by(older.slot, older.threads)):
             continue
         thread = int(older.threads[0])
-        if step.barrier == "bar.warp" and older.slot == newer.slot and older.warp != newer.warp:
+        if step.kind is WarpSync and older.slot == newer.slot and older.warp != newer.warp:
             if all(map(_announces, _releases(wave, pair))):
                 yield _of_a_warp(wave, step, older.slot, thread, int(newer.threads[0]))
             return
-        if step.operation == "join" and step.barrier.startswith("bar ") and older.slot != newer.slot:
+        if step.kind is NamedBarrierJoin and older.slot != newer.slot:
             ctas = " and ".join(str(wave.residents.coordinate(slot)) for slot in (older.slot, newer.slot))
             why = f"it orders the threads of each CTA alone, and these are of CTAs {ctas}"
             yield NearMiss("cta-barrier", why, _side(wave, step.instruction, older.slot, thread))
             return
         if step.is_release and not _announces(step):
-            if step.barrier.startswith("bar ") and _is_over_without(wave, step, newer):
+            if isinstance(step.barrier, NamedBarrier) and _is_over_without(wave, step, newer):
                 why = f"warp {newer.warp} has no part in {_name(wave, step.barrier)}"
                 yield NearMiss("barrier-of-others", why, _side(wave, step.instruction, older.slot, thread))
             return
@@ -503,7 +509,7 @@ def _fences(wave: Wave, pair: _Pair) -> Iterator[NearMiss]:
     if older.is_async:
         return
     thread = older.threads[:1]
-    steps = [step for step in wave.steps.between(0, wave.steps.number) if step.operation == "fence"]
+    steps = [step for step in wave.steps.between(0, wave.steps.number) if step.kind is Fence]
     fences = [step for step in steps if step.instruction.parts[0] in ("fence", "membar")]  # not of registers
     covering = [step for step in fences if pair.space in fenced_spaces(step.instruction.opcode)]
     late = [step for step in covering if step.number > older.number and len(step.by(older.slot, thread))]
@@ -548,12 +554,12 @@ def _late(wave: Wave, pair: _Pair, fence: Step) -> Iterator[NearMiss]:
             yield NearMiss("early-fence", "it stands before the wait for the copy that it should follow", side)
         return
     told = [
-        _name(wave, step.barrier)
+        step
         for step in wave.steps.between(older.number, fence.number)
-        if (step.is_release or step.barrier == "bar.warp") and len(step.by(older.slot, older.threads))
+        if (step.is_release or step.kind is WarpSync) and len(step.by(older.slot, older.threads))
     ]
     if told:
-        at = "bar.warp.sync" if told[0] == "bar.warp" else f"the arrival at {told[0]}"
+        at = "bar.warp.sync" if told[0].kind is WarpSync else f"the arrival at {_name(wave, told[0].barrier)}"
         yield NearMiss("late-fence", f"it comes behind {at}, which tells others of the access", side)
 
 
@@ -604,13 +610,14 @@ def _other_fence(i: Instruction, space: str) -> str:
 # Sides.
 
 
-def _name(wave: Wave, barrier: str) -> str:
+def _name(wave: Wave, barrier: Barrier | None) -> str:
     """Name a barrier by what holds it, where that is known."""
-    kind, _, which = barrier.partition(" ")
+    if isinstance(barrier, NamedBarrier):
+        return f"barrier {barrier.number}"
     made = {address: making.instruction for address, making in wave.inits.items()}
-    if kind != "mbarrier" or int(which, 16) not in made:
-        return barrier.replace("bar ", "barrier ")
-    return barrier_name(int(which, 16), made)
+    if not isinstance(barrier, MbarrierAt) or barrier.address not in made:
+        return str(barrier)
+    return barrier_name(barrier.address, made)
 
 
 def _side(wave: Wave, i: Instruction, slot: int, thread: int) -> Side:

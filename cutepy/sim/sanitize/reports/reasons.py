@@ -13,6 +13,7 @@ import numpy as np
 from cutepy.sim.machine.lanes import WARP, Array
 from cutepy.sim.ptx.model import Label
 from cutepy.sim.sanitize.hazards import Side
+from cutepy.sim.sanitize.kinds import Diagnosis
 from cutepy.sim.sanitize.order.clocks import DONE, SEEN
 from cutepy.sim.sanitize.order.ends import given_up
 from cutepy.sim.sanitize.order.fences import scope_of
@@ -25,9 +26,9 @@ if TYPE_CHECKING:
     from cutepy.sim.sanitize.order.flags import Flags
     from cutepy.sim.sanitize.order.wave import Wave
 
-TOGETHER = (
-    "lanes of several warps write these bytes in one instruction, which is a race though they write the same: let one "
-    "of them write, or give each its own place"
+TOGETHER = Diagnosis(
+    "lanes of several warps write these bytes in one instruction, which is a race though they write the same",
+    "let one of them write, or give each its own place",
 )
 
 
@@ -38,7 +39,7 @@ class Reason(NamedTuple):
     ----------
     kind : str or None
         Of the hazard, None if it is what it seemed.
-    missing : str
+    diagnosis : Diagnosis
         What is wrong, and what there should be.
     cause : Instruction or None
         What is at fault, by whatever pair of touches that shows.
@@ -47,7 +48,7 @@ class Reason(NamedTuple):
     """
 
     kind: str | None
-    missing: str
+    diagnosis: Diagnosis
     cause: Instruction | None = None
     is_early: bool = False
 
@@ -103,8 +104,11 @@ def _of_waits(wave: Wave, found: Conflict) -> Reason | None:
         if column < len(seen) and seen[column] >= count:
             return Reason(
                 "too-weak-semantics",
-                f"the wait at {_line(wait.instruction)} is .relaxed, and shows nothing of what came before the phase "
-                "was over: it must be .acquire, which it is by default, or fence.acq_rel must come after it",
+                Diagnosis(
+                    f"the wait at {_line(wait.instruction)} is .relaxed, and shows nothing of what came "
+                    "before the phase was over",
+                    "it must be .acquire, which it is by default, or fence.acq_rel must come after it",
+                ),
             )
     return None
 
@@ -131,7 +135,7 @@ def _of_phases(wave: Wave, found: Conflict) -> Reason | None:
     saw = f"when phase {over} was over" if over >= 0 else saw
     wrong = f"the wait at {_line(wait)} passed {saw}, and the copy's bytes count in phase {phase}"
     wanted = f"wait for the parity of that phase, {phase % 2}, in the threads that go on"
-    return Reason(None, f"{wrong}: {wanted}", is_early=True)
+    return Reason(None, Diagnosis(wrong, wanted), is_early=True)
 
 
 def _is_by(found: Conflict, threads: Array) -> bool:
@@ -160,14 +164,19 @@ def _of_arrivals(wave: Wave, found: Conflict) -> Reason | None:
         if scope_of(arrival.instruction) < CLUSTER and arrival.of[at] != arrival.slots[at[0]]:
             return Reason(
                 "too-narrow-scope",
-                f"the arrival at {line} is of scope .cta, and who waits for it is in another CTA: it must be "
-                f"{name}.release.cluster",
+                Diagnosis(
+                    f"the arrival at {line} is of scope .cta, and who waits for it is in another CTA",
+                    f"it must be {name}.release.cluster",
+                ),
             )
         if arrival.is_relaxed:
             return Reason(
                 "too-weak-semantics",
-                f"the arrival at {line} is .relaxed, and shows nothing of what came before it: it must be .release, "
-                "which it is by default, or fence.acq_rel of the same scope must come before it",
+                Diagnosis(
+                    f"the arrival at {line} is .relaxed, and shows nothing of what came before it",
+                    "it must be .release, which it is by default, or fence.acq_rel of the same scope must "
+                    "come before it",
+                ),
             )
     return None
 
@@ -219,7 +228,7 @@ def _comes_late(
             did = "write" if touch.writes else "read"
             line = _line(arrival.instruction)
             wrong = f"the arrival at {line} stands before the {did}, and says nothing of it"
-            return Reason(None, f"{wrong}: it must come after")
+            return Reason(None, Diagnosis(f"{wrong}", "it must come after"))
     return None
 
 

@@ -81,7 +81,7 @@ def _rule(kind: Kind) -> Json:
     is_hazard = kind.severity == "hazard"
     return {
         "id": kind.name,
-        "shortDescription": {"text": _sentence(kind.meaning.replace("`", "").partition(": ")[0])},
+        "shortDescription": {"text": _sentence(kind.gist.replace("`", ""))},
         "fullDescription": {"text": _sentence(kind.meaning.replace("`", ""))},
         "help": {
             "text": f"{_sentence(kind.missing)} PTX ISA, {kind.section}.",
@@ -123,7 +123,6 @@ class _Log:
         self.artifacts: list[Json] = []
 
     def result(self, hazard: Hazard) -> Json:
-        what = f"{hazard.buffer} ({hazard.where})" if hazard.buffer else hazard.where
         deeds = ", then ".join(side.deed for side in hazard.sides)
         witness = "" if hazard.witness is None else f" Witness: {hazard.witness.said}."
         near = "".join(f" Near miss: {one.why}." for one in hazard.near_misses)
@@ -140,7 +139,7 @@ class _Log:
             "ruleId": hazard.kind,
             "ruleIndex": [*KINDS].index(hazard.kind),
             "level": _level(hazard.severity),
-            "message": {"text": f"{what} of {hazard.kernel}: {deeds}. {_sentence(hazard.missing)}{near}{witness}"},
+            "message": {"text": f"{hazard.subject}: {deeds}. {_sentence(hazard.missing)}{near}{witness}"},
             "locations": [shown[1]],
             "relatedLocations": [
                 {**location, "id": number}

@@ -12,9 +12,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from cutepy.layouts.sm90 import TensorMap
+from cutepy.sim.errors import Place
+from cutepy.sim.machine.events import MbarrierAt, MbarrierCompleteTx, MbarrierInit
 from cutepy.sim.machine.lanes import WARP, WARPGROUP
 from cutepy.sim.machine.observer import Observer
-from cutepy.sim.ptx.barrier_names import barrier_name, made_at
+from cutepy.sim.ptx.barrier_names import barrier_name, holder_name, made_at
 from cutepy.sim.ptx.model import type_bits
 from cutepy.sim.sanitize.reports.excerpts import GLOBAL, SHARED, function_at, operand_of
 from cutepy.sim.translate import linked, load_module
@@ -87,18 +89,19 @@ class Scene:
         """Return a hazard with names for what is known of it."""
         before, made = None if hazard.before is None else self._side(hazard.before), None
         where, buffer = hazard.where, hazard.buffer
-        if where.startswith("mbarrier 0x"):
-            address = int(where.split()[1], 16)
-            where = barrier_name(address, self.made) if address in self.made else where
-        if where.startswith("mbarrier") and hazard.kind in _OF_COUNTS:
-            address = int(where.rpartition("0x")[2].rstrip(")"), 16)
-            made = made_at(address, self.made) if address in self.made else None
+        place, holder = hazard.place or Place(where), ""
+        address = place.mbarrier
+        if address in self.made and where == str(MbarrierAt(address)):
+            where = barrier_name(address, self.made)
+        if address is not None and hazard.kind in _OF_COUNTS:
+            if address in self.made:
+                made, holder = made_at(address, self.made), holder_name(address, self.made)
         elif hazard.address is not None and not buffer:
             buffer = self._buffer(hazard)
-        elif where.startswith("global memory"):
+        elif place.global_address is not None:
             buffer = _operand(hazard, GLOBAL)
         near = tuple(replace(one, side=one.side and self._side(one.side)) for one in hazard.near_misses)
-        found = replace(hazard, where=where, buffer=buffer, made_at=made, near_misses=near)
+        found = replace(hazard, where=where, buffer=buffer, made_at=made, holder=holder, near_misses=near)
         return replace(found, before=before, after=self._side(hazard.after))
 
     # Roles.
@@ -107,13 +110,12 @@ class Scene:
         i = side.instruction
         if side.role or i is None:
             return side
-        if side.who.startswith("warp "):
-            warp = side.warp if side.warp is not None else int(side.who.split()[1].rstrip(","))
-            return replace(side, warp=warp, role=self.role(warp))
+        if side.warp is not None and side.who.startswith("warp "):  # not "warps 0-1"
+            return replace(side, role=self.role(side.warp))
         warps = sorted(self.issuers.get(i.index, ()))
         if not warps:
             return side
-        if not side.who.startswith("the async proxy"):
+        if not side.is_async:
             return replace(side, who=self._warps(warps), warp=warps[0])
         part = {**_PARTS, "wgmma": "MMA"}[self.kinds[i.index]]
         function = function_at(side.chain[0].file, side.chain[0].line) if side.chain else ""
@@ -298,11 +300,9 @@ class Surroundings(Observer):
 
     def on_barrier(self, event: BarrierEvent) -> None:
         """Note how mbarriers are made, and which of them count the bytes of which copies."""
-        if event.state is None:
-            return
-        if event.operation == "init":
+        if isinstance(event, MbarrierInit):
             self.scene.made.setdefault(event.state.address, event.instruction)
-        elif event.operation == "complete_tx" and event.part_of is not None:
+        elif isinstance(event, MbarrierCompleteTx) and event.part_of is not None:
             self._signalled.setdefault(id(event.part_of), set()).add(event.state.address)
 
     def on_complete(self, operation: AsyncOperation) -> None:

@@ -82,8 +82,8 @@ def summary(hazards: Sequence[Hazard], advisories: Sequence[Hazard], allowed: Se
 
 
 def _hazard(hazard: Hazard, style: str, before: str = "") -> Iterator[Line]:
-    kind, _, rest = hazard.title.partition(": ")
-    yield [(f"{before}{kind}", style), (f": {rest}", "bold")]
+    kind = hazard.kind
+    yield [(f"{before}{kind}", style), (hazard.title.removeprefix(kind), "bold")]
     for sides in _by_line(hazard.sides):
         yield from _sides(sides, style)
     wrong, wanted = hazard.advice
@@ -91,8 +91,7 @@ def _hazard(hazard: Hazard, style: str, before: str = "") -> Iterator[Line]:
     yield from _waits(hazard)
     if hazard.made_at is not None:
         made = excerpt_of(hazard.made_at)
-        holder = hazard.where.removeprefix("mbarrier ").partition(".")[0]
-        yield _note(f"{holder} is made at {made}: {made.text.strip()}", "")
+        yield _note(f"{hazard.holder} is made at {made}: {made.text.strip()}", "")
     for near in hazard.near_misses:
         yield _note(f"near miss: {_said(near)}", "")
     yield [*_note(wanted, "bold green"), (_where(hazard), "")]

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from cutepy.sim.machine.events import MbarrierAt
 from cutepy.sim.ptx.places import line_of
 from cutepy.sim.sanitize.certificate.any_rounds.rounds import Thing, Visit, visits
 
@@ -130,7 +131,7 @@ def _shifted(visit: Visit, first: int, last: int, period: int) -> tuple[int, dic
 def _filled(visit: Visit, first: int, last: int, shifts: dict[Thing, int]) -> str | None:
     """Name what rounds count in without moving it on."""
     deeds = (deed for some in visit.rounds[first:last] for deed in some if not deed.waits)
-    return next((deed.thing[0] for deed in deeds if deed.thing is not None and not shifts[deed.thing]), None)
+    return next((str(deed.thing[0]) for deed in deeds if deed.thing is not None and not shifts[deed.thing]), None)
 
 
 def inner(one: Steady) -> Steady:
@@ -505,7 +506,7 @@ def _limited(extension: Extension, found: list[tuple[Steady, int]]) -> Extension
 
 
 def _has_parity(thing: Thing) -> bool:
-    return thing[0].startswith("mbarrier")
+    return isinstance(thing[0], MbarrierAt)
 
 
 def _time_before(one: Steady, count: int, end: int) -> int:
@@ -515,4 +516,4 @@ def _time_before(one: Steady, count: int, end: int) -> int:
 
 
 def _name(thing: Thing) -> str:
-    return thing[0] + (f" of CTA {thing[1]} of the cluster" if thing[1] else "")
+    return f"{thing[0]}" + (f" of CTA {thing[1]} of the cluster" if thing[1] else "")

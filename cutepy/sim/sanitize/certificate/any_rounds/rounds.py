@@ -12,6 +12,23 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from cutepy.sim.machine.events import (
+    BLOCKED,
+    Barrier,
+    ClusterArrive,
+    GenerationEvent,
+    MbarrierArrive,
+    MbarrierCompleteTx,
+    MbarrierCount,
+    MbarrierEvent,
+    MbarrierExpectArrivals,
+    MbarrierExpectTx,
+    MbarrierTry,
+    MbarrierWait,
+    NamedBarrierArrive,
+    NamedBarrierJoin,
+    part_of,
+)
 from cutepy.sim.machine.lanes import WARP, WARPGROUP, as_index
 
 if TYPE_CHECKING:
@@ -26,10 +43,19 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)
 _NOUGHT = np.zeros((1, 1), np.int64)
 _ROUND = "round"
 _UNITS = WARP, WARPGROUP
-_LABELLED = ("arrive", "expect_tx", "complete_tx", "expect_arrivals", "wait", "join", "cluster_arrive")
+_LABELLED = (
+    MbarrierArrive,
+    MbarrierExpectTx,
+    MbarrierCompleteTx,
+    MbarrierExpectArrivals,
+    MbarrierWait,
+    NamedBarrierArrive,
+    NamedBarrierJoin,
+    ClusterArrive,
+)
 
-Thing = tuple[str, int]
-"""Counter of phases or generations: its name, and the CTA of the cluster that it belongs to."""
+Thing = tuple[Barrier, int]
+"""Barrier that counts phases or generations, and the CTA of the cluster that it belongs to."""
 
 
 class _Row(NamedTuple):
@@ -44,12 +70,12 @@ class _Row(NamedTuple):
 
 
 class _Noted(NamedTuple):
-    """Record of an event, or of the beginning of a round."""
+    """Record of an event, of an asynchronous operation that is issued, or of the beginning of a round."""
 
     since: int
-    operation: str
+    kind: type[BarrierEvent] | str
     instruction: int
-    barrier: str
+    barrier: Barrier | None
     slots: Array
     threads: Array
     phase: Array | None = None
@@ -153,22 +179,31 @@ class RoundNotes:
 
     def see(self, event: BarrierEvent) -> None:
         """Note an event."""
-        slots, threads, since, deliveries = event.ctas.slots, event.threads.ids, len(self._kept), event.deliveries
-        phase, of = event.counted if event.tried is None else event.tried, event.slots
-        if event.part_of is not None:
-            since = self._issued.get(id(event.part_of), (since,))[0]
-            if deliveries is not None:
-                assert event.state is not None
-                slots, threads, of = event.part_of.ctas.slots, event.part_of.threads.ids, event.state.slots
-        if event.operation != "blocked":
-            i = event.instruction.index
-            self._add(_Noted(since, event.operation, i, event.barrier, slots, threads, phase, of, deliveries))
+        if isinstance(event, BLOCKED):
+            return
+        slots, threads, since, part = event.ctas.slots, event.threads.ids, len(self._kept), part_of(event)
+        barrier: Barrier | None = None
+        phase = of = deliveries = None
+        if isinstance(event, MbarrierEvent):
+            barrier, of = event.barrier, event.slots
+            if isinstance(event, MbarrierTry):
+                phase = event.tried
+            elif isinstance(event, MbarrierCount):
+                phase = event.counted
+        elif isinstance(event, GenerationEvent):
+            barrier, phase = event.barrier, event.generation
+        if part is not None:
+            since = self._issued.get(id(part), (since,))[0]
+            if isinstance(event, MbarrierCompleteTx) and event.deliveries is not None:
+                slots, threads, of, deliveries = part.ctas.slots, part.threads.ids, event.state.slots, event.deliveries
+        i = event.instruction.index
+        self._add(_Noted(since, type(event), i, barrier, slots, threads, phase, of, deliveries))
 
     def issue(self, operation: AsyncOperation) -> None:
         """Note an operation that is issued."""
         now, i = len(self._kept), operation.instruction.index
         self._issued[id(operation)] = now, operation
-        self._add(_Noted(now, operation.kind, i, "", operation.ctas.slots, operation.threads.ids))
+        self._add(_Noted(now, operation.kind, i, None, operation.ctas.slots, operation.threads.ids))
 
     def complete(self, operation: AsyncOperation) -> None:
         """Forget an operation that is complete."""
@@ -178,7 +213,7 @@ class RoundNotes:
         """Note the beginning of a round, and what comes around the loop."""
         now, i = len(self._kept), step.instruction.index
         small = [_small(value) for value in values]
-        self._add(_Noted(now, "", i, _ROUND, step.ctas.slots, step.threads.ids, values=small))
+        self._add(_Noted(now, _ROUND, i, None, step.ctas.slots, step.threads.ids, values=small))
 
     def clusters(self) -> Iterator[Classes]:
         """Yield what each class of lanes did in a cluster, once for all clusters in which the same was done."""
@@ -215,16 +250,17 @@ class RoundNotes:
                 which, at = np.unique(here, return_index=True)
                 places = mine[at // len(row.threads)], at % len(row.threads)
                 lanes[key] = list(zip(which.tolist(), *(place.tolist() for place in places), strict=True))
-            index, operation, barrier = names[row.code][:3]
+            index, kind, barrier = names[row.code][:3]
             assert isinstance(index, int)
             for of, slot, thread in lanes[key]:
                 lane = [int(v[slot % v.shape[0], thread % v.shape[1]]) for v in row.values]
                 deed = Deed(row.time, row.since, row.code, index, None, 0, None)
-                if barrier == _ROUND:
+                if kind == _ROUND:
                     deed = deed._replace(state=tuple(lane))
                 elif lane:
-                    thing = str(barrier), lane[0]
-                    deed = deed._replace(thing=thing, phase=lane[1], waits=operation == "wait")
+                    assert isinstance(barrier, Barrier)
+                    thing = barrier, lane[0]
+                    deed = deed._replace(thing=thing, phase=lane[1], waits=kind is MbarrierWait)
                 found[of].append(deed)
         return [_once(sorted(some, key=lambda deed: deed.since)) for some in found]
 
@@ -243,15 +279,15 @@ class RoundNotes:
             if what.deliveries is not None:
                 yield from self._deliveries(time, what, code)
             else:
-                name = code(what.instruction, what.operation, what.barrier)
+                name = code(what.instruction, what.kind, what.barrier)
                 yield _Row(time, what.since, name, what.slots, what.threads, self._values(what))
 
     def _values(self, what: _Noted) -> Sequence[Array]:
         """Return what comes around a loop, or whose barrier lanes acted on, and in which phase."""
-        if what.phase is None or what.operation not in _LABELLED:
+        if what.phase is None or what.kind not in _LABELLED:
             return what.values
         of = what.slots[:, None] if what.of is None else what.of
-        return _small(of % self._cluster if what.barrier != "barrier.cluster" else _NOUGHT), _small(what.phase)
+        return _small(_NOUGHT if what.kind is ClusterArrive else of % self._cluster), _small(what.phase)
 
     def _deliveries(self, time: int, what: _Noted, code: Callable[..., int]) -> Iterator[_Row]:
         """Yield what copies brought, by destination in the cluster and lane that issued them."""
@@ -262,7 +298,7 @@ class RoundNotes:
         if len(pairs) == 1:  # a copy by one lane to one CTA, of which kernels issue thousands
             (slot, row, lane), phase = pairs[0].tolist(), np.broadcast_to(what.phase, of.shape)[of == pairs[0, 0]]
             rank = slot % self._cluster
-            name = code(what.instruction, what.operation, what.barrier, rank)
+            name = code(what.instruction, what.kind, what.barrier, rank)
             values = np.array([[rank]]), phase[:1, None]
             yield _Row(time, what.since, name, what.slots[row : row + 1], what.threads[lane : lane + 1], values)
             return
@@ -273,7 +309,7 @@ class RoundNotes:
             slots, first = np.unique(what.slots[here[:, 1]], return_index=True)
             phase = np.array([phases[slot] for slot in here[first, 0].tolist()])
             values = np.array([[rank]]), phase[:, None]
-            name = code(what.instruction, what.operation, what.barrier, rank)
+            name = code(what.instruction, what.kind, what.barrier, rank)
             yield _Row(time, what.since, name, slots, what.threads[lane : lane + 1], values)
 
 
