@@ -21,7 +21,7 @@ from cutepy.sim.machine.interleaved_schedule import InterleavedSchedule
 from cutepy.sim.machine.interleaving import Interleaving
 from cutepy.sim.machine.lanes import Array, Residents
 from cutepy.sim.machine.launch import RESERVED_SMEM_BYTES
-from cutepy.sim.machine.limits import Limit, Watchdog
+from cutepy.sim.machine.limits import Watchdog
 from cutepy.sim.machine.memory import MAX_LOCAL_BYTES, GlobalMemory, Memory
 from cutepy.sim.machine.observer import Step
 from cutepy.sim.machine.schedule import Schedule
@@ -81,8 +81,8 @@ class Engine:
         Who sees lanes before an instruction; those that the program was translated with.
     exact_mma : bool
         Whether wgmma sums as the hardware does, bit for bit.
-    limit : Limit, optional
-        The most that the launch may take.
+    watchdog : Watchdog, optional
+        Stops the launch at its limit.
 
     Attributes
     ----------
@@ -104,7 +104,7 @@ class Engine:
         policy: CompletionPolicy | None = None,
         stops: Mapping[int, Sequence[Observer]] = MappingProxyType({}),
         exact_mma: bool = False,
-        limit: Limit | None = None,
+        watchdog: Watchdog | None = None,
     ) -> None:
         self.program, self.launch = program, launch
         self._stops = stops
@@ -136,7 +136,7 @@ class Engine:
             self.pause = schedule.pause
         else:
             self.schedule = Schedule(program, launch, activity, mechanisms)
-        self.schedule.watchdog = Watchdog(limit, program) if limit else None
+        self.schedule.watchdog = watchdog
         self.calls = Calls(program, memory, self.schedule)
         self.branch, self.gather = self.schedule.branch, self.schedule.gather
         self.uniform = _uniform_registers(launch)

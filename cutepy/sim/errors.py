@@ -293,14 +293,16 @@ class LimitError(SimulationError):
         What it took, and the option that says how much it may.
     lanes : sequence of str
         Where its lanes were.
+    beside : str
+        Seconds in which it did not run, if there were many.
     """
 
-    def __init__(self, taken: str, limit: str, lanes: Sequence[str]) -> None:
+    def __init__(self, taken: str, limit: str, lanes: Sequence[str], beside: str = "") -> None:
         self.lanes = tuple(lanes)
         where = "".join(f"\n  {line}" for line in lanes)
         super().__init__(
             f"the launch has run for {taken} and has not ended, and {limit} stops it: it loops without end, or needs a "
-            f"larger limit; its lanes were{where}"
+            f"larger limit; {beside}{'; ' * bool(beside)}its lanes were{where}"
         )
 
 

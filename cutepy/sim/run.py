@@ -26,6 +26,7 @@ from cutepy.sim.machine.host_memory import described, storage_range
 from cutepy.sim.machine.interleaving import Interleaving, pauses
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.machine.launch import KernelCall, Launch, may_run_in_any_order, prepare
+from cutepy.sim.machine.limits import Watchdog
 from cutepy.sim.machine.loaded_module import its_memory
 from cutepy.sim.machine.memory import GlobalMemory
 from cutepy.sim.machine.observer import Observer, Step, stops
@@ -84,6 +85,8 @@ class Run(Replayable):
         "schedules" and "policy", and does not warn of "advisories".
     is_strict : bool
         Whether advisories are hazards: ``simulate(sanitize=True, strict=True)``.
+    loading_seconds : float
+        How long the run's context took to load compilers: the error of a first launch that is stopped tells it.
     """
 
     def __init__(
@@ -123,6 +126,7 @@ class Run(Replayable):
         self._exact_mma, self._ctas = exact_mma, checked_ctas(ctas)
         self._replays = Replays(schedules, seed, limit, replay, exact_mma, self._sanitizer, self._policy)
         self._limit = checked_limit(limit_seconds, limit_instructions)
+        self.loading_seconds = 0.0
         self._memory, self._registered = GlobalMemory(), list[Any]()
         self._missed: list[str] = []  # by launch that ended
         self._engine: Engine | None = None
@@ -476,6 +480,7 @@ class Run(Replayable):
             self._launch(launch, call)
 
     def _launch(self, launch: Launch, call: KernelCall) -> None:
+        began = time.perf_counter()
         function = linked(launch.ptx, call.kernel).function
         stopping = stops(function, self._observers)
         program = translate(launch.ptx, call.kernel, frozenset(stopping), pauses(function, self._policy))
@@ -486,16 +491,21 @@ class Run(Replayable):
             its_memory(self._memory, launch, call.loaded),
             self._replays.around(launch, self._memory, lambda: self.hazards),
         ):
-            self._run(launch, program, stopping)
+            self._run(launch, program, stopping, began)
 
-    def _run(self, launch: Launch, program: Program, stopping: Mapping[int, tuple[Observer, ...]]) -> None:
+    def _run(
+        self, launch: Launch, program: Program, stopping: Mapping[int, tuple[Observer, ...]], began: float
+    ) -> None:
         for observer in self._observers:
             observer.on_launch(launch)
         start = time.perf_counter()
 
+        loading_seconds = self.loading_seconds if len(self.launches) == 1 else 0.0
+        watchdog = Watchdog(self._limit, program, began, loading_seconds) if self._limit else None
+
         def make_engine() -> Engine:
             watched = self._memory, self._observers, self._policy, stopping
-            return Engine(program, launch, *watched, self._exact_mma, self._limit)
+            return Engine(program, launch, *watched, self._exact_mma, watchdog)
 
         alone = self._observers or self._policy is not None or self._limit or not may_run_in_any_order(launch)
         team = Team(make_engine, deal(launch, bool(self._observers)), 1 if alone else self._processes, self._keep)

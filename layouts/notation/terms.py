@@ -39,7 +39,14 @@ _NAMESPACES = frozenset(
 )
 _MEMORY_DESCRIPTORS = ("!ttg.memdesc", "!triton_gpu.memdesc")
 _ALIAS = re.compile(r"^[ \t]*(?P<name>#\w+)[ \t]*=[ \t]*(?=\#\w+\.\w+(?:<|&lt;))", re.MULTILINE)
-_TENSOR_SHAPE = re.compile(r"\s*(?P<extents>(?:\d+x)+)\s*(?P<element>[a-z]\w*)\s*,\s*(?=\#)", re.IGNORECASE | re.ASCII)
+_TENSOR_SHAPE = re.compile(
+    r"""\s* (?P<extents> (?: \d+ x )+ ) \s*
+    (?: [a-z]\w* | !tt\.ptr \s* (?: < | &lt; ) \s* [a-z]\w* \s* (?: , \s* \d+ \s* )? (?: > | &gt; ) )
+    \s* , \s* (?= \# )""",
+    re.IGNORECASE | re.ASCII | re.VERBOSE,
+)
+"""The shape and the element type of a tensor; that of a tensor of pointers may have an address space."""
+_ALLOCATED = re.compile(r"\s*,\s*(?P<extents>\d+(?:x\d+)*)(?=\s*(?:,|>|&gt;))", re.ASCII)
 
 
 def _constructors() -> Any:  # noqa: ANN401 - the module
@@ -251,21 +258,45 @@ def _alias(reader: Any, head: Token) -> Any:  # noqa: ANN401
 
 
 def _memory_descriptor(reader: Any) -> Any:  # noqa: ANN401
-    """Read ``!ttg.memdesc<64x64xf16, #shared, #smem, mutable>``."""
+    """Read ``!ttg.memdesc<64x64xf16, #shared, #smem, mutable, 3x64x64>``.
+
+    The memory's name, its mutability and the shape of the allocation that holds it are no part of the layout. The
+    innermost extents of an allocation are at least those of its view.
+    """
     head = reader.advance()
     if head.text not in _MEMORY_DESCRIPTORS:
         raise reader.error(head.start, f"{head.text} is no type that is read; !ttg.memdesc is")
     reader.expect("<")
+    view = _TENSOR_SHAPE.match(plain(reader.text), reader.end)
     value = shaped_type(reader)
-    if value is None:
+    if view is None or value is None:
         raise reader.unexpected("a shape, an element type and a layout, as 64x64xf16, #shared")
-    while reader.accept(","):
+    while reader.token.kind == ",":
+        allocated = _ALLOCATED.match(plain(reader.text), reader.end)
+        if allocated is not None:
+            _check_allocated(reader, allocated, _extents(view))
+            reader.skip_to(allocated.end())
+            break  # the last part of the type
+        reader.advance()
         word = reader.expect("word", "#smem, mutable or the allocated shape").text
-        # Name and mutability of the memory: no part of the layout.
         if word not in ("#smem", "#ttg.shared_memory", "mutable"):
             raise reader.error(reader.tokens[reader.index - 1].start, f"expected #smem or mutable, got {word!r}")
     reader.expect(">")
     return value
+
+
+def _extents(match: re.Match[str]) -> tuple[int, ...]:
+    return tuple(int(extent) for extent in match["extents"].strip("x").split("x"))
+
+
+def _check_allocated(reader: Any, allocated: re.Match[str], view: tuple[int, ...]) -> None:  # noqa: ANN401
+    """Check that an allocation has as many dimensions as its view, or more, and that the view fits in it."""
+    shape = _extents(allocated)
+    if len(shape) < len(view) or any(n > m for n, m in zip(view, shape[-len(view) :], strict=True)):
+        shown = "x".join(map(str, view))
+        raise reader.error(
+            allocated.start("extents"), f"expected an allocated shape that holds {shown}, got {allocated['extents']}"
+        )
 
 
 def shaped_type(reader: Any) -> Any:  # noqa: ANN401
@@ -276,7 +307,7 @@ def shaped_type(reader: Any) -> Any:  # noqa: ANN401
     start = match.start("extents")
     reader.skip_to(match.end())
     encoding = literal(reader)
-    shape = tuple(int(extent) for extent in match["extents"].split("x")[:-1])
+    shape = _extents(match)
     if not _constructors().is_encoding(encoding):
         raise reader.error(start, f"a tensor's layout must be an encoding of Triton's, got {type(encoding).__name__}")
     return reader.build(start, encoding.to_linear, shape)

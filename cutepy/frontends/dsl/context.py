@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
@@ -76,7 +77,8 @@ def simulate(
         Kinds of hazards that are allowed, and why. One at a line is allowed there, by a comment
         ``# cutepy: allow[KIND] reason``.
     limit_seconds : float, optional
-        The most that a launch may take of the host's time. Default: no limit.
+        The most that a launch may take of the host's time, from its call to its end. What the first `simulate` of a
+        process takes to load the DSL comes before, and does not count. Default: no limit.
     limit_instructions : int, optional
         The most instructions that the warps of a launch may execute, checked every thousand blocks of code or so. A
         launch with a limit runs in one process. Default: no limit.
@@ -128,6 +130,8 @@ def simulate(
         limit_instructions=limit_instructions,
         strict=strict,
     )
+    began = time.perf_counter()
     with run.checked(), executing_on(Simulator(run)):
+        run.loading_seconds = time.perf_counter() - began
         tell_of_streams(run)
         yield run

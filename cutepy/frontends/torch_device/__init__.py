@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -165,6 +166,7 @@ def serve_cuda(
     ImportError
         If this torch or DSL is not one that this was written for.
     """
+    began = time.perf_counter()
     import torch
 
     if _serving.locked():
@@ -216,4 +218,5 @@ def serve_cuda(
         stack.enter_context(operators.serving_operators())
         stack.enter_context(executing_on(Simulator(run)))
         tell_of_streams(run)
+        run.loading_seconds = time.perf_counter() - began
         yield run

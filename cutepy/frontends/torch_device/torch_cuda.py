@@ -280,6 +280,10 @@ _OF_ANY_ACCELERATOR = ("current_accelerator",)
 
 _WORKSPACE_SIZES = ("blas_workspace_size", "cublas_workspace_size", "cublaslt_workspace_size")
 
+_OF_THE_ALLOCATOR = """_dump_snapshot _get_current_allocator _record_memory_history _save_memory_usage
+    _save_segment_usage _snapshot""".split()
+"""Functions that torch documents under private names: they read the state of CUDA's allocator."""
+
 _MAY_BE_PINNED = """arange bartlett_window blackman_window empty empty_like empty_permuted empty_strided eye full
     full_like hamming_window hann_window kaiser_window linspace logspace normal ones ones_like rand rand_like randint
     randint_like randn randn_like randperm scalar_tensor tensor tril_indices triu_indices zeros zeros_like""".split()
@@ -306,6 +310,9 @@ def serve(put: Callable[[Any, str, Any], None]) -> None:
     tensor_types.serve(put)
     put(torch.version, "cuda", f"{h200.DRIVER_VERSION // 1000}.{h200.DRIVER_VERSION % 1000 // 10}")
     put(torch.backends.cuda, "is_built", lambda: True)
+    put(torch._C, "_cuda_CUDAAllocator_AllocatorState", _AllocatorState)
+    for name in (name for name in _OF_THE_ALLOCATOR if hasattr(torch.cuda.memory, name)):
+        put(torch.cuda.memory, name, not_served(f"torch.cuda.memory.{name}"))
     for name in (name for name in _WORKSPACE_SIZES if hasattr(torch.backends.cuda, name)):
         put(torch.backends.cuda, name, not_served(f"torch.backends.cuda.{name}", "there is no cuBLAS: leave it out"))
     for module in (torch.cuda, torch.cuda.graphs):
@@ -348,6 +355,10 @@ def _unpinned(factory: Callable[..., Any]) -> Callable[..., Any]:
         return factory(*args, **kwargs)
 
     return make
+
+
+class _AllocatorState:
+    """A type that torch's CUDA graph trees import where CUDA is built; a CPU build of torch has none, and no trees."""
 
 
 class _AnyGenerator(type(torch._C.Generator)):  # type: ignore[misc]

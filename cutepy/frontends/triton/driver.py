@@ -19,6 +19,7 @@ from contextlib import ExitStack, contextmanager
 from functools import cache
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
+from itertools import count
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -249,7 +250,28 @@ def _cuda_is_served() -> bool:
     return is_served()
 
 
-def _load(name: str, binary: bytes, shared: int, device: object) -> tuple[None, tuple[PtxModule, str], int, int, int]:
+_HANDLES = count(0x1000, 0x10)
+
+
+class _Function(int):
+    """The handle of a loaded kernel: an integer, as CUDA's `CUfunction` is to Triton, which holds the kernel.
+
+    Parameters
+    ----------
+    module : PtxModule
+    name : str
+    """
+
+    def __new__(cls, module: PtxModule, name: str) -> _Function:
+        handle = super().__new__(cls, next(_HANDLES))
+        handle.module, handle.name = module, name
+        return handle
+
+    module: PtxModule
+    name: str
+
+
+def _load(name: str, binary: bytes, shared: int, device: object) -> tuple[None, _Function, int, int, int]:
     """Load a kernel: what to unload, the kernel, its registers and spills, and how many threads it may have.
 
     Spills are 32-bit words of local memory, as Triton counts them. Without an assembler nothing is known of either:
@@ -260,7 +282,7 @@ def _load(name: str, binary: bytes, shared: int, device: object) -> tuple[None, 
     for kernel in read_resources(image) if image else ():
         if kernel.name == name:
             registers, spills = kernel.registers, kernel.frame_bytes // 4
-    return None, (load_ptx(ptx.decode()), name), registers, spills, MAX_THREADS_PER_CTA
+    return None, _Function(load_ptx(ptx.decode()), name), registers, spills, MAX_THREADS_PER_CTA
 
 
 def _launcher_class(driver: Any) -> type[Any]:  # noqa: ANN401
@@ -279,7 +301,7 @@ def _launcher_class(driver: Any) -> type[Any]:  # noqa: ANN401
             y: int,
             z: int,
             stream: int,
-            function: tuple[PtxModule, str],
+            function: _Function,
             packed_metadata: object,
             launch_metadata: object,
             enter: Callable[[object], None] | None,
@@ -302,11 +324,10 @@ def _launcher_class(driver: Any) -> type[Any]:  # noqa: ANN401
                 size = getattr(meta, f"{kind}_scratch_size", 0) * x * y * z * ctas
                 align = getattr(meta, f"{kind}_scratch_align", 1)
                 parameters.append(flat.pointer(allocator.get()(size, align, stream) if size else None))
-            module, name = function
             if enter is not None:
                 enter(launch_metadata)
-            module.launch(
-                name,
+            function.module.launch(
+                function.name,
                 (x * ctas, y, z),
                 meta.num_warps * WARP_THREADS,
                 parameters,

@@ -37,6 +37,9 @@ class Limit:
         return self.seconds is not None or self.instructions is not None
 
 
+_TOLD_LOADING_SECONDS = 0.5
+
+
 class Watchdog:
     """Stops one launch that takes more than its limit.
 
@@ -44,12 +47,18 @@ class Watchdog:
     ----------
     limit : Limit
     program : Program
+    began : float
+        When the launch began, by `time.perf_counter`: the translation of its PTX counts.
+    loading_seconds : float
+        How long the run took to load compilers before its first launch, which does not count.
     """
 
-    def __init__(self, limit: Limit, program: Program) -> None:
+    def __init__(self, limit: Limit, program: Program, began: float, loading_seconds: float = 0.0) -> None:
         self._limit = limit
+        self._loading_seconds = loading_seconds
         self._sizes = [len(block.instructions) + (block.branch is not None) for block in program.flow.blocks]
-        self._began = time.perf_counter()
+        self._began = began
+        self._translated_seconds = time.perf_counter() - began
 
     def check(self, executed: Sequence[int], roster: Roster, joins: Sequence[Join]) -> None:
         """Raise if the launch has taken more than its limit.
@@ -67,7 +76,18 @@ class Watchdog:
                     f"{count} instructions", f"limit_instructions={limit.instructions}", lanes(roster, joins)
                 )
         if limit.seconds is not None and (taken := time.perf_counter() - self._began) > limit.seconds:
-            raise LimitError(f"{taken:.1f} seconds", f"limit_seconds={limit.seconds:g}", lanes(roster, joins))
+            raise LimitError(
+                f"{taken:.1f} seconds", f"limit_seconds={limit.seconds:g}", lanes(roster, joins), self._beside()
+            )
+
+    def _beside(self) -> str:
+        """Tell of the seconds in which no instruction ran."""
+        told = []
+        if self._translated_seconds >= _TOLD_LOADING_SECONDS:
+            told.append(f"{self._translated_seconds:.1f} of these seconds went by before its first instruction")
+        if self._loading_seconds >= _TOLD_LOADING_SECONDS:
+            told.append(f"loading the compilers took {self._loading_seconds:.1f} seconds before, which do not count")
+        return "; ".join(told)
 
 
 def lanes(roster: Roster, joins: Iterable[Join] = ()) -> list[str]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 NEAR_MISSES = {
     "absent-peer": "a CTA of the cluster brought its part of earlier phases, and comes there no more",
+    "arrives-only": "a thread arrives at the right barrier, and does not wait there",
     "barrier-of-others": "a named barrier in which the other thread has no part",
     "counted-besides": "an asynchronous arrival without `.noinc` adds itself to what the phase expects",
     "cta-barrier": "a barrier of each CTA's threads stands between accesses of two CTAs",
@@ -28,9 +29,10 @@ NEAR_MISSES = {
     "expect-tx": "`expect_tx` announces bytes, and is no arrival",
     "fence-elsewhere": "a proxy fence by a thread that does not know of the access, or in the CTA that does not copy",
     "first-parity": "the first wait at a new mbarrier is for parity 0 by who is to fill the stage",
+    "late-commit": "a wait for groups, and the commit of the operation's group stands behind it",
     "late-fence": "a proxy fence comes behind the arrival or the barrier that tells of the access",
     "multicast-mask": "the mask of a copy to several CTAs lacks the one that waits for its bytes",
-    "never-committed": "a wait for groups, by a thread that issued an operation and committed no group",
+    "never-committed": "a wait for groups, and no commit of its thread stands between the operation and it",
     "no-barrier-behind": "another thread has waited, and nothing orders this thread after that one",
     "nothing-to-wait-for": "a wait for groups, by a thread that has committed none",
     "leaves-groups": "a wait for groups leaves the latest of them in flight, with this one",
@@ -39,6 +41,7 @@ NEAR_MISSES = {
     "other-fence": "a fence of another proxy or state space, or of threads alone",
     "other-stage": "arrivals came at another stage of the ring",
     "own-arrival": "the thread that waits would arrive itself, after its wait",
+    "reads-only": "a wait with `.read`, which tells nothing of what a store writes",
     "second-parity": "the first wait at an mbarrier is for parity 1, and the first phase is over",
     "shared-barrier": "two groups of threads use one named barrier",
     "warp-barrier": "bar.warp.sync stands between accesses of two warps",

@@ -39,11 +39,10 @@ from cutepy.sim.sanitize.reports.last_writers import with_last_writer
 from cutepy.sim.sanitize.reports.mistakes import part_of_a_unit, told
 from cutepy.sim.sanitize.reports.nearby import (
     OF_ITS_OWN,
+    beside_the_end,
     global_near_misses,
     groups_of_one_barrier,
-    issuers_at,
     near_misses,
-    nothing_to_wait_for,
 )
 from cutepy.sim.sanitize.reports.reasons import reason
 from cutepy.sim.sanitize.reports.scene import Surroundings
@@ -214,13 +213,13 @@ class Sanitizer(Observer):
             self._findings.tell(*end[:-1], cause=end.cause, near_misses=near)
 
     def _near_the_end(self, end: End) -> tuple[NearMiss, ...]:
-        """Return waits of threads that have nothing to wait for, beside what is in flight."""
+        """Return the wait that looks as if it ended what is in flight."""
         before, i = end.before, None if end.before is None else end.before.instruction
         if end.kind != "in-flight-at-exit" or before is None or before.cta is None or i is None or self._wave is None:
             return ()
         kind = MMAS if i.parts[0] == "wgmma" else BULK if "bulk" in i.parts else COPIES
         slot = self._wave.residents.slot_of(before.cta)
-        return () if slot is None else tuple(nothing_to_wait_for(self._wave, kind, slot, issuers_at(before, kind)))[:1]
+        return () if slot is None else beside_the_end(self._wave, kind, slot, before)
 
     def on_error(self, error: SimulationError, *, ends: bool) -> bool:
         """Report what the kernel does wrong: the launch may go on, if it can."""

@@ -1,6 +1,8 @@
 """`torch.cuda` on a served device: each function answers in the GPU's types, or is refused by name."""
 
 import importlib
+import subprocess
+import sys
 import warnings
 
 import pytest
@@ -81,3 +83,41 @@ def test_every_function_of_torch_cuda_without_arguments_answers_or_is_refused_by
 
 def _is_of_torch(function):
     return str(getattr(function, "__module__", "")).split(".")[0] in ("torch", "cutepy")
+
+
+RESETS = """
+import importlib
+import torch
+
+torch.compile(lambda x: x + 1, backend="eager")(torch.ones(3, device="cuda"))
+torch._dynamo.reset()
+torch.compiler.reset()
+torch.compiler.cudagraph_mark_step_begin()
+trees = importlib.import_module("torch._inductor.cudagraph_trees")
+trees.reset_cudagraph_trees()
+assert trees.get_manager(0, create_if_none_exists=False) is None
+torch._dynamo.explain(lambda x: x + 1)(torch.ones(3))
+print("reset", torch.ones(3, device="cuda").sum().item())
+"""
+
+
+def test_entry_points_of_torch_compile_import_the_graph_trees(tmp_path):
+    """A fresh process imports the trees while `cuda` counts as built, with names that a CPU build lacks."""
+    (tmp_path / "script.py").write_text(RESETS)
+    done = subprocess.run(
+        [sys.executable, "-m", "cutepy", "simulate", str(tmp_path / "script.py")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "reset 3.0" in done.stdout, done.stdout + done.stderr
+    assert done.returncode == 0
+
+
+@pytest.mark.parametrize("name", ["_snapshot", "_record_memory_history", "_dump_snapshot", "_get_current_allocator"])
+def test_private_functions_that_read_the_allocator_are_refused_by_name(name):
+    before = getattr(torch.cuda.memory, name)
+    with serve_cuda(), pytest.raises(NotServedError, match=name):
+        getattr(torch.cuda.memory, name)()
+    assert getattr(torch.cuda.memory, name) is before
+    assert not hasattr(torch._C, "_cuda_CUDAAllocator_AllocatorState")

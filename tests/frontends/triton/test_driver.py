@@ -252,6 +252,9 @@ def test_what_a_kernel_says_of_itself(run, kernels):
     assert (kernel.n_regs, kernel.n_spills) == (resources.registers, 0)
     assert 0 < kernel.n_regs < 255
     assert kernel.kernel == kernel.asm["cubin"]
+    other = kernels.scaled_sum[(1,)](x, x, torch.empty(100), 100, 2.5, BLOCK=64)
+    assert isinstance(kernel.function, int)
+    assert 0 < kernel.function != other.function > 0
 
 
 def test_spills_are_told(run, kernels):

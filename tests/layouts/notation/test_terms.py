@@ -238,6 +238,36 @@ def test_a_module_of_triton_s_is_read():
     ]
 
 
+SWIZZLED = "#ttg.swizzled_shared<{vec = 8, perPhase = 1, maxPhase = 8, order = [1, 0]}>"
+OF_POINTERS = "#ttg.blocked<{sizePerThread = [1, 8], threadsPerWarp = [4, 8], warpsPerCTA = [4, 1], order = [1, 0]}>"
+
+
+@pytest.mark.parametrize("behind", ["", ", 3x64x64", ", 64x64", ", 64x128", ", 2x3x64x64"])
+@pytest.mark.parametrize("mutable", ["", ", mutable"])
+def test_the_allocated_shape_is_no_part_of_a_descriptor_s_layout(mutable, behind):
+    whole = parse(f"!ttg.memdesc<64x64xf16, {SWIZZLED}, #smem>")
+    text = f"!ttg.memdesc<64x64xf16, {{}}, #smem{mutable}{behind}>"
+    assert parse(text.format(SWIZZLED)) == whole
+    assert parse(text.format(SWIZZLED).replace("<", "&lt;").replace(">", "&gt;")) == whole
+    (found,) = parse_all(f"#shared = {SWIZZLED}\n%a = ttg.f : {text.format('#shared')} -> i32").values
+    assert found.value == whole
+
+
+@pytest.mark.parametrize("behind", ["3x64x32", "64", "3x", "3x64x64, mutable", "x3"])
+def test_an_allocated_shape_that_cannot_hold_the_view_is_an_error(behind):
+    with pytest.raises(ParseError):
+        parse(f"!ttg.memdesc<64x64xf16, {SWIZZLED}, #smem, mutable, {behind}>")
+
+
+@pytest.mark.parametrize("element", ["!tt.ptr<f16>", "!tt.ptr<bf16, 1>", "!tt.ptr< f8E5M2 >"])
+def test_a_tensor_of_pointers_has_the_layout_of_its_encoding(element):
+    text = f"tensor<64x64x{element}, {{}}>"
+    assert parse(text.format(OF_POINTERS)) == parse(f"tensor<64x64xf16, {OF_POINTERS}>")
+    paste = parse_all(f"#blocked = {OF_POINTERS}\n%a = tt.load %p : {text.format('#blocked')} loc(#loc3)")
+    assert [found.value for found in paste.values] == [parse(text.format(OF_POINTERS))]
+    assert paste.errors == ()
+
+
 def test_types_in_a_compiler_s_message_are_read():
     layout = "cute::Layout<cute::tuple<cute::C<8>, cute::C<4>>, cute::tuple<cute::C<4>, cute::C<1>>>"
     paste = parse_all(f'instantiation of "void f(const {layout} &) [with T={layout}]" at line 15\nnote: "{layout}"')

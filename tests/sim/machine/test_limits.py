@@ -3,13 +3,15 @@
 import math
 import re
 import signal
+import subprocess
+import sys
 import time
 
 import numpy as np
 import pytest
 
 import cutepy
-from cutepy.sim import LimitError, MemoryAccessError, Observer
+from cutepy.sim import LimitError, MemoryAccessError, Observer, run as run_module
 from cutepy.sim.options import checked_limit
 
 pytest.importorskip("cutlass")
@@ -64,6 +66,33 @@ def test_a_launch_ends_at_its_limit_of_seconds(policy):
     with pytest.raises(LimitError, match=r"limit_seconds=0\.2 stops it"):
         launch("adds", policy=policy, limit_seconds=0.2)
     assert time.perf_counter() - start < 20
+
+
+def test_the_translation_of_a_launch_counts(monkeypatch):
+    def late(*args, translate=run_module.translate):
+        time.sleep(0.7)
+        return translate(*args)
+
+    monkeypatch.setattr(run_module, "translate", late)
+    with pytest.raises(LimitError, match=r"run for 0\.[789] seconds .* 0\.[789] of these seconds .* first instruction"):
+        launch("adds", limit_seconds=0.5)
+
+
+@pytest.mark.parametrize("context", ["simulate", "serve_cuda"])
+def test_the_error_tells_how_long_a_fresh_process_loads(tmp_path, context):
+    """The run's context loads the DSL before the first launch: the seconds of a clock on the wall are both together."""
+    script = (
+        "import time\nimport numpy as np\nimport cutepy\nfrom cutepy.frontends import contexts\n"
+        f"module = cutepy.load_ptx({LOOP.replace('BODY', '')!r})\n"
+        f"enter = contexts.{context}\nstart = time.perf_counter()\n"
+        "try:\n    with enter(limit_seconds=0.3):\n        module.launch('k', grid=2, block=64, args=ARGS)\n"
+        "except cutepy.sim.LimitError as error:\n    print(time.perf_counter() - start, str(error).splitlines()[0])\n"
+    ).replace("ARGS", "(np.zeros(8, np.uint32),)" if context == "simulate" else "(0,)")
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    taken, told = done.stdout.split(" ", 1)
+    ran, loaded = (float(re.search(p, told)[1]) for p in (r"run for ([\d.]+)", r"took ([\d.]+) seconds before"))
+    assert ran < 0.3 + loaded
+    assert ran + loaded == pytest.approx(float(taken), abs=0.5, rel=0.3)
 
 
 def test_what_ends_before_its_limit_is_not_stopped():

@@ -259,18 +259,102 @@ def test_an_operation_that_its_thread_has_never_committed(commits):
     found = hazards(body + "st.shared.u32 [%r4], 2;\n")
     assert bool(found) == (not commits)
     for hazard in found:
-        if hazard.kind == "unordered-write":
-            assert near(hazard) == [("never-committed", ("cp.async.bulk.wait_group", 0))]
+        assert near(hazard) == [("never-committed", ("cp.async.bulk.wait_group", 0))]
 
 
 @pytest.mark.parametrize(("left", "others", "is_ordered"), [(1, 0, False), (1, 1, True), (2, 1, False), (0, 0, True)])
 def test_a_wait_that_leaves_the_latest_groups(left, others, is_ordered):
     wait_some = f"@%p1 cp.async.bulk.wait_group.read {left};\nbar.sync 0;\n"
     body = f"st.shared.u32 [%r4], 1;\n{STORE[:31]}bar.sync 0;\n{STORE[31:]}" + ("@%p1 " + COMMIT) * (1 + others)
-    found = [h for h in hazards(body + wait_some + "st.shared.u32 [%r4], 2;\n") if h.kind == "unordered-write"]
-    assert bool(found) != is_ordered
+    found = hazards(body + wait_some + "st.shared.u32 [%r4], 2;\n")
+    assert {h.kind for h in found} == (set() if is_ordered else {"unordered-write", "in-flight-at-exit"})
     for hazard in found:
         assert near(hazard) == [("leaves-groups", ("cp.async.bulk.wait_group", 0))]
+
+
+BEFORE_COPY, COPIED = f"st.shared.u32 [%r4], 1;\n{STORE[:31]}bar.sync 0;\n", STORE[31:]
+COMMITS, WAITS = "@%p1 " + COMMIT, "@%p1 " + WAIT_READ
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (COMMITS + COPIED + WAITS, "never-committed"),
+        (COMMITS * 2 + COPIED + WAITS, "never-committed"),
+        (COPIED + COMMITS + WAITS + COPIED + WAITS, "never-committed"),  # the commit of the first copy alone
+        (COPIED + WAITS + COMMITS, "late-commit"),
+        (COMMITS + COPIED + WAITS + COMMITS, "late-commit"),
+        (WAITS + COMMITS + COPIED, None),  # that wait is of what came before
+        (COMMITS + COPIED + COMMITS + WAITS, None),
+    ],
+)
+def test_commits_that_do_not_stand_between_a_copy_and_the_wait(body, told):
+    found = hazards(BEFORE_COPY + body + "bar.sync 0;\nst.shared.u32 [%r4], 2;\n")
+    if told is None:
+        assert bool(found) == body.startswith(WAITS)
+        assert not {kind for hazard in found for kind, _ in near(hazard)} & {"never-committed", "late-commit"}
+        return
+    of_source = [hazard for hazard in found if "shared memory" in hazard.where]
+    assert {hazard.kind for hazard in of_source} >= {"unordered-write"}
+    for hazard in of_source:
+        assert near(hazard) == [(told, ("cp.async.bulk.wait_group", 0))]
+
+
+def test_a_commit_before_copies_of_threads():
+    copies = (
+        "cp.async.commit_group;\ncp.async.ca.shared.global [%r4], [%rd1], 4;\n{}cp.async.wait_group 0;\nbar.sync 0;\n"
+    )
+    found = hazards(copies.format("") + ACROSS)
+    assert {hazard.kind for hazard in found} == {"unordered-read", "in-flight-at-exit"}
+    for hazard in found:
+        assert [kind for kind, _ in near(hazard)] == ["never-committed"]
+    assert not hazards(copies.format("cp.async.commit_group;\n") + ACROSS)
+    alone = "cp.async.ca.shared.global [%r4], [%rd1], 4;\ncp.async.wait_all;\n"  # it commits by itself
+    assert [*kinds_of(alone + ACROSS)] == ["no-barrier-behind"]
+
+
+@pytest.mark.parametrize("reads", [".read", ""])
+def test_a_wait_of_reads_before_what_a_store_has_written_is_read(reads):
+    wait_for = f"@%p1 cp.async.bulk.wait_group{reads} 0;\nbar.sync 0;\n"
+    body = ADDRESS + BEFORE_COPY + COPIED + COMMITS + wait_for + "ld.global.u32 %r9, [%rd4];\n"
+    found = hazards(body)
+    assert bool(found) == bool(reads)
+    for hazard in found:
+        assert near(hazard) == [("reads-only", ("cp.async.bulk.wait_group", 0))]
+    left = hazards(body.replace(f"{reads} 0", f"{reads} 1"))
+    assert [near(hazard) for hazard in left if hazard.kind == "unordered-read"] == [
+        [("leaves-groups", ("cp.async.bulk.wait_group", 0))]
+    ]
+
+
+@pytest.mark.parametrize("wide", ["bar.arrive 1, 64", "barrier.cta.arrive.aligned 1, 64"])
+def test_a_reader_that_arrives_at_a_named_barrier_and_does_not_wait(wide):
+    body = "st.shared.u32 [%r4], 1;\n@%p2 bar.sync 1, 64;\n@!%p2 {};\n{}" + ACROSS.replace("ld.", "@!%p2 ld.")
+    (found,) = hazards(body.format(wide, ""))
+    assert near(found) == [("arrives-only", (".".join(wide.split()[0].split(".")[:2]), 1))]
+    assert "bar.sync" in found.near_misses[0].why
+    assert not hazards(body.format("bar.sync 1, 64", ""))
+    assert not hazards(body.format(wide, "bar.sync 0;\n"))
+    assert kinds_of(body.format("bar.arrive 2, 64", "").replace("bar.sync 1, 64", "bar.arrive 1, 64")) == {}
+
+
+def test_a_reader_that_arrives_at_an_mbarrier_and_does_not_wait():
+    arrives = arrive(guard="")
+    assert kinds_of(pair(arrives, arrives)) == {"arrives-only": ("mbarrier.arrive", 1)}
+    assert kinds_of(pair(arrives, arrive("+8", guard=""))) == {}
+    assert not hazards(pair(arrives, wait(0)))
+
+
+def test_a_reader_that_arrives_while_a_copy_s_thread_has_waited():
+    body = (
+        BEFORE_COPY
+        + COPIED
+        + COMMITS
+        + WAITS
+        + "@%p2 bar.sync 1, 64;\n@!%p2 {} 1, 64;\n@!%p2 st.shared.u32 [%r4], 2;\n"
+    )
+    assert kinds_of(body.format("bar.arrive")) == {"arrives-only": ("bar.arrive", 1)}
+    assert not hazards(body.format("bar.sync"))
 
 
 def test_a_wait_before_the_group_is_no_near_miss():

@@ -36,7 +36,7 @@ from cutepy.sim.sanitize.order.fences import Wait, scope_of
 from cutepy.sim.sanitize.order.mbarrier_inits import INITS, check_made, fence_inits, side_of, used_by
 from cutepy.sim.sanitize.order.peers import BEGUN
 from cutepy.sim.sanitize.order.strength import CLUSTER, fenced_spaces, strength
-from cutepy.sim.sanitize.order.wave import BULK, COPIES, GROUP, MMAS
+from cutepy.sim.sanitize.order.wave import BULK, COPIES, GROUP, MMAS, LastGroupWait
 
 if TYPE_CHECKING:
     from cutepy.sim.sanitize.order.wave import Wave
@@ -364,10 +364,9 @@ def _rectangles(lanes: Array) -> Iterator[tuple[Array, Array]]:
 def _note_wait(wave: Wave, event: GroupWait, kind: str, left: int) -> None:
     """Note a wait for groups, for reports: who waits, how many groups it leaves in flight, and who has none."""
     slots, threads, i = event.ctas.slots, event.threads.ids, event.instruction
-    for thread in threads.tolist():
-        wave.left.pop((kind, thread), None)
-        if left:
-            wave.left[kind, thread] = i, left, wave.closed[kind][:, thread].copy()
+    is_of_reads = event.reads_only
+    wait = LastGroupWait(i, wave.steps.number, slots, left, is_of_reads, wave.closed[kind].copy())
+    wave.waits.update(((kind, thread), wait) for thread in threads.tolist())
     none = wave.closed[kind][rectangle(slots, threads)] == 0
     if none.any():
         wave.idle[i.index] = kind, i, slots[none.any(axis=1)], threads[none.any(axis=0)]
@@ -377,9 +376,9 @@ def _group(wave: Wave, event: GroupWait) -> None:
     """Let threads know that their groups are complete."""
     clocks, slots, threads = wave.clocks, event.ctas.slots, event.threads.ids
     kind, left = event.groups, event.remaining or 0
-    _note_wait(wave, event, kind, left)
     if event.remaining is None:  # of all copies: it closes a group, and waits for it
         wave.close(kind, slots, threads)
+    _note_wait(wave, event, kind, left)
     closed = wave.closed[kind][rectangle(slots, threads)]
     done = np.maximum(closed // GROUP - left, 0) * GROUP
     if kind == MMAS:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
@@ -41,6 +41,32 @@ _GROUPS = {"tma_store": _STORES, "bulk_store": _STORES, "cp_async": (COPIES, ((C
 
 CHAIN, WRITES = "chain", "global write"
 """Channels of messages of other clusters, and of what threads write to global memory."""
+
+
+class LastGroupWait(NamedTuple):
+    """Last wait of a thread for groups of asynchronous operations.
+
+    Attributes
+    ----------
+    instruction : Instruction
+    number : int
+        How many steps there were, with it.
+    slots : array of int
+        The CTAs that took it.
+    left : int
+        How many of the latest groups it leaves in flight.
+    is_of_reads : bool
+        Whether it is over once the operations have read their sources: `.read`.
+    closed : array of int, (CTA, thread)
+        As `Wave.closed` was then.
+    """
+
+    instruction: Instruction
+    number: int
+    slots: Array
+    left: int
+    is_of_reads: bool
+    closed: Array
 
 
 @dataclass
@@ -214,8 +240,10 @@ class Wave:
         By an mbarrier's address and a warp, the wait there that was over last, and the phase that it saw complete.
     came : dict of (NamedBarrier, int) to set of int
         By a named barrier and an instruction, the warps that have come to the one by the other.
-    left : dict of (str, int) to (Instruction, int, array of int)
-        By a kind of groups and a thread, its last wait if that leaves some in flight: how many, and `closed` then.
+    waits : dict of (str, int) to LastGroupWait
+        By a kind of groups and a thread, its last wait for them.
+    issues : dict of str to array of int, (CTA, thread)
+        By a kind of groups, how many steps there were when threads last issued an operation of it; -1 for none.
     idle : dict of int to (str, Instruction, array of int, array of int)
         By instruction, waits for a kind of groups by threads of CTAs, (CTA,) and (thread,), that had closed none.
     """
@@ -243,7 +271,8 @@ class Wave:
         self.inits: dict[int, Making] = {}
         self.passed: dict[tuple[int, int], tuple[Instruction, int]] = {}
         self.came: dict[tuple[NamedBarrier, int], set[int]] = {}
-        self.left: dict[tuple[str, int], tuple[Instruction, int, Array]] = {}
+        self.waits: dict[tuple[str, int], LastGroupWait] = {}
+        self.issues = {kind: np.full((slots, threads), -1) for kind in (BULK, COPIES)}
         self.idle: dict[int, tuple[str, Instruction, Array, Array]] = {}
         self._phases: dict[int, Array] = {}
         self.apart = np.zeros((slots, -(-threads // WARP)), bool)
@@ -269,6 +298,8 @@ class Wave:
             for name in columns:  # before a wait can come that tells of it
                 self.clocks.column((*name, thread), thread)
         at = rectangle(slots, threads)
+        if columns:
+            self.issues[kind][at] = self.steps.number
         count: Array = self.closed[kind][at] + 1
         if kind == COPIES and "mbarrier" in operation.instruction.parts:
             self.closed[kind][at] = count  # that mbarrier tells nothing of copies that come after

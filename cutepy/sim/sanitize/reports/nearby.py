@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from cutepy.sim.machine.events import ClusterWait, Fence, MbarrierAt, NamedBarrier, NamedBarrierJoin, WarpSync
+from cutepy.sim.machine.events import Barrier, ClusterWait, Fence, MbarrierAt, NamedBarrier, NamedBarrierJoin, WarpSync
 from cutepy.sim.machine.lanes import WARP, WARPGROUP
 from cutepy.sim.ptx.barrier_names import barrier_name
 from cutepy.sim.ptx.model import Immediate
@@ -114,11 +114,10 @@ def near_misses(wave: Wave, found: Conflict) -> tuple[NearMiss, ...]:
     if found.lacks == "fence":
         return _first([_fences(wave, pair)])
     kind, issuers = issuers_of(wave, pair.column)
-    idle = [nothing_to_wait_for(wave, kind, pair.at, issuers), _left(wave, kind, pair.at, issuers, pair.over)]
     early = [*_released_early(wave, found, pair.at, issuers)] if kind else []
     if early:
         return tuple(early)
-    return _first([*(idle if kind else ())]) or _first(_misses(wave, pair))
+    return _of_groups(wave, pair) or _first(_misses(wave, pair))
 
 
 def global_near_misses(wave: Wave, found: GlobalConflict) -> tuple[NearMiss, ...]:
@@ -135,11 +134,22 @@ def global_near_misses(wave: Wave, found: GlobalConflict) -> tuple[NearMiss, ...
     column, count = (int(np.broadcast_to(x, shape)[row, lane]) for x in (old.columns, old.counts))
     at = older.slot // size * size + int(old.ranks[row])
     pair = _Pair(older, newer, at, column, count, "global", new.writes, old.writes and new.writes)
-    return _first([_fences(wave, pair)] if is_of_fences else _misses(wave, pair))
+    if is_of_fences:
+        return _first([_fences(wave, pair)])
+    return _of_groups(wave, pair) or _first(_misses(wave, pair))
 
 
 def _first(found: list[Iterator[NearMiss]]) -> tuple[NearMiss, ...]:
     return tuple(islice(chain(*found), _MOST))
+
+
+def _of_groups(wave: Wave, pair: _Pair) -> tuple[NearMiss, ...]:
+    """Return waits for groups that are none for that of the older access."""
+    kind, issuers = issuers_of(wave, pair.column)
+    if not kind:
+        return ()
+    short = falls_short(wave, pair.column, pair.at, pair.over, pair.older.number)
+    return _first([nothing_to_wait_for(wave, kind, pair.at, issuers), short])
 
 
 def _misses(wave: Wave, pair: _Pair) -> list[Iterator[NearMiss]]:
@@ -147,6 +157,7 @@ def _misses(wave: Wave, pair: _Pair) -> list[Iterator[NearMiss]]:
     return [
         _waited_elsewhere(wave, pair),
         _waits_for_another(wave, pair),
+        _only_arrives(wave, pair),
         _arrives_elsewhere(wave, pair),
         _meets_too_few(wave, pair),
     ]
@@ -257,14 +268,58 @@ def nothing_to_wait_for(wave: Wave, kind: str, slot: int, issuers: Array) -> Ite
             yield NearMiss("nothing-to-wait-for", why, _side(wave, i, slot, int(none[0])))
 
 
-def _left(wave: Wave, kind: str, slot: int, issuers: Array, count: int) -> Iterator[NearMiss]:
-    """Yield the issuer's last wait for groups, if a wait for all of them would have ended the older operation."""
-    for thread in issuers[:1].tolist():
-        i, left, closed = wave.left.get((kind, thread), (None, 0, None))
-        if i is not None and closed is not None and closed[slot] - left * GROUP < count <= closed[slot]:
-            groups = "the latest group" if left == 1 else f"the latest {left} groups"
-            why = f"it leaves {groups} in flight, and this operation with them"
-            yield NearMiss("leaves-groups", why, _side(wave, i, slot, thread))
+def falls_short(wave: Wave, column: int, slot: int, over: int, issued: int) -> Iterator[NearMiss]:
+    """Yield the last wait for groups of the thread that issued an operation, if it does not wait for that.
+
+    Parameters
+    ----------
+    wave : Wave
+    column, over : int
+        What counts the operation, and the count by which it is complete.
+    slot : int
+        The CTA that issued it.
+    issued : int
+        How many steps there were before.
+    """
+    kind, issuers = issuers_of(wave, column)
+    wait = wave.waits.get((kind, int(issuers[0]))) if kind else None
+    if wait is None or slot not in wait.slots or wait.number <= issued:
+        return
+    thread, channel = int(issuers[0]), wave.clocks.channel(column)
+    side = _side(wave, wait.instruction, slot, thread)
+    closed = int(wait.closed[slot, thread])
+    if over > closed:
+        if wave.closed[kind][slot, thread] >= over:
+            why = "the commit of this operation's group stands behind this wait"
+            yield NearMiss("late-commit", why, side)
+        elif closed:
+            why = "no commit stands between this operation and this wait: the last one stands before the operation"
+            yield NearMiss("never-committed", why, side)
+    elif over > closed - wait.left * GROUP:
+        groups = "group in flight, and this operation is in that group"
+        if wait.left > 1:
+            groups = f"{wait.left} groups in flight, and this operation is in one of them"
+        yield NearMiss("leaves-groups", f"it leaves the latest {groups}", side)
+    elif wait.is_of_reads and channel is not None and channel[1] == "write":
+        why = "with .read it waits until the operation has read its source, and the operation may still write"
+        yield NearMiss("reads-only", why, side)
+
+
+def beside_the_end(wave: Wave, kind: str, slot: int, before: Side) -> tuple[NearMiss, ...]:
+    """Return the wait that looks as if it ended what is in flight at the end of a CTA."""
+    issuers = issuers_at(before, kind)
+    found = [nothing_to_wait_for(wave, kind, slot, issuers)]
+    if kind in wave.issues and len(issuers):
+        thread = int(issuers[0])
+        column = wave.clocks.known_column((BULK, "read", thread) if kind == BULK else (COPIES, thread))
+        over = 0
+        if kind == COPIES:
+            over = int(wave.copied.counts[slot, thread])
+        elif column in wave.last:
+            over = int(wave.last[column][1][slot])
+        if column is not None and over:
+            found.append(falls_short(wave, column, slot, over, int(wave.issues[kind][slot, thread])))
+    return tuple(islice(chain(*found), 1))
 
 
 def _released_early(wave: Wave, found: Conflict, slot: int, issuers: Array) -> Iterator[NearMiss]:
@@ -406,6 +461,45 @@ def _heard_of(wave: Wave, pair: _Pair, step: Step) -> Array:
     held = clocks.held(DONE, slots, np.full(len(threads), newer.threads[0]), rank, clocks.ends(threads))
     found: Array = threads[held >= ended]
     return found
+
+
+_WAITS_AT: dict[type, str] = {NamedBarrier: "bar.sync", MbarrierAt: "mbarrier.try_wait"}
+"""Instructions that wait at a barrier, by its kind."""
+
+
+def _only_arrives(wave: Wave, pair: _Pair) -> Iterator[NearMiss]:
+    """Yield the newer access's arrival at the barrier at which the older one's threads arrive, if it waits for none."""
+    older, newer = pair.older, pair.newer
+    if older.is_async and not pair.knows(wave, older.slot, older.threads).any():
+        return
+    for step in wave.steps.back(newer.number, older.number):
+        here = step.by(newer.slot, newer.threads)
+        if not len(here) or not (step.is_release or step.is_acquire):
+            continue
+        if step.is_acquire and not _leaves_at_once(step):
+            return
+        if step.is_release and not _announces(step):
+            at = step.object(newer.slot, int(here[0]))
+            if at in _come(wave, pair):
+                waits = _WAITS_AT.get(type(step.barrier), "barrier.cluster.wait")
+                why = f"it arrives, and does not wait for the others: {waits} does"
+                yield NearMiss("arrives-only", why, _side(wave, step.instruction, newer.slot, int(here[0])))
+            return
+
+
+def _leaves_at_once(step: Step) -> bool:
+    """Tell whether threads came by `bar.arrive`, of which a meeting tells too."""
+    return step.is_meeting and "arrive" in step.instruction.parts
+
+
+def _come(wave: Wave, pair: _Pair) -> set[tuple[Barrier | None, int]]:
+    """Return the barriers at which the older access's threads arrive behind it."""
+    older = pair.older
+    return {
+        step.object(older.slot, int(step.by(older.slot, older.threads)[0]))
+        for step in _releases(wave, pair)
+        if not _announces(step)
+    }
 
 
 def _arrives_elsewhere(wave: Wave, pair: _Pair) -> Iterator[NearMiss]:
