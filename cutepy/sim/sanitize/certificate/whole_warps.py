@@ -234,19 +234,23 @@ def _bytes(access: Access, lanes: _Lanes) -> tuple[Array, Array]:
 
     An empty range stands for a warp whose lane touches none.
     """
-    by = access if access.part_of is None else access.part_of
-    shape, addresses = (by.ctas.count, by.threads.count), access.addresses
-    if access.issuers is None and all(n in (1, m) for n, m in zip(addresses.shape, shape, strict=True)):
-        low = np.broadcast_to(addresses, shape)[:, lanes.places].astype(np.int64)
-        return low, low + access.size_bytes
+    addresses, size = access.addresses, access.size_bytes
+    if access.part_of is None:
+        low = np.broadcast_to(addresses, (access.ctas.count, access.threads.count))[:, lanes.places].astype(np.int64)
+        return low, low + size
+    by, slots, ids = access.part_of, access.ctas.slots, access.threads.ids
+    shape = by.ctas.count, by.threads.count
     low, high = np.full(shape, np.iinfo(np.int64).max), np.zeros(shape, np.int64)
-    if access.issuers is None:
-        of_cta = addresses if len(addresses) in (1, by.ctas.count) else addresses.reshape(1, -1)
-        low[:] = of_cta.min(axis=1, keepdims=True)
-        high[:] = of_cta.max(axis=1, keepdims=True).astype(np.int64) + access.size_bytes
-    else:
-        at = np.broadcast_to(access.issuers, addresses.shape).ravel()
-        flat = addresses.ravel().astype(np.int64)
+    if access.issuers is not None:
+        at, flat = np.broadcast_to(access.issuers.ravel(), addresses.size), addresses.ravel().astype(np.int64)
         np.minimum.at(low.reshape(-1), at, flat)
-        np.maximum.at(high.reshape(-1), at, flat + access.size_bytes)
+        np.maximum.at(high.reshape(-1), at, flat + size)
+    else:
+        first = last = addresses if len(addresses) in (1, len(slots)) else addresses.reshape(1, -1)
+        if first.shape[1] not in (1, len(ids)) or len(ids) == 1:  # runs of bytes by one thread
+            first, last = first.min(axis=1, keepdims=True), first.max(axis=1, keepdims=True)
+        rows, columns = np.isin(slots, by.ctas.slots), np.isin(ids, by.threads.ids)
+        here, there = (len(slots), len(ids)), np.ix_(rows, columns)
+        at = np.ix_(np.searchsorted(by.ctas.slots, slots[rows]), np.searchsorted(by.threads.ids, ids[columns]))
+        low[at], high[at] = np.broadcast_to(first, here)[there], np.broadcast_to(last, here)[there].astype(int) + size
     return low[:, lanes.places], high[:, lanes.places]
