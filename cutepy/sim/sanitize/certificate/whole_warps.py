@@ -35,7 +35,7 @@ class _Key(NamedTuple):
     """Kind of touch: by an elected lane or a whole warp, from one instruction."""
 
     is_elected: bool
-    index: int
+    number: int
     operation: str
     space: str
 
@@ -173,12 +173,15 @@ class WholeWarps:
             flags = (np.zeros(shape, bool) for _ in range(2))
             touches = self._touches[key] = _Touches(access.instruction, group, *numbers, *flags)
         at = np.ix_(slots, lanes.warps)
-        stays = touches.is_pending[at] | self._is_unknown(clocks, touches, slots, lanes, not key.is_elected, None)
+        counts = clocks.counts(slots, lanes.elected if key.is_elected else lanes.witnesses)
+        stays = touches.is_done[at]
+        if (stays & (touches.counts[at] != counts)).any():  # else they have not met since
+            stays = self._is_unknown(clocks, touches, slots, lanes, not key.is_elected, None)
+        stays = stays | touches.is_pending[at]
         touches.low[at] = np.where(stays, np.minimum(low, touches.low[at]), low)
         touches.high[at] = np.where(stays, np.maximum(high, touches.high[at]), high)
         if access.part_of is None:
-            touches.counts[at] = clocks.counts(slots, lanes.elected if key.is_elected else lanes.witnesses)
-            touches.is_done[at] = True
+            touches.counts[at], touches.is_done[at] = counts, True
         else:
             touches.is_done[at] = stays & touches.is_done[at]
             touches.is_pending[at] |= low < high
@@ -206,7 +209,8 @@ class WholeWarps:
         view, rows = clocks.view(slots, knows, SEEN + 1)
         ranks = (slots % clocks.cluster)[:, None]
         known = view.known[SEEN][np.arange(len(slots))[:, None], rows[None, :], ranks, column[None, :]]
-        return found & (known < before.counts[at])
+        is_unknown: Array = found & (known < before.counts[at])
+        return is_unknown
 
     def _lanes_here(self, clocks: Clocks, threads: Threads) -> _Lanes:
         """Return the warps whose elected lane is among some threads."""
@@ -236,15 +240,20 @@ def _bytes(access: Access, lanes: _Lanes) -> tuple[Array, Array]:
     """
     addresses, size = access.addresses, access.size_bytes
     if access.part_of is None:
-        low = np.broadcast_to(addresses, (access.ctas.count, access.threads.count))[:, lanes.places].astype(np.int64)
+        rows, places = addresses.shape[1], lanes.places
+        if rows not in (1, access.threads.count):  # rows of matrices
+            each = rows // len(access.threads.warps)
+            places = np.searchsorted(access.threads.warps, lanes.warps) * each + lanes.elected % WARP % each
+        shape = access.ctas.count, access.threads.count if rows == 1 else rows
+        low = np.broadcast_to(addresses, shape)[:, places].astype(np.int64)
         return low, low + size
     by, slots, ids = access.part_of, access.ctas.slots, access.threads.ids
     shape = by.ctas.count, by.threads.count
     low, high = np.full(shape, np.iinfo(np.int64).max), np.zeros(shape, np.int64)
     if access.issuers is not None:
-        at, flat = np.broadcast_to(access.issuers.ravel(), addresses.size), addresses.ravel().astype(np.int64)
-        np.minimum.at(low.reshape(-1), at, flat)
-        np.maximum.at(high.reshape(-1), at, flat + size)
+        by_whom, flat = np.broadcast_to(access.issuers.ravel(), addresses.size), addresses.ravel().astype(np.int64)
+        np.minimum.at(low.reshape(-1), by_whom, flat)
+        np.maximum.at(high.reshape(-1), by_whom, flat + size)
     else:
         first = last = addresses if len(addresses) in (1, len(slots)) else addresses.reshape(1, -1)
         if first.shape[1] not in (1, len(ids)) or len(ids) == 1:  # runs of bytes by one thread
