@@ -263,7 +263,7 @@ class Sanitizer(Observer):
         if access.instruction.parts[0] == "wgmma":
             return
         wave = self._of(access.ctas.residents)
-        self._examiner.access(access)
+        self._examiner.access(wave.clocks, access)
         if access.proxy == "async" and access.part_of is not None:
             issued = wave.issued[id(access.part_of)]
             if access.space == "shared" and access.part_of.kind in ("tma_store", "bulk_store"):
@@ -310,14 +310,16 @@ class Sanitizer(Observer):
             self._global.issue(wave, operation, issued)
         wave.clocks.tick(slots, threads)  # what the threads do from now on does not come before it
         self._premises.notes.issue(operation)
-        if self._examiner.elections is not None:
-            self._examiner.elections.issue(operation)
+        for election in self._examiner.elections:
+            election.issue(wave.clocks, operation)
 
     def on_complete(self, operation: AsyncOperation) -> None:
         """Check what an operation read and wrote."""
         wave = self._of(operation.ctas.residents)
         issued = wave.issued.pop(id(operation), None)
         self._premises.notes.complete(operation)
+        for election in self._examiner.elections:
+            election.complete(operation)
         if issued is not None and operation.kind not in ("wgmma", "cp_async"):
             self._shared.took(operation, issued, issued.accesses)
             self._global.completed(wave, operation, issued)
@@ -335,8 +337,8 @@ class Sanitizer(Observer):
             converge(wave, event.ctas.slots, event.threads.ids)
         wave.comes(event)
         self._premises.see(event)
-        if self._examiner.elections is not None:
-            self._examiner.elections.barrier(event)
+        for election in self._examiner.elections:
+            election.barrier(wave.clocks, event)
         if isinstance(event, BLOCKED):
             return
         wave.steps.note(event)

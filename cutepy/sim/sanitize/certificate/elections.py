@@ -32,6 +32,7 @@ import numpy as np
 
 from cutepy.sim.machine.events import (
     BLOCKED,
+    ClusterArrive,
     ClusterWait,
     Fence,
     GroupCommit,
@@ -49,6 +50,7 @@ from cutepy.sim.ptx.linking import LANDING
 from cutepy.sim.ptx.model import Address, FrameSlot, Immediate, Register, Special, Vector, registers_in
 from cutepy.sim.ptx.places import line_of
 from cutepy.sim.sanitize.certificate.dependence import Dependence
+from cutepy.sim.sanitize.certificate.whole_warps import WholeWarps
 from cutepy.sim.sanitize.order.strength import strength
 from cutepy.sim.translate.effects import written
 from cutepy.sim.translate.operand_roles import is_plain
@@ -58,11 +60,16 @@ if TYPE_CHECKING:
     from cutepy.sim.machine.events import Access, AsyncOperation, BarrierEvent, MbarrierAt
     from cutepy.sim.machine.lanes import Threads
     from cutepy.sim.ptx.model import Instruction
+    from cutepy.sim.sanitize.order.clocks import Clocks
     from cutepy.sim.translate.control_flow import ControlFlow
 
 _ORDER = (
     "elect.sync elects the first lane of its mask: with another one nothing orders `{}` ({}) and `{}` ({}), of which "
     "one is by the elected lane and the other by a lane that is chosen by its number"
+)
+_OF_ALL = (
+    "elect.sync elects the first lane of its mask: with another one nothing orders `{}` ({}) and `{}` ({}), of which "
+    "one is by the elected lane and the other by all lanes of its warp"
 )
 _NUMBER = (
     "elect.sync elects the first lane of its mask: the elected lane executes `{}` ({}), which depends on the number of "
@@ -89,14 +96,20 @@ class Elected:
         By index.
     assumed : tuple of str
         What rests on which lane it is, by the code alone.
+    lane : int
+        The lane that is elected here, within its warp.
     """
 
     instructions: frozenset[int]
     assumed: tuple[str, ...]
+    lane: int
 
 
-def elected(flow: ControlFlow, *, has_whole_rows: bool) -> Elected | None:
-    """Find the instructions that elected lanes execute; None if a kernel elects none.
+def elected(flow: ControlFlow, *, has_whole_rows: bool) -> tuple[Elected, ...]:
+    """Find the instructions that elected lanes execute, for each mask that a kernel elects from.
+
+    A lane that is elected from one mask may be another one than is elected from a second mask. So the elections from
+    each other mask count as choices by number. One lane's mask leaves no choice, and is left out.
 
     Parameters
     ----------
@@ -105,21 +118,52 @@ def elected(flow: ControlFlow, *, has_whole_rows: bool) -> Elected | None:
         Whether warps are parts of rows of the block: %tid.x counts their lanes, and %tid.y and %tid.z are one value.
     """
     code = Dependence(flow)
-    elections = [i for i in code.instructions.values() if i.parts[0] == "elect"]
-    if not elections:
-        return None
+    by_mask: dict[object, list[Instruction]] = {}
+    for i in code.instructions.values():
+        if i.parts[0] == "elect":
+            by_mask.setdefault(_mask(code, i), []).append(i)
+    return tuple(
+        _elected_from(code, mask, by_mask, has_whole_rows=has_whole_rows)
+        for mask in by_mask
+        if not isinstance(mask, int) or mask & (mask - 1)
+    )
+
+
+def _mask(code: Dependence, i: Instruction) -> object:
+    """Return the mask of an election: a number where it is a constant, else the register."""
+    mask = i.operands[-1]
+    if isinstance(mask, Register):
+        makers = code.makers(code.block_of(i), i, mask.index)
+        values = {
+            m.operands[1].value & _ALL_LANES if m.parts[0] == "mov" and isinstance(m.operands[1], Immediate) else None
+            for m in makers
+        }
+        return next(iter(values)) if len(values) == 1 and None not in values else mask
+    return mask.value & _ALL_LANES if isinstance(mask, Immediate) else mask
+
+
+def _elected_from(
+    code: Dependence, mask: object, by_mask: dict[object, list[Instruction]], *, has_whole_rows: bool
+) -> Elected:
+    """Find the instructions that lanes execute which are elected from one mask."""
+    flow, elections = code.flow, by_mask[mask]
     chosen = _Taint(code, lambda i, register: True)
     lanes = _LANES if has_whole_rows else _LANES | _OF_ROWS
     numbered = _Taint(code, lambda i, register: not _is_uniform(code, i, register, has_whole_rows))
     for i in elections:
         chosen.make(i)
         numbered.write(i, (r for r in written(i) if r.type != "pred"))
+    for other in by_mask:
+        for i in by_mask[other] if other != mask else ():
+            numbered.make(i)
     for i in code.instructions.values():
         differs = aligned_threads(i) > 1 or any(
             _names(lanes, operand) for operand in i.operands
         )  # or parts of matrices
-        if differs and not _is_uniform(code, i, None, has_whole_rows):
+        if i.parts[0] == "activemask" or (differs and not _is_uniform(code, i, None, has_whole_rows)):
             numbered.make(i)
+        elif i.parts[0] == "shfl" and not _is_in_range_everywhere(i):
+            numbered.write(i, (r for r in written(i) if r.type == "pred"))
     found: set[int] = set()
     assumed: list[str] = []
     for block, within in enumerate(flow.blocks):
@@ -133,7 +177,8 @@ def elected(flow: ControlFlow, *, has_whole_rows: bool) -> Elected | None:
                 assumed.append(_FLAG.format(i.text.strip(), line_of(i)))
             elif is_elected and (numbered.decides(block, i) or numbered.enters(block, i)):
                 assumed.append(_NUMBER.format(i.text.strip(), line_of(i)))
-    return Elected(frozenset(found), tuple(assumed)[:1])
+    lane = (mask & -mask).bit_length() - 1 if isinstance(mask, int) and mask else 0
+    return Elected(frozenset(found), tuple(assumed)[:1], lane)
 
 
 class _Outcome(NamedTuple):
@@ -283,6 +328,16 @@ def _is_uniform(code: Dependence, i: Instruction, register: int | None, has_whol
     return (name == "div" and not number % WARP) or (name == "and" and not number & (WARP - 1))
 
 
+def _is_in_range_everywhere(i: Instruction) -> bool:
+    """Tell whether the lane that a shuffle reads is in range for all lanes of a warp."""
+    distance, clamp = i.operands[2:4]
+    if not (isinstance(distance, Immediate) and isinstance(clamp, Immediate)):
+        return isinstance(clamp, Immediate) and clamp.value == WARP - 1 and i.parts[2] in ("idx", "bfly")
+    if i.parts[2] in ("up", "down"):
+        return not distance.value % WARP
+    return clamp.value % WARP == WARP - 1
+
+
 def _is_thread(code: Dependence, i: Instruction) -> bool:
     """Tell whether the first value that an instruction takes is %tid.x, as it is."""
     operand, tid = i.operands[1], frozenset(("tid.x",))
@@ -331,12 +386,15 @@ class _Note:
         Of memory: the first byte, and the one behind the last.
     instruction : Instruction
         That did it last.
+    released : array of bool, (CTA,)
+        Whether the warp has arrived at the cluster's barrier since, with a release.
     """
 
     slots: Array
     low: int
     high: int
     instruction: Instruction
+    released: Array
 
 
 class Elections:
@@ -358,9 +416,18 @@ class Elections:
             assume(what)
         self._residents: object = None
         self._notes: dict[tuple[int, bool], dict[_Did, _Note]] = {}
+        self._whole_warps = WholeWarps(found.lane, self._assume_of_all)
 
-    def access(self, access: Access) -> None:
+    def access(self, clocks: Clocks, access: Access) -> None:
         """Take an access to memory."""
+        if self._is_over or access.instruction.parts[0] == "wgmma":
+            return
+        by = access if access.part_of is None else access.part_of
+        self._begin(by)
+        is_elected = access.instruction.index in self._elected
+        if is_elected or access.proxy == "generic":
+            group = None if access.part_of is None else _groups(access.part_of.instruction) or "mbarrier"
+            self._whole_warps.access(clocks, access, group, is_elected=is_elected)
         if self._is_over or access.part_of is not None or access.proxy != "generic" or access.threads.full:
             return
         low, high = int(access.addresses.min()), int(access.addresses.max()) + access.size_bytes
@@ -373,18 +440,43 @@ class Elections:
             self._take(access, _Did(_RELEASE))
         self._take(access, _Did(_TOUCH, access.space, access.operation != "read"), low, high)
 
-    def issue(self, operation: AsyncOperation) -> None:
+    def _begin(self, by: Access | AsyncOperation | BarrierEvent) -> None:
+        """Forget what was done by CTAs that have ended."""
+        if by.ctas.residents is not self._residents:
+            self._residents, self._notes = by.ctas.residents, {}
+            self._whole_warps.restart()
+
+    def _assume_of_all(self, before: Instruction, after: Instruction) -> None:
+        """Say that order between an elected lane and its whole warp rests on which lane is elected."""
+        self._assume(_OF_ALL.format(before.text.strip(), line_of(before), after.text.strip(), line_of(after)))
+        self._is_over = True
+
+    def complete(self, operation: AsyncOperation) -> None:
+        """Take the end of an asynchronous operation."""
+        self._whole_warps.complete(operation)
+
+    def issue(self, clocks: Clocks, operation: AsyncOperation) -> None:
         """Take an asynchronous operation that is issued."""
         if not self._is_over and not operation.threads.full:
+            self._begin(operation)
+            if operation.instruction.index in self._elected:
+                self._whole_warps.issue(clocks, operation)
             self._take(operation, _Did(_ISSUE, _groups(operation.instruction)))
 
-    def barrier(self, event: BarrierEvent) -> None:
+    def barrier(self, clocks: Clocks, event: BarrierEvent) -> None:
         """Take an operation on a barrier, or one that lets the lanes of warps meet."""
         if self._is_over or part_of(event) is not None or isinstance(event, BLOCKED):
             return
         i = event.instruction
+        self._begin(event)
+        if isinstance(event, (MbarrierWait, GroupWait)):
+            group = "mbarrier" if isinstance(event, MbarrierWait) else _groups(i)
+            if group is not None:
+                self._whole_warps.wait(clocks, event, group)
         if i.parts[0] in ("bar", "barrier"):
-            if isinstance(event, (NamedBarrierSync, ClusterWait, WarpSync)):
+            if isinstance(event, ClusterArrive):
+                self._release(event)
+            elif isinstance(event, (NamedBarrierSync, ClusterWait, WarpSync)):
                 self._meet(event)
         elif event.threads.full:
             if isinstance(event, (MbarrierWait, GroupWait)):
@@ -401,7 +493,17 @@ class Elections:
         for (warp, _), notes in self._notes.items():
             if _lanes(event.threads, warp) == _size(event.threads, warp):
                 for note in notes.values():
-                    note.slots[event.ctas.slots] = False
+                    if isinstance(event, ClusterWait):
+                        note.slots[event.ctas.slots] &= ~note.released[event.ctas.slots]
+                    else:
+                        note.slots[event.ctas.slots] = False
+
+    def _release(self, event: BarrierEvent) -> None:
+        """Note what whole warps release as they arrive at the cluster's barrier: nothing if they arrive relaxed."""
+        for (warp, _), notes in self._notes.items():
+            is_whole = _lanes(event.threads, warp) == _size(event.threads, warp)
+            for note in notes.values():
+                note.released[event.ctas.slots] = is_whole and "relaxed" not in event.instruction.parts
 
     def _wait_together(self, event: BarrierEvent, groups: str | None) -> None:
         """Note that of lanes that wait for their groups together, one that has issued copies has waited for these."""
@@ -413,13 +515,12 @@ class Elections:
                     if did.what in (_ISSUE, _GROUP) and did.place == groups:
                         there[slots] |= note.slots[slots]
                 if there.any():
-                    mine = notes.setdefault(_Did(_WAIT, groups), _Note(there, 0, 0, event.instruction))
+                    mine = notes.setdefault(_Did(_WAIT, groups), _Note(there, 0, 0, event.instruction, ~there))
                     mine.slots |= there
+                    mine.released &= ~there
 
     def _take(self, by: Access | AsyncOperation | BarrierEvent, new: _Did, low: int = 0, high: int = 0) -> None:
         """Compare what some lanes do with what others of their warps did before, and note it."""
-        if by.ctas.residents is not self._residents:
-            self._residents, self._notes = by.ctas.residents, {}
         i, slots = by.instruction, by.ctas.slots
         is_elected = i.index in self._elected
         for warp in by.threads.warps.tolist():
@@ -432,12 +533,11 @@ class Elections:
                     self._assume(_ORDER.format(before.text.strip(), line_of(before), i.text.strip(), line_of(i)))
                     self._is_over = True
                     return
-            note = self._notes.setdefault((warp, is_elected), {}).setdefault(
-                new, _Note(np.zeros(by.ctas.residents.count, bool), low, high, i)
-            )
+            none = np.zeros((2, by.ctas.residents.count), bool)
+            note = self._notes.setdefault((warp, is_elected), {}).setdefault(new, _Note(none[0], low, high, i, none[1]))
             stays = note.slots.any()
             note.low, note.high = (min(note.low, low), max(note.high, high)) if stays else (low, high)
-            note.slots[slots], note.instruction = True, i
+            note.slots[slots], note.released[slots], note.instruction = True, False, i
 
 
 def _lanes(threads: Threads, warp: int) -> int:

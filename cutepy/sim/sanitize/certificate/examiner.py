@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from cutepy.sim.machine.observer import Step
     from cutepy.sim.sanitize.certificate.steering import Steering
     from cutepy.sim.sanitize.certificate.violations import Violation
+    from cutepy.sim.sanitize.order.clocks import Clocks
     from cutepy.sim.sanitize.order.tries import Try
     from cutepy.sim.sanitize.order.wave import Wave
     from cutepy.sim.translate import Program
@@ -60,8 +61,8 @@ class Examiner:
         Its guesses.
     is_steered : bool
         Whether something that depends on the schedule may steer it.
-    elections : Elections or None
-        What elected lanes do, if it elects any.
+    elections : tuple of Elections
+        What elected lanes do, by the mask that they are elected from.
     """
 
     def __init__(self, violated: Callable[[Violation], None]) -> None:
@@ -70,7 +71,7 @@ class Examiner:
         self.peeks: frozenset[int] = frozenset()
         self.guesses: frozenset[int] = frozenset()
         self.is_steered = False
-        self.elections: Elections | None = None
+        self.elections: tuple[Elections, ...] = ()
         self._launch: Launch | None = None
         self._launches: list[Launch] = []  # whose certificates are written
 
@@ -95,17 +96,17 @@ class Examiner:
             *weak,
             *((_DEPENDENT,) if "griddepcontrol" in names else ()),
         )
-        self.elections = None if chosen is None else Elections(chosen, launch.slot_bytes, self.assume)
+        self.elections = tuple(Elections(one, launch.slot_bytes, self.assume) for one in chosen)
         for one in steered:
             self._refuse_steering(one)
         self.is_steered = bool(steered)
         self._launch = launch
 
-    def access(self, access: Access) -> None:
+    def access(self, clocks: Clocks, access: Access) -> None:
         """See whether an access leaves by chance what steers, and whether it writes tensor maps."""
         self._rounds.access(access)
-        if self.elections is not None:
-            self.elections.access(access)
+        for election in self.elections:
+            election.access(clocks, access)
         steered = self._stores.get(access.instruction.index)
         if steered is not None and undecided(access):
             self._refuse_steering(steered)
@@ -202,7 +203,7 @@ def _name_of(ptx: str) -> str:
 
 
 @lru_cache(maxsize=16)
-def _elected(program: Program, has_whole_rows: bool) -> Elected | None:
+def _elected(program: Program, has_whole_rows: bool) -> tuple[Elected, ...]:
     """Return what elected lanes execute, by a program's code."""
     return elected(program.flow, has_whole_rows=has_whole_rows)
 

@@ -83,6 +83,7 @@ class _Spread:
         self._flow, self._uses, self._allowed = flow, uses, allowed
         self._memory: dict[str, Origin] = {}
         self._done: set[int] = set()
+        self._seen: dict[tuple[int, str], set[tuple[int, int]]] = {}  # by origin, what of its values was followed
         self._instructions = [i for block in flow.blocks for i in block.instructions]
         self._of_maps = (
             [i for i in self._instructions if is_tensor_copy(i)] if acquires_maps(self._instructions) else []
@@ -108,6 +109,7 @@ class _Spread:
 
     def _write(self, i: Instruction, origin: Origin) -> None:
         """Follow what an instruction writes."""
+        seen = self._seen.setdefault((origin.source.index, origin.value), set())
         waiting = [i]
         while waiting:
             one = waiting.pop()
@@ -115,7 +117,7 @@ class _Spread:
                 continue
             self._done.add(one.index)
             for register in written(one):
-                for block, use in self._uses.after(one, register.index):
+                for block, use in self._uses.after_unseen(one, register.index, seen):
                     if self._take(block, use, register, origin):
                         assert use is not None
                         waiting.append(use)

@@ -91,6 +91,23 @@ class Uses:
         block, place = self._at[i.index]
         return self._from(block, place + 1, register)
 
+    def after_unseen(self, i: Instruction, register: int, seen: set[tuple[int, int]]) -> list[Use]:
+        """Return what may read the value that an instruction gives to a register, but for paths that were followed.
+
+        Many values of one register may reach the same uses. Who follows them all meets each use by a few of them only,
+        so the effort grows with the code, and not with the pairs of values and uses.
+
+        Parameters
+        ----------
+        i : Instruction
+        register : int
+            By index.
+        seen : set of (int, int)
+            The blocks from whose beginning a register, by index, was followed; those that are followed now are added.
+        """
+        block, place = self._at[i.index]
+        return self._walk(block, place + 1, register, seen)
+
     def on_entry(self, block: int, register: int) -> list[Use]:
         """Return what may read the value that a register has where a block begins."""
         return self._from(block, 0, register)
@@ -98,12 +115,11 @@ class Uses:
     def _from(self, block: int, place: int, register: int) -> list[Use]:
         key = block << 20 | place, register
         if key not in self._kept:
-            self._kept[key] = self._walk(block, place, register)
+            self._kept[key] = self._walk(block, place, register, set())
         return self._kept[key]
 
-    def _walk(self, block: int, place: int, register: int) -> list[Use]:
+    def _walk(self, block: int, place: int, register: int, seen: set[tuple[int, int]]) -> list[Use]:
         found: list[Use] = []
-        seen: set[int] = set()
         waiting = [(block, place)]
         while waiting:
             number, start = waiting.pop()
@@ -117,7 +133,8 @@ class Uses:
                 if here.condition is not None and here.condition[0].index == register:
                     found.append(Use(number, None))
                 for following in here.successors:
-                    if following != EXIT and following not in seen and register in self._flow.live_in[following]:
-                        seen.add(following)
+                    at = following, register
+                    if following != EXIT and at not in seen and register in self._flow.live_in[following]:
+                        seen.add(at)
                         waiting.append((following, 0))
         return found

@@ -291,3 +291,122 @@ def test_what_is_alike_in_the_warp_or_stays_in_the_branch_rests_on_no_lane(name)
 def test_x_tells_warps_apart_in_blocks_of_whole_rows_only(block, rests):
     start = "mov.u32 %r2, %tid.x; setp.lt.u32 %p6, %r2, 32; elect.sync _|%p1, -1; and.pred %p6, %p6, %p1;\n"
     assert bool(rests_on_the_lane(only(6, FENCE), start=start, block=block)) == rests
+
+
+ROW = "mad.lo.u32 %r8, %r3, 4, %r1;\n"
+ROW_16 = "mad.lo.u32 %r8, %r3, 16, %r1;\n"
+ALL_WRITE, ALL_READ = "st.shared.u32 [%r8], %r3;\n", "ld.shared.u32 %r10, [%r8];\n"
+ALL_ROWS = "st.shared.v4.u32 [%r8], {%r3, %r3, %r3, %r3};\n"
+READS = elected("ld.shared.u32 %r9, [%r1];\n", "st.global.u32 [%rd1], %r9;\n")
+WRITES = elected("st.shared.u32 [%r1], 7;\n")
+SEND_ROW = elected("cp.async.bulk.global.shared::cta.bulk_group [%rd1], [%r1], 16;\n", CLOSE)
+ROW_OF_GLOBAL = "mul.wide.u32 %rd2, %r3, 4; add.u64 %rd2, %rd1, %rd2;\n"
+CLUSTER_WAIT = "barrier.cluster.wait.aligned;\n"
+COPIES = "cp.async.ca.shared.global [%r8], [%rd2], 4; cp.async.wait_all;\n"
+WHOLE = {
+    "the lane writes, all read": ((ROW, ALL_WRITE, MEET, WRITES), (ALL_READ,)),
+    "the lane reads, all write": ((ROW, ALL_WRITE, MEET, READS), (ALL_WRITE,)),
+    "all write, the lane reads": ((ROW, ALL_WRITE), (READS,)),
+    "all read, the lane writes": ((ROW, ALL_WRITE, MEET, ALL_READ), (WRITES,)),
+    "all add, the lane reads": ((ROW, ALL_WRITE, MEET, "red.shared.add.u32 [%r8], 1;\n"), (READS,)),
+    "all fence": ((ROW, ALL_WRITE, "fence.acq_rel.cta;\n"), (READS,)),
+    "all write global memory, the lane reads it": (
+        (ROW_OF_GLOBAL, "st.global.u32 [%rd2], 3;\n"),
+        (elected("ld.global.u32 %r9, [%rd1];\n", "st.global.u32 [%rd1+128], %r9;\n"),),
+    ),
+    "all write rows, the lane sends its own": ((ROW_16, ALL_ROWS, FENCE), (SEND_ROW, elected(DONE))),
+    "the lane waits until it is read": (
+        (ROW_16, ALL_ROWS, FENCE, MEET, SEND_ROW, elected(READ)),
+        (ALL_ROWS, elected(DONE)),
+    ),
+    "all wait until it is read": ((ROW_16, ALL_ROWS, FENCE, MEET, SEND_ROW, READ), (ALL_ROWS, DONE)),
+    "all copy, the lane reads": ((ROW, ROW_OF_GLOBAL, COPIES), (READS,)),
+    "a warp's barrier of the lane alone": ((ROW, ALL_WRITE, elected("bar.warp.sync 1;\n")), (READS,)),
+    "they arrive at the cluster's barrier relaxed": (
+        (ROW, ALL_WRITE, "barrier.cluster.arrive.relaxed.aligned;\n", CLUSTER_WAIT),
+        (READS,),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_bytes_that_the_elected_lane_shares_with_its_whole_warp(name):
+    first, then = WHOLE[name]
+    block = 32 if "cluster" in name else 64
+    assert len(rests_on_the_lane(*first, *then, block=block)) == 1
+    assert rests_on_the_lane(*first, MEET, *then, block=block) == []
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        (ROW, ALL_WRITE, elected("ld.shared.u32 %r9, [%r1+256];\n"), ALL_READ),
+        (ROW, ALL_WRITE, elected("st.shared.u32 [%r1+512], 7;\n"), ALL_READ),
+        (ROW, ALL_WRITE, elected(SEND, CLOSE, DONE), ALL_READ),
+        (ROW, ALL_WRITE, MEET, ALL_READ, READS, ALL_READ),
+        (ROW, ALL_WRITE, "bar.sync 1, 32;\n", WRITES, "bar.sync 1, 32;\n", ALL_READ),
+    ],
+    ids=["other bytes", "writes other bytes", "sends other bytes", "all read", "barriers of the CTA"],
+)
+def test_whole_warps_that_need_no_order_or_have_it(lines):
+    assert rests_on_the_lane(*lines) == []
+
+
+BAR = START + BARRIER.replace("[%r1]", "[%r1+896]")
+ALL_WAIT = WAIT.format(1, 0).replace("[%r1]", "[%r1+896]")
+LOADS = elected(
+    "mbarrier.arrive.expect_tx.shared.b64 _, [%r1+896], 16;\n",
+    "cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r1], [%rd1], 16, [%r1+896];\n",
+)
+
+
+@pytest.mark.parametrize(("wait", "rests"), [(ALL_WAIT, False), (only(1, ALL_WAIT), True)], ids=["all", "the lane"])
+@pytest.mark.parametrize(
+    ("writes", "reads"),
+    [
+        (ROW + ALL_WRITE + MEET + WRITES + elected("mbarrier.arrive.shared.b64 _, [%r1+896];\n"), ALL_READ),
+        (ROW_16 + ALL_ROWS + FENCE + MEET + LOADS, ALL_READ),
+    ],
+    ids=["store", "copy"],
+)
+def test_an_mbarrier_orders_whole_warps_that_wait_at_it(writes, wait, reads, rests):
+    assert bool(rests_on_the_lane(writes, wait, reads, start=BAR)) == rests
+    assert rests_on_the_lane(writes, wait, MEET, reads, start=BAR) == []
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        "shfl.sync.up.b32 %r9|%p6, %r3, 1, 0, -1; not.pred %p6, %p6;\n",
+        "shfl.sync.down.b32 %r9|%p6, %r4, 31, 31, -1;\n",
+        "shfl.sync.bfly.b32 %r9|%p6, %r4, 1, 0x1e00, -1;\n",
+        "shfl.sync.up.b32 %r9|%p6, %r4, 1, 0, -1; selp.u32 %r9, 1, 2, %p6; setp.eq.u32 %p6, %r9, 2;\n",
+        "setp.lt.u32 %p6, %r3, 1; vote.sync.ballot.b32 %r9, %p6, -1; match.any.sync.b32 %r9, %r3, -1;"
+        " setp.eq.u32 %p6, %r9, 1;\n",
+    ],
+    ids=["up", "down", "bfly", "selected", "match"],
+)
+def test_lanes_that_are_told_apart_by_shuffles_and_matches(first):
+    lines = first, "and.pred %p6, %p6, %p1;\n"
+    assert len(rests_on_the_lane(*lines, "@%p6 ", WRITE)) == 1
+
+
+TWO = "elect.sync _|%p6, {};\n"
+
+
+@pytest.mark.parametrize("mask", ["1", "0x1ffffffff", "-1"])
+def test_elections_from_two_masks(mask):
+    reads = "@%p6 ld.shared.u32 %r9, [%r1];\n@%p6 st.global.u32 [%rd1], %r9;\n"
+    one, two = only(2, TWO.format(mask)) if mask == "1" else TWO.format("-1"), reads
+    clear = "setp.ne.u32 %p6, %r3, %r3;\n"
+    assert bool(rests_on_the_lane(clear, WRITES, one, two)) == (mask == "1")
+    assert rests_on_the_lane(clear, WRITES, one, MEET, two) == []
+
+
+def test_the_last_arrival_at_the_clusters_barrier_releases():
+    arrive = "barrier.cluster.arrive{}.aligned;\n"
+    for how, rests in (("", False), (".relaxed", True)):
+        lines = WRITES, arrive.format(how), CLUSTER_WAIT, READ_IT
+        assert bool(rests_on_the_lane(*lines, block=32)) == rests
+    after = arrive.format(""), WRITES, CLUSTER_WAIT, READ_IT
+    assert len(rests_on_the_lane(*after, block=32)) == 1
