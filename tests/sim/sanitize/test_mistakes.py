@@ -39,8 +39,8 @@ ENDING = {
     "after inval": (INIT + INVAL + ARRIVE, "uninitialised-mbarrier", {}),
     "two counts": ("@%p2 bar.sync 1, 64;\n@!%p2 bar.sync 1, 96;\n", "mismatched-count", {"block": 96}),
     "a count too small": ("bar.sync 1, 32;\n", "mismatched-count", {"block": 64}),
-    "no multiple of a warp": ("bar.sync 1, 40;\n", "mismatched-count", {"block": 64}),
-    "no barrier": ("bar.sync 16;\n", "misused-barrier", {}),
+    "no multiple of a warp": ("mov.u32 %r9, 40;\nbar.sync 1, %r9;\n", "mismatched-count", {"block": 64}),
+    "no barrier": ("mov.u32 %r9, 16;\nbar.sync %r9;\n", "misused-barrier", {}),
     "too many arrivals": (INIT + "mbarrier.arrive.shared.b64 _, [%r8];\n", "misused-barrier", {}),
     "two arrivals": ("barrier.cluster.arrive;\nbarrier.cluster.arrive;\n", "unpaired-arrival", {}),
     "a wait alone": ("barrier.cluster.wait;\n", "unpaired-arrival", {}),
@@ -230,7 +230,7 @@ def test_registers_that_nobody_gives_back():
 
 def test_hazards_found_before_are_told_with_it():
     race = "st.shared.u32 [%r1], %r2;\nbar.warp.sync 0xffffffff;\nld.shared.u32 %r9, [%r1];\n"
-    _, hazards = stopped(race + "bar.sync 16;\n", block=64)
+    _, hazards = stopped(race + "mov.u32 %r9, 16;\nbar.sync %r9;\n", block=64)
     assert {"unordered-write", "misused-barrier"} <= {hazard.kind for hazard in hazards}
 
 
