@@ -343,9 +343,10 @@ def _note_wait(wave: Wave, event: BarrierEvent, kind: str, left: int) -> None:
     """Note a wait for groups, for reports: who waits, how many groups it leaves in flight, and who has none."""
     slots, threads, i = event.ctas.slots, event.threads.ids, event.instruction
     is_of_reads = kind == BULK and "read" in event.barrier.split()
-    wait = GroupWait(i, wave.steps.number, slots, left, is_of_reads, wave.closed[kind].copy())
+    closed = wave.closed[kind][rectangle(slots, threads)].copy()
+    wait = GroupWait(i, wave.steps.number, slots, threads, left, is_of_reads, closed)
     wave.waits.update(((kind, thread), wait) for thread in threads.tolist())
-    none = wave.closed[kind][rectangle(slots, threads)] == 0
+    none = closed == 0
     if none.any():
         wave.idle[i.index] = kind, i, slots[none.any(axis=1)], threads[none.any(axis=0)]
 
