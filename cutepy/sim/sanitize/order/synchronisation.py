@@ -364,10 +364,10 @@ def _rectangles(lanes: Array) -> Iterator[tuple[Array, Array]]:
 def _note_wait(wave: Wave, event: GroupWait, kind: str, left: int) -> None:
     """Note a wait for groups, for reports: who waits, how many groups it leaves in flight, and who has none."""
     slots, threads, i = event.ctas.slots, event.threads.ids, event.instruction
-    is_of_reads = event.reads_only
-    wait = LastGroupWait(i, wave.steps.number, slots, left, is_of_reads, wave.closed[kind].copy())
+    closed = wave.closed[kind][rectangle(slots, threads)].copy()
+    wait = LastGroupWait(i, wave.steps.number, slots, threads, left, event.reads_only, closed)
     wave.waits.update(((kind, thread), wait) for thread in threads.tolist())
-    none = wave.closed[kind][rectangle(slots, threads)] == 0
+    none = closed == 0
     if none.any():
         wave.idle[i.index] = kind, i, slots[none.any(axis=1)], threads[none.any(axis=0)]
 

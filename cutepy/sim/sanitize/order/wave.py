@@ -51,19 +51,20 @@ class LastGroupWait(NamedTuple):
     instruction : Instruction
     number : int
         How many steps there were, with it.
-    slots : array of int
-        The CTAs that took it.
+    slots, threads : array of int
+        The CTAs and threads that took it.
     left : int
         How many of the latest groups it leaves in flight.
     is_of_reads : bool
         Whether it is over once the operations have read their sources: `.read`.
     closed : array of int, (CTA, thread)
-        As `Wave.closed` was then.
+        What `Wave.closed` was then of these.
     """
 
     instruction: Instruction
     number: int
     slots: Array
+    threads: Array
     left: int
     is_of_reads: bool
     closed: Array

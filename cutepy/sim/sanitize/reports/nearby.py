@@ -287,7 +287,7 @@ def falls_short(wave: Wave, column: int, slot: int, over: int, issued: int) -> I
         return
     thread, channel = int(issuers[0]), wave.clocks.channel(column)
     side = _side(wave, wait.instruction, slot, thread)
-    closed = int(wait.closed[slot, thread])
+    closed = int(wait.closed[wait.slots == slot, wait.threads == thread][0])
     if over > closed:
         if wave.closed[kind][slot, thread] >= over:
             why = "the commit of this operation's group stands behind this wait"
