@@ -6,13 +6,16 @@ that:
 
 - an elected lane does something, and a lane that is chosen by its number does something that must come after it, or the
   other way round, and the warp does not meet in between;
+- an elected lane and all lanes of its warp touch the same bytes, and the order of the two holds for that lane only:
+  see `whole_warps.py`;
 - what the elected lane executes depends on the number of that lane;
 - the flag that `elect.sync` gives, or what is made of it, is more than a guard or a branch: it is stored, is an
   address, goes to other lanes, or a function is called under it.
 
 The last two are told by the code alone, whatever comes of them.
 
-The lanes of a warp meet at `bar.warp.sync`, and at barriers that whole warps wait at. Of two operations, the second may
+The lanes of a warp meet at `bar.warp.sync`, and at barriers that whole warps wait at, but for relaxed arrivals at the
+cluster's barrier. Of two operations, the second may
 have to come after the first if the first has waited for something or is a fence, if the second releases or issues, if
 both are about one mbarrier or about groups of copies, and if both touch the same memory.
 

@@ -113,8 +113,16 @@ class WholeWarps:
             against = [one for one in self._touches.items() if one[0].is_elected != is_elected]
         else:
             against = self._issued.get(id(by), [])
+        known, at = None, np.ix_(slots, lanes.warps)
         for other, before in against:
-            if other.conflicts(key) and self._is_unknown(clocks, before, slots, lanes, is_elected, (low, high)).any():
+            if not other.conflicts(key):
+                continue
+            meets = before.is_done[at] & (low < before.high[at]) & (before.low[at] < high)
+            if not meets.any():
+                continue
+            if known is None and access.part_of is None:
+                known = self._known(clocks, slots, lanes, by_elected=is_elected)
+            if known is None or (meets & (known < before.counts[at])).any():
                 self._assume(before.instruction, access.instruction)
                 return
         self._note(clocks, key, access, (lanes, low, high), group)
@@ -122,16 +130,17 @@ class WholeWarps:
     def issue(self, clocks: Clocks, operation: AsyncOperation) -> None:
         """Note of a copy by elected lanes which touches by their warps they do not know of."""
         lanes, slots = self._lanes_of(clocks, operation.threads, is_elected=True), operation.ctas.slots
-        found = []
+        if not len(lanes.warps):
+            return
+        found, at = [], np.ix_(slots, lanes.warps)
+        known = self._known(clocks, slots, lanes, by_elected=True)
         for key, before in self._touches.items():
-            if not key.is_elected and len(lanes.warps):
-                unknown = self._is_unknown(clocks, before, slots, lanes, True, None)
-                if unknown.any():
-                    at = np.ix_(slots, lanes.warps)
-                    is_done = np.zeros_like(before.is_done)
-                    is_done[at] = unknown
-                    kept = before.low.copy(), before.high.copy(), before.counts.copy(), is_done
-                    found.append((key, _Touches(before.instruction, before.group, *kept, before.is_pending)))
+            unknown = before.is_done[at] & (known < before.counts[at])
+            if not key.is_elected and unknown.any():
+                is_done = np.zeros_like(before.is_done)
+                is_done[at] = unknown
+                kept = before.low.copy(), before.high.copy(), before.counts.copy(), is_done
+                found.append((key, _Touches(before.instruction, before.group, *kept, before.is_pending)))
         if found:
             self._issued[id(operation)] = found
 
@@ -176,7 +185,7 @@ class WholeWarps:
         counts = clocks.counts(slots, lanes.elected if key.is_elected else lanes.witnesses)
         stays = touches.is_done[at]
         if (stays & (touches.counts[at] != counts)).any():  # else they have not met since
-            stays = self._is_unknown(clocks, touches, slots, lanes, not key.is_elected, None)
+            stays = stays & (self._known(clocks, slots, lanes, by_elected=not key.is_elected) < touches.counts[at])
         stays = stays | touches.is_pending[at]
         touches.low[at] = np.where(stays, np.minimum(low, touches.low[at]), low)
         touches.high[at] = np.where(stays, np.maximum(high, touches.high[at]), high)
@@ -187,30 +196,13 @@ class WholeWarps:
             touches.is_pending[at] |= low < high
 
     @staticmethod
-    def _is_unknown(
-        clocks: Clocks,
-        before: _Touches,
-        slots: Array,
-        lanes: _Lanes,
-        by_elected: bool,
-        where: tuple[Array, Array] | None,
-    ) -> Array:
-        """Tell of which touches, of some bytes or any, the other side does not know: (CTA, warp).
-
-        `by_elected`: the elected lanes are to know of their warps' touches, not the witnesses of the elected lanes'.
-        """
-        at = np.ix_(slots, lanes.warps)
-        found: Array = before.is_done[at]
-        if where is not None:
-            found = found & (where[0] < before.high[at]) & (before.low[at] < where[1])
-        if not found.any():
-            return found
+    def _known(clocks: Clocks, slots: Array, lanes: _Lanes, *, by_elected: bool) -> Array:
+        """Return the counts that elected lanes know of their witnesses, or these of them: (CTA, warp)."""
         knows, column = (lanes.elected, lanes.witnesses) if by_elected else (lanes.witnesses, lanes.elected)
         view, rows = clocks.view(slots, knows, SEEN + 1)
         ranks = (slots % clocks.cluster)[:, None]
-        known = view.known[SEEN][np.arange(len(slots))[:, None], rows[None, :], ranks, column[None, :]]
-        is_unknown: Array = found & (known < before.counts[at])
-        return is_unknown
+        known: Array = view.known[SEEN][np.arange(len(slots))[:, None], rows[None, :], ranks, column[None, :]]
+        return known
 
     def _lanes_here(self, clocks: Clocks, threads: Threads) -> _Lanes:
         """Return the warps whose elected lane is among some threads."""

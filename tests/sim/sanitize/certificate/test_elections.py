@@ -321,6 +321,10 @@ WHOLE = {
     ),
     "all wait until it is read": ((ROW_16, ALL_ROWS, FENCE, MEET, SEND_ROW, READ), (ALL_ROWS, DONE)),
     "all copy, the lane reads": ((ROW, ROW_OF_GLOBAL, COPIES), (READS,)),
+    "all write matrices, the lane reads": (
+        (ROW_16, "stmatrix.sync.aligned.m8n8.x4.shared.b16 [%r8], {%r3, %r3, %r3, %r3};\n"),
+        (READS,),
+    ),
     "a warp's barrier of the lane alone": ((ROW, ALL_WRITE, elected("bar.warp.sync 1;\n")), (READS,)),
     "they arrive at the cluster's barrier relaxed": (
         (ROW, ALL_WRITE, "barrier.cluster.arrive.relaxed.aligned;\n", CLUSTER_WAIT),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cutepy.sim.sanitize.certificate.steering import steering
+from cutepy.sim.sanitize.certificate.steering import steering, steering_stores
 from cutepy.sim.sanitize.order.tries import tries
 from cutepy.sim.sanitize.order.uses import Uses
 from cutepy.sim.translate import translate
@@ -285,3 +285,19 @@ def test_a_try_that_may_save_one_that_shows_more_is_no_peek(weaker, others):
 
 def test_a_try_on_which_nothing_depends_is_a_peek_that_nothing_follows():
     assert kinds_of("mbarrier.test_wait.parity.shared.b64 %p1, [%r1], 0;") == [(False, True, 0)]
+
+
+def followed(count):
+    """Return how many uses are followed of what stores to local memory leave, in some guarded updates of it."""
+    update = "setp.eq.u32 %p1, %r3, {0}; @%p1 bra L{0}; add.u32 %r2, %r2, 1; st.local.u32 [l], %r2;"
+    body = "".join(update.format(n) + f" ld.local.u32 %r2, [l]; L{n}:\n" for n in range(count))
+    flow = flow_of(".local .align 4 .b8 l[4]; mov.u32 %r2, 0; mov.u32 %r3, %tid.x;" + body)
+    uses, taken = Uses(flow), []
+    after_unseen = uses.after_unseen
+    uses.after_unseen = lambda *which: [one for one in after_unseen(*which) if taken.append(one) is None]
+    steering_stores(flow, uses, tries(flow, uses))
+    return len(taken)
+
+
+def test_values_of_one_register_share_the_ways_to_their_uses():
+    assert 0 < followed(40) < 3 * followed(20)
