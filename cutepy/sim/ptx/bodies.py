@@ -47,6 +47,8 @@ _DIRECTIVE = re.compile(
     | \.attribute\([^)]*\) | \.unique\b)""",
     re.X,
 )
+_MOST_MODIFIERS = 64
+"""More than any instruction has, with those that may be there twice: to put them in order takes the square of it."""
 _POSITIVE = frozenset(("reqntid", "maxntid", "reqnctapercluster", "maxclusterrank"))
 _MOVES_VECTOR = re.compile(r"\.v[24]\b")
 _TAKE_CARRY = ("addc", "subc", "madc")
@@ -189,6 +191,9 @@ class Body:
 
     def _append(self, opcode: str, operands: str, guard: str | None = None, negated: bool = False) -> None:
         at, line = self._at, self._line
+        if (count := opcode.count(".")) > _MOST_MODIFIERS:
+            name = opcode[: opcode.index(".")]
+            raise PtxSyntaxError(f"{name} takes at most {_MOST_MODIFIERS} modifiers, got {count}", name)
         self._pending.append((usual(opcode), operands, guard, negated, self._names.scope, at, self._source, line))
 
     def _formals(self, declared: Callable[[], tuple[Parameter, ...]], what: str) -> tuple[Parameter, ...]:

@@ -12,6 +12,8 @@ from cutepy.sim.ptx.reading import refuse
 
 _CARRY = "CC.CF"
 """As the ISA calls it."""
+_MOST_DIGITS = 18
+"""Of the number of a register in a range."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,9 +239,9 @@ class Names:
 def _in_ranges(name: str, ranges: Mapping[str, Range]) -> Range | None:
     """Return the range that a name is of; names of a range have numbers without leading zeros."""
     start = len(name.rstrip("0123456789")) if ranges else len(name)
-    for at in range(start, len(name)):
+    for at in range(max(start, len(name) - _MOST_DIGITS), len(name)):
         found = ranges.get(name[:at])
         digits = name[at:]
-        if found is not None and (digits[0] != "0" or digits == "0") and len(digits) < 19 and int(digits) < found.count:
+        if found is not None and (digits[0] != "0" or digits == "0") and int(digits) < found.count:
             return found
     return None

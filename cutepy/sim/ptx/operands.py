@@ -79,9 +79,10 @@ class Operands:
             left, _, right = text.rpartition("|")
             return Pair(self.read(left.strip(), scope, opcode), self.read(right.strip(), scope, opcode))
         if first == "!":
-            inner = self.read(text[1:].strip(), scope, opcode)
+            negated = text[1:].strip()
+            inner = Sink() if negated[:1] == "!" else self.read(negated, scope, opcode)
             if not isinstance(inner, Register) or inner.type != "pred":
-                raise PtxSyntaxError(f"! takes a predicate, got {text} in {opcode}", text)
+                raise PtxSyntaxError(f"! takes a predicate, got {text[:40]} in {opcode}", text)
             return Negated(inner)
         if text == "_":
             return Sink()
@@ -92,7 +93,7 @@ class Operands:
                 return Immediate(0)
             if text[1:] in _SPECIALS:
                 return Special(text[1:])
-            raise PtxSyntaxError(f"unknown register {text} in {opcode}", text)
+            raise PtxSyntaxError(f"unknown register {text[:200]} in {opcode}", text[:200])
         if (place := self._names.label(text, scope)) is not None:
             return Label(text, place)
         return self._symbol(text, scope, opcode)

@@ -239,7 +239,8 @@ ELSEWHERE = [
     (HEAD + ".entry k() {\n  mov.u32 /* a\n ret; }\n", 5, 11, "does not end"),
     (HEAD.replace("sm_90a", "sm_100a"), 2, 9, "PTX for sm_100a does not run on an sm_90a"),
     (HEAD.replace("sm_90a", "foo"), 2, 9, "no GPU is named foo"),
-    (HEAD.replace("sm_90a", "compute_90"), 2, 9, "no GPU is named compute_90"),
+    (HEAD.replace("sm_90a", "compute_85"), 2, 9, "no GPU is named compute_85"),
+    (HEAD.replace("sm_90a", "compute_100a"), 2, 9, "PTX for compute_100a does not run on an sm_90a"),
     (HEAD.replace("8.7", "10.0"), 1, 10, "up to 9.x, got 10.0"),
     (HEAD.replace("8.7", "9"), 1, 10, "got 9"),
     (HEAD + ".shared .u64 s;\n.global .u64 a = b;", 5, 18, "address of b, which is no variable"),
@@ -257,6 +258,35 @@ def test_the_place_is_where_it_begins(text, line, column, said):
         load_ptx(text)
     assert (found.value.line, found.value.column) == (line, column)
     assert found.value.statement
+
+
+@pytest.mark.parametrize("target", ["compute_90", "compute_90a", "compute_80", "sm_80"])
+def test_targets_that_run_on_hopper_are_read(target):
+    assert list(load_ptx(HEAD.replace("sm_90a", target) + ".entry k() { ret; }").kernels) == ["k"]
+
+
+INITIAL = [
+    (".b8", "300.7", 0x33),
+    (".b16", "0f3F8CCCCD", 0xCCCD),
+    (".b32", "1.5", 0x3FC00000),
+    (".b32", "0d3FF8000000000001", 0x3FC00000),
+    (".b64", "1.5", 0x3FF8000000000000),
+    (".b64", "0f3FC00001", 0x3FC00001),
+]
+
+
+@pytest.mark.parametrize(("kind", "value", "bits"), INITIAL)
+def test_bits_may_begin_as_a_float(kind, value, bits):
+    """As ptxas writes them into its image."""
+    (variable,) = parse_module(HEAD + f".global {kind} g = {value};").variables
+    assert int.from_bytes(variable.initial, "little") == bits
+
+
+def test_an_integer_loses_what_is_beyond_64_bits_as_in_ptxas():
+    body = "mov.u64 %e, 18446744073709551626; cvt.u32.u64 %r0, %e;"
+    found = np.zeros(1, np.uint32)
+    load_ptx(KERNEL.replace("STATEMENT", body)).launch("k", 1, 1, (found,))
+    assert found.tolist() == [10]
 
 
 @pytest.mark.parametrize("version", ["7.0", "8.7", "9.0", "9.4", "9.5", "9.12"])
@@ -299,6 +329,9 @@ ACCEPTED = [
     "cvt.u16.u32 %h0, %r1;",
     "setp.eq.u32 %p|_, %r0, 1;",
     "@!%p bra $L; $L:",
+    "mov.u64 %d, 18446744073709551616;",
+    "mov.u64 %d, 0x1fffffffffffffff5;",
+    "isspacep.shared %p, %r0;",
 ]
 
 
@@ -358,6 +391,23 @@ def test_comments_cost_linear_time(comment):
 
     seconds(10)
     assert seconds(40_000) < 2  # 6 s when each line was compared with all that follow
+
+
+LONG = [
+    "add" + ".x" * 200_000,
+    "ret" + ".uni" * 200_000,
+    "not.pred %p, " + "!" * 200_000 + "%q",
+    "mov.u32 %r" + "1" * 200_000 + ", 1",
+]
+
+
+@pytest.mark.parametrize("statement", LONG, ids=lambda s: s[:10])
+def test_a_long_statement_is_refused_in_linear_time(statement):
+    start = time.process_time()
+    with pytest.raises(PtxSyntaxError) as found:
+        load_ptx(KERNEL.replace("STATEMENT", f"{statement};"))
+    assert time.process_time() - start < 2  # 7 s and more when each step took what was left into account
+    assert len(str(found.value)) < 1000
 
 
 def test_each_translated_instruction_has_a_form():
