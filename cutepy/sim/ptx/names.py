@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from cutepy.sim.ptx.declarations import read_registers
@@ -49,6 +49,8 @@ class Names:
         The module's.
     functions : mapping of str to match
         The heads of the functions that may be called.
+    kernels : collection of str
+        The names of the entries.
 
     Attributes
     ----------
@@ -60,9 +62,12 @@ class Names:
         All that the function declares, by names of their own.
     """
 
-    def __init__(self, variables: Iterable[Variable], functions: Mapping[str, re.Match[str]]) -> None:
+    def __init__(
+        self, variables: Iterable[Variable], functions: Mapping[str, re.Match[str]], kernels: Collection[str] = ()
+    ) -> None:
         self._outer = {variable.name: variable for variable in variables}
         self.functions = functions
+        self.kernels = kernels
         self.scope = Scope(None)
         self.registers: list[Register] = []
         self.variables: list[Variable] = []
