@@ -622,16 +622,17 @@ def test_bulk_to_a_peer(spelling):
 def test_bulk_errors():
     data = np.zeros(64, np.uint32)
     start = "mov.u32 %r10, smem;\nld.param.u64 %rd1, [p0];\nmbarrier.init.shared::cta.b64 [%r10], 1;\n"
+    start += "mov.u32 %r11, 24;\n"
     load = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
     store = "cp.async.bulk.global.shared::cta.bulk_group"
     peer = "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes"
     for line, message in (
-        (f"{load} [%r10+128], [%rd1], 24, [%r10];", "size of a bulk copy must be a multiple of 16 bytes, got 24"),
+        (f"{load} [%r10+128], [%rd1], %r11, [%r10];", "size of a bulk copy must be a multiple of 16 bytes, got 24"),
         (f"{load} [%r10+128], [%rd1+4], 16, [%r10];", "address 0x[0-9a-f]+ of a bulk copy is no multiple of 16"),
         (f"{load} [%r10+132], [%rd1], 16, [%r10];", "shared address 0x84 .* is no multiple of 16"),
-        (f"{store} [%rd1], [%r10+128], 20;", "size of a bulk copy must be a multiple of 16 bytes, got 20"),
+        (f"{store} [%rd1], [%r10+128], %r11;", "size of a bulk copy must be a multiple of 16 bytes, got 24"),
         (f"{store} [%rd1+8], [%r10+128], 16;", "of a bulk copy is no multiple of 16"),
-        (f"{peer} [%r10+128], [%r10+256], 20, [%r10];", "size of a bulk copy must be a multiple of 16 bytes, got 20"),
+        (f"{peer} [%r10+128], [%r10+256], %r11, [%r10];", "size of a bulk copy must be a multiple of 16 bytes, got 24"),
         (f"{load} [%r10+128], [%rd1], 512, [%r10];", "past the end"),
         (f"{load} [%r10+4096], [%rd1], 16, [%r10];", "beyond the CTA's"),
         (f"{load} [%r10+128], [%rd1], 16, [%r10+64];", "no initialised mbarrier"),

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 _ALIGNMENT = 128
-_TARGET = re.compile(r"sm_(\d{1,4})[af]?")
+_TARGET = re.compile(r"(?:sm|compute)_(\d{1,4})[af]?")
 _TARGETS = frozenset(
     """sm_10 sm_11 sm_12 sm_13 sm_20 sm_21 sm_30 sm_32 sm_35 sm_37 sm_50 sm_52 sm_53 sm_60 sm_61 sm_62 sm_70 sm_72
     sm_75 sm_80 sm_86 sm_87 sm_88 sm_89 sm_90 sm_90a""".split()
@@ -103,7 +103,7 @@ class LoadedModule:
 
     def _check_target(self, target: str) -> None:
         generation = _TARGET.fullmatch(target)
-        if target in _TARGETS:
+        if target.replace("compute_", "sm_", 1) in _TARGETS:
             return
         if generation is None or int(generation[1]) <= _GENERATION:
             reason = f"no GPU is named {target}; write .target sm_90a"

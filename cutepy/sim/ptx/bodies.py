@@ -18,6 +18,7 @@ from dataclasses import replace
 from functools import partial
 
 from cutepy.sim.ptx.declarations import LINKING, SPACES, read_parameters, read_variables
+from cutepy.sim.ptx.forms import check_spaces
 from cutepy.sim.ptx.model import Address, Function, Instruction, Operand, Pair, Parameter, SourceLine, Symbol, Variable
 from cutepy.sim.ptx.names import Names, Scope
 from cutepy.sim.ptx.operands import SPECIAL_VECTORS, Operands, split
@@ -47,6 +48,8 @@ _DIRECTIVE = re.compile(
     | \.attribute\([^)]*\) | \.unique\b)""",
     re.X,
 )
+_MOST_MODIFIERS = 64
+"""More than any instruction has, with those that may be there twice: to put them in order takes the square of it."""
 _POSITIVE = frozenset(("reqntid", "maxntid", "reqnctapercluster", "maxclusterrank"))
 _MOVES_VECTOR = re.compile(r"\.v[24]\b")
 _TAKE_CARRY = ("addc", "subc", "madc")
@@ -189,6 +192,9 @@ class Body:
 
     def _append(self, opcode: str, operands: str, guard: str | None = None, negated: bool = False) -> None:
         at, line = self._at, self._line
+        if (count := opcode.count(".")) > _MOST_MODIFIERS:
+            name = opcode[: opcode.index(".")]
+            raise PtxSyntaxError(f"{name} takes at most {_MOST_MODIFIERS} modifiers, got {count}", name)
         self._pending.append((usual(opcode), operands, guard, negated, self._names.scope, at, self._source, line))
 
     def _formals(self, declared: Callable[[], tuple[Parameter, ...]], what: str) -> tuple[Parameter, ...]:
@@ -224,6 +230,8 @@ class Body:
         target, *rest = parts
         arguments = rest[0] if rest and rest[0].startswith("(") else "()"
         signature = self._names.functions.get(target) or (self._names.signature(rest[-1]) if rest else None)
+        if target in self._names.kernels:
+            raise PtxSyntaxError(f"call takes a function, and {target} is a kernel", target)
         places: list[list[str]] = []
         after: list[tuple[str, str]] = []
         for text, formals in ((results, "results"), (arguments, "parameters")):
@@ -383,6 +391,8 @@ class Body:
         operands = self._with_carry(opcode, operands)
         if opcode.startswith("st.param"):
             self._check_stored(opcode, operands)
+        if not is_refused:
+            check_spaces(opcode, operands, self._operands.spaces)
         prefix = f"@{'!' if negated else ''}{guard} " if guard else ""
         whole = f"{prefix}{opcode} {' '.join(text.split())}"
         column, file = at - self._reading.text.rfind("\n", 0, at), self._reading.file

@@ -123,8 +123,10 @@ def read_parameters(text: str) -> tuple[Parameter, ...]:
 
 
 def _linking(tokens: Tokens) -> list[str]:
-    found = []
+    found: list[str] = []
     while tokens.next[1] in LINKING:
+        if found:
+            raise tokens.error(f"a variable has one linking directive, got {found[0]} and {tokens.next[1]}")
         found.append(tokens.pop()[1])
     return found
 
@@ -189,6 +191,8 @@ def _one(
     if _product([e for e in extents if e is not None]) * element > _LARGEST_BYTES:
         raise tokens.error(f"{name} would have more than {_LARGEST_BYTES} bytes, which no GPU has")
     if tokens.take_if("="):
+        if space not in ("global", "const"):
+            raise tokens.error(f"{name} is in .{space}, where no variable has an initial value; store it in the kernel")
         tree = _tree(tokens)
         if None in extents:
             if not isinstance(tree, list):
@@ -304,7 +308,12 @@ def _encoded(tokens: Tokens, kind: str, constant: Constant) -> bytes:
         if constant.bits is not None and constant.bits[1] == type_bits(kind):
             return constant.bits[0].to_bytes(constant.bits[1] // 8, "little")
         return struct.pack(_FLOATS[kind], constant.value)
-    if isinstance(constant.value, float):
-        raise tokens.error(f"a value of type {kind} must be an integer, got {constant.value}")
     size = _bytes(kind)
+    if isinstance(constant.value, float):
+        if kind not in ("b8", "b16", "b32", "b64"):
+            raise tokens.error(f"a value of type {kind} must be an integer, got {constant.value}")
+        bits = constant.immediate
+        if kind == "b32" and bits.float_bits == 64:
+            return struct.pack("<f", constant.value)
+        return (bits.value % (1 << 8 * size)).to_bytes(size, "little")
     return (constant.value % (1 << 8 * size)).to_bytes(size, "little")

@@ -11,7 +11,7 @@ PTX ISA, "Instruction Set": the syntax line of each instruction.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -29,6 +29,7 @@ from cutepy.sim.ptx.model import (
     Special,
     Symbol,
     Vector,
+    type_bits,
 )
 from cutepy.sim.ptx.modifiers import check_modifiers
 from cutepy.sim.ptx.tokens import PtxSyntaxError
@@ -231,6 +232,7 @@ class Checks:
             _check_operands(i.opcode, form, operands)
             _check_lengths(i.opcode, form, operands)
             _check_types(i.opcode, form, operands)
+            _check_registers(i.opcode, form, operands)
         if self._also is not None and (reason := self._also(i)):
             raise PtxSyntaxError(reason)
         if len(self._known) < _MOST_KNOWN:
@@ -247,13 +249,13 @@ def _shape_of(operand: Operand) -> object:
     if kind is Address:
         base, coordinates = operand.base, operand.coordinates  # type: ignore[union-attr]
         of_base = base.type if type(base) is Register else type(base)
-        return kind, of_base, None if coordinates is None else len(coordinates)
+        return kind, of_base, None if coordinates is None else tuple(map(_shape_of, coordinates))
     if isinstance(operand, Register):
         return operand.type
     if isinstance(operand, Vector):
         return tuple([o.type if type(o) is Register else _shape_of(o) for o in operand.items])
     if isinstance(operand, Pair):
-        return _shape_of(operand.first), _shape_of(operand.second)
+        return kind, _shape_of(operand.first), _shape_of(operand.second)
     return kind
 
 
@@ -392,8 +394,12 @@ def _check_types(opcode: str, form: Form, operands: tuple[Operand, ...]) -> None
     """Refuse integers for floats and floats for integers; untyped bits may be either."""
     first, *parts = opcode.split(".")
     types = [p for p in parts if _TYPE.fullmatch(p)]
+    if "wide" in parts:
+        _check_wide(opcode, types[-1], operands)
     if not types or first == "createpolicy" or "wide" in parts:
         return
+    if first in ("atom", "red") and types[-1] != "b128":
+        _check_atomic(opcode, form, types[-1], operands)
     _check_second_types(opcode, first, types, operands)
     is_alike = first in _OF_ONE_TYPE and len(types) == 1
     if not is_alike and any("f" in p for p in types):
@@ -415,6 +421,97 @@ def _check_types(opcode: str, form: Form, operands: tuple[Operand, ...]) -> None
         for one in operand.items if isinstance(operand, Vector) else (operand,):
             if (is_alike or is_integral or isinstance(one, Immediate)) and not _agrees(one, letter, bits):
                 raise PtxSyntaxError(f"{opcode} takes a value of type .{types[-1]} there, got {_typed(one)}")
+
+
+def _check_wide(opcode: str, kind: str, operands: tuple[Operand, ...]) -> None:
+    """Refuse operands of mul.wide and mad.wide of another class than integers, or of another width."""
+    bits = int(kind[1:])
+    for n, one in enumerate(operands):
+        width = bits if n in (1, 2) else 2 * bits
+        if not _agrees(one, kind[0], width) or (isinstance(one, Register) and one.bits != width):
+            raise PtxSyntaxError(f"{opcode} takes an integer of {width} bits there, got {_typed(one)}")
+
+
+def _check_atomic(opcode: str, form: Form, kind: str, operands: tuple[Operand, ...]) -> None:
+    """Refuse registers of an atomic operation that are narrower or wider than its type, or floats of another one."""
+    is_half, bits = kind.startswith("bf") or kind in ("f16", "f16x2"), type_bits(kind)
+    for word, operand in zip(_present(form, operands), operands, strict=False):
+        for one in operand.items if isinstance(operand, Vector) else (operand,):
+            if word in ("result", "value") and isinstance(one, Register):
+                if one.bits != bits or (is_half and one.type in ("f32", "f64")):
+                    raise PtxSyntaxError(f"{opcode} takes a value of type .{kind} there, got {_typed(one)}")
+
+
+_ACCESSES = frozenset("ld ldu st atom red prefetch applypriority discard createpolicy".split())
+"""Instructions that take generic addresses where they name no state space: constants and parameters have none."""
+_SPACE = re.compile("(global|shared|local|const|param)(?:::.*)?")
+
+
+def check_spaces(opcode: str, operands: tuple[Operand, ...], spaces: Mapping[str, str]) -> None:
+    """Refuse the address of a variable of another state space than the instruction names.
+
+    Parameters
+    ----------
+    opcode : str
+    operands : tuple of Operand
+    spaces : mapping of str to str
+        The state space of each variable, by name.
+
+    Raises
+    ------
+    PtxSyntaxError
+    """
+    named = [o.base.name for o in operands if isinstance(o, Address) and isinstance(o.base, Symbol)]
+    if not named:
+        return
+    first, *parts = opcode.split(".")
+    told = [found[1] for found in map(_SPACE.fullmatch, parts) if found is not None]
+    addresses = [o for o in operands if isinstance(o, Address)]
+    for n, operand in enumerate(addresses):
+        if not isinstance(operand.base, Symbol):
+            continue
+        name = operand.base.name
+        space = spaces.get(name)
+        if space is None:
+            raise PtxSyntaxError(f"{opcode} takes the address of a variable, and {name} is a function", name)
+        if len(told) == 2:
+            takes = (*told, "shared")[n : n + 1]
+            if operand.coordinates is not None:
+                takes = ("global", "const", "param")  # of a tensor map, which ptxas takes in registers
+        elif told:
+            takes = (told[0],)
+        elif first == "mbarrier":
+            takes = ("shared",)
+        else:
+            takes = ("global", "shared", "local") if first in _ACCESSES else (space,)
+        if space not in takes:
+            said = " or ".join(f".{one}" for one in takes)
+            plain = name.rstrip("'")
+            reason = f"{opcode} takes a variable in {said} there, and {plain} is in .{space}"
+            raise PtxSyntaxError(
+                reason if told != ["param"] else f"{opcode} takes a parameter, and {plain} is none", plain
+            )
+
+
+_REGISTER_BITS = {"policy": 64, "mask": 16, "bytes": 32, "barrier": 32}
+"""Of the registers that an operand may be, by what it is for."""
+
+
+def _check_registers(opcode: str, form: Form, operands: tuple[Operand, ...]) -> None:
+    """Refuse registers of another width or class for what is counted or waited for, masks and policies."""
+    first, *parts = opcode.split(".")
+    if parts[-1:] == ["wait_group"] and not isinstance(operands[0], Immediate):
+        raise PtxSyntaxError(f"{opcode} takes a number, got {spelled(operands[0])}")
+    if "red" in parts and first in ("bar", "barrier"):
+        operands = operands[:-1]  # the predicate
+    for word, one in zip(_present(form, operands), operands, strict=False):
+        bits = _REGISTER_BITS.get(word, 32 if first == "nanosleep" else 0)
+        if word == "bytes" and "bulk" not in parts:
+            continue
+        if word == "barrier" and {"test_wait", "try_wait"} & {*parts} and "parity" not in parts:
+            continue  # the state has 64 bits, a time 32
+        if bits and isinstance(one, Register) and (one.bits != bits or one.type[0] == "f"):
+            raise PtxSyntaxError(f"{opcode} takes an integer of {bits} bits there, got {_typed(one)}")
 
 
 def _check_second_types(opcode: str, first: str, types: list[str], operands: tuple[Operand, ...]) -> None:
@@ -453,7 +550,7 @@ def _typed(operand: Operand) -> str:
     return f"{spelled(operand)} of type .{operand.type}" if isinstance(operand, Register) else spelled(operand)
 
 
-_LIMITED = frozenset("applypriority bar barrier bfe bfi cp discard pmevent setmaxnreg tensormap wgmma".split())
+_LIMITED = frozenset("applypriority bar barrier bfe bfi cp discard fence pmevent setmaxnreg tensormap wgmma".split())
 _MOST = {"box_dim": 4, "global_dim": 4, "global_stride": 4, "element_stride": 4, "elemtype": 12, "swizzle_mode": 3}
 _MOST |= {"interleave_layout": 2, "fill_mode": 1}
 """Of the number behind the address of a tensor map, by the field that is replaced."""
@@ -471,6 +568,12 @@ def _check_values(opcode: str, parts: tuple[str, ...], operands: tuple[Operand, 
         if values[2] not in sizes:
             said = " or ".join(map(str, sizes))
             raise PtxSyntaxError(f"{opcode} copies {said} bytes, got {spelled(operands[2])}")
+    elif "bulk" in parts and "tensor" not in parts and len(values) > 1:
+        value = values[1 if "prefetch" in parts else 2] if len(values) > 2 or "prefetch" in parts else None
+        if value is not None and (value % 16 or not 0 <= value < 1 << 20):
+            raise PtxSyntaxError(f"{opcode} takes a multiple of 16 bytes, less than 1048576, got {value}")
+    elif parts[:2] == ("fence", "proxy") and len(values) > 1 and values[1] != 128:
+        raise PtxSyntaxError(f"{opcode} takes 128 bytes, got {spelled(operands[1])}")
     elif parts[:2] == ("wgmma", "wait_group") and values[:1] and not 0 <= (values[0] or 0) < 1 << 31:
         raise PtxSyntaxError(f"{opcode} takes a number of groups from 0 on, got {spelled(operands[0])}")
     elif parts[0] in ("bar", "barrier") and not {"warp", "cluster"} & {*parts}:

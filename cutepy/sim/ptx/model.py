@@ -94,10 +94,11 @@ class Special:
 
 @dataclass(frozen=True, slots=True)
 class Symbol:
-    """The name of a variable or parameter, standing for its address, plus an offset in bytes."""
+    """The name of a variable, parameter, function or kernel, standing for its address, plus an offset in bytes."""
 
     name: str
     offset: int = 0
+    is_kernel: bool = False
 
 
 @dataclass(frozen=True, slots=True)

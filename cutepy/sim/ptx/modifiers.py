@@ -85,10 +85,10 @@ abs neg: s16/s32/s64 | ftz? f32/f16/f16x2 | f64 | BRAIN
 add: u16/u32/u64/s16/s64 | sat? s32 | cc WIDE | ROUND? ftz? sat? f32 | ROUND? f64 | rn? ftz? sat? HALF | rn? BRAIN |
     u16x2/s16x2
 sub: u16/u32/u64/s16/s64 | sat? s32 | cc WIDE | ROUND? ftz? sat? f32 | ROUND? f64 | rn? ftz? sat? HALF | rn? BRAIN
-addc subc: cc? WIDE
+addc subc: u16/s16 | cc? WIDE
 mul: hi/lo INT | wide u16/u32/s16/s32 | ROUND? ftz? sat? f32 | ROUND? f64 | rn? ftz? sat? HALF | rn? BRAIN
 mad: hi/lo INT | wide u16/u32/s16/s32 | hi sat s32 | hi/lo cc WIDE | ROUND ftz? sat? f32 | ROUND f64
-madc: hi/lo cc? WIDE
+madc: hi/lo u16/s16 | hi/lo cc? WIDE
 mul24: hi/lo WORD
 mad24: hi/lo WORD | hi sat s32
 sad rem: INT
@@ -105,16 +105,19 @@ szext: wrap/clamp WORD
 bmsk: wrap/clamp b32
 testp: finite/infinite/number/notanumber/normal/subnormal f32/f64
 copysign: f32/f64
-fma: ROUND ftz? sat? f32 | ROUND f64 | rn ftz? sat/relu? HALF | rn relu? BRAIN | rn oob relu? HALF/BRAIN
-rcp: approx/ROUND ftz? f32 | ROUND f64 | approx ftz f64
+fma: ROUND ftz? sat? f32 | ROUND f64 | rn ftz? sat/relu? HALF | rn sat? oob HALF | rn oob relu HALF |
+    ROUND oob? relu? BRAIN
+rcp: approx/ROUND ftz? f32 | ROUND ftz? f64 | approx ftz f64
 sqrt: approx/ROUND ftz? f32 | ROUND f64
 rsqrt: approx ftz? f32/f64
 sin cos lg2: approx ftz? f32
 ex2: approx ftz? f32 | approx HALF | approx ftz BRAIN
 tanh: approx f32/HALF/BRAIN
-set: ORDERED BOOL? u32/s32/f32 b16/b32/b64/INT | UNSIGNED BOOL? u32/s32/f32 u16/u32/u64 |
-    ORDERED/UNORDERED BOOL? ftz? u32/s32/f32 f32 | ORDERED/UNORDERED BOOL? u32/s32/f32 f64 |
-    ORDERED/UNORDERED BOOL? ftz? f16/u16/s16/u32/s32 f16 | ORDERED/UNORDERED BOOL? bf16/u16/s16/u32/s32 bf16 |
+set: ORDERED BOOL? WORD/f32/f16/bf16 INT | eq/ne BOOL? WORD/f32/f16/bf16 BITS |
+    UNSIGNED BOOL? WORD/f32/f16/bf16 u16/u32/u64 | ORDERED/UNORDERED BOOL? ftz? WORD/f32/f16 f32 |
+    ORDERED/UNORDERED BOOL? bf16 f32 | ORDERED/UNORDERED BOOL? WORD/f32/f16/bf16 f64 |
+    ORDERED/UNORDERED BOOL? ftz? f16/u16/s16/u32/s32 f16 | ORDERED/UNORDERED BOOL? bf16 f16 |
+    ORDERED/UNORDERED BOOL? bf16/u16/s16/u32/s32 bf16 |
     ORDERED/UNORDERED BOOL? ftz? f16x2/u32/s32 f16x2 | ORDERED/UNORDERED BOOL? bf16x2/u32/s32 bf16x2
 setp: ORDERED BOOL? INT | eq/ne BOOL? BITS | UNSIGNED BOOL? u16/u32/u64 | ORDERED/UNORDERED BOOL? ftz? f32/HALF |
     ORDERED/UNORDERED BOOL? f64/BRAIN
@@ -137,15 +140,15 @@ isspacep: const/global/local/param/param::entry/SHARED/shared::cluster
 mapa getctarank: shared::cluster? u32/u64
 ld: weak? LOADED_SPACE? ca/cg/cs/lu/cv? VECTOR? MEMORY |
     weak? global? ca/cg/cs/lu/cv? HINT? PREFETCH? VECTOR? MEMORY |
-    weak? global? EVICT_L1? HINT? PREFETCH? VECTOR? MEMORY | volatile SPACE/const/local? VECTOR? MEMORY |
+    weak? global? EVICT_L1? HINT? PREFETCH? VECTOR? MEMORY | volatile SPACE? VECTOR? MEMORY |
     volatile global? PREFETCH? VECTOR? MEMORY | relaxed/acquire SCOPE SPACE? VECTOR? MEMORY |
     relaxed/acquire SCOPE global? EVICT_L1? HINT? PREFETCH? VECTOR? MEMORY | mmio relaxed sys global? MEMORY |
-    weak? global ca/cg/cs? nc HINT? PREFETCH? VECTOR? MEMORY |
-    weak? global nc EVICT_L1? HINT? PREFETCH? VECTOR? MEMORY
-ldu: global? VECTOR? MEMORY
+    global ca/cg/cs? nc HINT? PREFETCH? VECTOR? MEMORY |
+    global nc EVICT_L1? HINT? PREFETCH? VECTOR? MEMORY
+ldu: global? v2? MEMORY | global? v4 b8/b16/b32/u8/u16/u32/s8/s16/s32/f32
 st: weak? SPACE/local/param/param::func? wb/cg/cs/wt? VECTOR? MEMORY |
     weak? global? wb/cg/cs/wt? HINT? VECTOR? MEMORY | weak? global? EVICT_L1? HINT? VECTOR? MEMORY |
-    volatile SPACE/local? VECTOR? MEMORY | relaxed/release SCOPE SPACE? VECTOR? MEMORY |
+    volatile SPACE? VECTOR? MEMORY | relaxed/release SCOPE SPACE? VECTOR? MEMORY |
     relaxed/release SCOPE global? EVICT_L1? HINT? VECTOR? MEMORY | mmio relaxed sys global? MEMORY
 atom: ATOM BOOL/exch HINT? b32/b64 | ATOM cas HINT? b16/b32/b64 | ATOM exch/cas HINT? b128 |
     ATOM add HINT? u32/s32/u64/f32/f64 | ATOM inc/dec HINT? u32 | ATOM min/max HINT? WIDE |
@@ -220,6 +223,7 @@ mma: sync.aligned m8n8k4 LAYOUT LAYOUT f16/f32 f16 f16 f16/f32 |
     sync.aligned m16n8k16/m16n8k32 row.col f16/f32 FLOAT8 FLOAT8 f16/f32 |
     sync.aligned m8n8k16/m16n8k16/m16n8k32 row.col satfinite? s32 BYTE BYTE s32 |
     sync.aligned m8n8k32/m16n8k32/m16n8k64 row.col satfinite? s32 NIBBLE NIBBLE s32 |
+    sync.aligned m8n8k32/m16n8k32/m16n8k64 row.col s32 NIBBLE NIBBLE s32 and/or/xor popc |
     sync.aligned m8n8k128/m16n8k128/m16n8k256 row.col s32 b1 b1 s32 and/xor popc |
     sync.aligned m8n8k4/m16n8k4/m16n8k8/m16n8k16 row.col ROUND? f64 f64 f64 f64
 mma.sp mma.sp::ordered_metadata: sync.aligned m16n8k16/m16n8k32 row.col f16/f32 f16 f16 f16/f32 |
@@ -249,12 +253,13 @@ wmma.mma: sync.aligned LAYOUT LAYOUT CUBES f16/f32 f16/f32 satfinite? |
     and/xor popc sync.aligned row.col m8n8k128 s32 b1 b1 s32
 cvt: INTEGER INTEGER | sat u8 INT/s8 | sat u16 u32/u64/s8/s16/s32/s64 | sat u32 u64/s8/s16/s32/s64 |
     sat u64 s8/s16/s32/s64 | sat s8 u8/INT | sat s16 u16/u32/u64/s32/s64 | sat s32 u32/u64/s64 | sat s64 u64 |
-    ROUND sat? f16/f32/f64 INTEGER | ROUND bf16 INTEGER | INTEGRAL ftz? sat? INTEGER f32 |
-    INTEGRAL sat? INTEGER f16/f64 | INTEGRAL INTEGER bf16 | INTEGRAL? ftz? sat? f32 f32 | INTEGRAL? sat? f16 f16 |
+    ROUND sat? f16/f64 INTEGER | ROUND ftz? sat? f32 INTEGER | ROUND bf16 INT | INTEGRAL ftz? sat? INTEGER f32 |
+    INTEGRAL sat? INTEGER f16/f64 | INTEGRAL INT bf16 | INTEGRAL? ftz? sat? f32 f32 | INTEGRAL? sat? f16 f16 |
     INTEGRAL? sat? f64 f64 | ftz? sat? f32 f16 | ftz? sat? f64 f32 | sat? f64 f16 | ROUND ftz? sat? f16 f32 |
-    ROUND sat? f16 f64 | ROUND ftz? sat? f32 f64 | f32/f64 bf16 | ROUND bf16 f16/f32/f64/bf16 | ROUND f16 bf16 |
+    ROUND sat? f16 f64 | ROUND ftz? sat? f32 f64 | ROUND? ftz? f32 bf16 | ROUND? f64 bf16 |
+    ROUND? bf16 f16 | ROUND ftz? bf16 f32 | ROUND bf16 f64 | INTEGRAL? bf16 bf16 | ROUND? f16 bf16 |
     rn/rz satfinite? relu? f16/bf16 f32 | rn/rz satfinite? relu? f16x2/bf16x2 f32 | rna satfinite? tf32 f32 |
-    rn/rz satfinite? relu? tf32 f32 | rn satfinite relu? FLOAT8X2 f32/f16x2 | rn relu? f16x2 FLOAT8X2
+    rn/rz relu? tf32 f32 | rn satfinite relu? FLOAT8X2 f32/f16x2 | rn relu? f16x2 FLOAT8X2
 cvt.pack: sat u16/s16 s32 | sat u8/s8/NIBBLE/u2/s2 s32 b32
 alloca stacksave stackrestore: u64
 multimem.ld_reduce: weak? global? BOOL b32/b64 | weak? global? add u32/s32/u64 | weak? global? min/max WIDE |

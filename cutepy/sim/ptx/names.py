@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from cutepy.sim.ptx.declarations import read_registers
@@ -12,6 +12,8 @@ from cutepy.sim.ptx.reading import refuse
 
 _CARRY = "CC.CF"
 """As the ISA calls it."""
+_MOST_DIGITS = 18
+"""Of the number of a register in a range."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,8 @@ class Names:
         The module's.
     functions : mapping of str to match
         The heads of the functions that may be called.
+    kernels : collection of str
+        The names of the entries.
 
     Attributes
     ----------
@@ -58,9 +62,12 @@ class Names:
         All that the function declares, by names of their own.
     """
 
-    def __init__(self, variables: Iterable[Variable], functions: Mapping[str, re.Match[str]]) -> None:
+    def __init__(
+        self, variables: Iterable[Variable], functions: Mapping[str, re.Match[str]], kernels: Collection[str] = ()
+    ) -> None:
         self._outer = {variable.name: variable for variable in variables}
         self.functions = functions
+        self.kernels = kernels
         self.scope = Scope(None)
         self.registers: list[Register] = []
         self.variables: list[Variable] = []
@@ -237,9 +244,9 @@ class Names:
 def _in_ranges(name: str, ranges: Mapping[str, Range]) -> Range | None:
     """Return the range that a name is of; names of a range have numbers without leading zeros."""
     start = len(name.rstrip("0123456789")) if ranges else len(name)
-    for at in range(start, len(name)):
+    for at in range(max(start, len(name) - _MOST_DIGITS), len(name)):
         found = ranges.get(name[:at])
         digits = name[at:]
-        if found is not None and (digits[0] != "0" or digits == "0") and len(digits) < 19 and int(digits) < found.count:
+        if found is not None and (digits[0] != "0" or digits == "0") and int(digits) < found.count:
             return found
     return None

@@ -33,7 +33,6 @@ _INDEXED = re.compile(r"(?P<name>[A-Za-z_$][\w$]*)\s*(?:\[(?P<index>.*)\]|\+(?P<
 _CONSTANT = re.compile(r"(?:[-+~!()\s]|\.[su]64)*(?:\d|WARP_SZ\b)")
 _NO_NAME = frozenset("0123456789[{(-+!~")
 """Characters that begin an operand other than a register's name."""
-_OF_PARAMETERS = ("ld.param", "st.param")
 _MARK = re.compile(r"[\[\]{}(),]")
 SPECIAL_VECTORS = frozenset("tid ntid ctaid nctaid clusterid nclusterid cluster_ctaid cluster_nctaid".split())
 """Special registers of four elements, of which the last is 0."""
@@ -55,10 +54,16 @@ class Operands:
     Parameters
     ----------
     names : Names
+
+    Attributes
+    ----------
+    spaces : dict of str to str
+        The state space of each variable that was named, by the name of its symbol.
     """
 
     def __init__(self, names: Names) -> None:
         self._names = names
+        self.spaces: dict[str, str] = {}
 
     def read(self, text: str, scope: Scope, opcode: str) -> Operand:
         """Read one operand, with the names of a scope."""
@@ -79,9 +84,10 @@ class Operands:
             left, _, right = text.rpartition("|")
             return Pair(self.read(left.strip(), scope, opcode), self.read(right.strip(), scope, opcode))
         if first == "!":
-            inner = self.read(text[1:].strip(), scope, opcode)
+            negated = text[1:].strip()
+            inner = Sink() if negated[:1] == "!" else self.read(negated, scope, opcode)
             if not isinstance(inner, Register) or inner.type != "pred":
-                raise PtxSyntaxError(f"! takes a predicate, got {text} in {opcode}", text)
+                raise PtxSyntaxError(f"! takes a predicate, got {text[:40]} in {opcode}", text)
             return Negated(inner)
         if text == "_":
             return Sink()
@@ -92,7 +98,7 @@ class Operands:
                 return Immediate(0)
             if text[1:] in _SPECIALS:
                 return Special(text[1:])
-            raise PtxSyntaxError(f"unknown register {text} in {opcode}", text)
+            raise PtxSyntaxError(f"unknown register {text[:200]} in {opcode}", text[:200])
         if (place := self._names.label(text, scope)) is not None:
             return Label(text, place)
         return self._symbol(text, scope, opcode)
@@ -105,7 +111,10 @@ class Operands:
         if variable is None:
             if opcode.startswith("call") or text in self._names.functions:
                 return Symbol(text)
+            if text in self._names.kernels:
+                return Symbol(text, is_kernel=True)
             raise PtxSyntaxError(f"unknown name {text} in {opcode}", text)
+        self.spaces[variable.name] = variable.space
         if match is None:
             return Symbol(variable.name)
         if match["offset"] is not None:
@@ -131,10 +140,6 @@ class Operands:
         operand = self.read(match["base"], scope, opcode)
         if not isinstance(operand, Register | Symbol):
             raise PtxSyntaxError(f"cannot read the address [{text}] in {opcode}")
-        if isinstance(operand, Symbol) and opcode.startswith(_OF_PARAMETERS):
-            variable = self._names.variable(match["base"], scope)
-            if variable is not None and variable.space != "param":
-                raise PtxSyntaxError(f"{opcode} takes a parameter, and {match['base']} is none", match["base"])
         return Address(operand, _integer(match["offset"]) if match["offset"] is not None else 0)
 
 

@@ -93,11 +93,12 @@ def parse_module(text: str, unread: list[Unread] | None = None, file: str = "", 
     outside = Outside(text, reading)
     functions: dict[str, Function] = {}
     called: dict[str, Function] = {}
+    kernels = {match["name"] for match, *_ in outside.bodies if match["kind"] == "entry"}
     for match, line, start, end in outside.bodies:
         found = functions if match["kind"] == "entry" else called
         if match["name"] in found:
             reading.attempt(partial(refuse, f"{match['name']} is defined twice", match["name"]), match.start(), None)
-        names = Names(outside.variables, outside.called)
+        names = Names(outside.variables, outside.called, kernels)
         found[match["name"]] = Body(files, reading, line, names).parse(match, start, end)
     for name, (other, at) in outside.aliases.items():
         if other in called:

@@ -52,6 +52,7 @@ _TOKEN = re.compile(
     re.X,
 )
 _END = ("end", "")
+_MOST_DIGITS = 1000
 Token = tuple[str, str]
 """Kind and text: "word" begins with a dot."""
 
@@ -138,16 +139,27 @@ class Tokens:
 def integer(text: str) -> int:
     """Return the value of a literal integer, without a sign.
 
+    An integer of more than 64 bits loses its upper bits, as in ptxas, which refuses a further digit only where the
+    digits before it reach 2^63.
+
     Examples
     --------
-    >>> integer("0x1f"), integer("010"), integer("0b11U"), integer("9")
-    (31, 8, 3, 9)
+    >>> integer("0x1f"), integer("010"), integer("0b11U"), integer("9"), integer("18446744073709551617")
+    (31, 8, 3, 9, 1)
     """
     digits = text.removesuffix("U")
+    base = 8 if digits[0] == "0" and digits.isdigit() else 0
+    if len(digits) > _MOST_DIGITS:
+        raise PtxSyntaxError(f"expected an integer of at most {_MOST_DIGITS} digits, got {len(digits)} digits", text)
     try:
-        value = int(digits, 8 if digits[0] == "0" and digits.isdigit() else 0)
+        value = int(digits, base)
     except ValueError:
         raise PtxSyntaxError(f"expected an integer, got {text[:40]!r}", text) from None
     if value >> 64:
-        raise PtxSyntaxError(f"an integer has at most 64 bits, got {text}", text)
+        base = base or {"x": 16, "b": 2}.get(digits[1].lower(), 10)
+        while value >= base:
+            value //= base
+            if value >> 63 & 1:
+                raise PtxSyntaxError(f"an integer has at most 64 bits, got {text}", text)
+        value = int(digits, 8 if base == 8 else 0) % (1 << 64)
     return value

@@ -132,8 +132,8 @@ def _resized(b: Builder[V], i: Instruction, exact: V, to: str, source: str, inte
     rounding, flush, bits = rounding_of(i), "ftz" in i.parts and to == "f32", int(to[1:])
     # Only float64 is rounded here.
     value = b.floats("convert", bits, exact, given=(rounding if bits < exact.bits else "rn",))
-    # Measured on an H200: only bf16, f64 and plain copies keep a NaN's bits.
-    if bits == 32 and (source == "f16" or (source == "f32" and (integral or flush))):
+    # Measured on an H200: only bf16 without .ftz, f64 and plain copies keep a NaN's bits.
+    if bits == 32 and (source == "f16" or (source == "f32" and integral) or (source != "f64" and flush)):
         value = b.floats("canonical", 32, value)
     if flush and source == "f64":
         return b.floats("flush_rounded", 32, value, exact, given=(rounding,))

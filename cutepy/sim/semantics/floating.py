@@ -164,6 +164,7 @@ def _function(b: Builder[V], i: Instruction) -> None:
         raise b.unknown()
     x = b.read(i.operands[1], kind_of(kind))
     bits, is_single = x.bits, kind == "f32"
+    flush = flush and (is_single or "approx" in i.parts)  # rcp.rn.ftz.f64 is rcp.rn.f64
     if flush:  # of float64 the upper words are what is computed with
         x = b.floats("flush" if is_single else "upper_part", bits, x)
     given = () if rounding == "rn" else (operation, rounding)

@@ -12,7 +12,7 @@ from cutepy.sim.ptx.model import Immediate, Instruction
 from cutepy.sim.semantics.builder import Builder, V
 from cutepy.sim.semantics.floating import arithmetic
 from cutepy.sim.semantics.registry import meaning
-from cutepy.sim.semantics.types import is_integer, kind_of, split_pair
+from cutepy.sim.semantics.types import is_integer, kind_of, split_pair, width
 
 _PACKED = ("u16x2", "s16x2")
 
@@ -132,6 +132,8 @@ def _with_carry(b: Builder[V], i: Instruction) -> None:
     borrowed. nvcc's division of 128-bit numbers counts on it: it adds the carry of a subtraction.
     """
     operation, kind = i.parts[0], kind_of(i.parts[-1])
+    if operation == "madc" and "hi" in i.parts and width(kind) == 16:
+        raise b.unknown("ptxas takes it, and adds bits 32 and up of the product; write mul.hi and addc")
     d, *sources = i.operands
     taken = sources.pop() if operation in ("addc", "subc", "madc") else None
     x, y, *third = (b.read(s, kind) for s in sources)

@@ -168,6 +168,11 @@ class Emitter:
                 return self.immediate(operand.offset, kind)
             return f"({self.read(operand.base, 'u8')} + {self.immediate(operand.offset, 'u8')}).astype({kind})"
         if isinstance(operand, Symbol):
+            if operand.is_kernel:
+                raise self.refused(
+                    f"{operand.name} is a kernel, which a kernel needs the address of to launch it; launches from the "
+                    "device are not simulated, launch it from the host"
+                )
             address = f"m.symbols[{operand.name!r}]"
             return (
                 f"({address} + {self.immediate(operand.offset, 'u8')}).astype({kind})"

@@ -79,6 +79,8 @@ def _product(
     ):
         raise e.unknown("this shape or these types")
     bits = next((p for p in parts if p in ("xor", "and")), "")
+    if "popc" in parts and a != "b1":
+        raise e.unknown(f".popc of {a}, which only ptxas takes")
     first, second, *_ = [p for p in parts if p in ("row", "col")]
     is_told = (m, n, k, a) == (8, 8, 4, "f16")
     if (first, second) != ("row", "col") and parts[0] == "mma" and not is_told:

@@ -25,7 +25,10 @@ def _cvta(e: Emitter, i: Instruction) -> None:
 
 @instruction("isspacep", accepts="shared shared::cta shared::cluster global local const param param::entry")
 def _isspacep(e: Emitter, i: Instruction) -> None:
-    e.write(i.operands[0], f"m.memory.in_space(g, {e.read(i.operands[1], 'u8')}, {_space(i)!r})", "pred")
+    address = i.operands[1]
+    is_narrow = isinstance(address, Register) and address.bits == 32
+    text = f"{e.read(address, 'u4')}.astype(u8)" if is_narrow else e.read(address, "u8")
+    e.write(i.operands[0], f"m.memory.in_space(g, {text}, {_space(i)!r})", "pred")
 
 
 def _space(i: Instruction) -> str:

@@ -2,9 +2,11 @@
 
 import re
 
+import numpy as np
 import pytest
 
 from cutepy import load_ptx
+from cutepy.sim import UnknownInstructionError
 from cutepy.sim.ptx.modifiers import SPELLINGS, _slots, is_spelled, refused_spelling
 from cutepy.sim.ptx.spelling import usual
 from cutepy.sim.ptx.tokens import PtxSyntaxError
@@ -50,6 +52,78 @@ def test_an_opcode_of_no_known_spelling_is_refused_where_it_is_never_reached(sta
 
 def test_spellings_of_real_kernels_are_taken():
     assert [opcode for opcode in LISTED if not is_spelled(usual(opcode))] == []
+
+
+TAKEN = """cvt.rni.bf16.bf16 cvt.rpi.bf16.bf16 cvt.bf16.bf16 cvt.f16.bf16 cvt.bf16.f16 cvt.ftz.f32.bf16 cvt.rn.f32.bf16
+cvt.rz.ftz.f32.bf16 cvt.rm.f64.bf16 cvt.rn.ftz.bf16.f32 cvt.rn.ftz.f32.s8 cvt.rp.ftz.sat.f32.u64 fma.rz.bf16
+fma.rm.oob.relu.bf16x2 fma.rn.oob.sat.f16 rcp.rn.ftz.f64 addc.u16 subc.s16 madc.lo.u16 madc.hi.s16 set.eq.bf16.b16
+set.nan.f16.f64 set.lt.ftz.f16.f32 set.lo.bf16.u64 set.gt.bf16.f16
+mma.sync.aligned.m8n8k32.row.col.s32.s4.s4.s32.and.popc
+mma.sync.aligned.m16n8k64.row.col.s32.u4.s4.s32.or.popc""".split()
+NOT_TAKEN = """cvt.rn.bf16.bf16 cvt.rn.bf16.u8 cvt.rni.s8.bf16 cvt.rn.satfinite.tf32.f32 cvt.ftz.f64.bf16 set.lt.f32.b32
+set.ftz.bf16.f32 fma.rz.f16 ld.weak.global.nc.b32 ldu.v4.b64 st.volatile.local.b32 ld.volatile.const.b32""".split()
+
+
+@pytest.mark.parametrize("opcode", TAKEN)
+def test_what_ptxas_takes_is_spelled(opcode):
+    assert is_spelled(usual(opcode))
+
+
+@pytest.mark.parametrize("opcode", NOT_TAKEN)
+def test_what_ptxas_refuses_is_not_spelled(opcode):
+    assert not is_spelled(usual(opcode))
+
+
+RARE = [
+    # Values as an H200 gave them.
+    ("cvt.rni.bf16.bf16 %h1, 0x3FC0; mov.b32 %r0, {%h1, 0};", 0x4000),
+    ("cvt.rni.bf16.bf16 %h1, 0x7F81; mov.b32 %r0, {%h1, 0};", 0x7FFF),
+    ("cvt.bf16.bf16 %h1, 0x0001; mov.b32 %r0, {%h1, 0};", 1),
+    ("cvt.ftz.f32.bf16 %r0, 0x7F81;", 0x7FFFFFFF),
+    ("cvt.rn.f32.bf16 %r0, 0x7F81;", 0x7F810000),
+    ("cvt.rz.ftz.f32.u32 %r0, 16777217;", 0x4B800000),
+    ("set.gt.bf16.f16 %h1, 0x4000, 0x3C00; mov.b32 %r0, {%h1, 0};", 0x3F80),
+    ("add.cc.u32 %r1, %r3, -1; addc.u16 %h1, 2, 3; mov.b32 %r0, {%h1, 0};", 6),
+    ("mov.u64 %d1, 0x0008000000000000; rcp.rn.ftz.f64 %d1, %d1; mov.b64 {%r2, %r0}, %d1;", 0x7FE00000),
+    ("isspacep.shared %p1, %r3; selp.b32 %r0, 1, 0, %p1;", 0),
+    ("isspacep.global %p1, %r3; selp.b32 %r0, 1, 0, %p1;", 1),
+]
+RARE_KERNEL = """.version 8.7
+.target sm_90a
+.address_size 64
+.entry k(.param .u64 x) {
+  .reg .b16 %h<4>; .reg .b32 %r<9>; .reg .b64 %d<4>; .reg .pred %p<4>;
+  ld.param.u64 %d0, [x]; mov.u32 %r3, 4096; setp.eq.u64 %p0, %d0, 0; @%p0 bra RARE;
+  STATEMENT
+  st.global.u32 [%d0], %r0; ret;
+RARE: OTHER ret; }
+"""
+
+
+@pytest.mark.parametrize(("body", "value"), RARE)
+def test_a_rare_spelling_computes(body, value):
+    found = np.zeros(1, np.uint32)
+    load_ptx(RARE_KERNEL.replace("STATEMENT", body).replace("OTHER", "")).launch("k", 1, 1, (found,))
+    assert hex(found[0]) == hex(value)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "fma.rz.bf16 %h1, %h1, %h1, %h1;",
+        "madc.hi.u16 %h1, %h1, %h1, %h1;",
+        "mma.sync.aligned.m8n8k32.row.col.s32.s4.s4.s32.and.popc {%r0, %r1}, {%r2}, {%r2}, {%r0, %r1};",
+        "mma.sync.aligned.m8n8k32.row.col.s32.s4.s4.s32.or.popc {%r0, %r1}, {%r2}, {%r2}, {%r0, %r1};",
+    ],
+)
+def test_a_spelling_that_is_not_simulated_is_named_where_it_is_reached(statement):
+    module = load_ptx(RARE_KERNEL.replace("STATEMENT", "mov.u32 %r0, 5;").replace("OTHER", statement))
+    found = np.zeros(1, np.uint32)
+    module.launch("k", 1, 1, (found,))
+    assert found[0] == 5
+    module = load_ptx(RARE_KERNEL.replace("STATEMENT", statement).replace("OTHER", ""))
+    with pytest.raises(UnknownInstructionError, match=re.escape(statement.split()[0])):
+        module.launch("k", 1, 32, (found,))
 
 
 @pytest.mark.parametrize("opcode", ["bfind.shiftamt.shiftamt.u32", "tanh.approx.approx.f32", "vote.sync.sync.any.pred"])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cutepy import load_ptx
-from cutepy.sim import MemoryAccessError
+from cutepy.sim import MemoryAccessError, UnknownInstructionError
 from cutepy.sim.ptx.forms import FORMS, form_of
 from cutepy.sim.ptx.parser import parse_module
 from cutepy.sim.ptx.tokens import PtxSyntaxError
@@ -68,7 +68,7 @@ REFUSED = [
     # Types of registers.
     ("add.u32 %r0, %d, 1;", "%d of type b64 read as b32"),
     ("add.u32 %d, %r0, 1;", "%d of type b64 is too wide for b32"),
-    ("mul.wide.u32 %r0, %r1, %r2;", "%r0 of type b32 is too narrow for b64"),
+    ("mul.wide.u32 %r0, %r1, %r2;", "an integer of 64 bits there, got %r0 of type .b32"),
     ("setp.eq.u32 %r0, %r1, %r2;", "%r0 of type b32 written as pred"),
     ("selp.u32 %r0, %r1, %r2, %r3;", "%r3 of type b32 read as pred"),
     ("@%r0 mov.u32 %r0, 1;", "must be a predicate, got %r0"),
@@ -122,6 +122,32 @@ REFUSED = [
     ("mov.u64 %d, %tid.x;", "a value of 64 bits there, got %tid.x"),
     ("selp.u32 %r0, 1, 0, %tid.x;", "no special register, got %tid.x"),
     (".reg .texref t;", "no registers of type .texref"),
+    (".reg .f32 %f; mul.wide.s32 %d, %f, 1;", "an integer of 32 bits there, got %f"),
+    ("mul.wide.s32 %d, %r1, 1e5;", "an integer of 32 bits there, got a float"),
+    ("mad.wide.s32 %d, %r1, 2, 1.5;", "an integer of 64 bits there, got a float"),
+    ("atom.global.add.u32 %r0, [%d], %e;", "type .u32 there, got %e of type .b64"),
+    ("atom.global.exch.b64 %d, [%d], %r1;", "type .b64 there, got %r1 of type .b32"),
+    ("atom.global.cas.b32 %r0, [%d], %r1, %e;", "type .b32 there, got %e"),
+    ("red.global.add.u32 [%d], %h0;", "type .u32 there, got %h0"),
+    (".reg .f32 %f; red.global.add.noftz.f16x2 [%d], %f;", "type .f16x2 there, got %f"),
+    (".reg .f32 %f; bar.sync %f;", "an integer of 32 bits there, got %f"),
+    ("nanosleep.u32 %d;", "an integer of 32 bits there, got %d"),
+    ("cp.async.wait_group %r1;", "takes a number, got %r1"),
+    ("fence.proxy.tensormap::generic.acquire.gpu [%d], 64;", "128 bytes, got 64"),
+    ("ld.global.L2::cache_hint.u32 %r0, [%d], %r1;", "an integer of 64 bits there, got %r1"),
+    ("cp.async.bulk.global.shared::cta.bulk_group [%d], [%r1], 17;", "a multiple of 16 bytes"),
+    ("cp.async.bulk.global.shared::cta.bulk_group [%d], [%r1], %e;", "an integer of 32 bits there, got %e"),
+    ("cp.async.bulk.prefetch.L2.global [%d], 1048576;", "a multiple of 16 bytes, less than 1048576"),
+    # State spaces of variables.
+    (".shared .b32 s; ld.global.u32 %r0, [s];", "a variable in .global there, and s is in .shared"),
+    (".shared .b32 s; st.local.u32 [s+4], %r0;", "a variable in .local there, and s is in .shared"),
+    (".local .b32 l; atom.shared.add.u32 %r0, [l], 1;", "in .shared there, and l is in .local"),
+    ("ld.shared.u32 %r0, [x];", "in .shared there, and x is in .param"),
+    ("ld.u32 %r0, [x];", "in .global or .shared or .local there, and x is in .param"),
+    (".local .b64 l; mbarrier.init.b64 [l], 1;", "in .shared there, and l is in .local"),
+    (".shared .b32 s; cp.async.ca.shared.global [s], [s], 4;", "in .global there, and s is in .shared"),
+    (".shared .b32 s = 3;", "no variable has an initial value"),
+    ("call k;", "k is a kernel"),
     # Names.
     ("mov.u32 %r0, %nosuch;", "unknown register %nosuch"),
     ("mov.u32 %r0, nosuch;", "unknown name nosuch"),
@@ -225,6 +251,10 @@ def test_the_error_names_its_place(statement, said, tmp_path):
         (HEAD + ".global .u32 a = 1.0/0.0;", "division by zero"),
         (HEAD + "/* never", "does not end"),
         (HEAD + ".alias a, b;", "b, which is not defined"),
+        (HEAD + ".shared .u32 a = 3;", "no variable has an initial value"),
+        (HEAD + ".visible .weak .global .u32 a;", "one linking directive"),
+        (HEAD + ".const .u32 c;\n.entry k() { st.global.u32 [c], 1; ret; }", "in .global there, and c is in .const"),
+        (HEAD + ".func f() { ret; }\n.entry k() { .reg .b32 %r; ld.global.u32 %r, [f]; ret; }", "f is a function"),
     ],
 )
 def test_what_is_outside_of_functions_is_refused_with_its_place(text, said):
@@ -239,7 +269,8 @@ ELSEWHERE = [
     (HEAD + ".entry k() {\n  mov.u32 /* a\n ret; }\n", 5, 11, "does not end"),
     (HEAD.replace("sm_90a", "sm_100a"), 2, 9, "PTX for sm_100a does not run on an sm_90a"),
     (HEAD.replace("sm_90a", "foo"), 2, 9, "no GPU is named foo"),
-    (HEAD.replace("sm_90a", "compute_90"), 2, 9, "no GPU is named compute_90"),
+    (HEAD.replace("sm_90a", "compute_85"), 2, 9, "no GPU is named compute_85"),
+    (HEAD.replace("sm_90a", "compute_100a"), 2, 9, "PTX for compute_100a does not run on an sm_90a"),
     (HEAD.replace("8.7", "10.0"), 1, 10, "up to 9.x, got 10.0"),
     (HEAD.replace("8.7", "9"), 1, 10, "got 9"),
     (HEAD + ".shared .u64 s;\n.global .u64 a = b;", 5, 18, "address of b, which is no variable"),
@@ -257,6 +288,35 @@ def test_the_place_is_where_it_begins(text, line, column, said):
         load_ptx(text)
     assert (found.value.line, found.value.column) == (line, column)
     assert found.value.statement
+
+
+@pytest.mark.parametrize("target", ["compute_90", "compute_90a", "compute_80", "sm_80"])
+def test_targets_that_run_on_hopper_are_read(target):
+    assert list(load_ptx(HEAD.replace("sm_90a", target) + ".entry k() { ret; }").kernels) == ["k"]
+
+
+INITIAL = [
+    (".b8", "300.7", 0x33),
+    (".b16", "0f3F8CCCCD", 0xCCCD),
+    (".b32", "1.5", 0x3FC00000),
+    (".b32", "0d3FF8000000000001", 0x3FC00000),
+    (".b64", "1.5", 0x3FF8000000000000),
+    (".b64", "0f3FC00001", 0x3FC00001),
+]
+
+
+@pytest.mark.parametrize(("kind", "value", "bits"), INITIAL)
+def test_bits_may_begin_as_a_float(kind, value, bits):
+    """As ptxas writes them into its image."""
+    (variable,) = parse_module(HEAD + f".global {kind} g = {value};").variables
+    assert int.from_bytes(variable.initial, "little") == bits
+
+
+def test_an_integer_loses_what_is_beyond_64_bits_as_in_ptxas():
+    body = "mov.u64 %e, 18446744073709551626; cvt.u32.u64 %r0, %e;"
+    found = np.zeros(1, np.uint32)
+    load_ptx(KERNEL.replace("STATEMENT", body)).launch("k", 1, 1, (found,))
+    assert found.tolist() == [10]
 
 
 @pytest.mark.parametrize("version", ["7.0", "8.7", "9.0", "9.4", "9.5", "9.12"])
@@ -299,6 +359,9 @@ ACCEPTED = [
     "cvt.u16.u32 %h0, %r1;",
     "setp.eq.u32 %p|_, %r0, 1;",
     "@!%p bra $L; $L:",
+    "mov.u64 %d, 18446744073709551616;",
+    "mov.u64 %d, 0x1fffffffffffffff5;",
+    "isspacep.shared %p, %r0;",
 ]
 
 
@@ -358,6 +421,51 @@ def test_comments_cost_linear_time(comment):
 
     seconds(10)
     assert seconds(40_000) < 2  # 6 s when each line was compared with all that follow
+
+
+SHAPES = [
+    ("shfl.sync.idx.b32 %r0|%p, %r1, 0, 31, -1;", "shfl.sync.idx.b32 {%r0, %p}, %r1, 0, 31, -1;"),
+    ("ld.shared.u32 %r0, [%r1];", "ld.shared.u32 %r0, [%f];"),
+    ("ld.global.u32 %r0, [%d];", "ld.global.u32 %r0, [%r1];"),
+]
+
+
+@pytest.mark.parametrize(("right", "wrong"), SHAPES)
+def test_what_was_read_before_decides_nothing(right, wrong):
+    text = KERNEL.replace("STATEMENT", ".reg .f32 %f; STATEMENT")
+    load_ptx(text.replace("STATEMENT", right))
+    with pytest.raises(PtxSyntaxError):
+        load_ptx(text.replace("STATEMENT", wrong))
+
+
+def test_the_address_of_a_kernel_is_named_where_it_is_reached():
+    """As cudaDynamicParallelism takes it: the kernels of the module run, but for those that launch others."""
+    text = HEAD + (
+        ".entry child(.param .u64 x) { .reg .b64 %d; ld.param.u64 %d, [x]; st.global.u32 [%d], 7; ret; }\n"
+        ".entry parent(.param .u64 x) { .reg .b64 %d; mov.u64 %d, child; ret; }\n"
+    )
+    module, found = load_ptx(text), np.zeros(1, np.uint32)
+    module.launch("child", 1, 1, (found,))
+    assert found.tolist() == [7]
+    with pytest.raises(UnknownInstructionError, match="child is a kernel"):
+        module.launch("parent", 1, 1, (found,))
+
+
+LONG = [
+    "add" + ".x" * 200_000,
+    "ret" + ".uni" * 200_000,
+    "not.pred %p, " + "!" * 200_000 + "%q",
+    "mov.u32 %r" + "1" * 200_000 + ", 1",
+]
+
+
+@pytest.mark.parametrize("statement", LONG, ids=lambda s: s[:10])
+def test_a_long_statement_is_refused_in_linear_time(statement):
+    start = time.process_time()
+    with pytest.raises(PtxSyntaxError) as found:
+        load_ptx(KERNEL.replace("STATEMENT", f"{statement};"))
+    assert time.process_time() - start < 2  # 7 s and more when each step took what was left into account
+    assert len(str(found.value)) < 1000
 
 
 def test_each_translated_instruction_has_a_form():
