@@ -484,7 +484,6 @@ OPERANDS = {
     "the lane that a shuffle takes from": "shfl.sync.idx.b32 %r42, %r1, %r4, 31, 0xffff;",
     "how much cp.async takes": "cp.async.ca.shared.global [%r1], [%rd1], 4, %r4;",
     "a box of a tensor map": "tensormap.replace.tile.box_dim.global.b1024.b32 [%rd1], 0, %r4;",
-    "an address of a tensor map": "fence.proxy.tensormap::generic.acquire.gpu [%rd1], %r4;",
 }
 for name, what in OPERANDS.items():
     STATES[name] = f"mul.lo.u32 %r4, %r2, 5; {what}", ["%r2"], {}
