@@ -99,7 +99,7 @@ def test_forms(name):
 @pytest.fixture
 def turning(monkeypatch):
     """Have the transposed product chosen, as where it is faster."""
-    monkeypatch.setattr(choice, "_TURNING", 0.0)
+    monkeypatch.setattr(choice, "_TRANSPOSED_FACTOR", 0.0)
     monkeypatch.setattr(op, "_routes", Launches())
     choice._select.cache_clear()
     yield
