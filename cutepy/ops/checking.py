@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Container, Mapping, Sequence
+from itertools import combinations
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
 import torch
@@ -293,6 +294,18 @@ def check_precision(name: str, tensor: object) -> None:
         )
 
 
+def check_epilogue(epilogue: object) -> None:
+    """Refuse an epilogue that `cutepy.epilogue` has not made.
+
+    Raises
+    ------
+    TypeError
+        For a plain function, for example.
+    """
+    if not isinstance(epilogue, Epilogue):
+        raise TypeError(f"epilogue must be made by cutepy.epilogue, got {epilogue!r}; decorate the function")
+
+
 def check_apart(name: str, out: torch.Tensor, inputs: Mapping[str, torch.Tensor], same: Container[str] = ()) -> None:
     """Refuse a result that could share memory with an input: exact for blocks of one matrix, else by address range.
 
@@ -309,6 +322,31 @@ def check_apart(name: str, out: torch.Tensor, inputs: Mapping[str, torch.Tensor]
                 f"{name} must share no memory with {other}: parts of it are written while others of {other} are still "
                 f"to be read; pass a new tensor{f', or {other} itself' if other in same else ''}"
             )
+
+
+def check_results_apart(names: Sequence[str], outs: Sequence[torch.Tensor]) -> None:
+    """Refuse results that could share memory with each other.
+
+    Raises
+    ------
+    ValueError
+        If two could; the message names both.
+    """
+    for (other, earlier), (name, out) in combinations(zip(names, outs, strict=True), 2):
+        if may_overlap(out, earlier):
+            raise ValueError(f"{name} must share no memory with {other}; pass tensors that lie apart")
+
+
+def check_without_overlap(name: str, out: Description) -> None:
+    """Refuse a result two of whose elements may share memory.
+
+    Raises
+    ------
+    ValueError
+        If they may.
+    """
+    if overlaps_itself(out):
+        raise ValueError(f"{name} must not overlap itself, got {out}; pass one whose elements lie apart")
 
 
 def overlaps_itself(tensor: Description) -> bool:

@@ -25,10 +25,11 @@ from cutepy.kernels.grouped.reference import grouped_reference
 from cutepy.ops import shardings
 from cutepy.ops.checking import (
     check_apart,
+    check_epilogue,
+    check_results_apart,
     check_tensor,
-    may_overlap,
+    check_without_overlap,
     out_name,
-    overlaps_itself,
     refuse_operands_of_none,
     refusing_its_own_names,
     untraced,
@@ -152,8 +153,7 @@ def grouped_with(
         If operands are missing, unknown, or of other shapes than the epilogue and the groups say, or the epilogue
         reduces, or parts columns that are in groups, or rounds them to 8 bits.
     """
-    if not isinstance(epilogue, Epilogue):
-        raise TypeError(f"epilogue must be made by cutepy.epilogue, got {epilogue!r}; decorate the function")
+    check_epilogue(epilogue)
     given = without_symbols(epilogue.graph, tuple(epilogue.bind(operands).values()), a.device)
     if torch.compiler.is_compiling():  # where a traced program says best what is wrong
         shape: tuple[int, ...] = (a.shape[-2], b.shape[-2])
@@ -541,13 +541,10 @@ def _compute_into(*given: Any) -> None:  # noqa: ANN401
     inputs: dict[str, Any] = {name: getattr(asked, name) for name in ("a", "b", "groups", "scale_a", "scale_b")}
     inputs |= dict(zip((each.name for each in graph.operands), operands, strict=True))
     tensors_in = {name: value for name, value in inputs.items() if isinstance(value, torch.Tensor)}
-    for n, (name, out) in enumerate(zip(names, outs, strict=True)):
-        if overlaps_itself(described[n]):
-            raise ValueError(f"{name} must not overlap itself, got {described[n]}; pass one whose elements lie apart")
+    for name, out, description in zip(names, outs, described, strict=True):
+        check_without_overlap(name, description)
         check_apart(name, out, tensors_in)
-        for other, earlier in zip(names[:n], outs, strict=False):
-            if may_overlap(out, earlier):
-                raise ValueError(f"{name} must share no memory with {other}; pass tensors that lie apart")
+    check_results_apart(names, outs)
     multiply_groups(*asked[:4], outs, graph, operands, asked.scales)
 
 

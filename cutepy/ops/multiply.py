@@ -22,10 +22,10 @@ from cutepy.kernels.gemm.scales import Scales
 from cutepy.ops.checking import (
     check_apart,
     check_precision,
+    check_results_apart,
+    check_without_overlap,
     describe,
-    may_overlap,
     out_name,
-    overlaps_itself,
     span_bytes,
     tf32_allowed,
 )
@@ -175,14 +175,14 @@ def _checking_overlap(
     operands: Sequence[Any],
     outs: Sequence[Given],
 ) -> Launch:
-    """Check first that results are apart from the inputs, and from each other; here, where every road of torch ends.
+    """Check first that results are apart from the inputs, and from each other: every way through torch calls this.
 
     A tile may receive a result of its width: each element is read before it is written.
     """
     names = [out_name(result) for result in graph.results]
     for name, out in zip(names, outs, strict=True):
-        if out is not None and overlaps_itself(described := Description.of(out)):
-            raise ValueError(f"{name} must not overlap itself, got {described}; pass one whose elements lie apart")
+        if out is not None:
+            check_without_overlap(name, Description.of(out))
     places = [n for n, value in enumerate(operands) if isinstance(value, torch.Tensor)]
     span_a, span_b, spans = span_bytes(a), span_bytes(b), [(n, span_bytes(operands[n])) for n in places]
     thorough, span = len(outs) > 1, 0 if outs[0] is None else span_bytes(outs[0])
@@ -201,9 +201,7 @@ def _checking_overlap(
         inputs |= {name: scale for name, scale in pairs if scale is not None}
         for n, (name, out) in enumerate(zip(names, outs, strict=True)):
             check_apart(name, out, inputs, tiles[n])
-            for other, earlier in zip(names[:n], outs, strict=False):
-                if may_overlap(out, earlier):
-                    raise ValueError(f"{name} must share no memory with {other}; pass tensors that lie apart")
+        check_results_apart(names, outs)
 
     def checked(
         a: torch.Tensor,

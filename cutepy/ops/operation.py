@@ -8,7 +8,6 @@ the profiler.
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, ParamSpec, TypeVar
@@ -269,28 +268,3 @@ def tell_counters() -> None:
         counter = getattr(mode, "counter", None)
         if isinstance(counter, counting.FlopCounterMode):
             counter.flop_registry = wrapped | counter.flop_registry
-
-
-def of_products(a: Sequence[int], b: Sequence[int], *_: object, **__: object) -> int:
-    """Count 2 M N K for each product of a batch, a (..., K) or (..., M, K) and b (..., N, K).
-
-    Examples
-    --------
-    >>> of_products((2, 3, 16), (8, 16)), of_products((2, 3, 16), (2, 8, 16)), of_products((16,), (8, 16))
-    (1536, 1536, 256)
-    """
-    if len(b) == 2:
-        return 2 * math.prod(a) * b[-2]
-    batch: Sequence[int] = torch.broadcast_shapes(a[:-2], b[:-2])
-    return 2 * math.prod(batch) * a[-2] * b[-2] * a[-1]
-
-
-def of_groups(a: Sequence[int], b: Sequence[int], *_: object, **__: object) -> int:
-    """Count 2 M N K where groups part one of them, 2 G M N K where each has both matrices: as if groups had all rows.
-
-    Examples
-    --------
-    >>> of_groups((6, 16), (2, 8, 16)), of_groups((2, 6, 16), (8, 16)), of_groups((2, 6, 16), (2, 8, 16))
-    (1536, 1536, 3072)
-    """
-    return 2 * math.prod(a[-2:]) * b[-2] * (a[0] if len(a) == len(b) == 3 else 1)

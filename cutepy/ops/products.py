@@ -28,6 +28,7 @@ from cutepy.kernels.gemm.signature import ACTIVATIONS, Activation, OutputMajor
 from cutepy.ops import shardings
 from cutepy.ops.checking import (
     check_dimensions,
+    check_epilogue,
     check_operands,
     check_tensor,
     describe,
@@ -184,8 +185,7 @@ def gemm(
                 torch.autograd.graph.increment_version(out)
             return result
     else:
-        if not isinstance(epilogue, Epilogue):
-            raise TypeError(f"epilogue must be made by cutepy.epilogue, got {epilogue!r}; decorate the function")
+        check_epilogue(epilogue)
         if activation is not None:
             raise ValueError(
                 "activation must be left out with an epilogue, which says all that is done with the product"

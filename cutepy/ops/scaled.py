@@ -11,7 +11,7 @@ from cutepy.epilogues.values import Value
 from cutepy.kernels.gemm.operands import OUTPUT_DTYPES, dtype_name
 from cutepy.kernels.gemm.scales import Block, Scales
 from cutepy.kernels.gemm.signature import OutputMajor
-from cutepy.ops.checking import check_tensor, refuse_operands_of_none, refusing_its_own_names
+from cutepy.ops.checking import check_epilogue, check_tensor, refuse_operands_of_none, refusing_its_own_names
 from cutepy.ops.distributed import Sharding, compute_here, holds_distributed
 from cutepy.ops.grouped import FLOAT8, describe_groups, grouped_with, read_form
 from cutepy.ops.products import apply_epilogue
@@ -277,8 +277,7 @@ def choose_epilogue(epilogue: Epilogue | None, bias: torch.Tensor | None, out_dt
     """Give the epilogue, by default the one that adds a bias and rounds to 8 bits."""
     if epilogue is None:
         return _PLAIN[bias is not None, out_dtype if out_dtype in FLOAT8 else None]
-    if not isinstance(epilogue, Epilogue):
-        raise TypeError(f"epilogue must be made by cutepy.epilogue, got {epilogue!r}; decorate the function")
+    check_epilogue(epilogue)
     if out_dtype in FLOAT8:
         raise ValueError("an 8-bit out_dtype must be left out with an epilogue, which rounds its results itself")
     return epilogue

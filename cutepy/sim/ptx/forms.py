@@ -302,8 +302,6 @@ def _check_shapes(opcode: str, words: tuple[str, ...], operands: tuple[Operand, 
             if "tensor" in parts and (operand.coordinates is None) == (n == _map_at(parts)):
                 expected = "coordinates" if n == _map_at(parts) else "no coordinates"
                 raise PtxSyntaxError(f"{opcode} takes {expected} there, got {spelled(operand)}")
-    if opcode[0] == "v" and len(operands) == 3 and {"add", "min", "max"} & {*parts}:
-        raise PtxSyntaxError(f"{opcode} takes 4 operands, got 3")
     if first == "cvt" and "pack" not in parts:
         count = 3 if parts[-1] == "f32" and parts[-2].endswith("x2") else 2
         if len(operands) != count:

@@ -22,7 +22,6 @@ from cutepy.sim.sanitize.order.strength import fenced_spaces
 from cutepy.sim.sanitize.order.wave import BULK, COPIES, GROUP, MMAS
 
 if TYPE_CHECKING:
-    from cutepy.sim.machine.events import Barrier
     from cutepy.sim.machine.lanes import Array
     from cutepy.sim.ptx.model import Instruction
     from cutepy.sim.sanitize.memory.access_record import AccessRecord, Conflict
@@ -535,7 +534,7 @@ def _arrives_elsewhere(wave: Wave, pair: _Pair) -> Iterator[NearMiss]:
                 why = f"it passed when {saw} was over, and the other side arrives in phase {phase}"
                 yield NearMiss("earlier-phase", why, _side(wave, acquire.instruction, newer.slot, waits))
         return
-    if _meet(wave, pair, releases):
+    if _meet(wave, pair):
         return
     where, other = _name(wave, release.barrier), _name(wave, acquire.barrier)
     if where == other:
@@ -546,10 +545,9 @@ def _arrives_elsewhere(wave: Wave, pair: _Pair) -> Iterator[NearMiss]:
     yield NearMiss("other-barrier", why, _side(wave, acquire.instruction, newer.slot, waits))
 
 
-def _meet(wave: Wave, pair: _Pair, releases: list[Step]) -> bool:
+def _meet(wave: Wave, pair: _Pair) -> bool:
     """Tell whether the newer access's threads wait somewhere at a barrier at which the older one's arrive."""
-    older, newer = pair.older, pair.newer
-    come = {step.object(older.slot, int(step.by(older.slot, older.threads)[0])) for step in releases}
+    older, newer, come = pair.older, pair.newer, _come(wave, pair)
     for step in wave.steps.between(older.number, newer.number):
         here = step.by(newer.slot, newer.threads) if step.is_acquire else newer.threads[:0]
         if len(here) and step.object(newer.slot, int(here[0])) in come:
