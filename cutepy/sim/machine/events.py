@@ -215,9 +215,10 @@ class MbarrierInit(MbarrierEvent):
         return self.arrivals
 
 
-@dataclass(frozen=True, slots=True)
 class MbarrierInvalidate(MbarrierEvent):
     """mbarrier.inval."""
+
+    __slots__ = ()
 
     operation: ClassVar[str] = "inval"
 
@@ -247,16 +248,18 @@ class _ArrivalCount(MbarrierCount):
         return self.arrivals
 
 
-@dataclass(frozen=True, slots=True)
 class MbarrierArrive(_ArrivalCount):
     """An arrival by threads, or by the copies that they had issued."""
+
+    __slots__ = ()
 
     operation: ClassVar[str] = "arrive"
 
 
-@dataclass(frozen=True, slots=True)
 class MbarrierExpectArrivals(_ArrivalCount):
     """An increment of the arrivals that the current phase expects, by cp.async.mbarrier.arrive without .noinc."""
+
+    __slots__ = ()
 
     operation: ClassVar[str] = "expect_arrivals"
 
@@ -279,9 +282,10 @@ class MbarrierBytes(MbarrierCount):
         return self.size_bytes
 
 
-@dataclass(frozen=True, slots=True)
 class MbarrierExpectTx(MbarrierBytes):
     """An announcement of bytes, by mbarrier.expect_tx or with an arrival."""
+
+    __slots__ = ()
 
     operation: ClassVar[str] = "expect_tx"
 
@@ -319,16 +323,18 @@ class MbarrierTry(MbarrierEvent):
     tried: Array = field(repr=False)
 
 
-@dataclass(frozen=True, slots=True)
 class MbarrierWait(MbarrierTry):
     """A wait that is over, or a test."""
+
+    __slots__ = ()
 
     operation: ClassVar[str] = "wait"
 
 
-@dataclass(frozen=True, slots=True)
 class MbarrierBlocked(MbarrierTry):
     """A wait that is not over, in a deadlock."""
+
+    __slots__ = ()
 
     operation: ClassVar[str] = "blocked"
 
@@ -365,32 +371,36 @@ class NamedBarrierEvent(GenerationEvent):
         return len(i.operands) == (3 if "red" in i.parts else 1)
 
 
-@dataclass(frozen=True, slots=True)
 class NamedBarrierCome(NamedBarrierEvent):
     """Lanes that come to a named barrier before others of their warp: they join or arrive once all are there."""
+
+    __slots__ = ()
 
     operation: ClassVar[str] = "come"
     begins: ClassVar[bool] = True
 
 
-@dataclass(frozen=True, slots=True)
 class NamedBarrierJoin(NamedBarrierEvent):
     """Lanes that come to a bar.sync or a bar.red, and wait there."""
+
+    __slots__ = ()
 
     operation: ClassVar[str] = "join"
     begins: ClassVar[bool] = True
 
 
-@dataclass(frozen=True, slots=True)
 class NamedBarrierArrive(NamedBarrierEvent):
     """Lanes that come to a bar.arrive."""
+
+    __slots__ = ()
 
     operation: ClassVar[str] = "arrive"
 
 
-@dataclass(frozen=True, slots=True)
 class NamedBarrierSync(NamedBarrierEvent):
     """Lanes that go on from a bar.sync or a bar.red."""
+
+    __slots__ = ()
 
     operation: ClassVar[str] = "sync"
 
@@ -404,23 +414,26 @@ class _OfCluster:
         return _CLUSTER
 
 
-@dataclass(frozen=True, slots=True)
 class ClusterArrive(_OfCluster, GenerationEvent):
     """barrier.cluster.arrive."""
+
+    __slots__ = ()
 
     operation: ClassVar[str] = "cluster_arrive"
 
 
-@dataclass(frozen=True, slots=True)
 class ClusterWait(_OfCluster, GenerationEvent):
     """A barrier.cluster.wait that is over."""
+
+    __slots__ = ()
 
     operation: ClassVar[str] = "cluster_wait"
 
 
-@dataclass(frozen=True, slots=True)
 class WarpSync(BarrierEvent):
     """bar.warp.sync, by the lanes of a mask."""
+
+    __slots__ = ()
 
     operation: ClassVar[str] = "sync"
 
@@ -430,9 +443,10 @@ class WarpSync(BarrierEvent):
         return _WARP
 
 
-@dataclass(frozen=True, slots=True)
 class Fence(BarrierEvent):
     """A fence of threads or of proxies: fence, membar, wgmma.fence, griddepcontrol."""
+
+    __slots__ = ()
 
     operation: ClassVar[str] = "fence"
 
@@ -513,16 +527,18 @@ class RegistersEvent(BarrierEvent):
         return (self.count,)
 
 
-@dataclass(frozen=True, slots=True)
 class SetRegisters(RegistersEvent):
     """setmaxnreg, once there are enough."""
+
+    __slots__ = ()
 
     operation: ClassVar[str] = "set_registers"
 
 
-@dataclass(frozen=True, slots=True)
 class RegistersBlocked(RegistersEvent):
     """A setmaxnreg.inc that waits for registers, in a deadlock."""
+
+    __slots__ = ()
 
     operation: ClassVar[str] = "blocked"
 
