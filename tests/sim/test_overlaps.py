@@ -36,7 +36,7 @@ cvt.rn.f16x2.f32 R0, r0, r1;                     cvt.u64.u32 D0, r0;
 cvt.u32.u64 R0, d0;                              div.u32 R0, r0, r1;
 fma.rn.f32 R0, r0, r1, r2;                       fma.rm.f32 R0, r0, r1, r2;
 fma.rn.bf16x2 R0, r0, r1, r2;                    dp4a.u32.s32 R0, r0, r1, r2;
-vadd2.u32.u32.u32.sat R0, r0, r1, r2;            set.lt.u32.f32 R0, r0, r1;
+set.lt.u32.f32 R0, r0, r1;
 ld.global.v2.b64 {D0, D1}, [a0+16];              ld.global.b64 D0, [a0];
 ld.shared.v4.b32 {R0, R1, R2, R3}, [s0];         ld.shared.v2.b32 {R0, R1}, [s0+8];
 ld.global.v4.b32 {R0, R1, R2, R3}, [a0];         ld.shared.b32 R0, [s0+4];
