@@ -43,7 +43,7 @@ from cutepy.sim.mechanisms.warp import Warp
 from cutepy.sim.mechanisms.wgmma.issue import Wgmma
 from cutepy.sim.mechanisms.wide_atomics import WideAtomics
 from cutepy.sim.mechanisms.wmma import Wmma
-from cutepy.sim.ptx.instruction_classes import CLASSES, class_of
+from cutepy.sim.ptx.instruction_set import CLASSES
 from cutepy.sim.translate.unknown_forms import InstructionNamed
 
 if TYPE_CHECKING:
@@ -261,7 +261,7 @@ class Engine:
         for times, block in zip(self.schedule.executed, self.program.flow.blocks, strict=True):
             branches = [] if block.branch is None else [block.branch]
             for i in (*block.instructions, *branches) if times else ():
-                by_class[class_of(i)] += times
+                by_class[i.traits.kind] += times
         named = {f"instructions_{name}": count for name, count in by_class.items()}
         return {"instructions": sum(by_class.values()), **named, **self.activity.stats}
 

@@ -24,13 +24,15 @@ from cutepy.layouts.sm90.arch import WARP_THREADS
 from cutepy.sim.errors import Place, SimulationError, Who
 from cutepy.sim.machine.lanes import WARP, Array
 from cutepy.sim.machine.thread_history import Executions, Orders
-from cutepy.sim.ptx.alignment import aligned_threads, goes_without_ended
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.activity import Activity
     from cutepy.sim.machine.group import Group, Join, Roster
     from cutepy.sim.machine.lanes import Residents
     from cutepy.sim.ptx.model import Instruction
+
+_BARRIERS = ("bar", "barrier")
+"""Instructions that do not wait for threads that have ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,7 @@ class Alignment:
         lanes = self._roster.lanes_of([g])
         for counts in self._around(g.join):
             counts.add(i, lanes)
-        if goes_without_ended(i):
+        if i.parts[0] in _BARRIERS:
             self._orders.add(i, lanes)
 
     def pass_by(self, join: Join, taken: Array) -> None:
@@ -96,7 +98,7 @@ class Alignment:
         roster = self._roster
         if self._whole:
             every = np.ones_like(roster.ended)
-            self._judge(self._whole, None, every, roster.ended, lambda i: not goes_without_ended(i))
+            self._judge(self._whole, None, every, roster.ended, lambda i: i.parts[0] not in _BARRIERS)
         for i, slot, executed, others in self._orders.different():
             if (slot, int(executed[0]) // WARP_THREADS) not in self._told:
                 self._say(self._apart(i, None, slot, executed, others))
@@ -141,13 +143,13 @@ class Alignment:
         """Return the first CTA and unit of which lanes that are judged lack something, those, and who doesn't."""
         lacking = (less > 0) & judged
         slot, thread = (int(x[0]) for x in np.nonzero(lacking))
-        unit = aligned_threads(i)
+        unit = i.traits.threads
         of = np.arange(less.shape[1]) // unit == thread // unit
         return slot, np.flatnonzero(of & lacking[slot]), np.flatnonzero(of & here[slot] & (less[slot] == 0))
 
     def _apart(self, i: Instruction, join: Join | None, slot: int, executed: Array, lacking: Array) -> Apart:
         branch = None if join is None else self._roster.flow.blocks[join.parted].branch
-        return Apart(i, branch, slot, aligned_threads(i), executed, lacking, self._roster.residents)
+        return Apart(i, branch, slot, i.traits.threads, executed, lacking, self._roster.residents)
 
 
 def check_uniform(
@@ -171,7 +173,7 @@ def check_uniform(
     """
     if value.shape[1] == 1 or (value == value[:, :1]).all():
         return
-    unit = aligned_threads(i)
+    unit = i.traits.threads
     number = g.threads.ids // unit
     first = np.searchsorted(number, number)
     rows, lanes = np.nonzero(value != value[:, first])

@@ -19,13 +19,11 @@ from typing import TYPE_CHECKING
 
 from cutepy.sim.machine.events import AsyncOperation, CompletionPolicy
 from cutepy.sim.machine.lanes import Ctas, Threads
+from cutepy.sim.ptx.memory_order import WEAK, strength
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.group import Group
     from cutepy.sim.ptx.model import Function, Instruction
-
-_SYNCHRONISE = frozenset("mbarrier bar barrier fence membar atom red cp griddepcontrol tensormap".split())
-_ORDERED = frozenset("acquire release relaxed volatile acq_rel mmio async".split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,12 +116,7 @@ class Interleaving(CompletionPolicy):
 
 def synchronises(i: Instruction) -> bool:
     """Tell whether an instruction orders what its thread does with what others do, or issues what others wait for."""
-    parts = i.parts
-    if parts[0] in ("ld", "st"):
-        return not _ORDERED.isdisjoint(parts)
-    if parts[0] == "wgmma":
-        return parts[1] in ("commit_group", "wait_group")
-    return parts[0] in _SYNCHRONISE
+    return i.traits.orders or strength(i.opcode).scope != WEAK
 
 
 class RandomSchedule(Interleaving):

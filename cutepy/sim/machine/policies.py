@@ -36,17 +36,14 @@ if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Instruction
 
 
-_MEMORY = frozenset("ld st atom red ldmatrix stmatrix multimem".split())
-_SEEN = _MEMORY | frozenset("mbarrier bar barrier cp tensormap setmaxnreg".split())
-_OWN = frozenset("param const local commit_group prefetch".split())
+_OWN = frozenset("param const local".split())
 _CHOICES = re.compile(r"\d+=\d+(,\d+=\d+)*")
 
 
 def is_seen(i: Instruction) -> bool:
     """Tell whether others may see an instruction, or who executes it may see others: it touches what they share."""
-    if i.parts[0] == "wgmma":
-        return i.parts[1] == "wait_group"
-    return i.parts[0] in _SEEN and _OWN.isdisjoint(i.parts)
+    traits = i.traits
+    return traits.signals or not _OWN.issuperset((*traits.loads, *traits.stores))
 
 
 class Choices(Interleaving):

@@ -38,7 +38,6 @@ TRUSTED_BLOCKS = 32
 
 _NEVER = -1
 _FIRST_SPAN = 8
-_WARP_COLLECTIVES = frozenset("shfl vote match redux elect activemask ldmatrix stmatrix mma".split())
 
 
 class Spin:
@@ -135,7 +134,7 @@ def _unit(flow: ControlFlow, start: int) -> int:
         for i in flow.blocks[block].instructions:
             if i.parts[0] == "wgmma":
                 return WARPGROUP
-            if i.parts[0] in _WARP_COLLECTIVES or (i.parts[0] == "bar" and "warp" in i.parts):
+            if i.traits.kind == "matrix" or i.traits.exchanges:
                 unit = WARP
     return unit
 

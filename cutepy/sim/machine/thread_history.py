@@ -10,7 +10,6 @@ import numpy as np
 from cutepy.layouts.sm90.arch import WARP_THREADS
 from cutepy.sim.errors import Deed, Who
 from cutepy.sim.machine.lanes import WARP, Array, Ctas, Threads
-from cutepy.sim.ptx.alignment import aligned_threads
 
 if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Instruction
@@ -58,12 +57,12 @@ class Executions:
     def level(self, i: Instruction, lanes: Array) -> None:
         """Let all lanes have executed an instruction equally often, of units that have some of these."""
         counts = self._by[i]
-        self._by[i] = np.where(_most(lanes, aligned_threads(i)), _most(counts, aligned_threads(i)), counts)
+        self._by[i] = np.where(_most(lanes, i.traits.threads), _most(counts, i.traits.threads), counts)
 
     def lacking(self, here: Array, judged: Array) -> Iterator[tuple[Instruction, Array]]:
         """Yield instructions that lanes which are `judged` lack, and how often each lane `here` does."""
         for i, counts in self._by.items():
-            less = np.where(here, _most(np.where(here, counts, 0), aligned_threads(i)) - counts, 0)
+            less = np.where(here, _most(np.where(here, counts, 0), i.traits.threads) - counts, 0)
             if (less[judged] > 0).any():
                 yield i, less
 

@@ -410,7 +410,7 @@ def _strays(thing: _Thing, of: Mapping[Part, _Thing], ways: _Ways) -> Iterator[C
 
 
 def _waits(i: Instruction) -> bool:
-    return i.parts[0] == "mbarrier" and bool({"test_wait", "try_wait"} & set(i.parts))
+    return i.traits.tries
 
 
 def _is_one_of(g: Part, groups: Sequence[Part]) -> bool:
@@ -494,7 +494,7 @@ def _looked_at(roster: Roster, g: Group) -> tuple[Awaited, Instruction | None]:
     nobody = "no other thread that still runs writes to memory"
     for i in instructions:
         address = _address(g, i)
-        if i.parts[0] == "mbarrier" and {"test_wait", "try_wait"} & set(i.parts) and address is not None:
+        if i.traits.tries and address is not None:
             at = Place.of_mbarrier(address & OFFSET_MASK)
             lacks = "a loop tests it again and again, and its phase is not over"
             fix = "each phase needs the arrivals that mbarrier.init says, and the bytes that are announced"

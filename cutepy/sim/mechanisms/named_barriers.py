@@ -31,7 +31,6 @@ from cutepy.sim.machine.schedule import Mechanism
 from cutepy.sim.machine.thread_history import Done
 from cutepy.sim.machine.wait_sources import Awaited
 from cutepy.sim.mechanisms.partial_arrivals import PartialArrivals
-from cutepy.sim.ptx.alignment import aligned_threads
 from cutepy.sim.ptx.model import Immediate
 
 if TYPE_CHECKING:
@@ -190,7 +189,7 @@ class Barriers(Mechanism):
     ) -> Array:
         """Let lanes come; returns the generation that each counts in, or what it waits by for others of its warp."""
         self._activity.changes += 1
-        if aligned_threads(i) > 1:
+        if i.traits.threads > 1:
             check_uniform(self._activity, g, i, identity, "the number of the barrier")
         slots, shape = g.ctas.slots, (g.ctas.count, g.threads.count)
         token = self._generation[slots[:, None], identity]
@@ -245,7 +244,7 @@ class Barriers(Mechanism):
         """
         slot, number, warp = key
         other = next((n for _, n, _ in self._partial.of(np.array([slot]), np.array([warp])) if n != number), None)
-        if other is None or not self._partial.count_of(key) or aligned_threads(i) > 1:
+        if other is None or not self._partial.count_of(key) or i.traits.threads > 1:
             return
         raise BarrierError(
             f"lanes of warp {warp} wait at barrier {number} for the rest of the warp, which waits at barrier {other} "

@@ -7,10 +7,6 @@ PTX ISA, "Parallel Synchronization and Communication Instructions: atom, red".
 
 from __future__ import annotations
 
-OPERATIONS = frozenset("add and or xor exch cas inc dec min max".split())
-COMMUTATIVE = frozenset("add and or xor min max".split())
-"""Those that leave the same in whatever order they are executed."""
-
 
 def apply(operation: str, bits: int, signed: bool) -> str:
     """Compute `%new` of `%old`, the operand `%x` and, to compare and swap, the further one `%y`."""

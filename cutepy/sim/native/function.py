@@ -19,8 +19,6 @@ from cutepy.sim.translate.memory import space_of
 _PATIENCE = 1 << 24
 """Most visits of loop heads by warps of a CTA before numpy tries, which detects endless loops."""
 
-_BY_WARP = frozenset("shfl vote match redux elect activemask atom".split())
-
 
 def inputs_of(region: Region, kinds: list[str]) -> list[str]:
     """Return what a region reads, as expressions."""
@@ -118,7 +116,7 @@ def _axes(region: Region, axes: dict[str, int]) -> tuple[set[int], dict[int, int
 
 def _differs(i: Instruction, found: dict[int, int], axes: dict[str, int]) -> int:
     """Return along which axes an instruction's results may differ."""
-    if i.parts[0] in _BY_WARP:
+    if i.parts[0] == "atom" or i.traits.exchanges:
         return EVERY
     by = 0
     for register in read(i):

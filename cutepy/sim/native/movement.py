@@ -7,9 +7,9 @@ PTX ISA, "Data Movement and Conversion Instructions".
 
 from __future__ import annotations
 
-from cutepy.sim.native.atomics import OPERATIONS
 from cutepy.sim.native.lanes import Lanes
 from cutepy.sim.native.table import need, of
+from cutepy.sim.ptx.instruction_set import REDUCTIONS
 from cutepy.sim.ptx.model import Address, Instruction, Symbol, Vector
 from cutepy.sim.semantics.types import is_integer, kind_of, width
 from cutepy.sim.translate.emitter import is_type
@@ -49,7 +49,7 @@ def _st(e: Lanes, i: Instruction) -> None:
 @of("atom", "red")
 def _atom(e: Lanes, i: Instruction) -> None:
     returns = i.parts[0] == "atom"
-    operation = next(p for p in i.parts if p in OPERATIONS)
+    operation = next(p for p in i.parts if p in REDUCTIONS)
     name = next(p for p in reversed(i.parts) if is_type(p))
     need(is_integer(name) or (operation == "exch" and name in ("f32", "f64")))
     need("async" not in i.parts and len(i.operands) == 2 + returns + (operation == "cas"))

@@ -15,13 +15,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from cutepy.sim.native.atomics import COMMUTATIVE, OPERATIONS
 from cutepy.sim.native.nodes import Node, Nodes
+from cutepy.sim.ptx.instruction_set import COMMUTATIVE, REDUCTIONS
+from cutepy.sim.ptx.memory_order import WEAK, strength
 from cutepy.sim.ptx.model import Instruction
 from cutepy.sim.translate.control_flow import EXIT
 from cutepy.sim.translate.effects import read, written
 
-_STRONG = frozenset("volatile relaxed acquire mmio".split())
 _MOST, _MOST_BARRIERS = 1500, 16
 """Instructions of a region, and barriers: what the compiler takes grows with them, and faster with many barriers."""
 
@@ -139,7 +139,9 @@ class _Growing:
             self._atomics += len(atomics)
             self._operations |= {_operation(i) for i in atomics}
             self._ordered += [node] * any(_is_ordered(self._nodes, node, i) for i in atomics)
-            self._strong += [node] * any(i.parts[0] == "ld" and _STRONG & set(i.parts) for i in node.instructions)
+            self._strong += [node] * any(
+                i.parts[0] == "ld" and strength(i.opcode).scope != WEAK for i in node.instructions
+            )
         if not all(node.is_native for node in added) or self._instructions > _MOST or self._barriers < 0:
             return False
         if len(self._operations) > 1 or (self._ordered and self._atomics > 1):
@@ -149,7 +151,7 @@ class _Growing:
 
 
 def _operation(i: Instruction) -> str:
-    return next(p for p in i.parts if p in OPERATIONS)
+    return next(p for p in i.parts if p in REDUCTIONS)
 
 
 def _is_ordered(nodes: Nodes, node: Node, i: Instruction) -> bool:

@@ -1,7 +1,4 @@
-"""The operands of each instruction: how many there are, what each is, and of how many registers vectors are.
-
-One description of each instruction's form: the parser refuses other operands by it, and the analyses read from it which
-operand is a result, an address, or decides something (`translate.operand_roles`).
+"""Checks of operands against the instruction set: their number, kinds, types, and the lengths of vectors.
 
 References
 ----------
@@ -12,9 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from functools import lru_cache
-from typing import NamedTuple
 
+from cutepy.sim.ptx.instruction_set import Form
 from cutepy.sim.ptx.model import (
     Address,
     FrameSlot,
@@ -33,164 +29,6 @@ from cutepy.sim.ptx.model import (
 )
 from cutepy.sim.ptx.modifiers import check_modifiers
 from cutepy.sim.ptx.tokens import PtxSyntaxError
-
-
-def _each(opcodes: str, form: str) -> dict[str, str]:
-    return dict.fromkeys(opcodes.split(), form)
-
-
-_COMPLETION = "mbarrier::complete_tx::bytes"
-_MULTICAST = "mask@multicast::cluster"
-_POLICY = "policy@L2::cache_hint"
-
-PLAIN_FORMS: dict[str, str] = {
-    **_each("abs bfind brev clz cnot cos cvta ex2 getctarank isspacep lg2 mov neg not", "result value"),
-    **_each("popc rcp rsqrt sin sqrt tanh testp", "result value"),
-    **_each("add addc and bmsk copysign div mapa mul mul24 or rem shl shr sub subc szext xor", "result value*2"),
-    **_each("max min", "result value*2"),
-    **_each("bfe dp2a dp4a fma fns mad mad24 madc prmt sad selp shf slct", "result value*3"),
-    **_each("set setp", "result value*2 value@and/or/xor"),
-    "bfi": "result value*4",
-    "lop3": "result value*4 value@and/or",
-    "cvt": "result value value?",
-    "cvt.pack": "result value*2 value@b32",
-    "createpolicy": "result value?",
-    "createpolicy.range": "result address value*2",
-    "alloca": "result value value?",
-    "stacksave": "result",
-    "stackrestore": "value",
-    "bra": "target",
-    **_each("exit ret", ""),
-    **_each("nanosleep pmevent", "value"),
-}  # fmt: skip
-"""The instructions that give results and decide nothing, whoever executes them; branches are ends of blocks."""
-
-FORMS: dict[str, str] = PLAIN_FORMS | {
-    "ld": f"result address {_POLICY}",
-    "ldu": "result address",
-    "st": f"address value {_POLICY}",
-    "atom": f"result address value value@cas {_POLICY}",
-    "red": f"address value {_POLICY}",
-    "ldmatrix": "result address",
-    "stmatrix": "address value",
-    "st.bulk": "address value*2",
-    "wmma.load": "result address stride?",
-    "wmma.store": "address value stride?",
-    **_each("prefetch prefetchu", "address"),
-    **_each("applypriority discard", "address value"),
-    "activemask": "result",
-    **_each("bar barrier", "barrier barrier?"),
-    **_each("bar.arrive bar.cta.arrive barrier.arrive barrier.cta.arrive", "barrier*2"),
-    **_each("bar.red bar.cta.red barrier.red barrier.cta.red", "result barrier barrier? value"),
-    "bar.warp": "barrier",
-    "barrier.cluster": "",
-    "%beyond": "branch value",
-    "brkpt": "",
-    "brx": "branch branch",
-    "call": "branch value? value? value?",
-    "cp.async.bulk": f"address address bytes address@{_COMPLETION} {_MULTICAST} {_POLICY}",
-    "cp.async.bulk.commit_group": "",
-    "cp.async.bulk.prefetch": f"address bytes {_POLICY}",
-    "cp.async.bulk.prefetch.tensor": f"address mask@im2col {_POLICY}",
-    "cp.async.bulk.tensor": f"address address address@{_COMPLETION} mask@im2col {_MULTICAST} {_POLICY}",
-    "cp.async.bulk.wait_group": "barrier",
-    **_each("cp.async.ca cp.async.cg", f"address address bytes bytes? {_POLICY}"),
-    "cp.async.commit_group": "",
-    "cp.async.mbarrier": "address",
-    "cp.async.wait_all": "",
-    "cp.async.wait_group": "barrier",
-    "cp.reduce.async.bulk": f"address address bytes address@{_COMPLETION} {_POLICY}",
-    "cp.reduce.async.bulk.tensor": f"address address {_POLICY}",
-    "elect": "result lanes",
-    "fence": "address? bytes?",
-    "griddepcontrol": "",
-    "match": "result value lanes",
-    "mbarrier": "result? address barrier? barrier?",
-    "mbarrier.init": "address barrier",
-    "mbarrier.inval": "address",
-    **_each("mbarrier.arrive mbarrier.arrive_drop", "result? address barrier?"),
-    **_each("mbarrier.arrive.expect_tx mbarrier.arrive_drop.expect_tx", "result? address barrier"),
-    **_each("mbarrier.arrive.noComplete mbarrier.arrive_drop.noComplete", "result? address barrier"),
-    **_each("mbarrier.expect_tx mbarrier.complete_tx", "address barrier"),
-    **_each("mbarrier.test_wait mbarrier.try_wait", "result address barrier barrier?"),
-    "mbarrier.pending_count": "result value",
-    "membar": "",
-    "mma": "result value*3",
-    **_each("mma.sp mma.sp::ordered_metadata", "result value*5"),
-    "movmatrix": "result value",
-    "red.async": "address value address",
-    "redux": "result value lanes",
-    "setmaxnreg": "barrier",
-    "shfl": "result value lanes*2 lanes@sync",
-    "st.async": "address value address",
-    "tensormap.cp_fenceproxy": "address address bytes",
-    "tensormap.replace": "address bytes",
-    "tensormap.replace.tile.global_address": "address elsewhere",
-    **_each(
-        " ".join(f"tensormap.replace.tile.{n}" for n in ("box_dim", "global_dim", "global_stride", "element_stride")),
-        "address bytes*2",
-    ),
-    "trap": "",
-    "vote": "result value lanes@sync",
-    "wgmma.commit_group": "",
-    "wgmma.fence": "",
-    "wgmma.mma_async": "result descriptor*2 alike value? value? value? value?",
-    "wgmma.mma_async.sp": "result descriptor*2 value*2 alike value? value? value? value?",
-    "wgmma.wait_group": "barrier",
-    "wmma.mma": "result value*3",
-}
-"""By the longest beginning of an opcode, its operands.
-
-``result`` and ``address`` are what they say, ``policy`` is a cache policy, ``target`` a label; the others name what a
-value is for. ``value*2`` stands for two, ``value?`` for one that may be missing, ``value@and/or`` for one that is there
-if, and only if, the opcode has one of these modifiers.
-"""
-
-_WORD = re.compile(r"(?P<name>\w+)(?:\*(?P<count>\d))?(?P<optional>\?)?(?:@(?P<modifiers>\S+))?")
-
-
-class Form(NamedTuple):
-    """The operands of an opcode.
-
-    Attributes
-    ----------
-    words : tuple of str
-        What each is.
-    optional : int
-        How many of them may be missing, beside the result.
-    may_lack_result : bool
-        Whether the result may be missing.
-    """
-
-    words: tuple[str, ...]
-    optional: int
-    may_lack_result: bool = False
-
-
-@lru_cache(maxsize=4096)
-def form_of(opcode: str) -> Form | None:
-    """Return the form of an opcode; None of one that has none here.
-
-    Examples
-    --------
-    >>> form_of("setp.lt.and.u32").words, form_of("ld.global.L2::cache_hint.u32").words
-    (('result', 'value', 'value', 'value'), ('result', 'address', 'policy'))
-    >>> form_of("cp.async.ca.shared.global")
-    Form(words=('address', 'address', 'bytes', 'bytes'), optional=1, may_lack_result=False)
-    """
-    parts = opcode.split(".")
-    form = next((FORMS[n] for n in (".".join(parts[:k]) for k in range(len(parts), 0, -1)) if n in FORMS), None)
-    if form is None:
-        return None
-    words: list[str] = []
-    optional = 0
-    for match in map(_WORD.fullmatch, form.split()):
-        assert match is not None
-        if match["modifiers"] is None or not {*match["modifiers"].split("/")}.isdisjoint(parts):
-            words += [match["name"]] * int(match["count"] or 1)
-            optional += match["optional"] is not None and match["name"] != "result"
-    return Form(tuple(words), optional, form.startswith("result?"))
-
 
 _RESULTS = (Register, Vector, Pair, Sink)
 _VALUES = (Register, Immediate, Special, Symbol, Vector, Negated, FrameSlot)
@@ -227,7 +65,7 @@ class Checks:
         if shape in self._known:
             return
         check_modifiers(i.opcode)
-        form = form_of(i.opcode)
+        form = i.traits.form
         if form is not None and i.parts[0] != "call":
             _check_operands(i.opcode, form, operands)
             _check_lengths(i.opcode, form, operands)

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from cutepy.sim.ptx.instruction_set import Traits, traits
+
 _WIDTHS = {"pred": 1}
 
 
@@ -194,6 +196,11 @@ class Instruction:
     def parts(self) -> tuple[str, ...]:
         """The opcode, split at its dots."""
         return _parts(self.opcode)
+
+    @property
+    def traits(self) -> Traits:
+        """What the instruction set says of the opcode."""
+        return traits(self.opcode)
 
 
 @lru_cache(maxsize=1 << 12)

@@ -11,6 +11,7 @@ import numpy as np
 from cutepy.sim.machine.events import BLOCKED, Fence, MbarrierTry, NamedBarrierCome
 from cutepy.sim.machine.host_events import HostAccess, HostEvent, StreamEvent
 from cutepy.sim.machine.observer import Observer, stops
+from cutepy.sim.ptx.memory_order import fenced_spaces
 from cutepy.sim.ptx.model import Register
 from cutepy.sim.sanitize.certificate.any_rounds import round_heads
 from cutepy.sim.sanitize.certificate.examiner import Examiner
@@ -27,7 +28,6 @@ from cutepy.sim.sanitize.order.ends import ends, uneven
 from cutepy.sim.sanitize.order.flags import Flags
 from cutepy.sim.sanitize.order.launches import Launches
 from cutepy.sim.sanitize.order.messages import Messages
-from cutepy.sim.sanitize.order.strength import fenced_spaces
 from cutepy.sim.sanitize.order.synchronisation import converge, overlook, synchronise
 from cutepy.sim.sanitize.order.tries import is_try
 from cutepy.sim.sanitize.order.wave import BULK, COPIES, FAILED, MMAS, Issued, Wave

@@ -20,6 +20,7 @@ import numpy as np
 
 from cutepy.sim.machine.lanes import WARP
 from cutepy.sim.mechanisms.warp import source_lane
+from cutepy.sim.ptx.instruction_set import ROWS
 from cutepy.sim.ptx.model import Immediate, Negated, Pair, Register
 from cutepy.sim.semantics import MEANINGS, meaning_of
 from cutepy.sim.semantics.builder import Builder, evaluate
@@ -31,9 +32,10 @@ if TYPE_CHECKING:
 
     from cutepy.sim.machine.lanes import Array
     from cutepy.sim.machine.observer import Step
-    from cutepy.sim.ptx.model import Instruction, Operand
+    from cutepy.sim.ptx.instruction_set import ROWS
+from cutepy.sim.ptx.model import Instruction, Operand
 
-GATHERS = frozenset("shfl vote redux match".split())
+GATHERS = frozenset(name for name, row in ROWS.items() if row.kind == "warp" and "value" in row.operands)
 """Opcodes whose results are made of what other lanes have."""
 PASSES_ON = GATHERS | {name.partition(".")[0] for name in MEANINGS}
 """Opcodes whose results have no value where their sources have none; all others give values."""

@@ -21,8 +21,6 @@ import numpy as np
 from cutepy.layouts.sm90.arch import WARP_THREADS
 from cutepy.sim.arithmetic import floats, integers as alu, minifloat
 from cutepy.sim.errors import OperandError, SimulationError, UnknownInstructionError
-from cutepy.sim.ptx.alignment import aligned_threads
-from cutepy.sim.ptx.bodies import BEYOND
 from cutepy.sim.ptx.forms import Checks
 from cutepy.sim.ptx.linking import LANDING, Linked, link
 from cutepy.sim.ptx.model import Function, Instruction, Module
@@ -50,13 +48,6 @@ _KEPT = 64
 _modules: OrderedDict[str, Module] = OrderedDict()
 _linked: OrderedDict[tuple[str, str], Linked] = OrderedDict()
 _programs: OrderedDict[tuple[str, str, frozenset[int], frozenset[int]], Program] = OrderedDict()
-
-_EFFECTS = frozenset(
-    """ld ldu st red atom bar barrier mbarrier cp wgmma fence membar stmatrix ldmatrix setmaxnreg trap tensormap call
-    griddepcontrol elect shfl vote match redux nanosleep brkpt wmma discard""".split()
-) | {BEYOND}
-
-_WARP_COLLECTIVES = frozenset(("shfl", "vote", "match", "redux", "elect"))
 
 
 @dataclass(eq=False)
@@ -107,16 +98,6 @@ class Program:
     hot: list[BlockFunction] = field(default_factory=list, init=False, repr=False)
 
 
-def may_wait(i: Instruction) -> bool:
-    """Tell whether an instruction can have to wait for others."""
-    parts = i.parts
-    if parts[0] == "mbarrier":
-        return parts[1] in ("try_wait", "test_wait")
-    if parts[0] in ("bar", "barrier"):
-        return "cluster" not in parts or "arrive" not in parts  # of a CTA's each waits for the others of its warp
-    return parts[0] in _WARP_COLLECTIVES or parts[0] == "setmaxnreg"
-
-
 @lru_cache(maxsize=1 << 12)
 def _writer_of(opcode: str, meaning: Meaning | None) -> Translator | None:
     """Return the function that writes the source of instructions: their meaning's, or one of their own."""
@@ -126,7 +107,7 @@ def _writer_of(opcode: str, meaning: Meaning | None) -> Translator | None:
 
 
 def _has_effects(i: Instruction) -> bool:
-    return i.parts[0] in _EFFECTS or aligned_threads(i) > 1 or _writer_of(i.opcode, meaning_of(i)) is None
+    return bool(i.traits.effects) or i.traits.threads > 1 or _writer_of(i.opcode, meaning_of(i)) is None
 
 
 def _digest(text: str) -> str:
@@ -221,7 +202,7 @@ def translate_linked(
     """Translate an entry and what it calls."""
     function = whole.function
     starts = {callee.start for callee in whole.callees.values()}
-    flow = analyse(function, lambda i: may_wait(i) or i.index in stops or i.index in pauses, _has_effects, starts)
+    flow = analyse(function, lambda i: i.traits.waits or i.index in stops or i.index in pauses, _has_effects, starts)
     sets: dict[tuple[int, ...], int] = {}
     set_of: dict[int, int] = {}
     for i in function.instructions:
@@ -339,7 +320,7 @@ def _translate_one(e: Emitter, i: Instruction) -> None:
     if translator is None:
         refused = refused_modifier(i.opcode)
         raise UnknownInstructionError(i, "" if refused in (None, i.parts[0]) else f"modifier .{refused}")
-    together = aligned_threads(i)
+    together = i.traits.threads
     if together > 1:
         is_part = "not g.threads.full" if together == WARP_THREADS else "g.threads.warpgroups is None"
         e.emit(f"if {is_part}: m.in_part(g, {e.site})")

@@ -11,7 +11,6 @@ import itertools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from cutepy.sim.ptx.alignment import aligned_threads
 from cutepy.sim.ptx.model import Function, Instruction, Label, Register
 from cutepy.sim.translate.effects import read, written
 
@@ -228,7 +227,7 @@ def _post_dominators(blocks: list[Block]) -> list[int]:
     found = [dominator.get(index, exit_node) for index in range(exit_node)]
     only_exits = {n for n, block in enumerate(blocks) if block.successors == [EXIT] and not block.instructions}
     # A guard of what whole warps execute is no way to the end: they meet behind it, or the guard is a mistake.
-    guards = {n for n, block in enumerate(blocks) if block.branch is not None and aligned_threads(block.branch) > 1}
+    guards = {n for n, block in enumerate(blocks) if block.branch is not None and block.branch.traits.threads > 1}
     return [EXIT if x == exit_node or (x in only_exits and n not in guards) else x for n, x in enumerate(found)]
 
 

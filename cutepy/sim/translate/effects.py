@@ -7,7 +7,6 @@ PTX ISA, "Instruction Set": the syntax line of each instruction.
 
 from __future__ import annotations
 
-from cutepy.sim.ptx.forms import form_of
 from cutepy.sim.ptx.model import Address, Instruction, Register, Vector, registers_in
 
 _COLLECTIVE_MMA = "wgmma.mma_async"
@@ -30,7 +29,7 @@ def has_destination(instruction: Instruction) -> bool:
     operands = instruction.operands
     if not operands or isinstance(operands[0], Address) or is_wgmma(instruction):
         return False
-    form = form_of(instruction.opcode)
+    form = instruction.traits.form
     return form is None or form.words[:1] == ("result",)
 
 

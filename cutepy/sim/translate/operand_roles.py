@@ -14,8 +14,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from cutepy.sim.ptx.alignment import aligned_threads
-from cutepy.sim.ptx.forms import PLAIN_FORMS, form_of
 from cutepy.sim.ptx.model import Address, Instruction, Operand, Register, registers_in
 from cutepy.sim.translate.effects import has_destination, is_wgmma, written
 from cutepy.sim.translate.state_spaces import state_spaces
@@ -41,13 +39,6 @@ class ControlOperand(NamedTuple):
     is_elsewhere: bool
 
 
-PLAIN = frozenset(name.partition(".")[0] for name in PLAIN_FORMS)
-"""The instructions that give results and decide nothing, whoever executes them; branches are ends of blocks."""
-_ACCESSES = frozenset(
-    """ld ldu st atom red ldmatrix stmatrix wmma.load wmma.store prefetch prefetchu applypriority
-    discard""".split()
-)
-"""The instructions that access memory, and do nothing else, unless they are asynchronous."""
 _ROLES = {
     "stride": ADDRESS,
     "elsewhere": ADDRESS,
@@ -59,16 +50,6 @@ _ROLES = {
 _BEYOND_SHARED = frozenset(("global", "local", "param", "const", "frame"))
 
 
-def is_known(opcode: str) -> bool:
-    """Tell whether an instruction has a form, which says what it decides."""
-    return _found(opcode) is not None
-
-
-def is_plain(i: Instruction) -> bool:
-    """Tell whether an instruction gives results and decides nothing else."""
-    return i.parts[0] in PLAIN
-
-
 def is_relevant(i: Instruction) -> bool:
     """Tell whether it matters who executes an instruction, beyond results and accesses outside of shared memory.
 
@@ -78,7 +59,7 @@ def is_relevant(i: Instruction) -> bool:
     >>> [is_relevant(Instruction(0, opcode, ())) for opcode in opcodes]
     [False, False, True, True, True, True]
     """
-    return not is_plain(i) and (aligned_threads(i) > 1 or not _is_access_elsewhere(i))
+    return not i.traits.is_plain and (i.traits.threads > 1 or not _is_access_elsewhere(i))
 
 
 def is_tensor_copy(i: Instruction) -> bool:
@@ -100,7 +81,8 @@ def control_operands(i: Instruction) -> Iterator[ControlOperand]:
     >>> [(one.register.name, one.role) for one in control_operands(Instruction(0, "match.any.sync.b32", (*registers,)))]
     [('%r2', 'the lanes that take part')]
     """
-    words = _found(i.opcode)
+    form = i.traits.form
+    words = None if form is None else [w for w in form.words if w not in ("result", "address", "policy")]
     if words is not None and "red" in i.parts and i.parts[0] in ("bar", "barrier"):
         words = [*words[: len(i.operands) - 2], "value"]
     spaces = _spaces(i)
@@ -123,7 +105,7 @@ def control_operands(i: Instruction) -> Iterator[ControlOperand]:
 
 def _word(i: Instruction, words: list[str] | None, n: int, operand: Operand) -> str:
     """Return what an operand is that is no result, address or cache policy."""
-    if words is not None and i.parts[0] in PLAIN:
+    if i.traits.is_plain:
         return "value"
     if words is None or n >= len(words):
         return "bytes"
@@ -140,12 +122,6 @@ _THREADS_OWN = (("cp", "async", "ca"), ("cp", "async", "cg"))
 """Copies with an operand that is how much to take, or whether to take nothing, or a cache policy, by its type."""
 
 
-def _found(opcode: str) -> list[str] | None:
-    """Return what operands are that are no result, address or cache policy; None of an unknown instruction."""
-    form = form_of(opcode)
-    return None if form is None else [word for word in form.words if word not in ("result", "address", "policy")]
-
-
 def _is_hinted(i: Instruction) -> bool:
     """Tell whether the last operand is a cache policy."""
     return any(part.endswith("cache_hint") for part in i.parts)
@@ -153,11 +129,8 @@ def _is_hinted(i: Instruction) -> bool:
 
 def _is_access_elsewhere(i: Instruction) -> bool:
     """Tell whether an instruction accesses memory outside of shared memory, and does nothing else."""
-    name = ".".join(i.parts[:2]) if i.parts[0] == "wmma" else i.parts[0]
-    if name not in _ACCESSES or "async" in i.parts:
+    if not i.traits.is_access:
         return False
-    if name in ("prefetch", "prefetchu", "applypriority", "discard"):
-        return "tensormap" not in i.parts
     return not {*state_spaces(i).loads, *state_spaces(i).stores} - _BEYOND_SHARED
 
 

@@ -2,17 +2,14 @@
 
 import re
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from cutepy import load_ptx
 from cutepy.sim import MemoryAccessError, UnknownInstructionError
-from cutepy.sim.ptx.forms import FORMS, form_of
 from cutepy.sim.ptx.parser import parse_module
 from cutepy.sim.ptx.tokens import PtxSyntaxError
-from cutepy.sim.translate.emitter import _TRANSLATORS
 from tests.sim.fuzz.texts import refusal_of_ptxas
 
 HEAD = ".version 8.7\n.target sm_90a\n.address_size 64\n"
@@ -466,9 +463,3 @@ def test_a_long_statement_is_refused_in_linear_time(statement):
         load_ptx(KERNEL.replace("STATEMENT", f"{statement};"))
     assert time.process_time() - start < 2  # 7 s and more when each step took what was left into account
     assert len(str(found.value)) < 1000
-
-
-def test_each_translated_instruction_has_a_form():
-    assert [name for name in _TRANSLATORS if form_of(name) is None] == []
-    assert form_of("frobnicate.s32") is None
-    assert all(Path(name).name == name for name in FORMS)

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from cutepy.sim.machine.lanes import WARP
+from cutepy.sim.ptx.memory_order import WEAK
 from cutepy.sim.ptx.model import Instruction
 from cutepy.sim.sanitize.memory.access_record import AccessRecord
 from cutepy.sim.sanitize.memory.shadow import Shadow
 from cutepy.sim.sanitize.order.clocks import Clocks
-from cutepy.sim.sanitize.order.strength import WEAK
 
 SLOTS = np.array([0, 1])
 THREADS = 3 * WARP

@@ -31,6 +31,7 @@ from cutepy.sim.machine.events import (
     SetRegisters,
 )
 from cutepy.sim.machine.observer import Observer
+from cutepy.sim.ptx.instruction_set import COMMUTATIVE
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import Access, BarrierEvent
@@ -43,7 +44,6 @@ WRITE: Mode = ("write",)
 _SHARED = 1 << 62
 """Base address of shared memory, beside the addresses of global memory."""
 _COUNTS = frozenset(("arrive", "expect_tx", "complete_tx", "complete", "expect_arrivals"))
-_REDUCED = frozenset("add and or xor min max".split())
 
 
 class Span:
@@ -186,7 +186,7 @@ class Touching(Observer):
         mode = READ if access.operation == "read" else WRITE
         i = access.instruction
         if i.parts[0] == "red" and "async" not in i.parts and i.parts[-1][0] in "sub":
-            operation = next((p for p in i.parts if p in _REDUCED), None)
+            operation = next((p for p in i.parts if p in COMMUTATIVE), None)
             mode = mode if operation is None else ("red", operation, i.parts[-1])
         base = _SHARED if access.space == "shared" else 0
         ranges = ((start + base, end + base) for start, end in _runs(access.addresses, access.size_bytes))

@@ -48,15 +48,13 @@ from cutepy.sim.machine.events import (
     part_of,
 )
 from cutepy.sim.machine.lanes import WARP, Array
-from cutepy.sim.ptx.alignment import aligned_threads
 from cutepy.sim.ptx.linking import LANDING
+from cutepy.sim.ptx.memory_order import strength
 from cutepy.sim.ptx.model import Address, FrameSlot, Immediate, Register, Special, Vector, registers_in
 from cutepy.sim.ptx.places import line_of
 from cutepy.sim.sanitize.certificate.dependence import Dependence
 from cutepy.sim.sanitize.certificate.whole_warps import WholeWarps
-from cutepy.sim.sanitize.order.strength import strength
 from cutepy.sim.translate.effects import written
-from cutepy.sim.translate.operand_roles import is_plain
 from cutepy.sim.translate.state_spaces import state_spaces
 
 if TYPE_CHECKING:
@@ -160,9 +158,7 @@ def _elected_from(
         for i in by_mask[other] if other != mask else ():
             numbered.make(i)
     for i in code.instructions.values():
-        differs = aligned_threads(i) > 1 or any(
-            _names(lanes, operand) for operand in i.operands
-        )  # or parts of matrices
+        differs = i.traits.threads > 1 or any(_names(lanes, operand) for operand in i.operands)  # or parts of matrices
         if i.parts[0] == "activemask" or (differs and not _is_uniform(code, i, None, has_whole_rows)):
             numbered.make(i)
         elif i.parts[0] == "shfl" and not _is_in_range_everywhere(i):
@@ -174,7 +170,7 @@ def _elected_from(
             is_elected = chosen.decides(block, i)
             if is_elected:
                 found.add(i.index)
-            if is_plain(i):
+            if i.traits.is_plain:
                 continue
             if chosen.enters(block, i) or (is_elected and i.parts[0] in ("call", LANDING)):
                 assumed.append(_FLAG.format(i.text.strip(), line_of(i)))

@@ -25,13 +25,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from cutepy.sim.ptx.instruction_set import COMMUTATIVE, REDUCTIONS
+from cutepy.sim.ptx.memory_order import WEAK, strength
 from cutepy.sim.ptx.model import Address, Operand, Register, Special, Symbol, Vector, registers_in, type_bits
 from cutepy.sim.translate.effects import written
 from cutepy.sim.translate.operand_roles import (
     SYNCHRONISATION,
     acquires_maps,
     control_operands,
-    is_plain,
     is_tensor_copy,
 )
 from cutepy.sim.translate.state_spaces import may_be_same, space_of, state_spaces
@@ -225,9 +226,9 @@ def _origin(i: Instruction, allowed: frozenset[int]) -> Origin | None:
         return Origin(i, "the result of an atomic")
     if parts[0] == "activemask":
         return Origin(i, "the mask of active lanes")
-    if state_spaces(i).loads and set(parts) & RACING and written(i):
+    if strength(i.opcode).scope != WEAK and state_spaces(i).loads and written(i):
         return Origin(i, "what a load reads that may race")
-    if parts[:2] in (("mbarrier", "try_wait"), ("mbarrier", "test_wait")) and i.index not in allowed:
+    if i.traits.tries and i.index not in allowed:
         return Origin(i, "the outcome of a try")
     if is_arrival(i) and isinstance(i.operands[0], Register):
         return Origin(i, _TOKEN)
@@ -255,23 +256,20 @@ def _is_stored(i: Instruction, register: Register) -> bool:
 
 def _steered(i: Instruction) -> Iterator[tuple[Register, str]]:
     """Yield the registers that steer, and as what."""
-    if i.predicate is not None and not is_plain(i):
+    if i.predicate is not None and not i.traits.is_plain:
         yield i.predicate[0], SYNCHRONISATION
     yield from ((one.register, one.role) for one in control_operands(i))
 
 
 def _is_state(i: Instruction, register: Register) -> bool:
     """Tell whether a register is the state for which an instruction tries."""
-    if i.parts[:2] not in (("mbarrier", "try_wait"), ("mbarrier", "test_wait")):
+    if not i.traits.tries:
         return False
     return "parity" not in i.parts and i.operands[2] == register
 
 
-RACING = frozenset(("volatile", "relaxed", "acquire", "mmio"))
-"""Qualifiers of accesses that may meet others in no order; of stores also "release"."""
 _FLOATS = frozenset("f16 f16x2 bf16 bf16x2 f32 f64".split())
-_COMMUTE = frozenset("add and or xor min max".split())
-_OTHERS = frozenset("inc dec exch cas".split())
+_ORDERED = REDUCTIONS - COMMUTATIVE
 
 
 def left_by_chance(instructions: Sequence[Instruction]) -> Iterator[tuple[Instruction, str, str]]:
@@ -282,7 +280,7 @@ def left_by_chance(instructions: Sequence[Instruction]) -> Iterator[tuple[Instru
             kinds.setdefault(space_of(i), set()).update(_kinds(i))
     for i in instructions:
         space = space_of(i)
-        if i.parts[0] == "st" and "async" not in i.parts and {*i.parts} & (RACING | {"release"}):
+        if i.parts[0] == "st" and "async" not in i.parts and strength(i.opcode).scope != WEAK:
             yield i, space, "strong stores"
         elif _reduces(i):
             every = set().union(*(some for where, some in kinds.items() if may_be_same(where, space)))
@@ -293,7 +291,7 @@ def left_by_chance(instructions: Sequence[Instruction]) -> Iterator[tuple[Instru
 def _kinds(i: Instruction) -> Iterator[str]:
     """Yield what a reduction does: those commute that do the same. Of a tensor's elements its map says the type."""
     kind = i.parts[-1]
-    for name in {*i.parts} & (_COMMUTE | _OTHERS):
+    for name in {*i.parts} & REDUCTIONS:
         if name in ("and", "or", "xor") or "tensor" in i.parts:
             yield name
         else:
@@ -307,7 +305,7 @@ def _reduces(i: Instruction) -> bool:
 def _depends(i: Instruction) -> bool:
     """Tell whether several of one reduction leave what depends on their order; a tensor's may be of floats."""
     parts = {*i.parts}
-    return bool(parts & (_FLOATS | _OTHERS)) or ("tensor" in parts and "add" in parts)
+    return bool(parts & (_FLOATS | _ORDERED)) or ("tensor" in parts and "add" in parts)
 
 
 def undecided(access: Access) -> bool:

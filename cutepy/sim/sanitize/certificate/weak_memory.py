@@ -16,9 +16,9 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
+from cutepy.sim.ptx.memory_order import CLUSTER, CTA, GPU, WEAK, is_sc, strength
 from cutepy.sim.ptx.model import Address, registers_in
 from cutepy.sim.ptx.places import line_of
-from cutepy.sim.sanitize.order.strength import CLUSTER, CTA, GPU, WEAK, is_sc, strength
 from cutepy.sim.translate import translate
 from cutepy.sim.translate.control_flow import EXIT
 from cutepy.sim.translate.effects import written

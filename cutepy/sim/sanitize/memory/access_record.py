@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 
 from cutepy.sim.machine.lanes import Array
+from cutepy.sim.ptx.memory_order import CLUSTER, CTA, overlap_completely
 from cutepy.sim.sanitize.meaning.layouts import Span
 from cutepy.sim.sanitize.order.clocks import Need, View, need
-from cutepy.sim.sanitize.order.strength import CLUSTER, CTA, overlap_completely
 
 if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Instruction
@@ -65,7 +65,7 @@ class AccessRecord:
     instruction : Instruction
     writes, asynchronous : bool
     scope : int
-        Of strong operations: see `order.strength`. WEAK of all others.
+        Of strong operations: see `ptx.memory_order`. WEAK of all others.
     slots : array of int
         The CTAs whose memory it is.
     agents : array of int

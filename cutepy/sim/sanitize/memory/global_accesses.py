@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cutepy.sim.machine.lanes import Array
+from cutepy.sim.ptx.memory_order import WEAK, strength
 from cutepy.sim.ptx.model import Instruction
 from cutepy.sim.sanitize.memory.global_access_record import GlobalAccessRecord, GlobalConflict, Pattern
 from cutepy.sim.sanitize.memory.global_order import GlobalOrder, held_at_issue, held_by_threads
 from cutepy.sim.sanitize.memory.global_shadow import GlobalShadow, Order
 from cutepy.sim.sanitize.memory.tensor_maps import TensorMapReads, TensorMapUses
-from cutepy.sim.sanitize.order.strength import WEAK, strength
 from cutepy.sim.sanitize.order.wave import BULK, COPIES, Issued, Wave
 
 if TYPE_CHECKING:

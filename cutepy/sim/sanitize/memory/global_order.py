@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cutepy.sim.machine.lanes import Array
+from cutepy.sim.ptx.memory_order import CLUSTER, CTA, GPU, overlap_completely
 from cutepy.sim.sanitize.memory.access_record import unfenced
 from cutepy.sim.sanitize.memory.global_access_record import GlobalAccessRecord
 from cutepy.sim.sanitize.order.clocks import DONE, FENCED, SEEN, UNFENCED, need
-from cutepy.sim.sanitize.order.strength import CLUSTER, CTA, GPU, overlap_completely
 
 if TYPE_CHECKING:
     from cutepy.sim.sanitize.memory.global_shadow import Order

@@ -18,8 +18,8 @@ import numpy as np
 
 from cutepy.layouts.sm90.arch import UNIT_BYTES
 from cutepy.sim.machine.lanes import WARP, Array
+from cutepy.sim.ptx.memory_order import GPU, WEAK
 from cutepy.sim.sanitize.memory.global_access_record import GlobalAccessRecord, GlobalConflict, Pattern
-from cutepy.sim.sanitize.order.strength import GPU, WEAK
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.memory import GlobalMemory

@@ -9,6 +9,7 @@ import numpy as np
 
 from cutepy.sim.machine.events import MbarrierAt
 from cutepy.sim.machine.lanes import WARP, WARPGROUP, Array, as_index
+from cutepy.sim.ptx.memory_order import WEAK, strength
 from cutepy.sim.sanitize.hazards import Side
 from cutepy.sim.sanitize.kinds import Diagnosis
 from cutepy.sim.sanitize.meaning.layouts import Span, Through, described, misread
@@ -16,7 +17,6 @@ from cutepy.sim.sanitize.memory.access_record import AccessRecord, Conflict, Iss
 from cutepy.sim.sanitize.memory.operands import ReadOperands, granules_of, strayed
 from cutepy.sim.sanitize.memory.shadow import Shadow
 from cutepy.sim.sanitize.order.clocks import View
-from cutepy.sim.sanitize.order.strength import WEAK, strength
 from cutepy.sim.sanitize.order.wave import BULK, COPIES, GENERIC, GROUP, MMAS, Issued, Wave
 
 if TYPE_CHECKING:

@@ -32,10 +32,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cutepy.layouts.sm90.tensor_map_bits import SIZE_BYTES
+from cutepy.sim.ptx.memory_order import CLUSTER, CTA, GPU, SCOPES, SYS
 from cutepy.sim.sanitize.memory.global_access_record import GlobalAccessRecord, GlobalConflict
 from cutepy.sim.sanitize.memory.global_shadow import GlobalShadow
 from cutepy.sim.sanitize.order.clocks import DONE, SEEN
-from cutepy.sim.sanitize.order.strength import CLUSTER, CTA, GPU, SCOPES, SYS
 from cutepy.sim.sanitize.order.wave import BULK, Issued, Wave
 
 if TYPE_CHECKING:

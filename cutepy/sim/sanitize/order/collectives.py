@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from cutepy.sim.sanitize.order.clocks import Clocks
 
 
-_COLLECTIVES = frozenset(("elect", "shfl", "vote", "match", "redux"))
 ALL_LANES = 0xFFFFFFFF
 """The mask of a whole warp."""
 
@@ -33,7 +32,7 @@ def arrives_relaxed(i: Instruction) -> bool:
 
 def is_collective(i: Instruction) -> bool:
     """Tell whether whole warps may come together at an instruction: its mask may be known when it runs."""
-    if i.parts[0] not in _COLLECTIVES or "sync" not in i.parts:
+    if i.traits.kind != "warp" or "sync" not in i.parts:
         return False
     mask = i.operands[-1]
     return isinstance(mask, Register) or (isinstance(mask, Immediate) and mask.value & ALL_LANES == ALL_LANES)

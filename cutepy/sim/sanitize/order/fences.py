@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from cutepy.sim.machine.lanes import Array
+from cutepy.sim.ptx.memory_order import CLUSTER, SCOPES, Strength
 from cutepy.sim.sanitize.order.clocks import DONE, SEEN, Clocks, hide
 from cutepy.sim.sanitize.order.published import Location, Snapshot
-from cutepy.sim.sanitize.order.strength import CLUSTER, SCOPES, Strength
 
 if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Instruction

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from cutepy.sim.ptx.memory_order import strength
 from cutepy.sim.sanitize.hazards import Side
 from cutepy.sim.sanitize.kinds import Diagnosis
 from cutepy.sim.sanitize.order.clocks import SEEN
 from cutepy.sim.sanitize.order.published import Cluster, Sent, Snapshot, elements
-from cutepy.sim.sanitize.order.strength import strength
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import Access, Fence

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cutepy.sim.machine.lanes import Array
+from cutepy.sim.ptx.memory_order import CLUSTER, CTA, GPU, WEAK, is_sc, strength
 from cutepy.sim.sanitize.order.clocks import DONE, NO_COLUMNS, SEEN, hide
 from cutepy.sim.sanitize.order.fences import ScFences
 from cutepy.sim.sanitize.order.published import (
@@ -40,7 +41,6 @@ from cutepy.sim.sanitize.order.published import (
     elements,
     releases_to_launches,
 )
-from cutepy.sim.sanitize.order.strength import CLUSTER, CTA, GPU, WEAK, is_sc, strength
 from cutepy.sim.sanitize.order.wave import CHAIN
 
 if TYPE_CHECKING:

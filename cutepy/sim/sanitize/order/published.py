@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from cutepy.sim.machine.lanes import Array
+from cutepy.sim.ptx.memory_order import CTA, GPU, strength, unit_bytes
 from cutepy.sim.ptx.model import Instruction, Register, Vector, registers_in
 from cutepy.sim.sanitize.order.clocks import NO_COLUMNS, SEEN, hide
-from cutepy.sim.sanitize.order.strength import CTA, GPU, strength, unit_bytes
 from cutepy.sim.translate import linked
 from cutepy.sim.translate.effects import read, written
 

@@ -29,13 +29,13 @@ from cutepy.sim.machine.events import (
     WarpSync,
 )
 from cutepy.sim.machine.lanes import WARP, WARPGROUP, Array
+from cutepy.sim.ptx.memory_order import CLUSTER, fenced_spaces, strength
 from cutepy.sim.sanitize.hazards import Side
 from cutepy.sim.sanitize.kinds import Diagnosis
 from cutepy.sim.sanitize.order.clocks import DONE, SEEN, BarrierGeneration, neighbours, raise_at, rectangle
 from cutepy.sim.sanitize.order.fences import Wait, scope_of
 from cutepy.sim.sanitize.order.mbarrier_inits import INITS, check_made, fence_inits, side_of, used_by
 from cutepy.sim.sanitize.order.peers import BEGUN
-from cutepy.sim.sanitize.order.strength import CLUSTER, fenced_spaces, strength
 from cutepy.sim.sanitize.order.wave import BULK, COPIES, GROUP, MMAS, LastGroupWait
 
 if TYPE_CHECKING:

@@ -25,6 +25,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from cutepy.sim.ptx.memory_order import WEAK, strength
 from cutepy.sim.ptx.model import Instruction, Register, Special, registers_in
 from cutepy.sim.sanitize.order.outcomes import deciding, value_of
 from cutepy.sim.translate.control_flow import EXIT
@@ -142,7 +143,7 @@ _QUIET = frozenset(
 
 def is_try(i: Instruction) -> bool:
     """Tell whether an instruction tests a phase of an mbarrier."""
-    return i.parts[0] == "mbarrier" and i.parts[1] in ("try_wait", "test_wait")
+    return i.traits.tries
 
 
 def is_quiet(i: Instruction) -> bool:
@@ -253,7 +254,6 @@ def _is_kept(
 
 _MOST_STATES = 5_000
 _ENDS = frozenset("trap exit ret".split())
-_STRONG = frozenset("volatile relaxed acquire acq_rel mmio".split())
 _OF_OTHERS = frozenset("call activemask".split())
 
 
@@ -472,7 +472,7 @@ class _Registers:
 
     def _is_of_others(self, i: Instruction) -> bool:
         """Tell whether an instruction brings what somebody may have made of an outcome."""
-        is_strong = i.parts[0] == "atom" or not _STRONG.isdisjoint(i.parts)
+        is_strong = strength(i.opcode).scope != WEAK
         for space in {*state_spaces(i).loads} - {"param", "const"}:
             is_stored = any(may_be_same(space, other) for other in self.stored)
             if is_stored or space == "barrier" or (is_strong and not self.is_as_after_success):

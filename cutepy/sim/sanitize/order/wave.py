@@ -11,6 +11,7 @@ import numpy as np
 
 from cutepy.sim.machine.events import MbarrierInit, MbarrierWait, NamedBarrierEvent, NamedBarrierSync
 from cutepy.sim.machine.lanes import WARP, Array
+from cutepy.sim.ptx.memory_order import is_restricted
 from cutepy.sim.sanitize.meaning.layouts import Through
 from cutepy.sim.sanitize.order.clocks import DONE, NO_COLUMNS, SEEN, BarrierGeneration, Clocks, View, rectangle
 from cutepy.sim.sanitize.order.collectives import MmaGroups, RegisterChanges
@@ -18,7 +19,6 @@ from cutepy.sim.sanitize.order.fences import Patterns
 from cutepy.sim.sanitize.order.last_steps import Arrivals, Steps
 from cutepy.sim.sanitize.order.mbarrier_lifetime import Objects
 from cutepy.sim.sanitize.order.peers import Peers
-from cutepy.sim.sanitize.order.strength import is_restricted
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import Access, AsyncOperation, BarrierEvent, MbarrierEvent, NamedBarrier

@@ -11,11 +11,11 @@ from cutepy.sim.errors import Place
 from cutepy.sim.machine.host_events import REUSE
 from cutepy.sim.machine.lanes import WARP
 from cutepy.sim.machine.launch import Launch
+from cutepy.sim.ptx.memory_order import NAMES
 from cutepy.sim.sanitize.hazards import Side
 from cutepy.sim.sanitize.kinds import KINDS, Diagnosis
 from cutepy.sim.sanitize.memory.discarded import Discarded
 from cutepy.sim.sanitize.order.flags import Did
-from cutepy.sim.sanitize.order.strength import NAMES
 from cutepy.sim.sanitize.reports.reasons import TOGETHER
 
 if TYPE_CHECKING:

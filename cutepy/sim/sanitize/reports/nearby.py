@@ -15,10 +15,10 @@ import numpy as np
 from cutepy.sim.machine.events import Barrier, ClusterWait, Fence, MbarrierAt, NamedBarrier, NamedBarrierJoin, WarpSync
 from cutepy.sim.machine.lanes import WARP, WARPGROUP
 from cutepy.sim.ptx.barrier_names import barrier_name
+from cutepy.sim.ptx.memory_order import fenced_spaces
 from cutepy.sim.ptx.model import Immediate
 from cutepy.sim.sanitize.hazards import NearMiss, Side
 from cutepy.sim.sanitize.order.clocks import DONE, FENCED
-from cutepy.sim.sanitize.order.strength import fenced_spaces
 from cutepy.sim.sanitize.order.wave import BULK, COPIES, GROUP, MMAS
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from cutepy.sim.machine.lanes import WARP, Array
+from cutepy.sim.ptx.memory_order import CLUSTER
 from cutepy.sim.ptx.model import Label
 from cutepy.sim.sanitize.hazards import Side
 from cutepy.sim.sanitize.kinds import Diagnosis
@@ -18,7 +19,6 @@ from cutepy.sim.sanitize.order.clocks import DONE, SEEN
 from cutepy.sim.sanitize.order.ends import given_up
 from cutepy.sim.sanitize.order.fences import scope_of
 from cutepy.sim.sanitize.order.flags import Did
-from cutepy.sim.sanitize.order.strength import CLUSTER
 
 if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Instruction
@@ -247,7 +247,7 @@ def _stands_before(arrival: Instruction, access: Instruction, code: Sequence[Ins
 def _waits(i: Instruction) -> bool:
     parts = i.parts
     if parts[0] == "mbarrier":
-        return parts[1] in ("try_wait", "test_wait")
+        return i.traits.tries
     return (parts[0] in ("bar", "barrier") and "arrive" not in parts and "warp" not in parts) or parts[0] == "wgmma"
 
 
