@@ -20,14 +20,14 @@ class Standard(NamedTuple):
         Whether they are added.
     activation : str or None
         A key of `ACTIVATIONS`.
-    turned : bool
+    is_transposed : bool
         True for the transposed product, where the bias is a column.
     """
 
     c: bool = False
     bias: bool = False
     activation: str | None = None
-    turned: bool = False
+    is_transposed: bool = False
 
 
 @cache
@@ -72,14 +72,14 @@ def standard_of(graph: Graph) -> Standard | None:
     Examples
     --------
     >>> standard_of(standard(bias=True, activation="relu").graph.transposed)
-    Standard(c=False, bias=True, activation='relu', turned=True)
+    Standard(c=False, bias=True, activation='relu', is_transposed=True)
     """
     shapes = {operand.name: operand.shape for operand in graph.operands}
     if not shapes.keys() <= {"c", "bias"}:
         return None
-    turned = shapes.get("bias") == "column"
+    is_transposed = shapes.get("bias") == "column"
     for activation in (None, *ACTIVATIONS):
         each = standard(c="c" in shapes, bias="bias" in shapes, activation=activation).graph
-        if graph == (each.transposed if turned else each):
-            return Standard("c" in shapes, "bias" in shapes, activation, turned)
+        if graph == (each.transposed if is_transposed else each):
+            return Standard("c" in shapes, "bias" in shapes, activation, is_transposed)
     return None

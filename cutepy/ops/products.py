@@ -285,7 +285,7 @@ def _dispatched(
 def _of_few(epilogue: str) -> str | None:
     """Name an activation whose derivative needs no sums, "" of none: what is added, or its relu; None of all others."""
     known = standard_of(Graph.parse(epilogue))
-    if known is None or known.turned or known.activation not in (None, "relu"):
+    if known is None or known.is_transposed or known.activation not in (None, "relu"):
         return None
     return known.activation or ""
 

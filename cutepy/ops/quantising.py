@@ -262,8 +262,8 @@ def scale_block(name: str, scale: torch.Tensor, shape: tuple[int, int], *, known
             return ROW_BLOCK
         if same(found, (row_blocks, k_blocks)) or same(found, (max(1, row_blocks), max(1, k_blocks))):
             return SQUARE
-    turned = f"; pass {name}.t()" if found in ((1, rows), (k_blocks, rows), (k_blocks, row_blocks)) else ""
+    hint = f"; pass {name}.t()" if found in ((1, rows), (k_blocks, rows), (k_blocks, row_blocks)) else ""
     raise ValueError(
         f"{name} must have one element, or shape ({rows}, 1) for rows, ({rows}, {k_blocks}) for each 128 of a row, or "
-        f"({row_blocks}, {k_blocks}) for blocks of 128 x 128, got {tuple(scale.shape)}{turned}"
+        f"({row_blocks}, {k_blocks}) for blocks of 128 x 128, got {tuple(scale.shape)}{hint}"
     )

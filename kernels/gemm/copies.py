@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import torch
 
+from cutepy.kernels.gemm.batch_folding import join
 from cutepy.kernels.gemm.gpu import gpu_of
 from cutepy.kernels.gemm.heuristic.choice import expected_us
-from cutepy.kernels.gemm.joining import join
 from cutepy.kernels.gemm.operands import (
     UNIT_BYTES,
     Description,

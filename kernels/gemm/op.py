@@ -17,12 +17,12 @@ import torch
 from cutepy.device import rules
 from cutepy.epilogues.graph import Graph
 from cutepy.epilogues.standard import standard_of
+from cutepy.kernels.gemm.batch_folding import join, keeps_order
 from cutepy.kernels.gemm.compilation import compile_fused, compile_gemm
 from cutepy.kernels.gemm.copies import Copies, Copy, cheapest
 from cutepy.kernels.gemm.families import ProductConfig
 from cutepy.kernels.gemm.gpu import gpu_of
 from cutepy.kernels.gemm.heuristic.choice import Chosen, chosen_us
-from cutepy.kernels.gemm.joining import join, keeps_order
 from cutepy.kernels.gemm.operands import Description, Problem, reached, signature_of
 from cutepy.kernels.gemm.results import partial_description
 from cutepy.kernels.gemm.routes import (
@@ -87,17 +87,17 @@ def plan_gemm(problem: Problem, chosen: Chosen | None = None, *, choose: Choose 
     copies = cheapest(views, planned_us, by_threads=choose is None)
     extents = _extents(copies.joined)
     m, n, k, batch = extents
-    turned, config = chosen or (choose or choose_on)(views.a.device, _signature(copies.joined), *extents)
-    if turned:
+    is_transposed, config = chosen or (choose or choose_on)(views.a.device, _signature(copies.joined), *extents)
+    if is_transposed:
         m, n = n, m
     check_tiles(config, m, n, k, batch)
-    ways = _Ways(given, views, copies, turned)
+    ways = _Ways(given, views, copies, is_transposed)
     takes = ways.takes(steps)
     writes = [ways.written(place, config, m, n) for place in range(len(graph.results))]
     device = problem.a.device
     if not _is_standard(graph, problem, copies.joined):
         kernel = with_workspace(compile_fused(config), config, device, sm_count)
-        return Route.of(lambda *given: kernel(*given, None), config, turned, takes, writes).launch
+        return Route.of(lambda *given: kernel(*given, None), config, is_transposed, takes, writes).launch
     kernel = with_workspace(compile_gemm(config), config, device, sm_count)
     names = [operand.name for operand in graph.operands]
     c, bias = (names.index(name) if name in names else None for name in ("c", "bias"))
@@ -107,14 +107,14 @@ def plan_gemm(problem: Problem, chosen: Chosen | None = None, *, choose: Choose 
             added, vector = (None if place is None else operands[place] for place in (c, bias))
             kernel(a, b, added, results[0], sms, vector, None)
 
-        return Route.of(called, config, turned, takes, writes).launch
-    return _plain(kernel, config, turned, ways, c, bias, problem.results[0], sm_count)
+        return Route.of(called, config, is_transposed, takes, writes).launch
+    return _plain(kernel, config, is_transposed, ways, c, bias, problem.results[0], sm_count)
 
 
 def _plain(
     kernel: Callable[..., Any],
     config: ProductConfig,
-    turned: bool,
+    is_transposed: bool,
     ways: _Ways,
     c: int | None,
     bias: int | None,
@@ -128,7 +128,7 @@ def _plain(
     sms = rules.fillable_sms(math.prod(config.cluster), sm_count)
     way_a, way_b, way_out = ways.of_a, ways.of_b, ways.of_result(0)
     way_c = None if c is None else ways.of_tile(c)
-    as_they_are = not (turned or way_a or way_b or way_c or way_out)
+    as_they_are = not (is_transposed or way_a or way_b or way_c or way_out)
 
     def launch(
         a: torch.Tensor,
@@ -148,7 +148,7 @@ def _plain(
             kernel(a, b, added, out, sms, vector, None)
         else:
             first, second = _see(a, way_a), _see(b, way_b)
-            if turned:
+            if is_transposed:
                 first, second = second, first
             kernel(first, second, _see(added, way_c), _see(out, way_out), sms, vector, None)
         return (out,)
@@ -169,12 +169,12 @@ class _Ways:
     given, views : Problem
         The tensors as they are, but for what is converted first, and as they are seen.
     copies : Copies
-    turned : bool
+    is_transposed : bool
         Whether the transposed product is computed, so that tiles and results are transposed.
     """
 
-    def __init__(self, given: Problem, views: Problem, copies: Copies, turned: bool) -> None:
-        self.given, self.views, self.copies, self.turned = given, views, copies, turned
+    def __init__(self, given: Problem, views: Problem, copies: Copies, is_transposed: bool) -> None:
+        self.given, self.views, self.copies, self.is_transposed = given, views, copies, is_transposed
         self.graph, self.joined = given.graph, copies.joined
 
     def takes(self, steps: Sequence[Take | None]) -> list[Take | None]:
@@ -232,19 +232,19 @@ class _Ways:
         joined = self.joined.operands[place]
         assert given is not None
         assert joined is not None
-        return self._way(self.graph.operands[place].name, joined, given, self.turned)
+        return self._way(self.graph.operands[place].name, joined, given, self.is_transposed)
 
     def of_result(self, place: int) -> Way | None:
         """Tell how the kernel sees a result that is a tile, or what it writes instead."""
         written = self.copies.rest.results[place] if self.copies.results[place] else self.given.results[place]
-        return self._way("out", self.joined.results[place], written, self.turned)
+        return self._way("out", self.joined.results[place], written, self.is_transposed)
 
     @staticmethod
     def _way(
-        name: str, seen: Description, given: Description, turned: bool = False, *, by_threads: bool = False
+        name: str, seen: Description, given: Description, is_transposed: bool = False, *, by_threads: bool = False
     ) -> Way | None:
         shape, stride = seen.shape, reached(name, seen, by_threads=by_threads).stride
-        if turned:
+        if is_transposed:
             shape, stride = transposed((shape, stride))
         return None if (shape, stride) == given[:2] else (shape, stride)
 
@@ -267,7 +267,7 @@ class _Ways:
 def _is_standard(graph: Graph, problem: Problem, joined: Problem) -> bool:
     """Tell whether the kernel has names for what is added: C, and a bias of all products, without scales."""
     standard = standard_of(graph) if problem.scale_rows is None else None
-    if standard is None or standard.turned:
+    if standard is None or standard.is_transposed:
         return False
     pairs = zip(graph.operands, joined.operands, strict=True)
     return all(given is None or operand.shape == "tile" or not any(given.stride[:-1]) for operand, given in pairs)

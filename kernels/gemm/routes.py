@@ -139,7 +139,7 @@ class Route(NamedTuple):
         Takes A, B, the ends of groups if there are, operands, results, the SMs to fill, and the scales of A and B.
     sms : int
         To fill.
-    turned : bool
+    is_transposed : bool
         Whether the transposed product is computed.
     takes : tuple of (callable or None)
         How each of A, B and the operands, in the order given, becomes what the kernel takes; None as it is.
@@ -150,7 +150,7 @@ class Route(NamedTuple):
 
     kernel: Callable[..., Any]
     sms: int
-    turned: bool
+    is_transposed: bool
     takes: tuple[Take | None, ...]
     writes: tuple[Written, ...]
     device: int | None
@@ -160,7 +160,7 @@ class Route(NamedTuple):
         cls,
         kernel: Callable[..., Any],
         config: ProductConfig,
-        turned: bool,
+        is_transposed: bool,
         takes: Sequence[Take | None],
         writes: Sequence[Written],
     ) -> Route:
@@ -168,7 +168,7 @@ class Route(NamedTuple):
         device = writes[0].result.device
         sms = rules.fillable_sms(math.prod(config.cluster), gpu_of(device).sm_count)
         index = device.index if EXECUTION.backend is None and device.type == "cuda" else None
-        return cls(kernel, sms, turned, tuple(takes), tuple(writes), index)
+        return cls(kernel, sms, is_transposed, tuple(takes), tuple(writes), index)
 
     def launch(
         self,
@@ -186,7 +186,7 @@ class Route(NamedTuple):
         pairs = zip((a, b, *operands), self.takes, strict=True)
         a, b, *given = [value if take is None else take(value) for value, take in pairs]
         begun = [each.begin(out) for each, out in zip(self.writes, outs, strict=True)]
-        if self.turned:
+        if self.is_transposed:
             a, b, scales = b, a, scales[::-1]
         self.kernel(a, b, *ends, tuple(given) or None, tuple(made for _, made in begun), self.sms, *scales)
         return [each.end(*pair) for each, pair in zip(self.writes, begun, strict=True)]

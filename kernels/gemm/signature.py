@@ -267,7 +267,7 @@ class GemmSignature:
         return f"{types}_epilogue_{sha256(self.epilogue.encode()).hexdigest()[:12]}{operands}{batch}"
 
     def _standard_name(self, known: Standard) -> str:
-        words = {"c": "plus", "bias": "columnbias" if known.turned else "bias"}
+        words = {"c": "plus", "bias": "columnbias" if known.is_transposed else "bias"}
         pairs = zip(self.graph.operands, self.operand_types, strict=True)
         parts = ["_".join(filter(None, (words[operand.name], *kind))) for operand, kind in pairs]
         return "".join(f"_{part}" for part in (*parts, known.activation) if part)

@@ -113,23 +113,23 @@ def find_groups_route(problem: Problem, along: Along, count: int) -> Route:
     more = {"scale_rows": problem.scale_rows, "tma_scales": by_tma}
     signature = signature_of(graph, a, b, operands, stored, **more)
     mnk = (a.shape[-2], b.shape[-2], a.shape[-1])
-    turned, config = select_grouped(signature, along, mnk, count, padded=padded, gpu=gpu_of(a.device))
-    (m, n), gemm = (mnk[1::-1] if turned else mnk[:2]), config.gemm
+    is_transposed, config = select_grouped(signature, along, mnk, count, padded=padded, gpu=gpu_of(a.device))
+    (m, n), gemm = (mnk[1::-1] if is_transposed else mnk[:2]), config.gemm
     if config.along == "k" or padded:
         check_tiles(gemm, m, n, mnk[2], count)
     else:  # along one mode each group has at most one tile more than its share of the total
         along_m = config.along == "m"
         check_tiles(gemm, m + along_m * count * gemm.tile_m, n + (not along_m) * count * gemm.tile_n, mnk[2], 1)
-    for place in tiles if turned else ():
+    for place in tiles if is_transposed else ():
         takes[place] = in_turn(takes[place], _transpose)
     writes = []
     for result, each in zip(problem.results, written, strict=True):
-        way = transposed(each.seen[:2]) if turned else each.seen[:2]
+        way = transposed(each.seen[:2]) if is_transposed else each.seen[:2]
         if each.copied:  # what belongs to no group stays, so that it is copied too
             writes.append(Written(result, None, each.seen, way, fill=each.take))
         else:
             writes.append(Written(result, None if way == result[:2] else way))
-    return Route.of(compile_grouped(config), gemm, turned, takes, writes)
+    return Route.of(compile_grouped(config), gemm, is_transposed, takes, writes)
 
 
 def _transpose(tensor: torch.Tensor) -> torch.Tensor:

@@ -42,7 +42,7 @@ CASES = {
     "two modes": lambda: (integers(2, 3, 9, 16), integers(2, 3, 24, 16)),
     "three modes": lambda: (integers(2, 1, 3, 9, 16), integers(2, 1, 3, 24, 16)),
     "a along m": lambda: (integers(3, 72, 40).mT, integers(3, 40, 72)),
-    "both turned": lambda: (integers(3, 71, 40).mT, integers(3, 71, 48).mT),
+    "both transposed": lambda: (integers(3, 71, 40).mT, integers(3, 71, 48).mT),
     "a shared": lambda: (integers(33, 72).expand(3, 33, 72), integers(3, 40, 72)),
     "b shared": lambda: (integers(3, 33, 72), integers(40, 72).expand(3, 40, 72)),
     "both shared along one mode each": lambda: (

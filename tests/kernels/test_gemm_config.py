@@ -121,7 +121,7 @@ def test_a_configuration_is_a_value():
 def test_the_layouts_are_the_tutorials_with_atoms_along_k_first():
     config = GemmConfig(signature=HALF, tile_m=128, tile_n=128, warpgroups=2, stages=3)
     assert str(config.a_layout) == "Sw<3,4,3> o smem_ptr[16b](unset) o ((8,16),(64,1),(1,3)):((64,512),(1,0),(0,8192))"
-    turned = GemmConfig(
+    transposed = GemmConfig(
         signature=GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float16", a_major="mn"),
         tile_m=128,
         tile_n=128,
@@ -129,7 +129,8 @@ def test_the_layouts_are_the_tutorials_with_atoms_along_k_first():
         stages=3,
     )
     assert (
-        str(turned.a_layout) == "Sw<3,4,3> o smem_ptr[16b](unset) o ((64,2),(8,8),(1,3)):((1,4096),(64,512),(0,8192))"
+        str(transposed.a_layout)
+        == "Sw<3,4,3> o smem_ptr[16b](unset) o ((64,2),(8,8),(1,3)):((1,4096),(64,512),(0,8192))"
     )
 
 

@@ -55,8 +55,8 @@ def test_schedules(options):
     bias, c = torch.randint(-4, 5, (n,)).float(), torch.randint(-4, 5, (m, n // 2)).half()
 
     def matrix(rows, columns):
-        turned = torch.full((columns, rows), torch.nan)
-        return turned.t() if out_major == "col" else turned.t().contiguous()
+        transposed = torch.full((columns, rows), torch.nan)
+        return transposed.t() if out_major == "col" else transposed.t().contiguous()
 
     partials = [
         torch.full(rules.partial_shape(dim, m, columns, config.epi_n * columns // n), torch.nan)
@@ -138,9 +138,9 @@ def test_the_standard_epilogue_is_a_graph_like_any_other():
     assert config.name.startswith(
         "cutepy_gemm_float16_k_float16_k_float16_row_plus_float32_col_bias_float16_relu_64x64"
     )
-    turned = GemmConfig(signature=kind.transposed, tile_m=64, tile_n=64)
-    assert "float16_col_plus_float32_row_columnbias_float16_relu" in turned.name
-    assert turned.signature.transposed == kind
+    transposed = GemmConfig(signature=kind.transposed, tile_m=64, tile_n=64)
+    assert "float16_col_plus_float32_row_columnbias_float16_relu" in transposed.name
+    assert transposed.signature.transposed == kind
 
 
 def test_a_signature_fits_its_graph():

@@ -142,9 +142,9 @@ def test_both_families_are_compared_on_the_gpu_that_is_meant():
 
 
 @pytest.mark.parametrize("signature", [HALF, EIGHT], ids=["16 bits", "8 bits"])
-@given(m=st.integers(1, 8), n=st.integers(1, 40_000), k=st.integers(1, 40_000), turned=st.booleans())
-def test_what_is_chosen_computes_the_product(signature, m, n, k, turned):
-    rows, columns = (n, m) if turned else (m, n)
+@given(m=st.integers(1, 8), n=st.integers(1, 40_000), k=st.integers(1, 40_000), transposed=st.booleans())
+def test_what_is_chosen_computes_the_product(signature, m, n, k, transposed):
+    rows, columns = (n, m) if transposed else (m, n)
     transposed, config = fastest(signature, rows, columns, k)
     if isinstance(config, GemvConfig):
         assert min(m, n) <= config.tile_m

@@ -163,12 +163,12 @@ def test_epilogues_meet_rows_and_columns_of_their_group(along, padded):
     groups = torch.tensor([0, 70, 5, 64] if padded else [5, 5, 80, 90], dtype=torch.int32)
     m, n, k = {"m": (96, 72, 40), "n": (72, 96, 40), "k": (72, 80, 96)}[along]
 
-    def made(name, *extents, turned=False):
+    def made(name, *extents, is_transposed=False):
         shape = (len(groups), *extents) if config.grouping(name).batched else extents
-        return stored(shape, int(not turned), torch.float16)
+        return stored(shape, int(not is_transposed), torch.float16)
 
-    a, b = (made(name, extent, k, turned=along == "k") for name, extent in (("sA", m), ("sB", n)))
-    residual = made("sC", m, n, turned=along == "n")
+    a, b = (made(name, extent, k, is_transposed=along == "k") for name, extent in (("sA", m), ("sB", n)))
+    residual = made("sC", m, n, is_transposed=along == "n")
     bias, weight = made("row", n).float(), made("column", m)
     out = torch.full_like(residual, UNTOUCHED, dtype=torch.float32)
     acc = grouped_reference(a, b, groups, torch.zeros(residual.shape, dtype=torch.float64), along)
@@ -218,17 +218,17 @@ def test_what_has_no_kernel_is_refused(change, message):
 def test_everything_has_a_configuration(along, mnk, groups, padded):
     signature = CONFIGS[along].gemm.signature
     chosen = select_grouped(signature, along, mnk, groups, padded=padded)
-    turned = {"m": "n", "n": "m", "k": "k"}[along] if chosen.transposed else along
-    assert (chosen.config.along, chosen.config.padded) == (turned, padded)
+    is_transposed = {"m": "n", "n": "m", "k": "k"}[along] if chosen.transposed else along
+    assert (chosen.config.along, chosen.config.padded) == (is_transposed, padded)
 
 
 @pytest.mark.parametrize("name", ["float16", "float8_e4m3fn"])
 @pytest.mark.parametrize("mean", [40, 64, 100, 128])
 def test_a_cluster_covers_twice_the_mean_of_few_rows(name, mean):
     signature = GemmSignature(a_dtype=name, b_dtype=name, out_dtype="float16")
-    turned, config = select_grouped(signature, "m", (64 * mean, 4096, 7168), 64)
+    is_transposed, config = select_grouped(signature, "m", (64 * mean, 4096, 7168), 64)
     gemm = config.gemm
-    tile, cluster = (gemm.tile_n, gemm.cluster_n) if turned else (gemm.tile_m, gemm.cluster_m)
+    tile, cluster = (gemm.tile_n, gemm.cluster_n) if is_transposed else (gemm.tile_m, gemm.cluster_m)
     rows = mean // 16 * 16  # as choices are for means that are about as large
     assert 2 * rows <= tile * cluster
     assert tile < max(2 * mean, 65)

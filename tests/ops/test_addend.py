@@ -31,7 +31,7 @@ def integers(*shape, dtype=F16):
 CASES = {
     "matrices": ((33, 72), (40, 72), lambda: integers(33, 40)),
     "float32": ((33, 72), (40, 72), lambda: integers(33, 40, dtype=F32)),
-    "turned": ((40, 72), (40, 72), lambda: integers(40, 40).mT),
+    "transposed": ((40, 72), (40, 72), lambda: integers(40, 40).mT),
     "odd n": ((33, 72), (41, 72), lambda: integers(33, 41)),
     "all odd": ((33, 71), (41, 71), lambda: integers(33, 41, dtype=BF16)),
     "neither contiguous": ((33, 72), (40, 72), lambda: integers(33, 80)[:, ::2]),

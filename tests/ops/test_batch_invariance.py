@@ -289,9 +289,9 @@ def test_subtiles_whose_sums_are_parts_follow_from_n_alone():
             for m in (1, 8, 64, 130, 300, 5000):
                 for k in (64, 8192):
                     with batch_invariant():
-                        turned, config = choose(signature, m, n, k)
+                        transposed, config = choose(signature, m, n, k)
                         assert config == select_config(signature, m, n, k)
-                        found.add((turned, config.epi_n))
+                        found.add((transposed, config.epi_n))
             assert len(found) == 1, (each.name, n, found)
     assert choose(GemmSignature(**types, epilogue=reduced.text), 8, 8192, 8192).transposed
 

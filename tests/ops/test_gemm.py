@@ -76,7 +76,7 @@ CASES = {
     "batch of odd matrices": lambda: (normal(2, 3, 5), normal(2, 7, 5)),
     "batch of one": lambda: (normal(1, 5, 16), normal(1, 8, 16)),
     "batch of rows": lambda: (normal(3, 1, 16), normal(3, 8, 16)),
-    "batch of turned matrices": lambda: (normal(3, 71, 40).mT, normal(3, 71, 48).mT),
+    "batch of transposed matrices": lambda: (normal(3, 71, 40).mT, normal(3, 71, 48).mT),
     "heads of tokens": lambda: (normal(2, 9, 3, 16).transpose(1, 2), normal(2, 7, 3, 16).transpose(1, 2)),
     "grouped heads": lambda: (normal(2, 3, 4, 9, 16), normal(2, 3, 1, 8, 16)),
     "a shared by heads": lambda: (normal(2, 1, 9, 16), normal(2, 3, 8, 16)),
@@ -85,7 +85,7 @@ CASES = {
         normal(3, 8 * 16 + 4)[:, :128].unflatten(1, (8, 16)),
     ),
     "expanded and odd": lambda: (normal(1, 5, 15).expand(4, 5, 15), normal(4, 7, 15)),
-    "a turned in a batch, one b": lambda: (normal(3, 16, 40).mT, normal(24, 16)),
+    "a transposed in a batch, one b": lambda: (normal(3, 16, 40).mT, normal(24, 16)),
     "8-bit batch": lambda: (normal(2, 33, 80, dtype=E4M3), normal(2, 40, 80, dtype=E4M3)),
     "8-bit": lambda: (normal(33, 80, dtype=E4M3), normal(40, 80, dtype=E4M3)),
     "mixed odd 8-bit": lambda: (normal(33, 73, dtype=E4M3), normal(41, 73, dtype=E5M2)),
@@ -128,8 +128,8 @@ def test_bias_and_activation_of_a_batch():
 
 def test_rows_that_fill_their_tiles_badly_are_gathered_where_a_copy_costs_less(monkeypatch):
     from cutepy.kernels.gemm import copies
+    from cutepy.kernels.gemm.batch_folding import join
     from cutepy.kernels.gemm.gpu import H200
-    from cutepy.kernels.gemm.joining import join
     from cutepy.ops.checking import describe
 
     def pays(rows, n, k):

@@ -45,13 +45,15 @@ def dequantised(acc, rows: Column, columns: Row):
 
 SHAPES = {
     "odd": lambda make: (make(33, 77), make(41, 77)),
-    "a batch of turned matrices": lambda make: (make(2, 80, 32).mT, make(3, 1, 40, 80)),
+    "a batch of transposed matrices": lambda make: (make(2, 80, 32).mT, make(3, 1, 40, 80)),
     "no sum": lambda make: (make(4, 0), make(8, 0)),
 }
 
 
 @pytest.mark.dsl
-@pytest.mark.parametrize("name", ["odd", pytest.param("a batch of turned matrices", marks=pytest.mark.deep), "no sum"])
+@pytest.mark.parametrize(
+    "name", ["odd", pytest.param("a batch of transposed matrices", marks=pytest.mark.deep), "no sum"]
+)
 def test_any_shape_and_strides(name):
     a, b = SHAPES[name](torch.randn)
     with cutepy.simulate():

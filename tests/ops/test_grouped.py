@@ -55,7 +55,11 @@ def one_by_one(a, b, offs=None, counts=None):
 
 FORMS = {
     "rows": lambda: (integers(110, 72), integers(4, 40, 72), {"offs": ends()}),
-    "rows, turned": lambda: (integers(110, 72, dtype=BF16), integers(4, 72, 40, dtype=BF16).mT, {"offs": ends()}),
+    "rows, is_transposed": lambda: (
+        integers(110, 72, dtype=BF16),
+        integers(4, 72, 40, dtype=BF16).mT,
+        {"offs": ends()},
+    ),
     "columns": lambda: (integers(4, 40, 72), integers(110, 72), {"offs": ends()}),
     "k": lambda: (integers(110, 40).mT, integers(110, 72).mT, {"offs": ends()}),
     "masked": lambda: (integers(3, 70, 72), integers(3, 40, 72), {"counts": ends(0, 70, 9)}),
@@ -64,7 +68,7 @@ COPIED = {
     "odd k": lambda: (integers(110, 71), integers(4, 40, 71), {"offs": ends()}),
     "odd n": lambda: (integers(110, 72), integers(4, 41, 72), {"offs": ends()}),
     "no k": lambda: (integers(110, 0), integers(4, 40, 0), {"offs": ends()}),
-    "no k, turned": lambda: (integers(110, 0), integers(4, 0, 40).mT, {"offs": ends()}),
+    "no k, is_transposed": lambda: (integers(110, 0), integers(4, 0, 40).mT, {"offs": ends()}),
     "rows along m": lambda: (integers(72, 110).mT, integers(4, 40, 72), {"offs": ends()}),
     "k along k": lambda: (integers(40, 110), integers(72, 110), {"offs": ends()}),
     "odd m and n of k": lambda: (integers(110, 41).mT, integers(110, 71).mT, {"offs": ends()}),
@@ -321,9 +325,9 @@ def test_what_is_chosen_is_chosen_for_the_gpu_of_the_tensors(monkeypatch):
         monkeypatch.setattr(op, "gpu_of", lambda _, gpu=gpu: gpu)
         route = op.find_groups_route(problem, "m", 32)
         signature = route.kernel.gemm.signature
-        asked_for = signature.transposed if route.turned else signature
+        asked_for = signature.transposed if route.is_transposed else signature
         chosen = choice.select_grouped(asked_for, "m", (2048, 7168, 2048), 32, gpu=gpu)
-        assert (route.turned, route.kernel) == chosen
+        assert (route.is_transposed, route.kernel) == chosen
         kernels.append(route.kernel)
     assert kernels[0] != kernels[1]
 

@@ -104,10 +104,10 @@ def test_c_itself_may_be_written_to_and_no_part_of_it():
         check_apart("out", whole, {"a": whole, "c": whole}, {"c"})
 
 
-@pytest.mark.parametrize("turned", [False, True])
-def test_overlap_is_exact_for_blocks_of_one_matrix(turned):
+@pytest.mark.parametrize("transposed", [False, True])
+def test_overlap_is_exact_for_blocks_of_one_matrix(transposed):
     def overlap(x, y):
-        return may_overlap(x.t(), y.t()) if turned else may_overlap(x, y)
+        return may_overlap(x.t(), y.t()) if transposed else may_overlap(x, y)
 
     whole = half(16, 64)
     for first in range(0, 48, 8):

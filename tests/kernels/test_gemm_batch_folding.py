@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 from hypothesis import assume, given, strategies as st  # noqa: E402
 
 from cutepy.epilogues.standard import standard  # noqa: E402
-from cutepy.kernels.gemm.joining import join  # noqa: E402
+from cutepy.kernels.gemm.batch_folding import join  # noqa: E402
 from cutepy.kernels.gemm.operands import Description, Problem  # noqa: E402
 
 F16 = torch.float16
