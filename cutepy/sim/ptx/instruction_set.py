@@ -221,42 +221,42 @@ class Traits(NamedTuple):
 
     @property
     def is_known(self) -> bool:
-        """Whether the instruction set has it."""
+        """True if a row describes the instruction."""
         return self.form is not None
 
     @property
     def is_plain(self) -> bool:
-        """Whether it computes results, or has effects that no other thread sees, and nothing else."""
+        """True if all it does is to compute results, or to have effects that no other thread sees."""
         return self.form is not None and self.effects <= _PRIVATE
 
     @property
     def is_access(self) -> bool:
-        """Whether it accesses memory, and does nothing else."""
+        """True if all it does is to access memory."""
         return "access" in self.effects
 
     @property
     def exchanges(self) -> bool:
-        """Whether it gives a lane what other lanes of its warp hold."""
+        """True if it gives a lane what other lanes of its warp hold."""
         return "exchanges" in self.effects
 
     @property
     def waits(self) -> bool:
-        """Whether it may wait for other threads."""
+        """True if it may wait for other threads."""
         return "waits" in self.effects
 
     @property
     def tries(self) -> bool:
-        """Whether it tests the phase of an mbarrier."""
+        """True if it tests the phase of an mbarrier."""
         return "tries" in self.effects
 
     @property
     def orders(self) -> bool:
-        """Whether it orders what its thread does with what others do, or issues what others wait for."""
+        """True if it orders what its thread does with what others do, or issues what others wait for."""
         return "orders" in self.effects
 
     @property
     def signals(self) -> bool:
-        """Whether it changes or reads barriers, pending copies or registers of the warpgroup."""
+        """True if it changes or reads barriers, pending copies or registers of the warpgroup."""
         return "signals" in self.effects
 
 
