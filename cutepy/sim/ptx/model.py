@@ -199,7 +199,7 @@ class Instruction:
 
     @property
     def traits(self) -> Traits:
-        """What the instruction set says of the opcode."""
+        """The class, effects and operands of the opcode, by the instruction set."""
         return traits(self.opcode)
 
 
