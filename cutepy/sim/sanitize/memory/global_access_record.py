@@ -13,6 +13,7 @@ import numpy as np
 
 from cutepy.layouts.sm90.arch import UNIT_BYTES
 from cutepy.sim.machine.lanes import Array
+from cutepy.sim.sanitize.order.strength import CTA, GPU, WEAK, overlap_completely
 
 if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Instruction
@@ -142,6 +143,18 @@ class GlobalAccessRecord:
     def comes_after(self, other: GlobalAccessRecord) -> bool:
         """Tell whether it comes after another one of the same lanes, in the order of their program."""
         return self.threads is not None and self.same_lanes(other) and not len(self.pattern.twice())
+
+    def is_morally_strong(self, other: GlobalAccessRecord) -> bool:
+        """Tell whether each of its lanes and each of another one's are morally strong: no pair of them races."""
+        scope = min(self.scope, other.scope)
+        if scope == WEAK or self.proxy != other.proxy:
+            return False
+        if not overlap_completely(self.instruction.opcode, other.instruction.opcode):
+            return False
+        if scope >= GPU:
+            return True
+        mine, others = (self.ctas, other.ctas) if scope == CTA else (self.clusters, other.clusters)
+        return self.launch == other.launch and bool((mine == mine[0]).all() and (others == mine[0]).all())
 
     def entries(self, addresses: Array) -> tuple[Array, Array]:
         """Return pairs of positions in `addresses` and entries that touched the bytes there."""

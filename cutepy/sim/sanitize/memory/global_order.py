@@ -86,14 +86,16 @@ class GlobalOrder:
 
             strong = _include_each_other(old, new, before, after)
             fine = need(old.writes, old.proxy == "async", crosses).of(known)
-            result = np.full(len(before), self._kind(old, new), "U20")
-            if strong.any() and not overlap_completely(old.instruction.opcode, new.instruction.opcode):
-                result[strong] = "partial-overlap"
-            else:
+            is_whole = overlap_completely(old.instruction.opcode, new.instruction.opcode)
+            if is_whole:
                 fine |= strong
-            if not fine.all():  # it is known to be over, and was not shown
-                result[known(DONE)] = "too-narrow-scope"
-            if crosses and not fine.all():
+            if fine.all():
+                return np.full(len(before), "")
+            result = np.full(len(before), self._kind(old, new), "U20")
+            if not is_whole:
+                result[strong] = "partial-overlap"
+            result[known(DONE)] = "too-narrow-scope"  # it is known to be over, and was not shown
+            if crosses:
                 result[UNFENCED[old.writes].of(known)] = unfenced(old.writes)
             result[fine] = ""
             return result
