@@ -269,6 +269,16 @@ class Mbarriers(Mechanism):
         for offset, slots, total in targets(self._memory, g, i, address, size):
             self.deliver(g, i, offset, slots, total, address=address)
 
+    def may_complete_within(self, offsets: Array, slots: Array, size: int) -> bool:
+        """Tell whether copies of a size, which each count at an offset, complete a phase before all of them have."""
+        for offset, copies in zip(*np.unique(offsets, return_counts=True), strict=True):
+            found = self._objects.get(int(offset))
+            if found is not None:
+                lacks = found.transactions[slots]
+                if ((found.pending[slots] == 0) & (lacks > 0) & (lacks < size * copies)).any():
+                    return True
+        return False
+
     def deliver(
         self,
         g: Group,

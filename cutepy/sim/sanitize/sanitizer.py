@@ -102,8 +102,9 @@ class Sanitizer(Observer):
         self._polled: Access | None = None  # the last event, if it is a strong read, of which there was nothing to tell
         self._has_told = False
         of_global = self._of_global
-        told = map(self._telling, (of_global.conflict, of_global.unwritten, self._forgotten, of_global.unacquired))
-        self._global = GlobalAccesses(self._launches, self._messages, known, *told, self._examiner.assume)
+        told = self._telling(of_global.conflict), self._telling(of_global.unwritten), self._forgotten
+        unacquired = self._telling(of_global.unacquired)
+        self._global = GlobalAccesses(self._launches, self._messages, known, *told, unacquired, self._examiner.assume)
         self._launch: Launch | None = None
         self._wave: Wave | None = None
         self._through: dict[int, Through | None] = {}
@@ -197,8 +198,9 @@ class Sanitizer(Observer):
             fences = {fenced_spaces(i.opcode) for i in instructions if "proxy" in i.parts} - {frozenset()}
             ends_mbarriers = "mbarrier.inval" in self._launch.ptx
             wave = self._wave = Wave(residents, x * y * z, ends_mbarriers, has_relaxed, fences)
-            told = self._conflict, self._unwritten, self._findings.tell, self._forgotten, self._filled
-            self._shared = SharedAccesses(wave, self._granule, self._slot_bytes, *map(self._telling, told))
+            told = self._telling(self._conflict), self._telling(self._unwritten), self._telling(self._findings.tell)
+            more = self._forgotten, self._telling(self._filled)
+            self._shared = SharedAccesses(wave, self._granule, self._slot_bytes, *told, *more)
             self._premises = self._examiner.premises(wave)
             self._sums = Sums(function, residents.count, x * y * z)
         return wave

@@ -266,8 +266,14 @@ class Phases:
             some = actors.only(deliveries[:, 2]).of_ctas(deliveries[:, 1])
             self._count_in(event, some, deliveries[:, 0], phases[deliveries[:, 0]])
             return
+        is_all = event.part_of is not None and event.part_of.kind == "bulk_load" and actors.is_all_of(deliveries[:, 1:])
+        if is_all:  # each lane's copy brings as many bytes, to its own CTA
+            target, counted = actors.slots, phases[actors.slots]
+            if (self.knows_complete(actors, target, counted - 1) | (counted < 1)[:, None]).all():
+                self._count_in(event, actors, target, counted)
+                return
         lanes = np.unique(deliveries[:, 2]).tolist()
-        if len(lanes) > 1:
+        if len(lanes) > 1 and not is_all:
             self._announcing.lose(event.state.slots)
         for lane in lanes:
             pairs = deliveries[deliveries[:, 2] == lane]

@@ -109,6 +109,8 @@ class Premises:
             if isinstance(event, MbarrierCompleteTx) and event.deliveries is not None:
                 assert event.part_of is not None
                 to, rows, _ = event.deliveries.T
+                if event.part_of.kind == "bulk_load":  # of lanes that copy at once each is an operation
+                    self.operations += len(np.unique(event.deliveries[:, 1:], axis=0)) - 1
                 if event.part_of.kind == "st_async" and (to == event.part_of.ctas.slots[rows]).any():
                     self._assume(_TO_ITSELF)
         elif isinstance(event, (NamedBarrierJoin, NamedBarrierArrive, ClusterArrive)):

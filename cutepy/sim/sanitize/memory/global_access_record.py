@@ -95,8 +95,8 @@ class GlobalAccessRecord:
         The launches, as bits, whose touches before it are forgotten.
     when : int
         How many steps of synchronisation were before it, or before it was issued: see `order.last_steps`.
-    issuer : int or None
-        The thread that issued an operation of the async proxy.
+    issuers : array of int or None
+        The threads of each CTA that issued an operation of the async proxy.
     """
 
     what: str
@@ -121,12 +121,18 @@ class GlobalAccessRecord:
     depth: int = 0
     cut: int = 0
     when: int = 0
-    issuer: int | None = None
+    issuers: Array | None = None
 
     @property
     def lanes(self) -> int:
         """Lanes of each CTA."""
-        return 1 if self.threads is None else len(self.threads)
+        by = self.issuers if self.threads is None else self.threads
+        return 1 if by is None else len(by)
+
+    def copies(self, lanes: Array) -> Array:
+        """Return, by lane, which copy it is part of: each lane's bulk copy is one, and all of an access or a box."""
+        is_by_lane = self.proxy == "async" and "tensor" not in self.instruction.parts
+        return lanes if is_by_lane else np.zeros_like(lanes)
 
     def same_lanes(self, other: GlobalAccessRecord) -> bool:
         """Tell whether the same lanes touched the same bytes in the same way, and the same tells that they are over."""
@@ -134,7 +140,7 @@ class GlobalAccessRecord:
             self.pattern is other.pattern
             and (self.low, self.launch, self.writes, self.proxy) == (other.low, other.launch, other.writes, other.proxy)
             and self.scope <= other.scope
-            and bool(self.columns.flat[0] == other.columns.flat[0])  # of threads, all or none differ
+            and np.array_equal(self.columns, other.columns)
             and np.array_equal(self.ctas, other.ctas)
             and (self.threads is other.threads or np.array_equal(self.threads, other.threads))  # type: ignore[arg-type]
             and (self.threads is not None or np.array_equal(self.ranks, other.ranks))

@@ -40,12 +40,12 @@ def held_by_threads(wave: Wave, touch: GlobalAccessRecord) -> Held:
     return held
 
 
-def held_at_issue(known: Array, positions: Array) -> Held:
-    """Return what the async proxy knows for CTAs at some positions of those that issued an operation."""
+def held_at_issue(known: Array) -> Held:
+    """Return what the async proxy knows for lanes that issued an operation: (plane, lane, rank, column)."""
 
     def held(plane: int, lanes: Array, ranks: Array, columns: Array) -> Array:
         last = known.shape[-1] - 1
-        found = known[plane, positions[lanes], ranks, np.minimum(columns, last)]
+        found = known[plane, lanes, ranks, np.minimum(columns, last)]
         return np.where(columns <= last, found, 0)
 
     return held

@@ -491,9 +491,13 @@ class GlobalShadow:
             wrong[_observed(wrong == "", before, after, addresses)] = ""
         fine = np.asarray(wrong == "")
         for kind in () if fine.all() else np.unique(wrong[~fine]).tolist():
-            pairs = before[wrong == kind], after[wrong == kind], addresses[wrong == kind]
-            lanes_before, lanes_after, where = (int(x[0]) for x in pairs)
-            self.report(GlobalConflict(kind, old, new, lanes_before, lanes_after, where, pairs))
+            these = np.flatnonzero(wrong == kind)
+            copies = np.stack([new.copies(after[these]), old.copies(before[these])])
+            _, of = np.unique(copies, axis=1, return_inverse=True)
+            for n in range(int(of.max()) + 1):
+                pairs = before[these[of == n]], after[these[of == n]], addresses[these[of == n]]
+                lanes_before, lanes_after, where = (int(x[0]) for x in pairs)
+                self.report(GlobalConflict(kind, old, new, lanes_before, lanes_after, where, pairs))
         return fine
 
 

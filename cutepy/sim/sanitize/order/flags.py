@@ -24,6 +24,7 @@ from cutepy.sim.sanitize.order.strength import strength
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import Access, Fence
+    from cutepy.sim.machine.lanes import Array
     from cutepy.sim.ptx.model import Instruction
     from cutepy.sim.sanitize.order.messages import Messages
     from cutepy.sim.sanitize.order.wave import Wave

@@ -269,7 +269,9 @@ class Messages:
         self._tails[chain : chain + 1] = [(count, sent)]
         self._last_of[sent.sender] = chain
         chains = np.zeros(len(self._tails), np.int32)
-        held, columns = (np.fromiter(part, np.intp, len(snapshot.columns)) for part in (snapshot.columns, snapshot.columns.values()))
+        held, columns = (
+            np.fromiter(part, np.intp, len(snapshot.columns)) for part in (snapshot.columns, snapshot.columns.values())
+        )
         there = (columns < known.shape[-1]) & (held < len(chains))
         chains[held[there]] = known[SEEN, 0, columns[there]]
         cluster = snapshot.cluster(sent.row)

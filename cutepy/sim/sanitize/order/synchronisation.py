@@ -31,7 +31,7 @@ from cutepy.sim.machine.events import (
 from cutepy.sim.machine.lanes import WARP, WARPGROUP, Array
 from cutepy.sim.sanitize.hazards import Side
 from cutepy.sim.sanitize.kinds import Diagnosis
-from cutepy.sim.sanitize.order.clocks import DONE, SEEN, BarrierGeneration, neighbours, raise_at, rectangle
+from cutepy.sim.sanitize.order.clocks import DONE, SEEN, BarrierGeneration, neighbours, rectangle
 from cutepy.sim.sanitize.order.fences import Wait, scope_of
 from cutepy.sim.sanitize.order.mbarrier_inits import INITS, check_made, fence_inits, side_of, used_by
 from cutepy.sim.sanitize.order.peers import BEGUN
@@ -198,10 +198,8 @@ def _mbarrier(wave: Wave, event: MbarrierEvent) -> None:
         what = clocks.padded(issued.lanes(rows, lanes, releases=False))
         _hide(wave, what, issued.slots[rows] != to)
         if not np.array_equal(to, state.slots):
-            copied = what
-            what = np.zeros((len(copied), len(state.slots), *copied.shape[2:]), np.int32)
-            for n, at in enumerate(np.searchsorted(state.slots, to).tolist()):
-                raise_at(what, (slice(None), at), copied[:, n])
+            by_slot = np.argsort(to, kind="stable")
+            what = np.maximum.reduceat(what[:, by_slot], np.searchsorted(to[by_slot], state.slots), axis=1)
         # What the async proxy wrote its operations see then; what st.async did they don't without a fence.
         what[: SEEN + 1, np.arange(len(phases)), state.slots % clocks.cluster, column] = phases + 1
         meeting.add(state.slots, phases, what)
@@ -398,10 +396,9 @@ def _group(wave: Wave, event: GroupWait) -> None:
     names: list[tuple[object, ...]] = [(BULK, "read")] if kind == BULK else [(kind,)]
     if kind == BULK and not event.reads_only:
         names.append((BULK, "write"))
-    for n, thread in enumerate(threads.tolist()):
-        for name in names:
-            known = clocks.known_column((*name, thread))
-            if known is not None:
-                at = np.array([known])
-                for plane in (DONE, SEEN):
-                    clocks.set_own(plane, slots, at, done[:, n : n + 1])
+    for name in names:
+        columns = [clocks.known_column((*name, thread)) for thread in threads.tolist()]
+        known = [n for n, column in enumerate(columns) if column is not None]
+        at = np.array([column for column in columns if column is not None], np.intp)
+        for plane in (DONE, SEEN) if known else ():
+            clocks.set_own(plane, slots, at, done[:, known])

@@ -116,9 +116,7 @@ def heads(instructions: Iterable[Instruction]) -> frozenset[int]:
     synchronising = [i.index for i in known if synchronises(i) and not is_try(i)]
     jumps = [(i.index, label.target) for i in known for label in i.operands if type(label) is Label]
     return frozenset(
-        target
-        for index, target in jumps
-        if bisect_left(synchronising, target) < bisect_right(synchronising, index)
+        target for index, target in jumps if bisect_left(synchronising, target) < bisect_right(synchronising, index)
     )
 
 
