@@ -128,21 +128,6 @@ class Actors:
         return Actors(self.clocks, self.slots[rows], self.threads, View(known[:, at], own[:, at]), self.place)
 
 
-def alike(of: Array) -> list[Array]:
-    """Group lanes that act on the same CTAs' objects, given by (CTA, lane): their positions.
-
-    Examples
-    --------
-    >>> alike(np.array([[0, 1, 0]]))
-    [array([0, 2]), array([1])]
-    """
-    if (of == of[:, :1]).all():
-        return [np.arange(of.shape[1])]
-    _, which = np.unique(of, axis=1, return_inverse=True)
-    which = which.reshape(-1)
-    return [np.flatnonzero(which == n) for n in range(int(which.max()) + 1)]
-
-
 def _padded(what: Array, width: int, value: int = 0) -> Array:
     """Return an array with further columns, or without those beyond."""
     if what.shape[-1] >= width:

@@ -22,11 +22,11 @@ from cutepy.sim.machine.events import (
     MbarrierInvalidate,
     MbarrierWait,
 )
-from cutepy.sim.sanitize.certificate.actors import Actors, alike, raise_to
+from cutepy.sim.sanitize.certificate.actors import Actors, raise_to
 from cutepy.sim.sanitize.certificate.phase_completion import Announcing
 from cutepy.sim.sanitize.certificate.violations import Reports, Violation, names
 from cutepy.sim.sanitize.kinds import Diagnosis
-from cutepy.sim.sanitize.order.clocks import raise_at
+from cutepy.sim.sanitize.order.clocks import alike, raise_at
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import MbarrierEvent, MbarrierTry

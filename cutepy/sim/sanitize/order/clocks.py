@@ -59,6 +59,21 @@ def neighbours(positions: Array) -> Index:
     return slice(first, last + 1) if last - first == len(positions) - 1 else positions
 
 
+def alike(of: Array) -> list[Array]:
+    """Group lanes that act on the same CTAs' objects, given by (CTA, lane): their positions.
+
+    Examples
+    --------
+    >>> alike(np.array([[0, 1, 0]]))
+    [array([0, 2]), array([1])]
+    """
+    if (of == of[:, :1]).all():
+        return [np.arange(of.shape[1])]
+    _, which = np.unique(of, axis=1, return_inverse=True)
+    which = which.reshape(-1)
+    return [np.flatnonzero(which == n) for n in range(int(which.max()) + 1)]
+
+
 def raise_at(held: Array, at: Any, what: Array) -> None:  # noqa: ANN401 - slices and arrays
     """Raise what is held at an index to at least something."""
     here = held[at]
@@ -322,6 +337,18 @@ class Clocks:
     def publish(self, slots: Array, threads: Array) -> Array:
         """Return what threads release, as of `joint`; what they do from now on is not part of it."""
         found = self.joint(slots, threads)
+        self.tick(slots, threads)
+        return found
+
+    def publish_each(self, slots: Array, threads: Array) -> Array:
+        """Return what each thread releases by itself, (plane, CTA, thread, rank, column), as `publish` does."""
+        view, place = self.view(slots, threads)
+        assert view.own is not None
+        found: Array = view.known[:, :, place]
+        known = min(found.shape[-1], len(self.owner))
+        mine = self.owner[:known] == threads[:, None]
+        at = slice(None), np.arange(len(slots)), slice(None), slots % self.cluster, slice(known)
+        found[at] = np.maximum(found[at], np.where(mine, view.own[:, :, None, :known], 0).swapaxes(0, 1))
         self.tick(slots, threads)
         return found
 

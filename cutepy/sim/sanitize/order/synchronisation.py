@@ -31,7 +31,7 @@ from cutepy.sim.machine.events import (
 from cutepy.sim.machine.lanes import WARP, WARPGROUP, Array
 from cutepy.sim.sanitize.hazards import Side
 from cutepy.sim.sanitize.kinds import Diagnosis
-from cutepy.sim.sanitize.order.clocks import DONE, SEEN, BarrierGeneration, neighbours, rectangle
+from cutepy.sim.sanitize.order.clocks import DONE, SEEN, BarrierGeneration, alike, neighbours, rectangle
 from cutepy.sim.sanitize.order.fences import Wait, scope_of
 from cutepy.sim.sanitize.order.mbarrier_inits import INITS, check_made, fence_inits, side_of, used_by
 from cutepy.sim.sanitize.order.peers import BEGUN
@@ -158,8 +158,8 @@ def _cluster_arrive(wave: Wave, event: ClusterArrive) -> None:
         what = wave.clocks.joint(slots, threads)
         what[..., ~wave.clocks.is_channel((INITS,), what.shape[-1])] = 0
         what[DONE, np.arange(len(slots)), slots % size, begun] = 1
-        for thread in threads.tolist() if wave.patterns.has_fences else ():
-            _, far = wave.patterns.released(event.instruction, slots, thread)
+        if wave.patterns.has_fences:
+            _, far = wave.patterns.released(event.instruction, slots, threads)
             what = np.maximum(what, far[..., : what.shape[-1]])
         wave.clocks.tick(slots, threads)
     else:
@@ -248,10 +248,11 @@ def _arrive(wave: Wave, event: MbarrierArrive, meeting: BarrierGeneration, first
         meeting.add(slots, phases[:, 0], clocks.publish(slots, threads))
         return
     _reach(wave, event, first)
-    for column, thread in enumerate(threads.tolist()):
-        near = far = clocks.publish(slots, np.array([thread]))
+    for lanes in alike(of):
+        column = int(lanes[0])
+        near = far = clocks.publish(slots, threads[lanes])
         if is_relaxed:
-            near, far = wave.patterns.released(i, slots, thread)
+            near, far = wave.patterns.released(i, slots, threads[lanes])
         elif scope_of(i) < CLUSTER:
             far = clocks.nothing(len(slots), clocks.capacity)
         for rank in range(clocks.cluster):
@@ -275,9 +276,13 @@ def _reach(wave: Wave, event: MbarrierCount, first: Array) -> None:
     shape, channel = (len(slots), len(threads)), wave.clocks.column(("mbarrier", event.state.address))
     of = np.broadcast_to(event.slots, shape)
     phases = np.broadcast_to(event.counted, shape) + first[of]
-    for row, column in np.argwhere(of != slots[:, None]).tolist():
+    away = np.argwhere(of != slots[:, None]).tolist()
+    if not away:
+        return
+    counts = wave.clocks.counts(slots, threads)
+    for row, column in away:
         to, thread = (int(of[row, column]), int(slots[row])), int(threads[column])
-        wave.peers.arrive(event.instruction, *to, thread, channel, int(phases[row, column]))
+        wave.peers.arrive(event.instruction, *to, thread, channel, int(phases[row, column]), int(counts[row, column]))
 
 
 def _hide(wave: Wave, what: Array, away: Array) -> bool:
