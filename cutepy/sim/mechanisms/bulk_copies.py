@@ -152,7 +152,7 @@ class BulkCopies(Mechanism):
         data = [self._global_bytes(g, i, address, count) for address in addresses]
         for address in addresses:
             self._count("load", address, count)
-        rows, lanes = (x.ravel() for x in np.indices(places.shape))
+        rows, lanes = np.divmod(np.arange(places.size), threads.count)
         by = places.ravel() // memory.slot_bytes
         to = by if slots is not None else barriers.ravel() // memory.slot_bytes
         written = [places]
@@ -160,7 +160,7 @@ class BulkCopies(Mechanism):
             own, place = divmod(int(places[0, 0]), memory.slot_bytes)
             written = [np.array([[slot * memory.slot_bytes + place]]) for slot in slots]
             to, rows, lanes, by = np.array(slots), *np.zeros((2, len(slots)), np.intp), np.full(len(slots), own)
-        notified = np.unique(to)
+        notified = np.unique(to) if len(to) > 1 else to
 
         def apply() -> None:
             self._observe(i, ctas, threads, "read", "global", sources.astype(np.int64), count)

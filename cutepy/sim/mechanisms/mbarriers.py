@@ -410,10 +410,9 @@ class Mbarriers(Mechanism):
         if tried is None:
             return
         slot_bytes = self._memory.slot_bytes
-        offsets = position % slot_bytes
+        offsets, seen = position % slot_bytes, np.where(done, tried, -2)
         for offset in np.unique(offsets).tolist():
             slots = np.unique(position[offsets == offset] // slot_bytes)
-            seen = np.where(done, tried, -2)
             state, lanes, of = self._seen(offset, slots, g, i, address)
             about = i, lanes.ctas, lanes.threads, state, of, self._activity.completing
             self._activity.tell(kind(*about, lanes.values(seen), lanes.values(tried)))

@@ -22,6 +22,7 @@ from cutepy.sim.machine.events import (
     MbarrierInvalidate,
     MbarrierWait,
 )
+from cutepy.sim.machine.lanes import spread
 from cutepy.sim.sanitize.certificate.actors import Actors, raise_to
 from cutepy.sim.sanitize.certificate.phase_completion import Announcing
 from cutepy.sim.sanitize.certificate.violations import Reports, Violation, names
@@ -169,7 +170,7 @@ class Phases:
         actors = self._actors(event)
         slots, threads = event.ctas.slots, event.threads.ids
         shape = len(slots), len(threads)
-        of, counted = (np.broadcast_to(x, shape) for x in (event.slots, event.counted))
+        of, counted = (spread(x, shape) for x in (event.slots, event.counted))
         for lanes in alike(of):
             target, seen = of[:, lanes[0]], counted[:, lanes]
             self._life[self._clocks.cells(target, slots, threads[lanes])] = self._clocks.counts(slots, threads[lanes])
@@ -221,7 +222,7 @@ class Phases:
         actors = self._actors(event)
         slots, threads = event.ctas.slots, event.threads.ids
         shape = len(slots), len(threads)
-        of, counted = (np.broadcast_to(x, shape) for x in (event.slots, event.counted))
+        of, counted = (spread(x, shape) for x in (event.slots, event.counted))
         rows = np.searchsorted(actors.slots, slots)
         positions = np.searchsorted(actors.threads, threads)
         patterns = alike(of)
@@ -259,7 +260,7 @@ class Phases:
         assert event.deliveries is not None
         actors, cluster = self._actors(event), self._clocks.cluster
         phases = np.zeros(self._wave.residents.count, np.int64)
-        phases[event.state.slots] = np.broadcast_to(event.counted, event.state.slots.shape)
+        phases[event.state.slots] = spread(event.counted, event.state.slots.shape)
         self._announcing.amounts(event)
         deliveries = event.deliveries
         if len(deliveries) == 1:  # a copy by one lane to one CTA, of which kernels issue thousands

@@ -368,5 +368,7 @@ class SharedAccesses:
 
 def _apart(slots: Array) -> list[Array]:
     """Part what was done to one place of CTAs, so that each part has it once of each: one after the other."""
+    if len(slots) == 1:
+        return [slots]
     which, times = np.unique(slots, return_counts=True)
     return [which[times > n] for n in range(int(times.max()))]

@@ -34,7 +34,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cutepy.sim.machine.lanes import WARP, Array, Index, as_index
+from cutepy.sim.machine.lanes import WARP, Array, Index, as_index, spread
 
 
 def rectangle(slots: Array, columns: Array) -> tuple[Index, Index]:
@@ -490,7 +490,7 @@ class BarrierGeneration:
             if self._what is not None:
                 grown[..., : self._what.shape[-1]] = self._what
             self._what = grown
-        phase = np.broadcast_to(phase, slots.shape)
+        phase = spread(phase, slots.shape)
         for parity in (0, 1):
             here = np.flatnonzero((phase & 1) == parity)
             if len(here):
@@ -509,7 +509,7 @@ class BarrierGeneration:
         """Return what was published in phases, (plane, CTA, rank, column), as kept; None if nothing was."""
         if self._what is None:
             return None
-        phase = np.broadcast_to(phase, slots.shape)
+        phase = spread(phase, slots.shape)
         other = self._phase[phase & 1, slots] != phase
         if (phase == phase[0]).all() and not other.any():
             held: Array = self._what[int(phase[0]) & 1][:, as_index(slots)]

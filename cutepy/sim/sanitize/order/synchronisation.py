@@ -28,7 +28,7 @@ from cutepy.sim.machine.events import (
     SetRegisters,
     WarpSync,
 )
-from cutepy.sim.machine.lanes import WARP, WARPGROUP, Array
+from cutepy.sim.machine.lanes import WARP, WARPGROUP, Array, spread
 from cutepy.sim.sanitize.hazards import Side
 from cutepy.sim.sanitize.kinds import Diagnosis
 from cutepy.sim.sanitize.order.clocks import DONE, SEEN, BarrierGeneration, alike, neighbours, rectangle
@@ -96,7 +96,7 @@ def _on_mbarrier(wave: Wave, event: MbarrierEvent, report: Report) -> None:
 def _named(wave: Wave, event: NamedBarrierEvent) -> None:
     slots, threads = event.ctas.slots, event.threads.ids
     meeting = wave.meeting(event.barrier)
-    generation = np.broadcast_to(event.generation, (len(slots), len(threads)))[:, 0]
+    generation = spread(event.generation, (len(slots), len(threads)))[:, 0]
     if isinstance(event, NamedBarrierSync):
         what = meeting.published(slots, generation)
         assert what is not None
@@ -151,7 +151,7 @@ def _fence(wave: Wave, event: Fence) -> None:
 def _cluster_arrive(wave: Wave, event: ClusterArrive) -> None:
     slots, threads, size = event.ctas.slots, event.threads.ids, wave.clocks.cluster
     meeting, begun = wave.meeting("cluster"), wave.clocks.column(BEGUN)
-    generation = np.broadcast_to(event.generation, (len(slots), len(threads)))[:, 0]
+    generation = spread(event.generation, (len(slots), len(threads)))[:, 0]
     first, column = (slots // size * size)[:, None], wave.clocks.column("cluster")
     wave.arrivals.note(wave.clocks, event.instruction, slots, threads, first, column, generation[:, None])
     if "relaxed" in event.instruction.parts:
@@ -172,7 +172,7 @@ def _cluster_arrive(wave: Wave, event: ClusterArrive) -> None:
 
 def _cluster_wait(wave: Wave, event: ClusterWait) -> None:
     slots, threads, size = event.ctas.slots, event.threads.ids, wave.clocks.cluster
-    generation = np.broadcast_to(event.generation, (len(slots), len(threads)))[:, 0]
+    generation = spread(event.generation, (len(slots), len(threads)))[:, 0]
     column = wave.clocks.column("cluster")
     found = wave.meeting("cluster").published(slots // size * size, generation)
     if found is None:
@@ -190,7 +190,7 @@ def _mbarrier(wave: Wave, event: MbarrierEvent) -> None:
         _wait(wave, event, meeting, first)
     elif isinstance(event, MbarrierCompleteTx) and event.part_of is not None:
         issued = wave.issued[id(event.part_of)]
-        phases = np.broadcast_to(event.counted, state.slots.shape) + first[state.slots]
+        phases = spread(event.counted, state.slots.shape) + first[state.slots]
         issued.signals.append((state.address, state.slots, phases))
         column = clocks.column(("mbarrier", state.address))
         assert event.deliveries is not None
@@ -226,8 +226,8 @@ def _copies_arrive(wave: Wave, event: MbarrierArrive, meeting: BarrierGeneration
         column, at = clocks.known_column((COPIES, thread)), int(np.searchsorted(event.part_of.threads.ids, thread))
         if column is not None:
             what[: SEEN + 1, np.arange(len(slots)), slots % clocks.cluster, column] = issued.count[rows, at]
-    of = slots if event.slots is None else np.broadcast_to(event.slots, (len(slots), len(threads)))[:, 0]
-    phases = np.broadcast_to(event.counted, (len(slots), len(threads)))[:, 0] + first[of]
+    of = slots if event.slots is None else spread(event.slots, (len(slots), len(threads)))[:, 0]
+    phases = spread(event.counted, (len(slots), len(threads)))[:, 0] + first[of]
     wave.note(clocks.column(("mbarrier", event.state.address)), event.instruction, of, phases + 1)
     for rank in range(clocks.cluster):
         here = slots % clocks.cluster == rank
@@ -239,8 +239,8 @@ def _arrive(wave: Wave, event: MbarrierArrive, meeting: BarrierGeneration, first
     clocks, slots, threads = wave.clocks, event.ctas.slots, event.threads.ids
     assert event.slots is not None
     shape = (len(slots), len(threads))
-    of = np.broadcast_to(event.slots, shape)
-    phases = np.broadcast_to(event.counted, shape) + first[of]
+    of = spread(event.slots, shape)
+    phases = spread(event.counted, shape) + first[of]
     i, channel = event.instruction, clocks.column(("mbarrier", event.state.address))
     is_relaxed, is_local = "relaxed" in i.parts, bool((of == slots[:, None]).all())
     wave.arrivals.note(wave.clocks, i, slots, threads, of, channel, phases)
@@ -274,8 +274,8 @@ def _reach(wave: Wave, event: MbarrierCount, first: Array) -> None:
         return
     slots, threads = event.ctas.slots, event.threads.ids
     shape, channel = (len(slots), len(threads)), wave.clocks.column(("mbarrier", event.state.address))
-    of = np.broadcast_to(event.slots, shape)
-    phases = np.broadcast_to(event.counted, shape) + first[of]
+    of = spread(event.slots, shape)
+    phases = spread(event.counted, shape) + first[of]
     away = np.argwhere(of != slots[:, None]).tolist()
     if not away:
         return
@@ -313,7 +313,7 @@ def _wait(wave: Wave, event: MbarrierWait, meeting: BarrierGeneration, first: Ar
         else:
             sees_far = scope_of(event.instruction) >= CLUSTER
             clocks.learn(wait.slots, wait.threads, wait.far if sees_far else wait.near)
-    for rows, columns in _rectangles(np.broadcast_to(event.counted >= -1, (len(slots), len(threads)))):
+    for rows, columns in _rectangles(spread(event.counted >= -1, (len(slots), len(threads)))):
         clocks.end_waits(slots[rows], threads[columns])
         wave.apart[slots[rows][:, None], np.flatnonzero(np.bincount(threads[columns] // WARP))] = True
 
@@ -325,10 +325,11 @@ def _shown(wave: Wave, event: MbarrierTry, meeting: BarrierGeneration, first: Ar
     away = event.slots - slots[:, None]
     column = clocks.column(("mbarrier", event.state.address))
     distant = wave.meetings.get(("mbarrier", event.state.address, "cluster"))
-    for at in np.unique(away).tolist():
+    first_away = away.flat[:1]
+    for at in (first_away if (away == first_away).all() else np.unique(away)).tolist():
         lanes = (away == at) & (event.counted >= 0)
         phases = np.where(lanes, event.counted, 0).max(axis=1) + first[slots + at]
-        for rows, columns in _rectangles(np.broadcast_to(lanes, (len(slots), len(threads)))):
+        for rows, columns in _rectangles(spread(lanes, (len(slots), len(threads)))):
             objects = slots[rows] + at
             near = meeting.published(objects, phases[rows])
             if near is None:
