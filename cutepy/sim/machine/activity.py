@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 
 from cutepy.sim.machine.events import AsyncOperation, BarrierEvent, CompletionPolicy
-from cutepy.sim.machine.lanes import WARP, Array, Ctas, Threads
+from cutepy.sim.machine.lanes import WARP, Array, Ctas, Threads, spread
 
 if TYPE_CHECKING:
     from cutepy.sim.errors import SimulationError
@@ -69,7 +69,7 @@ class Picked(NamedTuple):
         """Return the values of the lanes that are picked."""
         if self.lanes is None:
             return of
-        wide = np.broadcast_to(of, self.shape)
+        wide = spread(of, self.shape)
         if self.lanes.shape[0] > 1:
             wide = wide[self.lanes.any(axis=1)]
         return wide[:, self.lanes.any(axis=0)] if self.lanes.shape[1] > 1 else wide

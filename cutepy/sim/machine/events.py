@@ -38,7 +38,7 @@ class Access:
         Who: the lanes, a rectangle.
     addresses : array, (CTAs, threads)
         Where: bytes; an axis along which they are equal has extent 1. In shared memory, `slot * slot_bytes + offset`.
-        Of the async proxy in global memory (CTAs, runs of bytes): all runs are by one thread of each CTA.
+        Of the async proxy in global memory (CTAs, runs of bytes), by one thread of each CTA; or one run of each thread.
     size_bytes : int
         Bytes that each lane accesses.
     part_of : AsyncOperation or None

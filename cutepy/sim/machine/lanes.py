@@ -49,6 +49,11 @@ def select(value: Array, rows: Index | None, columns: Index | None) -> Array:
     return value
 
 
+def spread(value: Array, shape: tuple[int, ...]) -> Array:
+    """Return a value over all lanes of a shape, which mostly has that shape: `np.broadcast_to` takes 20 calls."""
+    return value if value.shape == shape else np.broadcast_to(value, shape)
+
+
 def mask_of(lanes: Array) -> Array:
     """Return the masks of the lanes of warps, which are bools along the last axis.
 

@@ -15,11 +15,11 @@ import numpy as np
 
 from cutepy.sim.errors import MemoryAccessError
 from cutepy.sim.machine.activity import Kind
-from cutepy.sim.machine.events import AsyncOperation, GroupCommit, GroupWait
+from cutepy.sim.machine.events import Access, AsyncOperation, GroupCommit, GroupWait, Space
 from cutepy.sim.machine.lanes import WARP, Array, Ctas, Threads
 from cutepy.sim.machine.schedule import Mechanism, left_by
 from cutepy.sim.mechanisms.atomics import combine
-from cutepy.sim.mechanisms.global_runs import Operation, observe_runs
+from cutepy.sim.mechanisms.global_runs import Operation
 from cutepy.sim.mechanisms.multicast import reached
 
 if TYPE_CHECKING:
@@ -82,49 +82,99 @@ class BulkCopies(Mechanism):
         self._activity.stats["bulk_bytes"] += size
         self._activity.traffic.run(kind, address, size)
 
-    def _observe(self, g: Group, i: Instruction, what: Operation, lane: Lane, address: int, size: int) -> None:
-        if self._activity.observers and size:
-            observe_runs(self._activity, g, i, what, [lane[0]], lane[1], np.array([[address]]), size)
+    def _observe(
+        self, i: Instruction, ctas: Ctas, threads: Threads, what: Operation, space: Space, addresses: Array, size: int
+    ) -> None:
+        """Tell the observers what the lanes' copies that complete do to memory: copies of no bytes do nothing."""
+        for observer in self._activity.observers if size else ():
+            part_of = self._activity.completing
+            observer.on_access(Access(what, space, "async", i, ctas, threads, addresses, size, part_of))
 
     def load(
         self, g: Group, i: Instruction, to: Array, source: Array, size: Array, barrier: Array, mask: Array | None
     ) -> None:
         """Copy from global to shared memory, and count the bytes at an mbarrier."""
-        memory, activity = self._memory, self._activity
+        memory = self._memory
         _, to = memory.resolve("shared" if to.dtype == np.uint32 else "generic", to)
         _, barrier = memory.resolve("shared" if barrier.dtype == np.uint32 else "generic", barrier)
         places = memory.locate(g, i, to, int(size.max()), _ALIGNMENT)
         barriers = memory.locate(g, i, barrier, 8, 8)
-        masks = np.array([[0]]) if mask is None else mask
-        for lane, (place, address, count, at, reach) in self._lanes(g, places, source, size, barriers, masks):
-            own, offset = divmod(place, memory.slot_bytes)
-            slots = [own] if mask is None else reached(g, i, own, reach)
-            notified = [at // memory.slot_bytes] if mask is None else slots
-            data = self._global_bytes(g, i, address, count)
+        shape = g.ctas.count, g.threads.count
+        copies = [np.broadcast_to(v, shape) for v in (places, source, size, barriers)]
+        if mask is None and self._are_one(places, size) and self._are_at_home(g, copies[0], size, copies[-1]):
+            offsets = copies[-1][0] % memory.slot_bytes
+            for offset in dict.fromkeys(offsets.tolist()):
+                columns = np.flatnonzero(offsets == offset)
+                threads = Threads(g.threads.ids[columns], g.threads.block)
+                self._load(g, i, g.ctas, threads, [v[:, columns] for v in copies])
+            return
+        masks = None if mask is None else np.broadcast_to(mask, shape)
+        for row, column in np.ndindex(shape):
+            own = int(copies[0][row, column]) // memory.slot_bytes
+            slots = None if masks is None else reached(g, i, own, int(masks[row, column]))
+            one = [v[row : row + 1, column : column + 1] for v in copies]
+            self._load(g, i, *_one(g, (row, column)), one, slots)
+
+    def _are_one(self, to: Array, size: Array) -> bool:
+        """Tell whether copies of several lanes may be one operation: they write apart, and as many bytes each.
+
+        Copies that a policy completes are not: it may complete each at another time.
+        """
+        count = int(size.flat[0])
+        if self._activity.policy is not None or to.size == 1 or not count or (size != count).any():
+            return False
+        return bool((np.diff(np.sort(to, axis=None)) >= count).all())
+
+    def _are_at_home(self, g: Group, places: Array, size: Array, barriers: Array) -> bool:
+        """Tell whether lanes copy to their own CTAs, and count at one offset in all, where no phase ends in between."""
+        offsets, slots = barriers % self._memory.slot_bytes, g.ctas.slots[:, None]
+        return bool(
+            (places // self._memory.slot_bytes == slots).all()
+            and (barriers // self._memory.slot_bytes == slots).all()
+            and (offsets == offsets[:1]).all()
+            and not self._mbarriers.may_complete_within(offsets[0], g.ctas.slots, int(size.flat[0]))
+        )
+
+    def _load(
+        self,
+        g: Group,
+        i: Instruction,
+        ctas: Ctas,
+        threads: Threads,
+        copies: list[Array],
+        slots: list[int] | None = None,
+    ) -> None:
+        """Issue lanes' copies that count at one mbarrier of each CTA, or one to the CTAs of some slots."""
+        memory, activity = self._memory, self._activity
+        places, sources, sizes, barriers = copies
+        count, offset = int(sizes[0, 0]), int(barriers[0, 0]) % memory.slot_bytes
+        addresses = sources.ravel().tolist()
+        data = [self._global_bytes(g, i, address, count) for address in addresses]
+        for address in addresses:
             self._count("load", address, count)
+        rows, lanes = np.divmod(np.arange(places.size), threads.count)
+        by = places.ravel() // memory.slot_bytes
+        to = by if slots is not None else barriers.ravel() // memory.slot_bytes
+        written = [places]
+        if slots is not None:
+            own, place = divmod(int(places[0, 0]), memory.slot_bytes)
+            written = [np.array([[slot * memory.slot_bytes + place]]) for slot in slots]
+            to, rows, lanes, by = np.array(slots), *np.zeros((2, len(slots)), np.intp), np.full(len(slots), own)
+        notified = np.unique(to) if len(to) > 1 else to
 
-            def apply(
-                data: Array = data,
-                slots: list[int] = slots,
-                offset: int = offset,
-                at: int = at,
-                notified: list[int] = notified,
-                own: int = own,
-                lane: Lane = lane,
-                address: int = address,
-            ) -> None:
-                self._observe(g, i, "read", lane, address, len(data))
-                for slot in slots:
-                    start = slot * memory.slot_bytes + offset
-                    memory.shared[start : start + len(data)] = data
-                    if activity.observers:
-                        memory.observe(g, i, "write", "shared", "async", np.array([[start]]), len(data))
-                copies = np.array([(slot, 0, 0) for slot in notified])
-                by, to = np.full(len(copies), own), (at % memory.slot_bytes, np.array(notified))
-                self._mbarriers.deliver(g, i, *to, len(data), copies, by=by)
+        def apply() -> None:
+            self._observe(i, ctas, threads, "read", "global", sources.astype(np.int64), count)
+            for at in written:
+                for start, of_lane in zip(at.ravel().tolist(), data, strict=True):
+                    memory.shared[start : start + count] = of_lane
+                self._observe(i, ctas, threads, "write", "shared", at, count)
+            brought = np.stack([to, rows, lanes], axis=1)
+            each = count * len(to) // len(notified)
+            self._mbarriers.deliver(g, i, offset, notified, each, brought, by=by)
 
-            detail = f"{count} bytes of global {address:#x} to shared {offset:#x}"
-            activity.issue(AsyncOperation("bulk_load", i, *_one(g, lane), detail, apply))
+        start = int(places[0, 0]) % memory.slot_bytes
+        detail = f"{count} bytes of global {addresses[0]:#x} to shared {start:#x}"
+        activity.issue(AsyncOperation("bulk_load", i, ctas, threads, detail, apply))
 
     def to_peer(
         self,
@@ -166,37 +216,54 @@ class BulkCopies(Mechanism):
         reduction: Reduction | None,
     ) -> None:
         """Copy from shared to global memory, or combine with what is there."""
-        memory, activity = self._memory, self._activity
+        memory = self._memory
         _, source = memory.resolve("shared" if source.dtype == np.uint32 else "generic", source)
         places = memory.locate(g, i, source, int(size.max()), _ALIGNMENT)
+        wide = [np.broadcast_to(v, (g.ctas.count, g.threads.count)) for v in (to, places, size)]
+        if self._are_one(wide[0].astype(np.int64), size):
+            one = self._store(g, i, g.ctas, g.threads, wide, reduction)
+            for row, column in () if one.done else np.ndindex(wide[0].shape):
+                self.track(g, (row, column), one)
+            return
         stored: dict[object, AsyncOperation] = {}
-        for (row, column), (address, place, count) in self._lanes(g, to, places, size):
-            same = row, int(g.threads.ids[column]) // WARP, address, place, count
-            if reduction is None and same in stored:  # a lane of its warp stores the same bytes: once will do
-                self.track(g, (row, column), stored[same])
-                continue
-            target = self._global_bytes(g, i, address, count)
-            memory.check_writable(g, i, np.array([[address]], np.uint64), count, g.lane(row, column))
+        for row, column in np.ndindex(wide[0].shape):
+            copy = [v[row : row + 1, column : column + 1] for v in wide]
+            same = row, int(g.threads.ids[column]) // WARP, *(int(v[0, 0]) for v in copy)
+            if (
+                reduction is not None or same not in stored
+            ):  # else a lane of its warp stores the same bytes: once will do
+                stored[same] = self._store(g, i, *_one(g, (row, column)), copy, reduction)
+            self.track(g, (row, column), stored[same])
+
+    def _store(
+        self, g: Group, i: Instruction, ctas: Ctas, threads: Threads, copies: list[Array], reduction: Reduction | None
+    ) -> AsyncOperation:
+        """Issue lanes' copies of as many bytes."""
+        memory, (to, places, sizes) = self._memory, copies
+        count, addresses = int(sizes[0, 0]), to.ravel().tolist()
+        what: Operation = "write" if reduction is None else "atomic"
+        targets = [self._global_bytes(g, i, address, count) for address in addresses]
+        for n, address in enumerate(addresses):
+            row, column = divmod(n, threads.count)
+            at = np.searchsorted(g.ctas.slots, ctas.slots[row]), np.searchsorted(g.threads.ids, threads.ids[column])
+            memory.check_writable(g, i, np.array([[address]], np.uint64), count, g.lane(int(at[0]), int(at[1])))
             self._count("store" if reduction is None else "atomic", address, count)
+        data = np.zeros((len(targets), count), np.uint8)
 
-            data = np.zeros(count, np.uint8)
+        def take() -> None:
+            for lane, start in enumerate(places.ravel().tolist()):
+                data[lane] = memory.shared[start : start + count]
+            self._observe(i, ctas, threads, "read", "shared", places, count)
 
-            def take(data: Array = data, place: int = place) -> None:
-                data[...] = memory.shared[place : place + len(data)]
-                if activity.observers:
-                    memory.observe(g, i, "read", "shared", "async", np.array([[place]]), len(data))
+        def apply() -> None:
+            for target, of_lane in zip(targets, data, strict=True):
+                _write(target, of_lane, reduction)
+            self._observe(i, ctas, threads, what, "global", to.astype(np.int64), count)
 
-            def apply(
-                data: Array = data, target: Array = target, lane: Lane = (row, column), address: int = address
-            ) -> None:
-                _write(target, data, reduction)
-                self._observe(g, i, "write" if reduction is None else "atomic", lane, address, len(data))
-
-            detail = f"{count} bytes to global {address:#x}"
-            one = AsyncOperation("bulk_store", i, *_one(g, (row, column)), detail, apply, takes=take)
-            stored[same] = one
-            activity.issue(one)
-            self.track(g, (row, column), one)
+        detail = f"{count} bytes to global {addresses[0]:#x}"
+        operation = AsyncOperation("bulk_store", i, ctas, threads, detail, apply, takes=take)
+        self._activity.issue(operation)
+        return operation
 
     def track(self, g: Group, lane: Lane, operation: AsyncOperation) -> None:
         """Add an operation that is not complete to the open bulk group of the thread that issued it."""

@@ -269,6 +269,16 @@ class Mbarriers(Mechanism):
         for offset, slots, total in targets(self._memory, g, i, address, size):
             self.deliver(g, i, offset, slots, total, address=address)
 
+    def may_complete_within(self, offsets: Array, slots: Array, size: int) -> bool:
+        """Tell whether copies of a size, which each count at an offset, complete a phase before all of them have."""
+        for offset, copies in zip(*np.unique(offsets, return_counts=True), strict=True):
+            found = self._objects.get(int(offset))
+            if found is not None:
+                lacks = found.transactions[slots]
+                if ((found.pending[slots] == 0) & (lacks > 0) & (lacks < size * copies)).any():
+                    return True
+        return False
+
     def deliver(
         self,
         g: Group,
@@ -400,10 +410,9 @@ class Mbarriers(Mechanism):
         if tried is None:
             return
         slot_bytes = self._memory.slot_bytes
-        offsets = position % slot_bytes
+        offsets, seen = position % slot_bytes, np.where(done, tried, -2)
         for offset in np.unique(offsets).tolist():
             slots = np.unique(position[offsets == offset] // slot_bytes)
-            seen = np.where(done, tried, -2)
             state, lanes, of = self._seen(offset, slots, g, i, address)
             about = i, lanes.ctas, lanes.threads, state, of, self._activity.completing
             self._activity.tell(kind(*about, lanes.values(seen), lanes.values(tried)))

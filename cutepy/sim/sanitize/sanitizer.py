@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ParamSpec
 
 import numpy as np
 
 from cutepy.sim.machine.events import BLOCKED, Fence, MbarrierTry, NamedBarrierCome
 from cutepy.sim.machine.host_events import HostAccess, HostEvent, StreamEvent
 from cutepy.sim.machine.observer import Observer, stops
-from cutepy.sim.ptx.memory_order import fenced_spaces
+from cutepy.sim.ptx.memory_order import WEAK, fenced_spaces, strength
 from cutepy.sim.ptx.model import Register
 from cutepy.sim.sanitize.certificate.any_rounds import round_heads
 from cutepy.sim.sanitize.certificate.examiner import Examiner
@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from cutepy.sim.sanitize.reports.reasons import Reason
 
 
+_Told = ParamSpec("_Told")
 _ASSEMBLED = "ptxas puts each wgmma.fence and each wait for MMAs that is missing, as the advisories say"
 _FORGOTTEN = "64 touches of one place in memory are in no order with each other, and those before are forgotten"
 
@@ -98,8 +99,12 @@ class Sanitizer(Observer):
         self._known, self._launches, self._messages, self._flags = known, Launches(), Messages(), Flags()
         self._of_global = GlobalFindings(self._tell_one, self._launches, self._flags, known, self._near_in_global)
         self._examiner = Examiner(self._violated)
-        told = self._of_global.conflict, self._of_global.unwritten, self._forgotten, self._of_global.unacquired
-        self._global = GlobalAccesses(self._launches, self._messages, known, *told, self._examiner.assume)
+        self._polled: Access | None = None  # the last event, if it is a strong read, of which there was nothing to tell
+        self._has_told = False
+        of_global = self._of_global
+        told = self._telling(of_global.conflict), self._telling(of_global.unwritten), self._forgotten
+        unacquired = self._telling(of_global.unacquired)
+        self._global = GlobalAccesses(self._launches, self._messages, known, *told, unacquired, self._examiner.assume)
         self._launch: Launch | None = None
         self._wave: Wave | None = None
         self._through: dict[int, Through | None] = {}
@@ -164,7 +169,7 @@ class Sanitizer(Observer):
     def on_launch(self, launch: Launch) -> None:
         """Begin with a launch."""
         self._finish()
-        self._launch, self._wave, self._reasons, self._near = launch, None, {}, {}
+        self._launch, self._wave, self._reasons, self._near, self._polled = launch, None, {}, {}, None
         self._mistakes.clear()
         self._findings.begin(launch)
         own = stops(linked(launch.ptx, launch.kernel).function, (self,))
@@ -193,8 +198,9 @@ class Sanitizer(Observer):
             fences = {fenced_spaces(i.opcode) for i in instructions if "proxy" in i.parts} - {frozenset()}
             ends_mbarriers = "mbarrier.inval" in self._launch.ptx
             wave = self._wave = Wave(residents, x * y * z, ends_mbarriers, has_relaxed, fences)
-            told = self._conflict, self._unwritten, self._findings.tell, self._forgotten, self._filled
-            self._shared = SharedAccesses(wave, self._granule, self._slot_bytes, *told)
+            told = self._telling(self._conflict), self._telling(self._unwritten), self._telling(self._findings.tell)
+            more = self._forgotten, self._telling(self._filled)
+            self._shared = SharedAccesses(wave, self._granule, self._slot_bytes, *told, *more)
             self._premises = self._examiner.premises(wave)
             self._sums = Sums(function, residents.count, x * y * z)
         return wave
@@ -264,6 +270,9 @@ class Sanitizer(Observer):
             return
         wave = self._of(access.ctas.residents)
         self._examiner.access(wave.clocks, access)
+        if self._polled is not None and _is_repeated(access, self._polled):
+            return
+        self._polled, self._has_told = None, False
         if access.proxy == "async" and access.part_of is not None:
             issued = wave.issued[id(access.part_of)]
             if access.space == "shared" and access.part_of.kind in ("tma_store", "bulk_store"):
@@ -278,9 +287,22 @@ class Sanitizer(Observer):
             self._shared.access(access)
         self._messages.after(wave, access)
         self._flags.see(wave, access, self._messages)
+        is_poll = access.operation == "read" and strength(access.instruction.opcode).scope > WEAK
+        if is_poll and not self._has_told:
+            self._polled = access
+
+    def _telling(self, tell: Callable[_Told, None]) -> Callable[_Told, None]:
+        """Return a callback that also notes that an access had something to tell: each time counts, if it is polled."""
+
+        def telling(*what: _Told.args, **named: _Told.kwargs) -> None:
+            self._has_told = True
+            tell(*what, **named)
+
+        return telling
 
     def on_wgmma(self, event: WgmmaEvent) -> None:
         """Check what an MMA reads from shared memory."""
+        self._polled = None
         self._of(event.ctas.residents)
         self._shared.wgmma(event)
         if self._sums.see(event):
@@ -299,6 +321,7 @@ class Sanitizer(Observer):
 
     def on_issue(self, operation: AsyncOperation) -> None:
         """Note what the threads know that issue an operation."""
+        self._polled = None
         wave = self._of(operation.ctas.residents)
         slots, threads = operation.ctas.slots, operation.threads.ids
         view, place = wave.clocks.view(slots, threads)
@@ -315,6 +338,7 @@ class Sanitizer(Observer):
 
     def on_complete(self, operation: AsyncOperation) -> None:
         """Check what an operation read and wrote."""
+        self._polled = None
         wave = self._of(operation.ctas.residents)
         issued = wave.issued.pop(id(operation), None)
         self._premises.notes.complete(operation)
@@ -328,6 +352,7 @@ class Sanitizer(Observer):
 
     def on_barrier(self, event: BarrierEvent) -> None:
         """Pass on what threads publish, and let them know what others have."""
+        self._polled = None
         wave = self._of(event.ctas.residents)
         if event.instruction.index in self._examiner.guesses:  # who goes on may have failed, and knows no more
             assert isinstance(event, MbarrierTry)
@@ -384,6 +409,7 @@ class Sanitizer(Observer):
         if self._waits and is_collective(step.instruction) and self._wave is not None:
             mask = step.instruction.operands[-1]
             is_whole = not isinstance(mask, Register) or bool((step.value(mask.index) & ALL_LANES == ALL_LANES).all())
+            self._polled = None
             if is_whole and self._wave.residents is step.ctas.residents:
                 converge(self._wave, step.ctas.slots, step.threads.ids)
 
@@ -404,6 +430,7 @@ class Sanitizer(Observer):
 
     def on_host(self, event: HostEvent) -> None:
         """Take what orders launches, and memory that something else touches."""
+        self._polled = None
         if isinstance(event, StreamEvent):
             self._launches.tell(event)
         elif isinstance(event, HostAccess):
@@ -462,3 +489,14 @@ class Sanitizer(Observer):
     def _filled(self, read: AccessRecord, write: AccessRecord, row: int, granule: int) -> None:
         assert self._wave is not None
         self._findings.filled(read, write, row, self._wave.residents, granule * self._granule)
+
+
+def _is_repeated(access: Access, before: Access) -> bool:
+    """Tell whether an access is that before it once more: the same lanes read the same addresses again."""
+    return (
+        access.instruction is before.instruction
+        and access.ctas.residents is before.ctas.residents
+        and np.array_equal(access.ctas.slots, before.ctas.slots)
+        and np.array_equal(access.threads.ids, before.threads.ids)
+        and np.array_equal(access.addresses, before.addresses)
+    )

@@ -4,10 +4,51 @@ import numpy as np
 import pytest
 
 from cutepy.sim import MemoryAccessError, Observer
+from cutepy.sim.machine.policies import Late
 from tests.sim.kernels.launching import launch
 
 START = """mov.u32 %r0, smem; mov.u32 %r8, %cluster_ctarank; mov.u32 %r1, %tid.x; setp.ne.u32 %p0, %r1, 0;
 @!%p0 mbarrier.init.shared.b64 [%r0], 1;"""
+
+
+TWO_LANES = f"""{START} mul.lo.u32 %r3, %r1, 64; add.u32 %r3, %r3, %r0; cvt.u64.u32 %rd1, %r1;
+mad.lo.u64 %rd1, %rd1, 64, %rd0; setp.lt.u32 %p2, %r1, 2; bar.sync 0;
+@!%p0 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r0], BYTES; bar.sync 0;
+@%p2 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r3+64], [%rd1], 64, [%r0];
+W0: mbarrier.try_wait.parity.shared::cta.b64 %p3, [%r0], 0; @!%p3 bra W0;
+"""
+SECOND = """@!%p0 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r0], 64;
+W1: mbarrier.try_wait.parity.shared::cta.b64 %p3, [%r0], 1; @!%p3 bra W1;
+"""
+
+
+def words():
+    """Return words in memory that is aligned as bulk copies need it."""
+    data = np.zeros(128, np.uint32)
+    return data[-data.ctypes.data % 16 // 4 :]
+
+
+class Issued(Observer):
+    def __init__(self):
+        self.lanes = []
+
+    def on_issue(self, operation):
+        self.lanes.append(operation.threads.ids.tolist())
+
+
+@pytest.mark.parametrize(("policy", "lanes"), [(None, [[0, 1]]), (Late(), [[0], [1]])], ids=["at issue", "late"])
+def test_copies_of_lanes_are_one_operation_where_they_complete_together(policy, lanes):
+    seen = Issued()
+    launch(TWO_LANES.replace("BYTES", "128"), [words()], smem=1024, observers=[seen], policy=policy)
+    assert seen.lanes == lanes
+
+
+def test_copies_of_lanes_between_which_a_phase_ends_are_apart():
+    """The first copy completes a phase, and the second one's bytes count in the next."""
+    seen = Issued()
+    body = TWO_LANES.replace("BYTES", "64") + SECOND
+    launch(body, [words()], smem=1024, observers=[seen])
+    assert seen.lanes == [[0], [1]]
 
 
 class Accesses(Observer):

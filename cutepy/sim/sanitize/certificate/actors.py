@@ -116,27 +116,16 @@ class Actors:
         """Return some of the threads, by their positions."""
         return Actors(self.clocks, self.slots, self.threads[lanes], self.view, self.place[lanes])
 
+    def is_all_of(self, lanes: Array) -> bool:
+        """Tell whether pairs of positions, of a CTA and a thread, are those of all threads, each once."""
+        return len(lanes) == len(self.slots) * len(self.threads) == len(np.unique(lanes, axis=0))
+
     def of_ctas(self, rows: Array) -> Actors:
         """Return the same threads of some of the CTAs, by their positions; one may be named several times."""
         known, own = self.view
         assert own is not None
         at = as_index(rows)
         return Actors(self.clocks, self.slots[rows], self.threads, View(known[:, at], own[:, at]), self.place)
-
-
-def alike(of: Array) -> list[Array]:
-    """Group lanes that act on the same CTAs' objects, given by (CTA, lane): their positions.
-
-    Examples
-    --------
-    >>> alike(np.array([[0, 1, 0]]))
-    [array([0, 2]), array([1])]
-    """
-    if (of == of[:, :1]).all():
-        return [np.arange(of.shape[1])]
-    _, which = np.unique(of, axis=1, return_inverse=True)
-    which = which.reshape(-1)
-    return [np.flatnonzero(which == n) for n in range(int(which.max()) + 1)]
 
 
 def _padded(what: Array, width: int, value: int = 0) -> Array:

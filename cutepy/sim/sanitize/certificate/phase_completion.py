@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from cutepy.sim.machine.events import MbarrierArrive, MbarrierBytes, MbarrierExpectArrivals, MbarrierExpectTx
+from cutepy.sim.machine.lanes import spread
 from cutepy.sim.sanitize.certificate.actors import raise_to
 from cutepy.sim.sanitize.certificate.violations import names
 from cutepy.sim.sanitize.kinds import Diagnosis
@@ -84,7 +85,7 @@ class Announcing:
         slots = event.state.slots
         if isinstance(event, MbarrierBytes):
             sums = self._announced if isinstance(event, MbarrierExpectTx) else self._delivered
-            sums[slots] += np.broadcast_to(np.array(event.size_bytes, np.int64), slots.shape)
+            sums[slots] += spread(np.array(event.size_bytes, np.int64), slots.shape)
         self._lacks_arrivals[slots] = event.state.pending > 0
         if isinstance(event, MbarrierArrive) and (event.state.expected < 1).any():
             self._reports.say(

@@ -22,11 +22,12 @@ from cutepy.sim.machine.events import (
     MbarrierInvalidate,
     MbarrierWait,
 )
-from cutepy.sim.sanitize.certificate.actors import Actors, alike, raise_to
+from cutepy.sim.machine.lanes import spread
+from cutepy.sim.sanitize.certificate.actors import Actors, raise_to
 from cutepy.sim.sanitize.certificate.phase_completion import Announcing
 from cutepy.sim.sanitize.certificate.violations import Reports, Violation, names
 from cutepy.sim.sanitize.kinds import Diagnosis
-from cutepy.sim.sanitize.order.clocks import raise_at
+from cutepy.sim.sanitize.order.clocks import alike, raise_at
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import MbarrierEvent, MbarrierTry
@@ -169,7 +170,7 @@ class Phases:
         actors = self._actors(event)
         slots, threads = event.ctas.slots, event.threads.ids
         shape = len(slots), len(threads)
-        of, counted = (np.broadcast_to(x, shape) for x in (event.slots, event.counted))
+        of, counted = (spread(x, shape) for x in (event.slots, event.counted))
         for lanes in alike(of):
             target, seen = of[:, lanes[0]], counted[:, lanes]
             self._life[self._clocks.cells(target, slots, threads[lanes])] = self._clocks.counts(slots, threads[lanes])
@@ -221,7 +222,7 @@ class Phases:
         actors = self._actors(event)
         slots, threads = event.ctas.slots, event.threads.ids
         shape = len(slots), len(threads)
-        of, counted = (np.broadcast_to(x, shape) for x in (event.slots, event.counted))
+        of, counted = (spread(x, shape) for x in (event.slots, event.counted))
         rows = np.searchsorted(actors.slots, slots)
         positions = np.searchsorted(actors.threads, threads)
         patterns = alike(of)
@@ -259,15 +260,21 @@ class Phases:
         assert event.deliveries is not None
         actors, cluster = self._actors(event), self._clocks.cluster
         phases = np.zeros(self._wave.residents.count, np.int64)
-        phases[event.state.slots] = np.broadcast_to(event.counted, event.state.slots.shape)
+        phases[event.state.slots] = spread(event.counted, event.state.slots.shape)
         self._announcing.amounts(event)
         deliveries = event.deliveries
         if len(deliveries) == 1:  # a copy by one lane to one CTA, of which kernels issue thousands
             some = actors.only(deliveries[:, 2]).of_ctas(deliveries[:, 1])
             self._count_in(event, some, deliveries[:, 0], phases[deliveries[:, 0]])
             return
+        is_all = event.part_of is not None and event.part_of.kind == "bulk_load" and actors.is_all_of(deliveries[:, 1:])
+        if is_all:  # each lane's copy brings as many bytes, to its own CTA
+            target, counted = actors.slots, phases[actors.slots]
+            if (self.knows_complete(actors, target, counted - 1) | (counted < 1)[:, None]).all():
+                self._count_in(event, actors, target, counted)
+                return
         lanes = np.unique(deliveries[:, 2]).tolist()
-        if len(lanes) > 1:
+        if len(lanes) > 1 and not is_all:
             self._announcing.lose(event.state.slots)
         for lane in lanes:
             pairs = deliveries[deliveries[:, 2] == lane]

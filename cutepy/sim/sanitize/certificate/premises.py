@@ -23,6 +23,7 @@ from cutepy.sim.machine.events import (
     NamedBarrierJoin,
     RegistersBlocked,
 )
+from cutepy.sim.machine.lanes import spread
 from cutepy.sim.ptx.places import line_of
 from cutepy.sim.sanitize.certificate.actors import Actors
 from cutepy.sim.sanitize.certificate.any_rounds import RoundNotes
@@ -109,6 +110,8 @@ class Premises:
             if isinstance(event, MbarrierCompleteTx) and event.deliveries is not None:
                 assert event.part_of is not None
                 to, rows, _ = event.deliveries.T
+                if event.part_of.kind == "bulk_load" and len(to) > 1:  # of lanes that copy at once each is an operation
+                    self.operations += len(np.unique(event.deliveries[:, 1:], axis=0)) - 1
                 if event.part_of.kind == "st_async" and (to == event.part_of.ctas.slots[rows]).any():
                     self._assume(_TO_ITSELF)
         elif isinstance(event, (NamedBarrierJoin, NamedBarrierArrive, ClusterArrive)):
@@ -146,7 +149,7 @@ class Premises:
         assert event.slots is not None
         slots, threads, i = event.ctas.slots, event.threads.ids, event.instruction
         shape = len(slots), len(threads)
-        counted, tried, of = (np.broadcast_to(x, shape) for x in (event.counted, event.tried, event.slots))
+        counted, tried, of = (spread(x, shape) for x in (event.counted, event.tried, event.slots))
         at = rectangle(slots, threads)
         if (of != slots[:, None]).any():
             self._refuse(f"a wait at an mbarrier of another CTA ({event.instruction.text})")

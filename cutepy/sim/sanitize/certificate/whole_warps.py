@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from cutepy.sim.sanitize.order.clocks import Clocks
 
 
+_MOST_THREADS = 256
+"""Sets of threads whose lanes are kept."""
+
+
 class _Key(NamedTuple):
     """Kind of touch: by an elected lane or a whole warp, from one instruction."""
 
@@ -95,6 +99,7 @@ class WholeWarps:
         self._lane, self._assume = lane, assume
         self._touches: dict[_Key, _Touches] = {}
         self._issued: dict[int, list[tuple[_Key, _Touches]]] = {}
+        self._of_threads: dict[tuple[int, bool], tuple[Threads, _Lanes]] = {}  # by identity
 
     def restart(self) -> None:
         """Forget all: other CTAs are resident."""
@@ -113,7 +118,7 @@ class WholeWarps:
             against = [one for one in self._touches.items() if one[0].is_elected != is_elected]
         else:
             against = self._issued.get(id(by), [])
-        known, at = None, np.ix_(slots, lanes.warps)
+        known, at = None, (slots[:, None], lanes.warps)
         for other, before in against:
             if not other.conflicts(key):
                 continue
@@ -132,7 +137,7 @@ class WholeWarps:
         lanes, slots = self._lanes_of(clocks, operation.threads, is_elected=True), operation.ctas.slots
         if not len(lanes.warps):
             return
-        found, at = [], np.ix_(slots, lanes.warps)
+        found, at = [], (slots[:, None], lanes.warps)
         known = self._known(clocks, slots, lanes, by_elected=True)
         for key, before in self._touches.items():
             unknown = before.is_done[at] & (known < before.counts[at])
@@ -157,7 +162,7 @@ class WholeWarps:
                 continue
             lanes = self._lanes_here(clocks, event.threads)
             whole = _is_whole(clocks, event.threads, lanes.warps)
-            at = np.ix_(slots, lanes.warps)
+            at = (slots[:, None], lanes.warps)
             pending = touches.is_pending[at]
             if group == "mbarrier" and key.is_elected:  # the other lanes wait for the copy, too
                 touches.is_pending[at] = pending & ~whole
@@ -181,7 +186,7 @@ class WholeWarps:
             numbers = (np.zeros(shape, np.int64) for _ in range(3))
             flags = (np.zeros(shape, bool) for _ in range(2))
             touches = self._touches[key] = _Touches(access.instruction, group, *numbers, *flags)
-        at = np.ix_(slots, lanes.warps)
+        at = (slots[:, None], lanes.warps)
         counts = clocks.counts(slots, lanes.elected if key.is_elected else lanes.witnesses)
         stays = touches.is_done[at]
         if (stays & (touches.counts[at] != counts)).any():  # else they have not met since
@@ -214,9 +219,15 @@ class WholeWarps:
 
     def _lanes_of(self, clocks: Clocks, threads: Threads, *, is_elected: bool) -> _Lanes:
         """Return the warps of which an elected lane does something, or all lanes do."""
-        lanes = self._lanes_here(clocks, threads)
-        takes = _is_whole(clocks, threads, lanes.warps) != is_elected
-        return lanes if takes.all() else _Lanes(*(part[takes] for part in lanes))
+        of, lanes = self._of_threads.get((id(threads), is_elected), (None, None))
+        if lanes is None or of is not threads:
+            lanes = self._lanes_here(clocks, threads)
+            takes = _is_whole(clocks, threads, lanes.warps) != is_elected
+            lanes = lanes if takes.all() else _Lanes(*(part[takes] for part in lanes))
+            if len(self._of_threads) >= _MOST_THREADS:
+                self._of_threads.clear()
+            self._of_threads[id(threads), is_elected] = threads, lanes
+        return lanes
 
 
 def _is_whole(clocks: Clocks, threads: Threads, warps: Array) -> Array:

@@ -126,6 +126,10 @@ class AccessRecord:
         heard = self.heard if rows is None else self.heard[rows]
         return bool(heard[:, new.warps].all())
 
+    def copies(self, lanes: Array) -> Array:
+        """Return, by lane, which copy it is part of: of the async proxy each lane's is one, of threads all are."""
+        return np.zeros_like(lanes) if self.threads is not None else lanes % len(self.row_of)
+
     def touched(self, row: int) -> tuple[Array, Array]:
         """Return the granules of one CTA in order, and the lane that touched each, once for each that did."""
         row = min(row, len(self.places) - 1)

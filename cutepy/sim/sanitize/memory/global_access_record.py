@@ -13,6 +13,7 @@ import numpy as np
 
 from cutepy.layouts.sm90.arch import UNIT_BYTES
 from cutepy.sim.machine.lanes import Array
+from cutepy.sim.ptx.memory_order import CTA, GPU, WEAK, overlap_completely
 
 if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Instruction
@@ -94,8 +95,8 @@ class GlobalAccessRecord:
         The launches, as bits, whose touches before it are forgotten.
     when : int
         How many steps of synchronisation were before it, or before it was issued: see `order.last_steps`.
-    issuer : int or None
-        The thread that issued an operation of the async proxy.
+    issuers : array of int or None
+        The threads of each CTA that issued an operation of the async proxy.
     """
 
     what: str
@@ -120,12 +121,18 @@ class GlobalAccessRecord:
     depth: int = 0
     cut: int = 0
     when: int = 0
-    issuer: int | None = None
+    issuers: Array | None = None
 
     @property
     def lanes(self) -> int:
         """Lanes of each CTA."""
-        return 1 if self.threads is None else len(self.threads)
+        by = self.issuers if self.threads is None else self.threads
+        return 1 if by is None else len(by)
+
+    def copies(self, lanes: Array) -> Array:
+        """Return, by lane, which copy it is part of: each lane's bulk copy is one, and all of an access or a box."""
+        is_by_lane = self.proxy == "async" and "tensor" not in self.instruction.parts
+        return lanes if is_by_lane else np.zeros_like(lanes)
 
     def same_lanes(self, other: GlobalAccessRecord) -> bool:
         """Tell whether the same lanes touched the same bytes in the same way, and the same tells that they are over."""
@@ -133,7 +140,7 @@ class GlobalAccessRecord:
             self.pattern is other.pattern
             and (self.low, self.launch, self.writes, self.proxy) == (other.low, other.launch, other.writes, other.proxy)
             and self.scope <= other.scope
-            and bool(self.columns.flat[0] == other.columns.flat[0])  # of threads, all or none differ
+            and np.array_equal(self.columns, other.columns)
             and np.array_equal(self.ctas, other.ctas)
             and (self.threads is other.threads or np.array_equal(self.threads, other.threads))  # type: ignore[arg-type]
             and (self.threads is not None or np.array_equal(self.ranks, other.ranks))
@@ -142,6 +149,18 @@ class GlobalAccessRecord:
     def comes_after(self, other: GlobalAccessRecord) -> bool:
         """Tell whether it comes after another one of the same lanes, in the order of their program."""
         return self.threads is not None and self.same_lanes(other) and not len(self.pattern.twice())
+
+    def is_morally_strong(self, other: GlobalAccessRecord) -> bool:
+        """Tell whether each of its lanes and each of another one's are morally strong: no pair of them races."""
+        scope = min(self.scope, other.scope)
+        if scope == WEAK or self.proxy != other.proxy:
+            return False
+        if not overlap_completely(self.instruction.opcode, other.instruction.opcode):
+            return False
+        if scope >= GPU:
+            return True
+        mine, others = (self.ctas, other.ctas) if scope == CTA else (self.clusters, other.clusters)
+        return self.launch == other.launch and bool((mine == mine[0]).all() and (others == mine[0]).all())
 
     def entries(self, addresses: Array) -> tuple[Array, Array]:
         """Return pairs of positions in `addresses` and entries that touched the bytes there."""

@@ -150,24 +150,27 @@ class GlobalAccesses:
         clocks = wave.clocks
         self._map_reads.complete(wave, operation, issued)
         for access in issued.runs:
-            slots, runs = access.ctas.slots, access.addresses.shape[1]
+            slots, issuers = access.ctas.slots, access.threads.ids
+            runs = access.addresses.shape[1] // len(issuers)
             agents = slots
+            by = np.searchsorted(issued.slots, slots), np.searchsorted(issued.threads, issuers)
             if access.operation == "read":
                 place, of, phases = issued.signals[-1]
                 at = np.minimum(np.searchsorted(of, slots), len(of) - 1)
-                agents, column = of[at], clocks.column(("mbarrier", place))
+                agents, columns = of[at], np.array([clocks.column(("mbarrier", place))])
                 counts = np.broadcast_to(phases, of.shape)[at][:, None] + 1
             else:
-                thread = int(access.threads.ids[0])
-                column = clocks.column((BULK, "write", thread), thread)
-                at = np.searchsorted(operation.ctas.slots, slots)
-                counts = issued.count[at, np.searchsorted(issued.threads, thread)][:, None]
-            starts, lanes = access.addresses.astype(np.int64).reshape(-1), np.repeat(np.arange(len(slots)), runs)
+                columns = np.array([clocks.column((BULK, "write", t), t) for t in issuers.tolist()])
+                counts = issued.count[by[0][:, None], by[1]]
+            starts = access.addresses.astype(np.int64).reshape(-1)
+            lanes = np.repeat(np.arange(len(slots) * len(issuers)), runs)
             name = _NAMES.get(operation.kind, "bulk copy")
-            touch = self._touch(wave, access, name, "async", starts, lanes, None, np.array([[column]]), counts, agents)
-            touch.when, touch.issuer = issued.number, int(access.threads.ids[0])
-            held = held_at_issue(issued.known_to(touch.issuer), np.searchsorted(issued.slots, slots))
-            self.shadow.touch(touch, self._order.of(wave, held))
+            touch = self._touch(wave, access, name, "async", starts, lanes, None, columns[None], counts, agents)
+            touch.when, touch.issuers = issued.number, issuers
+            one = len(issued.threads) == 1
+            rows, lane_of = np.repeat(by[0], len(issuers)), np.tile(by[1], len(slots))
+            known = issued.known[:, rows] if one else issued.lanes(rows, lane_of)
+            self.shadow.touch(touch, self._order.of(wave, held_at_issue(known)))
 
     # Touches.
 

@@ -40,12 +40,12 @@ def held_by_threads(wave: Wave, touch: GlobalAccessRecord) -> Held:
     return held
 
 
-def held_at_issue(known: Array, positions: Array) -> Held:
-    """Return what the async proxy knows for CTAs at some positions of those that issued an operation."""
+def held_at_issue(known: Array) -> Held:
+    """Return what the async proxy knows for lanes that issued an operation: (plane, lane, rank, column)."""
 
     def held(plane: int, lanes: Array, ranks: Array, columns: Array) -> Array:
         last = known.shape[-1] - 1
-        found = known[plane, positions[lanes], ranks, np.minimum(columns, last)]
+        found = known[plane, lanes, ranks, np.minimum(columns, last)]
         return np.where(columns <= last, found, 0)
 
     return held
@@ -86,14 +86,16 @@ class GlobalOrder:
 
             strong = _include_each_other(old, new, before, after)
             fine = need(old.writes, old.proxy == "async", crosses).of(known)
-            result = np.full(len(before), self._kind(old, new), "U20")
-            if strong.any() and not overlap_completely(old.instruction.opcode, new.instruction.opcode):
-                result[strong] = "partial-overlap"
-            else:
+            is_whole = overlap_completely(old.instruction.opcode, new.instruction.opcode)
+            if is_whole:
                 fine |= strong
-            if not fine.all():  # it is known to be over, and was not shown
-                result[known(DONE)] = "too-narrow-scope"
-            if crosses and not fine.all():
+            if fine.all():
+                return np.full(len(before), "")
+            result = np.full(len(before), self._kind(old, new), "U20")
+            if not is_whole:
+                result[strong] = "partial-overlap"
+            result[known(DONE)] = "too-narrow-scope"  # it is known to be over, and was not shown
+            if crosses:
                 result[UNFENCED[old.writes].of(known)] = unfenced(old.writes)
             result[fine] = ""
             return result

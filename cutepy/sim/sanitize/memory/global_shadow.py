@@ -407,7 +407,7 @@ class GlobalShadow:
     def _within(self, new: GlobalAccessRecord, order: Order) -> None:
         """Check lanes against each other that write the same bytes in one instruction."""
         pairs = new.pattern.twice()
-        if not len(pairs):
+        if not len(pairs) or new.is_morally_strong(new):
             return
         lanes = new.pattern.lanes[pairs]
         if new.threads is not None:  # of a warp, any one wins, but it is one of them: CUDA C++ Programming Guide
@@ -456,6 +456,8 @@ class GlobalShadow:
         self, old: GlobalAccessRecord, new: GlobalAccessRecord, addresses: Array, entries: Array, order: Order
     ) -> Array:
         """Check entries against an older touch; tells which come after a read-modify-write, and what that observed."""
+        if new.is_morally_strong(old):
+            return np.zeros(len(addresses), bool)
         of, before = old.entries(addresses)
         settled = np.zeros(len(addresses), bool)
         if len(of) > _MOST_PAIRS:  # some of many lanes at the same bytes
@@ -487,12 +489,16 @@ class GlobalShadow:
         wrong = order(old, new, before, after)
         if old.modifies and new.scope == WEAK:
             wrong[_observed(wrong == "", before, after, addresses)] = ""
-        for kind in np.unique(wrong).tolist():
-            if kind:
-                pairs = before[wrong == kind], after[wrong == kind], addresses[wrong == kind]
+        fine = np.asarray(wrong == "")
+        for kind in () if fine.all() else np.unique(wrong[~fine]).tolist():
+            these = np.flatnonzero(wrong == kind)
+            copies = np.stack([new.copies(after[these]), old.copies(before[these])])
+            _, of = np.unique(copies, axis=1, return_inverse=True)
+            for n in range(int(of.max()) + 1):
+                pairs = before[these[of == n]], after[these[of == n]], addresses[these[of == n]]
                 lanes_before, lanes_after, where = (int(x[0]) for x in pairs)
                 self.report(GlobalConflict(kind, old, new, lanes_before, lanes_after, where, pairs))
-        return np.asarray(wrong == "")
+        return fine
 
 
 def _observed(fine: Array, before: Array, after: Array, addresses: Array) -> Array:

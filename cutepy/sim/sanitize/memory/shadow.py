@@ -351,7 +351,8 @@ class Shadow:
         result: Array = held >= counts[:, None, :]
         if int(old.columns.max()) >= capacity:
             result &= old.columns < capacity
-        return result if new.threads is not None else np.logical_and.reduce(result, axis=1, keepdims=True)
+        is_by_lane = new.threads is not None or len(new.row_of) > 1
+        return result if is_by_lane else np.logical_and.reduce(result, axis=1, keepdims=True)
 
     def _compare_lanes(
         self, old: AccessRecord, new: AccessRecord, row: int, of_old: int, known: Array, mask: Array | None, flat: Array
@@ -384,8 +385,8 @@ class Shadow:
             what[own & (what != "fence")] = "warps"
         for lacks in _LACKS:
             found = bad[what == lacks]
-            if len(found):
-                first = int(found[0])
+            copies = new.copies(new_lanes[found]) * len(old.row_of) + old.copies(before[found])
+            for first in found[np.unique(copies, return_index=True)[1]].tolist():
                 pair = int(before[first]), int(new_lanes[first])
                 mate = None if lacks == "fence" else _mate(old, pair[0], ordered[rows[first]])
                 self._report(Conflict(old, new, *pair, row, int(at[first]), lacks, mate))

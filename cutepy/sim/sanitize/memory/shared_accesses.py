@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from cutepy.sim.machine.events import MbarrierAt
-from cutepy.sim.machine.lanes import WARP, WARPGROUP, Array, as_index
+from cutepy.sim.machine.lanes import WARP, WARPGROUP, Array
 from cutepy.sim.ptx.memory_order import WEAK, strength
 from cutepy.sim.sanitize.hazards import Side
 from cutepy.sim.sanitize.kinds import Diagnosis
@@ -252,6 +252,14 @@ class SharedAccesses:
         by_place: dict[tuple[str, int, int, int, int], list[Array]] = {}
         for access in accesses:
             slots, offsets = np.divmod(access.addresses.reshape(-1), self._slot_bytes)
+            if (
+                operation.kind in ("bulk_load", "bulk_store") and access.addresses.shape[1] > 1
+            ):  # each lane's in its own CTA
+                (channel, _), *_ = self._channels(operation, issued, of)
+                of_lanes = offsets.reshape(access.addresses.shape)
+                at = np.arange(len(of)), np.arange(access.addresses.shape[1])
+                self._by_proxy(operation, issued, access.operation, of_lanes, access.size_bytes, of, channel, *at)
+                continue
             rows, lanes = self._issuers(operation, access, slots)
             apart = of[rows] - slots  # of a multicast, a copy to a peer and st.async
             if len(slots) == 1:
@@ -265,7 +273,8 @@ class SharedAccesses:
             for part in _apart(np.concatenate(found)):
                 for channel, slots in self._channels(operation, issued, part):
                     rows = np.searchsorted(of, slots + by)
-                    self._by_proxy(operation, issued, what, offset, size, slots, channel, rows, lane)
+                    at = rows, np.array([lane])
+                    self._by_proxy(operation, issued, what, np.array([[offset]]), size, slots, channel, *at)
 
     def _issuers(self, operation: AsyncOperation, access: Access, slots: Array) -> tuple[Array, Array]:
         """Return by whom each address is touched, as positions among the CTAs and lanes of an operation."""
@@ -304,34 +313,37 @@ class SharedAccesses:
         operation: AsyncOperation,
         issued: Issued,
         what: str,
-        offset: int,
+        offsets: Array,
         size: int,
         slots: Array,
         channel: _Signal | None,
         issuer_of: Array,
-        lane: int,
+        lanes: Array,
     ) -> None:
+        """Take what lanes' copies do at offsets, (CTA or 1, lane), in the memory of some CTAs."""
         wave, clocks, issuers = self._wave, self._wave.clocks, operation.ctas.slots
         if channel is None:
-            thread = int(operation.threads.ids[lane])
-            column = clocks.column((BULK, "read", thread), thread)
+            columns = [clocks.column((BULK, "read", t), t) for t in operation.threads.ids[lanes].tolist()]
             agents = issuers[issuer_of]
-            counts = issued.count[issuer_of, lane : lane + 1]
-            wave.note(column, operation.instruction, agents, counts)
+            counts = issued.count[issuer_of[:, None], lanes]
+            for n, column in enumerate(columns):
+                wave.note(column, operation.instruction, agents, counts[:, n])
         else:
             column = clocks.column(("mbarrier", channel.address))
             agents, counts = channel.slots, channel.phases[:, None] + 1
+            columns = [column] * len(lanes)
             wave.note(column, operation.instruction, agents, counts)
             for slot, agent, count in zip(slots.tolist(), agents.tolist(), counts[:, 0].tolist(), strict=True):
                 if slot != agent:
                     wave.lent[slot, agent, column] = operation.instruction, count
+        rows = np.repeat(issuer_of, len(lanes))
         one = len(issued.threads) == 1
-        known = issued.known[:, as_index(issuer_of)] if one else issued.lanes(issuer_of, np.full(len(issuer_of), lane))
-        view = View(known[:, :, None], None)
-        places = self._places(np.array([[offset]]), size)
-        if what != "read":
-            self._overwritten(operation.instruction, f"{operation.kind} {what}", slots, offset, offset + size)
-        through = issued.through.get(offset)
+        known = issued.known[:, rows] if one else issued.lanes(rows, np.tile(lanes, len(issuer_of)))
+        view = View(known.reshape(len(known), len(issuer_of), len(lanes), *known.shape[2:]), None)
+        places = self._places(offsets, size)
+        for first in offsets.ravel().tolist() if what != "read" else ():
+            self._overwritten(operation.instruction, f"{operation.kind} {what}", slots, first, first + size)
+        through = issued.through.get(int(offsets[0, 0]))
         name = {"tma_load": "TMA", "tma_store": "TMA store", "st_async": "st.async"}.get(operation.kind, "bulk copy")
         touch = AccessRecord(
             f"{name} {what}",
@@ -342,19 +354,21 @@ class SharedAccesses:
             slots,
             agents,
             None,
-            np.array([column]),
-            counts,
+            np.array(columns),
+            np.broadcast_to(counts, (len(slots), len(lanes))),
             places,
             view,
-            np.zeros(1, int),
+            np.arange(len(lanes)),
             () if through is None else (Span(0, places.shape[-1], (through,)),),
             when=wave.steps.number,
-            issue=Issue(issuers[issuer_of], operation.threads.ids[lane : lane + 1], issued.number),
+            issue=Issue(issuers[issuer_of], operation.threads.ids[lanes], issued.number),
         )
         self._shadow.touch(touch)
 
 
 def _apart(slots: Array) -> list[Array]:
     """Part what was done to one place of CTAs, so that each part has it once of each: one after the other."""
+    if len(slots) == 1:
+        return [slots]
     which, times = np.unique(slots, return_counts=True)
     return [which[times > n] for n in range(int(times.max()))]

@@ -34,7 +34,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cutepy.sim.machine.lanes import WARP, Array, Index, as_index
+from cutepy.sim.machine.lanes import WARP, Array, Index, as_index, spread
 
 
 def rectangle(slots: Array, columns: Array) -> tuple[Index, Index]:
@@ -57,6 +57,21 @@ def neighbours(positions: Array) -> Index:
         return slice(0)
     first, last = int(positions[0]), int(positions[-1])
     return slice(first, last + 1) if last - first == len(positions) - 1 else positions
+
+
+def alike(of: Array) -> list[Array]:
+    """Group lanes that act on the same CTAs' objects, given by (CTA, lane): their positions.
+
+    Examples
+    --------
+    >>> alike(np.array([[0, 1, 0]]))
+    [array([0, 2]), array([1])]
+    """
+    if (of == of[:, :1]).all():
+        return [np.arange(of.shape[1])]
+    _, which = np.unique(of, axis=1, return_inverse=True)
+    which = which.reshape(-1)
+    return [np.flatnonzero(which == n) for n in range(int(which.max()) + 1)]
 
 
 def raise_at(held: Array, at: Any, what: Array) -> None:  # noqa: ANN401 - slices and arrays
@@ -325,6 +340,18 @@ class Clocks:
         self.tick(slots, threads)
         return found
 
+    def publish_each(self, slots: Array, threads: Array) -> Array:
+        """Return what each thread releases by itself, (plane, CTA, thread, rank, column), as `publish` does."""
+        view, place = self.view(slots, threads)
+        assert view.own is not None
+        found: Array = view.known[:, :, place]
+        known = min(found.shape[-1], len(self.owner))
+        mine = self.owner[:known] == threads[:, None]
+        at = slice(None), np.arange(len(slots)), slice(None), slots % self.cluster, slice(known)
+        found[at] = np.maximum(found[at], np.where(mine, view.own[:, :, None, :known], 0).swapaxes(0, 1))
+        self.tick(slots, threads)
+        return found
+
     def learn(self, slots: Array, threads: Array, what: Array, together: bool = False, first: int = 0) -> None:
         """Let threads know something, (plane, CTA, rank, column).
 
@@ -463,7 +490,7 @@ class BarrierGeneration:
             if self._what is not None:
                 grown[..., : self._what.shape[-1]] = self._what
             self._what = grown
-        phase = np.broadcast_to(phase, slots.shape)
+        phase = spread(phase, slots.shape)
         for parity in (0, 1):
             here = np.flatnonzero((phase & 1) == parity)
             if len(here):
@@ -482,7 +509,7 @@ class BarrierGeneration:
         """Return what was published in phases, (plane, CTA, rank, column), as kept; None if nothing was."""
         if self._what is None:
             return None
-        phase = np.broadcast_to(phase, slots.shape)
+        phase = spread(phase, slots.shape)
         other = self._phase[phase & 1, slots] != phase
         if (phase == phase[0]).all() and not other.any():
             held: Array = self._what[int(phase[0]) & 1][:, as_index(slots)]

@@ -81,24 +81,23 @@ class Patterns:
         if how.acquires and self.waits:
             self._acquire(how.scope, slots, threads, hidden)
         if how.releases and self._has_relaxed:
-            for thread in threads.tolist():
-                known = hide(self._clocks.publish(slots, np.array([thread])), hidden)
-                for row, slot in enumerate(slots.tolist()):
-                    before = self._fences.get((slot, thread), {})
-                    wider = {scope: what for scope, what in before.items() if scope > how.scope}
-                    self._fences[slot, thread] = {**wider, how.scope: known[:, row]}
+            known = hide(self._clocks.publish_each(slots, threads), hidden)
+            for row, column in np.ndindex(len(slots), len(threads)):
+                lane = int(slots[row]), int(threads[column])
+                wider = {scope: what for scope, what in self._fences.get(lane, {}).items() if scope > how.scope}
+                self._fences[lane] = {**wider, how.scope: known[:, row, column]}
 
     @property
     def has_fences(self) -> bool:
         """True if there are fences that relaxed arrivals may follow."""
         return bool(self._fences)
 
-    def released(self, i: Instruction, slots: Array, thread: int) -> tuple[Array, Array]:
-        """Return what a relaxed arrival of one thread publishes, in its CTA and, if that is less, in others."""
+    def released(self, i: Instruction, slots: Array, threads: Array) -> tuple[Array, Array]:
+        """Return what relaxed arrivals of threads publish together, in their CTAs and, if that is less, in others."""
         clocks = self._clocks
         near, far = clocks.nothing(len(slots), clocks.capacity), clocks.nothing(len(slots), clocks.capacity)
-        for row, slot in enumerate(slots.tolist()):
-            for scope, known in self._fences.get((slot, thread), {}).items():
+        for row, column in np.ndindex(len(slots), len(threads)) if self._fences else ():
+            for scope, known in self._fences.get((int(slots[row]), int(threads[column])), {}).items():
                 for what in (near, far) if min(scope, scope_of(i)) >= CLUSTER else (near,):
                     at = what[:, row, :, : known.shape[-1]]
                     np.maximum(at, known, out=at)

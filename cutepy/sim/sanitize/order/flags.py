@@ -11,6 +11,7 @@ PTX ISA, "Memory Consistency Model": "Release and Acquire Patterns".
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -23,6 +24,7 @@ from cutepy.sim.sanitize.order.published import Cluster, Sent, Snapshot, element
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import Access, Fence
+    from cutepy.sim.machine.lanes import Array
     from cutepy.sim.ptx.model import Instruction
     from cutepy.sim.sanitize.order.messages import Messages
     from cutepy.sim.sanitize.order.wave import Wave
@@ -56,18 +58,14 @@ class Did(NamedTuple):
 
 
 class _Raised(NamedTuple):
-    """A strong write: what its thread knew, and had put before a fence."""
+    """A strong write: what its thread knew, and had put before a fence; `by` is its CTA in the grid, and its thread."""
 
+    by: tuple[int, int]
     instruction: Instruction
     snapshot: Snapshot
     row: int
     column: int
     fenced: Sent | None
-
-    @property
-    def by(self) -> tuple[int, int]:
-        """The CTA, by its index in the grid, and the thread of it that raised it."""
-        return self.snapshot.cta(self.row), self.snapshot.thread(self.column)
 
     def shows(self, what: Did) -> bool:
         """Tell whether something was done before it releases, or a fence before it."""
@@ -77,12 +75,12 @@ class _Raised(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """A strong read of a flag that was raised, and whether it, or a fence of its thread after it, acquires."""
+    """Strong reads of a flag that was raised by threads of a CTA, and whether they, or fences after them, acquire."""
 
     instruction: Instruction
     cta: int
     slot: int
-    thread: int
+    threads: frozenset[int]
     raised: tuple[_Raised, ...]
     acquires: bool
 
@@ -114,32 +112,47 @@ class Flags:
         reads, raises = access.operation != "write", access.operation != "read" and len(threads) <= _MOST_THREADS
         if not (raises or self._raised):
             return
-        snapshot = Snapshot(wave, self.launch, slots, threads) if raises else None
-        here = np.ones(keys.shape, bool) if raises else np.isin(keys, list(self._raised))
+        if not raises:
+            if reads:
+                self._find(wave, access, keys)
+            return
+        snapshot = Snapshot(wave, self.launch, slots, threads)
         # One after the other: of a counter the later find the earlier.
-        for row, column, n in np.argwhere(here).tolist():
+        for row, column, n in np.ndindex(keys.shape):
             slot, thread, key = int(slots[row]), int(threads[column]), int(keys[row, column, n])
-            before = self._raised.get(key, ())
+            before = self._raised.pop(key, ())
+            by = int(wave.residents.blocks[slot]), thread
             if reads and before:
-                acquires = strength(access.instruction.opcode).acquires
-                cta = int(wave.residents.blocks[slot])
-                others = tuple(raised for raised in before if raised.by != (cta, thread))
-                if others:
-                    self._found.append(_Found(access.instruction, cta, slot, thread, others, acquires))
-            if snapshot is not None:
-                self._raised.pop(key, None)
-                new = _Raised(access.instruction, snapshot, row, column, messages.fenced((slot, thread)))
-                self._raised[key] = *(before[1 - _MOST_COUNTED :] if access.operation == "atomic" else ()), new
+                self._found += _finds(access.instruction, slot, by[0], [thread], before)
+            new = _Raised(by, access.instruction, snapshot, row, column, messages.fenced((slot, thread)))
+            self._raised[key] = *(before[1 - _MOST_COUNTED :] if access.operation == "atomic" else ()), new
         while len(self._raised) > _MOST:
             del self._raised[next(iter(self._raised))]
+
+    def _find(self, wave: Wave, access: Access, keys: Array) -> None:
+        """Note which flags threads find raised: those of a CTA that read the same one find it at once."""
+        i, slots, threads = access.instruction, access.ctas.slots, access.threads.ids
+        of_threads = np.broadcast_to(threads[:, None], keys.shape[1:])
+        for slot, of_slot in zip(slots.tolist(), keys, strict=True):
+            by_key: dict[int, list[int]] = {}
+            for key, thread in zip(of_slot.ravel().tolist(), of_threads.ravel().tolist(), strict=True):
+                if key in self._raised:
+                    by_key.setdefault(key, []).append(thread)
+            cta = int(wave.residents.blocks[slot])
+            for key, mine in sorted(by_key.items(), key=lambda of: of[1][-1]):
+                self._found += _finds(i, slot, cta, mine, self._raised[key])
 
     def fence(self, event: Fence) -> None:
         """Take a fence: what its threads have found it acquires."""
         if self._found and strength(event.instruction.opcode).acquires:
             slots, threads = {*event.ctas.slots.tolist()}, {*event.threads.ids.tolist()}
-            for n, found in enumerate(self._found):
-                if found.slot in slots and found.thread in threads:
-                    self._found[n] = found._replace(acquires=True)
+            found = list(self._found)
+            self._found.clear()
+            for one in found:
+                is_here = not one.acquires and one.slot in slots and not one.threads.isdisjoint(threads)
+                if is_here and one.threads - threads:
+                    self._found.append(one._replace(threads=one.threads - threads))
+                self._found.append(one._replace(threads=one.threads & threads, acquires=True) if is_here else one)
 
     def too_weak(self, before: Did, cta: int) -> Diagnosis | None:
         """Say which side of a flag shows nothing of what was done before it to a CTA that found it raised."""
@@ -159,6 +172,19 @@ class Flags:
                     "it must be .acquire, or fence.acq_rel must come after it, in its thread",
                 )
         return None
+
+
+def _finds(i: Instruction, slot: int, cta: int, threads: list[int], raised: tuple[_Raised, ...]) -> Iterator[_Found]:
+    """Yield what threads find at a flag: what others have raised."""
+    acquires = strength(i.opcode).acquires
+    own = {thread for of, thread in (one.by for one in raised) if of == cta}
+    others = frozenset(threads) - own
+    if others:
+        yield _Found(i, cta, slot, others, raised, acquires)
+    for thread in threads if own else ():
+        of_others = tuple(one for one in raised if one.by != (cta, thread))
+        if thread in own and of_others:
+            yield _Found(i, cta, slot, frozenset((thread,)), of_others, acquires)
 
 
 def _line(i: Instruction) -> str:

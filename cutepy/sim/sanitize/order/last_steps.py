@@ -21,7 +21,7 @@ from cutepy.sim.machine.events import (
     NamedBarrierSync,
     WarpSync,
 )
-from cutepy.sim.machine.lanes import Array
+from cutepy.sim.machine.lanes import Array, spread
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import Barrier, BarrierEvent, GroupKind
@@ -110,7 +110,7 @@ class Step(NamedTuple):
 
     def _of_row(self, what: Array | None, row: int) -> Array:
         assert what is not None
-        found: Array = np.broadcast_to(what, (len(self.slots), len(self.threads)))[row]
+        found: Array = spread(what, (len(self.slots), len(self.threads)))[row]
         return found
 
 
@@ -233,7 +233,7 @@ class Arrivals:
     ) -> None:
         """Note an arrival, before it is published."""
         counts = clocks.counts(slots, threads)
-        of, phases = np.broadcast_to(of, counts.shape), np.broadcast_to(phases, counts.shape)
+        of, phases = spread(of, counts.shape), spread(phases, counts.shape)
         self.last.append(Arrival(i, slots, threads, counts, of, column, phases, self._steps.number))
         self._lanes += counts.size
         while self._lanes > _MOST_LANES:

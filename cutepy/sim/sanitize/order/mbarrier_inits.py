@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cutepy.sim.machine.events import MbarrierCompleteTx, MbarrierEvent, MbarrierInit
-from cutepy.sim.machine.lanes import WARP, Array
+from cutepy.sim.machine.lanes import WARP, Array, spread
 from cutepy.sim.sanitize.hazards import Side
 from cutepy.sim.sanitize.order.clocks import DONE, FENCED, SEEN
 from cutepy.sim.sanitize.order.wave import GENERIC, Making, Wave
@@ -130,7 +130,7 @@ def _by_threads(wave: Wave, event: MbarrierEvent, made: Making) -> Array:
     """Tell, by CTA and thread, whether they know of the making, or of a fence after it that relaxed arrivals show."""
     assert event.slots is not None
     clocks, slots, threads = wave.clocks, event.ctas.slots, event.threads.ids
-    whose = np.broadcast_to(event.slots, (len(slots), len(threads)))
+    whose = spread(event.slots, (len(slots), len(threads)))
     view, rows_of = clocks.view(slots, threads)
     at = np.arange(len(slots))[:, None], rows_of, made.agents[whose] % clocks.cluster
     own = (made.agents[whose] == slots[:, None]) & (made.threads[whose] == threads)

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cutepy.sim.machine.lanes import Array
-from cutepy.sim.ptx.memory_order import CLUSTER, CTA, GPU, WEAK, is_sc, strength
+from cutepy.sim.ptx.memory_order import CLUSTER, CTA, GPU, WEAK, Strength, is_sc, strength
 from cutepy.sim.sanitize.order.clocks import DONE, NO_COLUMNS, SEEN, hide
 from cutepy.sim.sanitize.order.fences import ScFences
 from cutepy.sim.sanitize.order.published import (
@@ -116,8 +116,9 @@ class Messages:
 
     def after(self, wave: Wave, access: Access) -> None:
         """Take an access by threads, one after the other: they leave messages, and those that follow find them."""
-        if self._is_followed:
-            self._take(wave, access, writes=access.operation != "read")
+        is_read = access.operation == "read"
+        if self._is_followed and not (is_read and strength(access.instruction.opcode).acquires):
+            self._take(wave, access, writes=not is_read)
 
     def _take(self, wave: Wave, access: Access, writes: bool) -> None:
         how = strength(access.instruction.opcode)
@@ -133,37 +134,60 @@ class Messages:
         if touched is None:
             return
         keys, size = touched
-        snapshot = Snapshot(wave, self.launch, slots, threads) if writes and how.releases else None
-        passed = self._sc.before(wave, self.launch, slots, threads) if writes and how.scope >= GPU else None
+        looked_at = self._acquirers.get(access.instruction.index, frozenset()) if reads and how.scope else frozenset()
+        if not writes:
+            for n in sorted(looked_at):
+                self._find(wave, slots, threads, keys[..., n], size, how)
+            return
+        snapshot = Snapshot(wave, self.launch, slots, threads) if how.releases else None
+        passed = self._sc.before(wave, self.launch, slots, threads) if how.scope >= GPU else None
         is_all = snapshot is not None or fenced
         here = np.ones(shape, bool) if is_all else self._locations.are_near(keys).any(axis=-1)
         stores = None if access.stores is None else np.broadcast_to(access.stores, shape)
-        looked_at = self._acquirers.get(access.instruction.index, frozenset()) if reads and how.scope else frozenset()
         for row, column in np.argwhere(here).tolist():
             lane = int(slots[row]), int(threads[column])
             for n, key in enumerate(keys[row, column].tolist()):
                 found = self._locations.get(key, size) if reads else None
                 if n in looked_at and found is not None:
-                    if found.says_something:
-                        self._read(wave, lane, key, found, how.scope, how.acquires)
-                    if found.passed is not None and how.scope >= GPU:
-                        self._sc.read(wave, lane, found.passed)
-                if writes and (stores is None or stores[row, column]):
+                    self._read(wave, lane[0], threads[column : column + 1], key, found, how)
+                if stores is None or stores[row, column]:
                     sent = self._release(lane, (key, size), how.scope, snapshot, row, column)
                     also = None if passed is None else self._sends(lane, how.scope, passed, row, column)
                     self._write(key, size, found, sent, also)
 
-    def _read(self, wave: Wave, lane: Lane, key: int, found: Location, scope: int, acquires: bool) -> None:
-        if acquires:
-            for earlier, location in (*self._pending.get(lane, {}).pop(key, ()), (scope, found)):
-                self._learn(wave, lane[0], lane[1:], location, min(earlier, scope))
+    def _find(self, wave: Wave, slots: Array, threads: Array, keys: Array, size: int, how: Strength) -> None:
+        """Take reads of one element each, (CTA, thread): the threads of a CTA that read the same learn it at once."""
+        near = self._locations.are_near(keys)
+        for key in dict.fromkeys(keys[near].tolist()):
+            found = self._locations.get(key, size)
+            if found is not None:
+                here = keys == key
+                for row in np.flatnonzero(here.any(axis=1)).tolist():
+                    self._read(wave, int(slots[row]), threads[here[row]], key, found, how)
+
+    def _read(self, wave: Wave, slot: int, threads: Array, key: int, found: Location, how: Strength) -> None:
+        """Let threads of a CTA acquire what is at a location, or keep it until a fence of theirs acquires it."""
+        if found.says_something:
+            for thread in threads.tolist() if self._pending or not how.acquires else ():
+                self._keep(wave, (slot, thread), key, found, how)
+            if how.acquires:
+                self._learn(wave, slot, threads, found, how.scope)
+        if found.passed is not None and how.scope >= GPU:
+            for thread in threads.tolist():
+                self._sc.read(wave, (slot, thread), found.passed)
+
+    def _keep(self, wave: Wave, lane: Lane, key: int, found: Location, how: Strength) -> None:
+        """Acquire what a thread has read at a location before, or keep what it reads there now."""
+        if how.acquires:
+            for earlier, location in self._pending.get(lane, {}).pop(key, ()):
+                self._learn(wave, lane[0], np.array(lane[1:]), location, min(earlier, how.scope))
             return
         mine = self._pending.setdefault(lane, {}).setdefault(key, [])
         if mine and mine[-1][1].learnt is found.learnt:  # nothing has replaced it since
             if mine[-1][1].version == found.version:
                 return
             mine.pop()
-        mine.append((scope, found.as_it_is()))
+        mine.append((how.scope, found.as_it_is()))
         del mine[:-_MOST_READS]
 
     def _release(
@@ -215,7 +239,7 @@ class Messages:
         for lane in lanes if how.acquires and self._pending else ():
             found = self._pending.pop(lane, {})
             for scope, location in itertools.chain.from_iterable(found.values()):
-                self._learn(wave, lane[0], lane[1:], location, min(scope, how.scope), hidden)
+                self._learn(wave, lane[0], np.array(lane[1:]), location, min(scope, how.scope), hidden)
             # A fence of a wider scope may come yet.
             wider = {key: [one for one in reads if one[0] > how.scope] for key, reads in found.items()}
             if any(wider.values()):
@@ -223,7 +247,7 @@ class Messages:
         sc = is_sc(event.instruction.opcode) and how.scope >= GPU
         for slot in slots.tolist() if sc else ():
             for location, after in self._sc.after(wave, slot, threads):
-                self._learn(wave, slot, tuple(after.tolist()), location, how.scope)
+                self._learn(wave, slot, after, location, how.scope)
         if how.releases:
             reached = wave.writes(slots, threads), wave.clocks.counts(slots, threads)
             snapshot = Snapshot(wave, self.launch, slots, threads, hidden)
@@ -245,9 +269,11 @@ class Messages:
         self._tails[chain : chain + 1] = [(count, sent)]
         self._last_of[sent.sender] = chain
         chains = np.zeros(len(self._tails), np.int32)
-        for k, column in snapshot.columns.items():
-            if column < known.shape[-1] and k < len(chains):
-                chains[k] = known[SEEN, 0, column]
+        held, columns = (
+            np.fromiter(part, np.intp, len(snapshot.columns)) for part in (snapshot.columns, snapshot.columns.values())
+        )
+        there = (columns < known.shape[-1]) & (held < len(chains))
+        chains[held[there]] = known[SEEN, 0, columns[there]]
         cluster = snapshot.cluster(sent.row)
         over = snapshot.over(known)
         message = Message(cluster, snapshot.cta(sent.row), sent.scope, known, chains, over, chain, count)
@@ -275,7 +301,7 @@ class Messages:
         self,
         wave: Wave,
         slot: int,
-        threads: tuple[int, ...],
+        threads: Array,
         location: Location,
         scope: int,
         hidden: Array = NO_COLUMNS,
@@ -283,15 +309,18 @@ class Messages:
         """Let threads of a CTA know what the messages at a location say that are in scope for it and it for them."""
         clocks, blocks = wave.clocks, wave.residents.blocks
         cta = int(blocks[slot])
-        keys = {t: (self.launch, cta, t, WEAK if len(hidden) else scope) for t in threads}
-        threads = tuple(t for t in threads if location.learnt.get(keys[t]) != location.version)
-        if not threads:
+        key = self.launch, cta, WEAK if len(hidden) else scope
+        versions = location.learnt.get(key)
+        if versions is None:
+            versions = location.learnt[key] = np.full(clocks.threads, -1)
+        threads = threads[versions[threads] != location.version]
+        if not len(threads):
             return
         for sent in location.sent.values():
             message = self._message(sent)
             location.messages[message.chain, message.scope] = message
         location.sent.clear()
-        location.learnt.update((keys[t], location.version) for t in threads)
+        versions[threads] = location.version
         cluster = self.launch, int(blocks[slot // clocks.cluster * clocks.cluster])
         heard: dict[int, Message] = {}
         for (chain, _), m in location.messages.items():
@@ -319,8 +348,9 @@ class Messages:
             what[plane, 0, 0, columns] = np.maximum(what[plane, 0, 0, columns], chains[known])
         if column is not None:
             what[: SEEN + 1, 0, 0, column] = 1
-        clocks.learn(np.array([slot]), np.array(threads), hide(what, hidden))
-        self._hints.update(((slot, t), next(reversed(heard))) for t in threads)
+        clocks.learn(np.array([slot]), threads, hide(what, hidden))
+        hint = next(reversed(heard))
+        self._hints.update(((slot, t), hint) for t in threads.tolist())
 
     def _passed_on(self, cluster: Cluster, chains: Array, heard: dict[int, Message]) -> Iterator[Message]:
         """Yield what a cluster has sent itself that messages of others know, the last of each chain."""

@@ -85,9 +85,8 @@ class Peers:
         known = view.known[DONE][0, row_of, target % clocks.cluster]
         return bool((known > 0).any(axis=1).all())
 
-    def arrive(self, i: Instruction, target: int, agent: int, thread: int, column: int, phase: int) -> None:
-        """Take an arrival at the mbarrier of another CTA, whose channel and phase these are."""
-        count = int(self._clocks.counts(np.array([agent]), np.array([thread]))[0, 0])
+    def arrive(self, i: Instruction, target: int, agent: int, thread: int, column: int, phase: int, count: int) -> None:
+        """Take an arrival at the mbarrier of another CTA, whose channel and phase these are, and the thread's count."""
         self._of(target, agent).arrivals[thread, column] = _Arrival(count, phase, i)
 
     def _of(self, target: int, agent: int) -> _Reached:

@@ -55,10 +55,14 @@ class Snapshot:
 
     def known(self, row: int, columns: int | Array) -> Array:
         """Return what one of the threads knows, or some together: (plane, rank, column)."""
-        lanes = np.atleast_1d(columns)
-        found: Array = self._view.known[:, row, np.unique(self._row_of[lanes])].max(axis=1)
+        found: Array
+        if isinstance(columns, int):
+            found = self._view.known[:, row, self._row_of[columns]].copy()
+            mine = np.flatnonzero(self._owner == self._threads[columns])
+        else:
+            found = self._view.known[:, row, np.unique(self._row_of[columns])].max(axis=1)
+            mine = np.flatnonzero(np.isin(self._owner, self._threads[columns]))
         assert self._view.own is not None
-        mine = np.flatnonzero(np.isin(self._owner, self._threads[lanes]))
         rank = int(self._slots[row]) % self._size
         found[:, rank, mine] = np.maximum(found[:, rank, mine], self._view.own[:, row, mine])
         return hide(found, self._hidden)
@@ -158,8 +162,8 @@ class Location:
         Others, the last of each chain and scope.
     version : int
         Counts the changes.
-    learnt : dict
-        By launch, CTA, thread and scope, which version it has learnt.
+    learnt : dict of (launch, CTA, scope) to array of int
+        By thread, which version it has learnt, or -1.
     passed : Location or None
         What fences with .sc say that came before the writes: see `sc_fences.py`.
     """
@@ -168,7 +172,7 @@ class Location:
     sent: dict[tuple[tuple[int, int, int], int], Sent] = field(default_factory=dict)
     messages: dict[tuple[int, int], Message] = field(default_factory=dict)
     version: int = 0
-    learnt: dict[tuple[int, int, int, int], int] = field(default_factory=dict)
+    learnt: dict[tuple[int, int, int], Array] = field(default_factory=dict)
     passed: Location | None = None
     _chains: tuple[int, Array] | None = None
 

@@ -28,11 +28,11 @@ from cutepy.sim.machine.events import (
     SetRegisters,
     WarpSync,
 )
-from cutepy.sim.machine.lanes import WARP, WARPGROUP, Array
+from cutepy.sim.machine.lanes import WARP, WARPGROUP, Array, spread
 from cutepy.sim.ptx.memory_order import CLUSTER, fenced_spaces, strength
 from cutepy.sim.sanitize.hazards import Side
 from cutepy.sim.sanitize.kinds import Diagnosis
-from cutepy.sim.sanitize.order.clocks import DONE, SEEN, BarrierGeneration, neighbours, raise_at, rectangle
+from cutepy.sim.sanitize.order.clocks import DONE, SEEN, BarrierGeneration, alike, neighbours, rectangle
 from cutepy.sim.sanitize.order.fences import Wait, scope_of
 from cutepy.sim.sanitize.order.mbarrier_inits import INITS, check_made, fence_inits, side_of, used_by
 from cutepy.sim.sanitize.order.peers import BEGUN
@@ -96,7 +96,7 @@ def _on_mbarrier(wave: Wave, event: MbarrierEvent, report: Report) -> None:
 def _named(wave: Wave, event: NamedBarrierEvent) -> None:
     slots, threads = event.ctas.slots, event.threads.ids
     meeting = wave.meeting(event.barrier)
-    generation = np.broadcast_to(event.generation, (len(slots), len(threads)))[:, 0]
+    generation = spread(event.generation, (len(slots), len(threads)))[:, 0]
     if isinstance(event, NamedBarrierSync):
         what = meeting.published(slots, generation)
         assert what is not None
@@ -151,15 +151,15 @@ def _fence(wave: Wave, event: Fence) -> None:
 def _cluster_arrive(wave: Wave, event: ClusterArrive) -> None:
     slots, threads, size = event.ctas.slots, event.threads.ids, wave.clocks.cluster
     meeting, begun = wave.meeting("cluster"), wave.clocks.column(BEGUN)
-    generation = np.broadcast_to(event.generation, (len(slots), len(threads)))[:, 0]
+    generation = spread(event.generation, (len(slots), len(threads)))[:, 0]
     first, column = (slots // size * size)[:, None], wave.clocks.column("cluster")
     wave.arrivals.note(wave.clocks, event.instruction, slots, threads, first, column, generation[:, None])
     if "relaxed" in event.instruction.parts:
         what = wave.clocks.joint(slots, threads)
         what[..., ~wave.clocks.is_channel((INITS,), what.shape[-1])] = 0
         what[DONE, np.arange(len(slots)), slots % size, begun] = 1
-        for thread in threads.tolist() if wave.patterns.has_fences else ():
-            _, far = wave.patterns.released(event.instruction, slots, thread)
+        if wave.patterns.has_fences:
+            _, far = wave.patterns.released(event.instruction, slots, threads)
             what = np.maximum(what, far[..., : what.shape[-1]])
         wave.clocks.tick(slots, threads)
     else:
@@ -172,7 +172,7 @@ def _cluster_arrive(wave: Wave, event: ClusterArrive) -> None:
 
 def _cluster_wait(wave: Wave, event: ClusterWait) -> None:
     slots, threads, size = event.ctas.slots, event.threads.ids, wave.clocks.cluster
-    generation = np.broadcast_to(event.generation, (len(slots), len(threads)))[:, 0]
+    generation = spread(event.generation, (len(slots), len(threads)))[:, 0]
     column = wave.clocks.column("cluster")
     found = wave.meeting("cluster").published(slots // size * size, generation)
     if found is None:
@@ -190,7 +190,7 @@ def _mbarrier(wave: Wave, event: MbarrierEvent) -> None:
         _wait(wave, event, meeting, first)
     elif isinstance(event, MbarrierCompleteTx) and event.part_of is not None:
         issued = wave.issued[id(event.part_of)]
-        phases = np.broadcast_to(event.counted, state.slots.shape) + first[state.slots]
+        phases = spread(event.counted, state.slots.shape) + first[state.slots]
         issued.signals.append((state.address, state.slots, phases))
         column = clocks.column(("mbarrier", state.address))
         assert event.deliveries is not None
@@ -198,10 +198,8 @@ def _mbarrier(wave: Wave, event: MbarrierEvent) -> None:
         what = clocks.padded(issued.lanes(rows, lanes, releases=False))
         _hide(wave, what, issued.slots[rows] != to)
         if not np.array_equal(to, state.slots):
-            copied = what
-            what = np.zeros((len(copied), len(state.slots), *copied.shape[2:]), np.int32)
-            for n, at in enumerate(np.searchsorted(state.slots, to).tolist()):
-                raise_at(what, (slice(None), at), copied[:, n])
+            by_slot = np.argsort(to, kind="stable")
+            what = np.maximum.reduceat(what[:, by_slot], np.searchsorted(to[by_slot], state.slots), axis=1)
         # What the async proxy wrote its operations see then; what st.async did they don't without a fence.
         what[: SEEN + 1, np.arange(len(phases)), state.slots % clocks.cluster, column] = phases + 1
         meeting.add(state.slots, phases, what)
@@ -228,8 +226,8 @@ def _copies_arrive(wave: Wave, event: MbarrierArrive, meeting: BarrierGeneration
         column, at = clocks.known_column((COPIES, thread)), int(np.searchsorted(event.part_of.threads.ids, thread))
         if column is not None:
             what[: SEEN + 1, np.arange(len(slots)), slots % clocks.cluster, column] = issued.count[rows, at]
-    of = slots if event.slots is None else np.broadcast_to(event.slots, (len(slots), len(threads)))[:, 0]
-    phases = np.broadcast_to(event.counted, (len(slots), len(threads)))[:, 0] + first[of]
+    of = slots if event.slots is None else spread(event.slots, (len(slots), len(threads)))[:, 0]
+    phases = spread(event.counted, (len(slots), len(threads)))[:, 0] + first[of]
     wave.note(clocks.column(("mbarrier", event.state.address)), event.instruction, of, phases + 1)
     for rank in range(clocks.cluster):
         here = slots % clocks.cluster == rank
@@ -241,8 +239,8 @@ def _arrive(wave: Wave, event: MbarrierArrive, meeting: BarrierGeneration, first
     clocks, slots, threads = wave.clocks, event.ctas.slots, event.threads.ids
     assert event.slots is not None
     shape = (len(slots), len(threads))
-    of = np.broadcast_to(event.slots, shape)
-    phases = np.broadcast_to(event.counted, shape) + first[of]
+    of = spread(event.slots, shape)
+    phases = spread(event.counted, shape) + first[of]
     i, channel = event.instruction, clocks.column(("mbarrier", event.state.address))
     is_relaxed, is_local = "relaxed" in i.parts, bool((of == slots[:, None]).all())
     wave.arrivals.note(wave.clocks, i, slots, threads, of, channel, phases)
@@ -250,10 +248,11 @@ def _arrive(wave: Wave, event: MbarrierArrive, meeting: BarrierGeneration, first
         meeting.add(slots, phases[:, 0], clocks.publish(slots, threads))
         return
     _reach(wave, event, first)
-    for column, thread in enumerate(threads.tolist()):
-        near = far = clocks.publish(slots, np.array([thread]))
+    for lanes in alike(of):
+        column = int(lanes[0])
+        near = far = clocks.publish(slots, threads[lanes])
         if is_relaxed:
-            near, far = wave.patterns.released(i, slots, thread)
+            near, far = wave.patterns.released(i, slots, threads[lanes])
         elif scope_of(i) < CLUSTER:
             far = clocks.nothing(len(slots), clocks.capacity)
         for rank in range(clocks.cluster):
@@ -275,11 +274,15 @@ def _reach(wave: Wave, event: MbarrierCount, first: Array) -> None:
         return
     slots, threads = event.ctas.slots, event.threads.ids
     shape, channel = (len(slots), len(threads)), wave.clocks.column(("mbarrier", event.state.address))
-    of = np.broadcast_to(event.slots, shape)
-    phases = np.broadcast_to(event.counted, shape) + first[of]
-    for row, column in np.argwhere(of != slots[:, None]).tolist():
+    of = spread(event.slots, shape)
+    phases = spread(event.counted, shape) + first[of]
+    away = np.argwhere(of != slots[:, None]).tolist()
+    if not away:
+        return
+    counts = wave.clocks.counts(slots, threads)
+    for row, column in away:
         to, thread = (int(of[row, column]), int(slots[row])), int(threads[column])
-        wave.peers.arrive(event.instruction, *to, thread, channel, int(phases[row, column]))
+        wave.peers.arrive(event.instruction, *to, thread, channel, int(phases[row, column]), int(counts[row, column]))
 
 
 def _hide(wave: Wave, what: Array, away: Array) -> bool:
@@ -310,7 +313,7 @@ def _wait(wave: Wave, event: MbarrierWait, meeting: BarrierGeneration, first: Ar
         else:
             sees_far = scope_of(event.instruction) >= CLUSTER
             clocks.learn(wait.slots, wait.threads, wait.far if sees_far else wait.near)
-    for rows, columns in _rectangles(np.broadcast_to(event.counted >= -1, (len(slots), len(threads)))):
+    for rows, columns in _rectangles(spread(event.counted >= -1, (len(slots), len(threads)))):
         clocks.end_waits(slots[rows], threads[columns])
         wave.apart[slots[rows][:, None], np.flatnonzero(np.bincount(threads[columns] // WARP))] = True
 
@@ -322,10 +325,11 @@ def _shown(wave: Wave, event: MbarrierTry, meeting: BarrierGeneration, first: Ar
     away = event.slots - slots[:, None]
     column = clocks.column(("mbarrier", event.state.address))
     distant = wave.meetings.get(("mbarrier", event.state.address, "cluster"))
-    for at in np.unique(away).tolist():
+    first_away = away.flat[:1]
+    for at in (first_away if (away == first_away).all() else np.unique(away)).tolist():
         lanes = (away == at) & (event.counted >= 0)
         phases = np.where(lanes, event.counted, 0).max(axis=1) + first[slots + at]
-        for rows, columns in _rectangles(np.broadcast_to(lanes, (len(slots), len(threads)))):
+        for rows, columns in _rectangles(spread(lanes, (len(slots), len(threads)))):
             objects = slots[rows] + at
             near = meeting.published(objects, phases[rows])
             if near is None:
@@ -398,10 +402,9 @@ def _group(wave: Wave, event: GroupWait) -> None:
     names: list[tuple[object, ...]] = [(BULK, "read")] if kind == BULK else [(kind,)]
     if kind == BULK and not event.reads_only:
         names.append((BULK, "write"))
-    for n, thread in enumerate(threads.tolist()):
-        for name in names:
-            known = clocks.known_column((*name, thread))
-            if known is not None:
-                at = np.array([known])
-                for plane in (DONE, SEEN):
-                    clocks.set_own(plane, slots, at, done[:, n : n + 1])
+    for name in names:
+        columns = [clocks.known_column((*name, thread)) for thread in threads.tolist()]
+        known = [n for n, column in enumerate(columns) if column is not None]
+        at = np.array([column for column in columns if column is not None], np.intp)
+        for plane in (DONE, SEEN) if known else ():
+            clocks.set_own(plane, slots, at, done[:, known])

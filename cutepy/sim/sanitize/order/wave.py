@@ -115,17 +115,17 @@ class Issued:
         `releases`: with what they had done themselves. An issue tells nobody of that; it tells of waits that are over.
         """
         found: Array = self.view.known[:, rows, self.place[columns]]
-        known = found.shape[-1]
         assert self.view.own is not None
-        for column in (distinct := set(columns.tolist())):
-            thread = int(self.threads[column])
-            lanes = np.arange(len(columns)) if len(distinct) == 1 else np.flatnonzero(columns == column)
-            mine = np.flatnonzero(self.clocks.owner[:known] == thread)
-            if not releases:
+        threads, known = self.threads[columns], min(found.shape[-1], len(self.clocks.owner))
+        mine = self.clocks.owner[:known] == threads[:, None]
+        if not releases:
+            mine[np.arange(len(threads)), threads] = False
+            for lane, thread in enumerate(threads.tolist()) if self.clocks.cluster > 1 else ():
                 written = self.clocks.known_column((WRITES, thread))
-                mine = mine[(mine != thread) & (mine != (thread if written is None else written))]
-            at = slice(None), lanes[:, None], (self.slots[rows[lanes]] % self.clocks.cluster)[:, None], mine
-            found[at] = np.maximum(found[at], self.view.own[:, rows[lanes][:, None], mine])
+                if written is not None and written < known:
+                    mine[lane, written] = False
+        at = slice(None), np.arange(len(threads)), self.slots[rows] % self.clocks.cluster, slice(known)
+        found[at] = np.maximum(found[at], np.where(mine, self.view.own[:, rows, :known], 0))
         return found
 
     @cached_property
@@ -141,13 +141,6 @@ class Issued:
             for row, lane, alone in zip(rows.tolist(), first.tolist(), (many == 1).tolist(), strict=True)
         ]
         return found[0] if len(found) == 1 else np.minimum.reduce(found)
-
-    def known_to(self, thread: int) -> Array:
-        """Return what one of its threads knew, of each CTA."""
-        if len(self.threads) == 1:
-            return self.known
-        every = np.arange(len(self.slots))
-        return self.lanes(every, np.full(len(every), np.searchsorted(self.threads, thread)))
 
 
 @dataclass

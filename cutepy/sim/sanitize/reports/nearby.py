@@ -196,6 +196,8 @@ def _actor(touch: AccessRecord, row: int, lane: int) -> _Actor:
         return _Actor(int(touch.agents[row]), touch.threads[lane : lane + 1], touch.when, touch.threads, False)
     assert touch.issue is not None
     slots, threads, number = touch.issue
+    if len(touch.row_of) > 1:
+        threads = threads[lane : lane + 1]
     return _Actor(int(slots[row]), threads, number, threads, True)
 
 
@@ -207,8 +209,10 @@ def _global_actor(wave: Wave, touch: GlobalAccessRecord, lane: int) -> _Actor | 
         return None
     if touch.threads is not None:
         return _Actor(slot, touch.threads[column : column + 1], touch.when, touch.threads, False)
-    threads = np.array([] if touch.issuer is None else [touch.issuer], np.intp)
-    return _Actor(slot, threads, touch.when, threads, True) if len(threads) else None
+    if touch.issuers is None:
+        return None
+    threads = touch.issuers[column : column + 1]
+    return _Actor(slot, threads, touch.when, threads, True)
 
 
 OF_ITS_OWN = "give each group of threads a named barrier of its own"

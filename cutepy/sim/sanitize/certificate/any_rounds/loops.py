@@ -14,6 +14,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from cutepy.sim.machine.lanes import WARP, WARPGROUP
@@ -111,13 +112,11 @@ class Loop:
 
 def heads(instructions: Iterable[Instruction]) -> frozenset[int]:
     """Return where rounds of loops may be seen to begin, by index: a little more than the loops that synchronise."""
-    known = sorted(instructions, key=lambda i: i.index)
+    known = sorted(instructions, key=attrgetter("index"))
     synchronising = [i.index for i in known if synchronises(i) and not is_try(i)]
+    jumps = [(i.index, label.target) for i in known for label in i.operands if type(label) is Label]
     return frozenset(
-        label.target
-        for i in known
-        for label in i.operands
-        if isinstance(label, Label) and bisect_left(synchronising, label.target) < bisect_right(synchronising, i.index)
+        target for index, target in jumps if bisect_left(synchronising, target) < bisect_right(synchronising, index)
     )
 
 

@@ -241,9 +241,9 @@ class RoundNotes:
     def _deeds(self, one: int, classes: Array, rows: list[_Row], names: list[tuple[object, ...]]) -> list[list[Deed]]:
         """Return what each class of a cluster did, in order."""
         found: list[list[Deed]] = [[] for _ in range(int(classes.max()) + 1)]
-        lanes: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
+        lanes: dict[tuple[bytes, bytes], list[tuple[int, int, int]]] = {}
         for row in rows:
-            key = id(row.slots), id(row.threads)  # arrays of the same lanes are shared
+            key = row.slots.tobytes(), row.threads.tobytes()
             if key not in lanes:
                 mine = np.flatnonzero(row.slots // self._cluster == one)
                 here = classes[(row.slots[mine] % self._cluster)[:, None], row.threads]
