@@ -40,10 +40,10 @@ def lane_0(*lines):
     return "".join(f"@%p2 {line}" for line in lines)
 
 
-def certificate_of(*lines, start=START, block=64, grid=1, spins=False):
+def certificate_of(*lines, start=START, end="END:\n", block=64, cluster=1, grid=None, spins=False):
     run = Run((), None, sanitize=True)
-    body, out = start + "".join(lines) + "END:\n", np.zeros(64, np.uint32)
-    launch(body, out, grid=grid, block=block, smem_bytes=1024, module=FUNCTIONS, run=run)
+    body, out, grid = start + "".join(lines) + end, np.zeros(64, np.uint32), grid or cluster
+    launch(body, out, grid=grid, block=block, cluster=cluster, smem_bytes=1024, module=FUNCTIONS, run=run)
     assert [str(one) for one in run.hazards] == []
     (certificate,) = run.certificates
     assert [reason for reason in certificate.reasons if not spins or "reaches a branch" not in reason] == []
@@ -448,7 +448,6 @@ def of_two_warps(first, other, **options):
 RELEASES = {
     "an mbarrier": (ALL_WRITE, elected(TELL), (HEAR, FIRST)),
     "a flag": (ALL_WRITE, elected(RAISE), (SEE.format(1), FIRST)),
-    "an addition": (ALL_WRITE, elected("red.release.cta.shared.add.u32 [%r1+912], 1;\n"), (SEE.format(1), FIRST)),
     "its flag, after a fence of all": (
         ALL_WRITE,
         FENCE_ALL + elected("st.relaxed.cta.shared.u32 [%r1+912], 1;\n"),
@@ -465,7 +464,6 @@ RELEASES = {
         lane_0(TELL_2) + elected(TELL),
         (HEAR, FIRST),
     ),
-    "among others": (ALL_WRITE, elected(TELL), (HEAR, ALL_READ.replace("%r8", "%r1"))),
 }
 """The first warp writes, all lanes; its elected lane tells the other warp, which touches what lane 0 wrote."""
 
@@ -540,3 +538,20 @@ IN_ORDER = {
 @pytest.mark.parametrize("name", IN_ORDER)
 def test_warps_that_are_in_order_whichever_lane_is_elected(name):
     assert of_two_warps(*IN_ORDER[name]) == []
+
+
+def test_an_elected_lane_releases_to_a_peer_of_the_cluster():
+    start = """mov.u32 %r1, smem; mov.u32 %r3, %tid.x; ld.param.u64 %rd1, [p0]; mov.u32 %r4, %cluster_ctarank;
+    setp.eq.u32 %p2, %r3, 0; setp.eq.u32 %p3, %r4, 0; mad.lo.u32 %r8, %r3, 4, %r1;
+    @%p2 mbarrier.init.shared.b64 [%r1+896], 1; fence.mbarrier_init.release.cluster;
+    mapa.shared::cluster.u32 %r11, %r1, 1; mapa.shared::cluster.u32 %r12, %r1, 0;
+    barrier.cluster.arrive; barrier.cluster.wait;
+    elect.sync _|%p1, -1;
+    @!%p3 bra OTHER;
+    """
+    tells = elected("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r11+896];\n")
+    hears = HEAR.replace("parity", "parity.acquire.cluster") + "ld.shared::cluster.u32 %r9, [%r12];\n"
+    end = "bra END;\nOTHER:\n", hears, "END:\n", "barrier.cluster.arrive; barrier.cluster.wait;\n"
+    for meet, rests in (("", 1), (MEET, 0)):
+        lines = ALL_WRITE, meet, tells, *end
+        assert len(rests_on_the_lane(*lines, start=start, block=32, cluster=2, end="")) == rests
