@@ -61,8 +61,9 @@ class _OthersOfRecords(NamedTuple):
         at, there = mates(self.old.threads, self.before[pairs])
         if self.is_near and self.new.threads is not None:
             there &= self.old.threads[at] != self.new.threads[self.after[pairs]][:, None]
-        known: Array = self.known[self.new.row_of[self.after[pairs]][:, None], at] | ~there
-        return known.all(axis=1)
+        known = self.known[self.new.row_of[self.after[pairs]][:, None], at] | ~there
+        result: Array = np.logical_and.reduce(known, axis=1)
+        return result
 
     def know(self, pairs: Array) -> Array:
         """Tell whether all lanes of the newer lane's warp, which take part with it, know what the older lane did."""
@@ -71,8 +72,9 @@ class _OthersOfRecords(NamedTuple):
         at, there = mates(self.new.threads, self.after[pairs])
         if self.is_near and self.old.threads is not None:
             there &= self.new.threads[at] != self.old.threads[self.before[pairs]][:, None]
-        known: Array = self.known[self.new.row_of[at], self.before[pairs][:, None]] | ~there
-        return known.all(axis=1)
+        known = self.known[self.new.row_of[at], self.before[pairs][:, None]] | ~there
+        result: Array = np.logical_and.reduce(known, axis=1)
+        return result
 
 
 class SharedAccesses:
@@ -232,19 +234,21 @@ class SharedAccesses:
         first = np.unique(before[here] * new.places.shape[1] + after[here], return_index=True)[1]
         here = here[first]
         before, after, old_threads, new_threads = before[here], after[here], old_threads[here], new_threads[here]
-        agents = int(old.agents[of_old]), int(new.agents[row])
-        rows = new.row_of[after]
-        is_near = agents[0] == agents[1]
-        others = _OthersOfRecords(old, new, before, after, known, is_near)
+        by_old, by_new = int(old.agents[of_old]), int(new.agents[row])
+        others = _OthersOfRecords(old, new, before, after, known, by_old == by_new)
         last, plane = new.view.known.shape[-1] - 1, SEEN if old.writes else DONE
-        held = new.view.known[plane, row, rows, agents[0] % clocks.cluster, np.minimum(old.columns[before], last)]
-        ctas = (np.full(len(here), blocks[agent]) for agent in agents)
-        counts = old.counts[min(of_old, len(old.counts) - 1)][before]
-        tell(
-            self._elections,
-            LanePairs(old.instruction, new.instruction, *ctas, old_threads, new_threads, counts, held),
-            others,
+        columns, rank = np.minimum(old.columns[before], last), by_old % clocks.cluster
+        pairs = LanePairs(
+            old.instruction,
+            new.instruction,
+            np.full(len(here), blocks[by_old]),
+            np.full(len(here), blocks[by_new]),
+            old_threads,
+            new_threads,
+            old.counts[min(of_old, len(old.counts) - 1)][before],
+            new.view.known[plane, row, new.row_of[after], rank, columns],
         )
+        tell(self._elections, pairs, others)
 
     def _misread(
         self, old: AccessRecord, new: AccessRecord, row: int, granules: Array, written: Through, read: Through
