@@ -1,12 +1,14 @@
 """Programs whose further rounds do otherwise than those of the run, though these repeat: nothing is said of them."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from cutepy.sim.errors import SimulationError
 from cutepy.sim.run import Run
+from cutepy.sim.sanitize.certificate.any_rounds.extensions import Extension, Steady, inner, merged
 from cutepy.sim.sanitize.certificate.any_rounds.remainders import any_rounds
 from tests.sim.opcode_runner import launch
 
@@ -418,3 +420,22 @@ def test_other_ways_out_leave_any_number(end):
     (one,) = run.certificates[0].extends
     assert (one.holds, one.most) == (True, None)
     assert "any number" in str(one)
+
+
+@pytest.mark.parametrize(("last", "expected"), [(7, (0, 7)), (8, (2, 6)), (9, (2, 7))])
+def test_a_period_is_left_out_at_both_ends_where_two_are_left(last, expected):
+    visit = SimpleNamespace(rounds=[[]] * last)
+    one = inner(Steady(visit, 0, last, 2, {}, {}))
+    assert (one.first, one.last) == expected
+
+
+def test_of_visits_of_a_loop_the_shortest_limit_holds():
+    loops = (("kernel.py:9", 1),)
+    ends = "`setp` (kernel.py:8)"
+    free, long, short = (
+        Extension(loops, least, most=most, ends=ends if most else "") for least, most in ((4, None), (2, 9), (3, 6))
+    )
+    for some in ((free, long, short), (short, free), (long, short, free)):
+        (found,) = merged(some)
+        assert (found.least, found.most, found.ends) == (max(one.least for one in some), 6, ends)
+    assert merged((free, free)) == (free,)
