@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from cutepy.sim.errors import SimulationError
+from cutepy.sim.machine.events import MbarrierCompleteTx
 from cutepy.sim.ptx.model import Instruction
 from cutepy.sim.run import Run
 from cutepy.sim.sanitize.certificate.any_rounds.extensions import (
@@ -21,6 +22,7 @@ from cutepy.sim.sanitize.certificate.any_rounds.extensions import (
     merged,
 )
 from cutepy.sim.sanitize.certificate.any_rounds.remainders import any_rounds
+from cutepy.sim.sanitize.certificate.any_rounds.rounds import RoundNotes, _Noted
 from tests.sim.opcode_runner import launch
 
 START = """mov.u32 %r1, smem; mov.u32 %r2, %tid.x; ld.param.u64 %rd1, [p0]; ld.param.u32 %r9, [p1];
@@ -487,3 +489,13 @@ def test_a_constant_that_ends_a_loop_limits_it_or_refuses_it():
         assert found.most == most
         if most is None:
             assert (found.loops[0][0], found.made[0], found.holds) == ("kernel.py:9", (5,), False)
+
+
+def test_what_copies_bring_is_told_by_destination_and_lane():
+    """Two clusters of two CTAs: lane 0 of each first CTA copies to both CTAs, lane 32 of CTA 0 to CTA 1."""
+    slots, threads, of, phases = (np.array(x) for x in ([0, 2], [0, 32], [0, 1, 2, 3], [3, 4, 5, 6]))
+    pairs = np.array([[0, 0, 0], [1, 0, 0], [2, 1, 0], [3, 1, 0], [1, 0, 1]])
+    noted = _Noted(5, MbarrierCompleteTx, 9, None, slots, threads, phases, of, pairs)
+    rows = RoundNotes(4, 64, 2)._deliveries(7, noted, lambda *key: key[-1])
+    found = [(row.code, row.slots.tolist(), row.threads.tolist(), row.values[1].tolist()) for row in rows]
+    assert found == [(0, [0, 2], [0], [[3], [5]]), (1, [0, 2], [0], [[4], [6]]), (1, [0], [32], [[4]])]
