@@ -70,3 +70,32 @@ def test_lanes_that_arrive_at_several_ctas_at_once(expect):
 def test_a_lane_that_announces_and_another_that_arrives_must_meet():
     _, hazards, _ = examined(TO_EACH.replace("EXPECT", BYTES), block=32, grid=2, cluster=2)
     assert {hazard.kind for hazard in hazards} == {"premature-completion"}
+
+
+def sends(place, phase):
+    """Write that lane 0 of the first CTA copies to both CTAs of its cluster, and each waits for its bytes."""
+    return f"""mbarrier.arrive.expect_tx.shared.b64 _, [%r1], 16;
+    @%p3 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster
+    [%r1+{place}], [%rd1], 16, [%r1], %rs1;
+    W{phase}: mbarrier.try_wait.parity.shared.b64 %p7, [%r1], {phase}; @!%p7 bra W{phase};
+    """
+
+
+TOLD = """@%p3 bra HEAR;
+mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r5+8]; bra ON;
+HEAR: mbarrier.try_wait.parity.acquire.cluster.shared.b64 %p7, [%r1+8], 0; @!%p7 bra HEAR;
+ON:"""
+
+
+@pytest.mark.parametrize(("told", "kinds"), [("", {"early-arrival"}), (TOLD, set())], ids=["not told", "told"])
+def test_who_copies_to_a_peer_must_know_that_the_peers_phase_is_over(told, kinds):
+    body = f"""mov.u32 %r1, smem; mov.u32 %r2, %tid.x; ld.param.u64 %rd1, [p0]; mov.u32 %r4, %cluster_ctarank;
+    setp.eq.u32 %p2, %r2, 0; setp.eq.u32 %p3, %r4, 0; mapa.shared::cluster.u32 %r5, %r1, 0; mov.u16 %rs1, 3;
+    @%p2 mbarrier.init.shared.b64 [%r1], 1; @%p2 mbarrier.init.shared.b64 [%r1+8], 1;
+    fence.mbarrier_init.release.cluster; barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
+    @!%p2 bra END;
+    {sends(256, 0)} {told} {sends(512, 1)}
+    END: barrier.cluster.arrive; barrier.cluster.wait;"""
+    _, hazards, error = examined(body, block=32, grid=2, cluster=2)
+    assert error is None
+    assert {hazard.kind for hazard in hazards} == kinds
