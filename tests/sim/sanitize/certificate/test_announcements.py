@@ -74,9 +74,9 @@ def test_a_lane_that_announces_and_another_that_arrives_must_meet():
 
 def sends(place, phase):
     """Write that lane 0 of the first CTA copies to both CTAs of its cluster, and each waits for its bytes."""
+    copy = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster"
     return f"""mbarrier.arrive.expect_tx.shared.b64 _, [%r1], 16;
-    @%p3 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster
-    [%r1+{place}], [%rd1], 16, [%r1], %rs1;
+    @%p3 {copy} [%r1+{place}], [%rd1], 16, [%r1], %rs1;
     W{phase}: mbarrier.try_wait.parity.shared.b64 %p7, [%r1], {phase}; @!%p7 bra W{phase};
     """
 
