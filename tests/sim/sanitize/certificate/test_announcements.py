@@ -2,7 +2,9 @@
 
 import pytest
 
+from cutepy.sim.ptx.model import Instruction
 from cutepy.sim.sanitize.certificate.phase_completion import MOST
+from cutepy.sim.sanitize.certificate.premises import announces
 from tests.sim.sanitize.certificate.programs import examined, run
 
 WAIT = ("wait", 0, 0)
@@ -99,3 +101,19 @@ def test_who_copies_to_a_peer_must_know_that_the_peers_phase_is_over(told, kinds
     _, hazards, error = examined(body, block=32, grid=2, cluster=2)
     assert error is None
     assert {hazard.kind for hazard in hazards} == kinds
+
+
+@pytest.mark.parametrize(
+    ("opcode", "expected"),
+    [
+        ("mbarrier.expect_tx.relaxed.cta.shared::cta.b64", True),
+        ("mbarrier.complete_tx.relaxed.cta.shared::cta.b64", True),
+        ("mbarrier.arrive.noComplete.shared.b64", True),
+        ("cp.async.mbarrier.arrive.shared.b64", True),
+        ("cp.async.mbarrier.arrive.noinc.shared.b64", False),
+        ("mbarrier.arrive.expect_tx.shared.b64", False),
+        ("ld.shared.u32", False),
+    ],
+)
+def test_which_instructions_announce_apart_from_arrivals(opcode, expected):
+    assert announces((Instruction(0, opcode, ()),)) == expected
