@@ -124,7 +124,6 @@ def _swizzle(bits: Any, base: Any, shift: Any = None) -> Swizzle:  # noqa: ANN40
 
 
 def _make_swizzle(*numbers: Any) -> Swizzle:  # noqa: ANN401
-    _integers("an argument of make_swizzle", numbers)
     if len(numbers) == 2:
         return make_swizzle(*numbers)
     if len(numbers) != 3:

@@ -53,7 +53,7 @@ class MemoryCalls:
 
     do_cudaFreeHost = do_cudaFree
 
-    def do_cudaFreeAsync(self, pointer: int | None, stream: int | None = 0, *_: object) -> int:
+    def do_cudaFreeAsync(self, pointer: int | None, stream: int | None, *_: object) -> int:
         """Let memory go once what came before in a stream is over: what else uses it then is told of."""
         if pointer and pointer in self._memory:
             self._touched("cudaFreeAsync", pointer, self._memory[pointer].nbytes, stream, True)

@@ -53,7 +53,7 @@ class _Api:
 
     # Streams and events.
 
-    def create_stream(self, flags: object = 0, *_: object) -> tuple[Any, ...]:
+    def create_stream(self, flags: object, *_: object) -> tuple[Any, ...]:
         made = streams.Stream(blocking=not int(flags))  # type: ignore[call-overload]
         return self.ok(self._stream(made.cuda_stream))
 

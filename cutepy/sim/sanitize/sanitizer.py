@@ -182,7 +182,8 @@ class Sanitizer(Observer):
                 self._examiner.assume(_ASSEMBLED)
         for remark in remarks(launch.ptx, launch.kernel, program.function.instructions):
             self._findings.tell(*remark)
-        self._messages.begin(self._launches.now + 1, launch, self._global.begin(launch))
+        is_alone = self._global.begin(launch, self._examiner.elections)
+        self._messages.begin(self._launches.now, launch, is_alone)
         self._flags.begin(self._messages.launch)
         self._of_global.begin(launch, program.function, self._examiner.is_steered)
         self._granule, self._slot_bytes = granule_bytes(launch.ptx, launch.kernel), launch.slot_bytes
@@ -200,7 +201,8 @@ class Sanitizer(Observer):
             wave = self._wave = Wave(residents, x * y * z, ends_mbarriers, has_relaxed, fences)
             told = self._telling(self._conflict), self._telling(self._unwritten), self._telling(self._findings.tell)
             more = self._forgotten, self._telling(self._filled)
-            self._shared = SharedAccesses(wave, self._granule, self._slot_bytes, *told, *more)
+            elections = self._examiner.elections
+            self._shared = SharedAccesses(wave, self._granule, self._slot_bytes, elections, *told, *more)
             self._premises = self._examiner.premises(wave)
             self._sums = Sums(function, residents.count, x * y * z)
         return wave
@@ -334,7 +336,7 @@ class Sanitizer(Observer):
         wave.clocks.tick(slots, threads)  # what the threads do from now on does not come before it
         self._premises.notes.issue(operation)
         for election in self._examiner.elections:
-            election.issue(wave.clocks, operation)
+            election.issue(operation)
 
     def on_complete(self, operation: AsyncOperation) -> None:
         """Check what an operation read and wrote."""
@@ -342,8 +344,6 @@ class Sanitizer(Observer):
         wave = self._of(operation.ctas.residents)
         issued = wave.issued.pop(id(operation), None)
         self._premises.notes.complete(operation)
-        for election in self._examiner.elections:
-            election.complete(operation)
         if issued is not None and operation.kind not in ("wgmma", "cp_async"):
             self._shared.took(operation, issued, issued.accesses)
             self._global.completed(wave, operation, issued)

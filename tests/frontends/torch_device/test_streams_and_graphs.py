@@ -19,7 +19,7 @@ runtime = pytest.importorskip("cuda.bindings.runtime")
 
 import cutepy  # noqa: E402
 from cutepy.frontends import load_ptx, serve_cuda  # noqa: E402
-from cutepy.frontends.stream_state import CaptureError  # noqa: E402
+from cutepy.frontends.stream_state import CaptureError, Captures  # noqa: E402
 from cutepy.frontends.torch_device.storage import allocations  # noqa: E402
 from cutepy.sim import HazardError, Run  # noqa: E402
 
@@ -677,3 +677,8 @@ def test_nothing_is_left_of_a_capture_once_the_device_is_gone():
         assert torch.cuda.current_stream().cuda_stream == 0
         torch.cuda.synchronize()
         assert isinstance(run, Run)
+
+
+def test_a_capture_that_has_not_begun_does_not_end():
+    with pytest.raises(CaptureError, match="not captured"):
+        Captures().end(7)

@@ -56,6 +56,7 @@ def test_triton_s_text_is_printed():
         (TRITON.replace("- block", "- register"), 140, "register has bases, or was told before"),
         (TRITON.replace(" (size 2)", ""), 211, "sizes of all out-dimensions, or of none"),
         (TRITON.replace("dim1 (size 2)", "dim0 (size 2)"), 206, "each once"),
+        (TRITON.replace("dim1 (size 2)", "dim1 (size 2), dim0"), 221, "each once"),
         (TRITON.replace("(size 2)]", "(size 2)] 5"), 170, "need a line"),
         (TRITON.replace("(8, 0)", "(8, 0, 0)"), 2, "one coordinate from 0 for each out-dimension"),
         (TRITON.replace("(8, 0)", "(8, 0, 0)").partition("where")[0], 2, "bases of one rank, these have 2 and 3"),

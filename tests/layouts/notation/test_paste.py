@@ -298,6 +298,7 @@ def test_where_only_the_start_is_open_the_layout_is_known():
     assert found.value(3, 4) == (3, 20)
     assert found.notes == ("it starts at ?{div=8}, known only at run time: taken as 0 here",)
     assert parse("tensor<(?{div=8},16) o (8,8):(1@0,1@1)>", given=[24])(3, 4) == (27, 20)
+    assert parse("(4,8):(?,1)", given=[-(2**31)]) == Layout((4, 8), (-(2**31), 1))
 
 
 @pytest.mark.parametrize(
@@ -307,6 +308,7 @@ def test_where_only_the_start_is_open_the_layout_is_known():
         ("(?,?):(8,1)", (4,), 3, "takes a value for each ?, and 1 were given"),
         ("(?{div=8},8):(8,1)", (4,), 1, "?{div=8} is a multiple of 8, 4 is not"),
         ("(?,8):(8,1)", (2**31,), 1, "? is an integer of 32 bits, 2147483648 is not"),
+        ("(4,8):(?,1)", (-(2**31) - 1,), 7, "? is an integer of 32 bits, -2147483649 is not"),
         ("(?{i64},8):(8,1)", (2**63,), 1, "?{i64} is an integer of 64 bits"),
     ],
 )

@@ -39,6 +39,8 @@ READ = [
      " cute::tuple<cute::_64,cute::_1>>>", "Sw<3,4,3> o 0 o (8,64):(64,1)"),
     ("cute::ComposedLayout<cute::Swizzle<3, 4, 3>, cute::smem_ptr_flag_bits<16>, cute::Layout<cute::C<8>>>",
      "Sw<3,4,3> o smem_ptr[16b](unset) o 8:1"),
+    ("cute::ComposedLayout<cute::Swizzle<3, 4, 3>, cute::smem_ptr_flag, cute::Layout<cute::C<8>>>",
+     "Sw<3,4,3> o smem_ptr[1b](unset) o 8:1"),
     ("cute::Swizzle<2, 3>", "Sw<2,3,2>"),
     ("cute::Int<8>", "8"),
     ("cute::_128{}", "128"),
@@ -146,6 +148,11 @@ REFUSED = [
     ("LinearLayout([1], [2])", 0, "bases must be a dictionary"),
     ("LinearLayout({'i': 1}, {'o': 2})", 0, "must be a list of bases"),
     ("LinearLayout({'i': [[1]], 'i': [[1]]}, {'o': 2})", 26, "i is told twice"),
+    ("DistributedLinearLayout([[True,0]],[],[],[],[2,2])", 0, "a list of integers, got [True, 0]"),
+    ("DistributedLinearLayout([None],[],[],[],[2,2])", 0, "a list of integers, got None"),
+    ("DistributedLinearLayout([[1]],[],[],[],[2,2])", 0, "got ranks [1, 2]"),
+    ('Layout((4,8),"a")', 0, "the stride must hold integers"),
+    ("make_swizzle(True,4,3)", 0, "must be an int"),
     ("TiledMMA(Layout(4))", 0, "TiledMMA"),
     ("!cute.memref<f16, smem, align<8>, align<16>, \"(64,8):(1,64)\">", 34, "each once"),
     ("!cute.memref<f16, smem, align<8> \"(64,8):(1,64)\">", 33, "','"),
@@ -194,6 +201,12 @@ def test_tuples_with_names_share_a_line():
         ("a", (4, 8)),
         ("b", (8, 1)),
     ]
+
+
+def test_brackets_around_several_values_are_no_part_of_them():
+    assert parse_all("{\na = (4,8):(8,1)\nb = (4,2):(2,1)\n}").skipped == ()
+    (mark,) = parse_all("; a = (4,8):(8,1)").skipped
+    assert (mark.text, mark.position) == (";", 0)
 
 
 def test_a_paste_tells_what_it_leaves_out():

@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
-from .launching import launch
+from cutepy.sim import Run
+
+from .launching import kernel_call, launch, ptx_module
 
 _INDEX = "mov.u32 %r1, %tid.x; mov.u32 %r2, %ctaid.x; mov.u32 %r3, %ntid.x; mad.lo.u32 %r0, %r2, %r3, %r1;"
 _ADDRESS = "mad.wide.u32 %rd10, %r0, 4, %rd0;"
@@ -99,3 +101,17 @@ def test_lanes_that_add_to_few_places_in_turn(places):
     red.global.add.u32 [%rd2], 1;"""
     launch(body, [out], block=(96, 1, 1))
     assert out.tolist() == [96 // places] * places
+
+
+def test_a_loop_begins_where_the_kernel_does():
+    out = np.zeros(1, np.uint32)
+    text = (
+        ptx_module("", 1).partition("ld.param")[0]
+        + """LOOP: ld.param.u64 %rd0, [p0];
+    ld.global.u32 %r1, [%rd0]; add.u32 %r1, %r1, 1; st.global.u32 [%rd0], %r1;
+    setp.lt.u32 %p0, %r1, 3; @%p0 bra LOOP; ret; }"""
+    )
+    run = Run((), None)
+    run.register(out)
+    run.launch(kernel_call(text, [out]))
+    assert out[0] == 3

@@ -103,3 +103,14 @@ def test_nested_divergence(program):
                 pass
             together = 0xFFFFFFFF if thread < 32 else 0xFF
             assert out[cta, thread].tolist() == [*values, together]
+
+
+def test_lanes_of_a_block_of_two_keep_their_own_values_where_only_ctas_part():
+    out = np.zeros(4, np.uint32)
+    body = """mov.u32 %r0, %tid.x; mov.u32 %r1, %ctaid.x; setp.eq.u32 %p0, %r1, 0; mad.lo.u32 %r3, %r1, 2, %r0;
+    @%p0 bra FIRST;
+    add.u32 %r2, %r0, 10; bra END;
+    FIRST: add.u32 %r2, %r0, 20;
+    END: mul.wide.u32 %rd1, %r3, 4; add.u64 %rd1, %rd1, %rd0; st.global.u32 [%rd1], %r2;"""
+    launch(body, [out], grid=(2, 1, 1), block=(2, 1, 1))
+    assert out.tolist() == [20, 21, 10, 11]

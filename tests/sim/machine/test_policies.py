@@ -6,7 +6,7 @@ import pytest
 import cutepy
 from cutepy.sim import CompletionPolicy, Run
 from cutepy.sim.errors import PolicyError
-from cutepy.sim.machine.policies import Late, Random, Youngest, policy_named
+from cutepy.sim.machine.policies import Choices, Late, Random, Youngest, policy_named
 from tests.sim.opcode_runner import launch
 
 
@@ -14,6 +14,10 @@ def test_names_make_policies():
     assert type(policy_named("late")) is Late
     assert type(policy_named("youngest")) is Youngest
     assert [policy_named(name).seed for name in ("random", "random:7")] == [0, 7]
+
+
+def test_choices_are_named_in_their_order():
+    assert repr(Choices({17: 2, 3: 1})) == "schedule:3=1,17=2"
 
 
 @pytest.mark.parametrize("name", ["", "Late", "late:1", "random:", "random:x", "random:-1", "eager", "hold"])

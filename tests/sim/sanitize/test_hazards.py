@@ -301,3 +301,15 @@ def test_of_lanes_of_one_warp_none_has_been_elected():
     halves = f"{split}{high}bra END;\nLOW: {low}END:\n"
     missing = missing_of(WRITE + halves + OTHER.format(distance=64), block=32)
     assert "elect" not in missing
+
+
+def test_a_race_of_the_second_cta_alone_is_found_where_both_run_in_lockstep():
+    run = Run((), None, sanitize=True)
+    body = """mov.u32 %r1, smem; mov.u32 %r2, %tid.x; mov.u32 %r3, %ctaid.x;
+    mad.lo.u32 %r4, %r2, 4, %r1; mad.lo.u32 %r5, %r2, 8, %r1;
+    st.shared.u32 [%r4], %r2; st.shared.u32 [%r4+256], %r2;
+    setp.ne.u32 %p1, %r3, 0; @%p1 bra ON;
+    bar.sync 0;
+    ON: ld.shared.v2.u32 {%r6, %r7}, [%r5];"""
+    launch(body, grid=2, block=64, smem_bytes=512, run=run)
+    assert {(hazard.kind, hazard.before.cta) for hazard in run.hazards} == {("unordered-read", (1, 0, 0))}

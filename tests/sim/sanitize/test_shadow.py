@@ -23,7 +23,7 @@ class Memory:
 
     def __init__(self):
         self.clocks, self.conflicts = Clocks(2, THREADS, 1), []
-        self._shadow = Shadow(self.clocks, 2, WARP, self.conflicts.append, nothing, None, nothing, nothing)
+        self._shadow = Shadow(self.clocks, 2, WARP, self.conflicts.append, nothing, None, nothing, nothing, nothing)
 
     def touch(self, threads, writes=False, slots=SLOTS):
         threads = np.array(threads)

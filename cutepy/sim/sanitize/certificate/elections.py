@@ -6,13 +6,15 @@ that:
 
 - an elected lane does something, and a lane that is chosen by its number does something that must come after it, or the
   other way round, and the warp does not meet in between;
-- an elected lane and all lanes of its warp touch the same bytes, and the order of the two holds for that lane only:
-  see `whole_warps.py`;
+- an elected lane and all lanes of its warp touch the same bytes, and the order of the two holds for that lane only;
+- the elected lane releases what all lanes of its warp did, or waits for what all of them touch then, and the order with
+  another thread's access holds for that lane only;
 - what the elected lane executes depends on the number of that lane;
 - the flag that `elect.sync` gives, or what is made of it, is more than a guard or a branch: it is stored, is an
   address, goes to other lanes, or a function is called under it.
 
-The last two are told by the code alone, whatever comes of them.
+The last two are told by the code alone, whatever comes of them. The two before them are told by the vector clocks,
+where an access is compared with older ones of the same bytes: see `order/lane_pairs.py`.
 
 The lanes of a warp meet at `bar.warp.sync`, and at barriers that whole warps wait at, but for relaxed arrivals at the
 cluster's barrier. Of two operations, the second may
@@ -27,6 +29,7 @@ PTX ISA, "elect.sync": "elects one predicated active leader thread"; "bar.warp.s
 from __future__ import annotations
 
 import math
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -43,6 +46,7 @@ from cutepy.sim.machine.events import (
     MbarrierArrive,
     MbarrierEvent,
     MbarrierWait,
+    NamedBarrierEvent,
     NamedBarrierSync,
     WarpSync,
     part_of,
@@ -53,15 +57,15 @@ from cutepy.sim.ptx.memory_order import strength
 from cutepy.sim.ptx.model import Address, FrameSlot, Immediate, Register, Special, Vector, registers_in
 from cutepy.sim.ptx.places import line_of
 from cutepy.sim.sanitize.certificate.dependence import Dependence
-from cutepy.sim.sanitize.certificate.whole_warps import WholeWarps
 from cutepy.sim.translate.effects import written
 from cutepy.sim.translate.state_spaces import state_spaces
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import Access, AsyncOperation, BarrierEvent, MbarrierAt
-    from cutepy.sim.machine.lanes import Threads
+    from cutepy.sim.machine.lanes import Residents, Threads
     from cutepy.sim.ptx.model import Instruction
     from cutepy.sim.sanitize.order.clocks import Clocks
+    from cutepy.sim.sanitize.order.lane_pairs import LanePairs
     from cutepy.sim.translate.control_flow import ControlFlow
 
 _ORDER = (
@@ -71,6 +75,10 @@ _ORDER = (
 _OF_ALL = (
     "elect.sync elects the first lane of its mask: with another one nothing orders `{}` ({}) and `{}` ({}), of which "
     "one is by the elected lane and the other by all lanes of its warp"
+)
+_BETWEEN = (
+    "elect.sync elects the first lane of its mask: with another one nothing orders `{}` ({}) and `{}` ({}), of which "
+    "one is by all lanes of a warp, and only its elected lane releases or waits in between"
 )
 _NUMBER = (
     "elect.sync elects the first lane of its mask: the elected lane executes `{}` ({}), which depends on the number of "
@@ -83,7 +91,12 @@ _OF_ROWS = frozenset(("tid.y", "tid.z"))
 _BELOW, _UP_TO = ("lt", "ge", "lo", "hs"), ("gt", "le", "hi", "ls")
 _ALL_LANES = (1 << WARP) - 1
 
-_WAIT, _FENCE, _RELEASE, _ISSUE, _TOUCH, _MBARRIER, _GROUP = "wait fence release issue touch mbarrier group".split()
+_WAIT, _FENCE, _POLL, _RELEASE, _ISSUE, _TOUCH, _MBARRIER, _GROUP = (
+    "wait fence poll release issue touch mbarrier group".split()
+)
+_PUBLISHES = (MbarrierArrive, NamedBarrierEvent, ClusterArrive, Fence)
+_MOST_RELEASES = 1 << 12
+"""Releases of a lane that is chosen by its number, and how far it had come: the latest are remembered."""
 _OTHERS: dict[type[BarrierEvent], str] = {GroupWait: _WAIT, GroupCommit: _GROUP, Fence: _FENCE}
 
 
@@ -406,28 +419,34 @@ class Elections:
         Shared memory of a CTA.
     assume : callable
         Called with what rests on which lane is elected.
+
+    Attributes
+    ----------
+    lane : int
+        The lane that is elected here, within its warp.
+    is_told : bool
+        Whether something was assumed: one line is enough.
     """
 
     def __init__(self, found: Elected, slot_bytes: int, assume: Callable[[str], None]) -> None:
         self._elected, self._slot_bytes, self._assume = found.instructions, slot_bytes, assume
-        self._is_over = bool(found.assumed)  # one line is enough
+        self.lane, self.is_told = found.lane, bool(found.assumed)
         for what in found.assumed:
             assume(what)
-        self._residents: object = None
+        self._residents: Residents | None = None
         self._notes: dict[tuple[int, bool], dict[_Did, _Note]] = {}
-        self._whole_warps = WholeWarps(found.lane, self._assume_of_all)
+        self._released: dict[int, Array] = {}  # by warp, how far the elected lane had come then, by CTA of the grid
+        self._by_number: defaultdict[int, deque[tuple[Array, Array]]] = defaultdict(
+            lambda: deque(maxlen=_MOST_RELEASES)
+        )
 
     def access(self, clocks: Clocks, access: Access) -> None:
         """Take an access to memory."""
-        if self._is_over or access.instruction.parts[0] == "wgmma":
+        if self.is_told or access.instruction.parts[0] == "wgmma":
             return
         by = access if access.part_of is None else access.part_of
         self._begin(by)
-        is_elected = access.instruction.index in self._elected
-        if is_elected or access.proxy == "generic":
-            group = None if access.part_of is None else _groups(access.part_of.instruction) or "mbarrier"
-            self._whole_warps.access(clocks, access, group, is_elected=is_elected)
-        if self._is_over or access.part_of is not None or access.proxy != "generic" or access.threads.full:
+        if access.part_of is not None or access.proxy != "generic" or access.threads.full:
             return
         low, high = int(access.addresses.min()), int(access.addresses.max()) + access.size_bytes
         if access.space == "shared":
@@ -435,43 +454,97 @@ class Elections:
         how = strength(access.instruction.opcode)
         if how.acquires:
             self._take(access, _Did(_WAIT))
+        elif how.scope and access.operation != "write":
+            self._take(access, _Did(_POLL))
         if how.releases:
             self._take(access, _Did(_RELEASE))
+        if how.scope and access.operation != "read":
+            self._note_release(clocks, access, releases=how.releases)
         self._take(access, _Did(_TOUCH, access.space, access.operation != "read"), low, high)
 
     def _begin(self, by: Access | AsyncOperation | BarrierEvent) -> None:
         """Forget what was done by CTAs that have ended."""
         if by.ctas.residents is not self._residents:
             self._residents, self._notes = by.ctas.residents, {}
-            self._whole_warps.restart()
 
-    def _assume_of_all(self, before: Instruction, after: Instruction) -> None:
-        """Say that order between an elected lane and its whole warp rests on which lane is elected."""
-        self._assume(_OF_ALL.format(before.text.strip(), line_of(before), after.text.strip(), line_of(after)))
-        self._is_over = True
+    def asks(self, pairs: LanePairs) -> tuple[Array, Array]:
+        """Tell of which pairs the order rests on the lane, unless it holds for other lanes of a warp: see `Election`.
 
-    def complete(self, operation: AsyncOperation) -> None:
-        """Take the end of an asynchronous operation."""
-        self._whole_warps.complete(operation)
+        An elected lane and its whole warp are in program order. So are accesses by other threads with what an elected
+        lane releases, or has waited for since its warp met.
+        """
+        is_elected = pairs.before.index in self._elected, pairs.after.index in self._elected
+        one = pairs.are_of_one_thread
+        of_old, of_new = (
+            (threads >= 0) & (threads % WARP == self.lane) & (not by)
+            for threads, by in zip((pairs.old_threads, pairs.new_threads), is_elected, strict=True)
+        )
+        if is_elected[0] == is_elected[1]:
+            of_old, of_new = of_old & ~one, of_new & ~one
+        return of_old & (one | self._releases(pairs, of_old)), of_new & (one | self._waits(pairs, of_new))
 
-    def issue(self, clocks: Clocks, operation: AsyncOperation) -> None:
+    def _releases(self, pairs: LanePairs, asked: Array) -> Array:
+        """Tell of which pairs the elected lane has released since what the older thread did.
+
+        Not of those whose newer thread knows no more than what a lane chosen by its number released.
+        """
+        result = np.zeros(len(asked), bool)
+        for warp, last in self._released.items():
+            here = np.flatnonzero(asked & (pairs.old_threads // WARP == warp) & (pairs.old_ctas < len(last)))
+            here = here[last[pairs.old_ctas[here]] >= pairs.counts[here]]
+            result[here] = True
+            for ctas, counts in self._by_number[warp] if len(here) else ():
+                same = (pairs.old_ctas[here][:, None] == ctas) & (pairs.known[here][:, None] == counts)
+                result[here[same.any(axis=1)]] = False
+        return result
+
+    def _waits(self, pairs: LanePairs, asked: Array) -> Array:
+        """Tell of which pairs the elected lane of the newer thread's warp has waited since the warp met."""
+        result = np.zeros(len(asked), bool)
+        for warp in np.unique(pairs.new_threads[asked] // WARP).tolist():
+            notes = self._notes.get((warp, True), {})
+            there = [note.slots for did, note in notes.items() if did.what in (_WAIT, _FENCE, _POLL)]
+            if there and self._residents is not None:
+                ctas = self._residents.blocks[np.logical_or.reduce(there)]
+                result |= (pairs.new_threads // WARP == warp) & np.isin(pairs.new_ctas, ctas)
+        return result
+
+    def rest(self, before: Instruction, after: Instruction, *, of_one_thread: bool) -> None:
+        """Say that the order of two accesses rests on which lane is elected."""
+        text = _OF_ALL if of_one_thread else _BETWEEN
+        self._assume(text.format(before.text.strip(), line_of(before), after.text.strip(), line_of(after)))
+        self.is_told = True
+
+    def _note_release(self, clocks: Clocks, by: Access | BarrierEvent, *, releases: bool) -> None:
+        """Note how far an elected lane, or one that is chosen by its number, has come as it releases what it did."""
+        is_elected, slots = by.instruction.index in self._elected, by.ctas.slots
+        for warp in by.threads.warps.tolist():
+            lane = warp * WARP + self.lane
+            if _lanes(by.threads, warp) == _size(by.threads, warp) or lane not in by.threads.ids:
+                continue
+            ctas, counts = by.ctas.residents.blocks[slots], clocks.counts(slots, np.array([lane]))[:, 0]
+            if is_elected:
+                last = self._released.get(warp, np.zeros(0, np.int64))
+                more = max(0, int(ctas.max()) + 1 - len(last))
+                self._released[warp] = last = np.concatenate([last, np.full(more, -1)])
+                last[ctas] = counts
+            elif releases:
+                self._by_number[warp].append((ctas, counts))
+
+    def issue(self, operation: AsyncOperation) -> None:
         """Take an asynchronous operation that is issued."""
-        if not self._is_over and not operation.threads.full:
+        if not self.is_told and not operation.threads.full:
             self._begin(operation)
-            if operation.instruction.index in self._elected:
-                self._whole_warps.issue(clocks, operation)
             self._take(operation, _Did(_ISSUE, _groups(operation.instruction)))
 
     def barrier(self, clocks: Clocks, event: BarrierEvent) -> None:
         """Take an operation on a barrier, or one that lets the lanes of warps meet."""
-        if self._is_over or part_of(event) is not None or isinstance(event, BLOCKED):
+        if self.is_told or part_of(event) is not None or isinstance(event, BLOCKED):
             return
         i = event.instruction
         self._begin(event)
-        if isinstance(event, (MbarrierWait, GroupWait)):
-            group = "mbarrier" if isinstance(event, MbarrierWait) else _groups(i)
-            if group is not None:
-                self._whole_warps.wait(clocks, event, group)
+        if isinstance(event, _PUBLISHES):
+            self._note_release(clocks, event, releases="relaxed" not in i.parts)
         if i.parts[0] in ("bar", "barrier"):
             if isinstance(event, ClusterArrive):
                 self._release(event)
@@ -530,7 +603,7 @@ class Elections:
                 if meets and old.orders(new) and note.slots[slots].any():
                     before = note.instruction
                     self._assume(_ORDER.format(before.text.strip(), line_of(before), i.text.strip(), line_of(i)))
-                    self._is_over = True
+                    self.is_told = True
                     return
             none = np.zeros((2, by.ctas.residents.count), bool)
             note = self._notes.setdefault((warp, is_elected), {}).setdefault(new, _Note(none[0], low, high, i, none[1]))

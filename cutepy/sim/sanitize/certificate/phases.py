@@ -230,9 +230,7 @@ class Phases:
             self._announcing.lose(event.state.slots)
         for lanes in patterns:
             target = of[:, lanes[0]]
-            some = actors.only(positions[lanes])
-            if len(rows) != len(actors.slots):
-                some = some.of_ctas(rows)
+            some = actors.only(positions[lanes]).of_ctas(rows)
             self._count_in(event, some, target, counted[:, lanes[0]])
         self._announcing.amounts(event)
 

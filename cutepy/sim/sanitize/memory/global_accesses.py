@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from cutepy.sim.machine.host_events import HostAccess
     from cutepy.sim.machine.launch import Launch
     from cutepy.sim.machine.memory import GlobalMemory
+    from cutepy.sim.sanitize.order.lane_pairs import Election
     from cutepy.sim.sanitize.order.launches import Launches
     from cutepy.sim.sanitize.order.messages import Messages
 
@@ -61,9 +62,12 @@ class GlobalAccesses:
 
     # Launches, and what the host does.
 
-    def begin(self, launch: Launch) -> bool:
-        """Begin with a launch; tells whether all that was before it is over."""
-        launches = self._launches
+    def begin(self, launch: Launch, elections: tuple[Election, ...]) -> bool:
+        """Begin with a launch; tells whether all that was before it is over.
+
+        `elections` are told of accesses whose order may rest on them.
+        """
+        launches, self._order.elections = self._launches, elections
         self._map_reads.begin()
         self._maps.begin(launch)
         is_alone = launches.begin(launch)

@@ -9,7 +9,7 @@ PTX ISA, "Memory Consistency Model": "Morally strong operations", "Causality Ord
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -17,10 +17,12 @@ from cutepy.sim.machine.lanes import Array
 from cutepy.sim.ptx.memory_order import CLUSTER, CTA, GPU, overlap_completely
 from cutepy.sim.sanitize.memory.access_record import unfenced
 from cutepy.sim.sanitize.memory.global_access_record import GlobalAccessRecord
-from cutepy.sim.sanitize.order.clocks import DONE, FENCED, SEEN, UNFENCED, need
+from cutepy.sim.sanitize.order.clocks import DONE, FENCED, SEEN, UNFENCED, Need, need
+from cutepy.sim.sanitize.order.lane_pairs import LanePairs, candidates, mates, tell
 
 if TYPE_CHECKING:
     from cutepy.sim.sanitize.memory.global_shadow import Order
+    from cutepy.sim.sanitize.order.lane_pairs import Election
     from cutepy.sim.sanitize.order.launches import Launches
     from cutepy.sim.sanitize.order.messages import Messages
     from cutepy.sim.sanitize.order.wave import Wave
@@ -56,6 +58,37 @@ def _held_by_host(plane: int, lanes: Array, ranks: Array, columns: Array) -> Arr
     return np.zeros(len(lanes), np.int32)
 
 
+class _Others(NamedTuple):
+    """Other lanes of the warps of pairs of lanes, `before` and `after`: see `OtherLanes`.
+
+    `knows` tells by pair whether the newer lane knows what the older one did, as it must.
+    """
+
+    old: GlobalAccessRecord
+    new: GlobalAccessRecord
+    before: Array
+    after: Array
+    knows: Callable[[Array, Array], Array]
+
+    def are_known(self, pairs: Array) -> Array:
+        """Tell whether the newer lane knows what all lanes of the older lane's warp did together with it."""
+        return self._all(self.old, self.before[pairs], lambda others, n: self.knows(others, self.after[pairs][n]))
+
+    def know(self, pairs: Array) -> Array:
+        """Tell whether all lanes of the newer lane's warp, which take part with it, know what the older lane did."""
+        return self._all(self.new, self.after[pairs], lambda others, n: self.knows(self.before[pairs][n], others))
+
+    @staticmethod
+    def _all(of: GlobalAccessRecord, lanes: Array, known: Callable[[Array, Array], Array]) -> Array:
+        result = np.ones(len(lanes), bool)
+        if of.threads is not None and len(lanes):
+            rows, places = np.divmod(lanes, of.lanes)
+            at, there = mates(of.threads, places)
+            n, k = np.nonzero(there)
+            np.logical_and.at(result, n, known(rows[n] * of.lanes + at[n, k], n))
+        return result
+
+
 class GlobalOrder:
     """Says what is in order.
 
@@ -63,10 +96,16 @@ class GlobalOrder:
     ----------
     launches : Launches
     messages : Messages
+
+    Attributes
+    ----------
+    elections : tuple of Election
+        Told of accesses whose order may rest on them.
     """
 
     def __init__(self, launches: Launches, messages: Messages) -> None:
         self._launches, self._messages = launches, messages
+        self.elections: tuple[Election, ...] = ()
 
     def of(self, wave: Wave | None = None, held: Held = _held_by_host) -> Order:
         """Return what says of pairs of lanes, of an older touch and one of who holds that knowledge, what is wrong."""
@@ -85,7 +124,10 @@ class GlobalOrder:
                 return self.knows(wave, held, plane, old, new, before, after)
 
             strong = _include_each_other(old, new, before, after)
-            fine = need(old.writes, old.proxy == "async", crosses).of(known)
+            needed = need(old.writes, old.proxy == "async", crosses)
+            fine = needed.of(known)
+            if in_launch and wave is not None and self.elections:
+                self._tell(wave, held, needed, old, new, before[fine & ~strong], after[fine & ~strong])
             is_whole = overlap_completely(old.instruction.opcode, new.instruction.opcode)
             if is_whole:
                 fine |= strong
@@ -101,6 +143,42 @@ class GlobalOrder:
             return result
 
         return order
+
+    def _tell(
+        self,
+        wave: Wave,
+        held: Held,
+        needed: Need,
+        old: GlobalAccessRecord,
+        new: GlobalAccessRecord,
+        before: Array,
+        after: Array,
+    ) -> None:
+        """Tell elections of pairs of lanes that are in order, where they may rest on which lane is elected."""
+        (of, at), (to, by) = np.divmod(before, old.lanes), np.divmod(after, new.lanes)
+        columns, counts = (
+            np.broadcast_to(numbers, (len(old.ctas), old.lanes))[of, at] for numbers in (old.columns, old.counts)
+        )
+        old_threads = wave.clocks.owner[columns] if old.threads is None else old.threads[at]
+        issuers = new.issuers if new.threads is None else new.threads
+        new_threads = np.full(len(to), -1) if issuers is None else issuers[by]
+        here = candidates(self.elections, old_threads, new_threads)
+        here = here[np.unique(before[here] * len(new.ctas) * new.lanes + after[here], return_index=True)[1]]
+        if not len(here):
+            return
+        before, after, of, to = before[here], after[here], of[here], to[here]
+        near = np.flatnonzero(old.clusters[of] == new.clusters[to])
+        known = np.full(len(here), -1)
+        known[near] = held(SEEN if old.writes else DONE, after[near], old.ranks[of[near]], columns[here][near])
+
+        def knows(before: Array, after: Array) -> Array:
+            return needed.of(lambda plane: self.knows(wave, held, plane, old, new, before, after))
+
+        ctas = old.ctas[of], new.ctas[to]
+        pairs = LanePairs(
+            old.instruction, new.instruction, *ctas, old_threads[here], new_threads[here], counts[here], known
+        )
+        tell(self.elections, pairs, _Others(old, new, before, after, knows))
 
     def _kind(self, old: GlobalAccessRecord, new: GlobalAccessRecord) -> str:
         """Return what is wrong with touches that nothing orders."""

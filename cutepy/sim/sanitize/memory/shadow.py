@@ -138,10 +138,11 @@ class Shadow:
         report: Callable[[Conflict], None],
         unwritten: Callable[[AccessRecord, int, int], None],
         misread: Callable[[AccessRecord, AccessRecord, int, Array, Through, Through], bool],
+        in_order: Callable[[AccessRecord, AccessRecord, int, int, Array, Array, Array], None],
         forgot: Callable[[], None],
         filled: Callable[[AccessRecord, AccessRecord, int, int], None],
     ) -> None:
-        self._clocks, self._filled = clocks, filled
+        self._clocks, self._filled, self._in_order = clocks, filled, in_order
         self._report, self._unwritten, self._misread, self._forgot = report, unwritten, misread, forgot
         self._written = np.zeros((slots, granules), np.int32)
         self._read = np.zeros((slots, granules), np.int32)
@@ -372,6 +373,7 @@ class Shadow:
         rows = new.row_of[new_lanes]
         fine = known[rows, before]
         fine |= self._own(old, new, row, of_old, before, new_lanes)
+        self._in_order(old, new, row, of_old, before[fine], new_lanes[fine], known)
         if fine.all():
             return
         bad, crosses = np.flatnonzero(~fine), new.asynchronous and not old.asynchronous

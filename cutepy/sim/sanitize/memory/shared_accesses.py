@@ -16,12 +16,14 @@ from cutepy.sim.sanitize.meaning.layouts import Span, Through, described, misrea
 from cutepy.sim.sanitize.memory.access_record import AccessRecord, Conflict, Issue, Warps
 from cutepy.sim.sanitize.memory.operands import ReadOperands, granules_of, strayed
 from cutepy.sim.sanitize.memory.shadow import Shadow
-from cutepy.sim.sanitize.order.clocks import View
+from cutepy.sim.sanitize.order.clocks import DONE, SEEN, View
+from cutepy.sim.sanitize.order.lane_pairs import LanePairs, candidates, mates, tell
 from cutepy.sim.sanitize.order.wave import BULK, COPIES, GENERIC, GROUP, MMAS, Issued, Wave
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import Access, AsyncOperation, WgmmaEvent
     from cutepy.sim.ptx.model import Instruction
+    from cutepy.sim.sanitize.order.lane_pairs import Election
     from cutepy.sim.sanitize.order.synchronisation import Report as Tell
 
 
@@ -38,6 +40,43 @@ class _Signal(NamedTuple):
     phases: Array
 
 
+class _OthersOfRecords(NamedTuple):
+    """Other lanes of the warps of pairs of lanes, `before` and `after`: see `OtherLanes`.
+
+    `known` tells by row of knowledge of the newer record and lane of the older one whether that is known. It leaves out
+    what a thread knows of itself. `is_near`: both are of one CTA.
+    """
+
+    old: AccessRecord
+    new: AccessRecord
+    before: Array
+    after: Array
+    known: Array
+    is_near: bool
+
+    def are_known(self, pairs: Array) -> Array:
+        """Tell whether the newer lane knows what all lanes of the older lane's warp did together with it."""
+        if self.old.threads is None or not len(pairs):
+            return np.ones(len(pairs), bool)
+        at, there = mates(self.old.threads, self.before[pairs])
+        if self.is_near and self.new.threads is not None:
+            there &= self.old.threads[at] != self.new.threads[self.after[pairs]][:, None]
+        known = self.known[self.new.row_of[self.after[pairs]][:, None], at] | ~there
+        result: Array = np.logical_and.reduce(known, axis=1)
+        return result
+
+    def know(self, pairs: Array) -> Array:
+        """Tell whether all lanes of the newer lane's warp, which take part with it, know what the older lane did."""
+        if self.new.threads is None or not len(pairs):
+            return np.ones(len(pairs), bool)
+        at, there = mates(self.new.threads, self.after[pairs])
+        if self.is_near and self.old.threads is not None:
+            there &= self.new.threads[at] != self.old.threads[self.before[pairs]][:, None]
+        known = self.known[self.new.row_of[at], self.before[pairs][:, None]] | ~there
+        result: Array = np.logical_and.reduce(known, axis=1)
+        return result
+
+
 class SharedAccesses:
     """Hands the shadow of shared memory what is done to it.
 
@@ -48,6 +87,8 @@ class SharedAccesses:
         Bytes that are watched as one.
     slot_bytes : int
         Of shared memory, from one CTA to the next.
+    elections : tuple of Election
+        Told of accesses whose order may rest on them.
     report, unwritten, forgot, filled : callable
         As of `Shadow`.
     tell : callable
@@ -59,6 +100,7 @@ class SharedAccesses:
         wave: Wave,
         granule: int,
         slot_bytes: int,
+        elections: tuple[Election, ...],
         report: Callable[[Conflict], None],
         unwritten: Callable[[AccessRecord, int, int], None],
         tell: Tell,
@@ -66,10 +108,10 @@ class SharedAccesses:
         filled: Callable[[AccessRecord, AccessRecord, int, int], None],
     ) -> None:
         self._tell = tell
-        self._wave, self._granule, self._slot_bytes = wave, granule, slot_bytes
+        self._wave, self._granule, self._slot_bytes, self._elections = wave, granule, slot_bytes, elections
         granules = -(-slot_bytes // granule)
         self._operands = ReadOperands(granule)
-        callbacks = report, unwritten, self._misread, forgot, filled
+        callbacks = report, unwritten, self._misread, self._in_order, forgot, filled
         self._shadow = Shadow(wave.clocks, wave.residents.count, granules, *callbacks)
 
     def last_writers(self, slot: int, address: int) -> Iterator[tuple[AccessRecord, int, int]]:
@@ -172,6 +214,41 @@ class SharedAccesses:
             )
             self._tell("misused-barrier", MbarrierAt(address), before, after, _OPAQUE)
         return address is not None
+
+    def _in_order(
+        self, old: AccessRecord, new: AccessRecord, row: int, of_old: int, before: Array, after: Array, known: Array
+    ) -> None:
+        """Tell elections of pairs of lanes that are in order, where they may rest on which lane is elected."""
+        if all(election.is_told for election in self._elections):
+            return
+        clocks, blocks = self._wave.clocks, self._wave.residents.blocks
+        old_threads = clocks.owner[old.columns[before]] if old.threads is None else old.threads[before]
+        new_threads = np.full(len(after), -1)
+        if new.threads is not None:
+            new_threads = new.threads[after]
+        elif new.issue is not None and len(new.issue.threads) == 1:
+            new_threads[:] = new.issue.threads[0]
+        here = candidates(self._elections, old_threads, new_threads)
+        if not len(here):
+            return
+        first = np.unique(before[here] * new.places.shape[1] + after[here], return_index=True)[1]
+        here = here[first]
+        before, after, old_threads, new_threads = before[here], after[here], old_threads[here], new_threads[here]
+        by_old, by_new = int(old.agents[of_old]), int(new.agents[row])
+        others = _OthersOfRecords(old, new, before, after, known, by_old == by_new)
+        last, plane = new.view.known.shape[-1] - 1, SEEN if old.writes else DONE
+        columns, rank = np.minimum(old.columns[before], last), by_old % clocks.cluster
+        pairs = LanePairs(
+            old.instruction,
+            new.instruction,
+            np.full(len(here), blocks[by_old]),
+            np.full(len(here), blocks[by_new]),
+            old_threads,
+            new_threads,
+            old.counts[min(of_old, len(old.counts) - 1)][before],
+            new.view.known[plane, row, new.row_of[after], rank, columns],
+        )
+        tell(self._elections, pairs, others)
 
     def _misread(
         self, old: AccessRecord, new: AccessRecord, row: int, granules: Array, written: Through, read: Through

@@ -2,7 +2,9 @@
 
 import pytest
 
+from cutepy.sim.ptx.model import Instruction
 from cutepy.sim.sanitize.certificate.phase_completion import MOST
+from cutepy.sim.sanitize.certificate.premises import announces
 from tests.sim.sanitize.certificate.programs import examined, run
 
 WAIT = ("wait", 0, 0)
@@ -70,3 +72,48 @@ def test_lanes_that_arrive_at_several_ctas_at_once(expect):
 def test_a_lane_that_announces_and_another_that_arrives_must_meet():
     _, hazards, _ = examined(TO_EACH.replace("EXPECT", BYTES), block=32, grid=2, cluster=2)
     assert {hazard.kind for hazard in hazards} == {"premature-completion"}
+
+
+def sends(place, phase):
+    """Write that lane 0 of the first CTA copies to both CTAs of its cluster, and each waits for its bytes."""
+    copy = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster"
+    return f"""mbarrier.arrive.expect_tx.shared.b64 _, [%r1], 16;
+    @%p3 {copy} [%r1+{place}], [%rd1], 16, [%r1], %rs1;
+    W{phase}: mbarrier.try_wait.parity.shared.b64 %p7, [%r1], {phase}; @!%p7 bra W{phase};
+    """
+
+
+TOLD = """@%p3 bra HEAR;
+mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r5+8]; bra ON;
+HEAR: mbarrier.try_wait.parity.acquire.cluster.shared.b64 %p7, [%r1+8], 0; @!%p7 bra HEAR;
+ON:"""
+
+
+@pytest.mark.parametrize(("told", "kinds"), [("", {"early-arrival"}), (TOLD, set())], ids=["not told", "told"])
+def test_who_copies_to_a_peer_must_know_that_the_peers_phase_is_over(told, kinds):
+    body = f"""mov.u32 %r1, smem; mov.u32 %r2, %tid.x; ld.param.u64 %rd1, [p0]; mov.u32 %r4, %cluster_ctarank;
+    setp.eq.u32 %p2, %r2, 0; setp.eq.u32 %p3, %r4, 0; mapa.shared::cluster.u32 %r5, %r1, 0; mov.u16 %rs1, 3;
+    @%p2 mbarrier.init.shared.b64 [%r1], 1; @%p2 mbarrier.init.shared.b64 [%r1+8], 1;
+    fence.mbarrier_init.release.cluster; barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
+    @!%p2 bra END;
+    {sends(256, 0)} {told} {sends(512, 1)}
+    END: barrier.cluster.arrive; barrier.cluster.wait;"""
+    _, hazards, error = examined(body, block=32, grid=2, cluster=2)
+    assert error is None
+    assert {hazard.kind for hazard in hazards} == kinds
+
+
+@pytest.mark.parametrize(
+    ("opcode", "expected"),
+    [
+        ("mbarrier.expect_tx.relaxed.cta.shared::cta.b64", True),
+        ("mbarrier.complete_tx.relaxed.cta.shared::cta.b64", True),
+        ("mbarrier.arrive.noComplete.shared.b64", True),
+        ("cp.async.mbarrier.arrive.shared.b64", True),
+        ("cp.async.mbarrier.arrive.noinc.shared.b64", False),
+        ("mbarrier.arrive.expect_tx.shared.b64", False),
+        ("ld.shared.u32", False),
+    ],
+)
+def test_which_instructions_announce_apart_from_arrivals(opcode, expected):
+    assert announces((Instruction(0, opcode, ()),)) == expected

@@ -40,13 +40,13 @@ def lane_0(*lines):
     return "".join(f"@%p2 {line}" for line in lines)
 
 
-def certificate_of(*lines, start=START, block=64, grid=1):
+def certificate_of(*lines, start=START, end="END:\n", block=64, cluster=1, grid=None, spins=False):
     run = Run((), None, sanitize=True)
-    body, out = start + "".join(lines) + "END:\n", np.zeros(64, np.uint32)
-    launch(body, out, grid=grid, block=block, smem_bytes=1024, module=FUNCTIONS, run=run)
+    body, out, grid = start + "".join(lines) + end, np.zeros(64, np.uint32), grid or cluster
+    launch(body, out, grid=grid, block=block, cluster=cluster, smem_bytes=1024, module=FUNCTIONS, run=run)
     assert [str(one) for one in run.hazards] == []
     (certificate,) = run.certificates
-    assert certificate.reasons == ()
+    assert [reason for reason in certificate.reasons if not spins or "reaches a branch" not in reason] == []
     return certificate
 
 
@@ -414,3 +414,144 @@ def test_the_last_arrival_at_the_clusters_barrier_releases():
         assert bool(rests_on_the_lane(*lines, block=32)) == rests
     after = arrive.format(""), WRITES, CLUSTER_WAIT, READ_IT
     assert len(rests_on_the_lane(*after, block=32)) == 1
+
+
+TWO_WARPS = """mov.u32 %r1, smem; mov.u32 %r2, %tid.x; and.b32 %r3, %r2, 31; shr.u32 %r4, %r2, 5;
+ld.param.u64 %rd1, [p0];
+setp.eq.u32 %p2, %r3, 0; setp.eq.u32 %p3, %r4, 0; setp.eq.u32 %p4, %r2, 0; mad.lo.u32 %r8, %r3, 4, %r1;
+@%p4 mbarrier.init.shared.b64 [%r1+896], 1; @%p4 mbarrier.init.shared.b64 [%r1+904], 1;
+@%p4 st.shared.u32 [%r1+912], 0; @%p3 st.shared.u32 [%r8], %r3; @%p3 st.shared.u32 [%r8+128], %r3;
+@%p3 st.shared.u32 [%r8+256], %r3; @%p3 st.shared.u32 [%r8+384], %r3;
+mul.wide.u32 %rd2, %r3, 4; add.u64 %rd2, %rd2, %rd1; fence.proxy.async.shared::cta; bar.sync 0;
+elect.sync _|%p1, -1;
+@!%p3 bra OTHER;
+"""
+"""Two warps, with two mbarriers and a flag; %r8 and %rd2 are a word of each lane."""
+TELL, HEAR = (text.replace("[%r1]", "[%r1+896]") for text in (ARRIVE, WAIT.format(2, 0)))
+TELL_2, HEAR_2 = (text.replace("[%r1]", "[%r1+904]") for text in (ARRIVE, WAIT.format(3, 0)))
+RAISE = "st.release.cta.shared.u32 [%r1+912], 1;\n"
+SEE = "F{0}: ld.acquire.cta.shared.u32 %r10, [%r1+912]; setp.ne.u32 %p7, %r10, 1; @%p7 bra F{0};\n"
+FENCE_ALL = "fence.acq_rel.cta;\n"
+FIRST, FIRST_OF_GLOBAL = "ld.shared.u32 %r9, [%r1];\n", "ld.global.u32 %r9, [%rd1];\n"
+WRITE_FIRST = lane_0("st.shared.u32 [%r1], 7;\n")
+WRITE_GLOBAL = "st.global.u32 [%rd2], 3;\n"
+FILL_FIRST = COPY.replace("[%r1+256]", "[%r1]").replace(" 128,", " 16,").replace("[%r1];", "[%r1+896];")
+EXPECT_FIRST = EXPECT.replace("[%r1], 128", "[%r1+896], 16")
+
+
+def of_two_warps(first, other, **options):
+    """Return the assumptions about a kernel in which the first warp does something, and the other one too."""
+    options["spins"] = any("F1:" in line for line in (*first, *other))
+    return rests_on_the_lane(*first, "bra END;\nOTHER:\n", *other, start=TWO_WARPS, **options)
+
+
+RELEASES = {
+    "an mbarrier": (ALL_WRITE, elected(TELL), (HEAR, FIRST)),
+    "a flag": (ALL_WRITE, elected(RAISE), (SEE.format(1), FIRST)),
+    "its flag, after a fence of all": (
+        ALL_WRITE,
+        FENCE_ALL + elected("st.relaxed.cta.shared.u32 [%r1+912], 1;\n"),
+        (SEE.format(1), FIRST),
+    ),
+    "that all have read": (ALL_READ, elected(TELL), (HEAR, WRITE_FIRST)),
+    "that all have copied": (COPIES, elected(TELL), (HEAR, FIRST)),
+    "global memory": (WRITE_GLOBAL, elected(TELL), (HEAR, FIRST_OF_GLOBAL)),
+    "to who sends it": (ROW_16 + ALL_ROWS, elected(TELL), (HEAR, FENCE, SEND_ROW, elected(DONE))),
+    "to one lane": (ALL_WRITE, elected(TELL), (only(2, HEAR, FIRST),)),
+    "by way of another lane": (ALL_WRITE, elected(TELL), (only(2, HEAR, TELL_2), HEAR_2, FIRST)),
+    "while lane 0 tells of something else": (
+        ALL_WRITE,
+        lane_0(TELL_2) + elected(TELL),
+        (HEAR, FIRST),
+    ),
+}
+"""The first warp writes, all lanes; its elected lane tells the other warp, which touches what lane 0 wrote."""
+
+
+@pytest.mark.parametrize("name", RELEASES)
+def test_what_an_elected_lane_releases_of_its_whole_warp(name):
+    does, tells, other = RELEASES[name]
+    assert len(of_two_warps((does, tells), other)) == 1
+    assert of_two_warps((does, MEET, tells), other) == []
+
+
+WAITS = {
+    "an mbarrier": (HEAR, ALL_READ, (WRITE_FIRST, lane_0(TELL))),
+    "a flag": (SEE.format(1), ALL_READ, (WRITE_FIRST, lane_0(RAISE))),
+    "a flag, and all fence": (
+        SEE.format(1).replace("acquire", "relaxed"),
+        FENCE_ALL + ALL_READ,
+        (WRITE_FIRST, lane_0(RAISE)),
+    ),
+    "a copy": (HEAR, ROW_16 + ALL_READ, (elected(EXPECT_FIRST, FILL_FIRST),)),
+    "that it is read": (HEAR, ALL_WRITE, (lane_0(FIRST, TELL),)),
+    "that it is sent": (HEAR, ROW_16 + ALL_WRITE, (elected(SEND_ROW.replace("@%p1 ", ""), READ, TELL, DONE),)),
+    "global memory": (HEAR, "ld.global.u32 %r9, [%rd2];\n", (lane_0("st.global.u32 [%rd1], 7;\n", TELL),)),
+    "and all copy": (
+        HEAR,
+        "cp.async.ca.shared.global [%r8+128], [%rd2], 4; cp.async.wait_all;\n",
+        (lane_0("st.global.u32 [%rd1], 7;\n", TELL),),
+    ),
+    "and all add": (HEAR, "red.shared.add.u32 [%r8], 1;\n", (WRITE_FIRST, lane_0(TELL))),
+    "and all read matrices": (
+        HEAR,
+        ROW_16 + "ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r10}, [%r8];\n",
+        (WRITE_FIRST, lane_0(TELL)),
+    ),
+}
+"""The elected lane of the first warp waits for the other one; then all lanes touch bytes, of which lane 0's are its."""
+
+
+@pytest.mark.parametrize("name", WAITS)
+def test_what_an_elected_lane_waits_for_and_its_whole_warp_touches(name):
+    waits, touch, other = WAITS[name]
+    assert len(of_two_warps((only(1, waits), touch), other)) == 1
+    assert of_two_warps((only(1, waits), MEET, touch), other) == []
+
+
+IN_ORDER = {
+    "lane 0 releases by its number": ((ALL_WRITE, lane_0(TELL)), (HEAR, FIRST)),
+    "lane 0 releases that, and the elected lane something else": (
+        (ALL_WRITE, lane_0(TELL), elected(TELL_2)),
+        (HEAR, FIRST),
+    ),
+    "lane 0 releases last": ((ALL_WRITE, elected(TELL_2), lane_0(TELL)), (HEAR, FIRST)),
+    "the elected lane releases what it wrote itself": ((elected("st.shared.u32 [%r1], 5;\n", TELL),), (HEAR, FIRST)),
+    "it released before": ((elected(TELL), ALL_WRITE, "bar.sync 1, 64;\n"), (HEAR, "bar.sync 1, 64;\n", FIRST)),
+    "the warps meet later": ((ALL_WRITE, elected(TELL), "bar.sync 1, 64;\n"), (HEAR, "bar.sync 1, 64;\n", FIRST)),
+    "the other warp touches other bytes": ((ALL_WRITE, elected(TELL)), (HEAR, "ld.shared.u32 %r9, [%r1+128];\n")),
+    "both read": ((ALL_READ, elected(TELL)), (HEAR, FIRST)),
+    "all wait": ((HEAR, ALL_READ), (WRITE_FIRST, lane_0(TELL))),
+    "the elected lane waits, then all": (
+        (only(1, HEAR), HEAR.replace("W2", "W4"), ALL_READ),
+        (WRITE_FIRST, lane_0(TELL)),
+    ),
+    "lane 0 waits by its number": ((only(2, HEAR), ALL_READ), (WRITE_FIRST, lane_0(TELL))),
+    "the elected lane waits, and all touch other bytes": (
+        (only(1, HEAR), "st.shared.u32 [%r8+384], 1;\n"),
+        (WRITE_FIRST, lane_0(TELL)),
+    ),
+    "the elected lane waits, and reads itself": ((only(1, HEAR, FIRST),), (WRITE_FIRST, lane_0(TELL))),
+}
+
+
+@pytest.mark.parametrize("name", IN_ORDER)
+def test_warps_that_are_in_order_whichever_lane_is_elected(name):
+    assert of_two_warps(*IN_ORDER[name]) == []
+
+
+def test_an_elected_lane_releases_to_a_peer_of_the_cluster():
+    start = """mov.u32 %r1, smem; mov.u32 %r3, %tid.x; ld.param.u64 %rd1, [p0]; mov.u32 %r4, %cluster_ctarank;
+    setp.eq.u32 %p2, %r3, 0; setp.eq.u32 %p3, %r4, 0; mad.lo.u32 %r8, %r3, 4, %r1;
+    @%p2 mbarrier.init.shared.b64 [%r1+896], 1; fence.mbarrier_init.release.cluster;
+    mapa.shared::cluster.u32 %r11, %r1, 1; mapa.shared::cluster.u32 %r12, %r1, 0;
+    barrier.cluster.arrive; barrier.cluster.wait;
+    elect.sync _|%p1, -1;
+    @!%p3 bra OTHER;
+    """
+    tells = elected("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r11+896];\n")
+    hears = HEAR.replace("parity", "parity.acquire.cluster") + "ld.shared::cluster.u32 %r9, [%r12];\n"
+    end = "bra END;\nOTHER:\n", hears, "END:\n", "barrier.cluster.arrive; barrier.cluster.wait;\n"
+    for meet, rests in (("", 1), (MEET, 0)):
+        lines = ALL_WRITE, meet, tells, *end
+        assert len(rests_on_the_lane(*lines, start=start, block=32, cluster=2, end="")) == rests

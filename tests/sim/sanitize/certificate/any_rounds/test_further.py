@@ -1,13 +1,28 @@
 """Programs whose further rounds do otherwise than those of the run, though these repeat: nothing is said of them."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from cutepy.sim.errors import SimulationError
+from cutepy.sim.machine.events import MbarrierCompleteTx
+from cutepy.sim.ptx.model import Instruction
 from cutepy.sim.run import Run
+from cutepy.sim.sanitize.certificate.any_rounds.extensions import (
+    Extension,
+    Steady,
+    _beside,
+    _limited,
+    _time_before,
+    _Together,
+    _Use,
+    inner,
+    merged,
+)
 from cutepy.sim.sanitize.certificate.any_rounds.remainders import any_rounds
+from cutepy.sim.sanitize.certificate.any_rounds.rounds import RoundNotes, _Noted
 from tests.sim.opcode_runner import launch
 
 START = """mov.u32 %r1, smem; mov.u32 %r2, %tid.x; ld.param.u64 %rd1, [p0]; ld.param.u32 %r9, [p1];
@@ -418,3 +433,69 @@ def test_other_ways_out_leave_any_number(end):
     (one,) = run.certificates[0].extends
     assert (one.holds, one.most) == (True, None)
     assert "any number" in str(one)
+
+
+@pytest.mark.parametrize(("last", "expected"), [(7, (0, 7)), (8, (2, 6)), (9, (2, 7))])
+def test_a_period_is_left_out_at_both_ends_where_two_are_left(last, expected):
+    visit = SimpleNamespace(rounds=[[]] * last)
+    one = inner(Steady(visit, 0, last, 2, {}, {}))
+    assert (one.first, one.last) == expected
+
+
+def test_of_visits_of_a_loop_the_shortest_limit_holds():
+    loops = (("kernel.py:9", 1),)
+    ends = "`setp` (kernel.py:8)"
+    free, long, short = (
+        Extension(loops, least, most=most, ends=ends if most else "") for least, most in ((4, None), (2, 9), (3, 6))
+    )
+    for some in ((free, long, short), (short, free), (long, short, free)):
+        (found,) = merged(some)
+        assert (found.least, found.most, found.ends) == (max(one.least for one in some), 6, ends)
+    assert merged((free, free)) == (free,)
+
+
+def steady_of(rounds, shifts=None, spans=None, limit=None, where="kernel.py:9"):
+    """Return a visit whose rounds begin at 0, 1, 2, ..., all of which repeat."""
+    visit = SimpleNamespace(times=list(range(rounds + 1)), loop=SimpleNamespace(where=where, instructions=[]))
+    return Steady(visit, 0, rounds, 1, shifts or {}, spans or {}, limit=limit)
+
+
+@pytest.mark.parametrize(("rounds", "expected"), [(1, True), (2, False), (3, False)])
+def test_a_step_must_fit_between_the_first_rounds_and_the_last(rounds, expected):
+    together = object.__new__(_Together)
+    together._users = {}
+    assert together._is_too_short([(steady_of(rounds), 1)]) == expected
+    assert (_time_before(steady_of(10), 2, 10), _time_before(steady_of(10), 2, 6)) == (8, 4)
+
+
+@pytest.mark.parametrize(("phase", "begun", "expected"), [(4, 0, True), (3, 0, False), (4, 1, False)])
+def test_who_uses_something_as_the_loop_begins_must_be_two_phases_from_who_does_as_it_ends(phase, begun, expected):
+    together = object.__new__(_Together)
+    together._users = {"b": {0: [_Use(5, 9, 1)], 1: [_Use(phase, begun, 0)]}}
+    assert together._is_too_short([(steady_of(2, {"b": 1}), 1)]) == expected
+
+
+@pytest.mark.parametrize(("low", "high", "expected"), [(2, 5, True), (2, 6, False), (4, 5, False)])
+def test_a_loop_beside_another_one_shares_more_than_half_of_its_phases(low, high, expected):
+    assert (_beside([steady_of(4, {"b": 1}, {"b": (0, 3)})], "b", low, high) is not None) == expected
+
+
+def test_a_constant_that_ends_a_loop_limits_it_or_refuses_it():
+    setp = Instruction(-1, "setp.eq.u32", ())
+    loops = (("kernel.py:3", 2), ("kernel.py:9", 1))
+    one = Extension(loops, 4, made=((4,), (5,)))
+    for last, most in ((5, None), (6, 5), (7, 6)):
+        found = _limited(one, [(steady_of(4, limit=(last, setp)), 1), (steady_of(9, where="kernel.py:3"), 2)])
+        assert found.most == most
+        if most is None:
+            assert (found.loops[0][0], found.made[0], found.holds) == ("kernel.py:9", (5,), False)
+
+
+def test_what_copies_bring_is_told_by_destination_and_lane():
+    """Two clusters of two CTAs: lane 0 of each first CTA copies to both CTAs, lane 32 of CTA 0 to CTA 1."""
+    slots, threads, of, phases = (np.array(x) for x in ([0, 2], [0, 32], [0, 1, 2, 3], [3, 4, 5, 6]))
+    pairs = np.array([[0, 0, 0], [1, 0, 0], [2, 1, 0], [3, 1, 0], [1, 0, 1]])
+    noted = _Noted(5, MbarrierCompleteTx, 9, None, slots, threads, phases, of, pairs)
+    rows = RoundNotes(4, 64, 2)._deliveries(7, noted, lambda *key: key[-1])
+    found = [(row.code, row.slots.tolist(), row.threads.tolist(), row.values[1].tolist()) for row in rows]
+    assert found == [(0, [0, 2], [0], [[3], [5]]), (1, [0, 2], [0], [[4], [6]]), (1, [0], [32], [[4]])]
