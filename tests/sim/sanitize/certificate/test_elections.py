@@ -544,7 +544,7 @@ def test_warps_that_are_in_order_whichever_lane_is_elected(name):
     assert of_two_warps(*IN_ORDER[name]) == []
 
 
-@pytest.mark.parametrize(("meet", "rests"), [("", 1), (MEET, 0)], ids=["alone", "they meet"])
+@pytest.mark.parametrize(("meet", "rests"), [("", 1), (f"@%p3 {MEET}", 0)], ids=["alone", "they meet"])
 def test_only_the_elected_lanes_own_warp_needs_to_meet(meet, rests):
     write = f"mad.lo.u32 %r14, %r2, 4, %r1; st.shared.u32 [%r14+512], %r3; {meet}\nelect.sync"
     start = TWO_WARPS.replace("elect.sync", write)
