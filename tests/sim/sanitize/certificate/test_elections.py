@@ -516,6 +516,10 @@ IN_ORDER = {
         (HEAR, FIRST),
     ),
     "lane 0 releases last": ((ALL_WRITE, elected(TELL_2), lane_0(TELL)), (HEAR, FIRST)),
+    "lane 0 releases global memory": (
+        (WRITE_GLOBAL, lane_0(TELL), elected(TELL_2)),
+        (HEAR, FIRST_OF_GLOBAL),
+    ),
     "the elected lane releases what it wrote itself": ((elected("st.shared.u32 [%r1], 5;\n", TELL),), (HEAR, FIRST)),
     "it released before": ((elected(TELL), ALL_WRITE, "bar.sync 1, 64;\n"), (HEAR, "bar.sync 1, 64;\n", FIRST)),
     "the warps meet later": ((ALL_WRITE, elected(TELL), "bar.sync 1, 64;\n"), (HEAR, "bar.sync 1, 64;\n", FIRST)),
@@ -538,6 +542,14 @@ IN_ORDER = {
 @pytest.mark.parametrize("name", IN_ORDER)
 def test_warps_that_are_in_order_whichever_lane_is_elected(name):
     assert of_two_warps(*IN_ORDER[name]) == []
+
+
+@pytest.mark.parametrize(("meet", "rests"), [("", 1), (f"@%p3 {MEET}", 0)], ids=["alone", "they meet"])
+def test_only_the_elected_lanes_own_warp_needs_to_meet(meet, rests):
+    write = f"mad.lo.u32 %r14, %r2, 4, %r1; st.shared.u32 [%r14+512], %r3; {meet}\nelect.sync"
+    start = TWO_WARPS.replace("elect.sync", write)
+    lines = elected(TELL), "bra END;\nOTHER:\n", HEAR, "ld.shared.u32 %r9, [%r1+512];\n"
+    assert len(rests_on_the_lane(*lines, start=start)) == rests
 
 
 def test_an_elected_lane_releases_to_a_peer_of_the_cluster():
