@@ -17,112 +17,276 @@ from typing import NamedTuple
 from cutepy.layouts.sm90.arch import WARP_THREADS, WARPGROUP_THREADS
 
 _TABLE = """
-abs bfind brev clz cnot cos lg2 neg not popc rcp rsqrt sin sqrt tanh: arithmetic; result value
-add addc and bmsk copysign div max min mul mul24 or rem shl shr sub subc szext xor: arithmetic; result value*2
-bfe dp2a dp4a fma fns mad mad24 madc sad shf: arithmetic; result value*3
-bfi: arithmetic; result value*4
-ex2: arithmetic; result value
-lop3: arithmetic; result value*4 value@and/or
-cvt: conversion; result value value?
-cvt.pack: conversion; result value*2 value@b32
-cvta: conversion; result value
-set setp: comparison; result value*2 value@and/or/xor
-selp slct: comparison; result value*3
-testp: comparison; result value
-mov getctarank isspacep: move; result value
-mapa: move; result value*2
-prmt: move; result value*3
-createpolicy: memory; result value?
-createpolicy.range: memory; result address value*2
-alloca: arithmetic, private; result value value?
-stacksave: arithmetic, private; result
-stackrestore: arithmetic, private; value
-bra: control, private; target
-exit ret: control, private;
-nanosleep pmevent: control, private; value
+abs neg: arithmetic; result value; s16/s32/s64 | ftz? f32/f16/f16x2 | f64 | BRAIN
+bfind: arithmetic; result value; shiftamt? WIDE
+brev clz popc: arithmetic; result value; b32/b64
+cnot: arithmetic; result value; BITS
+cos lg2 sin: arithmetic; result value; approx ftz? f32
+not: arithmetic; result value; pred/BITS
+rcp: arithmetic; result value; approx/ROUND ftz? f32 | ROUND ftz? f64 | approx ftz f64
+rsqrt: arithmetic; result value; approx ftz? f32/f64
+sqrt: arithmetic; result value; approx/ROUND ftz? f32 | ROUND f64
+tanh: arithmetic; result value; approx f32/HALF/BRAIN
+add: arithmetic; result value*2; u16/u32/u64/s16/s64 | sat? s32 | cc WIDE | ROUND? ftz? sat? f32 | ROUND? f64 |
+    rn? ftz? sat? HALF | rn? BRAIN | u16x2/s16x2
+addc subc: arithmetic; result value*2; u16/s16 | cc? WIDE
+and or xor: arithmetic; result value*2; pred/BITS
+bmsk: arithmetic; result value*2; wrap/clamp b32
+copysign: arithmetic; result value*2; f32/f64
+div: arithmetic; result value*2; INT | approx/full/ROUND ftz? f32 | ROUND f64
+max min: arithmetic; result value*2; u16/u32/u64/s16/s64/u16x2 | relu? s32/s16x2 | ftz? NaN? xorsign.abs? f32 | f64 |
+    ftz? NaN? xorsign.abs? HALF | NaN? xorsign.abs? BRAIN
+mul: arithmetic; result value*2; hi/lo INT | wide u16/u32/s16/s32 | ROUND? ftz? sat? f32 | ROUND? f64 |
+    rn? ftz? sat? HALF | rn? BRAIN
+mul24: arithmetic; result value*2; hi/lo WORD
+rem: arithmetic; result value*2; INT
+shl: arithmetic; result value*2; BITS
+shr: arithmetic; result value*2; BITS/INT
+sub: arithmetic; result value*2; u16/u32/u64/s16/s64 | sat? s32 | cc WIDE | ROUND? ftz? sat? f32 | ROUND? f64 |
+    rn? ftz? sat? HALF | rn? BRAIN
+szext: arithmetic; result value*2; wrap/clamp WORD
+bfe: arithmetic; result value*3; WIDE
+dp2a: arithmetic; result value*3; hi/lo WORD WORD
+dp4a: arithmetic; result value*3; WORD WORD
+fma: arithmetic; result value*3; ROUND ftz? sat? f32 | ROUND f64 | rn ftz? sat/relu? HALF | rn sat? oob HALF |
+    rn oob relu HALF | ROUND oob? relu? BRAIN
+fns: arithmetic; result value*3; b32
+mad: arithmetic; result value*3; hi/lo INT | wide u16/u32/s16/s32 | hi sat s32 | hi/lo cc WIDE | ROUND ftz? sat? f32 |
+    ROUND f64
+mad24: arithmetic; result value*3; hi/lo WORD | hi sat s32
+madc: arithmetic; result value*3; hi/lo u16/s16 | hi/lo cc? WIDE
+sad: arithmetic; result value*3; INT
+shf: arithmetic; result value*3; l/r wrap/clamp b32
+bfi: arithmetic; result value*4; b32/b64
+ex2: arithmetic; result value; approx ftz? f32 | approx HALF | approx ftz BRAIN
+lop3: arithmetic; result value*4 value@and/or; and/or? b32
+cvt: conversion; result value value?; INTEGER INTEGER | sat u8 INT/s8 | sat u16 u32/u64/s8/s16/s32/s64 |
+    sat u32 u64/s8/s16/s32/s64 | sat u64 s8/s16/s32/s64 | sat s8 u8/INT | sat s16 u16/u32/u64/s32/s64 |
+    sat s32 u32/u64/s64 | sat s64 u64 | ROUND sat? f16/f64 INTEGER | ROUND ftz? sat? f32 INTEGER | ROUND bf16 INT |
+    INTEGRAL ftz? sat? INTEGER f32 | INTEGRAL sat? INTEGER f16/f64 | INTEGRAL INT bf16 | INTEGRAL? ftz? sat? f32 f32 |
+    INTEGRAL? sat? f16 f16 | INTEGRAL? sat? f64 f64 | ftz? sat? f32 f16 | ftz? sat? f64 f32 | sat? f64 f16 |
+    ROUND ftz? sat? f16 f32 | ROUND sat? f16 f64 | ROUND ftz? sat? f32 f64 | ROUND? ftz? f32 bf16 | ROUND? f64 bf16 |
+    ROUND? bf16 f16 | ROUND ftz? bf16 f32 | ROUND bf16 f64 | INTEGRAL? bf16 bf16 | ROUND? f16 bf16 |
+    rn/rz satfinite? relu? f16/bf16 f32 | rn/rz satfinite? relu? f16x2/bf16x2 f32 | rna satfinite? tf32 f32 |
+    rn/rz relu? tf32 f32 | rn satfinite relu? FLOAT8X2 f32/f16x2 | rn relu? f16x2 FLOAT8X2
+cvt.pack: conversion; result value*2 value@b32; sat u16/s16 s32 | sat u8/s8/NIBBLE/u2/s2 s32 b32
+cvta: conversion; result value; to? const/global/local/param/param::entry/SHARED/shared::cluster u64
+set: comparison; result value*2 value@and/or/xor; ORDERED BOOL? WORD/f32/f16/bf16 INT |
+    eq/ne BOOL? WORD/f32/f16/bf16 BITS | UNSIGNED BOOL? WORD/f32/f16/bf16 u16/u32/u64 |
+    ORDERED/UNORDERED BOOL? ftz? WORD/f32/f16 f32 | ORDERED/UNORDERED BOOL? bf16 f32 |
+    ORDERED/UNORDERED BOOL? WORD/f32/f16/bf16 f64 | ORDERED/UNORDERED BOOL? ftz? f16/u16/s16/u32/s32 f16 |
+    ORDERED/UNORDERED BOOL? bf16 f16 | ORDERED/UNORDERED BOOL? bf16/u16/s16/u32/s32 bf16 |
+    ORDERED/UNORDERED BOOL? ftz? f16x2/u32/s32 f16x2 | ORDERED/UNORDERED BOOL? bf16x2/u32/s32 bf16x2
+setp: comparison; result value*2 value@and/or/xor; ORDERED BOOL? INT | eq/ne BOOL? BITS | UNSIGNED BOOL? u16/u32/u64 |
+    ORDERED/UNORDERED BOOL? ftz? f32/HALF | ORDERED/UNORDERED BOOL? f64/BRAIN
+selp: comparison; result value*3; SCALAR
+slct: comparison; result value*3; SCALAR s32 | ftz? SCALAR f32
+testp: comparison; result value; finite/infinite/number/notanumber/normal/subnormal f32/f64
+mov: move; result value; pred/b128/SCALAR | v2 SCALAR | v4 b16/b32/u16/u32/s16/s32/f32
+getctarank: move; result value; shared::cluster? u32/u64
+isspacep: move; result value; const/global/local/param/param::entry/SHARED/shared::cluster
+mapa: move; result value*2; shared::cluster? u32/u64
+prmt: move; result value*3; b32 f4e/b4e/rc8/ecl/ecr/rc16?
+createpolicy: memory; result value?; fractional EVICT_L2 L2::evict_unchanged/L2::evict_first? b64
+createpolicy.cvt.L2: memory; result value?; b64
+createpolicy.range: memory; result address value*2; global? EVICT_L2 L2::evict_unchanged/L2::evict_first? b64
+alloca: arithmetic, private; result value value?; u64
+stacksave: arithmetic, private; result; u64
+stackrestore: arithmetic, private; value; u64
+bra: control, private; target; uni?
+exit: control, private; -; -
+ret: control, private; -; uni?
+nanosleep: control, private; value; u32
+pmevent: control, private; value; mask?
 
-ld: memory, loads, access; result address policy@L2::cache_hint
-ldu: memory, loads, access; result address
-st: memory, stores, access; address value policy@L2::cache_hint
-st.async: memory, stores, orders, signals; address value address
+ld: memory, loads, access; result address policy@L2::cache_hint; weak? LOADED_SPACE? ca/cg/cs/lu/cv? VECTOR? MEMORY |
+    weak? global? ca/cg/cs/lu/cv? HINT? PREFETCH? VECTOR? MEMORY |
+    weak? global? EVICT_L1? HINT? PREFETCH? VECTOR? MEMORY | volatile SPACE? VECTOR? MEMORY |
+    volatile global? PREFETCH? VECTOR? MEMORY | relaxed/acquire SCOPE SPACE? VECTOR? MEMORY |
+    relaxed/acquire SCOPE global? EVICT_L1? HINT? PREFETCH? VECTOR? MEMORY | mmio relaxed sys global? MEMORY |
+    global ca/cg/cs? nc HINT? PREFETCH? VECTOR? MEMORY | global nc EVICT_L1? HINT? PREFETCH? VECTOR? MEMORY
+ldu: memory, loads, access; result address; global? v2? MEMORY | global? v4 b8/b16/b32/u8/u16/u32/s8/s16/s32/f32
+st: memory, stores, access; address value policy@L2::cache_hint;
+    weak? SPACE/local/param/param::func? wb/cg/cs/wt? VECTOR? MEMORY |
+    weak? global? wb/cg/cs/wt? HINT? VECTOR? MEMORY | weak? global? EVICT_L1? HINT? VECTOR? MEMORY |
+    volatile SPACE? VECTOR? MEMORY | relaxed/release SCOPE SPACE? VECTOR? MEMORY |
+    relaxed/release SCOPE global? EVICT_L1? HINT? VECTOR? MEMORY | mmio relaxed sys global? MEMORY
+st.async: memory, stores, orders, signals; address value address;
+    weak? shared::cluster? COMPLETE v2? b32/b64/WIDE/f32/f64 | weak? shared::cluster? COMPLETE v4 b32/WORD/f32
 st.bulk: memory, stores, orders, signals; address value*2
-atom: atomic, updates, access, orders; result address value value@cas policy@L2::cache_hint
-red: atomic, updates, access, orders; address value policy@L2::cache_hint
-red.async: atomic, updates, orders, signals; address value address
-multimem.ld_reduce: memory, loads, global; result address
-multimem.st: memory, stores, global; address value
-multimem.red: memory, updates, global; address value
-prefetch prefetchu: memory, access; address
+atom: atomic, updates, access, orders; result address value value@cas policy@L2::cache_hint;
+    ATOM BOOL/exch HINT? b32/b64 | ATOM cas HINT? b16/b32/b64 | ATOM exch/cas HINT? b128 |
+    ATOM add HINT? u32/s32/u64/f32/f64 | ATOM inc/dec HINT? u32 | ATOM min/max HINT? WIDE |
+    ATOM add noftz HINT? HALF/BRAIN | ATOM_GLOBAL add HINT? VECTOR f32 |
+    ATOM_GLOBAL add/min/max noftz HINT? v2/v4/v8 f16/bf16 | ATOM_GLOBAL add/min/max noftz HINT? VECTOR f16x2/bf16x2
+red: atomic, updates, access, orders; address value policy@L2::cache_hint; RED BOOL HINT? b32/b64 |
+    RED add HINT? u32/s32/u64/f32/f64 | RED inc/dec HINT? u32 | RED min/max HINT? WIDE |
+    RED add noftz HINT? HALF/BRAIN | RED_GLOBAL add HINT? VECTOR f32 |
+    RED_GLOBAL add/min/max noftz HINT? v2/v4/v8 f16/bf16 | RED_GLOBAL add/min/max noftz HINT? VECTOR f16x2/bf16x2
+red.async: atomic, updates, orders, signals; address value address;
+    relaxed.cluster shared::cluster? COMPLETE and/or/xor b32 | relaxed.cluster shared::cluster? COMPLETE add WIDE |
+    relaxed.cluster shared::cluster? COMPLETE inc/dec u32 | relaxed.cluster shared::cluster? COMPLETE min/max WORD
+multimem.ld_reduce: memory, loads, global; result address; weak? global? BOOL b32/b64 |
+    weak? global? add u32/s32/u64 | weak? global? min/max WIDE | weak? global? add VECTOR? f32/f64 |
+    weak? global? add/min/max VECTOR/v8? HALF/BRAIN | relaxed/acquire SCOPE global? BOOL b32/b64 |
+    relaxed/acquire SCOPE global? add u32/s32/u64 | relaxed/acquire SCOPE global? min/max WIDE |
+    relaxed/acquire SCOPE global? add VECTOR? f32/f64 |
+    relaxed/acquire SCOPE global? add/min/max VECTOR/v8? HALF/BRAIN
+multimem.ld_reduce.acc::f32 multimem.ld_reduce.acc::f16: memory, loads, global; result address;
+    weak? global? add/min/max VECTOR/v8? HALF/BRAIN | relaxed/acquire SCOPE global? add/min/max VECTOR/v8? HALF/BRAIN
+multimem.st: memory, stores, global; address value; weak? global? VECTOR/v8? b32/b64/WIDE/f32/f64/HALF/BRAIN |
+    relaxed/release SCOPE global? VECTOR/v8? b32/b64/WIDE/f32/f64/HALF/BRAIN
+multimem.red: memory, updates, global; address value; weak? global? BOOL b32/b64 |
+    weak? global? add/min/max VECTOR/v8? WIDE/f32/f64/HALF/BRAIN | relaxed/release SCOPE global? BOOL b32/b64 |
+    relaxed/release SCOPE global? add/min/max VECTOR/v8? WIDE/f32/f64/HALF/BRAIN
+prefetch: memory, access; address; global/local? L1/L2 | global? L2::evict_last/L2::evict_normal |
+    const/param? tensormap | tensormap const/param
+prefetchu: memory, access; address; L1
 prefetch.tensormap prefetch.const.tensormap prefetch.param.tensormap: memory, other; address
-applypriority discard: memory, access; address value
-ldmatrix: matrix, loads, access, shared; result address
-stmatrix: matrix, stores, access, shared; address value
-movmatrix: matrix, exchanges; result value
-mma: matrix, exchanges; result value*3
-mma.sp mma.sp::ordered_metadata: matrix, exchanges; result value*5
+applypriority: memory, access; address value; global? L2::evict_normal
+discard: memory, access; address value; global? L2
+ldmatrix: matrix, loads, access, shared; result address; sync.aligned m8n8 x1/x2/x4 trans? SHARED? b16
+stmatrix: matrix, stores, access, shared; address value; sync.aligned m8n8 x1/x2/x4 trans? SHARED? b16
+movmatrix: matrix, exchanges; result value; sync.aligned m8n8 trans b16
+mma: matrix, exchanges; result value*3; sync.aligned m8n8k4 LAYOUT LAYOUT f16/f32 f16 f16 f16/f32 |
+    sync.aligned m16n8k8/m16n8k16 row.col f16/f32 f16 f16 f16/f32 |
+    sync.aligned m16n8k8/m16n8k16 row.col f32 bf16 bf16 f32 | sync.aligned m16n8k4/m16n8k8 row.col f32 tf32 tf32 f32 |
+    sync.aligned m16n8k16/m16n8k32 row.col f16/f32 FLOAT8 FLOAT8 f16/f32 |
+    sync.aligned m8n8k16/m16n8k16/m16n8k32 row.col satfinite? s32 BYTE BYTE s32 |
+    sync.aligned m8n8k32/m16n8k32/m16n8k64 row.col satfinite? s32 NIBBLE NIBBLE s32 |
+    sync.aligned m8n8k32/m16n8k32/m16n8k64 row.col s32 NIBBLE NIBBLE s32 and/or/xor popc |
+    sync.aligned m8n8k128/m16n8k128/m16n8k256 row.col s32 b1 b1 s32 and/xor popc |
+    sync.aligned m8n8k4/m16n8k4/m16n8k8/m16n8k16 row.col ROUND? f64 f64 f64 f64
+mma.sp mma.sp::ordered_metadata: matrix, exchanges; result value*5;
+    sync.aligned m16n8k16/m16n8k32 row.col f16/f32 f16 f16 f16/f32 |
+    sync.aligned m16n8k16/m16n8k32 row.col f32 bf16 bf16 f32 |
+    sync.aligned m16n8k8/m16n8k16 row.col f32 tf32 tf32 f32 |
+    sync.aligned m16n8k64 row.col f16/f32 FLOAT8 FLOAT8 f16/f32 |
+    sync.aligned m16n8k32/m16n8k64 row.col satfinite? s32 BYTE BYTE s32 |
+    sync.aligned m16n8k64/m16n8k128 row.col satfinite? s32 NIBBLE NIBBLE s32
 wmma.load: matrix, loads, access; result address stride?
+wmma.load.a wmma.load.b: matrix, loads, access; result address stride?;
+    sync.aligned LAYOUT CUBES MATRIX_SPACE? f16/bf16/BYTE | sync.aligned LAYOUT m16n16k8 MATRIX_SPACE? tf32 |
+    sync.aligned LAYOUT m8n8k4 MATRIX_SPACE? f64 | sync.aligned LAYOUT m8n8k32 MATRIX_SPACE? NIBBLE |
+    sync.aligned LAYOUT m8n8k128 MATRIX_SPACE? b1
+wmma.load.c: matrix, loads, access; result address stride?; sync.aligned LAYOUT CUBES MATRIX_SPACE? f16/f32/s32 |
+    sync.aligned LAYOUT m16n16k8 MATRIX_SPACE? f32 | sync.aligned LAYOUT m8n8k4 MATRIX_SPACE? f64 |
+    sync.aligned LAYOUT m8n8k32/m8n8k128 MATRIX_SPACE? s32
 wmma.store: matrix, stores, access; address value stride?
-wmma.mma: matrix, exchanges; result value*3
+wmma.store.d: matrix, stores, access; address value stride?; sync.aligned LAYOUT CUBES MATRIX_SPACE? f16/f32/s32 |
+    sync.aligned LAYOUT m16n16k8 MATRIX_SPACE? f32 | sync.aligned LAYOUT m8n8k4 MATRIX_SPACE? f64 |
+    sync.aligned LAYOUT m8n8k32/m8n8k128 MATRIX_SPACE? s32
+wmma.mma: matrix, exchanges; result value*3; sync.aligned LAYOUT LAYOUT CUBES f16/f32 f16/f32 satfinite? |
+    sync.aligned LAYOUT LAYOUT CUBES f32 bf16 bf16 f32 |
+    sync.aligned LAYOUT LAYOUT CUBES s32 BYTE BYTE s32 satfinite? |
+    sync.aligned LAYOUT LAYOUT m16n16k8 f32 tf32 tf32 f32 | sync.aligned LAYOUT LAYOUT m8n8k4 ROUND? f64 f64 f64 f64 |
+    sync.aligned row.col m8n8k32 s32 NIBBLE NIBBLE s32 satfinite? |
+    and/xor popc sync.aligned row.col m8n8k128 s32 b1 b1 s32
 
-activemask: warp, exchanges; result
-elect: warp, exchanges, waits; result lanes
-match redux: warp, exchanges, waits; result value lanes
-shfl: warp, exchanges, waits; result value lanes*2 lanes@sync
-vote: warp, exchanges, waits; result value lanes@sync
+activemask: warp, exchanges; result; b32
+elect: warp, exchanges, waits; result lanes; sync
+match: warp, exchanges, waits; result value lanes; any/all sync b32/b64
+redux: warp, exchanges, waits; result value lanes; sync add/min/max WORD | sync BOOL b32
+shfl: warp, exchanges, waits; result value lanes*2 lanes@sync; sync up/down/bfly/idx b32
+vote: warp, exchanges, waits; result value lanes@sync; sync all/any/uni pred | sync ballot b32
 
-bar barrier: barrier, waits, orders, signals; barrier barrier?
-bar.arrive bar.cta.arrive barrier.arrive barrier.cta.arrive: barrier, waits, orders, signals; barrier*2
-bar.red bar.cta.red barrier.red barrier.cta.red: barrier, waits, orders, signals, updates, votes;
-    result barrier barrier? value
-bar.warp: barrier, waits, orders, signals, exchanges; barrier
-barrier.cluster: barrier, waits, orders, signals;
-barrier.cluster.arrive: barrier, orders, signals;
+bar: barrier, waits, orders, signals; barrier barrier?; sync | red popc u32 | red and/or pred
+barrier: barrier, waits, orders, signals; barrier barrier?; cta? sync aligned? | cta? red popc aligned? u32 |
+    cta? red and/or aligned? pred
+bar.cta: barrier, waits, orders, signals; barrier barrier?; sync | red popc u32 | red and/or pred
+bar.arrive bar.cta.arrive: barrier, waits, orders, signals; barrier*2; -
+barrier.arrive barrier.cta.arrive: barrier, waits, orders, signals; barrier*2; aligned?
+bar.red bar.cta.red barrier.red barrier.cta.red: barrier, waits, orders, signals, updates, votes; result barrier
+    barrier? value
+bar.warp: barrier, waits, orders, signals, exchanges; barrier; sync
+barrier.cluster: barrier, waits, orders, signals; -; arrive release/relaxed? aligned? |
+    arrive.aligned release/relaxed | wait acquire? aligned? | wait.aligned.acquire
+barrier.cluster.arrive: barrier, orders, signals; -
 mbarrier: barrier, orders, signals; result? address barrier? barrier?
-mbarrier.init: barrier, orders, signals; address barrier
-mbarrier.inval: barrier, orders, signals; address
-mbarrier.arrive mbarrier.arrive_drop: barrier, orders, signals; result? address barrier?
-mbarrier.arrive.expect_tx mbarrier.arrive_drop.expect_tx: barrier, orders, signals; result? address barrier
+mbarrier.init: barrier, orders, signals; address barrier; SHARED? b64
+mbarrier.inval: barrier, orders, signals; address; SHARED? b64
+mbarrier.arrive mbarrier.arrive_drop: barrier, orders, signals; result? address barrier?;
+    ARRIVED? SHARED/shared::cluster? b64 | noComplete release.cta? SHARED? b64
+mbarrier.arrive.expect_tx mbarrier.arrive_drop.expect_tx: barrier, orders, signals; result? address barrier;
+    ARRIVED? SHARED/shared::cluster? b64
 mbarrier.arrive.noComplete mbarrier.arrive_drop.noComplete: barrier, orders, signals; result? address barrier
-mbarrier.expect_tx mbarrier.complete_tx: barrier, orders, signals; address barrier
-mbarrier.test_wait mbarrier.try_wait: barrier, tries, waits, orders, signals; result address barrier barrier?
-mbarrier.pending_count: barrier, orders, signals; result value
-fence: barrier, orders; address? bytes?
-membar griddepcontrol: barrier, orders;
+mbarrier.expect_tx mbarrier.complete_tx: barrier, orders, signals; address barrier;
+    relaxed.cta/relaxed.cluster? SHARED/shared::cluster? b64
+mbarrier.test_wait mbarrier.try_wait: barrier, tries, waits, orders, signals; result address barrier barrier?;
+    parity? WAITED? SHARED? b64
+mbarrier.pending_count: barrier, orders, signals; result value; b64
+fence: barrier, orders; address? bytes?; sc/acq_rel/acquire/release? SCOPE |
+    acquire.sync_restrict::shared::cluster.cluster | release.sync_restrict::shared::cta.cluster |
+    mbarrier_init.release.cluster
+fence.proxy: barrier, orders; address? bytes?; alias/async/async.global/async.shared::cta/async.shared::cluster |
+    tensormap::generic acquire/release SCOPE | async::generic.acquire.sync_restrict::shared::cluster.cluster |
+    async::generic.release.sync_restrict::shared::cta.cluster
+membar: barrier, orders; -; cta/gl/sys | proxy.alias
+griddepcontrol: barrier, orders; -; launch_dependents/wait
 
-cp.async.ca cp.async.cg: async_copy, copies, orders, signals; address address bytes bytes? policy@L2::cache_hint
-cp.async.commit_group: async_copy, orders;
-cp.async.wait_all: async_copy, orders, signals;
-cp.async.wait_group cp.async.bulk.wait_group: async_copy, orders, signals; barrier
+cp.async.ca cp.async.cg: async_copy, copies, orders, signals; address address bytes bytes? policy@L2::cache_hint;
+    SHARED global HINT? PREFETCH?
+cp.async.commit_group: async_copy, orders; -; -
+cp.async.wait_all: async_copy, orders, signals; -; -
+cp.async.wait_group: async_copy, orders, signals; barrier; -
+cp.async.bulk.wait_group: async_copy, orders, signals; barrier; read?
 cp.async.mbarrier: async_copy, orders, signals; address
-cp.async.bulk: async_copy, copies, orders, signals;
-    address address bytes address@mbarrier::complete_tx::bytes mask@multicast::cluster policy@L2::cache_hint
-cp.async.bulk.commit_group: async_copy, orders;
-cp.async.bulk.prefetch: async_copy, orders; address bytes policy@L2::cache_hint
-cp.async.bulk.prefetch.tensor: async_copy, orders; address mask@im2col policy@L2::cache_hint
-cp.async.bulk.tensor: async_copy, copies, orders, signals;
-    address address address@mbarrier::complete_tx::bytes mask@im2col mask@multicast::cluster policy@L2::cache_hint
-cp.reduce.async.bulk: async_copy, reduces, orders, signals;
-    address address bytes address@mbarrier::complete_tx::bytes policy@L2::cache_hint
-cp.reduce.async.bulk.tensor: async_copy, reduces, orders, signals; address address policy@L2::cache_hint
-tensormap.cp_fenceproxy: async_copy, copies, orders, signals; address address bytes
-tensormap.replace: async_copy, stores, orders, signals; address bytes
+cp.async.mbarrier.arrive: async_copy, orders, signals; address; noinc? SHARED? b64
+cp.async.bulk: async_copy, copies, orders, signals; address address bytes address@mbarrier::complete_tx::bytes
+    mask@multicast::cluster policy@L2::cache_hint;
+    shared::cluster global COMPLETE MULTICAST? HINT? | shared::cta global COMPLETE HINT? |
+    shared::cluster shared::cta COMPLETE | global shared::cta bulk_group HINT?
+cp.async.bulk.commit_group: async_copy, orders; -; -
+cp.async.bulk.prefetch: async_copy, orders; address bytes policy@L2::cache_hint; L2 HINT? global
+cp.async.bulk.prefetch.tensor: async_copy, orders; address mask@im2col policy@L2::cache_hint;
+    DIMENSIONS L2 HINT? global tile? | 3d/4d/5d L2 HINT? global im2col
+cp.async.bulk.tensor: async_copy, copies, orders, signals; address address address@mbarrier::complete_tx::bytes
+    mask@im2col mask@multicast::cluster policy@L2::cache_hint;
+    DIMENSIONS shared::cluster global tile? COMPLETE MULTICAST? HINT? |
+    3d/4d/5d shared::cluster global im2col COMPLETE MULTICAST? HINT? |
+    DIMENSIONS shared::cta global tile? COMPLETE HINT? | 3d/4d/5d shared::cta global im2col COMPLETE HINT? |
+    DIMENSIONS global shared::cta tile? bulk_group HINT? | 3d/4d/5d global shared::cta im2col_no_offs bulk_group HINT?
+cp.reduce.async.bulk: async_copy, reduces, orders, signals; address address bytes address@mbarrier::complete_tx::bytes
+    policy@L2::cache_hint;
+    global shared::cta bulk_group HINT? and/or/xor b32/b64 |
+    global shared::cta bulk_group HINT? add WORD/u64/f32/f64 |
+    global shared::cta bulk_group HINT? add noftz f16/bf16 | global shared::cta bulk_group HINT? inc/dec u32 |
+    global shared::cta bulk_group HINT? min/max WIDE/f16/bf16 | shared::cluster shared::cta COMPLETE and/or/xor b32 |
+    shared::cluster shared::cta COMPLETE add WORD/u64 | shared::cluster shared::cta COMPLETE inc/dec u32 |
+    shared::cluster shared::cta COMPLETE min/max WORD
+cp.reduce.async.bulk.tensor: async_copy, reduces, orders, signals; address address policy@L2::cache_hint;
+    DIMENSIONS global shared::cta REDUCTION tile? bulk_group HINT? |
+    3d/4d/5d global shared::cta REDUCTION im2col_no_offs bulk_group HINT?
+tensormap.cp_fenceproxy: async_copy, copies, orders, signals; address address bytes;
+    global shared::cta tensormap::generic release SCOPE sync.aligned
+tensormap.replace: async_copy, stores, orders, signals; address bytes;
+    tile global_address/global_stride global/shared::cta? b1024 b64 |
+    tile rank/box_dim/global_dim/element_stride/elemtype/interleave_layout/swizzle_mode/fill_mode global/shared::cta?
+    b1024 b32
 tensormap.replace.tile.global_address: async_copy, stores, orders, signals; address elsewhere
 tensormap.replace.tile.box_dim tensormap.replace.tile.global_dim tensormap.replace.tile.global_stride
     tensormap.replace.tile.element_stride: async_copy, stores, orders, signals; address bytes*2
 
-wgmma.mma_async: wgmma, loads, shared, other; result descriptor*2 alike value? value? value? value?
-wgmma.mma_async.sp: wgmma, loads, shared, other; result descriptor*2 value*2 alike value? value? value? value?
-wgmma.fence: wgmma, other;
-wgmma.commit_group: wgmma, orders;
-wgmma.wait_group: wgmma, orders, signals; barrier
+wgmma.mma_async: wgmma, loads, shared, other; result descriptor*2 alike value? value? value? value?;
+    sync.aligned M64K16 f16/f32 f16 f16 | sync.aligned M64K16 f32 bf16 bf16 | sync.aligned M64K8 f32 tf32 tf32 |
+    sync.aligned M64K32 f16/f32 FLOAT8 FLOAT8 | sync.aligned M64INTK32 satfinite? s32 BYTE BYTE |
+    sync.aligned M64INTK256 s32 b1 b1 and popc
+wgmma.mma_async.sp: wgmma, loads, shared, other; result descriptor*2 value*2 alike value? value? value? value?;
+    sync.aligned M64K32 f16/f32 f16 f16 | sync.aligned M64K32 f32 bf16 bf16 | sync.aligned M64K16 f32 tf32 tf32 |
+    sync.aligned M64K64 f16/f32 FLOAT8 FLOAT8 | sync.aligned M64INTK64 satfinite? s32 BYTE BYTE
+wgmma.fence: wgmma, other; -; sync.aligned
+wgmma.commit_group: wgmma, orders; -; sync.aligned
+wgmma.wait_group: wgmma, orders, signals; barrier; sync.aligned
 
-setmaxnreg: control, waits, signals; barrier
-brkpt trap: control, other;
+setmaxnreg: control, waits, signals; barrier; inc/dec sync.aligned u32
+brkpt trap: control, other; -; -
 brx: control, other; branch branch
-call: control, other; branch value? value? value?
-%beyond: control, other; branch value
+brx.idx: control, other; branch branch; uni?
+call: control, other; branch value? value? value?; uni?
+%beyond: control, other; branch value; -
 """
-"""Rows: the beginnings of opcodes, a colon, the class and the effects of the instruction, a semicolon, its operands.
+"""Rows: the beginnings of opcodes, a colon, and, between semicolons, the class with the effects of the instruction, its
+operands, and the modifiers that may follow. A row without modifiers is spelled as the row of a shorter beginning.
 
 Classes are those of `CLASSES`; "arithmetic" is "float" or "integer" by the type of the opcode. Effects are those of
 `EFFECTS`; an instruction without effects computes results from its operands.
@@ -130,6 +294,9 @@ Classes are those of `CLASSES`; "arithmetic" is "float" or "integer" by the type
 Operands: ``result`` and ``address`` are what they say, ``policy`` is a cache policy, ``target`` a label; the others
 name what a value is for. ``value*2`` stands for two, ``value?`` for one that may be missing, ``value@and/or`` for one
 that is there if, and only if, the opcode has one of these modifiers.
+
+Modifiers: they follow in one of the ways that ``|`` parts. ``/`` parts a choice, ``?`` behind a choice lets it be left
+out, and capitals name words of `modifiers.WORDS`. ``-`` stands for no operand, or no modifier.
 """
 
 EFFECTS = {
@@ -186,11 +353,12 @@ class Form(NamedTuple):
 
 
 class Row(NamedTuple):
-    """Row of the table: the class, the effects and the operands of an instruction."""
+    """Row of the table: the class, the effects, the operands and the ways to spell the modifiers of an instruction."""
 
     kind: str
     effects: frozenset[str]
     operands: str
+    ways: tuple[str, ...]
 
 
 class Traits(NamedTuple):
@@ -267,9 +435,10 @@ def _read(table: str) -> dict[str, Row]:
     found: dict[str, Row] = {}
     for entry in re.split(r"\n+(?! )", table.strip()):
         names, _, told = entry.partition(": ")
-        traits, _, operands = told.partition(";")
+        traits, operands, *modifiers = (" ".join(column.split()) for column in told.split(";"))
         kind, *effects = traits.split(", ")
-        found |= dict.fromkeys(names.split(), Row(kind, frozenset(effects), operands.strip()))
+        ways = tuple(way.strip(" -") for way in modifiers[0].split("|")) if modifiers else ()
+        found |= dict.fromkeys(names.split(), Row(kind, frozenset(effects), operands.strip("-"), ways))
     return found
 
 

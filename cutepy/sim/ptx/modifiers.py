@@ -1,7 +1,7 @@
-"""The modifiers that each instruction takes, in the syntax of the ISA: what else an opcode has is refused.
+"""Checks of opcodes against the instruction set: the modifiers of each, in the order of the ISA.
 
-An opcode that is spelled as here is one of PTX's, whether it is simulated or not. `spelling.usual` brings modifiers
-into the order of this table.
+An opcode that is spelled as its row says is one of PTX's, whether it is simulated or not. `spelling.usual` brings
+modifiers into the order of the row.
 
 References
 ----------
@@ -13,12 +13,13 @@ from __future__ import annotations
 import re
 from functools import cache, lru_cache
 
+from cutepy.sim.ptx.instruction_set import ROWS
 from cutepy.sim.ptx.tokens import PtxSyntaxError
 
 _EXTENTS = range(8, 257, 8)
 """Of wgmma along N."""
 _EXTENTS_OF_INTEGERS = (8, 16, 24, *range(32, 257, 16))
-_NAMED = {
+WORDS = {
     "ROUND": "rn/rz/rm/rp",
     "INTEGRAL": "rni/rzi/rmi/rpi",
     "INT": "u16/u32/u64/s16/s32/s64",
@@ -80,217 +81,8 @@ _OF_OTHER_GPUS = [
 ]  # fmt: skip
 """Patterns of opcodes of other GPUs, and why they are refused."""
 
-_TABLE = """
-abs neg: s16/s32/s64 | ftz? f32/f16/f16x2 | f64 | BRAIN
-add: u16/u32/u64/s16/s64 | sat? s32 | cc WIDE | ROUND? ftz? sat? f32 | ROUND? f64 | rn? ftz? sat? HALF | rn? BRAIN |
-    u16x2/s16x2
-sub: u16/u32/u64/s16/s64 | sat? s32 | cc WIDE | ROUND? ftz? sat? f32 | ROUND? f64 | rn? ftz? sat? HALF | rn? BRAIN
-addc subc: u16/s16 | cc? WIDE
-mul: hi/lo INT | wide u16/u32/s16/s32 | ROUND? ftz? sat? f32 | ROUND? f64 | rn? ftz? sat? HALF | rn? BRAIN
-mad: hi/lo INT | wide u16/u32/s16/s32 | hi sat s32 | hi/lo cc WIDE | ROUND ftz? sat? f32 | ROUND f64
-madc: hi/lo u16/s16 | hi/lo cc? WIDE
-mul24: hi/lo WORD
-mad24: hi/lo WORD | hi sat s32
-sad rem: INT
-div: INT | approx/full/ROUND ftz? f32 | ROUND f64
-min max: u16/u32/u64/s16/s64/u16x2 | relu? s32/s16x2 | ftz? NaN? xorsign.abs? f32 | f64 |
-    ftz? NaN? xorsign.abs? HALF | NaN? xorsign.abs? BRAIN
-dp4a: WORD WORD
-dp2a: hi/lo WORD WORD
-popc clz brev bfi: b32/b64
-bfind: shiftamt? WIDE
-fns activemask: b32
-bfe: WIDE
-szext: wrap/clamp WORD
-bmsk: wrap/clamp b32
-testp: finite/infinite/number/notanumber/normal/subnormal f32/f64
-copysign: f32/f64
-fma: ROUND ftz? sat? f32 | ROUND f64 | rn ftz? sat/relu? HALF | rn sat? oob HALF | rn oob relu HALF |
-    ROUND oob? relu? BRAIN
-rcp: approx/ROUND ftz? f32 | ROUND ftz? f64 | approx ftz f64
-sqrt: approx/ROUND ftz? f32 | ROUND f64
-rsqrt: approx ftz? f32/f64
-sin cos lg2: approx ftz? f32
-ex2: approx ftz? f32 | approx HALF | approx ftz BRAIN
-tanh: approx f32/HALF/BRAIN
-set: ORDERED BOOL? WORD/f32/f16/bf16 INT | eq/ne BOOL? WORD/f32/f16/bf16 BITS |
-    UNSIGNED BOOL? WORD/f32/f16/bf16 u16/u32/u64 | ORDERED/UNORDERED BOOL? ftz? WORD/f32/f16 f32 |
-    ORDERED/UNORDERED BOOL? bf16 f32 | ORDERED/UNORDERED BOOL? WORD/f32/f16/bf16 f64 |
-    ORDERED/UNORDERED BOOL? ftz? f16/u16/s16/u32/s32 f16 | ORDERED/UNORDERED BOOL? bf16 f16 |
-    ORDERED/UNORDERED BOOL? bf16/u16/s16/u32/s32 bf16 |
-    ORDERED/UNORDERED BOOL? ftz? f16x2/u32/s32 f16x2 | ORDERED/UNORDERED BOOL? bf16x2/u32/s32 bf16x2
-setp: ORDERED BOOL? INT | eq/ne BOOL? BITS | UNSIGNED BOOL? u16/u32/u64 | ORDERED/UNORDERED BOOL? ftz? f32/HALF |
-    ORDERED/UNORDERED BOOL? f64/BRAIN
-selp: SCALAR
-slct: SCALAR s32 | ftz? SCALAR f32
-and or xor not: pred/BITS
-cnot shl: BITS
-lop3: and/or? b32
-shr: BITS/INT
-shf: l/r wrap/clamp b32
-prmt: b32 f4e/b4e/rc8/ecl/ecr/rc16?
-mov: pred/b128/SCALAR | v2 SCALAR | v4 b16/b32/u16/u32/s16/s32/f32
-shfl: sync up/down/bfly/idx b32
-vote: sync all/any/uni pred | sync ballot b32
-match: any/all sync b32/b64
-redux: sync add/min/max WORD | sync BOOL b32
-elect bar.warp: sync
-cvta: to? const/global/local/param/param::entry/SHARED/shared::cluster u64
-isspacep: const/global/local/param/param::entry/SHARED/shared::cluster
-mapa getctarank: shared::cluster? u32/u64
-ld: weak? LOADED_SPACE? ca/cg/cs/lu/cv? VECTOR? MEMORY |
-    weak? global? ca/cg/cs/lu/cv? HINT? PREFETCH? VECTOR? MEMORY |
-    weak? global? EVICT_L1? HINT? PREFETCH? VECTOR? MEMORY | volatile SPACE? VECTOR? MEMORY |
-    volatile global? PREFETCH? VECTOR? MEMORY | relaxed/acquire SCOPE SPACE? VECTOR? MEMORY |
-    relaxed/acquire SCOPE global? EVICT_L1? HINT? PREFETCH? VECTOR? MEMORY | mmio relaxed sys global? MEMORY |
-    global ca/cg/cs? nc HINT? PREFETCH? VECTOR? MEMORY |
-    global nc EVICT_L1? HINT? PREFETCH? VECTOR? MEMORY
-ldu: global? v2? MEMORY | global? v4 b8/b16/b32/u8/u16/u32/s8/s16/s32/f32
-st: weak? SPACE/local/param/param::func? wb/cg/cs/wt? VECTOR? MEMORY |
-    weak? global? wb/cg/cs/wt? HINT? VECTOR? MEMORY | weak? global? EVICT_L1? HINT? VECTOR? MEMORY |
-    volatile SPACE? VECTOR? MEMORY | relaxed/release SCOPE SPACE? VECTOR? MEMORY |
-    relaxed/release SCOPE global? EVICT_L1? HINT? VECTOR? MEMORY | mmio relaxed sys global? MEMORY
-atom: ATOM BOOL/exch HINT? b32/b64 | ATOM cas HINT? b16/b32/b64 | ATOM exch/cas HINT? b128 |
-    ATOM add HINT? u32/s32/u64/f32/f64 | ATOM inc/dec HINT? u32 | ATOM min/max HINT? WIDE |
-    ATOM add noftz HINT? HALF/BRAIN | ATOM_GLOBAL add HINT? VECTOR f32 |
-    ATOM_GLOBAL add/min/max noftz HINT? v2/v4/v8 f16/bf16 | ATOM_GLOBAL add/min/max noftz HINT? VECTOR f16x2/bf16x2
-red: RED BOOL HINT? b32/b64 | RED add HINT? u32/s32/u64/f32/f64 | RED inc/dec HINT? u32 | RED min/max HINT? WIDE |
-    RED add noftz HINT? HALF/BRAIN | RED_GLOBAL add HINT? VECTOR f32 |
-    RED_GLOBAL add/min/max noftz HINT? v2/v4/v8 f16/bf16 | RED_GLOBAL add/min/max noftz HINT? VECTOR f16x2/bf16x2
-prefetch: global/local? L1/L2 | global? L2::evict_last/L2::evict_normal | const/param? tensormap |
-    tensormap const/param
-prefetchu: L1
-applypriority: global? L2::evict_normal
-discard: global? L2
-createpolicy: fractional EVICT_L2 L2::evict_unchanged/L2::evict_first? b64
-createpolicy.range: global? EVICT_L2 L2::evict_unchanged/L2::evict_first? b64
-createpolicy.cvt.L2 mbarrier.pending_count: b64
-bar bar.cta: sync | red popc u32 | red and/or pred
-bar.arrive bar.cta.arrive exit trap brkpt %beyond:
-cp.async.commit_group cp.async.wait_group cp.async.wait_all cp.async.bulk.commit_group:
-barrier: cta? sync aligned? | cta? red popc aligned? u32 | cta? red and/or aligned? pred
-barrier.arrive barrier.cta.arrive: aligned?
-barrier.cluster: arrive release/relaxed? aligned? | arrive.aligned release/relaxed | wait acquire? aligned? |
-    wait.aligned.acquire
-membar: cta/gl/sys | proxy.alias
-fence: sc/acq_rel/acquire/release? SCOPE | acquire.sync_restrict::shared::cluster.cluster |
-    release.sync_restrict::shared::cta.cluster | mbarrier_init.release.cluster
-fence.proxy: alias/async/async.global/async.shared::cta/async.shared::cluster |
-    tensormap::generic acquire/release SCOPE | async::generic.acquire.sync_restrict::shared::cluster.cluster |
-    async::generic.release.sync_restrict::shared::cta.cluster
-griddepcontrol: launch_dependents/wait
-setmaxnreg: inc/dec sync.aligned u32
-nanosleep: u32
-bra call ret brx.idx: uni?
-pmevent: mask?
-mbarrier.init mbarrier.inval: SHARED? b64
-mbarrier.arrive mbarrier.arrive_drop: ARRIVED? SHARED/shared::cluster? b64 | noComplete release.cta? SHARED? b64
-mbarrier.arrive.expect_tx mbarrier.arrive_drop.expect_tx: ARRIVED? SHARED/shared::cluster? b64
-mbarrier.expect_tx mbarrier.complete_tx: relaxed.cta/relaxed.cluster? SHARED/shared::cluster? b64
-mbarrier.test_wait mbarrier.try_wait: parity? WAITED? SHARED? b64
-cp.async: ca/cg SHARED global HINT? PREFETCH?
-cp.async.mbarrier.arrive: noinc? SHARED? b64
-cp.async.bulk: shared::cluster global COMPLETE MULTICAST? HINT? | shared::cta global COMPLETE HINT? |
-    shared::cluster shared::cta COMPLETE | global shared::cta bulk_group HINT?
-cp.async.bulk.wait_group: read?
-cp.async.bulk.prefetch: L2 HINT? global
-cp.async.bulk.prefetch.tensor: DIMENSIONS L2 HINT? global tile? | 3d/4d/5d L2 HINT? global im2col
-cp.async.bulk.tensor: DIMENSIONS shared::cluster global tile? COMPLETE MULTICAST? HINT? |
-    3d/4d/5d shared::cluster global im2col COMPLETE MULTICAST? HINT? |
-    DIMENSIONS shared::cta global tile? COMPLETE HINT? | 3d/4d/5d shared::cta global im2col COMPLETE HINT? |
-    DIMENSIONS global shared::cta tile? bulk_group HINT? | 3d/4d/5d global shared::cta im2col_no_offs bulk_group HINT?
-cp.reduce.async.bulk: global shared::cta bulk_group HINT? and/or/xor b32/b64 |
-    global shared::cta bulk_group HINT? add WORD/u64/f32/f64 |
-    global shared::cta bulk_group HINT? add noftz f16/bf16 | global shared::cta bulk_group HINT? inc/dec u32 |
-    global shared::cta bulk_group HINT? min/max WIDE/f16/bf16 | shared::cluster shared::cta COMPLETE and/or/xor b32 |
-    shared::cluster shared::cta COMPLETE add WORD/u64 | shared::cluster shared::cta COMPLETE inc/dec u32 |
-    shared::cluster shared::cta COMPLETE min/max WORD
-cp.reduce.async.bulk.tensor: DIMENSIONS global shared::cta REDUCTION tile? bulk_group HINT? |
-    3d/4d/5d global shared::cta REDUCTION im2col_no_offs bulk_group HINT?
-st.async: weak? shared::cluster? COMPLETE v2? b32/b64/WIDE/f32/f64 | weak? shared::cluster? COMPLETE v4 b32/WORD/f32
-red.async: relaxed.cluster shared::cluster? COMPLETE and/or/xor b32 |
-    relaxed.cluster shared::cluster? COMPLETE add WIDE | relaxed.cluster shared::cluster? COMPLETE inc/dec u32 |
-    relaxed.cluster shared::cluster? COMPLETE min/max WORD
-tensormap.replace: tile global_address/global_stride global/shared::cta? b1024 b64 |
-    tile rank/box_dim/global_dim/element_stride/elemtype/interleave_layout/swizzle_mode/fill_mode global/shared::cta?
-    b1024 b32
-tensormap.cp_fenceproxy: global shared::cta tensormap::generic release SCOPE sync.aligned
-ldmatrix stmatrix: sync.aligned m8n8 x1/x2/x4 trans? SHARED? b16
-movmatrix: sync.aligned m8n8 trans b16
-mma: sync.aligned m8n8k4 LAYOUT LAYOUT f16/f32 f16 f16 f16/f32 |
-    sync.aligned m16n8k8/m16n8k16 row.col f16/f32 f16 f16 f16/f32 |
-    sync.aligned m16n8k8/m16n8k16 row.col f32 bf16 bf16 f32 | sync.aligned m16n8k4/m16n8k8 row.col f32 tf32 tf32 f32 |
-    sync.aligned m16n8k16/m16n8k32 row.col f16/f32 FLOAT8 FLOAT8 f16/f32 |
-    sync.aligned m8n8k16/m16n8k16/m16n8k32 row.col satfinite? s32 BYTE BYTE s32 |
-    sync.aligned m8n8k32/m16n8k32/m16n8k64 row.col satfinite? s32 NIBBLE NIBBLE s32 |
-    sync.aligned m8n8k32/m16n8k32/m16n8k64 row.col s32 NIBBLE NIBBLE s32 and/or/xor popc |
-    sync.aligned m8n8k128/m16n8k128/m16n8k256 row.col s32 b1 b1 s32 and/xor popc |
-    sync.aligned m8n8k4/m16n8k4/m16n8k8/m16n8k16 row.col ROUND? f64 f64 f64 f64
-mma.sp mma.sp::ordered_metadata: sync.aligned m16n8k16/m16n8k32 row.col f16/f32 f16 f16 f16/f32 |
-    sync.aligned m16n8k16/m16n8k32 row.col f32 bf16 bf16 f32 |
-    sync.aligned m16n8k8/m16n8k16 row.col f32 tf32 tf32 f32 |
-    sync.aligned m16n8k64 row.col f16/f32 FLOAT8 FLOAT8 f16/f32 |
-    sync.aligned m16n8k32/m16n8k64 row.col satfinite? s32 BYTE BYTE s32 |
-    sync.aligned m16n8k64/m16n8k128 row.col satfinite? s32 NIBBLE NIBBLE s32
-wgmma.mma_async: sync.aligned M64K16 f16/f32 f16 f16 | sync.aligned M64K16 f32 bf16 bf16 |
-    sync.aligned M64K8 f32 tf32 tf32 | sync.aligned M64K32 f16/f32 FLOAT8 FLOAT8 |
-    sync.aligned M64INTK32 satfinite? s32 BYTE BYTE | sync.aligned M64INTK256 s32 b1 b1 and popc
-wgmma.mma_async.sp: sync.aligned M64K32 f16/f32 f16 f16 | sync.aligned M64K32 f32 bf16 bf16 |
-    sync.aligned M64K16 f32 tf32 tf32 | sync.aligned M64K64 f16/f32 FLOAT8 FLOAT8 |
-    sync.aligned M64INTK64 satfinite? s32 BYTE BYTE
-wgmma.fence wgmma.commit_group wgmma.wait_group: sync.aligned
-wmma.load.a wmma.load.b: sync.aligned LAYOUT CUBES MATRIX_SPACE? f16/bf16/BYTE |
-    sync.aligned LAYOUT m16n16k8 MATRIX_SPACE? tf32 | sync.aligned LAYOUT m8n8k4 MATRIX_SPACE? f64 |
-    sync.aligned LAYOUT m8n8k32 MATRIX_SPACE? NIBBLE | sync.aligned LAYOUT m8n8k128 MATRIX_SPACE? b1
-wmma.load.c wmma.store.d: sync.aligned LAYOUT CUBES MATRIX_SPACE? f16/f32/s32 |
-    sync.aligned LAYOUT m16n16k8 MATRIX_SPACE? f32 | sync.aligned LAYOUT m8n8k4 MATRIX_SPACE? f64 |
-    sync.aligned LAYOUT m8n8k32/m8n8k128 MATRIX_SPACE? s32
-wmma.mma: sync.aligned LAYOUT LAYOUT CUBES f16/f32 f16/f32 satfinite? |
-    sync.aligned LAYOUT LAYOUT CUBES f32 bf16 bf16 f32 |
-    sync.aligned LAYOUT LAYOUT CUBES s32 BYTE BYTE s32 satfinite? |
-    sync.aligned LAYOUT LAYOUT m16n16k8 f32 tf32 tf32 f32 | sync.aligned LAYOUT LAYOUT m8n8k4 ROUND? f64 f64 f64 f64 |
-    sync.aligned row.col m8n8k32 s32 NIBBLE NIBBLE s32 satfinite? |
-    and/xor popc sync.aligned row.col m8n8k128 s32 b1 b1 s32
-cvt: INTEGER INTEGER | sat u8 INT/s8 | sat u16 u32/u64/s8/s16/s32/s64 | sat u32 u64/s8/s16/s32/s64 |
-    sat u64 s8/s16/s32/s64 | sat s8 u8/INT | sat s16 u16/u32/u64/s32/s64 | sat s32 u32/u64/s64 | sat s64 u64 |
-    ROUND sat? f16/f64 INTEGER | ROUND ftz? sat? f32 INTEGER | ROUND bf16 INT | INTEGRAL ftz? sat? INTEGER f32 |
-    INTEGRAL sat? INTEGER f16/f64 | INTEGRAL INT bf16 | INTEGRAL? ftz? sat? f32 f32 | INTEGRAL? sat? f16 f16 |
-    INTEGRAL? sat? f64 f64 | ftz? sat? f32 f16 | ftz? sat? f64 f32 | sat? f64 f16 | ROUND ftz? sat? f16 f32 |
-    ROUND sat? f16 f64 | ROUND ftz? sat? f32 f64 | ROUND? ftz? f32 bf16 | ROUND? f64 bf16 |
-    ROUND? bf16 f16 | ROUND ftz? bf16 f32 | ROUND bf16 f64 | INTEGRAL? bf16 bf16 | ROUND? f16 bf16 |
-    rn/rz satfinite? relu? f16/bf16 f32 | rn/rz satfinite? relu? f16x2/bf16x2 f32 | rna satfinite? tf32 f32 |
-    rn/rz relu? tf32 f32 | rn satfinite relu? FLOAT8X2 f32/f16x2 | rn relu? f16x2 FLOAT8X2
-cvt.pack: sat u16/s16 s32 | sat u8/s8/NIBBLE/u2/s2 s32 b32
-alloca stacksave stackrestore: u64
-multimem.ld_reduce: weak? global? BOOL b32/b64 | weak? global? add u32/s32/u64 | weak? global? min/max WIDE |
-    weak? global? add VECTOR? f32/f64 | weak? global? add/min/max VECTOR/v8? HALF/BRAIN |
-    relaxed/acquire SCOPE global? BOOL b32/b64 | relaxed/acquire SCOPE global? add u32/s32/u64 |
-    relaxed/acquire SCOPE global? min/max WIDE | relaxed/acquire SCOPE global? add VECTOR? f32/f64 |
-    relaxed/acquire SCOPE global? add/min/max VECTOR/v8? HALF/BRAIN
-multimem.ld_reduce.acc::f32 multimem.ld_reduce.acc::f16: weak? global? add/min/max VECTOR/v8? HALF/BRAIN |
-    relaxed/acquire SCOPE global? add/min/max VECTOR/v8? HALF/BRAIN
-multimem.st: weak? global? VECTOR/v8? b32/b64/WIDE/f32/f64/HALF/BRAIN |
-    relaxed/release SCOPE global? VECTOR/v8? b32/b64/WIDE/f32/f64/HALF/BRAIN
-multimem.red: weak? global? BOOL b32/b64 | weak? global? add/min/max VECTOR/v8? WIDE/f32/f64/HALF/BRAIN |
-    relaxed/release SCOPE global? BOOL b32/b64 |
-    relaxed/release SCOPE global? add/min/max VECTOR/v8? WIDE/f32/f64/HALF/BRAIN
-"""
-"""Instructions, by the beginnings of their opcodes, and behind a colon the modifiers that may follow, in one of some
-ways that ``|`` parts. ``/`` parts a choice, ``?`` behind it lets it be left out, and capitals name words of `_NAMED`.
-``*`` stands for any modifiers.
-"""
-
-
-def _read(table: str) -> dict[str, tuple[str, ...]]:
-    found: dict[str, tuple[str, ...]] = {}
-    for entry in re.split(r"\n(?! )", table.strip()):
-        names, ways = entry.split(":", 1) if entry.endswith(":") else entry.split(": ", 1)
-        found |= dict.fromkeys(names.split(), tuple(way.strip() for way in ways.split("|")))
-    return found
-
-
 _TYPE = re.compile(r"[a-z]+\d+(x\d)?")
-SPELLINGS = _read(_TABLE)
+SPELLINGS = {name: row.ways for name, row in ROWS.items() if row.ways}
 """By the beginning of an opcode, the ways of what may follow."""
 
 
@@ -298,10 +90,10 @@ SPELLINGS = _read(_TABLE)
 def _slots(way: str) -> tuple[tuple[tuple[str, ...], bool], ...]:
     """Return of each place of a way the words that may stand there, and whether none of them may."""
     found = []
-    for slot in " ".join(_NAMED[slot] if " " in _NAMED.get(slot, "") else slot for slot in way.split()).split():
+    for slot in " ".join(WORDS[slot] if " " in WORDS.get(slot, "") else slot for slot in way.split()).split():
         words = slot.removesuffix("?").split("/")
-        while any(word in _NAMED for word in words):
-            words = [inner for word in words for inner in _NAMED.get(word, word).split("/")]
+        while any(word in WORDS for word in words):
+            words = [inner for word in words for inner in WORDS.get(word, word).split("/")]
         found.append((tuple(words), slot.endswith("?")))
     return tuple(found)
 
@@ -377,14 +169,21 @@ def refused_spelling(opcode: str) -> tuple[str, str]:
         is_type = _TYPE.fullmatch(unknown) or unknown == "pred"
         return f"{first} {'takes no type' if is_type else 'has no modifier'} .{unknown}", f".{unknown}"
     if not name:
-        following = sorted({one.split(".")[1] for one in family})
-        return f"{opcode} needs one of {_dotted(following)}", ""
+        return f"{opcode} needs one of {_dotted(_following(opcode, family))}", ""
     missing = _missing(opcode, name)
     if missing:
         return f"{opcode} needs {_said(missing)}", ""
     ways = [way for way in SPELLINGS[name] if _shares_types(way, parts)] or SPELLINGS[name]
     listed = " or ".join(_syntax(name, way) for way in ways[:3])
     return f"{opcode} has modifiers that do not go together; there is {listed}", ""
+
+
+def _following(opcode: str, family: list[str]) -> list[str]:
+    """Return the words of which one must follow the longest beginning that an opcode shares with names of a family."""
+    parts = opcode.split(".")
+    names = [one.split(".") for one in family]
+    shared = next(n for n in range(len(parts), 0, -1) if any(one[:n] == parts[:n] for one in names))
+    return sorted({one[shared] for one in names if one[:shared] == parts[:shared] and len(one) > shared})
 
 
 def _missing(opcode: str, name: str) -> list[str]:

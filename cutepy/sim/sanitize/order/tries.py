@@ -135,12 +135,6 @@ def _shown(i: Instruction) -> int:
     return 0 if "relaxed" in i.parts else 1 + ("cluster" in i.parts)
 
 
-_QUIET = frozenset(
-    """mov selp setp set and or xor not lop3 cvt add sub mul mad shl shr min max neg abs slct cnot bfe bfi prmt popc clz
-    nanosleep cvta""".split()
-)
-
-
 def is_try(i: Instruction) -> bool:
     """Tell whether an instruction tests a phase of an mbarrier."""
     return i.traits.tries
@@ -148,7 +142,7 @@ def is_try(i: Instruction) -> bool:
 
 def is_quiet(i: Instruction) -> bool:
     """Tell whether an instruction does no more than to write registers, to wait for a while, or to try."""
-    return is_try(i) or i.parts[0] in _QUIET
+    return is_try(i) or i.parts[0] == "nanosleep" or (i.traits.is_known and not i.traits.effects)
 
 
 class _At(NamedTuple):
