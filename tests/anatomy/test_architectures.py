@@ -28,7 +28,7 @@ def test_another_architecture_is_refused_by_name(target, tmp_path):
             explain(source)
 
 
-@pytest.mark.parametrize("target", ["sm_90", "sm_90a", "sm_90a, debug"])
+@pytest.mark.parametrize("target", ["sm_90", "sm_90a", "sm_90a, texmode_independent"])
 def test_mmas_of_warps_are_listed(target):
     explanation = explain(PTX.format(target=target, mma=MMA), assembler=False)
     (kernel,) = explanation.kernels

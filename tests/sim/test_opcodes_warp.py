@@ -514,6 +514,7 @@ def test_unknown_instruction():
 def test_unknown_forms(line):
     """An instruction that is not simulated is refused where it is reached, and only there."""
     with pytest.raises(UnknownInstructionError, match=r"(is|are) not (simulated|defined)") as caught:
-        launch(line, block=128, assembles=False)
+        launch(line, block=128, module=".extern .func foo();", assembles=False)
     assert "report" not in str(caught.value)
-    launch(f"setp.eq.u32 %p9, 0, 0;\n@%p9 bra END;\n{line}\nEND:", block=128, assembles=False)
+    skipped = f"setp.eq.u32 %p9, 0, 0;\n@%p9 bra END;\n{line}\nEND:"
+    launch(skipped, block=128, module=".extern .func foo();", assembles=False)

@@ -86,7 +86,7 @@ def _case(form: str, guard: str, overlap: dict[str, str]) -> tuple[str, int]:
         text += ".reg .b64 %a0; .reg .b32 %s0, %s1;\n"
         for n in range(4):
             # Values that differ by lane, and predicates that hold for some.
-            text += f"mad.lo.u32 %r{n}, %tid, {0x9E3779B1 + 0x1234567 * n}, {0x3C01F7 * (n + 3)};\n"
+            text += f"mad.lo.u32 %r{n}, %thread, {0x9E3779B1 + 0x1234567 * n}, {0x3C01F7 * (n + 3)};\n"
             text += f"mul.wide.u32 %d{n}, %r{n}, {0x85EBCA6B + n}; cvt.u16.u32 %h{n}, %r{n};\n"
             text += f"shr.u32 %y, %r{n}, {5 + n}; and.b32 %y, %y, 1; setp.ne.u32 %p{n}, %y, 0;\n"
             for letter in "PHRD":
@@ -97,13 +97,13 @@ def _case(form: str, guard: str, overlap: dict[str, str]) -> tuple[str, int]:
                     "D": f"cvt.u64.u32 %D{n}, %y;",
                 }[letter]
             text += "\n"
-        text += f"mad.wide.u32 %a0, %tid, {_BYTES}, %base; mad.lo.u32 %s0, %tid, {_BYTES}, %window;\n"
-        text += "and.b32 %s1, %tid, 7; mad.lo.u32 %s1, %s1, 16, %window;\n"
+        text += f"mad.wide.u32 %a0, %thread, {_BYTES}, %base; mad.lo.u32 %s0, %thread, {_BYTES}, %window;\n"
+        text += "and.b32 %s1, %thread, 7; mad.lo.u32 %s1, %s1, 16, %window;\n"
         for n in range(_BYTES // 8):
             text += f"st.global.b64 [%a0+{8 * n}], %d{n % 4}; st.shared.b64 [%s0+{8 * n}], %d{3 - n % 4};\n"
         text += "bar.warp.sync -1;\n"
         # The guard holds for some lanes, and for all where a warp acts together.
-        text += f"and.b32 %y, %tid, {'4' if guard == '@' else '3'}; "
+        text += f"and.b32 %y, %thread, {'4' if guard == '@' else '3'}; "
         condition = "ne" if guard == "@" else "eq"
         if form.startswith(_COLLECTIVE):
             text += f"setp.{'le' if guard == '@' else 'gt'}.u32 %g0, %y, 99;\n"
@@ -134,11 +134,11 @@ def _case(form: str, guard: str, overlap: dict[str, str]) -> tuple[str, int]:
 
 def _program(form: str) -> tuple[str, list[tuple[str, dict[str, str]]], int]:
     """Write all overlaps of an instruction; returns these, and how many results a thread stores."""
-    head = ".reg .b32 %tid, %window; .reg .b64 %base, %out;\n.shared .align 16 .b8 inner[2048];\n"
+    head = ".reg .b32 %thread, %window; .reg .b64 %base, %out;\n.shared .align 16 .b8 inner[2048];\n"
     cases = [(guard, overlap) for guard in ("", "@", "@!") for overlap in _overlaps(form, guard)]
     stride = sum(2 * len(overlap) for _, overlap in cases)
-    text = head + "mov.u32 %tid, %tid.x; mov.u32 %window, inner; mov.b64 %base, %rd0;\n"
-    text += f"mad.wide.u32 %out, %tid, {8 * stride}, %rd1;\n"
+    text = head + "mov.u32 %thread, %tid.x; mov.u32 %window, inner; mov.b64 %base, %rd0;\n"
+    text += f"mad.wide.u32 %out, %thread, {8 * stride}, %rd1;\n"
     for guard, overlap in cases:
         case, count = _case(form, guard, overlap)
         text += f"{case}add.u64 %out, %out, {8 * count};\n"

@@ -20,6 +20,7 @@ import numpy as np
 
 from cutepy.sim.errors import LaunchError
 from cutepy.sim.machine.lanes import Array
+from cutepy.sim.ptx.header import TARGETS, architecture
 from cutepy.sim.ptx.linking import function_addresses
 from cutepy.sim.ptx.model import Function, Module, Variable
 from cutepy.sim.ptx.parser import without_comments
@@ -34,11 +35,6 @@ if TYPE_CHECKING:
 
 _ALIGNMENT = 128
 _TARGET = re.compile(r"(?:sm|compute)_(\d{1,4})[af]?")
-_TARGETS = frozenset(
-    """sm_10 sm_11 sm_12 sm_13 sm_20 sm_21 sm_30 sm_32 sm_35 sm_37 sm_50 sm_52 sm_53 sm_60 sm_61 sm_62 sm_70 sm_72
-    sm_75 sm_80 sm_86 sm_87 sm_88 sm_89 sm_90 sm_90a""".split()
-)
-"""That ptxas assembles for an sm_90a."""
 _GENERATION = 90
 
 
@@ -103,7 +99,7 @@ class LoadedModule:
 
     def _check_target(self, target: str) -> None:
         generation = _TARGET.fullmatch(target)
-        if target.replace("compute_", "sm_", 1) in _TARGETS:
+        if architecture(target) in TARGETS:
             return
         if generation is None or int(generation[1]) <= _GENERATION:
             reason = f"no GPU is named {target}; write .target sm_90a"
@@ -161,8 +157,8 @@ def _made(module: Module) -> dict[str, Placed]:
             target = addresses.get(reference.name)
             if target is None:
                 raise LaunchError(
-                    f"{one.variable.name} is initialised with the address of {reference.name}, which is no variable "
-                    "of global or constant memory, and no function"
+                    f"{one.variable.name} is initialised with the address of {reference.name}, which another module "
+                    "defines; define it in this one"
                 )
             value = np.frombuffer(reference.encode(target), np.uint8)
             one.bytes[reference.position : reference.position + reference.size_bytes] = value

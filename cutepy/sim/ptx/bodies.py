@@ -13,20 +13,34 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
-from cutepy.sim.ptx.declarations import LINKING, SPACES, read_parameters, read_variables
+from cutepy.sim.ptx.declarations import SPACES, read_variables
+from cutepy.sim.ptx.features import lacking
 from cutepy.sim.ptx.forms import check_spaces
-from cutepy.sim.ptx.model import Address, Function, Instruction, Operand, Pair, Parameter, SourceLine, Symbol, Variable
+from cutepy.sim.ptx.header import Header
+from cutepy.sim.ptx.heads import PROTOTYPE, Head, described, read_prototype
+from cutepy.sim.ptx.model import (
+    Address,
+    Function,
+    Instruction,
+    Operand,
+    Pair,
+    Parameter,
+    SourceLine,
+    Symbol,
+    Variable,
+    type_bits,
+)
 from cutepy.sim.ptx.names import Names, Scope
 from cutepy.sim.ptx.operands import SPECIAL_VECTORS, Operands, split
 from cutepy.sim.ptx.places import placed
 from cutepy.sim.ptx.reading import NOT_UNDERSTOOD, Reading, fail, refuse_statement
 from cutepy.sim.ptx.refusals import refusal
 from cutepy.sim.ptx.spelling import usual
-from cutepy.sim.ptx.tokens import PtxSyntaxError, integer
+from cutepy.sim.ptx.tokens import PtxSyntaxError
 
 STATEMENT = re.compile(
     r"""\s*+(?:
@@ -41,19 +55,10 @@ STATEMENT = re.compile(
     re.X,
 )
 _INLINED_AT = re.compile(r"inlined_at\s+(\d+)\s+(\d+)\s+(\d+)")
-_DIRECTIVE = re.compile(
-    r"""\s*(?:\.(?P<name>reqntid|maxntid|minnctapersm|maxnctapersm|explicitcluster|reqnctapercluster|maxclusterrank|maxnreg)
-      \b\s*+(?P<values>(?:\d+(?:\s*,\s*\d+)*)?)\s*
-    | \.(?:noreturn|blocksareclusters|abi_preserve\s+\d+|abi_preserve_control\s+\d+)\b | \.pragma\s+"[^"]*"\s*;?
-    | \.attribute\([^)]*\) | \.unique\b)""",
-    re.X,
-)
 _MOST_MODIFIERS = 64
 """More than any instruction has, with those that may be there twice: to put them in order takes the square of it."""
-_POSITIVE = frozenset(("reqntid", "maxntid", "reqnctapercluster", "maxclusterrank"))
 _MOVES_VECTOR = re.compile(r"\.v[24]\b")
 _TAKE_CARRY = ("addc", "subc", "madc")
-_PROTOTYPE = re.compile(r"\.callprototype\s*(?:\((?P<results>[^)]*)\))?\s*any\s*(?:\((?P<parameters>[^)]*)\))?")
 BEYOND = "%beyond"
 """The opcode of what is executed where the index of a branch is beyond its targets."""
 _REST = re.compile(r"\s*[^;\n]*[;\n]?")
@@ -73,9 +78,13 @@ class Body:
         Where the body begins.
     names : Names
         With what the module declares.
+    header : Header
+        Tells which instructions there are.
     """
 
-    def __init__(self, files: Mapping[int, str], reading: Reading, line: int, names: Names) -> None:
+    def __init__(self, files: Mapping[int, str], reading: Reading, line: int, names: Names, header: Header) -> None:
+        self._header = header
+        self._checked = header.opcodes
         self._files = files
         self._names = names
         self._operands = Operands(names)
@@ -94,18 +103,15 @@ class Body:
         self._places: dict[tuple[int, int, int], SourceLine] = {}
         self._vague: set[SourceLine] = set()
 
-    def parse(self, head: re.Match[str], start: int, end: int) -> Function:
-        """Read the function of a head, whose body is between two places in the text."""
-        attempt = self._reading.attempt
+    def parse(self, head: Head, at: int, start: int, end: int) -> Function:
+        """Read the function of a head at a place in the text, whose body is between two others."""
         none: tuple[Parameter, ...] = ()
-        nothing: dict[str, tuple[int, ...]] = {}
-        results, parameters = (partial(read_parameters, head[name] or "") for name in ("results", "parameters"))
         formals = {}
-        for what, read in (("parameter", parameters), ("result", results)):
-            formals[what] = attempt(partial(self._formals, read, what), head.start(), none)
+        for what, declared in (("parameter", head.parameters), ("result", head.results)):
+            formals[what] = self._reading.attempt(partial(self._formals, declared, what), at, none)
         self._results = formals["result"]
         self._inputs = frozenset(p.name for p in formals["parameter"])
-        header = attempt(partial(_directives, head["directives"]), head.start("directives"), nothing)
+        self._names.scope.start = self._names.index
         self._statements(start, end)
         if not self._pending:
             self._append("ret", "")
@@ -114,14 +120,9 @@ class Body:
         # Registers of a range come to be when an operand first names them.
         instructions = self._instructions()
         variables = tuple(self._names.variables)
+        registers = tuple(self._names.registers)
         return Function(
-            head["name"],
-            formals["parameter"],
-            tuple(self._names.registers),
-            instructions,
-            variables,
-            header,
-            self._results,
+            head.name, formals["parameter"], registers, instructions, variables, head.directives, self._results
         )
 
     def _statements(self, position: int, end: int) -> None:
@@ -148,10 +149,11 @@ class Body:
     def _instructions(self) -> tuple[Instruction, ...]:
         """Read the operands of the instructions; one that can't be read is given without them."""
         found: list[Instruction] = []
-        read, pending = self._instruction, self._pending
+        read, pending, names = self._instruction, self._pending, self._names
         while len(found) < len(pending):
             try:
                 for index in range(len(found), len(pending)):
+                    names.index = index
                     found.append(read(index, *pending[index]))
             except NOT_UNDERSTOOD as error:
                 opcode, operands, _, _, _, at, source, line = pending[len(found)]
@@ -195,12 +197,18 @@ class Body:
         if (count := opcode.count(".")) > _MOST_MODIFIERS:
             name = opcode[: opcode.index(".")]
             raise PtxSyntaxError(f"{name} takes at most {_MOST_MODIFIERS} modifiers, got {count}", name)
-        self._pending.append((usual(opcode), operands, guard, negated, self._names.scope, at, self._source, line))
+        opcode = usual(opcode)
+        if opcode not in self._checked:
+            if reason := lacking(opcode, self._header.version, self._header.target):
+                raise PtxSyntaxError(reason)
+            self._checked.add(opcode)
+        self._pending.append((opcode, operands, guard, negated, self._names.scope, at, self._source, line))
+        self._names.index = len(self._pending)
 
-    def _formals(self, declared: Callable[[], tuple[Parameter, ...]], what: str) -> tuple[Parameter, ...]:
+    def _formals(self, declared: tuple[Parameter, ...], what: str) -> tuple[Parameter, ...]:
         """Declare formal parameters or results; those in registers have a place in memory too, by another name."""
         found = []
-        for number, formal in enumerate(declared()):
+        for number, formal in enumerate(declared):
             if formal.name in self._formal_names:
                 raise PtxSyntaxError(f"{formal.name} is declared twice", formal.name)
             self._formal_names.add(formal.name)
@@ -228,34 +236,85 @@ class Body:
         if not parts:
             raise PtxSyntaxError(f"call {' '.join(operands.split())} names no function")
         target, *rest = parts
-        arguments = rest[0] if rest and rest[0].startswith("(") else "()"
-        signature = self._names.functions.get(target) or (self._names.signature(rest[-1]) if rest else None)
-        if target in self._names.kernels:
-            raise PtxSyntaxError(f"call takes a function, and {target} is a kernel", target)
+        arguments = rest.pop(0) if rest and rest[0].startswith("(") else "()"
+        head = self._called(target, rest)
         places: list[list[str]] = []
         after: list[tuple[str, str]] = []
-        for text, formals in ((results, "results"), (arguments, "parameters")):
-            declared = read_parameters((signature[formals] or "") if signature else "")
+        for text, what, formals in ((results, "results", head.results), (arguments, "parameters", head.parameters)):
+            items = split(text[1:-1])
+            if len(items) != len(formals):
+                said = f"{target} has {len(formals)} {what if len(formals) != 1 else what[:-1]}"
+                raise PtxSyntaxError(f"{said}, and the call has {len(items)}; write as many as it declares", target)
             places.append([])
-            for number, item in enumerate(split(text[1:-1])):
-                variable = self._names.variable(item, self._names.scope)
-                if variable is not None and variable.space == "param":
+            for number, (item, formal) in enumerate(zip(items, formals, strict=True)):
+                if self._is_passed_in_memory(item, formal):
                     places[-1].append(item)
                     continue
-                register = self._names.register(item, self._names.scope)
-                if register is None and number >= len(declared):
-                    raise PtxSyntaxError(f"the type of {item} is not known in call {' '.join(operands.split())}")
-                size = register.bits // 8 if register is not None else declared[number].size_bytes
-                place = f"call{len(self._pending)}.{formals}{number}"
+                size = formal.size_bytes
+                place = f"call{len(self._pending)}.{what}{number}"
                 self._names.add_variable(Variable(place, "param", size, size))
                 places[-1].append(place)
-                if formals == "results":
-                    after.append((f"ld.param.b{8 * size}", f"{item}, [{place}]"))
-                else:
+                if what == "parameters":
                     self._append(f"st.param.b{8 * size}", f"[{place}], {item}", guard, negated)
+                elif item != "_":
+                    after.append((f"ld.param.b{8 * size}", f"{item}, [{place}]"))
         self._append(opcode, f"({', '.join(places[0])}), {target}, ({', '.join(places[1])})", guard, negated)
         for other, its in after:
             self._append(other, its, guard, negated)
+
+    def _called(self, target: str, rest: list[str]) -> Head:
+        """Return the head of what a call calls: declared before it, or said by the name behind its arguments."""
+        names = self._names
+        if target in names.kernels:
+            raise PtxSyntaxError(f"call takes a function, and {target} is a kernel", target)
+        if len(rest) > 1 or (rest and not re.fullmatch(r"[\w$%]+", rest[0])):
+            raise PtxSyntaxError(f"the arguments of a call stand in parentheses, got {', '.join(rest)[:80]}")
+        head = names.functions.get(target)
+        if rest:
+            said = names.signature(rest[0])
+            if said is None:
+                raise PtxSyntaxError(f"no .callprototype or .calltargets {rest[0]} before the call", rest[0])
+            return head or said
+        if head is None:
+            advice = (
+                "a .callprototype before it, and its name behind the arguments"
+                if names.register(target, names.scope) is not None
+                else f"the declaration of a function before it, such as .extern .func {target};"
+            )
+            raise PtxSyntaxError(f"a call of {target[:80]} needs {advice}", target[:80])
+        return head
+
+    def _is_passed_in_memory(self, item: str, formal: Parameter) -> bool:
+        """Tell whether an argument or a result is a variable in .param, rather than a register or a number.
+
+        Raises
+        ------
+        PtxSyntaxError
+            If it does not agree with what the function declares.
+        """
+        names = self._names
+        wanted = f"{formal.name}, which is {described(formal)}"
+        variable = names.variable(item, names.scope)
+        if variable is not None and variable.space == "param":
+            if names.formals.get(item) is variable:
+                raise PtxSyntaxError(f"a call passes no parameter of the caller; copy {item} to a .param", item)
+            agrees = variable.size_bytes == formal.size_bytes and variable.is_array == formal.is_array
+            if formal.size_bytes and not (agrees and _passes(variable.type, formal.type)):
+                raise PtxSyntaxError(f"{item} is of another type than {wanted}", item)
+            if formal.is_array and formal.size_bytes and variable.alignment != formal.alignment:
+                reason = f"{item} is aligned to {variable.alignment} bytes, and {wanted}; give it the same .align"
+                raise PtxSyntaxError(reason, item)
+            return True
+        if formal.is_array:
+            raise PtxSyntaxError(f"{item} is no variable in .param for {wanted}", item)
+        if variable is not None or item in names.functions:
+            raise PtxSyntaxError(f"a call passes no address of {item}; move it to a register", item)
+        register = names.register(item, names.scope)
+        if register is not None and (
+            register.bits != type_bits(formal.type) or not _passes(register.type, formal.type)
+        ):
+            raise PtxSyntaxError(f"{item} of type .{register.type} is of another type than {wanted}", item)
+        return False
 
     def _move_vector(self, opcode: str, operands: str, guard: str | None, negated: bool) -> None:
         """Write a move of a vector as one of each element, all of which are read before any is written."""
@@ -346,22 +405,30 @@ class Body:
             self._names.scope.labels[f"$after{predicate[1:]}"] = len(self._pending)
 
     def _directive(self, text: str) -> None:
+        if text.startswith((".branchtargets", ".calltargets", ".callprototype")) and not self._label:
+            raise PtxSyntaxError(f"a label stands before {text.split()[0]}, by which it is named")
         if text.startswith(".branchtargets"):
             names = text.removeprefix(".branchtargets").strip(" ;\n\t")
             self._names.scope.tables[self._label] = [name.strip() for name in names.split(",")]
             return
         if text.startswith(".calltargets"):
             # Those of one call are all of one type.
-            first = re.split(r"[\s,;]+", text)[1]
-            self._names.scope.signatures[self._label] = self._names.functions.get(first)
+            targets = re.split(r"[\s,;]+", text)[1:-1]
+            for name in targets:
+                if name not in self._names.functions:
+                    raise PtxSyntaxError(f".calltargets takes functions that are declared before it, got {name}", name)
+            self._names.scope.signatures[self._label] = self._names.functions[targets[0]]
             return
-        if (prototype := _PROTOTYPE.match(re.sub(r"\b_\b", "any", text))) is not None:
-            self._names.scope.signatures[self._label] = prototype
+        if (prototype := PROTOTYPE.match(text)) is not None:
+            self._names.scope.signatures[self._label] = read_prototype(prototype)
             return
         if text.startswith(".reg"):
             self._names.add_registers(text)
-        elif text.startswith((*SPACES, *LINKING)):
+        elif text.startswith(SPACES):
             for variable in read_variables(text):
+                if variable.space in ("texref", "samplerref", "surfref"):
+                    reason = f"{variable.name} is declared in a function; move it out, as .{variable.space} is global"
+                    raise PtxSyntaxError(reason, variable.name)
                 self._names.add_variable(variable)
         elif not _PRAGMA.fullmatch(text):
             raise PtxSyntaxError(f"unknown directive {' '.join(text.split())[:80]!r}")
@@ -416,19 +483,6 @@ class Body:
         return operands
 
 
-def _directives(text: str) -> dict[str, tuple[int, ...]]:
-    """Read the performance directives of an entry."""
-    found, position, end = {}, 0, len(text.rstrip())
-    while position < end:
-        match = _DIRECTIVE.match(text, position)
-        if match is None:
-            raise PtxSyntaxError(f"unknown directive {' '.join(text[position:].split())[:80]!r}")
-        if match["name"]:
-            values = tuple(integer(value.strip()) for value in match["values"].split(",") if value.strip())
-            if any(value >> 32 for value in values):
-                raise PtxSyntaxError(f".{match['name']} takes numbers of 32 bits, got {match['values'].strip()}")
-            if match["name"] in _POSITIVE and 0 in values:
-                raise PtxSyntaxError(f".{match['name']} takes numbers from 1 on, got 0", f".{match['name']}")
-            found[match["name"]] = values
-        position = match.end()
-    return found
+def _passes(one: str, other: str) -> bool:
+    """Tell whether types of one width agree in a call: not integers with floats."""
+    return "b" in (one[0], other[0]) or (one[0] == "f") == (other[0] == "f")

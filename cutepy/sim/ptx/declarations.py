@@ -11,21 +11,34 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
 from cutepy.sim.ptx.constants import Constant, expression
 from cutepy.sim.ptx.model import Parameter, Reference, Variable, type_bits
-from cutepy.sim.ptx.tokens import Tokens
+from cutepy.sim.ptx.tokens import PtxSyntaxError, Tokens
 
 SPACES = (".global", ".const", ".shared", ".local", ".param")
 LINKING = (".extern", ".visible", ".weak", ".common")
 _VECTORS = {".v2": 2, ".v4": 4}
 _OPAQUE = (".texref", ".samplerref", ".surfref")
-_OF_REGISTERS = re.compile("pred|[bus](8|16|32|64)|b128|f(16|32|64)|bf16|b?f16x2")
+_OF_VARIABLES = re.compile("[bus](8|16|32|64)|b128|f(16|32|64)|f16x2")
+"""Types that can be declared: the others are of instructions only."""
+_NOT_PASSED = re.compile("[us](8|16)|pred")
+"""Types that no parameter of a function has: ptxas passes .b8 and .b16 in their place."""
+_MOST_VECTOR_BITS = 128
+_LARGEST_PASSED_ALIGNMENT = 128
+"""Of a parameter of a function."""
+_REFERENCED_WHOLE = ("u32", "u64")
+_REFERENCED_BYTES = ("u8", "u32", "u64")
+"""Types of variables that hold addresses, and bytes of them."""
+_MASKS = frozenset(0xFF << 8 * n for n in range(8))
+_NO_INITIAL = ("f16", "f16x2")
+"""Types of variables that begin as zeros only."""
 _FLOATS = {"f32": "<f", "f64": "<d"}
 _LARGEST_BYTES = 1 << 38
 """Of a variable: more than any GPU has."""
-_LARGEST_PARAMETER_BYTES = 32764
+LARGEST_PARAMETER_BYTES = 32764
 _MOST_VARIABLES = 1 << 16
 """That one declaration of numbered names makes."""
 
@@ -51,7 +64,9 @@ def read_variables(text: str) -> list[Variable]:
     space = tokens.take("word")
     if space not in SPACES:
         raise tokens.error(f"expected one of {' '.join(SPACES)}, got {space!r}")
-    alignment, kind, vector = _type(tokens)
+    if ".common" in linking and space != ".global":
+        raise tokens.error(f".common is of variables in .global, got one in {space}")
+    alignment, kind, vector = _type(tokens, space)
     found: list[Variable] = []
     while True:
         found += _one(tokens, space[1:], alignment, kind, vector, ".extern" in linking)
@@ -60,6 +75,21 @@ def read_variables(text: str) -> list[Variable]:
     tokens.expect(";")
     tokens.finish()
     return found
+
+
+def check_redeclared_variable(known: Variable, variable: Variable) -> None:
+    """Refuse a variable that contradicts an earlier declaration of its name, or is defined again.
+
+    Raises
+    ------
+    PtxSyntaxError
+    """
+    name = variable.name
+    if not (known.is_extern or variable.is_extern):
+        raise PtxSyntaxError(f"{name} is declared twice", name)
+    sizes = {known.size_bytes, variable.size_bytes} - {None}
+    if known.type != variable.type or len(sizes) > 1 or known.is_array != variable.is_array:
+        raise PtxSyntaxError(f"{name} is declared before with another type or extent", name)
 
 
 def read_registers(text: str) -> list[tuple[str, str, int, int | None]]:
@@ -72,12 +102,10 @@ def read_registers(text: str) -> list[tuple[str, str, int, int | None]]:
     """
     tokens = Tokens(text)
     tokens.expect(".reg")
-    _, kind, vector = _type(tokens)
-    if not _OF_REGISTERS.fullmatch(kind):
-        raise tokens.error(f"there are no registers of type .{kind}")
+    _, kind, vector = _type(tokens, ".reg")
     found = []
     while True:
-        name = tokens.take("name")
+        name = _name(tokens)
         count = None
         if tokens.take_if("<"):
             count = tokens.integer()
@@ -90,8 +118,14 @@ def read_registers(text: str) -> list[tuple[str, str, int, int | None]]:
     return found
 
 
-def read_parameters(text: str) -> tuple[Parameter, ...]:
+def read_parameters(text: str, kind: str = "") -> tuple[Parameter, ...]:
     """Read what is between the parentheses of a function.
+
+    Parameters
+    ----------
+    text : str
+    kind : str
+        Of the function: "entry", "func" or "prototype"; by default parameters of any kind are taken.
 
     Examples
     --------
@@ -103,23 +137,48 @@ def read_parameters(text: str) -> tuple[Parameter, ...]:
     while tokens.next[0] != "end":
         if found:
             tokens.expect(",")
-        is_register = bool(tokens.take_if(".reg"))
-        if not is_register:
-            tokens.expect(".param")
-        alignment, kind, vector = _type(tokens)
-        if tokens.take_if(".ptr"):
-            while tokens.next[1] in (".const", ".global", ".local", ".shared"):
-                tokens.pop()
-            if tokens.take_if(".align"):
-                tokens.integer()
-        name, extents = tokens.take("name"), _extents(tokens)
-        if None in extents:
-            raise tokens.error(f"the parameter {name} has no extent")
-        element = _bytes(kind) * (vector or 1)
-        if _product(extents) * element > _LARGEST_PARAMETER_BYTES:
-            raise tokens.error(f"the parameter {name} would have more than {_LARGEST_PARAMETER_BYTES} bytes")
-        found.append(Parameter(name, _product(extents) * element, alignment or element, kind, is_register))
+        found.append(_parameter(tokens, kind))
     return tuple(found)
+
+
+def _parameter(tokens: Tokens, of: str) -> Parameter:
+    is_register = of != "entry" and tokens.take_if(".reg")
+    if not is_register:
+        tokens.expect(".param")
+    alignment, kind, vector = _type(tokens, ".reg" if is_register else ".param", of)
+    if not is_register and of != "func" and tokens.take_if(".align"):
+        alignment = _alignment(tokens)
+    if tokens.next[1] == ".ptr":
+        if of not in ("", "entry"):
+            raise tokens.error(".ptr is of a kernel's parameters only")
+        tokens.pop()
+        if tokens.next[1] in (".const", ".global", ".local", ".shared"):
+            tokens.pop()
+        if tokens.take_if(".align"):
+            _alignment(tokens)
+    if of in ("func", "prototype") and _NOT_PASSED.fullmatch(kind):
+        wanted = f"write .b{max(type_bits(kind), 8)}" if kind != "pred" else "pass it as .b32"
+        raise tokens.error(f"a function takes and gives no .{kind}; {wanted}", f".{kind}")
+    if of in ("func", "prototype") and alignment and alignment > _LARGEST_PASSED_ALIGNMENT:
+        most = _LARGEST_PASSED_ALIGNMENT
+        raise tokens.error(f"a parameter of a function is aligned to at most {most} bytes, got {alignment}")
+    name, extents = _name(tokens, "_"), _extents(tokens)
+    if extents == [None] and of == "func":
+        extents = [0]  # what a function takes a varying number of
+    if None in extents or (of and len(extents) > 1):
+        raise tokens.error(f"the parameter {name} has one extent and a number there, or none", name)
+    element = _bytes(kind) * (vector or 1)
+    size = _product(extents) * element
+    if of in ("", "entry") and size > LARGEST_PARAMETER_BYTES:
+        raise tokens.error(f"the parameter {name} would have more than {LARGEST_PARAMETER_BYTES} bytes", name)
+    return Parameter(name, size, alignment or element, kind, bool(is_register), bool(extents))
+
+
+def _name(tokens: Tokens, also: str = "") -> str:
+    name = tokens.take("name")
+    if name in ("_", "WARP_SZ") and name != also:
+        raise tokens.error(f"{name} is no name that can be declared", name)
+    return name
 
 
 def _linking(tokens: Tokens) -> list[str]:
@@ -131,7 +190,7 @@ def _linking(tokens: Tokens) -> list[str]:
     return found
 
 
-def _type(tokens: Tokens) -> tuple[int | None, str, int]:
+def _type(tokens: Tokens, space: str, of: str = "") -> tuple[int | None, str, int]:
     """Take alignment, attributes, vector and type, in any order that ends with the type."""
     alignment, vector = None, 0
     while True:
@@ -139,39 +198,68 @@ def _type(tokens: Tokens) -> tuple[int | None, str, int]:
         if word == ".align":
             alignment = _alignment(tokens)
         elif word == ".attribute":
-            tokens.expect("(")
-            while not tokens.take_if(")"):
-                if tokens.pop()[0] == "end":
-                    raise tokens.error("expected ')'")
+            _attributes(tokens, space)
         elif word in _VECTORS:
             vector = _VECTORS[word]
-        elif word in _OPAQUE:
-            return alignment, word[1:], vector
         else:
-            try:
-                type_bits(word[1:])
-            except (ValueError, IndexError):
-                raise tokens.error(f"unknown type {word!r}") from None
-            if tokens.take_if(".align"):
-                alignment = _alignment(tokens)
+            _check_type(tokens, word, vector, space, of)
             return alignment, word[1:], vector
+
+
+def _check_type(tokens: Tokens, word: str, vector: int, space: str, of: str) -> None:
+    """Refuse a type that a variable, parameter or register of a state space does not have."""
+    kind = word[1:]
+    if word in _OPAQUE:
+        if vector or not (space == ".global" or (space == ".param" and of in ("", "entry"))):
+            raise tokens.error(f"{word} is of variables in .global and of a kernel's parameters only, got {space}")
+        return
+    if not _OF_VARIABLES.fullmatch(kind) and not (kind == "pred" and space == ".reg"):
+        what = "registers" if space == ".reg" else f"variables in {space}"
+        raise tokens.error(f"there are no {what} of type {word}; write .b16, .b32 or .b64 for other types of that size")
+    if space == ".param" and (vector or kind == "f16x2"):
+        raise tokens.error(f"a parameter is no vector, got {f'.v{vector} ' * bool(vector)}{word}; write an array")
+    if vector and (kind == "pred" or vector * type_bits(kind) > _MOST_VECTOR_BITS):
+        raise tokens.error(f"a vector has at most {_MOST_VECTOR_BITS} bits, and no predicates, got .v{vector} {word}")
+
+
+def _attributes(tokens: Tokens, space: str) -> None:
+    """Take ``(.managed, .unified(1, 2))``."""
+    if space != ".global":
+        raise tokens.error(f".attribute is of variables in .global, got one in {space}")
+    tokens.expect("(")
+    while True:
+        word = tokens.take("word")
+        if word == ".unified":
+            tokens.expect("(")
+            tokens.integer()
+            tokens.expect(",")
+            tokens.integer()
+            tokens.expect(")")
+        elif word != ".managed":
+            raise tokens.error(f"expected .managed or .unified, got {word}")
+        if not tokens.take_if(","):
+            break
+    tokens.expect(")")
 
 
 def _alignment(tokens: Tokens) -> int:
     alignment = tokens.integer()
-    if alignment < 1 or alignment & (alignment - 1):
-        raise tokens.error(f"an alignment must be a power of two, got {alignment}")
+    if alignment < 1 or alignment & (alignment - 1) or alignment >> 32:
+        raise tokens.error(f"an alignment must be a power of two of 32 bits, got {alignment}")
     return alignment
 
 
 def _one(
     tokens: Tokens, space: str, alignment: int | None, kind: str, vector: int, is_extern: bool
 ) -> Iterator[Variable]:
-    name = tokens.take("name")
+    name = _name(tokens)
     if f".{kind}" in _OPAQUE:
         _extents(tokens)
         yield Variable(name, kind, 0, 1)
         return
+    if space == "param" and alignment and alignment > _LARGEST_PASSED_ALIGNMENT:
+        most = _LARGEST_PASSED_ALIGNMENT
+        raise tokens.error(f"{name} is passed to functions, and is aligned to at most {most} bytes, got {alignment}")
     element = _bytes(kind)
     default = alignment or element * (vector or 1)
     if tokens.take_if("<"):
@@ -180,9 +268,10 @@ def _one(
             raise tokens.error(f"expected at most {_MOST_VARIABLES} variables, got {count}")
         tokens.expect(">")
         for number in range(count):
-            yield Variable(f"{name}{number}", space, element * (vector or 1), default, element_bytes=element)
+            yield Variable(f"{name}{number}", space, element * (vector or 1), default, element_bytes=element, type=kind)
         return
     extents = _extents(tokens)
+    is_array = bool(extents)
     extents += [vector] if vector else []
     data: bytes | None = None
     references: tuple[Reference, ...] = ()
@@ -193,16 +282,20 @@ def _one(
     if tokens.take_if("="):
         if space not in ("global", "const"):
             raise tokens.error(f"{name} is in .{space}, where no variable has an initial value; store it in the kernel")
+        if is_extern:
+            raise tokens.error(f"{name} is .extern, and what another module defines has no initial value here")
         tree = _tree(tokens)
         if None in extents:
             if not isinstance(tree, list):
                 raise tokens.error(f"the array {name} needs a list of values")
+            if not tree:
+                raise tokens.error(f"the array {name} has no extent, and needs a value at least")
             extents[0] = len(tree)
         data, references = _filled(tokens, kind, [e for e in extents if e is not None], tree)
     size = None if None in extents else _product(extents) * element
     if size is None and not is_extern:
         raise tokens.error(f"the array {name} has no extent")
-    yield Variable(name, space, size, default, data, references, is_extern, element)
+    yield Variable(name, space, size, default, data, references, is_extern, element, kind, is_array)
 
 
 def _bytes(kind: str) -> int:
@@ -217,7 +310,7 @@ def _extents(tokens: Tokens) -> list[int | None]:
                 raise tokens.error("only the first extent of an array may be missing")
             found.append(None)
         else:
-            found.append(tokens.integer())
+            found.append(32 if tokens.take_if("WARP_SZ") else tokens.integer())
             tokens.expect("]")
     return found
 
@@ -249,23 +342,24 @@ def _value(tokens: Tokens) -> Constant | Reference:
     constant = expression(tokens)
     if not tokens.take_if("("):
         return constant
-    if not isinstance(constant.value, int) or constant.value <= 0:
-        raise tokens.error("the mask of an address must be a positive integer")
-    found = _address(tokens, constant.value % (1 << 64))
+    mask = constant.value
+    if not isinstance(mask, int) or mask % (1 << 64) not in _MASKS:
+        raise tokens.error(f"the mask of an address is 0xFF, shifted by whole bytes, got {mask}")
+    found = _address(tokens, mask % (1 << 64))
     tokens.expect(")")
     return found
 
 
 def _address(tokens: Tokens, mask: int) -> Reference:
     name = tokens.take("name")
-    if name == "generic" and tokens.take_if("("):
+    is_generic = name == "generic" and tokens.take_if("(")
+    if is_generic:
         name = tokens.take("name")
         tokens.expect(")")
-    addend = 0
-    while tokens.next[1] in ("+", "-"):
-        sign = tokens.pop()[1]
-        addend += tokens.integer() if sign == "+" else -tokens.integer()
-    return Reference(name, addend, mask)
+    addend: int | float = expression(tokens).value if tokens.take_if("+") else 0
+    if not isinstance(addend, int):
+        raise tokens.error(f"what is added to an address is an integer, got {addend}")
+    return Reference(name, addend, mask, is_plain=not is_generic and not addend)
 
 
 def _filled(tokens: Tokens, kind: str, extents: list[int], tree: _Tree) -> tuple[bytes, tuple[Reference, ...]]:
@@ -282,7 +376,11 @@ def _filled(tokens: Tokens, kind: str, extents: list[int], tree: _Tree) -> tuple
             )
         at = position * element
         if isinstance(value, Reference):
-            references.append(Reference(value.name, value.addend, value.mask, at, element))
+            taken = _REFERENCED_BYTES if value.mask else _REFERENCED_WHOLE
+            if kind not in taken:
+                said = " or ".join(f".{one}" for one in taken)
+                raise tokens.error(f"the address of {value.name} is a value of type {said}, got .{kind}", value.name)
+            references.append(replace(value, position=at, size_bytes=element))
         else:
             data[at : at + element] = _encoded(tokens, kind, value)
     return bytes(data), tuple(references)
@@ -308,9 +406,11 @@ def _encoded(tokens: Tokens, kind: str, constant: Constant) -> bytes:
         if constant.bits is not None and constant.bits[1] == type_bits(kind):
             return constant.bits[0].to_bytes(constant.bits[1] // 8, "little")
         return struct.pack(_FLOATS[kind], constant.value)
+    if kind in _NO_INITIAL:
+        raise tokens.error(f"a variable of type .{kind} has no initial value; write .b{type_bits(kind)} and its bits")
     size = _bytes(kind)
     if isinstance(constant.value, float):
-        if kind not in ("b8", "b16", "b32", "b64"):
+        if kind not in ("b8", "b16", "b32", "b64", "b128"):
             raise tokens.error(f"a value of type {kind} must be an integer, got {constant.value}")
         bits = constant.immediate
         if kind == "b32" and bits.float_bits == 64:

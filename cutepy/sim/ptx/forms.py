@@ -25,9 +25,9 @@ from cutepy.sim.ptx.model import (
     Special,
     Symbol,
     Vector,
-    type_bits,
 )
 from cutepy.sim.ptx.modifiers import check_modifiers
+from cutepy.sim.ptx.operand_types import check_operand_types, typed
 from cutepy.sim.ptx.tokens import PtxSyntaxError
 
 _RESULTS = (Register, Vector, Pair, Sink)
@@ -71,6 +71,8 @@ class Checks:
             _check_lengths(i.opcode, form, operands)
             _check_types(i.opcode, form, operands)
             _check_registers(i.opcode, form, operands)
+            lacks_result = form.may_lack_result and bool(operands) and isinstance(operands[0], Address)
+            check_operand_types(i.opcode, operands, lacks_result)
         if self._also is not None and (reason := self._also(i)):
             raise PtxSyntaxError(reason)
         if len(self._known) < _MOST_KNOWN:
@@ -112,7 +114,7 @@ def _check_operands(opcode: str, form: Form, operands: tuple[Operand, ...]) -> N
     _check_shapes(opcode, words, operands)
 
 
-_MAY_DISCARD = frozenset(("atom", "mbarrier", "setp"))
+_MAY_DISCARD = frozenset(("atom", "mbarrier.arrive", "mbarrier.arrive_drop", "setp"))
 _IN_GENERAL_MEMORY = frozenset("ld ldu st atom red prefetch mbarrier".split())
 _NARROW_SPACES = ("shared", "local", "const", "param")
 
@@ -128,7 +130,7 @@ def _check_shapes(opcode: str, words: tuple[str, ...], operands: tuple[Operand, 
                     f"{opcode} takes no special register, got {spelled(one)}; only mov and cvt of integers read one"
                 )
                 raise PtxSyntaxError(reason, spelled(one))
-        if isinstance(operand, Sink) and first not in _MAY_DISCARD:
+        if isinstance(operand, Sink) and not {first, f"{first}.{parts[0]}" if parts else ""} & _MAY_DISCARD:
             raise PtxSyntaxError(
                 f"{opcode} takes a register for its result, got _; only {' '.join(sorted(_MAY_DISCARD))} discard one",
                 "_",
@@ -137,6 +139,9 @@ def _check_shapes(opcode: str, words: tuple[str, ...], operands: tuple[Operand, 
             raise PtxSyntaxError(f"{opcode} has one result, got {spelled(operand)}")
         if isinstance(operand, Address):
             _check_address(opcode, first, parts, operand)
+            if operand.coordinates is not None and (operand.offset or isinstance(operand.base, Immediate)):
+                reason = f"{opcode} takes a tensor map at a register or a variable there, without an offset"
+                raise PtxSyntaxError(f"{reason}, got {spelled(operand)}")
             if "tensor" in parts and (operand.coordinates is None) == (n == _map_at(parts)):
                 expected = "coordinates" if n == _map_at(parts) else "no coordinates"
                 raise PtxSyntaxError(f"{opcode} takes {expected} there, got {spelled(operand)}")
@@ -160,7 +165,7 @@ def _check_address(opcode: str, first: str, parts: list[str], operand: Address) 
     base = operand.base
     if operand.coordinates is not None and "tensor" not in parts:
         raise PtxSyntaxError(f"{opcode} takes an address without coordinates, got {spelled(operand)}")
-    if isinstance(base, Immediate) and first in _IN_GENERAL_MEMORY and "local" not in parts:
+    if isinstance(base, Immediate) and "local" not in parts:
         raise PtxSyntaxError(f"{opcode} takes an address that is a number in local memory only, got {spelled(operand)}")
     if isinstance(base, Register):
         if base.type == "pred" or base.type[0] == "f":
@@ -179,6 +184,10 @@ def _present(form: Form, operands: tuple[Operand, ...]) -> tuple[str, ...]:
     return form.words[1:] if is_absent else form.words
 
 
+_VECTORS_ONLY = frozenset(("ldmatrix", "stmatrix"))
+"""Instructions that take vectors even of one register."""
+
+
 def _check_lengths(opcode: str, form: Form, operands: tuple[Operand, ...]) -> None:
     parts = opcode.split(".")
     for n, (word, operand) in enumerate(zip(_present(form, operands), operands, strict=False)):
@@ -189,8 +198,11 @@ def _check_lengths(opcode: str, form: Form, operands: tuple[Operand, ...]) -> No
                 raise PtxSyntaxError(f"{opcode} takes {dimensions} coordinates, got {len(operand.coordinates)}")
         elif lengths is not None:
             got = len(operand.items) if isinstance(operand, Vector) else 1
-            if got not in lengths:
-                said = " or ".join(f"a vector of {x}" if x != 1 else "one register" for x in sorted({*lengths}))
+            is_vector = parts[0] in _VECTORS_ONLY
+            if got not in lengths or (is_vector and not isinstance(operand, Vector)):
+                said = " or ".join(
+                    f"a vector of {x}" if x != 1 or is_vector else "one register" for x in sorted({*lengths})
+                )
                 found = f"one of {got}" if isinstance(operand, Vector) else spelled(operand)
                 raise PtxSyntaxError(f"{opcode} takes {said} there, got {found}")
 
@@ -234,9 +246,6 @@ def _check_types(opcode: str, form: Form, operands: tuple[Operand, ...]) -> None
         _check_wide(opcode, types[-1], operands)
     if not types or first == "createpolicy" or "wide" in parts:
         return
-    if first in ("atom", "red") and types[-1] != "b128":
-        _check_atomic(opcode, form, types[-1], operands)
-    _check_second_types(opcode, first, types, operands)
     is_alike = first in _OF_ONE_TYPE and len(types) == 1
     if not is_alike and any("f" in p for p in types):
         return
@@ -256,7 +265,7 @@ def _check_types(opcode: str, form: Form, operands: tuple[Operand, ...]) -> None
                 raise PtxSyntaxError(f"{opcode} takes a value of {bits} bits there, got {spelled(operand)}")
         for one in operand.items if isinstance(operand, Vector) else (operand,):
             if (is_alike or is_integral or isinstance(one, Immediate)) and not _agrees(one, letter, bits):
-                raise PtxSyntaxError(f"{opcode} takes a value of type .{types[-1]} there, got {_typed(one)}")
+                raise PtxSyntaxError(f"{opcode} takes a value of type .{types[-1]} there, got {typed(one)}")
 
 
 def _check_wide(opcode: str, kind: str, operands: tuple[Operand, ...]) -> None:
@@ -265,22 +274,14 @@ def _check_wide(opcode: str, kind: str, operands: tuple[Operand, ...]) -> None:
     for n, one in enumerate(operands):
         width = bits if n in (1, 2) else 2 * bits
         if not _agrees(one, kind[0], width) or (isinstance(one, Register) and one.bits != width):
-            raise PtxSyntaxError(f"{opcode} takes an integer of {width} bits there, got {_typed(one)}")
-
-
-def _check_atomic(opcode: str, form: Form, kind: str, operands: tuple[Operand, ...]) -> None:
-    """Refuse registers of an atomic operation that are narrower or wider than its type, or floats of another one."""
-    is_half, bits = kind.startswith("bf") or kind in ("f16", "f16x2"), type_bits(kind)
-    for word, operand in zip(_present(form, operands), operands, strict=False):
-        for one in operand.items if isinstance(operand, Vector) else (operand,):
-            if word in ("result", "value") and isinstance(one, Register):
-                if one.bits != bits or (is_half and one.type in ("f32", "f64")):
-                    raise PtxSyntaxError(f"{opcode} takes a value of type .{kind} there, got {_typed(one)}")
+            raise PtxSyntaxError(f"{opcode} takes an integer of {width} bits there, got {typed(one)}")
 
 
 _ACCESSES = frozenset("ld ldu st atom red prefetch applypriority discard createpolicy".split())
 """Instructions that take generic addresses where they name no state space: constants and parameters have none."""
 _SPACE = re.compile("(global|shared|local|const|param)(?:::.*)?")
+_TAKES_NAMES = frozenset("cvta mapa getctarank call".split())
+"""Instructions that take the address of a variable as a value, beside mov of integers and bits."""
 
 
 def check_spaces(opcode: str, operands: tuple[Operand, ...], spaces: Mapping[str, str]) -> None:
@@ -297,10 +298,23 @@ def check_spaces(opcode: str, operands: tuple[Operand, ...], spaces: Mapping[str
     ------
     PtxSyntaxError
     """
-    named = [o.base.name for o in operands if isinstance(o, Address) and isinstance(o.base, Symbol)]
+    named = [o for o in operands if type(o) is Symbol or (type(o) is Address and type(o.base) is Symbol)]
     if not named:
         return
     first, *parts = opcode.split(".")
+    for operand in named:
+        if not isinstance(operand, Symbol) or operand.name not in spaces:
+            continue
+        if first == "cvta" and "to" not in parts and spaces[operand.name] != parts[0].partition("::")[0]:
+            plain = operand.name.rstrip("'")
+            reason = f"{opcode} takes a variable in .{parts[0]}, and {plain} is in .{spaces[operand.name]}"
+            raise PtxSyntaxError(reason, plain)
+        is_moved = first == "mov" and parts[-1][0] not in "fp"
+        if not is_moved and (first not in _TAKES_NAMES or (first == "cvta" and "to" in parts)):
+            plain = operand.name.rstrip("'")
+            raise PtxSyntaxError(
+                f"{opcode} takes no address of a variable as a value; move {plain} to a register", plain
+            )
     told = [found[1] for found in map(_SPACE.fullmatch, parts) if found is not None]
     addresses = [o for o in operands if isinstance(o, Address)]
     for n, operand in enumerate(addresses):
@@ -313,11 +327,13 @@ def check_spaces(opcode: str, operands: tuple[Operand, ...], spaces: Mapping[str
         if len(told) == 2:
             takes = (*told, "shared")[n : n + 1]
             if operand.coordinates is not None:
-                takes = ("global", "const", "param")  # of a tensor map, which ptxas takes in registers
+                takes = ("global",)  # of a tensor map: others are at generic addresses, in registers
         elif told:
             takes = (told[0],)
         elif first == "mbarrier":
             takes = ("shared",)
+        elif first == "tensormap":
+            takes = ("global", "shared")
         else:
             takes = ("global", "shared", "local") if first in _ACCESSES else (space,)
         if space not in takes:
@@ -347,26 +363,7 @@ def _check_registers(opcode: str, form: Form, operands: tuple[Operand, ...]) -> 
         if word == "barrier" and {"test_wait", "try_wait"} & {*parts} and "parity" not in parts:
             continue  # the state has 64 bits, a time 32
         if bits and isinstance(one, Register) and (one.bits != bits or one.type[0] == "f"):
-            raise PtxSyntaxError(f"{opcode} takes an integer of {bits} bits there, got {_typed(one)}")
-
-
-def _check_second_types(opcode: str, first: str, types: list[str], operands: tuple[Operand, ...]) -> None:
-    """Refuse operands of another type where not all are of the last that the opcode names."""
-    typed: dict[int, str] = {}
-    if first == "cvt" and len(types) == 2:
-        typed = {0: types[0], 1: types[1]}
-    elif first in ("shl", "shr"):
-        typed = {2: "u32"}
-    elif first == "slct":
-        typed = {3: types[1]}
-    for n, kind in typed.items():
-        one = operands[n]
-        letter, bits = kind[0], int(re.sub(r"\D.*", "", kind.lstrip("busftxem")) or 0)
-        is_alike = kind in ("f32", "f64") or letter in "us"
-        if is_alike and not _agrees(one, letter, bits):
-            raise PtxSyntaxError(f"{opcode} takes a value of type .{kind} there, got {_typed(one)}")
-        if first != "cvt" and isinstance(one, Register) and one.bits != bits:
-            raise PtxSyntaxError(f"{opcode} takes a value of {bits} bits there, got {_typed(one)}")
+            raise PtxSyntaxError(f"{opcode} takes an integer of {bits} bits there, got {typed(one)}")
 
 
 def _agrees(operand: Operand, letter: str, bits: int) -> bool:
@@ -378,12 +375,6 @@ def _agrees(operand: Operand, letter: str, bits: int) -> bool:
     if isinstance(operand, Register) and operand.type[0] in "usf":
         return letter == "b" or (operand.type[0] == "f") == (letter not in "us")
     return True
-
-
-def _typed(operand: Operand) -> str:
-    if isinstance(operand, Immediate):
-        return "a float" if operand.float_bits else f"the integer {operand.value}"
-    return f"{spelled(operand)} of type .{operand.type}" if isinstance(operand, Register) else spelled(operand)
 
 
 _LIMITED = frozenset("applypriority bar barrier bfe bfi cp discard fence pmevent setmaxnreg tensormap wgmma".split())

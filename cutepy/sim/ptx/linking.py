@@ -117,11 +117,11 @@ class Linked:
 
 
 def function_addresses(module: Module) -> dict[str, int]:
-    """Return where functions that can be called are: the same for all entries of a module."""
+    """Return where functions and entries are, as variables hold their addresses: the same for all of a module."""
     numbers: dict[int, int] = {}
     addresses: dict[str, int] = {}
-    for name in (*module.declared, *module.called):
-        known = module.called.get(name)
+    for name in (*module.declared, *module.called, *module.functions):
+        known = module.called.get(name) or module.functions.get(name)
         number = numbers.setdefault(id(known) if known is not None else -1 - len(addresses), len(numbers))
         addresses[name] = FUNCTION_WINDOW + SLOT_BYTES * (number + 1)
     return addresses

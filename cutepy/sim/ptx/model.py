@@ -250,7 +250,7 @@ class Unread:
 class Parameter:
     """A parameter: `size_bytes` bytes at a multiple of `alignment`; `type` is that of it or of its elements.
 
-    Those of functions that are called may be registers (`is_register`).
+    Those of functions that are called may be registers (`is_register`); `is_array` tells ``a[1]`` from ``a``.
     """
 
     name: str
@@ -258,6 +258,12 @@ class Parameter:
     alignment: int
     type: str = field(default="b8", repr=False)
     is_register: bool = field(default=False, repr=False)
+    is_array: bool = field(default=False, repr=False, compare=False)
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of its type."""
+        return max(type_bits(self.type), 8) // 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,6 +279,8 @@ class Reference:
         Which bits of the address, shifted down to bit 0; 0 for all.
     position, size_bytes : int
         Where the value is in the variable that it is an initial value of.
+    is_plain : bool
+        Whether it is the name alone, which may be that of a function.
     """
 
     name: str
@@ -280,6 +288,7 @@ class Reference:
     mask: int = 0
     position: int = 0
     size_bytes: int = 8
+    is_plain: bool = field(default=True, repr=False, compare=False)
 
     def encode(self, address: int) -> bytes:
         """Return the bytes of the value, of a variable that is at an address.
@@ -316,6 +325,9 @@ class Variable:
         Whether another module defines it.
     element_bytes : int
         Of what an index counts: `a[2]`.
+    type : str
+        Of it, or of its elements.
+    is_array : bool
     """
 
     name: str
@@ -326,6 +338,8 @@ class Variable:
     references: tuple[Reference, ...] = ()
     is_extern: bool = False
     element_bytes: int = 1
+    type: str = field(default="b8", repr=False, compare=False)
+    is_array: bool = field(default=False, repr=False, compare=False)
 
 
 @dataclass(frozen=True)

@@ -2,34 +2,44 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from cutepy.sim.ptx.declarations import read_registers
+from cutepy.sim.ptx.heads import Head
 from cutepy.sim.ptx.model import Register, Variable, Vector
 from cutepy.sim.ptx.reading import refuse
 
 _CARRY = "CC.CF"
 """As the ISA calls it."""
+_NO_LABELS = frozenset(("_", "$", "%", "WARP_SZ"))
 _MOST_DIGITS = 18
 """Of the number of a register in a range."""
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Registers by one stem and a number below `count`: each comes to be when it is first named."""
+    """Registers by one stem and a number below `count`: each comes to be when it is first named.
+
+    `index` is that of the first instruction that may name one.
+    """
 
     type: str
     elements: int
     count: int
+    index: int = 0
 
 
 @dataclass
 class Scope:
-    """Names that a block in braces declares: `declared` has all but those of ranges."""
+    """Names that a block in braces declares: `declared` has all but those of ranges.
+
+    `late` has names that are declared behind the block's first instruction: these are unknown before an index.
+    """
 
     parent: Scope | None
+    start: int = 0
+    late: dict[str, int] = field(default_factory=dict)
     declared: set[str] = field(default_factory=set)
     registers: dict[str, Register] = field(default_factory=dict)
     ranges: dict[str, Range] = field(default_factory=dict)
@@ -37,7 +47,7 @@ class Scope:
     labels: dict[str, int] = field(default_factory=dict)
     variables: dict[str, Variable] = field(default_factory=dict)
     tables: dict[str, list[str]] = field(default_factory=dict)
-    signatures: dict[str, re.Match[str] | None] = field(default_factory=dict)
+    signatures: dict[str, Head | None] = field(default_factory=dict)
 
 
 class Names:
@@ -45,12 +55,12 @@ class Names:
 
     Parameters
     ----------
-    variables : iterable of Variable
-        The module's.
-    functions : mapping of str to match
-        The heads of the functions that may be called.
+    module : mapping of str to Variable
+        The variables that the module has declared so far, by name.
+    functions : mapping of str to Head
+        The functions that may be called, which it has declared so far.
     kernels : collection of str
-        The names of the entries.
+        The names of the entries that it has declared so far.
 
     Attributes
     ----------
@@ -60,12 +70,16 @@ class Names:
         All of the function; those of a range come to be when they are first looked up.
     variables : list of Variable
         All that the function declares, by names of their own.
+    index : int
+        Of the instruction that is read, or of the next one: names that are declared behind it are unknown.
     """
 
     def __init__(
-        self, variables: Iterable[Variable], functions: Mapping[str, re.Match[str]], kernels: Collection[str] = ()
+        self, module: Mapping[str, Variable], functions: Mapping[str, Head], kernels: Collection[str] = ()
     ) -> None:
-        self._outer = {variable.name: variable for variable in variables}
+        self._module = module
+        self.formals: dict[str, Variable] = {}
+        self.index = 0
         self.functions = functions
         self.kernels = kernels
         self.scope = Scope(None)
@@ -76,7 +90,7 @@ class Names:
 
     def open(self) -> None:
         """Enter a block."""
-        self.scope = Scope(self.scope)
+        self.scope = Scope(self.scope, self.index)
 
     def close(self) -> None:
         """Leave it."""
@@ -96,6 +110,8 @@ class Names:
             taken = name if name in scope.ranges else None
             alone = {name: Range("", 0, count)}
             taken = next((one for one in scope.declared if _in_ranges(one, alone) is not None), taken)
+        if count is None and scope.parent is None and name in self.formals:
+            taken = name
         if taken is not None:
             refuse(f"{taken} is declared twice in one scope", name)
 
@@ -109,8 +125,9 @@ class Names:
         for name, kind, elements, count in read_registers(text):
             kind, elements = ("b64", 2) if kind == "b128" else (kind, elements)
             self._claim(name, count)
+            self._note_late(name)
             if count is not None:
-                self.scope.ranges[name] = Range(kind, elements, count)
+                self.scope.ranges[name] = Range(kind, elements, count, self.index)
             elif elements:
                 self._add_vector(self.scope, name, kind, elements)
             else:
@@ -118,6 +135,8 @@ class Names:
 
     def add_label(self, name: str, target: int) -> None:
         """Declare a label before an instruction of this scope."""
+        if name in _NO_LABELS:
+            refuse(f"{name} is no name of a label; write $L or another name with a letter", name)
         self._claim(name)
         self.scope.labels[name] = target
 
@@ -130,7 +149,7 @@ class Names:
 
     def add_outer(self, variable: Variable) -> None:
         """Declare a variable around all scopes, as formal parameters are."""
-        self._outer[variable.name] = variable
+        self.formals[variable.name] = variable
 
     def add_variable(self, variable: Variable) -> None:
         """Note a variable of this block; blocks may give several the same name.
@@ -138,10 +157,12 @@ class Names:
         Of calls, blocks that follow each other share one: as large as the largest.
         """
         self._claim(variable.name)
+        if "." not in variable.name:
+            self._note_late(variable.name)
         known = self._numbers
         name = unique = variable.name
         around = self._names_around() if variable.space == "param" else known
-        while unique in self._outer or unique in around:
+        while unique in self.formals or unique in self._module or unique in around:
             unique += "'"
         self.scope.variables[name] = variable = replace(variable, name=unique)
         if unique in known:
@@ -182,11 +203,11 @@ class Names:
         inner: Scope | None = scope
         while inner is not None:
             known = inner.registers.get(name)
-            if known is not None:
+            if known is not None and (not inner.late or self._is_before(name, inner)):
                 return known
             if inner.ranges and name[-1] in "0123456789xyzwrgba":
                 found = _in_ranges(name, inner.ranges)
-                if found is not None and not found.elements:
+                if found is not None and not found.elements and known is None and found.index <= self.index:
                     register = inner.registers[name] = self._new(name, found.type)
                     return register
                 if name[-2:-1] == "." and self._vector_of_range(name[:-2], inner) is not None:
@@ -197,7 +218,7 @@ class Names:
     def _vector_of_range(self, name: str, scope: Scope) -> Vector | None:
         """Make the vector of a name that is in a range of them."""
         found = _in_ranges(name, scope.ranges)
-        if found is None or not found.elements or name in scope.vectors:
+        if found is None or not found.elements or name in scope.vectors or found.index > self.index:
             return None
         return self._add_vector(scope, name, found.type, found.elements)
 
@@ -205,7 +226,7 @@ class Names:
         """Return the vector of registers of a name, if it is one."""
         while scope is not None:
             vector = scope.vectors.get(name) or self._vector_of_range(name, scope)
-            if vector is not None:
+            if vector is not None and self._is_before(name, scope):
                 return vector
             scope = scope.parent
         return None
@@ -213,10 +234,22 @@ class Names:
     def variable(self, name: str, scope: Scope | None) -> Variable | None:
         """Return the variable of a name, if it is one."""
         while scope is not None:
-            if name in scope.variables:
+            if name in scope.variables and self._is_before(name, scope):
                 return scope.variables[name]
             scope = scope.parent
-        return self._outer.get(name)
+        return self.formals.get(name) or self._module.get(name)
+
+    def _is_before(self, name: str, scope: Scope) -> bool:
+        """Tell whether the instruction that is read stands behind the declaration of a name, or of its vector."""
+        late = scope.late
+        if not late:
+            return True
+        return late.get(name.partition(".")[0] if "." in name else name, 0) <= self.index
+
+    def _note_late(self, name: str) -> None:
+        """Note a name that instructions of its block before it do not know."""
+        if self.index > self.scope.start:
+            self.scope.late[name] = self.index
 
     def label(self, name: str, scope: Scope | None) -> int | None:
         """Return the index of the instruction behind a label, if the name is one."""
@@ -233,7 +266,7 @@ class Names:
             scope = scope.parent
         return None if scope is None else scope.tables[name]
 
-    def signature(self, name: str) -> re.Match[str] | None:
+    def signature(self, name: str) -> Head | None:
         """Return what a .callprototype or .calltargets directive of a name says of the functions, if there is one."""
         scope: Scope | None = self.scope
         while scope is not None and name not in scope.signatures:

@@ -36,7 +36,7 @@ _NO_NAME = frozenset("0123456789[{(-+!~")
 _MARK = re.compile(r"[\[\]{}(),]")
 SPECIAL_VECTORS = frozenset("tid ntid ctaid nctaid clusterid nclusterid cluster_ctaid cluster_nctaid".split())
 """Special registers of four elements, of which the last is 0."""
-_SPECIALS = frozenset(
+SPECIALS = frozenset(
     """laneid warpid nwarpid smid nsmid gridid cluster_ctarank cluster_nctarank is_explicit_cluster clock clock64
     clock_hi globaltimer globaltimer_lo globaltimer_hi lanemask_eq lanemask_le lanemask_lt lanemask_ge lanemask_gt
     dynamic_smem_size total_smem_size aggr_smem_size WARP_SZ current_graph_exec reserved_smem_offset_begin
@@ -94,9 +94,13 @@ class Operands:
         if (vector := self._names.vector(text, scope)) is not None:
             return vector
         if first == "%":
+            stem = text.partition(".")[0]
+            if stem != text and self._names.register(stem, scope) is not None:
+                reason = f"{stem} is a register here, which has no {text[len(stem) : 80]}; give it another name"
+                raise PtxSyntaxError(f"{reason} in {opcode}", stem)
             if text.endswith(".w") and text[1:-2] in SPECIAL_VECTORS:
                 return Immediate(0)
-            if text[1:] in _SPECIALS:
+            if text[1:] in SPECIALS:
                 return Special(text[1:])
             raise PtxSyntaxError(f"unknown register {text[:200]} in {opcode}", text[:200])
         if (place := self._names.label(text, scope)) is not None:

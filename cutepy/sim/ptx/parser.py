@@ -8,14 +8,17 @@ PTX ISA, "Syntax", "Directives".
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable
 from functools import partial
 
 from cutepy.sim.ptx.bodies import Body
-from cutepy.sim.ptx.declarations import read_variables
+from cutepy.sim.ptx.declarations import LINKING, check_redeclared_variable, read_variables
 from cutepy.sim.ptx.forms import Checks
-from cutepy.sim.ptx.model import Function, Module, Unread, Variable
+from cutepy.sim.ptx.header import Header
+from cutepy.sim.ptx.heads import HEAD, Head, check_redeclared, read_head
+from cutepy.sim.ptx.model import Function, Module, Reference, Unread, Variable
 from cutepy.sim.ptx.names import Names
+from cutepy.sim.ptx.operands import SPECIAL_VECTORS, SPECIALS
 from cutepy.sim.ptx.reading import Reading, closing_brace, fail, refuse, refuse_statement
 from cutepy.sim.ptx.tokens import PtxSyntaxError as PtxSyntaxError, integer
 
@@ -24,18 +27,14 @@ _INLINE_ASSEMBLY = re.compile(r"// begin inline asm\n.*?(?:// end inline asm|\Z)
 _LOCATION = re.compile(r"^[ \t]*+\.loc[ \t]+\d+[ \t]+\d+[ \t]+\d+[ \t]*(?:,[^\n/]*)?(?://[^\n]*)?$", re.M)
 _FILE = re.compile(r'\.file\s+(\d+)\s+"([^"\n]*)"')
 _SPACE = re.compile(r"\s*+")
-_FUNCTION = re.compile(
-    r"(?:\.(?:extern|visible|weak)\s+)*\.(?P<kind>entry|func)\b\s*+(?:\((?P<results>[^)]*)\)\s*+)?"
-    r"(?P<name>[\w$%]+)\s*+(?:\((?P<parameters>[^)]*)\))?(?P<directives>[^{};]*)(?P<end>[{;])"
-)
 _OUTSIDE = re.compile(
     r"""(?:
-      \.version\s+(?P<version>[\d.]+) | \.target\s+(?P<target>\w+)(?:\s*,\s*\w+)*
-    | \.address_size\s+(?P<address_size>\d+)
+      \.version\s+(?P<version>[\d.]+) | \.target\s+(?P<target>[A-Za-z_]\w*)(?P<options>(?:\s*,\s*\w+)*)
+    | \.address_size\s+(?P<address_size>\w+)
     | \.file\s+\d+\s+"[^"]*"(?:\s*,\s*\d+){0,2} | @@[^\n]*+
     | \.pragma\s+"[^"]*"\s*; | \.alias\s+(?P<alias>[\w$]+)\s*,\s*(?P<aliasee>[\w$]+)\s*;
     | (?P<section>\.section\s+\.[.\w$]+\s*\{)
-    | (?P<variables>(?:\.(?:extern|visible|weak|common)\s+)*\.(?:global|const|shared)\b[^;]*;)
+    | (?P<variables>(?:\.(?:extern|visible|weak|common)\b\s*+)*\.(?:global|const|shared)\b[^;]*;)
     )""",
     re.X,
 )
@@ -47,10 +46,6 @@ _OF_A_SECTION = re.compile(
     re.X,
 )
 """A label or data of a section."""
-_NEWEST_MAJOR = 9
-"""Newest major version of the PTX ISA; a minor one adds instructions, each of which is refused where it is unknown."""
-_LAST_MINOR = {1: 5, 2: 3, 3: 2, 4: 3, 5: 1, 6: 5, 7: 8, 8: 8}
-"""Of earlier major versions."""
 
 
 def parse_module(text: str, unread: list[Unread] | None = None, file: str = "", checks: Checks | None = None) -> Module:
@@ -90,23 +85,16 @@ def parse_module(text: str, unread: list[Unread] | None = None, file: str = "", 
         reading.attempt(partial(fail, error), start, None)
     reading.check_characters()
     files = {int(number): name for number, name in _FILE.findall(text)}
-    outside = Outside(text, reading)
     functions: dict[str, Function] = {}
     called: dict[str, Function] = {}
-    kernels = {match["name"] for match, *_ in outside.bodies if match["kind"] == "entry"}
-    for match, line, start, end in outside.bodies:
-        found = functions if match["kind"] == "entry" else called
-        if match["name"] in found:
-            reading.attempt(partial(refuse, f"{match['name']} is defined twice", match["name"]), match.start(), None)
-        names = Names(outside.variables, outside.called, kernels)
-        found[match["name"]] = Body(files, reading, line, names).parse(match, start, end)
-    for name, (other, at) in outside.aliases.items():
-        if other in called:
-            called[name] = called[other]
-        else:
-            reason = f"{name} is an alias of {other}, which is not defined in this module"
-            reading.attempt(partial(refuse, reason, other), at, None)
-    outside.check_references({*outside.called, *outside.aliases})
+
+    def read_body(outside: Outside, head: Head, at: int, line: int, start: int, end: int) -> None:
+        names = Names(outside.declared, outside.called, outside.kernels)
+        found = functions if head.kind == "entry" else called
+        found[head.name] = Body(files, reading, line, names, outside.header).parse(head, at, start, end)
+
+    outside = Outside(text, reading, read_body)
+    called |= {name: called[other] for name, other in outside.aliases.items() if other in called}
     return Module(outside.target, functions, tuple(outside.variables), called, tuple(outside.called))
 
 
@@ -127,67 +115,91 @@ def _blank(found: re.Match[str]) -> str:
     return "\n".join(" " * len(line) for line in found[0].split("\n"))
 
 
+_MOST_CONSTANT_BYTES = 1 << 16
+
+
 class Outside:
-    """Statements of a module outside of its functions, and the places of the functions.
+    """Statements of a module outside of its functions, read in one pass: what is used is declared before.
 
     Parameters
     ----------
     text : str
         Without comments.
     reading : Reading
+    read_body : callable, optional
+        Called for each body as it is found, with this object, the function's head, the place of that, the line on which
+        the body begins, and where in the text this begins and ends.
 
     Attributes
     ----------
     target : str
     variables : list of Variable
-    called : dict of str to match
-        The heads of functions that are no entries, by name.
-    aliases : dict of str to (str, int)
-        Name -> the function, and where this is said.
-    bodies : list of (match, int, int, int)
-        Of each function the head, the line on which its body begins, and where in the text this begins and ends.
+    declared : dict of str to Variable
+        The variables by name.
+    called, kernels : dict of str to Head
+        The functions and the entries, by name.
+    header : Header
+    aliases : dict of str to str
+        Name -> the function.
+    bodies : list of (str, int, int, int)
+        Of each function the name, the line on which its body begins, and where in the text this begins and ends.
     """
 
-    def __init__(self, text: str, reading: Reading) -> None:
+    def __init__(
+        self,
+        text: str,
+        reading: Reading,
+        read_body: Callable[[Outside, Head, int, int, int, int], None] | None = None,
+    ) -> None:
         self.target = ""
         self.variables: list[Variable] = []
-        self.called: dict[str, re.Match[str]] = {}
-        self.aliases: dict[str, tuple[str, int]] = {}
-        self.bodies: list[tuple[re.Match[str], int, int, int]] = []
-        self._text, self._reading = text, reading
-        self._declared: dict[str, Variable] = {}
+        self.declared: dict[str, Variable] = {}
+        self.called: dict[str, Head] = {}
+        self.kernels: dict[str, Head] = {}
+        self.aliases: dict[str, str] = {}
+        self.bodies: list[tuple[str, int, int, int]] = []
+        self._text, self._reading, self._read_body = text, reading, read_body
         self._line, self._counted = 1, 0
-        self._said: set[str] = set()
-        self._references: list[tuple[str, str, int]] = []
+        self.header = Header()
+        self._defined: set[str] = set()
+        self._constant_bytes = 0
+        self._declarations: dict[str, int] = {}
         position, end = 0, len(text.rstrip())
         while (position := _SPACE.match(text, position).end()) < end:  # type: ignore[union-attr]
             position = self._one(position)
+        self._check_defined()
 
     def _one(self, position: int) -> int:
         """Read what is at a position; tells where it ends."""
         text, attempt = self._text, self._reading.attempt
         match = _OUTSIDE.match(text, position)
         if match is None:
+            self.header.end()
             return self._function(position)
-        head = next((name for name in ("version", "target", "address_size") if match[name]), "")
-        if head in self._said:
-            attempt(partial(refuse, f".{head} comes twice"), position, None)
-        self._said |= {head} - {""}
-        if match["target"]:
-            self.target = match["target"]
-        elif match["version"]:
-            attempt(partial(_check_version, match["version"]), position, None)
-        elif match["address_size"]:
-            attempt(partial(_check_address_size, match["address_size"]), position, None)
-        elif match["alias"]:
-            self.aliases[match["alias"]] = match["aliasee"], position
+        if match["version"] or match["target"] or match["address_size"]:
+            attempt(partial(self.header.read, match), position, None)
+            self.target = self.header.target
+            return match.end()
+        if match["alias"]:
+            attempt(partial(self._alias, match["alias"], match["aliasee"]), position, None)
         elif match["section"]:
             end = attempt(partial(closing_brace, text, match.end()), position, len(text))
             self._check_section(match.end(), end - 1)
+            self.header.debugs |= ".debug_" in match["section"]
             return end
         elif match["variables"]:
-            attempt(partial(self._variables, match["variables"], position), position, None)
+            attempt(partial(self._variables, match["variables"]), position, None)
+        self.header.end()
         return match.end()
+
+    def _alias(self, name: str, other: str) -> None:
+        for one in (name, other):
+            if one not in self.called:
+                refuse(f".alias takes functions that are declared before it, got {one}", one)
+        if other not in self._defined:
+            refuse(f"{name} is an alias of {other}, which is not defined before it", other)
+        self.aliases[name] = other
+        self._defined.add(name)
 
     def _check_section(self, position: int, end: int) -> None:
         """Refuse what is no data of a debugger's section."""
@@ -202,58 +214,90 @@ class Outside:
         if position < end and text[position:end].strip():
             self._reading.attempt(partial(refuse_statement, text[position : min(end, position + 200)]), position, None)
 
-    def _variables(self, text: str, position: int) -> None:
+    def _variables(self, text: str) -> None:
         for variable in read_variables(text):
-            known = self._declared.get(variable.name)
-            if known is not None and not (known.is_extern or variable.is_extern):
-                refuse(f"{variable.name} is declared twice", variable.name)
-            self._declared[variable.name] = variable
+            known = self.declared.get(variable.name)
+            if known is not None:
+                check_redeclared_variable(known, variable)
+                if known.is_extern and not text.startswith(LINKING):
+                    reason = f"{variable.name} is .extern before; write .visible before what defines it"
+                    refuse(reason, variable.name)
+            elif variable.name in self.called or variable.name in self.kernels:
+                refuse(f"{variable.name} is a function, and declared again", variable.name)
+            for reference in variable.references:
+                self._check_reference(variable.name, reference)
+            if variable.name[0] == "%" and variable.name[1:] in SPECIALS | SPECIAL_VECTORS:
+                refuse(f"{variable.name} is a special register, and no name of a variable", variable.name)
+            if variable.space == "const" and not variable.is_extern:
+                self._constant_bytes += variable.size_bytes or 0
+                if self._constant_bytes > _MOST_CONSTANT_BYTES:
+                    reason = f"constant memory has {_MOST_CONSTANT_BYTES} bytes, and the variables up to here"
+                    refuse(f"{reason} {self._constant_bytes}; move some to .global", variable.name)
+            self.declared[variable.name] = variable
             self.variables.append(variable)
-            self._references += [(reference.name, variable.name, position) for reference in variable.references]
 
-    def check_references(self, functions: Collection[str]) -> None:
-        """Refuse initial values that are addresses of what has none in this module."""
-        known = {v.name for v in self.variables if v.space in ("global", "const") and not v.is_extern}
-        for name, variable, position in self._references:
-            if name not in known and name not in functions:
-                reason = (
-                    f"{variable} is initialised with the address of {name}, which is no variable of global or constant "
-                    "memory, and no function, of this module"
-                )
-                self._reading.attempt(partial(refuse, reason, name), position, None)
+    def _check_reference(self, name: str, reference: Reference) -> None:
+        """Refuse an initial value that is the address of what has none, or is declared behind it."""
+        other = reference.name
+        if other in self.called or other in self.kernels:
+            if not reference.is_plain:
+                refuse(f"the address of the function {other} is a value by its name alone", other)
+            return
+        known = self.declared.get(other)
+        if known is None or known.space not in ("global", "const"):
+            refuse(
+                f"{name} is initialised with the address of {other}, which is no variable of global or constant "
+                "memory, and no function, that is declared before it",
+                other,
+            )
 
     def _function(self, position: int) -> int:
         text, attempt = self._text, self._reading.attempt
-        match = _FUNCTION.match(text, position)
+        match = HEAD.match(text, position)
         if match is None:
             attempt(partial(refuse_statement, text[position : position + 200]), position, None)
             end = re.compile(r"[^;\n]*[;\n]?").match(text, position)
             assert end is not None
             return max(end.end(), position + 1)
-        if match["kind"] == "func":
-            self.called[match["name"]] = match
+        head = attempt(partial(self._head, match), position, None)
         if match["end"] == ";":
             return match.end()
         end_at = attempt(partial(closing_brace, text, match.end()), position, len(text) + 1)
         self._line += text.count("\n", self._counted, match.end())
         self._counted = match.end()
-        self.bodies.append((match, self._line, match.end(), end_at - 1))
+        if head is not None:
+            self.bodies.append((head.name, self._line, match.end(), end_at - 1))
+            if self._read_body is not None:
+                self._read_body(self, head, position, self._line, match.end(), end_at - 1)
         return end_at
+
+    def _head(self, match: re.Match[str]) -> Head:
+        head = read_head(match)
+        if head.name[0] == "%" and head.name[1:] in SPECIALS | SPECIAL_VECTORS:
+            refuse(f"{head.name} is a special register, and no name of a function", head.name)
+        name, is_definition = head.name, match["end"] == "{"
+        known = self.called.get(name) or self.kernels.get(name)
+        if known is not None:
+            check_redeclared(known, name in self._defined, head, is_definition)
+        elif name in self.declared:
+            refuse(f"{name} is a variable, and declared again as a function", name)
+        (self.kernels if head.kind == "entry" else self.called)[name] = head
+        if is_definition:
+            self._defined.add(name)
+        elif head.linking != ".extern":
+            self._declarations.setdefault(name, match.start())
+        return head
+
+    def _check_defined(self) -> None:
+        """Refuse functions that are declared as of this module, and not defined in it."""
+        for name, at in self._declarations.items():
+            if name not in self._defined:
+                reason = f"{name} is declared here, and not defined; write .extern before what another module defines"
+                self._reading.attempt(partial(refuse, reason, name), at, None)
+        self._reading.attempt(self.header.check, self.header.at, None)
 
 
 def _check_section_value(value: str, bits: int) -> None:
     number = integer(value.lstrip("-"))
     if number >> bits:
         refuse(f".b{bits} takes a number of {bits} bits, got {value}", value)
-
-
-def _check_version(version: str) -> None:
-    match = re.fullmatch(r"(\d{1,4})\.\d{1,4}", version)
-    major, minor = map(int, version.split(".")) if match is not None else (0, 0)
-    if not 1 <= major <= _NEWEST_MAJOR or minor > _LAST_MINOR.get(major, minor):
-        refuse(f"expected a version of the PTX ISA up to {_NEWEST_MAJOR}.x, got {version}", version)
-
-
-def _check_address_size(bits: str) -> None:
-    if bits != "64":
-        refuse(f"addresses of {bits} bits, which no GPU since sm_90 has; write .address_size 64", bits)

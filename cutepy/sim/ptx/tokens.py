@@ -44,7 +44,7 @@ class PtxSyntaxError(ValueError):
 _TOKEN = re.compile(
     r"""\s*+(?:
       (?P<word>\.[A-Za-z_]\w*(?:::\w+)*)
-    | (?P<name>[A-Za-z][\w$]*|[_$%][\w$]+)
+    | (?P<name>[A-Za-z][\w$]*|[_$%][\w$]+|_(?![\w$]))
     | (?P<number>0[fF][0-9a-fA-F]{8}(?!\w)|0[dD][0-9a-fA-F]{16}(?!\w)|0[xX][0-9a-fA-F]+U?(?!\w)|0[bB][01]+U?(?!\w)
         |(?:\d+\.\d*|\.\d+)(?:[eE][-+]?\d+)?(?!\w)|\d+[eE][-+]?\d+(?!\w)|\d+U?(?!\w))
     | (?P<mark><<|>>|<=|>=|==|!=|&&|\|\||[-+*/%<>&|^!~?:(){}\[\],=;])
@@ -130,9 +130,9 @@ class Tokens:
         if self.next is not _END:
             raise self.error(f"unexpected {self.next[1]!r}")
 
-    def error(self, reason: str) -> PtxSyntaxError:
-        """Make the error for this text."""
-        here = self._tokens[self._at - 1][1] if 0 < self._at <= len(self._tokens) else ""
+    def error(self, reason: str, token: str = "") -> PtxSyntaxError:
+        """Make the error for this text, about a token or the one that was taken last."""
+        here = token or (self._tokens[self._at - 1][1] if 0 < self._at <= len(self._tokens) else "")
         return PtxSyntaxError(f"{reason} in {' '.join(self.text.split())[:80]!r}", here)
 
 

@@ -81,7 +81,8 @@ def test_pointers_outlive_a_launch():
     .visible .entry keep() {{ .reg .b64 %rd<2>; mov.u64 %rd1, times; st.global.u64 [kept], %rd1; ret; }}
     .visible .entry k(.param .u64 out) {{ .reg .b32 %t, %r<4>; .reg .b64 %to, %rd<4>;
     mov.u32 %t, %tid.x; ld.param.u64 %to, [out]; mad.wide.u32 %to, %t, 4, %to;
-    ld.global.u64 %rd1, [kept]; {call("%rd1", "%t", 3)} {_STORE} }}""")
+    FORM: .callprototype (.param .b32 _) _ (.param .b32 _, .param .b32 _);
+    ld.global.u64 %rd1, [kept]; {call("%rd1", "%t", 3, more=", FORM")} {_STORE} }}""")
     module.launch("keep", 1, 1)
     np.testing.assert_array_equal(run(module), 3 * np.arange(64))
 
@@ -285,12 +286,21 @@ def test_printf_gives_the_number_of_its_arguments():
     ("outside", "body", "error", "said"),
     [
         (".extern .func other();", "call other; ret;", UnknownInstructionError, "other is not defined in this module"),
-        ("", "call other; ret;", UnknownInstructionError, "other is not defined in this module"),
-        (_ADD, "{ .param .b32 a; call add, (a); } ret;", SimulationError, r"add has arguments of \[4, 4\] bytes"),
-        ("", "mov.u64 %rd1, 64; call %rd1; ret;", SimulationError, "what is called, at 0x40, is no function"),
+        (
+            "",
+            "P: .callprototype _; mov.u64 %rd1, 64; call %rd1, P; ret;",
+            SimulationError,
+            "what is called, at 0x40, is no function",
+        ),
+        (
+            _ADD,
+            """P: .callprototype _ (.param .b32 _); { .param .b32 a; mov.u64 %rd1, add; call %rd1, (a), P; } ret;""",
+            SimulationError,
+            r"add has arguments of \[4, 4\] bytes",
+        ),
         (".func f() { trap; }", "call f; ret;", TrapError, "the kernel executed a trap"),
     ],
-    ids=["extern", "unknown", "arguments", "pointer", "trap"],
+    ids=["extern", "pointer", "arguments", "trap"],
 )
 def test_wrong_calls(outside, body, error, said):
     """They are refused where they are reached, and only there."""
@@ -302,8 +312,9 @@ def test_wrong_calls(outside, body, error, said):
 @pytest.mark.parametrize(
     ("outside", "body", "said"),
     [
-        (".alias f, g;", "ret;", "f is an alias of g, which is not defined"),
-        ("", "call (%r1), f, (5); ret;", "type of 5"),
+        (".alias f, g;", "ret;", "declared before it, got f"),
+        (".extern .func f(); .func g(); .alias g, f;", "ret;", "g is an alias of f, which is not defined before it"),
+        ("", "call (%r1), f, (5); ret;", "the declaration of a function before it"),
     ],
 )
 def test_unreadable_calls(outside, body, said):
@@ -380,9 +391,3 @@ def test_numbers_passed_to_a_function_by_its_address(form):
     call (%r1), %rd1, (40), FORM; {_STORE}"""
     found = run(kernel(body, _UP))
     np.testing.assert_array_equal(found, np.where(np.arange(64) < 32, 42, 41))
-
-
-def test_a_number_of_no_known_type():
-    body = "FORM: .callprototype _; mov.u64 %rd1, up1; call (%r1), %rd1, (40), FORM;"
-    with pytest.raises(PtxSyntaxError, match="the type of 40 is not known"):
-        kernel(body, _UP)

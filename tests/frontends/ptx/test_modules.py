@@ -251,9 +251,9 @@ def test_boxes_are_stored_to_no_array_that_is_read_only(operation):
     first = -memory.ctypes.data % 128 // 4
     matrix = memory[first : first + 256].reshape(16, 16)
     name = "cp.async.bulk.tensor" if operation == "tile" else "cp.reduce.async.bulk.tensor"
-    store = f"{name}.2d.global.shared::cta.{operation}.bulk_group [map, {{%r2, %r3}}], [%r1];"
+    store = f"{name}.2d.global.shared::cta.{operation}.bulk_group [%rd3, {{%r2, %r3}}], [%r1];"
     module = module_of(
-        f"{_FIRST} mov.u32 %r2, 4; mov.u32 %r3, 8; fence.proxy.async; @%p1 {store} {_DONE}",
+        f"{_FIRST} mov.b64 %rd3, map; mov.u32 %r2, 4; mov.u32 %r3, 8; fence.proxy.async; @%p1 {store} {_DONE}",
         ".param .align 64 .b8 map[128]",
     )
     tensor_map = to_bytes(TensorMap("f32", (16, 16), (64,), (4, 8), global_address=matrix.ctypes.data))

@@ -11,6 +11,9 @@ from cutepy.sim import CompletionPolicy, Observer, Run
 from cutepy.sim.machine.launch import KernelCall
 from cutepy.sim.machine.loaded_module import LoadedModule
 
+_SYSTEM = """.extern .func (.param .b32 r) vprintf(.param .b64 f, .param .b64 a);
+.extern .func __assertfail(.param .b64 m, .param .b64 f, .param .b32 l, .param .b64 n, .param .b64 s);
+"""
 _REGISTERS = ".reg .pred %p<16>; .reg .b16 %h<16>; .reg .b32 %r<64>; .reg .b64 %rd<32>; .reg .f32 %f<32>;"
 
 
@@ -20,7 +23,7 @@ def ptx_module(body: str, parameters: int) -> str:
     loads = "\n".join(f"ld.param.u64 %rd{n}, [p{n}];" for n in range(parameters))
     return (
         '.version 8.8\n.target sm_90a\n.address_size 64\n.file 1 "kernel.py"\n.extern .shared .align 1024 .b8 smem[];\n'
-        f".visible .entry k({names})\n{{\n{_REGISTERS}\n.loc 1 1 0\n{loads}\n{body}\nret;\n}}\n"
+        f"{_SYSTEM}.visible .entry k({names})\n{{\n{_REGISTERS}\n.loc 1 1 0\n{loads}\n{body}\nret;\n}}\n"
     )
 
 

@@ -181,7 +181,8 @@ def test_what_is_watched_is_not_spread(options):
 
 @pytest.mark.parametrize("bad", [0, 130, CTAS - 1])
 def test_an_error_is_that_of_one_process_and_leaves_memory_so(bad):
-    body = f"setp.eq.u32 %p1, %r4, {bad}; @%p1 st.global.u32 [8], %r4; st.global.u32 [%rd10], %r4;"
+    body = f"mov.b64 %rd11, 8; setp.eq.u32 %p1, %r4, {bad}; @%p1 st.global.u32 [%rd11], %r4;"
+    body += "st.global.u32 [%rd10], %r4;"
     left, said = [], []
     for processes in (1, 3):
         array = np.full(CTAS * 32, 77, np.uint32)

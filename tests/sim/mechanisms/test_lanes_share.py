@@ -13,9 +13,9 @@ from cutepy.sim.errors import BarrierError
 from tests.sim.kernels.launching import launch
 
 _HEAD = """
-.reg .pred %out; .reg .b32 %tid, %zero, %bar, %data, %n, %v, %w; .reg .b64 %wide, %to, %state, %x, %y;
+.reg .pred %out; .reg .b32 %thread, %zero, %bar, %data, %n, %v, %w; .reg .b64 %wide, %to, %state, %x, %y;
 .shared .align 16 .b8 inner[512];
-mov.u32 %tid, %tid.x; mov.u32 %zero, 0; mov.b64 %to, %rd0; mov.u32 %bar, inner; add.u32 %data, %bar, 64;
+mov.u32 %thread, %tid.x; mov.u32 %zero, 0; mov.b64 %to, %rd0; mov.u32 %bar, inner; add.u32 %data, %bar, 64;
 """
 _COUNT_OF_STATE = "mbarrier.arrive.shared.b64 %state, [%bar]; mbarrier.pending_count.b64 %v, %state;"
 _INIT = "mbarrier.init.shared.b64 [%bar], {};"
@@ -175,13 +175,13 @@ CASES = {
 
 def _run(name: str, lanes: int, address: bool, amount: bool) -> tuple[int, object]:
     before, shared, after, _ = CASES[name]
-    text = _HEAD + "setp.ne.u32 %p0, %tid, 0; @%p0 bra A;\n" + before
-    text += f"\nA: bar.warp.sync -1; setp.ge.u32 %p1, %tid, {lanes}; mov.u32 %n, 3;\n"
+    text = _HEAD + "setp.ne.u32 %p0, %thread, 0; @%p0 bra A;\n" + before
+    text += f"\nA: bar.warp.sync -1; setp.ge.u32 %p1, %thread, {lanes}; mov.u32 %n, 3;\n"
     if address:  # by more than the instructions that follow can tell
-        text += "shr.u32 %zero, %tid, 20; add.u32 %bar, %bar, %zero; add.u32 %data, %data, %zero;\n"
+        text += "shr.u32 %zero, %thread, 20; add.u32 %bar, %bar, %zero; add.u32 %data, %data, %zero;\n"
         text += "cvt.u64.u32 %wide, %zero; add.u64 %to, %to, %wide;\n"
     if amount:
-        text += "shr.u32 %w, %tid, 20; add.u32 %n, %n, %w;\n"
+        text += "shr.u32 %w, %thread, 20; add.u32 %n, %n, %w;\n"
     text += f"@%p1 bra B;\n{shared}\nB: bar.warp.sync -1; @%p0 bra E;\n{after}\nst.global.u32 [%to], %v;\nE:\n"
     for word, value in (("LANES", lanes), ("ALLBYTES", 16 * lanes), ("FOURBYTES", 4 * lanes)):
         text = text.replace(word, str(value))
@@ -199,7 +199,7 @@ def test_each_lane_does_it_whether_or_not_the_address_is_uniform(name):
 
 
 def test_lanes_that_disagree_on_a_count_are_told():
-    body = _HEAD + "add.u32 %n, %tid, 1; mbarrier.init.shared.b64 [%bar], %n;"
+    body = _HEAD + "add.u32 %n, %thread, 1; mbarrier.init.shared.b64 [%bar], %n;"
     with pytest.raises(BarrierError, match="counts of 1 to 32") as found:
         launch(body, [np.zeros(1, np.uint32)])
     assert found.value.instruction.opcode == "mbarrier.init.shared.b64"
@@ -207,9 +207,9 @@ def test_lanes_that_disagree_on_a_count_are_told():
 
 def test_each_lane_may_have_an_mbarrier_and_a_count_of_its_own():
     body = _HEAD + (
-        "shr.u32 %v, %tid, 1; mad.lo.u32 %bar, %v, 8, %bar; add.u32 %n, %v, 5; mbarrier.init.shared.b64 [%bar], %n;"
-        "bar.warp.sync -1; and.b32 %w, %tid, 1; setp.ne.u32 %p0, %w, 0; @%p0 bra E;"
-        f"{_COUNT_OF_STATE} mad.wide.u32 %to, %tid, 2, %to; st.global.u32 [%to], %v; E:"
+        "shr.u32 %v, %thread, 1; mad.lo.u32 %bar, %v, 8, %bar; add.u32 %n, %v, 5; mbarrier.init.shared.b64 [%bar], %n;"
+        "bar.warp.sync -1; and.b32 %w, %thread, 1; setp.ne.u32 %p0, %w, 0; @%p0 bra E;"
+        f"{_COUNT_OF_STATE} mad.wide.u32 %to, %thread, 2, %to; st.global.u32 [%to], %v; E:"
     )
     found = np.zeros(16, np.uint32)
     launch(body, [found])

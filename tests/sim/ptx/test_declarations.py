@@ -353,7 +353,7 @@ def test_blocks_have_variables_of_their_own():
         (".param .u32 a,.param.align 64 .b8 b[128]", [("a", 4, 4, "u32"), ("b", 128, 64, "b8")]),
         (".param .u64 .ptr .global .align 16 a, .param .u64 .ptr b", [("a", 8, 8, "u64"), ("b", 8, 8, "u64")]),
         (".param .align 8 .b8 a[2][4]", [("a", 8, 8, "b8")]),
-        (".param .v2 .f32 a", [("a", 8, 8, "f32")]),
+        (".param .f32 a[2]", [("a", 8, 4, "f32")]),
         ("", []),
     ],
 )

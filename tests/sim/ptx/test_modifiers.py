@@ -76,11 +76,11 @@ def test_what_ptxas_refuses_is_not_spelled(opcode):
 
 RARE = [
     # Values as an H200 gave them.
-    ("cvt.rni.bf16.bf16 %h1, 0x3FC0; mov.b32 %r0, {%h1, 0};", 0x4000),
-    ("cvt.rni.bf16.bf16 %h1, 0x7F81; mov.b32 %r0, {%h1, 0};", 0x7FFF),
-    ("cvt.bf16.bf16 %h1, 0x0001; mov.b32 %r0, {%h1, 0};", 1),
-    ("cvt.ftz.f32.bf16 %r0, 0x7F81;", 0x7FFFFFFF),
-    ("cvt.rn.f32.bf16 %r0, 0x7F81;", 0x7F810000),
+    ("mov.b16 %h2, 0x3FC0; cvt.rni.bf16.bf16 %h1, %h2; mov.b32 %r0, {%h1, 0};", 0x4000),
+    ("mov.b16 %h2, 0x7F81; cvt.rni.bf16.bf16 %h1, %h2; mov.b32 %r0, {%h1, 0};", 0x7FFF),
+    ("mov.b16 %h2, 0x0001; cvt.bf16.bf16 %h1, %h2; mov.b32 %r0, {%h1, 0};", 1),
+    ("mov.b16 %h2, 0x7F81; cvt.ftz.f32.bf16 %r0, %h2;", 0x7FFFFFFF),
+    ("mov.b16 %h2, 0x7F81; cvt.rn.f32.bf16 %r0, %h2;", 0x7F810000),
     ("cvt.rz.ftz.f32.u32 %r0, 16777217;", 0x4B800000),
     ("set.gt.bf16.f16 %h1, 0x4000, 0x3C00; mov.b32 %r0, {%h1, 0};", 0x3F80),
     ("add.cc.u32 %r1, %r3, -1; addc.u16 %h1, 2, 3; mov.b32 %r0, {%h1, 0};", 6),

@@ -63,15 +63,15 @@ REFUSED = [
     ("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%r0, %r1, %r2}, {%r3, %r4, %r5, %r6}, {%r7, %r8}, "
      "{%r0, %r1, %r2, %r3};", "a vector of 4 there, got one of 3"),
     # Types of registers.
-    ("add.u32 %r0, %d, 1;", "%d of type b64 read as b32"),
-    ("add.u32 %d, %r0, 1;", "%d of type b64 is too wide for b32"),
+    ("add.u32 %r0, %d, 1;", "a value of type .u32 there, got %d of type .b64"),
+    ("add.u32 %d, %r0, 1;", "a value of type .u32 there, got %d of type .b64"),
     ("mul.wide.u32 %r0, %r1, %r2;", "an integer of 64 bits there, got %r0 of type .b32"),
-    ("setp.eq.u32 %r0, %r1, %r2;", "%r0 of type b32 written as pred"),
-    ("selp.u32 %r0, %r1, %r2, %r3;", "%r3 of type b32 read as pred"),
+    ("setp.eq.u32 %r0, %r1, %r2;", "a value of type .pred there, got %r0 of type .b32"),
+    ("selp.u32 %r0, %r1, %r2, %r3;", "a value of type .pred there, got %r3 of type .b32"),
     ("@%r0 mov.u32 %r0, 1;", "must be a predicate, got %r0"),
     ("setp.eq.and.u32 %p, %r0, %r1, !%r2;", "! takes a predicate"),
-    ("ld.global.u64 %r0, [%d];", "too narrow"),
-    ("mov.b32 {%r0, %r1}, %r2;", "too wide"),
+    ("ld.global.u64 %r0, [%d];", "a value of type .u64 there, got %r0"),
+    ("mov.b32 {%r0, %r1}, %r2;", "a value of type .b16 there, got %r0"),
     ("mbarrier.arrive.expect_tx.shared.b64 _, [%r0];", "takes 2 to 3 operands|takes 3"),
     ("mbarrier.arrive.expect_tx.shared::cluster.b64 [%r0];", "takes"),
     (".local .b32 y; ld.param.b32 %r0, [y];", "takes a parameter, and y is none"),
@@ -118,7 +118,7 @@ REFUSED = [
     ("mov.u32 %r0, %clock64;", "a value of 32 bits there, got %clock64"),
     ("mov.u64 %d, %tid.x;", "a value of 64 bits there, got %tid.x"),
     ("selp.u32 %r0, 1, 0, %tid.x;", "no special register, got %tid.x"),
-    (".reg .texref t;", "no registers of type .texref"),
+    (".reg .texref t;", ".texref is of variables in .global"),
     (".reg .f32 %f; mul.wide.s32 %d, %f, 1;", "an integer of 32 bits there, got %f"),
     ("mul.wide.s32 %d, %r1, 1e5;", "an integer of 32 bits there, got a float"),
     ("mad.wide.s32 %d, %r1, 2, 1.5;", "an integer of 64 bits there, got a float"),
@@ -191,7 +191,7 @@ REFUSED = [
     ("ld.global.u32 %r0, [%d];\n  ld.global.u32 %r0, [%r1];", "an address of 64 bits"),
     ("shl.b32 _, %r1, 3;", "a register for its result, got _"),
     ("bar.sync 16;", "from 0 to 15, got 16"),
-    ("shl.b64 %d, %d, %e;", "a value of 32 bits"),
+    ("shl.b64 %d, %d, %e;", "an integer of 32 bits"),
     ("match.any.sync.b32 %r0|%p, %r1, -1;", "has one result"),
     # Declarations.
     (".local .align 3 .b8 y[8];", "power of two"),
@@ -200,7 +200,7 @@ REFUSED = [
     (".local .b8 y[1099511627776];", "no GPU has"),
     ("mov.u64 %d, 99999999999999999999;", "64 bits"),
     (".local .b32 y<99999999999>;", "at most"),
-    (".reg .foo %z;", "unknown type"),
+    (".reg .foo %z;", "no registers of type .foo"),
     (".reg .b32 %z", "cannot read|unknown directive|expected"),
 ]  # fmt: skip
 
@@ -247,7 +247,7 @@ def test_the_error_names_its_place(statement, said, tmp_path):
         (HEAD + ".global .b8 a[1099511627776];", "no GPU has"),
         (HEAD + ".global .u32 a = 1.0/0.0;", "division by zero"),
         (HEAD + "/* never", "does not end"),
-        (HEAD + ".alias a, b;", "b, which is not defined"),
+        (HEAD + ".alias a, b;", "declared before it, got a"),
         (HEAD + ".shared .u32 a = 3;", "no variable has an initial value"),
         (HEAD + ".visible .weak .global .u32 a;", "one linking directive"),
         (HEAD + ".const .u32 c;\n.entry k() { st.global.u32 [c], 1; ret; }", "in .global there, and c is in .const"),
@@ -318,7 +318,8 @@ def test_an_integer_loses_what_is_beyond_64_bits_as_in_ptxas():
 
 @pytest.mark.parametrize("version", ["7.0", "8.7", "9.0", "9.4", "9.5", "9.12"])
 def test_any_minor_version_is_read(version):
-    load_ptx(HEAD.replace("8.7", version) + ".global .u64 a = b; .global .u64 b; .entry k() { ret; }")
+    head = f".version {version}\n.target sm_80\n.address_size 64\n"
+    load_ptx(head + ".global .u64 b; .global .u64 a = b; .entry k() { ret; }")
 
 
 ACCEPTED = [

@@ -1,0 +1,156 @@
+"""The version of the PTX ISA and the target that each instruction and modifier needs.
+
+References
+----------
+PTX ISA, "Instruction Set": "PTX ISA Notes" and "Target ISA Notes" of each instruction; what ptxas 13.0 says of opcodes
+in modules of older versions and targets.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import NamedTuple
+
+Version = tuple[int, int]
+
+_TABLE = """
+3.0 sm_30: vadd2 vsub2 vavrg2 vabsdiff2 vmin2 vmax2 vset2 vadd4 vsub4 vavrg4 vabsdiff4 vmin4 vmax4 vset4
+3.1 sm_32: ld.nc atom.and.b64 atom.or.b64 atom.xor.b64 atom.min.u64 atom.min.s64 atom.max.u64 atom.max.s64
+3.2 sm_32: shf
+4.3 sm_20: *.cc.u64 *.cc.s64
+4.3 sm_50: lop3
+4.2 sm_53: add.f16 sub.f16 mul.f16 fma.f16 setp.f16 add.f16x2 sub.f16x2 mul.f16x2 fma.f16x2 setp.f16x2
+5.0 sm_61: dp2a dp4a
+5.0 sm_60: atom.add.f64 red.add.f64 atom.cta atom.gpu atom.sys red.cta red.gpu red.sys
+6.0 sm_30: barrier bar.warp fns shfl.sync vote.sync brx.idx
+6.0 sm_70: fence ld.relaxed ld.acquire st.relaxed st.release atom.relaxed atom.acquire atom.release atom.acq_rel
+6.0 sm_70: red.relaxed red.release match neg.f16 neg.f16x2 wmma
+6.2 sm_60: red.add.f16x2 atom.add.f16x2
+6.2 sm_30: activemask
+6.3 sm_70: nanosleep red.add.f16 atom.add.f16 atom.cas.b16
+6.4 sm_70: mma
+6.5 sm_53: set.f16 set.f16x2
+6.5 sm_70: abs.f16 abs.f16x2
+6.5 sm_72: cvt.pack
+6.5 sm_75: ldmatrix movmatrix mma.m16n8k8 mma.m8n8k16 mma.m8n8k32
+7.0 sm_75: tanh ex2.f16 ex2.f16x2
+7.0 sm_80: mbarrier cp.async redux min.f16 max.f16 min.f16x2 max.f16x2 min.bf16 max.bf16 min.bf16x2 max.bf16x2 fma.bf16
+7.0 sm_80: fma.bf16x2 abs.bf16 abs.bf16x2 neg.bf16 neg.bf16x2 *.tf32 cvt.bf16.f32 cvt.bf16x2.f32 cvt.f16x2.f32 *.relu
+7.0 sm_80: mma.m16n8k16 mma.m16n8k32 mma.m16n8k64 mma.m16n8k256 mma.m16n8k4 mma.bf16 mma.m8n8k4.f64 min.NaN max.NaN
+7.1 sm_80: cvt.f32.bf16 mbarrier.test_wait.parity mma.sp
+7.2 sm_86: *.xorsign
+7.4 sm_70: *.L1::no_allocate *.L1::evict_last *.L1::evict_first *.L1::evict_normal *.L1::evict_unchanged
+7.4 sm_75: *.L2::64B *.L2::128B
+7.4 sm_80: *.L2::cache_hint *.L2::256B createpolicy applypriority discard
+7.4 sm_80: prefetch.L2::evict_last prefetch.L2::evict_normal
+7.5 sm_60: fence.proxy
+7.6 sm_70: szext bmsk
+7.7 sm_70: cvta.param isspacep.param
+7.8 sm_20: barrier.cta bar.cta *.shared::cta
+7.8 sm_89: cvt.e4m3x2 cvt.e5m2x2
+7.8 sm_90: mapa getctarank barrier.cluster griddepcontrol stmatrix mbarrier.try_wait *.cluster *.shared::cluster
+7.8 sm_90: add.bf16 sub.bf16 mul.bf16 add.bf16x2 sub.bf16x2 mul.bf16x2 setp.bf16 setp.bf16x2 set.bf16 set.bf16x2
+7.8 sm_90: tanh.bf16 tanh.bf16x2 ex2.bf16 ex2.bf16x2 atom.add.bf16 atom.add.bf16x2 red.add.bf16 red.add.bf16x2
+7.8 sm_90: cvt.rn.tf32 cvt.rz.tf32 cvt.bf16.f16 cvt.f16.bf16 cvt.f64.bf16 cvt.bf16.f64
+7.8 sm_90: cvt.bf16.u16 cvt.bf16.s16 cvt.bf16.u32 cvt.bf16.s32 cvt.bf16.u64 cvt.bf16.s64
+7.8 sm_90: cvt.u16.bf16 cvt.s16.bf16 cvt.u32.bf16 cvt.s32.bf16 cvt.u64.bf16 cvt.s64.bf16
+7.8 sm_90: mma.m16n8k4.f64 mma.m16n8k8.f64 mma.m16n8k16.f64
+8.0 sm_90: cp.async.bulk cp.reduce.async.bulk elect mbarrier.expect_tx mbarrier.complete_tx fence.proxy.async
+8.0 sm_90: fence.mbarrier_init prefetch.tensormap
+8.0 sm_90: barrier.cluster.relaxed barrier.cluster.release barrier.cluster.acquire
+8.0 sm_90: mbarrier.release mbarrier.relaxed mbarrier.acquire min.u16x2 max.u16x2 min.s16x2 max.s16x2 min.relu.s32
+8.0 sm_90: max.relu.s32
+8.0 sm_90a: wgmma setmaxnreg
+8.1 sm_90: st.async red.async *.oob atom.v2 atom.v4 atom.v8 red.v2 red.v4 red.v8 red.min.f16 red.max.f16 red.min.bf16
+8.1 sm_90: red.max.bf16 atom.min.f16 atom.max.f16 atom.min.bf16 atom.max.bf16 multimem
+8.1 sm_80: cvt.satfinite.bf16.f32 cvt.satfinite.bf16x2.f32
+8.2 sm_90a: wgmma.sp
+8.2 sm_70: lop3.and lop3.or
+8.3 sm_70: ld.b128 st.b128 mov.b128 *.param::entry *.param::func
+8.3 sm_90: atom.b128 fence.proxy.tensormap::generic tensormap.cp_fenceproxy
+8.3 sm_90a: tensormap.replace
+8.4 sm_90a: wgmma.s8.u8 wgmma.u8.s8
+8.4 sm_89: mma.e4m3 mma.e5m2
+8.5 sm_80: mma.sp::ordered_metadata
+8.6 sm_90: cp.async.bulk.shared::cta.global
+"""
+"""By a version and a target the instructions that need these: an opcode that begins with the first part and has the
+others, in any place and in this order; ``*`` is any instruction."""
+
+
+class _Feature(NamedTuple):
+    version: Version
+    target: str
+    first: str
+    parts: tuple[str, ...]
+
+
+def _read() -> list[_Feature]:
+    found = []
+    for line in _TABLE.strip().split("\n"):
+        needs, names = line.split(": ", 1)
+        version, target = needs.split()
+        major, minor = map(int, version.split("."))
+        for name in names.split():
+            first, *parts = name.split(".")
+            found.append(_Feature((major, minor), target, first, tuple(parts)))
+    return found
+
+
+_FEATURES = _read()
+_NEWEST = 90
+
+
+@lru_cache(maxsize=4096)
+def needs(opcode: str) -> tuple[Version, str]:
+    """Return the version and the target that an opcode needs.
+
+    Examples
+    --------
+    >>> needs("wgmma.fence.sync.aligned"), needs("add.u32"), needs("cvt.rn.bf16.f32")
+    (((8, 0), 'sm_90a'), ((1, 0), 'sm_10'), ((7, 0), 'sm_80'))
+    """
+    first, *parts = opcode.split(".")
+    version, target = (1, 0), "sm_10"
+    for feature in _FEATURES:
+        if feature.first in ("*", first) and _has(parts, feature.parts):
+            version = max(version, feature.version)
+            target = max(target, feature.target, key=_generation)
+    return version, target
+
+
+def _has(parts: list[str], wanted: tuple[str, ...]) -> bool:
+    rest = iter(parts)
+    return all(one in rest for one in wanted)
+
+
+def _generation(target: str) -> tuple[int, bool]:
+    number = re.search(r"\d+", target)
+    return int(number[0]) if number is not None else 0, target.endswith("a")
+
+
+@lru_cache(maxsize=1 << 14)
+def lacking(opcode: str, version: Version | None, target: str) -> str:
+    """Return what an opcode needs that the version or the target of a module does not have; nothing if it has all.
+
+    Parameters
+    ----------
+    opcode : str
+    version : tuple of (int, int) or None
+        None where the module names none.
+    target : str
+        Empty where it names none; newer ones than are simulated have all.
+
+    Examples
+    --------
+    >>> lacking("mapa.u64", (8, 0), "sm_80")
+    'mapa.u64 needs .target sm_90 or later, got sm_80'
+    """
+    least, gpu = needs(opcode)
+    if version is not None and version < least:
+        said, got = (f"{one[0]}.{one[1]}" for one in (least, version))
+        return f"{opcode} needs .version {said} or later, got {got}"
+    if target and _generation(target)[0] <= _NEWEST and _generation(target) < _generation(gpu):
+        return f"{opcode} needs .target {gpu}{' or later' * (gpu[-1] != 'a')}, got {target}"
+    return ""

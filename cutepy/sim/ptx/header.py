@@ -1,0 +1,134 @@
+"""The header of a module: the version of the PTX ISA, the target and the size of addresses.
+
+References
+----------
+PTX ISA, "PTX Module Directives", "Release Notes": the version that brought each target; what ptxas 13.0 takes.
+"""
+
+from __future__ import annotations
+
+import re
+
+from cutepy.sim.ptx.tokens import PtxSyntaxError, integer
+
+_NEWEST_MAJOR = 9
+"""Newest major version of the PTX ISA; a minor one adds instructions, each of which is refused where it is unknown."""
+_LAST_MINOR = {1: 5, 2: 3, 3: 2, 4: 3, 5: 1, 6: 5, 7: 8, 8: 8}
+"""Of earlier major versions."""
+_TARGETS_BY_VERSION = """
+1.0 sm_10 sm_11 | 1.2 sm_12 sm_13 | 2.0 sm_20 sm_21 | 3.0 sm_30 | 3.1 sm_35 | 4.0 sm_32 sm_50 | 4.1 sm_37 sm_52 |
+4.2 sm_53 | 5.0 sm_60 sm_61 sm_62 | 5.1 sm_70 | 6.1 sm_72 | 6.3 sm_75 | 7.0 sm_80 | 7.1 sm_86 | 7.3 sm_88 | 7.4 sm_87 |
+7.8 sm_89 sm_90 | 8.0 sm_90a
+"""
+Version = tuple[int, int]
+TARGETS: dict[str, Version] = {
+    target: (int(version[0]), int(version[2]))
+    for version, *targets in map(str.split, _TARGETS_BY_VERSION.split("|"))
+    for target in targets
+}
+"""The targets that ptxas assembles for an sm_90a, and the version that each needs."""
+_MODES = ("texmode_unified", "texmode_independent")
+_ADDRESS_SIZE = (2, 3)
+_ADVICE = {
+    "map_f64_to_f32": "; it is for GPUs before sm_13, delete it",
+}
+
+
+def architecture(target: str) -> str:
+    """Return a target as it is for a real GPU: "sm_90" of "compute_90"."""
+    return target.replace("compute_", "sm_", 1)
+
+
+class Header:
+    """The directives that a module begins with, as they are read.
+
+    Attributes
+    ----------
+    version : tuple of (int, int) or None
+        None if none was read, or none that there is.
+    target : str
+    at : int
+        The place of .target.
+    debugs : bool
+        Whether the module has a section for debuggers.
+    opcodes : set of str
+        Those that were found to be of the version and the target.
+    """
+
+    def __init__(self) -> None:
+        self.version: Version | None = None
+        self.target = ""
+        self.at = 0
+        self.debugs = False
+        self.opcodes: set[str] = set()
+        self._said: set[str] = set()
+        self._options: set[str] = set()
+        self._is_over = False
+
+    def end(self) -> None:
+        """Note that the module's declarations begin."""
+        self._is_over = True
+
+    def read(self, match: re.Match[str]) -> None:
+        """Read a directive, of a match with the groups version, target with options, and address_size.
+
+        Raises
+        ------
+        PtxSyntaxError
+            If there is no such version, target or size, or they do not go together.
+        """
+        name = next(one for one in ("version", "target", "address_size") if match[one])
+        if name in self._said and (name != "target" or match["target"] != self.target):
+            raise PtxSyntaxError(f".{name} comes twice")
+        if self._is_over:
+            raise PtxSyntaxError(f".{name} stands before all declarations of a module; move it to the beginning")
+        self._said.add(name)
+        if match["version"]:
+            self.version = _version(match["version"])
+        elif match["target"]:
+            self.target, self.at = match["target"], match.start()
+            self._read_options(match["options"])
+            self._need(TARGETS.get(architecture(self.target)), f".target {self.target}", self.target)
+        else:
+            self._need(_ADDRESS_SIZE, ".address_size")
+            if integer(match["address_size"]) != 64:
+                bits = match["address_size"]
+                reason = f"addresses of {bits} bits, which no GPU since sm_90 has; write .address_size 64"
+                raise PtxSyntaxError(reason, bits)
+
+    def _read_options(self, text: str) -> None:
+        for option in re.findall(r"\w+", text):
+            if option not in (*_MODES, "debug") and architecture(option) not in TARGETS:
+                advice = _ADVICE.get(option, f"; there is debug {' '.join(_MODES)}")
+                raise PtxSyntaxError(f".target has no option {option}{advice}", option)
+            self._options.add(option)
+            if self._options.issuperset(_MODES):
+                raise PtxSyntaxError(f"{' and '.join(_MODES)} exclude each other", option)
+
+    def _need(self, version: Version | None, what: str, token: str = "") -> None:
+        if version is not None and self.version is not None and self.version < version:
+            raise PtxSyntaxError(f"{what} needs .version {_said(version)}, got {_said(self.version)}", token)
+
+    def check(self) -> None:
+        """Refuse what the rest of the module lacks.
+
+        Raises
+        ------
+        PtxSyntaxError
+            If the target is to be debugged, and no section tells how.
+        """
+        if "debug" in self._options and not self.debugs:
+            reason = "the option debug needs a .section .debug_info, as compilers write it; delete the option"
+            raise PtxSyntaxError(reason, "debug")
+
+
+def _version(text: str) -> Version:
+    match = re.fullmatch(r"\d{1,4}\.\d{1,4}", text)
+    major, minor = map(int, text.split(".")) if match is not None else (0, 0)
+    if not 1 <= major <= _NEWEST_MAJOR or minor > _LAST_MINOR.get(major, minor):
+        raise PtxSyntaxError(f"expected a version of the PTX ISA up to {_NEWEST_MAJOR}.x, got {text}", text)
+    return major, minor
+
+
+def _said(version: Version) -> str:
+    return f"{version[0]}.{version[1]}"

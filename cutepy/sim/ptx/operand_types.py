@@ -1,0 +1,223 @@
+"""The types of instructions' operands: which registers, constants and special registers each one takes.
+
+An instruction of untyped bits takes every register of that width; one of integers takes integers and bits, one of a
+float that float and bits; of bf16, tf32 and the formats of 8 bits there are no registers but those of bits. Loads,
+stores and conversions take wider registers, too.
+
+References
+----------
+PTX ISA, "Type Information for Instructions and Operands", "Operand Size Exceeding Instruction-Type Size"; what ptxas
+13.0 takes of each type of register in each place.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from cutepy.sim.ptx.model import Immediate, Negated, Operand, Pair, Register, Sink, Special, Symbol, Vector, type_bits
+from cutepy.sim.ptx.tokens import PtxSyntaxError
+
+_PLACES = """
+abs add cnot copysign div ex2 fma lg2 max min mul mul24 mad mad24 neg rcp rem rsqrt sad sin cos sqrt: T T T T
+sub tanh and or xor not brev prmt mov: T T T T
+addc subc: T T T pred
+madc: T T T T pred
+shl shr: T T count
+shf: T T T count
+bmsk: count count count
+szext: T T count
+lop3: T T T T count
+popc clz bfind: count T
+bfe: T T count count
+bfi: T T T count count
+dp2a dp4a: count u32 u32 count
+shfl: T T T T count
+vote: T pred count
+match: count T count
+redux: count T count
+elect: count count
+activemask: T
+nanosleep bar.warp: count
+isspacep: pred integer
+cvta: T T
+mapa: T T count
+getctarank: count T
+createpolicy.fractional: state f32
+cp.async.ca cp.async.cg: - - - ignored
+alloca: T T
+stacksave stackrestore: T
+testp: pred T
+selp: T T T pred
+slct: U U U T
+set: U T T pred
+setp: pred T T pred
+mbarrier.init: - count
+mbarrier.arrive mbarrier.arrive_drop: state - count
+mbarrier.test_wait mbarrier.try_wait: pred - state count
+mbarrier.test_wait.parity mbarrier.try_wait.parity: pred - count count
+st.async red.async: - T -
+cp.async.bulk.wait_group cp.async.wait_group: count
+ld ldu: T -
+st: - T
+atom: T - T T
+red: - T
+cvt: U T T
+"""
+"""By the longest beginning of an opcode the types of its operands: T is the last type of the opcode and U the first.
+``count`` is an integer of 32 bits, ``state`` one of 64, ``integer`` one of any width, ``ignored`` a count of bytes or a
+predicate, and ``-`` is not told here."""
+_WIDENED = frozenset(("ld", "ldu", "st", "cvt"))
+_PAIRED = frozenset(("setp", "shfl", "elect", "lop3", "match"))
+_UNREGISTERED = re.compile("bf16(x2)?|tf32|e[45]m[23](x2)?")
+_TYPE = re.compile(r"[bus](8|16|32|64|128)|b?f16(x2)?|[us]16x2|tf32|f32|f64|e[45]m[23](x2)?|pred")
+_WIDE_SPECIALS = re.compile(r"clock64|globaltimer|current_graph_exec|pm\d_64")
+
+_OF_INTEGERS = frozenset(("count", "state", "integer", "ignored", "pred"))
+_PREDICATE_SPECIAL = "is_explicit_cluster"
+
+
+def _read(table: str) -> dict[str, tuple[str, ...]]:
+    found: dict[str, tuple[str, ...]] = {}
+    for line in table.strip().split("\n"):
+        names, places = line.split(": ")
+        found |= dict.fromkeys(names.split(), tuple(places.split()))
+    return found
+
+
+_BY_OPCODE = _read(_PLACES)
+
+
+@lru_cache(maxsize=4096)
+def operand_types(opcode: str) -> tuple[str, ...]:
+    """Return the types of an opcode's operands, "" for one that is not told; nothing of an unknown opcode.
+
+    Examples
+    --------
+    >>> operand_types("shf.l.wrap.b32"), operand_types("cvt.rn.f16.f32")
+    (('b32', 'b32', 'b32', 'count'), ('f16', 'f32', 'f32'))
+    """
+    first, *parts = opcode.split(".")
+    types = [part for part in parts if _TYPE.fullmatch(part)]
+    if first == "atom" and "cas" not in parts:
+        return (types[-1], "", types[-1])
+    if first == "cp" and "L2::cache_hint" in parts:
+        return ()  # the policy may be in the place of the bytes
+    if "wide" in parts or (first, "pack") == (first, *parts[:1]) or (first in ("ld", "st", "ldu") and not types):
+        return ()
+    name = next((n for n in (".".join((first, *parts[:k])) for k in range(len(parts), -1, -1)) if n in _BY_OPCODE), "")
+    if first == "mbarrier" and "parity" in parts and not name.endswith("parity"):
+        name += ".parity"
+    places = {"T": types[-1] if types else "", "U": types[0] if types else "", "-": ""}
+    return tuple(places.get(word, word) for word in _BY_OPCODE.get(name, ()))
+
+
+def check_operand_types(opcode: str, operands: tuple[Operand, ...], lacks_result: bool) -> None:
+    """Refuse registers and constants of another type than an instruction takes.
+
+    Parameters
+    ----------
+    opcode : str
+    operands : tuple of Operand
+    lacks_result : bool
+        Whether its result, which may be missing, is missing.
+
+    Raises
+    ------
+    PtxSyntaxError
+    """
+    first = opcode.partition(".")[0]
+    _check_pairs(opcode, first, operands)
+    kinds = operand_types(opcode)[lacks_result:]
+    is_wide = first in _WIDENED and not opcode.startswith("st.async")
+    for kind, operand in zip(kinds, operands, strict=False):
+        if not kind:
+            continue
+        one = operand.first if isinstance(operand, Pair) else operand
+        items = one.items if isinstance(one, Vector) else (one,)
+        if len(items) > 1 and (first == "mov" or kind == "b128"):
+            kind = f"b{type_bits(kind) // len(items)}"
+        for item in items:
+            if not _takes(kind, item, is_wide):
+                what = {"count": "an integer of 32 bits", "state": "an integer of 64 bits", "integer": "an integer"}
+                what["ignored"] = "an integer of 32 bits or a predicate"
+                said = what.get(kind, f"a value of type .{kind}")
+                raise PtxSyntaxError(f"{opcode} takes {said} there, got {typed(item)}", _name(item))
+
+
+def _check_pairs(opcode: str, first: str, operands: tuple[Operand, ...]) -> None:
+    result = operands[0] if operands else None
+    is_pair = isinstance(result, Pair)
+    sets_carry = ".cc." in opcode
+    if isinstance(result, Pair) and sets_carry:
+        is_pair = isinstance(result.first, Pair)
+        if isinstance(result.first, Sink):
+            raise PtxSyntaxError(f"{opcode} takes a register for its result, got _", "_")
+    may_pair = first in _PAIRED and not (first == "setp" and opcode.endswith(("f16", ".bf16")))
+    if is_pair and not may_pair:
+        raise PtxSyntaxError(f"{opcode} has one result, got two with | between them")
+    if first == "elect" and not is_pair:
+        raise PtxSyntaxError(f"{opcode} has two results, a register and a predicate, such as %r1|%p1")
+
+
+def _takes(kind: str, operand: Operand, is_wide: bool) -> bool:
+    if isinstance(operand, Negated):
+        operand = operand.operand
+    if isinstance(operand, Register):
+        return _takes_register(kind, operand.type, is_wide)
+    if isinstance(operand, Immediate) and operand.float_bits:
+        if kind in _OF_INTEGERS:
+            return False
+        if is_wide and _is_half(kind):
+            return False
+        return operand.float_bits == type_bits(kind) if kind[0] == "b" and kind[1] != "f" else kind[0] not in "us"
+    if isinstance(operand, Symbol):
+        return kind not in ("count", "state", "integer") and not _UNREGISTERED.fullmatch(kind)
+    if isinstance(operand, Immediate):
+        return kind not in ("f32", "f64") and not (is_wide and _is_half(kind))
+    if isinstance(operand, Special):
+        if operand.name == _PREDICATE_SPECIAL:
+            return kind == "pred"
+        bits = 64 if _WIDE_SPECIALS.fullmatch(operand.name) else 32
+        return kind[0] in "bus" and (type_bits(kind) <= bits or operand.name == "gridid")
+    return True
+
+
+def _is_half(kind: str) -> bool:
+    return kind in ("f16", "f16x2") or _UNREGISTERED.fullmatch(kind) is not None
+
+
+def _takes_register(kind: str, register: str, is_wide: bool) -> bool:
+    if kind == "ignored":
+        return register == "pred" or _takes_register("count", register, is_wide=False)
+    if kind == "pred" or register == "pred":
+        return kind == register
+    is_bits, is_integer = register[0] == "b", register[0] in "us"
+    bits, width = {"count": 32, "state": 64, "integer": 0}.get(kind) or 0, type_bits(register)
+    if kind in ("count", "state", "integer"):
+        return (is_bits or is_integer) and bits in (0, width)
+    bits = type_bits(kind)
+    if _UNREGISTERED.fullmatch(kind):
+        return is_bits and width == bits
+    if width < bits or (width > bits and not is_wide):
+        return False
+    if kind[0] == "f":
+        return is_bits or register == kind
+    return kind[0] == "b" or is_bits or is_integer or register == "f16x2"
+
+
+def typed(operand: Operand) -> str:
+    """Name an operand with its type, as an error does."""
+    if isinstance(operand, Immediate):
+        return "a float" if operand.float_bits else f"the integer {operand.value}"
+    if isinstance(operand, Register):
+        return f"{operand.name} of type .{operand.type}"
+    return _name(operand) or "another operand"
+
+
+def _name(operand: Operand) -> str:
+    if isinstance(operand, Register):
+        return operand.name
+    if isinstance(operand, Negated):
+        return f"!{operand.operand.name}"
+    return f"%{operand.name}" if isinstance(operand, Special) else ""

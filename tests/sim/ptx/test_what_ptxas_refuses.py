@@ -1,0 +1,246 @@
+"""Small texts as ptxas 13.0 takes or refuses them for sm_90a: each is a module, or an error with its place."""
+
+import numpy as np
+import pytest
+
+from cutepy import load_ptx
+from cutepy.sim.ptx.features import needs
+from cutepy.sim.ptx.tokens import PtxSyntaxError
+
+HEAD = ".version 8.7\n.target sm_90a\n.address_size 64\n"
+ENTRY = ".visible .entry k() { ret; }\n"
+REGISTERS = """.reg .b16 %h<4>; .reg .b32 %r<8>; .reg .b64 %d<8>; .reg .f32 %f<4>; .reg .f64 %g<4>; .reg .pred %p<4>;
+.reg .u32 %u<4>; .reg .u64 %ud<4>; .param .u32 pr, pa; .param .u64 pb; .param .align 8 .b8 pc[16];
+.param .align 8 .b8 pd[8]; .param .f32 pf; .param .s32 ps; .param .b32 pq;"""
+OUTSIDE = """.global .align 64 .u32 g[32]; .shared .align 128 .b8 s[1024]; .const .align 64 .b8 c[128];
+.func (.param .u32 r) f(.param .u32 a, .param .u64 b) { st.param.u32 [r], 1; ret; }
+.func h(.reg .u32 a) { ret; }
+.func ar(.param .align 8 .b8 a[16]) { ret; }
+"""
+
+
+def header(version="8.7", target="sm_90a", size=".address_size 64"):
+    return f".version {version}\n.target {target}\n{size}\n"
+
+
+def inside(statement):
+    return f"""{HEAD}{OUTSIDE}.visible .entry k(.param .u64 x, .param .align 64 .b8 map[128])
+{{ {REGISTERS}
+{statement}
+ret; }}
+"""
+
+
+MODULES = [
+    (header("7.8"), "needs .version 8.0, got 7.8"),
+    (header("7.7", "sm_90"), "needs .version 7.8"),
+    (header("6.5", "compute_80"), "needs .version 7.0"),
+    (header("3.2", "sm_50"), "needs .version 4.0"),
+    (header("2.2", "sm_20"), "needs .version 2.3"),
+    (header(target="sm_90a, foo"), "no option foo"),
+    (header(target="sm_90a, texmode_unified, texmode_independent"), "exclude each other"),
+    (header(target="sm_90a, map_f64_to_f32"), "no option map_f64_to_f32"),
+    (header(target="sm_90a, debug"), r"debug_info"),
+    (header(size=".address_size 32"), "64"),
+    (header(size=".global .u32 y;\n.address_size 64"), "before all declarations"),
+    (HEAD + ".visible .entry j(.param .uy64 y) { ret; }", "no variables in .param of type .uy64"),
+    (HEAD + ".visible .entry j(.param .v2 .u32 y) { ret; }", "no vector"),
+    (HEAD + ".visible .entry j(.param .pred y) { ret; }", "no variables in .param of type .pred"),
+    (HEAD + ".func j(.param .u16 y) { ret; }", "write .b16"),
+    (HEAD + ".global .bf16 y;", "no variables in .global of type .bf16"),
+    (HEAD + ".global .v4 .f64 y;", "at most 128 bits"),
+    (HEAD + ".visible .entry 51() { ret; }", "a name begins with"),
+    (HEAD + ".visible .entry _() { ret; }", "a name begins with"),
+    (HEAD + ".global .u32 _;", "no name"),
+    (HEAD + ".global .u32 %laneid;", "special register"),
+    (HEAD + ".visible .visible .entry j() { ret; }", "at most one of"),
+    (HEAD + ".extern .visible .func j();", "at most one of"),
+    (HEAD + ".extern .func j() { ret; }", "has a body"),
+    (HEAD + ".func j();\n.visible .func j() { ret; }", "declared with no linking directive before"),
+    (HEAD + ".visible .func j();", "declared here, and not defined"),
+    (HEAD + ".func j(.param .u32 a);\n.func j(.param .u64 a) { ret; }", "other parameters before"),
+    (HEAD + ".func j(.param .u32 a);\n.func j() { ret; }", "1 parameters before, and here with 0"),
+    (HEAD + ".func j() { ret; }\n.global .u32 j;", "is a function"),
+    (HEAD + ".common .shared .u32 y;", ".common is of variables in .global"),
+    (HEAD + ".extern .global .u32 y = 5;", "no initial value"),
+    (HEAD + ".extern .global .u32 y;\n.visible .global .u64 y;", "another type or extent"),
+    (HEAD + ".visible .entry j() .maxntid 0 { ret; }", "numbers from 1 on"),
+    (HEAD + ".visible .entry j() .minnctapersm 0 { ret; }", "numbers from 1 on"),
+    (HEAD + ".visible .entry j() .maxntid 32 .reqntid 64 { ret; }", "excludes the other"),
+    (HEAD + ".visible .entry j() .reqnctapercluster 2 .maxclusterrank 4 { ret; }", "excludes the other"),
+    (HEAD + ".visible .entry j() .reqntid 1,1,1,1 { ret; }", "takes 1 to 3 numbers"),
+    (HEAD + ".visible .entry j() .explicitcluster 1 { ret; }", "takes no number"),
+    (HEAD + ".visible .entry j() .blocksareclusters { ret; }", "needs .reqntid and .reqnctapercluster"),
+    (HEAD + ".func j() .maxntid 32 { ret; }", "directive of .entry"),
+    (HEAD + ".visible .entry j() .noreturn { ret; }", "directive of .func"),
+    (HEAD + ".global .u32 y[2] = {1,2,3};", "at most 2 values"),
+    (HEAD + ".global .u32 y[] = {};", "needs a value"),
+    (HEAD + ".global .align 3 .u32 y;", "power of two"),
+    (HEAD + ".global .u32 .align 4 y;", "expected a name"),
+    (HEAD + ".func j(.param .align 256 .b8 y[8]) { ret; }", "at most 128 bytes"),
+    (HEAD + ".visible .entry j(.param .u64 .ptr .align 3 y) { ret; }", "power of two"),
+    (HEAD + ".global .f16 y = 5;", "no initial value"),
+    (HEAD + ".global .u32 y;\n.global .b8 z = 0xFF(y);", "value of type .u8 or .u32 or .u64"),
+    (HEAD + ".global .u32 y;\n.global .u64 z = 0xFFFF(y);", "mask of an address"),
+    (HEAD + ".global .u32 y;\n.global .u64 z = y-4;", "expected ';'"),
+    (HEAD + ".global .u64 z = y;\n.global .u32 y;", "declared before it"),
+    (HEAD + ".func j() { ret; }\n.global .u64 z = j+4;", "by its name alone"),
+    (HEAD + ".const .b8 y[65537];", "65536 bytes"),
+    (HEAD + ".visible .entry j(.param .u64 y) { .reg .b32 y; ret; }", "y is declared twice"),
+    (HEAD + ".visible .entry j() { .extern .shared .u32 y; ret; }", "unknown directive"),
+]  # fmt: skip
+STATEMENTS = [
+    ("mov.u32 %r0, z; .reg .u32 z;", "unknown name z"),
+    ("mov.u32 %r0, z1; .reg .u32 z<3>;", "unknown name z1"),
+    ("ld.shared.u32 %r0, [z]; .shared .u32 z;", "unknown name z"),
+    ("@pp bra L; .reg .pred pp; L:", "unknown predicate pp"),
+    ("call later;", "declaration of a function before it"),
+    ("call (pr), f, (pa);", "has 2 parameters, and the call has 1"),
+    ("call f, (pa, pb);", "has 1 result, and the call has 0"),
+    ("call (pr), f, (pb, pa);", "pb is of another type"),
+    ("call (pr), f, (pf, pb);", "pf is of another type"),
+    ("call h, (%d0);", "%d0 of type .b64 is of another type"),
+    ("call h, (%f0);", "%f0 of type .f32 is of another type"),
+    ("call ar, (pd);", "pd is of another type"),
+    ("call ar, (%r0);", "no variable in .param"),
+    ("call (pr), f, (x, pb);", "no parameter of the caller"),
+    ("call %d0;", "needs a .callprototype"),
+    ("call (pr), %d0, (pa), P; P: .callprototype (.param .u32 _) _ (.param .u32 _);", "before the call"),
+    ("T: .calltargets later; call %d0, T;", "declared before it, got later"),
+    (".branchtargets L; L:", "a label stands before"),
+    ("mov.u64 %d0, L; L:", "takes a value there, got L"),
+    ("add.u32 %r0, %r1, s;", "no address of a variable"),
+    ("mov.f32 %f0, s;", "no address of a variable"),
+    ("cvta.global.u64 %d0, s;", "in .global, and s is in .shared"),
+    ("add.u32 %d0, %r1, %r2;", "type .u32 there, got %d0"),
+    ("add.f32 %u0, %f1, %f2;", "type .f32 there, got %u0"),
+    ("add.f16x2 %f0, %r1, %r2;", "type .f16x2 there, got %f0"),
+    ("cvt.rn.bf16.f32 %r0, %f1;", "type .bf16 there, got %r0"),
+    ("cvt.rna.tf32.f32 %f0, %f1;", "type .tf32 there, got %f0"),
+    ("st.global.f32 [%d0], %g0;", "type .f32 there, got %g0"),
+    ("shf.l.wrap.b32 %r0, %r1, %r2, %f0;", "an integer of 32 bits there, got %f0"),
+    ("selp.b32 %r0, %r1, %r2, 1.0;", "type .pred there, got a float"),
+    ("vote.sync.ballot.b32 %r0, %p0, %f0;", "an integer of 32 bits there, got %f0"),
+    ("alloca.u64 %d0, %r0;", "type .u64 there, got %r0"),
+    ("madc.lo.u32 %r0|%p1, %r1, %r2, %r3;", "one result"),
+    ("elect.sync %r0, -1;", "two results"),
+    ("ldmatrix.sync.aligned.m8n8.x1.shared.b16 %r0, [s];", "a vector of 1"),
+    ("mbarrier.test_wait.shared.b64 _, [s], %d1;", "takes a register for its result"),
+    ("cp.async.ca.shared.global [s], [5], 16;", "a number in local memory only"),
+    ("cp.async.bulk.prefetch.tensor.2d.L2.global [%d0+64, {%r0, %r1}];", "without an offset"),
+    ("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [map, {%r0, %r1}], [s];", "map is in .param"),
+    ("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [c, {%r0, %r1}], [s];", "c is in .const"),
+    (".reg .b32 %tid; mov.u32 %r0, %tid.x;", "%tid is a register here"),
+    ("_: ret;", "no name of a label"),
+    (".reg .bf16 %b;", "no registers of type .bf16"),
+]  # fmt: skip
+FEATURES = [
+    ("8.7", "sm_80", "mapa.u64 %d0, %d1, %r0;", "needs .target sm_90 or later"),
+    ("8.7", "sm_90", "wgmma.fence.sync.aligned;", "needs .target sm_90a"),
+    ("7.0", "sm_70", "cp.async.wait_all;", "needs .target sm_80 or later"),
+    ("8.0", "sm_90a", "tensormap.replace.tile.rank.global.b1024.b32 [%d0], 1;", "needs .version 8.3 or later"),
+    ("8.0", "sm_90a", "lop3.or.b32 %r0|%p0, %r1, %r2, %r3, 5, %p1;", "needs .version 8.2 or later"),
+    ("7.8", "sm_90", "elect.sync %r0|%p0, -1;", "needs .version 8.0 or later"),
+]
+TAKEN_MODULES = [
+    header("7.8", "sm_90"),
+    header("4.0", "sm_50"),
+    header("9.0", "sm_90a, texmode_independent"),
+    header(size=""),
+    header(size=".address_size 0x40"),
+    header(target="sm_90a, debug") + ".section .debug_info { .b8 1 }\n",
+    header() + ".visible .func f();\n.visible .func f() { ret; }\n",
+    header() + ".visible .func f(.param .u32 a);\n.func f(.param .u32 b) { ret; }\n",
+    header() + ".extern .func f(.param .b64 a, .param .b64 b);\n.extern .func f(.param .b64 a, .param .b64 b);\n",
+    header() + ".func f(.param .b64 a, .param .b8 more[]) { ret; }\n",
+    header() + '.visible .entry j() .pragma "nounroll"; .maxntid 32, 2 .minnctapersm 2 { ret; }\n',
+    header() + ".visible .entry j() .maxntid 32 .maxntid WARP_SZ { ret; }\n",
+    header() + ".func f() .noreturn { trap; }\n",
+    header() + ".visible .func .attribute(.unified(1, 2)) f() { ret; }\n",
+    header() + ".global .attribute(.managed, .unified(1, 2)) .u32 y;\n",
+    header() + ".global .u32 y[WARP_SZ];\n",
+    header() + ".global .u32 y[4];\n.global .u64 z[3] = {y+-4, generic(y)+4*2, 0xFF00(y+4)};\n",
+    header() + ".extern .global .u32 y;\n.global .u64 z = y;\n",
+    header() + ".extern .global .u32 y[];\n.visible .global .u32 y[4] = {1, 2, 3, 4};\n",
+    header() + ".entry j();\n.global .u64 z = j;\n.entry j() { ret; }\n",
+    header() + ".func f() { ret; }\n.func e();\n.alias e, f;\n",
+]
+TAKEN_STATEMENTS = [
+    ".reg .u32 z; { mov.u32 z, 1; .reg .u64 z; mov.u64 z, 1; } mov.u32 z, 1;",
+    "{ .reg .u32 z; mov.u32 z, 1; } { .reg .u64 z; mov.u64 z, 1; }",
+    "{ bra L; } L:",
+    "call (pr), f, (ps, pb);",
+    "call (pq), f, (pq, %d0);",
+    "call (_), f, (5, %d0);",
+    "call ar, (pc);",
+    "P: .callprototype (.param .u32 _) _ (.param .u32 _, .param .u64 _); call (pr), %d0, (pa, pb), P;",
+    "st.global.f32 [%d0], %d1;",
+    "st.global.u8 [%d0], %ud1;",
+    "ld.global.b32 %g0, [%d0];",
+    "mov.b64 %d0, {%r0, %f0};",
+    "mov.pred %p0, %is_explicit_cluster;",
+    "cvt.u64.u32 %d0, %laneid;",
+    "and.b32 %f0, %r1, %u2;",
+    "addc.cc.u64 %d0, %d1, %d2;",
+    "cp.async.ca.shared.global.L2::cache_hint [s], [%d1], 16, %d0;",
+    "cp.async.ca.shared.global [s], [%d1], 16, %p0;",
+    "mapa.u64 %d0, s, %r1;",
+    "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [g, {%r0, 6}], [s];",
+    "shfl.sync.idx.b32 %f0|%p0, %f1, %r1, 31, -1;",
+    ".reg .b32 %ntid<3>; mov.u32 %r0, %ntid.x;",
+]
+
+
+def refused(text, said):
+    with pytest.raises(PtxSyntaxError, match=said) as found:
+        load_ptx(text)
+    error = found.value
+    assert 1 <= error.line <= text.count("\n") + 1
+    assert error.column >= 1
+    assert error.statement
+
+
+@pytest.mark.parametrize(("text", "said"), MODULES)
+def test_a_module_is_refused_with_its_place(text, said):
+    refused(text + "\n" + ENTRY, said)
+
+
+@pytest.mark.parametrize(("statement", "said"), STATEMENTS)
+def test_a_statement_is_refused_with_its_place(statement, said):
+    refused(inside(statement), said)
+
+
+@pytest.mark.parametrize(("version", "target", "statement", "said"), FEATURES)
+def test_an_instruction_of_another_version_or_target_is_refused(version, target, statement, said):
+    text = f"{header(version, target)}.visible .entry k() {{ {REGISTERS}\n{statement}\nret; }}"
+    refused(text, said)
+    load_ptx(text.replace(version, "8.7", 1).replace(target, "sm_90a", 1))
+
+
+@pytest.mark.parametrize("text", TAKEN_MODULES)
+def test_a_module_is_taken(text):
+    assert "k" in load_ptx(text + ENTRY).kernels
+
+
+@pytest.mark.parametrize("statement", TAKEN_STATEMENTS)
+def test_a_statement_is_taken(statement):
+    assert "k" in load_ptx(inside(statement)).kernels
+
+
+def test_each_needs_what_the_earliest_of_its_parts_needs():
+    assert needs("cp.async.bulk.tensor.2d.shared::cta.global.mbarrier::complete_tx::bytes") == ((8, 6), "sm_90")
+    assert needs("wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16") == ((8, 2), "sm_90a")
+
+
+def test_addresses_of_kernels_and_functions_are_values():
+    """Each is one of its own, the same wherever it is taken, and none is null."""
+    text = f"""{HEAD}.func f() {{ ret; }}
+    .visible .entry j() {{ ret; }}
+    .global .u64 table[4] = {{j, f, j, f}};
+    .visible .entry k(.param .u64 out) {{ .reg .b64 %d<4>; .reg .b32 %t; ld.param.u64 %d0, [out]; mov.u64 %d1, table;
+    mov.u32 %t, %tid.x; mad.wide.u32 %d0, %t, 8, %d0; mad.wide.u32 %d1, %t, 8, %d1;
+    ld.global.u64 %d2, [%d1]; st.global.u64 [%d0], %d2; ret; }}"""
+    found = np.zeros(4, np.uint64)
+    load_ptx(text).launch("k", 1, 4, (found,))
+    assert found[0] == found[2] != found[1] == found[3]
+    assert found.all()
