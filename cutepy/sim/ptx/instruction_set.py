@@ -17,49 +17,50 @@ from typing import NamedTuple
 from cutepy.layouts.sm90.arch import WARP_THREADS, WARPGROUP_THREADS
 
 _TABLE = """
-abs neg: arithmetic; result value; s16/s32/s64 | ftz? f32/f16/f16x2 | f64 | BRAIN
-bfind: arithmetic; result value; shiftamt? WIDE
-brev clz popc: arithmetic; result value; b32/b64
-cnot: arithmetic; result value; BITS
-cos lg2 sin: arithmetic; result value; approx ftz? f32
-not: arithmetic; result value; pred/BITS
-rcp: arithmetic; result value; approx/ROUND ftz? f32 | ROUND ftz? f64 | approx ftz f64
-rsqrt: arithmetic; result value; approx ftz? f32/f64
-sqrt: arithmetic; result value; approx/ROUND ftz? f32 | ROUND f64
-tanh: arithmetic; result value; approx f32/HALF/BRAIN
+abs neg: arithmetic; result value; s16/s32/s64 | ftz? f32/f16/f16x2 | f64 | BRAIN; T T
+bfind: arithmetic; result value; shiftamt? WIDE; count T
+brev: arithmetic; result value; b32/b64; T T
+clz popc: arithmetic; result value; b32/b64; count T
+cnot: arithmetic; result value; BITS; T T
+cos lg2 sin: arithmetic; result value; approx ftz? f32; T T
+not: arithmetic; result value; pred/BITS; T T
+rcp: arithmetic; result value; approx/ROUND ftz? f32 | ROUND ftz? f64 | approx ftz f64; T T
+rsqrt: arithmetic; result value; approx ftz? f32/f64; T T
+sqrt: arithmetic; result value; approx/ROUND ftz? f32 | ROUND f64; T T
+tanh: arithmetic; result value; approx f32/HALF/BRAIN; T T
 add: arithmetic; result value*2; u16/u32/u64/s16/s64 | sat? s32 | cc WIDE | ROUND? ftz? sat? f32 | ROUND? f64 |
-    rn? ftz? sat? HALF | rn? BRAIN | u16x2/s16x2
-addc subc: arithmetic; result value*2; u16/s16 | cc? WIDE
-and or xor: arithmetic; result value*2; pred/BITS
-bmsk: arithmetic; result value*2; wrap/clamp b32
-copysign: arithmetic; result value*2; f32/f64
-div: arithmetic; result value*2; INT | approx/full/ROUND ftz? f32 | ROUND f64
+    rn? ftz? sat? HALF | rn? BRAIN | u16x2/s16x2; T T T
+addc subc: arithmetic; result value*2; u16/s16 | cc? WIDE; T T T pred
+and or xor: arithmetic; result value*2; pred/BITS; T T T
+bmsk: arithmetic; result value*2; wrap/clamp b32; count count count
+copysign: arithmetic; result value*2; f32/f64; T T T
+div: arithmetic; result value*2; INT | approx/full/ROUND ftz? f32 | ROUND f64; T T T
 max min: arithmetic; result value*2; u16/u32/u64/s16/s64/u16x2 | relu? s32/s16x2 | ftz? NaN? xorsign.abs? f32 | f64 |
-    ftz? NaN? xorsign.abs? HALF | NaN? xorsign.abs? BRAIN
+    ftz? NaN? xorsign.abs? HALF | NaN? xorsign.abs? BRAIN; T T T
 mul: arithmetic; result value*2; hi/lo INT | wide u16/u32/s16/s32 | ROUND? ftz? sat? f32 | ROUND? f64 |
-    rn? ftz? sat? HALF | rn? BRAIN
-mul24: arithmetic; result value*2; hi/lo WORD
-rem: arithmetic; result value*2; INT
-shl: arithmetic; result value*2; BITS
-shr: arithmetic; result value*2; BITS/INT
+    rn? ftz? sat? HALF | rn? BRAIN; T T T
+mul24: arithmetic; result value*2; hi/lo WORD; T T T
+rem: arithmetic; result value*2; INT; T T T
+shl: arithmetic; result value*2; BITS; T T count
+shr: arithmetic; result value*2; BITS/INT; T T count
 sub: arithmetic; result value*2; u16/u32/u64/s16/s64 | sat? s32 | cc WIDE | ROUND? ftz? sat? f32 | ROUND? f64 |
-    rn? ftz? sat? HALF | rn? BRAIN
-szext: arithmetic; result value*2; wrap/clamp WORD
-bfe: arithmetic; result value*3; WIDE
-dp2a: arithmetic; result value*3; hi/lo WORD WORD
-dp4a: arithmetic; result value*3; WORD WORD
+    rn? ftz? sat? HALF | rn? BRAIN; T T T
+szext: arithmetic; result value*2; wrap/clamp WORD; T T count
+bfe: arithmetic; result value*3; WIDE; T T count count
+dp2a: arithmetic; result value*3; hi/lo WORD WORD; count u32 u32 count
+dp4a: arithmetic; result value*3; WORD WORD; count u32 u32 count
 fma: arithmetic; result value*3; ROUND ftz? sat? f32 | ROUND f64 | rn ftz? sat/relu? HALF | rn sat? oob HALF |
-    rn oob relu HALF | ROUND oob? relu? BRAIN
+    rn oob relu HALF | ROUND oob? relu? BRAIN; T T T T
 fns: arithmetic; result value*3; b32
 mad: arithmetic; result value*3; hi/lo INT | wide u16/u32/s16/s32 | hi sat s32 | hi/lo cc WIDE | ROUND ftz? sat? f32 |
-    ROUND f64
-mad24: arithmetic; result value*3; hi/lo WORD | hi sat s32
-madc: arithmetic; result value*3; hi/lo u16/s16 | hi/lo cc? WIDE
-sad: arithmetic; result value*3; INT
-shf: arithmetic; result value*3; l/r wrap/clamp b32
-bfi: arithmetic; result value*4; b32/b64
-ex2: arithmetic; result value; approx ftz? f32 | approx HALF | approx ftz BRAIN
-lop3: arithmetic; result value*4 value@and/or; and/or? b32
+    ROUND f64; T T T T
+mad24: arithmetic; result value*3; hi/lo WORD | hi sat s32; T T T T
+madc: arithmetic; result value*3; hi/lo u16/s16 | hi/lo cc? WIDE; T T T T pred
+sad: arithmetic; result value*3; INT; T T T T
+shf: arithmetic; result value*3; l/r wrap/clamp b32; T T T count
+bfi: arithmetic; result value*4; b32/b64; T T T count count
+ex2: arithmetic; result value; approx ftz? f32 | approx HALF | approx ftz BRAIN; T T
+lop3: arithmetic; result value*4 value@and/or; and/or? b32; T T T T count
 cvt: conversion; result value value?; INTEGER INTEGER | sat u8 INT/s8 | sat u16 u32/u64/s8/s16/s32/s64 |
     sat u32 u64/s8/s16/s32/s64 | sat u64 s8/s16/s32/s64 | sat s8 u8/INT | sat s16 u16/u32/u64/s32/s64 |
     sat s32 u32/u64/s64 | sat s64 u64 | ROUND sat? f16/f64 INTEGER | ROUND ftz? sat? f32 INTEGER | ROUND bf16 INT |
@@ -68,35 +69,36 @@ cvt: conversion; result value value?; INTEGER INTEGER | sat u8 INT/s8 | sat u16 
     ROUND ftz? sat? f16 f32 | ROUND sat? f16 f64 | ROUND ftz? sat? f32 f64 | ROUND? ftz? f32 bf16 | ROUND? f64 bf16 |
     ROUND? bf16 f16 | ROUND ftz? bf16 f32 | ROUND bf16 f64 | INTEGRAL? bf16 bf16 | ROUND? f16 bf16 |
     rn/rz satfinite? relu? f16/bf16 f32 | rn/rz satfinite? relu? f16x2/bf16x2 f32 | rna satfinite? tf32 f32 |
-    rn/rz relu? tf32 f32 | rn satfinite relu? FLOAT8X2 f32/f16x2 | rn relu? f16x2 FLOAT8X2
+    rn/rz relu? tf32 f32 | rn satfinite relu? FLOAT8X2 f32/f16x2 | rn relu? f16x2 FLOAT8X2; U T T
 cvt.pack: conversion; result value*2 value@b32; sat u16/s16 s32 | sat u8/s8/NIBBLE/u2/s2 s32 b32
-cvta: conversion; result value; to? const/global/local/param/param::entry/SHARED/shared::cluster u64
+cvta: conversion; result value; to? const/global/local/param/param::entry/SHARED/shared::cluster u64; T T
 set: comparison; result value*2 value@and/or/xor; ORDERED BOOL? WORD/f32/f16/bf16 INT |
     eq/ne BOOL? WORD/f32/f16/bf16 BITS | UNSIGNED BOOL? WORD/f32/f16/bf16 u16/u32/u64 |
     ORDERED/UNORDERED BOOL? ftz? WORD/f32/f16 f32 | ORDERED/UNORDERED BOOL? bf16 f32 |
     ORDERED/UNORDERED BOOL? WORD/f32/f16/bf16 f64 | ORDERED/UNORDERED BOOL? ftz? f16/u16/s16/u32/s32 f16 |
     ORDERED/UNORDERED BOOL? bf16 f16 | ORDERED/UNORDERED BOOL? bf16/u16/s16/u32/s32 bf16 |
-    ORDERED/UNORDERED BOOL? ftz? f16x2/u32/s32 f16x2 | ORDERED/UNORDERED BOOL? bf16x2/u32/s32 bf16x2
+    ORDERED/UNORDERED BOOL? ftz? f16x2/u32/s32 f16x2 | ORDERED/UNORDERED BOOL? bf16x2/u32/s32 bf16x2; U T T pred
 setp: comparison; result value*2 value@and/or/xor; ORDERED BOOL? INT | eq/ne BOOL? BITS | UNSIGNED BOOL? u16/u32/u64 |
-    ORDERED/UNORDERED BOOL? ftz? f32/HALF | ORDERED/UNORDERED BOOL? f64/BRAIN
-selp: comparison; result value*3; SCALAR
-slct: comparison; result value*3; SCALAR s32 | ftz? SCALAR f32
-testp: comparison; result value; finite/infinite/number/notanumber/normal/subnormal f32/f64
-mov: move; result value; pred/b128/SCALAR | v2 SCALAR | v4 b16/b32/u16/u32/s16/s32/f32
-getctarank: move; result value; shared::cluster? u32/u64
-isspacep: move; result value; const/global/local/param/param::entry/SHARED/shared::cluster
-mapa: move; result value*2; shared::cluster? u32/u64
-prmt: move; result value*3; b32 f4e/b4e/rc8/ecl/ecr/rc16?
+    ORDERED/UNORDERED BOOL? ftz? f32/HALF | ORDERED/UNORDERED BOOL? f64/BRAIN; pred T T pred
+selp: comparison; result value*3; SCALAR; T T T pred
+slct: comparison; result value*3; SCALAR s32 | ftz? SCALAR f32; U U U T
+testp: comparison; result value; finite/infinite/number/notanumber/normal/subnormal f32/f64; pred T
+mov: move; result value; pred/b128/SCALAR | v2 SCALAR | v4 b16/b32/u16/u32/s16/s32/f32; T T
+getctarank: move; result value; shared::cluster? u32/u64; count T
+isspacep: move; result value; const/global/local/param/param::entry/SHARED/shared::cluster; pred integer
+mapa: move; result value*2; shared::cluster? u32/u64; T T count
+prmt: move; result value*3; b32 f4e/b4e/rc8/ecl/ecr/rc16?; T T T T
 createpolicy: memory; result value?; fractional EVICT_L2 L2::evict_unchanged/L2::evict_first? b64
+createpolicy.fractional: memory; result value?; ; state f32
 createpolicy.cvt.L2: memory; result value?; b64
 createpolicy.range: memory; result address value*2; global? EVICT_L2 L2::evict_unchanged/L2::evict_first? b64
-alloca: arithmetic, private; result value value?; u64
-stacksave: arithmetic, private; result; u64
-stackrestore: arithmetic, private; value; u64
+alloca: arithmetic, private; result value value?; u64; T T
+stacksave: arithmetic, private; result; u64; T
+stackrestore: arithmetic, private; value; u64; T
 bra: control, private; target; uni?
 exit: control, private; -; -
 ret: control, private; -; uni?
-nanosleep: control, private; value; u32
+nanosleep: control, private; value; u32; count
 pmevent: control, private; value; mask?
 
 ld: memory, loads, access; result address policy@L2::cache_hint; weak? LOADED_SPACE? ca/cg/cs/lu/cv? VECTOR? MEMORY |
@@ -104,28 +106,30 @@ ld: memory, loads, access; result address policy@L2::cache_hint; weak? LOADED_SP
     weak? global? EVICT_L1? HINT? PREFETCH? VECTOR? MEMORY | volatile SPACE? VECTOR? MEMORY |
     volatile global? PREFETCH? VECTOR? MEMORY | relaxed/acquire SCOPE SPACE? VECTOR? MEMORY |
     relaxed/acquire SCOPE global? EVICT_L1? HINT? PREFETCH? VECTOR? MEMORY | mmio relaxed sys global? MEMORY |
-    global ca/cg/cs? nc HINT? PREFETCH? VECTOR? MEMORY | global nc EVICT_L1? HINT? PREFETCH? VECTOR? MEMORY
-ldu: memory, loads, access; result address; global? v2? MEMORY | global? v4 b8/b16/b32/u8/u16/u32/s8/s16/s32/f32
+    global ca/cg/cs? nc HINT? PREFETCH? VECTOR? MEMORY | global nc EVICT_L1? HINT? PREFETCH? VECTOR? MEMORY; T -
+ldu: memory, loads, access; result address; global? v2? MEMORY | global? v4 b8/b16/b32/u8/u16/u32/s8/s16/s32/f32; T -
 st: memory, stores, access; address value policy@L2::cache_hint;
     weak? SPACE/local/param/param::func? wb/cg/cs/wt? VECTOR? MEMORY |
     weak? global? wb/cg/cs/wt? HINT? VECTOR? MEMORY | weak? global? EVICT_L1? HINT? VECTOR? MEMORY |
     volatile SPACE? VECTOR? MEMORY | relaxed/release SCOPE SPACE? VECTOR? MEMORY |
-    relaxed/release SCOPE global? EVICT_L1? HINT? VECTOR? MEMORY | mmio relaxed sys global? MEMORY
+    relaxed/release SCOPE global? EVICT_L1? HINT? VECTOR? MEMORY | mmio relaxed sys global? MEMORY; - T
 st.async: memory, stores, orders, signals; address value address;
-    weak? shared::cluster? COMPLETE v2? b32/b64/WIDE/f32/f64 | weak? shared::cluster? COMPLETE v4 b32/WORD/f32
+    weak? shared::cluster? COMPLETE v2? b32/b64/WIDE/f32/f64 | weak? shared::cluster? COMPLETE v4 b32/WORD/f32; - T -
 st.bulk: memory, stores, orders, signals; address value*2
 atom: atomic, updates, access, orders; result address value value@cas policy@L2::cache_hint;
     ATOM BOOL/exch HINT? b32/b64 | ATOM cas HINT? b16/b32/b64 | ATOM exch/cas HINT? b128 |
     ATOM add HINT? u32/s32/u64/f32/f64 | ATOM inc/dec HINT? u32 | ATOM min/max HINT? WIDE |
     ATOM add noftz HINT? HALF/BRAIN | ATOM_GLOBAL add HINT? VECTOR f32 |
-    ATOM_GLOBAL add/min/max noftz HINT? v2/v4/v8 f16/bf16 | ATOM_GLOBAL add/min/max noftz HINT? VECTOR f16x2/bf16x2
+    ATOM_GLOBAL add/min/max noftz HINT? v2/v4/v8 f16/bf16 | ATOM_GLOBAL add/min/max noftz HINT? VECTOR f16x2/bf16x2;
+    T - T T
 red: atomic, updates, access, orders; address value policy@L2::cache_hint; RED BOOL HINT? b32/b64 |
     RED add HINT? u32/s32/u64/f32/f64 | RED inc/dec HINT? u32 | RED min/max HINT? WIDE |
     RED add noftz HINT? HALF/BRAIN | RED_GLOBAL add HINT? VECTOR f32 |
-    RED_GLOBAL add/min/max noftz HINT? v2/v4/v8 f16/bf16 | RED_GLOBAL add/min/max noftz HINT? VECTOR f16x2/bf16x2
+    RED_GLOBAL add/min/max noftz HINT? v2/v4/v8 f16/bf16 | RED_GLOBAL add/min/max noftz HINT? VECTOR f16x2/bf16x2; - T
 red.async: atomic, updates, orders, signals; address value address;
     relaxed.cluster shared::cluster? COMPLETE and/or/xor b32 | relaxed.cluster shared::cluster? COMPLETE add WIDE |
-    relaxed.cluster shared::cluster? COMPLETE inc/dec u32 | relaxed.cluster shared::cluster? COMPLETE min/max WORD
+    relaxed.cluster shared::cluster? COMPLETE inc/dec u32 | relaxed.cluster shared::cluster? COMPLETE min/max WORD;
+    - T -
 multimem.ld_reduce: memory, loads, global; result address; weak? global? BOOL b32/b64 |
     weak? global? add u32/s32/u64 | weak? global? min/max WIDE | weak? global? add VECTOR? f32/f64 |
     weak? global? add/min/max VECTOR/v8? HALF/BRAIN | relaxed/acquire SCOPE global? BOOL b32/b64 |
@@ -183,12 +187,12 @@ wmma.mma: matrix, exchanges; result value*3; sync.aligned LAYOUT LAYOUT CUBES f1
     sync.aligned row.col m8n8k32 s32 NIBBLE NIBBLE s32 satfinite? |
     and/xor popc sync.aligned row.col m8n8k128 s32 b1 b1 s32
 
-activemask: warp, exchanges; result; b32
-elect: warp, exchanges, waits; result lanes; sync
-match: warp, exchanges, waits; result value lanes; any/all sync b32/b64
-redux: warp, exchanges, waits; result value lanes; sync add/min/max WORD | sync BOOL b32
-shfl: warp, exchanges, waits; result value lanes*2 lanes@sync; sync up/down/bfly/idx b32
-vote: warp, exchanges, waits; result value lanes@sync; sync all/any/uni pred | sync ballot b32
+activemask: warp, exchanges; result; b32; T
+elect: warp, exchanges, waits; result lanes; sync; count count
+match: warp, exchanges, waits; result value lanes; any/all sync b32/b64; count T count
+redux: warp, exchanges, waits; result value lanes; sync add/min/max WORD | sync BOOL b32; count T count
+shfl: warp, exchanges, waits; result value lanes*2 lanes@sync; sync up/down/bfly/idx b32; T T T T count
+vote: warp, exchanges, waits; result value lanes@sync; sync all/any/uni pred | sync ballot b32; T pred count
 
 bar: barrier, waits, orders, signals; barrier barrier?; sync | red popc u32 | red and/or pred
 barrier: barrier, waits, orders, signals; barrier barrier?; cta? sync aligned? | cta? red popc aligned? u32 |
@@ -198,22 +202,26 @@ bar.arrive bar.cta.arrive: barrier, waits, orders, signals; barrier*2; -
 barrier.arrive barrier.cta.arrive: barrier, waits, orders, signals; barrier*2; aligned?
 bar.red bar.cta.red barrier.red barrier.cta.red: barrier, waits, orders, signals, updates, votes; result barrier
     barrier? value
-bar.warp: barrier, waits, orders, signals, exchanges; barrier; sync
+bar.warp: barrier, waits, orders, signals, exchanges; barrier; sync; count
 barrier.cluster: barrier, waits, orders, signals; -; arrive release/relaxed? aligned? |
     arrive.aligned release/relaxed | wait acquire? aligned? | wait.aligned.acquire
 barrier.cluster.arrive: barrier, orders, signals; -
 mbarrier: barrier, orders, signals; result? address barrier? barrier?
-mbarrier.init: barrier, orders, signals; address barrier; SHARED? b64
+mbarrier.init: barrier, orders, signals; address barrier; SHARED? b64; - count
 mbarrier.inval: barrier, orders, signals; address; SHARED? b64
 mbarrier.arrive mbarrier.arrive_drop: barrier, orders, signals; result? address barrier?;
-    ARRIVED? SHARED/shared::cluster? b64 | noComplete release.cta? SHARED? b64
+    ARRIVED? SHARED/shared::cluster? b64 | noComplete release.cta? SHARED? b64; state - count
 mbarrier.arrive.expect_tx mbarrier.arrive_drop.expect_tx: barrier, orders, signals; result? address barrier;
     ARRIVED? SHARED/shared::cluster? b64
 mbarrier.arrive.noComplete mbarrier.arrive_drop.noComplete: barrier, orders, signals; result? address barrier
 mbarrier.expect_tx mbarrier.complete_tx: barrier, orders, signals; address barrier;
     relaxed.cta/relaxed.cluster? SHARED/shared::cluster? b64
 mbarrier.test_wait mbarrier.try_wait: barrier, tries, waits, orders, signals; result address barrier barrier?;
-    parity? WAITED? SHARED? b64
+    parity? WAITED? SHARED? b64; pred - state count
+mbarrier.test_wait.parity: barrier, tries, waits, orders, signals; result address barrier barrier?; ;
+    pred - count count
+mbarrier.try_wait.parity: barrier, tries, waits, orders, signals; result address barrier barrier?; ;
+    pred - count count
 mbarrier.pending_count: barrier, orders, signals; result value; b64
 fence: barrier, orders; address? bytes?; sc/acq_rel/acquire/release? SCOPE |
     acquire.sync_restrict::shared::cluster.cluster | release.sync_restrict::shared::cta.cluster |
@@ -225,11 +233,11 @@ membar: barrier, orders; -; cta/gl/sys | proxy.alias
 griddepcontrol: barrier, orders; -; launch_dependents/wait
 
 cp.async.ca cp.async.cg: async_copy, copies, orders, signals; address address bytes bytes? policy@L2::cache_hint;
-    SHARED global HINT? PREFETCH?
+    SHARED global HINT? PREFETCH?; - - - ignored
 cp.async.commit_group: async_copy, orders; -; -
 cp.async.wait_all: async_copy, orders, signals; -; -
-cp.async.wait_group: async_copy, orders, signals; barrier; -
-cp.async.bulk.wait_group: async_copy, orders, signals; barrier; read?
+cp.async.wait_group: async_copy, orders, signals; barrier; -; count
+cp.async.bulk.wait_group: async_copy, orders, signals; barrier; read?; count
 cp.async.mbarrier: async_copy, orders, signals; address
 cp.async.mbarrier.arrive: async_copy, orders, signals; address; noinc? SHARED? b64
 cp.async.bulk: async_copy, copies, orders, signals; address address bytes address@mbarrier::complete_tx::bytes
@@ -286,7 +294,8 @@ call: control, other; branch value? value? value?; uni?
 %beyond: control, other; branch value; -
 """
 """Rows: the beginnings of opcodes, a colon, and, between semicolons, the class with the effects of the instruction, its
-operands, and the modifiers that may follow. A row without modifiers is spelled as the row of a shorter beginning.
+operands, the modifiers that may follow, and the types of the operands. Modifiers and types that a row lacks are those
+of a shorter beginning.
 
 Classes are those of `CLASSES`; "arithmetic" is "float" or "integer" by the type of the opcode. Effects are those of
 `EFFECTS`; an instruction without effects computes results from its operands.
@@ -297,6 +306,9 @@ that is there if, and only if, the opcode has one of these modifiers.
 
 Modifiers: they follow in one of the ways that ``|`` parts. ``/`` parts a choice, ``?`` behind a choice lets it be left
 out, and capitals name words of `modifiers.WORDS`. ``-`` stands for no operand, or no modifier.
+
+Types: T is the last type of the opcode and U the first. ``count`` is an integer of 32 bits, ``state`` one of 64,
+``integer`` one of any width, ``ignored`` a count of bytes or a predicate, and ``-`` is not told here.
 """
 
 EFFECTS = {
@@ -353,12 +365,13 @@ class Form(NamedTuple):
 
 
 class Row(NamedTuple):
-    """Row of the table: the class, the effects, the operands and the ways to spell the modifiers of an instruction."""
+    """Row of the table: class, effects, operands, ways to spell the modifiers, and types of the operands."""
 
     kind: str
     effects: frozenset[str]
     operands: str
     ways: tuple[str, ...]
+    types: tuple[str, ...]
 
 
 class Traits(NamedTuple):
@@ -435,10 +448,12 @@ def _read(table: str) -> dict[str, Row]:
     found: dict[str, Row] = {}
     for entry in re.split(r"\n+(?! )", table.strip()):
         names, _, told = entry.partition(": ")
-        traits, operands, *modifiers = (" ".join(column.split()) for column in told.split(";"))
+        columns = [" ".join(column.split()) for column in told.split(";")]
+        traits, operands, modifiers, types = columns + [""] * (4 - len(columns))
         kind, *effects = traits.split(", ")
-        ways = tuple(way.strip(" -") for way in modifiers[0].split("|")) if modifiers else ()
-        found |= dict.fromkeys(names.split(), Row(kind, frozenset(effects), operands.strip("-"), ways))
+        ways = tuple(way.strip(" -") for way in modifiers.split("|")) if modifiers else ()
+        row = Row(kind, frozenset(effects), operands.strip("-"), ways, tuple(types.split()))
+        found |= dict.fromkeys(names.split(), row)
     return found
 
 

@@ -15,58 +15,10 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+from cutepy.sim.ptx.instruction_set import ROWS
 from cutepy.sim.ptx.model import Immediate, Negated, Operand, Pair, Register, Sink, Special, Symbol, Vector, type_bits
 from cutepy.sim.ptx.tokens import PtxSyntaxError
 
-_PLACES = """
-abs add cnot copysign div ex2 fma lg2 max min mul mul24 mad mad24 neg rcp rem rsqrt sad sin cos sqrt: T T T T
-sub tanh and or xor not brev prmt mov: T T T T
-addc subc: T T T pred
-madc: T T T T pred
-shl shr: T T count
-shf: T T T count
-bmsk: count count count
-szext: T T count
-lop3: T T T T count
-popc clz bfind: count T
-bfe: T T count count
-bfi: T T T count count
-dp2a dp4a: count u32 u32 count
-shfl: T T T T count
-vote: T pred count
-match: count T count
-redux: count T count
-elect: count count
-activemask: T
-nanosleep bar.warp: count
-isspacep: pred integer
-cvta: T T
-mapa: T T count
-getctarank: count T
-createpolicy.fractional: state f32
-cp.async.ca cp.async.cg: - - - ignored
-alloca: T T
-stacksave stackrestore: T
-testp: pred T
-selp: T T T pred
-slct: U U U T
-set: U T T pred
-setp: pred T T pred
-mbarrier.init: - count
-mbarrier.arrive mbarrier.arrive_drop: state - count
-mbarrier.test_wait mbarrier.try_wait: pred - state count
-mbarrier.test_wait.parity mbarrier.try_wait.parity: pred - count count
-st.async red.async: - T -
-cp.async.bulk.wait_group cp.async.wait_group: count
-ld ldu: T -
-st: - T
-atom: T - T T
-red: - T
-cvt: U T T
-"""
-"""By the longest beginning of an opcode the types of its operands: T is the last type of the opcode and U the first.
-``count`` is an integer of 32 bits, ``state`` one of 64, ``integer`` one of any width, ``ignored`` a count of bytes or a
-predicate, and ``-`` is not told here."""
 _WIDENED = frozenset(("ld", "ldu", "st", "cvt"))
 _PAIRED = frozenset(("setp", "shfl", "elect", "lop3", "match"))
 _UNREGISTERED = re.compile("bf16(x2)?|tf32|e[45]m[23](x2)?")
@@ -77,15 +29,7 @@ _OF_INTEGERS = frozenset(("count", "state", "integer", "ignored", "pred"))
 _PREDICATE_SPECIAL = "is_explicit_cluster"
 
 
-def _read(table: str) -> dict[str, tuple[str, ...]]:
-    found: dict[str, tuple[str, ...]] = {}
-    for line in table.strip().split("\n"):
-        names, places = line.split(": ")
-        found |= dict.fromkeys(names.split(), tuple(places.split()))
-    return found
-
-
-_BY_OPCODE = _read(_PLACES)
+_BY_OPCODE = {name: row.types for name, row in ROWS.items() if row.types}
 
 
 @lru_cache(maxsize=4096)
