@@ -69,7 +69,8 @@ class Checks:
         if form is not None and i.parts[0] != "call":
             _check_operands(i.opcode, form, operands)
             _check_lengths(i.opcode, form, operands)
-            _check_types(i.opcode, form, operands)
+            if ".wide." in i.opcode:
+                _check_wide(i.opcode, operands)
             _check_registers(i.opcode, form, operands)
             lacks_result = form.may_lack_result and bool(operands) and isinstance(operands[0], Address)
             check_operand_types(i.opcode, operands, lacks_result)
@@ -229,47 +230,9 @@ def _lengths(parts: list[str], word: str, n: int) -> tuple[int, ...] | None:
     return (1,)
 
 
-_TYPE = re.compile(r"(?P<letter>[busf]|bf|tf)(?P<bits>\d+)(?:x(?P<count>\d))?")
-_WIDE_SPECIALS = re.compile(r"clock64|globaltimer|current_graph_exec|pm\d_64")
-_OF_ONE_TYPE = frozenset(
-    """abs add and atom bfi brev cnot copysign cos div ex2 fma ld ldu lg2 mad max min mov mul neg not or rcp red rem
-    rsqrt sad selp setp sin sqrt st sub tanh xor""".split()
-)
-"""Instructions whose operands are of the type that their opcodes name, if that is one."""
-
-
-def _check_types(opcode: str, form: Form, operands: tuple[Operand, ...]) -> None:
-    """Refuse integers for floats and floats for integers; untyped bits may be either."""
-    first, *parts = opcode.split(".")
-    types = [p for p in parts if _TYPE.fullmatch(p)]
-    if "wide" in parts:
-        _check_wide(opcode, types[-1], operands)
-    if not types or first == "createpolicy" or "wide" in parts:
-        return
-    is_alike = first in _OF_ONE_TYPE and len(types) == 1
-    if not is_alike and any("f" in p for p in types):
-        return
-    is_integral = all(p[0] in "us" for p in types)
-    if first in ("selp", "set", "setp") and isinstance(operands[-1], Symbol | Special | FrameSlot):
-        if first == "selp" or len(operands) > 3:
-            raise PtxSyntaxError(f"{opcode} takes a predicate there, got {spelled(operands[-1])}")
-    match = _TYPE.fullmatch(types[-1])
-    assert match is not None
-    letter, bits = match["letter"], int(match["bits"])
-    words = _present(form, operands)[: 3 if first in ("selp", "setp") else None]
-    for word, operand in zip(words, operands, strict=False):
-        if word not in ("result", "value") or (word == "result" and first == "setp"):
-            continue
-        if is_alike and isinstance(operand, Special) and operand.name != "gridid" and bits in (32, 64):
-            if bool(_WIDE_SPECIALS.fullmatch(operand.name)) != (bits == 64):
-                raise PtxSyntaxError(f"{opcode} takes a value of {bits} bits there, got {spelled(operand)}")
-        for one in operand.items if isinstance(operand, Vector) else (operand,):
-            if (is_alike or is_integral or isinstance(one, Immediate)) and not _agrees(one, letter, bits):
-                raise PtxSyntaxError(f"{opcode} takes a value of type .{types[-1]} there, got {typed(one)}")
-
-
-def _check_wide(opcode: str, kind: str, operands: tuple[Operand, ...]) -> None:
+def _check_wide(opcode: str, operands: tuple[Operand, ...]) -> None:
     """Refuse operands of mul.wide and mad.wide of another class than integers, or of another width."""
+    kind = opcode.rpartition(".")[2]
     bits = int(kind[1:])
     for n, one in enumerate(operands):
         width = bits if n in (1, 2) else 2 * bits

@@ -123,7 +123,7 @@ def _takes(kind: str, operand: Operand, is_wide: bool) -> bool:
         if operand.name == _PREDICATE_SPECIAL:
             return kind == "pred"
         bits = 64 if _WIDE_SPECIALS.fullmatch(operand.name) else 32
-        return kind[0] in "bus" and (type_bits(kind) <= bits or operand.name == "gridid")
+        return kind[0] in "bus" and (type_bits(kind) in (bits, 8, 16) or operand.name == "gridid")
     return True
 
 
