@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from cutepy.binaries import ptx
+from cutepy.anatomy import protocol
 from cutepy.device import rules
 from cutepy.host.function import Function
 from cutepy.kernels.gemm.config import GemmConfig
@@ -48,7 +48,7 @@ def facts(config: GemmConfig, compiled: Function) -> list[Fact]:
 
 def _mma_facts(config: GemmConfig, text: str) -> Iterator[Fact]:
     signature = config.signature
-    mmas = ptx.wgmmas(text, thread=arch.WARPGROUP_THREADS)  # the first consumer thread
+    mmas = protocol.wgmmas(text, thread=arch.WARPGROUP_THREADS)  # the first consumer thread
     found = _join(m.spelling.removeprefix(_PREFIX) for m in mmas)
     yield Fact("wgmma", config.tiled_mma.traits.ptx.removeprefix(_PREFIX), found)
     meant = tuple(int(major == "mn") for major in (signature.a_major, signature.b_major))
@@ -92,9 +92,9 @@ def _barrier_facts(config: GemmConfig, text: str) -> Iterator[Fact]:
     warps = config.warpgroups * arch.WARPGROUP_THREADS // arch.WARP_THREADS
     released = rules.empty_barrier_arrivals(warps, (config.cluster_m, config.cluster_n))
     meant = [1, released] * config.stages + [1, warps] * config.c_stages
-    yield Fact("mbarrier arrivals", str(meant), str(ptx.mbarrier_counts(text)))
+    yield Fact("mbarrier arrivals", str(meant), str(protocol.mbarrier_counts(text)))
     meant = [config.stage_bytes] + [config.c_stage_bytes] * (config.subtiles if config.c_stages else 0)
-    found = [step.operands[1] for step in ptx.steps(text) if step.name == "mbarrier.arrive.expect_tx"]
+    found = [step.operands[1] for step in protocol.steps(text) if step.name == "mbarrier.arrive.expect_tx"]
     yield Fact("bytes of a stage", str(meant), str(found))
 
 

@@ -9,7 +9,7 @@ pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 pytestmark = [pytest.mark.integration, pytest.mark.dsl]
 
-from cutepy.binaries import ptx  # noqa: E402
+from cutepy.anatomy import protocol  # noqa: E402
 from cutepy.frontends.dsl.execution import executing_on  # noqa: E402
 from cutepy.host.function import Function  # noqa: E402
 from cutepy.kernels.gemm import GemmConfig, GemmSignature, compile_gemm  # noqa: E402
@@ -189,7 +189,7 @@ def ring_addresses(chosen):
 def found_steps(code):
     """Shorten the steps: an init without its operands, a store without its source, boxes of one load as one."""
     steps = []
-    for name, operands in ptx.steps(code.ptx, thread=128):
+    for name, operands in protocol.steps(code.ptx, thread=128):
         if name == "mbarrier.init":
             operands = ()
         elif name.startswith("cp.async.bulk.tensor") and name.endswith("d.global"):
@@ -218,7 +218,7 @@ def test_every_step_of_the_protocol_is_there_in_order(kernel):
         ("bar.sync \t1, 256;", "bar.sync \t1, 128;"),
         ("barrier.cluster.wait;", "bar.sync \t0;"),
         ("mbarrier.try_wait", "mbarrier.test_wait"),
-        ("fence.proxy.async", "fence.proxy.tensormap"),
+        ("fence.proxy.async.shared::cta", "fence.proxy.alias"),
     ],
 )
 def test_a_step_that_differs_is_seen(change):
@@ -229,7 +229,7 @@ def test_a_step_that_differs_is_seen(change):
 
 def test_the_copies_and_matrices_are_of_the_kinds_meant(kernel):
     chosen, code = kernel
-    count = ptx.opcodes(code.ptx)
+    count = protocol.opcodes(code.ptx)
 
     def total(*parts):
         return sum(n for opcode, n in count.items() if all(part in opcode for part in parts))
