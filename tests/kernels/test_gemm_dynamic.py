@@ -155,6 +155,7 @@ def test_an_operation_gives_it_a_counter(monkeypatch, transposed):
     assert torch.equal(out, (a.float() @ b.float().t()).half())
 
 
+@pytest.mark.integration
 def test_an_epilogue_of_rows_and_reductions(monkeypatch):
     from cutepy.epilogues import Row, epilogue
     from cutepy.host.launches import Launches
@@ -206,7 +207,9 @@ def test_any_extents(m, n, k, sms, turns):
     assert not flags.any()
 
 
-@pytest.mark.parametrize(("way", "value"), [("dynamic", 5), ("stream_k", -1)])
+@pytest.mark.parametrize(
+    ("way", "value"), [("dynamic", 5), pytest.param("stream_k", -1, marks=pytest.mark.integration)]
+)
 def test_flags_that_are_not_0_are_refused(way, value):
     operands, flags = whole_numbers(70, 72, 80), torch.zeros(rules.workspace_shapes(3, 64, 32)[0], dtype=torch.int32)
     flags[0, 1 if way == "stream_k" else 0] = value

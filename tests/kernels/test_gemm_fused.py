@@ -73,6 +73,7 @@ def test_schedules(options):
         assert torch.equal(got.double(), wanted)
 
 
+@pytest.mark.integration
 def test_reductions_alone_are_clean_where_a_cluster_shares_k():
     largest = cutepy.epilogue(lambda acc: acc.max(1))
     config = GemmConfig(signature=signature(largest.graph), tile_m=64, tile_n=32, tile_k=16, epi_n=16, split_k=2)
@@ -84,6 +85,7 @@ def test_reductions_alone_are_clean_where_a_cluster_shares_k():
     assert not run.hazards, run.report()
 
 
+@pytest.mark.integration
 def test_consumers_in_turn():
     @cutepy.epilogue
     def biased(acc, bias: Row):
@@ -130,6 +132,7 @@ def test_an_epilogue_costs_what_it_computes(options, added):
     assert {opcode: kernel[opcode] - plain[opcode] for opcode in added} == added
 
 
+@pytest.mark.integration
 def test_the_standard_epilogue_is_a_graph_like_any_other():
     """Its kernel is the same, whether it is called by names or with tuples."""
     kind = GemmSignature.standard(**HALVES, c_dtype="float32", c_major="col", bias_dtype="float16", activation="relu")

@@ -67,7 +67,7 @@ def multiply(name, m, n, k, sms, **options):
 @pytest.mark.dsl
 @settings(deadline=None, max_examples=4, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES[:-1], pytest.param(OFTEN[1], marks=pytest.mark.integration)])
 def test_any_extents(name, data):
     m, n, k = (unit * data.draw(st.integers(1, limit)) for unit, limit in ((1, 140), (4, 24), (16, 36)))
     multiply(name, m, n, k, data.draw(st.sampled_from([4, 132]), "sms"))
@@ -102,6 +102,7 @@ def test_scales_of_another_layout_and_infinite_ones(name):
     assert not d[7].isfinite().all()
 
 
+@pytest.mark.integration
 @pytest.mark.dsl
 def test_nothing_spills_and_no_mma_waits_for_another():
     from cutepy.binaries.ptxas import assemble

@@ -120,6 +120,7 @@ def test_k_is_shared_in_one_way(options, said):
 PLAIN = GemmSignature.standard(a_dtype="float16", b_dtype="float16", out_dtype="float16")
 
 
+@pytest.mark.integration
 def test_an_operation_gives_it_a_workspace(monkeypatch):
     from cutepy.kernels.gemm import op
     from cutepy.kernels.gemm.heuristic.choice import Chosen

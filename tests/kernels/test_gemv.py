@@ -38,7 +38,7 @@ def apart(rows, columns, dtype, more):
     return held[:, :columns]
 
 
-@settings(deadline=None, max_examples=8, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=6, suppress_health_check=[HealthCheck.too_slow])
 @given(
     form=st.sampled_from(FORMS),
     m=st.integers(1, 9),
@@ -181,7 +181,7 @@ def test_a_row_has_the_same_bits_whatever_rows_there_are(dtype):
     a, b = torch.randn(9, 1056).to(dtype), torch.randn(8, 1056).to(dtype)
     with cutepy.simulate():
         whole = gemv(a, b, out_dtype=F32)
-        for m in (1, 8):
+        for m in (1, 5):
             assert torch.equal(gemv(a[:m], b, out_dtype=F32), whole[:m])
 
 
@@ -213,6 +213,7 @@ def test_launches_overlap_and_wait(monkeypatch):
         launch_both()
 
 
+@pytest.mark.integration
 def test_loads_are_wide_and_leave_l1_to_a():
     kind = GemmSignature(a_dtype="bfloat16", b_dtype="bfloat16", out_dtype="bfloat16")
     function = compile_gemm(GemvConfig(signature=kind, tile_m=4, columns=4, unroll=2))

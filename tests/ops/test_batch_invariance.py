@@ -123,6 +123,7 @@ def parts_of(function, *arguments):
 
 
 @pytest.mark.dsl
+@pytest.mark.integration
 @pytest.mark.parametrize("name", [n if n in OFTEN else pytest.param(n, marks=pytest.mark.deep) for n in PRODUCTS])
 def test_compiled_and_exported_code_enters_the_context(name):
     function, given = PRODUCTS[name]
@@ -162,6 +163,7 @@ def test_compiled_code_is_of_the_mode_that_it_runs_in():
 
 
 @pytest.mark.dsl
+@pytest.mark.integration
 def test_derivatives_are_of_the_mode_that_they_are_computed_in():
     def product(a, b):
         with batch_invariant():

@@ -83,7 +83,7 @@ def counted(function, **options):
     ("each", "name", "numbers"),
     [
         (times, "s", [0.5 + n for n in range(3)]),
-        (times, "s", range(3, 6)),
+        pytest.param(times, "s", range(3, 6), marks=pytest.mark.integration),
         (first_rows, "n", range(3, 6)),
     ],
     ids=["float", "int for a float", "int"],
@@ -111,6 +111,7 @@ def test_numbers_that_follow_from_a_shape_are_no_reason_to_compile_again():
     assert compilations(product, [(a[:m],) for m in range(5, 12)]) == 2
 
 
+@pytest.mark.integration
 def test_numbers_are_no_reason_to_compile_derivatives_again():
     b = bf16(N, K)
 
@@ -123,13 +124,16 @@ def test_numbers_are_no_reason_to_compile_derivatives_again():
     assert counter.frame_count <= 2
 
 
-@pytest.mark.parametrize("number", [float("nan"), 2**40, True])
+@pytest.mark.parametrize(
+    "number", [float("nan"), *(pytest.param(number, marks=pytest.mark.integration) for number in (2**40, True))]
+)
 def test_unusual_numbers_in_compiled_code(number):
     a, b = bf16(M, K), bf16(N, K)
     compiled, _ = counted(lambda a, s: gemm(a, b, epilogue=times, s=s), dynamic=True)
     assert_equal(compiled(a, number), gemm(a, b, epilogue=times, s=number))
 
 
+@pytest.mark.integration
 def test_a_float_is_refused_for_an_integer_in_compiled_code_too():
     a, b = bf16(M, K), bf16(N, K)
     torch._dynamo.reset()
@@ -243,6 +247,7 @@ def test_exported_programs_take_any_rows(name):
     exported(name, strict=False)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", BY_DYNAMO)
 def test_strictly_exported_programs_take_any_rows(name):
     exported(name, strict=True)

@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.integration
+
 torch = pytest.importorskip("torch")
 
 from cutepy.epilogues import swiglu  # noqa: E402

@@ -43,9 +43,9 @@ def whole(rows, k, kind, seed):
 
 
 PAIRS = list(itertools.product(BLOCKS, BLOCKS))
-USUAL = [("row", "row"), ("1x128", "128x128")]
+USUAL = [("1x128", "128x128")]
 INTEGRATION = pytest.mark.integration
-MORE = [("tensor", "tensor"), ("1x128", "1x128")]
+MORE = [("row", "row"), ("1x128", "1x128")]
 
 
 @pytest.mark.parametrize(
@@ -90,15 +90,16 @@ def test_values_are_within_the_bound_of_promoted_sums(m, n, k):
     assert relative_error(got, expected) <= promoted_tolerance("float32")
 
 
+@pytest.mark.integration
 def test_promotion_is_more_accurate_than_fast_accumulation():
-    (a, scale_a), (b, scale_b) = operand(8, 1024, "row"), operand(8, 1024, "row", seed=1)
+    (a, scale_a), (b, scale_b) = operand(16, 4096, "row"), operand(16, 4096, "row", seed=1)
     expected, errors = exact(a, b, scale_a, scale_b), []
     for fast in (False, True):
         with cutepy.simulate(exact_mma=True):
             got = scaled_gemm(a, b, scale_a, scale_b, out_dtype=torch.float32, use_fast_accum=fast)
         errors.append(relative_error(got, expected))
     assert errors[0] <= promoted_tolerance("float32")
-    assert errors[1] <= gemm_tolerance(1024, 8, "float32")
+    assert errors[1] <= gemm_tolerance(4096, 8, "float32")
     assert 2 * errors[0] < errors[1]
 
 
@@ -120,6 +121,7 @@ def test_a_float32_tile_is_added_where_k_is_in_eight_parts(of_a, of_b):
     assert not run.hazards
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("k_major", [False, pytest.param(True, marks=DEEP)])
 def test_scales_of_any_strides(k_major):
     (a, scale_a), (b, scale_b) = whole(20, 400, "1x128", 1), whole(144, 400, "128x128", 2)
@@ -131,6 +133,7 @@ def test_scales_of_any_strides(k_major):
     assert torch.equal(got, exact(a, b, scale_a, scale_b).float())
 
 
+@pytest.mark.integration
 def test_leading_dimensions_are_rows():
     x, weight = torch.randn(2, 3, 300), torch.randn(40, 300)
     (a, scale_a), (b, scale_b) = quantise(x), quantise(weight, (128, 128))
@@ -202,6 +205,7 @@ def test_an_epilogue_follows_the_scales():
     torch.testing.assert_close(got["y"].float(), expected["y"].float(), rtol=2**-3, atol=2**-6)
 
 
+@pytest.mark.integration
 def test_compiled_code_and_exported_programs():
     (a, scale_a), (b, scale_b) = operand(16, 256, "1x128"), operand(32, 256, "128x128", seed=1)
     bias = torch.randn(32)

@@ -64,6 +64,7 @@ def test_regions_are_known_by_name(name):
         run.smem(name="sX")
 
 
+@pytest.mark.integration
 def test_each_launch_has_its_own_plan():
     with cutepy.simulate(inspect=True) as run:
         for dtype in (torch.float16, F8):
