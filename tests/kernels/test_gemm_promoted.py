@@ -67,7 +67,14 @@ def multiply(name, m, n, k, sms, **options):
 @pytest.mark.dsl
 @settings(deadline=None, max_examples=4, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
-@pytest.mark.parametrize("name", [*NAMES[:-1], pytest.param(OFTEN[1], marks=pytest.mark.integration)])
+@pytest.mark.parametrize(
+    "name",
+    [
+        OFTEN[0],
+        *(pytest.param(name, marks=pytest.mark.integration) for name in (OFTEN[1], "two warpgroups")),
+        *(pytest.param(name, marks=pytest.mark.deep) for name in CONFIGS if name not in (*OFTEN, "two warpgroups")),
+    ],
+)
 def test_any_extents(name, data):
     m, n, k = (unit * data.draw(st.integers(1, limit)) for unit, limit in ((1, 140), (4, 24), (16, 36)))
     multiply(name, m, n, k, data.draw(st.sampled_from([4, 132]), "sms"))
