@@ -85,7 +85,7 @@ def test_all_schedules_are_played_in_own_runs(run):
     assert (played["seeds"], played["played"]) == (None, 5)
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", [*MORE, "never left"])
 def test_hazards_of_own_runs_are_told_once_and_can_be_played(run, form, tmp_path):
     folder = tmp_path / "scripts"
     result = run("sanitize", "race()", form, "--replay", "--reproducers", str(folder))
@@ -250,7 +250,7 @@ def test_nested():
 )
 
 
-@pytest.mark.parametrize("workers", [[], ["-n1"]])
+@pytest.mark.parametrize("workers", [pytest.param([], marks=pytest.mark.deep), ["-n1"]])
 def test_options_of_pytest_hold_in_own_runs(tmp_path, workers):
     (tmp_path / "test_own.py").write_text(TESTS.replace("{launch}", "race()"))
     command = [
@@ -281,7 +281,9 @@ def test_own():
 """
 
 
-@pytest.mark.parametrize("options", [["--exact-mma"], ["--simulate", "--exact-mma"]])
+@pytest.mark.parametrize(
+    "options", [["--exact-mma"], pytest.param(["--simulate", "--exact-mma"], marks=pytest.mark.deep)]
+)
 def test_exact_sums_hold_in_own_runs(tmp_path, options):
     (tmp_path / "test_own.py").write_text(EXACT)
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", "--noconftest", *options, "--rootdir"]
