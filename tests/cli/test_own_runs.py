@@ -85,7 +85,7 @@ def test_all_schedules_are_played_in_own_runs(run):
     assert (played["seeds"], played["played"]) == (None, 5)
 
 
-@pytest.mark.parametrize("form", [*MORE, "never left"])
+@pytest.mark.parametrize("form", [*MORE, "never left", "one of many"])
 def test_hazards_of_own_runs_are_told_once_and_can_be_played(run, form, tmp_path):
     folder = tmp_path / "scripts"
     result = run("sanitize", "race()", form, "--replay", "--reproducers", str(folder))
