@@ -40,6 +40,10 @@ print(C.last())
     assert printed(code, libraries) == ["'' 1", str(expected)]
 
 
+def test_the_library_of_the_toolkits_headers_launches(libraries_with_the_toolkit):
+    assert printed(f'print({GEMM} or C.count("launches"))', libraries_with_the_toolkit) == ["1"]
+
+
 def test_numbers_reach_the_kernel_and_conditions_choose(libraries):
     code = """
 C.set_driver(wanted_parameter=2)
@@ -54,47 +58,52 @@ for n, dtype in ((1000, "float16"), (1000, "float32"), (8192, "float32")):
     ]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ("(512, 65)), C.tensor((256, 65)", "gemm: a: dim 1 is 65, must be a multiple of 8 (k)"),
-        ("(512, 64)), C.tensor((256, 32)", "gemm: b: dim 1 is 32, must equal k = 64"),
-        ("(512, 64), 'float32'), C.tensor((256, 64)", "gemm: a: dtype must be float16"),
-        ("(512, 64), address=4104), C.tensor((256, 64)", "gemm: a: must start at a multiple of 16 bytes; pass a copy"),
-        ("(512, 64, 1, 1)), C.tensor((256, 64)", "a: must have at most 3 dimensions, got 4"),
-        ("(64,)), C.tensor((256, 64)", "gemm: a: must have 2 dimensions"),
-        ("(2, 512, 64)), C.tensor((256, 64)", "gemm: b: must have 3 dimensions"),
-        (
-            "(512, 64), strides=(68, 1)), C.tensor((256, 64)",
-            "gemm: a: stride 0 is 68, must be a multiple of 8 (a_pitch)",
-        ),
-        ("(512, 64), strides=(1, 512)), C.tensor((256, 64)", "gemm: a: stride 1 is 512, must be 1"),
-        ("(512, 64), strides=(0, 1)), C.tensor((256, 64)", "gemm: must have a_pitch >= k, got "),
-        ("(512, 64)), C.tensor((264, 64)", "gemm: d: dim 1 is 256, must equal n = 264"),
-        ("(512, 64), device=1), C.tensor((256, 64)", "gemm: b must be on a CUDA device, the one of a"),
-        (
-            "(512, 64), kind=1), C.tensor((256, 64)",
-            "gemm: a must be in a GPU's memory, device.type 2 (CUDA), got type 1",
-        ),
-        ("(512, 0)), C.tensor((256, 0)", "gemm: an argument is empty; set the result to 0"),
-        ("(2**32 + 512, 64)), C.tensor((256, 64)", "gemm: a: dim 0 is 4294967808, must be at most 2147483647"),
-    ],
-)
-def test_what_no_kernel_takes_is_refused_with_a_reason(libraries, arguments, message):
-    code = f"""
+REFUSED = [
+    ("(512, 65)), C.tensor((256, 65)", "gemm: a: dim 1 is 65, must be a multiple of 8 (k)"),
+    ("(512, 64)), C.tensor((256, 32)", "gemm: b: dim 1 is 32, must equal k = 64"),
+    ("(512, 64), 'float32'), C.tensor((256, 64)", "gemm: a: dtype must be float16"),
+    ("(512, 64), address=4104), C.tensor((256, 64)", "gemm: a: must start at a multiple of 16 bytes; pass a copy"),
+    ("(512, 64, 1, 1)), C.tensor((256, 64)", "a: must have at most 3 dimensions, got 4"),
+    ("(64,)), C.tensor((256, 64)", "gemm: a: must have 2 dimensions"),
+    ("(2, 512, 64)), C.tensor((256, 64)", "gemm: b: must have 3 dimensions"),
+    (
+        "(512, 64), strides=(68, 1)), C.tensor((256, 64)",
+        "gemm: a: stride 0 is 68, must be a multiple of 8 (a_pitch)",
+    ),
+    ("(512, 64), strides=(1, 512)), C.tensor((256, 64)", "gemm: a: stride 1 is 512, must be 1"),
+    ("(512, 64), strides=(0, 1)), C.tensor((256, 64)", "gemm: must have a_pitch >= k, got "),
+    ("(512, 64)), C.tensor((264, 64)", "gemm: d: dim 1 is 256, must equal n = 264"),
+    ("(512, 64), device=1), C.tensor((256, 64)", "gemm: b must be on a CUDA device, the one of a"),
+    (
+        "(512, 64), kind=1), C.tensor((256, 64)",
+        "gemm: a must be in a GPU's memory, device.type 2 (CUDA), got type 1",
+    ),
+    ("(512, 0)), C.tensor((256, 0)", "gemm: an argument is empty; set the result to 0"),
+    ("(2**32 + 512, 64)), C.tensor((256, 64)", "gemm: a: dim 0 is 4294967808, must be at most 2147483647"),
+]
+
+
+def test_what_no_kernel_takes_is_refused_with_a_reason(libraries):
+    """All in one process."""
+    code = "\n".join(
+        f"""
 print(C.call("example_ops.gemm", C.tensor({arguments}), None, C.tensor((512, 256)), None, None))
 print(C.count("launches"))
-"""
-    lines = printed(code, libraries)
-    assert lines[0].startswith(message)
-    assert lines[-1] == "0"
-    if "got" not in message and "CUDA" not in message and "empty" not in message:
-        assert lines[1].startswith("got a: float")
-        assert lines[2:4] == [
-            "kernels take:",
-            "  a: float16 (m, k % 8):(a_pitch % 8, 1), align 16; b: float16 (n, k % 8):(b_pitch % 8, 1), align 16; "
-            "d: float16 (m, n % 8):(d_pitch % 8, 1), align 16",
-        ]
+print("next")"""
+        for arguments, _ in REFUSED
+    )
+    told = "\n".join(printed(code, libraries)).removesuffix("next").split("next\n")
+    for (_, message), text in zip(REFUSED, told, strict=True):
+        lines = text.splitlines()
+        assert lines[0].startswith(message)
+        assert lines[-1] == "0"
+        if "got" not in message and "CUDA" not in message and "empty" not in message:
+            assert lines[1].startswith("got a: float"), message
+            assert lines[2:4] == [
+                "kernels take:",
+                "  a: float16 (m, k % 8):(a_pitch % 8, 1), align 16; b: float16 (n, k % 8):(b_pitch % 8, 1), align 16; "
+                "d: float16 (m, n % 8):(d_pitch % 8, 1), align 16",
+            ]
 
 
 def test_what_may_be_left_out_chooses_the_kernel(libraries):
@@ -204,20 +213,20 @@ def test_a_driver_that_may_be_too_old_is_told(libraries, version, advice):
     assert told[4] == (f"; update it to one for CUDA {told[1]}.0 or newer" if advice else "")
 
 
-@pytest.mark.parametrize("place", range(3))
-def test_a_tensor_that_is_null_is_refused(libraries, place):
-    code = f"""
+def test_a_tensor_that_is_null_is_refused(libraries):
+    code = """
 import ctypes
-arguments = [ctypes.byref(C.tensor(shape)) for shape in ((512, 64), (256, 64), (512, 256))]
-arguments[{place}] = None
 C.library.example_ops_error.restype, call = ctypes.c_char_p, C.library.example_ops_gemm
-print(call(*arguments[:2], None, arguments[2], None, None, None), C.library.example_ops_error().decode())
-nowhere = C.tensor((512, 64))
-nowhere.shape = None
-arguments[{place}] = ctypes.byref(nowhere)
-print(call(*arguments[:2], None, arguments[2], None, None, None), C.library.example_ops_error().decode())
+for place in range(3):
+    nowhere = C.tensor((512, 64))
+    nowhere.shape = None
+    for given in (None, ctypes.byref(nowhere)):
+        arguments = [ctypes.byref(C.tensor(shape)) for shape in ((512, 64), (256, 64), (512, 256))]
+        arguments[place] = given
+        print(call(*arguments[:2], None, arguments[2], None, None, None), C.library.example_ops_error().decode())
 """
-    assert printed(code, libraries) == [f"-1 gemm: {'abd'[place]} and its shape must not be NULL"] * 2
+    expected = [f"-1 gemm: {name} and its shape must not be NULL" for name in "abd" for _ in range(2)]
+    assert printed(code, libraries) == expected
 
 
 def test_without_a_driver_the_error_says_so(libraries, tmp_path):

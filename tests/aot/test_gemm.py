@@ -22,7 +22,13 @@ def chosen(signature, m, n, k, sm_count, batch):
     return best.config(signature, *best.cluster_mn(m, n))
 
 
-@pytest.mark.parametrize("signature", SIGNATURES, ids=["half", "batch of float8"])
+@pytest.mark.parametrize(
+    "signature",
+    [
+        pytest.param(SIGNATURES[0], id="half", marks=pytest.mark.integration),
+        pytest.param(SIGNATURES[1], id="batch of float8"),
+    ],
+)
 def test_the_choice_in_cpp_is_the_tile_of_least_cost(tmp_path, signature):
     """The first kernel of least cost, as the exported dispatcher takes it."""
     from cutepy.aot.gemm import candidates
@@ -45,10 +51,10 @@ def test_every_variant_has_a_label_of_its_own():
     from cutepy import aot
 
     op = aot.gemm_extension(
-        dtypes=["float16", "float8_e4m3fn"], c=True, bias=True, activations=["gelu", "silu"], batch_modes=[0, 2]
+        dtypes=["float16", "float8_e4m3fn"], c=True, bias=True, activations=["gelu"], batch_modes=[0]
     ).ops[0]
     labels = [variant.label for variant in op.variants]
-    assert len(set(labels)) == len(labels) == 2 * 21 * 2 * 2 * 3 * 2
+    assert len(set(labels)) == len(labels) == 2 * 21 * 2 * 2 * 2
     assert op.parameters == ("a", "b", "c", "bias", "activation")
     assert (op.optional, op.choices) == (("c", "bias"), ("activation",))
 

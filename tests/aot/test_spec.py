@@ -247,6 +247,7 @@ def test_a_folder_that_is_not_empty_is_kept(example, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
+@pytest.mark.integration
 def test_functions_of_the_compilers_runtime_that_are_not_served_are_refused(monkeypatch, example):
     from cutepy import aot
     from cutepy.aot import objects

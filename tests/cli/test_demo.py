@@ -16,6 +16,7 @@ def lines(monkeypatch):
 
 
 @pytest.mark.dsl
+@pytest.mark.integration
 def test_without_a_gpu_the_kernel_is_compiled_checked_and_simulated(lines, monkeypatch):
     torch = pytest.importorskip("torch")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)

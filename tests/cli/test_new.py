@@ -102,6 +102,7 @@ def test_a_name_longer_than_files_have_is_refused(tmp_path):
 
 
 @pytest.mark.dsl
+@pytest.mark.integration
 def test_all_namespaces_of_torch_are_known():
     code = (
         "import torch, json; names = torch._C._dispatch_get_all_op_names(); "

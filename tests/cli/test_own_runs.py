@@ -50,7 +50,8 @@ FORMS = {
     "never left": "context = cutepy.simulate()\ncontext.__enter__()\n{launch}",
     "one of many": "with cutepy.simulate():\n    pass\nwith cutepy.simulate():\n    {launch}",
 }
-SOME = ("none", "own", "nested")
+SOME = ("none", "nested")
+MORE = (*SOME, "decorated", "of the sanitizer")
 
 
 @pytest.fixture
@@ -68,7 +69,7 @@ def run(tmp_path):
     EXECUTION.backend, EXECUTION._thread = None, None  # of the run that is never left
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", MORE)
 def test_schedules_are_played_in_own_runs(run, form):
     result = run("sanitize", "tickets()", form, "--schedules", "8", "--seed", "3", "--format", "json")
     (played,) = json.loads(result.stdout)["schedules"]
@@ -78,14 +79,13 @@ def test_schedules_are_played_in_own_runs(run, form):
     assert "come to something else" not in result.stderr  # the report is on standard output, once
 
 
-@pytest.mark.parametrize("form", SOME)
-def test_all_schedules_are_played_in_own_runs(run, form):
-    result = run("sanitize", "tickets()", form, "--schedules", "all", "--limit", "5", "--format", "json")
+def test_all_schedules_are_played_in_own_runs(run):
+    result = run("sanitize", "tickets()", "own", "--schedules", "all", "--limit", "5", "--format", "json")
     (played,) = json.loads(result.stdout)["schedules"]
     assert (played["seeds"], played["played"]) == (None, 5)
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", [*MORE, "never left", "one of many"])
 def test_hazards_of_own_runs_are_told_once_and_can_be_played(run, form, tmp_path):
     folder = tmp_path / "scripts"
     result = run("sanitize", "race()", form, "--replay", "--reproducers", str(folder))
@@ -127,9 +127,8 @@ def test_the_policy_is_that_of_own_runs(run, form):
     assert "ended [4, " in result.stdout
 
 
-@pytest.mark.parametrize("form", SOME)
-def test_own_runs_are_explained(run, form):
-    result = run("explain", "tickets()", form, "--no-ptxas", "--json")
+def test_own_runs_are_explained(run):
+    result = run("explain", "tickets()", "own", "--no-ptxas", "--json")
     assert result.exit_code == 0
     (kernel,) = json.loads(result.stdout)["kernels"]
     assert (kernel["name"], kernel["launch"]["launches"]) == ("tickets", 1)
@@ -251,7 +250,7 @@ def test_nested():
 )
 
 
-@pytest.mark.parametrize("workers", [[], ["-n1"]])
+@pytest.mark.parametrize("workers", [pytest.param([], marks=pytest.mark.deep), ["-n1"]])
 def test_options_of_pytest_hold_in_own_runs(tmp_path, workers):
     (tmp_path / "test_own.py").write_text(TESTS.replace("{launch}", "race()"))
     command = [
@@ -282,7 +281,9 @@ def test_own():
 """
 
 
-@pytest.mark.parametrize("options", [["--exact-mma"], ["--simulate", "--exact-mma"]])
+@pytest.mark.parametrize(
+    "options", [["--exact-mma"], pytest.param(["--simulate", "--exact-mma"], marks=pytest.mark.deep)]
+)
 def test_exact_sums_hold_in_own_runs(tmp_path, options):
     (tmp_path / "test_own.py").write_text(EXACT)
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", "--noconftest", *options, "--rootdir"]
@@ -305,9 +306,15 @@ def endless():
 '''
 
 
-@pytest.mark.parametrize("form", SOME)
-@pytest.mark.parametrize("command", ["simulate", "sanitize"])
-@pytest.mark.parametrize("limit", [["--limit-instructions", "2000"], ["--limit-seconds", "0.2"]])
+@pytest.mark.parametrize(
+    ("command", "form", "limit"),
+    [
+        ("simulate", "none", ["--limit-instructions", "2000"]),
+        ("sanitize", "own", ["--limit-instructions", "2000"]),
+        ("simulate", "nested", ["--limit-seconds", "0.2"]),
+        ("sanitize", "none", ["--limit-seconds", "0.2"]),
+    ],
+)
 def test_limits_hold_in_own_runs(tmp_path, command, limit, form):
     script = tmp_path / "own.py"
     script.write_text(ENDLESS + FORMS[form].format(launch="endless()"))
@@ -330,7 +337,7 @@ def test_what_is_no_limit_is_refused(tmp_path, arguments):
 @pytest.mark.parametrize("command", ["simulate", "sanitize", "explain"])
 def test_ctrl_c_says_where_the_lanes_were(tmp_path, command):
     script = tmp_path / "own.py"
-    press = "import signal\nsignal.setitimer(signal.ITIMER_REAL, 1)\n"
+    press = "import signal\nsignal.setitimer(signal.ITIMER_REAL, 0.3)\n"
     handler = "signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))\n"
     script.write_text(ENDLESS + press + handler + "with cutepy.simulate():\n    endless()\n")
     result = CliRunner().invoke(app, [command, str(script)])

@@ -80,20 +80,14 @@ REFUSED = {
     "--reproducers script.py": "--reproducers takes a folder, got 'script.py', which is a file",
     "--schedules al": "--schedules must be a number or all, got 'al'",
     "--schedules -1": "--schedules must be a number or all, got '-1'",
-    "--schedules=": "--schedules must be a number or all, got ''",
-    "--schedules 1.5": "--schedules must be a number or all, got '1.5'",
     f"--schedules {'9' * 5000}": "--schedules must be at most 1000000, got 999",
     "--seed 3": "--seed 3 is the first of a number of schedules: give --schedules 100 with it",
     "--seed 0": "--seed 0 is the first of a number of schedules: give --schedules 100 with it",
-    "--seed 3 --schedules 0": "give --schedules 100 with it",
     "--seed 3 --schedules all": "give --schedules 100 with it",
     "--seed -1 --schedules 3": "--seed",
     "--limit 5": "--limit 5 is how many are played of all: give --schedules all with it",
-    "--limit 5 --schedules 5": "give --schedules all with it",
     "--limit 0 --schedules all": "--limit",
-    "--ctas=": "CTAs are coordinates with spaces between",
     "--ctas x": "CTAs are coordinates with spaces between",
-    "--ctas 0,,1": "CTAs are coordinates with spaces between",
     "--ctas 0,1,2,3": "CTAs are coordinates with spaces between",
 }
 
@@ -186,7 +180,7 @@ def test_a_form_that_is_asked_for_is_all_of_standard_output(script, form):
     assert "the script's own" in result.stderr
 
 
-@pytest.mark.parametrize("form", [None, "text", "json", "sarif"])
+@pytest.mark.parametrize("form", [None, "sarif"])
 def test_a_file_is_written_and_the_text_shown(script, tmp_path, form):
     result = sanitize(*(() if form is None else ("--format", form)), "--output", "report", script)
     assert result.exit_code == 1

@@ -73,7 +73,7 @@ def test_the_library_is_torchs(name):
 
 @pytest.mark.parametrize("name", [name for name in ORACLES if name != "floor"])
 def test_the_librarys_gradients(name):
-    x = torch.rand(2, 4, dtype=torch.float64) + 0.1
+    x = torch.rand(2, 2, dtype=torch.float64) + 0.1
     each = getattr(epilogues, name)
     x[0] *= -1 if name not in ("log", "log2", "rsqrt", "sqrt") else 1
     x.requires_grad_()
@@ -168,7 +168,7 @@ def test_operands_broadcast_and_results_have_their_shapes():
 
 def test_gradients_of_operands_and_reductions():
     tensors = [
-        torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in ((3, 8), (8,), (), (3,), (3, 4))
+        torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in ((2, 4), (4,), (), (2,), (2, 2))
     ]
 
     def results(acc, *operands):

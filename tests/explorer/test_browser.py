@@ -65,6 +65,9 @@ def browser(tmp_path_factory):
     driver.quit()
 
 
+EVERY_SIZE = pytest.mark.parametrize("page", SIZES, indirect=True)
+
+
 class Page:
     """The page, by what people see: labels, buttons, cells."""
 
@@ -124,7 +127,7 @@ class Page:
         self.driver.save_screenshot(str(SCREENSHOTS / f"{name}.png"))
 
 
-@pytest.fixture(params=SIZES)
+@pytest.fixture(params=["desk", pytest.param("telephone", marks=pytest.mark.deep)])
 def page(request, browser, server):
     browser.get_log("browser")
     page = Page(browser, server, request.param)
@@ -135,6 +138,7 @@ def page(request, browser, server):
     assert told == []
 
 
+@EVERY_SIZE
 def test_typing_a_layout_and_pointing_at_it(page):
     page.open()
     page.type("Layout expression", "Sw<3,3,3> o 0 o (8,64):(64,1)").send_keys(Keys.ENTER)
@@ -147,6 +151,7 @@ def test_typing_a_layout_and_pointing_at_it(page):
     assert chain == ["9", "(1,1)", "65", "73", "146", "4"]
 
 
+@EVERY_SIZE
 def test_no_cell_is_covered_by_what_is_said_of_it(page):
     page.open("?view=layout&expression=Sw<3,3,3> o 0 o (64,64):(64,1)&bits=16")
     for i, j in ((0, 0), (17, 5), (40, 3), (63, 60)):
@@ -218,6 +223,7 @@ def test_the_address_is_the_state(page):
     page.wait(lambda: len(page.all("#layout-picture tbody tr")) == 3)
 
 
+@EVERY_SIZE
 def test_sliding_through_an_operation(page):
     page.open("?view=steps")
     page.type("Layout", "(4,6):(6,1)")
@@ -264,6 +270,7 @@ def test_an_atom_and_its_operands(page):
     page.wait(lambda: page.facts().get("thread") == "0")
 
 
+@EVERY_SIZE
 def test_scrubbing_through_a_run(page, saved_run):
     page.open("?view=run")
     total = int(page.wait(lambda: page.one("#event-number").text).split()[-1])
@@ -308,11 +315,13 @@ def test_everything_has_a_name(page):
     assert page.driver.switch_to.active_element.get_attribute("id") == "tab-steps"
 
 
+@EVERY_SIZE
 def test_a_large_tile_is_drawn(page):
     page.open("?view=layout&bits=16&expression=(128,128):(128,1)")
     assert page.cell(127, 127).text == "16383"
 
 
+@EVERY_SIZE
 def test_the_inspector_takes_a_line_until_a_cell_is_pointed_at(page):
     page.open("?view=layout&expression=(64,64):(64,1)")
     inspector = page.one("#inspector")
@@ -334,6 +343,7 @@ def test_the_hint_is_for_fingers_or_for_a_pointer(page, touch, word):
         page.driver.execute_cdp_cmd("Emulation.setTouchEmulationEnabled", {"enabled": False})
 
 
+@EVERY_SIZE
 def test_a_cell_that_the_inspector_grows_over_is_scrolled_into_view(page):
     page.open("?view=layout&expression=(64,64):(64,1)")
     bottom = page.one("#inspector").rect["y"]
@@ -343,6 +353,7 @@ def test_a_cell_that_the_inspector_grows_over_is_scrolled_into_view(page):
     page.wait(lambda: lowest.rect["y"] + lowest.rect["height"] <= page.one("#inspector").rect["y"] + 1)
 
 
+@EVERY_SIZE
 def test_the_legend_stands_above_the_picture(page):
     page.open("?view=layout&expression=(64,64):(64,1)&bits=16")
     legend, table = page.one("#layout-picture figcaption"), page.one("#layout-picture table")

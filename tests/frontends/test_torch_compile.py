@@ -63,7 +63,9 @@ def layer(copy):
     return call
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "way", ["ptx", "by name", *(pytest.param(way, marks=pytest.mark.integration) for way in WAYS[:2])]
+)
 def test_the_graph_breaks_and_how_to_register_is_said_once(copies, way):
     x = torch.randn(32)
     graphs = []

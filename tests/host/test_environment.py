@@ -12,6 +12,8 @@ READERS = {"environ", "environb", "getenv", "getenvb"}
 
 def reads(source: str) -> list[str]:
     """Name what in `source` reads environment variables; to set one, or to hand all on to a process, is no reading."""
+    if not any(word in source for word in ("environ", "getenv", "import *")):
+        return []
     nodes = list(ast.walk(ast.parse(source)))
     for_processes = [n.value for n in nodes if isinstance(n, ast.keyword) and n.arg == "env"]
     handed_on = [

@@ -108,10 +108,12 @@ def uncompiled(x, y):
 
 
 ARGUMENTS = [as_vectors, as_a_pair, in_structures, by_pointers, uncompiled]
+CALLS = pytest.mark.parametrize(
+    ("call", "producer"), [*((call, "numpy") for call in ARGUMENTS), (as_vectors, "dlpack"), (uncompiled, "dlpack")]
+)
 
 
-@pytest.mark.parametrize("producer", PRODUCERS)
-@pytest.mark.parametrize("call", ARGUMENTS)
+@CALLS
 def test_a_read_only_array_is_an_input(call, producer):
     given, out = frozen(np.arange(32, dtype=np.float32)), np.zeros(32, np.float32)
     with cutepy.simulate():
@@ -119,8 +121,7 @@ def test_a_read_only_array_is_an_input(call, producer):
     assert (out == given * (2 if call is by_pointers else 1)).all()
 
 
-@pytest.mark.parametrize("producer", PRODUCERS)
-@pytest.mark.parametrize("call", ARGUMENTS)
+@CALLS
 def test_a_function_that_writes_to_one_is_refused_and_changes_nothing(call, producer):
     given, out = np.arange(32, dtype=np.float32), frozen(np.full(32, 7, np.float32))
     with cutepy.simulate(), pytest.raises(ArgumentError, match="wrote to an array that is read-only"):
@@ -176,8 +177,7 @@ def test_memory_that_is_shared_with_a_tensor_may_be_written_to():
             as_vectors(torch.from_numpy(base)[32:], Foreign(view))
 
 
-@pytest.mark.parametrize("producer", PRODUCERS)
-@pytest.mark.parametrize("call", ARGUMENTS)
+@CALLS
 def test_a_store_of_the_bytes_that_are_there_is_a_store(call, producer):
     given, out = np.zeros(32, np.float32), frozen(np.zeros(32, np.float32))
     with cutepy.simulate() as run, pytest.raises(ArgumentError, match="wrote to an array that is read-only") as caught:

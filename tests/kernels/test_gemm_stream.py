@@ -50,9 +50,16 @@ SHAPES = {
     "K too short to share": ((130, 64, 40), 4),
     "even waves": ((128, 64, 300), 2),
 }
+OFTEN = "one tile more than a wave", "K too short to share"
 
 
-@pytest.mark.parametrize(("shape", "sms"), SHAPES.values(), ids=SHAPES)
+@pytest.mark.parametrize(
+    ("shape", "sms"),
+    [
+        pytest.param(*each, id=name, marks=() if name in OFTEN else pytest.mark.integration)
+        for name, each in SHAPES.items()
+    ],
+)
 def test_sums_are_exact_and_clean_and_the_workspace_serves_again(shape, sms):
     m, n, k = shape
     operands, given = whole_numbers(m, n, k // 8 * 8), workspace(sms)
@@ -77,7 +84,7 @@ def test_every_schedule_gives_the_same_bits():
     torch.manual_seed(1)
     operands = [torch.randn(shape).half() for shape in ((128, 560), (64, 560), (128, 64))]
     found, given = [], workspace(3)
-    for policy in (None, "late", "youngest", "random:1", "random:2"):
+    for policy in (None, "late", "youngest", "random:1"):
         with cutepy.simulate(policy=policy):
             found.append(multiply(operands, 3, given))
     assert all(torch.equal(each, found[0]) for each in found)
@@ -113,6 +120,7 @@ def test_k_is_shared_in_one_way(options, said):
 PLAIN = GemmSignature.standard(a_dtype="float16", b_dtype="float16", out_dtype="float16")
 
 
+@pytest.mark.integration
 def test_an_operation_gives_it_a_workspace(monkeypatch):
     from cutepy.kernels.gemm import op
     from cutepy.kernels.gemm.heuristic.choice import Chosen
@@ -156,6 +164,7 @@ def test_streams_and_graphs_have_workspaces_of_their_own(monkeypatch):
         assert {(tuple(flags.shape), bool(flags.any())) for flags in each} == {((3, rules.FLAGS), False)}
 
 
+@pytest.mark.integration
 def test_sums_that_are_promoted():
     from cutepy.kernels.gemm.compilation import compile_fused
     from tests.device.test_promotion import problem

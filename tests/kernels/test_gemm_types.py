@@ -35,6 +35,7 @@ CONFIGS = {
         signature=signature("int8", "int8", "float32", dequantised.graph), tile_m=64, tile_n=32, consumers=2
     ),
 }
+NAMES = ["tf32", pytest.param("integers", marks=pytest.mark.integration), "dequantised"]
 RANGES = {"int8": (-128, 128), "uint8": (0, 256), "float32": (-64, 65)}
 
 
@@ -69,19 +70,20 @@ def multiply(name, m, n, k, sms, **options):
 
 
 @pytest.mark.dsl
-@settings(max_examples=6)
+@settings(max_examples=4)
 @given(st.data())
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("name", NAMES)
 def test_any_extents(name, data):
     unit = 128 // CONFIGS[name].signature.operand_bits
-    m, n, k = (unit * data.draw(st.integers(1, limit)) for unit, limit in ((1, 200), (4, 25), (unit, 70)))
+    m, n, k = (unit * data.draw(st.integers(1, limit)) for unit, limit in ((1, 140), (4, 20), (unit, 40)))
     multiply(name, m, n, k, data.draw(st.sampled_from([4, 132]), "sms"))
 
 
 @pytest.mark.dsl
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("name", NAMES)
 def test_every_schedule_is_certified(name):
-    (certificate,) = multiply(name, 136, 36, 656, 4, sanitize=True).certificates
+    k = 3 * CONFIGS[name].tile_k + 16
+    (certificate,) = multiply(name, 136, 36, k, 4, sanitize=True).certificates
     assert certificate.is_certified, certificate.reasons
 
 

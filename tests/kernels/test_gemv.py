@@ -38,12 +38,12 @@ def apart(rows, columns, dtype, more):
     return held[:, :columns]
 
 
-@settings(deadline=None, max_examples=12, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=6, suppress_health_check=[HealthCheck.too_slow])
 @given(
     form=st.sampled_from(FORMS),
     m=st.integers(1, 9),
     n=st.integers(1, 60),
-    k=st.one_of(st.integers(1, 40), st.integers(1, 700)).map(lambda pieces: 8 * pieces),
+    k=st.one_of(st.integers(1, 40), st.integers(1, 300)).map(lambda pieces: 8 * pieces),
     dtype=st.sampled_from([F16, BF16]),
     more=st.integers(0, 2),
 )
@@ -54,7 +54,7 @@ def test_sums_of_whole_numbers_are_exact(form, m, n, k, dtype, more):
     assert torch.equal(d.double(), gemm_reference(a, b))
 
 
-@pytest.mark.parametrize(("m", "n"), [(1, 64), (8, 64), (64, 3)])
+@pytest.mark.parametrize(("m", "n"), [(1, 64), (64, 3)])
 def test_a_k_of_one_is_copied_as_others_are(m, n):
     a, b = integers(m, 1), integers(n, 1)
     with cutepy.simulate():
@@ -63,7 +63,11 @@ def test_a_k_of_one_is_copied_as_others_are(m, n):
 
 @pytest.mark.parametrize(
     ("dtypes", "out_dtype"),
-    [((F16, F16), F16), ((BF16, BF16), F32), ((E4M3, E5M2), BF16), ((F32, F32), F32)],
+    [
+        ((E4M3, E5M2), BF16),
+        pytest.param((F16, F16), F16, marks=pytest.mark.integration),
+        pytest.param((F32, F32), F32, marks=pytest.mark.integration),
+    ],
     ids=str,
 )
 def test_types_are_clean_and_certified(dtypes, out_dtype):
@@ -90,7 +94,9 @@ def rich(acc, bias: Row, factor: Column, scale: Scalar, residual: Tile):
     }
 
 
-@pytest.mark.parametrize("form", FORMS, ids=str)
+@pytest.mark.parametrize(
+    "form", [FORMS[1], *(pytest.param(form, marks=pytest.mark.integration) for form in FORMS[::2])], ids=str
+)
 def test_an_epilogue_of_several_widths(form):
     m, n, k = 5, 72, 264
     a, b = integers(m, k), integers(n, k)
@@ -172,10 +178,10 @@ def test_operands_that_only_the_gemm_would_load_by_threads_are_copied():
 @pytest.mark.parametrize("dtype", [F16, pytest.param(E4M3, marks=pytest.mark.deep)], ids=str)
 def test_a_row_has_the_same_bits_whatever_rows_there_are(dtype):
     torch.manual_seed(1)
-    a, b = torch.randn(9, 1056).to(dtype), torch.randn(20, 1056).to(dtype)
+    a, b = torch.randn(9, 1056).to(dtype), torch.randn(8, 1056).to(dtype)
     with cutepy.simulate():
         whole = gemv(a, b, out_dtype=F32)
-        for m in (1, 3, 8):
+        for m in (1, 5):
             assert torch.equal(gemv(a[:m], b, out_dtype=F32), whole[:m])
 
 
@@ -207,6 +213,7 @@ def test_launches_overlap_and_wait(monkeypatch):
         launch_both()
 
 
+@pytest.mark.integration
 def test_loads_are_wide_and_leave_l1_to_a():
     kind = GemmSignature(a_dtype="bfloat16", b_dtype="bfloat16", out_dtype="bfloat16")
     function = compile_gemm(GemvConfig(signature=kind, tile_m=4, columns=4, unroll=2))

@@ -70,7 +70,11 @@ CONFIGS = {
 }
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+SIMILAR = "m, clusters along n", "n, clusters", "n, padded", "k, clusters"
+NAMES = [pytest.param(name, marks=pytest.mark.deep) if name in SIMILAR else name for name in CONFIGS]
+
+
+@pytest.mark.parametrize("name", NAMES)
 @settings(max_examples=3)
 @given(data=st.data())
 def test_groups_of_any_extents(name, data):
@@ -84,7 +88,7 @@ def test_groups_of_any_extents(name, data):
     check(config, lengths if config.padded else groups, extents, data.draw(st.sampled_from([2, 5, 132])))
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("name", NAMES)
 def test_one_schedule_speaks_for_all(name):
     config = CONFIGS[name]
     groups, total = ([70, 0, 5], 72) if config.padded else ([70, 70, 75, 140], 144)
@@ -104,7 +108,7 @@ def test_more_than_32_groups_and_more_ctas_than_tiles():
 
 
 @pytest.mark.parametrize("name", ["m", "n", "k"])
-@pytest.mark.parametrize("groups", [[0], [0, 0, 0], [200], [200, 200, 200]])
+@pytest.mark.parametrize("groups", [[0, 0, 0], [200, 200, 200]])
 def test_empty_groups_and_all_in_one(name, groups):
     extents = [72, 80, 136]
     extents["mnk".index(name)] = 200
@@ -154,8 +158,14 @@ def weighted(acc, bias: Row, weight: Column, residual: Tile, scale: Scalar):
     return (acc + bias) * weight + residual * scale
 
 
-@pytest.mark.parametrize("padded", [False, True])
-@pytest.mark.parametrize("along", ["m", "n", "k"])
+@pytest.mark.parametrize(
+    ("along", "padded"),
+    [
+        *((along, False) for along in "mnk"),
+        ("m", True),
+        *(pytest.param(along, True, marks=pytest.mark.deep) for along in "nk"),
+    ],
+)
 def test_epilogues_meet_rows_and_columns_of_their_group(along, padded):
     major = "col" if along == "n" else "row"
     types = (("float32", ""), ("float16", ""), ("float16", major), ("", ""))

@@ -30,7 +30,7 @@ def test_it_is_made_and_initialised_as_torchs(bias):
 
 
 @pytest.mark.dsl
-@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("bias", [True, pytest.param(False, marks=pytest.mark.integration)])
 def test_it_computes_what_torchs_does(bias):
     """Both round an fp32 or better sum of 24 products to 8 bits: to neighbours at worst."""
     theirs, ours = both(24, 8, bias=bias, dtype=BF16)

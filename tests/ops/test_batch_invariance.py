@@ -46,7 +46,7 @@ def test_k_of_groups_is_whole_within_the_context():
 @pytest.mark.dsl
 def test_a_call_is_not_answered_by_the_kernel_of_another_mode():
     torch.manual_seed(0)
-    a, b = torch.randn(200, 1024).half(), torch.randn(48, 1024).half()
+    a, b = torch.randn(72, 512).half(), torch.randn(16, 512).half()
     with simulate() as run:
         gemm(a[:8], b)
         with batch_invariant():
@@ -68,6 +68,7 @@ def of_scales():
 
 
 @pytest.mark.dsl
+@pytest.mark.integration
 @pytest.mark.parametrize("make", [of_groups, of_scales])
 def test_other_products_are_not_answered_by_the_kernel_of_another_mode(make):
     torch.manual_seed(0)
@@ -111,7 +112,7 @@ def products():
 
 
 PRODUCTS = products()
-OFTEN = "plain", "vmap"
+OFTEN = ("plain",)
 
 
 def parts_of(function, *arguments):
@@ -122,6 +123,7 @@ def parts_of(function, *arguments):
 
 
 @pytest.mark.dsl
+@pytest.mark.integration
 @pytest.mark.parametrize("name", [n if n in OFTEN else pytest.param(n, marks=pytest.mark.deep) for n in PRODUCTS])
 def test_compiled_and_exported_code_enters_the_context(name):
     function, given = PRODUCTS[name]
@@ -161,13 +163,14 @@ def test_compiled_code_is_of_the_mode_that_it_runs_in():
 
 
 @pytest.mark.dsl
+@pytest.mark.integration
 def test_derivatives_are_of_the_mode_that_they_are_computed_in():
     def product(a, b):
         with batch_invariant():
             return gemm(a, b)
 
     torch._dynamo.reset()
-    a, b = torch.randn(2048, 64).half().requires_grad_(), torch.randn(64, 64).half().requires_grad_()
+    a, b = torch.randn(2048, 16).half().requires_grad_(), torch.randn(16, 16).half().requires_grad_()
     for each in (product, torch.compile(product, fullgraph=True, backend="aot_eager")):
         assert [many > 1 for many in parts_of(lambda of: of(a, b).sum().backward(), each)] == [False, False, True]
 
@@ -241,42 +244,43 @@ def pairs_reduced(acc):
     return {"y": y, "sum": y.sum(1)}
 
 
-def assert_rows_are_the_same(multiply):
-    """Compare what a function gives for so many first rows with what it gives for all 300."""
-    found = {}
+def assert_rows_are_the_same(multiply, *counts):
+    """Compare results of a function for few rows, in ascending counts, with those for the most."""
     with batch_invariant(), simulate(exact_mma=True):
-        for rows in (1, 8, 64, 130, 300):
-            found[rows] = multiply(rows)
-    for rows, results in found.items():
+        *few, most = map(multiply, counts)
+    for rows, results in zip(counts, few, strict=False):
         for name, result in results.items():
-            assert torch.equal(result, found[300][name][:rows]), (rows, name)
+            assert torch.equal(result, most[name][:rows]), (rows, name)
 
 
 @pytest.mark.dsl
 @pytest.mark.parametrize(
     ("each", "n"),
     [
-        (reduced, 600),
         (reduced, 24),
+        pytest.param(reduced, 600, marks=pytest.mark.deep),
         pytest.param(reduced, 8, marks=pytest.mark.deep),
         pytest.param(reduced, 129, marks=pytest.mark.deep),  # results are copied
-        (pairs_reduced, 176),
+        pytest.param(pairs_reduced, 176, marks=pytest.mark.integration),
         pytest.param(pairs_reduced, 48, marks=pytest.mark.deep),
     ],
 )
 def test_what_an_epilogue_reduces_along_rows(each, n):
     torch.manual_seed(n)
-    a, b = torch.randn(300, 64).bfloat16(), torch.randn(n, 64).bfloat16()
-    assert_rows_are_the_same(lambda rows: gemm(a[:rows], b, epilogue=each, out_dtype=torch.float32))
+    a, b = torch.randn(300, 32).bfloat16(), torch.randn(n, 32).bfloat16()
+    counts = (1, 8, 130) if n == 24 else (1, 64, 300)
+    assert_rows_are_the_same(lambda rows: gemm(a[:rows], b, epilogue=each, out_dtype=torch.float32), *counts)
 
 
 @pytest.mark.dsl
+@pytest.mark.integration
 @pytest.mark.parametrize("block", [(1, 0), pytest.param((1, 128), marks=pytest.mark.deep)])
 def test_what_an_epilogue_reduces_of_scaled_sums(block):
     torch.manual_seed(1)
-    (a, scale_a), (b, scale_b) = quantise(torch.randn(300, 256), block), quantise(torch.randn(200, 256), block)
+    (a, scale_a), (b, scale_b) = quantise(torch.randn(130, 128), block), quantise(torch.randn(48, 128), block)
     assert_rows_are_the_same(
-        lambda rows: scaled_gemm(a[:rows], b, scale_a[:rows], scale_b, epilogue=reduced, out_dtype=torch.float32)
+        lambda rows: scaled_gemm(a[:rows], b, scale_a[:rows], scale_b, epilogue=reduced, out_dtype=torch.float32),
+        *(1, 8, 130),
     )
 
 

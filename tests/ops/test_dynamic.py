@@ -82,13 +82,13 @@ def counted(function, **options):
 @pytest.mark.parametrize(
     ("each", "name", "numbers"),
     [
-        (times, "s", [0.5 + n for n in range(5)]),
-        (times, "s", range(3, 8)),
-        (first_rows, "n", range(3, 8)),
+        (times, "s", [0.5 + n for n in range(3)]),
+        pytest.param(times, "s", range(3, 6), marks=pytest.mark.integration),
+        (first_rows, "n", range(3, 6)),
     ],
     ids=["float", "int for a float", "int"],
 )
-@pytest.mark.parametrize("in_groups", [False, True])
+@pytest.mark.parametrize("in_groups", [False, pytest.param(True, marks=pytest.mark.integration)])
 def test_numbers_are_no_reason_to_compile_again(each, name, numbers, in_groups):
     a, b = bf16(M, K), bf16(N, K)
 
@@ -111,6 +111,7 @@ def test_numbers_that_follow_from_a_shape_are_no_reason_to_compile_again():
     assert compilations(product, [(a[:m],) for m in range(5, 12)]) == 2
 
 
+@pytest.mark.integration
 def test_numbers_are_no_reason_to_compile_derivatives_again():
     b = bf16(N, K)
 
@@ -123,13 +124,16 @@ def test_numbers_are_no_reason_to_compile_derivatives_again():
     assert counter.frame_count <= 2
 
 
-@pytest.mark.parametrize("number", [float("nan"), float("inf"), 2**40, True])
+@pytest.mark.parametrize(
+    "number", [float("nan"), *(pytest.param(number, marks=pytest.mark.integration) for number in (2**40, True))]
+)
 def test_unusual_numbers_in_compiled_code(number):
     a, b = bf16(M, K), bf16(N, K)
     compiled, _ = counted(lambda a, s: gemm(a, b, epilogue=times, s=s), dynamic=True)
     assert_equal(compiled(a, number), gemm(a, b, epilogue=times, s=number))
 
 
+@pytest.mark.integration
 def test_a_float_is_refused_for_an_integer_in_compiled_code_too():
     a, b = bf16(M, K), bf16(N, K)
     torch._dynamo.reset()
@@ -228,6 +232,8 @@ def cases():
 
 CASES = cases()
 OFTEN = ("number of a shape", "pairs", "integer of a shape", "tile (N,)", "scales of 1x128", "groups, one row")
+BY_DYNAMO = [pytest.param(n, marks=pytest.mark.integration if n in OFTEN[1:] else pytest.mark.deep) for n in CASES]
+BY_DYNAMO[list(CASES).index(OFTEN[0])] = OFTEN[0]
 
 
 def assert_equal(got, expected):
@@ -241,7 +247,8 @@ def test_exported_programs_take_any_rows(name):
     exported(name, strict=False)
 
 
-@pytest.mark.parametrize("name", [n if n in OFTEN else pytest.param(n, marks=pytest.mark.deep) for n in CASES])
+@pytest.mark.integration
+@pytest.mark.parametrize("name", BY_DYNAMO)
 def test_strictly_exported_programs_take_any_rows(name):
     exported(name, strict=True)
 
@@ -261,7 +268,7 @@ def exported(name, strict):
         assert_equal(program(*arguments), function(*arguments))
 
 
-@pytest.mark.parametrize("name", [n if n in OFTEN else pytest.param(n, marks=pytest.mark.deep) for n in CASES])
+@pytest.mark.parametrize("name", BY_DYNAMO)
 def test_compiled_programs_of_dynamic_extents(name):
     function, given, _ = CASES[name]
     torch._dynamo.reset()

@@ -95,10 +95,18 @@ CASES = {
     "no sum": lambda: (normal(4, 0), normal(8, 0)),
     "no batch": lambda: (normal(0, 3, 16), normal(0, 8, 16)),
 }
+# Another of the cases has each mechanism that these have.
+SIMILAR = {
+    *("bfloat16", "a vector", "all odd", "wide rows", "k of 4 bytes, odd n", "within 16 bytes, at 8", "expanded"),
+    *("leading dimensions apart", "matrix and batch", "batch of one", "batch of rows", "a shared by heads"),
+    *("expanded and odd", "8-bit batch", "8-bit transposed", "both transposed", "no columns"),
+}
 
 
 @pytest.mark.dsl
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.deep) if name in SIMILAR else name for name in CASES]
+)
 def test_any_shape_and_strides(name):
     check(*CASES[name]())
 
@@ -182,8 +190,8 @@ def test_gathered_rows(monkeypatch):
 @pytest.mark.parametrize(
     ("activation", "bias_dtype"),
     [
-        pytest.param(name, dtype, marks=() if (n % 2 == 0) == (dtype is None) else pytest.mark.deep)
-        for n, name in enumerate(ACTIVATION_FUNCTIONS)
+        pytest.param(name, dtype, marks=() if (name, dtype) == ("gelu", F16) else pytest.mark.deep)
+        for name in ACTIVATION_FUNCTIONS
         for dtype in (None, F16)
     ]
     + [(None, F32)],
@@ -195,7 +203,7 @@ def test_bias_and_activation(activation, bias_dtype):
 
 @pytest.mark.dsl
 def test_bias_of_several_tiles_and_strides():
-    check(normal(300, 64), normal(520, 64), bias=normal(1040)[::2], activation="silu")
+    check(normal(140, 64), normal(520, 64), bias=normal(1040)[::2], activation="silu")
 
 
 @pytest.mark.dsl
@@ -458,15 +466,14 @@ def test_opcheck_of_out():
     torch.library.opcheck(torch.ops.cutepy.gemm_out.default, arguments)
 
 
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-def test_compiles_without_graph_breaks(backend):
+def test_compiles_without_graph_breaks():
     a, b, bias = normal(4, 16), normal(8, 16).requires_grad_(), normal(8).requires_grad_()
 
     def model(a, b, bias):
         hidden = gemm(a * 2, b, bias=bias, activation="gelu")
         return gemm(hidden, b.t(), activation="relu").float().sum()
 
-    compiled = torch.compile(model, backend=backend, fullgraph=True)
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
     expected = torch.autograd.grad(model(a, b, bias), (b, bias))
     found = torch.autograd.grad(compiled(a, b, bias), (b, bias))
     for ours, theirs in zip(found, expected, strict=True):
@@ -479,7 +486,7 @@ def test_compiles_without_graph_breaks(backend):
     ("activation", "backend"),
     [
         (None, "aot_eager"),
-        ("silu", "eager"),
+        pytest.param("silu", "eager", marks=pytest.mark.deep),
         pytest.param(None, "eager", marks=pytest.mark.deep),
         pytest.param("silu", "aot_eager", marks=pytest.mark.deep),
     ],
@@ -531,7 +538,7 @@ def test_every_road_to_the_kernel_checks_that_out_is_apart(simulated):
 
 @pytest.mark.dsl
 @pytest.mark.filterwarnings("ignore:.*script_method:DeprecationWarning")  # inductor's, when it is first imported
-@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.deep)])
 def test_compiled_code_copies_or_refuses_an_out_that_is_read(backend):
     whole, b = normal(3, 16, 16), normal(2, 16, 16)
     a, out = whole[:2], whole[1:]  # the first product of the batch is written over what the second one reads

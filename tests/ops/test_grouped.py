@@ -78,7 +78,17 @@ COPIED = {
 }
 
 
-@pytest.mark.parametrize("name", [*FORMS, *COPIED])
+def few(*names):
+    """Give all forms, of which those of no such name wait for `make test-deep`."""
+    return [name if name in names else pytest.param(name, marks=pytest.mark.deep) for name in FORMS]
+
+
+SIMILAR = "no k, is_transposed", "odd m and n of k", "masked, padded rows"
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.deep) if n in SIMILAR else n for n in (*FORMS, *COPIED)]
+)
 def test_forms(name):
     """By the reference and by the kernel, into a new result, and into one that keeps what belongs to no group."""
     a, b, groups = {**FORMS, **COPIED}[name]()
@@ -110,7 +120,7 @@ def turning(monkeypatch):
     choice._select.cache_clear()
 
 
-@pytest.mark.parametrize("name", ["rows", "masked", "k"])
+@pytest.mark.parametrize("name", ["rows", "k", pytest.param("masked", marks=pytest.mark.deep)])
 def test_transposed_products_are_the_same(turning, name):
     a, b, groups, operands, owned = operands_of(name, shared=False)
     expected = in_torch(a.float(), b.float(), operands, **groups)
@@ -165,8 +175,13 @@ def test_groups_without_any_k_give_zeros():
     assert len(run.launches) == 1
 
 
-@pytest.mark.parametrize("name", FORMS)
-@pytest.mark.parametrize("simulated", [False, True])
+@pytest.mark.parametrize(
+    ("name", "simulated"),
+    [
+        *((name, False) for name in FORMS),
+        *(pytest.param(n, True, marks=() if n in ("rows", "masked") else pytest.mark.deep) for n in FORMS),
+    ],
+)
 def test_gradients(name, simulated):
     """What belongs to no group has none, whatever is there."""
     a, b, groups = FORMS[name]()
@@ -184,7 +199,7 @@ def test_gradients(name, simulated):
         assert torch.equal(x.grad, y.grad.to(a.dtype))
 
 
-@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize("name", few("rows", "k", "masked"))
 def test_second_derivatives(name):
     a, b, groups = FORMS[name]()
     a, b = (x.float().div(8).half().requires_grad_() for x in (a, b))
@@ -199,7 +214,7 @@ def test_second_derivatives(name):
     torch.testing.assert_close(*found, rtol=2e-2, atol=0.5)
 
 
-@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize("name", few("rows", "k", "masked"))
 def test_opcheck(name):
     a, b, groups = FORMS[name]()
     (where,) = groups.values()
@@ -214,7 +229,7 @@ def test_opcheck_of_out():
     torch.library.opcheck(torch.ops.cutepy.grouped_gemm_out.default, arguments)
 
 
-@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("dynamic", [pytest.param(False, marks=pytest.mark.deep), True])
 def test_compiled(dynamic):
     """One graph, without a break, of a layer of experts and its derivative."""
     a, b, groups = FORMS["rows"]()
@@ -374,8 +389,13 @@ def operands_of(name, shared):
     return a, b, groups, {"bias": bias, "weight": weight, "residual": residual, "scale": 2.0}, owned
 
 
-@pytest.mark.parametrize("shared", [False, True])
-@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize(
+    ("name", "shared"),
+    [
+        *((name, False) for name in FORMS),
+        *(pytest.param(name, True, marks=() if name == "rows" else pytest.mark.deep) for name in FORMS),
+    ],
+)
 def test_epilogues(name, shared):
     a, b, groups, operands, owned = operands_of(name, shared)
     expected = in_torch(a.float(), b.float(), operands, **groups)
@@ -401,7 +421,7 @@ def random(acc, seed: Integer):
     return epilogues.uniform(acc, seed) + 0.0 * acc
 
 
-@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize("name", few("rows", "masked"))
 def test_groups_with_matrices_of_their_own_have_random_numbers_of_their_own(name):
     a, b, groups, _, owned = operands_of(name, shared=True)
     with cutepy.simulate():

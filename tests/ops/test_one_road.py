@@ -228,6 +228,7 @@ def test_scaled_products_write_to_results():
     assert torch.equal(mapped[:, 0], scaled_gemm(a, b, scale_a, scale_b))
 
 
+@pytest.mark.integration
 @pytest.mark.dsl
 def test_scaled_leading_dimensions_are_rows_of_the_kernel():
     a, scale_a = quantise(torch.randint(-3, 4, (2, 3, 256)).float())
@@ -256,6 +257,7 @@ def test_groups_write_to_results_and_leave_the_rest():
     assert torch.equal(mapped[1, :7], wanted[:7])
 
 
+@pytest.mark.integration
 @pytest.mark.dsl
 def test_the_kernel_of_groups_writes_to_results_and_leaves_the_rest():
     a, b, offs = numbers(9, 16), numbers(2, 12, 16), torch.tensor([4, 7]).int()  # 12 columns are copied

@@ -13,9 +13,10 @@ pytestmark = pytest.mark.dsl
 pytest.importorskip("cutlass")
 
 
+@pytest.mark.integration
 def test_figures_are_printed_and_saved(tmp_path, monkeypatch, capsys):
     path = tmp_path / "sim.json"
-    assert sim.run_sim((128, 128, 64), (256, 128, 64), 1, path, deep=(128, 128, 64)) == 0
+    assert sim.run_sim((128, 128, 64), (128, 128, 64), 1, path, deep=(128, 128, 64)) == 0
     printed = capsys.readouterr().out
     saved = json.loads(path.read_text())
     assert {"CPU", "versions", "date"} <= set(saved["environment"])
@@ -52,6 +53,7 @@ def test_both_ratios_of_the_sanitizer_are_told(monkeypatch):
     assert (by_memory.value, by_memory.relation) == (450, "1.50 times the 300 MiB of the simulator, 4 at most")
 
 
+@pytest.mark.integration
 def test_memory_is_that_of_the_product_alone():
     """A process that takes much already does not count."""
     much = b"1" * (1 << 30)

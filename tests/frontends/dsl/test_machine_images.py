@@ -51,6 +51,7 @@ def _object_file():
     return kept[0]
 
 
+@pytest.mark.integration
 def test_what_was_compiled_is_there_for_the_next_process_without_the_compiler():
     assert native_code.kept(SUMS) is None
     assert _sums(native_code.compiled(SUMS)) == list(range(1, 17))
