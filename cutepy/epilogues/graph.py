@@ -142,6 +142,11 @@ class Graph:
         returned = (f"{result.name}: v{result.node}" if result.name else f"v{result.node}" for result in self.results)
         return "\n".join([*lines, f"  return {', '.join(returned)}"])
 
+    @cached_property
+    def line(self) -> str:
+        """Text of the graph in one line, for torch's programs: its inductor writes arguments into comments."""
+        return self.text.replace("\n  ", "; ")
+
     def __str__(self) -> str:
         return self.text
 
@@ -155,14 +160,15 @@ class Graph:
     @staticmethod
     @lru_cache(maxsize=1024)
     def parse(text: str) -> Graph:
-        """Parse a graph's text.
+        """Parse a graph's text, of several lines or of one.
 
         Raises
         ------
         ValueError
             If it is no such text.
         """
-        first, *lines, last = text.splitlines() if text.count("\n") > 1 else ("", "", "")
+        lines = text.replace("; ", "\n  ").splitlines()
+        first, *lines, last = lines if len(lines) > 2 else ("", "", "")
         head, tail = _HEAD.fullmatch(first), _RETURN.fullmatch(last)
         if head is None or tail is None:
             raise ValueError(f"the text of an epilogue begins with operands and ends with a return, got {text!r}")
@@ -221,7 +227,8 @@ class Graph:
     @property
     def reductions(self) -> tuple[Reduction, ...]:
         """Reductions of the results that are reduced."""
-        return tuple(reduction for result in self.results if (reduction := self.reduction(result)) is not None)
+        found = [self.reduction(result) for result in self.results]  # torch.compile takes no := in a generator
+        return tuple(each for each in found if each is not None)
 
     def width(self, result: Result) -> int:
         """Return the ratio of the accumulators' columns to those of a result, or of its unreduced tile."""

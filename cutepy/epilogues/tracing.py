@@ -68,7 +68,7 @@ class Epilogue:
     Attributes
     ----------
     graph : Graph
-    text : str
+    text, line : str
         The graph's.
     name : str
     function : callable
@@ -79,7 +79,7 @@ class Epilogue:
 
     def __init__(self, graph: Graph, name: str, function: Callable[..., Any], defaults: Mapping[str, float]) -> None:
         functools.update_wrapper(self, function)
-        self.graph, self.text, self.name = graph, graph.text, name
+        self.graph, self.text, self.line, self.name = graph, graph.text, graph.line, name
         self.function, self.defaults = function, dict(defaults)
 
     def __eq__(self, other: object) -> bool:

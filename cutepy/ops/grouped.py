@@ -160,7 +160,7 @@ def grouped_with(
         shape = (groups.shape[0], *shape) if along == "k" or a.dim() == b.dim() == 3 else shape
         _check_epilogue(epilogue.graph, given, shape, along, groups)
     tensors, numbers, kinds = split(epilogue.graph, given)
-    how = (tensors, numbers, kinds, epilogue.text)
+    how = (tensors, numbers, kinds, epilogue.line)
     scaling: Any = passed(scales) or _UNSCALED
     if out is None:
         return epilogue.pack(_grouped(*(a, b, groups, along, *how, out_dtype, *scaling, False)))
@@ -488,7 +488,7 @@ def _product(
     scaling: Any = _UNSCALED,  # noqa: ANN401
 ) -> torch.Tensor:
     """Multiply groups; what belongs to none has no influence: its product is zero."""
-    how = [], [], "", identity.text, out_dtype, *scaling
+    how = [], [], "", identity.line, out_dtype, *scaling
     (product,) = _grouped(*(a, b, groups, along, *how, along != "k"))
     return product
 
@@ -498,7 +498,7 @@ def _backward(ctx: Any, grads: Sequence[torch.Tensor | None]) -> tuple[Any, ...]
     a, b, groups, scale_a, scale_b, *tensors = ctx.saved_tensors
     graph, along = Graph.parse(ctx.epilogue), ctx.along
     grad_tensors: list[torch.Tensor | None] = []
-    if ctx.epilogue == identity.text:
+    if graph == identity.graph:
         (grad_acc,) = grads
         assert grad_acc is not None, "is asked for by its only result"
     else:

@@ -271,13 +271,13 @@ def _dispatched(
         check_operands(epilogue.graph, given, shape, a.device, batched=b.dim() > 2)
     tensors, numbers, kinds = split(epilogue.graph, given)
     if outs[0] is None:
-        return _gemm(a, b, tensors, numbers, kinds, epilogue.text, out_dtype, out_major, *passed(scales))
+        return _gemm(a, b, tensors, numbers, kinds, epilogue.line, out_dtype, out_major, *passed(scales))
     for name, out in zip(map(out_name, epilogue.graph.results), outs, strict=True):
         if not torch.compiler.is_compiling() and out.is_neg():  # torch would write to a copy
             raise ValueError(f"{name} must not be a lazy negative; pass a new tensor, or {name}.resolve_neg()")
     if any(out_dtype not in (None, out.dtype) for out in outs):
         describe(a, b, epilogue.text, given, out_dtype, out_major, outs)
-    _gemm_out(a, b, tensors, numbers, kinds, epilogue.text, list(outs), *passed(scales))
+    _gemm_out(a, b, tensors, numbers, kinds, epilogue.line, list(outs), *passed(scales))
     return outs
 
 
@@ -348,7 +348,7 @@ def _by_sums(
 ) -> tuple[torch.Tensor, list[torch.Tensor | None]]:
     """Differentiate at the product in fp32, computed again: by the sums, and by the operands that are tensors."""
     graph, scales = Graph.parse(ctx.epilogue), scales_of(scale_a, scale_b, ctx.blocks, ctx.promotes)
-    (acc,) = _gemm(a, b, [], [], "", identity.text, torch.float32, "row", *passed(scales))
+    (acc,) = _gemm(a, b, [], [], "", identity.line, torch.float32, "row", *passed(scales))
     rows, n = Rows(acc.shape[:-1], b.dim() > 2), b.shape[-2]
 
     def evaluate(acc: torch.Tensor, given: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
@@ -385,7 +385,7 @@ class Request(NamedTuple):
     def product(self) -> tuple[torch.Tensor, torch.Tensor, str, tuple[Any, ...], torch.dtype | None, str]:
         """First arguments of `describe` and `multiply`."""
         operands = bound(self.graph, self.tensors, self.numbers, self.kinds)
-        return self.a, self.b, self.epilogue, operands, self.out_dtype, self.out_major
+        return self.a, self.b, self.graph.text, operands, self.out_dtype, self.out_major
 
     @property
     def scales(self) -> Scales | None:
@@ -470,8 +470,8 @@ def _vmap(info: Any, in_dims: tuple[Any, ...], *arguments: Any) -> tuple[Any, An
             if joins:
                 tensor = tensor.expand(count, *leading, columns).reshape(count, *rows, columns)
         given.append(tensor)
-    text = replace(graph, operands=tuple(operands)).text if operands != list(graph.operands) else epilogue
-    results = _gemm(a, b, given, numbers, kinds, text, out_dtype, out_major)
+    line = replace(graph, operands=tuple(operands)).line if operands != list(graph.operands) else epilogue
+    results = _gemm(a, b, given, numbers, kinds, line, out_dtype, out_major)
     if joins:
         results = [
             result

@@ -75,7 +75,9 @@ def test_numpys_floats_are_pythons(number):
         lambda acc: torch.mul(acc, np.float32(number.item())),
     ):
         assert repr(constants(function)) == "[2.5]"
-        assert Graph.parse(epilogue(function).text).text == epilogue(function).text
+        graph = epilogue(function).graph
+        assert Graph.parse(graph.text) == Graph.parse(graph.line) == graph
+        assert "\n" not in graph.line
 
 
 def test_numpys_integers_and_truth_values_are_pythons():

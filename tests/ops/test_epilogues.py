@@ -677,6 +677,27 @@ def test_exported_programs_carry_the_epilogue(tmp_path):
         assert torch.equal(value, expected[name])
 
 
+def test_arguments_in_torchs_programs_have_one_line():
+    """Inductor writes them into comments of the code that it generates for a GPU."""
+
+    def step(a, b, x, where):
+        loss = gated_sum(a, b) + grouped_gemm(x, b[None], offs=where).sum()
+        return torch.autograd.grad(loss, (a, b))
+
+    def gated_sum(a, b):
+        return gemm(a, b, bias=b[:, 0], activation="silu").sum() + gemm(a, b, epilogue=sigmoids).sum()
+
+    @cutepy.epilogue
+    def sigmoids(acc):
+        return epilogues.sigmoid(acc)
+
+    a, b = (torch.randn(16, 16, dtype=torch.bfloat16, requires_grad=True) for _ in range(2))
+    program = torch.fx.experimental.proxy_tensor.make_fx(step)(a, b, a, torch.tensor([16], dtype=torch.int32))
+    texts = [x for node in program.graph.nodes if "cutepy" in str(node.target) for x in node.args if isinstance(x, str)]
+    assert sum("return" in text for text in texts) >= 5
+    assert not any("\n" in text for text in texts)
+
+
 def test_torch_finds_nothing_amiss():
     a, b, operands = problem()
     tensors = [operands["bias"], operands["residual"]]
