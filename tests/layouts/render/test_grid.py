@@ -281,8 +281,10 @@ LARGE = {
 }
 
 
-@pytest.mark.parametrize("render", [render_svg, render_html, render_latex, in_a_terminal, in_a_text_file])
-@pytest.mark.parametrize("what", LARGE)
+RENDERERS = (render_svg, render_html, render_latex, in_a_terminal, in_a_text_file)
+
+
+@pytest.mark.parametrize(("what", "render"), list(zip(LARGE, RENDERERS, strict=True)))
 def test_a_thousand_squared_takes_less_than_a_second(what, render):
     spent = []
     for _ in range(5):  # in one of them Python may look for garbage among all that the tests hold

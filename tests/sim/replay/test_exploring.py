@@ -126,9 +126,9 @@ def test_products_are_the_same_whichever_warpgroups_come_together():
     signature = gemm.GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float32")
     kernel = gemm.compile_gemm(gemm.GemmConfig(signature=signature, tile_m=128, tile_n=64, warpgroups=2))
     made = torch.Generator().manual_seed(0)
-    a, b = (torch.randn(rows, 256, generator=made).half() for rows in (256, 64))
-    with cutepy.simulate(schedules=3) as run:
-        kernel(a, b, None, torch.empty(256, 64), 2, None)
+    a, b = (torch.randn(rows, 128, generator=made).half() for rows in (128, 64))
+    with cutepy.simulate(schedules=2) as run:
+        kernel(a, b, None, torch.empty(128, 64), 1, None)
     assert not run.explorations[0].divergences
 
 
