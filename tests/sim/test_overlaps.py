@@ -56,7 +56,7 @@ _TYPES = {"p": "pred", "h": "b16", "r": "b32", "d": "b64"}
 _OF = {"a": "d", "s": "r", "g": "p"}
 _NAME = re.compile(r"\b([PHRDphrdas])([0-3])\b")
 _BYTES = 64
-_MOST = 8
+_MOST = 4
 """Overlaps that are tried of each instruction under each guard."""
 
 

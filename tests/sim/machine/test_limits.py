@@ -45,8 +45,7 @@ def launch(body, **options):
     return run
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("body", BODIES)
+@pytest.mark.parametrize(("body", "policy"), list(zip(BODIES, POLICIES, strict=True)))
 def test_a_launch_ends_at_its_limit_of_instructions(body, policy):
     with pytest.raises(LimitError) as error:
         launch(body, policy=policy, limit_instructions=5000)
