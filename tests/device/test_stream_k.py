@@ -110,7 +110,7 @@ def test_sums_that_are_fetched_before_they_were_left_are_told(monkeypatch):
 
     monkeypatch.setattr(WorkspaceSums, "add_to", hasty)
     with pytest.raises(HazardError, match=r"unordered|race"):
-        share((1, 1, 10), 3, workspace(3), sanitize=True)
+        share((1, 1, 40), 3, workspace(3), sanitize=True)
 
 
 @pytest.mark.parametrize(("registers", "threads"), [(6, 64), (0, 64), (4, 48), (4, 1024)])

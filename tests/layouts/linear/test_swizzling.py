@@ -60,6 +60,7 @@ def mixed_columns(draw, bits):
     return columns
 
 
+@pytest.mark.integration
 @settings(max_examples=8)
 @given(st.lists(mixed_columns(7), min_size=3, max_size=6))
 def test_more_uses_get_what_no_layout_betters(columns):

@@ -71,6 +71,7 @@ def test_all_threads_own_what_lies_in_shared_memory(name):
         assert grid.colours == ""
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("row", SMALL_TRAITS, ids=lambda r: r["in"][0])
 def test_pictures_are_the_layouts_that_cute_prints(row):
     (name,) = row["in"]

@@ -24,6 +24,7 @@ def test_a_long_loop_of_arithmetic_is_no_deadlock():
     assert out[0] == 450_000
 
 
+@pytest.mark.integration
 def test_a_long_loop_of_loads_is_no_deadlock():
     out = np.zeros(1, "u4")
     launch(
@@ -36,6 +37,7 @@ def test_a_long_loop_of_loads_is_no_deadlock():
     assert out[0] == 50_000
 
 
+@pytest.mark.integration
 def test_a_warp_may_wait_for_one_that_computes_for_long():
     out = np.zeros(64, "u4")
     launch(

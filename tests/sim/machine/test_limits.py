@@ -105,7 +105,7 @@ def test_what_ends_before_its_limit_is_not_stopped():
 
 def test_a_sanitized_launch_that_is_stopped_tells_its_hazards_too():
     with pytest.raises(LimitError):
-        launch("stores", sanitize=True, limit_instructions=100)
+        launch("stores", policy="schedule:1", sanitize=True, limit_instructions=100)
 
 
 @pytest.mark.parametrize(

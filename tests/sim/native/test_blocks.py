@@ -266,6 +266,7 @@ def test_ranges_that_are_read_and_written_are_numpys(patched):
         assert one.ends.tolist() == other.ends.tolist()
 
 
+@pytest.mark.integration
 def test_a_loop_of_loads_and_sums_takes_a_few_nanoseconds_a_lane():
     """A product of 512x512x512 by threads of their own takes 0.3 s; numpy took 4 s."""
     body = """

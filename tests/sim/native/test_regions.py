@@ -149,7 +149,7 @@ def _program(rng, threads, size):
     return "\n".join(body.lines)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(seed=st.integers(0, 2**32), block=st.sampled_from([7, 32, 40, 64]), grid=st.integers(1, 3))
 def test_random_programs_with_branches_and_loops(patched, seed, block, grid):
     rng = np.random.default_rng(seed)
