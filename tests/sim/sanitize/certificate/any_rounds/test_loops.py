@@ -30,7 +30,7 @@ from tests.sim.sanitize.certificate.any_rounds.loop_trial import (
 from tests.sim.sanitize.certificate.model import explore
 from tests.sim.sanitize.certificate.test_steering import TEXT
 
-PROGRAMS = 20
+PROGRAMS = 24
 
 
 def said_of(roles, arrivals, counts):
