@@ -89,12 +89,10 @@ def share(extents, ctas, given, **how):
     return x, y, counts, run
 
 
-@pytest.mark.parametrize(
-    ("extents", "ctas"), [((1, 1, 40), 3), ((2, 3, 20), 4), ((3, 1, 9), 2), ((2, 2, 5), 4), ((1, 2, 1), 3)]
-)
+@pytest.mark.parametrize(("extents", "ctas"), [((1, 1, 10), 3), ((2, 3, 4), 4), ((3, 1, 5), 2), ((1, 2, 1), 3)])
 def test_all_is_summed_once_and_the_workspace_serves_again(extents, ctas):
     given, found = workspace(ctas), []
-    for policy in (None, "late", "random:1"):
+    for policy in (None, "random:1"):
         x, y, counts, run = share(extents, ctas, given, policy=policy, sanitize=policy is None)
         assert (counts == 1).all()
         assert torch.allclose(y, x.sum(2), rtol=1e-4, atol=1e-4)

@@ -92,18 +92,18 @@ def moved(dtype, tile, mode, piece_bytes, extents, loaders=32):
     return x, y, run
 
 
-@pytest.mark.parametrize("piece_bytes", [4, 8, 16])
-@pytest.mark.parametrize("mode", [0, 1])
 @pytest.mark.parametrize(
-    ("dtype", "tile", "extents", "loaders"),
+    ("dtype", "tile", "extents", "loaders", "mode", "piece_bytes"),
     [
-        ("float16", (32, 32), (72, 104), 32),
-        ("bfloat16", (64, 64), (64, 64), 128),
-        ("float32", (16, 16), (20, 12), 32),
-        ("int8", (32, 32), (48, 80), 64),
+        ("float16", (32, 32), (72, 104), 32, 0, 4),
+        ("float16", (32, 32), (40, 72), 32, 1, 16),
+        ("bfloat16", (64, 64), (64, 64), 128, 0, 8),
+        ("float32", (16, 16), (20, 12), 32, 0, 16),
+        ("float32", (16, 16), (20, 12), 32, 1, 4),
+        ("int8", (32, 32), (48, 80), 64, 1, 8),
     ],
 )
-def test_tiles_are_moved_and_what_lies_beyond_is_zero(dtype, tile, mode, piece_bytes, extents, loaders):
+def test_tiles_are_moved_and_what_lies_beyond_is_zero(dtype, tile, extents, loaders, mode, piece_bytes):
     x, y, run = moved(dtype, tile, mode, piece_bytes, extents, loaders)
     rows, columns = extents
     assert torch.equal(y[:rows, :columns], x)
@@ -120,7 +120,7 @@ def test_steps_that_are_left_out_are_told(monkeypatch, broken, said):
     instead = {"acquire": lambda self, state: self.full + state.index}.get(broken, lambda *_: None)
     monkeypatch.setattr(MixedRing, broken, instead)
     with pytest.raises(HazardError, match=said):
-        moved("float16", (32, 32), 1, 8, (72, 104))
+        moved("float16", (32, 32), 1, 8, (32, 104))
 
 
 @pytest.mark.parametrize(

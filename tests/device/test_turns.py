@@ -58,8 +58,7 @@ def chain(steps, **how):
     return y, expected, run
 
 
-@pytest.mark.parametrize("steps", [1, 2, 3, 8])
-@pytest.mark.parametrize("policy", [None, "late", "random:1"])
+@pytest.mark.parametrize(("steps", "policy"), [(1, None), (2, "late"), (3, None), (8, "random:1")])
 def test_each_continues_what_the_other_has_left(steps, policy):
     y, expected, run = chain(steps, policy=policy)
     assert torch.equal(y, expected)

@@ -54,8 +54,7 @@ def check_coalesce(layout):
     assert coalesce(result) == result
 
 
-@given(lst.layouts(signed=True))
-def test_coalesce_is_the_same_function_of_the_fewest_modes(layout):
+def check_coalesce_is_the_same_function_of_the_fewest_modes(layout):
     check_coalesce(layout)
 
 
@@ -78,16 +77,14 @@ def test_layouts_without_coordinates(layout, other):
         assert composition(layout, other, exact=True) == result
 
 
-@given(lst.layouts(signed=True))
-def test_coalesce_by_its_own_profile_keeps_every_coordinate(layout):
+def check_coalesce_by_its_own_profile_keeps_every_coordinate(layout):
     result = coalesce(layout, layout.shape)
     assert bf.congruent(result.shape, layout.shape)
     assert bf.table(result) == bf.table(layout)
     assert all(d == 0 for s, d in bf.modes(result) if s == 1)
 
 
-@given(lst.layouts(signed=True))
-def test_coalesce_by_mode_coalesces_each_mode(layout):
+def check_coalesce_by_mode_coalesces_each_mode(layout):
     result = coalesce(layout, (1,) * layout.rank())
     assert [result[i] for i in range(result.rank())] == [coalesce(mode) for mode in layout]
     assert list(coalesce(layout, (1,))) == [coalesce(layout[0]), *list(layout)[1:]]
@@ -103,16 +100,14 @@ def test_coalesce_of_a_shape_is_its_size(shape):
     assert coalesce(shape) == bf.size(shape)
 
 
-@given(INJECTIVE_BUT_FOR_ZEROS)
-def test_filter_keeps_each_index_once(layout):
+def check_filter_keeps_each_index_once(layout):
     result = filter_layout(layout)
     assert sorted(bf.table(result)) == sorted(set(bf.table(layout)))
     assert is_coalesced(result)
     assert filter_layout(result) == result
 
 
-@given(lst.layouts(signed=True))
-def test_filter_drops_nothing_but_repetition(layout):
+def check_filter_drops_nothing_but_repetition(layout):
     kept = [(s, d) for s, d in bf.modes(layout) if d != 0]
     result = filter_layout(layout)
     assert bf.table(result) == bf.mode_table(kept)
@@ -140,8 +135,7 @@ def test_filter_zeros_gives_repetitions_size_1(layout, mode):
             assert kept == (Layout(repeat_like(old.shape, 1), old.stride) if i == mode else old)
 
 
-@given(lst.layouts())
-def test_filter_by_mode_filters_each_mode(layout):
+def check_filter_by_mode_filters_each_mode(layout):
     result = filter_layout(layout, (1,) * layout.rank())
     assert [result[i] for i in range(result.rank())] == [filter_layout(mode) for mode in layout]
     assert list(filter_layout(layout, (1,))) == [filter_layout(layout[0]), *list(layout)[1:]]
@@ -161,8 +155,7 @@ def test_transform_layout_keeps_the_modes_that_one_has_more(a, b):
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-@given(lst.composable_pairs())
-def test_composition_is_function_composition(pair):
+def check_composition_is_function_composition(pair):
     a, b = pair
     result = composition(a, b)
     assert bf.table(result) == [bf.extended(a, i) for i in bf.table(b)]
@@ -221,8 +214,7 @@ def test_composition_of_all_small_layouts():
     assert checked > 10_000
 
 
-@given(lst.layouts(signed=True))
-def test_composition_with_the_identity_changes_nothing(layout):
+def check_composition_with_the_identity_changes_nothing(layout):
     assert bf.table(composition(layout, Layout(layout.shape))) == bf.table(layout)
     assert composition(layout, None) is layout
     reach = max(bf.table(layout))
@@ -230,11 +222,20 @@ def test_composition_with_the_identity_changes_nothing(layout):
         assert bf.table(composition(Layout(reach + 1), layout)) == bf.table(layout)
 
 
-@given(lst.layouts(signed=True))
-def test_composition_with_the_identity_of_coordinates_changes_nothing(layout):
+def check_composition_with_the_identity_of_coordinates_changes_nothing(layout):
     result = composition(layout, make_identity_layout(layout.shape))
     assert result.shape == layout.shape
     assert bf.table(result) == bf.table(layout)
+
+
+@given(lst.layouts(signed=True))
+def test_any_layout(layout):
+    check_coalesce_is_the_same_function_of_the_fewest_modes(layout)
+    check_coalesce_by_its_own_profile_keeps_every_coordinate(layout)
+    check_coalesce_by_mode_coalesces_each_mode(layout)
+    check_filter_drops_nothing_but_repetition(layout)
+    check_composition_with_the_identity_changes_nothing(layout)
+    check_composition_with_the_identity_of_coordinates_changes_nothing(layout)
 
 
 @given(st.data(), lst.layouts(powers_of_two=True))
@@ -245,11 +246,16 @@ def test_composition_is_associative(data, a):
     assert bf.table(left) == bf.table(right) == [bf.extended(a, bf.table(b)[i]) for i in bf.table(c)]
 
 
-@given(lst.composable_pairs())
-def test_composition_distributes_over_the_modes_of_its_right_operand(pair):
+def check_composition_distributes_over_the_modes_of_its_right_operand(pair):
     a, b = pair
     modes = [composition(a, mode) for mode in b]
     assert composition(a, b) == (make_layout(*modes) if isinstance(b.shape, tuple) else modes[0])
+
+
+@given(lst.composable_pairs())
+def test_compositions(pair):
+    check_composition_is_function_composition(pair)
+    check_composition_distributes_over_the_modes_of_its_right_operand(pair)
 
 
 @given(st.data(), lst.layouts(signed=True))
@@ -323,17 +329,21 @@ def check_complement(layout, cotarget):
     return rest, {i + r for i in mine for r in free}
 
 
-@given(INJECTIVE_BUT_FOR_ZEROS, st.integers(1, 200))
-def test_complement_is_disjoint_ordered_and_completes(layout, cotarget):
+def check_complement_is_disjoint_ordered_and_completes(layout, cotarget):
     rest, reached = check_complement(layout, cotarget)
     assert reached >= set(range(cotarget))
     assert cosize(make_layout(layout, rest)) >= cotarget
 
 
-@given(INJECTIVE_BUT_FOR_ZEROS, st.integers(1, 200))
-def test_complement_is_the_greedy_tiling_of_the_indices(layout, cotarget):
+def check_complement_is_the_greedy_tiling_of_the_indices(layout, cotarget):
     free = bf.table(complement(layout, cotarget))
     assert free == bf.greedy_complement(set(bf.table(layout)), len(free))
+
+
+@given(INJECTIVE_BUT_FOR_ZEROS, st.integers(1, 200))
+def test_complements(layout, cotarget):
+    check_complement_is_disjoint_ordered_and_completes(layout, cotarget)
+    check_complement_is_the_greedy_tiling_of_the_indices(layout, cotarget)
 
 
 def test_complement_of_all_small_layouts():
@@ -379,15 +389,13 @@ def test_complement_of_a_compact_layout_counts_its_copies(layout, copies):
     assert bf.table(rest) == [layout.size() * i for i in range(copies)]
 
 
-@given(INJECTIVE)
-def test_complement_of_the_complement_fills_the_same_indices(layout):
+def check_complement_of_the_complement_fills_the_same_indices(layout):
     reach = max(s * d for s, d in bf.modes(layout))
     rest = complement(layout, reach)
     assert sorted(bf.table(complement(rest, reach))) == sorted(bf.table(layout))
 
 
-@given(INJECTIVE)
-def test_complement_without_a_target_fills_the_cosize(layout):
+def check_complement_without_a_target_fills_the_cosize(layout):
     assert complement(layout) == complement(layout, layout.cosize())
     assert complement(ComposedLayout(Swizzle(1, 0, 1), 3, layout)) == complement(layout)
     assert complement(layout, Layout(100, 2)) == complement(layout, 100)
@@ -403,15 +411,13 @@ def test_complement_of_an_integer_is_that_of_a_compact_layout(n, cotarget):
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-@given(lst.layouts())
-def test_right_inverse_is_undone_by_the_layout(layout):
+def check_right_inverse_is_undone_by_the_layout(layout):
     inverse = right_inverse(layout)
     assert [bf.extended(layout, i) for i in bf.table(inverse)] == list(range(inverse.size()))
     assert is_coalesced(inverse)
 
 
-@given(INJECTIVE_BUT_FOR_ZEROS)
-def test_right_inverse_reaches_as_far_as_the_indices_are_contiguous(layout):
+def check_right_inverse_reaches_as_far_as_the_indices_are_contiguous(layout):
     indices = set(bf.table(layout))
     missing = next(i for i in itertools.count() if i not in indices)
     assert right_inverse(layout).size() == missing
@@ -449,15 +455,20 @@ def test_inverses_take_equal_strides_in_the_order_of_cute():
     assert right_inverse(Layout((3, 2, 2), (2, 2, 1))) == Layout((2, 2), (6, 3))
 
 
-@given(INJECTIVE)
-def test_left_inverse_undoes_an_injective_layout(layout):
+def check_left_inverse_undoes_an_injective_layout(layout):
     inverse = left_inverse(layout)
     assert [bf.extended(inverse, i) for i in bf.table(layout)] == list(range(layout.size()))
     assert inverse.size() >= layout.cosize()
 
 
-@given(INJECTIVE_BUT_FOR_ZEROS)
-def test_left_inverse_is_a_quasi_inverse(layout):
+@given(INJECTIVE)
+def test_injective_layouts(layout):
+    check_complement_of_the_complement_fills_the_same_indices(layout)
+    check_complement_without_a_target_fills_the_cosize(layout)
+    check_left_inverse_undoes_an_injective_layout(layout)
+
+
+def check_left_inverse_is_a_quasi_inverse(layout):
     inverse = left_inverse(layout)
     table = bf.table(layout)
     assert [bf.extended(layout, bf.extended(inverse, i)) for i in table] == table
@@ -504,8 +515,7 @@ def test_left_inverse_of_a_composed_layout_with_an_offset(layout, swizzle, offse
     assert [inverse(i) for i in bf.table(composed)] == list(range(layout.size()))
 
 
-@given(lst.layouts())
-def test_nullspace_holds_the_coordinates_that_map_to_zero(layout):
+def check_nullspace_holds_the_coordinates_that_map_to_zero(layout):
     null = nullspace(layout)
     indices = bf.table(null)
     assert all(bf.extended(layout, i) == 0 for i in indices)
@@ -514,9 +524,23 @@ def test_nullspace_holds_the_coordinates_that_map_to_zero(layout):
         assert null.size() == 1
 
 
-@given(INJECTIVE_BUT_FOR_ZEROS)
-def test_nullspace_is_all_of_what_maps_to_zero(layout):
+@given(lst.layouts())
+def test_layouts_without_negative_strides(layout):
+    check_filter_by_mode_filters_each_mode(layout)
+    check_right_inverse_is_undone_by_the_layout(layout)
+    check_nullspace_holds_the_coordinates_that_map_to_zero(layout)
+
+
+def check_nullspace_is_all_of_what_maps_to_zero(layout):
     assert sorted(bf.table(nullspace(layout))) == [i for i, value in enumerate(bf.table(layout)) if value == 0]
+
+
+@given(INJECTIVE_BUT_FOR_ZEROS)
+def test_layouts_that_are_injective_but_for_zeros(layout):
+    check_filter_keeps_each_index_once(layout)
+    check_right_inverse_reaches_as_far_as_the_indices_are_contiguous(layout)
+    check_left_inverse_is_a_quasi_inverse(layout)
+    check_nullspace_is_all_of_what_maps_to_zero(layout)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -26,8 +26,7 @@ from cutepy.testing import strategies as lst
 from tests.layouts import brute_force as bf
 
 
-@given(lst.composed_layouts(nested=True))
-def test_a_composed_layout_applies_its_parts_in_turn(layout):
+def check_a_composed_layout_applies_its_parts_in_turn(layout):
     assert [layout(i) for i in range(layout.size())] == bf.table(layout)
     assert [layout(c) for c in bf.coordinates(layout.shape)] == bf.table(layout)
 
@@ -41,8 +40,7 @@ def test_any_nesting_of_a_coordinate_gives_the_same_index(data, layout):
         assert layout(*crd) == expected
 
 
-@given(lst.composed_layouts(nested=True))
-def test_the_domain_is_that_of_the_inner_layout(layout):
+def check_the_domain_is_that_of_the_inner_layout(layout):
     inner = layout.layoutA
     assert (layout.shape, layout.size(), layout.rank(), layout.depth(), len(layout)) == (
         inner.shape,
@@ -54,12 +52,18 @@ def test_the_domain_is_that_of_the_inner_layout(layout):
     assert layout.cosize() == inner.cosize()
 
 
-@given(lst.composed_layouts(nested=True))
-def test_modes_stay_under_the_same_offset_and_outer_function(layout):
+def check_modes_stay_under_the_same_offset_and_outer_function(layout):
     for i, mode in enumerate(layout):
         assert mode == layout[i]
         inner = layout.layoutA[i]
         assert bf.table(mode) == bf.table(ComposedLayout(layout.layoutB, layout.offset, inner))
+
+
+@given(lst.composed_layouts(nested=True))
+def test_any_composed_layout(layout):
+    check_a_composed_layout_applies_its_parts_in_turn(layout)
+    check_the_domain_is_that_of_the_inner_layout(layout)
+    check_modes_stay_under_the_same_offset_and_outer_function(layout)
 
 
 @given(lst.layouts(max_size=16), st.integers(0, 5), lst.composed_layouts())

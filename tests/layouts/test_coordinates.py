@@ -27,13 +27,11 @@ def flat(crd):
     return tuple(bf.leaves(crd))
 
 
-@given(lst.shapes())
-def test_idx2crd_enumerates_the_coordinates_colexicographically(shape):
+def check_idx2crd_enumerates_the_coordinates_colexicographically(shape):
     assert [idx2crd(i, shape) for i in range(bf.size(shape))] == bf.coordinates(shape)
 
 
-@given(lst.shapes())
-def test_crd2idx_inverts_idx2crd(shape):
+def check_crd2idx_inverts_idx2crd(shape):
     assert [crd2idx(c, shape) for c in bf.coordinates(shape)] == list(range(bf.size(shape)))
 
 
@@ -68,8 +66,7 @@ def test_idx2crd_keeps_the_index_also_beyond_the_shape(data, shape, i):
     assert crd2idx(idx2crd(i, shape), shape) == i
 
 
-@given(st.data(), lst.shapes())
-def test_crd2crd_keeps_the_index_and_takes_the_nesting_of_the_target(data, src):
+def check_crd2crd_keeps_the_index_and_takes_the_nesting_of_the_target(data, src):
     dst = data.draw(st.sampled_from((tuple(reversed(bf.leaves(src))), bf.size(src))))
     for i, crd in enumerate(bf.coordinates(src)):
         moved = crd2crd(crd2idx(crd, src), dst)
@@ -79,15 +76,13 @@ def test_crd2crd_keeps_the_index_and_takes_the_nesting_of_the_target(data, src):
         assert [crd2crd(c, dst, src) for c in bf.coordinates(src)] == list(range(dst))
 
 
-@given(lst.shapes())
-def test_compact_col_major_counts_colexicographically(shape):
+def check_compact_col_major_counts_colexicographically(shape):
     strides = compact_col_major(shape)
     assert [bf.at(shape, strides, c) for c in bf.coordinates(shape)] == list(range(bf.size(shape)))
     assert all(d == 0 for s, d in zip(flat(shape), flat(strides), strict=True) if s == 1)
 
 
-@given(lst.shapes())
-def test_compact_row_major_counts_lexicographically(shape):
+def check_compact_row_major_counts_lexicographically(shape):
     strides = compact_row_major(shape)
     in_order = sorted(bf.coordinates(shape), key=flat)
     assert [bf.at(shape, strides, c) for c in in_order] == list(range(bf.size(shape)))
@@ -103,8 +98,7 @@ def test_compact_order_counts_in_the_order_given(data, shape):
     assert [bf.at(shape, strides, c) for c in in_order] == list(range(bf.size(shape)))
 
 
-@given(lst.shapes())
-def test_compact_order_by_ascending_integers_is_column_major(shape):
+def check_compact_order_by_ascending_integers_is_column_major(shape):
     count = iter(range(100))
 
     def number(t):
@@ -124,14 +118,22 @@ def test_prefix_and_suffix_products(shape, init):
     assert bf.congruent(suffix_product(shape), shape)
 
 
-@given(lst.shapes())
-def test_basis_strides_map_every_coordinate_to_itself(shape):
+def check_basis_strides_map_every_coordinate_to_itself(shape):
     for crd in bf.coordinates(shape):
         assert crd2idx(crd, shape, make_basis_like(shape)) == crd
 
 
-@given(st.data(), lst.shapes())
-def test_slice_keeps_where_dice_drops(data, shape):
+@given(lst.shapes())
+def test_any_shape(shape):
+    check_idx2crd_enumerates_the_coordinates_colexicographically(shape)
+    check_crd2idx_inverts_idx2crd(shape)
+    check_compact_col_major_counts_colexicographically(shape)
+    check_compact_row_major_counts_lexicographically(shape)
+    check_compact_order_by_ascending_integers_is_column_major(shape)
+    check_basis_strides_map_every_coordinate_to_itself(shape)
+
+
+def check_slice_keeps_where_dice_drops(data, shape):
     crd = data.draw(lst.slice_coordinates(shape) | lst.coordinates(shape))
     kept, dropped = slice_(crd, shape), dice(crd, shape)
 
@@ -144,6 +146,12 @@ def test_slice_keeps_where_dice_drops(data, shape):
         return [leaf for kept, _ in parts for leaf in kept], [leaf for _, dropped in parts for leaf in dropped]
 
     assert (bf.leaves(kept), bf.leaves(dropped)) == split(crd, shape)
+
+
+@given(st.data(), lst.shapes())
+def test_coordinates_of_any_shape(data, shape):
+    check_crd2crd_keeps_the_index_and_takes_the_nesting_of_the_target(data, shape)
+    check_slice_keeps_where_dice_drops(data, shape)
 
 
 @pytest.mark.parametrize(

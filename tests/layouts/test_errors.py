@@ -175,7 +175,7 @@ def test_every_public_function_is_called():
     assert functions - set(OPERANDS) - NO_OPERANDS == set()
 
 
-@settings(max_examples=5 * settings().max_examples)
+@settings(max_examples=2 * settings().max_examples)
 @given(CALLS)
 def test_only_layout_errors_and_type_errors_leave_a_public_function(call):
     name, operands = call

@@ -79,15 +79,13 @@ def refinements(draw, shape):
     return draw(st.sampled_from((shape, (shape,), (divisor, shape // divisor))))
 
 
-@given(lst.int_tuples())
-def test_flatten_and_unflatten_are_inverse(t):
+def check_flatten_and_unflatten_are_inverse(t):
     assert list(flatten_to_tuple(t)) == bf.leaves(t)
     assert unflatten(flatten_to_tuple(t), t) == t
     assert not any(isinstance(x, tuple) for x in wrap(flatten(t)))
 
 
-@given(lst.int_tuples())
-def test_products(t):
+def check_products(t):
     assert product(t) == math.prod(bf.leaves(t))
     assert product_each(t) == tuple(math.prod(bf.leaves(mode)) for mode in wrap(t))
     assert product_like(t, repeat_like(t, 0)) == t
@@ -96,6 +94,12 @@ def test_products(t):
     assert tuple_min(t) == min(bf.leaves(t))
     assert tuple_sum(t) == sum(bf.leaves(t))
     assert tuple_gcd(t) == math.gcd(*bf.leaves(t))
+
+
+@given(lst.int_tuples())
+def test_any_tuple(t):
+    check_flatten_and_unflatten_are_inverse(t)
+    check_products(t)
 
 
 @given(congruent_tuples())
@@ -127,8 +131,7 @@ def test_ceil_div_truncates_as_cpp_does(a, b):
     assert ceil_div(a, b) == int((a + b - 1) / b)
 
 
-@given(congruent_tuples(elements=st.integers(1, 12)))
-def test_round_up_is_the_next_multiple(pair):
+def check_round_up_is_the_next_multiple(pair):
     a, b = pair
     for x, y, up in zip(bf.leaves(a), bf.leaves(b), bf.leaves(round_up(a, b)), strict=True):
         assert up % y == 0
@@ -144,8 +147,7 @@ def test_shape_div_by_a_leading_part_leaves_the_rest(data, shape):
     assert bf.leaves(shape_div(shape, shape)) == [1] * len(extents)
 
 
-@given(congruent_tuples(elements=st.integers(1, 12)))
-def test_shape_div_exists_where_one_divides_the_other(pair):
+def check_shape_div_exists_where_one_divides_the_other(pair):
     a, b = pair
     divisible = [x % y == 0 or y % x == 0 for x, y in zip(bf.leaves(a), bf.leaves(b), strict=True)]
     if all(divisible):
@@ -168,23 +170,20 @@ def is_refined(a, b):
     return True
 
 
-@given(PAIRS_OF_SHAPES)
-def test_congruent_is_one_nesting(pair):
+def check_congruent_is_one_nesting(pair):
     a, b = pair
     assert congruent(a, b) == bf.congruent(a, b)
     assert congruent(Layout(a), b) == congruent(a, Layout(b)) == congruent(a, b)
 
 
-@given(PAIRS_OF_SHAPES)
-def test_weakly_congruent_is_a_partial_order_of_nestings(pair):
+def check_weakly_congruent_is_a_partial_order_of_nestings(pair):
     a, b = pair
     assert weakly_congruent(a, b) == is_refined(a, b)
     assert weakly_congruent(a, a)
     assert (weakly_congruent(a, b) and weakly_congruent(b, a)) == congruent(a, b)
 
 
-@given(PAIRS_OF_SHAPES)
-def test_compatible_shapes_take_each_others_coordinates(pair):
+def check_compatible_shapes_take_each_others_coordinates(pair):
     a, b = pair
     assert compatible(a, a)
     if compatible(a, b):
@@ -193,6 +192,13 @@ def test_compatible_shapes_take_each_others_coordinates(pair):
         assert [layout(c) for c in bf.coordinates(a)] == list(range(bf.size(a)))
     if compatible(a, b) and compatible(b, a):
         assert a == b
+
+
+@given(PAIRS_OF_SHAPES)
+def test_any_two_shapes(pair):
+    check_congruent_is_one_nesting(pair)
+    check_weakly_congruent_is_a_partial_order_of_nestings(pair)
+    check_compatible_shapes_take_each_others_coordinates(pair)
 
 
 @given(st.data(), SHAPES)
@@ -217,11 +223,17 @@ def test_weakly_compatible_is_divisibility_at_the_leaves(data, a, b):
     assert weakly_compatible(a, transform_leaf(lambda s: 3 * s, data.draw(refinements(a))))
 
 
-@given(congruent_tuples(elements=st.integers(1, 12)))
-def test_evenly_divides_is_tiling_without_remainder(pair):
+def check_evenly_divides_is_tiling_without_remainder(pair):
     shape, tile = pair
     expected = all(s % t == 0 for s, t in zip(bf.leaves(shape), bf.leaves(tile), strict=True))
     assert evenly_divides(shape, tile) == expected
+
+
+@given(congruent_tuples(elements=st.integers(1, 12)))
+def test_any_congruent_tuples(pair):
+    check_round_up_is_the_next_multiple(pair)
+    check_shape_div_exists_where_one_divides_the_other(pair)
+    check_evenly_divides_is_tiling_without_remainder(pair)
 
 
 @given(st.data(), lst.layouts(compact=True))

@@ -52,14 +52,12 @@ from cutepy.testing import strategies as lst
 from tests.layouts import brute_force as bf
 
 
-@given(lst.layouts(signed=True))
-def test_a_layout_maps_integers_and_coordinates_to_the_inner_product(layout):
+def check_a_layout_maps_integers_and_coordinates_to_the_inner_product(layout):
     assert [layout(i) for i in range(layout.size())] == bf.table(layout)
     assert [layout(c) for c in bf.coordinates(layout.shape)] == bf.table(layout)
 
 
-@given(lst.basis_layouts())
-def test_scaled_bases_add_up_to_coordinates(layout):
+def check_scaled_bases_add_up_to_coordinates(layout):
     assert [bf.coordinate_entries(layout(i)) for i in range(layout.size())] == bf.basis_table(layout)
 
 
@@ -70,8 +68,7 @@ def test_separate_arguments_are_a_coordinate(layout):
             assert layout(*crd) == layout(crd)
 
 
-@given(lst.layouts(signed=True))
-def test_size_cosize_rank_depth(layout):
+def check_size_cosize_rank_depth(layout):
     values = bf.table(Layout(layout.shape, abs_strides(layout.stride)))
     assert layout.size() == size(layout) == len(values)
     assert layout.cosize() == cosize(layout) == max(values) + 1 == coshape(layout)
@@ -85,8 +82,7 @@ def abs_strides(t):
     return tuple(map(abs_strides, t)) if isinstance(t, tuple) else abs(t)
 
 
-@given(lst.basis_layouts())
-def test_coshape_of_scaled_bases_bounds_every_coordinate(layout):
+def check_coshape_of_scaled_bases_bounds_every_coordinate(layout):
     reach = bf.coordinate_entries(coshape(layout))
     values = bf.basis_table(layout)
     paths = {path for value in values for path in value}
@@ -96,8 +92,13 @@ def test_coshape_of_scaled_bases_bounds_every_coordinate(layout):
     assert set(map(len, reach)) <= {1, 2}
 
 
-@given(lst.layouts(signed=True))
-def test_modes_by_index_iteration_and_slice(layout):
+@given(lst.basis_layouts())
+def test_any_layout_of_bases(layout):
+    check_scaled_bases_add_up_to_coordinates(layout)
+    check_coshape_of_scaled_bases_bounds_every_coordinate(layout)
+
+
+def check_modes_by_index_iteration_and_slice(layout):
     modes = list(layout)
     assert modes == [layout[i] for i in range(len(layout))]
     assert make_layout(*modes) == make_layout(modes) == make_layout(iter(modes))
@@ -106,6 +107,13 @@ def test_modes_by_index_iteration_and_slice(layout):
     if isinstance(layout.shape, tuple):
         assert make_layout(*modes) == layout
         assert list(layout[1:]) == modes[1:]
+
+
+@given(lst.layouts(signed=True))
+def test_any_layout(layout):
+    check_a_layout_maps_integers_and_coordinates_to_the_inner_product(layout)
+    check_size_cosize_rank_depth(layout)
+    check_modes_by_index_iteration_and_slice(layout)
 
 
 NAMES = {cls.__name__: cls for cls in (ComposedLayout, Layout, ScaledBasis, SmemPtr, Swizzle)}
@@ -160,14 +168,12 @@ def fits(full, crd, shape):
     return bf.coordinates(shape)[crd] == full
 
 
-@given(lst.shapes())
-def test_default_strides_are_column_major(shape):
+def check_default_strides_are_column_major(shape):
     assert bf.table(Layout(shape)) == list(range(bf.size(shape)))
     assert Layout(shape) == make_layout(shape) == make_layout_left(shape)
 
 
-@given(lst.shapes())
-def test_row_major_is_column_major_read_backwards(shape):
+def check_row_major_is_column_major_read_backwards(shape):
     def mirrored(t):
         return tuple(map(mirrored, reversed(t))) if isinstance(t, tuple) else t
 
@@ -202,11 +208,17 @@ def test_a_fragment_is_compact_with_its_first_mode_fastest(layout):
     assert make_fragment_like(ComposedLayout(Swizzle(1, 0, 1), 0, layout)) == fragment
 
 
-@given(lst.shapes())
-def test_the_identity_layout_maps_coordinates_to_themselves(shape):
+def check_the_identity_layout_maps_coordinates_to_themselves(shape):
     identity = make_identity_layout(shape)
     assert [identity(i) for i in range(bf.size(shape))] == bf.coordinates(shape)
     assert [identity(c) for c in bf.coordinates(shape)] == bf.coordinates(shape)
+
+
+@given(lst.shapes())
+def test_layouts_of_any_shape(shape):
+    check_default_strides_are_column_major(shape)
+    check_row_major_is_column_major_read_backwards(shape)
+    check_the_identity_layout_maps_coordinates_to_themselves(shape)
 
 
 @given(lst.layouts(compact=True))

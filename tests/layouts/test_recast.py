@@ -39,18 +39,21 @@ def covered(layout, width):
     return sorted(i * width + unit for i in bf.table(layout) for unit in range(width))
 
 
-@given(adjacent(), FACTORS)
-def test_downcast_covers_the_same_units(layout, n):
+def check_downcast_covers_the_same_units(layout, n):
     assert covered(downcast(layout, n), 1) == covered(layout, n)
 
 
-@given(adjacent(), FACTORS)
-def test_upcast_undoes_downcast(layout, n):
+def check_upcast_undoes_downcast(layout, n):
     assert upcast(downcast(layout, n), n) == layout
 
 
-@given(lst.layouts(signed=True), FACTORS)
-def test_upcast_undoes_downcast_wherever_that_exists(layout, n):
+@given(adjacent(), FACTORS)
+def test_casts_of_adjacent_elements(layout, n):
+    check_downcast_covers_the_same_units(layout, n)
+    check_upcast_undoes_downcast(layout, n)
+
+
+def check_upcast_undoes_downcast_wherever_that_exists(layout, n):
     if 1 in bf.leaves(layout.stride):
         assert upcast(downcast(layout, n), n) == layout
     else:
@@ -85,14 +88,19 @@ def test_upcast_reaches_the_wide_elements_that_hold_the_narrow_ones(layout, n):
     assert set(bf.table(upcast(layout, n))) == {i // n for i in bf.table(layout)}
 
 
-@given(lst.layouts(signed=True), FACTORS)
-def test_upcast_exists_where_strides_and_factor_divide(layout, n):
+def check_upcast_exists_where_strides_and_factor_divide(layout, n):
     strides = [d for d in bf.leaves(layout.stride) if d]
     if all(d % n == 0 or n % d == 0 for d in strides):
         assert bf.congruent(upcast(layout, n).shape, layout.shape)
     else:
         with pytest.raises(LayoutError, match="divisibility"):
             upcast(layout, n)
+
+
+@given(lst.layouts(signed=True), FACTORS)
+def test_casts_of_any_layout(layout, n):
+    check_upcast_undoes_downcast_wherever_that_exists(layout, n)
+    check_upcast_exists_where_strides_and_factor_divide(layout, n)
 
 
 @given(adjacent(powers_of_two=True), POWERS, POWERS)

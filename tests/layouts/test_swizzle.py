@@ -13,28 +13,31 @@ from tests.layouts import brute_force as bf
 INDICES = st.integers(0, 1 << 20)
 
 
-@given(lst.swizzles(), INDICES)
-def test_a_swizzle_flips_each_bit_whose_partner_is_set(swizzle, i):
+def check_a_swizzle_flips_each_bit_whose_partner_is_set(swizzle, i):
     assert swizzle(i) == bf.swizzle(swizzle, i)
 
 
-@given(lst.swizzles(), INDICES)
-def test_a_swizzle_is_an_involution(swizzle, i):
+def check_a_swizzle_is_an_involution(swizzle, i):
     assert swizzle(swizzle(i)) == i
 
 
-@given(lst.swizzles())
-def test_a_swizzle_is_a_bijection_of_its_domain(swizzle):
+def check_a_swizzle_is_a_bijection_of_its_domain(swizzle):
     domain = range(swizzle.size())
     assert sorted(map(swizzle, domain)) == list(domain)
     assert swizzle.cosize() == swizzle.size()
 
 
-@given(lst.swizzles(), INDICES)
-def test_a_swizzle_keeps_what_lies_outside_its_domain_and_below_its_base(swizzle, i):
+def check_a_swizzle_keeps_what_lies_outside_its_domain_and_below_its_base(swizzle, i):
     assert swizzle(i) // swizzle.size() == i // swizzle.size()
     assert swizzle(i) % (1 << swizzle.base) == i % (1 << swizzle.base)
     assert swizzle(i) & swizzle.yyy_msk == i & swizzle.yyy_msk
+
+
+@given(lst.swizzles(), INDICES)
+def test_any_swizzle_of_any_index(swizzle, i):
+    check_a_swizzle_flips_each_bit_whose_partner_is_set(swizzle, i)
+    check_a_swizzle_is_an_involution(swizzle, i)
+    check_a_swizzle_keeps_what_lies_outside_its_domain_and_below_its_base(swizzle, i)
 
 
 @given(lst.swizzles(), INDICES, INDICES)
@@ -42,18 +45,23 @@ def test_a_swizzle_is_linear_over_bits(swizzle, i, j):
     assert swizzle(i ^ j) == swizzle(i) ^ swizzle(j)
 
 
-@given(lst.swizzles())
-def test_the_masks_lie_in_the_domain_and_reach_its_top(swizzle):
+def check_the_masks_lie_in_the_domain_and_reach_its_top(swizzle):
     masks = swizzle.yyy_msk | swizzle.zzz_msk
     assert masks.bit_count() == 2 * swizzle.bits
     assert masks.bit_length() == (swizzle.size().bit_length() - 1 if swizzle.bits else 0)
 
 
-@given(lst.swizzles())
-def test_make_swizzle_finds_the_swizzle_of_its_masks(swizzle):
+def check_make_swizzle_finds_the_swizzle_of_its_masks(swizzle):
     same = make_swizzle(swizzle.yyy_msk, swizzle.zzz_msk)
     assert same == swizzle or (swizzle.bits == 0 and same == Swizzle(0, 0, 0))
     assert (same.yyy_msk, same.zzz_msk) == (swizzle.yyy_msk, swizzle.zzz_msk)
+
+
+@given(lst.swizzles())
+def test_any_swizzle(swizzle):
+    check_a_swizzle_is_a_bijection_of_its_domain(swizzle)
+    check_the_masks_lie_in_the_domain_and_reach_its_top(swizzle)
+    check_make_swizzle_finds_the_swizzle_of_its_masks(swizzle)
 
 
 @given(lst.swizzles(), lst.swizzles())

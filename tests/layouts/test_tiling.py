@@ -78,8 +78,7 @@ def check_regrouping(functions, layout, tiler):
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-@given(divisions())
-def test_a_divide_keeps_every_element(pair):
+def check_a_divide_keeps_every_element(pair):
     layout, tiler = pair
     for divide in DIVIDES.values():
         assert sorted(bf.table(divide(layout, tiler))) == sorted(bf.table(layout))
@@ -91,8 +90,7 @@ def test_a_logical_divide_keeps_every_element_also_of_modes_left_whole(pair):
     assert sorted(bf.table(logical_divide(layout, tiler))) == sorted(bf.table(layout))
 
 
-@given(st.data(), lst.layouts(signed=True))
-def test_the_tile_is_the_composition_with_the_tiler(data, layout):
+def check_the_tile_is_the_composition_with_the_tiler(data, layout):
     tiler = data.draw(lst.tiler_layouts(layout))
     tile, rest = logical_divide(layout, tiler)
     assert bf.table(tile) == [bf.extended(layout, i) for i in bf.table(tiler)]
@@ -109,12 +107,17 @@ def test_the_divide_of_a_compact_layout_is_its_composition_with_the_tiler_and_it
     assert bf.table(logical_divide(layout, tiler)) == bf.table(composition(layout, whole))
 
 
-@given(st.data(), lst.layouts(signed=True))
-def test_a_tuple_divides_mode_by_mode(data, layout):
+def check_a_tuple_divides_mode_by_mode(data, layout):
     tilers = tuple(data.draw(lst.tilers(mode)) for mode in list(layout)[: data.draw(st.integers(1, layout.rank()))])
     modes = list(layout)
     divided = [logical_divide(mode, tiler) for mode, tiler in zip(modes, tilers, strict=False)]
     assert list(logical_divide(layout, tilers)) == divided + modes[len(tilers) :]
+
+
+@given(st.data(), lst.layouts(signed=True))
+def test_tilers_of_any_layout(data, layout):
+    check_the_tile_is_the_composition_with_the_tiler(data, layout)
+    check_a_tuple_divides_mode_by_mode(data, layout)
 
 
 @given(divisions(signed=True))
@@ -122,12 +125,17 @@ def test_divides_are_regroupings_of_the_logical_divide(pair):
     check_regrouping(DIVIDES, *pair)
 
 
-@given(divisions())
-def test_an_integer_divides_as_a_compact_layout_does(pair):
+def check_an_integer_divides_as_a_compact_layout_does(pair):
     layout, tiler = pair
     if isinstance(tiler, int):
         assert logical_divide(layout, tiler) == logical_divide(layout, Layout(tiler))
     assert logical_divide(layout, None) is layout
+
+
+@given(divisions())
+def test_any_division(pair):
+    check_a_divide_keeps_every_element(pair)
+    check_an_integer_divides_as_a_compact_layout_does(pair)
 
 
 @given(st.data(), lst.composed_layouts())
@@ -157,8 +165,7 @@ def test_divides_of_all_small_compact_layouts():
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-@given(lst.product_operands())
-def test_a_product_is_the_block_and_copies_where_it_leaves_room(pair):
+def check_a_product_is_the_block_and_copies_where_it_leaves_room(pair):
     block, tiler = pair
     inside, copies = logical_product(block, tiler)
     room = bf.greedy_complement(bf.table(block), tiler.cosize())
@@ -167,8 +174,7 @@ def test_a_product_is_the_block_and_copies_where_it_leaves_room(pair):
     assert bf.table(copies) == [room[i] for i in bf.table(tiler)]
 
 
-@given(lst.product_operands())
-def test_the_copies_of_a_product_are_shifted_blocks_that_do_not_overlap(pair):
+def check_the_copies_of_a_product_are_shifted_blocks_that_do_not_overlap(pair):
     block, tiler = pair
     room = bf.greedy_complement(bf.table(block), tiler.cosize())
     copies = sorted(b + room[i] for b in bf.table(block) for i in bf.table(tiler))
@@ -178,8 +184,7 @@ def test_the_copies_of_a_product_are_shifted_blocks_that_do_not_overlap(pair):
         assert len(set(table)) == block.size() * tiler.size()
 
 
-@given(lst.product_operands())
-def test_products_are_regroupings_of_the_logical_product(pair):
+def check_products_are_regroupings_of_the_logical_product(pair):
     check_regrouping(PRODUCTS, *pair)
 
 
@@ -203,8 +208,7 @@ def with_modes(layout):
     return layout if isinstance(layout.shape, tuple) else make_layout(layout)
 
 
-@given(lst.product_operands())
-def test_blocked_and_raked_products_pair_the_modes(pair):
+def check_blocked_and_raked_products_pair_the_modes(pair):
     block, tiler = map(with_modes, pair)
     rank = max(block.rank(), tiler.rank())
     inside, copies = logical_product(append(block, rank), append(tiler, rank))
@@ -212,6 +216,14 @@ def test_blocked_and_raked_products_pair_the_modes(pair):
     assert [list(mode) for mode in blocked] == [[inside[i], copies[i]] for i in range(rank)]
     assert [list(mode) for mode in raked] == [[copies[i], inside[i]] for i in range(rank)]
     assert sorted(bf.table(blocked)) == sorted(bf.table(raked)) == sorted(bf.table(logical_product(block, tiler)))
+
+
+@given(lst.product_operands())
+def test_any_product(pair):
+    check_a_product_is_the_block_and_copies_where_it_leaves_room(pair)
+    check_the_copies_of_a_product_are_shifted_blocks_that_do_not_overlap(pair)
+    check_products_are_regroupings_of_the_logical_product(pair)
+    check_blocked_and_raked_products_pair_the_modes(pair)
 
 
 @given(st.data(), lst.layouts(max_depth=1, max_size=16, compact=True))
@@ -259,8 +271,7 @@ def fill(block, shape, order):
     return tile_to_shape(block, shape) if order is None else tile_to_shape(block, shape, order)
 
 
-@given(fillings())
-def test_tile_to_shape_fills_its_shape_one_to_one(filling):
+def check_tile_to_shape_fills_its_shape_one_to_one(filling):
     _, shape, _ = filling
     result = fill(*filling)
     assert product_each(result.shape) == shape
@@ -268,8 +279,7 @@ def test_tile_to_shape_fills_its_shape_one_to_one(filling):
     assert compatible(shape, result)
 
 
-@given(fillings())
-def test_each_tile_is_a_shifted_block(filling):
+def check_each_tile_is_a_shifted_block(filling):
     block, shape, order = filling
     block = append(with_modes(block), len(shape))
     copies = tuple(s // bf.size(mode.shape) for s, mode in zip(shape, block, strict=True))
@@ -280,6 +290,12 @@ def test_each_tile_is_a_shifted_block(filling):
     result = fill(block, shape, order)
     for copy, inside in itertools.product(number, bf.coordinates(block.shape)):
         assert result(tuple(zip(inside, copy, strict=True))) == block.size() * number[copy] + block(inside)
+
+
+@given(fillings())
+def test_any_filling(filling):
+    check_tile_to_shape_fills_its_shape_one_to_one(filling)
+    check_each_tile_is_a_shifted_block(filling)
 
 
 @given(fillings(), lst.swizzles(), st.integers(0, 32))

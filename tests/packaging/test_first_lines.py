@@ -34,6 +34,7 @@ def questions(text):
     return [(line, first) for line, first in found if first.split(" ")[0].rstrip(".:,") in QUESTION_WORDS]
 
 
+@pytest.mark.integration
 def test_no_first_line_begins_with_a_question_word():
     files = [path for path in sources() if not path.relative_to(ROOT).as_posix().startswith(NOT_YET)]
     assert len(files) > 300

@@ -25,7 +25,7 @@ SPELLINGS = [f"{op}.{m}.ftz{sat}.f32" for op in ("mul", "fma") for m in ROUNDING
 SPELLINGS += [f"{op}.{m}.ftz.f32" for op in ("div", "rcp", "add") for m in ROUNDINGS]
 SPELLINGS += [f"cvt.{m}.ftz.f32.f64" for m in ROUNDINGS]
 SPELLINGS += ["mul.ftz.f16", "mul.ftz.sat.f16", "fma.rn.ftz.f16", "fma.rn.ftz.relu.f16", "fma.rn.ftz.sat.f16"]
-COUNT = 2000
+COUNT = 500
 
 
 @pytest.fixture(params=["numpy", "machine code"])

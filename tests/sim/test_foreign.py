@@ -150,7 +150,7 @@ def call(number):
 
 @pytest.mark.dsl
 @pytest.mark.integration
-@pytest.mark.parametrize("form", ["call", "test"])
+@pytest.mark.parametrize("form", ["call", pytest.param("test", marks=pytest.mark.deep)])
 def test_what_runs_is_sanitized_and_schedules_of_it_are_played(tmp_path, form):
     (tmp_path / "test_racy.py").write_text(RACY)
     (source,) = sources(str(tmp_path))
@@ -168,6 +168,8 @@ def test_what_runs_is_sanitized_and_schedules_of_it_are_played(tmp_path, form):
     assert any(line.startswith("- unordered-write, which a schedule shows") for line in lines)
 
 
+@pytest.mark.dsl
+@pytest.mark.integration
 def test_what_runs_is_sanitized_where_no_schedules_are_asked_for(tmp_path):
     (tmp_path / "test_racy.py").write_text(RACY)
     (source,) = sources(str(tmp_path))

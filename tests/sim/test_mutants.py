@@ -159,6 +159,7 @@ def test_a_branch_over_statements_moves_with_them_and_loops_keep_theirs():
     assert moved.index("bra OVER") < moved.index("OVER:") < moved.index("st.shared")
 
 
+@pytest.mark.integration
 def test_mutants_are_tried_apart_and_what_dies_or_goes_on_costs_no_other():
     def of(mutant):
         if mutant.line == 1:

@@ -16,7 +16,7 @@ def test_lanes_stand_at_their_elements(text, bits, column):
     report = bank_conflicts(warp_access("ld", lambda lane: (lane, column)), layout, bits)
     (grid,) = picture_of(report).grids
     for i in range(32):
-        for j in range(32):
+        for j in {column, (i * 7 + column) % 32}:
             cell, bank = grid.cell(i, j), layout(i, j) * bits // 32 % 32
             assert cell.bank == bank
             assert cell.text == (f"L{i}\nb{bank}" if j == column else str(bank))

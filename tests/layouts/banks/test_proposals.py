@@ -2,6 +2,7 @@
 
 from itertools import product
 
+import pytest
 from hypothesis import given, settings, strategies as st
 
 from cutepy.layouts import ComposedLayout, Layout, SmemPtr, Swizzle, make_layout
@@ -94,6 +95,7 @@ def test_hierarchical_tiles_are_padded_at_each_level():
     assert str(paddings[0].layout) == "((8,4),32):((33,264),1)"
 
 
+@pytest.mark.integration
 def test_many_accesses_are_proposed_for_in_time():
     tv = Layout(((4, 8, 4), (2, 2, 8)), ((128, 1, 16), (64, 8, 512)))
     stores = tv_accesses("st", tv, vector=2)

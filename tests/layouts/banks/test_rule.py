@@ -11,13 +11,11 @@ from tests.layouts.banks.patterns import accesses
 LANES = range(32)
 
 
-@given(accesses())
-def test_the_rule_is_the_oracle_s(access):
+def check_the_rule_is_the_oracle_s(access):
     assert wavefronts(*access) == words.wavefronts(*access)
 
 
-@given(accesses())
-def test_the_fewest_are_never_more_and_passes_have_every_active_lane_once(access):
+def check_the_fewest_are_never_more_and_passes_have_every_active_lane_once(access):
     kind, size, addresses = access
     assert len(passes(*access)) <= fewest_wavefronts(*access) <= wavefronts(*access)
     active = [lane for lane, address in enumerate(addresses) if address is not None]
@@ -28,12 +26,18 @@ def test_the_fewest_are_never_more_and_passes_have_every_active_lane_once(access
     assert fewest_wavefronts(kind, size, anew) == fewest_wavefronts(*access) or size < 4
 
 
-@given(accesses())
-def test_turning_the_banks_changes_nothing(access):
+def check_turning_the_banks_changes_nothing(access):
     kind, size, addresses = access
     for step in (16, 128, 4096 + 64):
         turned = [None if address is None else address + step for address in addresses]
         assert wavefronts(kind, size, turned) == wavefronts(*access)
+
+
+@given(accesses())
+def test_any_access(access):
+    check_the_rule_is_the_oracle_s(access)
+    check_the_fewest_are_never_more_and_passes_have_every_active_lane_once(access)
+    check_turning_the_banks_changes_nothing(access)
 
 
 @pytest.mark.parametrize(

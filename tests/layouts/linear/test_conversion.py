@@ -68,6 +68,7 @@ def run(plan, source, warp):
     return got
 
 
+@pytest.mark.integration
 @given(pairs(broadcast=False), st.sampled_from([8, 16, 32, 64]))
 def test_bijective_layouts_are_converted_by_the_cheapest_way_with_the_fewest_shuffles(pair, bits):
     source, target = pair

@@ -60,8 +60,9 @@ def mixed_columns(draw, bits):
     return columns
 
 
-@settings(max_examples=15)
-@given(st.lists(mixed_columns(7), min_size=3, max_size=12))
+@pytest.mark.integration
+@settings(max_examples=8)
+@given(st.lists(mixed_columns(7), min_size=3, max_size=6))
 def test_more_uses_get_what_no_layout_betters(columns):
     """By brute force over all segments: a tile of 128 floats, of which two bits choose the row of banks."""
     uses = [Use("ld", register_layout(c, 2, 5, {"x": 128}), 1) for c in columns]

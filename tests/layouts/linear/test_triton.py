@@ -7,6 +7,8 @@ from cutepy.layouts import LayoutError
 from cutepy.layouts.linear import LinearLayout, parse_linear
 from tests.layouts.linear.drawing import linear_layouts, permutations
 
+pytestmark = pytest.mark.integration
+
 theirs = pytest.importorskip("triton._C.libtriton", reason="needs Triton's bindings").linear_layout
 if not hasattr(getattr(theirs, "LinearLayout", None), "from_bases"):
     pytest.skip("this Triton has no bindings of its linear layouts", allow_module_level=True)

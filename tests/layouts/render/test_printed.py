@@ -157,8 +157,14 @@ def test_a_thread_of_an_mma_is_marked():
     assert marked == {place for (thread, _), place in warps_of_2x2("C").items() if thread == 32 + 3}
 
 
-@pytest.mark.parametrize("name", ["SM90_64x8x16_F32F16F16_SS", "SM90_64x32x32_F32E4M3E4M3_RS_TN"])
-@pytest.mark.parametrize("atoms", [(1, 1, 1), (2, 1, 1), (1, 2, 1), (1, 1, 2)])
+@pytest.mark.parametrize(
+    ("name", "atoms"),
+    [
+        ("SM90_64x8x16_F32F16F16_SS", (2, 1, 1)),
+        ("SM90_64x8x16_F32F16F16_SS", (1, 1, 2)),
+        ("SM90_64x16x32_F32E4M3E4M3_RS_TN", (1, 2, 1)),
+    ],
+)
 def test_as_our_own_tiling_of_the_same_atom(name, atoms):
     from cutepy.layouts import Layout
 
@@ -178,20 +184,19 @@ def test_as_our_own_tiling_of_the_same_atom(name, atoms):
         assert owners(grid) == owners(drawn)
 
 
-@pytest.mark.parametrize("width", [80, 140])
 @pytest.mark.parametrize("name", sorted(prints.ALL))
-def test_every_print_is_legible(name, width):
+def test_every_print_is_legible(name):
+    width = 80
     value = parse(prints.ALL[name])
     assert parse(str(value)) == value
     picture = picture_of(value)
     for grid in getattr(picture, "grids", (picture,)):
         text = render_text(grid, width=width, height=60)
         assert max(map(len, text.splitlines())) <= width
+        rows, columns = ({axis.label(i): i for i in range(axis.size)} for axis in (grid.rows, grid.columns))
         for (row, column), cell in read_text(text).items():
             if "..." not in (row, column, cell):
-                where = next(i for i in range(grid.rows.size) if grid.rows.label(i) == row)
-                across = next(j for j in range(grid.columns.size) if grid.columns.label(j) == column)
-                assert cell.lstrip("*") == grid.cell(where, across).text.replace("\n", "").lstrip("*")
+                assert cell.lstrip("*") == grid.cell(rows[row], columns[column]).text.replace("\n", "").lstrip("*")
 
 
 def test_a_tiler_that_leaves_rows_out():

@@ -53,14 +53,12 @@ def test_the_reader_of_tikz():
 LAYOUTS = (
     "(4,8):(1,4)",
     "((2,2),(2,4)):((1,8),(2,16))",
-    "(3,5):(7,2)",
-    "S<1,0,2> o 0 o (4,4):(4,1)",
-    "S<2,1,3> o 0 o (8,16):(16,1)",
-    "S<3,0,3> o 0 o ((4,2),8):((8,32),1)",
+    "S<2,1,3> o 0 o (4,8):(8,1)",
 )
 
 
 @pytest.mark.dsl
+@pytest.mark.integration
 def test_every_cell_is_as_the_dsl_draws_it(monkeypatch):
     """Layouts, tiled MMAs and tiled copies, drawn by `cute.viz` and, once through the bridge, by cutepy."""
     cute = pytest.importorskip("cutlass.cute")
@@ -99,7 +97,6 @@ def test_every_cell_is_as_the_dsl_draws_it(monkeypatch):
         mmas = [
             small,
             cute.make_tiled_mma(rs, (1, 1, 1)),
-            cute.make_tiled_mma(warp.MmaTF32Op((16, 8, 8)), (1, 1, 1)),
             cute.make_tiled_mma(nvgpu.MmaUniversalOp(f32), (4, 8, 1)),
         ]
         for mma in mmas:
@@ -121,9 +118,7 @@ def test_every_cell_is_as_the_dsl_draws_it(monkeypatch):
             by_rows,
             cute.make_tiled_copy_tv(fetch, cute.make_layout((8, 4)), cute.make_layout((1, 4))),
             cute.make_tiled_copy_A(ldsm, small),
-            cute.make_tiled_copy_B(cute.make_copy_atom(warp.LdMatrix8x8x16bOp(True, 2), f16), small),
             cute.make_tiled_copy_C(stsm, small),
-            cute.make_tiled_copy_S(cute.make_copy_atom(nvgpu.CopyUniversalOp(), f16, num_bits_per_copy=32), by_rows),
             cute.make_tiled_copy_D(cute.make_copy_atom(nvgpu.CopyUniversalOp(), f16, num_bits_per_copy=16), by_rows),
         ]
         for copy in copies:
@@ -136,7 +131,7 @@ def test_every_cell_is_as_the_dsl_draws_it(monkeypatch):
         body()
 
     cute.compile(trace, options="--gpu-arch=sm_90a")
-    assert len(compared) == 17
+    assert len(compared) == 11
     for name, theirs, ours in compared:
         assert theirs == ours, name
 

@@ -71,8 +71,7 @@ def test_text_is_the_layout(layout, width):
         assert all(len(line) <= width for line in text.splitlines())
 
 
-@given(drawn_layouts())
-def test_svg_is_the_layout(layout):
+def check_svg_is_the_layout(layout):
     svg = SvgGrid(render_svg(layout_grid(layout)))
     svg.check_places()
     labels = sorted(expected(layout))
@@ -110,12 +109,17 @@ def test_html_is_the_layout_and_its_tooltips_say_where_elements_lie(layout, bits
     assert sorted(natural) == sorted(map(str, spelled))
 
 
-@given(drawn_layouts())
-def test_latex_is_the_layout(layout):
+def check_latex_is_the_layout(layout):
     (cells, labels), *others = read_latex(render_latex(layout_grid(layout)))
     assert not others
     named = {(labels[i, -1], labels[-1, j]): text for (i, j), (text, _) in cells.items()}
     assert named == expected(layout)
+
+
+@given(drawn_layouts())
+def test_any_layout_is_drawn_as_it_is(layout):
+    check_svg_is_the_layout(layout)
+    check_latex_is_the_layout(layout)
 
 
 @given(layouts(), st.sampled_from((8, 16, 32)))

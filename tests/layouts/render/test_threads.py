@@ -71,6 +71,7 @@ def test_all_threads_own_what_lies_in_shared_memory(name):
         assert grid.colours == ""
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("row", SMALL_TRAITS, ids=lambda r: r["in"][0])
 def test_pictures_are_the_layouts_that_cute_prints(row):
     (name,) = row["in"]
@@ -115,8 +116,9 @@ def test_ldmatrix_and_stmatrix_are_those_of_the_ptx_isa(kind, matrices, transpos
         assert held == {(4 * row + column // 2, column % 2 + 2 * (i // 8))}
 
 
-@pytest.mark.parametrize("atoms", [(1, 1, 1), (2, 1, 1), (1, 2, 1), (2, 2, 1), (1, 1, 2), (2, 1, 2)])
-@pytest.mark.parametrize("source", ["SS", "RS"])
+@pytest.mark.parametrize(
+    ("atoms", "source"), [((1, 1, 1), "SS"), ((2, 1, 1), "RS"), ((1, 2, 1), "SS"), ((2, 1, 2), "SS")]
+)
 def test_tiled_mma_puts_warpgroups_side_by_side(atoms, source):
     m, n, k = atoms
     mma = sm90.TiledMMA(sm90.wgmma_traits(f"SM90_64x8x16_F16F16F16_{source}"), Layout(atoms))

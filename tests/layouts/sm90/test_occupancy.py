@@ -44,8 +44,7 @@ def test_known_values(kernel, expected):
 REGISTERS, THREADS, SMEM = st.integers(0, 255), st.integers(1, 1024), st.integers(0, 232448)
 
 
-@given(REGISTERS, THREADS, SMEM)
-def test_what_fits_is_within_the_sm(registers, threads, smem_bytes):
+def check_what_fits_is_within_the_sm(registers, threads, smem_bytes):
     ctas = occupancy(registers, threads, smem_bytes).ctas_per_sm
     warps = -(-threads // 32)
     assert ctas <= 32
@@ -64,11 +63,16 @@ def test_the_warps_of_each_quarter_have_its_registers(registers, threads):
     assert ctas == 32 or (ctas + 1) * warps > places
 
 
-@given(REGISTERS, THREADS, SMEM)
-def test_less_never_fits_worse(registers, threads, smem_bytes):
+def check_less_never_fits_worse(registers, threads, smem_bytes):
     ctas = occupancy(registers, threads, smem_bytes).ctas_per_sm
     assert occupancy(max(registers - 8, 0), threads, smem_bytes).ctas_per_sm >= ctas
     assert occupancy(registers, threads, max(smem_bytes - 128, 0)).ctas_per_sm >= ctas
+
+
+@given(REGISTERS, THREADS, SMEM)
+def test_any_resources(registers, threads, smem_bytes):
+    check_what_fits_is_within_the_sm(registers, threads, smem_bytes)
+    check_less_never_fits_worse(registers, threads, smem_bytes)
 
 
 def test_a_cta_has_threads():

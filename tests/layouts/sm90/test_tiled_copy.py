@@ -61,8 +61,7 @@ def index_in(tile, coordinate):
     return index
 
 
-@given(tilings())
-def test_threads_and_values_lie_as_the_layouts_say(tiling):
+def check_threads_and_values_lie_as_the_layouts_say(tiling):
     """An element is thread thr(m, n) at the block's place, and value val(m, n) at the place within it."""
     atom, thr, val = tiling
     copy = make_tiled_copy(atom, thr, val)
@@ -87,8 +86,7 @@ def test_partitions_are_what_the_layouts_of_both_sides_say(tiling, data):
         assert [offset + i for i in bf.table(part)] == [table[thread + copy.thr_size * v] for v in range(values)]
 
 
-@given(tilings())
-def test_the_registers_side_holds_each_element_once(tiling):
+def check_the_registers_side_holds_each_element_once(tiling):
     atom, thr, val = tiling
     copy = make_tiled_copy(atom, thr, val)
     registers = copy.get_layoutD_TV() if "LDSM" in atom.name else copy.get_layoutS_TV()
@@ -176,11 +174,17 @@ def test_the_smallest_copy_of_c():
         make_tiled_copy_C_atom(STSM, TiledMMA(sm90.wgmma_traits("SM90_64x8x16_F32F16F16_SS")))
 
 
-@given(tilings())
-def test_copies_after_copies(tiling):
+def check_copies_after_copies(tiling):
     base = make_tiled_copy(*tiling)
     for make, layout in ((make_tiled_copy_S, base.get_layoutS_TV()), (make_tiled_copy_D, base.get_layoutD_TV())):
         assert make(PLAIN, base).layout_tv == layout
+
+
+@given(tilings())
+def test_any_tiling(tiling):
+    check_threads_and_values_lie_as_the_layouts_say(tiling)
+    check_the_registers_side_holds_each_element_once(tiling)
+    check_copies_after_copies(tiling)
 
 
 def test_a_swizzled_tile_is_partitioned_under_its_swizzle():

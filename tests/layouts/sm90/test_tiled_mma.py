@@ -40,8 +40,12 @@ def test_the_tv_layout_of_c_holds_each_element_once(mma):
     assert sorted(bf.table(layout)) == list(range(m * n))
 
 
-@given(tiled_mmas(), st.integers(1, 2), st.integers(1, 2), st.booleans())
-def test_partitions_of_c_cover_it_once(mma, times_m, times_n, row_major):
+@pytest.mark.parametrize(
+    ("traits", "atoms", "times_m", "times_n", "row_major"),
+    [(SS, (1, 1, 1), 2, 1, False), (RS, (2, 1, 1), 1, 2, True), (FP8, (1, 2, 1), 2, 2, True)],
+)
+def test_partitions_of_c_cover_it_once(traits, atoms, times_m, times_n, row_major):
+    mma = sm90.TiledMMA(sm90.wgmma_traits(traits), Layout(atoms))
     m, n = mma.tile_shape[0] * times_m, mma.tile_shape[1] * times_n
     c = Layout((m, n), (n, 1)) if row_major else Layout((m, n))
     covered = []
@@ -51,8 +55,7 @@ def test_partitions_of_c_cover_it_once(mma, times_m, times_n, row_major):
     assert sorted(covered) == list(range(m * n))
 
 
-@given(tiled_mmas(), st.data())
-def test_partition_and_tv_layout_agree(mma, data):
+def check_partition_and_tv_layout_agree(mma, data):
     thread = data.draw(st.integers(0, mma.thr_size - 1))
     m, n, k = mma.tile_shape
     for operand, shape in (("A", (m, k)), ("B", (n, k)), ("C", (m, n))):
@@ -62,8 +65,7 @@ def test_partition_and_tv_layout_agree(mma, data):
         assert part.shape == getattr(mma, f"partition_shape_{operand}")(shape)
 
 
-@given(tiled_mmas(), st.data())
-def test_operands_in_shared_memory_are_one_for_a_warpgroup(mma, data):
+def check_operands_in_shared_memory_are_one_for_a_warpgroup(mma, data):
     thread = data.draw(st.integers(0, mma.thr_size - 1))
     b = Layout((2 * mma.tile_shape[1], 2 * mma.tile_shape[2]))
     assert mma.partition_B(b, thread) == mma.partition_B(b, thread // 128 * 128)
@@ -72,8 +74,7 @@ def test_operands_in_shared_memory_are_one_for_a_warpgroup(mma, data):
         assert mma.partition_A(a, thread) == mma.partition_A(a, thread // 128 * 128)
 
 
-@given(tiled_mmas(), st.data())
-def test_a_partition_of_coordinates_says_where_the_values_are(mma, data):
+def check_a_partition_of_coordinates_says_where_the_values_are(mma, data):
     m, n, _ = mma.tile_shape
     thread = data.draw(st.integers(0, mma.thr_size - 1))
     c = Layout((m, n), (n, 1))
@@ -82,6 +83,13 @@ def test_a_partition_of_coordinates_says_where_the_values_are(mma, data):
     for i in range(size(part)):
         where = tuple(a + b for a, b in zip(origin, coordinates(i), strict=True))
         assert c(*where) == offset + part(i)
+
+
+@given(tiled_mmas(), st.data())
+def test_partitions_of_any_mma(mma, data):
+    check_partition_and_tv_layout_agree(mma, data)
+    check_operands_in_shared_memory_are_one_for_a_warpgroup(mma, data)
+    check_a_partition_of_coordinates_says_where_the_values_are(mma, data)
 
 
 def test_fragments_are_compact():

@@ -28,7 +28,7 @@ def copies(draw):
     major, mode = draw(st.sampled_from(MAJORS)), draw(st.sampled_from(SWIZZLE_MODES))
     dtype = draw(st.sampled_from(sorted(DTYPES)))
     atom = sm90.gmma_layout_atom(major, mode, DTYPES[dtype], pointer_swizzle=draw(st.booleans()))
-    shape = [draw(st.integers(1, 3)) * size(atom, i) for i in range(2)]
+    shape = [draw(st.integers(1, 2)) * size(atom, i) for i in range(2)]
     smem = tile_to_shape(atom, tuple(shape), draw(st.sampled_from(((1, 2), (2, 1)))))
     mn, k = 3 * shape[0], 2 * shape[1]
     stride = (1, mn) if major == "MN" else (k, 1)
@@ -41,7 +41,7 @@ def copies_of_any_rank(draw):
     rank, dtype = draw(st.integers(1, 5)), draw(st.sampled_from(sorted(DTYPES)))
     order = tuple(draw(st.permutations(range(rank))))
     innermost = order.index(0)
-    extents = [draw(st.integers(1, 3 if rank < 4 else 2)) for _ in range(rank)]
+    extents = [draw(st.integers(1, 3 if rank < 3 else 2)) for _ in range(rank)]
     extents[innermost] = 128 * 8 // DTYPES[dtype]
     tile = [extent * draw(st.integers(1, 2)) for extent in extents]
     smem = tile_to_shape(

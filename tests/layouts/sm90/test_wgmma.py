@@ -27,7 +27,7 @@ def test_the_lengths_of_n():
     assert by_dtypes[True] == {8, 16, 24, 32, *range(48, 257, 16)}
 
 
-@pytest.mark.parametrize("n", range(8, 257, 8))
+@pytest.mark.parametrize("n", [8, 24, 64, 136, 256])
 def test_each_element_of_the_accumulator_is_held_once(n):
     layout = sm90.accumulator_layout(n)
     assert sorted(layout(t, v) for t in range(128) for v in range(n // 2)) == list(range(64 * n))

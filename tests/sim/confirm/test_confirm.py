@@ -38,7 +38,18 @@ class AnyGpu(SimulatedGpu):
             )
 
 
-@pytest.mark.parametrize("kind", [*KINDS, *(pytest.param(kind, marks=pytest.mark.dsl) for kind in OF_PAGES)])
+FEW = ("unordered-read", "deadlock")
+"""Values of another order, and a launch that hangs."""
+
+
+def marks_of(kind):
+    """Two kinds are tried by default, every other one of the rest in `integration`, the others in `deep`."""
+    n = [*KINDS, *OF_PAGES].index(kind)
+    often = [] if kind in FEW else [pytest.mark.integration if n % 3 == 0 else pytest.mark.deep]
+    return [*often, *([pytest.mark.dsl] if kind in OF_PAGES else [])]
+
+
+@pytest.mark.parametrize("kind", [pytest.param(kind, marks=marks_of(kind)) for kind in (*KINDS, *OF_PAGES)])
 def test_scripts_of_a_mistake_and_of_what_mends_it_do_as_the_simulator(kind, tmp_path, monkeypatch, capsys):
     write(tmp_path, [kind])
     monkeypatch.setattr(gpu_runner, "Gpu", AnyGpu)

@@ -109,6 +109,7 @@ with open(path, "a") as file:
 """
 
 
+@pytest.mark.integration
 def test_what_hangs_or_faults_costs_its_own_launch_only(tmp_path, monkeypatch):
     save(tmp_path / "bundle.npz", [captured()] * 6, {})
     script = tmp_path / "child.py"

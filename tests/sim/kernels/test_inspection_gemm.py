@@ -92,6 +92,7 @@ class EveryInstruction(Observer):
         self.count += 1
 
 
+@pytest.mark.integration
 def test_stepping_changes_no_result():
     observer = EveryInstruction()
     with simulate(observers=[observer]):

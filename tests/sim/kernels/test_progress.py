@@ -12,6 +12,7 @@ from .launching import kernel_call, launch, ptx_module
 _INDEX = "mov.u32 %r1, %tid.x; mov.u32 %r2, %ctaid.x; mov.u32 %r3, %nctaid.x;"
 
 
+@pytest.mark.integration
 def test_a_long_loop_of_arithmetic_is_no_deadlock():
     out = np.zeros(1, "u4")
     launch(
@@ -23,6 +24,7 @@ def test_a_long_loop_of_arithmetic_is_no_deadlock():
     assert out[0] == 450_000
 
 
+@pytest.mark.integration
 def test_a_long_loop_of_loads_is_no_deadlock():
     out = np.zeros(1, "u4")
     launch(
@@ -35,6 +37,7 @@ def test_a_long_loop_of_loads_is_no_deadlock():
     assert out[0] == 50_000
 
 
+@pytest.mark.integration
 def test_a_warp_may_wait_for_one_that_computes_for_long():
     out = np.zeros(64, "u4")
     launch(
@@ -140,7 +143,7 @@ _COUNTS = {
 
 
 @pytest.mark.parametrize("counting", list(_COUNTS))
-@pytest.mark.parametrize(("ctas", "threads"), [(2, 1), (3, 1), (1, 4), (2, 2)])
+@pytest.mark.parametrize(("ctas", "threads"), [(2, 1), (2, 2)])
 def test_a_spin_lock(ctas, threads, counting):
     out = np.zeros(4, "u4")
     begin = time.perf_counter()
@@ -307,7 +310,6 @@ def test_time_passes_for_who_tries_until_some_has():
     ("does", "says"),
     [
         ("", "pending at"),
-        ("add.u32 %r5, %r5, 1; and.b32 %r5, %r5, 7;", "pending at"),
         ("mov.u64 %rd6, %clock64;", "pending at"),
         ("add.u32 %r5, %r5, 1; mov.u64 %rd6, %clock64;", "tries have failed meanwhile"),
         ("add.u32 %r5, %r5, 1;", "4,096 tries have failed meanwhile; what more would do is not known"),

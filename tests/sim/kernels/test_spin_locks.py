@@ -49,7 +49,14 @@ atom.global.add.u32 %r3, [%rd0], 1;
 """
 
 
-@pytest.mark.parametrize("body", [_LOCK, _LOCK_IN_A_LOOP, _TICKET], ids=["lock", "in a loop", "ticket"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(_LOCK, id="lock", marks=pytest.mark.integration),
+        pytest.param(_LOCK_IN_A_LOOP, id="in a loop", marks=pytest.mark.deep),
+        pytest.param(_TICKET, id="ticket"),
+    ],
+)
 def test_who_waits_goes_around_twice_for_each_that_gets_it(body):
     """640 lanes in 5 CTAs. Each round that those who wait went around 70 times took 5 s for 256 lanes."""
     lock, count = np.zeros(2, np.uint32), np.zeros(1, np.uint32)

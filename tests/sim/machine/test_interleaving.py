@@ -84,7 +84,7 @@ def outcome(x, warps):
     )
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_schedules_come_to_what_orders_come_to_and_to_nothing_else(seed):
     rng = random.Random(seed)
     warps = program(rng, 2 + seed % 2, 3 - seed % 2)

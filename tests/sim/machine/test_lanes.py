@@ -15,8 +15,7 @@ def coordinates(shape):
     return [(x, y, z) for z in range(shape[2]) for y in range(shape[1]) for x in range(shape[0])]
 
 
-@given(extents)
-def test_ctas_have_coordinates_and_are_found_by_them(grid):
+def check_ctas_have_coordinates_and_are_found_by_them(grid):
     blocks = np.arange(grid[0] * grid[1] * grid[2])[::-1].copy()
     residents = Residents(grid, (1, 1, 1), blocks)
     expected = coordinates(grid)[::-1]
@@ -26,8 +25,7 @@ def test_ctas_have_coordinates_and_are_found_by_them(grid):
         assert residents.special[f"ctaid.{axis}"][:, 0].tolist() == [c[n] for c in expected]
 
 
-@given(extents)
-def test_threads_have_coordinates_and_masks(block):
+def check_threads_have_coordinates_and_masks(block):
     special = Threads(np.arange(block[0] * block[1] * block[2]), block).special
     for n, axis in enumerate("xyz"):
         assert special[f"tid.{axis}"][0].tolist() == [c[n] for c in coordinates(block)]
@@ -42,6 +40,12 @@ def test_threads_have_coordinates_and_masks(block):
         }.items():
             expected = sum(1 << other for other in range(32) if holds(other, lane))
             assert special[f"lanemask_{name}"][0, thread] == expected
+
+
+@given(extents)
+def test_any_extents(block):
+    check_ctas_have_coordinates_and_are_found_by_them(block)
+    check_threads_have_coordinates_and_masks(block)
 
 
 @given(st.sets(st.integers(0, 30), min_size=1, max_size=12))

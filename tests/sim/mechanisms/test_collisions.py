@@ -60,7 +60,7 @@ def _some(rng, bits, kind, count):
 
 
 @pytest.mark.parametrize(("operation", "name"), _CASES)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=7, deadline=None)
 @given(seed=st.integers(0, 2**32), count=st.integers(1, 90), places=st.integers(1, 12))
 def test_many_at_once_are_one_after_the_other(operation, name, seed, count, places):
     rng = np.random.default_rng(seed)

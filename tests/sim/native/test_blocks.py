@@ -137,8 +137,8 @@ def test_every_instruction(patched, start):
     """Each changes registers of 96 lanes, half of whose inputs are special numbers."""
     rng = np.random.default_rng(start)
     chosen = [filled(template, rng) for template in TEMPLATES[start : start + 60]]
-    for n in range(0, len(chosen), 6):
-        body = _program(rng, chosen[n : n + 6])
+    for n in range(0, len(chosen), 15):
+        body = _program(rng, chosen[n : n + 15])
         arrays = [inputs(rng, 96), np.zeros(32 * 96, np.uint32)]
         same(patched, body, arrays, block=(96, 1, 1))
 
@@ -162,9 +162,17 @@ def _access(bits, count, space, offset=""):
 
 
 @pytest.mark.parametrize(
-    ("pattern", "block"), [("rows", 64), ("rows", 45), ("same", 64), ("reversed", 45), ("mixed", 64)]
+    ("bits", "count", "pattern", "block"),
+    [
+        (8, 1, "rows", 45),
+        (16, 2, "mixed", 64),
+        (32, 1, "rows", 64),
+        (32, 1, "reversed", 45),
+        (64, 1, "same", 64),
+        (32, 4, "mixed", 64),
+        (32, 4, "reversed", 45),
+    ],
 )
-@pytest.mark.parametrize(("bits", "count"), [(8, 1), (16, 2), (32, 1), (64, 1), (32, 4)])
 def test_loads_and_stores(patched, bits, count, pattern, block):
     """Global to shared memory and back, with the traffic that numpy counts."""
     size = bits // 8 * count
@@ -258,6 +266,7 @@ def test_ranges_that_are_read_and_written_are_numpys(patched):
         assert one.ends.tolist() == other.ends.tolist()
 
 
+@pytest.mark.integration
 def test_a_loop_of_loads_and_sums_takes_a_few_nanoseconds_a_lane():
     """A product of 512x512x512 by threads of their own takes 0.3 s; numpy took 4 s."""
     body = """

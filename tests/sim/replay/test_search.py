@@ -36,6 +36,7 @@ def explored(body, grid=1, block=64, limit=1000, **options):
     return found, results
 
 
+@pytest.mark.integration
 def test_tickets_are_taken_in_every_order():
     found, results = explored(TICKETS, block=128)
     assert found.is_complete
@@ -68,6 +69,7 @@ END:
 """
 
 
+@pytest.mark.integration
 def test_a_ticket_lock_protects_what_it_guards_and_ends():
     found, results = explored(TICKET_LOCK, block=96)
     assert (found.is_complete, found.divergences) == (True, ())
@@ -110,6 +112,7 @@ END:
 """
 
 
+@pytest.mark.integration
 def test_a_dynamic_scheduler_deals_tiles_in_every_way():
     found, results = explored(SCHEDULER, grid=2, block=32)
     assert found.is_complete
@@ -158,6 +161,7 @@ def test_a_hazard_of_some_schedules_is_told_with_the_first_that_has_it(schedules
         module(HIDDEN).launch("k", 1, 64, (np.zeros(16, np.uint32),))
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("asked_early", [False, True])
 def test_a_schedule_that_differs_withdraws_the_certificate(asked_early):
     lone = "setp.eq.u32 %p0, %r2, 0; @!%p0 bra END; st.volatile.global.u32 [%rd0], %r1; END:"

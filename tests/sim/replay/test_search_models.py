@@ -59,7 +59,7 @@ def memory_results(threads, **options):
     return found, left
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(30))
 def test_programs_on_words_leave_what_interleavings_leave(seed):
     threads = memory_model.draw(random.Random(seed))
     found, left = memory_results(threads, limit=1000)
@@ -135,7 +135,7 @@ def test_programs_of_barriers_come_to_what_the_model_says(name, monkeypatch):
     complete = 0
     for seed in range(24):
         threads, counts = draw(name, seed)
-        if complete == 6 or not is_modelled(threads, counts):
+        if complete == 3 or not is_modelled(threads, counts):
             continue
         verdict = model.explore(threads, counts, 60_000, len(threads) if name == "clusters" else 0)
         is_complete, found = barrier_kinds(name, threads, counts)
@@ -144,7 +144,7 @@ def test_programs_of_barriers_come_to_what_the_model_says(name, monkeypatch):
         if is_complete:
             complete += 1
             assert found == said, seed
-    assert complete == 6
+    assert complete == 3
 
 
 # Who counts in a phase may count in the next one after another who completes it: to have commuted before is not enough.

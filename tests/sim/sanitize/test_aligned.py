@@ -82,8 +82,7 @@ def test_a_part_of_a_warp_is_told(body, policy):
 
 
 @pytest.mark.parametrize("body", WHOLE)
-@pytest.mark.parametrize("policy", [None, "schedule:3"])
-@pytest.mark.parametrize("block", [32, 96])
+@pytest.mark.parametrize(("policy", "block"), [(None, 32), ("schedule:3", 96)])
 def test_a_whole_warp_is_silent(body, policy, block):
     policy = policy and policy_named(policy)
     assert [kind for kind in kinds(body, block=block, policy=policy) if "partial" in kind] == []

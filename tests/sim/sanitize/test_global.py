@@ -127,10 +127,10 @@ RIGHT = {
         (NEXT, "st.global.u32 [%rd6], %r1;\n", BARRIER, GRID, "ld.global.u32 %r9, [%rd5];\n"),
         {"grid": 4},
     ),
-    "a lock": ((LOCK.replace("UNLOCK", "st.release.gpu.global.u32 [%rd2], 0;"),), {"grid": 3, "block": 32}),
+    "a lock": ((LOCK.replace("UNLOCK", "st.release.gpu.global.u32 [%rd2], 0;"),), {"grid": 2, "block": 2}),
     "a lock opened by an atomic": (
         (LOCK.replace("UNLOCK", "atom.release.gpu.global.exch.b32 %r8, [%rd2], 0;"),),
-        {"grid": 3, "block": 32},
+        {"grid": 2, "block": 2},
     ),
     "what one CTA acquired it releases on": (
         (
@@ -316,12 +316,12 @@ WRONG = {
     ),
     "a lock that is not released": (
         (LOCK.replace("UNLOCK", "st.relaxed.gpu.global.u32 [%rd2], 0;"),),
-        {"grid": 3, "block": 32},
+        {"grid": 2, "block": 2},
         "too-weak-semantics",
     ),
     "a lock that is not acquired": (
         (LOCK.replace("acquire", "relaxed").replace("UNLOCK", "st.release.gpu.global.u32 [%rd2], 0;"),),
-        {"grid": 3, "block": 32},
+        {"grid": 2, "block": 2},
         "too-weak-semantics",
     ),
     "the first of those who take a number stores": (

@@ -117,7 +117,7 @@ def reports(draw, folder):
     exploration = Exploration(kernel, 0, draw(st.sampled_from([range(4), range(0)])), divergences, 4)
     reasons = draw(st.sampled_from([(), (what,)]))
     certificate = Certificate(kernel, (1, 1, 1), (32, 1, 1), (1, 1, 1), 1, 2, reasons, (), ())
-    found = Hazards(draw(st.lists(hazards(folder), max_size=2)))
+    found = Hazards(draw(st.lists(hazards(folder), max_size=1)))
     return Report(found, (exploration,) * draw(st.integers(0, 2)), (certificate,) * draw(st.integers(0, 2)))
 
 

@@ -19,11 +19,14 @@ TAKE: ld.acquire.cta.shared.u32 %r8, [%r5]; setp.eq.u32 %p4, %r8, 0; @%p4 bra TA
 ld.shared.u32 %r9, [%r6];
 END:
 """
-LOCK = """LOCK: atom.acquire.cta.shared.cas.b32 %r8, [%r5], 0, 1; setp.ne.u32 %p4, %r8, 0; @%p4 bra LOCK;
+LOCK = """and.b32 %r20, %r2, 31; setp.ne.u32 %p9, %r20, 0; @%p9 bra OUT;
+LOCK: atom.acquire.cta.shared.cas.b32 %r8, [%r5], 0, 1; setp.ne.u32 %p4, %r8, 0; @%p4 bra LOCK;
 @%p1 st.shared.u32 [%r1], 0;
 st.shared.u32 [%r1+512], %r2; ld.shared.u32 %r9, [%r1+512]; add.u32 %r9, %r9, 1; st.shared.u32 [%r1+512], %r9;
 st.release.cta.shared.u32 [%r5], 0;
+OUT:
 """
+"""Of one lane of each warp."""
 PEER = """mov.u32 %r10, %cluster_ctarank; setp.eq.u32 %p5, %r10, 0; mapa.shared::cluster.u32 %r11, %r5, 1;
 mapa.shared::cluster.u32 %r12, %r4, 1;
 barrier.cluster.arrive; barrier.cluster.wait;

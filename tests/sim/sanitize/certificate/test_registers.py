@@ -13,7 +13,7 @@ from tests.sim.opcode_runner import launch
 from tests.sim.sanitize.certificate.programs import examined, policy_of
 from tests.sim.sanitize.certificate.registers import MODULE, drawn, explore, ptx, run
 
-PROGRAMS = 150
+PROGRAMS = 50
 
 TURNS = [
     [("wait", 0), ("dec", 24)],
@@ -201,7 +201,7 @@ FEW = {
 
 
 @pytest.mark.parametrize(
-    "name", [name if n == 0 else pytest.param(name, marks=pytest.mark.deep) for n, name in enumerate(FEW)]
+    "name", [pytest.param(name, marks=pytest.mark.deep if n else pytest.mark.integration) for n, name in enumerate(FEW)]
 )
 def test_exhaustive_search_agrees(name):
     """Four warps and one, in all schedules of the simulator."""

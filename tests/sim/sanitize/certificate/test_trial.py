@@ -8,7 +8,7 @@ from tests.sim.sanitize.certificate.generators import GENERATORS
 from tests.sim.sanitize.certificate.programs import run
 from tests.sim.sanitize.certificate.trial import examine
 
-PROGRAMS = 80
+PROGRAMS = 25
 SHARE = 0.95
 
 

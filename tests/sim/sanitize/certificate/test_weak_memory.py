@@ -99,6 +99,7 @@ def test_all_schedules_of_store_buffering_are_all_there_is_with_a_strong_fence()
         assert "\n  not covered: weak memory: strong accesses with no fence.sc between" in str(found)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("entry", [DEKKER, PETERSON], ids=["Dekker's entry", "Peterson's lock"])
 def test_locks_by_loads_and_stores(entry):
     found, results = explored(by_two(entry.format(SC)), sanitize=True)
@@ -107,12 +108,13 @@ def test_locks_by_loads_and_stores(entry):
     assert {one.kind for one in found.divergences} <= {"values"}, "no hazard in any schedule"
     assert all(result[8] == (2 if entry is PETERSON else result[8]) for result in results)
     assert max(result[8] for result in results) <= 2
-    for fence in WEAKER[:2]:
+    for fence in WEAKER[:1]:
         found, _ = explored(by_two(entry.format(fence)), sanitize=True)
         assert "hazard" not in {one.kind for one in found.divergences}, "no interleaving shows it"
         assert found.uncovered, "and that is said"
 
 
+@pytest.mark.integration
 def test_a_lock_that_is_open_is_found():
     found, results = explored(by_two(PETERSON.format(SC).replace("@%p2 bra WAIT{n};", "")), sanitize=True)
     assert "hazard" in {one.kind for one in found.divergences}

@@ -1,8 +1,8 @@
 """Kernels that the sanitizer was not written for, and mistakes in their sources: what is told first, at which line.
 
 Each kernel of this folder is right: no hazards, and certified if nothing in it depends on the order of atomics. The
-mistakes are in `mistakes.toml`. One of each kind in a kernel is tried: those that are marked as fast by default, the
-others with `-m integration`; all the rest with `-m deep`.
+mistakes are in `mistakes.toml`. By default one fast mistake of each kernel is tried; one of each kind, and of each
+near miss, with `-m integration`; the rest with `-m deep`.
 """
 
 import contextlib
@@ -80,12 +80,14 @@ def test_what_is_right_has_no_hazards(kernel):
 
 def mistakes():
     """Give each mistake as a test's parameters, with its marks."""
-    told = set()
+    kernels, kinds = set(), set()
     for (kernel, name), mistake in sorted(MISTAKES.items(), key=lambda item: not item[1].get("fast")):
-        kind = kernel, mistake["told"][0]
-        marks = pytest.mark.deep if kind in told else () if mistake.get("fast") else pytest.mark.integration
-        marks = () if "near" in mistake else marks
-        told.add(kind)
+        kind = mistake["told"][0], mistake.get("near")
+        marks = pytest.mark.deep if kind in kinds else pytest.mark.integration
+        if mistake.get("fast") and kernel not in kernels:
+            marks = ()
+        kernels.add(kernel)
+        kinds.add(kind)
         yield pytest.param(kernel, name, marks=marks, id=f"{kernel}:{name}")
 
 

@@ -112,6 +112,7 @@ ONE_PHASE = {
 }
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", ONE_PHASE)
 def test_a_phase_takes_only_so_many(name):
     fields, more = ONE_PHASE[name]
@@ -166,6 +167,7 @@ TILE = "TILE: {guard} mov.u32 %r8, 0; setp.eq.u32 %p8, %r7, 0; selp.u32 %r21, 16
 GUARD = "@%p6 mov.u32 %r31, 0;"
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("guard", ["", GUARD])
 @pytest.mark.parametrize("place", ["enter", "further_on"])
 def test_a_visit_of_an_inner_loop_ends_wherever_the_outer_one_goes_back(place, guard):
@@ -201,6 +203,7 @@ REMAINDERS = {
 }
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", REMAINDERS)
 def test_what_is_a_remainder_by_one_way_is_none_by_another(name):
     begin, last = REMAINDERS[name]
@@ -248,6 +251,7 @@ THROUGH_MEMORY = {
 }
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", THROUGH_MEMORY)
 def test_how_often_a_loop_goes_around_may_be_left_in_memory(name):
     body = program(**THROUGH_MEMORY[name])
@@ -398,6 +402,7 @@ LIMITED = {
 }  # fmt: skip
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", LIMITED)
 def test_of_a_loop_that_constants_end_only_so_many_rounds_are_said(name):
     fields, most = LIMITED[name]

@@ -30,7 +30,7 @@ from tests.sim.sanitize.certificate.any_rounds.loop_trial import (
 from tests.sim.sanitize.certificate.model import explore
 from tests.sim.sanitize.certificate.test_steering import TEXT
 
-PROGRAMS = 60
+PROGRAMS = 24
 
 
 def said_of(roles, arrivals, counts):
@@ -45,6 +45,7 @@ def said_of(roles, arrivals, counts):
     return holding, [one.reason for one in certificate.extends if not one.holds]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("stages", [1, 2, 3])
 @pytest.mark.parametrize("options", [{}, {"order": "plain"}, {"order": "first"}, {"peeled": True}], ids=str)
 def test_a_ring_repeats_after_all_stages_in_both_phases(stages, options):
@@ -756,6 +757,7 @@ def test_launches_of_other_programs_say_nothing_of_each_other():
     assert any_rounds((*first, *second)) == ()
 
 
+@pytest.mark.integration
 def test_launches_whose_other_loops_go_around_more_often_say_nothing_of_each_other():
     """The second tile begins at another stage."""
     program = ring(1, tiles=True)

@@ -58,6 +58,7 @@ def test_maps_of_which_the_code_tells_hold_for_further_rounds(lines):
     assert [one.holds for one in certificate_of(**lines).extends] == [True]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("lines", "store"),
     [
