@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from cutepy.sim.ptx.model import Address, Symbol
 from cutepy.sim.ptx.places import user_lines
-from cutepy.sim.sanitize.kinds import KINDS, Diagnosis, Severity
+from cutepy.sim.sanitize.diagnoses import Diagnosis
+from cutepy.sim.sanitize.kinds import KINDS, Severity
 
 if TYPE_CHECKING:
     from cutepy.sim.errors import Place
@@ -343,7 +344,7 @@ class Hazard:
     @property
     def advice(self) -> tuple[str, str]:
         """Problem and wanted order: a line each."""
-        wrong = self.diagnosis.problem or KINDS[self.kind].gist.replace("`", "")
+        wrong = self.diagnosis.wrong or KINDS[self.kind].gist.replace("`", "")
         return wrong, self.diagnosis.wanted
 
     @property

@@ -10,8 +10,8 @@ import numpy as np
 from cutepy.sim.machine.events import MbarrierAt
 from cutepy.sim.machine.lanes import WARP, WARPGROUP, Array
 from cutepy.sim.ptx.memory_order import WEAK, strength
+from cutepy.sim.sanitize.diagnoses import Diagnosis
 from cutepy.sim.sanitize.hazards import Side
-from cutepy.sim.sanitize.kinds import Diagnosis
 from cutepy.sim.sanitize.meaning.layouts import Span, Through, described, misread
 from cutepy.sim.sanitize.memory.access_record import AccessRecord, Conflict, Issue, Warps
 from cutepy.sim.sanitize.memory.operands import ReadOperands, granules_of, strayed
@@ -27,9 +27,7 @@ if TYPE_CHECKING:
     from cutepy.sim.sanitize.order.synchronisation import Report as Tell
 
 
-_OPAQUE = Diagnosis(
-    "what an mbarrier holds is known to mbarrier operations only", "mbarrier.test_wait says whether a phase is complete"
-)
+_OPAQUE = Diagnosis("mbarrier-read-as-data")
 
 
 class _Signal(NamedTuple):

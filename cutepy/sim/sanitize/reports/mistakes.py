@@ -9,8 +9,9 @@ import numpy as np
 
 from cutepy.sim.errors import Place
 from cutepy.sim.machine.lanes import WARP
+from cutepy.sim.sanitize.diagnoses import Diagnosis
 from cutepy.sim.sanitize.hazards import NearMiss, Side, Waiting
-from cutepy.sim.sanitize.kinds import KINDS, Diagnosis
+from cutepy.sim.sanitize.kinds import KINDS
 
 if TYPE_CHECKING:
     from cutepy.sim.errors import Deed, SimulationError, Wait, Who
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 
 _HANGS = ("deadlock", "exhausted-registers")
-_ENDS = "; the launch ends there, and what would come after was not looked at"
 
 
 class Told(NamedTuple):
@@ -43,13 +43,17 @@ def told(error: SimulationError, *, ends: bool) -> Told:
     i, before, at = error.instruction, error.before, error.at
     after = Side(error.kind, str(error.who or "the kernel")) if i is None else _side(i, error.who)
     ends = ends and error.kind not in _HANGS  # of these all know that nothing comes after
-    wrong, wanted = error.message + _ENDS * ends, error.fix or KINDS[error.kind].missing
+    diagnosis = Diagnosis(
+        "simulator-error-ends-launch" if ends else "simulator-error",
+        message=error.message,
+        fix=error.fix or KINDS[error.kind].diagnosis,
+    )
     return Told(
         error.kind,
         Place(_SUBJECTS[error.kind]) if at is None else at,
         None if before is None else _side(before.instruction, before.who),
         after,
-        Diagnosis(wrong, wanted),
+        diagnosis,
         tuple(map(_waiting, error.waits)),
         tuple(
             NearMiss(one.kind, one.why, None if one.deed is None else _side(one.deed.instruction, one.deed.who))
@@ -106,13 +110,16 @@ def part_of_a_unit(found: Apart) -> tuple[str, str, Side | None, Side, Diagnosis
     if found.branch is not None and found.branch.index != i.index:
         parted = Side(found.branch.parts[0], f"{_warps(found)} of CTA {cta}", found.branch, cta, warp)
         branch = parted
-    is_warp = found.unit == WARP
-    lacking = f"{_lanes(found.lacking % WARP)} of that warp" if is_warp else _threads(found.lacking)
-    unit = "warp" if is_warp else "warpgroup"
-    wanted = f"all threads of a {unit} must execute the same {name}, where they have met again"
+    if found.unit != WARP:
+        diagnosis = Diagnosis("warps-left-out", threads=_threads(found.lacking), instruction=name)
+        return "partial-warpgroup", name, branch, executed, diagnosis
+    lanes = _lanes(found.lacking % WARP)
     if i.parts[0] in _BARRIERS:
-        wanted += f", or use {name.replace('bar.', 'barrier.')} without .aligned"
-    return f"partial-{unit}", name, branch, executed, Diagnosis(f"{lacking} did not execute it", wanted)
+        unaligned = name.replace("bar.", "barrier.")
+        diagnosis = Diagnosis("lanes-left-out-of-barrier", lanes=lanes, instruction=name, unaligned=unaligned)
+    else:
+        diagnosis = Diagnosis("lanes-left-out", lanes=lanes, instruction=name)
+    return "partial-warp", name, branch, executed, diagnosis
 
 
 def opcode(parts: tuple[str, ...]) -> str:

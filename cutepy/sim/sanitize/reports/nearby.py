@@ -215,9 +215,6 @@ def _global_actor(wave: Wave, touch: GlobalAccessRecord, lane: int) -> _Actor | 
     return _Actor(slot, threads, touch.when, threads, True)
 
 
-OF_ITS_OWN = "give each group of threads a named barrier of its own"
-
-
 def groups_of_one_barrier(
     wave: Wave, kind: str, where: object, before: Side | None, after: Side
 ) -> tuple[NearMiss, ...]:

@@ -42,6 +42,7 @@ def of_hazard(hazard: Hazard) -> dict[str, object]:
         "before": None if hazard.before is None else _side(hazard.before),
         "after": _side(hazard.after),
         "meaning": hazard.meaning,
+        "diagnosis": hazard.diagnosis.case,
         "missing": hazard.missing,
         "between": None if hazard.between is None else _between(hazard.between),
         "made_at": None if hazard.made_at is None else {"file": hazard.made_at.file, "line": hazard.made_at.line},
