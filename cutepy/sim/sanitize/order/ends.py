@@ -10,7 +10,7 @@ import numpy as np
 from cutepy.sim.machine.events import Barrier, MbarrierAt
 from cutepy.sim.machine.lanes import WARP, Array
 from cutepy.sim.sanitize.diagnoses import Diagnosis
-from cutepy.sim.sanitize.hazards import Side
+from cutepy.sim.sanitize.hazards import Side, Touch
 from cutepy.sim.sanitize.order.wave import COPIES, Wave
 
 if TYPE_CHECKING:
@@ -42,9 +42,8 @@ def ends(wave: Wave, ended: Array) -> Iterator[End]:
     yield from _copies(wave, has_ended)
     for (slot, agent, column), (i, count) in wave.lent.items():
         if has_ended[slot] and wave.clocks.best_of(slot, agent % wave.clocks.cluster)[column] < count:
-            side = Side(
-                "bulk copy read", f"the async proxy for CTA {coordinate(slot)}", i, coordinate(slot), is_async=True
-            )
+            who = f"the async proxy for CTA {coordinate(slot)}"
+            side = Side("bulk copy", who, i, coordinate(slot), is_async=True, access="read")
             missing = Diagnosis("copy-to-a-peer-at-exit", cta=str(coordinate(agent)))
             yield End("in-flight-at-exit", "shared memory", side, _exit(coordinate(slot)), missing)
     for one in wave.peers.late(has_ended):
@@ -82,7 +81,7 @@ def _copies(wave: Wave, has_ended: Array) -> Iterator[End]:
             if i.index not in told:
                 told.add(i.index)
                 cta = wave.residents.coordinate(slot)
-                side = _by_thread("cp.async write", cta, thread, i)
+                side = _by_thread("cp.async", cta, thread, i, "write")
                 yield End("in-flight-at-exit", "shared memory", side, _exit(cta), Diagnosis("cp-async-at-exit"))
 
 
@@ -95,22 +94,24 @@ def _exit(cta: tuple[int, ...]) -> Side:
     return Side("exit", f"CTA {cta}", None, cta)
 
 
-def _by_thread(what: str, cta: tuple[int, ...], thread: int, i: Instruction) -> Side:
+def _by_thread(name: str, cta: tuple[int, ...], thread: int, i: Instruction, access: Touch = "") -> Side:
     warp, lane = divmod(thread, WARP)
-    return Side(what, f"warp {warp}, lane {lane} of CTA {cta}", i, cta, warp, lane)
+    return Side(name, f"warp {warp}, lane {lane} of CTA {cta}", i, cta, warp, lane, access=access)
 
 
 def _in_flight(i: Instruction, owner: int, cta: tuple[int, ...]) -> End:
     """Say what uses shared memory of a CTA that has ended."""
     if i.parts[0] == "wgmma":
-        side = Side("wgmma read", f"the async proxy for CTA {cta}", i, cta, is_async=True)
+        side = Side("wgmma", f"the async proxy for CTA {cta}", i, cta, is_async=True, access="read")
         missing = Diagnosis("mmas-at-exit")
     elif owner >= 0:
-        side = _by_thread("bulk store read", cta, owner, i)
+        side = _by_thread("bulk store", cta, owner, i, "read")
         missing = Diagnosis("bulk-store-at-exit")
     else:
         arrives = i.parts[:3] == ("cp", "async", "mbarrier")
-        what = "asynchronous arrival" if arrives else "copy write"
-        side = Side(what, f"CTA {cta}" if arrives else f"the async proxy for CTA {cta}", i, cta, is_async=not arrives)
+        if arrives:
+            side = Side("asynchronous arrival", f"CTA {cta}", i, cta)
+        else:
+            side = Side("copy", f"the async proxy for CTA {cta}", i, cta, is_async=True, access="write")
         missing = Diagnosis("asynchronous-arrival-at-exit" if arrives else "copy-at-exit")
     return End("in-flight-at-exit", "shared memory", side, _exit(cta), missing)

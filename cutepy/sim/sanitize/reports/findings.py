@@ -325,16 +325,17 @@ def side(residents: Residents, touch: AccessRecord, lane: int, row: int) -> Side
     """Return what a lane of a touch did, of the CTA in a row of it."""
     cta = residents.coordinate(int(touch.agents[row]))
     if touch.threads is None:
-        return Side(touch.what, f"the async proxy for CTA {cta}", touch.instruction, cta, is_async=True)
+        return touch.by_proxy(cta)
     warp, within = divmod(int(touch.threads[lane]), WARP)
-    return Side(touch.what, f"warp {warp}, lane {within} of CTA {cta}", touch.instruction, cta, warp, within)
+    who = f"warp {warp}, lane {within} of CTA {cta}"
+    return Side(touch.name, who, touch.instruction, cta, warp, within, access=touch.access)
 
 
 def _advice(before: AccessRecord, after: AccessRecord, mate: int | None) -> Diagnosis:
     """Say what is missing between two touches."""
     if mate is not None and before.threads is not None:
         return Diagnosis("elected-lane-alone", lane=int(before.threads[mate]) % WARP)
-    if before.instruction is after.instruction and before.what == "st.async write":
+    if before.instruction is after.instruction and (before.name, before.access) == ("st.async", "write"):
         return Diagnosis("st-async-in-no-order")
     if before.threads is None and before.writes:
         return Diagnosis("copy-may-be-in-flight")
@@ -344,6 +345,6 @@ def _advice(before: AccessRecord, after: AccessRecord, mate: int | None) -> Diag
         return Diagnosis("copy-may-be-reading")
     if before.asynchronous:
         return Diagnosis("store-may-be-reading")
-    if before.what.startswith("cp.async"):
+    if before.name == "cp.async":
         return Diagnosis("cp-async-may-be-in-flight")
     return KINDS["unordered-read"].diagnosis

@@ -47,17 +47,18 @@ def side(touch: GlobalAccessRecord, lane: int, launches: Launches, named: bool =
     """Return who touched global memory, with the launch if it is to be named."""
     launch = launches.operation(touch.launch)
     if not isinstance(launch, Launch):
-        return Side(touch.what, f"the host in stream {launch.stream:#x}", touch.instruction)
+        return Side(touch.name, f"the host in stream {launch.stream:#x}", touch.instruction, access=touch.access)
     x, y, _ = launch.grid
     row, column = divmod(lane, touch.lanes)
     block = int(touch.ctas[row])
     cta = block % x, block // x % y, block // (x * y)
     of, own = (f" of {launch.name} in stream {launch.stream:#x}", launch) if named else ("", None)
     if touch.threads is None:
-        return Side(touch.what, f"the async proxy for CTA {cta}{of}", touch.instruction, cta, launch=own, is_async=True)
+        who = f"the async proxy for CTA {cta}{of}"
+        return Side(touch.name, who, touch.instruction, cta, launch=own, is_async=True, access=touch.access)
     warp, within = divmod(int(touch.threads[column]), WARP)
     who = f"warp {warp}, lane {within} of CTA {cta}{of}"
-    return Side(touch.what, who, touch.instruction, cta, warp, within, launch=own)
+    return Side(touch.name, who, touch.instruction, cta, warp, within, launch=own, access=touch.access)
 
 
 def place(address: int, known: GlobalMemory, launch: Launch | None) -> Place:
