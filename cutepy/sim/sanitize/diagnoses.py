@@ -2,7 +2,8 @@
 
 A check that finds a hazard names a case and the values of its fields. Reports render the row. Each kind of hazard of
 `kinds.py` has a row of its own name, which is printed where a check says nothing more closely. The cases that say more
-stand below the kind that they mostly belong to.
+stand below the kind that they mostly belong to. Near misses have rows too: the reasons why an arrival, a wait or a
+fence that looks right does not count.
 
 A new case is a row here, and a call ``Diagnosis("case-name", field=value)`` where the hazard is found.
 """
@@ -23,7 +24,7 @@ class Case(NamedTuple):
     wrong : str
         Template of the problem, with named fields in braces; empty if the gist of the kind says it.
     wanted : str
-        Template of the wanted order, and its place.
+        Template of the wanted order, and its place; empty of a near miss.
     unknown : str
         Words for a field whose value is None.
     read_first : bool
@@ -31,7 +32,7 @@ class Case(NamedTuple):
     """
 
     wrong: str
-    wanted: str
+    wanted: str = ""
     unknown: str = ""
     read_first: bool = False
 
@@ -95,7 +96,7 @@ class Diagnosis:
 
     @property
     def wanted(self) -> str:
-        """The wanted order, and its place."""
+        """The wanted order, and its place; empty of a near miss."""
         return self._rendered(CASES[self.case].wanted)
 
     @property
@@ -109,8 +110,7 @@ class Diagnosis:
         return template.format_map({name: unknown if value is None else value for name, value in self.values})
 
     def __str__(self) -> str:
-        wrong, wanted = self.wrong, self.wanted
-        return f"{wrong}: {wanted}" if wrong else wanted
+        return ": ".join(filter(None, (self.wrong, self.wanted)))
 
     def __repr__(self) -> str:
         values = "".join(f", {name}={value!r}" for name, value in self.values)
@@ -745,5 +745,67 @@ CASES: dict[str, Case] = {
         "{message}; the launch ends there, and what would come after was not looked at",
         "{fix}",
     ),
+    # Near misses: reasons why a step that looks as if it ordered two accesses does not count.
+    #
+    # Groups, their commits and waits.
+    "no-commit": Case("this thread has issued an operation, and committed no group: the commit is missing"),
+    "no-bulk-group": Case("bulk groups are each thread's own, and this thread has none"),
+    "no-group-of-copies": Case("groups of copies are each thread's own, and this thread has none"),
+    "no-group-of-mmas": Case("groups of MMAs are each warpgroup's own, and this thread has none"),
+    "commit-behind-wait": Case("the commit of this operation's group stands behind this wait"),
+    "commit-before-operation": Case(
+        "no commit stands between this operation and this wait: the last one stands before the operation"
+    ),
+    "leaves-one-group": Case("it leaves the latest group in flight, and this operation is in that group"),
+    "leaves-many-groups": Case("it leaves the latest {left} groups in flight, and this operation is in one of them"),
+    "waits-for-the-source": Case(
+        "with .read it waits until the operation has read its source, and the operation may still write"
+    ),
+    # Arrivals, waits and barriers.
+    "two-groups-at-one-barrier": Case("both groups come to this barrier, and each is as many as it expects"),
+    "free-before-mmas-end": Case("it says that the bytes are free, and stands before the wait for the MMAs"),
+    "free-before-copy-ends": Case("it says that the bytes are free, and stands before the wait for the copy"),
+    "filled-before-copy-ends": Case("it says that the bytes are there, and stands before the wait for the copy"),
+    "lane-not-after-wait": Case(
+        "nothing orders lane {lane} of warp {warp} after this wait: bar.warp.sync must come behind it"
+    ),
+    "warp-not-after-wait": Case("nothing orders warp {warp} after this wait: a barrier must come behind it"),
+    "wait-for-other-bytes": Case("it is for {wait}, and the copy's bytes count at {bytes}"),
+    "arrives-and-goes-on": Case("it arrives, and does not wait for the others: {instruction} does"),
+    "passed-at-earlier-phase": Case(
+        "it passed when phase {over} was over, and the other side arrives in phase {phase}"
+    ),
+    "passed-before-first-phase": Case(
+        "it passed when the phase before the first was over, and the other side arrives in phase {phase}"
+    ),
+    "arrives-elsewhere": Case("it is at {arrival}, and warp {warp} waits for {wait}"),
+    "waits-elsewhere": Case("it is for {wait}, and warp {warp} arrives at {arrival}"),
+    "orders-each-cta-alone": Case(
+        "it orders the threads of each CTA alone, and these are of CTAs {first} and {second}"
+    ),
+    "orders-each-warp-alone": Case(
+        "it orders the threads of each warp alone, and these are of warps {first} and {second}"
+    ),
+    "no-part-in-barrier": Case("warp {warp} has no part in {barrier}"),
+    # Fences.
+    "fence-in-another-cta": Case(
+        "it is in CTA {cta}, and of global memory one in CTA {other} counts, which issues the copy"
+    ),
+    "fence-before-wait": Case("it stands before the wait for the copy that it should follow"),
+    "fence-before-access": Case(
+        "it stands before the access that it should follow, and says nothing of what comes after it"
+    ),
+    "fence-behind-warp-sync": Case("it comes behind bar.warp.sync, which tells others of the access"),
+    "fence-behind-arrival": Case("it comes behind the arrival at {barrier}, which tells others of the access"),
+    "copy-not-after-fence": Case("nothing orders the copy after this fence"),
+    "fence-does-not-know": Case(
+        "this thread does not know there of what warp {warp} did: a fence counts in the thread that did it, or in one "
+        "that a barrier has told of it"
+    ),
+    "fence-of-other-memory": Case("it fences {fenced} memory, and these bytes are in {space} memory"),
+    "fence-of-another-proxy": Case("it is of another proxy: these accesses are of the generic and the async proxy"),
+    "fence-of-threads": Case("it orders threads, and no proxies"),
+    # Near misses of a deadlock, for which the simulator has words.
+    "simulator-near-miss": Case("{why}"),
 }
-"""By name, in the order of the kinds."""
+"""By name: the kinds in their order, each with its closer cases, and then the near misses."""

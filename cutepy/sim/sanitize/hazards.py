@@ -187,15 +187,20 @@ class NearMiss:
     ----------
     kind : str
         One of `NEAR_MISSES`.
-    why : str
-        Why it does not count.
+    diagnosis : Diagnosis
+        The reason why it does not count.
     side : Side or None
         What was done, by whom and at which line.
     """
 
     kind: str
-    why: str
+    diagnosis: Diagnosis
     side: Side | None = None
+
+    @property
+    def why(self) -> str:
+        """The reason as text."""
+        return str(self.diagnosis)
 
 
 @dataclass(frozen=True)

@@ -109,7 +109,7 @@ def hazards(draw, folder):
         "witness": draw(st.sampled_from([None, witness])),
         "between": draw(st.none() | st.builds(Between, line, line, st.booleans())),
         "waits": draw(st.just(()) | st.tuples(*[st.builds(Waiting, NAMES, NAMES, st.tuples(side))] * 2)),
-        "near_misses": draw(st.just(()) | st.tuples(st.builds(NearMiss, NAMES, NAMES, st.none() | side))),
+        "near_misses": draw(st.just(()) | st.tuples(st.builds(NearMiss, NAMES, diagnoses, st.none() | side))),
         "made_at": draw(st.none() | line),
     }
     return Hazard(**{**vars(found), **besides})

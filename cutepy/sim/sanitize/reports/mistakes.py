@@ -56,7 +56,11 @@ def told(error: SimulationError, *, ends: bool) -> Told:
         diagnosis,
         tuple(map(_waiting, error.waits)),
         tuple(
-            NearMiss(one.kind, one.why, None if one.deed is None else _side(one.deed.instruction, one.deed.who))
+            NearMiss(
+                one.kind,
+                Diagnosis("simulator-near-miss", why=one.why),
+                None if one.deed is None else _side(one.deed.instruction, one.deed.who),
+            )
             for one in error.chances
         ),
     )
