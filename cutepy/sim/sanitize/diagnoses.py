@@ -137,8 +137,8 @@ CASES: dict[str, Case] = {
         "one thread must, elect it",
     ),
     "made-while-valid": Case(
-        "it is made again while it is one",
-        "mbarrier.inval must come before",
+        "mbarrier.init makes it again while it is valid",
+        "mbarrier.inval must come before that",
     ),
     "overwritten-mbarrier": Case(
         "",
@@ -222,9 +222,8 @@ CASES: dict[str, Case] = {
     ),
     "wait-overtakes-phase": Case(
         "this wait is for phase {phase}, and may begin before phase {last} is over: its parity then "
-        "passes a phase too early. What must come before it, by a barrier or by a wait for that phase "
-        "too",
-        "{count}",
+        "passes a phase too early",
+        "{count} must come before it, by a barrier or by a wait for phase {last} too",
         unknown="all that counts there",
     ),
     "early-arrival": Case(
@@ -233,8 +232,8 @@ CASES: dict[str, Case] = {
     ),
     "count-overtakes-phase": Case(
         "it counts in phase {phase} here, and nothing makes it wait until phase {last} is over: it may "
-        "count there instead. What must come before it, by a barrier or by a wait for that phase",
-        "{count}",
+        "count there instead",
+        "{count} must come before it, by a barrier or by a wait for phase {last}",
         unknown="all that counts there",
     ),
     "lapped-wait": Case(
