@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from cutepy.sim.ptx.model import Address, Symbol
 from cutepy.sim.ptx.places import user_lines
-from cutepy.sim.sanitize.kinds import KINDS, Diagnosis, Severity
+from cutepy.sim.sanitize.diagnoses import Diagnosis
+from cutepy.sim.sanitize.kinds import KINDS, Severity
 
 if TYPE_CHECKING:
     from cutepy.sim.errors import Place
@@ -49,6 +50,8 @@ NEAR_MISSES = {
 """Kinds of near misses, and what each is."""
 
 
+Touch = Literal["", "read", "write", "atomic"]
+"""An access to memory, or none."""
 _DONE = {"read": "reads", "write": "writes", "atomic": "updates"}
 
 
@@ -58,8 +61,8 @@ class Side:
 
     Attributes
     ----------
-    what : str
-        What it did, such as "wgmma read".
+    name : str
+        The instruction or the copy, such as "wgmma" or "TMA store".
     who : str
         The first of those that did, such as "warp 4, lane 0 of CTA (0, 0, 0)".
     instruction : Instruction or None
@@ -77,9 +80,15 @@ class Side:
         The first of the instructions of its PTX that run one after another with it, whatever branches do.
     is_async : bool
         Whether the async proxy did it.
+    access : "read", "write", "atomic" or ""
+        The access to memory, if it is one.
+    of_warps : bool
+        Whether several warps did it, of which `warp` is the first.
+    issuers : str
+        Of a copy or an MMA with a role, the warps that issue it, and the CTA that they do it for.
     """
 
-    what: str
+    name: str
     who: str
     instruction: Instruction | None = field(default=None, repr=False)
     cta: tuple[int, ...] | None = None
@@ -91,6 +100,14 @@ class Side:
     ptx_file: str = field(default="", repr=False, compare=False)
     run: int | None = field(default=None, repr=False, compare=False)
     is_async: bool = field(default=False, repr=False)
+    access: Touch = ""
+    of_warps: bool = field(default=False, repr=False, compare=False)
+    issuers: str = field(default="", repr=False, compare=False)
+
+    @property
+    def what(self) -> str:
+        """The operation, such as "wgmma read"."""
+        return f"{self.name} {self.access}" if self.access else self.name
 
     @property
     def chain(self) -> tuple[SourceLine, ...]:
@@ -127,9 +144,8 @@ class Side:
     @property
     def deed(self) -> str:
         """Operation and lanes, such as "TMA of load_operands writes, issued by warp 4 (producer)"."""
-        done = _DONE.get(self.what.split()[-1])
-        if done and self.role and self.who.startswith(self.role):
-            return f"{self.role} {done}{self.who.removeprefix(self.role)}"
+        if self.access and self.issuers:
+            return f"{self.role} {_DONE[self.access]}, issued by {self.issuers}"
         return f"{self.what} by {self.who}" + (f" ({self.role})" if self.role else "")
 
     def __str__(self) -> str:
@@ -171,15 +187,20 @@ class NearMiss:
     ----------
     kind : str
         One of `NEAR_MISSES`.
-    why : str
-        Why it does not count.
+    diagnosis : Diagnosis
+        The reason why it does not count.
     side : Side or None
         What was done, by whom and at which line.
     """
 
     kind: str
-    why: str
+    diagnosis: Diagnosis
     side: Side | None = None
+
+    @property
+    def why(self) -> str:
+        """The reason as text."""
+        return str(self.diagnosis)
 
 
 @dataclass(frozen=True)
@@ -343,7 +364,7 @@ class Hazard:
     @property
     def advice(self) -> tuple[str, str]:
         """Problem and wanted order: a line each."""
-        wrong = self.diagnosis.problem or KINDS[self.kind].gist.replace("`", "")
+        wrong = self.diagnosis.wrong or KINDS[self.kind].gist.replace("`", "")
         return wrong, self.diagnosis.wanted
 
     @property

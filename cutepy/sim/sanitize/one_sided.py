@@ -23,7 +23,7 @@ import numpy as np
 
 from cutepy.sim.machine.lanes import Threads
 from cutepy.sim.ptx.model import Address, Immediate, Instruction, Register, registers_in
-from cutepy.sim.sanitize.kinds import Diagnosis
+from cutepy.sim.sanitize.diagnoses import Diagnosis
 from cutepy.sim.sanitize.order.uses import whole_flow
 from cutepy.sim.sanitize.undefined import givers, with_values
 from cutepy.sim.sanitize.undefined_bits import GATHERS, PASSES_ON, Operands, from_lanes, full
@@ -203,11 +203,15 @@ class OneSided:
             f"`{i.text.strip()}` ({i.source if i.source is not None else f'line {i.line} of the PTX'})"
             for i in givers(self._function, frozenset([first]))
         ]
-        more = f" and {len(writes) - _SHOWN} more" if len(writes) > _SHOWN else ""
-        text = f"{begun.name} is written only by {', '.join(writes[:_SHOWN])}{more}, which {who} did not execute before"
-        if register.index != first:
-            text += f"; the value of {register.name} is made of it"
-        return Diagnosis(f"{text}", f"write {begun.name} before the paths part")
+        name, shown, more = begun.name, ", ".join(writes[:_SHOWN]), len(writes) - _SHOWN
+        if register.index == first and more <= 0:
+            return Diagnosis("register-of-other-paths", register=name, writes=shown, threads=who)
+        if register.index == first:
+            return Diagnosis("register-of-more-paths", register=name, writes=shown, more=more, threads=who)
+        made = register.name
+        if more <= 0:
+            return Diagnosis("register-made-of-other-paths", register=name, writes=shown, threads=who, made=made)
+        return Diagnosis("register-made-of-more-paths", register=name, writes=shown, more=more, threads=who, made=made)
 
 
 def _mattering(i: Instruction) -> Iterator[tuple[list[Register], int]]:

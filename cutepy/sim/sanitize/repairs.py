@@ -17,16 +17,18 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from cutepy.sim.ptx.model import Vector
 from cutepy.sim.sanitize.assembler import Remark, Spilled, assembly_of
+from cutepy.sim.sanitize.diagnoses import Diagnosis
 from cutepy.sim.sanitize.hazards import Side
-from cutepy.sim.sanitize.kinds import KINDS, Diagnosis
+from cutepy.sim.sanitize.kinds import KINDS
 from cutepy.sim.sanitize.registers import RegisterHazard
 
 if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Instruction
+    from cutepy.sim.sanitize.assembler import Resources
     from cutepy.sim.translate.control_flow import ControlFlow
 
 MADE_GOOD = "injected-wgmma-fence", "injected-wgmma-wait"
@@ -88,26 +90,43 @@ def remarks(ptx: str, kernel: str, instructions: Sequence[Instruction]) -> Itera
     for resources in assembly.resources:
         if resources.name == kernel and resources.spill_store_bytes + resources.spill_load_bytes:
             found = assembly.spills(kernel)
-            site, where = (first, _NO_TOOL) if found is None else _spilled_at(found, instructions, first)
-            cost = Diagnosis(
-                f"{resources.spill_store_bytes} bytes a thread are stored and "
-                f"{resources.spill_load_bytes} loaded for want of registers, {where}",
-                f"{(_FEWER if mma is None else _FEWER_WITH_MMAS)}",
-            )
+            spills = None if found is None else _spilled_at(found, instructions, first)
+            cost = _cost(resources, spills, Diagnosis("fewer-values" if mma is None else "smaller-tile"))
+            site = first if spills is None else spills.site
             yield "spilled-registers", "registers", None, Side("spill", "all warps", site), cost
 
 
-_NO_TOOL = "where and whether in a loop nvdisasm would say (pip install 'cutepy[inspect]')"
-_FEWER_WITH_MMAS = "use a smaller tile, or give these warps more by setmaxnreg"
-_FEWER = "keep fewer values at a time, or let threads have more by .maxnreg, or by fewer threads in __launch_bounds__"
 _LINES = 3
 """Lines of the source that are named."""
 
 
-def _spilled_at(
-    found: Sequence[Spilled], instructions: Sequence[Instruction], first: Instruction
-) -> tuple[Instruction, str]:
-    """Return where most is spilled, in a main loop if there it is, and say which lines that are."""
+class _Spills(NamedTuple):
+    """Spills of a kernel in its innermost loops: 0 are in no loop, 1 in a loop, 2 in a loop with MMAs."""
+
+    site: Instruction
+    loop: int
+    size_bytes: int
+    lines: str
+
+
+def _cost(resources: Resources, found: _Spills | None, remedy: Diagnosis) -> Diagnosis:
+    stored, loaded = resources.spill_store_bytes, resources.spill_load_bytes
+    if found is None:
+        return Diagnosis("spills", stored=stored, loaded=loaded, remedy=remedy)
+    if not found.loop:
+        return Diagnosis("spills-in-no-loop", stored=stored, loaded=loaded, lines=found.lines, remedy=remedy)
+    return Diagnosis(
+        "spills-in-a-loop" if found.loop == 1 else "spills-in-a-loop-with-mmas",
+        stored=stored,
+        loaded=loaded,
+        inside=found.size_bytes,
+        lines=found.lines,
+        remedy=remedy,
+    )
+
+
+def _spilled_at(found: Sequence[Spilled], instructions: Sequence[Instruction], first: Instruction) -> _Spills:
+    """Return the lines that spill most, those of a main loop if it spills."""
     by_line: dict[str, tuple[Instruction, int]] = {}
     loop = max((spill.is_in_loop + spill.is_with_mmas for spill in found), default=0)
     for spill in found:
@@ -121,8 +140,7 @@ def _spilled_at(
     most = sorted(by_line.items(), key=lambda one: -one[1][1])
     total = sum(size for _, (_, size) in most)
     lines = [f"{size} at {line}" for line, (_, size) in most[:_LINES]] + ["..."] * (len(most) > _LINES)
-    where = ("in no loop", f"{total} in a loop", f"{total} in a loop with MMAs")[loop]
-    return (most[0][1][0] if most else first), f"{where} ({', '.join(lines)})"
+    return _Spills(most[0][1][0] if most else first, loop, total, ", ".join(lines))
 
 
 def _named(i: Instruction) -> str:
@@ -134,7 +152,7 @@ def _reason(advice: Remark, kind: str) -> Diagnosis:
     text = re.sub(r" (?:in|for) (?:the )?function '[^']*'.*", "", advice.text).removeprefix(
         "Potential Performance Loss: "
     )
-    return Diagnosis(f"ptxas says {text.rstrip('.')!r} ({advice.code})", KINDS[kind].missing)
+    return Diagnosis("assembler-remark", remark=text.rstrip("."), code=advice.code, otherwise=KINDS[kind].diagnosis)
 
 
 def _advice(ptx: str, kernel: str) -> tuple[Remark, ...] | None:

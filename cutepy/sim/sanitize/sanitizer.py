@@ -15,8 +15,8 @@ from cutepy.sim.ptx.memory_order import WEAK, fenced_spaces, strength
 from cutepy.sim.ptx.model import Register
 from cutepy.sim.sanitize.certificate.any_rounds import round_heads
 from cutepy.sim.sanitize.certificate.examiner import Examiner
+from cutepy.sim.sanitize.diagnoses import Diagnosis
 from cutepy.sim.sanitize.hazards import Side
-from cutepy.sim.sanitize.kinds import Diagnosis
 from cutepy.sim.sanitize.meaning.layouts import Through, of_map
 from cutepy.sim.sanitize.memory.access_record import AccessRecord, Conflict
 from cutepy.sim.sanitize.memory.global_accesses import GlobalAccesses
@@ -38,7 +38,6 @@ from cutepy.sim.sanitize.reports.global_memory import GlobalFindings
 from cutepy.sim.sanitize.reports.last_writers import with_last_writer
 from cutepy.sim.sanitize.reports.mistakes import part_of_a_unit, told
 from cutepy.sim.sanitize.reports.nearby import (
-    OF_ITS_OWN,
     beside_the_end,
     global_near_misses,
     groups_of_one_barrier,
@@ -446,7 +445,7 @@ class Sanitizer(Observer):
             near = () if self._wave is None else groups_of_one_barrier(self._wave, *violation[:4])
             kind, where, before, after, diagnosis = violation
             if near:
-                diagnosis = diagnosis._replace(wanted=OF_ITS_OWN)
+                diagnosis = Diagnosis("groups-share-a-barrier", mixed=diagnosis)
             self._findings.tell(kind, where, before, after, diagnosis, follows=has_guessed, near_misses=near)
 
     def _tell_one(

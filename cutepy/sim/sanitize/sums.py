@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cutepy.sim.machine.lanes import WARPGROUP, Array
-from cutepy.sim.sanitize.kinds import Diagnosis
+from cutepy.sim.sanitize.diagnoses import Diagnosis
 from cutepy.sim.sanitize.order.uses import once
 from cutepy.sim.sanitize.undefined import givers
 from cutepy.sim.translate.effects import accumulators, is_wgmma
@@ -25,10 +25,7 @@ if TYPE_CHECKING:
     from cutepy.sim.machine.events import WgmmaEvent
     from cutepy.sim.ptx.model import Function
 
-NOT_BEGUN = Diagnosis(
-    "nothing has written these sums, and the MMA adds to them",
-    "the first MMA must not accumulate, or zeros must be written before",
-)
+NOT_BEGUN = Diagnosis("sums-not-begun")
 
 
 @once

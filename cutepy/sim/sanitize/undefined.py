@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from cutepy.sim.ptx.model import Address, FrameSlot, Immediate, Instruction, Register, Vector, registers_in
-from cutepy.sim.sanitize.kinds import Diagnosis
+from cutepy.sim.sanitize.diagnoses import Diagnosis
 from cutepy.sim.sanitize.order.uses import once, uses_of
 from cutepy.sim.translate.effects import has_destination, is_wgmma, written
 
@@ -35,7 +35,7 @@ _COMPUTES = frozenset("add addc sub subc mul mul24 mad mad24 madc fma div rem ne
 _KEEPS = frozenset("mov selp slct and or xor not lop3 prmt bfi bfe shf shl shr cvta".split())
 """Opcodes that may ignore an undefined source."""
 _WAITS = frozenset("mbarrier bar barrier".split())
-_NOT_STORED = Diagnosis("nothing has written what is loaded since the thread began", "write it first")
+_NOT_STORED = Diagnosis("local-memory-not-written")
 
 
 class _Effect(NamedTuple):
@@ -256,6 +256,4 @@ def _indices(operands: Iterable[Operand]) -> set[int]:
 
 
 def _no_value(register: str) -> Diagnosis:
-    return Diagnosis(
-        f"no instruction of the kernel gives {register} a value", "sums begin with zeros that something writes"
-    )
+    return Diagnosis("register-without-value", register=register)

@@ -23,7 +23,6 @@ from cutepy.sim.replay.reproducers import gpu_driver
 from cutepy.sim.replay.reproducers.scripts import write_script
 from cutepy.sim.sanitize import HazardError
 from cutepy.sim.sanitize.hazards import Hazard, Side
-from cutepy.sim.sanitize.kinds import Diagnosis
 from cutepy.sim.translate import linked
 from tests.docs.hazard_pages import mended, pages, script
 from tests.sim.confirm.mistakes import FROM_PAGES, MISTAKES, Mistake, PageMistake
@@ -90,7 +89,7 @@ def write_mended(hazard: Hazard, old: Episode, run: Run, path: Path) -> None:
     new = Episode(tuple(recent[len(recent) - len(old.parts) :]))
     sides = [None if side is None else _there(side, old, new) for side in (hazard.before, hazard.after)]
     assert sides[1] is not None
-    stand_in = replace(hazard, before=sides[0], after=sides[1], diagnosis=Diagnosis("", "mended"), replays=None)
+    stand_in = replace(hazard, before=sides[0], after=sides[1], replays=None)
     write_script(stand_in, new, [], path)
 
 

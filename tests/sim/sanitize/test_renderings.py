@@ -16,8 +16,9 @@ from cutepy.sim.ptx.model import Instruction, SourceLine
 from cutepy.sim.replay import Divergence, Exploration, Report, Witness
 from cutepy.sim.sanitize import Hazard, Hazards, Side
 from cutepy.sim.sanitize.certificate.certificates import Certificate
+from cutepy.sim.sanitize.diagnoses import Diagnosis
 from cutepy.sim.sanitize.hazards import Between, NearMiss, Waiting
-from cutepy.sim.sanitize.kinds import KINDS, Diagnosis
+from cutepy.sim.sanitize.kinds import KINDS
 from tests.sim.sanitize.sarif_rules import check_sarif
 
 ODD = "[bold]x[/bold] [/] <b>&amp;</b> \t é 漢字 \U0001f642 \u202e \x1b[31m \x00 \\ %20 # ? : 'q' \"q\" "
@@ -80,6 +81,10 @@ def sides(draw, folder):
     )
 
 
+other = st.builds(Diagnosis, st.just("simulator-error"), message=st.sampled_from(["", "wait"]) | NAMES, fix=NAMES)
+diagnoses = other | st.builds(Diagnosis, st.just("read-first"), otherwise=other)
+
+
 @st.composite
 def hazards(draw, folder):
     allowed = draw(st.booleans())
@@ -89,7 +94,7 @@ def hazards(draw, folder):
         draw(NAMES),
         draw(st.none() | sides(folder)),
         draw(sides(folder)),
-        draw(st.builds(Diagnosis, st.sampled_from(["", "wait"]) | NAMES, NAMES, st.booleans())),
+        draw(diagnoses),
         draw(st.integers(1, 2**40)),
         draw(st.none() | st.integers(0, 2**63)),
         draw(st.none() | st.integers(1, 2**50)),
@@ -104,7 +109,7 @@ def hazards(draw, folder):
         "witness": draw(st.sampled_from([None, witness])),
         "between": draw(st.none() | st.builds(Between, line, line, st.booleans())),
         "waits": draw(st.just(()) | st.tuples(*[st.builds(Waiting, NAMES, NAMES, st.tuples(side))] * 2)),
-        "near_misses": draw(st.just(()) | st.tuples(st.builds(NearMiss, NAMES, NAMES, st.none() | side))),
+        "near_misses": draw(st.just(()) | st.tuples(st.builds(NearMiss, NAMES, diagnoses, st.none() | side))),
         "made_at": draw(st.none() | line),
     }
     return Hazard(**{**vars(found), **besides})
@@ -153,6 +158,7 @@ def test_every_form_takes_them_and_tells_the_same(folder, data):
         assert len(one["waits"]) == len(hazard.waits)
         assert (one["between"] is None) == (hazard.between is None)
         assert one["address"] == hazard.address
+        assert one["diagnosis"] == hazard.diagnosis.case
         assert (one["witness"] is None) == (hazard.witness is None)
         assert bool(result["suppressions"]) == bool(hazard.allowed)
     assert len(facts["schedules"]) == len(report.explorations)
@@ -166,7 +172,7 @@ def test_marks_stand_below_what_they_mark(folder):
     source = SourceLine(str(folder / "a.py"), 2)
     side = Side("st write", "warp 0", Instruction(0, "st", (), source=source, line=1))
     (line, marks) = str(
-        Hazards([Hazard("unordered-read", "k", "there", None, side, Diagnosis("", "a barrier"))])
+        Hazards([Hazard("unordered-read", "k", "there", None, side, KINDS["unordered-read"].diagnosis)])
     ).splitlines()[3:5]
     assert line.startswith("   2 |     x = '漢字[bold]'  # ")
     assert marks.startswith("     |     ^^^^^^^^^^^^^^^^ st write")

@@ -151,7 +151,7 @@ def test_kernels_with_setmaxnreg_are_asked_about():
         ("ignored-setmaxnreg", 8),
         ("spilled-registers", 7),
     ]
-    assert "min_blocks_per_mp=1" in str(found)
+    assert "min_blocks_per_mp=1" in found[0].advice[1]
 
 
 @pytest.mark.parametrize(

@@ -212,7 +212,7 @@ def test_a_fingerprint_stays_where_lines_move(hazards, tmp_path):
 
 
 def test_advisories_fail_nothing(monkeypatch, tmp_path):
-    advisory = Kind("unordered-read", KINDS["unordered-read"].meaning, "a barrier", "none", "advisory")
+    advisory = Kind("unordered-read", KINDS["unordered-read"].meaning, "none", "advisory")
     monkeypatch.setitem(KINDS, "unordered-read", advisory)
     made = run()
     made.check_hazards()

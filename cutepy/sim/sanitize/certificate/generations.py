@@ -15,8 +15,8 @@ import numpy as np
 
 from cutepy.sim.machine.lanes import WARP
 from cutepy.sim.sanitize.certificate.actors import Actors
-from cutepy.sim.sanitize.certificate.violations import Reports, Violation, names
-from cutepy.sim.sanitize.kinds import Diagnosis
+from cutepy.sim.sanitize.certificate.violations import Reports, Violation, named
+from cutepy.sim.sanitize.diagnoses import Diagnosis
 from cutepy.sim.sanitize.order.clocks import DONE, rectangle
 
 if TYPE_CHECKING:
@@ -67,11 +67,7 @@ class Generations:
                 "mixed-generation",
                 event,
                 side,
-                Diagnosis(
-                    "this thread may come here before all have come the time before",
-                    f"{names('one that came then', side)} is not ordered before it, and the two times mix. "
-                    "Between, the thread must wait for all of them",
-                ),
+                Diagnosis("barrier-overtaken", participation=named(side)),
                 slots[found.row],
                 some.threads[found.lane],
             )

@@ -21,8 +21,8 @@ import numpy as np
 from cutepy.sim.machine.events import MbarrierArrive, MbarrierBytes, MbarrierExpectArrivals, MbarrierExpectTx
 from cutepy.sim.machine.lanes import spread
 from cutepy.sim.sanitize.certificate.actors import raise_to
-from cutepy.sim.sanitize.certificate.violations import names
-from cutepy.sim.sanitize.kinds import Diagnosis
+from cutepy.sim.sanitize.certificate.violations import named
+from cutepy.sim.sanitize.diagnoses import Diagnosis
 from cutepy.sim.sanitize.order.clocks import DONE
 
 if TYPE_CHECKING:
@@ -92,10 +92,7 @@ class Announcing:
                 "premature-completion",
                 event,
                 None,
-                Diagnosis(
-                    "no arrivals are expected after this arrive_drop, and what the next phase does is undefined",
-                    "keep a count of 1",
-                ),
+                Diagnosis("no-arrivals-left"),
             )
 
     def complete(self, slots: Array) -> None:
@@ -164,7 +161,7 @@ class Announcing:
 
     def finish(self, event: MbarrierEvent, slots: Array, phases: Array) -> None:
         """Check phases that end with an event, or are left as they are."""
-        for counts, what in ((self._announced, "announced"), (self._delivered, "brought")):
+        for counts in (self._announced, self._delivered):
             over = counts[slots] > MOST
             if over.any():
                 row = int(over.argmax())
@@ -173,9 +170,10 @@ class Announcing:
                     event,
                     None,
                     Diagnosis(
-                        f"{int(counts[slots[row]])} bytes are {what} in phase {int(phases[row])}, and an mbarrier "
-                        f"counts at most {MOST}",
-                        "some order of them overflows; use more phases",
+                        "announced-bytes-overflow" if counts is self._announced else "brought-bytes-overflow",
+                        count=int(counts[slots[row]]),
+                        phase=int(phases[row]),
+                        most=MOST,
                     ),
                 )
         over = ~self._lacks_arrivals[slots] & (self._delivered[slots] > self._announced[slots])
@@ -187,9 +185,10 @@ class Announcing:
                 event,
                 None,
                 Diagnosis(
-                    f"{int(self._delivered[slots[row]])} bytes are brought in phase {int(phases[row])}, and "
-                    f"{int(self._announced[slots[row]])} are announced",
-                    "announce all that copies bring, or the phase completes early or never",
+                    "more-bytes-than-announced",
+                    brought=int(self._delivered[slots[row]]),
+                    phase=int(phases[row]),
+                    announced=int(self._announced[slots[row]]),
                 ),
             )
         found = self._premature(slots)
@@ -201,11 +200,7 @@ class Announcing:
                 "premature-completion",
                 event,
                 side,
-                Diagnosis(
-                    f"phase {number} may complete without {names('what was announced', side)}",
-                    "nothing orders that before the last arrival. Announce with the arrival, by "
-                    "mbarrier.arrive.expect_tx, or before it",
-                ),
+                Diagnosis("announcement-may-be-late", phase=number, announcement=named(side)),
             )
 
     def _holds_exactly(self, slot: int) -> bool:

@@ -25,8 +25,8 @@ from cutepy.sim.machine.events import (
 from cutepy.sim.machine.lanes import spread
 from cutepy.sim.sanitize.certificate.actors import Actors, raise_to
 from cutepy.sim.sanitize.certificate.phase_completion import Announcing
-from cutepy.sim.sanitize.certificate.violations import Reports, Violation, names
-from cutepy.sim.sanitize.kinds import Diagnosis
+from cutepy.sim.sanitize.certificate.violations import Reports, Violation, named
+from cutepy.sim.sanitize.diagnoses import Diagnosis
 from cutepy.sim.sanitize.order.clocks import alike, raise_at
 
 if TYPE_CHECKING:
@@ -128,10 +128,7 @@ class Phases:
                 "barrier-outlived",
                 event,
                 side,
-                Diagnosis(
-                    f"nothing orders {names('an operation on it', side)} before the barrier ends here",
-                    "the threads that use it must meet this thread first, at a bar.sync for example",
-                ),
+                Diagnosis("mbarrier-outlived", operation=named(side)),
                 actors.slots[found.row],
                 actors.threads[found.lane],
             )
@@ -198,16 +195,12 @@ class Phases:
             row, lane = np.argwhere(late)[0].tolist()
             at = phases[row] - 1 + self._first[targets[row]]
             side = self._reports.lacked(actors, self._used[at % _KEPT, targets], late)
+            number = int(phases[row])
             self._reports.say(
                 "early-wait",
                 event,
                 side,
-                Diagnosis(
-                    f"this wait is for phase {int(phases[row])}, and may begin before phase "
-                    f"{int(phases[row]) - 1} is over: its parity then passes a phase too early. What must "
-                    "come before it, by a barrier or by a wait for that phase too",
-                    f"{names('all that counts there', side)}",
-                ),
+                Diagnosis("wait-overtakes-phase", phase=number, last=number - 1, count=named(side)),
                 actors.slots[row],
                 actors.threads[lane],
             )
@@ -287,16 +280,12 @@ class Phases:
         row, lane = np.argwhere(late)[0].tolist()
         at = phases - 1 + self._first[target]
         side = self._reports.lacked(actors, self._used[at % _KEPT, target], late)
+        number = int(phases[row])
         self._reports.say(
             "early-arrival",
             event,
             side,
-            Diagnosis(
-                f"it counts in phase {int(phases[row])} here, and nothing makes it wait until phase "
-                f"{int(phases[row]) - 1} is over: it may count there instead. What must come before it, "
-                "by a barrier or by a wait for that phase",
-                f"{names('all that counts there', side)}",
-            ),
+            Diagnosis("count-overtakes-phase", phase=number, last=number - 1, count=named(side)),
             actors.slots[row],
             actors.threads[lane],
         )
@@ -312,19 +301,12 @@ class Phases:
             waiter = slot - slot % self._clocks.cluster + rank
             side = self._reports.history.side(waiter, thread, self._waited[thread], "wait")
             number = int(phases[row] - self._first[slot])
-            finds = "finds the parity of another phase, and waits for ever or passes too early"
-            if "parity" not in self._waited[thread].parts:
-                finds = "has a state that is neither of the current phase nor of the one before, which is undefined"
+            by_parity = "parity" in self._waited[thread].parts
             self._reports.say(
                 "lapped-wait",
                 event,
                 side,
-                Diagnosis(
-                    f"phase {number} completes here, and nothing makes it wait until that wait for phase "
-                    f"{number - 1} is over",
-                    f"a slow thread then {finds}. One of those who complete the phase must hear from the "
-                    "thread after its wait",
-                ),
+                Diagnosis("parity-lapped" if by_parity else "state-lapped", phase=number, last=number - 1),
             )
         self._announcing.complete(slots)
         self._announcing.finish(event, slots, phases - self._first[slots])

@@ -32,8 +32,8 @@ from cutepy.sim.machine.lanes import WARP
 from cutepy.sim.ptx.model import Immediate
 from cutepy.sim.ptx.places import line_of
 from cutepy.sim.sanitize.certificate.violations import Violation
+from cutepy.sim.sanitize.diagnoses import Diagnosis
 from cutepy.sim.sanitize.hazards import Side
-from cutepy.sim.sanitize.kinds import Diagnosis
 from cutepy.sim.sanitize.order.clocks import DONE
 
 if TYPE_CHECKING:
@@ -265,11 +265,9 @@ def _generation(event: GenerationEvent) -> Array:
 
 
 def _starves(late: Instruction | None) -> Diagnosis:
-    but = "" if late is None else f", for what `{late.text.strip()}` gives back ({line_of(late)}) comes after that one"
-    return Diagnosis(
-        f"in another order the first takes the registers that the second then waits for, forever{but}",
-        "give back more before either of them, or ask for fewer",
-    )
+    if late is None:
+        return Diagnosis("registers-run-out")
+    return Diagnosis("registers-given-back-late", instruction=late.text.strip(), line=line_of(late))
 
 
 MOST_STATES = 20_000

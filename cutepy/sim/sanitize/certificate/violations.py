@@ -10,8 +10,8 @@ import numpy as np
 
 from cutepy.sim.machine.events import MbarrierCompleteTx, MbarrierEvent, NamedBarrierJoin, part_of
 from cutepy.sim.machine.lanes import WARP
+from cutepy.sim.sanitize.diagnoses import Diagnosis
 from cutepy.sim.sanitize.hazards import Side
-from cutepy.sim.sanitize.kinds import Diagnosis
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import Barrier, BarrierEvent, GenerationEvent
@@ -167,12 +167,12 @@ def _said(event: BarrierEvent) -> str:
     return "arrive" if isinstance(event, NamedBarrierJoin) else event.operation.replace("_", " ")
 
 
-def names(what: str, side: Side | None) -> str:
-    """Name the other side in a sentence.
+def named(side: Side | None) -> str | None:
+    """Name an operation and its thread; None if the operation is forgotten.
 
     Examples
     --------
-    >>> names("what counts there", None)
-    'what counts there'
+    >>> named(Side("arrive", "warp 1, lane 0 of CTA (0, 0, 0)"))
+    'arrive by warp 1, lane 0 of CTA (0, 0, 0)'
     """
-    return what if side is None else f"{side.what} by {side.who}"
+    return None if side is None else f"{side.what} by {side.who}"

@@ -29,7 +29,7 @@ from cutepy.layouts.sm90 import GmmaDescriptor, Im2colTensorMap, TensorMap
 from cutepy.layouts.sm90.arch import CORE_MATRIX_ROWS, DTYPE_BITS, SwizzleMode, span_bytes
 from cutepy.layouts.sm90.gmma import byte_swizzle
 from cutepy.sim.machine.lanes import Array
-from cutepy.sim.sanitize.kinds import Diagnosis
+from cutepy.sim.sanitize.diagnoses import Diagnosis
 from cutepy.sim.translate.wgmma_shapes import SharedTile
 
 _TF32 = ("f32", "f32.ftz", "tf32", "tf32.ftz")
@@ -123,18 +123,12 @@ def _fault(descriptor: GmmaDescriptor, tile: SharedTile) -> Diagnosis | None:
     run_bytes = (tile.k if is_k else tile.extent) * tile.bits // 8
     into = descriptor.start_address % row_bytes
     if into + min(run_bytes, row_bytes) > row_bytes:
-        return Diagnosis(
-            f"the MMA begins {into} bytes into a row of {row_bytes}, and reads on into the next",
-            "the major that it names, or the step from one descriptor to the next, is not the tile's",
-        )
+        return Diagnosis("mma-crosses-rows", offset=into, row=row_bytes)
     strides = [descriptor.sbo] if (tile.extent if is_k else tile.k) > 8 else []
     strides += [descriptor.lbo] if run_bytes > row_bytes else []
     for stride in strides:
         if stride % pattern_bytes or not stride:
-            return Diagnosis(
-                f"the descriptor strides by {stride} bytes, no multiple of the {pattern_bytes} of a pattern",
-                "it reads rows twice, or misses them",
-            )
+            return Diagnosis("stride-of-no-pattern", stride=stride, pattern=pattern_bytes)
     return None
 
 
@@ -207,16 +201,9 @@ def _is_one_type(written: Through, read: Through) -> bool:
 def described(written: Through, read: Through) -> Diagnosis:
     """Say what differs."""
     if written.swizzle != read.swizzle:
-        return Diagnosis(
-            f"it was written through {written.swizzle}, and is read through {read.swizzle}",
-            "both must name one swizzle",
-        )
+        return Diagnosis("other-swizzle", written=written.swizzle, read=read.swizzle)
     if read.fault:
         return read.fault
     if written.row_bytes != read.row_bytes and not read.rows and (written.rows > 1 or read.swizzle != "INTER"):
-        return Diagnosis(
-            f"it was written in rows of {written.row_bytes} bytes, and is read in rows of {read.row_bytes}",
-            f"the inner extent of the box must be {read.row_bytes} bytes, or both must name a swizzle "
-            f"of {written.row_bytes}",
-        )
-    return Diagnosis("", f"it was written as {written.element}, and is read as {read.element}")
+        return Diagnosis("other-row-length", written=written.row_bytes, read=read.row_bytes)
+    return Diagnosis("other-element-type", written=written.element, read=read.element)

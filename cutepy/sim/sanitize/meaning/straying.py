@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cutepy.layouts.sm90.arch import CORE_MATRIX_ROWS
-from cutepy.sim.sanitize.kinds import Diagnosis
+from cutepy.sim.sanitize.diagnoses import Diagnosis
 from cutepy.sim.sanitize.meaning.layouts import Through
 
 if TYPE_CHECKING:
@@ -67,19 +67,12 @@ def leaves_out(bytes_read: Array, written: Through) -> bool:
 
 
 def told_of_rows(name: str, through: Through) -> Diagnosis:
-    """Say what is wrong."""
-    return Diagnosis(
-        f"{name} also takes rows of this copy, and leaves out rows of another one in between",
-        f"its strides (leading {through.strides[0]}, stride {through.strides[1]} bytes) must go "
-        "from 8 rows to the next 8 of its tile",
-    )
+    """Return the diagnosis of an operand, such as "A", that leaves out rows of its tile."""
+    leading, stride = through.strides
+    return Diagnosis("rows-left-out", operand=name, leading=leading, stride=stride)
 
 
 def told(name: str, other: str, through: Through) -> Diagnosis:
-    """Say what is wrong."""
+    """Return the diagnosis of an operand that takes bytes of the other one's tile."""
     leading, stride = through.strides
-    return Diagnosis(
-        f"{name} also takes bytes of this copy, which are {other}'s in the same MMA",
-        f"its descriptor must start in its own tile, and its strides (leading {leading}, stride "
-        f"{stride} bytes) stay there",
-    )
+    return Diagnosis("bytes-of-other-operand", operand=name, other=other, leading=leading, stride=stride)

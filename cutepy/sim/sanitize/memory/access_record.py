@@ -9,6 +9,7 @@ import numpy as np
 
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.ptx.memory_order import CLUSTER, CTA, overlap_completely
+from cutepy.sim.sanitize.hazards import Side, Touch
 from cutepy.sim.sanitize.meaning.layouts import Span
 from cutepy.sim.sanitize.order.clocks import Need, View, need
 
@@ -61,7 +62,8 @@ class AccessRecord:
 
     Attributes
     ----------
-    what : str
+    name : str
+        The instruction or the copy, such as "TMA store".
     instruction : Instruction
     writes, asynchronous : bool
     scope : int
@@ -94,9 +96,10 @@ class AccessRecord:
         Of the async proxy, and of st.async: who issued it.
     issuers : Warps or None
         Of an MMA, the warps that issue it.
+    access : "read", "write", "atomic" or ""
     """
 
-    what: str
+    name: str
     instruction: Instruction
     writes: bool
     asynchronous: bool
@@ -116,8 +119,14 @@ class AccessRecord:
     issue: Issue | None = None
     warps: Array | None = None
     issuers: Warps | None = None
+    access: Touch = ""
     heard: Array = field(init=False)
     lanes: dict[int, tuple[Array, Array]] = field(default_factory=dict)
+
+    def by_proxy(self, cta: tuple[int, ...]) -> Side:
+        """Return it as an operation of the async proxy for a CTA, by its coordinate."""
+        who = f"the async proxy for CTA {cta}"
+        return Side(self.name, who, self.instruction, cta, is_async=True, access=self.access)
 
     def is_heard(self, new: AccessRecord, rows: Array | None = None) -> bool:
         """Tell whether it is known that all lanes of a later touch know of this, in all CTAs or some of these."""

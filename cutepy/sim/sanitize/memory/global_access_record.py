@@ -17,6 +17,7 @@ from cutepy.sim.ptx.memory_order import CTA, GPU, WEAK, overlap_completely
 
 if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Instruction
+    from cutepy.sim.sanitize.hazards import Touch
 
 
 @dataclass(eq=False, slots=True)
@@ -63,7 +64,9 @@ class GlobalAccessRecord:
 
     Attributes
     ----------
-    what : str
+    name : str
+        The instruction or the copy, such as "TMA store".
+    access : "read", "write" or "atomic"
     instruction : Instruction
     writes, modifies : bool
         Whether it writes, and whether what it writes follows from what it read there, as one operation.
@@ -99,7 +102,8 @@ class GlobalAccessRecord:
         The threads of each CTA that issued an operation of the async proxy.
     """
 
-    what: str
+    name: str
+    access: Touch
     instruction: Instruction
     writes: bool
     proxy: str

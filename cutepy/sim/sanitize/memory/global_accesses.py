@@ -101,7 +101,8 @@ class GlobalAccesses:
         starts = access.starts.astype(np.int64)
         low = int(starts.min())
         touch = GlobalAccessRecord(
-            what=f"{access.what} {'write' if access.writes else 'read'}",
+            name=access.what,
+            access="write" if access.writes else "read",
             instruction=Instruction(-1, access.what, (), source=access.source),
             writes=access.writes,
             proxy="host",
@@ -216,7 +217,8 @@ class GlobalAccesses:
         if counts.size > 1 and (counts == counts.flat[0]).all():
             counts = counts[:1, :1].copy()
         return GlobalAccessRecord(
-            what=f"{name} {access.operation}",
+            name=name,
+            access=access.operation,
             instruction=i,
             writes=access.operation != "read",
             proxy=proxy,

@@ -10,8 +10,8 @@ import numpy as np
 from cutepy.sim.machine.events import MbarrierAt
 from cutepy.sim.machine.lanes import WARP, WARPGROUP, Array
 from cutepy.sim.ptx.memory_order import WEAK, strength
-from cutepy.sim.sanitize.hazards import Side
-from cutepy.sim.sanitize.kinds import Diagnosis
+from cutepy.sim.sanitize.diagnoses import Diagnosis
+from cutepy.sim.sanitize.hazards import Side, Touch
 from cutepy.sim.sanitize.meaning.layouts import Span, Through, described, misread
 from cutepy.sim.sanitize.memory.access_record import AccessRecord, Conflict, Issue, Warps
 from cutepy.sim.sanitize.memory.operands import ReadOperands, granules_of, strayed
@@ -27,9 +27,7 @@ if TYPE_CHECKING:
     from cutepy.sim.sanitize.order.synchronisation import Report as Tell
 
 
-_OPAQUE = Diagnosis(
-    "what an mbarrier holds is known to mbarrier operations only", "mbarrier.test_wait says whether a phase is complete"
-)
+_OPAQUE = Diagnosis("mbarrier-read-as-data")
 
 
 class _Signal(NamedTuple):
@@ -160,14 +158,15 @@ class SharedAccesses:
             view, row_of = clocks.view(agents, threads)
         places = self._places(offsets, access.size_bytes)
         i = access.instruction
-        what = f"{i.parts[0]} {access.operation}" if not copies else "cp.async write"
+        name: str = "cp.async" if copies else i.parts[0]
+        touches: Touch = "write" if copies else access.operation
         if access.operation != "read" and i.parts[0] != "st":  # the simulator refuses stores
             last = int(offsets.max()) + access.size_bytes
-            self._overwritten(i, what, slots, int(offsets.min()), last)
-        if access.operation == "read" and self._read_as_a_word(i, what, slots, offsets, access.size_bytes):
+            self._overwritten(i, name, touches, slots, int(offsets.min()), last)
+        if access.operation == "read" and self._read_as_a_word(i, name, slots, offsets, access.size_bytes):
             return
         touch = AccessRecord(
-            what,
+            name,
             i,
             access.operation != "read",
             False,
@@ -181,6 +180,7 @@ class SharedAccesses:
             view,
             row_of,
             when=wave.steps.number,
+            access=touches,
         )
         self._shadow.touch(touch)
 
@@ -189,29 +189,27 @@ class SharedAccesses:
         warp, lane = divmod(int(threads[0]), WARP)
         who, i = f"warp {warp}, lane {lane} of CTA {coordinate(agent)}", access.instruction
         where = f"shared memory of CTA {coordinate(target)}"
-        side = Side(f"{i.parts[0]} {access.operation}", who, i, coordinate(agent), warp, lane)
+        side = Side(i.parts[0], who, i, coordinate(agent), warp, lane, access=access.operation)
         self._tell("unstarted-peer", where, None, side, None)
 
-    def _overwritten(self, i: Instruction, what: str, slots: Array, first: int, last: int) -> None:
+    def _overwritten(self, i: Instruction, name: str, access: Touch, slots: Array, first: int, last: int) -> None:
         """Report a write over an mbarrier."""
         objects, coordinate = self._wave.objects, self._wave.residents.coordinate
         address = objects.written(slots, first, last)
         if address is not None:
             cta = coordinate(int(slots[0]))
             before = Side("mbarrier.init", f"CTA {cta}", objects.made_by[address], cta)
-            after = Side(what, f"CTA {cta}", i, cta)
+            after = Side(name, f"CTA {cta}", i, cta, access=access)
             self._tell("overwritten-mbarrier", MbarrierAt(address), before, after, None)
 
-    def _read_as_a_word(self, i: Instruction, what: str, slots: Array, offsets: Array, size: int) -> bool:
+    def _read_as_a_word(self, i: Instruction, name: str, slots: Array, offsets: Array, size: int) -> bool:
         """Report a read of an mbarrier as if it were data."""
         objects, coordinate = self._wave.objects, self._wave.residents.coordinate
         address = objects.read(slots, offsets, size)
         if address is not None:
             cta = coordinate(int(slots[0]))
-            before, after = (
-                Side(name, f"CTA {cta}", by, cta)
-                for name, by in (("mbarrier.init", objects.made_by[address]), (what, i))
-            )
+            before = Side("mbarrier.init", f"CTA {cta}", objects.made_by[address], cta)
+            after = Side(name, f"CTA {cta}", i, cta, access="read")
             self._tell("misused-barrier", MbarrierAt(address), before, after, _OPAQUE)
         return address is not None
 
@@ -258,9 +256,7 @@ class SharedAccesses:
             return False
         coordinate = self._wave.residents.coordinate
         cta = coordinate(int(new.agents[row]))
-        before, after = (
-            Side(t.what, f"the async proxy for CTA {cta}", t.instruction, cta, is_async=True) for t in (old, new)
-        )
+        before, after = old.by_proxy(cta), new.by_proxy(cta)
         where = f"shared memory at {int(granules[0]) * self._granule:#x}"
         self._tell(kind, where, before, after, described(written, read))
         return True
@@ -288,7 +284,7 @@ class SharedAccesses:
             counts = wave.closed[MMAS][slots, group * WARPGROUP][:, None] + 1
             wave.mma_groups.issue(slots, group, counts[:, 0] // GROUP + 1)
             touch = AccessRecord(
-                "wgmma read",
+                "wgmma",
                 event.instruction,
                 False,
                 True,
@@ -306,6 +302,7 @@ class SharedAccesses:
                 when=wave.steps.number,
                 issue=Issue(slots, threads, wave.steps.number),
                 issuers=issuers,
+                access="read",
             )
             for n in operands.may_stray:
                 self._stray(touch, n)
@@ -318,15 +315,13 @@ class SharedAccesses:
         if found is not None:
             wrote, row, granule, wrong = found
             cta = self._wave.residents.coordinate(int(new.slots[row]))
-            before, after = (
-                Side(t.what, f"the async proxy for CTA {cta}", t.instruction, cta, is_async=True) for t in (wrote, new)
-            )
+            before, after = wrote.by_proxy(cta), new.by_proxy(cta)
             self._tell("layout-mismatch", f"shared memory at {granule * self._granule:#x}", before, after, wrong)
 
     def took(self, operation: AsyncOperation, issued: Issued, accesses: Sequence[Access]) -> None:
         """Take what an operation has read, or written, or both."""
         of = operation.ctas.slots
-        by_place: dict[tuple[str, int, int, int, int], list[Array]] = {}
+        by_place: dict[tuple[Touch, int, int, int, int], list[Array]] = {}
         for access in accesses:
             slots, offsets = np.divmod(access.addresses.reshape(-1), self._slot_bytes)
             if (
@@ -346,12 +341,12 @@ class SharedAccesses:
             for offset, by, lane in dict.fromkeys(zip(offsets.tolist(), apart.tolist(), lanes.tolist(), strict=True)):
                 here = slots[(offsets == offset) & (apart == by) & (lanes == lane)]
                 by_place.setdefault((access.operation, offset, access.size_bytes, by, lane), []).append(here)
-        for (what, offset, size, by, lane), found in by_place.items():
+        for (touches, offset, size, by, lane), found in by_place.items():
             for part in _apart(np.concatenate(found)):
                 for channel, slots in self._channels(operation, issued, part):
                     rows = np.searchsorted(of, slots + by)
                     at = rows, np.array([lane])
-                    self._by_proxy(operation, issued, what, np.array([[offset]]), size, slots, channel, *at)
+                    self._by_proxy(operation, issued, touches, np.array([[offset]]), size, slots, channel, *at)
 
     def _issuers(self, operation: AsyncOperation, access: Access, slots: Array) -> tuple[Array, Array]:
         """Return by whom each address is touched, as positions among the CTAs and lanes of an operation."""
@@ -389,7 +384,7 @@ class SharedAccesses:
         self,
         operation: AsyncOperation,
         issued: Issued,
-        what: str,
+        access: Touch,
         offsets: Array,
         size: int,
         slots: Array,
@@ -418,16 +413,16 @@ class SharedAccesses:
         known = issued.known[:, rows] if one else issued.lanes(rows, np.tile(lanes, len(issuer_of)))
         view = View(known.reshape(len(known), len(issuer_of), len(lanes), *known.shape[2:]), None)
         places = self._places(offsets, size)
-        for first in offsets.ravel().tolist() if what != "read" else ():
-            self._overwritten(operation.instruction, f"{operation.kind} {what}", slots, first, first + size)
+        for first in offsets.ravel().tolist() if access != "read" else ():
+            self._overwritten(operation.instruction, operation.kind, access, slots, first, first + size)
         through = issued.through.get(int(offsets[0, 0]))
         name = {"tma_load": "TMA", "tma_store": "TMA store", "st_async": "st.async"}.get(operation.kind, "bulk copy")
         touch = AccessRecord(
-            f"{name} {what}",
+            name,
             operation.instruction,
-            what != "read",
+            access != "read",
             operation.kind not in GENERIC,
-            WEAK if what == "read" else strength(operation.instruction.opcode).scope,
+            WEAK if access == "read" else strength(operation.instruction.opcode).scope,
             slots,
             agents,
             None,
@@ -439,6 +434,7 @@ class SharedAccesses:
             () if through is None else (Span(0, places.shape[-1], (through,)),),
             when=wave.steps.number,
             issue=Issue(issuers[issuer_of], operation.threads.ids[lanes], issued.number),
+            access=access,
         )
         self._shadow.touch(touch)
 

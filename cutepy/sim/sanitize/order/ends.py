@@ -9,8 +9,8 @@ import numpy as np
 
 from cutepy.sim.machine.events import Barrier, MbarrierAt
 from cutepy.sim.machine.lanes import WARP, Array
-from cutepy.sim.sanitize.hazards import Side
-from cutepy.sim.sanitize.kinds import Diagnosis
+from cutepy.sim.sanitize.diagnoses import Diagnosis
+from cutepy.sim.sanitize.hazards import Side, Touch
 from cutepy.sim.sanitize.order.wave import COPIES, Wave
 
 if TYPE_CHECKING:
@@ -28,13 +28,6 @@ class End(NamedTuple):
     cause: Instruction | None = None
 
 
-_WAIT = Diagnosis(
-    "",
-    "cp.async.commit_group and cp.async.wait_group 0, or a wait for the mbarrier that tracks "
-    "it, must come before the end",
-)
-
-
 def ends(wave: Wave, ended: Array) -> Iterator[End]:
     """Yield the hazards of those CTAs that have ended, by slot."""
     has_ended = np.isin(np.arange(wave.residents.count), ended)
@@ -49,14 +42,9 @@ def ends(wave: Wave, ended: Array) -> Iterator[End]:
     yield from _copies(wave, has_ended)
     for (slot, agent, column), (i, count) in wave.lent.items():
         if has_ended[slot] and wave.clocks.best_of(slot, agent % wave.clocks.cluster)[column] < count:
-            side = Side(
-                "bulk copy read", f"the async proxy for CTA {coordinate(slot)}", i, coordinate(slot), is_async=True
-            )
-            missing = Diagnosis(
-                "",
-                f"CTA {coordinate(agent)}, whose mbarrier counts its bytes, must say that they have come, "
-                "by barrier.cluster for example, before the end",
-            )
+            who = f"the async proxy for CTA {coordinate(slot)}"
+            side = Side("bulk copy", who, i, coordinate(slot), is_async=True, access="read")
+            missing = Diagnosis("copy-to-a-peer-at-exit", cta=str(coordinate(agent)))
             yield End("in-flight-at-exit", "shared memory", side, _exit(coordinate(slot)), missing)
     for one in wave.peers.late(has_ended):
         before = _by_thread(one.instruction.opcode, coordinate(one.agent), one.thread, one.instruction)
@@ -68,17 +56,14 @@ def uneven(wave: Wave, ended: Array) -> Iterator[End]:
     """Yield what does not come out even where nothing goes on; `ended` tells which threads are at their end."""
     coordinate = wave.residents.coordinate
     for mbarrier in wave.objects.uneven():
-        what = f"{mbarrier.pending_bytes} bytes were expected and never came"
-        if mbarrier.pending_bytes < 0:
-            what = f"{-mbarrier.pending_bytes} bytes came that nobody had expected"
+        pending = mbarrier.pending_bytes
+        diagnosis = Diagnosis("bytes-not-expected" if pending < 0 else "bytes-never-came", count=abs(pending))
         where, cta = MbarrierAt(mbarrier.address), coordinate(mbarrier.slot)
         before, after = (
             None if i is None else Side(_opcode(i), f"CTA {cta}", i, cta) for i in (mbarrier.expects, mbarrier.delivers)
         )
         after = after or _exit(cta)
-        yield End(
-            "uneven-bytes", where, before, after, Diagnosis(f"{what}", "expect_tx must say what the copies bring")
-        )
+        yield End("uneven-bytes", where, before, after, diagnosis)
 
 
 def _opcode(i: Instruction) -> str:
@@ -96,40 +81,37 @@ def _copies(wave: Wave, has_ended: Array) -> Iterator[End]:
             if i.index not in told:
                 told.add(i.index)
                 cta = wave.residents.coordinate(slot)
-                side = _by_thread("cp.async write", cta, thread, i)
-                yield End("in-flight-at-exit", "shared memory", side, _exit(cta), _WAIT)
+                side = _by_thread("cp.async", cta, thread, i, "write")
+                yield End("in-flight-at-exit", "shared memory", side, _exit(cta), Diagnosis("cp-async-at-exit"))
 
 
 def given_up(guess: Instruction) -> Diagnosis:
     """Say what is wrong with a try that may fail, where a thread goes on all the same."""
-    line = Side("", "", guess).line
-    return Diagnosis(f"the try at {line} may fail, and its thread goes on all the same", "loop until it succeeds")
+    return Diagnosis("try-may-fail", line=Side("", "", guess).line)
 
 
 def _exit(cta: tuple[int, ...]) -> Side:
     return Side("exit", f"CTA {cta}", None, cta)
 
 
-def _by_thread(what: str, cta: tuple[int, ...], thread: int, i: Instruction) -> Side:
+def _by_thread(name: str, cta: tuple[int, ...], thread: int, i: Instruction, access: Touch = "") -> Side:
     warp, lane = divmod(thread, WARP)
-    return Side(what, f"warp {warp}, lane {lane} of CTA {cta}", i, cta, warp, lane)
+    return Side(name, f"warp {warp}, lane {lane} of CTA {cta}", i, cta, warp, lane, access=access)
 
 
 def _in_flight(i: Instruction, owner: int, cta: tuple[int, ...]) -> End:
     """Say what uses shared memory of a CTA that has ended."""
     if i.parts[0] == "wgmma":
-        side = Side("wgmma read", f"the async proxy for CTA {cta}", i, cta, is_async=True)
-        missing = Diagnosis("", "wgmma.commit_group and wgmma.wait_group 0 must come before the end")
+        side = Side("wgmma", f"the async proxy for CTA {cta}", i, cta, is_async=True, access="read")
+        missing = Diagnosis("mmas-at-exit")
     elif owner >= 0:
-        side = _by_thread("bulk store read", cta, owner, i)
-        missing = Diagnosis(
-            "", "cp.async.bulk.commit_group and cp.async.bulk.wait_group.read 0 must come before the end"
-        )
+        side = _by_thread("bulk store", cta, owner, i, "read")
+        missing = Diagnosis("bulk-store-at-exit")
     else:
         arrives = i.parts[:3] == ("cp", "async", "mbarrier")
-        what = "asynchronous arrival" if arrives else "copy write"
-        side = Side(what, f"CTA {cta}" if arrives else f"the async proxy for CTA {cta}", i, cta, is_async=not arrives)
-        missing = Diagnosis(
-            "", f"a wait for the mbarrier that counts {('it' if arrives else 'its bytes')} must come before the end"
-        )
+        if arrives:
+            side = Side("asynchronous arrival", f"CTA {cta}", i, cta)
+        else:
+            side = Side("copy", f"the async proxy for CTA {cta}", i, cta, is_async=True, access="write")
+        missing = Diagnosis("asynchronous-arrival-at-exit" if arrives else "copy-at-exit")
     return End("in-flight-at-exit", "shared memory", side, _exit(cta), missing)

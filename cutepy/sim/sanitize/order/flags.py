@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from cutepy.sim.ptx.memory_order import strength
+from cutepy.sim.sanitize.diagnoses import Diagnosis
 from cutepy.sim.sanitize.hazards import Side
-from cutepy.sim.sanitize.kinds import Diagnosis
 from cutepy.sim.sanitize.order.clocks import SEEN
 from cutepy.sim.sanitize.order.published import Cluster, Sent, Snapshot, elements
 
@@ -160,17 +160,9 @@ class Flags:
             if not before.is_known(raised.snapshot, raised.row, raised.column):
                 continue
             if not raised.shows(before):
-                return Diagnosis(
-                    f"the flag that {_line(raised.instruction)} raises is .relaxed, and shows nothing of what "
-                    "came before it",
-                    "it must be .release, or fence.acq_rel must come before it, in its thread",
-                )
+                return Diagnosis("relaxed-flag", line=_line(raised.instruction))
             if not found.acquires:
-                return Diagnosis(
-                    f"the flag is read at {_line(found.instruction)} by .relaxed, which shows nothing of what "
-                    "came before it was raised",
-                    "it must be .acquire, or fence.acq_rel must come after it, in its thread",
-                )
+                return Diagnosis("relaxed-read-of-flag", line=_line(found.instruction))
         return None
 
 

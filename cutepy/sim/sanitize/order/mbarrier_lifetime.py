@@ -21,7 +21,7 @@ from cutepy.sim.machine.events import (
     MbarrierWait,
 )
 from cutepy.sim.machine.lanes import Array
-from cutepy.sim.sanitize.kinds import Diagnosis
+from cutepy.sim.sanitize.diagnoses import Diagnosis
 from cutepy.sim.sanitize.order.clocks import DONE, Clocks
 
 if TYPE_CHECKING:
@@ -84,11 +84,12 @@ class Objects:
         makes, wrong = isinstance(event, MbarrierInit), None
         live = self._live.setdefault(state.address, np.zeros(self._slots, bool))
         if event.threads.count > 1:
-            does = "make" if makes else "invalidate"
-            wrong = Diagnosis(f"{event.threads.count} threads {does} the same mbarrier", "one thread must, elect it")
+            wrong = Diagnosis(
+                "made-by-several-threads" if makes else "invalidated-by-several-threads", threads=event.threads.count
+            )
         if makes:
             if wrong is None and live[state.slots].any():
-                wrong = Diagnosis("it is made again while it is one", "mbarrier.inval must come before")
+                wrong = Diagnosis("made-while-valid")
             self.made_by[state.address] = event.instruction
             self._first = min(self._first, state.address)
             self._last = max(self._last, state.address + _BYTES)

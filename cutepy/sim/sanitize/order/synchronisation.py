@@ -30,8 +30,8 @@ from cutepy.sim.machine.events import (
 )
 from cutepy.sim.machine.lanes import WARP, WARPGROUP, Array, spread
 from cutepy.sim.ptx.memory_order import CLUSTER, fenced_spaces, strength
+from cutepy.sim.sanitize.diagnoses import Diagnosis
 from cutepy.sim.sanitize.hazards import Side
-from cutepy.sim.sanitize.kinds import Diagnosis
 from cutepy.sim.sanitize.order.clocks import DONE, SEEN, BarrierGeneration, alike, neighbours, rectangle
 from cutepy.sim.sanitize.order.fences import Wait, scope_of
 from cutepy.sim.sanitize.order.mbarrier_inits import INITS, check_made, fence_inits, side_of, used_by
@@ -44,13 +44,6 @@ if TYPE_CHECKING:
 
 Report = Callable[[str, Barrier | str, Side | None, Side, Diagnosis | None], None]
 """Takes the kind of a hazard, its barrier, the two sides, and what is missing where the kind doesn't say."""
-
-
-_NOT_MET = Diagnosis(
-    "a warp may come to the second setmaxnreg while another warp of its warpgroup has not come to the first",
-    "a barrier of the four warps, such as a named one of 128 threads, must come between",
-)
-_INVALID = Diagnosis("", "a barrier must come between the last use of an mbarrier, by whomever, and mbarrier.inval")
 
 
 def synchronise(wave: Wave, event: BarrierEvent, report: Report) -> None:
@@ -83,7 +76,8 @@ def _on_mbarrier(wave: Wave, event: MbarrierEvent, report: Report) -> None:
     if isinstance(event, MbarrierInvalidate):
         used = wave.objects.still_used(event)
         if used is not None:
-            report("unordered-write", event.barrier, used_by(wave, used), side_of(wave, event), _INVALID)
+            wrong = Diagnosis("invalidated-while-used")
+            report("unordered-write", event.barrier, used_by(wave, used), side_of(wave, event), wrong)
     elif wave.ends_mbarriers:
         wave.objects.use(event)
     found = check_made(wave, event)
@@ -118,7 +112,7 @@ def _set_registers(wave: Wave, event: SetRegisters, report: Report) -> None:
     slot, warp, other, last = found
     cta = wave.residents.coordinate(slot)
     before, after = (Side("setmaxnreg", f"warp {w} of CTA {cta}", by, cta, w) for w, by in ((other, last), (warp, i)))
-    report("misused-setmaxnreg", "registers", before, after, _NOT_MET)
+    report("misused-setmaxnreg", "registers", before, after, Diagnosis("warps-not-met"))
 
 
 def converge(wave: Wave, slots: Array, threads: Array) -> None:

@@ -14,8 +14,9 @@ from cutepy.sim.errors import Place
 from cutepy.sim.machine.events import Barrier, MbarrierAt
 from cutepy.sim.machine.lanes import WARP
 from cutepy.sim.ptx.model import Label
+from cutepy.sim.sanitize.diagnoses import Diagnosis
 from cutepy.sim.sanitize.hazards import Hazard, Side
-from cutepy.sim.sanitize.kinds import KINDS, Diagnosis
+from cutepy.sim.sanitize.kinds import KINDS
 from cutepy.sim.sanitize.memory.access_record import unfenced
 from cutepy.sim.sanitize.reports.allowances import Allowances
 from cutepy.sim.sanitize.reports.between import between
@@ -40,9 +41,7 @@ Key = tuple[object, ...]
 """By what hazards of one defect are known."""
 _RACES = ("unordered-read", "unordered-write")
 """Two accesses that race both ways are told once."""
-_NONE = Diagnosis("", "")
-_WAIT = "write them first, or wait for what does"
-_BOTH_WAYS = ", and again before the first comes round"
+_UNWRITTEN = KINDS["uninitialised-read"].diagnosis
 
 
 class Findings:
@@ -92,7 +91,7 @@ class Findings:
         """Return a hazard with names, and how often it was found."""
         diagnosis = hazard.diagnosis
         if hazard.key in self._both_ways:
-            diagnosis = diagnosis._replace(wanted=diagnosis.wanted + _BOTH_WAYS)
+            diagnosis = Diagnosis("race-both-ways", race=diagnosis)
         return replace(scene.described(hazard), count=self._counts[hazard.key], diagnosis=diagnosis)
 
     def begin(self, launch: Launch) -> None:
@@ -200,7 +199,7 @@ class Findings:
         ):
             hazard, scene = self._found[key]
             if hazard.place is not None and hazard.place.mbarrier in awaited:
-                diagnosis = hazard.diagnosis._replace(wanted=hang.diagnosis.wanted)
+                diagnosis = Diagnosis("bytes-of-a-deadlock", bytes=hazard.diagnosis, deadlock=hang.diagnosis)
                 self._found[key] = (
                     replace(hazard, diagnosis=diagnosis, near_misses=hang.near_misses, between=None),
                     scene,
@@ -235,11 +234,12 @@ class Findings:
             kind, diagnosis = reason.kind or kind, reason.diagnosis
         unwritten, cause = None, reason and reason.cause
         if found.read_first:
-            diagnosis = Diagnosis("", _advice(after, before, None).wanted, read_first=True)
             if reason is not None and reason.is_early:
-                diagnosis = reason.diagnosis._replace(read_first=True)
+                diagnosis = Diagnosis("read-first-by-phase", otherwise=reason.diagnosis)
+            else:
+                diagnosis = Diagnosis("read-first", otherwise=_advice(after, before, None))
             kind, old, new = "unordered-read", new, old
-            unwritten = Hazard("uninitialised-read", self._kernel, "", None, self._written(new), _NONE).key
+            unwritten = Hazard("uninitialised-read", self._kernel, "", None, self._written(new), _UNWRITTEN).key
         address, size = (x * granule_bytes for x in _shared_granules(found))
         where = f"shared memory at {address:#x}"
         near = () if reason is not None and diagnosis == reason.diagnosis else near  # the reason says it
@@ -254,10 +254,10 @@ class Findings:
         """Report a touch that reads what is written later for the first time, by who knows of that."""
         at = int(np.searchsorted(read.slots, write.slots[row]))
         reader, writer = side(residents, read, 0, at), side(residents, write, 0, row)
-        unwritten = Hazard("uninitialised-read", self._kernel, "", None, self._written(reader), _NONE).key
+        unwritten = Hazard("uninitialised-read", self._kernel, "", None, self._written(reader), _UNWRITTEN).key
         if unwritten in self._found:
-            wanted = _advice(write, read, None).wanted if write.asynchronous else _WAIT
-            told = Diagnosis("", wanted, read_first=True)
+            otherwise = _advice(write, read, None) if write.asynchronous else _UNWRITTEN
+            told = Diagnosis("read-first", otherwise=otherwise)
             where = f"shared memory at {address:#x}"
             self.tell("uninitialised-read", where, writer, reader, told, address, None, unwritten)
 
@@ -266,8 +266,7 @@ class Findings:
         if read.key in self._found:
             _, scene = self._found[read.key]
             if not found.diagnosis.read_first:
-                wrong = f"if the copy comes first, {found.diagnosis.wrong}"
-                found = replace(found, diagnosis=Diagnosis(wrong, found.diagnosis.wanted, read_first=True))
+                found = replace(found, diagnosis=Diagnosis("read-first-in-this-schedule", otherwise=found.diagnosis))
             same = read.key
             every = ((found.key, (found, scene)) if key == same else (key, one) for key, one in self._found.items())
             self._found = dict(every)
@@ -326,38 +325,26 @@ def side(residents: Residents, touch: AccessRecord, lane: int, row: int) -> Side
     """Return what a lane of a touch did, of the CTA in a row of it."""
     cta = residents.coordinate(int(touch.agents[row]))
     if touch.threads is None:
-        return Side(touch.what, f"the async proxy for CTA {cta}", touch.instruction, cta, is_async=True)
+        return touch.by_proxy(cta)
     warp, within = divmod(int(touch.threads[lane]), WARP)
-    return Side(touch.what, f"warp {warp}, lane {within} of CTA {cta}", touch.instruction, cta, warp, within)
+    who = f"warp {warp}, lane {within} of CTA {cta}"
+    return Side(touch.name, who, touch.instruction, cta, warp, within, access=touch.access)
 
 
 def _advice(before: AccessRecord, after: AccessRecord, mate: int | None) -> Diagnosis:
     """Say what is missing between two touches."""
     if mate is not None and before.threads is not None:
-        return Diagnosis(
-            f"what lane {int(before.threads[mate]) % WARP} of that warp has published says nothing of "
-            "the other lanes, and elect.sync orders no memory",
-            "bar.warp.sync must come between, before the elected lane arrives",
-        )
-    if before.instruction is after.instruction and before.what == "st.async write":
-        return Diagnosis(
-            "stores of one instruction are in no order", "one lane must store there, or red.async combine them"
-        )
+        return Diagnosis("elected-lane-alone", lane=int(before.threads[mate]) % WARP)
+    if before.instruction is after.instruction and (before.name, before.access) == ("st.async", "write"):
+        return Diagnosis("st-async-in-no-order")
     if before.threads is None and before.writes:
-        return Diagnosis(
-            "the copy may not be complete", "wait for the mbarrier that counts its bytes, in the threads that go on"
-        )
+        return Diagnosis("copy-may-be-in-flight")
     if before.instruction.parts[0] == "wgmma":
-        return Diagnosis("the MMAs may still read it", "wgmma.wait_group must come before whoever writes is told to")
+        return Diagnosis("mmas-may-be-reading")
     if before.asynchronous and "mbarrier::complete_tx::bytes" in before.instruction.parts:
-        return Diagnosis(
-            "the copy may still read it",
-            "wait for the mbarrier that counts its bytes where they go, and let it be told",
-        )
+        return Diagnosis("copy-may-be-reading")
     if before.asynchronous:
-        return Diagnosis(
-            "the store may still read it", "cp.async.bulk.wait_group.read must come before, then a barrier"
-        )
-    if before.what.startswith("cp.async"):
-        return Diagnosis("the copy may not be complete", "cp.async.wait_group, then a barrier, must come before")
+        return Diagnosis("store-may-be-reading")
+    if before.name == "cp.async":
+        return Diagnosis("cp-async-may-be-in-flight")
     return KINDS["unordered-read"].diagnosis

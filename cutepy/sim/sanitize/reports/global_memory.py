@@ -12,8 +12,9 @@ from cutepy.sim.machine.host_events import REUSE
 from cutepy.sim.machine.lanes import WARP
 from cutepy.sim.machine.launch import Launch
 from cutepy.sim.ptx.memory_order import NAMES
+from cutepy.sim.sanitize.diagnoses import Diagnosis
 from cutepy.sim.sanitize.hazards import Side
-from cutepy.sim.sanitize.kinds import KINDS, Diagnosis
+from cutepy.sim.sanitize.kinds import KINDS
 from cutepy.sim.sanitize.memory.discarded import Discarded
 from cutepy.sim.sanitize.order.flags import Did
 from cutepy.sim.sanitize.reports.reasons import TOGETHER
@@ -32,45 +33,6 @@ if TYPE_CHECKING:
     from cutepy.sim.sanitize.order.launches import Launches
 
 
-_MAP_IN_USE = Diagnosis(
-    "the copy may still read this tensor map",
-    "a wait for the mbarrier that its bytes arrive at must come before the change; or "
-    "cp.async.bulk.commit_group and cp.async.bulk.wait_group.read 0 by its thread, and a "
-    "barrier",
-)
-_EARLY = Diagnosis(
-    "the kernel began before the one before it was over (programmatic dependent launch)",
-    "griddepcontrol.wait must come before this access, in its thread or before a barrier",
-)
-_NOT_SHOWN = Diagnosis(
-    "the kernel was launched when the threads of the one before it had ended (programmatic "
-    "dependent launch), which shows it nothing of what they wrote",
-    "griddepcontrol.wait must come before this access, in its thread or before a barrier",
-)
-_IN_A_GRAPH = Diagnosis(
-    "the kernel follows one that did not wait for those before it, and in a graph it waits for that one alone",
-    "that must execute griddepcontrol.wait, or be launched without the attribute",
-)
-_FURTHER_BACK = Diagnosis(
-    "griddepcontrol.wait waits for the kernel just before only, and that did not wait itself for the ones before it",
-    "it must execute griddepcontrol.wait, or this launch must go without the attribute",
-)
-_GIVEN_AWAY = Diagnosis(
-    "the tensor was freed while another stream uses it, and torch's allocator may give its "
-    "memory to the next one of the stream that it was made in",
-    "tensor.record_stream(that other stream) must come before it is freed, or the stream "
-    "that it was made in must wait for the other one",
-)
-NEVER_WRITTEN = Diagnosis(
-    "nothing has written these bytes since they were allocated, or discarded, and they hold what was there before",
-    "write them first, such as by torch.zeros in place of torch.empty, or order this after what does",
-)
-COMES_TO_NOTHING = Diagnosis(
-    "nothing orders these, and nothing comes of what this lane reads",
-    "the lanes that store what is made of it are others; let these alone read it, and there is no race",
-)
-
-
 def sides(found: GlobalConflict, launches: Launches) -> tuple[Side, Side]:
     """Return both sides of a conflict."""
     different = found.before.launch != found.after.launch
@@ -85,17 +47,18 @@ def side(touch: GlobalAccessRecord, lane: int, launches: Launches, named: bool =
     """Return who touched global memory, with the launch if it is to be named."""
     launch = launches.operation(touch.launch)
     if not isinstance(launch, Launch):
-        return Side(touch.what, f"the host in stream {launch.stream:#x}", touch.instruction)
+        return Side(touch.name, f"the host in stream {launch.stream:#x}", touch.instruction, access=touch.access)
     x, y, _ = launch.grid
     row, column = divmod(lane, touch.lanes)
     block = int(touch.ctas[row])
     cta = block % x, block // x % y, block // (x * y)
     of, own = (f" of {launch.name} in stream {launch.stream:#x}", launch) if named else ("", None)
     if touch.threads is None:
-        return Side(touch.what, f"the async proxy for CTA {cta}{of}", touch.instruction, cta, launch=own, is_async=True)
+        who = f"the async proxy for CTA {cta}{of}"
+        return Side(touch.name, who, touch.instruction, cta, launch=own, is_async=True, access=touch.access)
     warp, within = divmod(int(touch.threads[column]), WARP)
     who = f"warp {warp}, lane {within} of CTA {cta}{of}"
-    return Side(touch.what, who, touch.instruction, cta, warp, within, launch=own)
+    return Side(touch.name, who, touch.instruction, cta, warp, within, launch=own, access=touch.access)
 
 
 def place(address: int, known: GlobalMemory, launch: Launch | None) -> Place:
@@ -146,71 +109,46 @@ def _advice(found: GlobalConflict, launches: Launches) -> Diagnosis:
     before, after, kind = found.before, found.after, found.kind
     if kind == "early-access":
         if not launches.is_programmatic:
-            return _IN_A_GRAPH
+            return Diagnosis("graph-waits-for-one")
         if not launches.waits(before.launch):
-            return _FURTHER_BACK
-        return _NOT_SHOWN if launches.reads_no_more(before.launch) else _EARLY
+            return Diagnosis("launch-further-back")
+        has_ended = launches.reads_no_more(before.launch)
+        return Diagnosis("launch-shows-nothing" if has_ended else "launch-before-end")
     if kind == "missing-proxy-fence":
-        return _between_proxies("wrote it", "touches it", "write")
+        return Diagnosis("unfenced-write-of-threads")
     if kind == "unfenced-overwrite":
-        return _between_proxies("read it", "overwrites it", "read")
+        return Diagnosis("unfenced-read-of-threads")
     if kind in ("non-coherent-read", "missing-tensormap-fence", "partial-overlap"):
         return KINDS[kind].diagnosis
     if kind == "too-narrow-scope":
         return _about_scope(found)
     if after.instruction.opcode == REUSE:
-        return _GIVEN_AWAY
+        return Diagnosis("freed-while-in-use")
     if before.proxy == "tensormap":
-        return _MAP_IN_USE
+        return Diagnosis("tensor-map-may-be-in-use")
     row_before, row_after = found.before_lane // before.lanes, found.after_lane // after.lanes
     same_cta = int(before.ctas[row_before]) == int(after.ctas[row_after])
     if before is after and before.threads is not None and same_cta:
         return TOGETHER
     if before.launch != after.launch:
-        return Diagnosis(
-            "the launches are in streams that nothing orders",
-            "record an event after the first and let the other's stream wait for it",
-        )
+        return Diagnosis("unordered-streams")
     if before.proxy == "async" and before.writes:
-        done = "cp.async.bulk.wait_group (without .read) must come before"
-        then = "a barrier" if same_cta else "a release that the other CTA acquires"
-        return Diagnosis("the store may not be complete", f"{done}, then {then}")
-    if same_cta:
-        return Diagnosis(
-            "", "a barrier that both take part in, or a release that the other acquires, must come between"
-        )
-    return Diagnosis(
-        "nothing orders these CTAs",
-        "a release (fence.acq_rel.gpu and an atomic, or st.release.gpu) must come after the "
-        "first, and an acquire that sees it (ld.acquire.gpu) before the second; or two launches; "
-        "or atomics on both",
-    )
-
-
-def _between_proxies(did: str, does: str, first: str) -> Diagnosis:
-    return Diagnosis(
-        f"threads {did}, and a copy by the async proxy {does}",
-        "fence.proxy.async is missing between, in the CTA that issues the copy, after it knows of the "
-        f"{first} and before the copy",
-    )
+        return Diagnosis("store-may-be-in-flight" if same_cta else "store-may-be-in-flight-to-another-cta")
+    return Diagnosis("unordered-threads" if same_cta else "unordered-ctas")
 
 
 def _about_scope(found: GlobalConflict) -> Diagnosis:
     before, after = found.before, found.after
     if not (before.scope and after.scope):
-        return Diagnosis(
-            "it is over by then, and nothing shows it to this CTA",
-            "the arrival at another CTA's mbarrier must be mbarrier.arrive.release.cluster, and the "
-            "wait there mbarrier.try_wait.acquire.cluster, which without a scope are .cta",
-        )
+        return Diagnosis("shown-to-one-cta")
     narrow = before if before.scope <= after.scope else after
     row_before, row_after = found.before_lane // before.lanes, found.after_lane // after.lanes
     near = before.launch == after.launch and int(before.clusters[row_before]) == int(after.clusters[row_after])
-    needed = "cluster" if near else "gpu"
     return Diagnosis(
-        f"the scope of the {narrow.instruction.parts[0]} is {NAMES[narrow.scope]}, and the other "
-        "thread is outside of it",
-        f"both need .{needed} or wider",
+        "thread-outside-scope",
+        opcode=narrow.instruction.parts[0],
+        scope=NAMES[narrow.scope],
+        needed="cluster" if near else "gpu",
     )
 
 
@@ -268,7 +206,7 @@ class GlobalFindings:
         """Tell that something is read which nothing wrote."""
         after = side(touch, lane, self.launches)
         where = self.place(address)
-        self._tell_one("uninitialised-read", where, None, after, NEVER_WRITTEN)
+        self._tell_one("uninitialised-read", where, None, after, Diagnosis("global-memory-not-written"))
 
     def unacquired(self, touch: GlobalAccessRecord, lane: int, address: int) -> None:
         """Tell that a copy uses a tensor map of the host, or of a launch that is forgotten, without a fence."""
@@ -285,5 +223,5 @@ class GlobalFindings:
         kind, diagnosis = told(found, self.launches, self._flags)
         near = self._near(found)
         if comes_to_nothing:
-            kind, diagnosis, near = "discarded-read", COMES_TO_NOTHING, ()
+            kind, diagnosis, near = "discarded-read", Diagnosis("nothing-comes-of-load"), ()
         self._tell_one(kind, where, before, after, diagnosis, near_misses=near)

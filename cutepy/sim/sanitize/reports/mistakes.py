@@ -9,8 +9,9 @@ import numpy as np
 
 from cutepy.sim.errors import Place
 from cutepy.sim.machine.lanes import WARP
-from cutepy.sim.sanitize.hazards import NearMiss, Side, Waiting
-from cutepy.sim.sanitize.kinds import KINDS, Diagnosis
+from cutepy.sim.sanitize.diagnoses import Diagnosis
+from cutepy.sim.sanitize.hazards import NearMiss, Side, Touch, Waiting
+from cutepy.sim.sanitize.kinds import KINDS
 
 if TYPE_CHECKING:
     from cutepy.sim.errors import Deed, SimulationError, Wait, Who
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 
 _HANGS = ("deadlock", "exhausted-registers")
-_ENDS = "; the launch ends there, and what would come after was not looked at"
 
 
 class Told(NamedTuple):
@@ -43,16 +43,24 @@ def told(error: SimulationError, *, ends: bool) -> Told:
     i, before, at = error.instruction, error.before, error.at
     after = Side(error.kind, str(error.who or "the kernel")) if i is None else _side(i, error.who)
     ends = ends and error.kind not in _HANGS  # of these all know that nothing comes after
-    wrong, wanted = error.message + _ENDS * ends, error.fix or KINDS[error.kind].missing
+    diagnosis = Diagnosis(
+        "simulator-error-ends-launch" if ends else "simulator-error",
+        message=error.message,
+        fix=error.fix or KINDS[error.kind].diagnosis,
+    )
     return Told(
         error.kind,
         Place(_SUBJECTS[error.kind]) if at is None else at,
         None if before is None else _side(before.instruction, before.who),
         after,
-        Diagnosis(wrong, wanted),
+        diagnosis,
         tuple(map(_waiting, error.waits)),
         tuple(
-            NearMiss(one.kind, one.why, None if one.deed is None else _side(one.deed.instruction, one.deed.who))
+            NearMiss(
+                one.kind,
+                Diagnosis("simulator-near-miss", why=one.why),
+                None if one.deed is None else _side(one.deed.instruction, one.deed.who),
+            )
             for one in error.chances
         ),
     )
@@ -78,19 +86,25 @@ _SUBJECTS = {"invalid-access": "memory", "invalid-descriptor": "a descriptor", "
 """Objects of the mistakes that name none."""
 
 
-_ACCESSES = {
-    **dict.fromkeys(("ld", "ldu", "ldmatrix"), "read"),
-    **dict.fromkeys(("st", "stmatrix"), "write"),
-    **dict.fromkeys(("atom", "red"), "atomic"),
+_ACCESSES: dict[str, Touch] = {
+    "ld": "read",
+    "ldu": "read",
+    "ldmatrix": "read",
+    "st": "write",
+    "stmatrix": "write",
+    "atom": "atomic",
+    "red": "atomic",
 }
 
 
 def _side(i: Instruction, who: Who | None) -> Side:
     first = i.parts[0]
-    what = f"{first} {_ACCESSES[first]}" if first in _ACCESSES else opcode(i.parts)
+    access = _ACCESSES.get(first, "")
+    name = first if access else opcode(i.parts)
     if who is None:
-        return Side(what, "the kernel", i)
-    return Side(what, f"warp {who.warp}, lane {who.lane} of CTA {who.cta}", i, who.cta, who.warp, who.lane)
+        return Side(name, "the kernel", i, access=access)
+    lane = f"warp {who.warp}, lane {who.lane} of CTA {who.cta}"
+    return Side(name, lane, i, who.cta, who.warp, who.lane, access=access)
 
 
 _BARRIERS = ("bar", "barrier")
@@ -101,18 +115,23 @@ def part_of_a_unit(found: Apart) -> tuple[str, str, Side | None, Side, Diagnosis
     i, cta = found.instruction, found.residents.coordinate(found.slot)
     name = opcode(i.parts)
     warp, lane = divmod(int(found.executed[0]), WARP)
-    executed = Side(name, f"{_threads(found.executed)} of CTA {cta}", i, cta, warp, lane)
+    many = len(np.unique(found.executed // WARP)) > 1
+    executed = Side(name, f"{_threads(found.executed)} of CTA {cta}", i, cta, warp, lane, of_warps=many)
     branch = None
     if found.branch is not None and found.branch.index != i.index:
-        parted = Side(found.branch.parts[0], f"{_warps(found)} of CTA {cta}", found.branch, cta, warp)
-        branch = parted
-    is_warp = found.unit == WARP
-    lacking = f"{_lanes(found.lacking % WARP)} of that warp" if is_warp else _threads(found.lacking)
-    unit = "warp" if is_warp else "warpgroup"
-    wanted = f"all threads of a {unit} must execute the same {name}, where they have met again"
+        warps = np.unique(np.concatenate([found.executed, found.lacking]) // WARP)
+        who = f"warp{'s' * (len(warps) > 1)} {_ranges(warps)} of CTA {cta}"
+        branch = Side(found.branch.parts[0], who, found.branch, cta, warp, of_warps=len(warps) > 1)
+    if found.unit != WARP:
+        diagnosis = Diagnosis("warps-left-out", threads=_threads(found.lacking), instruction=name)
+        return "partial-warpgroup", name, branch, executed, diagnosis
+    lanes = _lanes(found.lacking % WARP)
     if i.parts[0] in _BARRIERS:
-        wanted += f", or use {name.replace('bar.', 'barrier.')} without .aligned"
-    return f"partial-{unit}", name, branch, executed, Diagnosis(f"{lacking} did not execute it", wanted)
+        unaligned = name.replace("bar.", "barrier.")
+        diagnosis = Diagnosis("lanes-left-out-of-barrier", lanes=lanes, instruction=name, unaligned=unaligned)
+    else:
+        diagnosis = Diagnosis("lanes-left-out", lanes=lanes, instruction=name)
+    return "partial-warp", name, branch, executed, diagnosis
 
 
 def opcode(parts: tuple[str, ...]) -> str:
@@ -132,11 +151,6 @@ def opcode(parts: tuple[str, ...]) -> str:
 
 
 _MODIFIERS = ("aligned", "cta", "inc", "dec", *"b16 b32 b64 u16 u32 u64 s32 s64 f16 f32 f64 m8n8 shared global".split())
-
-
-def _warps(found: Apart) -> str:
-    warps = np.unique(np.concatenate([found.executed, found.lacking]) // WARP)
-    return f"warp {warps[0]}" if len(warps) == 1 else f"warps {_ranges(warps)}"
 
 
 def _threads(threads: Array) -> str:

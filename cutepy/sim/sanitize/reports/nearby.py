@@ -17,6 +17,7 @@ from cutepy.sim.machine.lanes import WARP, WARPGROUP
 from cutepy.sim.ptx.barrier_names import barrier_name
 from cutepy.sim.ptx.memory_order import fenced_spaces
 from cutepy.sim.ptx.model import Immediate
+from cutepy.sim.sanitize.diagnoses import Diagnosis
 from cutepy.sim.sanitize.hazards import NearMiss, Side
 from cutepy.sim.sanitize.order.clocks import DONE, FENCED
 from cutepy.sim.sanitize.order.wave import BULK, COPIES, GROUP, MMAS
@@ -31,11 +32,8 @@ if TYPE_CHECKING:
 
 _MOST = 2
 """Near misses that are told of two accesses."""
-_NAMES = {
-    BULK: "bulk groups are each thread's own",
-    COPIES: "groups of copies are each thread's own",
-    MMAS: "groups of MMAs are each warpgroup's own",
-}
+_GROUPS = (BULK, COPIES, MMAS)
+"""Channels that count groups: of bulk copies and of copies each thread's own, of MMAs each warpgroup's own."""
 
 
 class _Actor(NamedTuple):
@@ -215,9 +213,6 @@ def _global_actor(wave: Wave, touch: GlobalAccessRecord, lane: int) -> _Actor | 
     return _Actor(slot, threads, touch.when, threads, True)
 
 
-OF_ITS_OWN = "give each group of threads a named barrier of its own"
-
-
 def groups_of_one_barrier(
     wave: Wave, kind: str, where: object, before: Side | None, after: Side
 ) -> tuple[NearMiss, ...]:
@@ -231,7 +226,7 @@ def groups_of_one_barrier(
         return ()
     if any(_count(side.instruction) != len(warps) * WARP for side, warps in zip((before, after), came, strict=True)):
         return ()
-    return (NearMiss("shared-barrier", "both groups come to this barrier, and each is as many as it expects", before),)
+    return (NearMiss("shared-barrier", Diagnosis("two-groups-at-one-barrier"), before),)
 
 
 def _count(i: Instruction | None) -> int:
@@ -243,7 +238,7 @@ def _count(i: Instruction | None) -> int:
 def issuers_of(wave: Wave, column: int) -> tuple[str, Array]:
     """Return what kind of groups a column counts, and the threads whose they are; "" if it counts none."""
     channel = wave.clocks.channel(column)
-    if channel is None or channel[0] not in _NAMES:
+    if channel is None or channel[0] not in _GROUPS:
         return "", np.zeros(0, np.intp)
     if channel[0] == MMAS:
         return MMAS, np.arange(WARPGROUP) + WARPGROUP * int(channel[1])
@@ -264,10 +259,12 @@ def nothing_to_wait_for(wave: Wave, kind: str, slot: int, issuers: Array) -> Ite
         none = threads[wave.closed[of][slot, threads] == 0]
         never = none[np.isin(none, issuers)]
         if of == kind and slot in slots and len(never):
-            why = "this thread has issued an operation, and committed no group: the commit is missing"
+            why = Diagnosis("no-commit")
             yield NearMiss("never-committed", why, _side(wave, i, slot, int(never[0])))
         elif of == kind and slot in slots and len(none):
-            why = f"{_NAMES[kind]}, and this thread has none"
+            why = Diagnosis(
+                "no-bulk-group" if kind == BULK else "no-group-of-copies" if kind == COPIES else "no-group-of-mmas"
+            )
             yield NearMiss("nothing-to-wait-for", why, _side(wave, i, slot, int(none[0])))
 
 
@@ -293,19 +290,14 @@ def falls_short(wave: Wave, column: int, slot: int, over: int, issued: int) -> I
     closed = int(wait.closed[wait.slots == slot, wait.threads == thread][0])
     if over > closed:
         if wave.closed[kind][slot, thread] >= over:
-            why = "the commit of this operation's group stands behind this wait"
-            yield NearMiss("late-commit", why, side)
+            yield NearMiss("late-commit", Diagnosis("commit-behind-wait"), side)
         elif closed:
-            why = "no commit stands between this operation and this wait: the last one stands before the operation"
-            yield NearMiss("never-committed", why, side)
+            yield NearMiss("never-committed", Diagnosis("commit-before-operation"), side)
     elif over > closed - wait.left * GROUP:
-        groups = "group in flight, and this operation is in that group"
-        if wait.left > 1:
-            groups = f"{wait.left} groups in flight, and this operation is in one of them"
-        yield NearMiss("leaves-groups", f"it leaves the latest {groups}", side)
+        why = Diagnosis("leaves-many-groups", left=wait.left) if wait.left > 1 else Diagnosis("leaves-one-group")
+        yield NearMiss("leaves-groups", why, side)
     elif wait.is_of_reads and channel is not None and channel[1] == "write":
-        why = "with .read it waits until the operation has read its source, and the operation may still write"
-        yield NearMiss("reads-only", why, side)
+        yield NearMiss("reads-only", Diagnosis("waits-for-the-source"), side)
 
 
 def beside_the_end(wave: Wave, kind: str, slot: int, before: Side) -> tuple[NearMiss, ...]:
@@ -342,9 +334,10 @@ def _released_early(wave: Wave, found: Conflict, slot: int, issuers: Array) -> I
                 of,
             )
             if is_awaited and _knows(wave, found, of, arrival.column) > arrival.phases[row, lane]:
-                what = "MMAs" if found.before.instruction.parts[0] == "wgmma" else "copy"
-                says = "there" if found.before.writes else "free"
-                why = f"it says that the bytes are {says}, and stands before the wait for the {what}"
+                if found.before.instruction.parts[0] == "wgmma":
+                    why = Diagnosis("free-before-mmas-end")
+                else:
+                    why = Diagnosis("filled-before-copy-ends" if found.before.writes else "free-before-copy-ends")
                 yield NearMiss("early-release", why, _side(wave, arrival.instruction, slot, int(arrival.threads[lane])))
                 return
 
@@ -387,10 +380,10 @@ def _waited_elsewhere(wave: Wave, pair: _Pair) -> Iterator[NearMiss]:
         waited = {*(every[pair.knows(wave, newer.slot, every)] // WARP).tolist()}
         readers = newer.threads if newer.is_async else newer.every
         if waited.issuperset((readers // WARP).tolist()):
-            whom, due = f"lane {other % WARP} of warp {other // WARP}", "bar.warp.sync"
+            why = Diagnosis("lane-not-after-wait", lane=other % WARP, warp=other // WARP)
         else:
-            whom, due = f"warp {next(each for each in readers // WARP if int(each) not in waited)}", "a barrier"
-        why = f"nothing orders {whom} after this wait: {due} must come behind it"
+            warp = next(each for each in (readers // WARP).tolist() if each not in waited)
+            why = Diagnosis("warp-not-after-wait", warp=warp)
         yield NearMiss("no-barrier-behind", why, _side(wave, step.instruction, newer.slot, thread))
         if other // WARP != thread // WARP:
             yield from _meets_its_warp(wave, step, newer.slot, thread, other)
@@ -410,7 +403,7 @@ def _shows(wave: Wave, pair: _Pair, step: Step) -> bool:
     channel = wave.clocks.channel(pair.column)
     if channel is not None and channel[0] == "mbarrier":
         return step.is_wait and step.barrier == MbarrierAt(int(channel[1]))
-    if channel is not None and channel[0] in _NAMES:
+    if channel is not None and channel[0] in _GROUPS:
         if channel[0] == COPIES and step.is_wait:
             return True  # mbarriers track copies too
         return bool(step.groups == channel[0])
@@ -446,7 +439,7 @@ def _waits_for_another(wave: Wave, pair: _Pair) -> Iterator[NearMiss]:
             if len(those):
                 thread = int(those[0])
                 if step.object(newer.slot, thread) != (own, at):
-                    why = f"it is for {_name(wave, step.barrier)}, and the copy's bytes count at {_name(wave, own)}"
+                    why = Diagnosis("wait-for-other-bytes", wait=_name(wave, step.barrier), bytes=_name(wave, own))
                     yield NearMiss("other-barrier", why, _side(wave, step.instruction, newer.slot, thread))
                 return
         elif step.is_acquire and len(here):
@@ -485,7 +478,7 @@ def _only_arrives(wave: Wave, pair: _Pair) -> Iterator[NearMiss]:
             at = step.object(newer.slot, int(here[0]))
             if at in _come(wave, pair):
                 waits = _WAITS_AT.get(type(step.barrier), "barrier.cluster.wait")
-                why = f"it arrives, and does not wait for the others: {waits} does"
+                why = Diagnosis("arrives-and-goes-on", instruction=waits)
                 yield NearMiss("arrives-only", why, _side(wave, step.instruction, newer.slot, int(here[0])))
             return
 
@@ -534,8 +527,10 @@ def _arrives_elsewhere(wave: Wave, pair: _Pair) -> Iterator[NearMiss]:
         if is_of_mbarriers and not wave.ends_mbarriers:
             over, phase = acquire.phase(newer.slot, waits), release.phase(older.slot, arrives)
             if over < phase:
-                saw = f"phase {over}" if over >= 0 else "the phase before the first"
-                why = f"it passed when {saw} was over, and the other side arrives in phase {phase}"
+                if over < 0:
+                    why = Diagnosis("passed-before-first-phase", phase=phase)
+                else:
+                    why = Diagnosis("passed-at-earlier-phase", over=over, phase=phase)
                 yield NearMiss("earlier-phase", why, _side(wave, acquire.instruction, newer.slot, waits))
         return
     if _meet(wave, pair):
@@ -543,9 +538,9 @@ def _arrives_elsewhere(wave: Wave, pair: _Pair) -> Iterator[NearMiss]:
     where, other = _name(wave, release.barrier), _name(wave, acquire.barrier)
     if where == other:
         where, other = (f"{where} of CTA {wave.residents.coordinate(slot)}" for slot in (to[1], of[1]))
-    after = f"it is at {where}, and warp {newer.warp} waits for {other}"
+    after = Diagnosis("arrives-elsewhere", arrival=where, warp=newer.warp, wait=other)
     yield NearMiss("other-arrival", after, _side(wave, release.instruction, older.slot, arrives))
-    why = f"it is for {other}, and warp {older.warp} arrives at {where}"
+    why = Diagnosis("waits-elsewhere", wait=other, warp=older.warp, arrival=where)
     yield NearMiss("other-barrier", why, _side(wave, acquire.instruction, newer.slot, waits))
 
 
@@ -573,13 +568,13 @@ def _meets_too_few(wave: Wave, pair: _Pair) -> Iterator[NearMiss]:
                 yield _of_a_warp(wave, step, older.slot, thread, int(newer.threads[0]))
             return
         if step.kind is NamedBarrierJoin and older.slot != newer.slot:
-            ctas = " and ".join(str(wave.residents.coordinate(slot)) for slot in (older.slot, newer.slot))
-            why = f"it orders the threads of each CTA alone, and these are of CTAs {ctas}"
+            first, second = (str(wave.residents.coordinate(slot)) for slot in (older.slot, newer.slot))
+            why = Diagnosis("orders-each-cta-alone", first=first, second=second)
             yield NearMiss("cta-barrier", why, _side(wave, step.instruction, older.slot, thread))
             return
         if step.is_release and not _announces(step):
             if isinstance(step.barrier, NamedBarrier) and _is_over_without(wave, step, newer):
-                why = f"warp {newer.warp} has no part in {_name(wave, step.barrier)}"
+                why = Diagnosis("no-part-in-barrier", warp=newer.warp, barrier=_name(wave, step.barrier))
                 yield NearMiss("barrier-of-others", why, _side(wave, step.instruction, older.slot, thread))
             return
 
@@ -592,7 +587,7 @@ def _is_over_without(wave: Wave, release: Step, newer: _Actor) -> bool:
 
 
 def _of_a_warp(wave: Wave, step: Step, slot: int, thread: int, other: int) -> NearMiss:
-    why = f"it orders the threads of each warp alone, and these are of warps {thread // WARP} and {other // WARP}"
+    why = Diagnosis("orders-each-warp-alone", first=thread // WARP, second=other // WARP)
     return NearMiss("warp-barrier", why, _side(wave, step.instruction, slot, thread))
 
 
@@ -639,15 +634,15 @@ def _late(wave: Wave, pair: _Pair, fence: Step) -> Iterator[NearMiss]:
     older, newer = pair.older, pair.newer
     side = _side(wave, fence.instruction, older.slot, int(older.threads[0]))
     if pair.space == "global" and older.slot != newer.slot:
-        ctas = [wave.residents.coordinate(actor.slot) for actor in (older, newer)]
-        why = f"it is in CTA {ctas[0]}, and of global memory one in CTA {ctas[1]} counts, which issues the copy"
+        cta, other = (str(wave.residents.coordinate(actor.slot)) for actor in (older, newer))
+        why = Diagnosis("fence-in-another-cta", cta=cta, other=other)
         yield NearMiss("fence-elsewhere", why, side)
         return
     channel = wave.clocks.channel(pair.column)
     if channel is not None and channel[0] == COPIES:
         ahead = wave.steps.between(fence.number, wave.steps.number)
         if any(_shows(wave, pair, step) and len(step.by(older.slot, older.threads)) for step in ahead):
-            yield NearMiss("early-fence", "it stands before the wait for the copy that it should follow", side)
+            yield NearMiss("early-fence", Diagnosis("fence-before-wait"), side)
         return
     told = [
         step
@@ -655,8 +650,11 @@ def _late(wave: Wave, pair: _Pair, fence: Step) -> Iterator[NearMiss]:
         if (step.is_release or step.kind is WarpSync) and len(step.by(older.slot, older.threads))
     ]
     if told:
-        at = "bar.warp.sync" if told[0].kind is WarpSync else f"the arrival at {_name(wave, told[0].barrier)}"
-        yield NearMiss("late-fence", f"it comes behind {at}, which tells others of the access", side)
+        if told[0].kind is WarpSync:
+            why = Diagnosis("fence-behind-warp-sync")
+        else:
+            why = Diagnosis("fence-behind-arrival", barrier=_name(wave, told[0].barrier))
+        yield NearMiss("late-fence", why, side)
 
 
 def _early(wave: Wave, pair: _Pair, covering: list[Step]) -> Iterator[NearMiss]:
@@ -665,7 +663,7 @@ def _early(wave: Wave, pair: _Pair, covering: list[Step]) -> Iterator[NearMiss]:
     for step in wave.steps.back(older.number):
         if len(step.by(older.slot, older.threads)):
             if step in covering:
-                why = "it stands before the access that it should follow, and says nothing of what comes after it"
+                why = Diagnosis("fence-before-access")
                 yield NearMiss("early-fence", why, _side(wave, step.instruction, older.slot, int(older.threads[0])))
             return
 
@@ -683,24 +681,20 @@ def _by_others(wave: Wave, pair: _Pair, covering: list[Step]) -> Iterator[NearMi
         if plane is None or newer.slot // wave.clocks.cluster != pair.at // wave.clocks.cluster:
             return
         if pair.knows(wave, newer.slot, np.array([thread]), plane)[0]:
-            why = "nothing orders the copy after this fence"
+            why = Diagnosis("copy-not-after-fence")
         else:
-            why = (
-                f"this thread does not know there of what warp {older.warp} did: a fence counts in the thread that did "
-                "it, or in one that a barrier has told of it"
-            )
+            why = Diagnosis("fence-does-not-know", warp=older.warp)
         yield NearMiss("fence-elsewhere", why, _side(wave, step.instruction, newer.slot, thread))
         return
 
 
-def _other_fence(i: Instruction, space: str) -> str:
-    """Say what a fence orders that is none between the proxies in a state space."""
+def _other_fence(i: Instruction, space: str) -> Diagnosis:
+    """Return the order that a fence makes which is none between the proxies in a state space."""
     spaces = fenced_spaces(i.opcode)
     if spaces:
-        return f"it fences {' and '.join(sorted(spaces))} memory, and these bytes are in {space} memory"
-    if "proxy" in i.parts:
-        return "it is of another proxy: these accesses are of the generic and the async proxy"
-    return "it orders threads, and no proxies"
+        fenced = " and ".join(sorted(spaces))
+        return Diagnosis("fence-of-other-memory", fenced=fenced, space=space)
+    return Diagnosis("fence-of-another-proxy" if "proxy" in i.parts else "fence-of-threads")
 
 
 # Sides.

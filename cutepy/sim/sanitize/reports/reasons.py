@@ -13,8 +13,8 @@ import numpy as np
 from cutepy.sim.machine.lanes import WARP, Array
 from cutepy.sim.ptx.memory_order import CLUSTER
 from cutepy.sim.ptx.model import Label
+from cutepy.sim.sanitize.diagnoses import Diagnosis
 from cutepy.sim.sanitize.hazards import Side
-from cutepy.sim.sanitize.kinds import Diagnosis
 from cutepy.sim.sanitize.order.clocks import DONE, SEEN
 from cutepy.sim.sanitize.order.ends import given_up
 from cutepy.sim.sanitize.order.fences import scope_of
@@ -26,10 +26,7 @@ if TYPE_CHECKING:
     from cutepy.sim.sanitize.order.flags import Flags
     from cutepy.sim.sanitize.order.wave import Wave
 
-TOGETHER = Diagnosis(
-    "lanes of several warps write these bytes in one instruction, which is a race though they write the same",
-    "let one of them write, or give each its own place",
-)
+TOGETHER = Diagnosis("lanes-write-together")
 
 
 class Reason(NamedTuple):
@@ -102,14 +99,7 @@ def _of_waits(wave: Wave, found: Conflict) -> Reason | None:
             continue
         seen = wait.far[SEEN, row, rank]
         if column < len(seen) and seen[column] >= count:
-            return Reason(
-                "too-weak-semantics",
-                Diagnosis(
-                    f"the wait at {_line(wait.instruction)} is .relaxed, and shows nothing of what came "
-                    "before the phase was over",
-                    "it must be .acquire, which it is by default, or fence.acq_rel must come after it",
-                ),
-            )
+            return Reason("too-weak-semantics", Diagnosis("relaxed-wait", line=_line(wait.instruction)))
     return None
 
 
@@ -131,11 +121,12 @@ def _of_phases(wave: Wave, found: Conflict) -> Reason | None:
     if not seen or seen[0][1] >= phase:
         return None
     wait, over = seen[0]
-    saw = "at once, as of a new mbarrier the phase before the first is over"
-    saw = f"when phase {over} was over" if over >= 0 else saw
-    wrong = f"the wait at {_line(wait)} passed {saw}, and the copy's bytes count in phase {phase}"
-    wanted = f"wait for the parity of that phase, {phase % 2}, in the threads that go on"
-    return Reason(None, Diagnosis(wrong, wanted), is_early=True)
+    line, parity = _line(wait), phase % 2
+    if over < 0:
+        early = Diagnosis("wait-at-new-mbarrier", line=line, phase=phase, parity=parity)
+    else:
+        early = Diagnosis("wait-for-earlier-phase", line=line, over=over, phase=phase, parity=parity)
+    return Reason(None, early, is_early=True)
 
 
 def _is_by(found: Conflict, threads: Array) -> bool:
@@ -162,22 +153,9 @@ def _of_arrivals(wave: Wave, found: Conflict) -> Reason | None:
             continue
         name, line = ".".join(arrival.instruction.parts[:2]), _line(arrival.instruction)
         if scope_of(arrival.instruction) < CLUSTER and arrival.of[at] != arrival.slots[at[0]]:
-            return Reason(
-                "too-narrow-scope",
-                Diagnosis(
-                    f"the arrival at {line} is of scope .cta, and who waits for it is in another CTA",
-                    f"it must be {name}.release.cluster",
-                ),
-            )
+            return Reason("too-narrow-scope", Diagnosis("arrival-of-one-cta", line=line, arrival=name))
         if arrival.is_relaxed:
-            return Reason(
-                "too-weak-semantics",
-                Diagnosis(
-                    f"the arrival at {line} is .relaxed, and shows nothing of what came before it",
-                    "it must be .release, which it is by default, or fence.acq_rel of the same scope must "
-                    "come before it",
-                ),
-            )
+            return Reason("too-weak-semantics", Diagnosis("relaxed-arrival", line=line))
     return None
 
 
@@ -225,10 +203,8 @@ def _comes_late(
                 continue
             if not _stands_before(arrival.instruction, touch.instruction, code):
                 return None
-            did = "write" if touch.writes else "read"
-            line = _line(arrival.instruction)
-            wrong = f"the arrival at {line} stands before the {did}, and says nothing of it"
-            return Reason(None, Diagnosis(f"{wrong}", "it must come after"))
+            access, line = "write" if touch.writes else "read", _line(arrival.instruction)
+            return Reason(None, Diagnosis("access-after-arrival", line=line, access=access))
     return None
 
 

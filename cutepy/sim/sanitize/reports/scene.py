@@ -110,7 +110,7 @@ class Scene:
         i = side.instruction
         if side.role or i is None:
             return side
-        if side.warp is not None and side.who.startswith("warp "):  # not "warps 0-1"
+        if side.warp is not None and not side.of_warps:
             return replace(side, role=self.role(side.warp))
         warps = sorted(self.issuers.get(i.index, ()))
         if not warps:
@@ -121,7 +121,8 @@ class Scene:
         function = function_at(side.chain[0].file, side.chain[0].line) if side.chain else ""
         role = f"{part} of {function}" if function else part
         cta = "" if side.cta is None else f", for CTA {side.cta}"
-        return replace(side, who=f"{role}, issued by {self._warps(warps)}{cta}", warp=warps[0], role=role)
+        issuers = f"{self._warps(warps)}{cta}"
+        return replace(side, who=f"{role}, issued by {issuers}", warp=warps[0], role=role, issuers=issuers)
 
     def _warps(self, warps: list[int]) -> str:
         """Say which warps, and what they are for."""
@@ -226,7 +227,7 @@ def _operand(hazard: Hazard, space: str) -> str:
     """Name what the lines of both sides touch, if one says it."""
     for side in hazard.sides:
         i = side.instruction
-        if i is not None and i.source is not None and (name := operand_of(i.source, side.what[-4:] != "read", space)):
+        if i is not None and i.source is not None and (name := operand_of(i.source, side.access != "read", space)):
             return name
     return ""
 

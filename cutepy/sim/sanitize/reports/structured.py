@@ -42,12 +42,18 @@ def of_hazard(hazard: Hazard) -> dict[str, object]:
         "before": None if hazard.before is None else _side(hazard.before),
         "after": _side(hazard.after),
         "meaning": hazard.meaning,
+        "diagnosis": hazard.diagnosis.case,
         "missing": hazard.missing,
         "between": None if hazard.between is None else _between(hazard.between),
         "made_at": None if hazard.made_at is None else {"file": hazard.made_at.file, "line": hazard.made_at.line},
         "waits": [*map(_waiting, hazard.waits)],
         "near_misses": [
-            {"kind": one.kind, "why": one.why, "side": None if one.side is None else _side(one.side)}
+            {
+                "kind": one.kind,
+                "diagnosis": one.diagnosis.case,
+                "why": one.why,
+                "side": None if one.side is None else _side(one.side),
+            }
             for one in hazard.near_misses
         ],
         "allowed": hazard.allowed,

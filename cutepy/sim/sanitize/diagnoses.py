@@ -1,0 +1,810 @@
+"""Diagnoses: the table of all advice that reports print, one row a case.
+
+A check that finds a hazard names a case and the values of its fields. Reports render the row. Each kind of hazard of
+`kinds.py` has a row of its own name, which is printed where a check says nothing more closely. The cases that say more
+stand below the kind that they mostly belong to. Near misses have rows too: the reasons why an arrival, a wait or a
+fence that looks right does not count.
+
+A new case is a row here, and a call ``Diagnosis("case-name", field=value)`` where the hazard is found.
+"""
+
+from __future__ import annotations
+
+import string
+from dataclasses import dataclass
+from functools import cache
+from typing import NamedTuple
+
+
+class Case(NamedTuple):
+    """A row of the table.
+
+    Attributes
+    ----------
+    wrong : str
+        Template of the problem, with named fields in braces; empty if the gist of the kind says it.
+    wanted : str
+        Template of the wanted order, and its place; empty of a near miss.
+    unknown : str
+        Words for a field whose value is None.
+    read_first : bool
+        Whether the read came first in this execution, and nothing had written its bytes before.
+    """
+
+    wrong: str
+    wanted: str = ""
+    unknown: str = ""
+    read_first: bool = False
+
+
+@cache
+def fields_of(case: str) -> frozenset[str]:
+    """Return the names of the fields of a case.
+
+    Examples
+    --------
+    >>> sorted(fields_of("other-swizzle"))
+    ['read', 'written']
+    """
+    row = CASES[case]
+    names = (name for text in (row.wrong, row.wanted) for _, name, _, _ in string.Formatter().parse(text))
+    return frozenset(name.partition(".")[0] for name in names if name)
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class Diagnosis:
+    """Problem of a hazard, and the wanted order: a case of the table, and the values of its fields.
+
+    Two diagnoses of one case and equal values are equal.
+
+    Parameters
+    ----------
+    case : str
+        A name of the table `CASES`.
+    **values : int, str, Diagnosis or None
+        The fields of the case's templates: all of them, and no others. A template may take the problem or the wanted
+        order of another diagnosis, as ``{otherwise.wanted}``. None is a value that is not known.
+
+    Raises
+    ------
+    TypeError
+        If the case is not in the table, or has other fields.
+
+    Examples
+    --------
+    >>> print(Diagnosis("mmas-may-be-reading"))
+    the MMAs may still read it: wgmma.wait_group must come before whoever writes is told to
+    >>> Diagnosis("other-swizzle", written="SW128", read="SW64").wrong
+    'it was written through SW128, and is read through SW64'
+    """
+
+    case: str
+    values: tuple[tuple[str, Value], ...]
+
+    def __init__(self, case: str, /, **values: Value) -> None:
+        if case not in CASES:
+            raise TypeError(f"no case is named {case!r}: the table is CASES in {__name__}")
+        if fields_of(case) != values.keys():
+            raise TypeError(f"the case {case!r} has the fields {sorted(fields_of(case))}, not {sorted(values)}")
+        object.__setattr__(self, "case", case)
+        object.__setattr__(self, "values", tuple(sorted(values.items())))
+
+    @property
+    def wrong(self) -> str:
+        """The problem; empty if the gist of the kind says it."""
+        return self._rendered(CASES[self.case].wrong)
+
+    @property
+    def wanted(self) -> str:
+        """The wanted order, and its place; empty of a near miss."""
+        return self._rendered(CASES[self.case].wanted)
+
+    @property
+    def read_first(self) -> bool:
+        """Whether the read came first in this execution, and nothing had written its bytes before."""
+        others = (value for _, value in self.values if isinstance(value, Diagnosis))
+        return CASES[self.case].read_first or any(other.read_first for other in others)
+
+    def _rendered(self, template: str) -> str:
+        unknown = CASES[self.case].unknown
+        return template.format_map({name: unknown if value is None else value for name, value in self.values})
+
+    def __str__(self) -> str:
+        return ": ".join(filter(None, (self.wrong, self.wanted)))
+
+    def __repr__(self) -> str:
+        values = "".join(f", {name}={value!r}" for name, value in self.values)
+        return f"Diagnosis({self.case!r}{values})"
+
+
+Value = int | str | Diagnosis | None
+"""A value of a field: a number, a name, a line of the source, an instruction's text, or another diagnosis."""
+
+_FIRST = "here the read came first, and nothing had written these bytes before"
+_SPILLED = "{stored} bytes a thread are stored and {loaded} loaded for want of registers, "
+
+CASES: dict[str, Case] = {
+    "repeated-init": Case(
+        "",
+        "one thread must make it, once, and mbarrier.inval must come before it is made again",
+    ),
+    "made-by-several-threads": Case(
+        "{threads} threads make the same mbarrier",
+        "one thread must, elect it",
+    ),
+    "invalidated-by-several-threads": Case(
+        "{threads} threads invalidate the same mbarrier",
+        "one thread must, elect it",
+    ),
+    "made-while-valid": Case(
+        "mbarrier.init makes it again while it is valid",
+        "mbarrier.inval must come before that",
+    ),
+    "overwritten-mbarrier": Case(
+        "",
+        "mbarrier.inval, and a barrier, must come before its memory is used for something else",
+    ),
+    "uninitialised-mbarrier": Case(
+        "",
+        "mbarrier.init must come before an mbarrier is used, and mbarrier.inval after its last use",
+    ),
+    "missing-init-fence": Case(
+        "",
+        "fence.mbarrier_init.release.cluster must come after mbarrier.init, and then a barrier",
+    ),
+    "unpublished-mbarrier": Case(
+        "",
+        "a barrier that both take part in must come after mbarrier.init and before it is used",
+    ),
+    "mixed-generation": Case(
+        "",
+        "between two arrivals at a barrier a thread must wait for all who came the first time",
+    ),
+    "barrier-overtaken": Case(
+        "this thread may come here before all have come the time before",
+        "{participation} is not ordered before it, and the two times mix. Between, the thread must wait "
+        "for all of them",
+        unknown="one that came then",
+    ),
+    "groups-share-a-barrier": Case(
+        "{mixed.wrong}",
+        "give each group of threads a named barrier of its own",
+    ),
+    "mismatched-count": Case(
+        "",
+        "all who take part must give a barrier the number of all threads that do, a multiple of 32",
+    ),
+    "unpaired-arrival": Case(
+        "",
+        "each thread must alternate barrier.cluster.arrive and barrier.cluster.wait",
+    ),
+    "misused-barrier": Case(
+        "",
+        "a phase of an mbarrier must get as many arrivals as mbarrier.init says",
+    ),
+    "mbarrier-read-as-data": Case(
+        "what an mbarrier holds is known to mbarrier operations only",
+        "mbarrier.test_wait says whether a phase is complete",
+    ),
+    "byte-count-overflow": Case(
+        "a phase announces and counts too many bytes",
+        "use more phases",
+    ),
+    "announced-bytes-overflow": Case(
+        "{count} bytes are announced in phase {phase}, and an mbarrier counts at most {most}",
+        "some order of them overflows; use more phases",
+    ),
+    "brought-bytes-overflow": Case(
+        "{count} bytes are brought in phase {phase}, and an mbarrier counts at most {most}",
+        "some order of them overflows; use more phases",
+    ),
+    "premature-completion": Case(
+        "",
+        "announce with the arrival, by mbarrier.arrive.expect_tx, or before it",
+    ),
+    "no-arrivals-left": Case(
+        "no arrivals are expected after this arrive_drop, and what the next phase does is undefined",
+        "keep a count of 1",
+    ),
+    "announcement-may-be-late": Case(
+        "phase {phase} may complete without {announcement}",
+        "nothing orders that before the last arrival. Announce with the arrival, by "
+        "mbarrier.arrive.expect_tx, or before it",
+        unknown="what was announced",
+    ),
+    "more-bytes-than-announced": Case(
+        "{brought} bytes are brought in phase {phase}, and {announced} are announced",
+        "announce all that copies bring, or the phase completes early or never",
+    ),
+    "early-wait": Case(
+        "who waits for a phase must know that the one before is over",
+        "wait for that too",
+    ),
+    "wait-overtakes-phase": Case(
+        "this wait is for phase {phase}, and may begin before phase {last} is over: its parity then "
+        "passes a phase too early",
+        "{count} must come before it, by a barrier or by a wait for phase {last} too",
+        unknown="all that counts there",
+    ),
+    "early-arrival": Case(
+        "who arrives must know that the phase before is over",
+        "wait for it",
+    ),
+    "count-overtakes-phase": Case(
+        "it counts in phase {phase} here, and nothing makes it wait until phase {last} is over: it may "
+        "count there instead",
+        "{count} must come before it, by a barrier or by a wait for phase {last}",
+        unknown="all that counts there",
+    ),
+    "lapped-wait": Case(
+        "",
+        "one of those who complete a phase must hear from each thread that waits for the one before",
+    ),
+    "parity-lapped": Case(
+        "phase {phase} completes here, and nothing makes it wait until that wait for phase {last} is over",
+        "a slow thread then finds the parity of another phase, and waits for ever or passes too early. "
+        "One of those who complete the phase must hear from the thread after its wait",
+    ),
+    "state-lapped": Case(
+        "phase {phase} completes here, and nothing makes it wait until that wait for phase {last} is over",
+        "a slow thread then has a state that is neither of the current phase nor of the one before, "
+        "which is undefined. One of those who complete the phase must hear from the thread after its "
+        "wait",
+    ),
+    "mbarrier-outlived": Case(
+        "nothing orders {operation} before the barrier ends here",
+        "the threads that use it must meet this thread first, at a bar.sync for example",
+        unknown="an operation on it",
+    ),
+    "missing-wgmma-fence": Case(
+        "",
+        "wgmma.fence must come after other accesses to these registers, and before the MMAs",
+    ),
+    "accumulator-in-flight": Case(
+        "the MMAs may not be complete",
+        "wgmma.wait_group must come before these registers are used",
+    ),
+    "fragment-in-flight": Case(
+        "the MMAs may still read it",
+        "wgmma.wait_group must come before these registers are written",
+    ),
+    "missing-proxy-fence": Case(
+        "the generic proxy wrote it, and the async proxy touches it",
+        "fence.proxy.async is missing between, after the write and before a barrier or the copy",
+    ),
+    "unfenced-write-of-threads": Case(
+        "threads wrote it, and a copy by the async proxy touches it",
+        "fence.proxy.async is missing between, in the CTA that issues the copy, after it knows of the "
+        "write and before the copy",
+    ),
+    "unfenced-overwrite": Case(
+        "the generic proxy read it, and the async proxy overwrites it",
+        "fence.proxy.async is missing between, after the read and before its thread hands the bytes "
+        "back, or in the thread that issues the copy, once it has waited",
+    ),
+    "unfenced-read-of-threads": Case(
+        "threads read it, and a copy by the async proxy overwrites it",
+        "fence.proxy.async is missing between, in the CTA that issues the copy, after it knows of the "
+        "read and before the copy",
+    ),
+    "unmet-warps": Case(
+        "",
+        "a barrier of the four warps, such as a named one of 128 threads, must come between each warp's "
+        "fence.proxy.async and the MMA, or A must come from registers",
+    ),
+    "missing-tensormap-fence": Case(
+        "",
+        "each CTA that copies by a tensor map in global memory must acquire it first "
+        "(fence.proxy.tensormap::generic.acquire of its address, with the scope .gpu, or .sys if the "
+        "host wrote it) or take it as a `const __grid_constant__` parameter; who changes it in the "
+        "kernel must release it before (tensormap.cp_fenceproxy, or "
+        "fence.proxy.tensormap::generic.release)",
+    ),
+    "too-narrow-scope": Case(
+        "both accesses need a scope that the other thread is in",
+        ".cluster within a cluster, .gpu within a GPU",
+    ),
+    "arrival-of-one-cta": Case(
+        "the arrival at {line} is of scope .cta, and who waits for it is in another CTA",
+        "it must be {arrival}.release.cluster",
+    ),
+    "shown-to-one-cta": Case(
+        "it is over by then, and nothing shows it to this CTA",
+        "the arrival at another CTA's mbarrier must be mbarrier.arrive.release.cluster, and the wait "
+        "there mbarrier.try_wait.acquire.cluster, which without a scope are .cta",
+    ),
+    "thread-outside-scope": Case(
+        "the scope of the {opcode} is {scope}, and the other thread is outside of it",
+        "both need .{needed} or wider",
+    ),
+    "partial-overlap": Case(
+        "strong accesses of different sizes race, and neither need see the other as a whole",
+        "both must be of one size, or something else must order them",
+    ),
+    "too-weak-semantics": Case(
+        "what is relaxed counts, and shows nothing",
+        "it must be .release or .acquire, or fence.acq_rel must come before the arrival or the flag is "
+        "raised, after the wait or the flag is read",
+    ),
+    "relaxed-arrival": Case(
+        "the arrival at {line} is .relaxed, and shows nothing of what came before it",
+        "it must be .release, which it is by default, or fence.acq_rel of the same scope must come before it",
+    ),
+    "relaxed-wait": Case(
+        "the wait at {line} is .relaxed, and shows nothing of what came before the phase was over",
+        "it must be .acquire, which it is by default, or fence.acq_rel must come after it",
+    ),
+    "relaxed-flag": Case(
+        "the flag that {line} raises is .relaxed, and shows nothing of what came before it",
+        "it must be .release, or fence.acq_rel must come before it, in its thread",
+    ),
+    "relaxed-read-of-flag": Case(
+        "the flag is read at {line} by .relaxed, which shows nothing of what came before it was raised",
+        "it must be .acquire, or fence.acq_rel must come after it, in its thread",
+    ),
+    "early-access": Case(
+        "",
+        "griddepcontrol.wait must come before the access, in its thread or before a barrier",
+    ),
+    "launch-before-end": Case(
+        "the kernel began before the one before it was over (programmatic dependent launch)",
+        "griddepcontrol.wait must come before this access, in its thread or before a barrier",
+    ),
+    "launch-shows-nothing": Case(
+        "the kernel was launched when the threads of the one before it had ended (programmatic "
+        "dependent launch), which shows it nothing of what they wrote",
+        "griddepcontrol.wait must come before this access, in its thread or before a barrier",
+    ),
+    "graph-waits-for-one": Case(
+        "the kernel follows one that did not wait for those before it, and in a graph it waits for that one alone",
+        "that must execute griddepcontrol.wait, or be launched without the attribute",
+    ),
+    "launch-further-back": Case(
+        "griddepcontrol.wait waits for the kernel just before only, and that did not wait itself for "
+        "the ones before it",
+        "it must execute griddepcontrol.wait, or this launch must go without the attribute",
+    ),
+    "non-coherent-read": Case(
+        "ld.global.nc reads through a cache that does not see what this launch writes",
+        "use a plain load, without __ldg, or __restrict__ with const",
+    ),
+    "unordered-read": Case(
+        "",
+        "a barrier that both take part in, or an arrival and a wait at an mbarrier, must come between",
+    ),
+    "unordered-write": Case(
+        "",
+        "a barrier that both take part in, or an arrival and a wait at an mbarrier, must come between",
+    ),
+    # Asynchronous operations that nobody has waited for.
+    "copy-may-be-in-flight": Case(
+        "the copy may not be complete",
+        "wait for the mbarrier that counts its bytes, in the threads that go on",
+    ),
+    "cp-async-may-be-in-flight": Case(
+        "the copy may not be complete",
+        "cp.async.wait_group, then a barrier, must come before",
+    ),
+    "copy-may-be-reading": Case(
+        "the copy may still read it",
+        "wait for the mbarrier that counts its bytes where they go, and let it be told",
+    ),
+    "store-may-be-reading": Case(
+        "the store may still read it",
+        "cp.async.bulk.wait_group.read must come before, then a barrier",
+    ),
+    "store-may-be-in-flight": Case(
+        "the store may not be complete",
+        "cp.async.bulk.wait_group (without .read) must come before, then a barrier",
+    ),
+    "store-may-be-in-flight-to-another-cta": Case(
+        "the store may not be complete",
+        "cp.async.bulk.wait_group (without .read) must come before, then a release that the other CTA acquires",
+    ),
+    "mmas-may-be-reading": Case(
+        "the MMAs may still read it",
+        "wgmma.wait_group must come before whoever writes is told to",
+    ),
+    "tensor-map-may-be-in-use": Case(
+        "the copy may still read this tensor map",
+        "a wait for the mbarrier that its bytes arrive at must come before the change; or "
+        "cp.async.bulk.commit_group and cp.async.bulk.wait_group.read 0 by its thread, and a barrier",
+    ),
+    # Waits and arrivals that do not order the two.
+    "try-may-fail": Case(
+        "the try at {line} may fail, and its thread goes on all the same",
+        "loop until it succeeds",
+    ),
+    "wait-for-earlier-phase": Case(
+        "the wait at {line} passed when phase {over} was over, and the copy's bytes count in phase {phase}",
+        "wait for the parity of that phase, {parity}, in the threads that go on",
+    ),
+    "wait-at-new-mbarrier": Case(
+        "the wait at {line} passed at once, as of a new mbarrier the phase before the first is over, "
+        "and the copy's bytes count in phase {phase}",
+        "wait for the parity of that phase, {parity}, in the threads that go on",
+    ),
+    "access-after-arrival": Case(
+        "the arrival at {line} stands before the {access}, and says nothing of it",
+        "it must come after",
+    ),
+    "invalidated-while-used": Case(
+        "",
+        "a barrier must come between the last use of an mbarrier, by whomever, and mbarrier.inval",
+    ),
+    # Threads, CTAs and launches.
+    "elected-lane-alone": Case(
+        "what lane {lane} of that warp has published says nothing of the other lanes, and elect.sync orders no memory",
+        "bar.warp.sync must come between, before the elected lane arrives",
+    ),
+    "lanes-write-together": Case(
+        "lanes of several warps write these bytes in one instruction, which is a race though they write the same",
+        "let one of them write, or give each its own place",
+    ),
+    "st-async-in-no-order": Case(
+        "stores of one instruction are in no order",
+        "one lane must store there, or red.async combine them",
+    ),
+    "unordered-threads": Case(
+        "",
+        "a barrier that both take part in, or a release that the other acquires, must come between",
+    ),
+    "unordered-ctas": Case(
+        "nothing orders these CTAs",
+        "a release (fence.acq_rel.gpu and an atomic, or st.release.gpu) must come after the first, and "
+        "an acquire that sees it (ld.acquire.gpu) before the second; or two launches; or atomics on both",
+    ),
+    "unordered-streams": Case(
+        "the launches are in streams that nothing orders",
+        "record an event after the first and let the other's stream wait for it",
+    ),
+    "freed-while-in-use": Case(
+        "the tensor was freed while another stream uses it, and torch's allocator may give its memory "
+        "to the next one of the stream that it was made in",
+        "tensor.record_stream(that other stream) must come before it is freed, or the stream that it "
+        "was made in must wait for the other one",
+    ),
+    # More to say of another diagnosis.
+    "race-both-ways": Case(
+        "{race.wrong}",
+        "{race.wanted}, and again before the first comes round",
+    ),
+    "read-first": Case(
+        _FIRST,
+        "{otherwise.wanted}",
+        read_first=True,
+    ),
+    "read-first-by-phase": Case(
+        _FIRST + "; {otherwise.wrong}",
+        "{otherwise.wanted}",
+        read_first=True,
+    ),
+    "read-first-in-this-schedule": Case(
+        _FIRST + "; if the copy comes first, {otherwise.wrong}",
+        "{otherwise.wanted}",
+        read_first=True,
+    ),
+    "layout-mismatch": Case(
+        "",
+        "the tensor map and the descriptor must name one swizzle",
+    ),
+    "other-swizzle": Case(
+        "it was written through {written}, and is read through {read}",
+        "both must name one swizzle",
+    ),
+    "other-row-length": Case(
+        "it was written in rows of {written} bytes, and is read in rows of {read}",
+        "the inner extent of the box must be {read} bytes, or both must name a swizzle of {written}",
+    ),
+    "mma-crosses-rows": Case(
+        "the MMA begins {offset} bytes into a row of {row}, and reads on into the next",
+        "the major that it names, or the step from one descriptor to the next, is not the tile's",
+    ),
+    "stride-of-no-pattern": Case(
+        "the descriptor strides by {stride} bytes, no multiple of the {pattern} of a pattern",
+        "it reads rows twice, or misses them",
+    ),
+    "rows-left-out": Case(
+        "{operand} also takes rows of this copy, and leaves out rows of another one in between",
+        "its strides (leading {leading}, stride {stride} bytes) must go from 8 rows to the next 8 of its tile",
+    ),
+    "bytes-of-other-operand": Case(
+        "{operand} also takes bytes of this copy, which are {other}'s in the same MMA",
+        "its descriptor must start in its own tile, and its strides (leading {leading}, stride {stride} "
+        "bytes) stay there",
+    ),
+    "uninitialised-read": Case(
+        "nothing has written these bytes since the CTA began, and they hold what another CTA left there",
+        "write them first, or wait for what does",
+    ),
+    "global-memory-not-written": Case(
+        "nothing has written these bytes since they were allocated, or discarded, and they hold what was there before",
+        "write them first, such as by torch.zeros in place of torch.empty, or order this after what does",
+    ),
+    "local-memory-not-written": Case(
+        "nothing has written what is loaded since the thread began",
+        "write it first",
+    ),
+    "sums-not-begun": Case(
+        "nothing has written these sums, and the MMA adds to them",
+        "the first MMA must not accumulate, or zeros must be written before",
+    ),
+    "register-without-value": Case(
+        "no instruction of the kernel gives {register} a value",
+        "sums begin with zeros that something writes",
+    ),
+    "register-of-other-paths": Case(
+        "{register} is written only by {writes}, which {threads} did not execute before",
+        "write {register} before the paths part",
+    ),
+    "register-of-more-paths": Case(
+        "{register} is written only by {writes} and {more} more, which {threads} did not execute before",
+        "write {register} before the paths part",
+    ),
+    "register-made-of-other-paths": Case(
+        "{register} is written only by {writes}, which {threads} did not execute before; the value of "
+        "{made} is made of it",
+        "write {register} before the paths part",
+    ),
+    "register-made-of-more-paths": Case(
+        "{register} is written only by {writes} and {more} more, which {threads} did not execute "
+        "before; the value of {made} is made of it",
+        "write {register} before the paths part",
+    ),
+    "uneven-bytes": Case(
+        "",
+        "expect_tx must say what the copies bring",
+    ),
+    "bytes-never-came": Case(
+        "{count} bytes were expected and never came",
+        "expect_tx must say what the copies bring",
+    ),
+    "bytes-not-expected": Case(
+        "{count} bytes came that nobody had expected",
+        "expect_tx must say what the copies bring",
+    ),
+    "bytes-of-a-deadlock": Case(
+        "{bytes.wrong}",
+        "{deadlock.wanted}",
+    ),
+    "partial-warp": Case(
+        "",
+        "all threads of a warp must execute the same instruction that is .aligned, where they have met again",
+    ),
+    "lanes-left-out": Case(
+        "{lanes} of that warp did not execute it",
+        "all threads of a warp must execute the same {instruction}, where they have met again",
+    ),
+    "lanes-left-out-of-barrier": Case(
+        "{lanes} of that warp did not execute it",
+        "all threads of a warp must execute the same {instruction}, where they have met again, or use "
+        "{unaligned} without .aligned",
+    ),
+    "partial-warpgroup": Case(
+        "",
+        "all warps of a warpgroup must execute the same setmaxnreg, and the same wgmma",
+    ),
+    "warps-left-out": Case(
+        "{threads} did not execute it",
+        "all threads of a warpgroup must execute the same {instruction}, where they have met again",
+    ),
+    "mismatched-mask": Case(
+        "",
+        "a mask must name the lanes that execute it, all of which give the same mask",
+    ),
+    "undefined-shuffle": Case(
+        "",
+        "shuffle among lanes of the mask that have not ended, or clamp it to these",
+    ),
+    "exhausted-registers": Case(
+        "",
+        "give as many back before, by setmaxnreg.dec in all warps of other warpgroups, or ask for fewer",
+    ),
+    "registers-run-out": Case(
+        "in another order the first takes the registers that the second then waits for, forever",
+        "give back more before either of them, or ask for fewer",
+    ),
+    "registers-given-back-late": Case(
+        "in another order the first takes the registers that the second then waits for, forever, for "
+        "what `{instruction}` gives back ({line}) comes after that one",
+        "give back more before either of them, or ask for fewer",
+    ),
+    "misused-setmaxnreg": Case(
+        "",
+        ".inc must name as many registers as a warp has or more, .dec as many or fewer, and a barrier "
+        "of the four warps must come between two setmaxnreg",
+    ),
+    "warps-not-met": Case(
+        "a warp may come to the second setmaxnreg while another warp of its warpgroup has not come to the first",
+        "a barrier of the four warps, such as a named one of 128 threads, must come between",
+    ),
+    "invalid-access": Case(
+        "",
+        "an access must be within an allocation, or within the shared memory of a CTA, at a multiple of its size",
+    ),
+    "invalid-descriptor": Case(
+        "",
+        "the descriptor must be one that the instruction takes, and one for all that execute it",
+    ),
+    "unstarted-peer": Case(
+        "",
+        "barrier.cluster.arrive and .wait must come before the first access to another CTA's shared memory",
+    ),
+    "exited-peer": Case(
+        "",
+        "barrier.cluster.arrive and .wait must come after it and before that CTA ends, or a wait there "
+        "for what it arrives in",
+    ),
+    "in-flight-at-exit": Case(
+        "",
+        "the wait for what is in flight must come before the end",
+    ),
+    "mmas-at-exit": Case(
+        "",
+        "wgmma.commit_group and wgmma.wait_group 0 must come before the end",
+    ),
+    "bulk-store-at-exit": Case(
+        "",
+        "cp.async.bulk.commit_group and cp.async.bulk.wait_group.read 0 must come before the end",
+    ),
+    "cp-async-at-exit": Case(
+        "",
+        "cp.async.commit_group and cp.async.wait_group 0, or a wait for the mbarrier that tracks it, "
+        "must come before the end",
+    ),
+    "copy-at-exit": Case(
+        "",
+        "a wait for the mbarrier that counts its bytes must come before the end",
+    ),
+    "asynchronous-arrival-at-exit": Case(
+        "",
+        "a wait for the mbarrier that counts it must come before the end",
+    ),
+    "copy-to-a-peer-at-exit": Case(
+        "",
+        "CTA {cta}, whose mbarrier counts its bytes, must say that they have come, by barrier.cluster "
+        "for example, before the end",
+    ),
+    "deadlock": Case(
+        "",
+        "what is waited for must come, by threads that do not wait for this one first",
+    ),
+    "discarded-read": Case(
+        "nothing has written these bytes since the CTA began, and nothing comes of them",
+        "with other values there the launch writes the same to global memory",
+    ),
+    "nothing-comes-of-load": Case(
+        "nothing orders these, and nothing comes of what this lane reads",
+        "the lanes that store what is made of it are others; let these alone read it, and there is no race",
+    ),
+    "type-mismatch": Case(
+        "",
+        "the tensor map and the MMA should name one type",
+    ),
+    "other-element-type": Case(
+        "",
+        "it was written as {written}, and is read as {read}",
+    ),
+    "injected-wgmma-fence": Case(
+        "",
+        "wgmma.fence must come after other accesses to these registers, and before the MMAs; it costs nothing more",
+    ),
+    "injected-wgmma-wait": Case(
+        "the assembler waits here for the MMAs, which then overlap with nothing",
+        "wgmma.wait_group must come where it is meant, or the registers must not be touched until then",
+    ),
+    "serialised-wgmma": Case(
+        "",
+        "registers of MMAs in flight must not be touched, and must all fit",
+    ),
+    "assembler-remark": Case(
+        "ptxas says {remark!r} ({code})",
+        "{otherwise}",
+    ),
+    "spilled-registers": Case(
+        "",
+        "use a smaller tile, or give the warps more registers by setmaxnreg",
+    ),
+    "spills": Case(
+        _SPILLED + "where and whether in a loop nvdisasm would say (pip install 'cutepy[inspect]')",
+        "{remedy}",
+    ),
+    "spills-in-no-loop": Case(
+        _SPILLED + "in no loop ({lines})",
+        "{remedy}",
+    ),
+    "spills-in-a-loop": Case(
+        _SPILLED + "{inside} in a loop ({lines})",
+        "{remedy}",
+    ),
+    "spills-in-a-loop-with-mmas": Case(
+        _SPILLED + "{inside} in a loop with MMAs ({lines})",
+        "{remedy}",
+    ),
+    "fewer-values": Case(
+        "",
+        "keep fewer values at a time, or let threads have more by .maxnreg, or by fewer threads in __launch_bounds__",
+    ),
+    "smaller-tile": Case(
+        "",
+        "use a smaller tile, or give these warps more by setmaxnreg",
+    ),
+    "ignored-setmaxnreg": Case(
+        "",
+        "the launch must bound the CTAs of an SM, by min_blocks_per_mp=1 in the DSL, "
+        "__launch_bounds__(threads, 1) in CUDA C++, and .maxnreg, or .maxntid or .reqntid with "
+        ".minnctapersm, in PTX",
+    ),
+    # Errors of the simulator, which have their own words.
+    "simulator-error": Case(
+        "{message}",
+        "{fix}",
+    ),
+    "simulator-error-ends-launch": Case(
+        "{message}; the launch ends there, and what would come after was not looked at",
+        "{fix}",
+    ),
+    # Near misses: reasons why a step that looks as if it ordered two accesses does not count.
+    #
+    # Groups, their commits and waits.
+    "no-commit": Case("this thread has issued an operation, and committed no group: the commit is missing"),
+    "no-bulk-group": Case("bulk groups are each thread's own, and this thread has none"),
+    "no-group-of-copies": Case("groups of copies are each thread's own, and this thread has none"),
+    "no-group-of-mmas": Case("groups of MMAs are each warpgroup's own, and this thread has none"),
+    "commit-behind-wait": Case("the commit of this operation's group stands behind this wait"),
+    "commit-before-operation": Case(
+        "no commit stands between this operation and this wait: the last one stands before the operation"
+    ),
+    "leaves-one-group": Case("it leaves the latest group in flight, and this operation is in that group"),
+    "leaves-many-groups": Case("it leaves the latest {left} groups in flight, and this operation is in one of them"),
+    "waits-for-the-source": Case(
+        "with .read it waits until the operation has read its source, and the operation may still write"
+    ),
+    # Arrivals, waits and barriers.
+    "two-groups-at-one-barrier": Case("both groups come to this barrier, and each is as many as it expects"),
+    "free-before-mmas-end": Case("it says that the bytes are free, and stands before the wait for the MMAs"),
+    "free-before-copy-ends": Case("it says that the bytes are free, and stands before the wait for the copy"),
+    "filled-before-copy-ends": Case("it says that the bytes are there, and stands before the wait for the copy"),
+    "lane-not-after-wait": Case(
+        "nothing orders lane {lane} of warp {warp} after this wait: bar.warp.sync must come behind it"
+    ),
+    "warp-not-after-wait": Case("nothing orders warp {warp} after this wait: a barrier must come behind it"),
+    "wait-for-other-bytes": Case("it is for {wait}, and the copy's bytes count at {bytes}"),
+    "arrives-and-goes-on": Case("it arrives, and does not wait for the others: {instruction} does"),
+    "passed-at-earlier-phase": Case(
+        "it passed when phase {over} was over, and the other side arrives in phase {phase}"
+    ),
+    "passed-before-first-phase": Case(
+        "it passed when the phase before the first was over, and the other side arrives in phase {phase}"
+    ),
+    "arrives-elsewhere": Case("it is at {arrival}, and warp {warp} waits for {wait}"),
+    "waits-elsewhere": Case("it is for {wait}, and warp {warp} arrives at {arrival}"),
+    "orders-each-cta-alone": Case(
+        "it orders the threads of each CTA alone, and these are of CTAs {first} and {second}"
+    ),
+    "orders-each-warp-alone": Case(
+        "it orders the threads of each warp alone, and these are of warps {first} and {second}"
+    ),
+    "no-part-in-barrier": Case("warp {warp} has no part in {barrier}"),
+    # Fences.
+    "fence-in-another-cta": Case(
+        "it is in CTA {cta}, and of global memory one in CTA {other} counts, which issues the copy"
+    ),
+    "fence-before-wait": Case("it stands before the wait for the copy that it should follow"),
+    "fence-before-access": Case(
+        "it stands before the access that it should follow, and says nothing of what comes after it"
+    ),
+    "fence-behind-warp-sync": Case("it comes behind bar.warp.sync, which tells others of the access"),
+    "fence-behind-arrival": Case("it comes behind the arrival at {barrier}, which tells others of the access"),
+    "copy-not-after-fence": Case("nothing orders the copy after this fence"),
+    "fence-does-not-know": Case(
+        "this thread does not know there of what warp {warp} did: a fence counts in the thread that did it, or in one "
+        "that a barrier has told of it"
+    ),
+    "fence-of-other-memory": Case("it fences {fenced} memory, and these bytes are in {space} memory"),
+    "fence-of-another-proxy": Case("it is of another proxy: these accesses are of the generic and the async proxy"),
+    "fence-of-threads": Case("it orders threads, and no proxies"),
+    # Near misses of a deadlock, for which the simulator has words.
+    "simulator-near-miss": Case("{why}"),
+}
+"""By name: the kinds in their order, each with its closer cases, and then the near misses."""
