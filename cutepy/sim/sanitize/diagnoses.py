@@ -101,7 +101,7 @@ class Diagnosis:
 
     @property
     def read_first(self) -> bool:
-        """Whether the read came first in this execution, and nothing had written its bytes before."""
+        """True if the read came first in this execution, and nothing had written its bytes before."""
         others = (value for _, value in self.values if isinstance(value, Diagnosis))
         return CASES[self.case].read_first or any(other.read_first for other in others)
 
