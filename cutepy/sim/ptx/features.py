@@ -104,15 +104,15 @@ _NEWEST = 90
 
 @lru_cache(maxsize=4096)
 def needs(opcode: str) -> tuple[Version, str]:
-    """Return the version and the target that an opcode needs.
+    """Return the version and the target that an opcode needs, "" where any target will do.
 
     Examples
     --------
     >>> needs("wgmma.fence.sync.aligned"), needs("add.u32"), needs("cvt.rn.bf16.f32")
-    (((8, 0), 'sm_90a'), ((1, 0), 'sm_10'), ((7, 0), 'sm_80'))
+    (((8, 0), 'sm_90a'), ((1, 0), ''), ((7, 0), 'sm_80'))
     """
     first, *parts = opcode.split(".")
-    version, target = (1, 0), "sm_10"
+    version, target = (1, 0), ""
     for feature in _FEATURES:
         if feature.first in ("*", first) and _has(parts, feature.parts):
             version = max(version, feature.version)

@@ -86,6 +86,8 @@ class Header:
         if match["version"]:
             self.version = _version(match["version"])
         elif match["target"]:
+            if not re.fullmatch(r"(sm|compute)_\d+[af]?", match["target"]):
+                raise PtxSyntaxError(f"no GPU is named {match['target']}; write sm_90a", match["target"])
             self.target, self.at = match["target"], match.start()
             self._read_options(match["options"])
             self._need(TARGETS.get(architecture(self.target)), f".target {self.target}", self.target)

@@ -103,7 +103,7 @@ def test_a_scope_that_does_not_exist_is_refused_at_its_line():
 
 
 def test_a_destination_that_is_too_narrow_is_refused_at_its_line():
-    with pytest.raises(PtxSyntaxError, match="%h0 of type b16 is too narrow for b32"):
+    with pytest.raises(PtxSyntaxError, match=r"a value of type \.u32 there, got %h0 of type \.b16"):
         launch("add.u32 %h0, %r1, %r2;")
 
 

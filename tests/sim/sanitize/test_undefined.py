@@ -127,7 +127,7 @@ CALLS = {
     "a local variable": (
         TAKES.format(
             "first",
-            ".local .b32 v[4]; ld.param.u32 %a1, [a]; mov.u64 %b1, v; add.u64 %b2, v, 8; st.local.u32 [v+4], %a1;"
+            ".local .b32 v[4]; ld.param.u32 %a1, [a]; mov.u64 %b1, v; add.u64 %b2, %b1, 8; st.local.u32 [v+4], %a1;"
             "ld.local.u32 %a2, [%b2+-4]; st.param.b32 [r], %a2; ret;",
         ),
         GIVEN,
