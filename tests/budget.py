@@ -15,7 +15,7 @@ import pytest
 
 from tests import processor_time
 
-# 15,900 tests took 655 s of two idle cores: 1,219 s on a machine that others slowed 1.86 times. This stops growth, not
+# 15,900 tests took 655 s of the CPU's time when idle: 1,219 s on a machine that others slowed 1.86 times. This stops growth, not
 # bad days.
 ALL_TESTS = 850
 # The dearest, of 15 to 20 s, ends the process in which all tests of an exported extension ran, which was built there.
