@@ -7,6 +7,7 @@ import os
 import sys
 import time
 import warnings
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -27,7 +28,7 @@ from cutepy.sim.machine.interleaving import Interleaving, pauses
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.machine.launch import KernelCall, Launch, may_run_in_any_order, prepare
 from cutepy.sim.machine.limits import Watchdog
-from cutepy.sim.machine.loaded_module import its_memory
+from cutepy.sim.machine.loaded_module import LoadedModule
 from cutepy.sim.machine.memory import GlobalMemory
 from cutepy.sim.machine.observer import Observer, Step, stops
 from cutepy.sim.machine.selected_ctas import Coordinates
@@ -488,7 +489,7 @@ class Run(Replayable):
             program = replace(program, blocks=hot_blocks(program))
         self.launches.append(launch)
         with (
-            its_memory(self._memory, launch, call.loaded),
+            _its_memory(self._memory, launch, call.loaded),
             self._replays.around(launch, self._memory, lambda: self.hazards),
         ):
             self._run(launch, program, stopping, began)
@@ -548,3 +549,29 @@ class Run(Replayable):
                 RuntimeWarning,
                 stacklevel=2,
             )
+
+
+@contextmanager
+def _its_memory(memory: GlobalMemory, launch: Launch, loaded: LoadedModule) -> Iterator[None]:
+    """Make parameters known while their kernel runs, and variables as long as their module is loaded."""
+    for placed in launch.variables:
+        if memory.register(placed.data.ctypes.data, placed.data.nbytes, placed.data, placed.variable.name):
+            weakref.finalize(loaded, _forget, weakref.ref(memory), placed.data.ctypes.data)
+    block = launch.parameter_block
+    assert block is not None
+    own = [(block, "the kernel's parameters")]
+    if launch.grid_workspace is not None:
+        own.append((launch.grid_workspace, "the grid's workspace"))
+    for data, name in own:
+        memory.register(data.ctypes.data, data.nbytes, data, name)
+    try:
+        yield
+    finally:
+        for data, _ in own:
+            memory.forget(data.ctypes.data)
+
+
+def _forget(memory: weakref.ref[GlobalMemory], address: int) -> None:
+    known = memory()
+    if known is not None:
+        known.forget(address)

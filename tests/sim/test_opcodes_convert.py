@@ -13,7 +13,7 @@ import pytest
 from tests.sim.opcode_runner import apply
 from tests.sim.operands import KINDS, assert_same_bits, float_bits, flushed, integers, is_nan, round_bits, value_of
 
-COUNT = 128
+COUNT = 320
 INTEGERS = ("s8", "u8", "s16", "u16", "s32", "u32", "s64", "u64")
 FLOATS = ("f16", "bf16", "f32", "f64")
 REGISTER = {8: "u2", 16: "u2", 32: "u4", 64: "u8"}

@@ -12,7 +12,7 @@ import pytest
 from tests.sim.opcode_runner import apply
 from tests.sim.operands import FORMATS, KINDS, assert_same_bits, float_bits, flushed, is_nan, round_bits, value_of
 
-COUNT = 192
+COUNT = 384
 INF, NAN = float("inf"), float("nan")
 TINY = {"f16": Fraction(1, 2**14), "f32": Fraction(1, 2**126)}
 SIGN = {"f16": 1 << 15, "f32": 1 << 31}

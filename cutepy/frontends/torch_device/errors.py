@@ -29,10 +29,12 @@ def refused_launch(error: LaunchError) -> LaunchError:
     dsl_error = require("cutlass.base_dsl.common", "DSLCudaRuntimeError").DSLCudaRuntimeError
 
     class RefusedLaunchError(LaunchError, dsl_error):  # type: ignore[misc, valid-type]
+        line = 0  # the DSL's error sets it
+
         def __init__(self) -> None:
             code = runtime.cudaError_t(error.cuda_error)
             dsl_error.__init__(self, code, code.name)
-            self.cuda_error, self.instruction = error.cuda_error, error.instruction
+            self.cuda_error, self.instruction, self.line = error.cuda_error, error.instruction, error.line
 
         def __str__(self) -> str:
             return str(error)

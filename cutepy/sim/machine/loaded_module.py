@@ -9,9 +9,6 @@ PTX ISA, "State Spaces: Global State Space, Constant State Space", "Initializers
 from __future__ import annotations
 
 import re
-import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -29,8 +26,7 @@ from cutepy.sim.ptx.tokens import PtxSyntaxError
 from cutepy.sim.translate import load_module
 
 if TYPE_CHECKING:
-    from cutepy.sim.machine.launch import Launch
-    from cutepy.sim.machine.memory import GlobalMemory
+    pass
 
 
 _ALIGNMENT = 128
@@ -172,29 +168,3 @@ def _zeros(variable: Variable) -> Array:
         raise LaunchError(
             f"{variable.name} has {variable.size_bytes} bytes, for which this computer has no memory; declare fewer"
         ) from None
-
-
-@contextmanager
-def its_memory(memory: GlobalMemory, launch: Launch, loaded: LoadedModule) -> Iterator[None]:
-    """Make parameters known while their kernel runs, and variables as long as their module is loaded."""
-    for placed in launch.variables:
-        if memory.register(placed.data.ctypes.data, placed.data.nbytes, placed.data, placed.variable.name):
-            weakref.finalize(loaded, _forget, weakref.ref(memory), placed.data.ctypes.data)
-    block = launch.parameter_block
-    assert block is not None
-    own = [(block, "the kernel's parameters")]
-    if launch.grid_workspace is not None:
-        own.append((launch.grid_workspace, "the grid's workspace"))
-    for data, name in own:
-        memory.register(data.ctypes.data, data.nbytes, data, name)
-    try:
-        yield
-    finally:
-        for data, _ in own:
-            memory.forget(data.ctypes.data)
-
-
-def _forget(memory: weakref.ref[GlobalMemory], address: int) -> None:
-    known = memory()
-    if known is not None:
-        known.forget(address)
