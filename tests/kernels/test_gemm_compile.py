@@ -101,6 +101,7 @@ def test_the_facts_are_spelled_as_expected():
         ("wgmma", ("m64n256k16.f32.f16.f16", "m64n256k16.f32.bf16.bf16")),
         ("transposes of A, B", (", p, 1,  1, 0, 0;", ", p, 1,  1, 1, 0;")),
         ("descriptors of A", ("4611686293305360384", "4611686293305294848")),
+        ("mbarrier arrivals", ("229376], %r60;", "229376], %r61;")),
         ("bytes of a stage", ("49152", "24576")),
         ("MMAs that accumulate", ("setp.ne.b32 p", "setp.eq.b32 p")),
     ],
