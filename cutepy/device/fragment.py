@@ -5,7 +5,7 @@ thread is computed from its index, and the part of the register is known while t
 """
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache
 
 import cutlass
 import cutlass.cute as cute
@@ -32,12 +32,11 @@ class Registers:
 
     def distinct(self, mode: int) -> tuple[int, ...]:
         """Return the distinct rows (mode 0) or columns (mode 1) of a subtile's registers, in order."""
-        return tuple(sorted({register[mode] for register in self.registers}))
+        return _distinct(self.registers, mode)
 
     def place(self, mode: int) -> tuple[int, ...]:
         """Return for each register the index of its row (mode 0) or column (mode 1) among the `distinct` ones."""
-        places = {value: place for place, value in enumerate(self.distinct(mode))}
-        return tuple(places[register[mode]] for register in self.registers)
+        return _place(self.registers, mode)
 
     def check(self, rC: cute.Tensor) -> None:
         """Check that `rC` are the fp32 registers of a subtile.
@@ -98,25 +97,18 @@ class AccumulatorTile(PlacedRegisters):
         rules.check_subtile(*self.epi_tile, warpgroups)
         rules.check_subtile_columns(self.coordinates.tile_mn[1], self.epi_tile[1])
 
-    @cached_property
+    @property
     def registers(self) -> tuple[tuple[int, int], ...]:
         """(row, column) in its subtile of each register, to be added to the thread's own."""
-        count = self.epi_tile[0] * self.epi_tile[1] // self.coordinates.tiling.thr_size
-        return self.coordinates.registers[:count]
+        return _registers(self.coordinates, self.epi_tile)
 
-    @cached_property
+    @property
     def sharing(self) -> tuple[int, int]:
         """Return the number of lanes that share a row, and the number of adjacent columns that each holds.
 
         Of every span of so many times so many columns, lane q of them holds the q-th run.
         """
-        lanes = 1 << len(self.coordinates.lanes_across(1))
-        columns = [column for row, column in self.registers if row == self.registers[0][0]]
-        run = next((n for n, column in enumerate(columns) if column != n), len(columns))
-        of_thread = self.coordinates.of_thread(1)
-        assert all(of_thread(lane) == lane % lanes * run for lane in range(arch.WARP_THREADS))
-        assert columns == [n // run * lanes * run + n % run for n in range(len(columns))]
-        return lanes, run
+        return _sharing(self.coordinates, self.registers)
 
     def is_first(self, mode: int, lane):
         """Return whether a lane is the first in its warp with its rows (mode 0) or columns (mode 1)."""
@@ -189,6 +181,37 @@ class OwnColumns(Registers):
     def of_thread(self, mode: int, thread=None) -> int:
         """Return 0: a subtile belongs to one thread."""
         return 0
+
+
+# Values that blocks hold are cached here and not in them: the DSL carries a worker's fields through a loop, and refuses
+# a worker that has gained one.
+@cache
+def _registers(coordinates: sm90.AccumulatorCoordinates, epi_tile: tuple[int, int]) -> tuple[tuple[int, int], ...]:
+    return coordinates.registers[: epi_tile[0] * epi_tile[1] // coordinates.tiling.thr_size]
+
+
+@cache
+def _distinct(registers: tuple[tuple[int, int], ...], mode: int) -> tuple[int, ...]:
+    return tuple(sorted({register[mode] for register in registers}))
+
+
+@cache
+def _place(registers: tuple[tuple[int, int], ...], mode: int) -> tuple[int, ...]:
+    places = {value: place for place, value in enumerate(_distinct(registers, mode))}
+    return tuple(places[register[mode]] for register in registers)
+
+
+@cache
+def _sharing(
+    coordinates: sm90.AccumulatorCoordinates, registers: tuple[tuple[int, int], ...]
+) -> tuple[int, int]:
+    lanes = 1 << len(coordinates.lanes_across(1))
+    columns = [column for row, column in registers if row == registers[0][0]]
+    run = next((n for n, column in enumerate(columns) if column != n), len(columns))
+    of_thread = coordinates.of_thread(1)
+    assert all(of_thread(lane) == lane % lanes * run for lane in range(arch.WARP_THREADS))
+    assert columns == [n // run * lanes * run + n % run for n in range(len(columns))]
+    return lanes, run
 
 
 def make_subtile(epi_tile: tuple[int, int], warpgroups: int, tidx) -> AccumulatorTile:

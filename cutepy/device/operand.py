@@ -4,6 +4,7 @@ Rows and columns follow from the layout of the MMA's A (`sm90.OperandCoordinates
 """
 
 from dataclasses import dataclass
+from functools import cache
 
 import cutlass
 import cutlass.cute as cute
@@ -124,12 +125,29 @@ def _innermost(stride):
     return _innermost(stride[0]) if isinstance(stride, tuple) else stride
 
 
+def make_fragments(tiled_mma: cute.TiledMma, tile: tuple[int, int]) -> tuple[cute.Tensor, ...]:
+    """Make the registers of an A (M, K): a fragment (MMA, MMA_M, 1) for each MMA along K.
+
+    One fragment of all of K would be one value in a loop that carries it, taken apart and packed again in each round.
+
+    Raises
+    ------
+    ValueError
+        If the MMAs take A from shared memory.
+    """
+    rules.check_operand_source(a_source(tiled_mma), "rmem")
+    (rows, columns), step = tile, tiled_mma.get_tile_size(2)
+    shape = tiled_mma.partition_shape_A((rows, step))
+    return tuple(tiled_mma.make_fragment_A(shape) for _ in range(columns // step))
+
+
 def from_accumulators(
     tCrC: cute.Tensor,
     of: cute.TiledMma,
     tile: tuple[int, int],
     tiled_mma: cute.TiledMma,
-) -> cute.Tensor:
+    into: tuple[cute.Tensor, ...] | None = None,
+) -> tuple[cute.Tensor, ...]:
     """Convert accumulators to the A of the next product: of S = Q K^T, the P of P V.
 
     Parameters
@@ -142,26 +160,34 @@ def from_accumulators(
         Extents of the sums: M, and what will be K.
     tiled_mma : TiledMma
         The MMAs to come, which take A from registers: of 16-bit types, others deal A out otherwise.
+    into : tuple of Tensor, optional
+        Fragments of `make_fragments` to write to, such as those that a loop carries; new ones if not given.
 
     Returns
     -------
-    Tensor, (MMA, MMA_M, MMA_K)
-        For `mma.issue_from_registers`.
+    tuple of Tensor, (MMA, MMA_M, 1)
+        A fragment for each MMA along K, as `Product` takes them.
 
     Raises
     ------
     ValueError
         If threads would need elements that others hold.
     """
-    rules.check_operand_source(a_source(tiled_mma), "rmem")
-    sums_at = sm90.AccumulatorCoordinates(from_cute(of), tile)
-    order = sm90.OperandCoordinates(from_cute(tiled_mma), tile).from_accumulators(sums_at)
-    fragment = tiled_mma.make_fragment_A(tiled_mma.partition_shape_A(tile))
-    sums = cute.make_rmem_tensor(fragment.shape, tCrC.element_type)
-    for register, accumulator in enumerate(order):
-        sums[register] = tCrC[accumulator]
-    put(sums, fragment, operand_types(tiled_mma)[0])
-    return fragment
+    fragments = make_fragments(tiled_mma, tile) if into is None else into
+    order = _register_order(from_cute(of), from_cute(tiled_mma), tile)
+    each, dtype = cute.size(fragments[0]), operand_types(tiled_mma)[0]
+    for step, fragment in enumerate(fragments):
+        sums = cute.make_rmem_tensor(fragment.shape, tCrC.element_type)
+        for register in range(each):
+            sums[register] = tCrC[order[step * each + register]]
+        put(sums, fragment, dtype)
+    return fragments
+
+
+@cache
+def _register_order(of: sm90.TiledMMA, to: sm90.TiledMMA, tile: tuple[int, int]) -> tuple[int, ...]:
+    """Return the accumulator for each register of A."""
+    return sm90.OperandCoordinates(to, tile).from_accumulators(sm90.AccumulatorCoordinates(of, tile))
 
 
 def put(values, fragment: cute.Tensor, dtype: type[cutlass.Numeric]) -> None:

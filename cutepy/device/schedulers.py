@@ -177,3 +177,31 @@ class Persistent:
             batch, index = coordinates_of(product, self.raster[2:]), index - product * (rows * columns)
         row, column = tile_of(index, rows, self.band_rows, divisors, select)
         return row * self.cluster_mn[0] + block_m, column * self.cluster_mn[1] + block_n, batch
+
+
+@dataclass(frozen=True)
+class LongestFirst(Persistent):
+    """Scheduler of tiles whose work grows with their row, as under a causal mask: the last rows come first.
+
+    Launched with a CTA a tile, the hardware starts the next tile wherever one ends, so the short ones fill the gaps.
+    Products share L2 in sections: their tiles of one row follow each other, and the next section begins when this one
+    has begun all its rows.
+
+    Attributes
+    ----------
+    at_once : Int32
+        Products of a section.
+    """
+
+    at_once: cutlass.Int32 = 1
+
+    @cute.jit
+    def locate(self, index):
+        """Find the row of an output tile, from the last to the first, and the batch coordinates of its product."""
+        rules.check_rows_only(self.cluster_mn, self.parts)
+        rows, _, *batch = self.raster
+        section = index // (rows * self.at_once)
+        within, first = index - section * (rows * self.at_once), section * self.at_once
+        width = cutlass.min(self.at_once, math.prod(batch) - first)
+        rank = within // width
+        return rows - 1 - rank, cutlass.Int32(0), coordinates_of(first + within - rank * width, batch)

@@ -42,17 +42,31 @@ def check_operands(ring: TmaRing, tiled_mma: cute.TiledMma, sA: cute.Tensor, sB:
     ValueError
         If they don't fit each other, the MMAs or the ring, or lie otherwise than the MMAs read them.
     """
-    threads = launched().threads
-    rules.check_threads(tiled_mma.size, threads)
-    rules.check_readers(ring.consumer_warps, tiled_mma.size, threads)
+    check_factors(tiled_mma, sA, sB)
+    rules.check_readers(ring.consumer_warps, tiled_mma.size, launched().threads)
+    rules.check_ring_stages(cute.size(sA, mode=[2]), cute.size(sB, mode=[2]), ring.stages)
+
+
+def check_factors(tiled_mma: cute.TiledMma, a: cute.Tensor | tuple[int, int], sB: cute.Tensor) -> None:
+    """Check A, stages (M, K, stages) or the extents (M, K) of one in registers, and the stages `sB` against the MMAs.
+
+    Raises
+    ------
+    TypeError
+        If stages hold another element type than the MMAs multiply.
+    ValueError
+        If they don't fit each other or the MMAs, lie otherwise than the MMAs read them, or the kernel has fewer threads
+        than the MMAs.
+    """
+    extents = a if isinstance(a, tuple) else (cute.size(a, mode=[0]), cute.size(a, mode=[1]))
+    rules.check_threads(tiled_mma.size, launched().threads)
     rules.check_stages(
-        tuple(cute.size(sA, mode=[mode]) for mode in range(3)),
-        tuple(cute.size(sB, mode=[mode]) for mode in range(3)),
+        extents,
+        (cute.size(sB, mode=[0]), cute.size(sB, mode=[1])),
         tuple(tiled_mma.get_tile_size(mode) for mode in range(3)),
-        ring.stages,
         operand_majors(tiled_mma)[1],
     )
-    operands = zip("AB", (sA, sB), operand_types(tiled_mma), operand_majors(tiled_mma), strict=True)
+    operands = zip("AB", (a, sB), operand_types(tiled_mma), operand_majors(tiled_mma), strict=True)
     for name, staged, multiplied, major in operands:
         if name == "B" or a_source(tiled_mma) == "smem":
             rules.check_multiplied(name, staged.element_type.__name__, multiplied.__name__)

@@ -1,4 +1,4 @@
-"""Ping-pong order of two consumers, by named barriers (traced)."""
+"""Ping-pong order of consumers, by named barriers (traced)."""
 
 from dataclasses import dataclass
 
@@ -6,11 +6,12 @@ import cutlass
 import cutlass.cute as cute
 
 from cutepy.device import rules
+from cutepy.device.primitives import select
 
 
 @dataclass(frozen=True)
 class Turns:
-    """Two named barriers: each consumer waits at its own, and the other arrives there when its turn ends.
+    """A named barrier for each consumer: it waits there, and the one before it arrives there when its turn ends.
 
     Who waits at a ring of stages only for every other tile must know that the stages of the tile between have been
     full, or it takes the parity of an earlier round for its own: handing over after these waits tells it so.
@@ -18,20 +19,23 @@ class Turns:
     Attributes
     ----------
     barrier : int
-        The number of the first consumer's named barrier; the second's is the next.
+        The number of the first consumer's named barrier; the others' follow.
     consumer : Int32
-        Index of this thread's consumer, 0 or 1.
+        Index of this thread's consumer.
     threads : int
         Threads of one consumer.
+    consumers : int
+        Consumers that take turns.
     """
 
     barrier: int
     consumer: cutlass.Int32
     threads: int
+    consumers: int = 2
 
     def __post_init__(self) -> None:
-        for number in (self.barrier, self.barrier + 1):
-            rules.check_barrier(number)
+        for number in range(self.consumers):
+            rules.check_barrier(self.barrier + number)
         rules.check_turn_threads(self.threads)
 
     @cute.jit
@@ -44,4 +48,8 @@ class Turns:
     def hand_over(self, has_next):
         """Let the consumer of the next tile continue, if there is one."""
         if has_next:
-            cute.arch.barrier_arrive(barrier_id=self.barrier + 1 - self.consumer, number_of_threads=2 * self.threads)
+            if cutlass.const_expr(self.consumers == 2):
+                following = 1 - self.consumer
+            else:
+                following = select(self.consumer == self.consumers - 1, 0, self.consumer + 1)
+            cute.arch.barrier_arrive(barrier_id=self.barrier + following, number_of_threads=2 * self.threads)

@@ -109,3 +109,22 @@ def check_sharing(multicasts: bool, peers: int) -> None:
             f"{peers} CTA{'s' * (peers > 1)}; give it as many as the ring of loads(ring, along) has along that mode of "
             "its cluster"
         )
+
+
+def check_rows_only(cluster_mn: tuple[int, int], parts: int) -> None:
+    """Check that a schedule of single rows has neither clusters nor parts of K.
+
+    Raises
+    ------
+    ValueError
+        If it has.
+
+    Examples
+    --------
+    >>> check_rows_only((1, 1), 1)
+    """
+    if (cluster_mn, parts) != ((1, 1), 1):
+        raise ValueError(
+            f"a schedule of the longest rows first has no cluster and one part of K, got a cluster of {cluster_mn} and "
+            f"{parts} parts; use Persistent"
+        )

@@ -138,24 +138,20 @@ def multiplied_columns(staged: int, mma_n: int, major: str) -> int:
     return mma_n if staged == staged_columns(mma_n, 16, major == "MN") else staged
 
 
-def check_stages(
-    a: tuple[int, int, int], b: tuple[int, int, int], mma: tuple[int, int, int], stages: int, b_major: str = "K"
-) -> None:
-    """Check the stages (M, K, stages) and (N, K, stages) of a main loop with MMAs of `mma` (M, N, K).
+def check_stages(a: tuple[int, int], b: tuple[int, int], mma: tuple[int, int, int], b_major: str = "K") -> None:
+    """Check tiles (M, K) of A and (N, K) of B against MMAs of `mma` (M, N, K).
 
     Raises
     ------
     ValueError
-        If they don't fit each other, the MMAs or the ring.
+        If they don't fit each other or the MMAs.
 
     Examples
     --------
-    >>> check_stages((128, 64, 4), (256, 64, 4), (128, 256, 16), 4)
+    >>> check_stages((128, 64), (256, 64), (128, 256, 16))
     """
-    (m, k, a_stages), (n, b_k, b_stages) = a, b
+    (m, k), (n, b_k) = a, b
     n = multiplied_columns(n, mma[1], b_major)
-    if not a_stages == b_stages == stages:
-        raise ValueError(f"A and B must have the {stages} stages of their ring, got {a_stages} and {b_stages}")
     if k != b_k:
         raise ValueError(f"a stage of A and one of B must have the same extent along K, got {k} and {b_k}")
     for name, extent, unit in (("M", m, mma[0]), ("N", n, mma[1]), ("K", k, mma[2])):
@@ -164,6 +160,22 @@ def check_stages(
             raise ValueError(
                 f"the {name} of a stage must be a multiple of {unit}, that of all MMAs, got {extent}; use {wide}"
             )
+
+
+def check_ring_stages(a: int, b: int, ring: int) -> None:
+    """Check that A and B have the stages of their ring.
+
+    Raises
+    ------
+    ValueError
+        If they have not.
+
+    Examples
+    --------
+    >>> check_ring_stages(4, 4, 4)
+    """
+    if not a == b == ring:
+        raise ValueError(f"A and B must have the {ring} stages of their ring, got {a} and {b}")
 
 
 def check_subtile(rows: int, columns: int, warpgroups: int) -> None:

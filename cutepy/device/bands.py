@@ -1,0 +1,99 @@
+"""Bands of an attention matrix: the keys that each query sees, by causality, a window, and the keys there are (traced).
+
+A band is known by its first and last key for each query, both of which grow with the query. So a tile of queries sees a
+range of tiles of keys, of which those in the middle need no mask.
+"""
+
+from dataclasses import dataclass
+
+import cutlass
+import cutlass.cute as cute
+from cutlass import Float32, Int32
+
+from cutepy.device.fragment import AccumulatorTile
+from cutepy.device.primitives import select
+
+
+@dataclass(frozen=True)
+class KeyTiles:
+    """Tiles of keys that a tile of queries sees, from `begin` to before `end`; there is at least one.
+
+    Attributes
+    ----------
+    begin, end : Int32
+    whole_begin, whole_end : Int32
+        Of them, those without the last that every query sees all of: no mask changes them.
+    """
+
+    begin: Int32
+    end: Int32
+    whole_begin: Int32
+    whole_end: Int32
+
+    @property
+    def count(self):
+        """Number of tiles."""
+        return self.end - self.begin
+
+
+@dataclass(frozen=True)
+class Band:
+    """Keys that queries see: those from `left` before a query's own position to `right` behind it.
+
+    Positions are aligned at the end: the last query is at the last key.
+
+    Attributes
+    ----------
+    queries, keys : Int32
+    left, right : Int32 or None
+        Keys before and behind a query's position that it sees; None for all. Causal: `right` is 0.
+    """
+
+    queries: Int32
+    keys: Int32
+    left: Int32 | None = None
+    right: Int32 | None = None
+
+    def begin(self, query):
+        """Return the first key that a query sees."""
+        if self.left is None:
+            return Int32(0)
+        return cutlass.max(query + (self.keys - self.queries) - self.left, 0)
+
+    def end(self, query):
+        """Return the key behind the last that a query sees."""
+        if self.right is None:
+            return self.keys
+        return cutlass.min(query + (self.keys - self.queries) + self.right + 1, self.keys)
+
+    def tiles(self, query, rows: int, width: int) -> KeyTiles:
+        """Return the tiles of `width` keys that the `rows` queries from `query` on see."""
+        last = query + rows - 1
+        end = cutlass.max(cute.ceil_div(cutlass.max(self.end(last), 0), width), 1)
+        begin = cutlass.min(self.begin(query) // width, end - 1)
+        whole_end = cutlass.max(cutlass.min(cutlass.max(self.end(query), 0) // width, end - 1), begin)
+        whole_begin = cutlass.min(cutlass.max(cute.ceil_div(self.begin(last), width), begin), whole_end)
+        return KeyTiles(begin, end, whole_begin, whole_end)
+
+    @cute.jit
+    def mask(self, scores: cute.Tensor, tile: AccumulatorTile, query, key):
+        """Set the scores of keys that a query does not see to minus infinity.
+
+        Parameters
+        ----------
+        scores : Tensor, (MMA, MMA_M, MMA_N), fp32
+        tile : AccumulatorTile
+            Their coordinates, one subtile of all columns.
+        query, key : Int32
+            First query, and first key, of the tile.
+        """
+        first, behind = {}, {}
+        own = query + tile.of_thread(0), key + tile.of_thread(1)
+        for row in tile.distinct(0):
+            first[row] = self.begin(own[0] + row) - own[1]
+            behind[row] = self.end(own[0] + row) - own[1]
+        for register, (row, column) in enumerate(tile.registers):
+            seen = behind[row] > column
+            if cutlass.const_expr(self.left is not None):
+                seen = seen & (first[row] <= column)
+            scores[register] = select(seen, scores[register], -Float32.inf)

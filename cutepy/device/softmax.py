@@ -1,0 +1,119 @@
+"""Online softmax: scores come tile by tile, and each row keeps its maximum and its sum in registers (traced)."""
+
+from dataclasses import dataclass
+
+import cutlass
+import cutlass.cute as cute
+from cutlass import Float32
+
+from cutepy.device import reduce
+from cutepy.device.fragment import AccumulatorTile
+from cutepy.device.primitives import select
+
+LN_2 = 0.6931471805599453
+
+
+@dataclass(frozen=True)
+class OnlineSoftmax:
+    """Running maximum and sum of the rows that this thread has scores of.
+
+    For each tile of scores, `update` replaces them by exp(scale * (score - maximum)) and returns by how much sums of
+    earlier tiles shrink, since the maximum grew; the caller scales its own sums, such as O, by it. A thread sums its
+    own columns only, until `finish` adds up the lanes that share a row. A row all of whose scores are minus infinity
+    has a sum of 0.
+
+    Attributes
+    ----------
+    tile : AccumulatorTile
+        Coordinates of the scores, one subtile of all columns.
+    scale_log2 : Float32
+        Factor of the scores, times log2(e): powers are of base 2. Positive.
+    maximum, total : Tensor, (rows,), fp32
+        Of each row of this thread: the largest score so far, not scaled, and the sum of the exponentials.
+    """
+
+    tile: AccumulatorTile
+    scale_log2: Float32
+    maximum: cute.Tensor
+    total: cute.Tensor
+
+    @cute.jit
+    def update(self, scores: cute.Tensor, first: cutlass.Constexpr = False):
+        """Replace a tile of scores by its exponentials; return each row's factor of earlier sums, 1 for the first tile.
+
+        All threads of a warp call: the lanes that share a row find its maximum together.
+
+        Parameters
+        ----------
+        scores : Tensor, (MMA, MMA_M, MMA_N), fp32
+            Complete and masked, with minus infinity for what is not seen.
+        first : bool
+            True for the first tile of a row: `maximum` and `total` are written, and not read.
+        """
+        row_of = self.tile.place(0)
+        found = reduce.reduce_rows(scores, self.tile, cute.arch.fmax)
+        factors = cute.make_rmem_tensor(self.maximum.shape, Float32)
+        base = cute.make_rmem_tensor(self.maximum.shape, Float32)
+        for row in cutlass.range_constexpr(cute.size(self.maximum)):
+            largest = found[row]
+            if cutlass.const_expr(not first):
+                largest = cute.arch.fmax(largest, self.maximum[row])
+            # A row that has seen nothing would subtract infinity from infinity.
+            base[row] = select(largest == -Float32.inf, 0.0, largest) * self.scale_log2
+            if cutlass.const_expr(not first):
+                factors[row] = cute.math.exp2(self.maximum[row] * self.scale_log2 - base[row], fastmath=True)
+            else:
+                factors[row] = Float32(1.0)
+            self.maximum[row] = largest
+        for register in cutlass.range_constexpr(cute.size(scores)):
+            exponent = scores[register] * self.scale_log2 - base[row_of[register]]
+            scores[register] = cute.math.exp2(exponent, fastmath=True)
+        added = reduce.reduce_registers(scores, self.tile, 0, reduce.add)
+        for row in cutlass.range_constexpr(cute.size(self.total)):
+            if cutlass.const_expr(first):
+                self.total[row] = added[row]
+            else:
+                self.total[row] = self.total[row] * factors[row] + added[row]
+        return factors
+
+    @cute.jit
+    def finish(self):
+        """Return, for each row, the reciprocal of its sum, 0 where that is 0, and the natural logarithm of the sum.
+
+        All threads of a warp call. The logarithm is of the sum of exp(scale * score), so that it includes the maximum;
+        minus infinity where the sum is 0.
+        """
+        factors = cute.make_rmem_tensor(self.total.shape, Float32)
+        lse = cute.make_rmem_tensor(self.total.shape, Float32)
+        for row in cutlass.range_constexpr(cute.size(self.total)):
+            value = self.total[row]
+            for distance in self.tile.coordinates.lanes_across(1):
+                value = value + cute.arch.shuffle_sync_bfly(value, offset=distance)
+            is_seen = value != 0.0
+            factors[row] = select(is_seen, 1.0 / value, 0.0)
+            log_sum = (self.maximum[row] * self.scale_log2 + cute.math.log2(value, fastmath=True)) * LN_2
+            lse[row] = select(is_seen, log_sum, -Float32.inf)
+        return factors, lse
+
+
+def make_online_softmax(tile: AccumulatorTile, scale_log2: Float32) -> OnlineSoftmax:
+    """Make the registers of a softmax over the rows of `tile`."""
+    rows = len(tile.distinct(0))
+    return OnlineSoftmax(tile, scale_log2, *(cute.make_rmem_tensor((rows,), Float32) for _ in range(2)))
+
+
+@cute.jit
+def scale_rows(sums: cute.Tensor, tile: AccumulatorTile, factors: cute.Tensor):
+    """Multiply each row of accumulators by its factor.
+
+    Parameters
+    ----------
+    sums : Tensor, (MMA, MMA_M, MMA_N)
+        Complete.
+    tile : AccumulatorTile
+        Their coordinates, one subtile of all columns.
+    factors : Tensor, (rows,)
+        Of the rows of this thread, in the order of ``tile.distinct(0)``.
+    """
+    for register, row in enumerate(tile.place(0)):
+        sums[register] = sums[register] * factors[row]

@@ -1,0 +1,337 @@
+"""The device code of attention forward: O = softmax(scale Q K^T) V, tile by tile of keys (traced).
+
+One warp loads; each consumer warpgroup has 64 queries. While the tensor cores multiply P V of a tile of keys and Q K^T
+of the next, the warpgroup's threads wait for the second product only, and compute its softmax beside the first.
+"""
+
+from dataclasses import dataclass
+
+import cutlass
+import cutlass.cute as cute
+from cuda.bindings.driver import CUstream
+from cutlass.cute.nvgpu import warpgroup
+
+from cutepy.device import operand, product, roles, rules, schedulers, smem, tma
+from cutepy.device.bands import Band
+from cutepy.device.epilogue import TileStore, make_tile_store
+from cutepy.device.fragment import AccumulatorTile, make_subtile
+from cutepy.device.pipeline import TmaRing, publish_barriers
+from cutepy.device.softmax import OnlineSoftmax, make_online_softmax, scale_rows
+from cutepy.device.turns import Turns
+from cutepy.dsl import to_cute
+from cutepy.dsl.atoms import to_tiled_mma
+from cutepy.kernels.attention.config import EPI_STAGES, ForwardConfig
+
+LOG2_E = 1.4426950408889634
+L2_BYTES = 32 << 20
+"""Keys and values that tiles in flight share."""
+PRODUCERS = 128
+"""Threads of the producer's warpgroup, of which one warp loads."""
+
+
+@dataclass(frozen=True)
+class Loads:
+    """The producer warp: Q once a tile; K and V of each tile of keys, from the last to the first."""
+
+    config: ForwardConfig
+    q_ring: TmaRing
+    k_ring: TmaRing
+    v_ring: TmaRing
+    sQ: tma.TmaLoads
+    sK: tma.TmaLoads
+    sV: tma.TmaLoads
+    band: Band
+    group: cutlass.Int32
+
+    def first_state(self, k):
+        return self.q_ring.producer_state(), self.k_ring.producer_state(), self.v_ring.producer_state()
+
+    @cute.jit
+    def on_tile(self, work, state):
+        q_state, k_state, v_state = state
+        batch, head = work.batch
+        kv = (head // self.group, batch)
+        tiles = self.band.tiles(work.row * self.config.tile_m, self.config.tile_m, self.config.tile_n)
+        full = self.q_ring.acquire(q_state)
+        self.sQ.load((work.row, 0, head, batch), q_state.index, full)
+        q_state.advance()
+        full = self.k_ring.acquire(k_state)
+        self.sK.load((tiles.end - 1, 0, *kv), k_state.index, full)
+        k_state.advance()
+        # K of a tile is multiplied before V of the tile before it, and so it comes first.
+        for done in cutlass.range(1, tiles.count, unroll=1):
+            tile = tiles.end - 1 - done
+            full = self.k_ring.acquire(k_state)
+            self.sK.load((tile, 0, *kv), k_state.index, full)
+            k_state.advance()
+            full = self.v_ring.acquire(v_state)
+            self.sV.load((0, tile + 1, *kv), v_state.index, full)
+            v_state.advance()
+        full = self.v_ring.acquire(v_state)
+        self.sV.load((0, tiles.begin, *kv), v_state.index, full)
+        v_state.advance()
+        return q_state, k_state, v_state
+
+
+@dataclass(frozen=True)
+class Attends:
+    """A consumer warpgroup: scores, softmax, and sums of values, of 64 queries."""
+
+    config: ForwardConfig
+    q_ring: TmaRing
+    k_ring: TmaRing
+    v_ring: TmaRing
+    qk: product.Product
+    pv: product.Product
+    scores: AccumulatorTile
+    sums: AccumulatorTile
+    softmax: OnlineSoftmax
+    turns: Turns
+    o: tma.TmaTiles
+    out: TileStore
+    lse: cute.Tensor
+    band: Band
+
+    def first_state(self, k):
+        return self.q_ring.consumer_state(), self.k_ring.consumer_state(), self.v_ring.consumer_state()
+
+    @cute.jit
+    def on_tile(self, work, state):
+        q_state, k_state, v_state = state
+        query = work.row * self.config.tile_m
+        tiles = self.band.tiles(query, self.config.tile_m, self.config.tile_n)
+        # The last tile of keys, which may reach beyond the last key, comes first and is always masked.
+        self.q_ring.wait(q_state)
+        self.k_ring.wait(k_state)
+        self.begin_turn(work.is_first)
+        self.qk.issue(b=k_state.index)
+        self.end_turn(work.has_next | (tiles.count > 1))
+        warpgroup.wait_group(0)
+        self.k_ring.release(k_state)
+        k_state.advance()
+        self.band.mask(self.qk.tCrC, self.scores, query, (tiles.end - 1) * self.config.tile_n)
+        self.softmax.update(self.qk.tCrC, first=True)
+        self.keep_probabilities()
+        self.pv.tCrC.fill(0.0)
+        # Then the tiles that the diagonal cuts, those that every query sees, and those that the window's begin cuts.
+        last = tiles.end - 1
+        if cutlass.const_expr(self.config.right):
+            for done in cutlass.range(last - tiles.whole_end, unroll=1):
+                k_state, v_state = self.attend(work, tiles, query, last - 1 - done, k_state, v_state, masked=True)
+        else:
+            for done in cutlass.range(last - tiles.whole_end, unroll=1):
+                k_state, v_state = self.attend(work, tiles, query, last - 1 - done, k_state, v_state, masked=False)
+        for done in cutlass.range(tiles.whole_end - tiles.whole_begin, unroll=1):
+            tile = tiles.whole_end - 1 - done
+            k_state, v_state = self.attend(work, tiles, query, tile, k_state, v_state, masked=False)
+        if cutlass.const_expr(self.config.left):
+            for done in cutlass.range(tiles.whole_begin - tiles.begin, unroll=1):
+                tile = tiles.whole_begin - 1 - done
+                k_state, v_state = self.attend(work, tiles, query, tile, k_state, v_state, masked=True)
+        self.q_ring.release(q_state)
+        q_state.advance()
+        self.v_ring.wait(v_state)
+        self.pv.issue(b=v_state.index, accumulate=True)
+        factors, lse = self.softmax.finish()
+        self.store_lse(work, lse)
+        warpgroup.wait_group(0)
+        self.v_ring.release(v_state)
+        v_state.advance()
+        scale_rows(self.pv.tCrC, self.sums, factors)
+        self.store(work)
+        return q_state, k_state, v_state
+
+    @cute.jit
+    def attend(self, work, tiles, query, tile, k_state, v_state, masked: cutlass.Constexpr):
+        """Multiply Q with a tile of keys, and the probabilities of the tile before with its values."""
+        self.k_ring.wait(k_state)
+        self.begin_turn(False)
+        self.qk.issue(b=k_state.index)
+        self.v_ring.wait(v_state)
+        self.pv.issue(b=v_state.index, accumulate=True)
+        self.end_turn(work.has_next | (tile > tiles.begin))
+        warpgroup.wait_group(1)
+        self.k_ring.release(k_state)
+        k_state.advance()
+        if cutlass.const_expr(masked):
+            self.band.mask(self.qk.tCrC, self.scores, query, tile * self.config.tile_n)
+        factors = self.softmax.update(self.qk.tCrC)
+        warpgroup.wait_group(0)
+        self.v_ring.release(v_state)
+        v_state.advance()
+        scale_rows(self.pv.tCrC, self.sums, factors)
+        self.keep_probabilities()
+        return k_state, v_state
+
+    @cute.jit
+    def begin_turn(self, is_first):
+        """Wait until the other warpgroups have issued their MMAs; the first one does not at the start."""
+        if cutlass.const_expr(self.config.ordered):
+            self.turns.wait(is_first & (self.turns.consumer == 0))
+
+    @cute.jit
+    def end_turn(self, goes_on):
+        """Let the next warpgroup issue; the last one ends at the last tile."""
+        if cutlass.const_expr(self.config.ordered):
+            self.turns.hand_over(goes_on | (self.turns.consumer < self.config.warpgroups - 1))
+
+    def keep_probabilities(self):
+        """Make the exponentials the A of the next product."""
+        tile = (self.config.tile_m, self.config.tile_n)
+        operand.from_accumulators(self.qk.tCrC, self.qk.tiled_mma, tile, self.pv.tiled_mma, into=self.pv.tCrA)
+
+    @cute.jit
+    def store_lse(self, work, lse):
+        """Store the logarithms of the sums, one lane a row."""
+        batch, head = work.batch
+        for row in cutlass.range_constexpr(cute.size(lse)):
+            query = work.row * self.config.tile_m + self.scores.of_thread(0) + self.scores.distinct(0)[row]
+            stored = self.lse
+            if self.scores.is_first(0, cute.arch.lane_idx()) & (query < self.band.queries):
+                stored[query, head, batch] = lse[row]
+
+    @cute.jit
+    def store(self, work):
+        """Store O, each warpgroup its own rows."""
+        batch, head = work.batch
+        row = work.row * self.config.warpgroups + self.turns.consumer
+        places = self.o.subtiles((row, 0, head, batch))
+        subtiles = self.out.subtiles(self.pv.tCrC, places)
+        for index in cutlass.range_constexpr(places.count):
+            self.out.store(subtiles[None, None, None, index], index % EPI_STAGES, places, index)
+
+
+class Forward:
+    """Attention forward of one configuration: a callable that the DSL compiles."""
+
+    def __init__(self, config: ForwardConfig):
+        self.config = config
+
+    @cute.jit
+    def __call__(
+        self,
+        q: cute.Tensor,
+        k: cute.Tensor,
+        v: cute.Tensor,
+        o: cute.Tensor,
+        lse: cute.Tensor,
+        scale: cutlass.Float32,
+        left: cutlass.Int32,
+        right: cutlass.Int32,
+        ctas: cutlass.Int32,
+        stream: CUstream,
+    ):
+        """Launch on q (batch, queries, heads, head), k and v (batch, keys, kv heads, head), o as q.
+
+        lse is (batch, heads, queries), fp32. At most `ctas` CTAs are launched; `left` and `right` are the band's.
+        """
+        config, plan = self.config, self.config.smem
+        sQ, sK, sV, sO = (plan[name].content for name in ("sQ", "sK", "sV", "sO"))
+        mQ, mK, mO = (_modes(tensor, 1, 3, 2, 0) for tensor in (q, k, o))
+        tma_q, mQ = tma.make_load(mQ, to_cute(sQ.layout), sQ.tile, 1)
+        tma_k, mK = tma.make_load(mK, to_cute(sK.layout), sK.tile, 1)
+        tma_v, mV = tma.make_load(_modes(v, 3, 1, 2, 0), to_cute(sV.layout), sV.tile, 1)
+        tma_o, mO = tma.make_store(mO, to_cute(sO.layout), sO.tile)
+        raster = cute.ceil_div(cute.size(q, mode=[1]), config.tile_m), 1, cute.size(q, mode=[0]), cute.size(q, mode=[2])
+        count, group = raster[0] * raster[2] * raster[3], cute.size(q, mode=[2]) // cute.size(k, mode=[2])
+        bytes_of_head = cute.size(k, mode=[1]) * ((config.head + config.head_v) * 2)
+        self.kernel(
+            (tma_q, tma_k, tma_v, tma_o),
+            (mQ, mK, mV, mO),
+            _modes(lse, 2, 1, 0),
+            raster,
+            group,
+            scale * LOG2_E,
+            Band(
+                cute.size(q, mode=[1]),
+                cute.size(k, mode=[1]),
+                left if config.left else None,
+                right if config.right else None,
+            ),
+            to_tiled_mma(config.qk),
+            to_tiled_mma(config.pv, "K", "MN"),
+            cutlass.max(L2_BYTES // bytes_of_head, 1) * group,
+        ).launch(
+            grid=(cutlass.min(count, ctas), 1, 1),
+            block=(PRODUCERS + config.consumers, 1, 1),
+            min_blocks_per_mp=1,
+            stream=stream,
+        )
+
+    @cute.kernel
+    def kernel(
+        self,
+        copies: tuple,
+        tensors: tuple,
+        lse: cute.Tensor,
+        raster: tuple,
+        group: cutlass.Int32,
+        scale_log2: cutlass.Float32,
+        band: Band,
+        qk: cute.TiledMma,
+        pv: cute.TiledMma,
+        at_once: cutlass.Int32,
+    ):
+        config, plan = self.config, self.config.smem
+        tile_m, tile_n = config.tile_m, config.tile_n
+        dtype = getattr(cutlass, {"float16": "Float16", "bfloat16": "BFloat16"}[config.dtype])
+        shared = smem.share(plan, sQ=dtype, sK=dtype, sV=dtype, sO=dtype)
+        q_ring, k_ring, v_ring = (
+            TmaRing(shared[f"{name}_barriers"], stages, plan[f"s{name.upper()}"].content.stage_bytes, config.consumers // 32)
+            for name, stages in (("q", 1), ("k", config.stages), ("v", config.stages))
+        )
+        warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
+        if warp == 0:
+            with cute.arch.elect_one():
+                q_ring.initialise()
+                k_ring.initialise()
+                v_ring.initialise()
+        publish_barriers()
+        q = tma.make_tiles(copies[0], tensors[0], shared["sQ"], (tile_m, config.head))
+        k = tma.make_tiles(copies[1], tensors[1], shared["sK"], (tile_n, config.head))
+        v = tma.make_tiles(copies[2], tensors[2], shared["sV"], (config.head_v, tile_n))
+        o = tma.make_tiles(copies[3], tensors[3], shared["sO"], (64, config.head_v))
+        if cutlass.const_expr(config.right):
+            scheduler = schedulers.LongestFirst(raster, 1, at_once=at_once)
+        else:
+            scheduler = schedulers.Persistent(raster, 1)
+        budget = rules.register_budget(config.warpgroups)
+        if warp < PRODUCERS // 32:
+            cute.arch.setmaxregister_decrease(budget.producer)
+            if warp == 0:
+                loads = Loads(config, q_ring, k_ring, v_ring, q.loads(), k.loads(), v.loads(), band, group)
+                q_state, k_state, v_state = scheduler.each(loads)
+                q_ring.drain(q_state)
+                k_ring.drain(k_state)
+                v_ring.drain(v_state)
+        else:
+            cute.arch.setmaxregister_increase(budget.consumer)
+            barriers = rules.named_barriers(turns=config.warpgroups, store=config.warpgroups)
+            tidx = roles.warpgroup_thread(PRODUCERS, config.consumers)
+            consumer = cute.arch.make_warp_uniform(tidx // 128)
+            scores = make_subtile((tile_m, tile_n), config.warpgroups, tidx)
+            own = o.stage_slice(consumer, EPI_STAGES)
+            store_mma = to_tiled_mma(rules.wgmma_tiling(config.dtype, config.dtype, config.head_v, 1))
+            attends = Attends(
+                config,
+                q_ring,
+                k_ring,
+                v_ring,
+                product.make_product(qk, q.staged, k.staged, tidx),
+                product.make_product(pv, tile_m, v.staged, tidx),
+                scores,
+                make_subtile((tile_m, config.head_v), config.warpgroups, tidx),
+                make_online_softmax(scores, scale_log2),
+                Turns(barriers["turns"], consumer, 128, config.warpgroups),
+                own,
+                make_tile_store(store_mma, own.staged, 1, tidx % 128, 128, barriers["store"] + consumer),
+                lse,
+                band,
+            )
+            scheduler.each(attends)
+            attends.out.finish()
+
+
+def _modes(tensor: cute.Tensor, *modes: int) -> cute.Tensor:
+    """View a tensor with its modes in another order."""
+    return cute.make_tensor(tensor.iterator, cute.select(tensor.layout, list(modes)))
