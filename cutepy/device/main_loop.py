@@ -7,11 +7,11 @@ import cutlass
 import cutlass.cute as cute
 from cutlass.cute.nvgpu import warpgroup
 
-from cutepy.device import mma, rules
+from cutepy.device import rules
 from cutepy.device.pipeline import TmaRing
+from cutepy.device.product import Product, make_product
 from cutepy.device.schedulers import Work
-from cutepy.device.staging import check_accumulators, check_operands, make_fragment_b, multiplied_columns
-from cutepy.dsl.atoms import a_source
+from cutepy.device.staging import check_operands
 
 
 def nothing():
@@ -30,21 +30,20 @@ class MainLoop:
     ----------
     ring : TmaRing
         Ring of the stages; this thread's warp is one of its consumers.
-    tiled_mma : TiledMma
-    tCrA, tCrB : Tensor
-        Descriptors of the stages, (MMA, MMA_M or MMA_N, MMA_K, stages).
-    tCrC : Tensor
-        This thread's accumulators, (MMA, MMA_M, MMA_N).
+    product : Product
+        MMAs of a stage, and the accumulators.
     """
 
     ring: TmaRing
-    tiled_mma: cute.TiledMma
-    tCrA: cute.Tensor
-    tCrB: cute.Tensor
-    tCrC: cute.Tensor
+    product: Product
 
     def __post_init__(self) -> None:
         rules.check_overlap(self.ring.stages)
+
+    @property
+    def tCrC(self) -> cute.Tensor:  # noqa: N802 - the name that CuTe gives it
+        """This thread's accumulators, (MMA, MMA_M, MMA_N)."""
+        return self.product.tCrC
 
     def at(self, work: Work, place: tuple):
         """Return the loop for the output tile at a place: this one, for any place."""
@@ -58,12 +57,12 @@ class MainLoop:
         MMAs may queue up behind them.
         """
         self.ring.wait(state)
-        mma.issue_stage(self.tiled_mma, self.tCrA, self.tCrB, self.tCrC, state.index, accumulate=False)
+        self.product.issue(a=state.index, b=state.index)
         read = state.clone()
         state.advance()
         for _ in cutlass.range(1, k_tiles, unroll=1):
             self.ring.wait(state)
-            mma.issue_stage(self.tiled_mma, self.tCrA, self.tCrB, self.tCrC, state.index, accumulate=True)
+            self.product.issue(a=state.index, b=state.index, accumulate=True)
             state.advance()
             # All but the youngest group have finished, so the stage before has been read and may be refilled while the
             # tensor cores work on the youngest.
@@ -95,12 +94,5 @@ def make_main_loop(
         If the stages are not the ring's, are fewer than 2, have not one K or are not major as the MMAs read them, the
         MMAs don't fill them or take A from registers, or the accumulators don't fit into those.
     """
-    rules.check_operand_source(a_source(tiled_mma), "smem")
     check_operands(ring, tiled_mma, sA, sB)
-    tile = (cute.size(sA, mode=[0]), multiplied_columns(tiled_mma, sB))
-    check_accumulators(tiled_mma, tile)
-    thr_mma = tiled_mma.get_slice(tidx)
-    tCrA = tiled_mma.make_fragment_A(thr_mma.partition_A(sA))  # (MMA, MMA_M, MMA_K, stages) of descriptors
-    tCrB = make_fragment_b(tiled_mma, sB, tidx)  # (MMA, MMA_N, MMA_K, stages)
-    sums = cute.make_rmem_tensor(tiled_mma.partition_shape_C(tile), tiled_mma.op.acc_dtype)
-    return MainLoop(ring, tiled_mma, tCrA, tCrB, sums)
+    return MainLoop(ring, make_product(tiled_mma, sA, sB, tidx))

@@ -1,4 +1,4 @@
-"""TiledMMAs from SM90 wgmma atoms, and the MMAs of one pipeline stage (traced)."""
+"""TiledMMAs from SM90 wgmma atoms, and MMAs of single rows of atoms (traced)."""
 
 import cutlass
 import cutlass.cute as cute
@@ -55,33 +55,6 @@ def with_accumulate(tiled_mma: cute.TiledMma, accumulate: bool) -> cute.TiledMma
 
 
 @cute.jit
-def issue_stage(
-    tiled_mma: cute.TiledMma,
-    tCrA: cute.Tensor,
-    tCrB: cute.Tensor,
-    tCrC: cute.Tensor,
-    stage: cutlass.Int32,
-    accumulate: cutlass.Constexpr,
-):
-    """Issue every MMA of one pipeline stage as one wgmma group: C (+)= A[stage] B[stage]^T.
-
-    tCrA and tCrB are descriptor iterators (MMA, MMA_M or MMA_N, MMA_K, stage); tCrC is the register fragment
-    (MMA, MMA_M, MMA_N). The MMAs are asynchronous: C may be read only after a `wait_group` covers this group.
-    """
-    # wgmma reads and writes its accumulator registers asynchronously. The fence orders every earlier access of
-    # this warpgroup to them before the MMAs below; without it the compiler may keep or move register values
-    # across the instruction, and the sum is wrong.
-    warpgroup.fence()
-    for k_block in cutlass.range_constexpr(cute.size(tCrA, mode=[2])):
-        # scale-d = 0 on the first MMA of a tile: it writes C instead of adding, so no zero-fill is needed.
-        step = with_accumulate(tiled_mma, accumulate or k_block != 0)
-        coordinate = (None, None, k_block, stage)
-        cute.gemm(step, tCrC, tCrA[coordinate], tCrB[coordinate], tCrC)
-    # Closes the group: `wait_group(n)` counts these, and means "all but the n youngest have finished".
-    warpgroup.commit_group()
-
-
-@cute.jit
 def issue_rows(
     tiled_mma: cute.TiledMma,
     tCrA: cute.Tensor,
@@ -94,35 +67,11 @@ def issue_rows(
     """Issue some MMAs of one pipeline stage as one wgmma group: C = A[rows, steps, stage] B[steps, stage]^T.
 
     `rows` is one of A's blocks of 64 rows for each warpgroup, `steps` a range of MMAs along K; tCrC (MMA, 1, 1) holds
-    that block alone. Otherwise as `issue_stage`.
+    that block alone. Otherwise as `Product.issue`.
     """
-    warpgroup.fence()  # as in `issue_stage`
+    warpgroup.fence()  # as in `Product.issue`
     for step in cutlass.range_constexpr(steps.start, steps.stop):
         atom = with_accumulate(tiled_mma, step != steps.start)
         a, b = (cute.append_ones(each) for each in (tCrA[(None, rows, step, stage)], tCrB[(None, 0, step, stage)]))
         cute.gemm(atom, tCrC, a, b, tCrC)
-    warpgroup.commit_group()
-
-
-@cute.jit
-def issue_from_registers(
-    tiled_mma: cute.TiledMma,
-    tCrA: cute.Tensor,
-    tCrB: cute.Tensor,
-    tCrC: cute.Tensor,
-    steps: cutlass.Constexpr,
-    stage: cutlass.Int32,
-    accumulate: cutlass.Constexpr,
-):
-    """Issue MMAs with A in registers as one wgmma group: C (+)= A B[steps, stage]^T.
-
-    `steps` is a range of MMAs along K of B's stage; tCrA (MMA, MMA_M, steps) holds A for these alone. Its registers,
-    like those of C, may be touched only after a `wait_group` covers this group. Otherwise as `issue_stage`.
-    """
-    # As in `issue_stage`. The fence also orders this warpgroup's writes to A's registers before the MMAs that read
-    # them.
-    warpgroup.fence()
-    for step in cutlass.range_constexpr(steps.start, steps.stop):
-        atom = with_accumulate(tiled_mma, accumulate or step != steps.start)
-        cute.gemm(atom, tCrC, tCrA[(None, None, step - steps.start)], tCrB[(None, None, step, stage)], tCrC)
     warpgroup.commit_group()

@@ -7,12 +7,13 @@ import cutlass
 import cutlass.cute as cute
 from cutlass.cute.nvgpu import warpgroup
 
-from cutepy.device import mma, rules
+from cutepy.device import rules
 from cutepy.device.main_loop import nothing
 from cutepy.device.operand import OperandLoad, Step, make_operand_load, put
 from cutepy.device.pipeline import TmaRing
+from cutepy.device.product import Product, make_product
 from cutepy.device.schedulers import Work
-from cutepy.device.staging import check_accumulators, check_operands, make_fragment_b, multiplied_columns
+from cutepy.device.staging import check_operands
 from cutepy.dsl.atoms import operand_types
 
 
@@ -42,27 +43,23 @@ class RegisterLoop:
     ----------
     ring : TmaRing
         Ring of the stages; this thread's warp is one of its consumers.
-    tiled_mma : TiledMma
-        TiledMMA of `make_tiled_mma(..., a_in_registers=True)`.
+    product : Product
+        MMAs of a stage, with A in registers, and the accumulators.
     load : OperandLoad
         Reads A; its `tile` tells where the elements are.
-    tCrA : (Tensor, Tensor)
-        Registers of the two halves, (MMA, MMA_M, MMA_K of the half).
-    tCrB : Tensor
-        Descriptors of the stages, (MMA, MMA_N, MMA_K, stages).
-    tCrC : Tensor
-        This thread's accumulators, (MMA, MMA_M, MMA_N).
     """
 
     ring: TmaRing
-    tiled_mma: cute.TiledMma
+    product: Product
     load: OperandLoad
-    tCrA: tuple
-    tCrB: cute.Tensor
-    tCrC: cute.Tensor
 
     def __post_init__(self) -> None:
         rules.check_overlap(self.ring.stages)
+
+    @property
+    def tCrC(self) -> cute.Tensor:  # noqa: N802 - the name that CuTe gives it
+        """This thread's accumulators, (MMA, MMA_M, MMA_N)."""
+        return self.product.tCrC
 
     def at(self, work: Work, place: tuple):
         """Return the loop for the output tile at a place: this one, for any place."""
@@ -107,15 +104,14 @@ class RegisterLoop:
 
     def fill(self, half: int, tile, stage, change: Callable):
         """Load A of one half of a stage into its registers, through `change`."""
-        fragment, mma_k = self.tCrA[half], self.tiled_mma.get_tile_size(2)
-        for place, step in enumerate(rules.step_halves(self.load.steps)[half]):
-            at = Step(tile, stage, step * mma_k)
-            put(change(self.load.read(at), at), fragment[(None, None, place)], operand_types(self.tiled_mma)[0])
+        tiled_mma = self.product.tiled_mma
+        for step in rules.step_halves(self.load.steps)[half]:
+            at = Step(tile, stage, step * tiled_mma.get_tile_size(2))
+            put(change(self.load.read(at), at), self.product.tCrA[step], operand_types(tiled_mma)[0])
 
     def issue(self, half: int, stage, accumulate: bool):
         """Issue the MMAs of one half of a stage as one group."""
-        steps = rules.step_halves(self.load.steps)[half]
-        mma.issue_from_registers(self.tiled_mma, self.tCrA[half], self.tCrB, self.tCrC, steps, stage, accumulate)
+        self.product.issue(b=stage, accumulate=accumulate, steps=rules.step_halves(self.load.steps)[half])
 
     @cute.jit
     def release(self, state):
@@ -154,12 +150,4 @@ def make_register_loop(
     """
     check_operands(ring, tiled_mma, sA, sB)
     load = make_operand_load(tiled_mma, sA, tidx)
-    tile_m, tile_n, mma_k = cute.size(sA, mode=[0]), multiplied_columns(tiled_mma, sB), tiled_mma.get_tile_size(2)
-    check_accumulators(tiled_mma, (tile_m, tile_n))
-    fragments = tuple(
-        tiled_mma.make_fragment_A(tiled_mma.partition_shape_A((tile_m, len(half) * mma_k)))
-        for half in rules.step_halves(load.steps)
-    )
-    tCrB = make_fragment_b(tiled_mma, sB, tidx)
-    sums = cute.make_rmem_tensor(tiled_mma.partition_shape_C((tile_m, tile_n)), tiled_mma.op.acc_dtype)
-    return RegisterLoop(ring, tiled_mma, load, fragments, tCrB, sums)
+    return RegisterLoop(ring, make_product(tiled_mma, cute.size(sA, mode=[0]), sB, tidx), load)

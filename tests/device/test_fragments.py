@@ -196,12 +196,12 @@ def test_all_registers_that_threads_are_launched_with_are_dealt_out(consumers):
         (lambda: rules.check_schedule((4, 4), 2, 8), "1 to 16 CTAs"),
         (lambda: rules.check_schedule((1, 1), 1, 0), "at least 1 row, got 0"),
         (
-            lambda: rules.check_stages((64, 64, 4), (64, 64, 3), (64, 64, 16), 4),
+            lambda: rules.check_ring_stages(4, 3, 4),
             "the 4 stages of their ring, got 4 and 3",
         ),
-        (lambda: rules.check_stages((64, 64, 4), (64, 32, 4), (64, 64, 16), 4), "same extent along K, got 64 and 32"),
+        (lambda: rules.check_stages((64, 64), (64, 32), (64, 64, 16)), "same extent along K, got 64 and 32"),
         (
-            lambda: rules.check_stages((96, 64, 4), (64, 64, 4), (64, 64, 16), 4),
+            lambda: rules.check_stages((96, 64), (64, 64), (64, 64, 16)),
             "M of a stage .* 64.*, got 96; use 128",
         ),
     ],

@@ -15,7 +15,7 @@ import cutlass.cute as cute  # noqa: E402
 from cutlass.cute.nvgpu import warpgroup  # noqa: E402
 
 import cutepy  # noqa: E402
-from cutepy.device import mma, operand, register_loop, smem, tma  # noqa: E402
+from cutepy.device import mma, operand, product, register_loop, smem, tma  # noqa: E402
 from cutepy.device.fragment import AccumulatorTile  # noqa: E402
 from cutepy.device.pipeline import TmaRing, publish_barriers  # noqa: E402
 from cutepy.dsl import from_cute, to_cute  # noqa: E402
@@ -234,24 +234,17 @@ class TwoProducts:
                 tiles = tma.make_tiles(copy, tensor, shared[name], self.plan[name].content.tile)
                 tiles.loads().load((0, 0), state.index, full)
         ring.wait(ring.consumer_state())
-        one, two = first.get_slice(tidx), second.get_slice(tidx)
-        tSrQ, tSrK = (
-            first.make_fragment_A(one.partition_A(shared["sQ"])),
-            first.make_fragment_B(one.partition_B(shared["sK"])),
-        )
-        tOrV = second.make_fragment_B(two.partition_B(shared["sV"]))
-        tSrS = cute.make_rmem_tensor(first.partition_shape_C((64, self.keys)), cutlass.Float32)
-        tOrO = cute.make_rmem_tensor(second.partition_shape_C((64, self.width)), cutlass.Float32)
-        mma.issue_stage(first, tSrQ, tSrK, tSrS, 0, accumulate=False)
+        qk = product.make_product(first, shared["sQ"], shared["sK"], tidx)
+        pv = product.make_product(second, 64, shared["sV"], tidx)
+        qk.issue()
         warpgroup.wait_group(0)
-        tOrP = operand.from_accumulators(tSrS, first, (64, self.keys), second)
-        steps = range(cute.size(tOrP, mode=[2]))
-        mma.issue_from_registers(second, tOrP, tOrV, tOrO, steps, 0, accumulate=False)
+        operand.from_accumulators(qk.tCrC, first, (64, self.keys), second, into=pv.tCrA)
+        pv.issue()
         warpgroup.wait_group(0)
         coordinates = sm90.AccumulatorCoordinates(from_cute(second), (64, self.width))
         places = AccumulatorTile(coordinates, (64, self.width), tidx)
         for register, (row, column) in enumerate(coordinates.registers):
-            o[places.of_thread(0) + row, places.of_thread(1) + column] = tOrO[register]
+            o[places.of_thread(0) + row, places.of_thread(1) + column] = pv.tCrC[register]
 
 
 @pytest.mark.parametrize(("keys", "width"), [(32, 64), (80, 24)])

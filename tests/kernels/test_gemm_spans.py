@@ -77,7 +77,7 @@ def test_groups_along_k():
 def test_a_stage_of_no_whole_spans_is_refused_not_multiplied_in_part():
     assert rules.multiplied_columns(128, 96, "MN") == 96
     with pytest.raises(ValueError, match=r"N of a stage must be a multiple of 64, .*, got 96; use 128"):
-        rules.check_stages((64, 64, 4), (96, 64, 4), (64, 64, 16), 4, "MN")
+        rules.check_stages((64, 64), (96, 64), (64, 64, 16), "MN")
 
 
 def test_narrow_tiles_and_multicasts_that_would_cut_spans_keep_their_own():
