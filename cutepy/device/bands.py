@@ -22,7 +22,7 @@ class KeyTiles:
     ----------
     begin, end : Int32
     whole_begin, whole_end : Int32
-        Of them, those without the last that every query sees all of: no mask changes them.
+        Of them, those that every query sees all of: no mask changes them. None if the first is not before the second.
     """
 
     begin: Int32
@@ -54,6 +54,10 @@ class Band:
     left: Int32 | None = None
     right: Int32 | None = None
 
+    def turned(self) -> "Band":
+        """Return the band of the transposed matrix: the queries that see each key."""
+        return Band(self.keys, self.queries, self.right, self.left)
+
     def begin(self, query):
         """Return the first key that a query sees."""
         if self.left is None:
@@ -71,12 +75,12 @@ class Band:
         last = query + rows - 1
         end = cutlass.max(cute.ceil_div(cutlass.max(self.end(last), 0), width), 1)
         begin = cutlass.min(self.begin(query) // width, end - 1)
-        whole_end = cutlass.max(cutlass.min(cutlass.max(self.end(query), 0) // width, end - 1), begin)
-        whole_begin = cutlass.min(cutlass.max(cute.ceil_div(self.begin(last), width), begin), whole_end)
+        whole_end = cutlass.max(cutlass.min(cutlass.max(self.end(query), 0) // width, end), begin)
+        whole_begin = cutlass.min(cutlass.max(cute.ceil_div(self.begin(last), width), begin), end)
         return KeyTiles(begin, end, whole_begin, whole_end)
 
     @cute.jit
-    def mask(self, scores: cute.Tensor, tile: AccumulatorTile, query, key):
+    def mask(self, scores: cute.Tensor, tile: AccumulatorTile, query, key, is_ragged: cutlass.Constexpr = False):
         """Set the scores of keys that a query does not see to minus infinity.
 
         Parameters
@@ -86,12 +90,16 @@ class Band:
             Their coordinates, one subtile of all columns.
         query, key : Int32
             First query, and first key, of the tile.
+        is_ragged : bool
+            True to mask rows beyond the last query too.
         """
         first, behind = {}, {}
         own = query + tile.of_thread(0), key + tile.of_thread(1)
         for row in tile.distinct(0):
             first[row] = self.begin(own[0] + row) - own[1]
             behind[row] = self.end(own[0] + row) - own[1]
+            if cutlass.const_expr(is_ragged):
+                behind[row] = select(own[0] + row < self.queries, behind[row], 0)
         for register, (row, column) in enumerate(tile.registers):
             seen = behind[row] > column
             if cutlass.const_expr(self.left is not None):

@@ -51,21 +51,19 @@ def _check_subtile(tiled_mma: cute.TiledMma, staged: cute.Tensor, contiguous_mod
 
 
 @dataclass(frozen=True)
-class TileStore:
-    """Store of accumulator tiles, subtile by subtile: registers -> shared memory -> TMA store.
+class Stage:
+    """Writes of accumulators to stages of shared memory, for the async proxy: TMA, or the MMAs of another product.
 
     Attributes
     ----------
     copy : TiledCopy
         From the accumulator fragment to shared memory.
     tRS_sD : Tensor
-        This thread's part of the staged subtiles; the threads fill one stage while TMA still reads others.
+        This thread's part of the stages.
     subtile_shape : shape
         This thread's registers of one subtile.
-    warp : Int32
-        Index among the consumer warps.
     threads : int
-        Consumer threads.
+        Threads that fill a stage together.
     barrier : int or Int32
         The named barrier at which they meet.
     tile : AccumulatorTile
@@ -75,7 +73,6 @@ class TileStore:
     copy: cute.TiledCopy
     tRS_sD: cute.Tensor
     subtile_shape: cute.Shape
-    warp: cutlass.Int32
     threads: int
     barrier: int | cutlass.Int32
     tile: AccumulatorTile
@@ -85,11 +82,106 @@ class TileStore:
         """Subtiles in shared memory."""
         return cute.size(self.tRS_sD, mode=[3])
 
-    def subtiles(self, tCrC, places):
-        """View this thread's accumulators as subtiles, in the store's distribution: (subtile_shape..., subtiles).
+    def subtiles(self, tCrC):
+        """View this thread's accumulators as subtiles, in the order of the copy: (subtile_shape..., subtiles).
 
         Loop over the last mode with ``cutlass.range(count, unroll_full=True)``, and finish each subtile in place: the
         loop is traced once, and registers have no addresses, so it must be unrolled fully.
+        """
+        count = cute.size(tCrC) // cute.size(self.subtile_shape)
+        return cute.composition(self.copy.retile(tCrC), cute.make_layout((*self.subtile_shape, count)))
+
+    def write(self, rC, buffer):
+        """Convert one subtile and write it to stage `buffer`; `meet` must follow before another thread's copy reads it.
+
+        The stage must be free: its readers are known to have finished.
+
+        Parameters
+        ----------
+        rC : Tensor
+            This thread's part, of `subtiles`.
+        buffer : int or Int32
+        """
+        rules.check_registers(cute.size(rC), cute.size(self.subtile_shape))
+        rules.check_number("stage", buffer, self.stages)
+        rD = cute.make_rmem_tensor(self.subtile_shape, self.tRS_sD.element_type)
+        rD.store(rC.load().to(self.tRS_sD.element_type))
+        cute.copy(self.copy, rD, self.tRS_sD[(None, None, None, buffer)])
+
+    def publish(self):
+        """Make all threads' writes visible to the async proxy; all threads of the stage call."""
+        # TMA reads through the async proxy: without this fence it may read bytes older than the stores above. (Left out
+        # on an H200, 2026-11-21, relative errors of a GEMM rose from 2e-4 to 1e-2 and more, in large products only.)
+        cute.arch.fence_proxy("async.shared", space="cta")
+        self.meet()
+
+    def meet(self):
+        """Wait for all threads of the stage."""
+        cute.arch.barrier(barrier_id=self.barrier, number_of_threads=self.threads)
+
+
+@dataclass(frozen=True)
+class Sink:
+    """TMA stores, or additions, of stages to global memory, by one warp.
+
+    Attributes
+    ----------
+    warp : Int32
+        Index among the warps that fill the stages; the first one sends.
+    """
+
+    warp: cutlass.Int32
+
+    @cute.jit
+    def send(self, places, buffer, index, in_flight: cutlass.Constexpr):
+        """Store, or add, stage `buffer` to a subtile of `places`, and wait until only so many sends read their stages.
+
+        All threads of the stage call, after `Stage.publish`. The copy of `places` decides which: `tma.make_store` or
+        `tma.make_reduce`.
+        """
+        check_stores(places.copy)
+        destination = places.place(index)
+        if self.warp == STORE_WARP:
+            cute.copy(places.copy, places.tSs[(None, buffer)], destination)
+            cute.arch.cp_async_bulk_commit_group()
+            cute.arch.cp_async_bulk_wait_group(in_flight, read=True)
+
+    @cute.jit
+    def wait(self):
+        """Wait, in the warp that sends, until TMA has read all that was sent; `Stage.meet` tells the others.
+
+        Without it memory would be written, or freed by the CTA's exit, that TMA still reads.
+        """
+        if self.warp == STORE_WARP:
+            cute.arch.cp_async_bulk_wait_group(0, read=True)
+
+
+@dataclass(frozen=True)
+class TileStore:
+    """Store of accumulator tiles, subtile by subtile: registers -> shared memory -> TMA.
+
+    Attributes
+    ----------
+    stage : Stage
+        The threads fill one of its stages while TMA still reads others.
+    sink : Sink
+    """
+
+    stage: Stage
+    sink: Sink
+
+    @property
+    def tile(self) -> AccumulatorTile:
+        """Coordinates of this thread's registers of one subtile."""
+        return self.stage.tile
+
+    @property
+    def subtile_shape(self) -> cute.Shape:
+        """This thread's registers of one subtile."""
+        return self.stage.subtile_shape
+
+    def subtiles(self, tCrC, places):
+        """View this thread's accumulators as subtiles: see `Stage.subtiles`.
 
         Parameters
         ----------
@@ -109,14 +201,14 @@ class TileStore:
         columns, across = held * columns_each, size * columns_each
         rules.check_subtile_columns(columns, across)
         count = cute.size(tCrC) // size
-        rows = size * self.threads // across
+        rows = size * self.stage.threads // across
         stored = places.count // places.columns * rows, places.columns * across
         rules.check_covering((count * across // columns * rows, columns), stored)
-        return cute.composition(self.copy.retile(tCrC), cute.make_layout((*self.subtile_shape, count)))
+        return self.stage.subtiles(tCrC)
 
     @cute.jit
     def store(self, rC, buffer, places, index):
-        """Convert one subtile, write it to stage `buffer` and store it to `places` by TMA; all consumer threads call.
+        """Convert one subtile, write it to stage `buffer` and send it to `places`; all threads of the stage call.
 
         Parameters
         ----------
@@ -137,31 +229,53 @@ class TileStore:
         ValueError
             If `rC` is not this thread's part of such a subtile, or it is not the stage's turn.
         """
-        rules.check_registers(cute.size(rC), cute.size(self.subtile_shape))
-        rules.check_buffer(buffer, index, places.count, self.stages)
-        check_stores(places.copy)
-        tDsD, tDgD = places.tSs, places.place(index)
-        rD = cute.make_rmem_tensor(self.subtile_shape, self.tRS_sD.element_type)
-        rD.store(rC.load().to(self.tRS_sD.element_type))
-        cute.copy(self.copy, rD, self.tRS_sD[(None, None, None, buffer)])
-        # TMA reads through the async proxy: without this fence it may read bytes older than the stores above. (Left out
-        # on an H200, 2026-11-21, relative errors of a GEMM rose from 2e-4 to 1e-2 and more, in large products only.)
-        cute.arch.fence_proxy("async.shared", space="cta")
+        rules.check_buffer(buffer, index, places.count, self.stage.stages)
+        self.stage.write(rC, buffer)
         # TMA must send every thread's part, so all wait for all. The barrier also tells the threads that the next stage
         # is free: the store warp has waited for that (below) before it arrives here.
-        cute.arch.barrier(barrier_id=self.barrier, number_of_threads=self.threads)
-        if self.warp == STORE_WARP:
-            cute.copy(places.copy, tDsD[(None, buffer)], tDgD)
-            cute.arch.cp_async_bulk_commit_group()
-            # At most stages - 2 stores may still be reading now, none of them from the stage that is filled after the
-            # next barrier, on which this warp arrives only after this wait.
-            cute.arch.cp_async_bulk_wait_group(self.stages - 2, read=True)
+        self.stage.publish()
+        # At most stages - 2 stores may still be reading then, none of them from the stage that is filled after the next
+        # barrier, on which the store warp arrives only after its wait.
+        self.sink.send(places, buffer, index, self.stage.stages - 2)
 
-    @cute.jit
     def finish(self):
-        """Wait until TMA has read all that was stored: shared memory is freed when the CTA exits."""
-        if self.warp == STORE_WARP:
-            cute.arch.cp_async_bulk_wait_group(0, read=True)
+        """Wait until TMA has read all that was stored."""
+        self.sink.wait()
+
+
+def make_stage(
+    tiled_mma: cute.TiledMma,
+    sD: cute.Tensor,
+    contiguous_mode: int,
+    tidx: cutlass.Int32,
+    threads: int,
+    barrier: int | cutlass.Int32,
+) -> Stage:
+    """Partition the stages `sD` (rows, columns, stages) by the accumulators of `tiled_mma`.
+
+    Parameters
+    ----------
+    contiguous_mode : int
+        1 for row-major stages, 0 for column-major ones.
+    tidx : Int32
+        Index among the `threads`, those of `tiled_mma`, which meet at the named `barrier`.
+
+    Raises
+    ------
+    ValueError
+        If the threads are not those of `tiled_mma`, or can't fill such stages, these are contiguous in another mode, or
+        there is no such named barrier.
+    """
+    if isinstance(barrier, int):
+        rules.check_barrier(barrier)
+    if threads != tiled_mma.size:
+        raise ValueError(f"a tile store needs the {tiled_mma.size} threads of its MMA, got {threads}")
+    _check_subtile(tiled_mma, sD, contiguous_mode)
+    copy = register_to_smem(tiled_mma, sD, contiguous_mode)
+    thread_copy = copy.get_slice(tidx)
+    shape = cute.shape(thread_copy.partition_S(sD))[:3]
+    tile = make_subtile(extents(sD), threads // arch.WARPGROUP_THREADS, tidx)
+    return Stage(copy, thread_copy.partition_D(sD), shape, threads, barrier, tile)
 
 
 def make_tile_store(
@@ -174,31 +288,15 @@ def make_tile_store(
 ) -> TileStore:
     """Partition the staged subtiles `sD` (rows, columns, stages) for storing the accumulators of `tiled_mma`.
 
-    `contiguous_mode` is 1 for a row-major output; `tidx` counts among the `threads` consumer threads, which meet at
-    the named `barrier`.
-
-    Raises
-    ------
-    ValueError
-        If the threads are not those of `tiled_mma`, or can't store such subtiles, these are contiguous in another mode,
-        or there is no such named barrier.
+    Parameters and errors are those of `make_stage`; there must be 2 stages or more.
     """
-    if isinstance(barrier, int):
-        rules.check_barrier(barrier)
-    if threads != tiled_mma.size:
-        raise ValueError(f"a tile store needs the {tiled_mma.size} threads of its MMA, got {threads}")
-    _check_subtile(tiled_mma, sD, contiguous_mode)
-    if (stages := cute.size(sD, mode=[2])) < 2:
+    stage = make_stage(tiled_mma, sD, contiguous_mode, tidx, threads, barrier)
+    if stage.stages < 2:
         raise ValueError(
-            f"a tile store needs at least 2 stages, got {stages}: the threads fill one while TMA reads the other; "
-            "use 2, of half the columns if there is no room"
+            f"a tile store needs at least 2 stages, got {stage.stages}: the threads fill one while TMA reads the "
+            "other; use 2, of half the columns if there is no room"
         )
-    copy = register_to_smem(tiled_mma, sD, contiguous_mode)
-    thread_copy = copy.get_slice(tidx)
-    shape = cute.shape(thread_copy.partition_S(sD))[:3]
-    tile = make_subtile(extents(sD), threads // arch.WARPGROUP_THREADS, tidx)
-    own = thread_copy.partition_D(sD)
-    return TileStore(copy, own, shape, cute.arch.make_warp_uniform(tidx // 32), threads, barrier, tile)
+    return TileStore(stage, Sink(cute.arch.make_warp_uniform(tidx // 32)))
 
 
 @dataclass(frozen=True)

@@ -181,7 +181,7 @@ class Persistent:
 
 @dataclass(frozen=True)
 class LongestFirst(Persistent):
-    """Scheduler of tiles whose work grows with their row, as under a causal mask: the last rows come first.
+    """Scheduler of tiles whose work grows, or falls, with their row, as under a causal mask: the longest come first.
 
     Launched with a CTA a tile, the hardware starts the next tile wherever one ends, so the short ones fill the gaps.
     Products share L2 in sections: their tiles of one row follow each other, and the next section begins when this one
@@ -191,17 +191,21 @@ class LongestFirst(Persistent):
     ----------
     at_once : Int32
         Products of a section.
+    grows : bool
+        True if the last row has the most work, False if the first has.
     """
 
     at_once: cutlass.Int32 = 1
+    grows: bool = True
 
     @cute.jit
     def locate(self, index):
-        """Find the row of an output tile, from the last to the first, and the batch coordinates of its product."""
+        """Find the row of an output tile, the longest first, and the batch coordinates of its product."""
         rules.check_rows_only(self.cluster_mn, self.parts)
         rows, _, *batch = self.raster
         section = index // (rows * self.at_once)
         within, first = index - section * (rows * self.at_once), section * self.at_once
         width = cutlass.min(self.at_once, math.prod(batch) - first)
         rank = within // width
-        return rows - 1 - rank, cutlass.Int32(0), coordinates_of(first + within - rank * width, batch)
+        row = rows - 1 - rank if cutlass.const_expr(self.grows) else rank
+        return row, cutlass.Int32(0), coordinates_of(first + within - rank * width, batch)

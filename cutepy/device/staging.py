@@ -103,6 +103,11 @@ def make_fragment_b(tiled_mma: cute.TiledMma, sB: cute.Tensor, tidx: cutlass.Int
     return tiled_mma.make_fragment_B(tiled_mma.get_slice(tidx).partition_B(sB))
 
 
+def turned(staged: cute.Tensor) -> cute.Tensor:
+    """View stages (rows, columns, stages) as (columns, rows, stages): the same memory as the transposed operand."""
+    return cute.make_tensor(staged.iterator, cute.select(staged.layout, [1, 0, 2]))
+
+
 def hold_address(staged: cute.Tensor) -> cute.Tensor:
     """Return stages whose address the compiler keeps in a register.
 

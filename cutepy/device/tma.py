@@ -56,6 +56,22 @@ def make_store(
     return cpasync.make_tiled_tma_atom(cpasync.CopyBulkTensorTileS2GOp(), tensor, _one_stage(staged_layout), tile)
 
 
+def make_reduce(
+    tensor: cute.Tensor, staged_layout: cute.ComposedLayout, tile: tuple[int, int]
+) -> tuple[cute.CopyAtom, cute.Tensor]:
+    """Make the copy atom and the coordinate tensor that add one stage to `tile` of `tensor`, in memory.
+
+    Additions to one element come in any order: sums in floating point differ from run to run.
+
+    Raises
+    ------
+    ValueError
+        If a stage has other extents than the tile.
+    """
+    rules.check_copy_tile(tile, extents(staged_layout.outer))
+    return cpasync.make_tiled_tma_atom(cpasync.CopyReduceBulkTensorTileS2GOp(), tensor, _one_stage(staged_layout), tile)
+
+
 def _lines(stages: cute.Layout, bits: int) -> tuple[int, int]:
     """Count the lines of a stage, across its contiguous mode, and the bytes from one to the next."""
     across = 1 if contiguous_mode(stages) == 0 else 0
@@ -66,8 +82,8 @@ def _lines(stages: cute.Layout, bits: int) -> tuple[int, int]:
 
 
 def check_stores(copy: cute.CopyAtom) -> None:
-    """Check that a copy is one of `make_store`."""
-    if not isinstance(copy.op, cpasync.CopyBulkTensorTileS2GOp):
+    """Check that a copy is one of `make_store` or `make_reduce`."""
+    if not isinstance(copy.op, cpasync.CopyBulkTensorTileS2GOp | cpasync.CopyReduceBulkTensorTileS2GOp):
         raise TypeError("a store needs a copy that stores, got one that loads; make it with make_store")
 
 

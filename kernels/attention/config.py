@@ -77,3 +77,87 @@ class ForwardConfig:
         """Name of the kernel, as profilers show it."""
         mask = ("_left" if self.left else "") + ("_right" if self.right else "")
         return f"cutepy_attention_{self.dtype}_{self.head}_{self.head_v}_{self.tile_m}x{self.tile_n}{mask}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BackwardConfig:
+    """Configuration of a backward kernel.
+
+    Attributes
+    ----------
+    dtype : str
+        Of Q, K, V, dO, dK, dV: "float16" or "bfloat16".
+    head : int
+        Extent of a row of Q, K, V.
+    tile_k, tile_q : int
+        Keys and queries of a tile.
+    warpgroups : int
+        Consumer warpgroups, each of 64 keys.
+    stages : int
+        Stages of Q, and of dO.
+    left, right : bool
+        True if keys before, or behind, a query's position are bounded.
+    """
+
+    dtype: str
+    head: int
+    tile_k: int
+    tile_q: int
+    warpgroups: int = 2
+    stages: int = 2
+    left: bool = False
+    right: bool = False
+
+    @property
+    def rows_of_dq(self) -> int:
+        """Rows of dQ that a warpgroup computes: all of a tile's, and a part of the columns, or its share of them."""
+        return 64 if self.tile_q == 64 * self.warpgroups else self.tile_q
+
+    @property
+    def columns_of_dq(self) -> int:
+        """Columns of dQ that a warpgroup computes."""
+        return self.head if self.tile_q == 64 * self.warpgroups else self.head // self.warpgroups
+
+    @cached_property
+    def scores(self) -> sm90.TiledMMA:
+        """MMAs of S^T = K Q^T and dP^T = V dO^T."""
+        return rules.wgmma_tiling(self.dtype, self.dtype, self.tile_q, self.warpgroups)
+
+    @cached_property
+    def sums(self) -> sm90.TiledMMA:
+        """MMAs of dV = P^T dO and dK = dS^T Q."""
+        return rules.wgmma_tiling(self.dtype, self.dtype, self.head, self.warpgroups, a_in_registers=True)
+
+    @cached_property
+    def dq(self) -> sm90.TiledMMA:
+        """MMAs of a warpgroup's part of dQ = dS K."""
+        return rules.wgmma_tiling(self.dtype, self.dtype, self.columns_of_dq, 1)
+
+    @property
+    def consumers(self) -> int:
+        """Consumer threads."""
+        return 128 * self.warpgroups
+
+    @cached_property
+    def smem(self) -> sm90.SmemPlan:
+        """Shared memory of a CTA."""
+        dq_stages = self.warpgroups * self.columns_of_dq // EPI_COLUMNS
+        return sm90.SmemPlan.of(
+            sK=sm90.StagedTile((self.tile_k, self.head), 1, bits=16),
+            sV=sm90.StagedTile((self.tile_k, self.head), 1, bits=16),
+            sQ=sm90.StagedTile((self.tile_q, self.head), self.stages, bits=16),
+            sdO=sm90.StagedTile((self.tile_q, self.head), self.stages, bits=16),
+            sdS=sm90.StagedTile((self.tile_k, self.tile_q), 2, bits=16),
+            sdQ=sm90.StagedTile((self.rows_of_dq, EPI_COLUMNS), dq_stages, bits=32),
+            sOut=sm90.StagedTile((self.tile_k, EPI_COLUMNS), EPI_STAGES, bits=16),
+            sStats=sm90.SmemArray(2 * self.tile_q * self.stages, bits=32, alignment_bytes=128),
+            kv_barriers=sm90.SmemArray(2, bits=64),
+            q_barriers=sm90.SmemArray(2 * self.stages, bits=64),
+            do_barriers=sm90.SmemArray(2 * self.stages, bits=64),
+        )
+
+    @property
+    def name(self) -> str:
+        """Name of the kernel, as profilers show it."""
+        mask = ("_left" if self.left else "") + ("_right" if self.right else "")
+        return f"cutepy_attention_backward_{self.dtype}_{self.head}_{self.tile_k}x{self.tile_q}{mask}"

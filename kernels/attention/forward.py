@@ -115,18 +115,20 @@ class Attends:
         self.pv.tCrC.fill(0.0)
         # Then the tiles that the diagonal cuts, those that every query sees, and those that the window's begin cuts.
         last = tiles.end - 1
+        whole_end = cutlass.min(tiles.whole_end, last)
+        whole_begin = cutlass.min(tiles.whole_begin, whole_end)
         if cutlass.const_expr(self.config.right):
-            for done in cutlass.range(last - tiles.whole_end, unroll=1):
+            for done in cutlass.range(last - whole_end, unroll=1):
                 k_state, v_state = self.attend(work, tiles, query, last - 1 - done, k_state, v_state, masked=True)
         else:
-            for done in cutlass.range(last - tiles.whole_end, unroll=1):
+            for done in cutlass.range(last - whole_end, unroll=1):
                 k_state, v_state = self.attend(work, tiles, query, last - 1 - done, k_state, v_state, masked=False)
-        for done in cutlass.range(tiles.whole_end - tiles.whole_begin, unroll=1):
-            tile = tiles.whole_end - 1 - done
+        for done in cutlass.range(whole_end - whole_begin, unroll=1):
+            tile = whole_end - 1 - done
             k_state, v_state = self.attend(work, tiles, query, tile, k_state, v_state, masked=False)
         if cutlass.const_expr(self.config.left):
-            for done in cutlass.range(tiles.whole_begin - tiles.begin, unroll=1):
-                tile = tiles.whole_begin - 1 - done
+            for done in cutlass.range(whole_begin - tiles.begin, unroll=1):
+                tile = whole_begin - 1 - done
                 k_state, v_state = self.attend(work, tiles, query, tile, k_state, v_state, masked=True)
         self.q_ring.release(q_state)
         q_state.advance()

@@ -1,0 +1,381 @@
+"""The device code of attention backward: dQ, dK and dV, tile by tile of queries (traced).
+
+A CTA has a tile of keys, and goes through the queries that see it, of all heads of its group: it sums dK and dV in
+registers, and adds its part of dQ to memory. Scores are transposed, S^T = K Q^T, so that P^T and dS^T, which come from
+accumulators, are the A of dV = P^T dO and dK = dS^T Q; dS reaches dQ = dS K through shared memory.
+"""
+
+from dataclasses import dataclass
+
+import cutlass
+import cutlass.cute as cute
+from cuda.bindings.driver import CUstream
+from cutlass.cute.nvgpu import cpasync, warpgroup
+
+from cutepy.device import operand, product, roles, rules, schedulers, smem, staging, tma
+from cutepy.device.bands import Band
+from cutepy.device.epilogue import Sink, Stage, TileStore, make_stage, make_tile_store
+from cutepy.device.fragment import AccumulatorTile, make_subtile
+from cutepy.device.pipeline import TmaRing, publish_barriers
+from cutepy.dsl import to_cute
+from cutepy.dsl.atoms import to_tiled_mma
+from cutepy.kernels.attention.config import EPI_COLUMNS, EPI_STAGES, BackwardConfig
+from cutepy.kernels.attention.forward import L2_BYTES, LOG2_E, PRODUCERS, _modes
+
+
+@dataclass(frozen=True)
+class Loads:
+    """The producer warp: K and V once; Q, dO and the rows' statistics for each tile of queries of each head."""
+
+    config: BackwardConfig
+    kv_ring: TmaRing
+    q_ring: TmaRing
+    do_ring: TmaRing
+    sK: tma.TmaLoads
+    sV: tma.TmaLoads
+    sQ: tma.TmaLoads
+    sdO: tma.TmaLoads
+    sStats: tma.TmaLoads
+    band: Band
+    group: cutlass.Int32
+
+    def first_state(self, k):
+        return self.kv_ring.producer_state(), self.q_ring.producer_state()
+
+    @cute.jit
+    def on_tile(self, work, state):
+        kv_state, q_state = state
+        batch, kv_head = work.batch
+        tiles = self.band.tiles(work.row * self.config.tile_k, self.config.tile_k, self.config.tile_q)
+        full = self.kv_ring.acquire(kv_state)
+        self.sK.load((work.row, 0, kv_head, batch), kv_state.index, full)
+        self.sV.load((work.row, 0, kv_head, batch), kv_state.index, full)
+        kv_state.advance()
+        for member in cutlass.range(self.group, unroll=1):
+            head = kv_head * self.group + member
+            for done in cutlass.range(tiles.count, unroll=1):
+                tile = tiles.begin + done
+                full = self.q_ring.acquire(q_state)
+                self.sQ.load((tile, 0, head, batch), q_state.index, full)
+                self.sStats.load((tile, 0, head, batch), q_state.index, full)
+                full = self.do_ring.acquire(q_state)
+                self.sdO.load((tile, 0, head, batch), q_state.index, full)
+                q_state.advance()
+        return kv_state, q_state
+
+
+@dataclass(frozen=True)
+class Derives:
+    """The consumer warpgroups: gradients of 64 keys each, and a part of dQ."""
+
+    config: BackwardConfig
+    kv_ring: TmaRing
+    q_ring: TmaRing
+    do_ring: TmaRing
+    s: product.Product
+    dp: product.Product
+    dv: product.Product
+    dk: product.Product
+    dq: product.Product
+    scores: AccumulatorTile
+    stats: cute.Tensor
+    ds_stage: Stage
+    dq_stage: Stage
+    dq_sink: Sink
+    dq_tiles: tma.TmaTiles
+    consumer: cutlass.Int32
+    dk_tiles: tma.TmaTiles
+    dv_tiles: tma.TmaTiles
+    out: TileStore
+    band: Band
+    group: cutlass.Int32
+    scale: cutlass.Float32
+
+    def first_state(self, k):
+        return self.kv_ring.consumer_state(), self.q_ring.consumer_state()
+
+    @cute.jit
+    def on_tile(self, work, state):
+        kv_state, q_state = state
+        batch, kv_head = work.batch
+        key = work.row * self.config.tile_k
+        tiles = self.band.tiles(key, self.config.tile_k, self.config.tile_q)
+        # Queries beyond the last are zeros, with a dO of zeros: only bounds of the band, and missing keys, need masks.
+        whole_begin, whole_end = tiles.whole_begin, tiles.whole_end
+        if cutlass.const_expr(self.band.right is None):
+            whole_end = tiles.end
+        if cutlass.const_expr(self.band.left is None):
+            if key + self.config.tile_k > self.band.queries:
+                whole_begin = whole_end
+        whole_begin = cutlass.min(whole_begin, whole_end)
+        self.dk.tCrC.fill(0.0)
+        self.dv.tCrC.fill(0.0)
+        self.kv_ring.wait(kv_state)
+        for member in cutlass.range(self.group, unroll=1):
+            head = kv_head * self.group + member
+            for done in cutlass.range(whole_begin - tiles.begin, unroll=1):
+                q_state = self.derive(key, tiles.begin + done, (head, batch), q_state, masked=True)
+            for done in cutlass.range(whole_end - whole_begin, unroll=1):
+                q_state = self.derive(key, whole_begin + done, (head, batch), q_state, masked=False)
+            if cutlass.const_expr(self.band.right is not None):
+                for done in cutlass.range(tiles.end - whole_end, unroll=1):
+                    q_state = self.derive(key, whole_end + done, (head, batch), q_state, masked=True)
+        self.kv_ring.release(kv_state)
+        kv_state.advance()
+        for register in cutlass.range_constexpr(cute.size(self.dk.tCrC)):
+            self.dk.tCrC[register] = self.dk.tCrC[register] * self.scale
+        for sums, to in ((self.dk.tCrC, self.dk_tiles), (self.dv.tCrC, self.dv_tiles)):
+            places = to.subtiles((work.row, 0, kv_head, batch))
+            subtiles = self.out.subtiles(sums, places)
+            for index in cutlass.range_constexpr(places.count):
+                self.out.store(subtiles[None, None, None, index], index % EPI_STAGES, places, index)
+        return kv_state, q_state
+
+    @cute.jit
+    def derive(self, key, tile, place, q_state, masked: cutlass.Constexpr):
+        """Add a tile of queries' part to dK and dV, and this tile of keys' part to its dQ."""
+        p, dp, stage = self.s.tCrC, self.dp.tCrC, q_state.index
+        self.q_ring.wait(q_state)
+        self.s.issue(b=stage)
+        self.do_ring.wait(q_state)
+        self.dp.issue(b=stage)
+        warpgroup.wait_group(1)
+        if cutlass.const_expr(masked):
+            query = tile * self.config.tile_q
+            self.band.mask(p, self.scores, key, query, is_ragged=self.band.left is None)
+        for registers, lse in self.by_query(0, stage):
+            for register in registers:
+                p[register] = cute.math.exp2(p[register] * (self.scale * LOG2_E) - lse, fastmath=True)
+        self.to_operand(p, self.dv)
+        self.dv.issue(b=stage, accumulate=True)
+        warpgroup.wait_group(1)
+        for registers, delta in self.by_query(1, stage):
+            for register in registers:
+                dp[register] = p[register] * (dp[register] - delta)
+        self.to_operand(dp, self.dk)
+        # The other warpgroup has read this stage of dS two tiles ago: it has been at the barrier since.
+        buffer = q_state.count % 2
+        self.ds_stage.write(self.ds_stage.subtiles(dp)[None, None, None, 0], buffer)
+        self.ds_stage.publish()
+        self.dq.issue(a=buffer)
+        self.dk.issue(b=stage, accumulate=True)
+        warpgroup.wait_group(1)
+        self.do_ring.release(q_state)
+        self.add_dq(tile, place)
+        warpgroup.wait_group(0)
+        cute.arch.sync_warp()
+        self.q_ring.release(q_state)
+        q_state.advance()
+        return q_state
+
+    def by_query(self, which: int, stage):
+        """Yield this thread's registers of each query, with one of its statistics."""
+        places = self.scores.place(1)
+        for place, across in enumerate(self.scores.distinct(1)):
+            value = self.stats[self.scores.of_thread(1) + across, which, stage]
+            yield [register for register, column in enumerate(places) if column == place], value
+
+    def to_operand(self, sums, into):
+        """Make accumulators the A of another product."""
+        tile = (self.config.tile_k, self.config.tile_q)
+        operand.from_accumulators(sums, self.s.tiled_mma, tile, into.tiled_mma, into=into.tCrA)
+
+    @cute.jit
+    def add_dq(self, tile, place):
+        """Add this warpgroup's part of dQ, not scaled, to memory."""
+        parts = self.config.tile_q // self.config.rows_of_dq
+        row = tile * parts + (self.consumer if cutlass.const_expr(parts > 1) else 0)
+        column = 0 if cutlass.const_expr(parts > 1) else self.consumer
+        places = self.dq_tiles.subtiles((row, column, *place))
+        subtiles = self.dq_stage.subtiles(self.dq.tCrC)
+        self.dq_sink.wait()
+        self.dq_stage.meet()
+        for index in cutlass.range_constexpr(places.count):
+            self.dq_stage.write(subtiles[None, None, None, index], index)
+        self.dq_stage.publish()
+        for index in cutlass.range_constexpr(places.count):
+            self.dq_sink.send(places, index, index, places.count)
+
+
+class Backward:
+    """Attention backward of one configuration: a callable that the DSL compiles."""
+
+    def __init__(self, config: BackwardConfig):
+        self.config = config
+
+    @cute.jit
+    def __call__(
+        self,
+        q: cute.Tensor,
+        k: cute.Tensor,
+        v: cute.Tensor,
+        do: cute.Tensor,
+        stats: cute.Tensor,
+        dq: cute.Tensor,
+        dk: cute.Tensor,
+        dv: cute.Tensor,
+        scale: cutlass.Float32,
+        left: cutlass.Int32,
+        right: cutlass.Int32,
+        ctas: cutlass.Int32,
+        stream: CUstream,
+    ):
+        """Launch on tensors as of `Forward`; dq is fp32, and added to, without the scale.
+
+        stats (batch, heads, 2, queries), fp32, has the rows' logarithms of sums, of base 2, plus infinity where nothing
+        is seen, and their sums of dO * O.
+        """
+        config, plan = self.config, self.config.smem
+        content = {region.name: region.content for region in plan}
+        stats_layout = _stats_layout(config, 1)
+        copies, tensors = zip(
+            tma.make_load(_modes(k, 1, 3, 2, 0), to_cute(content["sK"].layout), content["sK"].tile, 1),
+            tma.make_load(_modes(v, 1, 3, 2, 0), to_cute(content["sV"].layout), content["sV"].tile, 1),
+            tma.make_load(_modes(q, 1, 3, 2, 0), to_cute(content["sQ"].layout), content["sQ"].tile, 1),
+            tma.make_load(_modes(do, 1, 3, 2, 0), to_cute(content["sdO"].layout), content["sdO"].tile, 1),
+            cpasync.make_tiled_tma_atom(
+                cpasync.CopyBulkTensorTileG2SOp(), _modes(stats, 3, 2, 1, 0), stats_layout, (config.tile_q, 2)
+            ),
+            tma.make_reduce(_modes(dq, 1, 3, 2, 0), to_cute(content["sdQ"].layout), content["sdQ"].tile),
+            tma.make_store(_modes(dk, 1, 3, 2, 0), to_cute(content["sOut"].layout), content["sOut"].tile),
+            tma.make_store(_modes(dv, 1, 3, 2, 0), to_cute(content["sOut"].layout), content["sOut"].tile),
+        )
+        raster = cute.ceil_div(cute.size(k, mode=[1]), config.tile_k), 1, cute.size(k, mode=[0]), cute.size(k, mode=[2])
+        count, group = raster[0] * raster[2] * raster[3], cute.size(q, mode=[2]) // cute.size(k, mode=[2])
+        bytes_of_head = cute.size(q, mode=[1]) * (config.head * 8) * group
+        band = Band(
+            cute.size(q, mode=[1]),
+            cute.size(k, mode=[1]),
+            left if config.left else None,
+            right if config.right else None,
+        )
+        self.kernel(
+            copies,
+            tensors,
+            raster,
+            group,
+            scale,
+            band.turned(),
+            to_tiled_mma(config.scores),
+            to_tiled_mma(config.sums, "K", "MN"),
+            to_tiled_mma(config.dq, "MN", "MN"),
+            cutlass.max(L2_BYTES // bytes_of_head, 1),
+        ).launch(
+            grid=(cutlass.min(count, ctas), 1, 1),
+            block=(PRODUCERS + config.consumers, 1, 1),
+            min_blocks_per_mp=1,
+            stream=stream,
+        )
+
+    @cute.kernel
+    def kernel(
+        self,
+        copies: tuple,
+        tensors: tuple,
+        raster: tuple,
+        group: cutlass.Int32,
+        scale: cutlass.Float32,
+        band: Band,
+        scores_mma: cute.TiledMma,
+        sums_mma: cute.TiledMma,
+        dq_mma: cute.TiledMma,
+        at_once: cutlass.Int32,
+    ):
+        config, plan = self.config, self.config.smem
+        tile_k, tile_q, head = config.tile_k, config.tile_q, config.head
+        dtype = getattr(cutlass, {"float16": "Float16", "bfloat16": "BFloat16"}[config.dtype])
+        names = ("sK", "sV", "sQ", "sdO", "sdS", "sOut")
+        shared = smem.share(plan, **dict.fromkeys(names, dtype), sdQ=cutlass.Float32, sStats=cutlass.Float32)
+        bytes_of = {name: plan[name].content.stage_bytes for name in ("sK", "sV", "sQ", "sdO")}
+        warps = config.consumers // 32
+        kv_ring = TmaRing(shared["kv_barriers"], 1, bytes_of["sK"] + bytes_of["sV"], warps)
+        q_ring = TmaRing(shared["q_barriers"], config.stages, bytes_of["sQ"] + 8 * tile_q, warps)
+        do_ring = TmaRing(shared["do_barriers"], config.stages, bytes_of["sdO"], warps)
+        warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
+        if warp == 0:
+            with cute.arch.elect_one():
+                kv_ring.initialise()
+                q_ring.initialise()
+                do_ring.initialise()
+        publish_barriers()
+        staged_stats = cute.make_tensor(shared["sStats"], _stats_layout(config, config.stages))
+        k, v, q, do = (
+            tma.make_tiles(copies[n], tensors[n], shared[name], (rows, head))
+            for n, (name, rows) in enumerate((("sK", tile_k), ("sV", tile_k), ("sQ", tile_q), ("sdO", tile_q)))
+        )
+        stats = tma.make_tiles(copies[4], tensors[4], staged_stats, (tile_q, 2))
+        dq = tma.make_tiles(copies[5], tensors[5], shared["sdQ"], (config.rows_of_dq, config.columns_of_dq))
+        dk, dv = (tma.make_tiles(copies[n], tensors[n], shared["sOut"], (tile_k, head)) for n in (6, 7))
+        if cutlass.const_expr(config.right):
+            scheduler = schedulers.LongestFirst(raster, 1, at_once=at_once, grows=False)
+        else:
+            scheduler = schedulers.Persistent(raster, 1)
+        budget = rules.register_budget(config.warpgroups)
+        if warp < PRODUCERS // 32:
+            cute.arch.setmaxregister_decrease(budget.producer)
+            if warp == 0:
+                loads = Loads(
+                    config,
+                    kv_ring,
+                    q_ring,
+                    do_ring,
+                    k.loads(),
+                    v.loads(),
+                    q.loads(),
+                    do.loads(),
+                    stats.loads(),
+                    band,
+                    group,
+                )
+                kv_state, q_state = scheduler.each(loads)
+                kv_ring.drain(kv_state)
+                q_ring.drain(q_state.clone())
+                do_ring.drain(q_state)
+        else:
+            cute.arch.setmaxregister_increase(budget.consumer)
+            barriers = rules.named_barriers(store=1, scores=1, own=config.warpgroups)
+            tidx = roles.warpgroup_thread(PRODUCERS, config.consumers)
+            consumer, lane = cute.arch.make_warp_uniform(tidx // 128), tidx % 128
+            parts = tile_q // config.rows_of_dq
+            own_ds = staging.turned(shared["sdS"])
+            own_k = staging.turned(k.staged)
+            if cutlass.const_expr(parts > 1):
+                own_ds = cute.local_tile(own_ds, (64, tile_k, 2), (consumer, 0, 0))
+            else:
+                own_k = cute.local_tile(own_k, (config.columns_of_dq, tile_k, 1), (consumer, 0, 0))
+            own_dq = dq.stage_slice(consumer, config.columns_of_dq // EPI_COLUMNS)
+            derives = Derives(
+                config,
+                kv_ring,
+                q_ring,
+                do_ring,
+                product.make_product(scores_mma, k.staged, q.staged, tidx),
+                product.make_product(scores_mma, v.staged, do.staged, tidx),
+                product.make_product(sums_mma, tile_k, staging.turned(do.staged), tidx),
+                product.make_product(sums_mma, tile_k, staging.turned(q.staged), tidx),
+                product.make_product(dq_mma, own_ds, own_k, lane),
+                make_subtile((tile_k, tile_q), config.warpgroups, tidx),
+                staged_stats,
+                make_stage(scores_mma, shared["sdS"], 1, tidx, config.consumers, barriers["scores"]),
+                make_stage(dq_mma, own_dq.staged, 1, lane, 128, barriers["own"] + consumer),
+                Sink(cute.arch.make_warp_uniform(lane // 32)),
+                own_dq,
+                consumer,
+                dk,
+                dv,
+                make_tile_store(sums_mma, dk.staged, 1, tidx, config.consumers, barriers["store"]),
+                band,
+                group,
+                scale,
+            )
+            scheduler.each(derives)
+            derives.out.finish()
+            derives.dq_sink.wait()
+
+
+def _stats_layout(config: BackwardConfig, stages: int):
+    """Lay out the statistics of a tile's queries: (queries, 2, stages)."""
+    shape, stride = (config.tile_q, 2), (1, config.tile_q)
+    if stages == 1:
+        return cute.make_layout(shape, stride=stride)
+    return cute.make_layout((*shape, stages), stride=(*stride, 2 * config.tile_q))
