@@ -43,6 +43,7 @@ class ForwardConfig:
     left: bool = False
     right: bool = False
     ordered: bool = True
+    emulated: int = 0
 
     @cached_property
     def qk(self) -> sm90.TiledMMA:

@@ -297,7 +297,7 @@ class Forward:
             scheduler = schedulers.LongestFirst(raster, 1, at_once=at_once)
         else:
             scheduler = schedulers.Persistent(raster, 1)
-        budget = rules.register_budget(config.warpgroups)
+        budget = rules.register_budget(config.warpgroups, producer=32 if config.warpgroups < 3 else 24)
         if warp < PRODUCERS // 32:
             cute.arch.setmaxregister_decrease(budget.producer)
             if warp == 0:
@@ -323,7 +323,7 @@ class Forward:
                 product.make_product(pv, tile_m, v.staged, tidx),
                 scores,
                 make_subtile((tile_m, config.head_v), config.warpgroups, tidx),
-                make_online_softmax(scores, scale_log2),
+                make_online_softmax(scores, scale_log2, config.emulated),
                 Turns(barriers["turns"], consumer, 128, config.warpgroups),
                 own,
                 make_tile_store(store_mma, own.staged, 1, tidx % 128, 128, barriers["store"] + consumer),

@@ -28,8 +28,14 @@ class RegisterBudget(NamedTuple):
     dealt: bool
 
 
-def register_budget(consumer_warpgroups: int) -> RegisterBudget:
+def register_budget(consumer_warpgroups: int, producer: int = 0) -> RegisterBudget:
     """Allocate the registers of an SM to one producer warpgroup and the consumers of its only CTA.
+
+    Parameters
+    ----------
+    consumer_warpgroups : int
+    producer : int
+        Registers of a producer thread, a multiple of 8 from 24 on; if 0, what a producer with threads' copies needs.
 
     Raises
     ------
@@ -42,10 +48,12 @@ def register_budget(consumer_warpgroups: int) -> RegisterBudget:
     RegisterBudget(producer=40, consumer=232, dealt=True)
     >>> register_budget(3)
     RegisterBudget(producer=32, consumer=160, dealt=True)
+    >>> register_budget(2, producer=32)
+    RegisterBudget(producer=32, consumer=240, dealt=True)
     """
     if not 1 <= consumer_warpgroups <= 3:
         raise ValueError(f"1 to 3 warpgroups can multiply beside a producer, got {consumer_warpgroups}")
-    producer = 40 if consumer_warpgroups < 3 else 32
+    producer = producer or (40 if consumer_warpgroups < 3 else 32)
     all_registers = arch.REGISTERS_PER_SM // arch.WARPGROUP_THREADS
     fitting = (all_registers - producer) // max(consumer_warpgroups, 2) // _UNIT * _UNIT
     return RegisterBudget(producer, fitting, consumer_warpgroups > 1)
