@@ -310,7 +310,7 @@ class Backward:
             scheduler = schedulers.LongestFirst(raster, 1, at_once=at_once, grows=False)
         else:
             scheduler = schedulers.Persistent(raster, 1)
-        budget = rules.register_budget(config.warpgroups, producer=32 if config.warpgroups < 3 else 24)
+        budget = rules.register_budget(config.warpgroups, producer=24)
         if warp < PRODUCERS // 32:
             cute.arch.setmaxregister_decrease(budget.producer)
             if warp == 0:

@@ -48,14 +48,18 @@ def register_budget(consumer_warpgroups: int, producer: int = 0) -> RegisterBudg
     RegisterBudget(producer=40, consumer=232, dealt=True)
     >>> register_budget(3)
     RegisterBudget(producer=32, consumer=160, dealt=True)
+    >>> register_budget(2, producer=24)
+    RegisterBudget(producer=24, consumer=240, dealt=True)
     >>> register_budget(2, producer=32)
-    RegisterBudget(producer=32, consumer=240, dealt=True)
+    RegisterBudget(producer=32, consumer=232, dealt=True)
     """
     if not 1 <= consumer_warpgroups <= 3:
         raise ValueError(f"1 to 3 warpgroups can multiply beside a producer, got {consumer_warpgroups}")
     producer = producer or (40 if consumer_warpgroups < 3 else 32)
-    all_registers = arch.REGISTERS_PER_SM // arch.WARPGROUP_THREADS
-    fitting = (all_registers - producer) // max(consumer_warpgroups, 2) // _UNIT * _UNIT
+    # Registers are dealt out of those that the CTA is launched with, the same number for each thread.
+    sharers = 1 + max(consumer_warpgroups, 2)
+    at_launch = arch.REGISTERS_PER_SM // (sharers * arch.WARPGROUP_THREADS) // _UNIT * _UNIT
+    fitting = (sharers * at_launch - producer) // max(consumer_warpgroups, 2) // _UNIT * _UNIT
     return RegisterBudget(producer, fitting, consumer_warpgroups > 1)
 
 
