@@ -13,26 +13,6 @@ from cutepy.device.primitives import select
 LN_2 = 0.6931471805599453
 
 
-_EXP2 = (1.0, 0.69328293, 0.24221096, 0.05500893)
-
-
-def exp2_by_fma(x):
-    """Compute 2^x of an fp32 x by polynomial arithmetic, without the special function unit; 0 below 2^-127.
-
-    The unit computes 16 powers a clock on an SM, as many as the MMAs of short rows need: some powers by FMA make room.
-    """
-    x = cute.arch.fmax(x, -127.0)
-    rounded = x + _ROUNDING  # its low bits are the nearest integer
-    f = x - (rounded - _ROUNDING)
-    power = Float32(_EXP2[-1])
-    for coefficient in _EXP2[-2::-1]:
-        power = power * f + coefficient
-    return (power.bitcast(cutlass.Int32) + (rounded.bitcast(cutlass.Int32) << 23)).bitcast(Float32)
-
-
-_ROUNDING = 12582912.0  # 1.5 * 2^23
-
-
 @dataclass(frozen=True)
 class OnlineSoftmax:
     """Running maximum and sum of the rows that this thread has scores of.
@@ -56,11 +36,6 @@ class OnlineSoftmax:
     scale_log2: Float32
     maximum: cute.Tensor
     total: cute.Tensor
-    emulated: int = 0
-
-    def is_emulated(self, register: int) -> bool:
-        """Return whether FMA computes the power of a register: of one pair in `emulated`, of none if that is 0."""
-        return bool(self.emulated) and register // 2 % self.emulated == 0
 
     @cute.jit
     def update(self, scores: cute.Tensor, first: cutlass.Constexpr = False):
@@ -76,7 +51,8 @@ class OnlineSoftmax:
             True for the first tile of a row: `maximum` and `total` are written, and not read.
         """
         row_of = self.tile.place(0)
-        found = reduce.reduce_rows(scores, self.tile, cute.arch.fmax)
+        # NaN, as torch: a row with one has no other.
+        found = reduce.reduce_rows(scores, self.tile, reduce.maximum)
         factors = cute.make_rmem_tensor(self.maximum.shape, Float32)
         base = cute.make_rmem_tensor(self.maximum.shape, Float32)
         for row in cutlass.range_constexpr(cute.size(self.maximum)):
@@ -92,10 +68,7 @@ class OnlineSoftmax:
             self.maximum[row] = largest
         for register in cutlass.range_constexpr(cute.size(scores)):
             exponent = scores[register] * self.scale_log2 - base[row_of[register]]
-            if cutlass.const_expr(self.is_emulated(register)):
-                scores[register] = exp2_by_fma(exponent)
-            else:
-                scores[register] = cute.math.exp2(exponent, fastmath=True)
+            scores[register] = cute.math.exp2(exponent, fastmath=True)
         added = reduce.reduce_registers(scores, self.tile, 0, reduce.add)
         for row in cutlass.range_constexpr(cute.size(self.total)):
             if cutlass.const_expr(first):
@@ -124,10 +97,10 @@ class OnlineSoftmax:
         return factors, lse
 
 
-def make_online_softmax(tile: AccumulatorTile, scale_log2: Float32, emulated: int = 0) -> OnlineSoftmax:
+def make_online_softmax(tile: AccumulatorTile, scale_log2: Float32) -> OnlineSoftmax:
     """Make the registers of a softmax over the rows of `tile`."""
     rows = len(tile.distinct(0))
-    return OnlineSoftmax(tile, scale_log2, *(cute.make_rmem_tensor((rows,), Float32) for _ in range(2)), emulated)
+    return OnlineSoftmax(tile, scale_log2, *(cute.make_rmem_tensor((rows,), Float32) for _ in range(2)))
 
 
 @cute.jit

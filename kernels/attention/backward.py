@@ -19,8 +19,13 @@ from cutepy.device.fragment import AccumulatorTile, make_subtile
 from cutepy.device.pipeline import TmaRing, publish_barriers
 from cutepy.dsl import to_cute
 from cutepy.dsl.atoms import to_tiled_mma
-from cutepy.kernels.attention.config import EPI_COLUMNS, EPI_STAGES, BackwardConfig
+from cutepy.kernels.attention.config import BackwardConfig
 from cutepy.kernels.attention.forward import L2_BYTES, LOG2_E, PRODUCERS, _modes
+
+VECTOR = 4
+"""Registers that a thread writes together."""
+DQ_COLUMNS = 256
+"""Elements of a row of the sums of dQ, as TMA sees them: the most that a box can have."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +85,8 @@ class Derives:
     scores: AccumulatorTile
     stats: cute.Tensor
     ds_stage: Stage
-    dq_stage: Stage
+    own_dq: cute.Tensor
+    own_barrier: cutlass.Int32
     dq_sink: Sink
     dq_tiles: tma.TmaTiles
     consumer: cutlass.Int32
@@ -128,7 +134,7 @@ class Derives:
             places = to.subtiles((work.row, 0, kv_head, batch))
             subtiles = self.out.subtiles(sums, places)
             for index in cutlass.range_constexpr(places.count):
-                self.out.store(subtiles[None, None, None, index], index % EPI_STAGES, places, index)
+                self.out.store(subtiles[None, None, None, index], index % self.out.stage.stages, places, index)
         return kv_state, q_state
 
     @cute.jit
@@ -182,19 +188,22 @@ class Derives:
 
     @cute.jit
     def add_dq(self, tile, place):
-        """Add this warpgroup's part of dQ, not scaled, to memory."""
-        parts = self.config.tile_q // self.config.rows_of_dq
-        row = tile * parts + (self.consumer if cutlass.const_expr(parts > 1) else 0)
-        column = 0 if cutlass.const_expr(parts > 1) else self.consumer
-        places = self.dq_tiles.subtiles((row, column, *place))
-        subtiles = self.dq_stage.subtiles(self.dq.tCrC)
+        """Add this warpgroup's part of dQ, not scaled, to the sums in memory, in the order of registers."""
+        places = self.dq_tiles.subtiles((tile * self.config.warpgroups + self.consumer, 0, *place))
         self.dq_sink.wait()
-        self.dq_stage.meet()
-        for index in cutlass.range_constexpr(places.count):
-            self.dq_stage.write(subtiles[None, None, None, index], index)
-        self.dq_stage.publish()
-        for index in cutlass.range_constexpr(places.count):
-            self.dq_sink.send(places, index, index, places.count)
+        self.meet()
+        for vector in cutlass.range_constexpr(cute.size(self.own_dq, mode=[1])):
+            held = cute.make_rmem_tensor(VECTOR, cutlass.Float32)
+            for element in cutlass.range_constexpr(VECTOR):
+                held[element] = self.dq.tCrC[vector * VECTOR + element]
+            cute.autovec_copy(held, self.own_dq[None, vector])
+        cute.arch.fence_proxy("async.shared", space="cta")  # TMA reads what was written
+        self.meet()
+        self.dq_sink.send(places, 0, 0, 1)
+
+    def meet(self):
+        """Wait for the threads of this warpgroup."""
+        cute.arch.barrier(barrier_id=self.own_barrier, number_of_threads=128)
 
 
 class Backward:
@@ -220,7 +229,7 @@ class Backward:
         ctas: cutlass.Int32,
         stream: CUstream,
     ):
-        """Launch on tensors as of `Forward`; dq is fp32, and added to, without the scale.
+        """Launch on tensors as of `Forward`; dq has the sums of `BackwardConfig.dq_shape`, and is added to.
 
         stats (batch, heads, 2, queries), fp32, has the rows' logarithms of sums, of base 2, plus infinity where nothing
         is seen, and their sums of dO * O.
@@ -236,13 +245,13 @@ class Backward:
             cpasync.make_tiled_tma_atom(
                 cpasync.CopyBulkTensorTileG2SOp(), _modes(stats, 3, 2, 1, 0), stats_layout, (config.tile_q, 2)
             ),
-            tma.make_reduce(_modes(dq, 1, 3, 2, 0), to_cute(content["sdQ"].layout), content["sdQ"].tile),
+            _reduce_copy(_modes(dq, 2, 3, 1, 0), dq_layout(config, 1)),
             tma.make_store(_modes(dk, 1, 3, 2, 0), to_cute(content["sOut"].layout), content["sOut"].tile),
             tma.make_store(_modes(dv, 1, 3, 2, 0), to_cute(content["sOut"].layout), content["sOut"].tile),
         )
         raster = cute.ceil_div(cute.size(k, mode=[1]), config.tile_k), 1, cute.size(k, mode=[0]), cute.size(k, mode=[2])
         count, group = raster[0] * raster[2] * raster[3], cute.size(q, mode=[2]) // cute.size(k, mode=[2])
-        bytes_of_head = cute.size(q, mode=[1]) * (config.head * 8) * group
+        bytes_of_head = cute.size(q, mode=[1]) * (config.width * 8) * group
         band = Band(
             cute.size(q, mode=[1]),
             cute.size(k, mode=[1]),
@@ -282,7 +291,7 @@ class Backward:
         at_once: cutlass.Int32,
     ):
         config, plan = self.config, self.config.smem
-        tile_k, tile_q, head = config.tile_k, config.tile_q, config.head
+        tile_k, tile_q, head = config.tile_k, config.tile_q, config.width
         dtype = getattr(cutlass, {"float16": "Float16", "bfloat16": "BFloat16"}[config.dtype])
         names = ("sK", "sV", "sQ", "sdO", "sdS", "sOut")
         shared = smem.share(plan, **dict.fromkeys(names, dtype), sdQ=cutlass.Float32, sStats=cutlass.Float32)
@@ -304,7 +313,8 @@ class Backward:
             for n, (name, rows) in enumerate((("sK", tile_k), ("sV", tile_k), ("sQ", tile_q), ("sdO", tile_q)))
         )
         stats = tma.make_tiles(copies[4], tensors[4], staged_stats, (tile_q, 2))
-        dq = tma.make_tiles(copies[5], tensors[5], shared["sdQ"], (config.rows_of_dq, config.columns_of_dq))
+        staged_dq = cute.make_tensor(shared["sdQ"], dq_layout(config, config.warpgroups))
+        dq = tma.make_tiles(copies[5], tensors[5], staged_dq, (config.dq_registers // 2, DQ_COLUMNS))
         dk, dv = (tma.make_tiles(copies[n], tensors[n], shared["sOut"], (tile_k, head)) for n in (6, 7))
         if cutlass.const_expr(config.right):
             scheduler = schedulers.LongestFirst(raster, 1, at_once=at_once, grows=False)
@@ -343,7 +353,9 @@ class Backward:
                 own_ds = cute.local_tile(own_ds, (64, tile_k, 2), (consumer, 0, 0))
             else:
                 own_k = cute.local_tile(own_k, (config.columns_of_dq, tile_k, 1), (consumer, 0, 0))
-            own_dq = dq.stage_slice(consumer, config.columns_of_dq // EPI_COLUMNS)
+            vectors = cute.make_layout((VECTOR, config.dq_registers // VECTOR), stride=(1, VECTOR * 128))
+            first = shared["sdQ"] + (consumer * (config.dq_registers * 128) + lane * VECTOR)
+            own_dq = cute.make_tensor(cute.make_ptr(cutlass.Float32, first.toint(), cute.AddressSpace.smem, assumed_align=16), vectors)
             derives = Derives(
                 config,
                 kv_ring,
@@ -357,9 +369,10 @@ class Backward:
                 make_subtile((tile_k, tile_q), config.warpgroups, tidx),
                 staged_stats,
                 make_stage(scores_mma, shared["sdS"], 1, tidx, config.consumers, barriers["scores"]),
-                make_stage(dq_mma, own_dq.staged, 1, lane, 128, barriers["own"] + consumer),
-                Sink(cute.arch.make_warp_uniform(lane // 32)),
                 own_dq,
+                barriers["own"] + consumer,
+                Sink(cute.arch.make_warp_uniform(lane // 32)),
+                dq.stage_slice(consumer, 1),
                 consumer,
                 dk,
                 dv,
@@ -371,6 +384,23 @@ class Backward:
             scheduler.each(derives)
             derives.out.finish()
             derives.dq_sink.wait()
+
+
+def dq_layout(config: BackwardConfig, stages: int):
+    """Lay out the sums of dQ of so many warpgroups: (rows, columns, stages), contiguous.
+
+    They are in the order of the MMA's registers, four of a thread together, so that each thread writes 16 bytes at a
+    time, and TMA adds one stretch of memory.
+    """
+    shape, stride = (config.dq_registers // 2, DQ_COLUMNS), (DQ_COLUMNS, 1)
+    if stages == 1:
+        return cute.make_layout(shape, stride=stride)
+    return cute.make_layout((*shape, stages), stride=(*stride, config.dq_registers * 128))
+
+
+def _reduce_copy(tensor: cute.Tensor, layout):
+    tile = (cute.size(layout, mode=[0]), cute.size(layout, mode=[1]))
+    return cpasync.make_tiled_tma_atom(cpasync.CopyReduceBulkTensorTileS2GOp(), tensor, layout, tile)
 
 
 def _stats_layout(config: BackwardConfig, stages: int):

@@ -6,7 +6,20 @@ from functools import cached_property
 from cutepy.device import rules
 from cutepy.layouts import sm90
 
-EPI_COLUMNS, EPI_STAGES = 32, 2
+
+def epilogue_stages(head: int) -> tuple[int, int]:
+    """Return the columns of a stage that a result of `head` columns leaves through, and the number of stages.
+
+    Each tile begins with the first stage, so that their number divides that of the subtiles.
+
+    Examples
+    --------
+    >>> epilogue_stages(128), epilogue_stages(96), epilogue_stages(80)
+    ((32, 2), (32, 3), (16, 5))
+    """
+    columns = 16 if head % 32 else 32
+    count = head // columns
+    return columns, next(stages for stages in range(2, count + 1) if count % stages == 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +56,6 @@ class ForwardConfig:
     left: bool = False
     right: bool = False
     ordered: bool = True
-    emulated: int = 0
 
     @cached_property
     def qk(self) -> sm90.TiledMMA:
@@ -63,11 +75,12 @@ class ForwardConfig:
     @cached_property
     def smem(self) -> sm90.SmemPlan:
         """Shared memory of a CTA."""
+        columns, epi_stages = epilogue_stages(self.head_v)
         return sm90.SmemPlan.of(
             sQ=sm90.StagedTile((self.tile_m, self.head), 1, bits=16),
             sK=sm90.StagedTile((self.tile_n, self.head), self.stages, bits=16),
             sV=sm90.StagedTile((self.head_v, self.tile_n), self.stages, bits=16, contiguous_mode=0),
-            sO=sm90.StagedTile((64, EPI_COLUMNS), EPI_STAGES * self.warpgroups, bits=16),
+            sO=sm90.StagedTile((64, columns), epi_stages * self.warpgroups, bits=16),
             q_barriers=sm90.SmemArray(2, bits=64),
             k_barriers=sm90.SmemArray(2 * self.stages, bits=64),
             v_barriers=sm90.SmemArray(2 * self.stages, bits=64),
@@ -110,6 +123,11 @@ class BackwardConfig:
     right: bool = False
 
     @property
+    def width(self) -> int:
+        """Columns of tiles: whole swizzles for each half of them; those beyond `head` are zeros."""
+        return -(-self.head // 64) * 64
+
+    @property
     def rows_of_dq(self) -> int:
         """Rows of dQ that a warpgroup computes: all of a tile's, and a part of the columns, or its share of them."""
         return 64 if self.tile_q == 64 * self.warpgroups else self.tile_q
@@ -117,7 +135,12 @@ class BackwardConfig:
     @property
     def columns_of_dq(self) -> int:
         """Columns of dQ that a warpgroup computes."""
-        return self.head if self.tile_q == 64 * self.warpgroups else self.head // self.warpgroups
+        return self.width if self.tile_q == 64 * self.warpgroups else self.width // self.warpgroups
+
+    @property
+    def dq_registers(self) -> int:
+        """Registers of a thread's part of dQ."""
+        return self.rows_of_dq * self.columns_of_dq // 128
 
     @cached_property
     def scores(self) -> sm90.TiledMMA:
@@ -127,7 +150,7 @@ class BackwardConfig:
     @cached_property
     def sums(self) -> sm90.TiledMMA:
         """MMAs of dV = P^T dO and dK = dS^T Q."""
-        return rules.wgmma_tiling(self.dtype, self.dtype, self.head, self.warpgroups, a_in_registers=True)
+        return rules.wgmma_tiling(self.dtype, self.dtype, self.width, self.warpgroups, a_in_registers=True)
 
     @cached_property
     def dq(self) -> sm90.TiledMMA:
@@ -142,15 +165,15 @@ class BackwardConfig:
     @cached_property
     def smem(self) -> sm90.SmemPlan:
         """Shared memory of a CTA."""
-        dq_stages = self.warpgroups * self.columns_of_dq // EPI_COLUMNS
+        columns, epi_stages = epilogue_stages(self.width)
         return sm90.SmemPlan.of(
-            sK=sm90.StagedTile((self.tile_k, self.head), 1, bits=16),
-            sV=sm90.StagedTile((self.tile_k, self.head), 1, bits=16),
-            sQ=sm90.StagedTile((self.tile_q, self.head), self.stages, bits=16),
-            sdO=sm90.StagedTile((self.tile_q, self.head), self.stages, bits=16),
+            sK=sm90.StagedTile((self.tile_k, self.width), 1, bits=16),
+            sV=sm90.StagedTile((self.tile_k, self.width), 1, bits=16),
+            sQ=sm90.StagedTile((self.tile_q, self.width), self.stages, bits=16),
+            sdO=sm90.StagedTile((self.tile_q, self.width), self.stages, bits=16),
             sdS=sm90.StagedTile((self.tile_k, self.tile_q), 2, bits=16),
-            sdQ=sm90.StagedTile((self.rows_of_dq, EPI_COLUMNS), dq_stages, bits=32),
-            sOut=sm90.StagedTile((self.tile_k, EPI_COLUMNS), EPI_STAGES, bits=16),
+            sdQ=sm90.SmemArray(self.warpgroups * self.dq_registers * 128, bits=32, alignment_bytes=128),
+            sOut=sm90.StagedTile((self.tile_k, columns), epi_stages, bits=16),
             sStats=sm90.SmemArray(2 * self.tile_q * self.stages, bits=32, alignment_bytes=128),
             kv_barriers=sm90.SmemArray(2, bits=64),
             q_barriers=sm90.SmemArray(2 * self.stages, bits=64),

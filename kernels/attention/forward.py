@@ -20,7 +20,7 @@ from cutepy.device.softmax import OnlineSoftmax, make_online_softmax, scale_rows
 from cutepy.device.turns import Turns
 from cutepy.dsl import to_cute
 from cutepy.dsl.atoms import to_tiled_mma
-from cutepy.kernels.attention.config import EPI_STAGES, ForwardConfig
+from cutepy.kernels.attention.config import ForwardConfig
 
 LOG2_E = 1.4426950408889634
 L2_BYTES = 32 << 20
@@ -200,7 +200,7 @@ class Attends:
         places = self.o.subtiles((row, 0, head, batch))
         subtiles = self.out.subtiles(self.pv.tCrC, places)
         for index in cutlass.range_constexpr(places.count):
-            self.out.store(subtiles[None, None, None, index], index % EPI_STAGES, places, index)
+            self.out.store(subtiles[None, None, None, index], index % self.out.stage.stages, places, index)
 
 
 class Forward:
@@ -312,7 +312,7 @@ class Forward:
             tidx = roles.warpgroup_thread(PRODUCERS, config.consumers)
             consumer = cute.arch.make_warp_uniform(tidx // 128)
             scores = make_subtile((tile_m, tile_n), config.warpgroups, tidx)
-            own = o.stage_slice(consumer, EPI_STAGES)
+            own = o.stage_slice(consumer, plan["sO"].content.stages // config.warpgroups)
             store_mma = to_tiled_mma(rules.wgmma_tiling(config.dtype, config.dtype, config.head_v, 1))
             attends = Attends(
                 config,
@@ -323,7 +323,7 @@ class Forward:
                 product.make_product(pv, tile_m, v.staged, tidx),
                 scores,
                 make_subtile((tile_m, config.head_v), config.warpgroups, tidx),
-                make_online_softmax(scores, scale_log2, config.emulated),
+                make_online_softmax(scores, scale_log2),
                 Turns(barriers["turns"], consumer, 128, config.warpgroups),
                 own,
                 make_tile_store(store_mma, own.staged, 1, tidx % 128, 128, barriers["store"] + consumer),

@@ -1,0 +1,314 @@
+"""Attention as an operation of PyTorch: softmax(scale Q K^T) V with causal and windowed masks, and its gradients."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from cutepy.kernels.attention import reference
+from cutepy.kernels.attention.choice import LARGEST_HEAD, LARGEST_HEAD_BACKWARD
+from cutepy.kernels.attention.op import launch_backward, launch_forward
+from cutepy.ops.registration import register
+
+_DTYPES = (torch.float16, torch.bfloat16)
+_SHAPE = "(batch, tokens, heads, head)"
+
+
+def attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    *,
+    causal: bool = False,
+    window: tuple[int, int] = (-1, -1),
+    scale: float | None = None,
+    return_lse: bool = False,
+) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+    """Compute softmax(scale q k^T) v for each head.
+
+    Several heads of q may share one of k and v: head h of q uses head h // (heads / kv heads). The last query is at the
+    position of the last key. A query that sees no key has an output of zeros.
+
+    Parameters
+    ----------
+    q : Tensor (batch, queries, heads, head)
+        float16 or bfloat16, head a multiple of 16 up to 256. Any strides; rows that are not contiguous, or begin
+        elsewhere than at multiples of 16 bytes, are copied first.
+    k : Tensor (batch, keys, kv heads, head)
+    v : Tensor (batch, keys, kv heads, head of v)
+    causal : bool
+        True if a query sees no key behind its position.
+    window : (int, int)
+        Keys before and behind a query's position that it sees; -1 for all.
+    scale : float, optional
+        Positive factor of the scores; 1 / sqrt(head) if not given.
+    return_lse : bool
+        True to return the natural logarithms of the rows' sums of exp(score) too.
+
+    Returns
+    -------
+    Tensor (batch, queries, heads, head of v), or a pair of it and a Tensor (batch, heads, queries) of float32
+        Differentiable, where head, the same for v, is at most 128.
+
+    Raises
+    ------
+    TypeError
+        If the dtypes are others, or differ.
+    ValueError
+        If the shapes don't match, or a setting is out of range.
+
+    Examples
+    --------
+    >>> import torch
+    >>> q, k, v = (torch.randn(2, 100, 4, 64, dtype=torch.bfloat16) for _ in range(3))
+    >>> attention(q, k, v, causal=True).shape
+    torch.Size([2, 100, 4, 64])
+    """
+    left, right = window
+    if min(left, right) < -1:
+        raise ValueError(f"window must be two numbers of keys, -1 for all, got {window}")
+    right = (0 if right < 0 else min(right, 0)) if causal else right
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    o, lse = _attention(q, k, v, scale, left, right)
+    return (o, lse) if return_lse else o
+
+
+def scaled_dot_product_attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> torch.Tensor:
+    """Compute attention with the arguments of `torch.nn.functional.scaled_dot_product_attention`.
+
+    Parameters
+    ----------
+    query, key, value : Tensor (batch, heads, tokens, head)
+        With `enable_gqa`, heads of query may share those of key and value. Causal masks are aligned at the first key,
+        as torch's, so that a causal call needs as many queries as keys.
+    attn_mask, dropout_p
+        None and 0: others are refused.
+
+    Raises
+    ------
+    NotImplementedError
+        If there is a mask, or dropout.
+    """
+    if attn_mask is not None or dropout_p:
+        given = "an attn_mask" if attn_mask is not None else f"dropout_p {dropout_p}"
+        raise NotImplementedError(f"attention takes causal and window masks, and no dropout, got {given}")
+    if not enable_gqa and query.shape[-3] != key.shape[-3]:
+        raise ValueError(
+            f"query and key must have the same heads, got {query.shape[-3]} and {key.shape[-3]}; use enable_gqa=True"
+        )
+    if is_causal and query.shape[-2] != key.shape[-2]:
+        raise NotImplementedError(
+            f"a causal call needs as many queries as keys, got {query.shape[-2]} and {key.shape[-2]}: torch aligns the "
+            "mask at the first key; use cutepy.ops.attention, which aligns it at the last"
+        )
+    seen = (each.transpose(-3, -2) for each in (query, key, value))
+    o = attention(*seen, causal=is_causal, scale=scale)
+    assert isinstance(o, torch.Tensor)
+    return o.transpose(-3, -2)
+
+
+def flash_attn_func(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    dropout_p: float = 0.0,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: tuple[int, int] = (-1, -1),
+) -> torch.Tensor:
+    """Compute attention with the arguments of flash-attn's `flash_attn_func`.
+
+    Raises
+    ------
+    NotImplementedError
+        If there is dropout.
+    """
+    if dropout_p:
+        raise NotImplementedError(f"attention has no dropout, got dropout_p {dropout_p}")
+    o = attention(q, k, v, causal=causal, window=window_size, scale=softmax_scale)
+    assert isinstance(o, torch.Tensor)
+    return o
+
+
+def _check(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float) -> None:
+    """Check all that can be told without data."""
+    for name, tensor in (("q", q), ("k", k), ("v", v)):
+        if tensor.dim() != 4:
+            raise ValueError(f"{name} must be {_SHAPE}, got shape {tuple(tensor.shape)}")
+        if tensor.dtype not in _DTYPES or tensor.dtype != q.dtype:
+            raise TypeError(
+                f"q, k and v must be all float16 or all bfloat16, got {q.dtype}, {k.dtype} and {v.dtype}; convert them"
+            )
+        if tensor.device != q.device:
+            raise ValueError(f"q, k and v must be on one device, got {q.device}, {k.device} and {v.device}")
+        if not 16 <= tensor.shape[3] <= LARGEST_HEAD or tensor.shape[3] % 16:
+            raise ValueError(
+                f"rows of {name} must have a multiple of 16 elements up to {LARGEST_HEAD}, got {tensor.shape[3]}; pad "
+                "them with zeros"
+            )
+    shapes = f"got shapes {tuple(q.shape)}, {tuple(k.shape)} and {tuple(v.shape)}"
+    if k.shape[:3] != v.shape[:3] or q.shape[0] != k.shape[0] or q.shape[3] != k.shape[3]:
+        raise ValueError(
+            f"q, k and v must have one batch, k and v one number of tokens and heads, and q and k one head, {shapes}"
+        )
+    if k.shape[2] == 0 or q.shape[2] % k.shape[2]:
+        raise ValueError(f"the heads of q must be a multiple of those of k and v, {shapes}")
+    if not (scale > 0 and math.isfinite(scale)):
+        raise ValueError(f"scale must be a positive number, got {scale}")
+
+
+def _bounds(left: int, right: int) -> tuple[int | None, int | None]:
+    return None if left < 0 else left, None if right < 0 else right
+
+
+def _reachable(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor that TMA reaches: itself, or a copy."""
+    strides = (stride for stride, extent in zip(tensor.stride()[:3], tensor.shape[:3], strict=True) if extent > 1)
+    if tensor.stride(3) == 1 and not tensor.data_ptr() % 16 and not any(s % 8 or s <= 0 for s in strides):
+        # The stride of a mode with one element means nothing, but a tensor map must have one.
+        plain = tuple(
+            stride if extent > 1 else tensor.shape[3] * 8
+            for stride, extent in zip(tensor.stride()[:3], tensor.shape[:3], strict=True)
+        )
+        return tensor if plain == tensor.stride()[:3] else tensor.as_strided(tensor.shape, (*plain, 1))
+    return tensor.clone(memory_format=torch.contiguous_format)
+
+
+def _results(q: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    batch, queries, heads, _ = q.shape
+    return q.new_empty(batch, queries, heads, v.shape[3]), q.new_empty(batch, heads, queries, dtype=torch.float32)
+
+
+def _fake(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, left: int, right: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    _check(q, k, v, scale)
+    return _results(q, v)
+
+
+def _reference(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, left: int, right: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    _check(q, k, v, scale)
+    o, lse = reference.forward(q, k, v, scale, *_bounds(left, right))
+    return o.contiguous(), lse
+
+
+def _keep(ctx: Any, inputs: Sequence[Any], output: Sequence[torch.Tensor]) -> None:  # noqa: ANN401
+    q, k, v, *ctx.how = inputs
+    if (q.requires_grad or k.requires_grad or v.requires_grad) and not q.shape[3] == v.shape[3] <= LARGEST_HEAD_BACKWARD:
+        raise NotImplementedError(
+            f"gradients need one head of q, k and v, of at most {LARGEST_HEAD_BACKWARD}, got {q.shape[3]} and "
+            f"{v.shape[3]}; use torch.no_grad(), or torch.nn.functional.scaled_dot_product_attention"
+        )
+    ctx.save_for_backward(q, k, v, *output)
+
+
+def _backward(ctx: Any, do: torch.Tensor | None, dlse: torch.Tensor | None) -> tuple[Any, ...]:  # noqa: ANN401
+    q, k, v, o, lse = ctx.saved_tensors
+    do = torch.zeros_like(o) if do is None else do
+    return *_attention_backward(do, q, k, v, o, lse, dlse, *ctx.how), None, None, None
+
+
+def _flops(q: Sequence[int], k: Sequence[int], v: Sequence[int], *_: object, **__: object) -> int:
+    """Count the operations of both products, without masks, as torch does.
+
+    Examples
+    --------
+    >>> _flops((1, 128, 2, 64), (1, 256, 2, 64), (1, 256, 2, 64))
+    16777216
+    """
+    return 2 * math.prod(q[:3]) * k[1] * (q[3] + v[3])
+
+
+@register(
+    "cutepy::attention(Tensor q, Tensor k, Tensor v, float scale, int left, int right) -> (Tensor, Tensor)",
+    reference=_reference,
+    fake=_fake,
+    setup_context=_keep,
+    backward=_backward,
+    autocast=("q", "k", "v"),
+    flops=_flops,
+)
+def _attention(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, left: int, right: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    _check(q, k, v, scale)
+    o, lse = _results(q, v)
+    if 0 in q.shape:
+        return o, lse
+    if not k.shape[1]:
+        return o.zero_(), lse.fill_(-math.inf)
+    launch_forward(*map(_reachable, (q, k, v)), o, lse, scale, *_bounds(left, right))
+    return o, lse
+
+
+def _grads(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    dq, dk, dv = (each.new_empty(each.shape) for each in (q, k, v))
+    return dq, dk, dv
+
+
+def _fake_backward(do: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *_: object) -> Any:  # noqa: ANN401
+    return _grads(q, k, v)
+
+
+def _reference_backward(
+    do: torch.Tensor,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    o: torch.Tensor,
+    lse: torch.Tensor,
+    dlse: torch.Tensor | None,
+    scale: float,
+    left: int,
+    right: int,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    dq, dk, dv = reference.backward(do, q, k, v, dlse, scale, *_bounds(left, right))
+    return dq.contiguous(), dk.contiguous(), dv.contiguous()
+
+
+def _flops_backward(do: Sequence[int], q: Sequence[int], k: Sequence[int], v: Sequence[int], *_: object, **__: object) -> int:
+    """Count the operations of the five products."""
+    return 2 * math.prod(q[:3]) * k[1] * (3 * q[3] + 2 * v[3])
+
+
+@register(
+    "cutepy::attention_backward(Tensor do, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, Tensor? dlse, "
+    "float scale, int left, int right) -> (Tensor, Tensor, Tensor)",
+    reference=_reference_backward,
+    fake=_fake_backward,
+    flops=_flops_backward,
+)
+def _attention_backward(
+    do: torch.Tensor,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    o: torch.Tensor,
+    lse: torch.Tensor,
+    dlse: torch.Tensor | None,
+    scale: float,
+    left: int,
+    right: int,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    grads = _grads(q, k, v)
+    if 0 in q.shape or not k.shape[1]:
+        for each in grads:
+            each.zero_()
+        return grads
+    do, q, k, v, o = map(_reachable, (do, q, k, v, o))
+    launch_backward(do, q, k, v, o, lse, dlse, grads, scale, *_bounds(left, right))
+    return grads

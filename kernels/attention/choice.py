@@ -1,0 +1,71 @@
+"""Tiles of attention, by rules: each follows from registers, shared memory, or a measurement that it names."""
+
+from cutepy.kernels.attention.config import BackwardConfig, ForwardConfig
+
+LARGEST_HEAD, LARGEST_HEAD_BACKWARD = 256, 128
+"""Widest rows of Q, K and V: with wider ones O's, or dK's and dV's, accumulators don't fit into registers."""
+_SHORT = 1024
+"""Queries below which CTAs end too soon for their starts to hide behind others' work."""
+
+
+def choose_forward(dtype: str, head: int, head_v: int, queries: int, left: bool, right: bool) -> ForwardConfig:
+    """Choose the tiles of a forward kernel.
+
+    - O takes `head_v` / 2 registers of a consumer thread and S `tile_n` / 2, of 240 with two warpgroups, 160 with three.
+    - Rows of 64 leave room for a third warpgroup: 192 queries share the tiles of keys (an H200, 2026-11-28, bf16, 16k
+      tokens of 4k: 493 TFLOP/s, 460 with two). Few queries fill smaller tiles better (causal, 512: 231, and 209).
+    - Rows of 128 take 128 keys: with 176 loops over few tiles are less even (512 queries: 483, and 495 TFLOP/s).
+    - Wider rows take as many keys as shared memory has room for, in two stages.
+
+    Examples
+    --------
+    >>> config = choose_forward("bfloat16", 64, 64, 4096, False, True)
+    >>> config.tile_m, config.tile_n, config.warpgroups
+    (192, 128, 3)
+    """
+    tile_m, tile_n, warpgroups = 128, 128, 2
+    if max(head, head_v) <= 64 and queries > _SHORT:
+        tile_m, warpgroups = 192, 3
+    elif max(head, head_v) > 192:
+        tile_n = 64
+    elif max(head, head_v) > 128:
+        tile_n = 128 if head_v <= 128 else 96
+    return ForwardConfig(
+        dtype=dtype,
+        head=head,
+        head_v=head_v,
+        tile_m=tile_m,
+        tile_n=tile_n,
+        warpgroups=warpgroups,
+        left=left,
+        right=right,
+    )
+
+
+def choose_backward(dtype: str, head: int, left: bool, right: bool) -> BackwardConfig:
+    """Choose the tiles of a backward kernel.
+
+    dK and dV take `head` / 2 registers each of a consumer thread's 240, S and dP `tile_q` / 2 each: with 128 queries
+    ptxas runs out of registers and serialises the MMAs, even for rows of 64.
+
+    Examples
+    --------
+    >>> choose_backward("bfloat16", 128, False, True).tile_q
+    64
+    """
+    return BackwardConfig(dtype=dtype, head=head, tile_k=128, tile_q=64, left=left, right=right)
+
+
+def ctas_of(queries: int, right: bool, sm_count: int) -> int:
+    """Return how many CTAs to launch at most: one an SM, which take tiles in turn, or one a tile.
+
+    Tiles below a diagonal differ in length, and with a CTA each the hardware deals them out as others end (an H200,
+    2026-11-28, rows of 128: 658 TFLOP/s of 16k queries, 577 with a CTA an SM). Short ones start faster one after
+    another in a CTA (512 queries: 318, and 265).
+
+    Examples
+    --------
+    >>> ctas_of(4096, False, 132), ctas_of(512, True, 132), ctas_of(4096, True, 132) > 10**6
+    (132, 132, True)
+    """
+    return 1 << 30 if right and queries > _SHORT else sm_count

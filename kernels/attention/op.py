@@ -1,0 +1,131 @@
+"""Launch attention: choose, compile if necessary, and call the kernels."""
+
+from functools import cache
+
+import torch
+
+from cutepy.host.compilation import compile
+from cutepy.host.declared import Deferred
+from cutepy.host.function import Function
+from cutepy.kernels.attention.choice import choose_backward, choose_forward, ctas_of
+from cutepy.kernels.attention.config import BackwardConfig, ForwardConfig
+from cutepy.kernels.gemm.gpu import gpu_of
+from cutepy.host.specs import TensorSpec, dtype_name
+
+SOURCES = ("cutepy.layouts", "cutepy.device", "cutepy.kernels.attention")
+"""Packages whose source, with a configuration, is the key of a compiled kernel."""
+_UNIT = 8
+"""Elements of 16 bits in the 16 bytes that TMA's strides are multiples of."""
+
+
+def launch_forward(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    o: torch.Tensor,
+    lse: torch.Tensor,
+    scale: float,
+    left: int | None,
+    right: int | None,
+) -> None:
+    """Compute O and the logarithms of the rows' sums; tensors are not empty, and have been checked.
+
+    Parameters
+    ----------
+    q, k, v, o : Tensor (batch, tokens, heads, head)
+        Rows contiguous; other strides and the address multiples of 16 bytes.
+    lse : Tensor (batch, heads, queries), fp32, contiguous
+    scale : float
+        Factor of the scores, positive.
+    left, right : int or None
+        Keys before and behind a query's position that it sees; None for all.
+    """
+    bounds = left is not None, right is not None
+    config = choose_forward(dtype_name(q.dtype), q.shape[3], v.shape[3], q.shape[1], *bounds)
+    ctas = ctas_of(q.shape[1], bounds[1], gpu_of(q.device).sm_count)
+    compile_forward(config)(q, k, v, o, lse, scale, left or 0, right or 0, ctas)
+
+
+def launch_backward(
+    do: torch.Tensor,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    o: torch.Tensor,
+    lse: torch.Tensor,
+    dlse: torch.Tensor | None,
+    grads: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
+    scale: float,
+    left: int | None,
+    right: int | None,
+) -> None:
+    """Compute the gradients of Q, K and V into `grads`; arguments are those of `launch_forward`, and its results.
+
+    `dlse` is the gradient of the logarithms, if they have one. dQ is summed in an order that differs from run to run.
+    """
+    bounds = left is not None, right is not None
+    config = choose_backward(dtype_name(q.dtype), q.shape[3], *bounds)
+    batch, queries, heads, _ = q.shape
+    dq, dk, dv = grads
+    tiles = -(-queries // config.tile_q)
+    sums = q.new_empty(batch, heads, tiles * config.warpgroups * config.dq_registers // 2, 256, dtype=torch.float32)
+    stats = q.new_zeros(batch, heads, 2, -(-queries // 4) * 4, dtype=torch.float32)
+    compile_statistics(config)(o, do, lse, stats, sums)
+    if dlse is not None:
+        stats[:, :, 1, :queries] -= dlse
+    ctas = ctas_of(queries, bounds[1], gpu_of(q.device).sm_count)
+    compile_backward(config)(q, k, v, do, stats, sums, dk, dv, scale, left or 0, right or 0, ctas)
+    compile_rows_of_dq(config)(sums, dq, scale)
+
+
+def _rows(dtype: str, name: str, tokens: str, heads: str, head: int) -> TensorSpec:
+    """Describe (batch, tokens, heads, head): any strides that TMA takes."""
+    strides = tuple(f"{name}_{mode}" for mode in ("batch", "token", "head"))
+    return TensorSpec(
+        dtype,
+        ("batch", tokens, heads, head),
+        strides=(*strides, 1),
+        divisibility=dict.fromkeys(strides, _UNIT),
+        nonempty=("batch", tokens, heads),
+    )
+
+
+_STATS = TensorSpec("float32", ("batch", "heads", 2, "padded"), divisibility={"padded": 4})
+_SUMS = TensorSpec("float32", ("batch", "heads", "rows", 256))
+_LSE = TensorSpec("float32", ("batch", "heads", "queries"))
+
+
+@cache
+def compile_forward(config: ForwardConfig) -> Function:
+    """Compile the forward kernel of a configuration, unless memory or disk has it; needs no GPU."""
+    q, o = (_rows(config.dtype, name, "queries", "heads", head) for name, head in (("q", config.head), ("o", config.head_v)))
+    k, v = (_rows(config.dtype, name, "keys", "kv_heads", head) for name, head in (("k", config.head), ("v", config.head_v)))
+    kernel = Deferred("cutepy.kernels.attention.forward:Forward", config)
+    found = compile(kernel, q, k, v, o, _LSE, 1.0, 1, 1, 1, sources=SOURCES)
+    return found.without_lazy_check().with_smem_plan(config.smem)
+
+
+@cache
+def compile_backward(config: BackwardConfig) -> Function:
+    """Compile the backward kernel of a configuration, unless memory or disk has it; needs no GPU."""
+    q, do = (_rows(config.dtype, name, "queries", "heads", config.head) for name in ("q", "do"))
+    k, v, dk, dv = (_rows(config.dtype, name, "keys", "kv_heads", config.head) for name in ("k", "v", "dk", "dv"))
+    kernel = Deferred("cutepy.kernels.attention.backward:Backward", config)
+    found = compile(kernel, q, k, v, do, _STATS, _SUMS, dk, dv, 1.0, 1, 1, 1, sources=SOURCES)
+    return found.without_lazy_check().with_smem_plan(config.smem)
+
+
+@cache
+def compile_statistics(config: BackwardConfig) -> Function:
+    """Compile the kernel before backward, unless memory or disk has it; needs no GPU."""
+    o, do = (_rows(config.dtype, name, "queries", "heads", config.head) for name in ("o", "do"))
+    kernel = Deferred("cutepy.kernels.attention.rows:Statistics", config.head)
+    return compile(kernel, o, do, _LSE, _STATS, _SUMS, sources=SOURCES).without_lazy_check()
+
+
+@cache
+def compile_rows_of_dq(config: BackwardConfig) -> Function:
+    """Compile the kernel after backward, unless memory or disk has it; needs no GPU."""
+    dq = _rows(config.dtype, "dq", "queries", "heads", config.head)
+    kernel = Deferred("cutepy.kernels.attention.rows:RowsOfDq", config)
+    return compile(kernel, _SUMS, dq, 1.0, sources=SOURCES).without_lazy_check()
