@@ -2,9 +2,9 @@
 
 A page is ``docs/hazards/KIND.md``. Its first block of Python is a script that simulates a kernel, and names its file in
 its first line. The first block of text is the excerpt of the sanitizer's report (`excerpt`). The block marked ``diff``
-changes the script, after which there are no hazards. A page without a script names the page that has it. No run fails
-by an advisory: the script of one prints its hazards, even if there are none. ``python -m tests.docs.hazard_pages``
-writes the reports, and the table of the index.
+changes the script, after which there are no hazards. A page without a script names the page that has it, and may change
+that script by its first diff. No run fails by an advisory: the script of one prints its hazards, even if there are
+none. ``python -m tests.docs.hazard_pages`` writes the reports, and the table of the index.
 
 What ptxas says decides some advisories: pages in ``ASSEMBLED`` are run with one, all others without, whatever there is.
 """
@@ -54,16 +54,42 @@ def pages() -> dict[str, str]:
 
 
 def script(page: str) -> tuple[str, str]:
-    """Return the script of a page, and the name of its file."""
-    found = _SCRIPT.search(_owner(page))
-    assert found, "a page needs a block of Python that begins with `# NAME.py`"
-    return found[1], found[2]
+    """Return the script of a page, and the name of its file; of a page without one, that of the page that it names."""
+    if found := _SCRIPT.search(page):
+        return found[1], found[2]
+    text, name = script(_named(page))
+    return changed(text, _CHANGE.findall(page)[:1]), name
 
 
-def _owner(page: str) -> str:
-    """Return the page that has the script and its changes: this one, or the one that it names."""
-    named = None if _SCRIPT.search(page) else _SHARED.search(page)
-    return pages()[named[1]] if named else page
+def mended(page: str) -> str:
+    """Return the script with its changes; of a page that only names another one, the mended script of that one."""
+    changes = _CHANGE.findall(page)
+    if _SCRIPT.search(page) is None:  # the first change makes the mistake
+        if not changes:
+            return mended(_named(page))
+        del changes[0]
+    assert changes, "a page needs a block marked diff: lines with a space as they are, - to go, + to come"
+    return changed(script(page)[0], changes)
+
+
+def _named(page: str) -> str:
+    """Return the page that has the script of this one."""
+    named = _SHARED.search(page)
+    assert named, (
+        "a page needs a block of Python that begins with `# NAME.py`, or the words: the kernel of [NAME](NAME.md)"
+    )
+    return pages()[named[1]]
+
+
+def changed(text: str, changes: list[str]) -> str:
+    """Apply blocks marked diff to a script."""
+    for change in changes:
+        lines = change.splitlines()
+        assert all(line[:1] in (" ", "-", "+", "") for line in lines), change
+        old, new = ("".join(f"{line[1:]}\n" for line in lines if line[:1] != gone) for gone in "+-")
+        assert text.count(old) == 1, f"these lines must be once in the script:\n{old}"
+        text = text.replace(old, new)
+    return text
 
 
 def excerpt(said: str, kind: str) -> str:
@@ -79,20 +105,6 @@ def report(page: str) -> str:
     found = _REPORT.search(page)
     assert found, "a page needs a block of text: the report, as python -m tests.docs.hazard_pages writes it"
     return found[2]
-
-
-def mended(page: str) -> str:
-    """Return the script with its changes."""
-    text, _ = script(page)
-    changes = _CHANGE.findall(_owner(page))
-    assert changes, "a page needs a block marked diff: lines with a space as they are, - to go, + to come"
-    for change in changes:
-        lines = change.splitlines()
-        assert all(line[:1] in (" ", "-", "+", "") for line in lines), change
-        old, new = ("".join(f"{line[1:]}\n" for line in lines if line[:1] != gone) for gone in "+-")
-        assert text.count(old) == 1, f"these lines must be once in the script:\n{old}"
-        text = text.replace(old, new)
-    return text
 
 
 def has_ptxas() -> bool:

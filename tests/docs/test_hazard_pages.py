@@ -1,7 +1,6 @@
 """Each page on a hazard has a kernel that shows it, its report word for word, and the lines that mend it."""
 
 import re
-from pathlib import Path
 
 import pytest
 
@@ -70,8 +69,8 @@ def test_the_index_lists_every_kind():
 @pytest.mark.parametrize("kind", PAGES)
 def test_pages_are_named_by_their_kind(kind):
     assert PAGES[kind].startswith(f"# {kind}\n")
-    _, name = script(PAGES[kind])
-    assert name == f"{kind.replace('-', '_')}.py" or f"({Path(name).stem.replace('_', '-')}.md)" in PAGES[kind]
+    if "```python\n# " in PAGES[kind]:
+        assert script(PAGES[kind])[1] == f"{kind.replace('-', '_')}.py"
 
 
 def test_an_excerpt_is_the_first_finding_of_its_kind():
