@@ -45,6 +45,8 @@ _CHANGE = re.compile(r"```diff\n(.*?)```", re.DOTALL)
 _SHARED = re.compile(r"the\skernel\sof\s\[([a-z-]+)\]\(\1\.md\)")
 _LEFT_OUT = re.compile(r" *--> |.*\^\^\^|$")
 """Lines of a report that an excerpt lacks: files, carets with threads, and empty ones."""
+_PLACE = re.compile(r" \((after|before) line \d+[^()]*\)$")
+"""The place of the missing instruction, which an excerpt lacks."""
 _ROWS = re.compile(r"(\| --- \| --- \|\n).*?(?=\n\n|\Z)", re.DOTALL)
 
 
@@ -82,10 +84,10 @@ def _named(page: str) -> str:
 
 
 def changed(text: str, changes: list[str]) -> str:
-    """Apply blocks marked diff to a script."""
-    for change in changes:
-        lines = change.splitlines()
-        assert all(line[:1] in (" ", "-", "+", "") for line in lines), change
+    """Apply blocks marked diff to a script; a line "..." stands between parts of one block."""
+    for part in [part for change in changes for part in re.split(r"^\.\.\.\n", change, flags=re.MULTILINE)]:
+        lines = part.splitlines()
+        assert all(line[:1] in (" ", "-", "+", "") for line in lines), part
         old, new = ("".join(f"{line[1:]}\n" for line in lines if line[:1] != gone) for gone in "+-")
         assert text.count(old) == 1, f"these lines must be once in the script:\n{old}"
         text = text.replace(old, new)
@@ -96,7 +98,7 @@ def excerpt(said: str, kind: str) -> str:
     """Return the first finding of a kind in a report: its line, the lines of code, and the lines of advice."""
     for finding in re.split(r"\n\n|(?<=hazard)\n|(?<=hazards)\n|(?<=advisory)\n|(?<=advisories)\n", said):
         if re.match(f"(advisory: )?{kind}: ", finding):
-            return "\n".join(line for line in finding.splitlines() if not _LEFT_OUT.match(line))
+            return "\n".join(_PLACE.sub("", line) for line in finding.splitlines() if not _LEFT_OUT.match(line))
     return ""
 
 
