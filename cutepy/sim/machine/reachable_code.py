@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from cutepy.sim.translate.control_flow import ControlFlow
 
 
-_MOST_VISITS = 8
 _Values = dict[int, "Array"]
 
 
@@ -69,7 +68,7 @@ class Prospects:
         Whether no function is called or returned from, so that nothing is left out.
     """
 
-    def __init__(self, flow: ControlFlow, g: Group, is_at_block: bool = True) -> None:
+    def __init__(self, flow: ControlFlow, g: Group, is_at_block: bool) -> None:
         self._flow, self._g = flow, g
         self._shape = g.ctas.count, g.threads.count
         everything = np.ones(self._shape, bool)
@@ -93,17 +92,12 @@ class Prospects:
         return _bits(value)
 
     def _propagate(self) -> None:
-        visits: dict[int, int] = {}
+        """Propagate values until nothing changes: a block's lanes only become more, and its known values fewer."""
         left = [self._g.block]
         while left:
             n = left.pop()
-            visits[n] = visits.get(n, 0) + 1
             mask, entering = self._in[n]
             values = dict(entering)
-            if visits[n] > _MOST_VISITS:
-                values.clear()
-                mask = np.ones(self._shape, bool)
-                self._in[n] = mask, {}
             for i in self._flow.blocks[n].instructions:
                 self._execute(i, values)
             for to, lanes in self._ways(n, mask, values):
