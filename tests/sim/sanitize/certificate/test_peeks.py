@@ -43,6 +43,9 @@ CERTIFIED = {
         [("wait", 0, 0), ("arrive", 1), ("peek", 0, 1, 0), ("wait_if_not", 0, 0, 1)],
     ],
     "who waits may end the mbarrier at once": [[("arrive", 0), ("wait", 0, 0), ("reinit", 0, 1)]],
+    "who waits for a copy may end the mbarrier": [
+        [("arrive_expect", 0, 16), ("copy", 0, 16, "a"), ("wait", 0, 0), ("reinit", 0, 1)]
+    ],
 }
 FOR_ANOTHER = {
     "mbarrier": [[("arrive", 0), ("arrive", 1)], [("peek", 0, 0, 0), ("wait_if_not", 0, 1, 0), ("wait", 0, 0)]],
@@ -95,6 +98,17 @@ def test_lanes_that_peek_apart_each_have_their_own_wait():
     assert "the wait did not run that follows the peek" in reason
 
 
+@pytest.mark.parametrize("grid", [1, 2])
+def test_a_wait_that_is_never_over_may_have_begun_too_early(grid):
+    """For a second phase, in which nobody arrives: with the parity of the phase before the first it may pass."""
+    arrives = "@!%p2 bra SECOND;\n@!%p1 bra END;\n" + ARRIVE.format("") + ARRIVE.format("+8") + "bra END;\nSECOND: "
+    body = arrives + RELAXED + wait("L", phase=1)
+    _, hazards, error = examined(START + body + "END:", 0, block=64, grid=grid)
+    assert isinstance(error, DeadlockError)
+    assert [hazard.kind for hazard in hazards] == ["early-wait", "deadlock"]
+    assert "it may not hang in every schedule" in hazards[-1].missing
+
+
 RELAXED = wait("R", "+8", way="try_wait.parity.relaxed.cluster")
 IN_TWO_PHASES = (
     "@%p2 bra FIRST;\nsetp.ne.u32 %p7, %r2, 32; @%p7 bra END;\n" + RELAXED + "{}bra END;\nFIRST: @!%p1 bra END;\n"
@@ -104,7 +118,15 @@ IN_TWO_PHASES = (
 
 
 def test_a_try_by_a_parity_that_nothing_follows_may_come_whenever_it_does():
-    assert reasons_of(IN_TWO_PHASES.format(TRY.format(way="test_wait.parity", p="%p6", at="", phase=1)), block=64) == ()
+    """Whether it fails, or succeeds as its thread knows of the phase: nobody needs to wait until it is over."""
+    once = TRY.format(way="test_wait.parity", p="%p6", at="", phase="{}")
+    assert reasons_of(IN_TWO_PHASES.format(once.format(1)), block=64) == ()
+    body = (
+        "setp.eq.u32 %p7, %r2, 32; @!%p7 bra MEET;\n" + ARRIVE.format("") + wait("W0")
+        + "MEET: bar.sync 0;\n@%p7 bra NEXT;\n@!%p1 bra END;\n" + once.format(0) + ARRIVE.format("+8")
+        + "bra END;\nNEXT:\n" + RELAXED + ARRIVE.format("") + wait("W1", phase=1)
+    )  # fmt: skip
+    assert reasons_of(body, block=64) == ()
 
 
 @pytest.mark.parametrize("tries", [wait("L", phase=1), wait("L", phase=1, way="test_wait.parity"), "peek"])
@@ -142,6 +164,14 @@ def test_the_next_phase_does_not_end_before_a_wait_for_the_last_one_has(name):
     assert [(hazard.kind, hazard.before.warp, hazard.after.warp) for hazard in hazards] == [("lapped-wait", 0, 1)]
 
 
+def test_a_try_that_may_give_up_begins_no_wait():
+    guess = TRY.format(way="test_wait.parity", p="%p6", at="", phase=1) + "@%p6 bra DONE; add.u32 %r5, %r5, 1;\n"
+    text = "mov.u32 %r5, 0;\nB: " + guess + "setp.lt.u32 %p4, %r5, 10; @%p4 bra B;\n"
+    text += "DONE: st.shared.u32 [%r1+512], %r2;\n"
+    _, hazards, error = examined(START + IN_TWO_PHASES.format(text) + "END:", 0, block=64)
+    assert (error, hazards) == (None, ())
+
+
 def test_who_waits_relaxed_knows_that_the_phase_is_over():
     first = "@!%p2 bra SECOND;\n@%p1 " + ARRIVE.format("+8") + "bra END;\nSECOND: "
     then = "setp.ne.u32 %p7, %r2, 32; @%p7 bra END;\n" + RELAXED + ARRIVE.format("+8") + wait("M", "+8", phase=1)
@@ -150,8 +180,10 @@ def test_who_waits_relaxed_knows_that_the_phase_is_over():
 
 def test_phases_of_an_mbarrier_that_is_made_again_count_anew():
     first, second = (f"setp.eq.u32 %p7, %r2, {thread}; @%p7 " + ARRIVE.format("") for thread in (0, 32))
-    assert reasons_of(AGAIN + first + wait("W") + "bar.sync 0;\n" + second, block=64) == ()
-    _, hazards, error = examined(START + AGAIN + first + second, 0, block=64)
+    twice = ARRIVE.format("") + wait("A") + ARRIVE.format("") + wait("B", phase=1)
+    before = "@!%p1 bra MEET;\n" + twice + "MEET:\n" + AGAIN
+    assert reasons_of(before + first + wait("W") + "bar.sync 0;\n" + second, block=64) == ()
+    _, hazards, error = examined(START + before + first + second, 0, block=64)
     assert error is None
     assert [(hazard.kind, hazard.before.warp, hazard.after.warp) for hazard in hazards] == [("early-arrival", 0, 1)]
 
@@ -197,7 +229,7 @@ def verdict(body, block=32):
     return hang.missing
 
 
-ALWAYS, UNKNOWN = "it hangs in every schedule", "whether it hangs in every schedule is not known"
+ALWAYS, UNKNOWN = "it hangs in every schedule: all that ran", "whether it hangs in every schedule is not known"
 FOR_EVER = "SPIN: bra SPIN;\n"
 TEST = TRY.format(way="test_wait.parity", p="%p6", at="", phase=0)
 
