@@ -250,8 +250,8 @@ class Phases:
         if len(to) == 1:  # a copy by one lane to one CTA, of which kernels issue thousands
             self._count_in(event, actors.only(lanes).of_ctas(rows), to, phases[to])
             return
-        if event.part_of.kind == "bulk_load" and actors.is_all_of(event.deliveries[:, 1:]):
-            # Each lane's copy brings as many bytes, to its own CTA.
+        if event.part_of.kind == "bulk_load" and len(to) == len(actors.slots) * len(actors.threads):
+            # Each lane's copy brings as many bytes, to its own CTA: a copy to several CTAs is one lane's.
             self._count_in(event, actors, actors.slots, phases[actors.slots])
             return
         issuers = np.unique(lanes)
