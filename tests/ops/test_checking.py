@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from cutepy.ops import gemm
 from cutepy.ops.checking import may_overlap, result_shape, untraced
 from cutepy.ops.grouped import _owned
 
@@ -38,6 +39,15 @@ def test_tensors_overlap_where_they_share_a_byte():
     assert not may_overlap(block, block[:0])
     assert not may_overlap(block[:0], block)
     assert not may_overlap(block, block.to("meta"))
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_the_dtype_of_a_result_is_that_of_the_tensor_that_it_is_written_to(device):
+    a, b, out = (torch.zeros(8, n, dtype=torch.float16, device=device) for n in (16, 16, 8))
+    for out_dtype in (None, torch.float16):
+        assert gemm(a, b, out=out, out_dtype=out_dtype) is out
+    with pytest.raises(TypeError, match="out_dtype must be out's dtype float16"):
+        gemm(a, b, out=out, out_dtype=torch.bfloat16)
 
 
 @pytest.mark.parametrize(

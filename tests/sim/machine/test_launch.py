@@ -53,6 +53,24 @@ def test_a_launch_beyond_the_limits_of_the_hardware_is_refused(options, said):
         prepare(kernel_call(ptx_module("", 0), **options))
 
 
+DIRECTIVES = [
+    (".reqntid 64, 2, 1", {"block": (64, 2, 1)}, {"block": (64, 1, 1)}, "was compiled for blocks of"),
+    (".reqntid 64", {"block": (64, 2, 1)}, {"block": (32, 2, 1)}, "was compiled for blocks of"),
+    (".maxntid 32, 2, 1", {"block": (64, 1, 1)}, {"block": (65, 1, 1)}, "blocks of at most 64 threads, got 65"),
+    (".reqnctapercluster 2", {"cluster": (2, 1, 1)}, {"cluster": (4, 1, 1)}, "was compiled for clusters of"),
+    (".reqnctapercluster 2, 2, 1", {"cluster": (2, 2, 1)}, {"cluster": (4, 1, 1)}, "was compiled for clusters of"),
+    (".maxclusterrank 4", {"cluster": (2, 2, 1)}, {"cluster": (8, 1, 1)}, "clusters of at most 4 CTAs, got 8"),
+]
+
+
+@pytest.mark.parametrize(("directive", "allowed", "refused", "said"), DIRECTIVES, ids=str)
+def test_a_launch_is_as_the_kernel_was_compiled_for(directive, allowed, refused, said):
+    text, grid = ptx_module("", 0).replace("\n{", f"\n{directive}\n{{", 1), (8, 8, 1)
+    prepare(kernel_call(text, **{"grid": grid} | allowed))
+    with pytest.raises(LaunchError, match=said):
+        prepare(kernel_call(text, **{"grid": grid} | refused))
+
+
 def test_a_launch_of_no_chosen_cta_is_refused():
     with pytest.raises(ValueError, match="names no CTA to run"):
         prepare(kernel_call(ptx_module("", 0), grid=(4, 1, 1), ctas=[]))
