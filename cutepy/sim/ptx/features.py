@@ -28,6 +28,7 @@ _TABLE = """
 6.0 sm_70: red.relaxed red.release match neg.f16 neg.f16x2 wmma
 6.2 sm_60: red.add.f16x2 atom.add.f16x2
 6.2 sm_30: activemask
+7.3 sm_52: alloca stacksave stackrestore
 6.3 sm_70: nanosleep red.add.f16 atom.add.f16 atom.cas.b16
 6.4 sm_70: mma
 6.5 sm_53: set.f16 set.f16x2

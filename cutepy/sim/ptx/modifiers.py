@@ -19,6 +19,13 @@ from cutepy.sim.ptx.tokens import PtxSyntaxError
 _EXTENTS = range(8, 257, 8)
 """Of wgmma along N."""
 _EXTENTS_OF_INTEGERS = (8, 16, 24, *range(32, 257, 16))
+
+
+def _scoped(*orders: str) -> str:
+    """Return the words of memory orders that need a scope."""
+    return "/".join(f"{order}.{scope}" for order in orders for scope in ("cta", "cluster", "gpu", "sys"))
+
+
 WORDS = {
     "ROUND": "rn/rz/rm/rp",
     "INTEGRAL": "rni/rzi/rmi/rpi",
@@ -55,6 +62,9 @@ WORDS = {
     "ATOM_GLOBAL": "relaxed/acquire/release/acq_rel? SCOPE? global?",
     "RED": "relaxed/release? SCOPE? SPACE?",
     "RED_GLOBAL": "relaxed/release? SCOPE? global?",
+    "MULTI_LOAD": f"weak/{_scoped('relaxed', 'acquire')}? global?",
+    "MULTI_STORE": f"weak/{_scoped('relaxed', 'release')}? global?",
+    "MULTI_RED": f"{_scoped('relaxed', 'release')}? global?",
     "ARRIVED": "release.cta/release.cluster/relaxed.cta/relaxed.cluster",
     "WAITED": "acquire.cta/acquire.cluster/relaxed.cta/relaxed.cluster",
     "DIMENSIONS": "1d/2d/3d/4d/5d",
@@ -76,7 +86,7 @@ _OF_OTHER_GPUS = [
      _BLACKWELL),
     (r"(st|red)\.async\..*\bglobal\b|redux\.sync\..*f32|cvt\.rs\b|cvt\..*(e2m1|e2m3|e3m2|ue8m0)", _BLACKWELL),
     (r".*(cp_mask|scale_vec|block_scale|tile::(gather4|scatter4)|im2col::w|cta_group)", _BLACKWELL),
-    (r"(ld|st)\..*\bv8\b", _BLACKWELL),
+    (r"(ld|st)\..*\bv8\b|multimem\..*\bacc::f16\b", _BLACKWELL),
     (r"(ld|st)\..*\bv4\.[busf]64\b", _BLACKWELL),
 ]  # fmt: skip
 """Patterns of opcodes of other GPUs, and why they are refused."""
