@@ -12,7 +12,7 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
-Version = tuple[int, int]
+from cutepy.sim.ptx.header import GENERATION, Version
 
 _TABLE = """
 3.0 sm_30: vadd2 vsub2 vavrg2 vabsdiff2 vmin2 vmax2 vset2 vadd4 vsub4 vavrg4 vabsdiff4 vmin4 vmax4 vset4
@@ -100,7 +100,6 @@ def _read() -> list[_Feature]:
 
 
 _FEATURES = _read()
-_NEWEST = 90
 
 
 @lru_cache(maxsize=4096)
@@ -152,6 +151,6 @@ def lacking(opcode: str, version: Version | None, target: str) -> str:
     if version is not None and version < least:
         said, got = (f"{one[0]}.{one[1]}" for one in (least, version))
         return f"{opcode} needs .version {said} or later, got {got}"
-    if target and _generation(target)[0] <= _NEWEST and _generation(target) < _generation(gpu):
+    if target and _generation(target)[0] <= GENERATION and _generation(target) < _generation(gpu):
         return f"{opcode} needs .target {gpu}{' or later' * (gpu[-1] != 'a')}, got {target}"
     return ""

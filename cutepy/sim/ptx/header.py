@@ -28,6 +28,8 @@ TARGETS: dict[str, Version] = {
 }
 """The targets that ptxas assembles for an sm_90a, and the version that each needs."""
 _MODES = ("texmode_unified", "texmode_independent")
+GENERATION = 90
+"""Of the GPU that is simulated; which targets of later ones there are is not known here."""
 _ADDRESS_SIZE = (2, 3)
 _DIRECTIVES: dict[str, Version] = {
     ".attribute": (4, 0), ".common": (5, 0), ".branchtargets": (6, 0), ".alias": (6, 3), ".noreturn": (6, 4),
@@ -101,7 +103,9 @@ class Header:
         if match["version"]:
             self.version = _version(match["version"])
         elif match["target"]:
-            if not re.fullmatch(r"(sm|compute)_\d+[af]?", match["target"]):
+            generation = re.fullmatch(r"(?:sm|compute)_(\d{1,4})[af]?", match["target"])
+            is_known = architecture(match["target"]) in TARGETS
+            if generation is None or not (is_known or int(generation[1]) > GENERATION):
                 raise PtxSyntaxError(f"no GPU is named {match['target']}; write sm_90a", match["target"])
             self.target, self.at = match["target"], match.start()
             self._read_options(match["options"])

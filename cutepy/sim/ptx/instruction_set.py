@@ -11,6 +11,7 @@ PTX ISA, "Instruction Set": the syntax line of each instruction; "State Spaces";
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -461,10 +462,24 @@ ROWS = _read(_TABLE)
 """The row of each beginning of an opcode; the longest one counts."""
 
 
+def beginning(opcode: str, names: Collection[str]) -> str:
+    """Return the longest beginning of an opcode that is one of some names; empty if none is.
+
+    Examples
+    --------
+    >>> beginning("mbarrier.arrive.shared.b64", ROWS), beginning("something.new", ROWS)
+    ('mbarrier.arrive', '')
+    """
+    while opcode not in names:
+        if "." not in opcode:
+            return ""
+        opcode = opcode[: opcode.rindex(".")]
+    return opcode
+
+
 def row_of(opcode: str) -> Row | None:
     """Return the row of an opcode; None of one that has none."""
-    parts = opcode.split(".")
-    return next((ROWS[n] for n in (".".join(parts[:k]) for k in range(len(parts), 0, -1)) if n in ROWS), None)
+    return ROWS.get(beginning(opcode, ROWS))
 
 
 @lru_cache(maxsize=1 << 12)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from functools import cache, lru_cache
 
-from cutepy.sim.ptx.instruction_set import ROWS
+from cutepy.sim.ptx.instruction_set import ROWS, beginning
 from cutepy.sim.ptx.tokens import PtxSyntaxError
 
 _EXTENTS = range(8, 257, 8)
@@ -123,12 +123,6 @@ def _taken(name: str) -> re.Pattern[str]:
     return re.compile("|".join(_pattern(_slots(way)) for way in SPELLINGS[name]))
 
 
-def _name_of(opcode: str) -> str:
-    """Return the longest beginning of an opcode that is in the table; empty if there is none."""
-    parts = opcode.split(".")
-    return next((name for name in (".".join(parts[:n]) for n in range(len(parts), 0, -1)) if name in SPELLINGS), "")
-
-
 def is_spelled(opcode: str) -> bool:
     """Tell whether an opcode, in the usual order, is one of PTX's.
 
@@ -137,7 +131,7 @@ def is_spelled(opcode: str) -> bool:
     >>> is_spelled("add.sat.s32"), is_spelled("add.sat.u32"), is_spelled("fence.proxy.async.shared::cta")
     (True, False, True)
     """
-    name = _name_of(opcode)
+    name = beginning(opcode, SPELLINGS)
     return bool(name) and _taken(name).fullmatch(opcode, len(name)) is not None
 
 
@@ -161,7 +155,7 @@ def refused_spelling(opcode: str) -> tuple[str, str]:
             return reason.format(opcode=opcode, first=opcode.partition(".")[0]), ""
     if is_spelled(opcode):
         return "", ""
-    name, first = _name_of(opcode), opcode.partition(".")[0]
+    name, first = beginning(opcode, SPELLINGS), opcode.partition(".")[0]
     if not any(one == first or one.startswith(first + ".") for one in SPELLINGS):
         return f"PTX has no instruction {first}", first
     family = [one for one in SPELLINGS if one == first or one.startswith(first + ".")]

@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from cutepy.sim.ptx.instruction_set import ROWS
+from cutepy.sim.ptx.instruction_set import ROWS, beginning
 from cutepy.sim.ptx.model import Immediate, Negated, Operand, Pair, Register, Sink, Special, Symbol, Vector, type_bits
 from cutepy.sim.ptx.tokens import PtxSyntaxError
 
@@ -53,7 +53,7 @@ def operand_types(opcode: str) -> tuple[str, ...]:
         return ()  # the policy may be in the place of the bytes
     if "wide" in parts or (first in ("ld", "st", "ldu") and not types):
         return ()
-    name = next((n for n in (".".join((first, *parts[:k])) for k in range(len(parts), -1, -1)) if n in _BY_OPCODE), "")
+    name = beginning(opcode, _BY_OPCODE)
     if first == "mbarrier" and "parity" in parts and not name.endswith("parity"):
         name += ".parity"
     if types and first in ("atom", "red", "multimem"):
