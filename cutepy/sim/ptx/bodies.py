@@ -96,6 +96,7 @@ class Body:
         self._check = reading.checks.check
         self._line = line
         self._label = ""
+        self._function: tuple[str, int] | None = None
         self._tables: list[tuple[list[str], Scope, int]] = []
         self._source: SourceLine | None = None
         self._at = 0
@@ -213,6 +214,9 @@ class Body:
             if reason := lacking(opcode, self._header.version, self._header.target):
                 raise PtxSyntaxError(reason)
             self._checked.add(opcode)
+        if self._function is not None:  # ptxas looks up the labels of lines that have instructions
+            self._header.named.setdefault(*self._function)
+            self._function = None
         self._pending.append((opcode, operands, guard, negated, self._names.scope, at, self._source, line))
         self._names.index = len(self._pending)
 
@@ -355,13 +359,14 @@ class Body:
     def _locate(self, match: re.Match[str]) -> None:
         """Note the line of what follows; `inlined_at` names the place of its caller, which a .loc before it gave."""
         file, line, column = (integer_of_32(match[part]) for part in ("file", "line", "column"))
+        self._function = None
         caller = None
         if match["inlined"]:
             if match["function"][0] != ".":  # the beginning of a section
-                self._header.named.setdefault(match["function"], match.start("loc"))
+                self._function = match["function"], match.start("loc")
             at = tuple(integer_of_32(word) for word in match["inlined"].split()[1:])
             caller = self._places.get(at)
-            if caller is None:
+            if caller is None and at not in self._reading.hidden:
                 said = " ".join(map(str, at))
                 raise PtxSyntaxError(f"inlined_at names a place that a .loc before it gives, got {said}")
         key = file, line, id(caller)  # a caller is kept by what it calls

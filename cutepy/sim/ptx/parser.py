@@ -81,9 +81,16 @@ def parse_module(text: str, unread: list[Unread] | None = None, file: str = "", 
     ['add.s32', 'ret']
     """
     # LLVM counts the lines of an inline assembly as lines of the source, from its own line on: only that is one.
-    original = _INLINE_ASSEMBLY.sub(lambda found: _LOCATION.sub(_blank, found[0]), text)
+    hidden: set[tuple[int, ...]] = set()
+
+    def hide(line: re.Match[str]) -> str:
+        hidden.add(tuple(map(int, re.findall(r"\d+", line[0])[:3])))
+        return _blank(line)
+
+    original = _INLINE_ASSEMBLY.sub(lambda found: _LOCATION.sub(hide, found[0]), text)
     text = without_comments(original)
     reading = Reading(text, file, unread, checks)
+    reading.hidden = frozenset(hidden)
     if (start := _open_comment(original)) >= 0:
         line, column = reading.place(start)
         reason, statement = "the comment that begins here does not end; write */", original[start:].partition("\n")[0]

@@ -49,6 +49,11 @@ class Reading:
         Gets what is not understood.
     checks : Checks, optional
         Of the operands of instructions; by default those of all texts.
+
+    Attributes
+    ----------
+    hidden : frozenset of tuple of int
+        Places of lines within inline assembly, which are left out: file, line and column.
     """
 
     def __init__(
@@ -58,6 +63,7 @@ class Reading:
         self.checks = _CHECKS if checks is None else checks
         self.strict = unread is None
         self.file = file
+        self.hidden: frozenset[tuple[int, ...]] = frozenset()
         self._unread = unread
         self._starts: list[int] = []
 
