@@ -107,6 +107,7 @@ class Body:
         self._returned: list[tuple[str, Parameter]] = []  # results in registers, behind where they go
         self._sources: dict[tuple[int, int, int], SourceLine] = {}
         self._places: dict[tuple[int, ...], SourceLine] = {}
+        self._inlined: dict[tuple[int, ...], SourceLine] = {}
         self._vague: set[SourceLine] = set()
 
     def parse(self, head: Head, at: int, start: int, end: int) -> Function:
@@ -362,17 +363,20 @@ class Body:
         self._function = None
         caller = None
         if match["inlined"]:
-            if match["function"][0] != ".":  # the beginning of a section
+            if not match["function"].startswith(".debug_"):  # the beginning of a section
                 self._function = match["function"], match.start("loc")
             at = tuple(integer_of_32(word) for word in match["inlined"].split()[1:])
-            caller = self._places.get(at)
-            if caller is None and at not in self._reading.hidden:
+            caller = self._places.get(at) or self._inlined.get(at)
+            if caller is None:
                 said = " ".join(map(str, at))
                 raise PtxSyntaxError(f"inlined_at names a place that a .loc before it gives, got {said}")
         key = file, line, id(caller)  # a caller is kept by what it calls
         place = self._sources.get(key)
         if place is None:
             place = self._sources[key] = SourceLine(self._files.get(file, "?"), line, caller)
+        if match.start("loc") in self._reading.inlined:
+            self._inlined[file, line, column] = place
+            return
         self._source = place
         self._places[file, line, column] = self._source
         if column == 0 and caller is None:

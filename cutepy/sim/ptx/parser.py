@@ -25,7 +25,7 @@ from cutepy.sim.ptx.tokens import PtxSyntaxError as PtxSyntaxError, integer, int
 _COMMENT = re.compile(r'"[^"]*"|//[^\n]*|/\*.*?(?:\*/|\Z)|\x1a', re.S)
 """A string, a comment, or the end of a file of DOS, which ptxas takes for white space."""
 _INLINE_ASSEMBLY = re.compile(r"// begin inline asm\n.*?(?:// end inline asm|\Z)", re.S)
-_LOCATION = re.compile(r"^[ \t]*+\.loc[ \t]+\d+[ \t]+\d+[ \t]+\d+[ \t]*(?:,[^\n/]*)?(?://[^\n]*)?$", re.M)
+_LOCATION = re.compile(r"^[ \t]*+(\.loc)\b", re.M)
 _FILE = re.compile(r'\.file\s+(0x[0-9a-fA-F]{1,8}|[1-9]\d{0,9}|0)\s+"([^"]*)"')
 _ESCAPED = re.compile(r"\\([0-7]{3})|\\(.)")
 """A byte of a file's name, as LLVM writes those that are not ASCII."""
@@ -80,17 +80,11 @@ def parse_module(text: str, unread: list[Unread] | None = None, file: str = "", 
     >>> [i.opcode for i in module.functions["k"].instructions]
     ['add.s32', 'ret']
     """
-    # LLVM counts the lines of an inline assembly as lines of the source, from its own line on: only that is one.
-    hidden: set[tuple[int, ...]] = set()
-
-    def hide(line: re.Match[str]) -> str:
-        hidden.add(tuple(map(int, re.findall(r"\d+", line[0])[:3])))
-        return _blank(line)
-
-    original = _INLINE_ASSEMBLY.sub(lambda found: _LOCATION.sub(hide, found[0]), text)
-    text = without_comments(original)
+    text, original = without_comments(text), text
     reading = Reading(text, file, unread, checks)
-    reading.hidden = frozenset(hidden)
+    # LLVM counts the lines of an inline assembly as lines of the source, from its own line on: only that is one.
+    for assembly in _INLINE_ASSEMBLY.finditer(original):
+        reading.inlined |= {assembly.start() + line.start(1) for line in _LOCATION.finditer(assembly[0])}
     if (start := _open_comment(original)) >= 0:
         line, column = reading.place(start)
         reason, statement = "the comment that begins here does not end; write */", original[start:].partition("\n")[0]

@@ -52,8 +52,8 @@ class Reading:
 
     Attributes
     ----------
-    hidden : frozenset of tuple of int
-        Places of lines within inline assembly, which are left out: file, line and column.
+    inlined : set of int
+        Where in the text .loc directives of inline assembly begin: they name no lines of the source.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Reading:
         self.checks = _CHECKS if checks is None else checks
         self.strict = unread is None
         self.file = file
-        self.hidden: frozenset[tuple[int, ...]] = frozenset()
+        self.inlined: set[int] = set()
         self._unread = unread
         self._starts: list[int] = []
 
