@@ -1,8 +1,9 @@
 """Exactness: the first coordinate at which a result of the algebra differs from its defining function.
 
 ``composition(A, B)`` is computed mode by mode, as in CuTe, and so is all that is made of it. The result is the function
-``c -> A(B(c))`` if adding the steps of B never carries in the mixed radix of A's shape; docs/layout_algebra.md has the
-proof, and that this is also necessary where each step of B lies within one mode of A. Its names are the ones here:
+``c -> A(B(c))`` if adding the steps of B never carries in the mixed radix of A's shape. docs/layout_algebra.md states
+the two conditions: 1, each step lies within one mode of A; 2, the digits of all steps add up to less than each extent.
+The names of the proof:
 
 - A is coalesced: extents ``s_0 .. s_r`` and strides ``d_0 .. d_r``, whose last mode has no end. The *boundaries* are
   ``S_i = s_0 * .. * s_(i-1)`` for ``0 < i <= r``, and for x >= 0
@@ -12,6 +13,13 @@ proof, and that this is also necessary where each step of B lies within one mode
 
 The result is A(B(c)) at every coordinate if each term is right by itself, ``A(step) == stride``, and no boundary S is
 reached by remainders: ``sum (extent - 1) (step mod S) < S``.
+
+Proof. By condition 1 a term takes steps in one mode i only, and ``A(q S_i) = q d_i``. By condition 2 the digits of all
+terms add up to less than ``s_i``, so the digits of the sum are the sums of the digits. Condition 2 is necessary where
+1 holds and the steps have one sign: let it fail in mode i, and take coordinates of least sum whose digits reach
+``s_i``. A 1 is carried, and ``A(B(c))`` is the result ``+ d_(i+1) - s_i d_i``, which differs, since A is coalesced.
+Where condition 1 fails in mode i, take the first step that leaves the mode, ``n q = s_i + x`` with ``0 < x < s_i``: A
+gives ``x d_i + d_(i+1)``, and the result gives ``d_(i+1)``. Only strides of 0 make up for that.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 
@@ -87,7 +87,7 @@ def find_ptxas(cuda_home: Path | None = None) -> list[Path]:
     AssemblyError
         If there is none.
     """
-    places = [shutil.which(_TOOL), cuda_home / "bin" / _TOOL if cuda_home else None, *_packaged()]
+    places = [shutil.which(_TOOL), cuda_home / "bin" / _TOOL if cuda_home else None, *_packaged(_PACKAGES)]
     found = [Path(place) for place in places if place is not None and os.access(place, os.X_OK)]
     if found:
         return list(dict.fromkeys(found))
@@ -97,13 +97,17 @@ def find_ptxas(cuda_home: Path | None = None) -> list[Path]:
     )
 
 
-def _packaged() -> Iterator[Path]:
-    for package in _PACKAGES:
+@cache
+def _packaged(packages: tuple[str, ...]) -> tuple[Path, ...]:
+    """Return the assemblers of packages; to read their lists of files takes 10 ms, and each kernel's PTX asks."""
+    found: list[Path] = []
+    for package in packages:
         try:
             files = metadata.files(package) or ()
         except metadata.PackageNotFoundError:
             continue
-        yield from (Path(str(file.locate())) for file in files if file.name == _TOOL)
+        found += (Path(str(file.locate())) for file in files if file.name == _TOOL)
+    return tuple(found)
 
 
 def assemble(ptx: str, target: str = "sm_90a", cuda_home: Path | None = None) -> Assembly:

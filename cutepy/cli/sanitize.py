@@ -73,7 +73,7 @@ def run(
     int
         1 if there are hazards, or schedules that come to something else, else 2 if the script failed, else 0.
     """
-    from cutepy.cli.simulate import Tally, execute, tell_stated
+    from cutepy.cli.simulate import INTERRUPTED, Tally, execute, tell_stated
     from cutepy.frontends import serve_cuda
     from cutepy.frontends.inherited import inherited_by_runs
     from cutepy.sim.replay import Report, ScheduleError
@@ -121,9 +121,10 @@ def run(
             echo("cutepy: the script failed: no hazards are found in what ran, and nothing is known of the rest")
         if is_empty or has_launched_elsewhere:
             code = code or FAILED
-        if replay:
+        is_interrupted = code == INTERRUPTED  # each replay would run until Ctrl-C, too
+        if replay and not is_interrupted:
             report = report.played()
-        unwritten = None if reproducers is None else _reproduce(report.hazards, echo, reproducers)
+        unwritten = None if reproducers is None or is_interrupted else _reproduce(report.hazards, echo, reproducers)
         simulation.restart()  # hazards are reported here, and not raised
     if output is not None:
         try:

@@ -1,5 +1,6 @@
 """`cutepy new kernel` writes a kernel whose test passes, and the page that reads it says what it says."""
 
+import importlib
 import json
 import os
 import re
@@ -49,9 +50,40 @@ def test_the_page_reads_what_is_written(written):
     code = (written / "fused_relu.py").read_text()
     page = (ROOT / "docs" / "own_kernel.md").read_text()
     shown = [block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if not block.startswith(">>>")]
-    assert len(shown) == 7
+    assert len(shown) == 3
     for block in shown:
         assert block.rstrip() in code
+
+
+@pytest.mark.integration
+@pytest.mark.dsl
+def test_the_replacements_on_the_page_make_a_kernel_with_a_in_registers(tmp_path, monkeypatch):
+    import torch
+
+    import cutepy
+
+    page = (ROOT / "docs" / "own_kernel.md").read_text()
+    table = page.partition("| old | new |\n| --- | --- |\n")[2].partition("\n\n")[0]
+    replacements = re.findall(r"^\| `(.+)` \| `(.+)` \|$", table, re.MULTILINE)
+    assert len(replacements) == table.count("\n") + 1 == 9
+    assert invoke("int8_relu", "--folder", tmp_path).exit_code == 0
+    file = tmp_path / "int8_relu.py"
+    text = file.read_text()
+    for old, new in replacements:
+        assert text.count(old) == 1, old
+        text = text.replace(old, new)
+    file.write_text(text)
+    monkeypatch.setenv("CUTEPY_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.invalidate_caches()
+    module = importlib.import_module("int8_relu")
+    weights = torch.randint(-100, 101, (200, 640), dtype=torch.int8)
+    b, bias = (torch.randint(-3, 4, shape).half() / 4 for shape in ((136, 640), (136,)))
+    with cutepy.simulate(sanitize=True) as run:
+        d = module.int8_relu(weights, b, bias)
+    sys.modules.pop("int8_relu")
+    assert torch.equal(d, module.reference(weights, b, bias))
+    assert not run.hazards
 
 
 @pytest.mark.integration

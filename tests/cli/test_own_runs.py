@@ -346,6 +346,21 @@ def test_ctrl_c_says_where_the_lanes_were(tmp_path, command):
     assert result.exit_code == {"simulate": 130, "sanitize": 2, "explain": 130}[command]
 
 
+def test_after_ctrl_c_nothing_is_replayed(tmp_path, monkeypatch):
+    """The kernel that was stopped would run for ever again."""
+    from cutepy.sim.replay import Report
+
+    monkeypatch.setattr(Report, "played", lambda report: pytest.fail("it is replayed"))
+    script = tmp_path / "own.py"
+    press = "import signal\nsignal.setitimer(signal.ITIMER_REAL, 0.3)\n"
+    handler = "signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))\n"
+    script.write_text(ENDLESS + press + handler + "with cutepy.simulate():\n    endless()\n")
+    result = CliRunner().invoke(app, ["sanitize", "--replay", str(script)])
+    assert "endless was stopped; its lanes were" in result.stderr
+    assert "it is replayed" not in str(result.exception)
+    assert result.exit_code == 2
+
+
 TWO_RUNS = """
 import numpy as np
 import cutepy

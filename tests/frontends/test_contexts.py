@@ -1,5 +1,6 @@
 """What `simulate` leaves behind: nothing."""
 
+import inspect
 import sys
 
 import pytest
@@ -48,3 +49,11 @@ def test_a_context_is_entered_again_and_within_itself():
     with context as later:
         pass
     assert len({id(run) for run in (outer, inner, later)}) == 3
+
+
+def test_the_served_device_takes_the_options_of_simulate_with_their_defaults():
+    pytest.importorskip("torch")
+    from cutepy.frontends.torch_device import serve_cuda
+
+    ours, theirs = (inspect.signature(function).parameters for function in (serve_cuda, cutepy.simulate))
+    assert {name: one.default for name, one in ours.items()} == {name: theirs[name].default for name in ours}

@@ -10,9 +10,11 @@ torch = pytest.importorskip("torch")
 from torch import distributed  # noqa: E402
 
 import cutepy.ops  # noqa: E402
-from cutepy.ops.distributed import Letter, Sharding, aligned, letters  # noqa: E402
+from cutepy.epilogues.graph import Graph  # noqa: E402
+from cutepy.kernels.gemm.scales import TENSOR, Block  # noqa: E402
+from cutepy.ops.distributed import Letter, Sharding, aligned, letters, register_rule  # noqa: E402
 from cutepy.ops.registration import _registered  # noqa: E402
-from cutepy.ops.shardings import of_gemm, of_grouped  # noqa: E402
+from cutepy.ops.shardings import of_epilogue, of_gemm, of_grouped  # noqa: E402
 
 IDENTITY = cutepy.epilogues.identity.text
 
@@ -53,6 +55,30 @@ def test_extents_that_groups_part_stay_whole():
     assert of_grouped(rows, matrices, counts, "m", [], [], "", IDENTITY).along == ("n", "k")
     assert of_grouped(matrices, rows, counts, "n", [], [], "", IDENTITY).along == ("m", "k")
     assert of_grouped(rows, rows, counts, "k", [], [], "", IDENTITY).along == ("m", "n")
+
+
+@pytest.mark.parametrize(
+    ("rows", "scale", "block", "along"),
+    [
+        ((256,), (2, 2), Block(128, 128), ("b0", "n", "k")),
+        ((2, 256), (4, 2), Block(128, 128), ("n", "k")),  # blocks of rows that leading dimensions part
+        ((2, 256), (2, 256, 2), Block(1, 128), ("b1", "b0", "n", "k")),
+        ((2, 256), (), TENSOR, ("b1", "b0", "n", "k")),
+    ],
+)
+def test_rows_that_scales_do_not_part_stay_whole(rows, scale, block, along):
+    a, b = torch.empty(*rows, 256, device="meta"), torch.empty(384, 256, device="meta")
+    scales = [(torch.empty(scale, device="meta"), block), (torch.empty(3, 2, device="meta"), Block(128, 128))]
+    assert of_epilogue(Graph.parse(IDENTITY), a, b, [], "", scales).along == along
+
+
+def test_a_rule_gets_arguments_by_position_and_by_name(monkeypatch):
+    monkeypatch.setattr("cutepy.ops.distributed._waiting", waiting := [])
+    register_rule("operation", "library", lambda arguments, named: (arguments, named))
+    ((*of, rule),) = waiting
+    assert of == ["operation", "library"]
+    assert rule(None, None, (), (1,), {"x": 2}) == ((1,), {"x": 2})
+    assert rule(None, None, (), (1,)) == ((1,), {})
 
 
 def test_one_process_computes_what_plain_tensors_give():

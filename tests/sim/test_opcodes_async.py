@@ -124,7 +124,8 @@ def test_mbarrier_no_complete():
 
 @pytest.mark.parametrize("count", [0, 1 << 20])
 def test_mbarrier_arrivals_are_of_a_count_that_it_holds(count):
-    body = f"mov.u32 %r10, smem; mbarrier.init.shared.b64 [%r10], 2; mbarrier.arrive.shared.b64 _, [%r10], {count};"
+    body = f"mov.u32 %r10, smem; mbarrier.init.shared.b64 [%r10], 2; mov.u32 %r11, {count};"
+    body += "mbarrier.arrive.shared.b64 _, [%r10], %r11;"
     with pytest.raises(BarrierError, match=f"arrival must be 1 to 1048575, got {count}"):
         states(body, 1)
 

@@ -253,8 +253,8 @@ def test_a_layout_too_narrow_for_b_is_refused():
 @pytest.mark.parametrize(
     ("form", "selector", "message"),
     [
-        ("m64n8k32.f32.f16.f16", "2", "must be a number below 2 with f16"),
-        ("m64n8k64.f32.e4m3.e4m3", "1", "must be a number below 1 with e4m3"),
+        ("m64n8k32.f32.f16.f16", "2", "a selector from 0 to 1, got 2"),
+        ("m64n8k64.f32.e4m3.e4m3", "1", "a selector of 0, got 1"),
         ("m64n8k16.f32.f16.f16", "0", "do not go together"),
     ],
 )

@@ -97,7 +97,7 @@ class PtxModule:
     def __init__(self, text: str | Path) -> None:
         file = ""
         if isinstance(text, Path):
-            file, text = str(text.resolve()), text.read_text(encoding="utf-8", errors="replace")
+            file, text = str(text.resolve()), text.read_bytes().decode(errors="replace")
         if not isinstance(text, str):
             raise TypeError(
                 f"expected the text of PTX, got {type(text).__name__}; bytes have a decode(), a file is a Path"

@@ -46,7 +46,7 @@ class SavedCta:
     ----------
     cta : (int, int, int)
     events : list of dict
-        In order, as docs/explorer.md tells.
+        In order, with the fields that `cutepy.sim.inspect.saving` lists.
     instructions : list of dict
         ``ptx``, ``line`` and ``place`` of what events refer to.
     barriers : dict of int to str

@@ -1,4 +1,19 @@
-"""Writing simulated runs to files: a zip archive of JSON and numpy arrays, whose form docs/explorer.md tells."""
+"""Writing simulated runs to files, version 1: a zip archive of JSON and numpy arrays.
+
+- ``run.json``: ``format`` is ``"cutepy-run"`` and ``version`` 1. ``launches`` have ``name``, ``kernel``, ``grid``,
+  ``block``, ``cluster``, ``smem_bytes``, ``stats``, ``printf`` and ``ctas``. A CTA has ``cta``, the names of its
+  members ``events``, ``contents`` and ``shared`` (null if it never ran), and ``followed``: all writes are in
+  ``events``.
+- ``events`` (JSON): ``instructions`` (``ptx``, ``line``, ``place``), ``barriers`` (names by shared address),
+  ``events``.
+- ``contents`` and ``shared`` (``.npy``): the bytes that events wrote, and the bytes that the CTA left.
+
+An event has ``step`` (an order, not a time), ``phase`` (``do``; ``begin`` and ``wait``; ``issue`` and ``complete``,
+which share ``operation``; ``effect``), ``kind``, ``name``, ``instruction``, ``warps`` and ``threads``. Where they
+apply it has ``barrier`` (``address``, ``phase``, ``pending`` of ``expected``, ``pending_bytes``), ``writes``
+(``[offset, length]``), ``boxes`` (``operation``, ``coordinates``, ``address``, ``dtype``, ``box``, ``swizzle``),
+``wgmma`` (``shape``, ``types``, ``a``, ``b``) and ``from`` (other CTAs of the cluster).
+"""
 
 from __future__ import annotations
 

@@ -211,6 +211,12 @@ def inherited(g: Group, index: int) -> Array:
     return select(value, *places(g, parent))
 
 
+def value_of(g: Group, index: int) -> Array | None:
+    """Return a register as a group has it, of its own or as it was where the group parted; None if it has no value."""
+    value: Array | None = g.registers[index]
+    return inherited(g, index) if value is None and g.join is not None else value
+
+
 def places(part: Group, whole: Group) -> tuple[Index | None, Index | None]:
     """Return where the CTAs and threads of a part are in a whole; None where they are all of them."""
     rows = None if part.ctas.count == whole.ctas.count else as_index(np.searchsorted(whole.ctas.slots, part.ctas.slots))

@@ -7,7 +7,7 @@ once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -291,3 +291,17 @@ def cluster_order(grid: tuple[int, int, int], cluster: tuple[int, int, int]) -> 
     cx, cy, cz = cluster
     split = index.reshape(grid[2] // cz, cz, grid[1] // cy, cy, grid[0] // cx, cx)
     return split.transpose(0, 2, 4, 1, 3, 5).reshape(-1)
+
+
+def listed(name: str, numbers: Iterable[int]) -> str:
+    """Name some warps or lanes.
+
+    Examples
+    --------
+    >>> listed("warp", {3}), listed("warp", {2, 0, 1}), listed("lane", [4, 6, 7])
+    ('warp 3', 'warps 0-2', 'lanes 4, 6-7')
+    """
+    every = np.array(sorted(numbers))
+    runs = np.split(every, np.flatnonzero(np.diff(every) != 1) + 1)
+    said = ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs)
+    return f"{name}{'s' * (len(every) > 1)} {said}"

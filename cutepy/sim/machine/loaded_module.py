@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 
 _ALIGNMENT = 128
-_TARGET = re.compile(r"(?:sm|compute)_(\d{1,4})[af]?")
-_GENERATION = 90
 
 
 @dataclass(frozen=True)
@@ -73,8 +71,8 @@ class LoadedModule:
     Raises
     ------
     PtxSyntaxError
-        If a statement is not understood, the module does not begin with .version and .target, or the target is no GPU,
-        or a newer one.
+        If a statement is not understood, the module does not begin with .version and .target, or the target is a newer
+        GPU.
     """
 
     def __init__(self, ptx: str, file: str = "") -> None:
@@ -94,13 +92,9 @@ class LoadedModule:
             at = found.end()
 
     def _check_target(self, target: str) -> None:
-        generation = _TARGET.fullmatch(target)
         if architecture(target) in TARGETS:
             return
-        if generation is None or int(generation[1]) <= _GENERATION:
-            reason = f"no GPU is named {target}; write .target sm_90a"
-        else:
-            reason = f"PTX for {target} does not run on an sm_90a, which is simulated; compile it for sm_90a"
+        reason = f"PTX for {target} does not run on an sm_90a, which is simulated; compile it for sm_90a"
         text = without_comments(self.ptx)
         at = re.search(r"\.target\b", text)
         raise Reading(text, self.file).placed(PtxSyntaxError(reason, target), 0 if at is None else at.start())

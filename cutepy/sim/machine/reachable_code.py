@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from cutepy.sim.machine.group import inherited
+from cutepy.sim.machine.group import value_of
 from cutepy.sim.machine.memory import OFFSET_MASK, RANK_SHIFT
 from cutepy.sim.ptx.model import Address, Immediate, Register, Special
 from cutepy.sim.semantics.evaluation import results_of
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from cutepy.sim.translate.control_flow import ControlFlow
 
 
-_MOST_VISITS = 8
 _Values = dict[int, "Array"]
 
 
@@ -69,11 +68,12 @@ class Prospects:
         Whether no function is called or returned from, so that nothing is left out.
     """
 
-    def __init__(self, flow: ControlFlow, g: Group, is_at_block: bool = True) -> None:
+    def __init__(self, flow: ControlFlow, g: Group, is_at_block: bool) -> None:
         self._flow, self._g = flow, g
         self._shape = g.ctas.count, g.threads.count
         everything = np.ones(self._shape, bool)
-        start = {r: v for r in flow.live_in[g.block] if (v := self._now(r)) is not None} if is_at_block else {}
+        live = flow.live_in[g.block] if is_at_block else ()
+        start = {r: v for r in live if (v := _bits(value_of(g, r))) is not None}
         self._in: dict[int, tuple[Array, _Values]] = {g.block: (everything, start)}
         self._conditions: dict[int, Array | None] = {}
         self._propagate()
@@ -87,23 +87,13 @@ class Prospects:
         """Yield what lanes may execute of some kind of instruction."""
         return (one for one in self._found if brings(one.instruction))
 
-    def _now(self, index: int) -> Array | None:
-        g = self._g
-        value = g.registers[index] if g.registers[index] is not None or g.join is None else inherited(g, index)
-        return _bits(value)
-
     def _propagate(self) -> None:
-        visits: dict[int, int] = {}
+        """Propagate values until nothing changes: a block's lanes only become more, and its known values fewer."""
         left = [self._g.block]
         while left:
             n = left.pop()
-            visits[n] = visits.get(n, 0) + 1
             mask, entering = self._in[n]
             values = dict(entering)
-            if visits[n] > _MOST_VISITS:
-                values.clear()
-                mask = np.ones(self._shape, bool)
-                self._in[n] = mask, {}
             for i in self._flow.blocks[n].instructions:
                 self._execute(i, values)
             for to, lanes in self._ways(n, mask, values):
@@ -113,7 +103,7 @@ class Prospects:
     def _ways(self, n: int, mask: Array, values: _Values) -> list[tuple[int, Array]]:
         block = self._flow.blocks[n]
         condition = None
-        if block.condition is not None and len(block.successors) == 2:
+        if block.condition is not None:
             register, negated = block.condition
             held = values.get(register.index)
             condition = None if held is None else (held != 0) ^ negated

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cutepy.sim.errors import Bringer, Chance, Deed, Place, SimulationError, Wait, Who
-from cutepy.sim.machine.group import inherited
+from cutepy.sim.machine.group import value_of
 from cutepy.sim.machine.lanes import Array, Ctas, Threads
 from cutepy.sim.machine.memory import OFFSET_MASK, RANK_SHIFT
 from cutepy.sim.machine.reachable_code import Prospect, Prospects
@@ -527,6 +527,5 @@ def _address(g: Group, i: Instruction) -> int | None:
     operand = next((x for x in i.operands if isinstance(x, Address)), None)
     if operand is None or not isinstance(operand.base, Register):
         return None
-    index = operand.base.index
-    value = g.registers[index] if g.registers[index] is not None or g.join is None else inherited(g, index)
+    value = value_of(g, operand.base.index)
     return None if value is None else int(value.flat[0]) + operand.offset

@@ -26,7 +26,7 @@ from cutepy.sim.machine.events import (
     NamedBarrierJoin,
     NamedBarrierSync,
 )
-from cutepy.sim.machine.lanes import WARP, Array, Ctas, Threads
+from cutepy.sim.machine.lanes import WARP, Array, Ctas, Threads, listed
 from cutepy.sim.machine.schedule import Mechanism
 from cutepy.sim.machine.thread_history import Done
 from cutepy.sim.machine.wait_sources import Awaited
@@ -63,7 +63,8 @@ class Barriers(Mechanism):
         self._counted = np.zeros((slots, BARRIERS, len(sizes)), np.int64)
         self._unanimous = np.zeros((slots, BARRIERS, len(sizes)), bool)
         self._last: dict[int, Done] = {}  # by barrier, who came last
-        self._users: dict[int, dict[int, tuple[Done, set[int]]]] = {}  # by barrier and instruction: the warps that came
+        self._users: dict[int, dict[tuple[int, int], tuple[Done, set[int]]]] = {}
+        """By barrier, and by instruction and threads that it expects there: the warps that came."""
         self._partial = PartialArrivals(slots, BARRIERS, len(sizes))
 
     def generations(self, slot: int) -> Array:
@@ -205,8 +206,11 @@ class Barriers(Mechanism):
             self._expected[rows, number] = expected[active]
             before = self._last.get(number)
             self._last[number] = g.did(i)
-            users = self._users.setdefault(number, {})
-            users[i.index] = self._last[number], self._came(number, i) | {*g.threads.warps.tolist()}
+            for wanted in np.unique(expected[active]).tolist():
+                users = self._users.setdefault(number, {})
+                by = np.unique(g.threads.warps[(lanes[active] > 0).any(axis=0)]).tolist()
+                known = users[i.index, wanted][1] if (i.index, wanted) in users else set()
+                users[i.index, wanted] = self._last[number], known | {*by}
             whole, mask = lanes == live, identity == number
             if not (whole | (lanes == 0)).all():
                 # Those that have come whole are a rectangle, or none: that is what observers see at once.
@@ -305,24 +309,44 @@ class Barriers(Mechanism):
             at = int(differ.argmax())
             self._refuse(g, i, number, int(before[at]), int(now[at]))
 
-    def _refuse(self, g: Group, i: Instruction, number: int, some: int, others: int) -> None:
+    def _groups(self, g: Group, i: Instruction, number: int, counts: Array) -> list[Chance]:
+        """List the groups of threads that come with a count each, and are as many, but for the first of them."""
+        found: list[tuple[list[int], Chance]] = []
+        for wanted in np.unique(counts[counts > 0]).tolist():
+            ids = g.threads.ids[counts == wanted]
+            warps = np.unique(ids // WARP).tolist()
+            if len(warps) * WARP != wanted:
+                return []
+            done = Done(i, g.ctas, Threads(ids, g.threads.block))
+            why = _SECOND.format(number, listed("warp", warps), wanted)
+            found.append((warps, Chance("shared-barrier", why, done.deed)))
+        return [chance for _, chance in sorted(found, key=lambda one: one[0])[1:]]
+
+    def _refuse(
+        self, g: Group, i: Instruction, number: int, some: int, others: int, groups: Sequence[Chance] = ()
+    ) -> None:
         wrong = f"barrier {number} expects {some} threads for some of those who arrive, and {others} for others"
-        chances = [*self._shared(g.did(i), number)]
+        chances = [*groups] or [*self._shared(g.did(i), number, others)]
         fix = _APART if chances else "all who take part must give it one count"
         raise self._wrong(g.did(i), number, wrong, fix, self._last.get(number), chances)
 
     def _came(self, number: int, i: Instruction) -> set[int]:
         """Return the warps that have come to a barrier at an instruction."""
         users = self._users.get(number, {})
-        return users[i.index][1] if i.index in users else set()
+        return {warp for (index, _), (_, warps) in users.items() if index == i.index for warp in warps}
 
-    def _shared(self, by: Done, number: int) -> Iterator[Chance]:
-        """Yield the last use of a barrier by other warps, at another instruction, which are as many as it expects."""
-        mine = {*by.threads.warps.tolist()} | self._came(number, by.instruction)
-        wanted = {int(n) for n in self._expected[by.ctas.slots, number] if n > 0}
-        for index, (done, warps) in self._users.get(number, {}).items():
-            if index != by.instruction.index and warps.isdisjoint(mine) and len(warps) * WARP in wanted:
-                why = f"these come to barrier {number} too, and are as many as it expects"
+    def _shared(self, by: Done, number: int, wants: int | None = None) -> Iterator[Chance]:
+        """Yield the last use of a barrier by other warps, which are as many as it expects there.
+
+        That is at another instruction, or with another number of threads than `wants`.
+        """
+        mine = {*by.threads.warps.tolist()}
+        for (index, wanted), (done, warps) in self._users.get(number, {}).items():
+            if index == by.instruction.index and wants in (None, wanted):
+                continue
+            others = mine if index == by.instruction.index else mine | self._came(number, by.instruction)
+            if warps.isdisjoint(others) and len(warps) * WARP == wanted:
+                why = _SECOND.format(number, listed("warp", warps), wanted)
                 yield Chance("shared-barrier", why, done.deed)
 
     def _wrong(
@@ -338,7 +362,9 @@ class Barriers(Mechanism):
         values: Array = np.broadcast_to(np.where(here, count, 0), shape).max(axis=1).astype(np.int64)
         least = np.broadcast_to(np.where(here, count, values[:, None]), shape).min(axis=1)
         if (least != values).any():
-            self._refuse(g, i, number, int(least.min()), int(values.max()))
+            row = int((least != values).argmax())
+            counts = np.broadcast_to(np.where(here, count, 0), shape)[row]
+            self._refuse(g, i, number, int(least.min()), int(values.max()), self._groups(g, i, number, counts))
         odd = values[here.any(axis=1) & ((values % WARP != 0) | (values <= 0))]
         if len(odd):
             wrong = f"the thread count of a barrier must be a positive multiple of {WARP}, got {odd[0]}"
@@ -405,6 +431,7 @@ class Barriers(Mechanism):
         )
 
 
+_SECOND = "a second group comes to barrier {}: {} are the {} threads that it expects there"
 _APART = "give each group of threads a named barrier of its own"
 
 

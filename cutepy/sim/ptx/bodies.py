@@ -22,6 +22,7 @@ from cutepy.sim.ptx.features import lacking
 from cutepy.sim.ptx.forms import check_spaces
 from cutepy.sim.ptx.header import Header
 from cutepy.sim.ptx.heads import PROTOTYPE, Head, described, read_prototype
+from cutepy.sim.ptx.instruction_set import traits
 from cutepy.sim.ptx.model import (
     Address,
     Function,
@@ -34,18 +35,20 @@ from cutepy.sim.ptx.model import (
     Variable,
     type_bits,
 )
+from cutepy.sim.ptx.modifiers import check_modifiers
 from cutepy.sim.ptx.names import Names, Scope
 from cutepy.sim.ptx.operands import SPECIAL_VECTORS, Operands, split
 from cutepy.sim.ptx.places import placed
 from cutepy.sim.ptx.reading import NOT_UNDERSTOOD, Reading, fail, refuse_statement
 from cutepy.sim.ptx.refusals import refusal
 from cutepy.sim.ptx.spelling import usual
-from cutepy.sim.ptx.tokens import PtxSyntaxError
+from cutepy.sim.ptx.tokens import PtxSyntaxError, integer_of_32
 
 STATEMENT = re.compile(
     r"""\s*+(?:
-      (?P<loc>\.loc[ \t]+(?P<file>\d+)[ \t]+(?P<line>\d+)[ \t]+(?P<column>\d+)\b
-        (?:\s*,\s*function_name\s+[\w$.]+\s*(?:\+\s*\d+\s*)?,\s*(?P<inlined>inlined_at\s+\d+\s+\d+\s+\d+\b))?
+      (?P<loc>\.loc\s+(?P<file>\d\w*)\s+(?P<line>\d\w*)\s+(?P<column>\d\w*)
+        (?:\s*,\s*function_name\s+(?P<function>[\w$.]+)\s*(?:\+\s*\d\w*\s*)?,
+          \s*(?P<inlined>inlined_at\s+\d\w*\s+\d\w*\s+\d\w*))?
         (?!\s*[,\d]))
     | (?P<open>\{) | (?P<close>\})
     | (?P<label>[$%A-Za-z_][\w$]*)\s*:(?!:)
@@ -54,7 +57,8 @@ STATEMENT = re.compile(
     )""",
     re.X,
 )
-_INLINED_AT = re.compile(r"inlined_at\s+(\d+)\s+(\d+)\s+(\d+)")
+_TARGET = r"[A-Za-z_$%][\w$]*\s*(?:<\s*\d{1,4}\s*>)?"
+_TARGETS = re.compile(rf"\.branchtargets\s+({_TARGET}(?:\s*,\s*{_TARGET})*)\s*;")
 _MOST_MODIFIERS = 64
 """More than any instruction has, with those that may be there twice: to put them in order takes the square of it."""
 _MOVES_VECTOR = re.compile(r"\.v[24]\b")
@@ -62,7 +66,7 @@ _TAKE_CARRY = ("addc", "subc", "madc")
 BEYOND = "%beyond"
 """The opcode of what is executed where the index of a branch is beyond its targets."""
 _REST = re.compile(r"\s*[^;\n]*[;\n]?")
-_PRAGMA = re.compile(r'\.pragma\s*"[^"\n]*"(?:\s*,\s*"[^"\n]*")*\s*;')
+_PRAGMA = re.compile(r'\.pragma\s*"[^"]*"(?:\s*,\s*"[^"]*")*\s*;')
 """It tells nothing that the simulator does not find out."""
 
 
@@ -92,6 +96,8 @@ class Body:
         self._check = reading.checks.check
         self._line = line
         self._label = ""
+        self._function: tuple[str, int] | None = None
+        self._tables: list[tuple[list[str], Scope, int]] = []
         self._source: SourceLine | None = None
         self._at = 0
         self._formal_names: set[str] = set()
@@ -100,7 +106,8 @@ class Body:
         self._results: tuple[Parameter, ...] = ()
         self._returned: list[tuple[str, Parameter]] = []  # results in registers, behind where they go
         self._sources: dict[tuple[int, int, int], SourceLine] = {}
-        self._places: dict[tuple[int, int, int], SourceLine] = {}
+        self._places: dict[tuple[int, ...], SourceLine] = {}
+        self._inlined: dict[tuple[int, ...], SourceLine] = {}
         self._vague: set[SourceLine] = set()
 
     def parse(self, head: Head, at: int, start: int, end: int) -> Function:
@@ -113,6 +120,8 @@ class Body:
         self._inputs = frozenset(p.name for p in formals["parameter"])
         self._names.scope.start = self._names.index
         self._statements(start, end)
+        for labels, scope, place in self._tables:
+            self._reading.attempt(partial(self._check_targets, labels, scope), place, None)
         if not self._pending:
             self._append("ret", "")
         self._store_results(None, False)
@@ -165,10 +174,12 @@ class Body:
     def _statement(self, match: re.Match[str]) -> None:
         kind = match.lastgroup
         if match["opcode"] is not None:
+            self._label = ""
             guard = match["guard"]
             operands = match["operands"]
             negated = bool(match["negated"])
             if match["opcode"].startswith("brx.idx"):
+                check_modifiers(match["opcode"])
                 self._branch_by_index(operands, guard, negated)
                 return
             if match["opcode"].startswith("call"):
@@ -190,7 +201,9 @@ class Body:
             self._names.add_label(match["label"], len(self._pending))
             self._label = match["label"]
         else:
-            self._directive(match["directive"])
+            self._directive(match["directive"], match.start("directive"))
+        if match["label"] is None:
+            self._label = ""
 
     def _append(self, opcode: str, operands: str, guard: str | None = None, negated: bool = False) -> None:
         at, line = self._at, self._line
@@ -202,6 +215,9 @@ class Body:
             if reason := lacking(opcode, self._header.version, self._header.target):
                 raise PtxSyntaxError(reason)
             self._checked.add(opcode)
+        if self._function is not None:  # ptxas looks up the labels of lines that have instructions
+            self._header.named.setdefault(*self._function)
+            self._function = None
         self._pending.append((opcode, operands, guard, negated, self._names.scope, at, self._source, line))
         self._names.index = len(self._pending)
 
@@ -343,22 +359,27 @@ class Body:
 
     def _locate(self, match: re.Match[str]) -> None:
         """Note the line of what follows; `inlined_at` names the place of its caller, which a .loc before it gave."""
-        inlined = _INLINED_AT.search(match["inlined"] or "")
+        file, line, column = (integer_of_32(match[part]) for part in ("file", "line", "column"))
+        self._function = None
         caller = None
-        if inlined:
-            at = int(inlined[1]), int(inlined[2]), int(inlined[3])
-            caller = self._places.get(at)
+        if match["inlined"]:
+            if not match["function"].startswith(".debug_"):  # the beginning of a section
+                self._function = match["function"], match.start("loc")
+            at = tuple(integer_of_32(word) for word in match["inlined"].split()[1:])
+            caller = self._places.get(at) or self._inlined.get(at)
             if caller is None:
                 said = " ".join(map(str, at))
                 raise PtxSyntaxError(f"inlined_at names a place that a .loc before it gives, got {said}")
-        file, line = int(match["file"]), int(match["line"])
         key = file, line, id(caller)  # a caller is kept by what it calls
         place = self._sources.get(key)
         if place is None:
             place = self._sources[key] = SourceLine(self._files.get(file, "?"), line, caller)
+        if match.start("loc") in self._reading.inlined:
+            self._inlined[file, line, column] = place
+            return
         self._source = place
-        self._places[file, line, int(match["column"] or 0)] = self._source
-        if match["column"] == "0" and caller is None:
+        self._places[file, line, column] = self._source
+        if column == 0 and caller is None:
             self._vague.add(self._source)
 
     def _place_the_vague(self) -> None:
@@ -404,12 +425,22 @@ class Body:
         if guard is not None:
             self._names.scope.labels[f"$after{predicate[1:]}"] = len(self._pending)
 
-    def _directive(self, text: str) -> None:
+    def _check_targets(self, labels: list[str], scope: Scope) -> None:
+        for label in labels:
+            if self._names.label(label, scope) is None:
+                raise PtxSyntaxError(f".branchtargets takes labels of the function, and {label} is none", label)
+
+    def _directive(self, text: str, at: int) -> None:
         if text.startswith((".branchtargets", ".calltargets", ".callprototype")) and not self._label:
             raise PtxSyntaxError(f"a label stands before {text.split()[0]}, by which it is named")
+        self._header.check_directives(text)
         if text.startswith(".branchtargets"):
-            names = text.removeprefix(".branchtargets").strip(" ;\n\t")
-            self._names.scope.tables[self._label] = [name.strip() for name in names.split(",")]
+            if (listed := _TARGETS.fullmatch(text)) is None:
+                raise PtxSyntaxError(f".branchtargets takes labels, got {' '.join(text.split()[1:])[:80]}")
+            labels = [name for part in listed[1].split(",") for name in _numbered(part)]
+            self._names.scope.tables[self._label] = labels
+            self._names.scope.labels.pop(self._label, None)
+            self._tables.append((labels, self._names.scope, at))
             return
         if text.startswith(".calltargets"):
             # Those of one call are all of one type.
@@ -453,7 +484,7 @@ class Body:
             if register.type != "pred":
                 raise PtxSyntaxError(f"the guard of {opcode} must be a predicate, got {guard}", guard)
             predicate = register, negated
-        is_refused = bool(refusal(opcode))  # its operands may be of forms that are not known
+        is_refused = bool(refusal(opcode)) and not traits(opcode).is_known  # its operands may be of any form
         operands = () if is_refused else tuple([self._operands.read(part, scope, opcode) for part in split(text)])
         operands = self._with_carry(opcode, operands)
         if opcode.startswith("st.param"):
@@ -481,6 +512,12 @@ class Body:
         if ".cc." in opcode and operands:
             operands = (Pair(operands[0], self._names.carry), *operands[1:])
         return operands
+
+
+def _numbered(text: str) -> list[str]:
+    """Return the names that ``L`` or ``L<2>`` stands for."""
+    name, _, count = text.replace(">", "").partition("<")
+    return [f"{name.strip()}{n}" for n in range(int(count))] if count else [name.strip()]
 
 
 def _passes(one: str, other: str) -> bool:

@@ -14,9 +14,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
+from cutepy.layouts.sm90.arch import WARP_THREADS
 from cutepy.sim.ptx.constants import Constant, expression
 from cutepy.sim.ptx.model import Parameter, Reference, Variable, type_bits
-from cutepy.sim.ptx.tokens import PtxSyntaxError, Tokens
+from cutepy.sim.ptx.tokens import PtxSyntaxError, Tokens, integer_of_32
 
 SPACES = (".global", ".const", ".shared", ".local", ".param")
 LINKING = (".extern", ".visible", ".weak", ".common")
@@ -108,7 +109,7 @@ def read_registers(text: str) -> list[tuple[str, str, int, int | None]]:
         name = _name(tokens)
         count = None
         if tokens.take_if("<"):
-            count = tokens.integer()
+            count = WARP_THREADS if tokens.take_if("WARP_SZ") else integer_of_32(tokens.take("number"))
             tokens.expect(">")
         found.append((name, kind, vector, count))
         if not tokens.take_if(","):

@@ -12,7 +12,7 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
-Version = tuple[int, int]
+from cutepy.sim.ptx.header import GENERATION, Version
 
 _TABLE = """
 3.0 sm_30: vadd2 vsub2 vavrg2 vabsdiff2 vmin2 vmax2 vset2 vadd4 vsub4 vavrg4 vabsdiff4 vmin4 vmax4 vset4
@@ -28,6 +28,7 @@ _TABLE = """
 6.0 sm_70: red.relaxed red.release match neg.f16 neg.f16x2 wmma
 6.2 sm_60: red.add.f16x2 atom.add.f16x2
 6.2 sm_30: activemask
+7.3 sm_52: alloca stacksave stackrestore
 6.3 sm_70: nanosleep red.add.f16 atom.add.f16 atom.cas.b16
 6.4 sm_70: mma
 6.5 sm_53: set.f16 set.f16x2
@@ -99,7 +100,6 @@ def _read() -> list[_Feature]:
 
 
 _FEATURES = _read()
-_NEWEST = 90
 
 
 @lru_cache(maxsize=4096)
@@ -151,6 +151,6 @@ def lacking(opcode: str, version: Version | None, target: str) -> str:
     if version is not None and version < least:
         said, got = (f"{one[0]}.{one[1]}" for one in (least, version))
         return f"{opcode} needs .version {said} or later, got {got}"
-    if target and _generation(target)[0] <= _NEWEST and _generation(target) < _generation(gpu):
+    if target and _generation(target)[0] <= GENERATION and _generation(target) < _generation(gpu):
         return f"{opcode} needs .target {gpu}{' or later' * (gpu[-1] != 'a')}, got {target}"
     return ""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
+from cutepy.sim.ptx.immediates import check_numbers, limits
 from cutepy.sim.ptx.instruction_set import Form
 from cutepy.sim.ptx.model import (
     Address,
@@ -27,7 +28,7 @@ from cutepy.sim.ptx.model import (
     Vector,
 )
 from cutepy.sim.ptx.modifiers import check_modifiers
-from cutepy.sim.ptx.operand_types import check_operand_types, typed
+from cutepy.sim.ptx.operand_types import WIDENED, check_operand_types, typed
 from cutepy.sim.ptx.tokens import PtxSyntaxError
 
 _RESULTS = (Register, Vector, Pair, Sink)
@@ -59,8 +60,10 @@ class Checks:
             If there are too many operands or too few, one is of another kind, or a vector has another length.
         """
         operands = i.operands
-        if i.parts[0] in _LIMITED:
-            _check_values(i.opcode, i.parts, operands)
+        if limits(i.opcode):
+            has_result = not i.traits.form or not i.traits.form.may_lack_result or not _lacks_result(operands)
+            numbered = operands[:-1] if "red" in i.parts else operands  # without the predicate
+            check_numbers(i.opcode, numbered if has_result else (Sink(), *numbered))
         shape = i.opcode, tuple([o.type if type(o) is Register else _shape_of(o) for o in operands])
         if shape in self._known:
             return
@@ -72,8 +75,7 @@ class Checks:
             if ".wide." in i.opcode:
                 _check_wide(i.opcode, operands)
             _check_registers(i.opcode, form, operands)
-            lacks_result = form.may_lack_result and bool(operands) and isinstance(operands[0], Address)
-            check_operand_types(i.opcode, operands, lacks_result)
+            check_operand_types(i.opcode, operands, form.may_lack_result and _lacks_result(operands))
         if self._also is not None and (reason := self._also(i)):
             raise PtxSyntaxError(reason)
         if len(self._known) < _MOST_KNOWN:
@@ -84,12 +86,12 @@ def _shape_of(operand: Operand) -> object:
     """Return all of an operand that decides whether an instruction takes it."""
     kind = type(operand)
     if kind is Immediate:
-        return operand.float_bits  # type: ignore[union-attr]
+        return operand.float_bits, operand.value >> 63 == 1  # type: ignore[union-attr]
     if kind is Special:
         return operand
     if kind is Address:
         base, coordinates = operand.base, operand.coordinates  # type: ignore[union-attr]
-        of_base = base.type if type(base) is Register else type(base)
+        of_base = base.type if type(base) is Register else _shape_of(base)  # type: ignore[arg-type]
         return kind, of_base, None if coordinates is None else tuple(map(_shape_of, coordinates))
     if isinstance(operand, Register):
         return operand.type
@@ -116,7 +118,7 @@ def _check_operands(opcode: str, form: Form, operands: tuple[Operand, ...]) -> N
 
 
 _MAY_DISCARD = frozenset(("atom", "mbarrier.arrive", "mbarrier.arrive_drop", "setp"))
-_IN_GENERAL_MEMORY = frozenset("ld ldu st atom red prefetch mbarrier".split())
+_IN_GENERAL_MEMORY = frozenset("ld ldu st atom red multimem prefetch mbarrier".split())
 _NARROW_SPACES = ("shared", "local", "const", "param")
 
 
@@ -124,18 +126,34 @@ def _check_shapes(opcode: str, words: tuple[str, ...], operands: tuple[Operand, 
     """Refuse special registers, discarded results, pairs and addresses of a form that an instruction does not take."""
     first, *parts = opcode.split(".")
     takes_specials = first == "mov" or (first == "cvt" and "pack" not in parts and not _is_float(parts))
-    for n, (_, operand) in enumerate(zip(words, operands, strict=False)):
+    for n, (word, operand) in enumerate(zip(words, operands, strict=False)):
         for one in operand.items if isinstance(operand, Vector) else (operand,):
             if isinstance(one, Special) and not takes_specials:
                 reason = (
                     f"{opcode} takes no special register, got {spelled(one)}; only mov and cvt of integers read one"
                 )
                 raise PtxSyntaxError(reason, spelled(one))
+            if isinstance(operand, Vector) and isinstance(one, Symbol):
+                raise PtxSyntaxError(f"{opcode} takes no address of a variable in a vector, got {one.name}", one.name)
+            if (
+                isinstance(one, Sink)
+                and isinstance(operand, Vector)
+                and (word != "result" or first == "wgmma" or not _is_any(operand))
+            ):
+                raise PtxSyntaxError(f"{opcode} takes a register in the vector, got _", "_")
         if isinstance(operand, Sink) and not {first, f"{first}.{parts[0]}" if parts else ""} & _MAY_DISCARD:
             raise PtxSyntaxError(
                 f"{opcode} takes a register for its result, got _; only {' '.join(sorted(_MAY_DISCARD))} discard one",
                 "_",
             )
+        if isinstance(operand, Pair) and first in _PREDICATE_LAST and isinstance(operand.second, Sink):
+            raise PtxSyntaxError(f"{opcode} takes a predicate behind |, got _", "_")
+        if (
+            isinstance(operand, Pair)
+            and isinstance(operand.first, Sink)
+            and (first == "shfl" or isinstance(operand.second, Sink))
+        ):
+            raise PtxSyntaxError(f"{opcode} takes a register before |, got _", "_")
         if isinstance(operand, Pair) and (opcode.startswith("match.any") or (first == "lop3" and len(parts) < 2)):
             raise PtxSyntaxError(f"{opcode} has one result, got {spelled(operand)}")
         if isinstance(operand, Address):
@@ -150,6 +168,14 @@ def _check_shapes(opcode: str, words: tuple[str, ...], operands: tuple[Operand, 
         count = 3 if parts[-1] == "f32" and parts[-2].endswith("x2") else 2
         if len(operands) != count:
             raise PtxSyntaxError(f"{opcode} takes {count} operands, got {len(operands)}")
+
+
+_PREDICATE_LAST = frozenset(("elect", "lop3"))
+
+
+def _is_any(operand: Vector) -> bool:
+    """Tell whether a result keeps one of its registers at least."""
+    return any(not isinstance(item, Sink) for item in operand.items)
 
 
 def _is_float(parts: list[str]) -> bool:
@@ -168,6 +194,11 @@ def _check_address(opcode: str, first: str, parts: list[str], operand: Address) 
         raise PtxSyntaxError(f"{opcode} takes an address without coordinates, got {spelled(operand)}")
     if isinstance(base, Immediate) and "local" not in parts:
         raise PtxSyntaxError(f"{opcode} takes an address that is a number in local memory only, got {spelled(operand)}")
+    if isinstance(base, Immediate) and base.float_bits:
+        raise PtxSyntaxError(f"{opcode} takes an address of integers, got {typed(base)}")
+    for item in operand.coordinates or ():
+        if not _is_coordinate(item):
+            raise PtxSyntaxError(f"{opcode} takes coordinates that are integers of 32 bits, got {typed(item)}")
     if isinstance(base, Register):
         if base.type == "pred" or base.type[0] == "f":
             raise PtxSyntaxError(
@@ -179,10 +210,22 @@ def _check_address(opcode: str, first: str, parts: list[str], operand: Address) 
             raise PtxSyntaxError(reason, base.name)
 
 
+def _is_coordinate(operand: Operand) -> bool:
+    if isinstance(operand, Immediate):
+        return not operand.float_bits and operand.value < 1 << 63
+    return isinstance(operand, Register) and operand.type in ("b32", "u32", "s32")
+
+
 def _present(form: Form, operands: tuple[Operand, ...]) -> tuple[str, ...]:
     """Leave out a result that is not there, as that of an arrival."""
-    is_absent = form.may_lack_result and operands and isinstance(operands[0], Address)
-    return form.words[1:] if is_absent else form.words
+    words = form.words[1:] if form.may_lack_result and _lacks_result(operands) else form.words
+    if words and words[-1] == "policy" and len(operands) < len(words):
+        words = (*words[: len(operands) - 1], "policy")  # in the place of the bytes that are missing
+    return words
+
+
+def _lacks_result(operands: tuple[Operand, ...]) -> bool:
+    return bool(operands) and isinstance(operands[0], Address)
 
 
 _VECTORS_ONLY = frozenset(("ldmatrix", "stmatrix"))
@@ -193,6 +236,7 @@ def _check_lengths(opcode: str, form: Form, operands: tuple[Operand, ...]) -> No
     parts = opcode.split(".")
     for n, (word, operand) in enumerate(zip(_present(form, operands), operands, strict=False)):
         lengths = _lengths(parts, word, n)
+        _check_pairs_of_words(opcode, parts[0], lengths, operand)
         if isinstance(operand, Address):
             dimensions = next((int(p[0]) for p in parts if re.fullmatch("[1-5]d", p)), 0)
             if operand.coordinates is not None and parts[0] == "cp" and len(operand.coordinates) != dimensions:
@@ -208,12 +252,26 @@ def _check_lengths(opcode: str, form: Form, operands: tuple[Operand, ...]) -> No
                 raise PtxSyntaxError(f"{opcode} takes {said} there, got {found}")
 
 
+def _check_pairs_of_words(opcode: str, first: str, lengths: tuple[int, ...] | None, operand: Operand) -> None:
+    """Refuse a register of 128 bits for a narrower value, which loads, stores and conversions would extend or cut."""
+    items = operand.items if isinstance(operand, Vector) else ()
+    whole = (operand,) if first in WIDENED and lengths == (1,) else ()
+    for one in (*whole, *items):
+        names = [item.name for item in one.items if isinstance(item, Register)] if isinstance(one, Vector) else []
+        if len(names) == 2 and names[0].endswith(".x") and names[1].endswith(".y"):
+            name = names[0].removesuffix(".x")
+            reason = (
+                f"{opcode} takes a register of at most 64 bits there, got {name}; the simulator extends no value to "
+            )
+            raise PtxSyntaxError(f"{reason}128 bits and cuts none of 128 bits", name)
+
+
 def _lengths(parts: list[str], word: str, n: int) -> tuple[int, ...] | None:
     """Return how many registers an operand may be, 1 for one that is no vector; None if that is not told here."""
     first, last = parts[0], parts[-1]
     if first in ("wmma", "call") or word in ("address", "target"):
         return None
-    if first in ("ld", "ldu", "st", "atom", "red") and word in ("result", "value"):
+    if first in ("ld", "ldu", "st", "atom", "red", "multimem") and word in ("result", "value"):
         count = next((int(p[1]) for p in parts if p in ("v2", "v4", "v8")), 2 if last == "b128" else 1)
         return (count,)
     if first == "mov":
@@ -272,6 +330,11 @@ def check_spaces(opcode: str, operands: tuple[Operand, ...], spaces: Mapping[str
             plain = operand.name.rstrip("'")
             reason = f"{opcode} takes a variable in .{parts[0]}, and {plain} is in .{spaces[operand.name]}"
             raise PtxSyntaxError(reason, plain)
+        if first in ("mapa", "getctarank") and spaces[operand.name] != "shared":
+            plain = operand.name.rstrip("'")
+            raise PtxSyntaxError(
+                f"{opcode} takes a variable in .shared, and {plain} is in .{spaces[operand.name]}", plain
+            )
         is_moved = first == "mov" and parts[-1][0] not in "fp"
         if not is_moved and (first not in _TAKES_NAMES or (first == "cvta" and "to" in parts)):
             plain = operand.name.rstrip("'")
@@ -308,20 +371,30 @@ def check_spaces(opcode: str, operands: tuple[Operand, ...], spaces: Mapping[str
             )
 
 
-_REGISTER_BITS = {"policy": 64, "mask": 16, "bytes": 32, "barrier": 32}
-"""Of the registers that an operand may be, by what it is for."""
+_REGISTER_BITS = {"policy": 64, "descriptor": 64, "mask": 16, "bytes": 32, "barrier": 32, "stride": 32}
+"""Of the registers that an operand may be, by what it is for; none of these operands is a float."""
+_REGISTERS_ONLY = frozenset(("stackrestore", "stmatrix", "movmatrix"))
+"""Instructions that take no numbers."""
 
 
 def _check_registers(opcode: str, form: Form, operands: tuple[Operand, ...]) -> None:
     """Refuse registers of another width or class for what is counted or waited for, masks and policies."""
     first, *parts = opcode.split(".")
-    if parts[-1:] == ["wait_group"] and not isinstance(operands[0], Immediate):
-        raise PtxSyntaxError(f"{opcode} takes a number, got {spelled(operands[0])}")
     if "red" in parts and first in ("bar", "barrier"):
-        operands = operands[:-1]  # the predicate
+        predicate, operands = operands[-1], operands[:-1]
+        if isinstance(predicate, Immediate) and predicate.float_bits:
+            raise PtxSyntaxError(f"{opcode} takes a predicate there, got {typed(predicate)}")
     for word, one in zip(_present(form, operands), operands, strict=False):
+        for item in one.items if isinstance(one, Vector) else (one,):
+            is_float = isinstance(item, Immediate) and item.float_bits and first != "tensormap"
+            if is_float and word in _REGISTER_BITS and not (word == "descriptor" and isinstance(one, Vector)):
+                raise PtxSyntaxError(f"{opcode} takes an integer there, got {typed(item)}")
+            if isinstance(item, Immediate) and first in _REGISTERS_ONLY and item.float_bits != 32:
+                raise PtxSyntaxError(f"{opcode} takes a register there, got {typed(item)}")
+            if word == "mask" and isinstance(item, Register) and (item.bits != 16 or item.type[0] == "f"):
+                raise PtxSyntaxError(f"{opcode} takes an integer of 16 bits there, got {typed(item)}")
         bits = _REGISTER_BITS.get(word, 32 if first == "nanosleep" else 0)
-        if word == "bytes" and "bulk" not in parts:
+        if (word == "bytes" and "bulk" not in parts) or (word == "descriptor" and isinstance(one, Vector)):
             continue
         if word == "barrier" and {"test_wait", "try_wait"} & {*parts} and "parity" not in parts:
             continue  # the state has 64 bits, a time 32
@@ -338,50 +411,6 @@ def _agrees(operand: Operand, letter: str, bits: int) -> bool:
     if isinstance(operand, Register) and operand.type[0] in "usf":
         return letter == "b" or (operand.type[0] == "f") == (letter not in "us")
     return True
-
-
-_LIMITED = frozenset("applypriority bar barrier bfe bfi cp discard fence pmevent setmaxnreg tensormap wgmma".split())
-_MOST = {"box_dim": 4, "global_dim": 4, "global_stride": 4, "element_stride": 4, "elemtype": 12, "swizzle_mode": 3}
-_MOST |= {"interleave_layout": 2, "fill_mode": 1}
-"""Of the number behind the address of a tensor map, by the field that is replaced."""
-
-
-def _check_values(opcode: str, parts: tuple[str, ...], operands: tuple[Operand, ...]) -> None:
-    """Refuse immediates beyond what an instruction takes."""
-    values = [o.value if isinstance(o, Immediate) else None for o in operands]
-    if parts[0] in ("bfe", "bfi"):
-        for value in values[-2:]:
-            if value is not None and not 0 <= value <= 255:
-                raise PtxSyntaxError(f"{opcode} takes a position and a length from 0 to 255, got {value}")
-    elif parts[:3] in (("cp", "async", "ca"), ("cp", "async", "cg")) and len(values) > 2:
-        sizes = (4, 8, 16) if parts[2] == "ca" else (16,)
-        if values[2] not in sizes:
-            said = " or ".join(map(str, sizes))
-            raise PtxSyntaxError(f"{opcode} copies {said} bytes, got {spelled(operands[2])}")
-    elif "bulk" in parts and "tensor" not in parts and len(values) > 1:
-        value = values[1 if "prefetch" in parts else 2] if len(values) > 2 or "prefetch" in parts else None
-        if value is not None and (value % 16 or not 0 <= value < 1 << 20):
-            raise PtxSyntaxError(f"{opcode} takes a multiple of 16 bytes, less than 1048576, got {value}")
-    elif parts[:2] == ("fence", "proxy") and len(values) > 1 and values[1] != 128:
-        raise PtxSyntaxError(f"{opcode} takes 128 bytes, got {spelled(operands[1])}")
-    elif parts[:2] == ("wgmma", "wait_group") and values[:1] and not 0 <= (values[0] or 0) < 1 << 31:
-        raise PtxSyntaxError(f"{opcode} takes a number of groups from 0 on, got {spelled(operands[0])}")
-    elif parts[0] in ("bar", "barrier") and not {"warp", "cluster"} & {*parts}:
-        at = int("red" in parts)
-        if len(values) > at and not 0 <= (values[at] or 0) < 16:
-            raise PtxSyntaxError(f"{opcode} takes a barrier from 0 to 15, got {values[at]}")
-        threads = values[at + 1] if len(values) > 3 * at + 1 else None
-        if threads is not None and threads % 32:
-            raise PtxSyntaxError(f"{opcode} takes a number of threads that is a multiple of 32, got {threads}")
-    elif parts[0] == "setmaxnreg" and values and (values[0] is None or values[0] % 8 or not 24 <= values[0] <= 256):
-        raise PtxSyntaxError(f"{opcode} takes a multiple of 8 from 24 to 256, got {spelled(operands[0])}")
-    elif parts[0] in ("applypriority", "discard") and values[1:] and values[1] != 128:
-        raise PtxSyntaxError(f"{opcode} takes 128 bytes, got {spelled(operands[1])}")
-    elif parts[:2] == ("tensormap", "replace") and len(values) > 1 and parts[3] in _MOST and values[1] is not None:
-        if not 0 <= values[1] <= _MOST[parts[3]]:
-            raise PtxSyntaxError(f"{opcode} takes a number from 0 to {_MOST[parts[3]]}, got {values[1]}")
-    elif parts == ("pmevent",) and values and not (values[0] is not None and 0 <= values[0] <= 15):
-        raise PtxSyntaxError(f"{opcode} takes a number from 0 to 15, got {spelled(operands[0])}")
 
 
 _SHAPE = re.compile(r"m(\d+)n(\d+)k(\d+)")

@@ -28,7 +28,18 @@ TARGETS: dict[str, Version] = {
 }
 """The targets that ptxas assembles for an sm_90a, and the version that each needs."""
 _MODES = ("texmode_unified", "texmode_independent")
+GENERATION = 90
+"""Of the GPU that is simulated; which targets of later ones there are is not known here."""
 _ADDRESS_SIZE = (2, 3)
+_DIRECTIVES: dict[str, Version] = {
+    ".attribute": (4, 0), ".common": (5, 0), ".branchtargets": (6, 0), ".alias": (6, 3), ".noreturn": (6, 4),
+    **dict.fromkeys((".explicitcluster", ".reqnctapercluster", ".maxclusterrank"), (7, 8)),
+    ".unified": (8, 0), ".b128": (8, 3),
+    **dict.fromkeys((".abi_preserve", ".abi_preserve_control", ".blocksareclusters"), (9, 0)),
+}  # fmt: skip
+"""Directives and types, and the version that each needs."""
+_DIRECTIVE = re.compile("|".join(rf"\{name}(?!\w)" for name in _DIRECTIVES))
+_NEWEST_NEEDED = max(_DIRECTIVES.values())
 _ADVICE = {
     "map_f64_to_f32": "; it is for GPUs before sm_13, delete it",
 }
@@ -53,6 +64,10 @@ class Header:
         Whether the module has a section for debuggers.
     opcodes : set of str
         Those that were found to be of the version and the target.
+    labels : set of str
+        Those of sections.
+    named : dict of str to int
+        The labels that lines name as those of functions, and where one first does.
     """
 
     def __init__(self) -> None:
@@ -61,6 +76,8 @@ class Header:
         self.at = 0
         self.debugs = False
         self.opcodes: set[str] = set()
+        self.labels: set[str] = set()
+        self.named: dict[str, int] = {}
         self._said: set[str] = set()
         self._options: set[str] = set()
         self._is_over = False
@@ -86,7 +103,9 @@ class Header:
         if match["version"]:
             self.version = _version(match["version"])
         elif match["target"]:
-            if not re.fullmatch(r"(sm|compute)_\d+[af]?", match["target"]):
+            generation = re.fullmatch(r"(?:sm|compute)_(\d{1,4})[af]?", match["target"])
+            is_known = architecture(match["target"]) in TARGETS
+            if generation is None or not (is_known or int(generation[1]) > GENERATION):
                 raise PtxSyntaxError(f"no GPU is named {match['target']}; write sm_90a", match["target"])
             self.target, self.at = match["target"], match.start()
             self._read_options(match["options"])
@@ -110,6 +129,17 @@ class Header:
     def _need(self, version: Version | None, what: str, token: str = "") -> None:
         if version is not None and self.version is not None and self.version < version:
             raise PtxSyntaxError(f"{what} needs .version {_said(version)}, got {_said(self.version)}", token)
+
+    def check_directives(self, text: str) -> None:
+        """Refuse directives and types that a statement has and the version of the module has not.
+
+        Raises
+        ------
+        PtxSyntaxError
+        """
+        if self.version is not None and self.version < _NEWEST_NEEDED:
+            for found in _DIRECTIVE.finditer(text):
+                self._need(_DIRECTIVES[found[0]], found[0], found[0])
 
     def check(self) -> None:
         """Refuse what the rest of the module lacks.

@@ -21,14 +21,14 @@ HEAD = re.compile(
     r"""(?P<linking>(?:\.(?:extern|visible|weak|common)\b\s*+)*)\.(?P<kind>entry|func)\b\s*+
     (?:\.attribute\s*\(\s*\.unified\s*\(\s*\w+\s*,\s*\w+\s*\)\s*\)\s*+)?
     (?:\((?P<results>[^)]*)\)\s*+)?(?P<name>[\w$%]+)\s*+(?:\((?P<parameters>[^)]*)\))?
-    (?P<directives>[^{};"]*+(?:"[^"\n]*"\s*;?[^{};"]*+)*+)(?P<end>[{;])""",
+    (?P<directives>[^{};"]*+(?:"[^"]*"\s*;?[^{};"]*+)*+)(?P<end>[{;])""",
     re.X,
 )
 """A head, up to the brace that opens the body, or the semicolon of a declaration."""
 PROTOTYPE = re.compile(r"\.callprototype\s*(?:\((?P<results>[^)]*)\))?\s*_\s*(?:\((?P<parameters>[^)]*)\))?")
 _NAME = re.compile(r"[A-Za-z][\w$]*|[_$%][\w$]+")
 _DIRECTIVE = re.compile(
-    r"""\s*+(?:(?P<pragma>\.pragma\s*"[^"\n]*"(?:\s*,\s*"[^"\n]*")*\s*;)
+    r"""\s*+(?:(?P<pragma>\.pragma\s*"[^"]*"(?:\s*,\s*"[^"]*")*\s*;)
       | \.(?P<name>\w+)\s*+(?P<values>(?:\w+(?:\s*,\s*\w+)*)?))\s*+""",
     re.X,
 )

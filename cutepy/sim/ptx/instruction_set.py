@@ -11,6 +11,7 @@ PTX ISA, "Instruction Set": the syntax line of each instruction; "State Spaces";
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -51,7 +52,7 @@ dp2a: arithmetic; result value*3; hi/lo WORD WORD; count u32 u32 count
 dp4a: arithmetic; result value*3; WORD WORD; count u32 u32 count
 fma: arithmetic; result value*3; ROUND ftz? sat? f32 | ROUND f64 | rn ftz? sat/relu? HALF | rn sat? oob HALF |
     rn oob relu HALF | ROUND oob? relu? BRAIN; T T T T
-fns: arithmetic; result value*3; b32
+fns: arithmetic; result value*3; b32; T T T T
 mad: arithmetic; result value*3; hi/lo INT | wide u16/u32/s16/s32 | hi sat s32 | hi/lo cc WIDE | ROUND ftz? sat? f32 |
     ROUND f64; T T T T
 mad24: arithmetic; result value*3; hi/lo WORD | hi sat s32; T T T T
@@ -70,7 +71,8 @@ cvt: conversion; result value value?; INTEGER INTEGER | sat u8 INT/s8 | sat u16 
     ROUND? bf16 f16 | ROUND ftz? bf16 f32 | ROUND bf16 f64 | INTEGRAL? bf16 bf16 | ROUND? f16 bf16 |
     rn/rz satfinite? relu? f16/bf16 f32 | rn/rz satfinite? relu? f16x2/bf16x2 f32 | rna satfinite? tf32 f32 |
     rn/rz relu? tf32 f32 | rn satfinite relu? FLOAT8X2 f32/f16x2 | rn relu? f16x2 FLOAT8X2; U T T
-cvt.pack: conversion; result value*2 value@b32; sat u16/s16 s32 | sat u8/s8/NIBBLE/u2/s2 s32 b32
+cvt.pack: conversion; result value*2 value@b32; sat u16/s16 s32 | sat u8/s8/NIBBLE/u2/s2 s32 b32;
+    u32 s32 s32 b32
 cvta: conversion; result value; to? const/global/local/param/param::entry/SHARED/shared::cluster u64; T T
 set: comparison; result value*2 value@and/or/xor; ORDERED BOOL? WORD/f32/f16/bf16 INT |
     eq/ne BOOL? WORD/f32/f16/bf16 BITS | UNSIGNED BOOL? WORD/f32/f16/bf16 u16/u32/u64 |
@@ -90,8 +92,9 @@ mapa: move; result value*2; shared::cluster? u32/u64; T T count
 prmt: move; result value*3; b32 f4e/b4e/rc8/ecl/ecr/rc16?; T T T T
 createpolicy: memory; result value?; fractional EVICT_L2 L2::evict_unchanged/L2::evict_first? b64
 createpolicy.fractional: memory; result value?; ; state f32
-createpolicy.cvt.L2: memory; result value?; b64
-createpolicy.range: memory; result address value*2; global? EVICT_L2 L2::evict_unchanged/L2::evict_first? b64
+createpolicy.cvt.L2: memory; result value?; b64; state state
+createpolicy.range: memory; result address value*2; global? EVICT_L2 L2::evict_unchanged/L2::evict_first? b64;
+    state - count count
 alloca: arithmetic, private; result value value?; u64; T T
 stacksave: arithmetic, private; result; u64; T
 stackrestore: arithmetic, private; value; u64; T
@@ -130,19 +133,16 @@ red.async: atomic, updates, orders, signals; address value address;
     relaxed.cluster shared::cluster? COMPLETE and/or/xor b32 | relaxed.cluster shared::cluster? COMPLETE add WIDE |
     relaxed.cluster shared::cluster? COMPLETE inc/dec u32 | relaxed.cluster shared::cluster? COMPLETE min/max WORD;
     - T -
-multimem.ld_reduce: memory, loads, global; result address; weak? global? BOOL b32/b64 |
-    weak? global? add u32/s32/u64 | weak? global? min/max WIDE | weak? global? add VECTOR? f32/f64 |
-    weak? global? add/min/max VECTOR/v8? HALF/BRAIN | relaxed/acquire SCOPE global? BOOL b32/b64 |
-    relaxed/acquire SCOPE global? add u32/s32/u64 | relaxed/acquire SCOPE global? min/max WIDE |
-    relaxed/acquire SCOPE global? add VECTOR? f32/f64 |
-    relaxed/acquire SCOPE global? add/min/max VECTOR/v8? HALF/BRAIN
-multimem.ld_reduce.acc::f32 multimem.ld_reduce.acc::f16: memory, loads, global; result address;
-    weak? global? add/min/max VECTOR/v8? HALF/BRAIN | relaxed/acquire SCOPE global? add/min/max VECTOR/v8? HALF/BRAIN
-multimem.st: memory, stores, global; address value; weak? global? VECTOR/v8? b32/b64/WIDE/f32/f64/HALF/BRAIN |
-    relaxed/release SCOPE global? VECTOR/v8? b32/b64/WIDE/f32/f64/HALF/BRAIN
-multimem.red: memory, updates, global; address value; weak? global? BOOL b32/b64 |
-    weak? global? add/min/max VECTOR/v8? WIDE/f32/f64/HALF/BRAIN | relaxed/release SCOPE global? BOOL b32/b64 |
-    relaxed/release SCOPE global? add/min/max VECTOR/v8? WIDE/f32/f64/HALF/BRAIN
+multimem.ld_reduce: memory, loads, global; result address; MULTI_LOAD BOOL b32/b64 |
+    MULTI_LOAD add u32/s32/u64/f32/f64 | MULTI_LOAD min/max WIDE | MULTI_LOAD add VECTOR f32 |
+    MULTI_LOAD add/min/max VECTOR? f16x2/bf16x2 |
+    MULTI_LOAD add/min/max v2/v4/v8 f16/bf16 | MULTI_LOAD add acc::f32 VECTOR? f16x2/bf16x2 |
+    MULTI_LOAD add acc::f32 v2/v4/v8 f16/bf16; T -
+multimem.st: memory, stores, global; address value; MULTI_STORE b32/b64/WIDE/f32/f64 | MULTI_STORE VECTOR f32 |
+    MULTI_STORE VECTOR? f16x2/bf16x2 | MULTI_STORE v2/v4/v8 f16/bf16; - T
+multimem.red: memory, updates, global; address value; MULTI_RED BOOL b32/b64 | MULTI_RED add u32/s32/u64/f32/f64 |
+    MULTI_RED min/max WIDE | MULTI_RED add VECTOR f32 | MULTI_RED add f16x2/bf16x2 |
+    MULTI_RED add/min/max VECTOR f16x2/bf16x2 | MULTI_RED add/min/max v2/v4/v8 f16/bf16; - T
 prefetch: memory, access; address; global/local? L1/L2 | global? L2::evict_last/L2::evict_normal |
     const/param? tensormap | tensormap const/param
 prefetchu: memory, access; address; L1
@@ -201,7 +201,7 @@ bar.cta: barrier, waits, orders, signals; barrier barrier?; sync | red popc u32 
 bar.arrive bar.cta.arrive: barrier, waits, orders, signals; barrier*2; -
 barrier.arrive barrier.cta.arrive: barrier, waits, orders, signals; barrier*2; aligned?
 bar.red bar.cta.red barrier.red barrier.cta.red: barrier, waits, orders, signals, updates, votes; result barrier
-    barrier? value
+    barrier? value; ; T
 bar.warp: barrier, waits, orders, signals, exchanges; barrier; sync; count
 barrier.cluster: barrier, waits, orders, signals; -; arrive release/relaxed? aligned? |
     arrive.aligned release/relaxed | wait acquire? aligned? | wait.aligned.acquire
@@ -222,7 +222,7 @@ mbarrier.test_wait.parity: barrier, tries, waits, orders, signals; result addres
     pred - count count
 mbarrier.try_wait.parity: barrier, tries, waits, orders, signals; result address barrier barrier?; ;
     pred - count count
-mbarrier.pending_count: barrier, orders, signals; result value; b64
+mbarrier.pending_count: barrier, orders, signals; result value; b64; count state
 fence: barrier, orders; address? bytes?; sc/acq_rel/acquire/release? SCOPE |
     acquire.sync_restrict::shared::cluster.cluster | release.sync_restrict::shared::cta.cluster |
     mbarrier_init.release.cluster
@@ -270,10 +270,11 @@ tensormap.cp_fenceproxy: async_copy, copies, orders, signals; address address by
 tensormap.replace: async_copy, stores, orders, signals; address bytes;
     tile global_address/global_stride global/shared::cta? b1024 b64 |
     tile rank/box_dim/global_dim/element_stride/elemtype/interleave_layout/swizzle_mode/fill_mode global/shared::cta?
-    b1024 b32
+    b1024 b32; - T
 tensormap.replace.tile.global_address: async_copy, stores, orders, signals; address elsewhere
-tensormap.replace.tile.box_dim tensormap.replace.tile.global_dim tensormap.replace.tile.global_stride
-    tensormap.replace.tile.element_stride: async_copy, stores, orders, signals; address bytes*2
+tensormap.replace.tile.box_dim tensormap.replace.tile.global_dim tensormap.replace.tile.element_stride: async_copy,
+    stores, orders, signals; address bytes*2; ; - count count
+tensormap.replace.tile.global_stride: async_copy, stores, orders, signals; address bytes*2; ; - count T
 
 wgmma.mma_async: wgmma, loads, shared, other; result descriptor*2 alike value? value? value? value?;
     sync.aligned M64K16 f16/f32 f16 f16 | sync.aligned M64K16 f32 bf16 bf16 | sync.aligned M64K8 f32 tf32 tf32 |
@@ -461,10 +462,24 @@ ROWS = _read(_TABLE)
 """The row of each beginning of an opcode; the longest one counts."""
 
 
+def beginning(opcode: str, names: Collection[str]) -> str:
+    """Return the longest beginning of an opcode that is one of some names; empty if none is.
+
+    Examples
+    --------
+    >>> beginning("mbarrier.arrive.shared.b64", ROWS), beginning("something.new", ROWS)
+    ('mbarrier.arrive', '')
+    """
+    while opcode not in names:
+        if "." not in opcode:
+            return ""
+        opcode = opcode[: opcode.rindex(".")]
+    return opcode
+
+
 def row_of(opcode: str) -> Row | None:
     """Return the row of an opcode; None of one that has none."""
-    parts = opcode.split(".")
-    return next((ROWS[n] for n in (".".join(parts[:k]) for k in range(len(parts), 0, -1)) if n in ROWS), None)
+    return ROWS.get(beginning(opcode, ROWS))
 
 
 @lru_cache(maxsize=1 << 12)

@@ -13,12 +13,19 @@ from __future__ import annotations
 import re
 from functools import cache, lru_cache
 
-from cutepy.sim.ptx.instruction_set import ROWS
+from cutepy.sim.ptx.instruction_set import ROWS, beginning
 from cutepy.sim.ptx.tokens import PtxSyntaxError
 
 _EXTENTS = range(8, 257, 8)
 """Of wgmma along N."""
 _EXTENTS_OF_INTEGERS = (8, 16, 24, *range(32, 257, 16))
+
+
+def _scoped(*orders: str) -> str:
+    """Return the words of memory orders that need a scope."""
+    return "/".join(f"{order}.{scope}" for order in orders for scope in ("cta", "cluster", "gpu", "sys"))
+
+
 WORDS = {
     "ROUND": "rn/rz/rm/rp",
     "INTEGRAL": "rni/rzi/rmi/rpi",
@@ -55,6 +62,9 @@ WORDS = {
     "ATOM_GLOBAL": "relaxed/acquire/release/acq_rel? SCOPE? global?",
     "RED": "relaxed/release? SCOPE? SPACE?",
     "RED_GLOBAL": "relaxed/release? SCOPE? global?",
+    "MULTI_LOAD": f"weak/{_scoped('relaxed', 'acquire')}? global?",
+    "MULTI_STORE": f"weak/{_scoped('relaxed', 'release')}? global?",
+    "MULTI_RED": f"{_scoped('relaxed', 'release')}? global?",
     "ARRIVED": "release.cta/release.cluster/relaxed.cta/relaxed.cluster",
     "WAITED": "acquire.cta/acquire.cluster/relaxed.cta/relaxed.cluster",
     "DIMENSIONS": "1d/2d/3d/4d/5d",
@@ -76,7 +86,7 @@ _OF_OTHER_GPUS = [
      _BLACKWELL),
     (r"(st|red)\.async\..*\bglobal\b|redux\.sync\..*f32|cvt\.rs\b|cvt\..*(e2m1|e2m3|e3m2|ue8m0)", _BLACKWELL),
     (r".*(cp_mask|scale_vec|block_scale|tile::(gather4|scatter4)|im2col::w|cta_group)", _BLACKWELL),
-    (r"(ld|st)\..*\bv8\b", _BLACKWELL),
+    (r"(ld|st)\..*\bv8\b|multimem\..*\bacc::f16\b", _BLACKWELL),
     (r"(ld|st)\..*\bv4\.[busf]64\b", _BLACKWELL),
 ]  # fmt: skip
 """Patterns of opcodes of other GPUs, and why they are refused."""
@@ -113,12 +123,6 @@ def _taken(name: str) -> re.Pattern[str]:
     return re.compile("|".join(_pattern(_slots(way)) for way in SPELLINGS[name]))
 
 
-def _name_of(opcode: str) -> str:
-    """Return the longest beginning of an opcode that is in the table; empty if there is none."""
-    parts = opcode.split(".")
-    return next((name for name in (".".join(parts[:n]) for n in range(len(parts), 0, -1)) if name in SPELLINGS), "")
-
-
 def is_spelled(opcode: str) -> bool:
     """Tell whether an opcode, in the usual order, is one of PTX's.
 
@@ -127,7 +131,7 @@ def is_spelled(opcode: str) -> bool:
     >>> is_spelled("add.sat.s32"), is_spelled("add.sat.u32"), is_spelled("fence.proxy.async.shared::cta")
     (True, False, True)
     """
-    name = _name_of(opcode)
+    name = beginning(opcode, SPELLINGS)
     return bool(name) and _taken(name).fullmatch(opcode, len(name)) is not None
 
 
@@ -151,7 +155,7 @@ def refused_spelling(opcode: str) -> tuple[str, str]:
             return reason.format(opcode=opcode, first=opcode.partition(".")[0]), ""
     if is_spelled(opcode):
         return "", ""
-    name, first = _name_of(opcode), opcode.partition(".")[0]
+    name, first = beginning(opcode, SPELLINGS), opcode.partition(".")[0]
     if not any(one == first or one.startswith(first + ".") for one in SPELLINGS):
         return f"PTX has no instruction {first}", first
     family = [one for one in SPELLINGS if one == first or one.startswith(first + ".")]

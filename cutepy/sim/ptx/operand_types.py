@@ -15,11 +15,14 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from cutepy.sim.ptx.instruction_set import ROWS
+from cutepy.sim.ptx.instruction_set import ROWS, beginning
 from cutepy.sim.ptx.model import Immediate, Negated, Operand, Pair, Register, Sink, Special, Symbol, Vector, type_bits
 from cutepy.sim.ptx.tokens import PtxSyntaxError
 
-_WIDENED = frozenset(("ld", "ldu", "st", "cvt"))
+WIDENED = frozenset(("ld", "ldu", "st", "cvt"))
+"""Instructions that take registers wider than their type."""
+_NOT_WIDENED = re.compile(r"^st\.async|^cvt\..*(bf16|tf32|e[45]m[23])")
+"""Stores and conversions that take registers of their own widths only, as ptxas has it."""
 _PAIRED = frozenset(("setp", "shfl", "elect", "lop3", "match"))
 _UNREGISTERED = re.compile("bf16(x2)?|tf32|e[45]m[23](x2)?")
 _TYPE = re.compile(r"[bus](8|16|32|64|128)|b?f16(x2)?|[us]16x2|tf32|f32|f64|e[45]m[23](x2)?|pred")
@@ -44,16 +47,28 @@ def operand_types(opcode: str) -> tuple[str, ...]:
     first, *parts = opcode.split(".")
     types = [part for part in parts if _TYPE.fullmatch(part)]
     if first == "atom" and "cas" not in parts:
-        return (types[-1], "", types[-1])
+        kind = _of_vectors(first, parts, types[-1])
+        return (kind, "", kind)
     if first == "cp" and "L2::cache_hint" in parts:
         return ()  # the policy may be in the place of the bytes
-    if "wide" in parts or (first, "pack") == (first, *parts[:1]) or (first in ("ld", "st", "ldu") and not types):
+    if "wide" in parts or (first in ("ld", "st", "ldu") and not types):
         return ()
-    name = next((n for n in (".".join((first, *parts[:k])) for k in range(len(parts), -1, -1)) if n in _BY_OPCODE), "")
+    name = beginning(opcode, _BY_OPCODE)
     if first == "mbarrier" and "parity" in parts and not name.endswith("parity"):
         name += ".parity"
+    if types and first in ("atom", "red", "multimem"):
+        types = [_of_vectors(first, parts, types[-1])]
     places = {"T": types[-1] if types else "", "U": types[0] if types else "", "-": ""}
     return tuple(places.get(word, word) for word in _BY_OPCODE.get(name, ()))
+
+
+def _of_vectors(first: str, parts: list[str], kind: str) -> str:
+    """Return the type of registers that an atomic operation takes: of some floats ptxas checks the width alone."""
+    is_vector = not {"v2", "v4", "v8"}.isdisjoint(parts)
+    if not (is_vector or first == "multimem"):
+        return kind
+    bits = ("f16",) if first != "multimem" or parts[0] == "red" else ("f16", "bf16", "bf16x2")
+    return f"b{type_bits(kind)}" if kind in bits or (kind == "f32" and is_vector) else kind
 
 
 def check_operand_types(opcode: str, operands: tuple[Operand, ...], lacks_result: bool) -> None:
@@ -72,8 +87,10 @@ def check_operand_types(opcode: str, operands: tuple[Operand, ...], lacks_result
     """
     first = opcode.partition(".")[0]
     _check_pairs(opcode, first, operands)
+    if first in ("mma", "wmma", "wgmma"):
+        _check_products(opcode, first, operands)
     kinds = operand_types(opcode)[lacks_result:]
-    is_wide = first in _WIDENED and not opcode.startswith("st.async")
+    is_wide = first in WIDENED and _NOT_WIDENED.search(opcode) is None
     for kind, operand in zip(kinds, operands, strict=False):
         if not kind:
             continue
@@ -82,11 +99,65 @@ def check_operand_types(opcode: str, operands: tuple[Operand, ...], lacks_result
         if len(items) > 1 and (first == "mov" or kind == "b128"):
             kind = f"b{type_bits(kind) // len(items)}"
         for item in items:
-            if not _takes(kind, item, is_wide):
+            if isinstance(item, Immediate) and first in ("atom", "red", "multimem") and opcode.endswith(("f16", "f32")):
+                kind = opcode.rpartition(".")[2]
+            if not _takes(kind, item, is_wide, first == "cvt"):
                 what = {"count": "an integer of 32 bits", "state": "an integer of 64 bits", "integer": "an integer"}
                 what["ignored"] = "an integer of 32 bits or a predicate"
                 said = what.get(kind, f"a value of type .{kind}")
                 raise PtxSyntaxError(f"{opcode} takes {said} there, got {typed(item)}", _name(item))
+
+
+_ELEMENTS = re.compile(r"f16|bf16|tf32|f32|f64|[su]32|[su][48]|b1|e[45]m[23]")
+
+
+def _check_products(opcode: str, first: str, operands: tuple[Operand, ...]) -> None:
+    """Refuse registers and numbers of other types than the matrices of a product."""
+    kinds = [part for part in opcode.split(".") if _ELEMENTS.fullmatch(part)]
+    if ".mma" not in opcode and first != "mma":
+        return
+    if first == "wmma" and len(kinds) == 2:
+        kinds = [kinds[0], "f16", "f16", kinds[1]]  # of d and c
+    if ".sp" in opcode:
+        metadata = operands[4 if first == "mma" else 3]
+        if not isinstance(metadata, Register) or metadata.bits != 32 or metadata.type == "pred":
+            raise PtxSyntaxError(f"{opcode} takes a register of 32 bits there, got {typed(metadata)}", _name(metadata))
+    for n, (kind, operand) in enumerate(zip(kinds, operands, strict=False)):
+        items = operand.items if isinstance(operand, Vector) else (operand,)
+        if first == "wgmma" and n and not isinstance(operand, Vector):
+            continue  # a descriptor
+        is_summed = n in (0, 3)
+        numbers = [item for item in items if isinstance(item, Immediate)]
+        if numbers and (n == 0 or not _takes_numbers(kind, is_summed, numbers, len(items))):
+            raise PtxSyntaxError(f"{opcode} takes registers there, got {typed(numbers[0])}")
+        registers = [item for item in items if isinstance(item, Register)]
+        types = {register.type for register in registers}
+        bits = 64 if kind == "f64" else 32
+        wrong = [register for register in registers if register.type == "pred" or register.bits != bits]
+        if not wrong and not _takes_matrix(kind, is_summed, types):
+            wrong = [register for register in registers if not _takes_matrix(kind, is_summed, {register.type})]
+        if wrong:
+            reason = f"{opcode} takes a register of {bits} bits for .{kind} there, got {typed(wrong[0])}"
+            raise PtxSyntaxError(reason, wrong[0].name)
+
+
+def _takes_matrix(kind: str, is_summed: bool, types: set[str]) -> bool:
+    """Tell whether registers of some types hold a matrix: of several types ptxas checks the widths alone."""
+    if kind == "f64":
+        return True
+    if is_summed and kind in ("f32", "s32"):
+        return types <= {"b32", *(("f32",) if kind == "f32" else ("s32", "u32"))}
+    if kind in ("f16", "bf16", "tf32") and len(types) == 1:
+        return types <= ({"b32", "f16x2"} if kind == "f16" else {"b32"})
+    return True
+
+
+def _takes_numbers(kind: str, is_summed: bool, numbers: list[Immediate], count: int) -> bool:
+    if kind == "f64":
+        return True
+    if is_summed and kind in ("f32", "s32"):
+        return all(bool(number.float_bits) == (kind == "f32") for number in numbers)
+    return len(numbers) < count or (kind not in ("f16", "bf16", "tf32") and all(n.float_bits == 32 for n in numbers))
 
 
 def _check_pairs(opcode: str, first: str, operands: tuple[Operand, ...]) -> None:
@@ -104,7 +175,7 @@ def _check_pairs(opcode: str, first: str, operands: tuple[Operand, ...]) -> None
         raise PtxSyntaxError(f"{opcode} has two results, a register and a predicate, such as %r1|%p1")
 
 
-def _takes(kind: str, operand: Operand, is_wide: bool) -> bool:
+def _takes(kind: str, operand: Operand, is_wide: bool, is_converted: bool) -> bool:
     if isinstance(operand, Negated):
         operand = operand.operand
     if isinstance(operand, Register):
@@ -112,18 +183,19 @@ def _takes(kind: str, operand: Operand, is_wide: bool) -> bool:
     if isinstance(operand, Immediate) and operand.float_bits:
         if kind in _OF_INTEGERS:
             return False
-        if is_wide and _is_half(kind):
+        if _is_half(kind):
             return False
         return operand.float_bits == type_bits(kind) if kind[0] == "b" and kind[1] != "f" else kind[0] not in "us"
     if isinstance(operand, Symbol):
         return kind not in ("count", "state", "integer") and not _UNREGISTERED.fullmatch(kind)
     if isinstance(operand, Immediate):
-        return kind not in ("f32", "f64") and not (is_wide and _is_half(kind))
+        return kind not in ("f32", "f64", "s16x2", "u16x2") and not _is_half(kind)
     if isinstance(operand, Special):
         if operand.name == _PREDICATE_SPECIAL:
             return kind == "pred"
         bits = 64 if _WIDE_SPECIALS.fullmatch(operand.name) else 32
-        return kind[0] in "bus" and (type_bits(kind) in (bits, 8, 16) or operand.name == "gridid")
+        is_chopped = is_converted and type_bits(kind) < bits
+        return kind[0] in "bus" and (type_bits(kind) in (bits, 8, 16) or is_chopped or operand.name == "gridid")
     return True
 
 
@@ -143,6 +215,8 @@ def _takes_register(kind: str, register: str, is_wide: bool) -> bool:
     bits = type_bits(kind)
     if _UNREGISTERED.fullmatch(kind):
         return is_bits and width == bits
+    if kind in ("s16x2", "u16x2"):
+        return width == bits and (is_bits or register == "f16x2")
     if width < bits or (width > bits and not is_wide):
         return False
     if kind[0] == "f":

@@ -20,32 +20,38 @@ from cutepy.sim.ptx.model import Function, Module, Reference, Unread, Variable
 from cutepy.sim.ptx.names import Names
 from cutepy.sim.ptx.operands import SPECIAL_VECTORS, SPECIALS
 from cutepy.sim.ptx.reading import Reading, closing_brace, fail, refuse, refuse_statement
-from cutepy.sim.ptx.tokens import PtxSyntaxError as PtxSyntaxError, integer
+from cutepy.sim.ptx.tokens import PtxSyntaxError as PtxSyntaxError, integer, integer_of_32
 
-_COMMENT = re.compile(r'"(?:\\.|[^"\\\n])*"|//[^\n]*|/\*.*?(?:\*/|\Z)', re.S)
+_COMMENT = re.compile(r'"[^"]*"|//[^\n]*|/\*.*?(?:\*/|\Z)|\x1a', re.S)
+"""A string, a comment, or the end of a file of DOS, which ptxas takes for white space."""
 _INLINE_ASSEMBLY = re.compile(r"// begin inline asm\n.*?(?:// end inline asm|\Z)", re.S)
-_LOCATION = re.compile(r"^[ \t]*+\.loc[ \t]+\d+[ \t]+\d+[ \t]+\d+[ \t]*(?:,[^\n/]*)?(?://[^\n]*)?$", re.M)
-_FILE = re.compile(r'\.file\s+(\d+)\s+"([^"\n]*)"')
+_LOCATION = re.compile(r"^[ \t]*+(\.loc)\b", re.M)
+_FILE = re.compile(r'\.file\s+(0x[0-9a-fA-F]{1,8}|[1-9]\d{0,9}|0)\s+"([^"]*)"')
+_ESCAPED = re.compile(r"\\([0-7]{3})|\\(.)")
+"""A byte of a file's name, as LLVM writes those that are not ASCII."""
 _SPACE = re.compile(r"\s*+")
 _OUTSIDE = re.compile(
     r"""(?:
       \.version\s+(?P<version>[\d.]+) | \.target\s+(?P<target>[A-Za-z_]\w*)(?P<options>(?:\s*,\s*\w+)*)
     | \.address_size\s+(?P<address_size>\w+)
-    | \.file\s+\d+\s+"[^"]*"(?:\s*,\s*\d+){0,2} | @@[^\n]*+
+    | \.file\s+(?P<file>\d\w*)\s+"[^"]*"(?:\s*,\s*\d+){0,2} | @@[^\n]*+
     | \.pragma\s+"[^"]*"\s*; | \.alias\s+(?P<alias>[\w$]+)\s*,\s*(?P<aliasee>[\w$]+)\s*;
-    | (?P<section>\.section\s+\.[.\w$]+\s*\{)
+    | (?P<section>\.section\s+\.[\w$]+\s*\{)
     | (?P<variables>(?:\.(?:extern|visible|weak|common)\b\s*+)*\.(?:global|const|shared)\b[^;]*;)
     )""",
     re.X,
 )
 """Statements outside of functions."""
 _OF_A_SECTION = re.compile(
-    r"""\s*+(?:(?P<label>[\w$.]+)\s*:
-      | \.b(?P<bits>8|16|32|64)\s+
-        (?P<values>-?[\w$.]+(?:\s*[-+]\s*[\w$.]+)?(?:\s*,\s*-?[\w$.]+(?:\s*[-+]\s*[\w$.]+)?)*))""",
+    r"""\s*+(?:(?P<label>[A-Za-z][\w$]*|[_$%][\w$]+)\s*:
+      | \.b(?P<bits>8|16|32|64)\s+(?P<values>VALUE(?:\s*,\s*VALUE)*)(?![\w$.]))""".replace(
+        "VALUE",
+        r"(?:-?\s*\d\w*+(?!\.)|[.A-Za-z_$%][\w$]*+(?![.])(?:\s*\+\s*\d\w*+|\s*-\s*[A-Za-z_$%][\w$]*+)?)",
+    ),
     re.X,
 )
-"""A label or data of a section."""
+"""A label or data of a section: numbers, labels, sections, and differences."""
+_ADDRESS_BITS = ("32", "64")
 
 
 def parse_module(text: str, unread: list[Unread] | None = None, file: str = "", checks: Checks | None = None) -> Module:
@@ -74,17 +80,17 @@ def parse_module(text: str, unread: list[Unread] | None = None, file: str = "", 
     >>> [i.opcode for i in module.functions["k"].instructions]
     ['add.s32', 'ret']
     """
-    # LLVM counts the lines of an inline assembly as lines of the source, from its own line on: only that is one.
-    original = _INLINE_ASSEMBLY.sub(lambda found: _LOCATION.sub(_blank, found[0]), text)
-    text = without_comments(original)
+    text, original = without_comments(text), text
     reading = Reading(text, file, unread, checks)
+    # LLVM counts the lines of an inline assembly as lines of the source, from its own line on: only that is one.
+    for assembly in _INLINE_ASSEMBLY.finditer(original):
+        reading.inlined |= {assembly.start() + line.start(1) for line in _LOCATION.finditer(assembly[0])}
     if (start := _open_comment(original)) >= 0:
         line, column = reading.place(start)
         reason, statement = "the comment that begins here does not end; write */", original[start:].partition("\n")[0]
         error = PtxSyntaxError(reason, "", file, line, column, statement[:200])
         reading.attempt(partial(fail, error), start, None)
-    reading.check_characters()
-    files = {int(number): name for number, name in _FILE.findall(text)}
+    reading.check_characters(original)
     functions: dict[str, Function] = {}
     called: dict[str, Function] = {}
 
@@ -93,6 +99,7 @@ def parse_module(text: str, unread: list[Unread] | None = None, file: str = "", 
         found = functions if head.kind == "entry" else called
         found[head.name] = Body(files, reading, line, names, outside.header).parse(head, at, start, end)
 
+    files = {int(number, 0): _unescaped(name) for number, name in _FILE.findall(text)}
     outside = Outside(text, reading, read_body)
     called |= {name: called[other] for name, other in outside.aliases.items() if other in called}
     return Module(outside.target, functions, tuple(outside.variables), called, tuple(outside.called))
@@ -111,11 +118,27 @@ def _open_comment(text: str) -> int:
     return -1
 
 
+def _unescaped(name: str) -> str:
+    r"""Return the name of a file, of which LLVM writes the bytes that are not ASCII as octal numbers.
+
+    Examples
+    --------
+    >>> _unescaped(r"jos\303\251.py")
+    'jos\xe9.py'
+    """
+    if "\\" not in name:
+        return name
+    data = _ESCAPED.sub(lambda found: chr(int(found[1], 8) % 256) if found[1] else found[2], name)
+    return data.encode("latin-1", errors="replace").decode(errors="replace")
+
+
 def _blank(found: re.Match[str]) -> str:
     return "\n".join(" " * len(line) for line in found[0].split("\n"))
 
 
 _MOST_CONSTANT_BYTES = 1 << 16
+_MOST_EARLY_PARAMETER_BYTES = 4352
+"""Of a kernel, before version 8.1."""
 
 
 class Outside:
@@ -162,6 +185,7 @@ class Outside:
         self._line, self._counted = 1, 0
         self.header = Header()
         self._defined: set[str] = set()
+        self._files: set[int] = set()
         self._constant_bytes = 0
         self._declarations: dict[str, int] = {}
         position, end = 0, len(text.rstrip())
@@ -180,7 +204,10 @@ class Outside:
             attempt(partial(self.header.read, match), position, None)
             self.target = self.header.target
             return match.end()
-        if match["alias"]:
+        if match["file"]:
+            attempt(partial(self._file, match["file"]), position, None)
+        elif match["alias"]:
+            self._check_directives(match, position)
             attempt(partial(self._alias, match["alias"], match["aliasee"]), position, None)
         elif match["section"]:
             end = attempt(partial(closing_brace, text, match.end()), position, len(text))
@@ -188,9 +215,19 @@ class Outside:
             self.header.debugs |= ".debug_" in match["section"]
             return end
         elif match["variables"]:
+            self._check_directives(match, position)
             attempt(partial(self._variables, match["variables"]), position, None)
         self.header.end()
         return match.end()
+
+    def _check_directives(self, match: re.Match[str], position: int) -> None:
+        self._reading.attempt(partial(self.header.check_directives, match[0]), position, None)
+
+    def _file(self, text: str) -> None:
+        index = integer_of_32(text)
+        if index in self._files:
+            refuse(f"the .file {index} is declared before; give each its own number", text)
+        self._files.add(index)
 
     def _alias(self, name: str, other: str) -> None:
         for one in (name, other):
@@ -203,16 +240,21 @@ class Outside:
 
     def _check_section(self, position: int, end: int) -> None:
         """Refuse what is no data of a debugger's section."""
-        text = self._text
+        text, attempt = self._text, self._reading.attempt
         while position < end and (match := _OF_A_SECTION.match(text, position, end)) is not None:
-            if match["bits"] is not None:
-                bits, values = int(match["bits"]), re.findall(r"(?<![\w$.])-?\d\w*", match["values"])
-                for value in values:
-                    reading = partial(_check_section_value, value, bits)
-                    self._reading.attempt(reading, match.start("values"), None)
+            if match["label"] is not None:
+                attempt(partial(self._section_label, match["label"]), position, None)
+            else:
+                for value in match["values"].split(","):
+                    attempt(partial(_check_section_value, value.strip(), match["bits"]), match.start("values"), None)
             position = match.end()
         if position < end and text[position:end].strip():
-            self._reading.attempt(partial(refuse_statement, text[position : min(end, position + 200)]), position, None)
+            attempt(partial(refuse_statement, text[position : min(end, position + 200)]), position, None)
+
+    def _section_label(self, name: str) -> None:
+        if name in self.header.labels:
+            refuse(f"the label {name} is declared twice", name)
+        self.header.labels.add(name)
 
     def _variables(self, text: str) -> None:
         for variable in read_variables(text):
@@ -259,6 +301,7 @@ class Outside:
             end = re.compile(r"[^;\n]*[;\n]?").match(text, position)
             assert end is not None
             return max(end.end(), position + 1)
+        self._check_directives(match, position)
         head = attempt(partial(self._head, match), position, None)
         if match["end"] == ";":
             return match.end()
@@ -276,6 +319,9 @@ class Outside:
         if head.name[0] == "%" and head.name[1:] in SPECIALS | SPECIAL_VECTORS:
             refuse(f"{head.name} is a special register, and no name of a function", head.name)
         name, is_definition = head.name, match["end"] == "{"
+        size = sum(formal.size_bytes for formal in head.parameters) if head.kind == "entry" else 0
+        if size > _MOST_EARLY_PARAMETER_BYTES and self.header.version is not None and self.header.version < (8, 1):
+            refuse(f"a kernel with {size} bytes of parameters needs .version 8.1", name)
         known = self.called.get(name) or self.kernels.get(name)
         if known is not None:
             check_redeclared(known, name in self._defined, head, is_definition)
@@ -294,10 +340,18 @@ class Outside:
             if name not in self._defined:
                 reason = f"{name} is declared here, and not defined; write .extern before what another module defines"
                 self._reading.attempt(partial(refuse, reason, name), at, None)
+        for name, at in self.header.named.items():
+            if name not in self.header.labels:
+                reason = f"function_name takes a label of a .section .debug_str, and {name} is none"
+                self._reading.attempt(partial(refuse, reason, name), at, None)
         self._reading.attempt(self.header.check, self.header.at, None)
 
 
-def _check_section_value(value: str, bits: int) -> None:
-    number = integer(value.lstrip("-"))
-    if number >> bits:
+def _check_section_value(value: str, bits: str) -> None:
+    if value[0] not in "-0123456789":
+        if bits not in _ADDRESS_BITS:
+            refuse(f".b{bits} takes numbers, got {value}; an address has 32 or 64 bits", value)
+        return
+    magnitude = integer(value.lstrip("- \t\n\r\f"))
+    if magnitude > (1 << int(bits) - 1 if value[0] == "-" else (1 << int(bits)) - 1):
         refuse(f".b{bits} takes a number of {bits} bits, got {value}", value)

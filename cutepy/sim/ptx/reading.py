@@ -25,8 +25,10 @@ NOT_UNDERSTOOD = (
 )
 """Errors of Python that a statement of an unknown form may raise."""
 _BRACE = re.compile(r'[{}"]')
-_STRING_END = re.compile(r'(?:\\.|[^"\\\n])*"')
-_NOT_ASCII = re.compile(r'"(?:\\.|[^"\\\n])*"|[^\x00-\x7f]')
+_STRING_END = re.compile(r'[^"]*"')
+_NOT_ALLOWED = re.compile(r"[\0\x80-\U0010ffff]")
+_NO_SPACE = re.compile(r'"[^"]*"|[\v\x1c-\x1f]')
+"""A string, or a character that Python takes for white space and ptxas does not."""
 _SPACE = re.compile(r"\s*+")
 _STATEMENT_END = re.compile(";")
 _HEAD_END = re.compile(r"[;{]")
@@ -47,6 +49,11 @@ class Reading:
         Gets what is not understood.
     checks : Checks, optional
         Of the operands of instructions; by default those of all texts.
+
+    Attributes
+    ----------
+    inlined : set of int
+        Where in the text .loc directives of inline assembly begin: they name no lines of the source.
     """
 
     def __init__(
@@ -56,6 +63,7 @@ class Reading:
         self.checks = _CHECKS if checks is None else checks
         self.strict = unread is None
         self.file = file
+        self.inlined: set[int] = set()
         self._unread = unread
         self._starts: list[int] = []
 
@@ -102,16 +110,33 @@ class Reading:
         line = bisect_right(self._starts, at)
         return line, at - self._starts[line - 1] + 1
 
-    def check_characters(self) -> None:
-        """Refuse characters beyond ASCII outside of strings."""
-        if self.text.isascii():
-            return
-        for found in _NOT_ASCII.finditer(self.text):
+    def check_characters(self, original: str) -> None:
+        """Refuse characters that ptxas 13.0 does not read.
+
+        Parameters
+        ----------
+        original : str
+            The text with its comments, in which ptxas refuses NUL and what is not ASCII, too.
+        """
+        if not original.isascii() or "\0" in original:
+            for found in _NOT_ALLOWED.finditer(original):
+                self._refuse_character(found[0], found.start(), original)
+        for found in _NO_SPACE.finditer(self.text):
             if found[0][0] != '"':
-                character = found[0]
-                start = max(self.text.rfind(mark, 0, found.start()) for mark in ";{}\n") + 1
-                reason = f"{character!r} is no character of PTX, which is ASCII but for comments and strings"
-                self.attempt(lambda reason=reason, character=character: refuse(reason, character), start, None)  # type: ignore[misc]
+                self._refuse_character(found[0], found.start(), self.text)
+
+    def _refuse_character(self, character: str, at: int, text: str) -> None:
+        start = max(text.rfind(mark, 0, at) for mark in ";{}\n") + 1
+        if character.isascii():
+            reason = f"{character!r} is no character of PTX; delete it"
+        else:
+            reason = (
+                f"{character!r} is no character of PTX, which is ASCII; ptxas refuses it in comments and strings, too"
+            )
+        line, column = self.place(at)
+        statement = text[start : text.find("\n", start) % (len(text) + 1)].strip()[:_LONGEST]
+        error = PtxSyntaxError(reason, character, self.file, line, column, statement or repr(character))
+        self.attempt(lambda: fail(error), start, None)
 
 
 def fail(error: BaseException) -> NoReturn:

@@ -31,6 +31,7 @@ _KINDS = {
     "space": r"const global local (?:shared|param)(?:::\w+)?",
     "comparison": "eq ne [lg][te]u? lo ls hi hs wide equ neu num nan",
     "operation": "add min max inc dec and or xor exch cas popc all any uni ballot up down bfly idx",
+    "precision": r"acc::\w+",
     "noftz": "noftz",
     "mode": "tile im2col wrap clamp trap zero shiftamt finite infinite number notanumber normal subnormal",
     "field": "global_address rank box_dim global_dim global_stride element_stride elemtype interleave_layout "

@@ -136,6 +136,20 @@ class Tokens:
         return PtxSyntaxError(f"{reason} in {' '.join(self.text.split())[:80]!r}", here)
 
 
+def integer_of_32(text: str) -> int:
+    """Return the value of a literal integer, without a sign, that must have at most 32 bits.
+
+    Raises
+    ------
+    PtxSyntaxError
+        If it has more, or is none.
+    """
+    value = integer(text)
+    if value >> 32:
+        raise PtxSyntaxError(f"expected an integer of 32 bits, got {text[:40]}", text[:40])
+    return value
+
+
 def integer(text: str) -> int:
     """Return the value of a literal integer, without a sign.
 

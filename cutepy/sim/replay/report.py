@@ -95,7 +95,27 @@ class Report:
         return not any(told)
 
     def to_json(self) -> dict[str, object]:
-        """Return it as `json.dump` takes it: docs/sanitizer_reference.md has the format."""
+        """Return the report as `json.dump` takes it.
+
+        Returns
+        -------
+        dict
+            - ``version``: 1; another one comes with any change that removes or redefines a field.
+            - ``hazards``, ``advisories``, ``allowed``: hazards; `cutepy.sim.sanitize.reports.structured` has their
+              fields.
+            - ``unused``: allowances that cover nothing: ``kinds``, ``reason``, ``file``, ``line`` (``""`` and 0 for an
+              argument).
+            - ``schedules``, one for each launch that was played: ``kernel``; ``launch``, its index; ``seeds``
+              (``{"first": 0, "last": 99}``, null for all); ``played``, their number; ``is_complete``; ``endless``, a
+              policy without end, or null; ``differ``, a list of ``policy``, ``seed`` or null, ``kind`` (``values``,
+              ``hang``, ``error``, ``hazard``), ``what`` and ``hazard``; ``reordered``, policies that differ by the
+              order of float sums only; ``uncovered``.
+            - ``certificates``: ``is_certified``, ``kernel``, ``grid``, ``block``, ``cluster``, ``ctas``,
+              ``operations``, ``reasons``, ``assumptions``, ``uncovered``, ``extends``, and the number of ``launches``.
+            - ``any_rounds``: texts on launches that certify any number of rounds together.
+
+            Lists may be empty. `Hazards.to_json` has no ``schedules``, ``certificates`` and ``any_rounds``.
+        """
         counted = Counter(self.certificates)
         return structured.encodable(
             {

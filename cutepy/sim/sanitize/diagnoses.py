@@ -761,7 +761,13 @@ CASES: dict[str, Case] = {
         "with .read it waits until the operation has read its source, and the operation may still write"
     ),
     # Arrivals, waits and barriers.
-    "two-groups-at-one-barrier": Case("both groups come to this barrier, and each is as many as it expects"),
+    "two-groups-at-one-barrier": Case(
+        "two groups come to this barrier: {first}, which are the {threads} threads that it expects there, and "
+        "{others}, which are the {others_threads} that it expects at the other line"
+    ),
+    "waits-for-own-groups": Case(
+        "groups are each thread's own: this wait is for those of {waiter}, and {issuer} has not waited for its own"
+    ),
     "free-before-mmas-end": Case("it says that the bytes are free, and stands before the wait for the MMAs"),
     "free-before-copy-ends": Case("it says that the bytes are free, and stands before the wait for the copy"),
     "filled-before-copy-ends": Case("it says that the bytes are there, and stands before the wait for the copy"),

@@ -41,6 +41,7 @@ NEAR_MISSES = {
     "other-barrier": "a wait for another barrier than the one at which bytes or arrivals count",
     "other-fence": "a fence of another proxy or state space, or of threads alone",
     "other-stage": "arrivals came at another stage of the ring",
+    "others-groups": "a wait for groups, by another thread than the one whose group it is",
     "own-arrival": "the thread that waits would arrive itself, after its wait",
     "reads-only": "a wait with `.read`, which tells nothing of what a store writes",
     "second-parity": "the first wait at an mbarrier is for parity 1, and the first phase is over",

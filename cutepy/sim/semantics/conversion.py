@@ -37,7 +37,7 @@ def _cvt(b: Builder[V], i: Instruction) -> None:
     elif source in _FLOAT8:
         _from_float8(b, i, to, source)
     elif to in ("f16x2", "bf16x2"):
-        high, low = (_halved(b, i, b.read(x, "f4"), to) for x in i.operands[1:3])
+        high, low = (_halved(b, i, b.read_wide(x, "f4"), to) for x in i.operands[1:3])
         b.write(d, b.joined(low, high))
     elif is_integer(to) and is_integer(source):
         bits, signed, to_signed = width(kind_of(to)), source[0] == "s", to[0] == "s"
@@ -58,9 +58,9 @@ def _cvt(b: Builder[V], i: Instruction) -> None:
 def _float(b: Builder[V], i: Instruction, kind: str) -> V:
     """Return the source as float32 or float64."""
     if kind in ("f32", "f64"):
-        value = b.read(i.operands[1], kind_of(kind))
+        value = b.read_wide(i.operands[1], kind_of(kind))
         return b.floats("flush", 32, value) if "ftz" in i.parts and kind == "f32" else value
-    return widen_halves(b, i.operands[1], kind)[0]
+    return b.floats("widen", 32, b.read_wide(i.operands[1], "u2"), given=(kind,))
 
 
 def _halved(b: Builder[V], i: Instruction, value: V, kind: str) -> V:
@@ -149,10 +149,10 @@ def _cvt_pack(b: Builder[V], i: Instruction) -> None:
         raise b.unknown("these types or operands")
 
     def packed(operand: Operand) -> V:
-        clamped = _clamped(b, b.read(operand, "i4"), True, bits, to[0] == "s")
+        clamped = _clamped(b, b.read_wide(operand, "i4"), True, bits, to[0] == "s")
         return b.and_(clamped, b.constant(32, (1 << bits) - 1))
 
     value = b.or_(packed(second), b.shl(packed(first), b.constant(32, bits)))
     if third:
-        value = b.or_(value, b.shl(b.read(third[0], "u4"), b.constant(32, 2 * bits)))
+        value = b.or_(value, b.shl(b.read_wide(third[0], "u4"), b.constant(32, 2 * bits)))
     b.write(d, value)

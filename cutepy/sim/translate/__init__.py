@@ -23,7 +23,7 @@ from cutepy.sim.arithmetic import floats, integers as alu, minifloat
 from cutepy.sim.errors import OperandError, SimulationError, UnknownInstructionError
 from cutepy.sim.ptx.forms import Checks
 from cutepy.sim.ptx.linking import LANDING, Linked, link
-from cutepy.sim.ptx.model import Function, Instruction, Module
+from cutepy.sim.ptx.model import Function, Instruction, Module, type_bits
 from cutepy.sim.ptx.parser import parse_module
 from cutepy.sim.ptx.refusals import refusal
 from cutepy.sim.semantics import meaning_of
@@ -295,16 +295,11 @@ def _canonical_kinds(function: Function) -> list[str]:
                 kind = "f4" if "f32" in i.parts else "u4"
             elif i.parts[0] == "mov" and len(i.operands) == 2:
                 continue
-            elif (
-                last in ("f32", "f64")
-                and i.parts[0] not in ("cvt", "ld", "atom", "set")
-                and register.bits == int(last[1:])
-            ):
-                kind = kind_of(last)
-            elif i.parts[0] == "cvt" and i.parts[-2] in ("f32", "f64"):
-                kind = kind_of(i.parts[-2])
-            elif i.parts[0] == "ld" and last in ("f32", "f64"):
-                kind = kind_of(last)
+            else:
+                # A conversion names the type of its result first; a load or conversion may write a wider register.
+                type_ = i.parts[-2] if i.parts[0] == "cvt" else last
+                if type_ in ("f32", "f64") and i.parts[0] not in ("atom", "set") and register.bits == type_bits(type_):
+                    kind = kind_of(type_)
             written_as.setdefault(register.index, set()).add(kind)
     kinds = []
     for register in function.registers:

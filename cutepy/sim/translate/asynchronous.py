@@ -241,7 +241,7 @@ def _bulk_commit(e: Emitter, i: Instruction) -> None:
 def _bulk_wait(e: Emitter, i: Instruction) -> None:
     count = i.operands[0]
     assert isinstance(count, Immediate)
-    e.emit(f"m.bulk.wait(g, {e.site}, {count.value}, {'read' in i.parts})")
+    e.emit(f"m.bulk.wait(g, {e.site}, {count.value % (1 << 32)}, {'read' in i.parts})")
 
 
 @instruction(

@@ -246,7 +246,9 @@ class Emitter:
     # Results.
 
     def write(self, operand: Operand, expression: str, kind: str) -> None:
-        """Compute a value of a kind for a destination, which `finish` assigns; a narrower one is extended by its sign.
+        """Compute a value of a kind for a destination, which `finish` assigns; a narrower one is extended.
+
+        Integers are extended by their sign, and floats by zeros.
 
         Until then every register reads as it was before the instruction: its guard, sources and other destinations.
         """
@@ -296,6 +298,8 @@ class Emitter:
         assert self.instruction is not None
         if self.instruction.parts[0] not in _EXTENDS:
             raise self.mistaken(f"{register.name} of type {register.type} is too wide for {said_of(kind)}")
+        if kind[0] == "f":  # its bits are extended
+            expression, kind = f"({expression}).view(u{kind[1:]})", f"u{kind[1:]}"
         extended = f"({expression}).astype({kind[0]}{canonical[1:]})"
         return extended if kind[0] == canonical[0] else f"{extended}.view({canonical})"
 

@@ -201,7 +201,7 @@ def _cp_async_commit(e: Emitter, i: Instruction) -> None:
 
 @instruction("cp.async.wait_group", "cp.async.wait_all")
 def _cp_async_wait(e: Emitter, i: Instruction) -> None:
-    pending = i.operands[0].value if i.operands and isinstance(i.operands[0], Immediate) else 0
+    pending = i.operands[0].value % (1 << 32) if i.operands and isinstance(i.operands[0], Immediate) else 0
     e.emit(f"m.copies.wait(g, {e.site}, {pending}, {i.parts[2] == 'wait_all'})")
 
 

@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple
 
 from cutepy.layouts.sm90.arch import DTYPE_BITS
 from cutepy.sim.errors import UnknownInstructionError
+from cutepy.sim.ptx.immediates import signed
 from cutepy.sim.ptx.model import Immediate, Instruction, Register
 from cutepy.sim.translate.effects import accumulators
 
@@ -22,8 +23,6 @@ BITS = DTYPE_BITS | {"b1": 1}
 """Width of the operands' elements, by PTX's names."""
 _K_BITS = 256
 """Of the elements along K that are given of each row of A."""
-_SELECTORS = {"f16": 2, "bf16": 2, "tf32": 2}
-"""Number of choices of lanes that give the metadata of a sparse A, if not all of them do."""
 
 
 class SharedTile(NamedTuple):
@@ -138,9 +137,9 @@ def parse_shape(i: Instruction, number: int = 0) -> Shape:
         raise UnknownInstructionError(i)
     if a == "b1" and (sparse or ("and", "popc") != parts[-2:]):
         raise UnknownInstructionError(i)
-    selector = _selector(i, a) if sparse else None
+    selector = next(op.value % (1 << 32) for op in i.operands[4:5] if isinstance(op, Immediate)) if sparse else None
     from_registers = not isinstance(i.operands[1], Register)
-    immediates = [op.value for op in i.operands[6 if sparse else 4 :] if isinstance(op, Immediate)]
+    immediates = [signed(op.value) for op in i.operands[6 if sparse else 4 :] if isinstance(op, Immediate)]
     integer = d == "s32"
     sign = 1 if integer else immediates[0] * immediates[1]
     transposes = [] if integer else immediates[2:]
@@ -151,14 +150,3 @@ def parse_shape(i: Instruction, number: int = 0) -> Shape:
         raise UnknownInstructionError(i, f"{len(accumulators(i))} accumulators for n = {n}")
     saturates = "satfinite" in parts
     return Shape(n, k, d, a, b, majors[0], majors[1], sign, from_registers, saturates, number, selector)
-
-
-def _selector(i: Instruction, kind: str) -> int:
-    """Return which lanes give the metadata of a sparse A."""
-    count = _SELECTORS.get(kind, 1)
-    selector = i.operands[4]
-    if not isinstance(selector, Immediate) or not 0 <= selector.value < count:
-        raise UnknownInstructionError(
-            i, refusal=f"the sparsity selector must be a number below {count} with {kind}, got {selector}"
-        )
-    return selector.value

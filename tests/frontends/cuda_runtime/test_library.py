@@ -3,6 +3,7 @@
 import ctypes
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -25,7 +26,7 @@ _PTX = """.version 8.7
     ld.global.u32 %r4, [offset]; add.u32 %r4, %r4, %r0; ld.param.u64 %rd0, [out];
     mad.wide.u32 %rd1, %r0, 4, %rd0; st.global.u32 [%rd1], %r4; ret; }
 .visible .entry ranks(.param .u64 out) {
-    .reg .b32 %r<4>; .reg .b64 %rd<4>; ld.param.u64 %rd0, [out]; mov.u32 %r0, %ctaid.x;
+    .reg .b32 %r<4>; .reg .b64 %rd<4>; .shared .align 4 .b8 tile[256]; ld.param.u64 %rd0, [out]; mov.u32 %r0, %ctaid.x;
     mov.u32 %r1, %cluster_ctarank; mad.wide.u32 %rd1, %r0, 4, %rd0; st.global.u32 [%rd1], %r1; ret; }"""
 
 _C = """
@@ -79,6 +80,7 @@ int described(long *out) {
     function found;
     int code = cudaFuncGetAttributes(&found, ranks);
     out[0] = found.shared; out[1] = found.threads; out[2] = found.registers; out[3] = found.ptx; out[4] = found.binary;
+    out[5] = found.local; out[6] = found.rest[1];
     return code + (cudaFuncGetAttributes(&found, out) != 98);
 }
 int cudaEventCreate(void **); int cudaEventRecord(void *, void *); int cudaEventElapsedTime(float *, void *, void *);
@@ -212,17 +214,29 @@ def test_modules_are_told_apart(library, tmp_path):
 
 def test_attributes_of_kernels(library):
     """Registers are those that ptxas takes."""
-    out = np.zeros(5, np.int64)
+    out = np.zeros(7, np.int64)
     assert library.call("described", out) == 0
-    assert out.tolist()[:2] + out.tolist()[3:] == [0, 1024, 90, 90]
+    assert out.tolist()[:2] + out.tolist()[3:] == [256, 1024, 90, 90, 0, 227 * 1024 - 256]
     assert 0 < out[2] <= 64
+
+
+def test_registers_and_local_memory_are_those_of_the_kernel(library, monkeypatch):
+    resources = [
+        SimpleNamespace(name=name, registers=n, frame_bytes=8 * n) for name, n in (("ranks", 12), ("fill", 20))
+    ]
+    calls = "cutepy.frontends.cuda_runtime.calls.ask_ptxas"
+    for listed in (resources, resources[::-1]):
+        monkeypatch.setattr(calls, lambda ptx, listed=listed: SimpleNamespace(resources=listed))
+        out = np.zeros(7, np.int64)
+        assert library.call("described", out) == 0
+        assert (out[2], out[5]) == (12, 96)
 
 
 def test_unknown_registers_are_as_many_as_a_thread_of_so_large_a_cta_can_have(library, monkeypatch):
     monkeypatch.setattr("cutepy.frontends.cuda_runtime.calls.ask_ptxas", lambda ptx: None)
-    out = np.zeros(5, np.int64)
+    out = np.zeros(7, np.int64)
     assert library.call("described", out) == 0
-    assert out.tolist() == [0, 1024, 64, 90, 90]
+    assert out.tolist() == [256, 1024, 64, 90, 90, 0, 227 * 1024 - 256]
 
 
 def test_events_streams_and_functions_of_the_host(library):

@@ -35,3 +35,16 @@ def test_memory_that_is_freed_in_a_stream_while_another_uses_it(waits):
                 tell(StreamEvent("wait", ONE, 7))
             assert calls.do_cudaFreeAsync(pointer.value, ONE) == 0
     assert calls.do_cudaFreeAsync(pointer.value, ONE) != 0
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_copy_waits_for_what_came_before_unless_it_is_asynchronous(waits, monkeypatch):
+    told = []
+    monkeypatch.setattr("cutepy.frontends.cuda_runtime.memory.tell", told.append)
+    source, target = np.arange(4), np.zeros(4, int)
+    copy = MemoryCalls().do_cudaMemcpy if waits else MemoryCalls().do_cudaMemcpyAsync
+    assert copy(target.ctypes.data, source.ctypes.data, source.nbytes, 4, *[0] * (not waits)) == 0
+    assert target.tolist() == source.tolist()
+    assert [(event.operation, event.stream) for event in told if isinstance(event, StreamEvent)] == [
+        ("synchronise", 0)
+    ] * waits

@@ -2,12 +2,15 @@
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 import cutepy
 from cutepy.frontends.backend import active_run
+from cutepy.frontends.dsl.execution import _loaded
+from cutepy.frontends.dsl.host_programs import NoPtxError
 from cutepy.frontends.torch_device import serve_cuda
 from cutepy.runtime.execution import EXECUTION
 
@@ -95,3 +98,15 @@ def test_threads_take_turns_within_one_run(options):
         list(pool.map(call, tensors))
         assert len(run.launches) == 80
     assert [a.unique().tolist() for a in tensors] == [[20.0]] * 4
+
+
+def test_a_function_of_a_loaded_object_runs_on_no_backend():
+    def loaded(name="f", **module):
+        return _loaded(lambda module, name: lambda x: x + 1, SimpleNamespace(**module), name)
+
+    ffi, plain, private = loaded(enable_tvm_ffi=True), loaded(enable_tvm_ffi=False), loaded("__f", enable_tvm_ffi=True)
+    assert [function(1) for function in (ffi, plain, private)] == [2, 2, 2]
+    with cutepy.simulate():
+        with pytest.raises(NoPtxError, match="f"):
+            ffi(1)
+        assert [function(1) for function in (plain, private)] == [2, 2]

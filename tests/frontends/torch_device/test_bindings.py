@@ -68,7 +68,21 @@ def test_events_and_streams():
         checked(driver.cuEventRecord(event, stream))
         checked(driver.cuEventSynchronize(event))
     assert checked(driver.cuEventElapsedTime(*events)) > 0
+    over, not_over = driver.CUresult.CUDA_SUCCESS, driver.CUresult.CUDA_ERROR_NOT_READY
+    asked = [driver.cuStreamQuery(stream) for _ in range(50)]
+    assert set(asked) <= {(over,), (not_over,)}
+    assert asked[-1] == (over,)
     assert int(driver.CUstream(torch.cuda.Stream().cuda_stream)) != int(stream)
+
+
+def test_a_captured_graph_tells_how_many_nodes_it_has():
+    stream, pointer = checked(driver.cuStreamCreate(0)), checked(driver.cuMemAlloc(64))
+    checked(driver.cuStreamBeginCapture(stream, driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL))
+    for _ in range(2):
+        checked(driver.cuMemsetD32Async(pointer, 7, 16, stream))
+    graph = checked(driver.cuStreamEndCapture(stream))
+    assert checked(driver.cuGraphGetNodes(graph)) == ([], 2) == checked(runtime.cudaGraphGetNodes(graph))
+    checked(driver.cuMemFree(pointer))
 
 
 @pytest.mark.parametrize("name", ["cuModuleLoadData", "cuLaunchKernel", "cuTensorMapEncodeTiled"])

@@ -1,7 +1,7 @@
 """Random calls made on pycute and on cutepy.layouts alike, and the classes into which their disagreements fall.
 
-A class is a heading of docs/pycute.md and a condition on one disagreement. The conditions are as narrow as the operands
-allow, so that a disagreement of any other kind finds no class.
+A class is a row of the table in docs/pycute.md and a condition on one disagreement. The conditions are as narrow as
+the operands allow, so that a disagreement of any other kind finds no class.
 """
 
 from __future__ import annotations
@@ -404,5 +404,5 @@ CLASSES: dict[str, Callable[[Disagreement], bool]] = {
 
 
 def classify(d: Disagreement) -> str | None:
-    """Return the heading of docs/pycute.md under which a disagreement falls, or None."""
+    """Return the class of docs/pycute.md in which a disagreement falls, or None."""
     return next((name for name, condition in CLASSES.items() if condition(d)), None)

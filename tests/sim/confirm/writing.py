@@ -56,7 +56,7 @@ def script_of(mistake: PageMistake, is_mended: bool) -> tuple[str, str]:
 
 def executed(text: str, name: str) -> Run:
     """Run a script of a page, and return its run."""
-    text = text.replace("simulate(sanitize=True)", "simulate(sanitize=True, replay=True) as run")
+    text = text.replace("simulate(sanitize=True)", "simulate(sanitize=True, replay=True)")
     runs: list[Run] = []
     whole = Run.check_hazards
 

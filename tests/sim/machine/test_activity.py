@@ -1,5 +1,6 @@
 """What observers are told of barriers: who, and how much."""
 
+import numpy as np
 import pytest
 
 from cutepy.sim import (
@@ -10,6 +11,7 @@ from cutepy.sim import (
     GroupWait,
     MbarrierArrive,
     MbarrierAt,
+    MbarrierCompleteTx,
     MbarrierExpectTx,
     MbarrierInit,
     MbarrierWait,
@@ -21,6 +23,7 @@ from cutepy.sim import (
     SetRegisters,
     WarpSync,
 )
+from cutepy.sim.machine.events import part_of
 from tests.sim.kernels.launching import launch
 
 
@@ -113,3 +116,14 @@ def test_the_class_and_the_fields_of_an_event_say_what_was_done():
     assert (of[GroupWait].remaining, of[GroupWait].reads_only) == (2, False)
     assert of[NamedBarrierSync].generation.item() == 0
     assert of[SetRegisters].count == 40
+
+
+def test_the_bytes_of_a_copy_are_part_of_it_and_what_threads_do_is_part_of_nothing():
+    seen, source = Seen(), np.zeros(4, np.uint32)
+    body = """mov.u32 %r0, smem; mbarrier.init.shared.b64 [%r0], 1; barrier.sync 1, 32;
+    mbarrier.arrive.expect_tx.shared.b64 _, [%r0], 16;
+    cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r0+16], [%rd0], 16, [%r0];"""
+    launch(body, [source], block=(1, 1, 1), smem=64, observers=[seen])
+    kinds = {type(event): getattr(part_of(event), "kind", None) for event in seen.events}
+    assert kinds[MbarrierCompleteTx] == "bulk_load"
+    assert kinds[MbarrierExpectTx] is kinds[MbarrierArrive] is kinds[NamedBarrierSync] is None

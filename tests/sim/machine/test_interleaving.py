@@ -265,6 +265,53 @@ def test_an_interleaving_picks_among_agents_with_their_instructions():
     assert waits.waits == 1
 
 
+def test_an_interleaving_lets_the_first_agent_go_on_unless_it_says_otherwise():
+    body = """setp.ne.u32 %p0, %r2, 0; @%p0 bra END; atom.relaxed.gpu.global.add.u32 %r5, [%rd0], 1;
+    mul.wide.u32 %rd1, %r1, 4; add.u64 %rd1, %rd0, %rd1; st.global.u32 [%rd1+4], %r5; END:"""
+    assert run(body, Interleaving(), block=96)[:4].tolist() == [3, 0, 1, 2]
+
+
+def test_each_agent_keeps_a_number_and_its_instruction():
+    """Lanes stand at an instruction or a branch; a copy is an agent of its own, after all lanes."""
+
+    class Watching(Interleaving):
+        copies = 0
+
+        def next(self, agents):
+            numbers = [agent.number for agent in agents]
+            assert len(set(numbers)) == len(numbers)
+            copies = [agent.operation is not None for agent in agents]
+            assert copies == sorted(copies)
+            for agent in agents:
+                if agent.operation is not None:
+                    assert self.seen.setdefault(agent.number, agent.operation) is agent.operation
+                elif agent.instruction is not None:
+                    self.instructions.add(agent.instruction.opcode)
+                assert agent.awaits == ()
+            self.copies = max(self.copies, sum(copies))
+            return 0
+
+        def begin(self):
+            self.seen, self.instructions = {}, set()
+
+    policy = Watching()
+    x = np.arange(32 + 64, dtype=np.uint32)
+    copy = "@!%p0 cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r5], [%rd0], 128, [%r6];"
+    two = TRIES_ONCE.format(wait=UNTIL).replace(
+        copy,
+        copy.replace("128", "64")
+        + copy.replace("[%r5]", "[%r5+64]").replace("[%rd0]", "[%rd0+64]").replace("128", "64"),
+    )
+    with simulate(policy=policy):
+        module(two, TILE).launch("k", 1, 64, (x,))
+    assert x[32:].tolist() == [*range(32), *range(32)]
+    assert policy.copies == len(policy.seen) == 2
+    assert any(opcode.startswith("mbarrier.try_wait") for opcode in policy.instructions)
+    assert any(opcode.startswith("bar.sync") for opcode in policy.instructions)
+    assert "ld.param.u64" in policy.instructions  # the first one of its block
+    assert "ret" not in policy.instructions
+
+
 @pytest.mark.dsl
 @pytest.mark.integration
 @pytest.mark.parametrize(

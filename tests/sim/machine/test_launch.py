@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from cutepy.sim import LaunchError, Observer, Run
+from cutepy.sim.machine.launch import prepare
 from tests.sim import opcode_runner
 from tests.sim.kernels.launching import kernel_call, launch, ptx_module
 
@@ -15,6 +16,64 @@ def test_threads_of_all_axes_count_for_how_many_ctas_are_resident(block):
     Run((), None).launch(kernel_call(text, grid=(8 * 132, 1, 1), block=block, cooperative=True))
     with pytest.raises(LaunchError, match="must be resident at once, 1056 of this size, got 1057"):
         Run((), None).launch(kernel_call(text, grid=(8 * 132 + 1, 1, 1), block=block, cooperative=True))
+
+
+BLOCKS = [(1024, 1, 1), (1, 1024, 1), (1, 16, 64), (32, 32, 1), (1, 1, 1)]
+NO_BLOCKS = [(1025, 1, 1), (1, 1025, 1), (1, 1, 65), (32, 33, 1), (33, 1, 32), (1, 33, 32), (0, 1, 1), (1, 1, 0)]
+GRIDS = [(2**31 - 1, 1, 1), (1, 65535, 1), (1, 1, 65535), (1, 1, 1)]
+NO_GRIDS = [(2**31, 1, 1), (1, 65536, 1), (1, 1, 65536), (0, 1, 1), (1, 0, 1), (1, 1, 0)]
+CLUSTERS = [(16, 1, 1), (1, 16, 1), (1, 1, 16), (2, 4, 2), (1, 1, 1)]
+NO_CLUSTERS = [(17, 1, 1), (2, 2, 5), (5, 1, 4), (1, 5, 4), (3, 1, 1), (1, 1, 3), (0, 1, 1)]
+"""The first four divide (340, 20, 20), and have too many CTAs; the others do not divide (16, 16, 16)."""
+ALLOWED = (
+    [{"block": block} for block in BLOCKS]
+    + [{"grid": grid} for grid in GRIDS]
+    + [{"grid": (16, 16, 16), "cluster": cluster} for cluster in CLUSTERS]
+    + [{"dynamic_smem_bytes": size} for size in (0, 1, 227 * 1024)]
+    + [{"grid": (4, 1, 1), "ctas": [(2, 0, 0)]}]
+)
+REFUSED = (
+    [({"block": block}, "a block must have 1 to 1024 threads") for block in NO_BLOCKS]
+    + [({"grid": grid}, "the grid must be within") for grid in NO_GRIDS]
+    + [({"grid": (340, 20, 20), "cluster": c}, "a cluster must have 1 to 16 CTAs") for c in NO_CLUSTERS[:4]]
+    + [({"grid": (16, 16, 16), "cluster": c}, "divide the grid") for c in NO_CLUSTERS[4:]]
+    + [({"dynamic_smem_bytes": -1}, "a CTA has 0 to"), ({"dynamic_smem_bytes": 227 * 1024 + 1}, "at most 232448")]
+)
+
+
+@pytest.mark.parametrize("options", ALLOWED, ids=str)
+def test_a_launch_at_the_limits_of_the_hardware_is_prepared(options):
+    launch = prepare(kernel_call(ptx_module("", 0), **options))
+    assert (launch.grid, launch.block) == (options.get("grid", (1, 1, 1)), options.get("block", (1, 1, 1)))
+
+
+@pytest.mark.parametrize(("options", "said"), REFUSED, ids=str)
+def test_a_launch_beyond_the_limits_of_the_hardware_is_refused(options, said):
+    with pytest.raises(LaunchError, match=said):
+        prepare(kernel_call(ptx_module("", 0), **options))
+
+
+DIRECTIVES = [
+    (".reqntid 64, 2, 1", {"block": (64, 2, 1)}, {"block": (64, 1, 1)}, "was compiled for blocks of"),
+    (".reqntid 64", {"block": (64, 2, 1)}, {"block": (32, 2, 1)}, "was compiled for blocks of"),
+    (".maxntid 32, 2, 1", {"block": (64, 1, 1)}, {"block": (65, 1, 1)}, "blocks of at most 64 threads, got 65"),
+    (".reqnctapercluster 2", {"cluster": (2, 1, 1)}, {"cluster": (4, 1, 1)}, "was compiled for clusters of"),
+    (".reqnctapercluster 2, 2, 1", {"cluster": (2, 2, 1)}, {"cluster": (4, 1, 1)}, "was compiled for clusters of"),
+    (".maxclusterrank 4", {"cluster": (2, 2, 1)}, {"cluster": (8, 1, 1)}, "clusters of at most 4 CTAs, got 8"),
+]
+
+
+@pytest.mark.parametrize(("directive", "allowed", "refused", "said"), DIRECTIVES, ids=str)
+def test_a_launch_is_as_the_kernel_was_compiled_for(directive, allowed, refused, said):
+    text, grid = ptx_module("", 0).replace("\n{", f"\n{directive}\n{{", 1), (8, 8, 1)
+    prepare(kernel_call(text, **{"grid": grid} | allowed))
+    with pytest.raises(LaunchError, match=said):
+        prepare(kernel_call(text, **{"grid": grid} | refused))
+
+
+def test_a_launch_of_no_chosen_cta_is_refused():
+    with pytest.raises(ValueError, match="names no CTA to run"):
+        prepare(kernel_call(ptx_module("", 0), grid=(4, 1, 1), ctas=[]))
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ RARE = [
     ("mov.b16 %h2, 0x7F81; cvt.ftz.f32.bf16 %r0, %h2;", 0x7FFFFFFF),
     ("mov.b16 %h2, 0x7F81; cvt.rn.f32.bf16 %r0, %h2;", 0x7F810000),
     ("cvt.rz.ftz.f32.u32 %r0, 16777217;", 0x4B800000),
-    ("set.gt.bf16.f16 %h1, 0x4000, 0x3C00; mov.b32 %r0, {%h1, 0};", 0x3F80),
+    ("mov.b16 %h1, 0x4000; mov.b16 %h2, 0x3C00; set.gt.bf16.f16 %h1, %h1, %h2; mov.b32 %r0, {%h1, 0};", 0x3F80),
     ("add.cc.u32 %r1, %r3, -1; addc.u16 %h1, 2, 3; mov.b32 %r0, {%h1, 0};", 6),
     ("mov.u64 %d1, 0x0008000000000000; rcp.rn.ftz.f64 %d1, %d1; mov.b64 {%r2, %r0}, %d1;", 0x7FE00000),
     ("isspacep.shared %p1, %r3; selp.b32 %r0, 1, 0, %p1;", 0),

@@ -87,8 +87,8 @@ REFUSED = [
     ("mov.u33 %r0, 1;", "mov takes no type .u33"),
     # Modifiers and numbers.
     ("bar.arrive 0;", "takes 2 operands, got 1"),
-    ("cp.async.ca.shared.global [%r1], [%d], 3;", "copies 4 or 8 or 16 bytes, got 3"),
-    ("cp.async.cg.shared.global [%r1], [%d], 8;", "copies 16 bytes, got 8"),
+    ("cp.async.ca.shared.global [%r1], [%d], 3;", "takes 4 or 8 or 16 bytes, got 3"),
+    ("cp.async.cg.shared.global [%r1], [%d], 8;", "takes 16 bytes, got 8"),
     ("wgmma.wait_group.sync.aligned -1;", "a number of groups from 0 on, got -1"),
     ("bfe.u32 %r0, %r1, 300, 2;", "from 0 to 255, got 300"),
     ("bfi.b32 %r0, %r1, %r2, 1, 256;", "from 0 to 255, got 256"),
@@ -129,7 +129,7 @@ REFUSED = [
     (".reg .f32 %f; red.global.add.noftz.f16x2 [%d], %f;", "type .f16x2 there, got %f"),
     (".reg .f32 %f; bar.sync %f;", "an integer of 32 bits there, got %f"),
     ("nanosleep.u32 %d;", "an integer of 32 bits there, got %d"),
-    ("cp.async.wait_group %r1;", "takes a number, got %r1"),
+    ("cp.async.wait_group %r1;", "takes a number of groups, and no register"),
     ("fence.proxy.tensormap::generic.acquire.gpu [%d], 64;", "128 bytes, got 64"),
     ("ld.global.L2::cache_hint.u32 %r0, [%d], %r1;", "an integer of 64 bits there, got %r1"),
     ("cp.async.bulk.global.shared::cta.bulk_group [%d], [%r1], 17;", "a multiple of 16 bytes"),
@@ -381,7 +381,7 @@ def test_ptxas_agrees():
 
 def test_a_file_may_be_of_any_bytes(tmp_path):
     file = tmp_path / "kernel.ptx"
-    file.write_bytes(HEAD.encode() + b"// \xff\n")
+    file.write_bytes(HEAD.encode() + b"// a\rb\n")
     assert not load_ptx(file).kernels
     file.write_bytes(HEAD.encode() + b"\xff")
     with pytest.raises(PtxSyntaxError, match="no character of PTX"):

@@ -5,6 +5,7 @@ import pytest
 
 from cutepy import load_ptx
 from cutepy.sim.ptx.features import needs
+from cutepy.sim.ptx.parser import parse_module
 from cutepy.sim.ptx.tokens import PtxSyntaxError
 
 HEAD = ".version 8.7\n.target sm_90a\n.address_size 64\n"
@@ -70,7 +71,7 @@ MODULES = [
     (HEAD + ".visible .entry j() .reqnctapercluster 2 .maxclusterrank 4 { ret; }", "excludes the other"),
     (HEAD + ".visible .entry j() .reqntid 1,1,1,1 { ret; }", "takes 1 to 3 numbers"),
     (HEAD + ".visible .entry j() .explicitcluster 1 { ret; }", "takes no number"),
-    (HEAD + ".visible .entry j() .blocksareclusters { ret; }", "needs .reqntid and .reqnctapercluster"),
+    (header("9.0") + ".visible .entry j() .blocksareclusters { ret; }", "needs .reqntid and .reqnctapercluster"),
     (HEAD + ".func j() .maxntid 32 { ret; }", "directive of .entry"),
     (HEAD + ".visible .entry j() .noreturn { ret; }", "directive of .func"),
     (HEAD + ".global .u32 y[2] = {1,2,3};", "at most 2 values"),
@@ -87,8 +88,29 @@ MODULES = [
     (HEAD + ".func j() { ret; }\n.global .u64 z = j+4;", "by its name alone"),
     (HEAD + ".const .b8 y[65537];", "65536 bytes"),
     (HEAD + ".visible .entry j(.param .u64 y) { .reg .b32 y; ret; }", "y is declared twice"),
+    (header("8.0") + ".func f() .noreturn .abi_preserve 3 { trap; }", "needs .version 9.0"),
+    (header("8.0") + ".global .b128 y;", ".b128 needs .version 8.3"),
+    (HEAD + ".file 1 \"a\"\n.file 1 \"a\"", "declared before"),
+    (HEAD + ".file 4294967296 \"a\"", "32 bits"),
+    (HEAD + ".section .debug.x { .b8 1 }", "cannot read"),
+    (HEAD + ".section .debug_str { .b8 -129 }", "8 bits"),
+    (HEAD + ".section .debug_str { .b8 1.5 }", "cannot read"),
+    (HEAD + ".section .debug_str { .b8 x }", "takes numbers"),
+    (HEAD + ".section .debug_str { L: L: .b8 0 }", "declared twice"),
+    (HEAD + ".section .debug_str { .b32 1+1 }", "cannot read"),
+    (HEAD + ".section .debug_str { .b32 L-4 }", "cannot read"),
+    (HEAD + ".section .debug_str { 1: .b8 0 }", "cannot read"),
+    (HEAD + "\v", "no character of PTX"),
+    (HEAD + "\x1f", "no character of PTX"),
+    (HEAD + "// caf\xe9", "ASCII; ptxas refuses it in comments"),
+    (HEAD + "/* caf\xe9 */", "ASCII; ptxas refuses it in comments"),
+    (HEAD + ".file 1 \"caf\xe9\"", "ASCII; ptxas refuses it in comments"),
+    (HEAD + "// a\0b", "no character of PTX"),
     (HEAD + ".visible .entry j() { .extern .shared .u32 y; ret; }", "unknown directive"),
 ]  # fmt: skip
+WGMMA = "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16"
+MMA = "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32"
+MULTI_LOAD = "multimem.ld_reduce.relaxed.gpu.global"
 STATEMENTS = [
     ("mov.u32 %r0, z; .reg .u32 z;", "unknown name z"),
     ("mov.u32 %r0, z1; .reg .u32 z<3>;", "unknown name z1"),
@@ -132,6 +154,59 @@ STATEMENTS = [
     ("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [c, {%r0, %r1}], [s];", "c is in .const"),
     (".reg .b32 %tid; mov.u32 %r0, %tid.x;", "%tid is a register here"),
     ("_: ret;", "no name of a label"),
+    (".reg .b32 %q<99999999999>;", "32 bits"),
+    (".loc 1 4294967296 0", "32 bits"),
+    (".loc 1 09 0", "an integer"),
+    (".loc 1 5 0\n.loc 1 6 0, function_name nosuch, inlined_at 1 5 0", "label of a .section .debug_str"),
+    ("T: .branchtargets;", "takes labels, got"),
+    ("T: .branchtargets L,; L:", "takes labels, got"),
+    ("T: .branchtargets L M; L: M:", "takes labels, got"),
+    ("T: .branchtargets nosuch;", "nosuch is none"),
+    ("T: .branchtargets %r0;", "%r0 is none"),
+    ("T: .branchtargets L; bra T; L:", "T"),
+    ("T: ret; .branchtargets L; L:", "a label stands before"),
+    ("T: .branchtargets L; L: brx.idx.foo %r0, T;", "no modifier .foo"),
+    ("cvt.rzi.u16.bf16 %r0, %h1;", "type .u16 there, got %r0"),
+    ("cvt.f32.bf16 %f0, 1.0;", "type .bf16 there, got a float"),
+    ("add.f16 %h0, %h1, 1.0;", "type .f16 there, got a float"),
+    ("add.u16x2 %r0, %r1, %u2;", "type .u16x2 there, got %u2"),
+    ("ld.global.v2.b32 {_, _}, [%d0];", "a register in the vector"),
+    ("st.global.v2.b32 [%d0], {s, s};", "no address of a variable in a vector"),
+    ("shfl.sync.up.b32 _|%p0, %r0, 1, 0, -1;", "a register before"),
+    ("elect.sync %r0|_, -1;", "a predicate behind"),
+    ("mapa.u64 %d0, g, %r1;", "in .shared, and g is in .global"),
+    ("bar.sync 1.0;", "got a float"),
+    ("bar.arrive 1, 0;", "multiple of 32, and not 0"),
+    ("bar.red.popc.u32 %r0, 1, 33, %p0;", "multiple of 32"),
+    ("mbarrier.arrive.shared.b64 %d0, [s], 0;", "from 1 on"),
+    ("mbarrier.try_wait.parity.shared.b64 %p0, [s], 2;", "0 or 1"),
+    ("cp.async.ca.shared.global [s], [%d0], 4, 5;", "at most the 4 bytes"),
+    ("cp.async.ca.shared.global.L2::cache_hint [s], [%d0], 16, %r0;", "64 bits there, got %r0"),
+    ("cp.async.bulk.prefetch.tensor.2d.L2.global [%d0, {1.0, 0}];", "coordinates that are integers"),
+    ("cp.async.bulk.prefetch.tensor.2d.L2.global [%d0, {%f0, 0}];", "coordinates that are integers"),
+    ("tensormap.replace.tile.elemtype.global.b1024.b32 [%d0], %r0;", "no register there"),
+    ("tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [%d0], [s], 64;", "128"),
+    ("createpolicy.range.L2::evict_last.b64 %d0, [%d1], 32, 16;", "at most the whole"),
+    ("alloca.u64 %d0, %d1, 3;", "power of two"),
+    ("stackrestore.u64 5;", "a register there"),
+    ("pmevent.mask 65536;", "0 to 65535"),
+    ("ld.local.u32 %r0, [1.0];", "an address of integers"),
+    (f"{WGMMA} {{%f0,%f1,%f2,%f3}}, %d0, %d1, 2, 1, 1, 0, 0;", "0 or 1"),
+    (f"{WGMMA} {{%f0,%f1,%f2,%f3}}, %d0, %d1, %p0, 0, 1, 0, 0;", "1 or -1"),
+    (f"{WGMMA} {{%f0,%f1,%f2,%f3}}, %d0, %d1, %p0, 1, 1, 2, 0;", "0 or 1"),
+    (f"{WGMMA} {{%f0,%f1,%f2,%d3}}, %d0, %d1, %p0, 1, 1, 0, 0;", "32 bits for .f32 there, got %d3"),
+    (f"{WGMMA} {{%f0,%f1,%f2,%p3}}, %d0, %d1, %p0, 1, 1, 0, 0;", "32 bits for .f32 there, got %p3"),
+    (f"{WGMMA} {{%f0,%f1,%f2,%f3}}, %d0, %g0, %p0, 1, 1, 0, 0;", "64 bits there, got %g0"),
+    (f"{MMA} {{%f0,%f1,%f2,%f3}}, {{%u0,%u1}}, {{%r2}}, {{%f0,%f1,%f2,%f3}};", "32 bits for .f16 there, got %u0"),
+    (f"{MMA} {{%f0,%f1,%f2,%f3}}, {{%r0,%r1}}, {{1}}, {{%f0,%f1,%f2,%f3}};", "takes registers there"),
+    (f"{MULTI_LOAD}.add.f32 %d0, [%d1];", "type .f32 there, got %d0"),
+    (f"{MULTI_LOAD}.add.u32 %r0, [s];", "in .global there, and s"),
+    (f"{MULTI_LOAD}.add.u32 %r0, [%d1], 5;", "takes 2 operands, got 3"),
+    (f"{MULTI_LOAD}.add.v2.f16 %h0, [%d1];", "a vector of 2"),
+    (f"{MULTI_LOAD}.add.acc::f16.v2.f16 {{%h0, %h1}}, [%d1];", "is for sm_100"),
+    ("multimem.ld_reduce.relaxed.global.add.u32 %r0, [%d1];", "do not go together|needs"),
+    ("multimem.red.weak.global.add.u32 [%d1], %r0;", "no modifier .weak|do not go together"),
+    ("multimem.st.weak.global.u32 [%d1], 1.0;", "got a float"),
     (".reg .bf16 %b;", "no registers of type .bf16"),
 ]  # fmt: skip
 FEATURES = [
@@ -164,6 +239,9 @@ TAKEN_MODULES = [
     header() + ".extern .global .u32 y[];\n.visible .global .u32 y[4] = {1, 2, 3, 4};\n",
     header() + ".entry j();\n.global .u64 z = j;\n.entry j() { ret; }\n",
     header() + ".func f() { ret; }\n.func e();\n.alias e, f;\n",
+    header() + '.file 0x3 "a"\n',
+    header() + ".section .debug_str { L: .b8 - 1, 255\n.b32 L, L+0x4, L-M, .debug_info+5, nosuch\nM: }\n",
+    header() + "\x1a\f\n",
 ]
 TAKEN_STATEMENTS = [
     ".reg .u32 z; { mov.u32 z, 1; .reg .u64 z; mov.u64 z, 1; } mov.u32 z, 1;",
@@ -188,6 +266,25 @@ TAKEN_STATEMENTS = [
     "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [g, {%r0, 6}], [s];",
     "shfl.sync.idx.b32 %f0|%p0, %f1, %r1, 31, -1;",
     ".reg .b32 %ntid<3>; mov.u32 %r0, %ntid.x;",
+    "cvt.f32.f16 %f0, %r1;",
+    "cvt.f64.f32 %g0, %d1;",
+    "cvt.rn.f16x2.f32 %d0, %d1, %f2;",
+    "cvt.rzi.s64.f16 %d0, %d1;",
+    "cvt.u32.u32 %r0, %clock64;",
+    "cvt.pack.sat.u16.s32 %r0, %d1, 5;",
+    ".reg .b32 %q<WARP_SZ>; mov.b32 %q31, 1;",
+    ".reg .b32 %q<4294967295>; mov.b32 %q4294967294, 1;",
+    ".loc 0x1\n5U\f0",
+    "T: .branchtargets L<2>; brx.idx %r0, T; L0: L1: ret;",
+    '.pragma "a\nb";',
+    "add.u32\x1a%r0,\x1a%r1, %r2;\x1a",
+    "mbarrier.try_wait.parity.shared.b64 %p0, [s], 1;",
+    f"{WGMMA} {{%f0,%f1,%f2,%r3}}, %d0, %d1, 1, -1, 0xFFFFFFFFFFFFFFFF, 0, 1;",
+    f"{MMA} {{%f0,%f1,%f2,%f3}}, {{%r0,%u1}}, {{%r2}}, {{1.0,%r1,%f2,%f3}};",
+    f"{MULTI_LOAD}.add.v4.f32 {{%f0, %u0, %r1, %f3}}, [%d1];",
+    f"{MULTI_LOAD}.add.acc::f32.v2.bf16 {{%h0, %h1}}, [%d1+4];",
+    "multimem.st.weak.global.s64 [%d1], 1;",
+    "multimem.red.release.sys.global.min.v8.f16 [%d1], {%h0,%h1,%h2,%h3,%h0,%h1,%h2,%h3};",
 ]
 
 
@@ -230,6 +327,34 @@ def test_a_statement_is_taken(statement):
 def test_each_needs_what_the_earliest_of_its_parts_needs():
     assert needs("cp.async.bulk.tensor.2d.shared::cta.global.mbarrier::complete_tx::bytes") == ((8, 6), "sm_90")
     assert needs("wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16") == ((8, 2), "sm_90a")
+
+
+@pytest.mark.parametrize(
+    ("statement", "value"),
+    [
+        ("mov.b32 %r0, 0xABCD3C00; cvt.f32.f16 %f0, %r0; mov.b32 %r0, %f0;", 0x3F800000),
+        ("mov.b64 %d1, 0x123456783F800000; cvt.f64.f32 %g0, %d1; mov.b64 {%r1, %r0}, %g0;", 0x3FF00000),
+        ("mov.b64 %d1, 0x123456783F800000; cvt.rn.f16.f32 %r0, %d1;", 0x3C00),
+        ("mov.b64 %d1, 0x1234567840400000; cvt.rzi.u16.f32 %r0, %d1;", 3),
+        ("mov.b64 %d1, 0x1234567840400000; cvt.rn.f16x2.f32 %d1, %d1, 1.0; mov.b64 {%r0, %r1}, %d1;", 0x42003C00),
+        ("mov.b16 %h0, 0x3C00; cvt.f32.f16 %d1, %h0; mov.b64 {%r1, %r0}, %d1;", 0),
+        ("mov.b16 %h0, 0x3C00; cvt.f32.f16 %d1, %h0; mov.b64 {%r0, %r1}, %d1;", 0x3F800000),
+        ("st.global.f32 [%d0], 0f3F800000; ld.global.f32 %d1, [%d0]; mov.b64 {%r0, %r1}, %d1;", 0x3F800000),
+    ],
+)
+def test_registers_wider_than_a_conversions_type_are_cut_and_extended(statement, value):
+    """PTX ISA, "Operand Size Exceeding Instruction-Type Size"."""
+    text = f"""{HEAD}.visible .entry k(.param .u64 x) {{ {REGISTERS}
+    ld.param.u64 %d0, [x]; {statement} st.global.u32 [%d0], %r0; ret; }}"""
+    found = np.zeros(1, np.uint32)
+    load_ptx(text).launch("k", 1, 1, (found,))
+    assert hex(found[0]) == hex(value)
+
+
+def test_a_file_of_an_escaped_name_is_named_as_it_is():
+    text = HEAD + '.file 1 "jos\\303\\251.py"\n.visible .entry k() {\n.loc 1 7 3\nret; }\n'
+    (function,) = parse_module(text).functions.values()
+    assert str(function.instructions[-1].source) == "jos\xe9.py:7"
 
 
 def test_addresses_of_kernels_and_functions_are_values():

@@ -18,7 +18,7 @@ SHOW = "fence.mbarrier_init.release.cluster;\nbar.sync 0;\n"
 ARRIVE = "mbarrier.arrive.shared.b64 _, [%r8{at}];\n"
 EXPECT = "@%p1 mbarrier.arrive.expect_tx.shared.b64 _, [%r8], {};\n"
 TRY = "L{n}: mbarrier.try_wait.parity.shared.b64 %p3, [%r8{at}], {parity};\n@!%p3 bra L{n};\n"
-EVERY = "it hangs in every schedule"
+EVERY = "it hangs in every schedule: all that ran"
 
 
 def wait(n, at="", parity=0):
@@ -208,10 +208,18 @@ def test_a_word_in_shared_memory_of_another_cta_has_no_writer_of_the_own_one():
     assert hazards[-1].before is None
 
 
+def test_of_lanes_that_each_look_at_a_word_of_their_own_the_first_word_is_named():
+    word = "st.shared.u32 [%r4+16], 0;\nbar.sync 0;\n"
+    spin = "SPIN: ld.volatile.shared.u32 %r10, [%r4+16];\nsetp.eq.u32 %p3, %r10, 0;\n@%p3 bra SPIN;\n"
+    _, (found,) = hung(word + spin)
+    assert (found.where, found.address) == ("shared memory at 0x10", 16)
+
+
 def test_an_mbarrier_that_is_tested_in_a_loop():
     test = "SPIN: mbarrier.test_wait.parity.shared.b64 %p3, [%r8], 0;\n@!%p3 bra SPIN;\n"
     _, (found,) = hung(INIT.format(at="", count=1) + SHOW + test)
     assert (found.kind, found.where, found.after.what) == ("deadlock", "mbarrier 0x400", "mbarrier.test_wait")
+    assert EVERY in found.missing
 
 
 def test_registers_come_first_and_who_waits_for_those_that_wait_for_them():

@@ -1,9 +1,13 @@
 """What is read before the first write to it is told with that write, and with the wait that lets it be read so."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from cutepy.sim import DeadlockError, Run
+from cutepy.sim.ptx.model import Instruction
+from cutepy.sim.sanitize.reports.reasons import _of_phases
 from tests.sim.opcode_runner import launch
 
 START = """mov.u32 %r1, smem; mov.u32 %r2, %tid.x; shl.b32 %r3, %r2, 2; add.u32 %r4, %r1, %r3; add.u32 %r8, %r1, 1024;
@@ -78,3 +82,58 @@ def test_a_wait_for_another_phase_is_named():
     (found,) = run_of(INIT, SHOW, first, COPY, TAKE, wait(1, parity=1))
     assert "passed when phase 0 was over, and the copy's bytes count in phase 1" in found.advice[0]
     assert "the parity of that phase, 1" in found.advice[1]
+
+
+def reads_of(threads, counts, warps=None):
+    """Return what an access record says of who touched."""
+    lanes = 2 if threads is None else len(threads)
+    return SimpleNamespace(
+        threads=None if threads is None else np.array(threads),
+        slots=np.array([4, 5]),
+        agents=np.array([4, 5]),
+        columns=np.full(lanes, 70) + np.arange(lanes),
+        counts=np.array(counts),
+        warps=warps and np.array(warps),
+    )
+
+
+TRIED = Instruction(0, "mbarrier.try_wait.parity.shared.b64", ())
+
+
+def reason_of(over, reader, counts, row=0, lane=0, read_first=False, channel=("mbarrier", 64)):
+    """Return what is said of a copy's bytes, whose phase is a count less 1, and a reader whose warp has waited."""
+    copy, wave_of = reads_of(None, counts), {70: ("mbarrier", 128), 71: channel}
+    found = SimpleNamespace(before=copy, after=reader, before_lane=1, after_lane=lane, row=row, read_first=read_first)
+    if read_first:
+        found = SimpleNamespace(before=reader, after=copy, before_lane=lane, after_lane=1, row=row, read_first=True)
+    wave = SimpleNamespace(
+        clocks=SimpleNamespace(channel=wave_of.get),
+        ends_mbarriers=False,
+        passed={(64, warp): (TRIED, phase) for warp, phase in over.items()},
+    )
+    reason = _of_phases(wave, found)
+    return None if reason is None else (reason.diagnosis.case, dict(reason.diagnosis.values))
+
+
+ROWS = [([[9, 4], [9, 6]], 0, 3), ([[9, 4], [9, 6]], 1, 5), ([[9, 5]], 1, 4)]
+"""Counts of a copy by CTA, a CTA, and the phase that its bytes count in there."""
+
+
+@pytest.mark.parametrize("read_first", [False, True])
+@pytest.mark.parametrize(("counts", "row", "phase"), ROWS)
+def test_the_phase_of_a_copy_and_that_which_its_reader_saw_are_told(counts, row, phase, read_first):
+    reader, options = reads_of([32, 95], [[1, 1], [1, 1]]), {"row": row, "lane": 1, "read_first": read_first}
+    case, parts = reason_of({1: 9, 2: 1}, reader, counts, **options)
+    assert (case, parts["over"], parts["phase"], parts["parity"]) == ("wait-for-earlier-phase", 1, phase, phase % 2)
+    new, earlier = "wait-at-new-mbarrier", "wait-for-earlier-phase"
+    for over, expected in ((-1, new), (0, earlier), (phase - 1, earlier)):
+        assert reason_of({2: over}, reader, counts, **options)[0] == expected
+    for seen in ({2: phase}, {1: 0}, {}):
+        assert reason_of(seen, reader, counts, **options) is None
+    assert reason_of({2: 1}, reader, counts, channel=("copies", 64), **options) is None
+
+
+def test_of_several_warps_that_read_together_the_first_one_that_waited_is_named():
+    reader = reads_of(None, [[1, 1]], warps=[0, 1, 2])
+    assert reason_of({1: 1, 2: 2}, reader, [[9, 8]])[1]["over"] == 1
+    assert reason_of({1: 7, 2: 2}, reader, [[9, 8]]) is None

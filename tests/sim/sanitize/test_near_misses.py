@@ -147,6 +147,49 @@ def test_one_named_barrier_of_two_groups():
     assert near(both) == [("shared-barrier", ("bar.sync", 0))]
 
 
+@pytest.mark.parametrize(
+    ("body", "first", "second"),
+    [
+        ("@%p2 bar.sync 1, 32;\n@!%p2 bar.sync 1, 64;\n", "warp 0,", "warps 1-2,"),
+        ("@!%p2 bra OTHER;\nbar.sync 1, 32;\nbra END;\nOTHER: bar.sync 1, 64;\nEND:\n", "warp 0,", "warps 1-2,"),
+        ("selp.u32 %r5, 32, 64, %p2;\nbar.sync 1, %r5;\n", "", "warps 1-2 are the 64 threads"),
+    ],
+    ids=["guards", "branches", "registers"],
+)
+def test_one_named_barrier_of_two_groups_of_other_sizes(body, first, second):
+    (found,) = hazards(body, block=96)
+    (miss,) = found.near_misses
+    assert miss.kind == "shared-barrier"
+    assert first in miss.why
+    assert second in miss.why
+    assert "64" in miss.why
+    assert "of its own" in found.advice[1]
+
+
+COPY_BY_0 = "@%p1 cp.async.ca.shared.global [%r1], [%rd1], 4;\n@%p1 cp.async.commit_group;\n"
+OWN = "@%p4 cp.async.ca.shared.global [%r4+512], [%rd1], 4;\n@%p4 cp.async.commit_group;\n"
+READ_IT = "@%p4 ld.shared.u32 %r9, [%r1];\n"
+
+
+@pytest.mark.parametrize(
+    ("body", "what"),
+    [
+        (COPY_BY_0 + OWN + "@%p4 cp.async.wait_group 0;\nbar.sync 0;\n" + READ_IT, "cp.async.wait_group"),
+        (COPY_BY_0 + OWN + "bar.sync 0;\n@%p4 cp.async.wait_group 0;\n" + READ_IT, "cp.async.wait_group"),
+        (COPY_BY_0 + "@%p4 cp.async.wait_all;\nbar.sync 0;\n" + READ_IT, "cp.async.wait_all"),
+        (COPY_BY_0 + "@%p4 cp.async.wait_all;\nbar.sync 0;\n@%p4 st.shared.u32 [%r1], 3;\n", "cp.async.wait_all"),
+    ],
+    ids=["a group of its own", "behind the barrier", "all", "overwritten"],
+)
+def test_a_wait_for_the_copies_of_another_thread(body, what):
+    found = hazards(body)
+    assert {hazard.kind for hazard in found} >= {"in-flight-at-exit"}
+    for hazard in found:
+        assert near(hazard) == [("others-groups", (what, 1))]
+        assert "those of thread 32, and thread 0 has not waited" in hazard.near_misses[0].why
+    assert not hazards(body.replace("@%p4 cp.async.wait", "cp.async.wait").replace(READ_IT, "bar.sync 0;\n" + READ_IT))
+
+
 @pytest.mark.parametrize("who", ["%p4", "%p1"])
 def test_a_wait_of_a_thread_that_has_nothing_to_wait_for(who):
     body = f"st.shared.u32 [%r4], 1;\n{STORE[:31]}bar.sync 0;\n{STORE[31:]}@%p1 {COMMIT}@{who} {WAIT_READ}bar.sync 0;\n"

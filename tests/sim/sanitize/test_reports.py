@@ -11,6 +11,7 @@ from cutepy.sim import DeadlockError, HazardError, Run
 from cutepy.sim.machine.launch import KernelCall
 from cutepy.sim.machine.loaded_module import LoadedModule
 from cutepy.sim.sanitize.kinds import KINDS, Kind
+from cutepy.sim.sanitize.reports import sarif
 from tests.sim.sanitize.sarif_rules import check_sarif
 
 KERNEL = '''"""A kernel."""
@@ -282,3 +283,24 @@ def test_a_read_that_came_before_the_write_is_told_once():
     assert hazard.missing.startswith("here the read came first, and nothing had written these bytes before: ")
     assert hazard.before.what == "st write"
     assert not any(h.kind == "uninitialised-read" for h in hazards_of("ld.shared.u32 %r4, [data+504];", ""))
+
+
+def test_ptx_without_a_file_is_in_the_log_once_under_a_name_of_its_own():
+    log = sarif._Log("")
+    texts = [("a", "k"), ("b", "k"), ("a", "k"), ("c", "k"), ("d", "other"), ("e", ""), ("f", "kern"), ("g", "k<1>")]
+    found = [log._in_log(ptx, kernel) for ptx, kernel in texts]
+    assert [(one["uri"], one["index"]) for one in found] == [
+        ("k.ptx", 0),
+        ("k-2.ptx", 1),
+        ("k.ptx", 0),
+        ("k-3.ptx", 2),
+        ("other.ptx", 3),
+        ("kernel.ptx", 4),
+        ("kern.ptx", 5),
+        ("k_1_.ptx", 6),
+    ]
+    assert [one["location"]["uri"] for one in log.artifacts] == list(dict.fromkeys(one["uri"] for one in found))
+    assert [one["contents"]["text"] for one in log.artifacts] == list("abcdefg")
+    unknown = sarif._Log("")
+    assert unknown._in_log("", "k")["uri"] == "k.ptx"
+    assert "contents" not in unknown.artifacts[0]

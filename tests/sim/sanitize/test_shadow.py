@@ -22,15 +22,20 @@ class Memory:
     """Words of two CTAs of three warps: each thread touches the word of its lane."""
 
     def __init__(self):
-        self.clocks, self.conflicts = Clocks(2, THREADS, 1), []
-        self._shadow = Shadow(self.clocks, 2, WARP, self.conflicts.append, nothing, None, nothing, nothing, nothing)
+        self.clocks, self.conflicts, self.filled = Clocks(2, THREADS, 1), [], []
+        told = self.conflicts.append, nothing, None, nothing, nothing, self._note_filled
+        self._shadow = Shadow(self.clocks, 2, 2 * WARP, *told)
 
-    def touch(self, threads, writes=False, slots=SLOTS):
+    def _note_filled(self, old, new, row, granule):
+        self.filled.append((int(old.threads[0]), int(new.threads[0]), row, granule))
+
+    def touch(self, threads, writes=False, slots=SLOTS, opcode=None, beside=0):
+        """Touch words; in each CTA they are further behind those of the one before."""
         threads = np.array(threads)
         view, row_of = self.clocks.view(slots, threads)
         counts = self.clocks.counts(slots, threads)
-        places = (threads % WARP)[None, :, None]
-        i = Instruction(0, "st.shared.u32" if writes else "ld.shared.u32", ())
+        places = (threads % WARP)[None, :, None] + beside * slots[: 1 + bool(beside) * len(slots), None, None]
+        i = Instruction(0, opcode or ("st.shared.u32" if writes else "ld.shared.u32"), ())
         what = "write" if writes else "read"
         self._shadow.touch(
             AccessRecord(what, i, writes, False, WEAK, slots, slots, threads, threads, counts, places, view, row_of)
@@ -77,3 +82,33 @@ def test_who_has_heard_once_comes_after_for_ever(memory):
     for lane in range(WARP):
         memory.touch([WARP + lane])
     assert not memory.conflicts
+
+
+def test_the_first_write_to_what_was_read_is_told_once_for_each_reader():
+    memory, first, second = Memory(), range(WARP), range(WARP, 2 * WARP)
+    memory.touch(range(3), writes=True)
+    memory.touch(first)
+    memory.touch(second)
+    memory.touch([2 * WARP + 1], writes=True)  # which is not the first
+    assert memory.filled == []
+    memory.touch([2 * WARP + 2, 2 * WARP + 4, 2 * WARP + 5], writes=True)
+    assert memory.filled == [(0, 2 * WARP + 2, 0, 4), (WARP, 2 * WARP + 2, 0, 4)]
+    memory.touch([2 * WARP + 4], writes=True)
+    memory.touch([2 * WARP + 6], writes=True)
+    assert memory.filled[2:] == [(0, 2 * WARP + 6, 0, 6), (WARP, 2 * WARP + 6, 0, 6)]
+
+
+def test_what_an_atomic_has_written_is_no_longer_to_be_filled():
+    memory = Memory()
+    memory.touch([0], writes=True, opcode="atom.shared.add.u32")
+    memory.touch([WARP], writes=True)
+    assert memory.filled == []
+
+
+@pytest.mark.parametrize("beside", [0, 3])
+def test_the_cta_and_the_word_that_are_written_first_are_named(beside):
+    memory = Memory()
+    memory.touch(range(WARP), beside=beside)
+    memory.touch([WARP + 7], writes=True, slots=SLOTS[:1])
+    memory.touch([2 * WARP + 7], writes=True, beside=beside)
+    assert [(row, granule) for *_, row, granule in memory.filled] == [(0, 7), (1, 7 + beside)]

@@ -116,10 +116,6 @@ class Actors:
         """Return some of the threads, by their positions."""
         return Actors(self.clocks, self.slots, self.threads[lanes], self.view, self.place[lanes])
 
-    def is_all_of(self, lanes: Array) -> bool:
-        """Tell whether pairs of positions, of a CTA and a thread, are those of all threads, each once."""
-        return len(lanes) == len(self.slots) * len(self.threads) == len(np.unique(lanes, axis=0))
-
     def of_ctas(self, rows: Array) -> Actors:
         """Return the same threads of some of the CTAs, by their positions; one may be named several times."""
         known, own = self.view

@@ -27,7 +27,7 @@ from cutepy.sim.sanitize.certificate.actors import Actors, raise_to
 from cutepy.sim.sanitize.certificate.phase_completion import Announcing
 from cutepy.sim.sanitize.certificate.violations import Reports, Violation, named
 from cutepy.sim.sanitize.diagnoses import Diagnosis
-from cutepy.sim.sanitize.order.clocks import alike, raise_at
+from cutepy.sim.sanitize.order.clocks import alike
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import MbarrierEvent, MbarrierTry
@@ -163,26 +163,19 @@ class Phases:
         return known | (True if lacking is None else ~lacking)
 
     def _wait(self, event: MbarrierWait, is_void: bool) -> None:
-        assert event.slots is not None
-        actors = self._actors(event)
+        """Take waits that are over, or tries: threads wait at mbarriers of their own CTAs only."""
         slots, threads = event.ctas.slots, event.threads.ids
-        shape = len(slots), len(threads)
-        of, counted = (spread(x, shape) for x in (event.slots, event.counted))
-        for lanes in alike(of):
-            target, seen = of[:, lanes[0]], counted[:, lanes]
-            self._life[self._clocks.cells(target, slots, threads[lanes])] = self._clocks.counts(slots, threads[lanes])
-            if is_void:
-                continue
-            some = actors.only(lanes)
-            ended = seen >= -1
-            self.begin_wait(event, some, target, seen.max(axis=1), ended)
-            if not ended.any():
-                continue
-            self._waited.update(dict.fromkeys(threads[lanes].tolist(), event.instruction))
-            columns = self._clocks.ends(threads[lanes])
-            at = self._clocks.cells(target, slots, threads[lanes])
-            self._ends[at] = np.where(ended, self._clocks.counts(slots, columns) + 1, self._ends[at])
-            raise_at(self._life, self._clocks.cells(target, slots, columns), self._ends[at])
+        at = self._clocks.cells(slots, slots, threads)
+        self._life[at] = self._clocks.counts(slots, threads)
+        if is_void:
+            return
+        seen = spread(event.counted, (len(slots), len(threads)))
+        ended = seen >= -1
+        self.begin_wait(event, self._actors(event), slots, seen.max(axis=1), ended)
+        if not ended.any():
+            return
+        self._waited.update(dict.fromkeys(threads.tolist(), event.instruction))
+        self._ends[at] = np.where(ended, self._clocks.counts(slots, self._clocks.ends(threads)) + 1, self._ends[at])
 
     def begin_wait(self, event: MbarrierTry, actors: Actors, targets: Array, phases: Array, lanes: Array) -> None:
         """Check that waits begin after the completion of the phase before that which they are for."""
@@ -232,7 +225,7 @@ class Phases:
         slots, cluster = actors.slots, self._clocks.cluster
         at = phases + self._first[target]
         if (phases >= 1).any():
-            late = ~self.knows_complete(actors, target, phases - 1) & (phases >= 1)[:, None]
+            late = ~self.knows_complete(actors, target, phases - 1)
             if late.any():
                 self._early(event, actors, target, phases, late)
         if event.part_of is not None:
@@ -249,32 +242,25 @@ class Phases:
     def _deliver(self, event: MbarrierCompleteTx) -> None:
         """Check copies that bring bytes, of which each was issued by one lane, at each of its destinations."""
         assert event.deliveries is not None
-        actors, cluster = self._actors(event), self._clocks.cluster
+        assert event.part_of is not None
+        actors, (to, rows, lanes) = self._actors(event), event.deliveries.T
         phases = np.zeros(self._wave.residents.count, np.int64)
         phases[event.state.slots] = spread(event.counted, event.state.slots.shape)
         self._announcing.amounts(event)
-        deliveries = event.deliveries
-        if len(deliveries) == 1:  # a copy by one lane to one CTA, of which kernels issue thousands
-            some = actors.only(deliveries[:, 2]).of_ctas(deliveries[:, 1])
-            self._count_in(event, some, deliveries[:, 0], phases[deliveries[:, 0]])
+        if len(to) == 1:  # a copy by one lane to one CTA, of which kernels issue thousands
+            self._count_in(event, actors.only(lanes).of_ctas(rows), to, phases[to])
             return
-        is_all = event.part_of is not None and event.part_of.kind == "bulk_load" and actors.is_all_of(deliveries[:, 1:])
-        if is_all:  # each lane's copy brings as many bytes, to its own CTA
-            target, counted = actors.slots, phases[actors.slots]
-            if (self.knows_complete(actors, target, counted - 1) | (counted < 1)[:, None]).all():
-                self._count_in(event, actors, target, counted)
-                return
-        lanes = np.unique(deliveries[:, 2]).tolist()
-        if len(lanes) > 1 and not is_all:
+        if event.part_of.kind == "bulk_load" and len(to) == len(actors.slots) * len(actors.threads):
+            # Each lane's copy brings as many bytes, to its own CTA: a copy to several CTAs is one lane's.
+            self._count_in(event, actors, actors.slots, phases[actors.slots])
+            return
+        issuers = np.unique(lanes)
+        if len(issuers) > 1:
             self._announcing.lose(event.state.slots)
-        for lane in lanes:
-            pairs = deliveries[deliveries[:, 2] == lane]
-            # Of each CTA that issued copies, its destinations one after the other.
-            for reach in range(cluster):
-                here = pairs[pairs[:, 0] % cluster == reach]
-                if len(here):
-                    some = actors.only(np.array([lane])).of_ctas(here[:, 1])
-                    self._count_in(event, some, here[:, 0], phases[here[:, 0]])
+        for lane in issuers:
+            mine = lanes == lane
+            some = actors.only(lane[None]).of_ctas(rows[mine])
+            self._count_in(event, some, to[mine], phases[to[mine]])
 
     def _early(self, event: MbarrierEvent, actors: Actors, target: Array, phases: Array, late: Array) -> None:
         row, lane = np.argwhere(late)[0].tolist()

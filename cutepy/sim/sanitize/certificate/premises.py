@@ -109,9 +109,9 @@ class Premises:
             phases.see(event, self._is_void(event))
             if isinstance(event, MbarrierCompleteTx) and event.deliveries is not None:
                 assert event.part_of is not None
-                to, rows, _ = event.deliveries.T
+                to, rows, lanes = event.deliveries.T
                 if event.part_of.kind == "bulk_load" and len(to) > 1:  # of lanes that copy at once each is an operation
-                    self.operations += len(np.unique(event.deliveries[:, 1:], axis=0)) - 1
+                    self.operations += len(np.unique(lanes)) - 1
                 if event.part_of.kind == "st_async" and (to == event.part_of.ctas.slots[rows]).any():
                     self._assume(_TO_ITSELF)
         elif isinstance(event, (NamedBarrierJoin, NamedBarrierArrive, ClusterArrive)):
@@ -136,8 +136,8 @@ class Premises:
         return "parity" in event.instruction.parts and self._is_idle(event.instruction)
 
     def _is_idle(self, i: Instruction) -> bool:
-        found = self._tries.get(i.index)
-        return found is not None and (found.is_guess or (found.is_peek and not found.followers))
+        one = self._tries[i.index]
+        return one.is_guess or (one.is_peek and not one.followers)
 
     def knows_complete(self, address: int, slots: Array, phases: Array, ctas: Ctas, threads: Threads) -> Array:
         """Tell which lanes know that a phase of an mbarrier is complete."""
@@ -146,18 +146,14 @@ class Premises:
         return found.knows_complete(actors, slots[:, 0], phases[:, 0])
 
     def _try(self, event: MbarrierTry, phases: Phases) -> None:
-        assert event.slots is not None
-        slots, threads, i = event.ctas.slots, event.threads.ids, event.instruction
+        slots, threads, i = event.ctas.slots, event.threads.ids, event.instruction  # of their own CTAs' mbarriers
         shape = len(slots), len(threads)
-        counted, tried, of = (spread(x, shape) for x in (event.counted, event.tried, event.slots))
+        counted, tried = (spread(x, shape) for x in (event.counted, event.tried))
         at = rectangle(slots, threads)
-        if (of != slots[:, None]).any():
-            self._refuse(f"a wait at an mbarrier of another CTA ({event.instruction.text})")
-            return
-        here = self._tries.get(i.index)
+        here = self._tries[i.index]
         absolute = tried + phases.first(slots)[:, None]
         pending = self._peek[at]
-        for peek in np.unique(pending[pending != _NONE]).tolist() if (pending != _NONE).any() else ():
+        for peek in _peeks(pending):
             if i.index not in self._tries[peek].followers:
                 continue
             lanes = pending == peek
@@ -167,7 +163,7 @@ class Premises:
                     f"the wait at {line_of(i)} follows the peek at {line_of(self._tries[peek].instruction)}, "
                     "and is for another mbarrier or phase"
                 )
-            self._peek[at] = np.where(lanes & (counted >= -1), _NONE, pending)
+            self._peek[at] = np.where(lanes, _NONE, pending)  # a wait that fails is tried again
             pending = self._peek[at]
         failed = counted < -1
         if "parity" not in i.parts and failed.any() and self._is_idle(i):
@@ -176,20 +172,24 @@ class Premises:
             )
         self._tried[at] = np.where(failed, phases.address, _NONE)
         self._for[at] = np.where(failed, absolute, self._for[at])
-        if here is None or here.is_guess or not failed.any():
+        if here.is_guess or not failed.any():
             return
         if not here.is_peek:
             phases.begin_wait(event, Actors.now(self._wave.clocks, slots, threads), slots, tried.max(axis=1), failed)
             return
-        left = failed & (pending != _NONE)
-        if left.any() and self._tries[int(pending[left][0])].followers:
-            self._refuse(f"the wait did not run that follows the peek at {line_of(i)}")
+        self._expect_no_wait(pending[failed])
         self._peek[at] = np.where(failed, i.index, pending)
         self._address[at] = np.where(failed, phases.address, self._address[at])
         self._phase[at] = np.where(failed, absolute, self._phase[at])
         if here.followers:
             actors = Actors.now(self._wave.clocks, slots, threads)
             phases.begin_wait(event, actors, slots, tried.max(axis=1), failed)
+
+    def _expect_no_wait(self, pending: Array) -> None:
+        """Check that no wait follows the peeks of some threads, as none will run any more."""
+        for peek in _peeks(pending):
+            if self._tries[peek].followers:
+                self._refuse(f"the wait did not run that follows the peek at {line_of(self._tries[peek].instruction)}")
 
     def check_stuck(self, spinning: Array) -> None:
         """Check that who goes around a loop tries there for a phase of an mbarrier that is not complete."""
@@ -215,12 +215,16 @@ class Premises:
 
     def end(self) -> None:
         """Check what is left when the CTAs have ended."""
-        for peek in np.unique(self._peek[self._peek != _NONE]).tolist():
-            if self._tries[peek].followers:
-                self._refuse(f"the wait did not run that follows the peek at {line_of(self._tries[peek].instruction)}")
+        self._expect_no_wait(self._peek)
         self.stick(np.arange(self.ctas))
         if self._supply is not None:
             self._supply.end()
+
+
+def _peeks(pending: Array) -> list[int]:
+    """Return the peeks, by index, that some threads have made and no wait has followed yet."""
+    found: list[int] = np.unique(pending[pending != _NONE]).tolist() if (pending != _NONE).any() else []
+    return found
 
 
 def announces(instructions: tuple[Instruction, ...]) -> bool:

@@ -15,6 +15,7 @@ from cutepy.sim.sanitize.order.clocks import Need, View, need
 
 if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Instruction
+    from cutepy.sim.sanitize.order.wave import Issued
 
 
 Lacks = Literal["order", "scope", "fence", "warps"]
@@ -36,6 +37,23 @@ class Issue(NamedTuple):
     slots: Array
     threads: Array
     number: int
+
+
+class IssuedTogether(NamedTuple):
+    """A copy of each of several lanes, by one instruction.
+
+    Attributes
+    ----------
+    issued : Issued
+    rows : array of int
+        Positions of the CTAs that issued it, one for each CTA that it touches.
+    columns : array of int, (thread,)
+        The channels that say that each thread's copy is over; empty where an mbarrier says so.
+    """
+
+    issued: Issued
+    rows: Array
+    columns: Array
 
 
 class Warps(NamedTuple):
@@ -94,6 +112,8 @@ class AccessRecord:
         How many steps of synchronisation were before it, and of an asynchronous operation before it took effect.
     issue : Issue or None
         Of the async proxy, and of st.async: who issued it.
+    together : IssuedTogether or None
+        Of a copy that other lanes issue with it.
     issuers : Warps or None
         Of an MMA, the warps that issue it.
     access : "read", "write", "atomic" or ""
@@ -117,6 +137,7 @@ class AccessRecord:
     number: int = 0
     when: int = 0
     issue: Issue | None = None
+    together: IssuedTogether | None = None
     warps: Array | None = None
     issuers: Warps | None = None
     access: Touch = ""

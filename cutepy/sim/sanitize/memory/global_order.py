@@ -81,9 +81,10 @@ class _Others(NamedTuple):
     @staticmethod
     def _all(of: GlobalAccessRecord, lanes: Array, known: Callable[[Array, Array], Array]) -> Array:
         result = np.ones(len(lanes), bool)
-        if of.threads is not None and len(lanes):
+        threads = of.issuers if of.threads is None else of.threads
+        if threads is not None and len(threads) == of.lanes and len(lanes):
             rows, places = np.divmod(lanes, of.lanes)
-            at, there = mates(of.threads, places)
+            at, there = mates(threads, places)
             n, k = np.nonzero(there)
             np.logical_and.at(result, n, known(rows[n] * of.lanes + at[n, k], n))
         return result

@@ -187,15 +187,11 @@ class Shadow:
 
     def _first(self, new: AccessRecord, written: Array, read: Array, flat: Array) -> None:
         """Tell who has read already what a touch is the first to write."""
-        numbers, members = self._present(read)
-        for number, each in zip(numbers, members, strict=True):
-            for old in (self._touches[member] for member in each):
-                if old.early is None or old.writes:
-                    continue
-                here = (read == number) & (written == 0) & np.isin(flat, old.early)
-                if here.any():
-                    row, k = (int(x[0]) for x in np.nonzero(here))
-                    self._filled(old, new, row, int(flat[min(row, len(flat) - 1), k]))
+        read = np.where(written == 0, read, 0)
+        for number, members in zip(*self._present(read), strict=True):
+            row, k = (int(x[0]) for x in np.nonzero(read == number))
+            for old in members:
+                self._filled(self._touches[old], new, row, int(flat[min(row, len(flat) - 1), k]))
 
     def _within(self, new: AccessRecord, warps: Array) -> None:
         """Check lanes against each other that write the same bytes in one instruction.

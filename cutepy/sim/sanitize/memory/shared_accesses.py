@@ -13,7 +13,7 @@ from cutepy.sim.ptx.memory_order import WEAK, strength
 from cutepy.sim.sanitize.diagnoses import Diagnosis
 from cutepy.sim.sanitize.hazards import Side, Touch
 from cutepy.sim.sanitize.meaning.layouts import Span, Through, described, misread
-from cutepy.sim.sanitize.memory.access_record import AccessRecord, Conflict, Issue, Warps
+from cutepy.sim.sanitize.memory.access_record import AccessRecord, Conflict, Issue, IssuedTogether, Warps, needed
 from cutepy.sim.sanitize.memory.operands import ReadOperands, granules_of, strayed
 from cutepy.sim.sanitize.memory.shadow import Shadow
 from cutepy.sim.sanitize.order.clocks import DONE, SEEN, View
@@ -42,7 +42,8 @@ class _OthersOfRecords(NamedTuple):
     """Other lanes of the warps of pairs of lanes, `before` and `after`: see `OtherLanes`.
 
     `known` tells by row of knowledge of the newer record and lane of the older one whether that is known. It leaves out
-    what a thread knows of itself. `is_near`: both are of one CTA.
+    what a thread knows of itself. `is_near`: both are of one CTA. `of_old`, `of_new`: positions of these CTAs in the
+    records. Lanes that each issue a copy have records of their own: see `IssuedTogether`.
     """
 
     old: AccessRecord
@@ -51,9 +52,15 @@ class _OthersOfRecords(NamedTuple):
     after: Array
     known: Array
     is_near: bool
+    of_old: int
+    of_new: int
+    rank: int
+    pairs: LanePairs
 
     def are_known(self, pairs: Array) -> Array:
         """Tell whether the newer lane knows what all lanes of the older lane's warp did together with it."""
+        if self.old.together is not None and len(self.old.together.columns) and len(pairs):
+            return self._are_copies_known(self.old.together, pairs)
         if self.old.threads is None or not len(pairs):
             return np.ones(len(pairs), bool)
         at, there = mates(self.old.threads, self.before[pairs])
@@ -65,6 +72,8 @@ class _OthersOfRecords(NamedTuple):
 
     def know(self, pairs: Array) -> Array:
         """Tell whether all lanes of the newer lane's warp, which take part with it, know what the older lane did."""
+        if self.new.together is not None and len(pairs):
+            return self._do_copies_know(self.new.together, pairs)
         if self.new.threads is None or not len(pairs):
             return np.ones(len(pairs), bool)
         at, there = mates(self.new.threads, self.after[pairs])
@@ -73,6 +82,34 @@ class _OthersOfRecords(NamedTuple):
         known = self.known[self.new.row_of[at], self.before[pairs][:, None]] | ~there
         result: Array = np.logical_and.reduce(known, axis=1)
         return result
+
+    def _are_copies_known(self, old: IssuedTogether, pairs: Array) -> Array:
+        """Tell whether the newer lane knows that the copies of all lanes of the older lane's warp are over."""
+        at, there = _mates_of(old, self.pairs.old_threads[pairs])
+        rows = self.new.row_of[self.after[pairs]][:, None]
+        columns, known = old.columns[at], self.new.view.known
+        within = np.minimum(columns, known.shape[-1] - 1)
+        held = needed(self.old, self.new).of(lambda plane: known[plane, self.of_new, rows, self.rank, within])
+        counts = old.issued.count[old.rows[self.of_old], at]
+        result: Array = np.logical_and.reduce((held >= counts) & (columns <= within) | ~there, axis=1)
+        return result
+
+    def _do_copies_know(self, new: IssuedTogether, pairs: Array) -> Array:
+        """Tell whether all lanes of the newer lane's warp, which issue copies with it, know what the older lane did."""
+        at, there = _mates_of(new, self.pairs.new_threads[pairs])
+        if self.is_near:
+            there &= new.issued.threads[at] != self.pairs.old_threads[pairs][:, None]
+        lanes, which = np.unique(at, return_inverse=True)
+        known = new.issued.lanes(np.full(len(lanes), new.rows[self.of_new]), lanes)
+        column = np.minimum(self.old.columns[self.before[pairs]], known.shape[-1] - 1)[:, None]
+        held = needed(self.old, self.new).of(lambda plane: known[plane, which.reshape(at.shape), self.rank, column])
+        result: Array = np.logical_and.reduce((held >= self.pairs.counts[pairs][:, None]) | ~there, axis=1)
+        return result
+
+
+def _mates_of(together: IssuedTogether, threads: Array) -> tuple[Array, Array]:
+    """Return the positions of the other lanes that issue copies with some threads, and which of these there are."""
+    return mates(together.issued.threads, np.searchsorted(together.issued.threads, threads))
 
 
 class SharedAccesses:
@@ -224,8 +261,8 @@ class SharedAccesses:
         new_threads = np.full(len(after), -1)
         if new.threads is not None:
             new_threads = new.threads[after]
-        elif new.issue is not None and len(new.issue.threads) == 1:
-            new_threads[:] = new.issue.threads[0]
+        elif new.issue is not None and len(new.issue.threads) == new.places.shape[1]:
+            new_threads = new.issue.threads[after]
         here = candidates(self._elections, old_threads, new_threads)
         if not len(here):
             return
@@ -233,7 +270,6 @@ class SharedAccesses:
         here = here[first]
         before, after, old_threads, new_threads = before[here], after[here], old_threads[here], new_threads[here]
         by_old, by_new = int(old.agents[of_old]), int(new.agents[row])
-        others = _OthersOfRecords(old, new, before, after, known, by_old == by_new)
         last, plane = new.view.known.shape[-1] - 1, SEEN if old.writes else DONE
         columns, rank = np.minimum(old.columns[before], last), by_old % clocks.cluster
         pairs = LanePairs(
@@ -245,6 +281,9 @@ class SharedAccesses:
             new_threads,
             old.counts[min(of_old, len(old.counts) - 1)][before],
             new.view.known[plane, row, new.row_of[after], rank, columns],
+        )
+        others = _OthersOfRecords(
+            old, new, before, after, known, by_old == by_new, min(of_old, len(old.agents) - 1), row, rank, pairs
         )
         tell(self._elections, pairs, others)
 
@@ -436,6 +475,10 @@ class SharedAccesses:
             issue=Issue(issuers[issuer_of], operation.threads.ids[lanes], issued.number),
             access=access,
         )
+        if not one:
+            every = operation.threads.ids.tolist()
+            channels = [clocks.column((BULK, "read", t), t) for t in every] if channel is None else []
+            touch.together = IssuedTogether(issued, issuer_of, np.array(channels, np.intp))
         self._shadow.touch(touch)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from cutepy.sim.errors import Place
-from cutepy.sim.machine.lanes import WARP
+from cutepy.sim.machine.lanes import WARP, listed
 from cutepy.sim.sanitize.diagnoses import Diagnosis
 from cutepy.sim.sanitize.hazards import NearMiss, Side, Touch, Waiting
 from cutepy.sim.sanitize.kinds import KINDS
@@ -120,12 +120,12 @@ def part_of_a_unit(found: Apart) -> tuple[str, str, Side | None, Side, Diagnosis
     branch = None
     if found.branch is not None and found.branch.index != i.index:
         warps = np.unique(np.concatenate([found.executed, found.lacking]) // WARP)
-        who = f"warp{'s' * (len(warps) > 1)} {_ranges(warps)} of CTA {cta}"
+        who = f"{listed('warp', warps)} of CTA {cta}"
         branch = Side(found.branch.parts[0], who, found.branch, cta, warp, of_warps=len(warps) > 1)
     if found.unit != WARP:
         diagnosis = Diagnosis("warps-left-out", threads=_threads(found.lacking), instruction=name)
         return "partial-warpgroup", name, branch, executed, diagnosis
-    lanes = _lanes(found.lacking % WARP)
+    lanes = listed("lane", found.lacking % WARP)
     if i.parts[0] in _BARRIERS:
         unaligned = name.replace("bar.", "barrier.")
         diagnosis = Diagnosis("lanes-left-out-of-barrier", lanes=lanes, instruction=name, unaligned=unaligned)
@@ -163,15 +163,6 @@ def _threads(threads: Array) -> str:
     """
     warps, sizes = np.unique(threads // WARP, return_counts=True)
     if (sizes == WARP).all():
-        return f"warp{'s' * (len(warps) > 1)} {_ranges(warps)}"
+        return listed("warp", warps)
     warp = warps[sizes < WARP][0]
-    return f"warp {warp}, {_lanes(threads[threads // WARP == warp] % WARP)}"
-
-
-def _lanes(lanes: Array) -> str:
-    return f"lane{'s' * (len(lanes) > 1)} {_ranges(lanes)}"
-
-
-def _ranges(numbers: Array) -> str:
-    runs = np.split(numbers, np.flatnonzero(np.diff(numbers) != 1) + 1)
-    return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs)
+    return f"warp {warp}, {listed('lane', threads[threads // WARP == warp] % WARP)}"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from cutepy.sim.machine.events import Barrier, ClusterWait, Fence, MbarrierAt, NamedBarrier, NamedBarrierJoin, WarpSync
-from cutepy.sim.machine.lanes import WARP, WARPGROUP
+from cutepy.sim.machine.lanes import WARP, WARPGROUP, listed
 from cutepy.sim.ptx.barrier_names import barrier_name
 from cutepy.sim.ptx.memory_order import fenced_spaces
 from cutepy.sim.ptx.model import Immediate
@@ -146,7 +146,8 @@ def _of_groups(wave: Wave, pair: _Pair) -> tuple[NearMiss, ...]:
     if not kind:
         return ()
     short = falls_short(wave, pair.column, pair.at, pair.over, pair.older.number)
-    return _first([nothing_to_wait_for(wave, kind, pair.at, issuers), short])
+    own = waits_for_its_own(wave, kind, pair.at, issuers, pair.older.number)
+    return _first([nothing_to_wait_for(wave, kind, pair.at, issuers), short]) or _first([own])
 
 
 def _misses(wave: Wave, pair: _Pair) -> list[Iterator[NearMiss]]:
@@ -226,7 +227,12 @@ def groups_of_one_barrier(
         return ()
     if any(_count(side.instruction) != len(warps) * WARP for side, warps in zip((before, after), came, strict=True)):
         return ()
-    return (NearMiss("shared-barrier", Diagnosis("two-groups-at-one-barrier"), before),)
+    first, others = (listed("warp", warps) for warps in came)
+    threads, others_threads = (len(warps) * WARP for warps in came)
+    why = Diagnosis(
+        "two-groups-at-one-barrier", first=first, threads=threads, others=others, others_threads=others_threads
+    )
+    return (NearMiss("shared-barrier", why, before),)
 
 
 def _count(i: Instruction | None) -> int:
@@ -300,6 +306,41 @@ def falls_short(wave: Wave, column: int, slot: int, over: int, issued: int) -> I
         yield NearMiss("reads-only", Diagnosis("waits-for-the-source"), side)
 
 
+def waits_for_its_own(wave: Wave, kind: str, slot: int, issuers: Array, issued: int) -> Iterator[NearMiss]:
+    """Yield the last wait for groups behind an operation that is not by the thread whose group it is in.
+
+    Nothing is yielded where that thread has waited too, or other warps than that thread's wait for MMAs, as they must.
+
+    Parameters
+    ----------
+    wave : Wave
+    kind : str
+        BULK or COPIES.
+    slot : int
+        The CTA that issued the operation.
+    issuers : array of int
+        The thread that did.
+    issued : int
+        How many steps there were before.
+    """
+    if kind == MMAS or not len(issuers):
+        return
+    issuer = int(issuers[0])
+    own = wave.waits.get((kind, issuer))
+    if own is not None and slot in own.slots and own.number > issued:
+        return
+    waits = [
+        (wait.number, thread, wait)
+        for (of, thread), wait in wave.waits.items()
+        if of == kind and slot in wait.slots and wait.number > issued
+    ]
+    if waits:
+        _, thread, wait = max(waits, key=lambda found: (found[0], -found[1]))
+        waiter, owner = (f"thread {n}" for n in (thread, issuer))
+        why = Diagnosis("waits-for-own-groups", waiter=waiter, issuer=owner)
+        yield NearMiss("others-groups", why, _side(wave, wait.instruction, slot, thread))
+
+
 def beside_the_end(wave: Wave, kind: str, slot: int, before: Side) -> tuple[NearMiss, ...]:
     """Return the wait that looks as if it ended what is in flight at the end of a CTA."""
     issuers = issuers_at(before, kind)
@@ -314,6 +355,11 @@ def beside_the_end(wave: Wave, kind: str, slot: int, before: Side) -> tuple[Near
             over = int(wave.last[column][1][slot])
         if column is not None and over:
             found.append(falls_short(wave, column, slot, over, int(wave.issues[kind][slot, thread])))
+    found.append(
+        waits_for_its_own(wave, kind, slot, issuers, int(wave.issues[kind][slot, int(issuers[0])]))
+        if kind in wave.issues and len(issuers)
+        else iter(())
+    )
     return tuple(islice(chain(*found), 1))
 
 

@@ -182,7 +182,7 @@ class _Log:
         """Return where PTX is that has no file, and put it there."""
         if ptx not in self._names:
             stem = "".join(c if c.isalnum() else "_" for c in kernel)[:_LONGEST] or "kernel"
-            taken = sum(name.rpartition("-")[0] == stem or name == stem for name in self._names.values())
+            taken = sum(name.partition("-")[0] == stem for name in self._names.values())
             self._names[ptx] = f"{stem}-{taken + 1}" if taken else stem
             location = {"uri": _uri(f"{self._names[ptx]}.ptx"), "uriBaseId": "PTX"}
             contents = {"contents": {"text": ptx}} if ptx else {}

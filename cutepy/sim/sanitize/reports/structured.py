@@ -1,4 +1,25 @@
-"""Reports for other programs: JSON, whose format docs/sanitizer_reference.md has."""
+"""Reports for other programs: hazards as JSON. `Report.to_json` has the format of a whole report.
+
+Fields of a hazard:
+
+- ``kind``, ``severity`` (``hazard`` or ``advisory``), ``meaning``: the kind and its text.
+- ``missing``, ``diagnosis``: the advice, and its row in ``diagnoses.py``.
+- ``kernel``, ``where``, ``buffer``, ``address``, ``size_bytes``: the bytes of both sides. An unknown name is ``""``;
+  numbers are null outside of shared memory.
+- ``count``: the number of pairs of operations of these lines.
+- ``before``, ``after``: the sides; ``before`` may be null. A side has ``what``, ``who``, ``role``; ``cta``, ``warp``,
+  ``lane``, or null; ``file``, ``line``, ``function``, ``callers`` (nearest first); ``ptx``, ``ptx_file``,
+  ``ptx_line``, or null.
+- ``between``: the place of the missing instruction: ``after`` and ``before`` (``file``, ``line``), ``next_round`` (a
+  loop leads there); null for a single line.
+- ``waits``: of a deadlock, the cause first: ``for``, ``lacks``, ``by`` (waiting sides), ``brought_by`` (sides that
+  would end the wait, each with ``waits_for``).
+- ``near_misses``: ``kind``, ``diagnosis``, ``why`` it does not count, ``side`` or null.
+- ``made_at``: ``file`` and ``line`` of the barrier's object, or null.
+- ``allowed``, ``allowed_at``: reason and line, or ``""``.
+- ``witness``: null if not played; else ``policy`` for ``simulate(policy=...)``, ``how``, and ``kind`` and ``what`` of
+  the change, null without one.
+"""
 
 from __future__ import annotations
 

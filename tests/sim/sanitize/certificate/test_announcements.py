@@ -74,6 +74,27 @@ def test_a_lane_that_announces_and_another_that_arrives_must_meet():
     assert {hazard.kind for hazard in hazards} == {"premature-completion"}
 
 
+CROSSWISE = """mov.u32 %r1, smem; mov.u32 %r2, %tid.x; ld.param.u64 %rd1, [p0]; mov.u32 %r4, %cluster_ctarank;
+setp.eq.u32 %p1, %r2, 0; setp.lt.u32 %p2, %r2, 2; setp.eq.u32 %p3, %r2, 32; setp.eq.u32 %p4, %r2, 64;
+@%p1 mbarrier.init.shared.b64 [%r1], 2; fence.mbarrier_init.release.cluster;
+barrier.cluster.arrive; barrier.cluster.wait;
+xor.b32 %r5, %r2, %r4; and.b32 %r5, %r5, 1; mapa.shared::cluster.u32 %r6, %r1, %r5;
+@%p2 mbarrier.arrive.expect_tx.release.cluster.shared::cluster.b64 _, [%r6], 16;
+@%p3 mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%r1], 16;
+@%p4 cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r1+256], [%rd1], 32, [%r1];
+@%p4 cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r1+512], [%rd1], 16, [%r1];
+W: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %p5, [%r1], 0; @!%p5 bra W;
+barrier.cluster.arrive; barrier.cluster.wait;"""
+"""Lane l of CTA r announces 16 bytes at CTA l ^ r as it arrives there; the next warp announces 16 more."""
+
+
+def test_lanes_that_announce_at_several_ctas_at_once_announce_as_much_as_they_say():
+    """The copy of 32 bytes may be all that comes before the last announcement."""
+    _, hazards, error = examined(CROSSWISE, block=96, grid=2, cluster=2)
+    assert error is None
+    assert {hazard.kind for hazard in hazards} == {"premature-completion"}
+
+
 def sends(place, phase):
     """Write that lane 0 of the first CTA copies to both CTAs of its cluster, and each waits for its bytes."""
     copy = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster"

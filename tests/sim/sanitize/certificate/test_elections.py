@@ -42,8 +42,8 @@ def lane_0(*lines):
 
 def certificate_of(*lines, start=START, end="END:\n", block=64, cluster=1, grid=None, spins=False):
     run = Run((), None, sanitize=True)
-    body, out, grid = start + "".join(lines) + end, np.zeros(64, np.uint32), grid or cluster
-    launch(body, out, grid=grid, block=block, cluster=cluster, smem_bytes=1024, module=FUNCTIONS, run=run)
+    body, out, grid = start + "".join(lines) + end, np.zeros(256, np.uint32), grid or cluster
+    launch(body, out, grid=grid, block=block, cluster=cluster, smem_bytes=4096, module=FUNCTIONS, run=run)
     assert [str(one) for one in run.hazards] == []
     (certificate,) = run.certificates
     assert [reason for reason in certificate.reasons if not spins or "reaches a branch" not in reason] == []
@@ -445,6 +445,22 @@ def of_two_warps(first, other, **options):
     return rests_on_the_lane(*first, "bra END;\nOTHER:\n", *other, start=TWO_WARPS, **options)
 
 
+EACH = "mul.wide.u32 %rd3, %r3, 16; add.u64 %rd3, %rd3, %rd1;\n"
+SEND_EACH = EACH + "cp.async.bulk.global.shared::cta.bulk_group [%rd3], [%r8], 16;\n" + CLOSE
+REDUCE_EACH = EACH + "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%rd3], [%r8], 16;\n" + CLOSE
+EXPECT_ALL = "@%p4 mbarrier.arrive.expect_tx.shared.b64 _, [%r1+904], 512;\n"
+PASS_EACH = (
+    "add.u32 %r14, %r8, 2048;\n"
+    + EXPECT_ALL
+    + "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes "
+    "[%r14], [%r8], 16, [%r1+904];\n" + HEAR_2.replace("W3", "W5")
+)
+LOAD_EACH = (
+    EACH + "add.u32 %r14, %r8, 2048;\n" + EXPECT_ALL + "cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes "
+    "[%r14], [%rd3], 16, [%r1+904];\n" + HEAR_2.replace("W3", "W5")
+)
+WRITE_ROW = lane_0("st.shared.v4.u32 [%r1], {%r3, %r3, %r3, %r3};\n", FENCE)
+"""Copies of 16 bytes by each lane of a warp, of which lane 0's are those that the other warp touches."""
 RELEASES = {
     "an mbarrier": (ALL_WRITE, elected(TELL), (HEAR, FIRST)),
     "a flag": (ALL_WRITE, elected(RAISE), (SEE.format(1), FIRST)),
@@ -458,6 +474,17 @@ RELEASES = {
     "global memory": (WRITE_GLOBAL, elected(TELL), (HEAR, FIRST_OF_GLOBAL)),
     "to who sends it": (ROW_16 + ALL_ROWS, elected(TELL), (HEAR, FENCE, SEND_ROW, elected(DONE))),
     "to one lane": (ALL_WRITE, elected(TELL), (only(2, HEAR, FIRST),)),
+    "that all have sent": (ROW_16 + ALL_ROWS + FENCE + MEET + SEND_EACH + READ, elected(TELL), (HEAR, WRITE_FIRST)),
+    "that all have reduced": (
+        ROW_16 + ALL_ROWS + FENCE + MEET + REDUCE_EACH + READ,
+        elected(TELL),
+        (HEAR, WRITE_FIRST),
+    ),
+    "what all have sent": (
+        ROW_16 + ALL_ROWS + FENCE + MEET + SEND_EACH + DONE,
+        elected(TELL),
+        (HEAR, FIRST_OF_GLOBAL),
+    ),
     "by way of another lane": (ALL_WRITE, elected(TELL), (only(2, HEAR, TELL_2), HEAR_2, FIRST)),
     "while lane 0 tells of something else": (
         ALL_WRITE,
@@ -493,6 +520,15 @@ WAITS = {
         (lane_0("st.global.u32 [%rd1], 7;\n", TELL),),
     ),
     "and all add": (HEAR, "red.shared.add.u32 [%r8], 1;\n", (WRITE_FIRST, lane_0(TELL))),
+    "and all send": (HEAR, ROW_16 + SEND_EACH + DONE, (WRITE_ROW, lane_0(TELL))),
+    "a copy, and all send": (HEAR, ROW_16 + SEND_EACH + DONE, (elected(EXPECT_FIRST, FILL_FIRST),)),
+    "and all reduce": (HEAR, ROW_16 + REDUCE_EACH + DONE, (WRITE_ROW, lane_0(TELL))),
+    "and all pass on": (HEAR, ROW_16 + PASS_EACH, (WRITE_ROW, lane_0(TELL))),
+    "and all load": (
+        HEAR,
+        ROW_16 + LOAD_EACH,
+        (lane_0("st.global.u32 [%rd1], 7;\n", "fence.proxy.async;\n", TELL),),
+    ),
     "and all read matrices": (
         HEAR,
         ROW_16 + "ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r10}, [%r8];\n",
@@ -567,3 +603,40 @@ def test_an_elected_lane_releases_to_a_peer_of_the_cluster():
     for meet, rests in (("", 1), (MEET, 0)):
         lines = ALL_WRITE, meet, tells, *end
         assert len(rests_on_the_lane(*lines, start=start, block=32, cluster=2, end="")) == rests
+
+
+GROUP = """mov.u32 %r1, smem; mov.u32 %r2, %tid.x; ld.param.u64 %rd1, [p0]; setp.lt.u32 %p3, %r2, 128;
+setp.eq.u32 %p4, %r2, 0; setp.eq.u32 %p5, %r2, 128; @%p4 mbarrier.init.shared.b64 [%r1+6136], 1;
+fence.proxy.async.shared::cta; bar.sync 0;
+mov.f32 %f0, 0f00000000; mov.f32 %f1, %f0; mov.f32 %f2, %f0; mov.f32 %f3, %f0;
+@%p5 mbarrier.arrive.expect_tx.shared.b64 _, [%r1+6136], 5120;
+@%p5 cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r1], [%rd1], 5120, [%r1+6136];
+@!%p3 bra END; elect.sync _|%p1, -1;
+"""
+"""A warpgroup, and a thread that loads what its product reads."""
+PRODUCT = """shr.u32 %r9, %r1, 4; cvt.u64.u32 %rd5, %r9; or.b64 %rd5, %rd5, 0x0000004000080000; add.u64 %rd6, %rd5, 256;
+wgmma.fence.sync.aligned;
+wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%f0, %f1, %f2, %f3}, %rd5, %rd6, 0, 1, 1, 0, 0;
+wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;
+"""
+
+
+@pytest.mark.parametrize(
+    ("waits", "kinds"),
+    [
+        ("", []),
+        ("@!%p1 bra MET;\n", ["unordered-read"]),
+        ("@!%p4 bra MET;\n", ["unordered-read"]),
+        ("@!%p1 bra MET;\n{}MET: bar.warp.sync -1;\n", []),
+        ("@!%p4 bra MET;\n{}MET: bar.warp.sync -1;\n", ["unordered-read"]),
+        ("@!%p4 bra MET;\n{}MET: bar.sync 1, 128;\n", []),
+    ],
+    ids=["all", "the lane of each warp", "thread 0", "the lanes, warps meet", "thread 0, warps meet", "all meet"],
+)
+def test_a_product_reads_what_all_lanes_of_its_warpgroup_know(waits, kinds):
+    wait = WAIT.format(1, 0).replace("[%r1]", "[%r1+6136]")
+    waits = waits.format(wait) if "{}" in waits else waits + wait + "MET:\n"
+    run = Run((), None, sanitize=True)
+    body = GROUP + waits + PRODUCT + "END:\n"
+    launch(body, np.zeros(2048, np.uint32), block=160, smem_bytes=8192, run=run)
+    assert [hazard.kind for hazard in run.hazards] == kinds

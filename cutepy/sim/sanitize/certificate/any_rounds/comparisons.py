@@ -3,7 +3,7 @@
 A branch on the number of rounds so far, or still to come, goes one way for some rounds, and the other way for the rest.
 With further rounds some comparisons are of numbers that lie further apart: their outcomes stay. `Thresholds` finds the
 comparisons in the code. `Counting` looks in a run's values for the window where further rounds may be inserted, and for
-the round in which a constant ends the loop. docs/certificate_reference.md has the argument.
+the round in which a constant ends the loop. The package's docstring has the argument.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Loops of several threads that count in each other's phases are looked at together. Their rounds must repeat: the state
 that comes around, the operations, and the phases, which all advance alike. Then rounds are inserted. Each premise that
 this needs is one that the run has shown, if it had rounds enough: no two operations that premises compare may lie one
-before the loops and one after them. docs/certificate_reference.md has the proof.
+before the loops and one after them. The package's docstring has the proof.
 """
 
 from __future__ import annotations
