@@ -14,6 +14,11 @@ from cutepy.device.fragment import AccumulatorTile
 from cutepy.device.primitives import select
 
 
+def _ceil_div(number, divisor: int):
+    """Divide a number that is not negative, on the host too, and round up."""
+    return (number + divisor - 1) // divisor
+
+
 @dataclass(frozen=True)
 class KeyTiles:
     """Tiles of keys that a tile of queries sees, from `begin` to before `end`; there is at least one.
@@ -61,7 +66,7 @@ class Band:
     def begin(self, query):
         """Return the first key that a query sees."""
         if self.left is None:
-            return Int32(0)
+            return 0
         return cutlass.max(query + (self.keys - self.queries) - self.left, 0)
 
     def end(self, query):
@@ -73,10 +78,10 @@ class Band:
     def tiles(self, query, rows: int, width: int) -> KeyTiles:
         """Return the tiles of `width` keys that the `rows` queries from `query` on see."""
         last = query + rows - 1
-        end = cutlass.max(cute.ceil_div(cutlass.max(self.end(last), 0), width), 1)
+        end = cutlass.max(_ceil_div(cutlass.max(self.end(last), 0), width), 1)
         begin = cutlass.min(self.begin(query) // width, end - 1)
         whole_end = cutlass.max(cutlass.min(cutlass.max(self.end(query), 0) // width, end), begin)
-        whole_begin = cutlass.min(cutlass.max(cute.ceil_div(self.begin(last), width), begin), end)
+        whole_begin = cutlass.min(cutlass.max(_ceil_div(self.begin(last), width), begin), end)
         return KeyTiles(begin, end, whole_begin, whole_end)
 
     @cute.jit

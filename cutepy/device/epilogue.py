@@ -177,7 +177,7 @@ class TileStore:
 
     @property
     def subtile_shape(self) -> cute.Shape:
-        """This thread's registers of one subtile."""
+        """Registers of one subtile, this thread's."""
         return self.stage.subtile_shape
 
     def subtiles(self, tCrC, places):

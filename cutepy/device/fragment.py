@@ -4,8 +4,8 @@ Rows and columns follow from the layout of the MMA's accumulators (`sm90.Accumul
 thread is computed from its index, and the part of the register is known while the kernel is traced.
 """
 
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import cutlass
 import cutlass.cute as cute
@@ -32,11 +32,12 @@ class Registers:
 
     def distinct(self, mode: int) -> tuple[int, ...]:
         """Return the distinct rows (mode 0) or columns (mode 1) of a subtile's registers, in order."""
-        return _distinct(self.registers, mode)
+        return tuple(sorted({register[mode] for register in self.registers}))
 
     def place(self, mode: int) -> tuple[int, ...]:
         """Return for each register the index of its row (mode 0) or column (mode 1) among the `distinct` ones."""
-        return _place(self.registers, mode)
+        places = {value: place for place, value in enumerate(self.distinct(mode))}
+        return tuple(places[register[mode]] for register in self.registers)
 
     def check(self, rC: cute.Tensor) -> None:
         """Check that `rC` are the fp32 registers of a subtile.
@@ -63,7 +64,16 @@ class Registers:
 
 
 class PlacedRegisters(Registers):
-    """Registers with coordinates from a layout of threads and registers: `coordinates`, and this thread's `tidx`."""
+    """Registers with coordinates from a layout of threads and registers: `coordinates`, and this thread's `tidx`.
+
+    Where the DSL carries them through a loop, `tidx` is all that it carries: the layouts are known while it traces.
+    """
+
+    def __extract_mlir_values__(self) -> list:
+        return cutlass.extract_mlir_values(self.tidx)
+
+    def __new_from_mlir_values__(self, values: list) -> "PlacedRegisters":
+        return replace(self, tidx=cutlass.new_from_mlir_values(self.tidx, values))
 
     def thread(self, mode: int):
         """Return the index that determines a thread's row (mode 0) or column (mode 1): its lane if warps agree."""
@@ -97,18 +107,25 @@ class AccumulatorTile(PlacedRegisters):
         rules.check_subtile(*self.epi_tile, warpgroups)
         rules.check_subtile_columns(self.coordinates.tile_mn[1], self.epi_tile[1])
 
-    @property
+    @cached_property
     def registers(self) -> tuple[tuple[int, int], ...]:
         """(row, column) in its subtile of each register, to be added to the thread's own."""
-        return _registers(self.coordinates, self.epi_tile)
+        count = self.epi_tile[0] * self.epi_tile[1] // self.coordinates.tiling.thr_size
+        return self.coordinates.registers[:count]
 
-    @property
+    @cached_property
     def sharing(self) -> tuple[int, int]:
         """Return the number of lanes that share a row, and the number of adjacent columns that each holds.
 
         Of every span of so many times so many columns, lane q of them holds the q-th run.
         """
-        return _sharing(self.coordinates, self.registers)
+        lanes = 1 << len(self.coordinates.lanes_across(1))
+        columns = [column for row, column in self.registers if row == self.registers[0][0]]
+        run = next((n for n, column in enumerate(columns) if column != n), len(columns))
+        of_thread = self.coordinates.of_thread(1)
+        assert all(of_thread(lane) == lane % lanes * run for lane in range(arch.WARP_THREADS))
+        assert columns == [n // run * lanes * run + n % run for n in range(len(columns))]
+        return lanes, run
 
     def is_first(self, mode: int, lane):
         """Return whether a lane is the first in its warp with its rows (mode 0) or columns (mode 1)."""
@@ -181,37 +198,6 @@ class OwnColumns(Registers):
     def of_thread(self, mode: int, thread=None) -> int:
         """Return 0: a subtile belongs to one thread."""
         return 0
-
-
-# Values that blocks hold are cached here and not in them: the DSL carries a worker's fields through a loop, and refuses
-# a worker that has gained one.
-@cache
-def _registers(coordinates: sm90.AccumulatorCoordinates, epi_tile: tuple[int, int]) -> tuple[tuple[int, int], ...]:
-    return coordinates.registers[: epi_tile[0] * epi_tile[1] // coordinates.tiling.thr_size]
-
-
-@cache
-def _distinct(registers: tuple[tuple[int, int], ...], mode: int) -> tuple[int, ...]:
-    return tuple(sorted({register[mode] for register in registers}))
-
-
-@cache
-def _place(registers: tuple[tuple[int, int], ...], mode: int) -> tuple[int, ...]:
-    places = {value: place for place, value in enumerate(_distinct(registers, mode))}
-    return tuple(places[register[mode]] for register in registers)
-
-
-@cache
-def _sharing(
-    coordinates: sm90.AccumulatorCoordinates, registers: tuple[tuple[int, int], ...]
-) -> tuple[int, int]:
-    lanes = 1 << len(coordinates.lanes_across(1))
-    columns = [column for row, column in registers if row == registers[0][0]]
-    run = next((n for n, column in enumerate(columns) if column != n), len(columns))
-    of_thread = coordinates.of_thread(1)
-    assert all(of_thread(lane) == lane % lanes * run for lane in range(arch.WARP_THREADS))
-    assert columns == [n // run * lanes * run + n % run for n in range(len(columns))]
-    return lanes, run
 
 
 def make_subtile(epi_tile: tuple[int, int], warpgroups: int, tidx) -> AccumulatorTile:

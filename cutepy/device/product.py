@@ -73,9 +73,7 @@ class Product:
         return self.tCrA[(None, None, step, stage)]
 
 
-def make_product(
-    tiled_mma: cute.TiledMma, a: cute.Tensor | int, b: cute.Tensor, tidx: cutlass.Int32
-) -> Product:
+def make_product(tiled_mma: cute.TiledMma, a: cute.Tensor | int, b: cute.Tensor, tidx: cutlass.Int32) -> Product:
     """Make the product of staged tiles, its registers and its descriptors.
 
     Parameters

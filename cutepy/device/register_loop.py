@@ -57,8 +57,8 @@ class RegisterLoop:
         rules.check_overlap(self.ring.stages)
 
     @property
-    def tCrC(self) -> cute.Tensor:  # noqa: N802 - the name that CuTe gives it
-        """This thread's accumulators, (MMA, MMA_M, MMA_N)."""
+    def tCrC(self) -> cute.Tensor:
+        """Accumulators of this thread, (MMA, MMA_M, MMA_N)."""
         return self.product.tCrC
 
     def at(self, work: Work, place: tuple):

@@ -66,8 +66,8 @@ class OnlineSoftmax:
             else:
                 factors[row] = Float32(1.0)
             self.maximum[row] = largest
-        for register in cutlass.range_constexpr(cute.size(scores)):
-            exponent = scores[register] * self.scale_log2 - base[row_of[register]]
+        for register, row in enumerate(row_of):
+            exponent = scores[register] * self.scale_log2 - base[row]
             scores[register] = cute.math.exp2(exponent, fastmath=True)
         added = reduce.reduce_registers(scores, self.tile, 0, reduce.add)
         for row in cutlass.range_constexpr(cute.size(self.total)):

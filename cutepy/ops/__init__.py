@@ -1,4 +1,4 @@
-"""Kernels as operations of PyTorch: `gemm`, grouped and scaled ones, and `register` for your own.
+"""Kernels as operations of PyTorch: `gemm`, grouped and scaled ones, `attention`, and `register` for your own.
 
 Importing it imports torch, which then knows all operations, as exported programs need that are loaded; the DSL only
 once something must be compiled.
@@ -9,6 +9,11 @@ from cutepy.extras import require
 require("cutepy.ops", "numpy", "torch")
 
 # ruff: noqa: E402 - what is missing is told before the rest is imported
+from cutepy.ops.dot_product_attention import (
+    attention as attention,
+    flash_attn_func as flash_attn_func,
+    scaled_dot_product_attention as scaled_dot_product_attention,
+)
 from cutepy.ops.grouped import grouped_gemm as grouped_gemm
 from cutepy.ops.operation import Operation as Operation
 from cutepy.ops.products import gemm as gemm
@@ -19,12 +24,15 @@ from cutepy.runtime.invariance import batch_invariant as batch_invariant
 
 __all__ = [
     "Operation",
+    "attention",
     "batch_invariant",
     "dequantise",
+    "flash_attn_func",
     "gemm",
     "grouped_gemm",
     "quantise",
     "register",
+    "scaled_dot_product_attention",
     "scaled_gemm",
     "scaled_grouped_gemm",
 ]

@@ -45,10 +45,12 @@ class Loads:
     group: cutlass.Int32
 
     def first_state(self, k):
+        """Return the states of the rings at the start."""
         return self.kv_ring.producer_state(), self.q_ring.producer_state()
 
     @cute.jit
     def on_tile(self, work, state):
+        """Load what a tile of keys needs."""
         kv_state, q_state = state
         batch, kv_head = work.batch
         tiles = self.band.tiles(work.row * self.config.tile_k, self.config.tile_k, self.config.tile_q)
@@ -98,10 +100,12 @@ class Derives:
     scale: cutlass.Float32
 
     def first_state(self, k):
+        """Return the states of the rings at the start."""
         return self.kv_ring.consumer_state(), self.q_ring.consumer_state()
 
     @cute.jit
     def on_tile(self, work, state):
+        """Compute the gradients of a tile of keys, and its part of dQ."""
         kv_state, q_state = state
         batch, kv_head = work.batch
         key = work.row * self.config.tile_k
@@ -128,8 +132,7 @@ class Derives:
                     q_state = self.derive(key, whole_end + done, (head, batch), q_state, masked=True)
         self.kv_ring.release(kv_state)
         kv_state.advance()
-        for register in cutlass.range_constexpr(cute.size(self.dk.tCrC)):
-            self.dk.tCrC[register] = self.dk.tCrC[register] * self.scale
+        self.dk.tCrC.store(self.dk.tCrC.load() * self.scale)
         for sums, to in ((self.dk.tCrC, self.dk_tiles), (self.dv.tCrC, self.dv_tiles)):
             places = to.subtiles((work.row, 0, kv_head, batch))
             subtiles = self.out.subtiles(sums, places)
@@ -237,7 +240,7 @@ class Backward:
         config, plan = self.config, self.config.smem
         content = {region.name: region.content for region in plan}
         stats_layout = _stats_layout(config, 1)
-        copies, tensors = zip(
+        loads_and_stores = (
             tma.make_load(_modes(k, 1, 3, 2, 0), to_cute(content["sK"].layout), content["sK"].tile, 1),
             tma.make_load(_modes(v, 1, 3, 2, 0), to_cute(content["sV"].layout), content["sV"].tile, 1),
             tma.make_load(_modes(q, 1, 3, 2, 0), to_cute(content["sQ"].layout), content["sQ"].tile, 1),
@@ -249,6 +252,7 @@ class Backward:
             tma.make_store(_modes(dk, 1, 3, 2, 0), to_cute(content["sOut"].layout), content["sOut"].tile),
             tma.make_store(_modes(dv, 1, 3, 2, 0), to_cute(content["sOut"].layout), content["sOut"].tile),
         )
+        copies, tensors = zip(*loads_and_stores, strict=True)
         raster = cute.ceil_div(cute.size(k, mode=[1]), config.tile_k), 1, cute.size(k, mode=[0]), cute.size(k, mode=[2])
         count, group = raster[0] * raster[2] * raster[3], cute.size(q, mode=[2]) // cute.size(k, mode=[2])
         bytes_of_head = cute.size(q, mode=[1]) * (config.width * 8) * group
@@ -290,6 +294,7 @@ class Backward:
         dq_mma: cute.TiledMma,
         at_once: cutlass.Int32,
     ):
+        """Make the blocks, and part the warps by their roles."""
         config, plan = self.config, self.config.smem
         tile_k, tile_q, head = config.tile_k, config.tile_q, config.width
         dtype = getattr(cutlass, {"float16": "Float16", "bfloat16": "BFloat16"}[config.dtype])
@@ -355,7 +360,9 @@ class Backward:
                 own_k = cute.local_tile(own_k, (config.columns_of_dq, tile_k, 1), (consumer, 0, 0))
             vectors = cute.make_layout((VECTOR, config.dq_registers // VECTOR), stride=(1, VECTOR * 128))
             first = shared["sdQ"] + (consumer * (config.dq_registers * 128) + lane * VECTOR)
-            own_dq = cute.make_tensor(cute.make_ptr(cutlass.Float32, first.toint(), cute.AddressSpace.smem, assumed_align=16), vectors)
+            own_dq = cute.make_tensor(
+                cute.make_ptr(cutlass.Float32, first.toint(), cute.AddressSpace.smem, assumed_align=16), vectors
+            )
             derives = Derives(
                 config,
                 kv_ring,

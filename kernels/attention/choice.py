@@ -5,13 +5,13 @@ from cutepy.kernels.attention.config import BackwardConfig, ForwardConfig
 LARGEST_HEAD, LARGEST_HEAD_BACKWARD = 256, 128
 """Widest rows of Q, K and V: with wider ones O's, or dK's and dV's, accumulators don't fit into registers."""
 _SHORT = 1024
-"""Queries below which CTAs end too soon for their starts to hide behind others' work."""
+"""Queries of which CTAs end too soon for their starts to hide behind others' work."""
 
 
-def choose_forward(dtype: str, head: int, head_v: int, queries: int, left: bool, right: bool) -> ForwardConfig:
+def choose_forward(dtype: str, head: int, head_v: int, queries: int, *, left: bool, right: bool) -> ForwardConfig:
     """Choose the tiles of a forward kernel.
 
-    - O takes `head_v` / 2 registers of a consumer thread and S `tile_n` / 2, of 240 with two warpgroups, 160 with three.
+    - O takes `head_v` / 2 registers of a consumer thread, and S `tile_n` / 2: of 240 with two warpgroups, or of 160.
     - Rows of 64 leave room for a third warpgroup: 192 queries share the tiles of keys (an H200, 2026-11-28, bf16, 16k
       tokens of 4k: 493 TFLOP/s, 460 with two). Few queries fill smaller tiles better (causal, 512: 231, and 209).
     - Rows of 128 take 128 keys: with 176 loops over few tiles are less even (512 queries: 483, and 495 TFLOP/s).
@@ -19,7 +19,7 @@ def choose_forward(dtype: str, head: int, head_v: int, queries: int, left: bool,
 
     Examples
     --------
-    >>> config = choose_forward("bfloat16", 64, 64, 4096, False, True)
+    >>> config = choose_forward("bfloat16", 64, 64, 4096, left=False, right=True)
     >>> config.tile_m, config.tile_n, config.warpgroups
     (192, 128, 3)
     """
@@ -42,7 +42,7 @@ def choose_forward(dtype: str, head: int, head_v: int, queries: int, left: bool,
     )
 
 
-def choose_backward(dtype: str, head: int, left: bool, right: bool) -> BackwardConfig:
+def choose_backward(dtype: str, head: int, *, left: bool, right: bool) -> BackwardConfig:
     """Choose the tiles of a backward kernel.
 
     dK and dV take `head` / 2 registers each of a consumer thread's 240, S and dP `tile_q` / 2 each: with 128 queries
@@ -50,7 +50,7 @@ def choose_backward(dtype: str, head: int, left: bool, right: bool) -> BackwardC
 
     Examples
     --------
-    >>> choose_backward("bfloat16", 128, False, True).tile_q
+    >>> choose_backward("bfloat16", 128, left=False, right=True).tile_q
     64
     """
     return BackwardConfig(dtype=dtype, head=head, tile_k=128, tile_q=64, left=left, right=right)

@@ -14,10 +14,10 @@ def epilogue_stages(head: int) -> tuple[int, int]:
 
     Examples
     --------
-    >>> epilogue_stages(128), epilogue_stages(96), epilogue_stages(80)
-    ((32, 2), (32, 3), (16, 5))
+    >>> epilogue_stages(128), epilogue_stages(96), epilogue_stages(80), epilogue_stages(16)
+    ((32, 2), (32, 3), (16, 5), (8, 2))
     """
-    columns = 16 if head % 32 else 32
+    columns = next(columns for columns in (32, 16, 8) if head % columns == 0 and head > columns)
     count = head // columns
     return columns, next(stages for stages in range(2, count + 1) if count % stages == 0)
 

@@ -44,10 +44,12 @@ class Loads:
     group: cutlass.Int32
 
     def first_state(self, k):
+        """Return the states of the rings at the start."""
         return self.q_ring.producer_state(), self.k_ring.producer_state(), self.v_ring.producer_state()
 
     @cute.jit
     def on_tile(self, work, state):
+        """Load what a tile of queries needs."""
         q_state, k_state, v_state = state
         batch, head = work.batch
         kv = (head // self.group, batch)
@@ -93,10 +95,12 @@ class Attends:
     band: Band
 
     def first_state(self, k):
+        """Return the states of the rings at the start."""
         return self.q_ring.consumer_state(), self.k_ring.consumer_state(), self.v_ring.consumer_state()
 
     @cute.jit
     def on_tile(self, work, state):
+        """Compute the output of a tile of queries."""
         q_state, k_state, v_state = state
         query = work.row * self.config.tile_m
         tiles = self.band.tiles(query, self.config.tile_m, self.config.tile_n)
@@ -274,12 +278,15 @@ class Forward:
         pv: cute.TiledMma,
         at_once: cutlass.Int32,
     ):
+        """Make the blocks, and part the warps by their roles."""
         config, plan = self.config, self.config.smem
         tile_m, tile_n = config.tile_m, config.tile_n
         dtype = getattr(cutlass, {"float16": "Float16", "bfloat16": "BFloat16"}[config.dtype])
         shared = smem.share(plan, sQ=dtype, sK=dtype, sV=dtype, sO=dtype)
         q_ring, k_ring, v_ring = (
-            TmaRing(shared[f"{name}_barriers"], stages, plan[f"s{name.upper()}"].content.stage_bytes, config.consumers // 32)
+            TmaRing(
+                shared[f"{name}_barriers"], stages, plan[f"s{name.upper()}"].content.stage_bytes, config.consumers // 32
+            )
             for name, stages in (("q", 1), ("k", config.stages), ("v", config.stages))
         )
         warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())

@@ -7,10 +7,10 @@ import torch
 from cutepy.host.compilation import compile
 from cutepy.host.declared import Deferred
 from cutepy.host.function import Function
+from cutepy.host.specs import TensorSpec, dtype_name
 from cutepy.kernels.attention.choice import choose_backward, choose_forward, ctas_of
 from cutepy.kernels.attention.config import BackwardConfig, ForwardConfig
 from cutepy.kernels.gemm.gpu import gpu_of
-from cutepy.host.specs import TensorSpec, dtype_name
 
 SOURCES = ("cutepy.layouts", "cutepy.device", "cutepy.kernels.attention")
 """Packages whose source, with a configuration, is the key of a compiled kernel."""
@@ -41,7 +41,7 @@ def launch_forward(
         Keys before and behind a query's position that it sees; None for all.
     """
     bounds = left is not None, right is not None
-    config = choose_forward(dtype_name(q.dtype), q.shape[3], v.shape[3], q.shape[1], *bounds)
+    config = choose_forward(dtype_name(q.dtype), q.shape[3], v.shape[3], q.shape[1], left=bounds[0], right=bounds[1])
     ctas = ctas_of(q.shape[1], bounds[1], gpu_of(q.device).sm_count)
     compile_forward(config)(q, k, v, o, lse, scale, left or 0, right or 0, ctas)
 
@@ -64,7 +64,7 @@ def launch_backward(
     `dlse` is the gradient of the logarithms, if they have one. dQ is summed in an order that differs from run to run.
     """
     bounds = left is not None, right is not None
-    config = choose_backward(dtype_name(q.dtype), q.shape[3], *bounds)
+    config = choose_backward(dtype_name(q.dtype), q.shape[3], left=bounds[0], right=bounds[1])
     batch, queries, heads, _ = q.shape
     dq, dk, dv = grads
     tiles = -(-queries // config.tile_q)
@@ -98,8 +98,12 @@ _LSE = TensorSpec("float32", ("batch", "heads", "queries"))
 @cache
 def compile_forward(config: ForwardConfig) -> Function:
     """Compile the forward kernel of a configuration, unless memory or disk has it; needs no GPU."""
-    q, o = (_rows(config.dtype, name, "queries", "heads", head) for name, head in (("q", config.head), ("o", config.head_v)))
-    k, v = (_rows(config.dtype, name, "keys", "kv_heads", head) for name, head in (("k", config.head), ("v", config.head_v)))
+    q, o = (
+        _rows(config.dtype, name, "queries", "heads", head) for name, head in (("q", config.head), ("o", config.head_v))
+    )
+    k, v = (
+        _rows(config.dtype, name, "keys", "kv_heads", head) for name, head in (("k", config.head), ("v", config.head_v))
+    )
     kernel = Deferred("cutepy.kernels.attention.forward:Forward", config)
     found = compile(kernel, q, k, v, o, _LSE, 1.0, 1, 1, 1, sources=SOURCES)
     return found.without_lazy_check().with_smem_plan(config.smem)

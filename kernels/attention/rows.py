@@ -33,7 +33,7 @@ class Statistics:
     def __call__(
         self, o: cute.Tensor, do: cute.Tensor, lse: cute.Tensor, stats: cute.Tensor, sums: cute.Tensor, stream: CUstream
     ):
-        """Launch on o and do (batch, queries, heads, head), lse (batch, heads, queries) and the results, stats and sums."""
+        """Launch on o, do (batch, queries, heads, head) and lse (batch, heads, queries); write stats and sums."""
         rows = cute.size(o, mode=[0]) * cute.size(o, mode=[1]) * cute.size(o, mode=[2])
         vectors = cute.make_tensor(sums.iterator, cute.make_layout((VECTOR, cute.size(sums) // VECTOR)))
         self.kernel(o, do, lse, stats, vectors).launch(
@@ -42,6 +42,7 @@ class Statistics:
 
     @cute.kernel
     def kernel(self, o: cute.Tensor, do: cute.Tensor, lse: cute.Tensor, stats: cute.Tensor, sums: cute.Tensor):
+        """Give each warp a row, and each thread some of the sums to clear."""
         thread, block = cute.arch.thread_idx()[0], cute.arch.block_idx()[0]
         batches, queries, heads = (cute.size(o, mode=[mode]) for mode in range(3))
         extent = self.head
@@ -89,6 +90,7 @@ class RowsOfDq:
 
     @cute.kernel
     def kernel(self, sums: cute.Tensor, dq: cute.Tensor, scale: Float32):
+        """Convert a tile of queries, each warpgroup its part."""
         config = self.config
         thread = cute.arch.thread_idx()[0]
         tile, head, batch = cute.arch.block_idx()

@@ -16,7 +16,7 @@ from cutlass.cute.nvgpu import warpgroup  # noqa: E402
 
 import cutepy  # noqa: E402
 from cutepy.device import mma, operand, product, register_loop, smem, tma  # noqa: E402
-from cutepy.device.fragment import AccumulatorTile  # noqa: E402
+from cutepy.device.fragment import AccumulatorTile, make_subtile  # noqa: E402
 from cutepy.device.pipeline import TmaRing, publish_barriers  # noqa: E402
 from cutepy.dsl import from_cute, to_cute  # noqa: E402
 from cutepy.dsl.element_types import element_type  # noqa: E402
@@ -269,3 +269,42 @@ def test_a_change_that_gives_nothing_is_refused():
         TypeError, match="A's registers need a tensor or a vector, got NoneType; return one from `change`"
     ):
         operand.put(None, None, None)
+
+
+@dataclass(frozen=True)
+class Adds:
+    """A worker that assigns to registers which it keeps as a field, within a loop of the device."""
+
+    tile: AccumulatorTile
+    sums: cute.Tensor
+
+    @cute.jit
+    def run(self, count):
+        for index in cutlass.range(count, unroll=1):
+            for register in cutlass.range_constexpr(cute.size(self.sums)):
+                row, column = self.tile.coordinate(0, register)
+                self.sums[register] = self.sums[register] + cutlass.Float32(row + column + index)
+
+
+@cute.kernel
+def adds_kernel(y: cute.Tensor, count: cutlass.Int32):
+    thread, _, _ = cute.arch.thread_idx()
+    sums = cute.make_rmem_tensor(32, cutlass.Float32)
+    sums.fill(0.0)
+    worker = Adds(make_subtile((64, 64), 1, thread), sums)
+    worker.run(count)
+    for register in cutlass.range_constexpr(32):
+        y[thread, register] = sums[register]
+
+
+@cute.jit
+def adds_launch(y: cute.Tensor, count: cutlass.Int32):
+    adds_kernel(y, count).launch(grid=(1, 1, 1), block=(128, 1, 1))
+
+
+def test_a_worker_assigns_to_its_own_registers_in_a_loop():
+    y = torch.zeros(128, 32)
+    function = cutepy.compile(adds_launch, cutepy.TensorSpec("float32", (128, 32)), 1)
+    with cutepy.simulate():
+        function(y, 3)
+    assert y[0, :4].tolist() == [3.0, 6.0, 27.0, 30.0]  # 3 (row + column) + 0 + 1 + 2

@@ -208,7 +208,9 @@ def _reference(
 
 def _keep(ctx: Any, inputs: Sequence[Any], output: Sequence[torch.Tensor]) -> None:  # noqa: ANN401
     q, k, v, *ctx.how = inputs
-    if (q.requires_grad or k.requires_grad or v.requires_grad) and not q.shape[3] == v.shape[3] <= LARGEST_HEAD_BACKWARD:
+    if (q.requires_grad or k.requires_grad or v.requires_grad) and not q.shape[3] == v.shape[
+        3
+    ] <= LARGEST_HEAD_BACKWARD:
         raise NotImplementedError(
             f"gradients need one head of q, k and v, of at most {LARGEST_HEAD_BACKWARD}, got {q.shape[3]} and "
             f"{v.shape[3]}; use torch.no_grad(), or torch.nn.functional.scaled_dot_product_attention"
@@ -251,7 +253,7 @@ def _attention(
         return o, lse
     if not k.shape[1]:
         return o.zero_(), lse.fill_(-math.inf)
-    launch_forward(*map(_reachable, (q, k, v)), o, lse, scale, *_bounds(left, right))
+    launch_forward(_reachable(q), _reachable(k), _reachable(v), o, lse, scale, *_bounds(left, right))
     return o, lse
 
 
@@ -280,7 +282,9 @@ def _reference_backward(
     return dq.contiguous(), dk.contiguous(), dv.contiguous()
 
 
-def _flops_backward(do: Sequence[int], q: Sequence[int], k: Sequence[int], v: Sequence[int], *_: object, **__: object) -> int:
+def _flops_backward(
+    do: Sequence[int], q: Sequence[int], k: Sequence[int], v: Sequence[int], *_: object, **__: object
+) -> int:
     """Count the operations of the five products."""
     return 2 * math.prod(q[:3]) * k[1] * (3 * q[3] + 2 * v[3])
 

@@ -1,0 +1,34 @@
+"""Bands of an attention matrix: the tiles that a tile sees, and those that need no mask, against the matrix itself."""
+
+import pytest
+
+pytest.importorskip("cutlass")
+
+from hypothesis import given, strategies as st
+
+from cutepy.device.bands import Band
+
+BOUNDS = st.none() | st.integers(0, 40)
+
+
+@given(st.integers(1, 60), st.integers(1, 60), BOUNDS, BOUNDS, st.integers(1, 9), st.integers(1, 9), st.booleans())
+def test_tiles_cover_what_is_seen_and_whole_ones_need_no_mask(queries, keys, left, right, rows, width, turned):
+    band = Band(queries, keys, left, right)
+    offset = keys - queries
+    seen = {
+        (i, j)
+        for i in range(queries)
+        for j in range(keys)
+        if (left is None or j >= i + offset - left) and (right is None or j <= i + offset + right)
+    }
+    if turned:
+        band, seen, queries, keys = band.turned(), {(j, i) for i, j in seen}, keys, queries
+    for first in range(0, queries, rows):
+        tiles = band.tiles(first, rows, width)
+        assert 0 <= tiles.begin < tiles.end
+        held = range(first, min(first + rows, queries))
+        for i in held:
+            assert all(tiles.begin <= j // width < tiles.end for j in range(keys) if (i, j) in seen)
+            assert all((band.begin(i) <= j < band.end(i)) == ((i, j) in seen) for j in range(keys))
+        for tile in range(max(tiles.whole_begin, tiles.begin), min(tiles.whole_end, tiles.end)):
+            assert all((i, j) in seen for i in held for j in range(tile * width, (tile + 1) * width))

@@ -1,0 +1,159 @@
+"""Attention in the simulator: results and gradients against float64, sanitized; and what ptxas makes of the kernels."""
+
+import math
+import re
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("cutlass")
+
+from hypothesis import given, settings, strategies as st  # noqa: E402
+
+import cutepy  # noqa: E402
+from cutepy.kernels.attention import reference  # noqa: E402
+from cutepy.kernels.attention.choice import choose_backward, choose_forward  # noqa: E402
+from cutepy.kernels.attention.config import ForwardConfig  # noqa: E402
+from cutepy.kernels.attention.op import compile_backward, compile_forward  # noqa: E402
+from cutepy.ops import attention  # noqa: E402
+
+ROUNDOFF = {torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}
+
+
+def tensors(dtype, batch, queries, keys, heads, kv_heads, head, head_v=None):
+    torch.manual_seed(queries * 1000 + keys)
+    shapes = (queries, heads, head), (keys, kv_heads, head), (keys, kv_heads, head_v or head)
+    return [torch.randn(batch, *shape).to(dtype) for shape in shapes]
+
+
+def apart(found, wanted):
+    """Return the norm of the difference, relative to that of what is wanted."""
+    return float((found.double() - wanted.double()).norm() / wanted.double().norm().clamp(min=1e-9))
+
+
+def check(q, k, v, *, causal=False, window=(-1, -1), gradients=True):
+    """Compare with float64, in the simulator, sanitized; also the gradients, of the logarithms too."""
+    dtype, names = q.dtype, (q, k, v)
+    left, right = (None if each < 0 else each for each in window)
+    right = 0 if causal else right
+    scale = q.shape[-1] ** -0.5
+    wide = [each.double() for each in names]
+    o, lse = reference.forward(*wide, scale, left, right)
+    given_q, given_k, given_v = (each.clone().requires_grad_(gradients) for each in names)
+    with cutepy.simulate(sanitize=True) as run:
+        found, found_lse = attention(given_q, given_k, given_v, causal=causal, window=window, return_lse=True)
+        if gradients:
+            do, dlse = torch.randn_like(found), torch.randn_like(found_lse)
+            grads = torch.autograd.grad((found, found_lse), (given_q, given_k, given_v), (do, dlse))
+    assert not run.hazards
+    assert not run.advisories
+    found, found_lse = found.detach(), found_lse.detach()
+    assert apart(found, o) < ROUNDOFF[dtype]
+    assert torch.equal(found_lse == -math.inf, lse == -math.inf)
+    assert (found_lse - lse).nan_to_num(0.0).abs().max() < 1e-4
+    if gradients:
+        wanted = reference.backward(do, *wide, dlse.nan_to_num(0.0), scale, left, right)
+        for grad, want in zip(grads, wanted, strict=True):
+            assert apart(grad, want) < 2 * ROUNDOFF[dtype]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "batch", "extents", "heads", "head", "causal", "window"),
+    [
+        (torch.bfloat16, 2, (70, 130), (4, 2), 64, True, (-1, -1)),
+        (torch.float16, 1, (1, 33), (2, 1), 128, False, (-1, -1)),
+        (torch.float16, 1, (65, 40), (2, 2), 96, False, (10, 5)),
+        pytest.param(torch.bfloat16, 1, (150, 60), (1, 1), 32, True, (-1, -1), marks=pytest.mark.integration),
+        pytest.param(torch.bfloat16, 1, (300, 300), (2, 2), 128, True, (140, -1), marks=pytest.mark.integration),
+    ],
+)
+def test_results_and_gradients_are_those_of_float64(dtype, batch, extents, heads, head, causal, window):
+    check(*tensors(dtype, batch, *extents, *heads, head), causal=causal, window=window)
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(("head", "head_v"), [(192, 128), (256, 256), (80, 80)])
+def test_wide_rows_have_results(head, head_v):
+    check(*tensors(torch.bfloat16, 1, 70, 140, 2, 1, head, head_v), causal=True, gradients=False)
+
+
+@pytest.mark.deep
+@settings(max_examples=30, deadline=None)
+@given(st.data())
+def test_any_shape_and_band(data):
+    heads = data.draw(st.sampled_from([(1, 1), (2, 1), (3, 3), (4, 2)]))
+    extents = data.draw(st.integers(1, 300)), data.draw(st.integers(1, 300))
+    window = data.draw(st.integers(-1, 200)), data.draw(st.integers(-1, 200))
+    head = data.draw(st.sampled_from([16, 64, 128]))
+    dtype = data.draw(st.sampled_from([torch.float16, torch.bfloat16]))
+    check(*tensors(dtype, 1, *extents, *heads, head), causal=data.draw(st.booleans()), window=window)
+
+
+@pytest.mark.integration
+def test_views_that_tma_reaches_are_not_copied():
+    q, k, v = (torch.randn(1, 2, 40, 64).bfloat16().transpose(1, 2) for _ in range(3))
+    check(q, k, v, gradients=False)
+    check(q[..., :48], k[..., :48], v[..., :48], gradients=False)
+
+
+def test_a_row_with_a_nan_is_nan_and_the_others_are_not():
+    q, k, v = tensors(torch.bfloat16, 1, 64, 64, 1, 1, 64)
+    q[0, 5, 0, 3] = math.nan
+    with cutepy.simulate():
+        o = attention(q, k, v)
+    assert o[0, 5].isnan().all()
+    assert not o[0, :5].isnan().any()
+    assert not o[0, 6:].isnan().any()
+
+
+def test_tensors_without_elements():
+    q, k, v = tensors(torch.bfloat16, 2, 3, 5, 2, 2, 64)
+    with cutepy.simulate():
+        assert attention(q[:, :0], k, v).shape == (2, 0, 2, 64)
+        o, lse = attention(q, k[:, :0], v[:, :0], return_lse=True)
+    assert not o.any()
+    assert (lse == -math.inf).all()
+
+
+def test_torch_compiles_and_checks_it():
+    q, k, v = (each.requires_grad_() for each in tensors(torch.float16, 1, 20, 20, 2, 2, 64))
+    compiled = torch.compile(lambda *given: attention(*given, causal=True), fullgraph=True, backend="aot_eager")
+    assert torch.equal(compiled(q, k, v), attention(q, k, v, causal=True))
+    scale = 64**-0.5
+    torch.library.opcheck(torch.ops.cutepy.attention.default, (q, k, v, scale, -1, 0))
+
+
+@pytest.mark.parametrize(
+    ("shapes", "dtype", "options", "kind"),
+    [
+        (((1, 4, 2, 64), (1, 4, 2, 64), (1, 5, 2, 64)), torch.float16, {}, ValueError),
+        (((1, 4, 3, 64), (1, 4, 2, 64), (1, 4, 2, 64)), torch.float16, {}, ValueError),
+        (((1, 4, 2, 60), (1, 4, 2, 60), (1, 4, 2, 60)), torch.float16, {}, ValueError),
+        (((1, 4, 2, 320), (1, 4, 2, 320), (1, 4, 2, 320)), torch.float16, {}, ValueError),
+        (((4, 2, 64), (4, 2, 64), (4, 2, 64)), torch.float16, {}, ValueError),
+        (((1, 4, 2, 64),) * 3, torch.float32, {}, TypeError),
+        (((1, 4, 2, 64),) * 3, torch.float16, {"scale": -1.0}, ValueError),
+        (((1, 4, 2, 64),) * 3, torch.float16, {"window": (-2, 0)}, ValueError),
+    ],
+)
+def test_arguments_that_are_refused(shapes, dtype, options, kind):
+    with pytest.raises(kind):
+        attention(*(torch.zeros(shape, dtype=dtype) for shape in shapes), **options)
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("tile_n", [80, 96, 112, 144, 160, 176])
+def test_probabilities_are_not_packed_again_nor_spilled(tile_n):
+    config = ForwardConfig(dtype="bfloat16", head=128, head_v=128, tile_m=128, tile_n=tile_n, warpgroups=2)
+    function = compile_forward(config)
+    assert not re.search(r"mov\.b32\s+%r\d+, \{%rs", function.ptx)
+    assert function.resources[0].spill_store_bytes == 0
+
+
+@pytest.mark.parametrize(("head", "right"), [(64, False), (64, True), (128, False), (128, True)])
+def test_chosen_kernels_do_not_spill(head, right):
+    for function in (
+        compile_forward(choose_forward("bfloat16", head, head, 4096, left=False, right=right)),
+        compile_backward(choose_backward("bfloat16", head, left=False, right=right)),
+    ):
+        assert function.resources[0].spill_store_bytes == 0
