@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
+from cutepy.host.launches import Launches
 from cutepy.kernels.attention import reference
 from cutepy.kernels.attention.choice import LARGEST_HEAD, LARGEST_HEAD_BACKWARD
-from cutepy.kernels.attention.op import launch_backward, launch_forward
+from cutepy.kernels.attention.op import launch_backward, plan_forward
 from cutepy.ops.registration import register
+from cutepy.runtime.execution import EXECUTION
 
+View = Callable[[torch.Tensor], torch.Tensor]
+Launch = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
+
+_launches: Launches[Launch] = Launches()
+_AS_THEY_ARE = (None, None, None)
 _DTYPES = (torch.float16, torch.bfloat16)
 _SHAPE = "(batch, tokens, heads, head)"
 
@@ -173,17 +180,30 @@ def _bounds(left: int, right: int) -> tuple[int | None, int | None]:
     return None if left < 0 else left, None if right < 0 else right
 
 
-def _reachable(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor that TMA reaches: itself, or a copy."""
-    strides = (stride for stride, extent in zip(tensor.stride()[:3], tensor.shape[:3], strict=True) if extent > 1)
-    if tensor.stride(3) == 1 and not tensor.data_ptr() % 16 and not any(s % 8 or s <= 0 for s in strides):
-        # The stride of a mode with one element means nothing, but a tensor map must have one.
-        plain = tuple(
-            stride if extent > 1 else tensor.shape[3] * 8
-            for stride, extent in zip(tensor.stride()[:3], tensor.shape[:3], strict=True)
-        )
-        return tensor if plain == tensor.stride()[:3] else tensor.as_strided(tensor.shape, (*plain, 1))
+def _way_to(tensor: torch.Tensor) -> View | None:
+    """Return what gives TMA a tensor like this one: None for itself, a view, or a copy."""
+    strides = [stride for stride, extent in zip(tensor.stride()[:3], tensor.shape[:3], strict=True) if extent > 1]
+    if tensor.stride(3) != 1 or tensor.data_ptr() % 16 or any(stride % 8 or stride <= 0 for stride in strides):
+        return _copied
+    # The stride of a mode with one element means nothing, but a tensor map must have one.
+    plain = tuple(
+        stride if extent > 1 else tensor.shape[3] * 8
+        for stride, extent in zip(tensor.stride()[:3], tensor.shape[:3], strict=True)
+    )
+    if plain == tensor.stride()[:3]:
+        return None
+    shape = tensor.shape
+    return lambda tensor: tensor.as_strided(shape, (*plain, 1))
+
+
+def _copied(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.clone(memory_format=torch.contiguous_format)
+
+
+def _reachable(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor that TMA reaches: itself, a view of it, or a copy."""
+    way = _way_to(tensor)
+    return tensor if way is None else way(tensor)
 
 
 def _results(q: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -247,14 +267,43 @@ def _flops(q: Sequence[int], k: Sequence[int], v: Sequence[int], *_: object, **_
 def _attention(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, left: int, right: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    _check(q, k, v, scale)
-    o, lse = _results(q, v)
-    if 0 in q.shape:
+    try:
+        # All that decides the launch.
+        key: tuple[Any, ...] = (scale, left, right, EXECUTION.backend is None)
+        address = 0
+        for tensor in (q, k, v):
+            key += (tensor.shape, tensor.stride(), tensor.dtype, tensor.device)
+            address |= tensor.data_ptr()
+        if address % 16:
+            key += (q.data_ptr() % 16, k.data_ptr() % 16, v.data_ptr() % 16)
+        launch = _launches.get(key)
+    except (AttributeError, TypeError, RuntimeError):
+        _check(q, k, v, scale)
+        raise
+    if launch is None:
+        _check(q, k, v, scale)
+        launch = _launches.keep(key, _find_launch(q, k, v, scale, *_bounds(left, right)))
+    return launch(q, k, v)
+
+
+def _find_launch(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, left: int | None, right: int | None
+) -> Launch:
+    """Decide all that is done for tensors like these, and have the kernel compiled."""
+    batch, queries, heads, _ = q.shape
+    shape, rows = (batch, queries, heads, v.shape[3]), (batch, heads, queries)
+    if 0 in q.shape or not k.shape[1]:
+        return lambda q, k, v: (q.new_zeros(shape), q.new_full(rows, -math.inf, dtype=torch.float32))
+    launch, ways = plan_forward(q, k, v, scale, left, right), tuple(map(_way_to, (q, k, v)))
+
+    def run(*given: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        o, lse = given[0].new_empty(shape), given[0].new_empty(rows, dtype=torch.float32)
+        if ways != _AS_THEY_ARE:
+            given = tuple(each if way is None else way(each) for way, each in zip(ways, given, strict=True))
+        launch(*given, o, lse)
         return o, lse
-    if not k.shape[1]:
-        return o.zero_(), lse.fill_(-math.inf)
-    launch_forward(_reachable(q), _reachable(k), _reachable(v), o, lse, scale, *_bounds(left, right))
-    return o, lse
+
+    return run
 
 
 def _grads(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

@@ -1,5 +1,6 @@
 """Launch attention: choose, compile if necessary, and call the kernels."""
 
+from collections.abc import Callable
 from functools import cache
 
 import torch
@@ -18,32 +19,31 @@ _UNIT = 8
 """Elements of 16 bits in the 16 bytes that TMA's strides are multiples of."""
 
 
-def launch_forward(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    o: torch.Tensor,
-    lse: torch.Tensor,
-    scale: float,
-    left: int | None,
-    right: int | None,
-) -> None:
-    """Compute O and the logarithms of the rows' sums; tensors are not empty, and have been checked.
+def plan_forward(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, left: int | None, right: int | None
+) -> Callable[..., None]:
+    """Choose and compile what computes attention for tensors like these, which have elements and have been checked.
 
     Parameters
     ----------
-    q, k, v, o : Tensor (batch, tokens, heads, head)
-        Rows contiguous; other strides and the address multiples of 16 bytes.
-    lse : Tensor (batch, heads, queries), fp32, contiguous
+    q, k, v : Tensor (batch, tokens, heads, head)
     scale : float
         Factor of the scores, positive.
     left, right : int or None
         Keys before and behind a query's position that it sees; None for all.
+
+    Returns
+    -------
+    callable
+        Takes q, k, v, O of their dtype (batch, queries, heads, head of v) and the logarithms of the rows' sums (batch,
+        heads, queries), fp32, and writes the last two. Rows are contiguous; other strides and the addresses are
+        multiples of 16 bytes.
     """
     bounds = left is not None, right is not None
     config = choose_forward(dtype_name(q.dtype), q.shape[3], v.shape[3], q.shape[1], left=bounds[0], right=bounds[1])
     ctas = ctas_of(q.shape[1], bounds[1], gpu_of(q.device).sm_count)
-    compile_forward(config)(q, k, v, o, lse, scale, left or 0, right or 0, ctas)
+    function, rest = compile_forward(config), (scale, left or 0, right or 0, ctas)
+    return lambda *tensors: function(*tensors, *rest)
 
 
 def launch_backward(
@@ -59,7 +59,7 @@ def launch_backward(
     left: int | None,
     right: int | None,
 ) -> None:
-    """Compute the gradients of Q, K and V into `grads`; arguments are those of `launch_forward`, and its results.
+    """Compute the gradients of Q, K and V into `grads`; arguments are those of `plan_forward`, and its results.
 
     `dlse` is the gradient of the logarithms, if they have one. dQ is summed in an order that differs from run to run.
     """
