@@ -216,7 +216,7 @@ def test_attributes_of_kernels(library):
     """Registers are those that ptxas takes."""
     out = np.zeros(7, np.int64)
     assert library.call("described", out) == 0
-    assert out.tolist()[:2] + out.tolist()[3:] == [256, 1024, 90, 90, 0, 227 * 1024 - 256]
+    assert out.tolist()[:2] + out.tolist()[3:] == [256, 1024, 90, 90, 0, 48 * 1024 - 256]
     assert 0 < out[2] <= 64
 
 
@@ -224,7 +224,7 @@ def test_registers_and_local_memory_are_those_of_the_kernel(library, monkeypatch
     resources = [
         SimpleNamespace(name=name, registers=n, frame_bytes=8 * n) for name, n in (("ranks", 12), ("fill", 20))
     ]
-    calls = "cutepy.frontends.cuda_runtime.calls.ask_ptxas"
+    calls = "cutepy.frontends.kernel_handles.ask_ptxas"
     for listed in (resources, resources[::-1]):
         monkeypatch.setattr(calls, lambda ptx, listed=listed: SimpleNamespace(resources=listed))
         out = np.zeros(7, np.int64)
@@ -233,10 +233,10 @@ def test_registers_and_local_memory_are_those_of_the_kernel(library, monkeypatch
 
 
 def test_unknown_registers_are_as_many_as_a_thread_of_so_large_a_cta_can_have(library, monkeypatch):
-    monkeypatch.setattr("cutepy.frontends.cuda_runtime.calls.ask_ptxas", lambda ptx: None)
+    monkeypatch.setattr("cutepy.frontends.kernel_handles.ask_ptxas", lambda ptx: None)
     out = np.zeros(7, np.int64)
     assert library.call("described", out) == 0
-    assert out.tolist() == [256, 1024, 64, 90, 90, 0, 227 * 1024 - 256]
+    assert out.tolist() == [256, 1024, 64, 90, 90, 0, 48 * 1024 - 256]
 
 
 def test_events_streams_and_functions_of_the_host(library):
