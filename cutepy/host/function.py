@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from cutepy.extras import require
 from cutepy.host import environment
 from cutepy.host.arguments import (
     ArgumentError,
@@ -256,8 +257,6 @@ class Function:
         WrongDeviceError
             If the GPU is not of the architecture that the kernels were compiled for.
         """
-        import torch
-
         index = _cuda_index(device)
         if EXECUTION.backend is not None:
             if index:  # the simulator has a device
@@ -266,6 +265,9 @@ class Function:
                 )
             self._ready_to_simulate()
             return self
+        require(f"{self.__name__}.prepare on a GPU", "torch")
+        import torch
+
         self._require_cuda()
         with self._lock:
             index = torch.cuda.current_device() if index is None else index
@@ -282,6 +284,7 @@ class Function:
         return self
 
     def _prepare_and_launch(self, *arguments: Any) -> None:  # noqa: ANN401
+        require(f"a launch of {self.__name__} on a GPU", "torch")
         if any(map(is_read_only, leaves(arguments))):
             self._launch_on_copies(arguments)
             return
@@ -390,6 +393,7 @@ class Function:
         copies.bring_back()
 
     def _require_cuda(self) -> None:
+        require(f"a launch of {self.__name__} on a GPU", "torch")
         import torch
 
         if not torch.cuda.is_available():
@@ -437,10 +441,11 @@ def _reopened(metadata: dict[str, Any], sections: dict[str, bytes], plan: SmemPl
 
 def _cuda_index(device: object) -> int | None:
     """Return the index of a GPU in torch's forms; None for the current one."""
-    import torch
-
     if device is None or (isinstance(device, int) and not isinstance(device, bool)):
         return device
+    require("the name of a device", "torch")
+    import torch
+
     if not isinstance(device, (str, torch.device)):
         raise TypeError(f"device must be an int, a str such as 'cuda:0', a torch.device or None, got {device!r}")
     try:
