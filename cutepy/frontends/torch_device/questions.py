@@ -177,7 +177,8 @@ def _known(found: object) -> tuple[()]:
 
 def _kept(handle: object) -> int:
     kernel_of(handle)
-    return int(handle)  # type: ignore[call-overload]
+    number: int = int(handle)  # type: ignore[call-overload]
+    return number
 
 
 def _some(wrap: Callable[[int], object], module: object, count: int) -> list[object]:
