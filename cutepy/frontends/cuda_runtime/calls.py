@@ -8,6 +8,7 @@ CUDA Runtime API. What nvcc's host code calls beside it, to register and launch 
 from __future__ import annotations
 
 import ctypes
+import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -20,13 +21,15 @@ from cutepy.frontends.cuda_runtime.properties import DeviceCalls
 from cutepy.frontends.cuda_runtime.signatures import DRIVER, POINTER_RESULTS, SIGNATURES
 from cutepy.frontends.cuda_runtime.streams import StreamCalls, put
 from cutepy.frontends.kernel_handles import FUNCTION_ATTRIBUTES, HandleError, LoadedKernel
-from cutepy.runtime.host_calls import COOPERATIVE, HostCalls, Library, serve
+from cutepy.runtime.host_calls import COOPERATIVE, HostCalls, Library, cluster_of, launch_attributes, serve
 from cutepy.runtime.tensor_maps import encode_im2col
 from cutepy.sim.machine.loaded_module import Placed
 
 _POINTER, _INT, _LONG = ctypes.c_void_p, ctypes.c_int32, ctypes.c_uint64
 _KINDS = {"p": _POINTER, "i": _INT, "l": _LONG}
 _NO_SYMBOL, _NO_KERNEL = 13, 98
+_BLOCK_AT, _SMEM_AT = 12, 24
+"""Offsets in `cudaLaunchConfig_t`."""
 _PER_THREAD = re.compile("_pt[ds][sz]$")
 """Suffix of names where each thread has a default stream; the simulator has one."""
 
@@ -198,6 +201,18 @@ class RuntimeCalls(DeviceCalls, MemoryCalls, StreamCalls, HostCalls):
             return error.code
 
     do_cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags = do_cudaOccupancyMaxActiveBlocksPerMultiprocessor
+
+    def do_cudaOccupancyMaxActiveClusters(self, clusters: int, function: int, config: int) -> int:
+        """Say how many clusters of a kernel the GPU holds, where GPCs would leave no SM over."""
+        if function not in self._kernels:
+            return _NO_KERNEL
+        x, y, z = (ctypes.c_uint32 * 3).from_address(config + _BLOCK_AT)
+        smem = ctypes.c_uint64.from_address(config + _SMEM_AT).value
+        size = math.prod(cluster_of(launch_attributes(config)))
+        try:
+            return put(clusters, self._described(function).active_clusters(x * y * z, smem, size), _INT)
+        except HandleError as error:
+            return error.code
 
     # Variables.
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-import math
 
 from cutepy.frontends.cuda_runtime.streams import put
 from cutepy.runtime import h200
-from cutepy.runtime.host_calls import cluster_of, launch_attributes
 
 _INVALID_DEVICE = 101
 _PROPERTIES = (
@@ -93,11 +91,6 @@ class DeviceCalls:
         return 0
 
     do_cudaDeviceSetCacheConfig = do_cudaFuncSetCacheConfig
-
-    def do_cudaOccupancyMaxActiveClusters(self, clusters: int, function: int, config: int) -> int:
-        """Say how many there are at once, one CTA an SM."""
-        size = math.prod(cluster_of(launch_attributes(config)))
-        return put(clusters, h200.max_active_clusters(size), ctypes.c_int32)
 
     def do_cudaGetErrorString(self, code: int) -> int:
         """Refer to the exception that says what went wrong."""
