@@ -98,6 +98,10 @@ class Page:
     def labelled(self, label):
         return self.one(f"#{next(x.get_attribute('for') for x in self.all('label') if x.text == label)}")
 
+    def unfold(self):
+        for summary in self.all("section:not([hidden]) details.more:not([open]) > summary"):
+            summary.click()
+
     def type(self, label, text):
         field = self.labelled(label)
         field.clear()
@@ -261,6 +265,7 @@ def test_an_atom_and_its_operands(page):
     page.point_at(page.cell(70, 17))
     page.wait(lambda: page.facts().get("coordinate") == "((6,8),(17,0))")
     assert page.facts()["descriptor"].startswith("tCrA[1,1] 0x4000")
+    page.unfold()
     Select(page.labelled("Swizzle of A")).select_by_visible_text("SW64")
     page.wait(lambda: page.one("#sA-layout").text.startswith("Sw<2,3,3>"))
     Select(page.labelled("Picture")).select_by_visible_text("C")
@@ -366,6 +371,8 @@ def test_an_atom_shows_its_accumulators_first(page):
     page.open("?view=atom")
     assert Select(page.labelled("Picture")).first_selected_option.text == "C"
     assert ": C, 128x128" in page.one("#atom-picture .title").text
+    assert page.one("#stages").is_displayed() == (page.width > 700)
+    page.unfold()
     assert page.labelled("Stages").is_displayed()
 
 
