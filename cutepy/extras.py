@@ -35,10 +35,12 @@ class MissingPackagesError(ModuleNotFoundError):
         The missing modules, of `_DISTRIBUTIONS`.
     extra : str, optional
         The extra of cutepy that installs them all. Default: those that install each.
+    instead : str, optional
+        Remedy beside the installation, such as ``set CUTEPY_CACHE_DIR``.
 
     Attributes
     ----------
-    user, modules, extra
+    user, modules, extra, instead
         As given.
 
     Examples
@@ -47,24 +49,24 @@ class MissingPackagesError(ModuleNotFoundError):
     cutepy.simulate needs numpy and nvidia-cutlass-dsl, which are not installed: pip install 'cutepy[dsl]'
     """
 
-    def __init__(self, user: str, modules: tuple[str, ...], extra: str | None = None) -> None:
-        self.user, self.modules, self.extra = user, modules, extra
+    def __init__(self, user: str, modules: tuple[str, ...], extra: str | None = None, instead: str = "") -> None:
+        self.user, self.modules, self.extra, self.instead = user, modules, extra, instead
         names = [*dict.fromkeys(_DISTRIBUTIONS[module][0] for module in modules)]
         extras = [extra] if extra else [*dict.fromkeys(_DISTRIBUTIONS[module][1] for module in modules)]
         *first, last = names
         listed = f"{', '.join(first)} and {last}, which are" if first else f"{last}, which is"
         message = f"{user} needs {listed} not installed: pip install 'cutepy[{','.join(extras)}]'"
-        super().__init__(message, name=modules[0])
+        super().__init__(f"{message}, or {instead}" if instead else message, name=modules[0])
 
-    def __reduce__(self) -> tuple[type[MissingPackagesError], tuple[str, tuple[str, ...], str | None]]:
-        return MissingPackagesError, (self.user, self.modules, self.extra)
+    def __reduce__(self) -> tuple[type[MissingPackagesError], tuple[str, tuple[str, ...], str | None, str]]:
+        return MissingPackagesError, (self.user, self.modules, self.extra, self.instead)
 
     def of(self, user: str) -> MissingPackagesError:
         """Return the same error for another part of cutepy, the requested one."""
-        return MissingPackagesError(user, self.modules, self.extra)
+        return MissingPackagesError(user, self.modules, self.extra, self.instead)
 
 
-def require(user: str, *modules: str, extra: str | None = None) -> None:
+def require(user: str, *modules: str, extra: str | None = None, instead: str = "") -> None:
     """Raise unless modules can be imported; none is imported here.
 
     Parameters
@@ -75,6 +77,8 @@ def require(user: str, *modules: str, extra: str | None = None) -> None:
         Of the packages that extras install.
     extra : str, optional
         The extra that installs all of them. Default: those that install each.
+    instead : str, optional
+        Remedy beside the installation.
 
     Raises
     ------
@@ -83,7 +87,7 @@ def require(user: str, *modules: str, extra: str | None = None) -> None:
     """
     missing = tuple(module for module in modules if not is_installed(module))
     if missing:
-        raise MissingPackagesError(user, missing, extra)
+        raise MissingPackagesError(user, missing, extra, instead)
 
 
 def is_installed(module: str) -> bool:

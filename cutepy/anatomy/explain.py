@@ -119,12 +119,7 @@ def _of_ptx(text: str, assembler: bool, name: str, cubin: bytes = b"") -> Explan
     text = text.rstrip("\0")
     unread: list[Unread] = []
     module = parse_module(text, unread)
-    target = module.target.partition(",")[0].strip()
-    if target not in _EXPLAINED:
-        raise ExplainError(
-            f"{name} is for {target}, and the instructions that are explained are those of sm_90a: compile it for "
-            "sm_90a (nvcc -arch=sm_90a -ptx, CUTE_DSL_ARCH=sm_90a)"
-        )
+    _check_target(module, name)
     parsed = _parsed(text, module, unread, assembler, cubin)
     if not module.functions:
         raise ExplainError(f"{name} has no kernel that could be read, though it says .entry; is it PTX?")
@@ -132,15 +127,27 @@ def _of_ptx(text: str, assembler: bool, name: str, cubin: bytes = b"") -> Explan
     return Explanation(name, kernels, parsed.version, parsed.module.target, (_STATIC, _ADDRESSES))
 
 
+def _check_target(module: Module, name: str) -> None:
+    target = module.target.partition(",")[0].strip()
+    if target not in _EXPLAINED:
+        raise ExplainError(
+            f"{name} is for {target}, and the instructions that are explained are those of sm_90a: compile it for "
+            "sm_90a (nvcc -arch=sm_90a -ptx, CUTE_DSL_ARCH=sm_90a)"
+        )
+
+
 def _of_watch(watch: Watch, assembler: bool, name: str) -> Explanation:
     seen = list(watch.kernels)
     if not seen:
         raise ExplainError(f"{name} launched no kernel; call a compiled function within the run")
-    modules = {one.launches[0].ptx: one for one in seen}
-    parsed = {}
-    for text in modules:
-        plain, unread = text.rstrip("\0"), list[Unread]()
-        parsed[text] = _parsed(plain, parse_module(plain, unread), unread, assembler)
+    parsed: dict[str, _Parsed] = {}
+    for one in seen:
+        text = one.launches[0].ptx
+        if text not in parsed:
+            plain, unread = text.rstrip("\0"), list[Unread]()
+            module = parse_module(plain, unread)
+            _check_target(module, f"the PTX of kernel {one.launches[0].kernel}, which {name} launched,")
+            parsed[text] = _parsed(plain, module, unread, assembler)
     kernels = tuple(
         _kernel(parsed[one.launches[0].ptx], parsed[one.launches[0].ptx].module.functions[one.launches[0].kernel], one)
         for one in seen

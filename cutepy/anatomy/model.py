@@ -247,6 +247,8 @@ class Region:
         Who: as what, and where in the source.
     parts : tuple of int
         Start addresses of the copies or tiles in the region, if there are several.
+    starts : tuple of int
+        Rising start addresses of the ranges of `bytes` bytes each, if the region is several at regular distances.
     """
 
     start: int
@@ -255,6 +257,7 @@ class Region:
     writers: tuple[str, ...] = ()
     readers: tuple[str, ...] = ()
     parts: tuple[int, ...] = ()
+    starts: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from cutepy.anatomy.model import Findings, Kernel
+from cutepy.anatomy.model import Findings, Kernel, Region
 from cutepy.anatomy.sections import sections
 from cutepy.anatomy.smem import UNUSED
 from cutepy.extras import require
@@ -56,14 +56,19 @@ def _rendered(template: str, findings: Findings) -> str:
 
 def bars(kernel: Kernel) -> list[Bar]:
     """Lay the regions of shared memory side by side; thin ones are widened, so that they can be pointed at."""
-    end = max((region.start + region.bytes for region in kernel.regions), default=0)
+    end = max((start + region.bytes for region in kernel.regions for start in _starts(region)), default=0)
     regions = [region for region in kernel.regions if region.what != UNUSED]
     return [
         Bar(
-            round(100 * region.start / end, 3),
+            round(100 * start / end, 3),
             round(max(100 * region.bytes / end, 0.3), 3),
             FILLS[number % len(FILLS)],
-            f"{region.start:#x}-{region.start + region.bytes - 1:#x}, {region.bytes} bytes: {region.what}",
+            f"{start:#x}-{start + region.bytes - 1:#x}, {region.bytes} bytes: {region.what}",
         )
         for number, region in enumerate(regions)
+        for start in _starts(region)
     ]
+
+
+def _starts(region: Region) -> tuple[int, ...]:
+    return region.starts or (region.start,)

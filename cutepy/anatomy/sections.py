@@ -297,6 +297,8 @@ def _smem_remark(kernel: Kernel) -> str:
 def _region(region: Region) -> Entry:
     end = region.start + region.bytes
     title = f"{region.start:#07x}-{end - 1:#07x}  {region.bytes} bytes  {region.what}"
+    if region.starts:
+        title = f"{addresses(region.starts)}  {region.bytes} bytes each  {region.what}"
     facts = [("written", text) for text in region.writers] + [("read", text) for text in region.readers]
     if region.parts:
         facts.insert(0, ("in parts", f"{len(region.parts)} that start at {addresses(region.parts)}"))

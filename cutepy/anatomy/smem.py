@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from cutepy.anatomy.mmas import site_of
 from cutepy.anatomy.model import Barrier, Region
 from cutepy.anatomy.watch import CELL_BYTES, Cells, Seen
-from cutepy.anatomy.words import place
+from cutepy.anatomy.words import place, progression
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.ptx import Module
 
@@ -21,6 +22,7 @@ _APART = 128
 _APART_BYTES = 1024
 """Largest gap between ranges of one use that counts as padding."""
 _MOST_ROLES = 62
+_FEWEST_FOLDED = 3
 
 
 def seen_regions(seen: Seen, barriers: Sequence[Barrier], symbols: Mapping[str, tuple[int, int]]) -> tuple[Region, ...]:
@@ -55,7 +57,21 @@ def seen_regions(seen: Seen, barriers: Sequence[Barrier], symbols: Mapping[str, 
     ends = [0, *(end for _, end, _ in runs)]
     starts = [*(start for start, _, _ in runs), used]
     unused = [Region(end, start - end, UNUSED) for end, start in zip(ends, starts, strict=True) if start - end > _APART]
-    return tuple(sorted((*found, *unused), key=lambda region: region.start))
+    return tuple(sorted(_folded((*found, *unused)), key=lambda region: region.start))
+
+
+def _folded(regions: Iterable[Region]) -> Iterator[Region]:
+    """Fold regions of one size and one use into one, where their addresses are a progression."""
+    alike: dict[Region, list[Region]] = {}
+    for region in regions:
+        alike.setdefault(replace(region, start=0), []).append(region)
+    for group in alike.values():
+        group.sort(key=lambda region: region.start)
+        starts = tuple(region.start for region in group)
+        if len(group) < _FEWEST_FOLDED or group[0].parts or progression(starts) is None:
+            yield from group
+        else:
+            yield replace(group[0], starts=starts)
 
 
 def static_regions(symbols: Mapping[str, tuple[int, int]], barriers: Sequence[Barrier]) -> tuple[Region, ...]:

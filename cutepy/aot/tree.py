@@ -18,6 +18,7 @@ from cutepy.aot.spec import Extension, Op
 from cutepy.aot.tables import form_text, limits
 from cutepy.aot.variant import Variant, order_of
 from cutepy.dsl.version import installed
+from cutepy.host.output import check_is_or_may_be_folder
 from cutepy.runtime.host_abi import MINIMUM_DRIVER
 from cutepy.runtime.program import ARCH
 
@@ -60,6 +61,8 @@ class Tree:
     ------
     FileExistsError
         If something is there that is not to be replaced.
+    NotADirectoryError
+        If a file stands in the folder's path.
     """
 
     def __init__(self, out: Path, *, overwrite: bool, sources: Iterable[Path] = ()) -> None:
@@ -68,6 +71,7 @@ class Tree:
         self._out = out = out.resolve()
         if out.exists():
             _check_replaceable(out, overwrite, sources)
+        check_is_or_may_be_folder(out.parent)
         out.parent.mkdir(parents=True, exist_ok=True)
         self._making = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
         self._templates = Environment(

@@ -35,7 +35,8 @@ class Commands(TyperGroup):
                 raise
             needed = _NEEDS.get(" ".join(names), _NEEDS.get(names[0], ()))
             beside = (module for module in needed if not is_installed(module))
-            fail(str(MissingPackagesError(found.user, tuple(dict.fromkeys((*beside, *found.modules))), found.extra)))
+            modules = tuple(dict.fromkeys((*beside, *found.modules)))
+            fail(str(MissingPackagesError(found.user, modules, found.extra, found.instead)))
 
 
 def _names(context: Any) -> list[str]:  # noqa: ANN401

@@ -9,6 +9,8 @@ from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from cutepy.host.output import check_is_or_may_be_folder
+
 TORCH_NAMESPACES = frozenset(
     "aten c10d cuda debug_mode_ops debugprims export higher_order import_module inductor inductor_prims load_library "
     "loaded_libraries metal mkl mkldnn mkldnn_prepacked nccl onednn onnx prepacked prim prims profiler quantization "
@@ -43,8 +45,11 @@ def write_kernel(name: str, folder: Path) -> list[Path]:
         If it is another name.
     FileExistsError
         If one of the files exists: nothing is written then.
+    NotADirectoryError
+        If `folder` can't be made.
     """
     _check_spelling(name)
+    check_is_or_may_be_folder(folder)
     files = {folder / f"{name}.py": "kernel.py.jinja", folder / f"test_{name}.py": "test_kernel.py.jinja"}
     for file in (folder / name, *files):  # a folder comes before a module of its name
         if file.exists():

@@ -8,13 +8,14 @@ another number on the near side, and Host and Origin must agree in any case.
 from __future__ import annotations
 
 import ipaddress
+import re
 from typing import Any
 
 from flask import Flask, Request, Response, render_template, request
 
 from cutepy.explorer.worker import error
 
-NAMES = ("127.0.0.1", "localhost")
+NAMES = ("127.0.0.1", "localhost", "[::1]")
 FORBIDDEN = 403
 TOO_LARGE, TOO_LONG = 413, 414
 MAX_QUERY = 16 << 10
@@ -73,17 +74,24 @@ def protect(app: Flask, hosts: tuple[str, ...], uploads: str) -> None:
         return response
 
 
+def _name(host: str) -> str:
+    """Return the name in a Host header, without the port; an address of version 6 keeps its brackets."""
+    found = re.fullmatch(r"(\[[^]]*\]|[^:]*)(:.*)?", host.lower())
+    return found[1] if found else host
+
+
 def refusal(asked: Request, hosts: tuple[str, ...] = ()) -> str:
     """Return the reason why a request is refused; empty where it is not."""
     host = asked.headers.get("Host", "")  # the raw header: `asked.host` substitutes one where it is absent
-    name, _, _ = host.partition(":")
+    name = _name(host)
+    hosts = tuple(each.lower() for each in hosts)
     if name not in (*NAMES, *hosts):
         return f"the host must be {', '.join((*NAMES, *hosts))}, got {host!r}"
     if not ipaddress.ip_address(asked.remote_addr or "0.0.0.0").is_loopback:
         return "requests must come from this machine"
     origin = asked.headers.get("Origin")
     schemes = ("http", "https") if name in hosts else ("http",)  # a proxy may use TLS
-    if origin is not None and origin not in [f"{scheme}://{host}" for scheme in schemes]:
+    if origin is not None and origin.lower() not in [f"{scheme}://{host.lower()}" for scheme in schemes]:
         return f"the page must be of this server, http://{host}, got the origin {origin!r}"
     site = asked.headers.get("Sec-Fetch-Site", "none")
     if asked.path.startswith("/api/") and site not in ("none", "same-origin"):

@@ -240,7 +240,7 @@ def _copy(chosen: str, mma: sm90.TiledMMA) -> sm90.TiledCopy:
 def _picture(
     asked: Parameters, mma: sm90.TiledMMA, tile: tuple[int, int, int], smem: dict[str, _Operand]
 ) -> dict[str, Any]:
-    chosen = asked.choice("picture", PICTURES, "sA" if "A" in smem else "A")
+    chosen = asked.choice("picture", PICTURES, "C")
     if chosen in COPIES:
         return render_raw(picture_of(_copy(chosen, mma)))
     if chosen in "ABC":

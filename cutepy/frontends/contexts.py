@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
+from cutepy.extras import require
 from cutepy.frontends.assembler import ask_ptxas
 from cutepy.frontends.dsl.context import simulate as simulate_the_dsl
 from cutepy.frontends.inherited import inheriting
@@ -24,10 +25,13 @@ def _for_all_compilers(
     context: Callable[_P, AbstractContextManager[_Run]],
 ) -> Callable[_P, AbstractContextManager[_Run]]:
     """Let a context that takes the launches of the DSL take those of the other compilers, and inherit options."""
+    needed = ("numpy", "cutlass", *(("torch",) if context is serve_cuda_to_the_dsl else ()))
 
     @reentrant
     @wraps(context)
     def entered(*args: _P.args, **kwargs: _P.kwargs) -> Iterator[_Run]:
+        require(f"cutepy.frontends.{context.__name__}", *needed)
+
         def enter(options: Mapping[str, Any]) -> AbstractContextManager[_Run]:
             return context(*args, **options)
 

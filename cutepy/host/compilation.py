@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from cutepy.dsl.locations import path_of
 from cutepy.dsl.version import installed, installed_parts
+from cutepy.extras import require
 from cutepy.host import environment
 from cutepy.host.arguments import Parameter, nonempty
 from cutepy.host.declared import OWN_SOURCES, Deferred, StaleSourcesError, declared_key, deferred
@@ -28,6 +29,9 @@ from cutepy.host.folder import CacheFolderError
 from cutepy.host.function import Function, to_entry
 from cutepy.host.inputs import Sources, compiler_digest, named_files, sources as met_sources
 from cutepy.host.store import CacheWarning, NotKept, callers_level, default_store, function_store
+
+_NEEDS = ("cutlass", "tvm_ffi")
+"""Modules of extras that a trace needs, named together where one is missing; the cache's is named by the cache."""
 
 
 def compile(
@@ -128,6 +132,7 @@ class Call:
         named: Mapping[str, object],
         settings: Mapping[str, Any],
     ) -> None:
+        require("cutepy.compile", *_NEEDS)
         self.function = function() if isinstance(function, Deferred) else function
         self.options: str = settings["options"]
         self._examples = bind(self.function, arguments, named, settings)

@@ -8,6 +8,8 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
+from cutepy.extras import require
+
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _SIZE = re.compile(r"(\d+)([KMGT]?)", re.IGNORECASE)
 
@@ -102,18 +104,14 @@ def cache_dir() -> Path:
 
     Raises
     ------
-    ModuleNotFoundError
+    MissingPackagesError
         If the variable is unset and platformdirs, which knows the platform's folder, is not installed.
     """
     if value := CACHE_DIR.read():
         return Path(value).expanduser().absolute()
-    try:
-        import platformdirs
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            f"the platform's cache folder is found by platformdirs: pip install 'cutepy[dsl]', or set {CACHE_DIR.name}",
-            name=error.name,
-        ) from error
+    require("the platform's cache folder", "platformdirs", instead=f"set {CACHE_DIR.name}")
+    import platformdirs
+
     return platformdirs.user_cache_path("cutepy")
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from cutepy.extras import require
 from cutepy.host import environment
 from cutepy.host.arguments import (
     ArgumentError,
@@ -32,6 +33,8 @@ from cutepy.runtime.program import ARCH, LaunchFacts, Program, ServedProgram
 from cutepy.runtime.untraced import keep_untraced, untraced
 
 if TYPE_CHECKING:
+    import torch
+
     from cutepy.host.inspection import Cost, Resources
     from cutepy.layouts.sm90 import SmemPlan
 
@@ -235,31 +238,39 @@ class Function:
             setattr(made, name, settings.get(name, getattr(self, name)))
         return made
 
-    def prepare(self, device: int | None = None) -> Function:
+    def prepare(self, device: int | str | torch.device | None = None) -> Function:
         """Load the kernels now, on a GPU or in the simulator, rather than at the first call; gives the function itself.
 
         Parameters
         ----------
-        device : int, optional
-            Index of the GPU; torch's current one if not given.
+        device : int, str or torch.device, optional
+            Index of the GPU, or what torch names it by, such as "cuda:0". Default: torch's current one.
 
         Raises
         ------
+        TypeError
+            If `device` is none of these.
+        ValueError
+            If `device` is no CUDA device.
         CudaError
             If there is neither a GPU nor a simulation.
         WrongDeviceError
             If the GPU is not of the architecture that the kernels were compiled for.
         """
-        import torch
-
+        index = _cuda_index(device)
         if EXECUTION.backend is not None:
-            if device:  # the simulator has a device
-                raise WrongDeviceError(f"device must be 0, the only one of the simulator, or None, got {device}")
+            if index:  # the simulator has a device
+                raise WrongDeviceError(
+                    f"the device must be 0, the only one of the simulator, got {device}; leave it out"
+                )
             self._ready_to_simulate()
             return self
+        require(f"{self.__name__}.prepare on a GPU", "torch")
+        import torch
+
         self._require_cuda()
         with self._lock:
-            index = torch.cuda.current_device() if device is None else device
+            index = torch.cuda.current_device() if index is None else index
             if (found := torch.cuda.get_device_capability(index)) != _CAPABILITY:
                 raise WrongDeviceError(
                     f"{self.__name__} was compiled for {self.metadata['arch']}, a GPU of compute capability 9.0 "
@@ -273,6 +284,7 @@ class Function:
         return self
 
     def _prepare_and_launch(self, *arguments: Any) -> None:  # noqa: ANN401
+        require(f"a launch of {self.__name__} on a GPU", "torch")
         if any(map(is_read_only, leaves(arguments))):
             self._launch_on_copies(arguments)
             return
@@ -381,6 +393,7 @@ class Function:
         copies.bring_back()
 
     def _require_cuda(self) -> None:
+        require(f"a launch of {self.__name__} on a GPU", "torch")
         import torch
 
         if not torch.cuda.is_available():
@@ -424,6 +437,24 @@ def _reopened(metadata: dict[str, Any], sections: dict[str, bytes], plan: SmemPl
     """Make a function of a pickle."""
     described = tuple(map(Parameter.from_json, metadata["parameters"]))
     return Function.of_entry(Entry(metadata, sections), described, metadata["spent"]).with_smem_plan(plan)
+
+
+def _cuda_index(device: object) -> int | None:
+    """Return the index of a GPU in torch's forms; None for the current one."""
+    if device is None or (isinstance(device, int) and not isinstance(device, bool)):
+        return device
+    require("the name of a device", "torch")
+    import torch
+
+    if not isinstance(device, (str, torch.device)):
+        raise TypeError(f"device must be an int, a str such as 'cuda:0', a torch.device or None, got {device!r}")
+    try:
+        named = torch.device(device)
+    except RuntimeError:
+        named = None
+    if named is None or named.type != "cuda":
+        raise ValueError(f"device must be a CUDA device, such as 0 or 'cuda:0', got {device!r}")
+    return named.index
 
 
 def _device_index(arguments: Sequence[Any]) -> int | None:

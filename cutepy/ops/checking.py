@@ -248,12 +248,35 @@ def check_tensor(name: str, tensor: object, allowed: tuple[torch.dtype, ...]) ->
         )
 
 
+_FACTORS, _ADDENDS = ("a", "b"), ("c", "bias")
+_QUANTISED = {getattr(torch, name) for name in ("qint8", "quint8", "qint32", "quint4x2", "quint2x4")}
+
+
+@functools.cache
+def _can_convert(dtype: torch.dtype) -> bool:
+    try:
+        torch.empty(1, dtype=dtype).to(torch.bfloat16)
+    except (NotImplementedError, RuntimeError):
+        return False
+    return True
+
+
 def _remedy(name: str, dtype: torch.dtype, allowed: Sequence[str]) -> str:
     """Return what makes a tensor of an allowed dtype, and what a conversion would lose."""
     to = f".to(torch.{'bfloat16' if 'bfloat16' in allowed else allowed[0]})"
     if dtype.is_complex:  # .to() would drop the imaginary part
         parts = f"{name}.real{to} and {name}.imag{to}"
+        if name in _ADDENDS:
+            return f"leave it out and add it to the result, or add {parts} to products of their own"
+        if name not in _FACTORS:
+            return f"pass {parts} on their own"
         return f"multiply {parts} on their own, or use torch.matmul, which multiplies complex numbers"
+    if dtype in _QUANTISED:
+        return f"convert it with {name}.dequantize(){to}"
+    if not _can_convert(dtype):
+        each = "each half of a byte" if "x2" in dtype_name(dtype) else "each byte"
+        values = f"a table of its values with the codes in {name}.view(torch.uint8), {each}"
+        return f"torch can't convert it: index {values}, then use {to}"
     remedy = f"convert it with {name}{to}"
     if dtype == torch.float32 and "bfloat16" in allowed:
         return f"{remedy}, or call within torch.autocast"

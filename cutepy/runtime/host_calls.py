@@ -161,6 +161,11 @@ class HostCalls:
         self._loaded = False
         self._library = Library()
 
+    @property
+    def module(self) -> tuple[Library, str]:
+        """The module as it was last loaded, and its PTX."""
+        return self._library, self._ptx
+
     def callbacks(self, names: Iterable[str]) -> dict[str, Any]:
         """Make a C function for each name; an unserved one fails by name when it is called."""
         made = {}

@@ -6,6 +6,7 @@ import ctypes
 import math
 from collections.abc import Callable
 
+from cutepy.extras import is_installed
 from cutepy.runtime.cuda import check, driver, runtime
 from cutepy.runtime.execution import EXECUTION
 
@@ -54,10 +55,10 @@ def max_active_clusters(cubin: bytes, kernel: str, block: _Dim3, cluster: _Dim3,
     CudaError
         If CUDA refuses: the kernel can't be launched so.
     """
+    if EXECUTION.backend is not None or not is_installed("torch"):  # a served device exists without a driver
+        return None
     import torch
 
-    if EXECUTION.backend is not None:  # a served device exists without a driver
-        return None
     if not torch.cuda.is_available() or torch.cuda.get_device_capability() != _HOPPER:
         return None
     check(runtime().cudaSetDevice(torch.cuda.current_device()), "making the device current")

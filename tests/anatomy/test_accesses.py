@@ -84,3 +84,36 @@ def test_scattered_atomics_are_told():
     )
     ((access,), _) = costly(body, np.zeros(2048, np.uint32), block=64)
     assert (access.space, access.taken, access.fewest) == ("global", 64, 8)
+
+
+def test_atomics_of_shared_memory_are_told():
+    body = """
+    mov.u32 %r0, smem; mov.u32 %r1, %tid.x; mad.lo.u32 %r2, %r1, 128, %r0;
+    atom.shared.add.u32 %r3, [%r2], 1;"""
+    ((access,), _) = costly(body, smem_bytes=32 * 128)
+    assert (access.space, access.taken, access.fewest) == ("shared", 32, 1)
+
+
+def test_alternating_uses_at_regular_distances_are_one_region_each():
+    body = """
+    mov.u32 %r0, smem; mov.u32 %r1, %tid.x; mad.lo.u32 %r2, %r1, 128, %r0;
+    atom.shared.add.u32 %r3, [%r2], 1;
+    st.shared.u32 [%r2+64], %r1;"""
+    _, explanation = costly(body, smem_bytes=32 * 128)
+    regions = explanation.kernels[0].regions
+    assert [region.starts for region in regions] == [tuple(range(at, 4096, 128)) for at in (0, 64)]
+    assert [region.bytes for region in regions] == [8, 8]
+    assert "0x0 + 32:128  8 bytes each" in explanation.text()
+
+
+def test_regions_fold_where_their_addresses_are_a_progression():
+    from cutepy.anatomy.model import Region
+    from cutepy.anatomy.smem import _folded
+
+    def starts(*regions):
+        return sorted(region.starts or (region.start,) for region in _folded(Region(*r) for r in regions))
+
+    assert starts((0, 8, "a"), (32, 8, "a"), (64, 8, "a"), (8, 8, "b")) == [(0, 32, 64), (8,)]
+    assert starts((0, 8, "a"), (32, 8, "a"), (96, 8, "a")) == [(0,), (32,), (96,)]
+    assert starts((0, 8, "a"), (32, 16, "a"), (64, 8, "a")) == [(0,), (32,), (64,)]
+    assert starts((0, 8, "a"), (64, 8, "a")) == [(0,), (64,)]

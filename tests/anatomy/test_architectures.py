@@ -36,3 +36,17 @@ def test_mmas_of_warps_are_listed(target):
     assert (mma.opcode, mma.instructions, mma.shape_mnk) == (MMA, 2, None)
     assert "wgmma alone is explained" in mma.remark
     assert "MMAs: none" not in str(explanation)
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_89"])
+def test_launches_of_another_architecture_are_refused_too(target):
+    import cutepy
+    from cutepy.anatomy import Watch
+
+    watch = Watch()
+    with cutepy.simulate(observers=[watch]):
+        cutepy.load_ptx(f".version 8.7 .target {target} .address_size 64 .visible .entry k() {{ ret; }}").launch(
+            "k", 1, 32
+        )
+    with pytest.raises(ExplainError, match=rf"kernel k, .* is for {target}, .* compile it for sm_90a"):
+        explain(watch, assembler=False)

@@ -107,3 +107,11 @@ def test_where_moving_fails_the_earlier_export_is_back(tmp_path, monkeypatch):
         make(tmp_path / "out", overwrite=True)
     assert (tmp_path / "out/README.md").read_bytes() == b"old"
     assert names(tmp_path) == ["out"]
+
+
+@pytest.mark.parametrize("inside", ["x", "x/y"])
+def test_a_file_in_the_path_is_named(tmp_path, inside):
+    (tmp_path / "afile").touch()
+    with pytest.raises(NotADirectoryError, match=r"afile is a file; choose another folder"):
+        make(tmp_path / "afile" / inside)
+    assert names(tmp_path) == ["afile"]

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cutepy.cli.app import app
-from cutepy.cli.new import TORCH_NAMESPACES
+from cutepy.cli.new import TORCH_NAMESPACES, write_kernel
 
 ROOT = Path(__file__).parents[2]
 
@@ -170,3 +170,10 @@ def test_nothing_is_overwritten(written):
     assert result.exit_code != 0
     assert "fused_relu.py exists" in " ".join(result.output.split())
     assert not (written / "test_fused_relu.py").exists()
+
+
+@pytest.mark.parametrize("inside", ["", "x", "x/y"])
+def test_a_file_in_the_path_is_named(tmp_path, inside):
+    (tmp_path / "afile").touch()
+    with pytest.raises(NotADirectoryError, match=r"afile is a file; choose another folder"):
+        write_kernel("fresh", tmp_path / "afile" / inside)

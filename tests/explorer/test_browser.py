@@ -98,6 +98,10 @@ class Page:
     def labelled(self, label):
         return self.one(f"#{next(x.get_attribute('for') for x in self.all('label') if x.text == label)}")
 
+    def unfold(self):
+        for summary in self.all("section:not([hidden]) details.more:not([open]) > summary"):
+            summary.click()
+
     def type(self, label, text):
         field = self.labelled(label)
         field.clear()
@@ -261,6 +265,7 @@ def test_an_atom_and_its_operands(page):
     page.point_at(page.cell(70, 17))
     page.wait(lambda: page.facts().get("coordinate") == "((6,8),(17,0))")
     assert page.facts()["descriptor"].startswith("tCrA[1,1] 0x4000")
+    page.unfold()
     Select(page.labelled("Swizzle of A")).select_by_visible_text("SW64")
     page.wait(lambda: page.one("#sA-layout").text.startswith("Sw<2,3,3>"))
     Select(page.labelled("Picture")).select_by_visible_text("C")
@@ -313,6 +318,62 @@ def test_everything_has_a_name(page):
     page.one("#tab-layout").send_keys(Keys.ARROW_RIGHT)
     page.wait(lambda: page.one("#view-steps").is_displayed())
     assert page.driver.switch_to.active_element.get_attribute("id") == "tab-steps"
+
+
+BUSY = """
+    const done = arguments[arguments.length - 1];
+    const look = setInterval(() => {
+        if (document.body.getAttribute("aria-busy") !== "false") return;
+        clearInterval(look);
+        done(document.querySelectorAll("#shared-picture [role=grid]").length);
+    }, 1);
+"""
+
+
+def test_the_page_is_busy_until_shared_memory_is_drawn(page):
+    for _ in range(5):
+        page.driver.get(page.base + "?view=run&at=3")
+        assert page.driver.execute_async_script(BUSY) == 1
+    page.one("#next-event").click()
+    assert page.driver.execute_script("return document.body.getAttribute('aria-busy')") in ("true", "false")
+    page.wait(page.idle)
+
+
+ON_A_TELEPHONE = pytest.mark.parametrize("page", ["telephone"], indirect=True)
+
+
+@ON_A_TELEPHONE
+@pytest.mark.parametrize("view", ["layout", "steps", "compare", "atom"])
+def test_the_picture_begins_on_the_first_screen(page, view):
+    page.open(f"?view={view}")
+    assert page.one(f"#{view}-picture table").rect["y"] < 0.75 * page.one("#inspector").rect["y"]
+
+
+@ON_A_TELEPHONE
+def test_all_tabs_are_on_a_narrow_screen(page):
+    page.open()
+    for tab in page.all("[role=tab]"):
+        assert 0 <= tab.rect["x"]
+        assert tab.rect["x"] + tab.rect["width"] <= page.width
+        tab.click()
+
+
+@ON_A_TELEPHONE
+def test_folded_fields_open_where_one_is_wrong(page):
+    page.open("?view=atom")
+    assert not page.one("#stages").is_displayed()
+    page.open("?view=atom&stages=99")
+    page.wait(lambda: page.one("#atom-error").is_displayed())
+    assert page.one("#stages").is_displayed()
+
+
+def test_an_atom_shows_its_accumulators_first(page):
+    page.open("?view=atom")
+    assert Select(page.labelled("Picture")).first_selected_option.text == "C"
+    assert ": C, 128x128" in page.one("#atom-picture .title").text
+    assert page.one("#stages").is_displayed() == (page.width > 700)
+    page.unfold()
+    assert page.labelled("Stages").is_displayed()
 
 
 @EVERY_SIZE

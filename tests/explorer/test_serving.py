@@ -48,7 +48,7 @@ def test_errors_are_json_with_their_field(client):
         "localhost.evil.example",
         "evil.example:80",
         "0.0.0.0",
-        "[::1]",
+        "[::2]",
         "a b",
         "10.0.0.1",
     ],
@@ -74,10 +74,19 @@ def test_a_forwarded_port_has_another_number():
     for host, status in (
         ("127.0.0.1:8123", 200),
         ("localhost:9000", 200),
+        ("LOCALHOST:9000", 200),
+        ("LocalHost", 200),
+        ("[::1]:9000", 200),
+        ("[::1]", 200),
+        ("[::2]", 403),
+        ("[::1].evil.example", 403),
+        ("[::1", 403),
         ("localhost", 200),
         ("evil.example:8123", 403),
     ):
         assert client.get("/", headers={"Host": host}).status_code == status
+    upper = {"Host": "LOCALHOST:9000", "Origin": "http://localhost:9000", "Sec-Fetch-Site": "same-origin"}
+    assert client.get(LAYOUT, headers=upper).status_code == 200
     forwarded = {"Host": "localhost:9000", "Origin": "http://localhost:9000", "Sec-Fetch-Site": "same-origin"}
     assert client.get(LAYOUT, headers=forwarded).status_code == 200
     assert client.get(LAYOUT, headers=forwarded | {"Origin": "http://localhost:9001"}).status_code == 403

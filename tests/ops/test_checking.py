@@ -76,3 +76,30 @@ def test_what_is_not_traced_leaves_what_is_traced_around_it():
     traced = torch.jit.trace(function, torch.ones(2), check_trace=False)
     assert traced(torch.tensor([3.0])).tolist() == [8.0]
     assert "aten::mul" in str(traced.graph)
+
+
+UNCONVERTED = [n for n in ("float4_e2m1fn_x2", "uint4", "int4", "bits8") if hasattr(torch, n)]
+
+
+@pytest.mark.parametrize("dtype", UNCONVERTED)
+def test_types_that_torch_does_not_convert_are_not_told_to_be_converted(dtype):
+    a = torch.empty(16, 16, dtype=getattr(torch, dtype))
+    with pytest.raises(TypeError, match=r"torch can't convert it: .*a\.view\(torch\.uint8\)") as told:
+        gemm(a, a)
+    assert ("half of a byte" in str(told.value)) == (dtype == "float4_e2m1fn_x2")
+    assert a.view(torch.uint8).shape == a.shape
+
+
+@pytest.mark.filterwarnings("ignore:.*quantized tensor creation")
+def test_quantised_tensors_are_dequantised():
+    a = torch.empty(16, 16, dtype=torch.quint8)
+    with pytest.raises(TypeError, match=r"a\.dequantize\(\)\.to\(torch\.bfloat16\)"):
+        gemm(a, a)
+
+
+@pytest.mark.parametrize("name", ["c", "bias"])
+def test_complex_addends_are_added_to_the_result(name):
+    a = torch.zeros(16, 16).half()
+    given = {"c": torch.zeros(16, 16), "bias": torch.zeros(16)}[name].to(torch.complex64)
+    with pytest.raises(TypeError, match="got complex64; leave it out and add it to the result"):
+        gemm(a, a, **{name: given})

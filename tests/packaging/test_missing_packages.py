@@ -47,7 +47,7 @@ OTHERWISE = {
     "export c cutepy.aot:gemm_extension -o out": "must be a cutepy.aot.Extension",
     **dict.fromkeys(
         ("cache list", "cache show 00", "cache clear", "cache warm 256x256x256"),
-        "pip install 'cutepy[dsl]', or set CUTEPY_CACHE_DIR",
+        "needs platformdirs, which is not installed: pip install 'cutepy[dsl]', or set CUTEPY_CACHE_DIR",
     ),
 }
 
@@ -167,6 +167,85 @@ def test_pytest_says_it(tmp_path, options):
     wanted = f"pytest {options[0]} needs numpy, torch and nvidia-cutlass-dsl, which are not installed: pip install"
     assert wanted in done.stderr
     assert "Traceback" not in done.stderr
+
+
+CALLS = {
+    "cutepy.frontends.serve_cuda().__enter__()": "cutepy.frontends.serve_cuda",
+    "cutepy.frontends.simulate().__enter__()": "cutepy.frontends.simulate",
+    "cutepy.compile(print, cutepy.TensorSpec('float32', (4,)))": "cutepy.compile",
+    "cutepy.compile(print, cache=False)": "cutepy.compile",
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("packages", [("torch",), ("torch", "cutlass", "cuda", "tvm_ffi", "platformdirs")], ids=len)
+def test_calls_name_all_packages_that_they_lack(call, packages):
+    missing = {name: name in packages for name in ("torch", "cutlass", "tvm_ffi")}
+    lacked = {
+        "serve_cuda": ("cutlass", "torch"), "simulate": ("cutlass",), "compile": ("cutlass", "tvm_ffi"),
+    }[CALLS[call].rpartition(".")[2]]  # fmt: skip
+    names = [extras._DISTRIBUTIONS[module][0] for module in lacked if missing[module]]
+    code = (
+        "import sys\n"
+        "from tests.packaging.missing import Hidden\n"
+        f"sys.meta_path.insert(0, Hidden({set(packages)!r}))\n"
+        f"import cutepy\n{call}"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "CUTEPY_CACHE_DIR"}
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True)
+    last = done.stderr.strip().splitlines()[-1:] or [""]
+    if names:
+        assert last[0].startswith(
+            f"cutepy.extras.MissingPackagesError: {CALLS[call]} needs {' and '.join(names)}, which"
+        )
+        assert last[0].endswith("pip install 'cutepy[dsl]'")
+    else:
+        assert "not installed" not in last[0]
+
+
+@pytest.mark.dsl
+def test_a_compiled_function_without_torch(tmp_path):
+    """It is simulated on numpy's arrays; its launches on a GPU say what they need."""
+    (tmp_path / "ones.py").write_text(COMPILED)
+    command = [sys.executable, str(tmp_path / "ones.py")]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "CUTEPY_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=170)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "32.0",
+        "None",
+        *(f"{user} needs torch, which is not installed: pip install 'cutepy[dsl]'" for user in LAUNCHES.values()),
+    ]
+
+
+LAUNCHES = {
+    "f(x)": "a launch of go on a GPU",
+    "f.prepare(0)": "go.prepare on a GPU",
+    "f.prepare('cuda')": "the name of a device",
+}
+COMPILED = f"""
+import sys
+from tests.packaging.missing import Hidden
+sys.meta_path.insert(0, Hidden({{"torch"}}))
+import cutlass, cutepy, numpy as np
+from cutlass import cute
+@cute.kernel
+def ones(a: cute.Tensor): a[cute.arch.thread_idx()[0]] = cutlass.Float32(1)
+@cute.jit
+def go(a: cute.Tensor): ones(a).launch(grid=(1, 1, 1), block=(32, 1, 1))
+f = cutepy.compile(go, cutepy.TensorSpec("float32", (32,)), cache=False)
+x = np.zeros(32, np.float32)
+with cutepy.simulate():
+    f(x)
+    f.prepare()
+print(x.sum())
+print(f.resources[0].max_active_clusters)
+for call in {list(LAUNCHES)!r}:
+    try:
+        eval(call)
+    except ModuleNotFoundError as error:
+        print(error)
+"""
 
 
 def test_other_modules_mean_what_they_say():

@@ -16,6 +16,7 @@ from cutepy.layouts import (
     complement,
     composition,
     evenly_divides,
+    parse,
     sm90,
     to_text,
 )
@@ -259,6 +260,25 @@ def test_many_pairs_of_layouts_cannot_be_composed():
 def test_composable_pairs_can_be_composed(pair):
     a, b = pair
     assert composition(a, b, exact=True).size() == b.size()
+
+
+@given(lst.composable_pairs(lst.layouts(signed=True)))
+def test_composable_pairs_with_signs_and_modes_of_one(pair):
+    a, b = pair
+    assert composition(a, b, exact=True).size() == b.size()
+
+
+STEPS = [("(3,2):(1,10)", ["3:3", "4:6", "5:-6"]), ("(6,2):(1,7)", ["2:-1", "2:-2", "3:-2", "4:-12", "5:1"])]
+
+
+@pytest.mark.parametrize(("a", "b"), [(a, b) for a, steps in STEPS for b in steps])
+def test_steps_of_one_mode_are_drawn(a, b):
+    """Legal right operands: composition accepts them as exact."""
+    wanted = parse(b)
+    assert composition(parse(a), wanted, exact=True)
+    pairs = lst.composable_pairs(st.just(parse(a)))
+    found = settings(max_examples=8000, derandomize=True, phases=[Phase.generate])
+    find(pairs, lambda pair: coalesce(pair[1]) == wanted and pair[1].rank() == 1, settings=found)
 
 
 @given(lst.composable_pairs(signed=False))

@@ -31,7 +31,22 @@ export function failed(view, error, form) {
   for (const input of form.elements) {
     const wrong = Boolean(error && error.field && input.name === error.field);
     input.setAttribute("aria-invalid", String(wrong));
+    if (wrong) input.closest("details")?.setAttribute("open", "");
     if (wrong) input.setAttribute("aria-describedby", box.id);
     else input.removeAttribute("aria-describedby");
+  }
+}
+
+let pending = 0;
+
+// `aria-busy` of the body is true from the first unfinished piece of work to the end of the last.
+export async function busy(work) {
+  pending += 1;
+  document.body.setAttribute("aria-busy", "true");
+  try {
+    return await work();
+  } finally {
+    pending -= 1;
+    if (!pending) document.body.setAttribute("aria-busy", "false");
   }
 }

@@ -1,6 +1,6 @@
 // The views, and their state in the address: every field of a view's form is a parameter of the same name.
 
-import { ask, failed } from "./api.js";
+import { ask, busy, failed } from "./api.js";
 import { draw, escaped, forget, list } from "./grid.js";
 import { RunView } from "./run.js";
 
@@ -52,8 +52,8 @@ const shown = {
   atom(told, asked) {
     const facts = [["atom", told.atom], ["PTX", told.ptx], ["threads", told.threads],
       ["shared memory", told.fits ? `${told.smem_bytes} bytes` : `does not fit: ${told.overrun}`]];
-    for (const name of ["A", "B", "C"]) facts.push([`partition ${name}`, told.partitions[name]]);
     list($("atom-facts"), facts);
+    list($("atom-partitions"), ["A", "B", "C"].map((name) => [`partition ${name}`, told.partitions[name]]));
     const smem = told[asked.picture];
     draw($("atom-picture"), told.picture.grids,
       () => smem && { expression: smem.layout, bits: smem.bits, address: smem.start_address });
@@ -102,9 +102,12 @@ async function load(view, parameters) {
   const mine = (asked = new AbortController());
   const { step: at, ...rest } = parameters;
   const question = JSON.stringify([needed(view, rest), at]);
-  if (drawn[view] === question) return document.body.setAttribute("aria-busy", "false");
+  if (drawn[view] === question) return;
+  await busy(() => answer(view, rest, at, mine, question));
+}
+
+async function answer(view, rest, at, mine, question) {
   try {
-    document.body.setAttribute("aria-busy", "true");
     const told = await ask(`/api/${view}`, needed(view, rest), mine.signal);
     failed(view, null, forms[view]);
     forget();
@@ -114,8 +117,6 @@ async function load(view, parameters) {
     if (error.name === "AbortError") return;
     clear(view);
     failed(view, error, forms[view]);
-  } finally {
-    if (asked === mine) document.body.setAttribute("aria-busy", "false");
   }
 }
 
@@ -132,7 +133,7 @@ function needed(view, { view: _, ...given }) {
 function clear(view) {
   delete drawn[view];
   forget();
-  for (const id of [`${view}-picture`, `${view}-facts`, `${view}-result`, `${view}-operands`]) $(id)?.replaceChildren();
+  for (const id of ["picture", "facts", "result", "partitions", "operands"].map((part) => `${view}-${part}`)) $(id)?.replaceChildren();
   if (view === "steps") grids = [];
 }
 
@@ -153,10 +154,7 @@ function restore() {
   const view = views.includes(given.view) ? given.view : "layout";
   open(view);
   forget();
-  if (view === "run") {
-    document.body.setAttribute("aria-busy", "true");
-    return run.restore(given).finally(() => document.body.setAttribute("aria-busy", "false"));
-  }
+  if (view === "run") return busy(() => run.restore(given));
   const named = Object.keys(given).some((name) => name in defaults[view]);
   const blank = Object.fromEntries(Object.keys(defaults[view]).map((name) => [name, ""]));
   fill(forms[view], { ...defaults[view], ...(named && view === "layout" ? { ...blank, show: "offsets" } : {}),
@@ -222,6 +220,9 @@ for (const link of document.querySelectorAll("a.example")) {
     restore();
   });
 }
+
+// On a narrow screen the picture comes before the lesser fields.
+for (const more of document.querySelectorAll("details.more")) more.open = !window.matchMedia("(max-width: 700px)").matches;
 
 $("previous-step").addEventListener("click", () => step(-1));
 $("next-step").addEventListener("click", () => step(1));

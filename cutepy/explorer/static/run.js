@@ -1,6 +1,6 @@
 // A simulated run: choose a CTA, scrub through its events, look at barriers, waits and shared memory.
 
-import { ask, failed, upload } from "./api.js";
+import { ask, busy, failed, upload } from "./api.js";
 import { draw, escaped, forget, list } from "./grid.js";
 import { ranges, Timeline } from "./timeline.js";
 
@@ -11,9 +11,9 @@ export class RunView {
     this.remember = remember;
     this.runs = [];
     this.timeline = null;
-    $("file").addEventListener("change", () => this.open($("file").files[0]));
+    $("file").addEventListener("change", () => busy(() => this.open($("file").files[0])));
     $("run-form").addEventListener("submit", (event) => event.preventDefault());
-    for (const name of ["run", "launch", "cta"]) $(name).addEventListener("change", () => this.chosen(name));
+    for (const name of ["run", "launch", "cta"]) $(name).addEventListener("change", () => busy(() => this.chosen(name)));
     $("at").addEventListener("input", () => this.show());
     $("at").addEventListener("change", () => this.keep("push"));
     $("previous-event").addEventListener("click", () => this.to(Number($("at").value) - 1));
@@ -168,7 +168,11 @@ export class RunView {
     $("in-flight").innerHTML = flying.map(({ name, operation }) => `<li>#${operation} ${escaped(name)}</li>`).join("") || "<li>nothing</li>";
   }
 
-  async shared() {
+  shared() {
+    return busy(() => this.sharedNow());
+  }
+
+  async sharedNow() {
     this.asking?.abort();
     this.asking = new AbortController();
     const { run, launch, cta, at, layout, dtype, offset } = this.state();

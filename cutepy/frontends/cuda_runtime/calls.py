@@ -15,27 +15,21 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from cutepy.frontends.assembler import ask_ptxas
 from cutepy.frontends.backend import loaded_module
 from cutepy.frontends.cuda_runtime.memory import MemoryCalls
 from cutepy.frontends.cuda_runtime.properties import DeviceCalls
 from cutepy.frontends.cuda_runtime.signatures import DRIVER, POINTER_RESULTS, SIGNATURES
 from cutepy.frontends.cuda_runtime.streams import StreamCalls, put
-from cutepy.layouts.sm90.arch import (
-    MAX_REGISTERS_PER_THREAD,
-    MAX_THREADS_PER_CTA,
-    REGISTERS_PER_SM,
-    SMEM_BYTES_PER_CTA,
-)
-from cutepy.runtime import h200
-from cutepy.runtime.host_calls import COOPERATIVE, HostCalls, Library, serve
+from cutepy.frontends.kernel_handles import FUNCTION_ATTRIBUTES, HandleError, LoadedKernel
+from cutepy.runtime.host_calls import COOPERATIVE, HostCalls, Library, cluster_of, launch_attributes, serve
 from cutepy.runtime.tensor_maps import encode_im2col
-from cutepy.sim.machine.launch import static_smem_bytes
 from cutepy.sim.machine.loaded_module import Placed
 
 _POINTER, _INT, _LONG = ctypes.c_void_p, ctypes.c_int32, ctypes.c_uint64
 _KINDS = {"p": _POINTER, "i": _INT, "l": _LONG}
 _NO_SYMBOL, _NO_KERNEL = 13, 98
+_BLOCK_AT, _SMEM_AT = 12, 24
+"""Offsets in `cudaLaunchConfig_t`."""
 _PER_THREAD = re.compile("_pt[ds][sz]$")
 """Suffix of names where each thread has a default stream; the simulator has one."""
 
@@ -51,7 +45,14 @@ class _FunctionAttributes(ctypes.Structure):
         ("binaryVersion", _INT),
         ("cacheModeCA", _INT),
         ("maxDynamicSharedSizeBytes", _INT),
-        ("rest", _INT * 23),
+        ("preferredShmemCarveout", _INT),
+        ("clusterDimMustBeSet", _INT),
+        ("requiredClusterWidth", _INT),
+        ("requiredClusterHeight", _INT),
+        ("requiredClusterDepth", _INT),
+        ("clusterSchedulingPolicyPreference", _INT),
+        ("nonPortableClusterSizeAllowed", _INT),
+        ("rest", _INT * 16),
     ]
 
 
@@ -71,6 +72,7 @@ class RuntimeCalls(DeviceCalls, MemoryCalls, StreamCalls, HostCalls):
         self.stand_ins: list[object] = []
         self.loading: Loaded | None = None
         self._kernels: dict[int, tuple[str, Loaded]] = {}
+        self._descriptions: dict[int, LoadedKernel] = {}
         self._variables: dict[int, tuple[str, Loaded]] = {}
         self._configuration: list[tuple[Any, ...]] = []
         self._handle = ctypes.c_uint64(0)
@@ -166,20 +168,51 @@ class RuntimeCalls(DeviceCalls, MemoryCalls, StreamCalls, HostCalls):
         """Say what the PTX says of a kernel, and what ptxas takes for it; without one, as many registers as can be."""
         if function not in self._kernels:
             return _NO_KERNEL
-        name, loaded = self._kernels[function]
-        module = loaded_module(loaded.library, loaded.ptx)
-        static = static_smem_bytes(module, name)
-        threads = module.entry(name).directives.get("maxntid", (MAX_THREADS_PER_CTA,))
-        found = _FunctionAttributes(static, 0, 0, min(math.prod(threads), MAX_THREADS_PER_CTA))
-        found.numRegs = min(MAX_REGISTERS_PER_THREAD, REGISTERS_PER_SM // found.maxThreadsPerBlock)
-        assembly = ask_ptxas(loaded.ptx)
-        for kernel in () if assembly is None else assembly.resources:
-            if kernel.name == name:
-                found.numRegs, found.localSizeBytes = kernel.registers, kernel.frame_bytes
-        found.ptxVersion = found.binaryVersion = 10 * h200.CAPABILITY[0] + h200.CAPABILITY[1]
-        found.maxDynamicSharedSizeBytes = SMEM_BYTES_PER_CTA - static
+        kernel = self._described(function)
+        found = _FunctionAttributes(**{name: kernel.attribute(number) for name, number in FUNCTION_ATTRIBUTES.items()})
         ctypes.memmove(attributes, ctypes.addressof(found), ctypes.sizeof(found))
         return 0
+
+    def do_cudaFuncSetAttribute(self, function: int, attribute: int, value: int) -> int:
+        """Keep the attribute of a kernel, which questions about it are answered by."""
+        if function not in self._kernels:
+            return _NO_KERNEL
+        try:
+            self._described(function).set_attribute(attribute, value)
+        except HandleError as error:
+            return error.code
+        return 0
+
+    def _described(self, function: int) -> LoadedKernel:
+        if function not in self._descriptions:
+            name, loaded = self._kernels[function]
+            self._descriptions[function] = LoadedKernel(loaded_module(loaded.library, loaded.ptx), name)
+        return self._descriptions[function]
+
+    def do_cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+        self, blocks: int, function: int, threads: int, smem: int, *_: object
+    ) -> int:
+        """Say how many CTAs of a kernel an SM holds."""
+        if function not in self._kernels:
+            return _NO_KERNEL
+        try:
+            return put(blocks, self._described(function).ctas_per_sm(threads, smem), _INT)
+        except HandleError as error:
+            return error.code
+
+    do_cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags = do_cudaOccupancyMaxActiveBlocksPerMultiprocessor
+
+    def do_cudaOccupancyMaxActiveClusters(self, clusters: int, function: int, config: int) -> int:
+        """Say how many clusters of a kernel the GPU holds, where GPCs would leave no SM over."""
+        if function not in self._kernels:
+            return _NO_KERNEL
+        x, y, z = (ctypes.c_uint32 * 3).from_address(config + _BLOCK_AT)
+        smem = ctypes.c_uint64.from_address(config + _SMEM_AT).value
+        size = math.prod(cluster_of(launch_attributes(config)))
+        try:
+            return put(clusters, self._described(function).active_clusters(x * y * z, smem, size), _INT)
+        except HandleError as error:
+            return error.code
 
     # Variables.
 

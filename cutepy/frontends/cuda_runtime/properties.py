@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-import math
 
 from cutepy.frontends.cuda_runtime.streams import put
 from cutepy.runtime import h200
-from cutepy.runtime.host_calls import cluster_of, launch_attributes
 
 _INVALID_DEVICE = 101
 _PROPERTIES = (
@@ -40,6 +38,35 @@ class _Properties(ctypes.Structure):
     _fields_ = [_field(text) for text in _PROPERTIES.split()]
 
 
+def device_properties() -> bytes:
+    """Return a `cudaDeviceProp` with what `torch.cuda.get_device_properties` says, and what attributes do."""
+    found = _Properties()
+    of = h200.ATTRIBUTES
+    values = {
+        "name": h200.NAME.encode(), "uuid": h200.UUID, "totalGlobalMem": h200.TOTAL_BYTES, "sharedMemPerBlock": of[8],
+        "regsPerBlock": of[12], "warpSize": of[10], "memPitch": of[11], "maxThreadsPerBlock": of[1],
+        "totalConstMem": of[9], "major": of[75], "minor": of[76], "textureAlignment": of[14],
+        "texturePitchAlignment": of[51], "multiProcessorCount": of[16], "integrated": of[18],
+        "canMapHostMemory": of[19], "surfaceAlignment": of[30], "concurrentKernels": of[31], "ECCEnabled": of[32],
+        "asyncEngineCount": of[40], "unifiedAddressing": of[41], "memoryBusWidth": of[37], "l2CacheSize": of[38],
+        "persistingL2CacheMaxSize": of[108], "maxThreadsPerMultiProcessor": of[39],
+        "streamPrioritiesSupported": of[78], "globalL1CacheSupported": of[79], "localL1CacheSupported": of[80],
+        "sharedMemPerMultiprocessor": of[81], "regsPerMultiprocessor": of[82], "managedMemory": of[83],
+        "concurrentManagedAccess": of[89], "computePreemptionSupported": of[90],
+        "canUseHostPointerForRegisteredMem": of[91], "cooperativeLaunch": of[95], "sharedMemPerBlockOptin": of[97],
+        "maxBlocksPerMultiProcessor": of[106], "accessPolicyMaxWindowSize": of[109],
+        "reservedSharedMemPerBlock": of[111], "hostRegisterSupported": of[99], "sparseCudaArraySupported": of[112],
+        "hostRegisterReadOnlySupported": of[113], "timelineSemaphoreInteropSupported": of[114],
+        "memoryPoolsSupported": of[115], "clusterLaunch": of[120],
+    }  # fmt: skip
+    for name, value in values.items():
+        setattr(found, name, value)
+    for name, first in (("maxThreadsDim", 2), ("maxGridSize", 5)):
+        extents = (ctypes.c_int32 * 3)(*(of[first + n] for n in range(3)))
+        ctypes.memmove(ctypes.addressof(found) + getattr(_Properties, name).offset, extents, 12)
+    return bytes(found)
+
+
 class DeviceCalls:
     """Properties of the device."""
 
@@ -49,26 +76,8 @@ class DeviceCalls:
         """Say what `torch.cuda.get_device_properties` says, and what attributes do."""
         if device:
             return _INVALID_DEVICE
-        found = _Properties()
-        of = h200.ATTRIBUTES
-        values = {
-            "name": h200.NAME.encode(), "totalGlobalMem": h200.TOTAL_BYTES, "sharedMemPerBlock": of[8],
-            "regsPerBlock": of[12], "warpSize": of[10], "memPitch": 2**31 - 1, "maxThreadsPerBlock": of[1],
-            "totalConstMem": of[9], "major": of[75], "minor": of[76], "textureAlignment": 512,
-            "texturePitchAlignment": 32, "multiProcessorCount": of[16], "canMapHostMemory": 1,
-            "surfaceAlignment": 512, "concurrentKernels": 1, "unifiedAddressing": 1, "memoryBusWidth": of[37],
-            "l2CacheSize": of[38], "maxThreadsPerMultiProcessor": of[39], "streamPrioritiesSupported": 1,
-            "globalL1CacheSupported": 1, "localL1CacheSupported": 1, "sharedMemPerMultiprocessor": of[81],
-            "regsPerMultiprocessor": of[82], "managedMemory": 1, "cooperativeLaunch": 1,
-            "sharedMemPerBlockOptin": of[97], "maxBlocksPerMultiProcessor": of[106],
-            "reservedSharedMemPerBlock": of[111], "memoryPoolsSupported": 1, "clusterLaunch": 1,
-        }  # fmt: skip
-        for name, value in values.items():
-            setattr(found, name, value)
-        for name, first in (("maxThreadsDim", 2), ("maxGridSize", 5)):
-            extents = (ctypes.c_int32 * 3)(*(of[first + n] for n in range(3)))
-            ctypes.memmove(ctypes.addressof(found) + getattr(_Properties, name).offset, extents, 12)
-        ctypes.memmove(properties, ctypes.addressof(found), ctypes.sizeof(found))
+        image = device_properties()
+        ctypes.memmove(properties, image, len(image))
         return 0
 
     def do_cudaDriverGetVersion(self, version: int) -> int:
@@ -82,17 +91,6 @@ class DeviceCalls:
         return 0
 
     do_cudaDeviceSetCacheConfig = do_cudaFuncSetCacheConfig
-
-    def do_cudaOccupancyMaxActiveBlocksPerMultiprocessor(self, blocks: int, *_: object) -> int:
-        """Say one."""
-        return put(blocks, 1, ctypes.c_int32)
-
-    do_cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags = do_cudaOccupancyMaxActiveBlocksPerMultiprocessor
-
-    def do_cudaOccupancyMaxActiveClusters(self, clusters: int, function: int, config: int) -> int:
-        """Say how many there are at once, one CTA an SM."""
-        size = math.prod(cluster_of(launch_attributes(config)))
-        return put(clusters, h200.max_active_clusters(size), ctypes.c_int32)
 
     def do_cudaGetErrorString(self, code: int) -> int:
         """Refer to the exception that says what went wrong."""

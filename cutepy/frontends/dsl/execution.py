@@ -18,9 +18,11 @@ from typing import Any
 from cutepy.dsl.line_info import lines_known
 from cutepy.dsl.tma_arguments import check_tensor_maps, tensor_names
 from cutepy.dsl.version import require
+from cutepy.frontends.backend import loaded_module
 from cutepy.frontends.dsl.host_printing import print_from_host
 from cutepy.frontends.dsl.host_programs import NoPtxError, served_entry, served_program
 from cutepy.frontends.dsl.refusals import REFUSAL_ADDRESS, refusals_raised
+from cutepy.frontends.kernel_handles import handle_of_module
 from cutepy.host.arguments import leaves
 from cutepy.runtime.device_tensors import (
     DeviceTensor,
@@ -85,12 +87,16 @@ def _wrap_the_dsl(stack: ExitStack) -> None:
     _wrap(stack, compiler.CompileOptions, "apply_envar_settings", _keeping_ptx(compiler, folder, stack))
     _wrap(stack, executor.JitCompiledFunction, "run_compiled_program", _run)
     _wrap(stack, executor.JitCompiledFunction, "__call__", _call)
-    _wrap(stack, executor.JitCompiledFunction, "to", _to)
+    compiled = require("cutlass.cutlass_dsl.cuda_jit_executor", "CudaDialectJitCompiledFunction.library")
+    for owner in (executor.JitCompiledFunction, compiled.CudaDialectJitCompiledFunction):
+        _wrap(stack, owner, "to", _to)
+    library = compiled.CudaDialectJitCompiledFunction.library
+    _set(stack, compiled.CudaDialectJitCompiledFunction, "library", property(functools.partial(_library, library)))
     if importlib.util.find_spec("tvm_ffi") is not None:
-        compiled = require(
+        ffi = require(
             "cutlass.cutlass_dsl.tvm_ffi_provider", "TVMFFIJitCompiledFunction", "TVMFFIJitCompiledFunctionWithKwargs"
         )
-        for packed in (compiled.TVMFFIJitCompiledFunction, compiled.TVMFFIJitCompiledFunctionWithKwargs):
+        for packed in (ffi.TVMFFIJitCompiledFunction, ffi.TVMFFIJitCompiledFunctionWithKwargs):
             _wrap(stack, packed, "__call__", _call_packed)
     _wrap(stack, base.BaseDSL, "_func_impl", _converting_tensors(runtime))
     _wrap(stack, base.BaseDSL, "generate_original_ir", _checking_tensor_maps)
@@ -226,6 +232,15 @@ def _loaded(original: Callable[..., Any], module: Any, name: str) -> Any:  # noq
 def _to(original: Callable[..., Any], function: Any, device: object = None) -> Any:  # noqa: ANN401
     """Bind a compiled function to a device: there is one, so the function itself will do."""
     return function
+
+
+def _library(original: Any, function: Any) -> Any:  # noqa: ANN401
+    """Give the handle of a compiled function's module, of which `kernel_handles` answers CUDA's questions."""
+    if EXECUTION.backend is None or not function.has_gpu_module or hasattr(function, "__tvm_ffi_object__"):
+        return original.fget(function)
+    handle = require("cuda.bindings.runtime", "cudaLibrary_t").cudaLibrary_t
+    library, ptx = served_program(function).module
+    return handle(handle_of_module(loaded_module(library, ptx)))
 
 
 def _converting_tensors(runtime: Any) -> Callable[..., Any]:  # noqa: ANN401

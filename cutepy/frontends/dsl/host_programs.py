@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from cutepy.dsl.entries import emit_object
 from cutepy.dsl.version import require
 from cutepy.frontends.dsl.entries import ServedEntry
-from cutepy.runtime.host_calls import Backend
+from cutepy.runtime.host_calls import Backend, Library
 from cutepy.runtime.host_code import ServedHost
 from cutepy.runtime.objects import check_machine
 
@@ -94,6 +94,11 @@ class HostProgram:
         self._host = ServedHost(image, _PACKED, ptx, {})
         self._host.load_kernels()
         self._entry = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self._host.address)
+
+    @property
+    def module(self) -> tuple[Library, str]:
+        """The loaded module and its PTX."""
+        return self._host.calls.module
 
     def run(self, exe_args: Sequence[Any], backend: Backend) -> None:
         """Call the host function with the DSL's own packed arguments."""

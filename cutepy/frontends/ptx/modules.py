@@ -115,6 +115,11 @@ class PtxModule:
         return f"PtxModule({', '.join(self.kernels)})"
 
     @property
+    def loaded(self) -> LoadedModule:
+        """The module as launches see it."""
+        return self._loaded
+
+    @property
     def kernels(self) -> Mapping[str, tuple[Parameter, ...]]:
         """The parameters of each kernel, by its name."""
         return MappingProxyType({name: entry.parameters for name, entry in self._loaded.module.functions.items()})

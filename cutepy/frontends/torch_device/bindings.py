@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+import re
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
 from cutepy.frontends.backend import tell
+from cutepy.frontends.kernel_handles import INVALID_VALUE, HandleError
 from cutepy.frontends.stream_state import LEGACY, CaptureError, captures, handle_of, issue
-from cutepy.frontends.torch_device import streams
+from cutepy.frontends.torch_device import questions, streams
 from cutepy.frontends.torch_device.errors import NotServedError, not_served
 from cutepy.frontends.torch_device.graphs import Graph
 from cutepy.frontends.torch_device.storage import allocations
@@ -48,7 +50,7 @@ class _Api:
 
     def attribute(self, attribute: Any, device: object = 0) -> tuple[Any, ...]:  # noqa: ANN401
         if int(attribute) not in h200.ATTRIBUTES:
-            raise NotServedError(f"device attribute {attribute!r} is not served on the simulated cuda device")
+            raise HandleError(INVALID_VALUE)  # as the driver says to a number that it does not know
         return self.ok(h200.ATTRIBUTES[int(attribute)])
 
     # Streams and events.
@@ -231,6 +233,7 @@ def _driver(module: Any) -> dict[str, Any]:  # noqa: ANN401
         "cuGetErrorName": lambda error: api.ok(error.name.encode()),
         "cuGetErrorString": lambda error: api.ok(error.name.encode()),
     }
+    served |= questions.of_driver(module, api.ok)
     nothing = (
         "cuInit", "cuCtxSetCurrent", "cuCtxDestroy", "cuDevicePrimaryCtxRelease",
         "cuStreamDestroy", "cuGraphDestroy", "cuGraphExecDestroy", "cuGraphUpload",
@@ -296,6 +299,7 @@ def _runtime(module: Any) -> dict[str, Any]:  # noqa: ANN401
         "cudaGetErrorName": lambda error: api.ok(error.name.encode()),
         "cudaGetErrorString": lambda error: api.ok(error.name.encode()),
     }
+    served |= questions.of_runtime(module, api.ok)
     nothing = (
         "cudaSetDevice", "cudaStreamDestroy", "cudaGetLastError",
         "cudaPeekAtLastError",
@@ -304,6 +308,9 @@ def _runtime(module: Any) -> dict[str, Any]:  # noqa: ANN401
     return served | dict.fromkeys(nothing, api.nothing)
 
 
+_LOADS = re.compile("(?:cuda|cu)(?:Module|Library)Load.*|cuLaunch.*|cudaLaunch.*")
+_INSTEAD_OF_LOADING = "load PTX and launch its kernels by cutepy.load_ptx"
+_INSTEAD = "use what simulates (docs: The simulator)"
 _MODULES = (
     ("cuda.bindings.driver", "cu", "CUresult", _driver),
     ("cuda.bindings.runtime", "cuda", "cudaError_t", _runtime),
@@ -311,13 +318,13 @@ _MODULES = (
 
 
 def _refusing(call: Callable[..., tuple[Any, ...]], codes: Any) -> Callable[..., tuple[Any, ...]]:  # noqa: ANN401
-    """Return a call that gives the error's code where CUDA would refuse it for a capture."""
+    """Return a call that gives the error's code where CUDA would refuse it: for a capture, or a wrong handle."""
 
     @wraps(call)
     def checked(*args: Any, **kwargs: Any) -> tuple[Any, ...]:  # noqa: ANN401
         try:
             return call(*args, **kwargs)
-        except CaptureError as error:
+        except (CaptureError, HandleError) as error:
             return codes(error.code), None
 
     return checked
@@ -338,4 +345,5 @@ def serve(put: Callable[[Any, str, Any], None]) -> None:
                 and callable(value)
                 and not isinstance(value, type)
             ):
-                put(module, attribute, not_served(f"{name}.{attribute}"))
+                instead = _INSTEAD_OF_LOADING if _LOADS.fullmatch(attribute) else _INSTEAD
+                put(module, attribute, not_served(f"{name}.{attribute}", instead))

@@ -223,7 +223,10 @@ _SERVED: dict[str, Any] = {
 _PARTS: dict[str, dict[str, Any]] = {
     "graphs": {"make_graphed_callables": torch.cuda.graphs.make_graphed_callables},
     "memory": {},
-    "nccl": {"is_available": lambda tensors: False},
+    "nccl": {
+        "is_available": lambda tensors: False,
+        "version": torch.cuda.nccl.version if hasattr(torch._C, "_nccl_version") else _nothing,
+    },
     "nvtx": {
         "mark": _nothing,
         "range": torch.cuda.nvtx.range,

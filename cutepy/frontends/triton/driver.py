@@ -19,12 +19,12 @@ from contextlib import ExitStack, contextmanager
 from functools import cache
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
-from itertools import count
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from cutepy.binaries.cubin import read_resources
+from cutepy.binaries.cubin import KernelResources, read_resources
 from cutepy.frontends import stream_state
+from cutepy.frontends.kernel_handles import LoadedKernel, handle_of_kernel
 from cutepy.frontends.ptx.modules import PtxModule, load_ptx
 from cutepy.frontends.torch_device import streams
 from cutepy.frontends.triton.arguments import Flattened
@@ -250,9 +250,6 @@ def _cuda_is_served() -> bool:
     return is_served()
 
 
-_HANDLES = count(0x1000, 0x10)
-
-
 class _Function(int):
     """The handle of a loaded kernel: an integer, as CUDA's `CUfunction` is to Triton, which holds the kernel.
 
@@ -260,10 +257,12 @@ class _Function(int):
     ----------
     module : PtxModule
     name : str
+    resources : KernelResources, optional
+        Of its machine code.
     """
 
-    def __new__(cls, module: PtxModule, name: str) -> _Function:
-        handle = super().__new__(cls, next(_HANDLES))
+    def __new__(cls, module: PtxModule, name: str, resources: KernelResources | None) -> _Function:
+        handle = super().__new__(cls, handle_of_kernel(LoadedKernel(module.loaded, name, resources)))
         handle.module, handle.name = module, name
         return handle
 
@@ -278,11 +277,10 @@ def _load(name: str, binary: bytes, shared: int, device: object) -> tuple[None, 
     scripts that divide by the registers get as many as a thread can have.
     """
     image, _, ptx = binary.partition(_PTX_FOLLOWS)
-    registers, spills = MAX_REGISTERS_PER_THREAD, 0
-    for kernel in read_resources(image) if image else ():
-        if kernel.name == name:
-            registers, spills = kernel.registers, kernel.frame_bytes // 4
-    return None, _Function(load_ptx(ptx.decode()), name), registers, spills, MAX_THREADS_PER_CTA
+    kernels = read_resources(image) if image else ()
+    found = next((kernel for kernel in kernels if kernel.name == name), None)
+    registers, spills = (found.registers, found.frame_bytes // 4) if found else (MAX_REGISTERS_PER_THREAD, 0)
+    return None, _Function(load_ptx(ptx.decode()), name, found), registers, spills, MAX_THREADS_PER_CTA
 
 
 def _launcher_class(driver: Any) -> type[Any]:  # noqa: ANN401

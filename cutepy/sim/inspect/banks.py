@@ -46,7 +46,7 @@ def wavefronts(kind: Kind, size_bytes: int, addresses: Array) -> tuple[int, int]
 
     Parameters
     ----------
-    kind : "ld", "st", "ldmatrix" or "stmatrix"
+    kind : "ld", "st", "atom", "cas", "ldmatrix" or "stmatrix"
     size_bytes : int
         Bytes of each lane.
     addresses : array of int, (warps, lanes or rows)
@@ -132,10 +132,8 @@ class Cost(NamedTuple):
 
 
 def cost_of(access: Access) -> Cost | None:
-    """Return the cost of an access by threads; None for atomics of shared memory, for copies and for local memory."""
+    """Return the cost of an access by threads; None for copies and for local memory."""
     if access.space == "local" or access.proxy != "generic":
-        return None
-    if access.space == "shared" and access.operation == "atomic":  # nothing is measured of their wavefronts
         return None
     if access.size_bytes > _WIDEST:  # a tensor map
         return None
@@ -150,8 +148,14 @@ def cost_of(access: Access) -> Cost | None:
         lanes = lanes.reshape(-1, WARP)
     if access.space == "global":
         return Cost("global", len(lanes), *sectors(access.size_bytes, lanes))
-    kind: Kind = matrices or ("ld" if access.operation == "read" else "st")
+    kind = matrices or _kind_of(access)
     return Cost("shared", len(lanes), *wavefronts(kind, access.size_bytes, lanes))
+
+
+def _kind_of(access: Access) -> Kind:
+    if access.operation == "atomic":
+        return "cas" if "cas" in access.instruction.opcode.split(".") else "atom"
+    return "ld" if access.operation == "read" else "st"
 
 
 @dataclass

@@ -41,11 +41,11 @@ def _draw_digits(draw: st.DrawFn, extents: Sequence[int]) -> list[int]:
     return [digit for digit in digits if digit != 1]
 
 
-def _draw_runs(draw: st.DrawFn, digits: Sequence[int], *, whole: bool) -> list[Leaf]:
+def _draw_runs(draw: st.DrawFn, digits: Sequence[int], *, whole: bool, goes_on: bool = False) -> list[Leaf]:
     """Draw modes that each step through a run of neighbouring digits, so that no carry leaves a run.
 
-    With `whole` false the last digit of a run may be cut short, the topmost digit go on for ever, and a mode take steps
-    within a digit that do not divide it.
+    With `whole` false the last digit of a run may be cut short, the topmost run be repeated, and a mode take steps
+    within a digit that do not divide it. With `goes_on` the topmost digit goes on for ever.
     """
     runs: list[Leaf] = []
     place, is_open = 1, False
@@ -69,12 +69,32 @@ def _draw_runs(draw: st.DrawFn, digits: Sequence[int], *, whole: bool) -> list[L
             is_open = False
         place *= digit
     if not whole and draw(integers(0, 3)) == 3:
-        further = draw(integers(2, 3))
         if is_open:
-            runs[-1] = (runs[-1][0] * further, runs[-1][1])
+            extent, stride = runs[-1]
+            unit = digits[-1] if goes_on else 1
+            runs[-1] = (extent // unit * draw(integers(1 if goes_on else 2, 3 * unit)), stride)
         else:
-            runs.append((further, place))
+            runs.append((draw(integers(2, 3)), place))
     return _draw_order(draw, runs) if runs else [(1, 0)]
+
+
+def _draw_steps_of_one_mode(draw: st.DrawFn, extents: Sequence[int], *, signed: bool) -> list[Leaf]:
+    """Draw modes that step within one mode of the extents, by any step and with a sign each.
+
+    Their coordinates sum to at most the mode's last, so nothing carries; the last mode goes on for ever.
+    """
+    chosen = draw(integers(0, len(extents) - 1))
+    start, is_last = prod(extents[:chosen]), chosen == len(extents) - 1
+    left = 2 * extents[chosen] if is_last else extents[chosen] - 1
+    leaves = []
+    for _ in range(draw(integers(1, 2))):
+        if left < 1:
+            break
+        step = draw(integers(1, left))
+        count = draw(integers(1, max(3, prod(extents)) if is_last else left // step))
+        left -= 0 if is_last else count * step
+        leaves.append((count + 1, step * start * (draw(_SIGNS) if signed else 1)))
+    return leaves or [(1, 0)]
 
 
 def _draw_signs(draw: st.DrawFn, runs: Sequence[Leaf], extents: Sequence[int]) -> list[Leaf]:
@@ -97,9 +117,9 @@ def composable_pairs(
 ) -> tuple[Layout, Layout]:
     """Draw layouts A and B for which ``composition(A, B)`` exists and is the composition of the functions.
 
-    Each mode of B steps through a run of neighbouring factors of A's shape, or within one factor at a step that need
-    not divide it, so nothing carries, for every A. B may also repeat (stride 0), hold modes of size 1, step backwards,
-    and run past the domain of A, whose last mode then goes on.
+    Each mode of B steps through a run of neighbouring factors of A's shape, or all step within one mode of A,
+    at steps that need not divide it, so nothing carries, for every A. B may also repeat (stride 0), hold modes of size
+    1, step backwards, and run past the domain of A, whose last mode then goes on.
 
     Parameters
     ----------
@@ -118,9 +138,12 @@ def composable_pairs(
     """
     a = draw(_LAYOUTS if left is None else left)
     extents = leaves_of(a.shape)
-    leaves = _draw_runs(draw, _draw_digits(draw, extents), whole=False)
-    if signed and draw(integers(0, 3)) == 3:
-        leaves = _draw_signs(draw, leaves, extents)
+    if draw(flags):
+        leaves = _draw_steps_of_one_mode(draw, extents, signed=signed)
+    else:
+        leaves = _draw_runs(draw, _draw_digits(draw, extents), whole=False, goes_on=extents[-1] > 1)
+        if signed and draw(integers(0, 3)) == 3:
+            leaves = _draw_signs(draw, leaves, extents)
     if draw(integers(0, 3)) == 3:
         leaves.insert(draw(integers(0, len(leaves))), draw(_BESIDE))
     leaves = leaves[: leaf_limit(6, max_rank, max_depth)]

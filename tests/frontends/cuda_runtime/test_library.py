@@ -83,6 +83,16 @@ int described(long *out) {
     out[5] = found.local; out[6] = found.rest[1];
     return code + (cudaFuncGetAttributes(&found, out) != 98);
 }
+int cudaFuncSetAttribute(void *, int, int); int cudaOccupancyMaxActiveClusters(int *, void *, config *);
+int cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *, void *, int, unsigned long);
+int occupied(int *out, int threads, int smem, int cluster) {
+    attribute attributes[] = {{4, {0}, {cluster, 1, 1}}};
+    config how = {{cluster, 1, 1}, {threads, 1, 1}, smem, 0, attributes, 1};
+    int code = cudaFuncSetAttribute(fill, 8, 200000);
+    out[2] = cudaFuncSetAttribute(fill, 8, 300000);
+    code += cudaOccupancyMaxActiveBlocksPerMultiprocessor(out, fill, threads, smem);
+    return code + cudaOccupancyMaxActiveClusters(out + 1, fill, &how);
+}
 int cudaEventCreate(void **); int cudaEventRecord(void *, void *); int cudaEventElapsedTime(float *, void *, void *);
 int cudaEventDestroy(void *); int cudaStreamCreateWithFlags(void **, int); int cudaStreamIsCapturing(void *, int *);
 int cudaLaunchHostFunc_ptsz(void *, void (*)(void *), void *); int cudaStreamWaitEvent(void *, void *, int);
@@ -216,15 +226,26 @@ def test_attributes_of_kernels(library):
     """Registers are those that ptxas takes."""
     out = np.zeros(7, np.int64)
     assert library.call("described", out) == 0
-    assert out.tolist()[:2] + out.tolist()[3:] == [256, 1024, 90, 90, 0, 227 * 1024 - 256]
+    assert out.tolist()[:2] + out.tolist()[3:] == [256, 1024, 90, 90, 0, 48 * 1024 - 256]
     assert 0 < out[2] <= 64
+
+
+@pytest.mark.parametrize(
+    ("threads", "smem", "cluster", "blocks", "clusters"),
+    [(128, 0, 1, 16, 1056), (128, 30000, 2, 7, 462), (1024, 0, 4, 2, 66), (512, 100000, 8, 2, 33), (2048, 0, 1, 0, 0)],
+)
+def test_occupancy_of_kernels(library, threads, smem, cluster, blocks, clusters):
+    """As an H200 answers, but for the SMs that its GPCs leave over: 62 and 30 clusters of 4 and 8."""
+    out = np.zeros(3, np.int32)
+    assert library.call("occupied", out, threads, smem, cluster) == 0
+    assert out.tolist() == [blocks, clusters, 1]
 
 
 def test_registers_and_local_memory_are_those_of_the_kernel(library, monkeypatch):
     resources = [
         SimpleNamespace(name=name, registers=n, frame_bytes=8 * n) for name, n in (("ranks", 12), ("fill", 20))
     ]
-    calls = "cutepy.frontends.cuda_runtime.calls.ask_ptxas"
+    calls = "cutepy.frontends.kernel_handles.ask_ptxas"
     for listed in (resources, resources[::-1]):
         monkeypatch.setattr(calls, lambda ptx, listed=listed: SimpleNamespace(resources=listed))
         out = np.zeros(7, np.int64)
@@ -233,10 +254,10 @@ def test_registers_and_local_memory_are_those_of_the_kernel(library, monkeypatch
 
 
 def test_unknown_registers_are_as_many_as_a_thread_of_so_large_a_cta_can_have(library, monkeypatch):
-    monkeypatch.setattr("cutepy.frontends.cuda_runtime.calls.ask_ptxas", lambda ptx: None)
+    monkeypatch.setattr("cutepy.frontends.kernel_handles.ask_ptxas", lambda ptx: None)
     out = np.zeros(7, np.int64)
     assert library.call("described", out) == 0
-    assert out.tolist() == [256, 1024, 64, 90, 90, 0, 227 * 1024 - 256]
+    assert out.tolist() == [256, 1024, 64, 90, 90, 0, 48 * 1024 - 256]
 
 
 def test_events_streams_and_functions_of_the_host(library):

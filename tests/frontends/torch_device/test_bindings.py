@@ -7,7 +7,10 @@ import numpy as np
 import pytest
 import torch
 from cuda.bindings import driver, runtime
+from cutlass import cute
 
+import cutepy
+from cutepy.frontends.kernel_handles import LoadedKernel, handle_of_kernel
 from cutepy.frontends.torch_device import NotServedError, serve_cuda
 
 pytestmark = pytest.mark.dsl
@@ -91,6 +94,152 @@ def test_what_is_not_served_raises_by_name(name):
         getattr(driver, name)(b"")
 
 
-def test_unknown_attributes_raise_by_name():
-    with pytest.raises(NotServedError, match="TEXTURE1D"):
-        driver.cuDeviceGetAttribute(driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_WIDTH, 0)
+def test_all_attributes_of_an_h200_are_answered():
+    refused = set()
+    for attribute in driver.CUdevice_attribute:
+        code, value = driver.cuDeviceGetAttribute(attribute, 0)
+        if code != driver.CUresult.CUDA_SUCCESS:
+            assert code == driver.CUresult.CUDA_ERROR_INVALID_VALUE
+            refused.add(int(attribute))
+        else:
+            assert isinstance(value, int)
+    assert min(refused) == 148  # newer than its driver
+
+
+def test_device_properties():
+    found = checked(runtime.cudaGetDeviceProperties(0))
+    assert (found.name, found.major, found.minor) == (b"NVIDIA H200", 9, 0)
+    assert (found.multiProcessorCount, found.sharedMemPerBlockOptin, found.clusterLaunch) == (132, 232448, 1)
+    assert list(found.maxThreadsDim) == [1024, 1024, 64]
+    assert runtime.cudaGetDeviceProperties(1)[0] == runtime.cudaError_t.cudaErrorInvalidDevice
+    of_driver = checked(driver.cuDeviceGetProperties(0))
+    assert (of_driver.maxThreadsPerBlock, of_driver.regsPerBlock, of_driver.SIMDWidth) == (1024, 65536, 32)
+
+
+QUESTIONS = [
+    ("cuDeviceComputeCapability", (0,), (9, 0)),
+    ("cuCtxGetLimit", (driver.CUlimit.CU_LIMIT_STACK_SIZE,), 1024),
+    ("cuDeviceGetPCIBusId", (13, 0), b"0000:00:00.0\0"),
+    ("cuDeviceCanAccessPeer", (0, 0), 0),
+    ("cuDevicePrimaryCtxGetState", (0,), (0, 1)),
+]
+
+
+@pytest.mark.parametrize(("name", "arguments", "answer"), QUESTIONS, ids=[name for name, *_ in QUESTIONS])
+def test_questions_about_the_device(name, arguments, answer):
+    assert checked(getattr(driver, name)(*arguments)) == answer
+
+
+def test_the_version_of_nccl_is_unknown_without_it():
+    assert torch.cuda.nccl.version() is None
+
+
+@cute.kernel
+def reverse_kernel(a: cute.Tensor):
+    a[cute.arch.thread_idx()[0]] = cutlass.Float32(1)
+
+
+@cute.jit
+def reverse(a: cute.Tensor):
+    reverse_kernel(a).launch(grid=(1, 1, 1), block=(32, 1, 1))
+
+
+def test_kernels_of_a_compiled_library():
+    argument = cute.runtime.from_dlpack(torch.zeros(32, device="cuda"))
+    compiled = cute.compile(reverse, argument)
+    library = compiled.library
+    assert isinstance(library, runtime.cudaLibrary_t)
+    assert int(compiled.library) == int(library)
+    (kernel,) = checked(runtime.cudaLibraryEnumerateKernels(9, library))
+    assert isinstance(kernel, runtime.cudaKernel_t)
+    name = checked(driver.cuKernelGetName(kernel))
+    assert b"reverse_kernel" in name
+    assert int(checked(runtime.cudaLibraryGetKernel(library, name))) == int(kernel)
+    assert checked(runtime.cudaFuncGetAttributes(kernel)).maxThreadsPerBlock in (32, 1024)
+    assert runtime.cudaLibraryGetKernel(library, b"none") == (runtime.cudaError_t.cudaErrorSymbolNotFound, None)
+    assert compiled.to(0) is compiled
+    packed = cute.compile(reverse, argument, options="--enable-tvm-ffi")
+    with pytest.raises(RuntimeError, match="no cudaLibrary_t"):  # as on a GPU
+        packed.library  # noqa: B018
+
+
+# The PTX of which an H200 (driver 13.0) was asked what follows, and its answers.
+ASKED = """.version 8.0
+.target sm_90a
+.address_size 64
+.visible .entry plain(.param .u64 a, .param .u32 b) {
+    .shared .align 4 .b8 s[512]; .reg .b32 r; mov.u32 r, s; st.shared.u32 [r], r; ret; }
+.visible .entry bounded(.param .u64 a) .maxntid 96, 1, 1 { ret; }
+.visible .entry paired(.param .u64 a) .reqntid 128, 1, 1 .explicitcluster .reqnctapercluster 2, 1, 1 { ret; }
+"""
+ATTRIBUTES = {
+    "plain": {0: 1024, 1: 512, 2: 0, 3: 0, 5: 90, 6: 90, 7: 0, 8: 48640, 9: -1, 10: 0, 11: 0, 14: 0, 15: 0},
+    "bounded": {0: 96, 1: 0, 8: 49152, 10: 0},
+    "paired": {0: 1024, 1: 0, 8: 49152, 10: 1, 11: 2, 12: 1, 13: 1},
+}
+BLOCKS = [(128, 0, 16), (32, 0, 32), (1024, 0, 2), (2048, 0, 0), (128, 40000, 5), (128, 100000, 0), (96, 0, 21)]
+BEST = {
+    "plain": {(0, 0): (264, 1024), (0, 256): (1056, 256), (0, 100): (4224, 64), (40000, 256): (660, 256),
+              (40000, 100): (660, 100), (100000, 0): (0, 0)},
+    "bounded": {(0, 0): (4224, 64), (40000, 0): (660, 96)},
+}  # fmt: skip
+CLUSTERS = {(128, 0): (1056, 528), (128, 30000): (924, 462), (512, 60000): (396, 198), (1024, 0): (264, 132)}
+
+
+@pytest.fixture
+def asked():
+    module = cutepy.load_ptx(ASKED).loaded
+    return {name: driver.CUfunction(handle_of_kernel(LoadedKernel(module, name))) for name in ATTRIBUTES}
+
+
+def test_attributes_of_functions(asked):
+    numbers = {int(each): each for each in driver.CUfunction_attribute}
+    for name, expected in ATTRIBUTES.items():
+        assert {n: checked(driver.cuFuncGetAttribute(numbers[n], asked[name])) for n in expected} == expected
+        assert 0 < checked(driver.cuFuncGetAttribute(numbers[4], asked[name])) <= 255
+        assert checked(driver.cuFuncGetName(asked[name])) == name.encode()
+    bad = driver.CUresult.CUDA_ERROR_INVALID_VALUE
+    unknown = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX
+    assert driver.cuFuncGetAttribute(unknown, asked["plain"])[0] == bad
+    assert driver.cuFuncGetAttribute(numbers[4], driver.CUfunction(3))[0] == driver.CUresult.CUDA_ERROR_INVALID_HANDLE
+    for number, value in ((8, 240000), (4, 5), (9, 101)):
+        assert driver.cuFuncSetAttribute(asked["plain"], numbers[number], value)[0] == bad
+    assert checked(driver.cuFuncGetParamInfo(asked["plain"], 1)) == (8, 4)
+    assert checked(driver.cuFuncGetParamCount(asked["plain"])) == 2
+
+
+def test_occupancy(asked):
+    kernel = asked["plain"]
+    for threads, smem, blocks in BLOCKS:
+        for module, prefix in ((driver, "cu"), (runtime, "cuda")):
+            ask = getattr(module, f"{prefix}OccupancyMaxActiveBlocksPerMultiprocessor")
+            assert checked(ask(kernel, threads, smem)) == blocks
+    assert (
+        driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(kernel, 0, 0)[0] == driver.CUresult.CUDA_ERROR_INVALID_VALUE
+    )
+    for name, answers in BEST.items():
+        for (smem, limit), best in answers.items():
+            assert checked(driver.cuOccupancyMaxPotentialBlockSize(asked[name], 0, smem, limit)) == best
+    for ctas, threads, available in ((1, 128, 48640), (32, 32, 6784), (3, 100, 48640)):
+        assert checked(driver.cuOccupancyAvailableDynamicSMemPerBlock(kernel, ctas, threads)) == available
+    most = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+    checked(driver.cuFuncSetAttribute(kernel, most, 200000))
+    assert checked(driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(kernel, 128, 100000)) == 2
+
+
+def test_clusters(asked):
+    for (threads, smem), (one, two) in CLUSTERS.items():
+        attribute = driver.CUlaunchAttribute()
+        attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+        config = driver.CUlaunchConfig()
+        config.gridDimX, config.gridDimY, config.gridDimZ = 2, 1, 1
+        config.blockDimX, config.blockDimY, config.blockDimZ = threads, 1, 1
+        config.sharedMemBytes = smem
+        most = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        checked(driver.cuFuncSetAttribute(asked["bounded"], most, 200000))
+        assert checked(driver.cuOccupancyMaxActiveClusters(asked["bounded"], config)) == one
+        extents = attribute.value.clusterDim
+        extents.x, extents.y, extents.z = 2, 1, 1
+        config.attrs, config.numAttrs = [attribute], 1
+        assert checked(driver.cuOccupancyMaxActiveClusters(asked["bounded"], config)) == two
+        assert checked(driver.cuOccupancyMaxPotentialClusterSize(asked["bounded"], config)) == 8

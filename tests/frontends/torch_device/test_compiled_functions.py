@@ -87,3 +87,18 @@ def test_explain_takes_it(function, run):
 def test_there_is_one_device_to_prepare(function, run):
     with pytest.raises(WrongDeviceError, match="device must be 0"):
         function.prepare(1)
+
+
+@pytest.mark.parametrize("device", [None, 0, "cuda", "cuda:0", torch.device("cuda"), torch.device("cuda", 0)], ids=str)
+def test_the_device_is_named_as_torch_names_it(function, run, device):
+    assert function.prepare(device) is function
+
+
+@pytest.mark.parametrize(
+    ("device", "error"),
+    [(torch.device("cuda", 1), WrongDeviceError), ("cpu", ValueError), ("gpu", ValueError), (0.0, TypeError)],
+    ids=str,
+)
+def test_devices_that_are_not_the_one(function, run, device, error):
+    with pytest.raises(error, match="device must be"):
+        function.prepare(device)

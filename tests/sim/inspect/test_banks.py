@@ -12,7 +12,7 @@ from tests.layouts.banks.patterns import addresses
 
 @st.composite
 def warps(draw):
-    kind = draw(st.sampled_from(["ld", "st", "ldmatrix"]))
+    kind = draw(st.sampled_from(["ld", "st", "atom", "cas", "ldmatrix"]))
     size = 16 if kind == "ldmatrix" else draw(st.sampled_from([1, 2, 4, 8, 16]))
     rows = draw(st.lists(addresses(size), min_size=1, max_size=4))
     if kind == "ldmatrix":
@@ -65,4 +65,24 @@ def test_vectors_in_a_kernel(move, drop, pitch, guard, counts):
 
     body = LOAD.format(move=move.format(), drop=drop, pitch=pitch, guard=guard)
     (site,) = launch(body, smem=32 * 128, inspect=True).conflicts()
+    assert (site.warps, site.wavefronts, site.fewest) == (1, *counts)
+
+
+@pytest.mark.parametrize(
+    ("move", "pitch", "counts"),
+    [
+        ("atom.shared.add.u32 %r3, [%r2], 1;", 128, (32, 1)),
+        ("red.shared.add.u32 [%r2], 1;", 128, (32, 1)),
+        ("red.shared.add.u32 [%r2], %r1;", 4, (1, 1)),
+        ("red.shared.add.u32 [%r2], %r1;", 0, (32, 32)),  # no layout parts lanes that share a word
+        ("atom.shared.exch.b64 %rd1, [%r2], %rd1;", 128, (32, 2)),
+        ("atom.shared.cas.b32 %r3, [%r2], 0, 1;", 128, (64, 2)),
+        ("atom.shared::cluster.max.u32 %r3, [%r2], %r1;", 64, (16, 1)),
+    ],
+)
+def test_atomics_in_a_kernel(move, pitch, counts):
+    from tests.sim.kernels.launching import launch
+
+    run = launch(LOAD.format(move=move, drop=0, pitch=pitch, guard=""), smem=32 * 128, inspect=True)
+    (site,) = run.conflicts()
     assert (site.warps, site.wavefronts, site.fewest) == (1, *counts)
