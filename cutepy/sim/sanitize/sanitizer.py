@@ -264,6 +264,7 @@ class Sanitizer(Observer):
     def on_access(self, access: Access) -> None:
         """Check an access to shared or global memory."""
         self._of_global.note(access)
+        self._tell_lacking(access.instruction, self._one_sided.access(access))
         if access.space == "local":
             self._tell_undefined("ld read", "a thread", access.instruction, self._undefined.access(access))
             return
