@@ -10,8 +10,9 @@ vectors and structures to local and shared memory, and read a part. So a store t
 of all that it stores has a value, and one to local memory is not. Such memory keeps which bits have no value
 (`undefined_memory.py`), and loads bring them back.
 
-Accumulators of wgmma are left to `sums.py`, and registers that nothing ever writes to `undefined.py`. Kernels that call
-functions are not looked at.
+Accumulators of wgmma are left to `sums.py`, and registers that nothing ever writes to `undefined.py`. Where a function
+is called, its registers lack their values again, so that functions which may call themselves would need a stack of
+them: kernels that call such, or functions by their address, are not looked at.
 
 References
 ----------
@@ -21,12 +22,13 @@ PTX ISA, "Data Movement and Conversion Instructions", "selp".
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from cutepy.sim.machine.lanes import Threads
-from cutepy.sim.ptx.model import Address, Immediate, Instruction, Register, Vector, registers_in
+from cutepy.sim.ptx.model import Address, Immediate, Instruction, Register, Symbol, Vector, registers_in
 from cutepy.sim.sanitize.diagnoses import Diagnosis
 from cutepy.sim.sanitize.order.uses import whole_flow
 from cutepy.sim.sanitize.undefined import givers, with_values
@@ -38,7 +40,7 @@ from cutepy.sim.translate.state_spaces import may_be_same, state_spaces
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cutepy.sim.machine.events import Access
+    from cutepy.sim.machine.events import Access, LocalCopy
     from cutepy.sim.machine.lanes import Array, Residents
     from cutepy.sim.machine.observer import Step
     from cutepy.sim.ptx.model import Function, Operand
@@ -76,6 +78,7 @@ class OneSided:
         self._function: Function | None = None
         self._followed: set[int] = set()
         self._begins: dict[int, Register] = {}
+        self._begins_of: dict[int, frozenset[int] | set[int]] = {}
         self._residents: Residents | None = None
         self._threads = 0
         self._bits: dict[int, Array] = {}
@@ -89,11 +92,16 @@ class OneSided:
         self._function, self._residents = function, None
         self._followed, self._begins = set(), {}
         instructions = function.instructions
-        if any(i.parts[0] == "call" for i in instructions):
+        if not _calls_once(function):
             return
         sums = {r.index for i in instructions if is_wgmma(i) for r in accumulators(i)}
         named = {r.index: r for i in instructions for r in written(i)}
-        begins = (whole_flow(function).live_in[0] & named.keys()) - sums
+        flow = whole_flow(function)
+        within = {b.instructions[0].index: n for n, b in enumerate(flow.blocks) if b.instructions}
+        self._begins_of = {
+            start: (flow.live_in[within[start]] & named.keys()) - sums for start in (0, *function.callees.values())
+        }
+        begins = frozenset().union(*self._begins_of.values())
         if begins:
             begins &= with_values(function)
         self._begins = {r: named[r] for r in begins}
@@ -112,7 +120,17 @@ class OneSided:
 
     def stops_at(self, i: Instruction) -> bool:
         """Tell whether an instruction reads or writes a register that is followed."""
-        return bool(self._followed) and any(r.index in self._followed for r in (*read(i), *written(i)))
+        if not self._followed:
+            return False
+        return self._begins_at(i) or any(r.index in self._followed for r in (*read(i), *written(i)))
+
+    def _begins_at(self, i: Instruction) -> frozenset[int]:
+        """Return the registers that lack a value in a function that is called, and some path of it writes."""
+        assert self._function is not None
+        if i.parts[0] != "call" or not isinstance(i.operands[0], Symbol):
+            return frozenset()
+        start = self._function.callees.get(i.operands[0].name)
+        return frozenset() if start is None else self._begins_of[start] & self._begins.keys()
 
     def guard(self, step: Step) -> Lacking | None:
         """Say what is wrong if lanes come to the guard of an instruction, and its predicate has no value."""
@@ -134,6 +152,16 @@ class OneSided:
             if wrong is None and registers:
                 wrong = self._tell(registers, step, at, step.executing())
         self._write(step, at)
+        for index in self._begins_at(i):
+            register = self._begins[index]
+            threads = np.broadcast_to(step.threads.ids, step.executing().shape)
+            self._hold(
+                register,
+                at,
+                step.executing(),
+                np.broadcast_to(full(register.bits), threads.shape),
+                _origin(index, threads),
+            )
         return wrong
 
     def access(self, access: Access) -> Lacking | None:
@@ -154,6 +182,11 @@ class OneSided:
         if access.space != "global":
             self._memory.write(access, elements)
         return wrong
+
+    def copy(self, copy: LocalCopy) -> None:
+        """Follow arguments or results of a call."""
+        if self._begins and copy.ctas.residents is self._residents:
+            self._memory.copy(copy.source, copy.to, copy.size_bytes)
 
     def _stores(self, access: Access, at: tuple[Array, ...]) -> Lacking | None:
         """Say what is wrong with a store, by the kind of memory that it stores to."""
@@ -213,9 +246,10 @@ class OneSided:
             self._residents, self._threads = step.ctas.residents, math.prod(step.threads.block)
             self._memory = UndefinedMemory()
             shape = self._residents.count, self._threads
-            self._bits = {r: np.full(shape, full(register.bits)) for r, register in self._begins.items()}
+            here = [r for r in self._begins if r in self._begins_of[0]]
+            self._bits = {r: np.full(shape, full(self._begins[r].bits)) for r in here}
             threads = np.broadcast_to(np.arange(shape[1]), shape)
-            self._origins = {r: r << _THREAD_BITS | threads for r in self._begins}
+            self._origins = {r: _origin(r, threads) for r in here}
         return np.ix_(step.ctas.slots, step.threads.ids)
 
     def _mask(self, register: Register, at: tuple[Array, ...]) -> Array:
@@ -298,6 +332,27 @@ class OneSided:
         if more <= 0:
             return Diagnosis("register-made-of-other-paths", register=name, writes=shown, threads=who, made=made)
         return Diagnosis("register-made-of-more-paths", register=name, writes=shown, more=more, threads=who, made=made)
+
+
+def _calls_once(function: Function) -> bool:
+    """Tell whether each function that is called is known by its name, and none calls itself."""
+    starts = sorted({0, *function.callees.values()})
+    calls: dict[int, set[int]] = {start: set() for start in starts}
+    for i in function.instructions:
+        if i.parts[0] == "call":
+            if not isinstance(i.operands[0], Symbol):
+                return False
+            called = function.callees.get(i.operands[0].name)
+            if called is not None:
+                calls[starts[bisect_right(starts, i.index) - 1]].add(called)
+    for _ in starts:
+        calls = {start: to.union(*(calls[one] for one in to)) for start, to in calls.items()}
+    return not any(start in to for start, to in calls.items())
+
+
+def _origin(register: int, threads: Array) -> Array:
+    origin: Array = register << _THREAD_BITS | threads.astype(np.int64)
+    return origin
 
 
 def _items(operand: Operand) -> tuple[Operand, ...]:
