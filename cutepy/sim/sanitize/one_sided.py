@@ -122,7 +122,7 @@ class OneSided:
         """Tell whether an instruction reads or writes a register that is followed."""
         if not self._followed:
             return False
-        return self._begins_at(i) or any(r.index in self._followed for r in (*read(i), *written(i)))
+        return bool(self._begins_at(i)) or any(r.index in self._followed for r in (*read(i), *written(i)))
 
     def _begins_at(self, i: Instruction) -> frozenset[int]:
         """Return the registers that lack a value in a function that is called, and some path of it writes."""
@@ -130,7 +130,7 @@ class OneSided:
         if i.parts[0] != "call" or not isinstance(i.operands[0], Symbol):
             return frozenset()
         start = self._function.callees.get(i.operands[0].name)
-        return frozenset() if start is None else self._begins_of[start] & self._begins.keys()
+        return frozenset() if start is None else frozenset(self._begins_of[start] & self._begins.keys())
 
     def guard(self, step: Step) -> Lacking | None:
         """Say what is wrong if lanes come to the guard of an instruction, and its predicate has no value."""
