@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 _MATTERS = frozenset("mma wmma mbarrier bar barrier atom".split())
 """Opcodes with results for which each source must have a value."""
 _BRANCHES = frozenset("bra ret exit".split())
+_STORES, _LOADS = ("st", "stmatrix"), ("ld", "ldmatrix")
+"""Opcodes that put registers into memory, and that bring them back."""
 _KEPT_IN = frozenset("shared local frame generic".split())
 """State spaces of memory that keeps which bits have no value."""
 _THREAD_BITS = 16
@@ -111,9 +113,9 @@ class OneSided:
         while (len(self._followed), len(stored)) != before:
             before = len(self._followed), len(stored)
             for i in instructions:
-                if i.parts[0] == "st" and any(r.index in self._followed for r in _values(i)):
+                if i.parts[0] in _STORES and any(r.index in self._followed for r in _values(i)):
                     stored.update(_KEPT_IN.intersection(state_spaces(i).stores))
-                loads = state_spaces(i).loads if i.parts[0] == "ld" else ()
+                loads = state_spaces(i).loads if i.parts[0] in _LOADS else ()
                 is_loaded = any(may_be_same(one, other) for one in loads for other in stored)
                 if is_loaded or (i.parts[0] in PASSES_ON and any(r.index in self._followed for r in read(i))):
                     self._followed.update(r.index for r in written(i) if r.index not in sums)
@@ -171,15 +173,17 @@ class OneSided:
         i, at = access.instruction, np.ix_(access.ctas.slots, access.threads.ids)
         is_of_lanes = access.part_of is None and access.proxy == "generic"
         if access.operation == "read":
-            if i.parts[0] == "ld" and is_of_lanes:
+            if i.parts[0] in _LOADS and is_of_lanes:
                 self._load(access, at)
             return None
         wrong = None
         elements: list[Element] = []
-        if i.parts[0] == "st" and is_of_lanes and access.operation == "write":
+        if i.parts[0] in _STORES and is_of_lanes and access.operation == "write":
             wrong = self._stores(access, at)
             elements = self._elements(access, at)
-        if access.space != "global":
+        if i.parts[0] == "stmatrix":
+            self._memory.write_matrices(access, elements)
+        elif access.space != "global":
             self._memory.write(access, elements)
         return wrong
 
@@ -218,8 +222,11 @@ class OneSided:
         """Take from memory which bits of registers have no value."""
         i = access.instruction
         items = _items(i.operands[0])
-        is_signed = i.parts[-1].startswith("s")
-        for register, element in zip(items, self._memory.read(access, len(items), is_signed), strict=False):
+        if i.parts[0] == "ldmatrix":
+            found = self._memory.read_matrices(access, len(items))
+        else:
+            found = self._memory.read(access, len(items), i.parts[-1].startswith("s"))
+        for register, element in zip(items, found, strict=False):
             if isinstance(register, Register) and register.index in self._followed:
                 self._hold(register, at, np.True_, element.lacks & full(register.bits), element.origins)
 
@@ -367,7 +374,7 @@ def _values(i: Instruction) -> list[Register]:
 def _stored_bits(i: Instruction) -> int:
     """Return how many of the lowest bits of each register a store puts into memory."""
     size = i.parts[-1].lstrip("busf")
-    return int(size) if size.isdigit() else 64
+    return int(size) if size.isdigit() and i.parts[0] == "st" else 64
 
 
 def _mattering(i: Instruction) -> Iterator[list[Register]]:
@@ -375,10 +382,7 @@ def _mattering(i: Instruction) -> Iterator[list[Register]]:
     for operand in i.operands:
         if isinstance(operand, Address):
             yield from ([r] for r in registers_in(operand))
-    if i.parts[0] == "st" or (has_destination(i) and i.parts[0] not in _MATTERS):
-        return
-    if i.parts[0] == "stmatrix":
-        yield _values(i)
+    if i.parts[0] in _STORES or (has_destination(i) and i.parts[0] not in _MATTERS):
         return
     results = 1 if has_destination(i) or is_wgmma(i) else 0
     for operand in i.operands[results:]:

@@ -1,4 +1,9 @@
-"""Definedness of local and shared memory: which bits of each byte have no value, as stores of registers left them."""
+"""Definedness of local and shared memory: which bits of each byte have no value, as stores of registers left them.
+
+References
+----------
+PTX ISA, "st", "ld", "stmatrix", "ldmatrix".
+"""
 
 from __future__ import annotations
 
@@ -6,6 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from cutepy.sim.machine.lanes import WARP
+from cutepy.sim.mechanisms.ldmatrix import fragment
 from cutepy.sim.sanitize.undefined_bits import full
 
 if TYPE_CHECKING:
@@ -52,55 +59,86 @@ class UndefinedMemory:
 
     def write(self, access: Access, elements: Sequence[Element]) -> None:
         """Take a write of elements that may lack bits; without elements, what it writes has values."""
+        at = _places(access)
         if not any(element.lacks.any() for element in elements):
-            held = self._spaces.get(access.space)
-            if held is not None:
-                at = _places(access)
-                held.lacks[at[at < len(held.lacks)]] = 0
-                if not held.lacks.any():
-                    del self._spaces[access.space]
+            self._clear(access.space, at)
             return
-        shape = *elements[0].lacks.shape, access.size_bytes
-        at = np.broadcast_to(_places(access), shape)
-        held = self._spaces.setdefault(access.space, _Bytes())
-        held.grow(int(at.max()) + 1)
         size = access.size_bytes // len(elements)
-        held.lacks[at] = np.concatenate([_in_bytes(element.lacks, size) for element in elements], axis=-1)
-        held.origins[at] = np.repeat(np.stack([element.origins for element in elements], axis=-1), size, axis=-1)
+        lacks = np.concatenate([_in_bytes(element.lacks, size) for element in elements], axis=-1)
+        origins = np.repeat(np.stack([element.origins for element in elements], axis=-1), size, axis=-1)
+        self._set(access.space, np.broadcast_to(at, lacks.shape), lacks, origins)
 
     def read(self, access: Access, count: int, is_signed: bool) -> list[Element]:
         """Return elements that lanes load, extended by signs or by zeros; nothing if the memory lacks no bit."""
-        held = self._spaces.get(access.space)
-        if held is None:
+        if access.space not in self._spaces:
             return []
         shape = access.ctas.count, access.threads.count, access.size_bytes
-        at = np.broadcast_to(_places(access), shape)
-        is_here = at < len(held.lacks)
-        at = np.where(is_here, at, 0)
-        lacks, origins = np.where(is_here, held.lacks[at], 0), np.where(is_here, held.origins[at], 0)
+        lacks, origins = self._get(access.space, np.broadcast_to(_places(access), shape))
         size = access.size_bytes // count
-        found = []
-        for start in range(0, access.size_bytes, size):
-            part = lacks[..., start : start + size]
-            first = np.expand_dims((part != 0).argmax(axis=-1), -1)
-            origin = np.take_along_axis(origins[..., start : start + size], first, axis=-1)[..., 0]
-            found.append(Element(_from_bytes(part, is_signed), origin))
-        return found
+        ends = range(0, access.size_bytes, size)
+        return [_element(lacks[..., n : n + size], origins[..., n : n + size], is_signed) for n in ends]
+
+    def write_matrices(self, access: Access, elements: Sequence[Element]) -> None:
+        """Take a `stmatrix` of registers that may lack bits."""
+        at = _places(access)
+        if not any(element.lacks.any() for element in elements):
+            self._clear("shared", at)
+            return
+        order = _halves(access, len(elements))
+        words = np.stack([element.lacks.astype(np.uint32) for element in elements], axis=-1)
+        rows = access.ctas.count, access.threads.count // WARP, -1
+        lacks = np.empty((*rows[:2], order.size), np.uint16)
+        lacks[:, :, order] = words.view(np.uint16).reshape(rows)
+        origins = np.empty(lacks.shape, np.int64)
+        origins[:, :, order] = np.repeat(np.stack([e.origins for e in elements], axis=-1), 2, axis=-1).reshape(rows)
+        self._set(
+            "shared", at, lacks.view(np.uint8).reshape(at.shape), np.repeat(origins, 2, axis=-1).reshape(at.shape)
+        )
+
+    def read_matrices(self, access: Access, count: int) -> list[Element]:
+        """Return the registers that `ldmatrix` gives; nothing if shared memory lacks no bit."""
+        if "shared" not in self._spaces:
+            return []
+        lacks, origins = self._get("shared", _places(access))
+        order, warps = _halves(access, count), (access.ctas.count, access.threads.count // WARP)
+        shape = access.ctas.count, access.threads.count, count, 4
+        lacks = np.ascontiguousarray(lacks).reshape(*warps, -1, 2)[:, :, order].reshape(shape)
+        origins = origins.reshape(*warps, -1, 2)[:, :, order].reshape(shape)
+        return [_element(lacks[:, :, n], origins[:, :, n], is_signed=False) for n in range(count)]
 
     def copy(self, source: Array, to: Array, size_bytes: int) -> None:
         """Take a copy within local memory, of some bytes at each place to another."""
-        held = self._spaces.get("local")
-        if held is None:
-            return
-        within = np.arange(size_bytes)
-        held.grow(int(max(source.max(), to.max())) + size_bytes)
-        source, to = source[..., None] + within, to[..., None] + within
-        held.lacks[to], held.origins[to] = held.lacks[source], held.origins[source]
+        if "local" in self._spaces:
+            within = np.arange(size_bytes)
+            self._set("local", to[..., None] + within, *self._get("local", source[..., None] + within))
+
+    def _set(self, space: str, at: Array, lacks: Array, origins: Array) -> None:
+        held = self._spaces.setdefault(space, _Bytes())
+        held.grow(int(at.max()) + 1)
+        held.lacks[at], held.origins[at] = lacks, origins
+
+    def _get(self, space: str, at: Array) -> tuple[Array, Array]:
+        held = self._spaces[space]
+        is_here = at < len(held.lacks)
+        at = np.where(is_here, at, 0)
+        return np.where(is_here, held.lacks[at], 0), np.where(is_here, held.origins[at], 0)
+
+    def _clear(self, space: str, at: Array) -> None:
+        held = self._spaces.get(space)
+        if held is not None:
+            held.lacks[at[at < len(held.lacks)]] = 0
+            if not held.lacks.any():
+                del self._spaces[space]
 
 
 def _places(access: Access) -> Array:
     places: Array = np.asarray(access.addresses).astype(np.int64)[..., None] + np.arange(access.size_bytes)
     return places
+
+
+def _halves(access: Access, count: int) -> Array:
+    """Return which 16-bit element of a warp's matrices each half of its registers is."""
+    return fragment(count, "trans" in access.instruction.parts).reshape(-1)
 
 
 def _in_bytes(lacks: Array, size: int) -> Array:
@@ -110,14 +148,16 @@ def _in_bytes(lacks: Array, size: int) -> Array:
     return np.stack([(lacks >> np.uint64(_BYTE * n)).astype(np.uint8) for n in range(size)], axis=-1)
 
 
-def _from_bytes(lacks: Array, is_signed: bool) -> Array:
-    """Return the mask of an element, given those of its bytes."""
+def _element(lacks: Array, origins: Array, is_signed: bool) -> Element:
+    """Return an element, given the masks of its bytes: it began where the first of them that lacks bits did."""
+    first = np.expand_dims((lacks != 0).argmax(axis=-1), -1)
+    origin = np.take_along_axis(origins, first, axis=-1)[..., 0]
     size = lacks.shape[-1]
     if size > _BYTE:
-        return np.where(lacks.any(axis=-1), full(64), np.uint64(0))
+        return Element(np.where(lacks.any(axis=-1), full(64), np.uint64(0)), origin)
     mask = np.zeros(lacks.shape[:-1], np.uint64)
     for n in range(size):
         mask |= lacks[..., n].astype(np.uint64) << np.uint64(_BYTE * n)
     sign = mask >> np.uint64(_BYTE * size - 1) & np.uint64(1)
     extended = mask | ~full(_BYTE * size)
-    return np.where((sign != 0) & is_signed, extended, mask)
+    return Element(np.where((sign != 0) & is_signed, extended, mask), origin)

@@ -19,6 +19,9 @@ GUARDED = "@%p2 mov.u32 %r9, 7;\n"
 KEEP = "st.global.u32 [%rd1], %r9;\n"
 KEEP8 = "st.global.u32 [%rd1], %r8;\n"
 LOCAL = ".local .b32 kept[1];\n"
+MATRICES = "stmatrix.sync.aligned.m8n8.x4{}.shared.b16 [%r20], {{%r1, %r1, %r9, %r1}};\n"
+"""Lane 16 holds row 4, columns 0 and 1 of the third matrix, whose rows begin at byte 256."""
+BACK = "ldmatrix.sync.aligned.m8n8.x4{}.shared.b16 {{%r10, %r11, %r12, %r13}}, [%r20];\n"
 SPILL = "st.local.u32 [kept], %r9;\n"
 BOTH = "@%p2 bra ONE; mov.u32 %r9, 5; bra ON; ONE: mov.u32 %r9, 7; ON:\n"
 LOOP = "MORE: setp.ne.u32 %p3, %r3, 0; {} add.u32 %r3, %r3, 1; setp.lt.u32 %p4, %r3, 3; @%p4 bra MORE;\n"
@@ -143,6 +146,32 @@ RIGHT = {
         "mov.b64 %rd5, {%r9, %r1}; mov.b64 {%r7, %r8}, %rd5;\n",
         KEEP8,
     ),
+    "another row of a matrix": (
+        HALF,
+        MATRICES.format(""),
+        "bar.warp.sync -1; ld.shared.v4.u32 {%r8, %r10, %r11, %r12}, [%r2+304];\n",
+        KEEP8,
+    ),
+    "another column of a transposed matrix": (
+        HALF,
+        MATRICES.format(".trans"),
+        "bar.warp.sync -1; ld.shared.u16 %r8, [%r2+262];\n",
+        KEEP8,
+    ),
+    "another matrix": (HALF, MATRICES.format(""), BACK.format(""), "st.global.v2.u32 [%rd3], {%r11, %r13};\n"),
+    "rows of a matrix that lanes with a value hold": (
+        HALF,
+        MATRICES.format(""),
+        BACK.format(""),
+        "@%p2 st.global.u32 [%rd1], %r12;\n",
+    ),
+    "a matrix that is written again": (
+        HALF,
+        MATRICES.format(""),
+        MATRICES.format("").replace("9", "1"),
+        BACK.format(""),
+        "st.global.u32 [%rd1], %r12;\n",
+    ),
     "bits that bfe leaves": (HALF, "shl.b32 %r8, %r9, 8; bfe.u32 %r8, %r8, 0, 8;\n", KEEP8),
     "bits that bfi replaces": (HALF, "and.b32 %r8, %r9, 255; bfi.b32 %r8, %r1, %r8, 0, 8;\n", KEEP8),
     "a byte that prmt leaves": (HALF, "prmt.b32 %r8, %r9, %r1, 0x4444;\n", KEEP8),
@@ -188,6 +217,20 @@ WRONG = {
         KEEP8,
     ),
     "a generic store of a result": (HALF, "st.u32 [%rd1], %r9;\n"),
+    "a row of a matrix": (HALF, MATRICES.format(""), "bar.warp.sync -1; ld.shared.u32 %r8, [%r2+320];\n", KEEP8),
+    "a column of a transposed matrix": (
+        HALF,
+        MATRICES.format(".trans"),
+        "bar.warp.sync -1; ld.shared.u16 %r8, [%r2+264];\n",
+        KEEP8,
+    ),
+    "a matrix": (HALF, MATRICES.format(""), BACK.format(""), "st.global.u32 [%rd1], %r12;\n"),
+    "a matrix that is transposed": (
+        HALF,
+        MATRICES.format(""),
+        BACK.format(".trans"),
+        "@%p2 st.global.u32 [%rd1], %r12;\n",
+    ),
     "a pack": (HALF, "mov.b64 %rd5, {%r9, %r1}; st.global.u64 [%rd3], %rd5;\n"),
     "a pack that is compared": (
         HALF,
