@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from cutepy.sim.machine.lanes import Array
 
 _BYTE = 8
+_PAGE = 4096
 
 
 class Element(NamedTuple):
@@ -40,15 +41,38 @@ class Element(NamedTuple):
 
 
 class _Bytes:
-    """The bytes of a state space, up to the last one that ever lacked a bit."""
+    """The bytes of a state space: pages of those that ever lacked a bit, and one page for all others."""
 
     def __init__(self) -> None:
-        self.lacks: Array = np.zeros(0, np.uint8)
-        self.origins: Array = np.zeros(0, np.int64)
+        self._page: Array = np.zeros(0, np.int64)
+        self.lacks: Array = np.zeros((1, _PAGE), np.uint8)
+        self.origins: Array = np.zeros((1, _PAGE), np.int64)
 
-    def grow(self, end: int) -> None:
-        more = max(0, 2 * end - len(self.lacks)) if end > len(self.lacks) else 0
-        self.lacks, self.origins = np.pad(self.lacks, (0, more)), np.pad(self.origins, (0, more))
+    def put(self, at: Array, lacks: Array, origins: Array) -> None:
+        numbers = np.unique(at // _PAGE)
+        self._page = np.pad(self._page, (0, max(0, int(numbers[-1]) + 1 - len(self._page))))
+        new = numbers[self._page[numbers] == 0]
+        self._page[new] = len(self.lacks) + np.arange(len(new))
+        more = ((0, len(new)), (0, 0))
+        self.lacks, self.origins = np.pad(self.lacks, more), np.pad(self.origins, more)
+        place = self._page[at // _PAGE], at % _PAGE
+        self.lacks[place], self.origins[place] = lacks, origins
+
+    def get(self, at: Array) -> tuple[Array, Array]:
+        place = self._pages_of(at), at % _PAGE
+        return self.lacks[place], self.origins[place]
+
+    def clear(self, at: Array) -> None:
+        pages = self._pages_of(at)
+        if pages.any():
+            self.lacks[pages, at % _PAGE] = 0
+
+    def _pages_of(self, at: Array) -> Array:
+        numbers = at // _PAGE
+        is_here = numbers < len(self._page)
+        pages: Array = np.zeros(numbers.shape, np.int64)
+        pages[is_here] = self._page[numbers[is_here]]
+        return pages
 
 
 class UndefinedMemory:
@@ -113,20 +137,15 @@ class UndefinedMemory:
             self._set("local", to[..., None] + within, *self._get("local", source[..., None] + within))
 
     def _set(self, space: str, at: Array, lacks: Array, origins: Array) -> None:
-        held = self._spaces.setdefault(space, _Bytes())
-        held.grow(int(at.max()) + 1)
-        held.lacks[at], held.origins[at] = lacks, origins
+        self._spaces.setdefault(space, _Bytes()).put(at, lacks, origins)
 
     def _get(self, space: str, at: Array) -> tuple[Array, Array]:
-        held = self._spaces[space]
-        is_here = at < len(held.lacks)
-        at = np.where(is_here, at, 0)
-        return np.where(is_here, held.lacks[at], 0), np.where(is_here, held.origins[at], 0)
+        return self._spaces[space].get(at)
 
     def _clear(self, space: str, at: Array) -> None:
         held = self._spaces.get(space)
         if held is not None:
-            held.lacks[at[at < len(held.lacks)]] = 0
+            held.clear(at)
             if not held.lacks.any():
                 del self._spaces[space]
 
