@@ -12,7 +12,7 @@ of all that it stores has a value, and one to local memory is not. Such memory k
 
 Accumulators of wgmma are left to `sums.py`, and registers that nothing ever writes to `undefined.py`. Where a function
 is called, its registers lack their values again, so that functions which may call themselves would need a stack of
-them: kernels that call such, or functions by their address, are not looked at.
+them: kernels that call such are not looked at. A call by an address may be of any function.
 
 References
 ----------
@@ -129,10 +129,8 @@ class OneSided:
     def _begins_at(self, i: Instruction) -> frozenset[int]:
         """Return the registers that lack a value in a function that is called, and some path of it writes."""
         assert self._function is not None
-        if i.parts[0] != "call" or not isinstance(i.operands[0], Symbol):
-            return frozenset()
-        start = self._function.callees.get(i.operands[0].name)
-        return frozenset() if start is None else frozenset(self._begins_of[start] & self._begins.keys())
+        begins = frozenset[int]().union(*(self._begins_of[start] for start in _called(self._function, i)))
+        return begins & self._begins.keys()
 
     def guard(self, step: Step) -> Lacking | None:
         """Say what is wrong if lanes come to the guard of an instruction, and its predicate has no value."""
@@ -341,17 +339,22 @@ class OneSided:
         return Diagnosis("register-made-of-more-paths", register=name, writes=shown, more=more, threads=who, made=made)
 
 
+def _called(function: Function, i: Instruction) -> set[int]:
+    """Return where the functions begin that an instruction may call; by an address it may call any."""
+    if i.parts[0] != "call":
+        return set()
+    target = i.operands[0]
+    if isinstance(target, Symbol):
+        return {function.callees[target.name]} if target.name in function.callees else set()
+    return {*function.callees.values()}
+
+
 def _calls_once(function: Function) -> bool:
-    """Tell whether each function that is called is known by its name, and none calls itself."""
+    """Tell whether no function may call itself, directly or through others."""
     starts = sorted({0, *function.callees.values()})
     calls: dict[int, set[int]] = {start: set() for start in starts}
     for i in function.instructions:
-        if i.parts[0] == "call":
-            if not isinstance(i.operands[0], Symbol):
-                return False
-            called = function.callees.get(i.operands[0].name)
-            if called is not None:
-                calls[starts[bisect_right(starts, i.index) - 1]].add(called)
+        calls[starts[bisect_right(starts, i.index) - 1]] |= _called(function, i)
     for _ in starts:
         calls = {start: to.union(*(calls[one] for one in to)) for start, to in calls.items()}
     return not any(start in to for start, to in calls.items())

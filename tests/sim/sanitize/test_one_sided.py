@@ -394,6 +394,10 @@ WRONG_CALLS = {
         TAKES.replace("BODY", OWN + "add.u32 o, %x1, 1;"),
         "mov.u32 %r7, 3; call (%r8), takes, (%r7);\n" + CALL.replace("%r9", "%r1"),
     ),
+    "a call by an address": (
+        TAKES.replace("BODY", "add.u32 o, i, 1;"),
+        HALF + "mov.u64 %rd5, takes; Q: .callprototype (.reg .b32 _) _ (.reg .b32 _); call (%r8), %rd5, (%r9), Q;\n",
+    ),
     "a call within a call": (
         ".func (.reg .b32 o) inner(.reg .b32 i) { add.u32 o, i, 1; ret; }\n"
         + TAKES.replace("BODY", "call (o), inner, (i);"),
