@@ -53,6 +53,12 @@ def test_an_order_that_is_not_its_inverse():
     assert order_of(TensorSpec("float32", ("b", "m", "n"), strides=("sb", 1, "sn"))) == (1, 2, 0)
 
 
+def test_of_dimensions_of_one_stride_the_last_comes_first():
+    assert order_of(TensorSpec("float32", (1, 8), strides=(1, 1))) == (1, 0)
+    assert order_of(TensorSpec("float32", ("b", "m", "n"), strides=(8, 8, "sn"))) == (1, 0, 2)
+    assert order_of(TensorSpec("float32", ("b", "m", "n"), strides=("sb", "sm", 1))) == (2, 1, 0)
+
+
 @pytest.mark.parametrize("places", ORDERS, ids=str)
 def test_the_tables_and_the_example_have_the_tensor_s_order(places):
     op, variant, spec = exported(places)

@@ -506,6 +506,17 @@ def test_what_is_known_of_a_cell_is_not_that_of_one_pointed_at_before(page):
     assert [step.text for step in page.all("#chain li b")][:1] == ["4"]
 
 
+def test_shared_memory_is_not_that_of_a_layout_asked_for_before(page):
+    page.open("?view=run")
+    page.wait(lambda: page.all("#shared-picture td"))
+    page.driver.execute_script(SLOW, "layout=%284%2C8%29")
+    page.type("Through a layout", "(4,8):(8,1)").send_keys(Keys.ENTER)
+    page.type("Through a layout", "(2,8):(8,1)").send_keys(Keys.ENTER)
+    page.wait(lambda: len(page.all("#shared-picture td")) == 16)
+    page.driver.execute_async_script("setTimeout(arguments[0], 1200)")
+    assert len(page.all("#shared-picture td")) == 16
+
+
 @pytest.mark.dsl
 @pytest.mark.skipif("CUTEPY_SCREENSHOTS" not in os.environ, reason="CUTEPY_SCREENSHOTS names no folder for screenshots")
 def test_screenshots_of_the_documentation(browser, server, tmp_path):

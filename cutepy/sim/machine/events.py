@@ -66,6 +66,30 @@ class Access:
 
 
 @dataclass(frozen=True, slots=True)
+class LocalCopy:
+    """A copy of arguments or results of a call from one place of local memory to another.
+
+    Attributes
+    ----------
+    instruction : Instruction
+        The call.
+    ctas, threads : Ctas, Threads
+        Who: the lanes, a rectangle.
+    source, to : array, (CTAs, threads)
+        Where from and where to, as the addresses of `Access`.
+    size_bytes : int
+        Bytes that are copied for each lane.
+    """
+
+    instruction: Instruction
+    ctas: Ctas
+    threads: Threads
+    source: Array = field(repr=False)
+    to: Array = field(repr=False)
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class BarrierState:
     """State of an mbarrier of some CTAs after an operation on it.
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 import numpy as np
 
 from cutepy.sim.errors import MemoryAccessError, Place, ReadOnlyMemoryError
-from cutepy.sim.machine.events import Access, Proxy, Space
+from cutepy.sim.machine.events import Access, LocalCopy, Proxy, Space
 from cutepy.sim.machine.lanes import Array, Residents
 from cutepy.sim.machine.shared_memory import Held, OpaqueObjects, SharedMemory, leftover
 from cutepy.sim.semantics.movement import LOCAL_WINDOW, SHARED_WINDOW
@@ -280,6 +280,8 @@ class Memory:
             rows = self._locate_local(g, i, source + at, _ROW) // _ROW
             view = self._local.reshape(-1, _ROW)
             view[place // _ROW] = view[rows]
+            for observer in self._activity.observers:
+                observer.on_local_copy(LocalCopy(i, g.ctas, g.threads, rows * _ROW, place, _ROW))
         self._activity.changes += 1
 
     def region(self, g: Group, i: Instruction, address: Array, size: int, alignment: int) -> Region | None:

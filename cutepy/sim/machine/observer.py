@@ -18,7 +18,15 @@ from cutepy.sim.machine.shared_memory import Place, SharedMemory, view
 if TYPE_CHECKING:
     from cutepy.sim.errors import SimulationError
     from cutepy.sim.machine.alignment import Apart
-    from cutepy.sim.machine.events import Access, AsyncOperation, BarrierEvent, TmaEvent, WaitBegins, WgmmaEvent
+    from cutepy.sim.machine.events import (
+        Access,
+        AsyncOperation,
+        BarrierEvent,
+        LocalCopy,
+        TmaEvent,
+        WaitBegins,
+        WgmmaEvent,
+    )
     from cutepy.sim.machine.host_events import HostEvent
     from cutepy.sim.machine.lanes import Residents
     from cutepy.sim.machine.launch import Launch
@@ -46,6 +54,9 @@ class Observer:
 
     def on_access(self, access: Access) -> None:
         """See a memory access."""
+
+    def on_local_copy(self, copy: LocalCopy) -> None:
+        """See arguments or results of a call copied within local memory."""
 
     def on_barrier(self, event: BarrierEvent) -> None:
         """See an operation that synchronises, such as `MbarrierArrive`: its class says which."""

@@ -289,6 +289,7 @@ class _Placing:
             registers=tuple(self._registers),
             instructions=tuple(self._instructions),
             variables=tuple(self._variables),
+            callees={n: self._callees[a].start for n, a in self._addresses.items() if a in self._callees},
         )
         return Linked(function, self._callees, self._addresses, self._sites, self._entry_bytes, self._is_deep)
 

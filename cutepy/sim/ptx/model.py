@@ -344,7 +344,13 @@ class Variable:
 
 @dataclass(frozen=True)
 class Function:
-    """A function: an entry, which gives no results, or one that is called."""
+    """A function: an entry, which gives no results, or one that is called.
+
+    Attributes
+    ----------
+    callees : dict of str to int
+        Of an entry with the functions that it calls: the index of each one's first instruction, by each name.
+    """
 
     name: str
     parameters: tuple[Parameter, ...]
@@ -353,6 +359,7 @@ class Function:
     variables: tuple[Variable, ...] = ()
     directives: dict[str, tuple[int, ...]] = field(default_factory=dict)
     results: tuple[Parameter, ...] = ()
+    callees: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

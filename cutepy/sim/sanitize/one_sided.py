@@ -5,9 +5,14 @@ kernel begins. For these, and for what is made of them, it is followed which bit
 (`undefined_bits.py`), and which register began it. It is told where a lane without a value stores it, reaches an
 address or a branch by it, multiplies matrices by it, or synchronises by it.
 
-Compilers read what is undefined where it does not matter, so a store is told only if no bit of all that it stores has
-a value. Accumulators of wgmma are left to `sums.py`, and registers that nothing ever writes to `undefined.py`. Kernels
-that call functions are not looked at.
+Global memory holds results, so a store there is told if any bit that it stores has no value. Compilers store whole
+vectors and structures to local and shared memory, and read a part. So a store to shared memory is told only if no bit
+of all that it stores has a value, and one to local memory is not. Such memory keeps which bits have no value
+(`undefined_memory.py`), and loads bring them back.
+
+Accumulators of wgmma are left to `sums.py`, and registers that nothing ever writes to `undefined.py`. Where a function
+is called, its registers lack their values again, so that functions which may call themselves would need a stack of
+them: kernels that call such are not looked at. A call by an address may be of any function.
 
 References
 ----------
@@ -17,28 +22,36 @@ PTX ISA, "Data Movement and Conversion Instructions", "selp".
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from cutepy.sim.machine.lanes import Threads
-from cutepy.sim.ptx.model import Address, Immediate, Instruction, Register, registers_in
+from cutepy.sim.ptx.model import Address, Immediate, Instruction, Register, Symbol, Vector, registers_in
 from cutepy.sim.sanitize.diagnoses import Diagnosis
 from cutepy.sim.sanitize.order.uses import whole_flow
 from cutepy.sim.sanitize.undefined import givers, with_values
 from cutepy.sim.sanitize.undefined_bits import GATHERS, PASSES_ON, Operands, from_lanes, full
+from cutepy.sim.sanitize.undefined_memory import Element, UndefinedMemory
 from cutepy.sim.translate.effects import accumulators, has_destination, is_wgmma, read, written
+from cutepy.sim.translate.state_spaces import may_be_same, state_spaces
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from cutepy.sim.machine.events import Access, LocalCopy
     from cutepy.sim.machine.lanes import Array, Residents
     from cutepy.sim.machine.observer import Step
-    from cutepy.sim.ptx.model import Function
+    from cutepy.sim.ptx.model import Function, Operand
 
 _MATTERS = frozenset("mma wmma mbarrier bar barrier atom".split())
 """Opcodes with results for which each source must have a value."""
 _BRANCHES = frozenset("bra ret exit".split())
+_STORES, _LOADS = ("st", "stmatrix"), ("ld", "ldmatrix")
+"""Opcodes that put registers into memory, and that bring them back."""
+_KEPT_IN = frozenset("shared local frame generic".split())
+"""State spaces of memory that keeps which bits have no value."""
 _THREAD_BITS = 16
 """An origin is a register and the thread that lacks it: shuffles and votes bring what other threads lack."""
 _SHOWN = 3
@@ -67,9 +80,12 @@ class OneSided:
         self._function: Function | None = None
         self._followed: set[int] = set()
         self._begins: dict[int, Register] = {}
+        self._begins_of: dict[int, frozenset[int] | set[int]] = {}
         self._residents: Residents | None = None
+        self._threads = 0
         self._bits: dict[int, Array] = {}
         self._origins: dict[int, Array] = {}
+        self._memory = UndefinedMemory()
 
     def look_at(self, function: Function) -> None:
         """Begin with a kernel, if it is another one."""
@@ -78,32 +94,50 @@ class OneSided:
         self._function, self._residents = function, None
         self._followed, self._begins = set(), {}
         instructions = function.instructions
-        if any(i.parts[0] == "call" for i in instructions):
+        if not _calls_once(function):
             return
         sums = {r.index for i in instructions if is_wgmma(i) for r in accumulators(i)}
         named = {r.index: r for i in instructions for r in written(i)}
-        begins = (whole_flow(function).live_in[0] & named.keys()) - sums
+        flow = whole_flow(function)
+        within = {b.instructions[0].index: n for n, b in enumerate(flow.blocks) if b.instructions}
+        self._begins_of = {
+            start: (flow.live_in[within[start]] & named.keys()) - sums for start in (0, *function.callees.values())
+        }
+        begins = frozenset().union(*self._begins_of.values())
         if begins:
             begins &= with_values(function)
         self._begins = {r: named[r] for r in begins}
         self._followed = set(begins)
-        before = -1
-        while len(self._followed) > before:
-            before = len(self._followed)
+        stored: set[str] = set()  # spaces of memory that followed registers are stored to
+        before = (-1, -1)
+        while (len(self._followed), len(stored)) != before:
+            before = len(self._followed), len(stored)
             for i in instructions:
-                if i.parts[0] in PASSES_ON and any(r.index in self._followed for r in read(i)):
+                if i.parts[0] in _STORES and any(r.index in self._followed for r in _values(i)):
+                    stored.update(_KEPT_IN.intersection(state_spaces(i).stores))
+                loads = state_spaces(i).loads if i.parts[0] in _LOADS else ()
+                is_loaded = any(may_be_same(one, other) for one in loads for other in stored)
+                if is_loaded or (i.parts[0] in PASSES_ON and any(r.index in self._followed for r in read(i))):
                     self._followed.update(r.index for r in written(i) if r.index not in sums)
 
     def stops_at(self, i: Instruction) -> bool:
         """Tell whether an instruction reads or writes a register that is followed."""
-        return bool(self._followed) and any(r.index in self._followed for r in (*read(i), *written(i)))
+        if not self._followed:
+            return False
+        return bool(self._begins_at(i)) or any(r.index in self._followed for r in (*read(i), *written(i)))
+
+    def _begins_at(self, i: Instruction) -> frozenset[int]:
+        """Return the registers that lack a value in a function that is called, and some path of it writes."""
+        assert self._function is not None
+        begins = frozenset[int]().union(*(self._begins_of[start] for start in _called(self._function, i)))
+        return begins & self._begins.keys()
 
     def guard(self, step: Step) -> Lacking | None:
         """Say what is wrong if lanes come to the guard of an instruction, and its predicate has no value."""
         guard = step.instruction.predicate
         if guard is None or guard[0].index not in self._followed:
             return None
-        return self._tell([guard[0]], step, self._begin(step), np.True_, 0)
+        return self._tell([guard[0]], step, self._begin(step), np.True_)
 
     def execute(self, step: Step) -> Lacking | None:
         """Follow an instruction, and say what is wrong if something comes of what has no value."""
@@ -113,21 +147,114 @@ class OneSided:
         at = self._begin(step)
         wrong: Lacking | None = None
         if i.predicate is not None and i.parts[0] in _BRANCHES:
-            wrong = self._tell([i.predicate[0]], step, at, np.True_, 0)
-        for registers, bits in _mattering(i):
+            wrong = self._tell([i.predicate[0]], step, at, np.True_)
+        for registers in _mattering(i):
             if wrong is None and registers:
-                wrong = self._tell(registers, step, at, step.executing(), bits)
+                wrong = self._tell(registers, step, at, step.executing())
         self._write(step, at)
+        for index in self._begins_at(i):
+            register = self._begins[index]
+            threads = np.broadcast_to(step.threads.ids, step.executing().shape)
+            self._hold(
+                register,
+                at,
+                step.executing(),
+                np.broadcast_to(full(register.bits), threads.shape),
+                _origin(index, threads),
+            )
         return wrong
+
+    def access(self, access: Access) -> Lacking | None:
+        """Follow an access to memory, and say what is wrong if it stores what has no value."""
+        if not self._begins or access.ctas.residents is not self._residents:
+            return None
+        i, at = access.instruction, np.ix_(access.ctas.slots, access.threads.ids)
+        is_of_lanes = access.part_of is None and access.proxy == "generic"
+        if access.operation == "read":
+            if i.parts[0] in _LOADS and is_of_lanes:
+                self._load(access, at)
+            return None
+        wrong = None
+        elements: list[Element] = []
+        if i.parts[0] in _STORES and is_of_lanes and access.operation == "write":
+            wrong = self._stores(access, at)
+            elements = self._elements(access, at)
+        if i.parts[0] == "stmatrix":
+            self._memory.write_matrices(access, elements)
+        elif access.space != "global":
+            self._memory.write(access, elements)
+        return wrong
+
+    def copy(self, copy: LocalCopy) -> None:
+        """Follow arguments or results of a call."""
+        if self._begins and copy.ctas.residents is self._residents:
+            self._memory.copy(copy.source, copy.to, copy.size_bytes)
+
+    def _stores(self, access: Access, at: tuple[Array, ...]) -> Lacking | None:
+        """Say what is wrong with a store, by the kind of memory that it stores to."""
+        registers, bits = _values(access.instruction), _stored_bits(access.instruction)
+        if access.space == "shared":
+            return self._tell(registers, access, at, np.True_, bits, any_bit=False) if registers else None
+        if access.space == "global":
+            for register in registers:
+                wrong = self._tell([register], access, at, np.True_, bits)
+                if wrong is not None:
+                    return wrong
+        return None
+
+    def _elements(self, access: Access, at: tuple[Array, ...]) -> list[Element]:
+        """Return the bits that elements of a store lack, and where that began; nothing if they lack none."""
+        items = _items(access.instruction.operands[1])
+        held = [isinstance(x, Register) and x.index in self._bits for x in items]
+        if not any(held):
+            return []
+        none = np.zeros((len(at[0]), at[1].shape[1]), np.int64)
+        return [
+            Element(self._bits[x.index][at], self._origins[x.index][at])  # type: ignore[union-attr]
+            if has
+            else Element(none.astype(np.uint64), none)
+            for x, has in zip(items, held, strict=True)
+        ]
+
+    def _load(self, access: Access, at: tuple[Array, ...]) -> None:
+        """Take from memory which bits of registers have no value."""
+        i = access.instruction
+        items = _items(i.operands[0])
+        if i.parts[0] == "ldmatrix":
+            found = self._memory.read_matrices(access, len(items))
+        else:
+            found = self._memory.read(access, len(items), i.parts[-1].startswith("s"))
+        for register, element in zip(items, found, strict=False):
+            if isinstance(register, Register) and register.index in self._followed:
+                self._hold(register, at, np.True_, element.lacks & full(register.bits), element.origins)
+
+    def _hold(
+        self, register: Register, at: tuple[Array, ...], lanes: Array | np.bool_, bits: Array, origin: Array
+    ) -> None:
+        """Note which bits of a register have no value in lanes, and where that began."""
+        if register.index not in self._bits:
+            if not bits.any():
+                return
+            assert self._residents is not None
+            shape = self._residents.count, self._threads
+            self._bits[register.index] = np.zeros(shape, np.uint64)
+            self._origins[register.index] = np.zeros(shape, np.int64)
+        held, origins = self._bits[register.index], self._origins[register.index]
+        held[at] = np.where(lanes, bits, held[at])
+        origins[at] = np.where(lanes, origin, origins[at])
+        if not held.any():
+            del self._bits[register.index], self._origins[register.index]
 
     def _begin(self, step: Step) -> tuple[Array, ...]:
         """Take the lanes of a step; those of CTAs that have just become resident lack all that begins so."""
         if step.ctas.residents is not self._residents:
-            self._residents = step.ctas.residents
-            shape = self._residents.count, math.prod(step.threads.block)
-            self._bits = {r: np.full(shape, full(register.bits)) for r, register in self._begins.items()}
+            self._residents, self._threads = step.ctas.residents, math.prod(step.threads.block)
+            self._memory = UndefinedMemory()
+            shape = self._residents.count, self._threads
+            here = [r for r in self._begins if r in self._begins_of[0]]
+            self._bits = {r: np.full(shape, full(self._begins[r].bits)) for r in here}
             threads = np.broadcast_to(np.arange(shape[1]), shape)
-            self._origins = {r: r << _THREAD_BITS | threads for r in self._begins}
+            self._origins = {r: _origin(r, threads) for r in here}
         return np.ix_(step.ctas.slots, step.threads.ids)
 
     def _mask(self, register: Register, at: tuple[Array, ...]) -> Array:
@@ -159,39 +286,37 @@ class OneSided:
             if register.index not in self._followed:
                 continue
             bits = np.where(guarded, full(register.bits), bits)
-            if register.index not in self._bits:
-                if not bits.any():
-                    continue
-                shape = self._residents.count, math.prod(step.threads.block)  # type: ignore[union-attr]
-                self._bits[register.index] = np.zeros(shape, np.uint64)
-                self._origins[register.index] = np.zeros(shape, np.int64)
-            held, origins = self._bits[register.index], self._origins[register.index]
-            held[at] = np.where(executed | guarded, bits, held[at])
-            origins[at] = np.where(executed | guarded, origin, origins[at])
-            if not held.any():
-                del self._bits[register.index], self._origins[register.index]
+            self._hold(register, at, executed | guarded, bits, origin)
 
     def _tell(
-        self, registers: list[Register], step: Step, at: tuple[Array, ...], executed: Array | np.bool_, width: int
+        self,
+        registers: list[Register],
+        lanes: Step | Access,
+        at: tuple[Array, ...],
+        executed: Array | np.bool_,
+        width: int = 64,
+        *,
+        any_bit: bool = True,
     ) -> Lacking | None:
         """Say that registers have no value, once: they are taken for such as have, from then on.
 
-        Of a width of 0 any bit counts; else all of the lowest bits of each register must lack a value.
+        Each register must lack some of its lowest bits, or all of them, for it to be said.
         """
         lacks = executed
         for register in registers:
-            mask, bits = self._mask(register, at), full(min(width, register.bits))
-            lacks = lacks & ((mask != 0) if width == 0 else (mask & bits) == bits)
+            bits = full(min(width, register.bits))
+            mask = self._mask(register, at) & bits
+            lacks = lacks & ((mask != 0) if any_bit else (mask == bits))
         if not lacks.any():
             return None
         register = registers[0]
-        origins = self._origins[register.index][at][np.broadcast_to(lacks, (len(at[0]), step.threads.count))]
+        origins = self._origins[register.index][at][np.broadcast_to(lacks, (len(at[0]), lanes.threads.count))]
         first = int(origins[0]) >> _THREAD_BITS
         begun = np.unique(origins[origins >> _THREAD_BITS == first] & (1 << _THREAD_BITS) - 1)
         held = self._bits[register.index]
         held[at] = np.where(lacks, np.uint64(0), held[at])
-        who = step.threads.ids[np.broadcast_to(lacks, (len(at[0]), step.threads.count)).any(axis=0)]
-        block = step.threads.block
+        who = lanes.threads.ids[np.broadcast_to(lacks, (len(at[0]), lanes.threads.count)).any(axis=0)]
+        block = lanes.threads.block
         return Lacking(
             Threads(who, block).describe(), self._say(register, first, Threads(begun.astype(np.intp), block).describe())
         )
@@ -214,20 +339,55 @@ class OneSided:
         return Diagnosis("register-made-of-more-paths", register=name, writes=shown, more=more, threads=who, made=made)
 
 
-def _mattering(i: Instruction) -> Iterator[tuple[list[Register], int]]:
-    """Yield registers of which one must have a value, and in how many of its lowest bits; 0 for: in each bit."""
+def _called(function: Function, i: Instruction) -> set[int]:
+    """Return where the functions begin that an instruction may call; by an address it may call any."""
+    if i.parts[0] != "call":
+        return set()
+    target = i.operands[0]
+    if isinstance(target, Symbol):
+        return {function.callees[target.name]} if target.name in function.callees else set()
+    return {*function.callees.values()}
+
+
+def _calls_once(function: Function) -> bool:
+    """Tell whether no function may call itself, directly or through others."""
+    starts = sorted({0, *function.callees.values()})
+    calls: dict[int, set[int]] = {start: set() for start in starts}
+    for i in function.instructions:
+        calls[starts[bisect_right(starts, i.index) - 1]] |= _called(function, i)
+    for _ in starts:
+        calls = {start: to.union(*(calls[one] for one in to)) for start, to in calls.items()}
+    return not any(start in to for start, to in calls.items())
+
+
+def _origin(register: int, threads: Array) -> Array:
+    origin: Array = register << _THREAD_BITS | threads.astype(np.int64)
+    return origin
+
+
+def _items(operand: Operand) -> tuple[Operand, ...]:
+    return operand.items if isinstance(operand, Vector) else (operand,)
+
+
+def _values(i: Instruction) -> list[Register]:
+    """Return the registers that a store puts into memory."""
+    return [r for x in i.operands[1:2] for r in registers_in(x)]
+
+
+def _stored_bits(i: Instruction) -> int:
+    """Return how many of the lowest bits of each register a store puts into memory."""
+    size = i.parts[-1].lstrip("busf")
+    return int(size) if size.isdigit() and i.parts[0] == "st" else 64
+
+
+def _mattering(i: Instruction) -> Iterator[list[Register]]:
+    """Yield registers of which one must have a value in each bit."""
     for operand in i.operands:
         if isinstance(operand, Address):
-            yield from (([r], 0) for r in registers_in(operand))
-    if has_destination(i) and i.parts[0] not in _MATTERS:
-        return
-    if i.parts[0] in ("st", "stmatrix"):
-        if "local" not in i.parts:
-            size = i.parts[-1].lstrip("busf")
-            bits = int(size) if size.isdigit() else 64
-            yield [r for x in i.operands if not isinstance(x, Address) for r in registers_in(x)], bits
+            yield from ([r] for r in registers_in(operand))
+    if i.parts[0] in _STORES or (has_destination(i) and i.parts[0] not in _MATTERS):
         return
     results = 1 if has_destination(i) or is_wgmma(i) else 0
     for operand in i.operands[results:]:
         if not isinstance(operand, Address | Immediate):
-            yield from (([r], 64) for r in registers_in(operand))
+            yield from ([r] for r in registers_in(operand))

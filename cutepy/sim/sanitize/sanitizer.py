@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
     from cutepy.sim.errors import SimulationError
     from cutepy.sim.machine.alignment import Apart
-    from cutepy.sim.machine.events import Access, AsyncOperation, BarrierEvent, TmaEvent, WgmmaEvent
+    from cutepy.sim.machine.events import Access, AsyncOperation, BarrierEvent, LocalCopy, TmaEvent, WgmmaEvent
     from cutepy.sim.machine.lanes import Array, Ctas, Residents, Threads
     from cutepy.sim.machine.launch import Launch
     from cutepy.sim.machine.memory import GlobalMemory
@@ -264,6 +264,7 @@ class Sanitizer(Observer):
     def on_access(self, access: Access) -> None:
         """Check an access to shared or global memory."""
         self._of_global.note(access)
+        self._tell_lacking(access.instruction, self._one_sided.access(access))
         if access.space == "local":
             self._tell_undefined("ld read", "a thread", access.instruction, self._undefined.access(access))
             return
@@ -291,6 +292,11 @@ class Sanitizer(Observer):
         is_poll = access.operation == "read" and strength(access.instruction.opcode).scope > WEAK
         if is_poll and not self._has_told:
             self._polled = access
+
+    def on_local_copy(self, copy: LocalCopy) -> None:
+        """Follow arguments and results of calls that have no value."""
+        self._undefined.copy(copy)
+        self._one_sided.copy(copy)
 
     def _telling(self, tell: Callable[_Told, None]) -> Callable[_Told, None]:
         """Return a callback that also notes that an access had something to tell: each time counts, if it is polled."""

@@ -24,7 +24,7 @@ from cutepy.sim.translate.effects import has_destination, is_wgmma, written
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from cutepy.sim.machine.events import Access
+    from cutepy.sim.machine.events import Access, LocalCopy
     from cutepy.sim.machine.lanes import Array, Residents
     from cutepy.sim.machine.observer import Step
     from cutepy.sim.ptx.model import Function, Operand
@@ -169,7 +169,6 @@ class Undefined:
     def __init__(self) -> None:
         self._function: Function | None = None
         self._registers: dict[int, str] = {}
-        self._has_calls = False
         self._residents: Residents | None = None
         self._written: Array = np.zeros(0, bool)
         self._matters: dict[int, bool] = {}
@@ -178,7 +177,6 @@ class Undefined:
         """Begin with a kernel, if it is another one."""
         if self._function is not function:
             self._function, self._registers = function, _without_values(function)
-            self._has_calls = any(i.parts[0] == "call" for i in function.instructions)
             self._residents, self._matters = None, {}
 
     def stops_at(self, i: Instruction) -> bool:
@@ -194,24 +192,29 @@ class Undefined:
         return _no_value(found) if step.executing().any() else None
 
     def access(self, access: Access) -> Diagnosis | None:
-        """Take an access to local memory, and say what is wrong with it.
-
-        In kernels that call functions nothing is said: arguments and results are copied there without accesses.
-        """
-        if self._has_calls:
-            return None
+        """Take an access to local memory, and say what is wrong with it."""
         if access.ctas.residents is not self._residents:
             self._residents, self._written = access.ctas.residents, np.zeros(0, bool)
         return _NOT_STORED if self._reads_nothing(access) else None
 
-    def _reads_nothing(self, access: Access) -> bool:
-        """Tell whether a thread reads what nothing has written, and something comes of it."""
-        starts = np.asarray(access.addresses).reshape(-1)
-        end = int(starts.max()) + access.size_bytes
+    def copy(self, copy: LocalCopy) -> None:
+        """Take a copy of arguments or results of a call."""
+        if copy.ctas.residents is not self._residents:
+            self._residents, self._written = copy.ctas.residents, np.zeros(0, bool)
+        self._grow(int(max(copy.source.max(), copy.to.max())) + copy.size_bytes)
+        within = np.arange(copy.size_bytes)
+        self._written[copy.to[..., None] + within] = self._written[copy.source[..., None] + within]
+
+    def _grow(self, end: int) -> None:
         if end > len(self._written):
             grown = np.zeros(2 * end, bool)
             grown[: len(self._written)] = self._written
             self._written = grown
+
+    def _reads_nothing(self, access: Access) -> bool:
+        """Tell whether a thread reads what nothing has written, and something comes of it."""
+        starts = np.asarray(access.addresses).reshape(-1)
+        self._grow(int(starts.max()) + access.size_bytes)
         at = starts[:, None] + np.arange(access.size_bytes)
         if access.operation != "read":
             self._written[at] = True

@@ -32,8 +32,7 @@ if TYPE_CHECKING:
 
     from cutepy.sim.machine.lanes import Array
     from cutepy.sim.machine.observer import Step
-    from cutepy.sim.ptx.instruction_set import ROWS
-from cutepy.sim.ptx.model import Instruction, Operand
+    from cutepy.sim.ptx.model import Instruction, Operand
 
 GATHERS = frozenset(name for name, row in ROWS.items() if row.kind == "warp" and "value" in row.operands)
 """Opcodes whose results are made of what other lanes have."""

@@ -41,6 +41,17 @@ def test_a_tensor_map_pads_and_rounds_as_the_descriptor_says(padding, rounds):
     assert rest == [*(struct.pack("<i", n) for n in (40, 64)), *(struct.pack("<q", n) for n in (96, 1))]
 
 
+def test_a_tensor_map_of_three_dimensions_has_the_contiguous_one_first():
+    descriptor = SimpleNamespace(
+        base=_Tensor(), shape=[5, 40, 64], strides=[4096, 96, 1], padding="zero", round_f32_to_tf32=False
+    )
+    found, *_ = Flattened([METADATA | {"block_size": [2, 8, 32]}]).parameters(
+        ["tensordesc<fp32[2, 8, 32]>"], [descriptor]
+    )
+    tensor = TensorMap.decode(struct.unpack("<8Q", found[:64]))
+    assert (tensor.dims, tensor.strides_bytes, tensor.box) == ((64, 40, 5), (384, 16384), (32, 8, 2))
+
+
 def test_the_order_is_tritons():
     """Of the version that is installed, where there is one."""
     driver = pytest.importorskip("triton.backends.driver")

@@ -24,7 +24,5 @@ def test_entries_are_well_formed(kind):
 
 def test_the_documentation_lists_them():
     page = (ROOT / "docs" / "hazards" / "index.md").read_text(encoding="utf-8")
-    rows = re.findall(
-        r"^\| \[?`([a-z-]+)`(?:\]\(\1\.md\))? \| (.+?)(?: \(advisory\))? \|$", page, flags=re.MULTILINE
-    )
+    rows = re.findall(r"^\| \[?`([a-z-]+)`(?:\]\(\1\.md\))? \| (.+?)(?: \(advisory\))? \|$", page, flags=re.MULTILINE)
     assert rows == [(kind.name, kind.gist) for kind in KINDS.values()], "run `make docs-hazards`"

@@ -72,6 +72,7 @@ PREMISES = {
     "0": ([[("arrive", 0)], [("reinit", 0, 1)]], [1], "unordered-write"),
     "0, of copies": ([[("arrive_expect", 0, 16), ("copy", 0, 16, "a")], []], [1], "in-flight-at-exit"),
     "1": ([[("arrive", 0)], [("wait", 0, 1)]], [1], "lapped-wait"),
+    "1, of a wait that is over at once": ([[("wait", 0, 1)], [("arrive", 0)]], [1], "lapped-wait"),
     "2": ([[("arrive", 0), ("arrive", 0)], [("wait", 0, 0)]], [1], None),
     "3": ([[("arrive", 0)], [("arrive", 0)]], [1], "early-arrival"),
     "4, an announcement": (

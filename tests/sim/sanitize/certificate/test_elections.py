@@ -225,6 +225,10 @@ FOLLOWED = {
         "shfl.sync.bfly.b32 %r9, %r3, 1, 31, -1; setp.eq.u32 %p6, %r9, 1; and.pred %p6, %p6, %p1;\n@%p6 ",
         WRITE,
     ),
+    "a lane by a bit of its number": (
+        "and.b32 %r9, %r2, 1; setp.eq.u32 %p6, %r9, 0; and.pred %p6, %p6, %p1;\n@%p6 ",
+        WRITE,
+    ),
     "a lane by a multiple of its number": (
         "shl.b32 %r9, %r2, 5; setp.lt.u32 %p6, %r9, 32; and.pred %p6, %p6, %p1;\n@%p6 ",
         WRITE,
@@ -270,6 +274,8 @@ APART = {
     "a function in which a lane is elected": ("call elected_writes, (%r1);\n", MEET, READ_IT),
     "a value that is made in the branch": (only(1, "add.u32 %r9, %r1, 4; st.shared.u32 [%r9], 5;\n"),),
     "a value that goes to another branch": (elected("ld.shared.u32 %r9, [%r1+256];\n", "st.shared.u32 [%r1], %r9;\n"),),
+    "whether another lane is in range, which it is": ("shfl.sync.bfly.b32 %r9|%p6, %r4, 1, 31, -1;\n", only(6, FENCE)),
+    "whether a lane that is computed is in range": ("shfl.sync.bfly.b32 %r9|%p6, %r4, %r4, 31, -1;\n", only(6, FENCE)),
     "the warp's number from a lane": (
         "shfl.sync.idx.b32 %r9, %r4, 0, 31, -1; mad.lo.u32 %r9, %r9, 4, %r1;\n",
         elected("st.shared.u32 [%r9], 5;\n"),
@@ -384,11 +390,13 @@ def test_an_mbarrier_orders_whole_warps_that_wait_at_it(writes, wait, reads, res
         "shfl.sync.up.b32 %r9|%p6, %r3, 1, 0, -1; not.pred %p6, %p6;\n",
         "shfl.sync.down.b32 %r9|%p6, %r4, 31, 31, -1;\n",
         "shfl.sync.bfly.b32 %r9|%p6, %r4, 1, 0x1e00, -1;\n",
+        "shfl.sync.bfly.b32 %r9|%p6, %r4, 1, 30, -1; not.pred %p6, %p6;\n",
+        "mov.u32 %r9, 1; shfl.sync.bfly.b32 %r9|%p6, %r4, %r9, 30, -1;\n",
         "shfl.sync.up.b32 %r9|%p6, %r4, 1, 0, -1; selp.u32 %r9, 1, 2, %p6; setp.eq.u32 %p6, %r9, 2;\n",
         "setp.lt.u32 %p6, %r3, 1; vote.sync.ballot.b32 %r9, %p6, -1; match.any.sync.b32 %r9, %r3, -1;"
         " setp.eq.u32 %p6, %r9, 1;\n",
     ],
-    ids=["up", "down", "bfly", "selected", "match"],
+    ids=["up", "down", "bfly", "bfly to 30", "computed", "selected", "match"],
 )
 def test_lanes_that_are_told_apart_by_shuffles_and_matches(first):
     lines = first, "and.pred %p6, %p6, %p1;\n"

@@ -193,6 +193,18 @@ def test_certified_means_that_no_order_hangs():
     assert kinds[False, True, True] > 0
 
 
+def test_who_waits_for_as_much_as_was_given_back_might_have_been_the_first():
+    """Four warps take 8 registers each of 32; one warp that takes 32 gives them back if it comes first."""
+    groups = [[("dec", 56)], [("inc", 72)], [("inc", 96), ("dec", 64)]]
+    options = {"block": 288, "directives": ".maxnreg 64"}
+    _, _, error = examined(ptx(groups, block=288), **options)
+    assert "no thread can go on" in str(error)
+    assert "it hangs in every schedule: all" not in str(error)
+    groups[2][0] = ("inc", 104)
+    _, _, error = examined(ptx(groups, block=288), **options)
+    assert "it hangs in every schedule: all" in str(error)
+
+
 WITHIN = [("dec", 56), ("meet",), ("inc", 64), ("arrive", 0), ("meet",), ("dec", 56)]
 FEW = {
     "one warp asks for a part of what four give": ([WITHIN[:1], [("inc", 72)]], False),

@@ -125,6 +125,17 @@ def test_a_comparison_stays_where_no_further_step_turns_it(order, kind):
             assert stays == (len(outcomes) == 1), (first, second, by, to)
 
 
+@pytest.mark.parametrize("order", ORDERS)
+def test_the_step_in_which_a_comparison_turns_is_the_first_that_does(order):
+    one = Comparison(SimpleNamespace(parts=("setp", order, "s32")), ())
+    for first, second, by, to in itertools.product(range(-4, 5), range(-2, 3), range(-3, 4), range(-1, 2)):
+        outcomes = [ORDERS[order](first + k * by, second + k * to) for k in range(20)]
+        turns = next((k for k in range(20) if outcomes[k] != outcomes[0]), None)
+        if order in ("eq", "ne") and first == second:
+            turns = None  # it is over: they met before
+        assert one.turns_after(first, second, by, to) == turns, (first, second, by, to)
+
+
 CUTS = [(least, most) for least in (None, -2, 0) for most in (None, 1, 3)]
 
 
