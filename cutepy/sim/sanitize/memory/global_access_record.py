@@ -133,10 +133,10 @@ class GlobalAccessRecord:
         by = self.issuers if self.threads is None else self.threads
         return 1 if by is None else len(by)
 
-    def copies(self, lanes: Array) -> Array:
-        """Return, by lane, which copy it is part of: each lane's bulk copy is one, and all of an access or a box."""
-        is_by_lane = self.proxy == "async" and "tensor" not in self.instruction.parts
-        return lanes if is_by_lane else np.zeros_like(lanes)
+    @property
+    def is_by_lane(self) -> bool:
+        """True if each lane's part is a copy by itself, as of bulk copies; all of an access or of a box is one."""
+        return self.proxy == "async" and "tensor" not in self.instruction.parts
 
     def same_lanes(self, other: GlobalAccessRecord) -> bool:
         """Tell whether the same lanes touched the same bytes in the same way, and the same tells that they are over."""
@@ -185,6 +185,25 @@ class GlobalAccessRecord:
         starts = self.pattern.starts[entries] + self.low
         result[of] = self.before[entries, (addresses[of] - starts) // self.granule]
         return result
+
+
+CONFLICTS = (
+    "",
+    "early-access",
+    "missing-proxy-fence",
+    "non-coherent-read",
+    "partial-overlap",
+    "too-narrow-scope",
+    "unfenced-overwrite",
+    "unordered-read",
+    "unordered-write",
+)
+"""Kinds of hazards of two accesses, in the order in which they are told; arrays of pairs hold their positions here."""
+
+
+def code_of(kind: str) -> int:
+    """Return the position of a kind of hazard in `CONFLICTS`; 0 stands for none."""
+    return CONFLICTS.index(kind)
 
 
 @dataclass(frozen=True)

@@ -240,4 +240,4 @@ class GlobalAccesses:
 
 def _in_order(old: GlobalAccessRecord, new: GlobalAccessRecord, before: Array, after: Array) -> Array:
     """Say that nothing is wrong: it has been compared before."""
-    return np.full(len(before), "")
+    return np.zeros(len(before), np.uint8)

@@ -19,7 +19,7 @@ import numpy as np
 from cutepy.layouts.sm90.arch import UNIT_BYTES
 from cutepy.sim.machine.lanes import WARP, Array
 from cutepy.sim.ptx.memory_order import GPU, WEAK
-from cutepy.sim.sanitize.memory.global_access_record import GlobalAccessRecord, GlobalConflict, Pattern
+from cutepy.sim.sanitize.memory.global_access_record import CONFLICTS, GlobalAccessRecord, GlobalConflict, Pattern
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.memory import GlobalMemory
@@ -112,7 +112,7 @@ _SAMPLE = 8
 """Of how many lanes at one granule it is asked whether they are in order, where all would be too many."""
 
 Order = Callable[[GlobalAccessRecord, GlobalAccessRecord, Array, Array], Array]
-"""An older touch, a newer one, and pairs of lanes -> for each pair the kind of hazard that it is, or ""."""
+"""An older touch, a newer one, and pairs of lanes -> for each pair the place of its kind of hazard in `CONFLICTS`."""
 
 
 @dataclass(eq=False)
@@ -428,10 +428,10 @@ class GlobalShadow:
         flat, entry_of = addresses.reshape(-1), np.repeat(own, numbers.shape[1])
         while work:
             these, places, observed = work.pop()
-            for number in np.unique(these).tolist():
+            for number, which in _parts(these):
                 if number <= self.floor:
                     continue
-                old, which = self._touches[number], these == number
+                old = self._touches[number]
                 here, seen = places[which], observed[which]
                 if old.cut and (old.writes or new.writes) and not self.over(old.cut):
                     self.forgot()
@@ -488,17 +488,41 @@ class GlobalShadow:
         """Report what is not in order, and tell which pairs are."""
         wrong = order(old, new, before, after)
         if old.modifies and new.scope == WEAK:
-            wrong[_observed(wrong == "", before, after, addresses)] = ""
-        fine = np.asarray(wrong == "")
-        for kind in () if fine.all() else np.unique(wrong[~fine]).tolist():
-            these = np.flatnonzero(wrong == kind)
-            copies = np.stack([new.copies(after[these]), old.copies(before[these])])
-            _, of = np.unique(copies, axis=1, return_inverse=True)
-            for n in range(int(of.max()) + 1):
-                pairs = before[these[of == n]], after[these[of == n]], addresses[these[of == n]]
-                lanes_before, lanes_after, where = (int(x[0]) for x in pairs)
-                self.report(GlobalConflict(kind, old, new, lanes_before, lanes_after, where, pairs))
-        return fine
+            wrong[_observed(wrong == 0, before, after, addresses)] = 0
+        counts = np.bincount(wrong)
+        for kind in np.flatnonzero(counts[1:]) + 1:
+            these = slice(None) if counts[kind] == len(wrong) else np.flatnonzero(wrong == kind)
+            for of_copy in _by_copy(old, new, before[these], after[these]):
+                pairs = before[these][of_copy], after[these][of_copy], addresses[these][of_copy]
+                lane_before, lane_after, where = (int(x[0]) for x in pairs)
+                self.report(GlobalConflict(CONFLICTS[kind], old, new, lane_before, lane_after, where, pairs))
+        return np.asarray(wrong == 0)
+
+
+def _parts(numbers: Array) -> Iterator[tuple[int, Array | slice]]:
+    """Yield each of some numbers, in order, with the positions where it is: one pass if it is everywhere."""
+    if not len(numbers):
+        return
+    if numbers.min() == numbers.max():
+        yield int(numbers[0]), slice(None)
+        return
+    order = np.argsort(numbers, kind="stable")
+    in_order = numbers[order]
+    cuts = np.flatnonzero(in_order[1:] != in_order[:-1]) + 1
+    for first, of_one in zip([0, *cuts.tolist()], np.split(order, cuts), strict=True):
+        yield int(in_order[first]), of_one
+
+
+def _by_copy(old: GlobalAccessRecord, new: GlobalAccessRecord, before: Array, after: Array) -> Iterator[Array | slice]:
+    """Divide pairs of lanes by the copies that they are part of: each of these is told by itself."""
+    if not (old.is_by_lane or new.is_by_lane):
+        yield slice(None)
+        return
+    copies = np.zeros(len(before), np.int64)
+    for touch, lanes in ((new, after), (old, before)):
+        copies *= int(lanes.max()) + 1
+        copies += lanes if touch.is_by_lane else 0
+    yield from (these for _, these in _parts(copies))
 
 
 def _observed(fine: Array, before: Array, after: Array, addresses: Array) -> Array:
