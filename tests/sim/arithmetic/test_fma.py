@@ -21,10 +21,10 @@ def operands(name, rng, count=1 << 16):
             (rng.integers(-4096, 4096, count) * 2.0 ** rng.integers(-20, 20, count)).astype(np.float32)
             for _ in range(3)
         ]
-    if name == "subnormal":
-        sizes = 2.0 ** rng.integers(-87, -62, (2, count))
-        a, b = (rng.integers(1, 1 << 24, (2, count)) * sizes * 2.0**-12).astype(np.float32)
-        return [a, b, (rng.integers(-(1 << 24), 1 << 24, count) * 2.0**-149).astype(np.float32)]
+    if name == "subnormal":  # just beside the middle of two of them
+        below, above = (np.float32(2.0**-75 * (1 + sign * 2.0**-23)) for sign in (-1, 1))
+        a, c = np.full(count, above), (rng.integers(-(1 << 22), 1 << 22, count) * 2.0**-149).astype(np.float32)
+        return [a, np.where(rng.integers(0, 2, count), below, above), c]
     a = (1 + rng.integers(0, 1 << 12, count) * 2.0**-12).astype(np.float32)
     tiny = rng.choice([-1, 0, 1], count) * 2.0 ** rng.integers(-100, -30, count)
     return [a, np.full(count, 1 + 2.0**-12, np.float32), tiny.astype(np.float32)]
@@ -39,7 +39,7 @@ def test_fma_rounds_once(name):
         twice = (wide(a) * wide(b) + wide(c)).astype(np.float32)
     same = (found.view(np.uint32) == right.view(np.uint32)) | (np.isnan(found) & np.isnan(right))
     assert same.all()
-    assert name != "middles" or (twice != right).any()  # the operands are such that two roundings differ
+    assert name in ("bits", "integers") or (twice != right).any()  # the operands are such that two roundings differ
 
 
 def test_shapes_are_broadcast():
