@@ -16,8 +16,13 @@ from cutepy.sim.machine.lanes import Array
 from cutepy.sim.ptx.memory_order import CTA, GPU, WEAK, overlap_completely
 
 if TYPE_CHECKING:
+    from cutepy.sim.machine.address_patterns import AddressPattern
     from cutepy.sim.ptx.model import Instruction
     from cutepy.sim.sanitize.hazards import Touch
+
+
+_OFTEN = 2
+"""Accesses of one pattern from which on it pays to know its granules."""
 
 
 @dataclass(eq=False, slots=True)
@@ -31,13 +36,26 @@ class Pattern:
         CTA times lanes of a CTA, plus lane.
     size : int
         Bytes of each entry.
+    addresses : AddressPattern or None
+        The pattern of the machine's addresses that this one was made of, which knows its granules.
     """
 
     starts: Array
     lanes: Array
     size: int
+    addresses: AddressPattern | None = None
     _sorted: tuple[Array, Array] | None = None
     _twice: Array | None = None
+
+    def cells(self, granule: int) -> Array | slice | None:
+        """Return the granules from the lowest address on, each once; None if they are not known to be few."""
+        if self.addresses is None or self.addresses.uses < _OFTEN:
+            return None
+        return self.addresses.cells(self.size, granule)
+
+    def end(self) -> int:
+        """Return the distance of the end of the last entry from the lowest address."""
+        return self.size + (int(self.starts.max()) if self.addresses is None else self.addresses.highest)
 
     def sorted(self) -> tuple[Array, Array]:
         """Return the starts in order, and the entries."""
