@@ -485,8 +485,8 @@ class Run(Replayable):
         function = linked(launch.ptx, call.kernel).function
         stopping = stops(function, self._observers)
         program = translate(launch.ptx, call.kernel, frozenset(stopping), pauses(function, self._policy))
-        if not self._observers and not isinstance(self._policy, Interleaving):
-            program = replace(program, blocks=hot_blocks(program))
+        if not isinstance(self._policy, Interleaving):
+            program = replace(program, blocks=hot_blocks(program, frozenset(stopping) if self._observers else None))
         self.launches.append(launch)
         with (
             _its_memory(self._memory, launch, call.loaded),

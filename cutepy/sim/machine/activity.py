@@ -27,6 +27,7 @@ from cutepy.sim.machine.lanes import WARP, Array, Ctas, Threads, spread
 
 if TYPE_CHECKING:
     from cutepy.sim.errors import SimulationError
+    from cutepy.sim.machine.address_patterns import Located
     from cutepy.sim.machine.group import Group
     from cutepy.sim.machine.observer import Observer
     from cutepy.sim.machine.thread_history import Done
@@ -201,6 +202,18 @@ class Traffic:
         """Return where a bit is to be set for each byte of a range that is read, and written: nowhere."""
         return None, None
 
+    def access_pattern(self, kind: Kind, g: Group, located: Located, size_bytes: int) -> None:
+        """Count an access of `size_bytes` by each lane: the lanes' distances say how many sectors that are."""
+        pattern, low = located
+        if not g.threads.full or pattern.offsets.shape[1] == 1:
+            self.access(kind, g, located.addresses(), size_bytes)
+            return
+        at = low % SECTOR_BYTES
+        by_warp = pattern.offsets.reshape(len(pattern.offsets), -1, WARP)
+        sectors, distinct = pattern.once(("sectors", at), lambda: _distinct(by_warp + at))
+        times = g.ctas.count // len(pattern.offsets)
+        self.add(kind, times * sectors, times * distinct * size_bytes)
+
     def access(self, kind: Kind, g: Group, addresses: Array, size_bytes: int) -> None:
         """Count an access of `size_bytes` by each lane, aligned to that, at addresses over (CTAs, threads)."""
         times = g.ctas.count // addresses.shape[0]
@@ -212,13 +225,7 @@ class Traffic:
             by_warp = addresses.reshape(addresses.shape[0], -1, WARP)
         else:
             by_warp = _filled_up(g, addresses)
-        steps = _steps(by_warp)
-        if (steps < 0).any():
-            by_warp = np.sort(by_warp, axis=2)
-            steps = _steps(by_warp)
-        warps = by_warp.shape[0] * by_warp.shape[1]
-        distinct = warps + int(np.count_nonzero(steps))
-        sectors = warps + int(np.count_nonzero(_steps(by_warp >> np.uint64(_SHIFT))))
+        sectors, distinct = _distinct(by_warp.view(np.int64))  # addresses stay below 2^63
         self.add(kind, times * sectors, times * distinct * size_bytes)
 
     def partial(self, kind: Kind, g: Group, addresses: Array, sizes: Array) -> None:
@@ -241,9 +248,15 @@ class Traffic:
         self.add(kind, sectors, prod(extents) * element_bytes)
 
 
-def _steps(values: Array) -> Array:
-    """Return the differences along the lanes; addresses stay below 2^63."""
-    return np.diff(values.view(np.int64), axis=2)
+def _distinct(by_warp: Array) -> tuple[int, int]:
+    """Return how many sectors, and how many addresses, the lanes of each warp touch, of all warps together."""
+    steps = np.diff(by_warp, axis=2)
+    if (steps < 0).any():
+        by_warp = np.sort(by_warp, axis=2)
+        steps = np.diff(by_warp, axis=2)
+    warps = by_warp.shape[0] * by_warp.shape[1]
+    distinct = warps + int(np.count_nonzero(steps))
+    return warps + int(np.count_nonzero(np.diff(by_warp >> _SHIFT, axis=2))), distinct
 
 
 def _filled_up(g: Group, addresses: Array) -> Array:

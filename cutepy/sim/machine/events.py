@@ -13,6 +13,7 @@ from cutepy.layouts.sm90 import Im2colTensorMap, TensorMap
 from cutepy.sim.machine.lanes import Array, Ctas, Threads
 
 if TYPE_CHECKING:
+    from cutepy.sim.machine.address_patterns import InOwnCta, Located
     from cutepy.sim.machine.launch import Launch
     from cutepy.sim.machine.wait_sources import Awaited
     from cutepy.sim.ptx.model import Instruction
@@ -36,9 +37,8 @@ class Access:
         With its line of Python in `instruction.source`.
     ctas, threads : Ctas, Threads
         Who: the lanes, a rectangle.
-    addresses : array, (CTAs, threads)
-        Where: bytes; an axis along which they are equal has extent 1. In shared memory, `slot * slot_bytes + offset`.
-        Of the async proxy in global memory (CTAs, runs of bytes), by one thread of each CTA; or one run of each thread.
+    where : array, Located or InOwnCta
+        The addresses, or what they follow from.
     size_bytes : int
         Bytes that each lane accesses.
     part_of : AsyncOperation or None
@@ -57,12 +57,21 @@ class Access:
     instruction: Instruction
     ctas: Ctas
     threads: Threads
-    addresses: Array = field(repr=False)
+    where: Array | Located | InOwnCta = field(repr=False)
     size_bytes: int
     part_of: AsyncOperation | None = field(default=None, repr=False)
     stores: Array | None = field(default=None, repr=False)
     issuers: Array | None = field(default=None, repr=False)
     values: tuple[Array, ...] | None = field(default=None, repr=False)
+
+    @property
+    def addresses(self) -> Array:
+        """The addresses in bytes, (CTAs, threads); an axis along which they are equal has extent 1.
+
+        In shared memory, `slot * slot_bytes + offset`. Of the async proxy in global memory (CTAs, runs of bytes), by
+        one thread of each CTA; or one run of each thread.
+        """
+        return self.where.addresses() if isinstance(self.where, tuple) else self.where
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 import numpy as np
 
 from cutepy.sim.errors import MemoryAccessError, Place, ReadOnlyMemoryError
+from cutepy.sim.machine.address_patterns import AddressPatterns, InOwnCta, Located
 from cutepy.sim.machine.events import Access, LocalCopy, Proxy, Space
-from cutepy.sim.machine.lanes import Array, Residents
+from cutepy.sim.machine.lanes import Array, Residents, as_index
 from cutepy.sim.machine.shared_memory import Held, OpaqueObjects, SharedMemory, leftover
 from cutepy.sim.semantics.movement import LOCAL_WINDOW, SHARED_WINDOW
 
@@ -152,6 +153,7 @@ class Memory:
         )
         self._local: Array = np.zeros(0, np.uint8)
         self._shared_views: dict[tuple[str, int], Array] = {}
+        self._patterns = AddressPatterns()
         self.objects = OpaqueObjects(activity, 0, slot_bytes)
         self.windows: dict[str, list[tuple[int, int]]] = {"const": [], "param": []}
 
@@ -232,10 +234,16 @@ class Memory:
 
     def locate(self, g: Group, i: Instruction, address: Array, size: int, alignment: int) -> Array:
         """Return the positions of shared addresses in `shared`, checked."""
+        where = self._place(g, i, address, size, alignment)
+        return where.addresses() if isinstance(where, InOwnCta) else where
+
+    def _place(self, g: Group, i: Instruction, address: Array, size: int, alignment: int) -> Array | InOwnCta:
+        """Return what the positions of shared addresses follow from, checked."""
         offset = address.astype(np.int64)
         slot = g.ctas.column
         highest = int(offset.max())
-        if highest >= 1 << RANK_SHIFT:
+        is_own = highest < 1 << RANK_SHIFT
+        if not is_own:
             rank = offset >> RANK_SHIFT
             size_of_cluster = self.residents.cluster_size
             if int(rank.max()) > size_of_cluster:
@@ -251,6 +259,8 @@ class Memory:
             self._fail(g, i, "shared", address, outside, size, f"is beyond the CTA's {self.used_bytes} bytes")
         if alignment > 1 and (offset & (alignment - 1)).any():
             self._fail(g, i, "shared", address, (offset & (alignment - 1)) != 0, size, f"is no multiple of {alignment}")
+        if is_own:
+            return InOwnCta(offset, slot, self.slot_bytes)
         result: Array = offset + slot * self.slot_bytes
         return result
 
@@ -344,10 +354,19 @@ class Memory:
 
     # Accesses.
 
-    def load(self, g: Group, i: Instruction, space: str, address: Array, kind: np.dtype[Any], count: int) -> Any:  # noqa: ANN401
-        """Load `count` elements of each lane: one value, or a list of them."""
+    def load(
+        self, g: Group, i: Instruction, space: str, address: Array, kind: np.dtype[Any], count: int, shift: int = 0
+    ) -> Any:  # noqa: ANN401
+        """Load `count` elements of each lane, `shift` bytes behind an address: one value, or a list of them."""
         size = kind.itemsize * count
+        if space == "global" and self._activity.observers:
+            value = self._load_pattern(g, i, address, kind, count, shift)
+            if value is not None:
+                return value if count == 1 else [value[..., n] for n in range(count)]
+        if shift:
+            address = address + address.dtype.type(shift % (1 << 64))
         place, address = self.resolve(space, address)
+        where: Array | InOwnCta = address
         if place == "global":
             region = self.region(g, i, address, size, size)
             if space not in ("const", "param"):
@@ -358,15 +377,45 @@ class Memory:
                 value = region.view(kind, count)[(address - np.uint64(region.base)).astype(np.int64) // size]
         else:
             if place == "shared":
-                address = self.locate(g, i, address, size, size)
-                value = self.shared_view(kind, count)[address // size]
+                where = self._place(g, i, address, size, size)
+                value = self._load_shared(g, where, kind, count)
             else:
-                address = self._locate_local(g, i, address, size)
+                where = address = self._locate_local(g, i, address, size)
                 value = self._local[: len(self._local) // size * size].view(kind).reshape(-1, count)[address // size]
                 value = value[..., 0] if count == 1 else value
         if self._activity.observers:
-            self.observe(g, i, "read", place, "generic", address, size)
+            self.observe(g, i, "read", place, "generic", where, size)
         return value if count == 1 else [value[..., n] for n in range(count)]
+
+    def _load_shared(self, g: Group, where: Array | InOwnCta, kind: np.dtype[Any], count: int) -> Array:
+        """Load from shared memory."""
+        size, view = kind.itemsize * count, self.shared_view(kind, count)
+        if isinstance(where, InOwnCta) and len(where.offsets) == 1:  # the same place of each CTA
+            by_cta = view.reshape(-1, self.slot_bytes // size, *view.shape[1:])
+            same: Array = by_cta[as_index(g.ctas.slots)].take(where.offsets[0] // size, axis=1)  # in the order of lanes
+            return same
+        at = where.addresses() if isinstance(where, InOwnCta) else where
+        value: Array = view[at // size]
+        return value
+
+    def _load_pattern(
+        self, g: Group, i: Instruction, address: Array, kind: np.dtype[Any], count: int, shift: int
+    ) -> Array | None:
+        """Load from one region by a pattern that other accesses have had; None where there is none, or a mistake."""
+        located, size = self._patterns.of(address), kind.itemsize * count
+        if located is None:
+            return None
+        pattern, low = located.pattern, located.low + shift
+        if not pattern.is_aligned(low, size):
+            return None
+        region = self.known.find(low, low + pattern.highest + size)
+        if region is None:
+            return None
+        at = Located(pattern, low)
+        self._activity.traffic.access_pattern("load", g, at, size)
+        value: Array = region.view(kind, count)[(low - region.base) // size :][pattern.rows(size)]
+        self.observe(g, i, "read", "global", "generic", at, size)
+        return value
 
     def _gather(self, address: Array, kind: np.dtype[Any], count: int) -> Array:
         size = kind.itemsize * count
@@ -385,6 +434,7 @@ class Memory:
         size = kind.itemsize * count
         place, address = self.resolve(space, address)
         self._activity.changes += 1
+        where: Array | Located | InOwnCta = address
         shape = np.broadcast_shapes((g.ctas.count, address.shape[1]), *(v.shape for v in values), address.shape)
         value = values[0] if count == 1 else np.stack([np.broadcast_to(v, shape) for v in values], axis=-1)
         if place == "global":
@@ -398,16 +448,19 @@ class Memory:
                 index = (address - np.uint64(region.base)).astype(np.int64) // size
                 region.view(kind, count)[np.broadcast_to(index, shape) if index.shape != shape else index] = value
         elif place == "shared":
-            address = self.locate(g, i, address, size, size)
+            where = self._place(g, i, address, size, size)
+            address = where.addresses() if isinstance(where, InOwnCta) else where
             if self.objects:
                 self.objects.check_store(g, i, address, size)
             self.shared_view(kind, count)[np.broadcast_to(address // size, shape)] = value
         else:
-            address = self._locate_local(g, i, address, size)
+            where = address = self._locate_local(g, i, address, size)
             view = self._local[: len(self._local) // size * size].view(kind).reshape(-1, count)
             view[address // size] = value if count > 1 else value[..., None]
         if self._activity.observers:
-            self.observe(g, i, "write", place, "generic", address, size, values=values)
+            if place == "global":
+                where = self._patterns.of(address) or address
+            self.observe(g, i, "write", place, "generic", where, size, values=values)
 
     def _scatter(self, address: Array, value: Array, shape: tuple[int, ...], size: int) -> None:
         rows = np.ascontiguousarray(np.broadcast_to(value, (*shape, *value.shape[len(shape) :])))
@@ -424,7 +477,7 @@ class Memory:
         operation: Literal["read", "write", "atomic"],
         space: Space,
         proxy: Proxy,
-        address: Array,
+        where: Array | Located | InOwnCta,
         size: int,
         stores: Array | None = None,
         values: tuple[Array, ...] | None = None,
@@ -433,6 +486,7 @@ class Memory:
         if not size:
             return
         completing = self._activity.completing
-        access = Access(operation, space, proxy, i, g.ctas, g.threads, address, size, completing, stores, values=values)
+        who = g.ctas, g.threads
+        access = Access(operation, space, proxy, i, *who, where, size, completing, stores, values=values)
         for observer in self._activity.observers:
             observer.on_access(access)

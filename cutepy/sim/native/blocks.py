@@ -22,6 +22,7 @@ from cutepy.sim.translate.effects import written
 if TYPE_CHECKING:
     from cutepy.sim.engine import Engine
     from cutepy.sim.machine.group import Group
+    from cutepy.sim.ptx.model import Instruction
 
 BlockFunction = Callable[[Any, list[Any], Any], int]
 
@@ -35,15 +36,23 @@ _SOON, _LATER = 2e-3, 0.05
 """Seconds of numpy after which it is asked again whether to compile: so many, and so much of all that were."""
 
 
-def hot_blocks(program: Program) -> list[BlockFunction]:
-    """Return the functions of a program's blocks, which become machine code where they take long."""
-    if not program.hot:
-        hot = _Hot(program)
-        program.hot += [
+def hot_blocks(program: Program, stops: frozenset[int] | None = None) -> list[BlockFunction]:
+    """Return the functions of a program's blocks, which become machine code where they take long.
+
+    Parameters
+    ----------
+    program : Program
+    stops : frozenset of int, optional
+        Where observers see each access, the instructions at which they stop as well.
+    """
+    found = program.hot if stops is None else program.watched
+    if not found:
+        hot = _Hot(program, stops)
+        found += [
             HotBlock(hot, n) if program.flow.blocks[n].instructions or program.flow.blocks[n].condition else whole
             for n, whole in enumerate(program.blocks)
         ]
-    return program.hot
+    return found
 
 
 class _Hot:
@@ -57,8 +66,8 @@ class _Hot:
         By node; until there are nodes by block.
     """
 
-    def __init__(self, program: Program) -> None:
-        self.program = program
+    def __init__(self, program: Program, stops: frozenset[int] | None) -> None:
+        self.program, self._stops = program, stops
         self.nodes: Nodes | None = None
         self.ledger = Ledger(len(program.blocks))
         self._steps: dict[int, _Step] = {}
@@ -71,9 +80,15 @@ class _Hot:
     def cut(self) -> Nodes:
         """Cut blocks into nodes, one of which each block's time is put down to."""
         self.ledger.pause()
-        nodes = self.nodes = Nodes(self.program)
+        nodes = self.nodes = Nodes(self.program, self._stops is not None)
         self.ledger = self.ledger.of_nodes(len(nodes.all), nodes.main_of)
         return nodes
+
+    def stop_of(self, number: int) -> Instruction | None:
+        """Return the instruction that a block begins with, if observers stop there."""
+        block = self.program.flow.blocks[number]
+        first = block.instructions[0] if block.instructions else block.branch
+        return None if first is None or first.index not in (self._stops or ()) else first
 
     def step(self, number: int) -> _Step:
         """Return how a node runs."""
@@ -98,6 +113,8 @@ class HotBlock:
         self._whole = hot.program.blocks[number]
         self._first: _Step | None = None
         self._steps = False
+        self._stop = hot.stop_of(number)
+        self._whole_alone = not hot.program.flow.blocks[number].instructions  # its translation says how to stop
 
     def __call__(self, g: Group, registers: list[Any], m: Engine) -> int:
         """Run."""
@@ -115,6 +132,8 @@ class HotBlock:
             first = self._first = hot.step(nodes.starts[self._number])
             self._main, self._is_plain = nodes.main_of(self._number), nodes.is_plain(self._number)
             self._steps = not self._is_plain and ledger.WORTH == 0
+        if self._stop is not None:
+            return self._after_stop(first, g, registers, m)
         found = None if self._steps else first.native(g, registers, m)
         if found is None and not self._steps:
             start = hot.ledger.begin(m)
@@ -123,6 +142,19 @@ class HotBlock:
             self._steps = not self._is_plain and hot.ledger.spent[self._main] >= ledger.WORTH * _STEPPING
             return block
         return self._walk(first, found, g, registers, m)
+
+    def _after_stop(self, first: _Step, g: Group, registers: list[Any], m: Engine) -> int:
+        """Run where observers look at lanes first, which the block's translation lets them."""
+        hot = self._hot
+        if self._steps and not self._whole_alone:
+            assert self._stop is not None
+            m.stop(g, self._stop)
+            return self._walk(first, None, g, registers, m)
+        start = hot.ledger.begin(m)
+        block = self._whole(g, registers, m)
+        hot.ledger.charge(self._main, start)
+        self._steps = hot.ledger.spent[self._main] >= ledger.WORTH * _STEPPING
+        return block
 
     def _walk(self, step: _Step, found: int | None, g: Group, registers: list[Any], m: Engine) -> int:
         """Run nodes one after the other, the first of which has run if it is said where that went."""
@@ -177,9 +209,9 @@ class _Step:
 
     def _translated(self) -> Callable[[Any, list[Any], Any], int | None]:
         program, node = self._hot.program, self.node
-        if node.kind == "whole" or (node.is_first and node.kind == "end"):
+        if node.kind == "whole" or (node.is_first and node.kind in ("end", "last")):
             return program.blocks[node.block]
-        if node.kind == "end":
+        if node.kind in ("end", "last"):
             return translate_end(program, node.block)[0]
         nodes = self._hot.nodes
         assert nodes is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -28,8 +29,8 @@ class Node:
     instructions : tuple of Instruction
         None of a block's end.
     kind : str
-        "native"; "barrier", of a CTA; "numpy"; "end", where a block goes on to others; or "whole", a block that is
-        not cut.
+        "native"; "barrier", of a CTA; "numpy"; "end", where a block goes on to others; "last", an end that regions do
+        not cross; or "whole", a block that is not cut.
     is_first : bool
         Whether it begins its block.
     condition : (Register, bool) or None
@@ -61,6 +62,9 @@ class Nodes:
     Parameters
     ----------
     program : Program
+    is_watched : bool
+        Whether observers see each access: arithmetic alone is native then, and what is between the accesses of a block
+        comes after them, as far as they do not need it.
 
     Attributes
     ----------
@@ -69,8 +73,8 @@ class Nodes:
         By block, its first node.
     """
 
-    def __init__(self, program: Program) -> None:
-        self._program = program
+    def __init__(self, program: Program, is_watched: bool = False) -> None:
+        self._program, self._is_watched = program, is_watched
         runs = [self._runs(number) for number in range(len(program.blocks))]
         self.starts: list[int] = []
         count = 0
@@ -92,17 +96,23 @@ class Nodes:
             return [("whole", list(instructions))]
         avoided = program.sets_with
         runs: list[tuple[str, list[Instruction]]] = []
-        for i in instructions:
-            touches = any(r.index in avoided for r in (*read(i), *written(i)))
-            kind = "native" if not touches and is_native(i, program.kinds) else "numpy"
-            kind = "barrier" if self._is_barrier(i) else kind
+        kinds = [(self._kind(i), i) for i in instructions]
+        for kind, i in _gathered(kinds) if self._is_watched else kinds:
             is_other = not runs or runs[-1][0] != kind or returns_old(i) or returns_old(runs[-1][1][-1])
             if is_other or len(runs[-1][1]) >= _LONGEST:
                 runs.append((kind, []))
             runs[-1][1].append(i)
         if block.condition is not None and block.condition[0].index in avoided:
             return [("whole", list(instructions))]
-        return [*runs, ("end", [])]
+        return [*runs, ("last" if self._is_watched else "end", [])]
+
+    def _kind(self, i: Instruction) -> str:
+        program = self._program
+        if any(r.index in program.sets_with for r in (*read(i), *written(i))):
+            return "numpy"
+        if self._is_watched:
+            return "native" if _is_unseen(i) and is_native(i, program.kinds) else "numpy"
+        return "barrier" if self._is_barrier(i) else "native" if is_native(i, program.kinds) else "numpy"
 
     def _is_barrier(self, i: Instruction) -> bool:
         """Tell whether an instruction is one of the barriers that all threads of a CTA come to."""
@@ -115,7 +125,7 @@ class Nodes:
     def _add(self, number: int, kind: str, instructions: tuple[Instruction, ...]) -> None:
         block, n = self._program.flow.blocks[number], len(self.all)
         is_first = n == self.starts[number]
-        if kind not in ("end", "whole"):
+        if kind not in ("end", "last", "whole"):
             self.all.append(Node(n, number, instructions, kind, is_first, None, (n + 1,), n + 1))
             return
         places = tuple(EXIT if s == EXIT else self.starts[s] for s in block.successors)
@@ -162,7 +172,7 @@ class Nodes:
         """By node, the registers that it or its successors read before they write."""
         found: list[frozenset[int]] = [frozenset()] * len(self.all)
         for node in reversed(self.all):
-            if node.kind in ("end", "whole"):
+            if node.kind in ("end", "last", "whole"):
                 live: frozenset[int] = frozenset()
                 for successor in self._program.flow.blocks[node.block].successors:
                     if successor != EXIT:
@@ -175,6 +185,31 @@ class Nodes:
                 live = (live - {r.index for r in written(i)}) | {r.index for r in read(i)}
             found[node.number] = live
         return found
+
+
+def _is_unseen(i: Instruction) -> bool:
+    """Tell whether all that an instruction does is to compute results of its own lanes' values: no observer sees it."""
+    traits = i.traits
+    seen = traits.effects or traits.loads or traits.stores or traits.exchanges or traits.threads > 1
+    return traits.is_known and not seen
+
+
+def _gathered(kinds: list[tuple[str, Instruction]]) -> Iterator[tuple[str, Instruction]]:
+    """Let native instructions wait for the others behind them that need nothing of them: they become longer runs."""
+    waiting: list[tuple[str, Instruction]] = []
+    needed: set[int] = set()
+    given: set[int] = set()
+    for kind, i in kinds:
+        reads, writes = {r.index for r in read(i)}, {r.index for r in written(i)}
+        if kind == "native":
+            waiting.append((kind, i))
+            needed, given = needed | reads, given | writes
+            continue
+        if reads & given or writes & (given | needed) or not i.traits.is_access or i.traits.stores:
+            yield from waiting
+            waiting, needed, given = [], set(), set()
+        yield kind, i
+    yield from waiting
 
 
 def returns_old(i: Instruction) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Any
 
 from cutepy.sim.ptx.instruction_set import Traits, traits
 
@@ -180,6 +181,8 @@ class Instruction:
         Where it begins in the PTX, from 1.
     file : str
         That the PTX was read from; empty if it wasn't.
+    derived : dict
+        Results of analyses of the instruction alone, by their names, which are computed once.
     """
 
     index: int
@@ -191,6 +194,7 @@ class Instruction:
     line: int = field(default=0, compare=False)
     column: int = field(default=0, compare=False)
     file: str = field(default="", compare=False)
+    derived: dict[str, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @property
     def parts(self) -> tuple[str, ...]:

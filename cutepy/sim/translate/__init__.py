@@ -81,6 +81,8 @@ class Program:
         What it refers to.
     hot : list of callable
         The blocks as they run, once they have: see `native`.
+    watched : list of callable
+        The same where observers see each access.
     """
 
     function: Function
@@ -96,6 +98,7 @@ class Program:
     source: str = field(repr=False)
     names: dict[str, Any] = field(repr=False)
     hot: list[BlockFunction] = field(default_factory=list, init=False, repr=False)
+    watched: list[BlockFunction] = field(default_factory=list, init=False, repr=False)
 
 
 @lru_cache(maxsize=1 << 12)
@@ -191,6 +194,26 @@ def translate(
     return _programs[key]
 
 
+@lru_cache(maxsize=64)
+def flow_of(text: str, name: str) -> ControlFlow:
+    """Return the control flow of an entry of a PTX module as `translate` has it, without translating it.
+
+    Parameters
+    ----------
+    text : str
+        The PTX module.
+    name : str
+        The entry function.
+    """
+    return _flow(linked(text, name), frozenset(), frozenset())
+
+
+def _flow(whole: Linked, stops: frozenset[int], pauses: frozenset[int]) -> ControlFlow:
+    starts = {callee.start for callee in whole.callees.values()}
+    waits = stops | pauses
+    return analyse(whole.function, lambda i: i.traits.waits or i.index in waits, _has_effects, starts)
+
+
 def translate_function(function: Function, stops: frozenset[int] = frozenset()) -> Program:
     """Translate a function alone, whether or not it was translated before."""
     return translate_linked(link(function), stops)
@@ -202,7 +225,7 @@ def translate_linked(
     """Translate an entry and what it calls."""
     function = whole.function
     starts = {callee.start for callee in whole.callees.values()}
-    flow = analyse(function, lambda i: i.traits.waits or i.index in stops or i.index in pauses, _has_effects, starts)
+    flow = _flow(whole, stops, pauses)
     sets: dict[tuple[int, ...], int] = {}
     set_of: dict[int, int] = {}
     for i in function.instructions:

@@ -35,6 +35,13 @@ def has_destination(instruction: Instruction) -> bool:
 
 def written(instruction: Instruction) -> tuple[Register, ...]:
     """Return the registers that an instruction writes."""
+    found: tuple[Register, ...] | None = instruction.derived.get("written")
+    if found is None:
+        found = instruction.derived["written"] = _written(instruction)
+    return found
+
+
+def _written(instruction: Instruction) -> tuple[Register, ...]:
     if is_wgmma(instruction):
         return accumulators(instruction)
     if not has_destination(instruction):
@@ -44,6 +51,13 @@ def written(instruction: Instruction) -> tuple[Register, ...]:
 
 def read(instruction: Instruction) -> tuple[Register, ...]:
     """Return the registers that an instruction reads; a guarded one reads what it may leave as it was."""
+    found: tuple[Register, ...] | None = instruction.derived.get("read")
+    if found is None:
+        found = instruction.derived["read"] = _read(instruction)
+    return found
+
+
+def _read(instruction: Instruction) -> tuple[Register, ...]:
     found: list[Register] = []
     operands = instruction.operands
     if has_destination(instruction):

@@ -8,6 +8,8 @@ PTX ISA, "Data Movement and Conversion Instructions": ld, ldu, st, prefetch, cp.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from cutepy.sim.ptx.model import Address, FrameSlot, Immediate, Instruction, Operand, Register, Sink, Symbol, Vector
 from cutepy.sim.semantics.types import kind_of
 from cutepy.sim.translate.emitter import Emitter, instruction, is_type
@@ -45,8 +47,13 @@ def _ld(e: Emitter, i: Instruction) -> None:
     items = e.items(d)
     if space == "param" and isinstance(address, Address) and isinstance(address.base, FrameSlot):
         space = "local"
-    at = f"m.parameter_address({e.address(address)})" if space == "param" else e.address(address)
-    call = f"m.memory.load(g, {e.site}, {space!r}, {at}, {kind}, {len(items)})"
+    at, shift = e.address(address), ""
+    if space == "param":
+        at = f"m.parameter_address({at})"
+    elif space == "global" and isinstance(address, Address) and isinstance(address.base, Register):
+        base = replace(address, offset=0)
+        at, shift = (e.address(base), f", {address.offset}") if address.base.bits == 64 else (at, "")
+    call = f"m.memory.load(g, {e.site}, {space!r}, {at}, {kind}, {len(items)}{shift})"
     if len(items) == 1:
         e.write(items[0], call, kind)
         return

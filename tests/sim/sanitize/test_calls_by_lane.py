@@ -58,3 +58,29 @@ def calls(body, lanes):
 def test_lanes_of_an_instruction_cost_little_more_than_one(name):
     one, all_lanes = calls(PATTERNS[name], 1), calls(PATTERNS[name], 32)
     assert all_lanes < 2 * one, (one, all_lanes)
+
+
+RACE = """mov.u32 %r1, %ctaid.x; mov.u32 %r2, %tid.x; ld.param.u64 %rd1, [p0]; mov.u32 %r20, 0;
+mad.lo.u32 %r3, %r1, 128, %r2; and.b32 %r3, %r3, 2047; cvt.u64.u32 %rd2, %r3; shl.b64 %rd2, %rd2, 2;
+add.u64 %rd3, %rd1, %rd2;
+LOOP: ld.global.u32 %r4, [%rd3]; st.global.u32 [%rd3], %r4;
+add.u32 %r20, %r20, 1; setp.lt.u32 %p3, %r20, 8; @%p3 bra LOOP;
+"""
+
+
+def test_racing_accesses_sort_few_lanes(monkeypatch):
+    """A race costs as much as its lanes: they are sorted once for a pattern, and not anew for each access."""
+    lanes, values = 128 * 32, np.zeros(2048, np.uint32)
+    run = Run((), None, sanitize=True)
+    ordered = []
+    for name in ("argsort", "sort", "unique"):
+        original = getattr(np, name)
+
+        def counting(numbers, *rest, original=original, **named):
+            ordered.append(np.size(numbers))
+            return original(numbers, *rest, **named)
+
+        monkeypatch.setattr(np, name, counting)
+    launch(RACE, values, grid=(32, 1, 1), block=(128, 1, 1), run=run)
+    assert {hazard.kind for hazard in run.hazards} >= {"unordered-write"}
+    assert sum(ordered) < 8 * lanes, sum(ordered)

@@ -155,8 +155,36 @@ def fma(a: Array, b: Array, c: Array) -> Array:
     """Multiply and add with one rounding, to nearest."""
     if a.dtype == np.float64:
         return _fma_64(a, b, c)
-    # The product of two float32 is exact in float64.
-    return fma_odd(wide(a), wide(b), wide(c)).astype(a.dtype)
+    if a.dtype != np.float32:
+        return fma_odd(wide(a), wide(b), wide(c)).astype(a.dtype)
+    total = wide(a) * wide(b)  # exact
+    total = np.asarray(total + wide(c))
+    result: Array = total.astype(np.float32)
+    doubtful = _are_doubtful(total, result)
+    if doubtful is not None:
+        parts = (wide(np.broadcast_to(x, result.shape)[doubtful]) for x in (a, b, c))
+        result[doubtful] = fma_odd(*parts).astype(np.float32)
+    return result
+
+
+_TAIL, _HALF = (1 << 29) - 1, 1 << 28
+"""The bits of a float64 that a float32 of normal size lacks, and those of a value in the middle of two float32."""
+
+_SMALLEST_TWICE = 1 << 24
+"""Bits of the smallest normal float32, without the sign's place."""
+
+
+def _are_doubtful(total: Array, result: Array) -> Array | None:
+    """Tell where sums, rounded to float64 and then to float32, may be wrong; None if they are right everywhere.
+
+    The first rounding can move a sum onto the middle of two float32, and to no other side of it. Of subnormal values
+    the middles are elsewhere: all of them are doubtful. A sum of 0 is exact.
+    """
+    in_the_middle = (total.view(np.int64) & _TAIL) == _HALF
+    small = (result.view(np.uint32) << np.uint32(1)) <= _SMALLEST_TWICE
+    if small.any():
+        in_the_middle |= small & (total != 0)
+    return in_the_middle if in_the_middle.any() else None
 
 
 def _fma_64(a: Array, b: Array, c: Array) -> Array:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from cutepy.sim.ptx.memory_order import CLUSTER, CTA, GPU, WEAK, is_sc, strength
 from cutepy.sim.ptx.model import Address, registers_in
 from cutepy.sim.ptx.places import line_of
-from cutepy.sim.translate import translate
+from cutepy.sim.translate import flow_of
 from cutepy.sim.translate.control_flow import EXIT
 from cutepy.sim.translate.effects import written
 
@@ -86,7 +86,7 @@ def unfenced(flow: ControlFlow) -> tuple[Instruction, Instruction] | None:
 @lru_cache(maxsize=64)
 def beyond_schedules(ptx: str, kernel: str) -> tuple[str, ...]:
     """Return what schedules of a kernel don't show, as reports say it; empty if that is nothing."""
-    return described(unfenced(translate(ptx, kernel).flow))
+    return described(unfenced(flow_of(ptx, kernel)))
 
 
 def described(found: tuple[Instruction, Instruction] | None) -> tuple[str, ...]:

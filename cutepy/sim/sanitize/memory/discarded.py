@@ -149,7 +149,11 @@ def _lanes_of(found: GlobalConflict, reader: GlobalAccessRecord, stores: frozens
     assert reader.threads is not None
     assert found.pairs is not None
     befores, afters, addresses = found.pairs
-    lanes, first = np.unique(befores if reader is found.before else afters, return_index=True)
+    readers = befores if reader is found.before else afters
+    first_of = np.full(int(readers.max()) + 1, -1)
+    first_of[readers[::-1]] = np.arange(len(readers))[::-1]  # of those of one lane the first is stored last
+    lanes = np.flatnonzero(first_of >= 0)
+    first = first_of[lanes]
     row, column = np.divmod(lanes, reader.lanes)
     where = befores[first], afters[first], addresses[first]
     return _Held(replace(found, pairs=None), *where, reader.ctas[row], reader.threads[column], stores)

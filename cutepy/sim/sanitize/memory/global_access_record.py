@@ -16,8 +16,13 @@ from cutepy.sim.machine.lanes import Array
 from cutepy.sim.ptx.memory_order import CTA, GPU, WEAK, overlap_completely
 
 if TYPE_CHECKING:
+    from cutepy.sim.machine.address_patterns import AddressPattern
     from cutepy.sim.ptx.model import Instruction
     from cutepy.sim.sanitize.hazards import Touch
+
+
+_OFTEN = 2
+"""Accesses of one pattern from which on it pays to know its granules."""
 
 
 @dataclass(eq=False, slots=True)
@@ -31,13 +36,26 @@ class Pattern:
         CTA times lanes of a CTA, plus lane.
     size : int
         Bytes of each entry.
+    addresses : AddressPattern or None
+        The pattern of the machine's addresses that this one was made of, which knows its granules.
     """
 
     starts: Array
     lanes: Array
     size: int
+    addresses: AddressPattern | None = None
     _sorted: tuple[Array, Array] | None = None
     _twice: Array | None = None
+
+    def cells(self, granule: int) -> Array | slice | None:
+        """Return the granules from the lowest address on, each once; None if they are not known to be few."""
+        if self.addresses is None or self.addresses.uses < _OFTEN:
+            return None
+        return self.addresses.cells(self.size, granule)
+
+    def end(self) -> int:
+        """Return the distance of the end of the last entry from the lowest address."""
+        return self.size + (int(self.starts.max()) if self.addresses is None else self.addresses.highest)
 
     def sorted(self) -> tuple[Array, Array]:
         """Return the starts in order, and the entries."""
@@ -133,10 +151,10 @@ class GlobalAccessRecord:
         by = self.issuers if self.threads is None else self.threads
         return 1 if by is None else len(by)
 
-    def copies(self, lanes: Array) -> Array:
-        """Return, by lane, which copy it is part of: each lane's bulk copy is one, and all of an access or a box."""
-        is_by_lane = self.proxy == "async" and "tensor" not in self.instruction.parts
-        return lanes if is_by_lane else np.zeros_like(lanes)
+    @property
+    def is_by_lane(self) -> bool:
+        """True if each lane's part is a copy by itself, as of bulk copies; all of an access or of a box is one."""
+        return self.proxy == "async" and "tensor" not in self.instruction.parts
 
     def same_lanes(self, other: GlobalAccessRecord) -> bool:
         """Tell whether the same lanes touched the same bytes in the same way, and the same tells that they are over."""
@@ -185,6 +203,25 @@ class GlobalAccessRecord:
         starts = self.pattern.starts[entries] + self.low
         result[of] = self.before[entries, (addresses[of] - starts) // self.granule]
         return result
+
+
+CONFLICTS = (
+    "",
+    "early-access",
+    "missing-proxy-fence",
+    "non-coherent-read",
+    "partial-overlap",
+    "too-narrow-scope",
+    "unfenced-overwrite",
+    "unordered-read",
+    "unordered-write",
+)
+"""Kinds of hazards of two accesses, in the order in which they are told; arrays of pairs hold their positions here."""
+
+
+def code_of(kind: str) -> int:
+    """Return the position of a kind of hazard in `CONFLICTS`; 0 stands for none."""
+    return CONFLICTS.index(kind)
 
 
 @dataclass(frozen=True)

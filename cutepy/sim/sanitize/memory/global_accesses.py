@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cutepy.sim.machine.address_patterns import AddressPattern, Located
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.ptx.memory_order import WEAK, strength
 from cutepy.sim.ptx.model import Instruction
@@ -170,7 +171,9 @@ class GlobalAccesses:
             starts = access.addresses.astype(np.int64).reshape(-1)
             lanes = np.repeat(np.arange(len(slots) * len(issuers)), runs)
             name = _NAMES.get(operation.kind, "bulk copy")
-            touch = self._touch(wave, access, name, "async", starts, lanes, None, columns[None], counts, agents)
+            low = int(starts.min())
+            pattern = self.shadow.pattern(access, starts - low, lanes)
+            touch = self._touch(wave, access, name, "async", pattern, low, None, columns[None], counts, agents)
             touch.when, touch.issuers = issued.number, issuers
             one = len(issued.threads) == 1
             rows, lane_of = np.repeat(by[0], len(issuers)), np.tile(by[1], len(slots))
@@ -186,7 +189,7 @@ class GlobalAccesses:
         if access.part_of is None:
             if access.operation != "read":
                 columns = wave.writes(slots, threads)
-            counts = clocks.counts(slots, threads)
+            counts = clocks.counts_now(slots, threads)
         else:
             name = "cp.async"
             columns = np.array([clocks.column((COPIES, t), t) for t in threads.tolist()])
@@ -194,9 +197,22 @@ class GlobalAccesses:
         proxy = "nc" if "nc" in parts else "generic"
         if access.proxy == "tensormap":
             name, proxy = "tensor map", access.proxy
-        starts = np.broadcast_to(access.addresses, (len(slots), len(threads))).astype(np.int64).reshape(-1)
-        lanes = np.arange(len(starts))
-        return self._touch(wave, access, name, proxy, starts, lanes, threads, columns[None], counts, slots)
+        how = name, proxy, *self._pattern(access, len(slots), len(threads)), threads, columns[None], counts, slots
+        return self._touch(wave, access, *how)
+
+    def _pattern(self, access: Access, ctas: int, threads: int) -> tuple[Pattern, int]:
+        """Return the pattern of an access by threads, and its lowest address."""
+        shape = ctas, threads
+        addresses: AddressPattern | None = None
+        if not isinstance(access.where, Located):
+            starts = np.broadcast_to(access.addresses, shape).astype(np.int64).reshape(-1)
+            low = int(starts.min())
+            starts -= low
+        else:
+            addresses, low = access.where
+            addresses.uses += 1
+            starts = np.broadcast_to(addresses.offsets, shape).reshape(-1)
+        return self.shadow.pattern(access, starts, None, addresses), low
 
     def _touch(
         self,
@@ -204,8 +220,8 @@ class GlobalAccesses:
         access: Access,
         name: str,
         proxy: str,
-        starts: Array,
-        lanes: Array,
+        pattern: Pattern,
+        low: int,
         threads: Array | None,
         columns: Array,
         counts: Array,
@@ -213,7 +229,6 @@ class GlobalAccesses:
     ) -> GlobalAccessRecord:
         slots, blocks, size = access.ctas.slots, wave.residents.blocks, wave.clocks.cluster
         i = access.instruction
-        low = int(starts.min())
         if counts.size > 1 and (counts == counts.flat[0]).all():
             counts = counts[:1, :1].copy()
         return GlobalAccessRecord(
@@ -231,7 +246,7 @@ class GlobalAccesses:
             columns=columns,
             counts=counts,
             ranks=agents % size,
-            pattern=self.shadow.pattern((i.index, len(starts)), starts - low, lanes, access.size_bytes),
+            pattern=pattern,
             low=low,
             modifies=access.operation == "atomic" and access.part_of is None,
             when=wave.steps.number,
@@ -240,4 +255,4 @@ class GlobalAccesses:
 
 def _in_order(old: GlobalAccessRecord, new: GlobalAccessRecord, before: Array, after: Array) -> Array:
     """Say that nothing is wrong: it has been compared before."""
-    return np.full(len(before), "")
+    return np.zeros(len(before), np.uint8)

@@ -16,7 +16,7 @@ import numpy as np
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.ptx.memory_order import CLUSTER, CTA, GPU, overlap_completely
 from cutepy.sim.sanitize.memory.access_record import unfenced
-from cutepy.sim.sanitize.memory.global_access_record import GlobalAccessRecord
+from cutepy.sim.sanitize.memory.global_access_record import GlobalAccessRecord, code_of
 from cutepy.sim.sanitize.order.clocks import DONE, FENCED, SEEN, UNFENCED, Need, need
 from cutepy.sim.sanitize.order.lane_pairs import LanePairs, candidates, mates, tell
 
@@ -109,16 +109,19 @@ class GlobalOrder:
         self.elections: tuple[Election, ...] = ()
 
     def of(self, wave: Wave | None = None, held: Held = _held_by_host) -> Order:
-        """Return what says of pairs of lanes, of an older touch and one of who holds that knowledge, what is wrong."""
+        """Return a function that gives by pair of lanes the code of the hazard, in `CONFLICTS`, that the pair is.
+
+        The newer lanes are of who holds the knowledge.
+        """
 
         def order(old: GlobalAccessRecord, new: GlobalAccessRecord, before: Array, after: Array) -> Array:
             if (self._launches.precedes if old.writes else self._launches.reads_no_more)(old.launch):
-                return np.full(len(before), "")
+                return np.zeros(len(before), np.uint8)
             in_launch = old.launch == new.launch
             if in_launch and "tensormap" in (old.proxy, new.proxy):  # TensorMapUses and TensorMapReads see to these
-                return np.full(len(before), "")
+                return np.zeros(len(before), np.uint8)
             if new.proxy == "nc" and old.writes and in_launch:
-                return np.full(len(before), "non-coherent-read")
+                return np.full(len(before), code_of("non-coherent-read"), np.uint8)
             crosses = new.proxy == "async" and old.proxy != "async"
 
             def known(plane: int) -> Array:
@@ -133,14 +136,14 @@ class GlobalOrder:
             if is_whole:
                 fine |= strong
             if fine.all():
-                return np.full(len(before), "")
-            result = np.full(len(before), self._kind(old, new), "U20")
+                return np.zeros(len(before), np.uint8)
+            result = np.full(len(before), code_of(self._kind(old, new)), np.uint8)
             if not is_whole:
-                result[strong] = "partial-overlap"
-            result[known(DONE)] = "too-narrow-scope"  # it is known to be over, and was not shown
+                result[strong] = code_of("partial-overlap")
+            result[known(DONE)] = code_of("too-narrow-scope")  # it is known to be over, and was not shown
             if crosses:
-                result[UNFENCED[old.writes].of(known)] = unfenced(old.writes)
-            result[fine] = ""
+                result[UNFENCED[old.writes].of(known)] = code_of(unfenced(old.writes))
+            result[fine] = 0
             return result
 
         return order

@@ -19,9 +19,11 @@ import numpy as np
 from cutepy.layouts.sm90.arch import UNIT_BYTES
 from cutepy.sim.machine.lanes import WARP, Array
 from cutepy.sim.ptx.memory_order import GPU, WEAK
-from cutepy.sim.sanitize.memory.global_access_record import GlobalAccessRecord, GlobalConflict, Pattern
+from cutepy.sim.sanitize.memory.global_access_record import CONFLICTS, GlobalAccessRecord, GlobalConflict, Pattern
 
 if TYPE_CHECKING:
+    from cutepy.sim.machine.address_patterns import AddressPattern
+    from cutepy.sim.machine.events import Access
     from cutepy.sim.machine.memory import GlobalMemory
 
 
@@ -58,6 +60,17 @@ class Extent:
             self.refine(int(np.gcd(np.gcd.reduce(offsets), np.gcd(size, self.granule))))
         result: Array = (offsets // self.granule)[:, None] + np.arange(size // self.granule)
         return result
+
+    def cells(self, pattern: Pattern, low: int) -> Array | slice | None:
+        """Return the granules of a pattern from an address on, each once; None if they are not known, or too large."""
+        if pattern.addresses is None or not pattern.addresses.is_aligned(low - self.base, self.granule):
+            return None
+        if pattern.size % self.granule:
+            return None
+        cells, first = pattern.cells(self.granule), (low - self.base) // self.granule
+        if isinstance(cells, slice):
+            return slice(cells.start + first, cells.stop + first)
+        return None if cells is None else cells + first
 
     def take(self, other: Extent) -> None:
         """Keep what is known of memory that is part of this now."""
@@ -112,7 +125,7 @@ _SAMPLE = 8
 """Of how many lanes at one granule it is asked whether they are in order, where all would be too many."""
 
 Order = Callable[[GlobalAccessRecord, GlobalAccessRecord, Array, Array], Array]
-"""An older touch, a newer one, and pairs of lanes -> for each pair the kind of hazard that it is, or ""."""
+"""An older touch, a newer one, and pairs of lanes -> for each pair the place of its kind of hazard in `CONFLICTS`."""
 
 
 @dataclass(eq=False)
@@ -253,41 +266,52 @@ class GlobalShadow:
 
     # Touches.
 
-    def pattern(self, key: tuple[int, int], starts: Array, lanes: Array, size: int) -> Pattern:
-        """Return a pattern, the same one as the last time if it is equal."""
+    def pattern(
+        self, access: Access, starts: Array, lanes: Array | None, addresses: AddressPattern | None = None
+    ) -> Pattern:
+        """Return the pattern of an access, the same one as the last time if it is equal: without `lanes`, of all."""
+        size = access.size_bytes
+        key = access.instruction.index, len(starts)
         found = self._patterns.get(key)
+        if found is not None and found.size == size and lanes is None:
+            if addresses is not None and found.addresses is addresses:
+                return found
+        if lanes is None:
+            lanes = np.arange(len(starts))
         if found is None or found.size != size or not np.array_equal(found.starts, starts):
-            found = Pattern(starts, lanes, size)
-            self._patterns[key] = found
+            found = self._patterns[key] = Pattern(starts, lanes, size)
         elif not np.array_equal(found.lanes, lanes):
             found = self._patterns[key] = Pattern(starts, lanes, size)
+        found.addresses = addresses
         return found
 
     def touch(self, new: GlobalAccessRecord, order: Order) -> None:
         """Check a touch against those before it, and record it."""
         if not len(new.pattern.starts):
             return
-        starts, lanes, size = new.pattern.starts + new.low, new.pattern.lanes, new.pattern.size
-        if new.low // EXTENT_BYTES == (int(starts.max()) + size - 1) // EXTENT_BYTES:
-            self._touch(new, starts, order)
+        lanes, size = new.pattern.lanes, new.pattern.size
+        if new.low // EXTENT_BYTES == (new.low + new.pattern.end() - 1) // EXTENT_BYTES:
+            self._touch(new, order)
             return
+        starts = new.pattern.starts + new.low
         for which, pieces, piece_size in within_extents(starts, size):
             piece = new
             if (len(which), piece_size) != (len(starts), size):
                 low = int(pieces.min())
                 piece = replace(new, pattern=Pattern(pieces - low, lanes[which], piece_size), low=low)
-            self._touch(piece, pieces, order)
+            self._touch(piece, order)
 
-    def _touch(self, new: GlobalAccessRecord, starts: Array, order: Order) -> None:
+    def _touch(self, new: GlobalAccessRecord, order: Order) -> None:
         self._number += 1
         new.number = self._number
-        size = new.pattern.size
-        high = new.low + int(new.pattern.starts.max()) + size
-        extent = self._extent(new.low, high)
+        extent = self._extent(new.low, new.low + new.pattern.end())
         if extent is not None:
-            self._in_one(new, extent, starts, None, order)
+            cells = extent.cells(new.pattern, new.low)
+            if cells is None or not self._in_cells(new, extent, cells):
+                self._in_one(new, extent, new.pattern.starts + new.low, None, order)
         else:
-            for extent, entries in self._by_extent(starts, size):
+            starts = new.pattern.starts + new.low
+            for extent, entries in self._by_extent(starts, new.pattern.size):
                 self._in_one(new, extent, starts[entries], entries, order)
         if new.writes:
             self._within(new, order)
@@ -304,6 +328,34 @@ class GlobalShadow:
             inside = (starts[left] >= extent.start) & (starts[left] + size <= extent.end)
             yield extent, left[inside]
             left = left[~inside]
+
+    def _in_cells(self, new: GlobalAccessRecord, extent: Extent, cells: Array | slice) -> bool:
+        """Record a weak touch of some granules, each of which counts once; tells whether it was done.
+
+        It is not where the touch has to be compared, entry by entry, with any before it that still matters.
+        """
+        if new.scope != WEAK or new.instruction.parts[0] == "discard":
+            return False
+        written = extent.written[cells] if extent.last_write > self.floor or extent.fresh else None
+        if written is not None:
+            if int(written.max()) > self.floor or (extent.fresh and not new.writes and int(written.min()) == UNWRITTEN):
+                return False
+        read = None if extent.read is None else extent.read[cells]
+        last = 0 if read is None else int(read.max())
+        if new.writes:
+            if last > self.floor:
+                return False
+            extent.written[cells] = extent.last_write = new.number
+        else:
+            if extent.read is None:
+                extent.read = np.zeros(len(extent.written), np.int32)
+            if read is not None and last > self.floor:
+                if int(read.min()) != last or self._was_over(self._touches[last], new):
+                    return False
+                self._follow(new, np.array([[last]]))
+            extent.read[cells] = new.number
+        new.granule = extent.granule
+        return True
 
     def _in_one(
         self, new: GlobalAccessRecord, extent: Extent, starts: Array, entries: Array | None, order: Order
@@ -428,10 +480,10 @@ class GlobalShadow:
         flat, entry_of = addresses.reshape(-1), np.repeat(own, numbers.shape[1])
         while work:
             these, places, observed = work.pop()
-            for number in np.unique(these).tolist():
+            for number, which in _parts(these):
                 if number <= self.floor:
                     continue
-                old, which = self._touches[number], these == number
+                old = self._touches[number]
                 here, seen = places[which], observed[which]
                 if old.cut and (old.writes or new.writes) and not self.over(old.cut):
                     self.forgot()
@@ -488,17 +540,41 @@ class GlobalShadow:
         """Report what is not in order, and tell which pairs are."""
         wrong = order(old, new, before, after)
         if old.modifies and new.scope == WEAK:
-            wrong[_observed(wrong == "", before, after, addresses)] = ""
-        fine = np.asarray(wrong == "")
-        for kind in () if fine.all() else np.unique(wrong[~fine]).tolist():
-            these = np.flatnonzero(wrong == kind)
-            copies = np.stack([new.copies(after[these]), old.copies(before[these])])
-            _, of = np.unique(copies, axis=1, return_inverse=True)
-            for n in range(int(of.max()) + 1):
-                pairs = before[these[of == n]], after[these[of == n]], addresses[these[of == n]]
-                lanes_before, lanes_after, where = (int(x[0]) for x in pairs)
-                self.report(GlobalConflict(kind, old, new, lanes_before, lanes_after, where, pairs))
-        return fine
+            wrong[_observed(wrong == 0, before, after, addresses)] = 0
+        counts = np.bincount(wrong)
+        for kind in np.flatnonzero(counts[1:]) + 1:
+            these = slice(None) if counts[kind] == len(wrong) else np.flatnonzero(wrong == kind)
+            for of_copy in _by_copy(old, new, before[these], after[these]):
+                pairs = before[these][of_copy], after[these][of_copy], addresses[these][of_copy]
+                lane_before, lane_after, where = (int(x[0]) for x in pairs)
+                self.report(GlobalConflict(CONFLICTS[kind], old, new, lane_before, lane_after, where, pairs))
+        return np.asarray(wrong == 0)
+
+
+def _parts(numbers: Array) -> Iterator[tuple[int, Array | slice]]:
+    """Yield each of some numbers, in order, with the positions where it is: one pass if it is everywhere."""
+    if not len(numbers):
+        return
+    if numbers.min() == numbers.max():
+        yield int(numbers[0]), slice(None)
+        return
+    order = np.argsort(numbers, kind="stable")
+    in_order = numbers[order]
+    cuts = np.flatnonzero(in_order[1:] != in_order[:-1]) + 1
+    for first, of_one in zip([0, *cuts.tolist()], np.split(order, cuts), strict=True):
+        yield int(in_order[first]), of_one
+
+
+def _by_copy(old: GlobalAccessRecord, new: GlobalAccessRecord, before: Array, after: Array) -> Iterator[Array | slice]:
+    """Divide pairs of lanes by the copies that they are part of: each of these is told by itself."""
+    if not (old.is_by_lane or new.is_by_lane):
+        yield slice(None)
+        return
+    copies = np.zeros(len(before), np.int64)
+    for touch, lanes in ((new, after), (old, before)):
+        copies *= int(lanes.max()) + 1
+        copies += lanes if touch.is_by_lane else 0
+    yield from (these for _, these in _parts(copies))
 
 
 def _observed(fine: Array, before: Array, after: Array, addresses: Array) -> Array:

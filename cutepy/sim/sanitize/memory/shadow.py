@@ -98,6 +98,9 @@ class Numbered(Generic[T]):
         return [self._things.pop(number) for number in gone]
 
 
+_MANY = 64
+"""Granules of a touch from which on it is asked whether several lanes touch each of them."""
+
 _MOST_TOUCHES = 64
 """Unordered accesses to a granule that are remembered."""
 
@@ -149,6 +152,8 @@ class Shadow:
         self._touches: Numbered[AccessRecord] = Numbered()
         self._sets: Numbered[tuple[int, ...]] = Numbered()
         self._numbers: dict[tuple[int, ...], int] = {}
+        self._known_of: tuple[AccessRecord, AccessRecord, Need, Array] | None = None
+        self._once_by: dict[int, tuple[Array, Array | None]] = {}
 
     def writers(self, slot: int, granules: Array) -> list[AccessRecord]:
         """Return the touches that wrote some granules of a CTA last; those of one granule as they came."""
@@ -164,6 +169,9 @@ class Shadow:
         if new.threads is not None and np.array_equal(new.agents, new.slots):
             new.warps = np.flatnonzero(np.bincount(new.threads // WARP))
         flat = new.places.reshape(len(new.places), -1)
+        if not (new.writes or new.scope or new.spans) and self._reads_what_is_known(new, flat):
+            new.view = _FORGOTTEN
+            return
         at = self._index(new.slots, flat)
         written, read = _once(self._written[at]), _once(self._read[at])
         if new.writes and new.threads is not None and not new.scope:
@@ -183,7 +191,40 @@ class Shadow:
             self._written[at] = self._joined(new, written) if new.scope else new.number
         else:
             self._read[at] = self._joined(new, read)
-        new.view = _FORGOTTEN
+        new.view, self._known_of = _FORGOTTEN, None
+
+    def _reads_what_is_known(self, new: AccessRecord, flat: Array) -> bool:
+        """Record a read whose lanes all know what wrote there, each granule once; tells whether it was done."""
+        granules = self._each_once(new.instruction, flat)
+        if granules is None:
+            return False
+        at = self._index(new.slots, granules)
+        written, read = _once(self._written[at]), _once(self._read[at])
+        if not written.all() or not self._knows(new, written):
+            return False
+        self._read[at] = self._joined(new, read)
+        return True
+
+    def _each_once(self, i: Instruction, flat: Array) -> Array | None:
+        """Return the granules that lanes touch in each CTA, each once, (1, granule); None if that saves little."""
+        if len(flat) > 1 or flat.size < _MANY:
+            return None
+        before, granules = self._once_by.get(i.index, (None, None))
+        if before is None or not np.array_equal(before, flat):
+            granules = np.unique(flat)[None]
+            granules = granules if 2 * granules.size <= flat.size else None
+            self._once_by[i.index] = flat, granules
+        return granules
+
+    def _knows(self, new: AccessRecord, before: Array) -> bool:
+        """Tell whether all lanes of a touch know of all that granules have had."""
+        numbers, members = self._present(before)
+        for number, each in zip(numbers, members, strict=True):
+            mask = None if len(numbers) == 1 else before == number
+            for old in map(self._touches.__getitem__, each):
+                if not old.is_heard(new) and self._unknown(old, new, mask) is not None:
+                    return False
+        return True
 
     def _first(self, new: AccessRecord, written: Array, read: Array, flat: Array) -> None:
         """Tell who has read already what a touch is the first to write."""
@@ -295,6 +336,18 @@ class Shadow:
 
     def _compare(self, old: AccessRecord, new: AccessRecord, mask: Array | None, flat: Array) -> None:
         """See whether a new touch comes after an old one that touched the same granules, which `mask` picks."""
+        found = self._unknown(old, new, mask)
+        if found is None:
+            return
+        rows, olds, known = found
+        for row, of_old in zip(rows.tolist(), olds.tolist(), strict=True):
+            here = known[rows == row][0]
+            if not here.all():
+                part = None if mask is None else mask[min(row, len(mask) - 1)]
+                self._compare_lanes(old, new, row, of_old, here, part, flat)
+
+    def _unknown(self, old: AccessRecord, new: AccessRecord, mask: Array | None) -> tuple[Array, Array, Array] | None:
+        """Return the CTAs of a new touch and of an old one, and what lanes know of it; None if all do that must."""
         if mask is None or len(mask) == 1:
             rows = np.arange(len(new.slots))
         else:
@@ -304,17 +357,31 @@ class Shadow:
             apart = old.agents[olds] != new.agents[rows]
             rows, olds = rows[apart], olds[apart]
         if old.is_heard(new, olds):
-            return
+            return None
         how = needed(old, new)
+        if self._is_known_like(old, new, how, rows):
+            self._hear(old, new, how, olds)
+            return None
         known = self._known(old, new, how, rows, olds)
         if known.all():
             self._hear(old, new, how, olds)
-            return
-        for row, of_old in zip(rows.tolist(), olds.tolist(), strict=True):
-            here = known[rows == row][0]
-            if not here.all():
-                part = None if mask is None else mask[min(row, len(mask) - 1)]
-                self._compare_lanes(old, new, row, of_old, here, part, flat)
+            self._known_of = new, old, how, rows
+            return None
+        return rows, olds, known
+
+    def _is_known_like(self, old: AccessRecord, new: AccessRecord, how: Need, rows: Array) -> bool:
+        """Tell whether a touch knew of another one by the same lanes at the same time, in as many CTAs."""
+        if self._known_of is None or self._known_of[0] is not new:
+            return False
+        _, other, other_how, where = self._known_of
+        return (
+            other_how == how
+            and other.counts is old.counts
+            and other.columns is old.columns
+            and np.array_equal(where, rows)
+            and np.array_equal(other.slots, old.slots)
+            and np.array_equal(other.agents, old.agents)
+        )
 
     def _compare_layouts(
         self, written: Through, old: AccessRecord, new: AccessRecord, mask: Array | None, flat: Array

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from cutepy.sim.machine.address_patterns import InOwnCta
 from cutepy.sim.machine.events import MbarrierAt
 from cutepy.sim.machine.lanes import WARP, WARPGROUP, Array
 from cutepy.sim.ptx.memory_order import WEAK, strength
@@ -161,6 +162,10 @@ class SharedAccesses:
         """Take an access by threads."""
         wave = self._wave
         slots, threads = access.ctas.slots, access.threads.ids
+        if isinstance(access.where, InOwnCta):
+            offsets = access.where.offsets
+            self._by_threads(access, slots, slots, threads, np.broadcast_to(offsets, (len(offsets), len(threads))))
+            return
         addresses = np.broadcast_to(access.addresses, (len(slots), access.addresses.shape[1]))
         if addresses.shape[1] not in (1, len(threads)):  # rows of matrices, which the first lanes of each warp address
             warps = np.unique(threads // WARP)
@@ -191,7 +196,7 @@ class SharedAccesses:
             counts, view, row_of = issued.count, issued.view, issued.place
             wave.copied.note(access.instruction, agents, threads, counts)
         else:
-            columns, counts = threads, clocks.counts(agents, threads)
+            columns, counts = threads, clocks.counts_now(agents, threads)
             view, row_of = clocks.view(agents, threads)
         places = self._places(offsets, access.size_bytes)
         i = access.instruction

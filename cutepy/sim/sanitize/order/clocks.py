@@ -176,6 +176,7 @@ class Clocks:
         self._rows, self._row_of = self.warps, np.full(threads, -1)
         self._own = np.zeros((self.planes, slots, capacity), np.int32)
         self._own[: SEEN + 1, :, :threads] = 1
+        self._last_counts: tuple[Array, Array, Array] | None = None
 
     # Columns.
 
@@ -195,11 +196,13 @@ class Clocks:
 
     def tick(self, slots: Array, threads: Array) -> None:
         """Count what threads do from now on apart from what they have done."""
+        self._last_counts = None
         self._own[: SEEN + 1, *rectangle(slots, threads)] += 1
 
     def end_waits(self, slots: Array, threads: Array) -> Array:
         """Count the end of a wait of each thread, and return how many it has ended: (CTA, thread)."""
         at = rectangle(slots, self.ends(threads))
+        self._last_counts = None
         counts: Array = self._own[SEEN][at] + 1
         self._own[: SEEN + 1, *at] = counts
         return counts
@@ -244,8 +247,17 @@ class Clocks:
         counts: Array = self._own[SEEN][rectangle(slots, columns)]
         return counts.copy()
 
+    def counts_now(self, slots: Array, threads: Array) -> Array:
+        """Return what `counts` does, for whoever keeps it: the same array until threads count further."""
+        last = self._last_counts
+        if last is None or last[0] is not slots or last[1] is not threads:
+            last = self._last_counts = slots, threads, self.counts(slots, threads)
+            last[2].flags.writeable = False
+        return last[2]
+
     def set_own(self, plane: int, slots: Array, columns: Array, counts: Array) -> None:
         """Let threads know more of their own columns."""
+        self._last_counts = None
         self._own[plane][slots[:, None], columns] = counts
 
     def held(self, plane: int, slots: Array, threads: Array, ranks: Array, columns: Array) -> Array:

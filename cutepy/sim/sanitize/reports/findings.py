@@ -21,7 +21,7 @@ from cutepy.sim.sanitize.memory.access_record import unfenced
 from cutepy.sim.sanitize.reports.allowances import Allowances
 from cutepy.sim.sanitize.reports.between import between
 from cutepy.sim.sanitize.reports.collection import Hazards, rank
-from cutepy.sim.translate import linked, translate
+from cutepy.sim.translate import flow_of, linked
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.lanes import Residents
@@ -141,7 +141,7 @@ class Findings:
         mine = self._known_as(hazard, cause)
         self._counts[mine] += cause is None or mine == hazard.key
         if mine not in self._found and self._launch is not None:
-            flow = translate(self._launch.ptx, self._launch.kernel).flow
+            flow = flow_of(self._launch.ptx, self._launch.kernel)
             hazard = replace(hazard, between=between(hazard, flow))
         one = hazard, self._surroundings.scene
         if mine not in self._found:
