@@ -118,6 +118,11 @@ PRIVATE_NAMES = (
     ),
     PrivateNames("cutlass.cutlass_dsl", ("CuTeDSL._get_dsl",), "the object that traces"),
     PrivateNames(
+        "cutlass.cutlass_dsl.cuda_jit_executor",
+        ("CudaDialectJitCompiledFunction.library",),
+        "the loaded library of a compiled function: a served one is given instead",
+    ),
+    PrivateNames(
         "cutlass.cutlass_dsl.tvm_ffi_provider",
         ("TVMFFIJitCompiledFunction", "TVMFFIJitCompiledFunctionWithKwargs"),
         "functions compiled for TVM-FFI: run on the simulator instead",

@@ -12,7 +12,8 @@ from cutepy.host.launches import Launches
 from cutepy.kernels.attention import reference
 from cutepy.kernels.attention.choice import LARGEST_HEAD, LARGEST_HEAD_BACKWARD
 from cutepy.kernels.attention.op import launch_backward, plan_forward
-from cutepy.ops.registration import register
+from cutepy.ops import shardings
+from cutepy.ops.registration import register_both
 from cutepy.runtime.execution import EXECUTION
 
 View = Callable[[torch.Tensor], torch.Tensor]
@@ -255,13 +256,14 @@ def _flops(q: Sequence[int], k: Sequence[int], v: Sequence[int], *_: object, **_
     return 2 * math.prod(q[:3]) * k[1] * (q[3] + v[3])
 
 
-@register(
+@register_both(
     "cutepy::attention(Tensor q, Tensor k, Tensor v, float scale, int left, int right) -> (Tensor, Tensor)",
     reference=_reference,
     fake=_fake,
     setup_context=_keep,
     backward=_backward,
     autocast=("q", "k", "v"),
+    sharding=shardings.of_attention,
     flops=_flops,
 )
 def _attention(
@@ -338,11 +340,12 @@ def _flops_backward(
     return 2 * math.prod(q[:3]) * k[1] * (3 * q[3] + 2 * v[3])
 
 
-@register(
+@register_both(
     "cutepy::attention_backward(Tensor do, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, Tensor? dlse, "
     "float scale, int left, int right) -> (Tensor, Tensor, Tensor)",
     reference=_reference_backward,
     fake=_fake_backward,
+    sharding=shardings.of_attention_backward,
     flops=_flops_backward,
 )
 def _attention_backward(

@@ -1,6 +1,7 @@
-"""Shardings of products over devices: the letters of each operation's tensors, and those that may be sharded.
+"""Shardings of operations over devices: the letters of each operation's tensors, and those that may be sharded.
 
-Rows "m", columns "n", the summed extent "k", batches "b..." counted from the last, groups "g". Each function takes an
+Rows "m", columns "n", the summed extent "k", batches "b..." counted from the last, groups "g"; of attention the batch
+"b" and the heads "h". Each function takes an
 operation's arguments. Sharded along "k", results are partial sums, which only what is linear in the product allows:
 additions, no activation. An epilogue that reads indices keeps the extent whole that it counts.
 """
@@ -260,3 +261,31 @@ def of_dequantise(x: torch.Tensor, scale: torch.Tensor, block: Block) -> Shardin
     of_x, of_scale = (*rows, Letter("k")), _of_scale(scale, block, rows)
     shared = [*([] if block.rows else _names(rows)), *([] if block.k else ["k"])]
     return Sharding((of_x, of_scale), (of_x,), (*_names(of_scale), *shared))
+
+
+def of_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *_: object) -> Sharding:
+    """Shard attention along the batch and the heads: a head of k and v stays with those of q that share it."""
+    of_q, of_k = _of_heads(q, k)
+    return Sharding((of_q, of_k, of_k), (of_q, letters("b", "h", None)), ("b", "h"))
+
+
+def of_attention_backward(
+    do: torch.Tensor,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    o: torch.Tensor,
+    lse: torch.Tensor,
+    dlse: Given,
+    *_: object,
+) -> Sharding:
+    """Shard the gradients of attention alike."""
+    of_q, of_k = _of_heads(q, k)
+    of_rows = [letters("b", "h", None)] * (1 if dlse is None else 2)
+    return Sharding((of_q, of_q, of_k, of_k, of_q, *of_rows), (of_q, of_k, of_k), ("b", "h"))
+
+
+def _of_heads(q: torch.Tensor, k: torch.Tensor) -> tuple[Letters, Letters]:
+    """Give the letters of q, and of k and v, a head of which stands for several of q."""
+    group = max(q.shape[2] // max(k.shape[2], 1), 1)
+    return letters("b", None, "h", None), letters("b", None, Letter("h", group), None)

@@ -43,7 +43,7 @@ class Gpu:
             raise ValueError(f"memory_tbs must be above 0, got {self.memory_tbs}; give the TB/s of the GPU's memory")
 
 
-H200, H100 = Gpu(SM_COUNT, 4.92), Gpu(SM_COUNT, 3.35)
+H200, H100 = Gpu(SM_COUNT, 4.81), Gpu(SM_COUNT, 3.35)
 """GPUs that choices were measured on; the H100 is an SXM module with HBM3."""
 _H100_BYTES = 100e9
 """Threshold of memory size that tells an H100 from an H200."""

@@ -72,8 +72,10 @@ def test_mmas_and_their_descriptors():
 
 def test_places_in_the_source_change_nothing():
     """A line of source may stand before each instruction, also within inline assembly."""
-    body = KERNEL.removeprefix(HEAD)
-    lines = [f"\t.loc\t1 {n} 8\n{line}" if line.endswith(";") else line for n, line in enumerate(body.splitlines())]
+    lines = []
+    for n, line in enumerate(KERNEL.removeprefix(HEAD).splitlines()):
+        is_whole = line.endswith(";") and (not lines or lines[-1].endswith((";", "{", "}", ":")) or not lines[-1])
+        lines.append(f"\t.loc\t1 {n} 8\n{line}" if is_whole else line)
     located = HEAD.replace(".extern", '.file 1 "kernel.py"\n.extern') + "\n".join(lines)
     zeros = ("mov.b32 \t%r40, 12;", "mov.b32 \t%r40, 0;")
     assert protocol.wgmmas(located) == protocol.wgmmas(KERNEL)

@@ -43,7 +43,7 @@ def says(monkeypatch):
 @pytest.mark.parametrize(
     ("told", "found"),
     [
-        ({"memory_clock_rate": 3_201_000, "memory_bus_width": 6144}, H200),
+        ({"memory_clock_rate": 3_201_000, "memory_bus_width": 6016}, H200),
         ({"memory_clock_rate": 2_619_000, "memory_bus_width": 5120}, H100),
         ({"total_memory": 150 * 10**9}, H200),
         ({"total_memory": 85 * 10**9}, H100),

@@ -168,6 +168,9 @@ def cases():
     yield "scaled groups of rows", scaled_groups, (*rows, scales(6, 2), scales(2, 2, 2), ends(2, 6)), ()
     each = whole(2, 6, 256, dtype=E4M3), whole(2, 256, 256, dtype=E4M3)
     yield "scaled groups of matrices", scaled_groups, (*each, scales(2, 6, 1), scales(2, 256, 1), ends(6, 6)), ()
+    heads = whole(2, 3, 4, 16), whole(2, 5, 2, 16), whole(2, 5, 2, 32)
+    yield "attention", lambda q, k, v: ops.attention(q, k, v, causal=True, return_lse=True), heads, ()
+    yield "gradients of attention", ops.attention, (*heads[:2], whole(2, 5, 2, 16, seed=1)), (0, 1, 2)
     for block in ((0, 0), (1, 0), (1, 128), (128, 128)):
         x = whole(256, 256, dtype=torch.float32)
         yield f"quantise {block}", lambda x, block=block: quantise(x, block), (x,), ()

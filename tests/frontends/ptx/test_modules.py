@@ -340,7 +340,8 @@ def test_errors_at_a_launch_name_file_line_column_and_statement(tmp_path):
     file = tmp_path / "kernel.ptx"
     head = ".version 8.7\n.target sm_90a\n.address_size 64\n"
     file.write_text(
-        head + ".visible .entry k(.param .u64 x) {\n .reg .f32 %f;\n  multimem.red.global.add.f32 [x], %f; }"
+        head
+        + ".visible .entry k(.param .u64 x) {\n .reg .f32 %f; .reg .b64 %x;\n  multimem.red.global.add.f32 [%x], %f; }"
     )
     module = load_ptx(file)
     with pytest.raises(
@@ -351,4 +352,4 @@ def test_errors_at_a_launch_name_file_line_column_and_statement(tmp_path):
         module.launch("k", 1, 1, (None,))
     error = found.value
     assert (error.file, error.line, error.column) == (str(file), 6, 3)
-    assert error.statement == "multimem.red.global.add.f32 [x], %f"
+    assert error.statement == "multimem.red.global.add.f32 [%x], %f"

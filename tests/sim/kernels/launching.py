@@ -17,13 +17,26 @@ _SYSTEM = """.extern .func (.param .b32 r) vprintf(.param .b64 f, .param .b64 a)
 _REGISTERS = ".reg .pred %p<16>; .reg .b16 %h<16>; .reg .b32 %r<64>; .reg .b64 %rd<32>; .reg .f32 %f<32>;"
 
 
+NAMES = """.section .debug_str
+{
+$L__info_string0:
+.b8 102
+.b8 0
+$L__info_string1:
+.b8 103
+.b8 0
+}
+"""
+"""Names of functions that lines are inlined from."""
+
+
 def ptx_module(body: str, parameters: int) -> str:
     """Wrap statements into an entry `k` whose 64-bit parameters are in %rd0, %rd1 ..."""
     names = ", ".join(f".param .u64 p{n}" for n in range(parameters))
     loads = "\n".join(f"ld.param.u64 %rd{n}, [p{n}];" for n in range(parameters))
     return (
         '.version 8.8\n.target sm_90a\n.address_size 64\n.file 1 "kernel.py"\n.extern .shared .align 1024 .b8 smem[];\n'
-        f"{_SYSTEM}.visible .entry k({names})\n{{\n{_REGISTERS}\n.loc 1 1 0\n{loads}\n{body}\nret;\n}}\n"
+        f"{_SYSTEM}.visible .entry k({names})\n{{\n{_REGISTERS}\n.loc 1 1 0\n{loads}\n{body}\nret;\n}}\n{NAMES}"
     )
 
 

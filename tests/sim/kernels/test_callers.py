@@ -20,7 +20,7 @@ from cutepy.sim.ptx.model import SourceLine
 from cutepy.sim.ptx.places import described, shortened, user_lines
 from cutepy.sim.translate import load_module
 
-from .launching import kernel_call, launch, ptx_module
+from .launching import NAMES, kernel_call, launch, ptx_module
 
 NESTED = """
 .loc 1 30 4
@@ -35,7 +35,8 @@ ld.global.u32 %r3, [%rd0+1024];
 """
 
 
-INLINE_ASSEMBLY = """.target sm_90a
+INLINE_ASSEMBLY = (
+    """.target sm_90a
 .file 1 "kernel.py"
 .visible .entry k() {
 .reg .b32 %r<9>;
@@ -53,6 +54,8 @@ mov.u32 %r2, 1;
 ret;
 }
 """
+    + NAMES
+)
 
 
 def test_all_of_an_inline_assembly_is_of_the_line_that_has_it():

@@ -14,7 +14,7 @@ from .test_gemm import compiled, configuration, matrix, multiply
 pytestmark = pytest.mark.dsl
 
 pytest.importorskip("cutlass")
-import cutepy.device.mma  # noqa: E402
+import cutepy.device.product  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -32,8 +32,8 @@ def inspected():
 
 def mma_line():
     """Return the line that issues the MMAs."""
-    lines = Path(cutepy.device.mma.__file__).read_text().splitlines()
-    return f"device/mma.py:{next(n for n, line in enumerate(lines, 1) if 'cute.gemm(' in line)}"
+    lines = Path(cutepy.device.product.__file__).read_text().splitlines()
+    return f"device/product.py:{next(n for n, line in enumerate(lines, 1) if 'cute.gemm(' in line)}"
 
 
 def operands():

@@ -39,7 +39,7 @@ def test_the_parity_that_is_waited_for_is_the_lowest_bit_of_its_operand(phases, 
 
 
 def test_a_deadlock_names_the_parity_that_was_waited_for():
-    loop = "L: mbarrier.try_wait.parity.shared.b64 %p1, [%r10], 6;\n@!%p1 bra L;"
+    loop = "mov.u32 %r1, 6;\nL: mbarrier.try_wait.parity.shared.b64 %p1, [%r10], %r1;\n@!%p1 bra L;"
     with pytest.raises(DeadlockError, match="the phase of parity 0 of"):
         launch(f"{INIT}\n{loop}", block=(1, 1, 1), smem=64)
 

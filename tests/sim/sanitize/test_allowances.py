@@ -35,6 +35,12 @@ MODULE = """.version 8.7
     ld.shared.u32 %r3, [%r2];
     ret;
 }}
+.section .debug_str
+{{
+$name:
+.b8 102
+.b8 0
+}}
 """
 SOURCE = ["# line"] * 8 + ["write()", "# of the caller", "read()", "done()"]
 

@@ -37,6 +37,12 @@ setp.lt.u32 %p1, %r2, 32; mov.u32 %r6, 0; st.shared.u32 [%r4], 0; bar.sync 0;
 .loc 1 17 0
 ret;
 }}
+.section .debug_str
+{{
+$name:
+.b8 102
+.b8 0
+}}
 """
 READ = """.loc 1 9 0
 .loc 1 5 0, function_name $name, inlined_at 1 9 0

@@ -52,6 +52,12 @@ MODULE = """.version 8.7
     ld.shared.u32 %r3, [%r2+256];
     ret;
 }}
+.section .debug_str
+{{
+$name:
+.b8 102
+.b8 0
+}}
 """
 TEXT = """1 hazard
 unordered-read: data[32] (shared memory at 0x80) of shift, 2 times
