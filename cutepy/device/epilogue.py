@@ -140,9 +140,9 @@ class Sink:
         `tma.make_reduce`.
         """
         check_stores(places.copy)
-        destination = places.place(index)
+        tDsD, tDgD = places.tSs, places.place(index)
         if self.warp == STORE_WARP:
-            cute.copy(places.copy, places.tSs[(None, buffer)], destination)
+            cute.copy(places.copy, tDsD[(None, buffer)], tDgD)
             cute.arch.cp_async_bulk_commit_group()
             cute.arch.cp_async_bulk_wait_group(in_flight, read=True)
 

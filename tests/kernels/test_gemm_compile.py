@@ -280,7 +280,7 @@ def test_a_kernel_with_too_many_accumulators_is_seen_to_spill(monkeypatch):
         object.__setattr__(refused, name, value)
     with pytest.raises(ValueError, match="exceed the 232"):
         dataclasses.replace(CONFIGS["half"], tile_m=256)
-    monkeypatch.setattr("cutepy.device.main_loop.check_accumulators", lambda *_: None)
+    monkeypatch.setattr("cutepy.device.product.check_accumulators", lambda *_: None)
     (resources,) = compile_gemm(refused).resources
     assert resources.stack_bytes > 0
     assert resources.spill_store_bytes > 0

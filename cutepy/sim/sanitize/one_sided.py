@@ -99,9 +99,12 @@ class OneSided:
         sums = {r.index for i in instructions if is_wgmma(i) for r in accumulators(i)}
         named = {r.index: r for i in instructions for r in written(i)}
         flow = whole_flow(function)
-        within = {b.instructions[0].index: n for n, b in enumerate(flow.blocks) if b.instructions}
+        # A kernel that only returns has no block of instructions, and begins with nothing.
+        begin = {
+            b.instructions[0].index: live for b, live in zip(flow.blocks, flow.live_in, strict=False) if b.instructions
+        }
         self._begins_of = {
-            start: (flow.live_in[within[start]] & named.keys()) - sums for start in (0, *function.callees.values())
+            start: (begin.get(start, frozenset()) & named.keys()) - sums for start in (0, *function.callees.values())
         }
         begins = frozenset().union(*self._begins_of.values())
         if begins:

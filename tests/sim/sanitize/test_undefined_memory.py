@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+import cutepy
 from cutepy.sim.sanitize.undefined_memory import Element, UndefinedMemory
 
 
@@ -56,3 +57,10 @@ def test_a_copy_takes_along_what_has_values_and_what_has_not():
     memory.copy(np.array([[32]]), np.array([[9016]]), 16)
     (found,) = memory.read(access([9016], 4, "local"), 1, is_signed=False)
     assert found.lacks.tolist() == [[0]]
+
+
+def test_a_kernel_that_only_returns_begins_with_nothing():
+    text = ".version 8.7\n.target sm_90a\n.address_size 64\n.visible .entry k() { ret; }"
+    with cutepy.simulate(sanitize=True) as run:
+        cutepy.load_ptx(text).launch("k", 1, 32, ())
+    assert not run.hazards
