@@ -8,13 +8,13 @@ import cutlass
 import cutlass.cute as cute
 from cutlass import Boolean, Float32, Int32
 
-_LOG2_E = 1.4426950408889634
+LOG2_E = 1.4426950408889634
 TYPES = {"f32": Float32, "i32": Int32, "bool": Boolean}
 
 
 def logistic(x):
     """Compute 1 / (1 + exp(-x)) from the fast base-2 power and reciprocal."""
-    return cute.arch.rcp_approx(1.0 + cute.math.exp2(x * -_LOG2_E, fastmath=True))
+    return cute.arch.rcp_approx(1.0 + cute.math.exp2(x * -LOG2_E, fastmath=True))
 
 
 def select(condition, x, y):

@@ -8,9 +8,7 @@ from cutlass import Float32
 
 from cutepy.device import reduce
 from cutepy.device.fragment import AccumulatorTile
-from cutepy.device.primitives import select
-
-LN_2 = 0.6931471805599453
+from cutepy.device.primitives import LOG2_E, select
 
 
 @dataclass(frozen=True)
@@ -92,7 +90,7 @@ class OnlineSoftmax:
                 value = value + cute.arch.shuffle_sync_bfly(value, offset=distance)
             is_seen = value != 0.0
             factors[row] = select(is_seen, 1.0 / value, 0.0)
-            log_sum = (self.maximum[row] * self.scale_log2 + cute.math.log2(value, fastmath=True)) * LN_2
+            log_sum = (self.maximum[row] * self.scale_log2 + cute.math.log2(value, fastmath=True)) / LOG2_E
             lse[row] = select(is_seen, log_sum, -Float32.inf)
         return factors, lse
 

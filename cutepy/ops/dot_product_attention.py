@@ -8,10 +8,11 @@ from typing import Any
 
 import torch
 
-from cutepy.host.launches import Launches
+from cutepy.host.launches import Launches, described
 from cutepy.kernels.attention import reference
 from cutepy.kernels.attention.choice import LARGEST_HEAD, LARGEST_HEAD_BACKWARD
 from cutepy.kernels.attention.op import launch_backward, plan_forward
+from cutepy.kernels.gemm.operands import UNIT_BYTES, address_bytes
 from cutepy.ops import shardings
 from cutepy.ops.registration import register_both
 from cutepy.runtime.execution import EXECUTION
@@ -78,7 +79,7 @@ def attention(
     left, right = window
     if min(left, right) < -1:
         raise ValueError(f"window must be two numbers of keys, -1 for all, got {window}")
-    right = (0 if right < 0 else min(right, 0)) if causal else right
+    right = 0 if causal else right
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     o, lse = _attention(q, k, v, scale, left, right)
     return (o, lse) if return_lse else o
@@ -184,7 +185,11 @@ def _bounds(left: int, right: int) -> tuple[int | None, int | None]:
 def _way_to(tensor: torch.Tensor) -> View | None:
     """Return what gives TMA a tensor like this one: None for itself, a view, or a copy."""
     strides = [stride for stride, extent in zip(tensor.stride()[:3], tensor.shape[:3], strict=True) if extent > 1]
-    if tensor.stride(3) != 1 or tensor.data_ptr() % 16 or any(stride % 8 or stride <= 0 for stride in strides):
+    if (
+        tensor.stride(3) != 1
+        or address_bytes(tensor) < UNIT_BYTES
+        or any(stride % 8 or stride <= 0 for stride in strides)
+    ):
         return _copied
     # The stride of a mode with one element means nothing, but a tensor map must have one.
     plain = tuple(
@@ -229,9 +234,8 @@ def _reference(
 
 def _keep(ctx: Any, inputs: Sequence[Any], output: Sequence[torch.Tensor]) -> None:  # noqa: ANN401
     q, k, v, *ctx.how = inputs
-    if (q.requires_grad or k.requires_grad or v.requires_grad) and not q.shape[3] == v.shape[
-        3
-    ] <= LARGEST_HEAD_BACKWARD:
+    has_gradients = q.shape[3] == v.shape[3] <= LARGEST_HEAD_BACKWARD
+    if any(each.requires_grad for each in (q, k, v)) and not has_gradients:
         raise NotImplementedError(
             f"gradients need one head of q, k and v, of at most {LARGEST_HEAD_BACKWARD}, got {q.shape[3]} and "
             f"{v.shape[3]}; use torch.no_grad(), or torch.nn.functional.scaled_dot_product_attention"
@@ -269,19 +273,8 @@ def _flops(q: Sequence[int], k: Sequence[int], v: Sequence[int], *_: object, **_
 def _attention(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, left: int, right: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    try:
-        # All that decides the launch.
-        key: tuple[Any, ...] = (scale, left, right, EXECUTION.backend is None)
-        address = 0
-        for tensor in (q, k, v):
-            key += (tensor.shape, tensor.stride(), tensor.dtype, tensor.device)
-            address |= tensor.data_ptr()
-        if address % 16:
-            key += (q.data_ptr() % 16, k.data_ptr() % 16, v.data_ptr() % 16)
-        launch = _launches.get(key)
-    except (AttributeError, TypeError, RuntimeError):
-        _check(q, k, v, scale)
-        raise
+    key = (scale, left, right, EXECUTION.backend is None, *described(q, k, v))
+    launch = _launches.get(key)
     if launch is None:
         _check(q, k, v, scale)
         launch = _launches.keep(key, _find_launch(q, k, v, scale, *_bounds(left, right)))

@@ -1,1 +1,1 @@
-"""Attention for Hopper: softmax(Q K^T) V, forward, of `cutepy.device`'s blocks."""
+"""Attention for Hopper: softmax(Q K^T) V, forward and backward, of `cutepy.device`'s blocks."""

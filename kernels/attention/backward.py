@@ -17,15 +17,12 @@ from cutepy.device.bands import Band
 from cutepy.device.epilogue import Sink, Stage, TileStore, make_stage, make_tile_store
 from cutepy.device.fragment import AccumulatorTile, make_subtile
 from cutepy.device.pipeline import TmaRing, publish_barriers
+from cutepy.device.primitives import LOG2_E
 from cutepy.dsl import to_cute
 from cutepy.dsl.atoms import to_tiled_mma
-from cutepy.kernels.attention.config import BackwardConfig
-from cutepy.kernels.attention.forward import L2_BYTES, LOG2_E, PRODUCERS, _modes
-
-VECTOR = 4
-"""Registers that a thread writes together."""
-DQ_COLUMNS = 256
-"""Elements of a row of the sums of dQ, as TMA sees them: the most that a box can have."""
+from cutepy.dsl.element_types import element_type
+from cutepy.kernels.attention.config import DQ_COLUMNS, L2_BYTES, PRODUCERS, VECTOR, BackwardConfig
+from cutepy.kernels.attention.views import modes, rows_first
 
 
 @dataclass(frozen=True)
@@ -165,7 +162,7 @@ class Derives:
         # The other warpgroup has read this stage of dS two tiles ago: it has been at the barrier since.
         buffer = q_state.count % 2
         self.ds_stage.write(self.ds_stage.subtiles(dp)[None, None, None, 0], buffer)
-        self.ds_stage.publish()
+        self.ds_stage.publish()  # its fence also orders this thread's reads of statistics before TMA overwrites them
         self.dq.issue(a=buffer)
         self.dk.issue(b=stage, accumulate=True)
         warpgroup.wait_group(1)
@@ -232,7 +229,7 @@ class Backward:
         ctas: cutlass.Int32,
         stream: CUstream,
     ):
-        """Launch on tensors as of `Forward`; dq has the sums of `BackwardConfig.dq_shape`, and is added to.
+        """Launch on tensors as of `Forward`; dq has the sums of `BackwardConfig.sums_shape`, and is added to.
 
         stats (batch, heads, 2, queries), fp32, has the rows' logarithms of sums, of base 2, plus infinity where nothing
         is seen, and their sums of dO * O.
@@ -241,16 +238,16 @@ class Backward:
         content = {region.name: region.content for region in plan}
         stats_layout = _stats_layout(config, 1)
         loads_and_stores = (
-            tma.make_load(_modes(k, 1, 3, 2, 0), to_cute(content["sK"].layout), content["sK"].tile, 1),
-            tma.make_load(_modes(v, 1, 3, 2, 0), to_cute(content["sV"].layout), content["sV"].tile, 1),
-            tma.make_load(_modes(q, 1, 3, 2, 0), to_cute(content["sQ"].layout), content["sQ"].tile, 1),
-            tma.make_load(_modes(do, 1, 3, 2, 0), to_cute(content["sdO"].layout), content["sdO"].tile, 1),
+            tma.make_load(rows_first(k), to_cute(content["sK"].layout), content["sK"].tile, 1),
+            tma.make_load(rows_first(v), to_cute(content["sV"].layout), content["sV"].tile, 1),
+            tma.make_load(rows_first(q), to_cute(content["sQ"].layout), content["sQ"].tile, 1),
+            tma.make_load(rows_first(do), to_cute(content["sdO"].layout), content["sdO"].tile, 1),
             cpasync.make_tiled_tma_atom(
-                cpasync.CopyBulkTensorTileG2SOp(), _modes(stats, 3, 2, 1, 0), stats_layout, (config.tile_q, 2)
+                cpasync.CopyBulkTensorTileG2SOp(), modes(stats, 3, 2, 1, 0), stats_layout, (config.tile_q, 2)
             ),
-            _reduce_copy(_modes(dq, 2, 3, 1, 0), dq_layout(config, 1)),
-            tma.make_store(_modes(dk, 1, 3, 2, 0), to_cute(content["sOut"].layout), content["sOut"].tile),
-            tma.make_store(_modes(dv, 1, 3, 2, 0), to_cute(content["sOut"].layout), content["sOut"].tile),
+            _reduce_copy(modes(dq, 2, 3, 1, 0), _dq_layout(config, 1)),
+            tma.make_store(rows_first(dk), to_cute(content["sOut"].layout), content["sOut"].tile),
+            tma.make_store(rows_first(dv), to_cute(content["sOut"].layout), content["sOut"].tile),
         )
         copies, tensors = zip(*loads_and_stores, strict=True)
         raster = cute.ceil_div(cute.size(k, mode=[1]), config.tile_k), 1, cute.size(k, mode=[0]), cute.size(k, mode=[2])
@@ -262,6 +259,7 @@ class Backward:
             left if config.left else None,
             right if config.right else None,
         )
+        self.kernel.set_name_prefix(config.name, remove_cutlass_symbol=True, keep_mangled_name=False)
         self.kernel(
             copies,
             tensors,
@@ -297,7 +295,7 @@ class Backward:
         """Make the blocks, and part the warps by their roles."""
         config, plan = self.config, self.config.smem
         tile_k, tile_q, head = config.tile_k, config.tile_q, config.width
-        dtype = getattr(cutlass, {"float16": "Float16", "bfloat16": "BFloat16"}[config.dtype])
+        dtype = element_type(config.dtype)
         names = ("sK", "sV", "sQ", "sdO", "sdS", "sOut")
         shared = smem.share(plan, **dict.fromkeys(names, dtype), sdQ=cutlass.Float32, sStats=cutlass.Float32)
         bytes_of = {name: plan[name].content.stage_bytes for name in ("sK", "sV", "sQ", "sdO")}
@@ -318,8 +316,8 @@ class Backward:
             for n, (name, rows) in enumerate((("sK", tile_k), ("sV", tile_k), ("sQ", tile_q), ("sdO", tile_q)))
         )
         stats = tma.make_tiles(copies[4], tensors[4], staged_stats, (tile_q, 2))
-        staged_dq = cute.make_tensor(shared["sdQ"], dq_layout(config, config.warpgroups))
-        dq = tma.make_tiles(copies[5], tensors[5], staged_dq, (config.dq_registers // 2, DQ_COLUMNS))
+        staged_dq = cute.make_tensor(shared["sdQ"], _dq_layout(config, config.warpgroups))
+        dq = tma.make_tiles(copies[5], tensors[5], staged_dq, (config.dq_rows, DQ_COLUMNS))
         dk, dv = (tma.make_tiles(copies[n], tensors[n], shared["sOut"], (tile_k, head)) for n in (6, 7))
         if cutlass.const_expr(config.right):
             scheduler = schedulers.LongestFirst(raster, 1, at_once=at_once, grows=False)
@@ -351,13 +349,7 @@ class Backward:
             barriers = rules.named_barriers(store=1, scores=1, own=config.warpgroups)
             tidx = roles.warpgroup_thread(PRODUCERS, config.consumers)
             consumer, lane = cute.arch.make_warp_uniform(tidx // 128), tidx % 128
-            parts = tile_q // config.rows_of_dq
-            own_ds = staging.turned(shared["sdS"])
-            own_k = staging.turned(k.staged)
-            if cutlass.const_expr(parts > 1):
-                own_ds = cute.local_tile(own_ds, (64, tile_k, 2), (consumer, 0, 0))
-            else:
-                own_k = cute.local_tile(own_k, (config.columns_of_dq, tile_k, 1), (consumer, 0, 0))
+            own_k = cute.local_tile(staging.turned(k.staged), (config.columns_of_dq, tile_k, 1), (consumer, 0, 0))
             vectors = cute.make_layout((VECTOR, config.dq_registers // VECTOR), stride=(1, VECTOR * 128))
             first = shared["sdQ"] + (consumer * (config.dq_registers * 128) + lane * VECTOR)
             own_dq = cute.make_tensor(
@@ -372,7 +364,7 @@ class Backward:
                 product.make_product(scores_mma, v.staged, do.staged, tidx),
                 product.make_product(sums_mma, tile_k, staging.turned(do.staged), tidx),
                 product.make_product(sums_mma, tile_k, staging.turned(q.staged), tidx),
-                product.make_product(dq_mma, own_ds, own_k, lane),
+                product.make_product(dq_mma, staging.turned(shared["sdS"]), own_k, lane),
                 make_subtile((tile_k, tile_q), config.warpgroups, tidx),
                 staged_stats,
                 make_stage(scores_mma, shared["sdS"], 1, tidx, config.consumers, barriers["scores"]),
@@ -393,13 +385,9 @@ class Backward:
             derives.dq_sink.wait()
 
 
-def dq_layout(config: BackwardConfig, stages: int):
-    """Lay out the sums of dQ of so many warpgroups: (rows, columns, stages), contiguous.
-
-    They are in the order of the MMA's registers, four of a thread together, so that each thread writes 16 bytes at a
-    time, and TMA adds one stretch of memory.
-    """
-    shape, stride = (config.dq_registers // 2, DQ_COLUMNS), (DQ_COLUMNS, 1)
+def _dq_layout(config: BackwardConfig, stages: int):
+    """Lay out the sums of dQ of so many warpgroups, (rows, columns, stages), contiguous: see `sums_shape`."""
+    shape, stride = (config.dq_rows, DQ_COLUMNS), (DQ_COLUMNS, 1)
     if stages == 1:
         return cute.make_layout(shape, stride=stride)
     return cute.make_layout((*shape, stages), stride=(*stride, config.dq_registers * 128))

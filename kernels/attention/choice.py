@@ -13,7 +13,7 @@ def choose_forward(dtype: str, head: int, head_v: int, queries: int, *, left: bo
 
     - O takes `head_v` / 2 registers of a consumer thread, and S `tile_n` / 2: of 240 with two warpgroups, or of 160.
     - Rows of 64 leave room for a third warpgroup: 192 queries share the tiles of keys (an H200, 2026-11-28, bf16, 16k
-      tokens of 4k: 493 TFLOP/s, 460 with two). Few queries fill smaller tiles better (causal, 512: 231, and 209).
+      tokens of 4k: 502 TFLOP/s, 460 with two). Few queries fill smaller tiles better (causal, 512: 187, and 174).
     - Rows of 128 take 128 keys: with 176 loops over few tiles are less even (512 queries: 483, and 495 TFLOP/s).
     - Wider rows take as many keys as shared memory has room for, in two stages.
 

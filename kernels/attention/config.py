@@ -1,10 +1,19 @@
-"""Attention configurations: types, head dimensions, tiles and masks, checked before compiling."""
+"""Attention configurations: types, head dimensions, tiles and masks; and the layout of what kernels pass on."""
 
 from dataclasses import dataclass
 from functools import cached_property
 
 from cutepy.device import rules
 from cutepy.layouts import sm90
+
+PRODUCERS = 128
+"""Threads of the producer's warpgroup, of which one warp loads."""
+L2_BYTES = 32 << 20
+"""Bytes of L2 that tiles in flight share."""
+VECTOR = 4
+"""Registers of dQ that a thread writes together: 16 bytes."""
+DQ_COLUMNS = 256
+"""Elements of a row of the sums of dQ, as TMA sees them: the most that a box can have."""
 
 
 def epilogue_stages(head: int) -> tuple[int, int]:
@@ -128,19 +137,32 @@ class BackwardConfig:
         return -(-self.head // 64) * 64
 
     @property
-    def rows_of_dq(self) -> int:
-        """Rows of dQ that a warpgroup computes: all of a tile's, and a part of the columns, or its share of them."""
-        return 64 if self.tile_q == 64 * self.warpgroups else self.tile_q
-
-    @property
     def columns_of_dq(self) -> int:
-        """Columns of dQ that a warpgroup computes."""
-        return self.width if self.tile_q == 64 * self.warpgroups else self.width // self.warpgroups
+        """Columns of a tile's dQ that a warpgroup computes, of all its rows."""
+        return self.width // self.warpgroups
 
     @property
     def dq_registers(self) -> int:
         """Registers of a thread's part of dQ."""
-        return self.rows_of_dq * self.columns_of_dq // 128
+        return self.tile_q * self.columns_of_dq // 128
+
+    @property
+    def dq_rows(self) -> int:
+        """Rows of `DQ_COLUMNS` that the sums of a warpgroup's part of dQ are."""
+        return self.dq_registers * 128 // DQ_COLUMNS
+
+    def sums_shape(self, queries: int) -> tuple[int, int]:
+        """Return the rows and columns of the sums of dQ of a head: of each tile of queries, each warpgroup's part.
+
+        They are in the order of the MMA's registers, `VECTOR` of a thread together, so that each thread writes 16 bytes
+        at a time, and TMA adds one stretch of memory.
+
+        Examples
+        --------
+        >>> BackwardConfig(dtype="float16", head=128, tile_k=128, tile_q=64).sums_shape(200)
+        (128, 256)
+        """
+        return -(-queries // self.tile_q) * self.warpgroups * self.dq_rows, DQ_COLUMNS
 
     @cached_property
     def scores(self) -> sm90.TiledMMA:

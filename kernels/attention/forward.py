@@ -16,17 +16,14 @@ from cutepy.device.bands import Band
 from cutepy.device.epilogue import TileStore, make_tile_store
 from cutepy.device.fragment import AccumulatorTile, make_subtile
 from cutepy.device.pipeline import TmaRing, publish_barriers
+from cutepy.device.primitives import LOG2_E
 from cutepy.device.softmax import OnlineSoftmax, make_online_softmax, scale_rows
 from cutepy.device.turns import Turns
 from cutepy.dsl import to_cute
 from cutepy.dsl.atoms import to_tiled_mma
-from cutepy.kernels.attention.config import ForwardConfig
-
-LOG2_E = 1.4426950408889634
-L2_BYTES = 32 << 20
-"""Keys and values that tiles in flight share."""
-PRODUCERS = 128
-"""Threads of the producer's warpgroup, of which one warp loads."""
+from cutepy.dsl.element_types import element_type
+from cutepy.kernels.attention.config import L2_BYTES, PRODUCERS, ForwardConfig
+from cutepy.kernels.attention.views import modes, rows_first
 
 
 @dataclass(frozen=True)
@@ -118,15 +115,12 @@ class Attends:
         self.keep_probabilities()
         self.pv.tCrC.fill(0.0)
         # Then the tiles that the diagonal cuts, those that every query sees, and those that the window's begin cuts.
-        last = tiles.end - 1
-        whole_end = cutlass.min(tiles.whole_end, last)
-        whole_begin = cutlass.min(tiles.whole_begin, whole_end)
+        last = whole_end = tiles.end - 1
         if cutlass.const_expr(self.config.right):
+            whole_end = cutlass.min(tiles.whole_end, last)
             for done in cutlass.range(last - whole_end, unroll=1):
                 k_state, v_state = self.attend(work, tiles, query, last - 1 - done, k_state, v_state, masked=True)
-        else:
-            for done in cutlass.range(last - whole_end, unroll=1):
-                k_state, v_state = self.attend(work, tiles, query, last - 1 - done, k_state, v_state, masked=False)
+        whole_begin = cutlass.min(tiles.whole_begin, whole_end)
         for done in cutlass.range(whole_end - whole_begin, unroll=1):
             tile = whole_end - 1 - done
             k_state, v_state = self.attend(work, tiles, query, tile, k_state, v_state, masked=False)
@@ -233,18 +227,18 @@ class Forward:
         """
         config, plan = self.config, self.config.smem
         sQ, sK, sV, sO = (plan[name].content for name in ("sQ", "sK", "sV", "sO"))
-        mQ, mK, mO = (_modes(tensor, 1, 3, 2, 0) for tensor in (q, k, o))
-        tma_q, mQ = tma.make_load(mQ, to_cute(sQ.layout), sQ.tile, 1)
-        tma_k, mK = tma.make_load(mK, to_cute(sK.layout), sK.tile, 1)
-        tma_v, mV = tma.make_load(_modes(v, 3, 1, 2, 0), to_cute(sV.layout), sV.tile, 1)
-        tma_o, mO = tma.make_store(mO, to_cute(sO.layout), sO.tile)
+        tma_q, mQ = tma.make_load(rows_first(q), to_cute(sQ.layout), sQ.tile, 1)
+        tma_k, mK = tma.make_load(rows_first(k), to_cute(sK.layout), sK.tile, 1)
+        tma_v, mV = tma.make_load(modes(v, 3, 1, 2, 0), to_cute(sV.layout), sV.tile, 1)
+        tma_o, mO = tma.make_store(rows_first(o), to_cute(sO.layout), sO.tile)
         raster = cute.ceil_div(cute.size(q, mode=[1]), config.tile_m), 1, cute.size(q, mode=[0]), cute.size(q, mode=[2])
         count, group = raster[0] * raster[2] * raster[3], cute.size(q, mode=[2]) // cute.size(k, mode=[2])
         bytes_of_head = cute.size(k, mode=[1]) * ((config.head + config.head_v) * 2)
+        self.kernel.set_name_prefix(config.name, remove_cutlass_symbol=True, keep_mangled_name=False)
         self.kernel(
             (tma_q, tma_k, tma_v, tma_o),
             (mQ, mK, mV, mO),
-            _modes(lse, 2, 1, 0),
+            modes(lse, 2, 1, 0),
             raster,
             group,
             scale * LOG2_E,
@@ -281,7 +275,7 @@ class Forward:
         """Make the blocks, and part the warps by their roles."""
         config, plan = self.config, self.config.smem
         tile_m, tile_n = config.tile_m, config.tile_n
-        dtype = getattr(cutlass, {"float16": "Float16", "bfloat16": "BFloat16"}[config.dtype])
+        dtype = element_type(config.dtype)
         shared = smem.share(plan, sQ=dtype, sK=dtype, sV=dtype, sO=dtype)
         q_ring, k_ring, v_ring = (
             TmaRing(
@@ -339,8 +333,3 @@ class Forward:
             )
             scheduler.each(attends)
             attends.out.finish()
-
-
-def _modes(tensor: cute.Tensor, *modes: int) -> cute.Tensor:
-    """View a tensor with its modes in another order."""
-    return cute.make_tensor(tensor.iterator, cute.select(tensor.layout, list(modes)))

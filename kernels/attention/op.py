@@ -10,13 +10,12 @@ from cutepy.host.declared import Deferred
 from cutepy.host.function import Function
 from cutepy.host.specs import TensorSpec, dtype_name
 from cutepy.kernels.attention.choice import choose_backward, choose_forward, ctas_of
-from cutepy.kernels.attention.config import BackwardConfig, ForwardConfig
+from cutepy.kernels.attention.config import DQ_COLUMNS, BackwardConfig, ForwardConfig
 from cutepy.kernels.gemm.gpu import gpu_of
+from cutepy.kernels.gemm.operands import UNIT_BYTES
 
 SOURCES = ("cutepy.layouts", "cutepy.device", "cutepy.kernels.attention")
 """Packages whose source, with a configuration, is the key of a compiled kernel."""
-_UNIT = 8
-"""Elements of 16 bits in the 16 bytes that TMA's strides are multiples of."""
 
 
 def plan_forward(
@@ -67,8 +66,7 @@ def launch_backward(
     config = choose_backward(dtype_name(q.dtype), q.shape[3], left=bounds[0], right=bounds[1])
     batch, queries, heads, _ = q.shape
     dq, dk, dv = grads
-    tiles = -(-queries // config.tile_q)
-    sums = q.new_empty(batch, heads, tiles * config.warpgroups * config.dq_registers // 2, 256, dtype=torch.float32)
+    sums = q.new_empty(batch, heads, *config.sums_shape(queries), dtype=torch.float32)
     stats = q.new_zeros(batch, heads, 2, -(-queries // 4) * 4, dtype=torch.float32)
     compile_statistics(config)(o, do, lse, stats, sums)
     if dlse is not None:
@@ -85,13 +83,13 @@ def _rows(dtype: str, name: str, tokens: str, heads: str, head: int) -> TensorSp
         dtype,
         ("batch", tokens, heads, head),
         strides=(*strides, 1),
-        divisibility=dict.fromkeys(strides, _UNIT),
+        divisibility=dict.fromkeys(strides, UNIT_BYTES // 2),
         nonempty=("batch", tokens, heads),
     )
 
 
 _STATS = TensorSpec("float32", ("batch", "heads", 2, "padded"), divisibility={"padded": 4})
-_SUMS = TensorSpec("float32", ("batch", "heads", "rows", 256))
+_SUMS = TensorSpec("float32", ("batch", "heads", "rows", DQ_COLUMNS))
 _LSE = TensorSpec("float32", ("batch", "heads", "queries"))
 
 

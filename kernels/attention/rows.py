@@ -7,10 +7,8 @@ from cutlass import Float32
 
 from cutepy.device import reduce
 from cutepy.device.fragment import AccumulatorTile
-from cutepy.device.primitives import select
-from cutepy.kernels.attention.backward import VECTOR
-from cutepy.kernels.attention.config import BackwardConfig
-from cutepy.kernels.attention.forward import LOG2_E
+from cutepy.device.primitives import LOG2_E, select
+from cutepy.kernels.attention.config import VECTOR, BackwardConfig
 from cutepy.layouts import sm90
 
 WARPS = 8
@@ -45,19 +43,20 @@ class Statistics:
         """Give each warp a row, and each thread some of the sums to clear."""
         thread, block = cute.arch.thread_idx()[0], cute.arch.block_idx()[0]
         batches, queries, heads = (cute.size(o, mode=[mode]) for mode in range(3))
-        extent = self.head
         lane, row = cute.arch.lane_idx(), block * WARPS + thread // 32
         if row < batches * queries * heads:
             head, query, batch = row % heads, row // heads % queries, row // (heads * queries)
-            held = []
-            for tensor in (o, do):
-                part = cute.local_tile(tensor[batch, query, head, None], (extent // 32,), (lane,))
-                values = cute.make_rmem_tensor(part.shape, tensor.element_type)
-                cute.autovec_copy(part, values)
-                held.append(values.load().to(Float32))
-            product, own = held[0] * held[1], Float32(0.0)
-            for element in cutlass.range_constexpr(extent // 32):
-                own = own + product[element]
+            own, each = Float32(0.0), 2 if self.head <= 64 else 4  # elements of a lane, which 32 lanes' are enough for
+            if lane * each < self.head:
+                held = []
+                for tensor in (o, do):
+                    part = cute.local_tile(tensor[batch, query, head, None], (each,), (lane,))
+                    values = cute.make_rmem_tensor(part.shape, tensor.element_type)
+                    cute.autovec_copy(part, values)
+                    held.append(values.load().to(Float32))
+                product = held[0] * held[1]
+                for element in cutlass.range_constexpr(each):
+                    own = own + product[element]
             delta = reduce.warp_reduce(own, reduce.add)
             if lane == 0:
                 log_sum = lse[batch, head, query]
@@ -95,15 +94,14 @@ class RowsOfDq:
         thread = cute.arch.thread_idx()[0]
         tile, head, batch = cute.arch.block_idx()
         part, lane = cute.arch.make_warp_uniform(thread // 128), thread % 128
-        extents = (config.rows_of_dq, config.columns_of_dq)
+        extents = (config.tile_q, config.columns_of_dq)
         places = AccumulatorTile(sm90.AccumulatorCoordinates(config.dq, extents), extents, lane)
         vectors = config.dq_registers // VECTOR
         own = cute.make_tensor(
             sums[batch, head, None, None].iterator, cute.make_layout((VECTOR, 128, vectors, cute.size(sums, mode=[2])))
         )
-        by_rows = config.tile_q > config.rows_of_dq
-        row = tile * config.tile_q + (part * config.rows_of_dq if by_rows else 0) + places.of_thread(0)
-        column = (0 if by_rows else part * config.columns_of_dq) + places.of_thread(1)
+        row = tile * config.tile_q + places.of_thread(0)
+        column = part * config.columns_of_dq + places.of_thread(1)
         for vector in cutlass.range_constexpr(vectors):
             held = cute.make_rmem_tensor(VECTOR, Float32)
             cute.autovec_copy(own[None, lane, vector, tile * config.warpgroups + part], held)

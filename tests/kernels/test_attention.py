@@ -62,8 +62,10 @@ def check(q, k, v, *, causal=False, window=(-1, -1), gradients=True):
     [
         (torch.bfloat16, 2, (70, 130), (4, 2), 64, True, (-1, -1)),
         (torch.float16, 1, (1, 33), (2, 1), 128, False, (-1, -1)),
-        (torch.float16, 1, (65, 40), (2, 2), 96, False, (10, 5)),
-        pytest.param(torch.bfloat16, 1, (150, 60), (1, 1), 32, True, (-1, -1), marks=pytest.mark.integration),
+        (torch.float16, 1, (65, 40), (2, 2), 112, False, (10, 5)),
+        (torch.bfloat16, 1, (3, 5), (2, 1), 48, False, (1, -1)),
+        pytest.param(torch.bfloat16, 1, (150, 60), (1, 1), 16, True, (-1, -1), marks=pytest.mark.integration),
+        pytest.param(torch.float16, 1, (65, 40), (2, 2), 96, False, (-1, 7), marks=pytest.mark.integration),
         pytest.param(torch.bfloat16, 1, (300, 300), (2, 2), 128, True, (140, -1), marks=pytest.mark.integration),
     ],
 )
@@ -84,7 +86,7 @@ def test_any_shape_and_band(data):
     heads = data.draw(st.sampled_from([(1, 1), (2, 1), (3, 3), (4, 2)]))
     extents = data.draw(st.integers(1, 300)), data.draw(st.integers(1, 300))
     window = data.draw(st.integers(-1, 200)), data.draw(st.integers(-1, 200))
-    head = data.draw(st.sampled_from([16, 64, 128]))
+    head = data.draw(st.sampled_from([16, 48, 64, 112, 128]))
     dtype = data.draw(st.sampled_from([torch.float16, torch.bfloat16]))
     check(*tensors(dtype, 1, *extents, *heads, head), causal=data.draw(st.booleans()), window=window)
 
