@@ -80,6 +80,7 @@ def test_wide_rows_have_results(head, head_v):
 
 
 @pytest.mark.deep
+@pytest.mark.timeout(1800)
 @settings(max_examples=30, deadline=None)
 @given(st.data())
 def test_any_shape_and_band(data):

@@ -11,42 +11,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from cutepy.device import (
-    epilogue,
-    evaluation,
-    finish,
-    fragment,
-    main_loop,
-    mma,
-    pipeline,
-    primitives,
-    rasterise,
-    schedulers,
-    smem,
-    tma,
-)
 from cutepy.frontends import simulate
 from cutepy.host.function import Function
-from cutepy.kernels.gemm import GemmConfig, GemmSignature, consumers, finishing, kernel, producers, schedules
+from cutepy.kernels.gemm import GemmConfig, GemmSignature
 from cutepy.kernels.gemm.compilation import compile_gemm
 from tests.sim.hardware.corpus import Case
 
-_KERNEL = (kernel, consumers, finishing, producers, schedules)
-_BLOCKS = (
-    epilogue,
-    evaluation,
-    finish,
-    fragment,
-    main_loop,
-    mma,
-    pipeline,
-    primitives,
-    rasterise,
-    schedulers,
-    smem,
-    tma,
-)
-_SOURCES = (*_KERNEL, *_BLOCKS)
 _HALF = {"a_dtype": "float16", "b_dtype": "float16", "out_dtype": "float16"}
 _TILE = {"tile_m": 128, "tile_n": 128, "warpgroups": 2}
 
@@ -127,7 +97,7 @@ def _multiply(name: str, exact: bool) -> None:
 def cases() -> list[Case]:
     """Return the cases of this module."""
     return [
-        Case(f"gemm.{values}.{name}", partial(_multiply, name, values == "exact"), None, _SOURCES)
+        Case(f"gemm.{values}.{name}", partial(_multiply, name, values == "exact"), dsl=True)
         for values in ("exact", "normal")
         for name in KERNELS
     ]

@@ -45,11 +45,10 @@ def _transpose() -> None:
 
 def cases() -> list[Case]:
     """Return the cases of this module."""
-    source = (simt_kernels,)
     found = []
     # ex2.approx and rsqrt.approx show in float32; in bf16 hardly.
     for name, dtype, ulps, equal in (("f32", torch.float32, 3, 0.35), ("bf16", torch.bfloat16, 1, 0.98)):
-        found.append(Case(f"simt.softmax.{name}", partial(_softmax, dtype), Bounds(name, ulps, equal), source))
-        found.append(Case(f"simt.rms_norm.{name}", partial(_rms_norm, dtype), Bounds(name, ulps, equal), source))
-    found += [Case(f"simt.scan.{t}", partial(_scan, getattr(torch, t)), None, source) for t in ("int32", "float32")]
-    return [*found, Case("simt.transpose", _transpose, None, source)]
+        found.append(Case(f"simt.softmax.{name}", partial(_softmax, dtype), Bounds(name, ulps, equal), dsl=True))
+        found.append(Case(f"simt.rms_norm.{name}", partial(_rms_norm, dtype), Bounds(name, ulps, equal), dsl=True))
+    found += [Case(f"simt.scan.{t}", partial(_scan, getattr(torch, t)), dsl=True) for t in ("int32", "float32")]
+    return [*found, Case("simt.transpose", _transpose, dsl=True)]

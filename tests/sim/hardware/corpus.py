@@ -6,13 +6,8 @@ write is compared: bit for bit where every operation is exact, else within state
 
 from __future__ import annotations
 
-import ast
-import hashlib
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import ModuleType
-from typing import Any
 
 
 @dataclass(frozen=True)
@@ -49,29 +44,14 @@ class Case:
         Makes its inputs from numpy's generators, and launches.
     bounds : Bounds or None
         None: equal bit for bit.
-    sources : tuple of modules
-        Where the kernel is traced from, if it is the DSL's; what is PTX is its own source.
+    dsl : bool
+        The DSL compiles the kernels. Another build of the DSL's compiler may choose other instructions.
     """
 
     name: str
     run: Callable[[], None]
     bounds: Bounds | None = None
-    sources: tuple[ModuleType, ...] = ()
-
-    def source_hash(self, ptx: list[str]) -> str:
-        """Return the hash of the kernel's source: what it says, not how it is laid out or commented."""
-        texts = [_meaning(inspect.getsource(module)) for module in self.sources] or ptx
-        return hashlib.sha256("\0".join(texts).encode()).hexdigest()
-
-
-def _meaning(source: str) -> str:
-    """Return Python code without comments and docstrings."""
-    tree = ast.parse(source)
-    for node in ast.walk(tree):
-        body: Any = getattr(node, "body", None)
-        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and ast.get_docstring(node) is not None:
-            body.pop(0)
-    return ast.dump(tree)
+    dsl: bool = False
 
 
 NOT_RECORDED: tuple[str, ...] = ()

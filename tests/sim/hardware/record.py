@@ -4,7 +4,6 @@
     python -m tests.sim.hardware.record --pack build/hardware.npz          # without a GPU: compile and simulate
     python -m tests.sim.hardware.record --play build/hardware.npz OUT.json  # with a GPU; needs numpy only
     python -m tests.sim.hardware.record --simulate OUT.json      # what the simulator makes of it, in the same form
-    python -m tests.sim.hardware.record --restamp FIXTURE.json   # new source hashes for unchanged PTX and inputs
 
 Beside OUT.json, OUT.npz holds all that differed from the simulator's results, for study.
 """
@@ -48,13 +47,11 @@ def dsl_build() -> str:
 
 
 def case_entry(case: Any, launches: list[CapturedLaunch]) -> dict[str, Any]:
-    """Say what a case is: hashes of its kernels' source and PTX, and of its inputs; how it is compared."""
-    ptx = [launch.ptx for launch in launches]
+    """Return what identifies a case: hashes of its kernels' PTX and of its inputs; how it is compared."""
     entry = {
-        "source": case.source_hash(ptx)[:32],
-        "ptx": _hash([normalised(text).encode() for text in ptx]),
-        "inputs": _hash([launch.key(padded=bool(case.sources)) for launch in launches]),
-        "dsl": bool(case.sources),
+        "ptx": _hash([normalised(launch.ptx).encode() for launch in launches]),
+        "inputs": _hash([launch.key(padded=case.dsl) for launch in launches]),
+        "dsl": case.dsl,
     }
     return entry | ({"kind": case.bounds.kind, "absolute": case.bounds.absolute} if case.bounds else {})
 
@@ -191,23 +188,6 @@ def _write_differences(path: Path, launches: list[CapturedLaunch], outcomes: lis
     np.savez_compressed(path, **arrays)  # type: ignore[arg-type]
 
 
-def restamp(path: Path) -> None:
-    """Renew the source hashes of cases whose PTX and inputs are as recorded: the recording stands."""
-    from tests.sim.hardware.capture import capturing
-    from tests.sim.hardware.corpus import all_cases
-
-    fixture = json.loads(path.read_text())
-    for case in all_cases():
-        with capturing() as found:
-            case.run()
-        entry, recorded = case_entry(case, found), fixture["cases"].get(case.name, {})
-        if all(entry[name] == recorded.get(name) for name in ("ptx", "inputs")):
-            recorded["source"] = entry["source"]
-        else:
-            print(f"{case.name}: the PTX or the inputs changed: record it again on a GPU")
-    path.write_text(json.dumps(fixture, indent=1) + "\n")
-
-
 def main() -> None:
     """Parse the command line, and record."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -215,14 +195,11 @@ def main() -> None:
     ways.add_argument("--pack", action="store_true")
     ways.add_argument("--play", type=Path, metavar="BUNDLE")
     ways.add_argument("--simulate", action="store_true")
-    ways.add_argument("--restamp", action="store_true")
     parser.add_argument("output", type=Path)
     options = parser.parse_args()
     options.output.parent.mkdir(parents=True, exist_ok=True)
     if options.pack:
         pack(options.output)
-    elif options.restamp:
-        restamp(options.output)
     else:
         with _Bundle(options.play) as (bundle, folder):
             if options.simulate:

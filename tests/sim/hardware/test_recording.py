@@ -11,7 +11,6 @@ import pytest
 from tests.sim import opcode_runner
 from tests.sim.hardware import compare, playing, record
 from tests.sim.hardware.capture import capturing
-from tests.sim.hardware.corpus import _meaning
 from tests.sim.hardware.launches import Pointer, digest_of, load, loadable, normalised, save
 
 
@@ -86,11 +85,6 @@ def test_tables_of_launches_survive_packing():
         bytes([9]) * 8: bytes([1]) * 8,
         bytes([3]) * 8: bytes([2]) * 8,
     }
-
-
-def test_a_source_is_what_it_says():
-    assert _meaning("def f():\n    '''Say.'''\n    return 1  # one\n") == _meaning("def f(): return 1")
-    assert _meaning("def f(): return 1") != _meaning("def f(): return 2")
 
 
 CHILD = """
