@@ -160,17 +160,22 @@ class GroupedRows:
     @cute.jit
     def locate(self, scan, index):
         """Find the group of a scanned tile, and this CTA's row and column in its product."""
+        place, within = self.group_of(scan, index)
+        cluster_mn = self.product.cluster_mn
+        extents = [self.across, self.across]
+        extents[self.mode] = cute.ceil_div(place.length, self.tile * cluster_mn[self.mode])
+        band_rows = self.product.band_rows
+        row, column = tile_of(within, extents[0], band_rows, Divisors.of(*extents, band_rows), select)
+        block_m, block_n, _ = cute.arch.block_in_cluster_idx()
+        return row * cluster_mn[0] + block_m, column * cluster_mn[1] + block_n, place
+
+    @cute.jit
+    def group_of(self, scan, index):
+        """Find the group of a scanned tile, and the tile's index in it."""
         # Lanes whose groups end before the tile precede the lane of its group.
         lane = cute.arch.popc(cute.arch.vote_ballot_sync(scan.upto <= index))
         start, length, below = (cute.arch.shuffle_sync(x, lane) for x in (scan.start, scan.length, scan.below))
-        cluster_mn = self.product.cluster_mn
-        extents = [self.across, self.across]
-        extents[self.mode] = cute.ceil_div(length, self.tile * cluster_mn[self.mode])
-        band_rows = self.product.band_rows
-        row, column = tile_of(index - below, extents[0], band_rows, Divisors.of(*extents, band_rows), select)
-        block_m, block_n, _ = cute.arch.block_in_cluster_idx()
-        place = GroupRows(scan.first + lane, start, length)
-        return row * cluster_mn[0] + block_m, column * cluster_mn[1] + block_n, place
+        return GroupRows(scan.first + lane, start, length), index - below
 
 
 @dataclass(frozen=True)

@@ -203,9 +203,21 @@ class LongestFirst(Persistent):
         """Find the row of an output tile, the longest first, and the batch coordinates of its product."""
         rules.check_rows_only(self.cluster_mn, self.parts)
         rows, _, *batch = self.raster
-        section = index // (rows * self.at_once)
-        within, first = index - section * (rows * self.at_once), section * self.at_once
-        width = cutlass.min(self.at_once, math.prod(batch) - first)
-        rank = within // width
+        rank, product = longest_first(index, rows, math.prod(batch), self.at_once)
         row = rows - 1 - rank if cutlass.const_expr(self.grows) else rank
-        return row, cutlass.Int32(0), coordinates_of(first + within - rank * width, batch)
+        return row, cutlass.Int32(0), coordinates_of(product, batch)
+
+
+def longest_first(index, rows, products, at_once):
+    """Map a tile's index to the rank of its row, the longest first, and its product; see `LongestFirst`.
+
+    Examples
+    --------
+    >>> [longest_first(i, 2, 3, 2) for i in range(6)]
+    [(0, 0), (0, 1), (1, 0), (1, 1), (0, 2), (1, 2)]
+    """
+    section = index // (rows * at_once)
+    within, first = index - section * (rows * at_once), section * at_once
+    width = cutlass.min(at_once, products - first)
+    rank = within // width
+    return rank, first + within - rank * width

@@ -22,7 +22,7 @@ from cutepy.dsl import to_cute
 from cutepy.dsl.atoms import to_tiled_mma
 from cutepy.dsl.element_types import element_type
 from cutepy.kernels.attention.config import DQ_COLUMNS, L2_BYTES, PRODUCERS, VECTOR, BackwardConfig
-from cutepy.kernels.attention.views import modes, rows_first
+from cutepy.kernels.attention.places import modes, rows_first
 
 
 @dataclass(frozen=True)

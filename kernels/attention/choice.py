@@ -56,10 +56,10 @@ def choose_backward(dtype: str, head: int, *, left: bool, right: bool) -> Backwa
     return BackwardConfig(dtype=dtype, head=head, tile_k=128, tile_q=64, left=left, right=right)
 
 
-def ctas_of(queries: int, right: bool, sm_count: int) -> int:
+def ctas_of(queries: int, is_uneven: bool, sm_count: int) -> int:
     """Return how many CTAs to launch at most: one an SM, which take tiles in turn, or one a tile.
 
-    Tiles below a diagonal differ in length, and with a CTA each the hardware deals them out as others end (an H200,
+    Tiles below a diagonal, or of sequences, differ in length, and with a CTA each the hardware deals them out as others end (an H200,
     2026-11-28, rows of 128: 658 TFLOP/s of 16k queries, 577 with a CTA an SM). Short ones start faster one after
     another in a CTA (512 queries: 318, and 265).
 
@@ -68,4 +68,4 @@ def ctas_of(queries: int, right: bool, sm_count: int) -> int:
     >>> ctas_of(4096, False, 132), ctas_of(512, True, 132), ctas_of(4096, True, 132) > 10**6
     (132, 132, True)
     """
-    return 1 << 30 if right and queries > _SHORT else sm_count
+    return 1 << 30 if is_uneven and queries > _SHORT else sm_count

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from cutepy.device import rules
 from cutepy.layouts import sm90
@@ -14,6 +15,24 @@ VECTOR = 4
 """Registers of dQ that a thread writes together: 16 bytes."""
 DQ_COLUMNS = 256
 """Elements of a row of the sums of dQ, as TMA sees them: the most that a box can have."""
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """Lengths of the sequences of a matrix of queries, and of one of keys, as tensors on the device.
+
+    Attributes
+    ----------
+    q_begins, k_begins : Tensor (sequences + 1,), int32, or None
+        First rows, and the end of the last; None if all sequences have as many rows.
+    q_used, k_used : Tensor (sequences,), int32, or None
+        Rows of each sequence that are used; None for all.
+    """
+
+    q_begins: Any = None
+    k_begins: Any = None
+    q_used: Any = None
+    k_used: Any = None
 
 
 def epilogue_stages(head: int) -> tuple[int, int]:

@@ -11,7 +11,7 @@ import cutlass.cute as cute
 from cuda.bindings.driver import CUstream
 from cutlass.cute.nvgpu import warpgroup
 
-from cutepy.device import operand, product, roles, rules, schedulers, smem, tma
+from cutepy.device import operand, product, roles, rules, smem, tma
 from cutepy.device.bands import Band
 from cutepy.device.epilogue import TileStore, make_tile_store
 from cutepy.device.fragment import AccumulatorTile, make_subtile
@@ -22,8 +22,8 @@ from cutepy.device.turns import Turns
 from cutepy.dsl import to_cute
 from cutepy.dsl.atoms import to_tiled_mma
 from cutepy.dsl.element_types import element_type
-from cutepy.kernels.attention.config import L2_BYTES, PRODUCERS, ForwardConfig
-from cutepy.kernels.attention.views import modes, rows_first
+from cutepy.kernels.attention.config import L2_BYTES, PRODUCERS, ForwardConfig, Lengths
+from cutepy.kernels.attention.places import Batches, Ragged, columns_first, queries_first, rows_first, sequences
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Loads:
     sQ: tma.TmaLoads
     sK: tma.TmaLoads
     sV: tma.TmaLoads
-    band: Band
+    places: Batches | Ragged
     group: cutlass.Int32
 
     def first_state(self, k):
@@ -48,11 +48,11 @@ class Loads:
     def on_tile(self, work, state):
         """Load what a tile of queries needs."""
         q_state, k_state, v_state = state
-        batch, head = work.batch
-        kv = (head // self.group, batch)
-        tiles = self.band.tiles(work.row * self.config.tile_m, self.config.tile_m, self.config.tile_n)
+        place = self.places.of(work)
+        kv = (place.head // self.group, *place.k)
+        tiles = place.band.tiles(work.row * self.config.tile_m, self.config.tile_m, self.config.tile_n)
         full = self.q_ring.acquire(q_state)
-        self.sQ.load((work.row, 0, head, batch), q_state.index, full)
+        self.sQ.load((work.row, 0, place.head, *place.q), q_state.index, full)
         q_state.advance()
         full = self.k_ring.acquire(k_state)
         self.sK.load((tiles.end - 1, 0, *kv), k_state.index, full)
@@ -89,7 +89,7 @@ class Attends:
     o: tma.TmaTiles
     out: TileStore
     lse: cute.Tensor
-    band: Band
+    places: Batches | Ragged
 
     def first_state(self, k):
         """Return the states of the rings at the start."""
@@ -99,8 +99,9 @@ class Attends:
     def on_tile(self, work, state):
         """Compute the output of a tile of queries."""
         q_state, k_state, v_state = state
-        query = work.row * self.config.tile_m
-        tiles = self.band.tiles(query, self.config.tile_m, self.config.tile_n)
+        place, query = self.places.of(work), work.row * self.config.tile_m
+        band = place.band
+        tiles = band.tiles(query, self.config.tile_m, self.config.tile_n)
         # The last tile of keys, which may reach beyond the last key, comes first and is always masked.
         self.q_ring.wait(q_state)
         self.k_ring.wait(k_state)
@@ -110,7 +111,7 @@ class Attends:
         warpgroup.wait_group(0)
         self.k_ring.release(k_state)
         k_state.advance()
-        self.band.mask(self.qk.tCrC, self.scores, query, (tiles.end - 1) * self.config.tile_n)
+        band.mask(self.qk.tCrC, self.scores, query, (tiles.end - 1) * self.config.tile_n)
         self.softmax.update(self.qk.tCrC, first=True)
         self.keep_probabilities()
         self.pv.tCrC.fill(0.0)
@@ -119,30 +120,30 @@ class Attends:
         if cutlass.const_expr(self.config.right):
             whole_end = cutlass.min(tiles.whole_end, last)
             for done in cutlass.range(last - whole_end, unroll=1):
-                k_state, v_state = self.attend(work, tiles, query, last - 1 - done, k_state, v_state, masked=True)
+                k_state, v_state = self.attend(work, band, tiles, query, last - 1 - done, k_state, v_state, masked=True)
         whole_begin = cutlass.min(tiles.whole_begin, whole_end)
         for done in cutlass.range(whole_end - whole_begin, unroll=1):
             tile = whole_end - 1 - done
-            k_state, v_state = self.attend(work, tiles, query, tile, k_state, v_state, masked=False)
+            k_state, v_state = self.attend(work, band, tiles, query, tile, k_state, v_state, masked=False)
         if cutlass.const_expr(self.config.left):
             for done in cutlass.range(whole_begin - tiles.begin, unroll=1):
                 tile = whole_begin - 1 - done
-                k_state, v_state = self.attend(work, tiles, query, tile, k_state, v_state, masked=True)
+                k_state, v_state = self.attend(work, band, tiles, query, tile, k_state, v_state, masked=True)
         self.q_ring.release(q_state)
         q_state.advance()
         self.v_ring.wait(v_state)
         self.pv.issue(b=v_state.index, accumulate=True)
         factors, lse = self.softmax.finish()
-        self.store_lse(work, lse)
+        self.store_lse(place, query, lse)
         warpgroup.wait_group(0)
         self.v_ring.release(v_state)
         v_state.advance()
         scale_rows(self.pv.tCrC, self.sums, factors)
-        self.store(work)
+        self.store(work, place)
         return q_state, k_state, v_state
 
     @cute.jit
-    def attend(self, work, tiles, query, tile, k_state, v_state, masked: cutlass.Constexpr):
+    def attend(self, work, band, tiles, query, tile, k_state, v_state, masked: cutlass.Constexpr):
         """Multiply Q with a tile of keys, and the probabilities of the tile before with its values."""
         self.k_ring.wait(k_state)
         self.begin_turn(False)
@@ -154,7 +155,7 @@ class Attends:
         self.k_ring.release(k_state)
         k_state.advance()
         if cutlass.const_expr(masked):
-            self.band.mask(self.qk.tCrC, self.scores, query, tile * self.config.tile_n)
+            band.mask(self.qk.tCrC, self.scores, query, tile * self.config.tile_n)
         factors = self.softmax.update(self.qk.tCrC)
         warpgroup.wait_group(0)
         self.v_ring.release(v_state)
@@ -181,21 +182,19 @@ class Attends:
         operand.from_accumulators(self.qk.tCrC, self.qk.tiled_mma, tile, self.pv.tiled_mma, into=self.pv.tCrA)
 
     @cute.jit
-    def store_lse(self, work, lse):
+    def store_lse(self, place, first, lse):
         """Store the logarithms of the sums, one lane a row."""
-        batch, head = work.batch
         for row in cutlass.range_constexpr(cute.size(lse)):
-            query = work.row * self.config.tile_m + self.scores.of_thread(0) + self.scores.distinct(0)[row]
+            query = first + self.scores.of_thread(0) + self.scores.distinct(0)[row]
             stored = self.lse
-            if self.scores.is_first(0, cute.arch.lane_idx()) & (query < self.band.queries):
-                stored[query, head, batch] = lse[row]
+            if self.scores.is_first(0, cute.arch.lane_idx()) & (query < place.band.queries):
+                stored[(place.query + query, place.head, *place.rest)] = lse[row]
 
     @cute.jit
-    def store(self, work):
+    def store(self, work, place):
         """Store O, each warpgroup its own rows."""
-        batch, head = work.batch
         row = work.row * self.config.warpgroups + self.turns.consumer
-        places = self.o.subtiles((row, 0, head, batch))
+        places = self.o.subtiles((row, 0, place.head, *place.q))
         subtiles = self.out.subtiles(self.pv.tCrC, places)
         for index in cutlass.range_constexpr(places.count):
             self.out.store(subtiles[None, None, None, index], index % self.out.stage.stages, places, index)
@@ -219,38 +218,48 @@ class Forward:
         left: cutlass.Int32,
         right: cutlass.Int32,
         ctas: cutlass.Int32,
+        lengths: Lengths | None,
         stream: CUstream,
     ):
         """Launch on q (batch, queries, heads, head), k and v (batch, keys, kv heads, head), o as q.
 
-        lse is (batch, heads, queries), fp32. At most `ctas` CTAs are launched; `left` and `right` are the band's.
+        lse is (batch, heads, queries), fp32. At most `ctas` CTAs are launched; `left` and `right` are the band's. With
+        `lengths` the tensors have the tokens of all sequences as one mode: q is (queries, heads, head), and lse (heads,
+        queries).
         """
         config, plan = self.config, self.config.smem
         sQ, sK, sV, sO = (plan[name].content for name in ("sQ", "sK", "sV", "sO"))
         tma_q, mQ = tma.make_load(rows_first(q), to_cute(sQ.layout), sQ.tile, 1)
         tma_k, mK = tma.make_load(rows_first(k), to_cute(sK.layout), sK.tile, 1)
-        tma_v, mV = tma.make_load(modes(v, 3, 1, 2, 0), to_cute(sV.layout), sV.tile, 1)
+        tma_v, mV = tma.make_load(columns_first(v), to_cute(sV.layout), sV.tile, 1)
         tma_o, mO = tma.make_store(rows_first(o), to_cute(sO.layout), sO.tile)
-        raster = cute.ceil_div(cute.size(q, mode=[1]), config.tile_m), 1, cute.size(q, mode=[0]), cute.size(q, mode=[2])
-        count, group = raster[0] * raster[2] * raster[3], cute.size(q, mode=[2]) // cute.size(k, mode=[2])
-        bytes_of_head = cute.size(k, mode=[1]) * ((config.head + config.head_v) * 2)
+        left, right = left if config.left else None, right if config.right else None
+        heads, kv_heads = (cute.size(each, mode=[cute.rank(each) - 2]) for each in (q, k))
+        keys_at_once = L2_BYTES // ((config.head + config.head_v) * 2)
+        if cutlass.const_expr(lengths is None):
+            batch, queries, keys = cute.size(q, mode=[0]), cute.size(q, mode=[1]), cute.size(k, mode=[1])
+            places = Batches(Band(queries, keys, left, right))
+            raster = cute.ceil_div(queries, config.tile_m), 1, batch, heads
+            count, at_once = (
+                raster[0] * raster[2] * raster[3],
+                cutlass.max(keys_at_once // keys, 1) * (heads // kv_heads),
+            )
+        else:
+            places = Ragged(*sequences(lengths, q, k), left, right)
+            raster, at_once = heads, keys_at_once
+            count = places.queries.most_tiles(config.tile_m) * heads
         self.kernel.set_name_prefix(config.name, remove_cutlass_symbol=True, keep_mangled_name=False)
         self.kernel(
             (tma_q, tma_k, tma_v, tma_o),
             (mQ, mK, mV, mO),
-            modes(lse, 2, 1, 0),
+            queries_first(lse),
             raster,
-            group,
+            heads // kv_heads,
             scale * LOG2_E,
-            Band(
-                cute.size(q, mode=[1]),
-                cute.size(k, mode=[1]),
-                left if config.left else None,
-                right if config.right else None,
-            ),
+            places,
             to_tiled_mma(config.qk),
             to_tiled_mma(config.pv, "K", "MN"),
-            cutlass.max(L2_BYTES // bytes_of_head, 1) * group,
+            at_once,
         ).launch(
             grid=(cutlass.min(count, ctas), 1, 1),
             block=(PRODUCERS + config.consumers, 1, 1),
@@ -264,10 +273,10 @@ class Forward:
         copies: tuple,
         tensors: tuple,
         lse: cute.Tensor,
-        raster: tuple,
+        raster: tuple | cutlass.Int32,
         group: cutlass.Int32,
         scale_log2: cutlass.Float32,
-        band: Band,
+        places: Batches | Ragged,
         qk: cute.TiledMma,
         pv: cute.TiledMma,
         at_once: cutlass.Int32,
@@ -290,19 +299,16 @@ class Forward:
                 k_ring.initialise()
                 v_ring.initialise()
         publish_barriers()
-        q = tma.make_tiles(copies[0], tensors[0], shared["sQ"], (tile_m, config.head))
-        k = tma.make_tiles(copies[1], tensors[1], shared["sK"], (tile_n, config.head))
-        v = tma.make_tiles(copies[2], tensors[2], shared["sV"], (config.head_v, tile_n))
-        o = tma.make_tiles(copies[3], tensors[3], shared["sO"], (64, config.head_v))
-        if cutlass.const_expr(config.right):
-            scheduler = schedulers.LongestFirst(raster, 1, at_once=at_once)
-        else:
-            scheduler = schedulers.Persistent(raster, 1)
+        q = places.tiles(copies[0], tensors[0], shared["sQ"], (tile_m, config.head))
+        k = places.tiles(copies[1], tensors[1], shared["sK"], (tile_n, config.head))
+        v = places.tiles(copies[2], tensors[2], shared["sV"], (config.head_v, tile_n), mode=1)
+        o = places.tiles(copies[3], tensors[3], shared["sO"], (64, config.head_v))
+        scheduler = places.scheduler(raster, tile_m, at_once, group, longest_first=config.right)
         budget = rules.register_budget(config.warpgroups, producer=24)
         if warp < PRODUCERS // 32:
             cute.arch.setmaxregister_decrease(budget.producer)
             if warp == 0:
-                loads = Loads(config, q_ring, k_ring, v_ring, q.loads(), k.loads(), v.loads(), band, group)
+                loads = Loads(config, q_ring, k_ring, v_ring, q.loads(), k.loads(), v.loads(), places, group)
                 q_state, k_state, v_state = scheduler.each(loads)
                 q_ring.drain(q_state)
                 k_ring.drain(k_state)
@@ -329,7 +335,7 @@ class Forward:
                 own,
                 make_tile_store(store_mma, own.staged, 1, tidx % 128, 128, barriers["store"] + consumer),
                 lse,
-                band,
+                places,
             )
             scheduler.each(attends)
             attends.out.finish()

@@ -10,7 +10,7 @@ from cutepy.host.declared import Deferred
 from cutepy.host.function import Function
 from cutepy.host.specs import TensorSpec, dtype_name
 from cutepy.kernels.attention.choice import choose_backward, choose_forward, ctas_of
-from cutepy.kernels.attention.config import DQ_COLUMNS, BackwardConfig, ForwardConfig
+from cutepy.kernels.attention.config import DQ_COLUMNS, BackwardConfig, ForwardConfig, Lengths
 from cutepy.kernels.gemm.gpu import gpu_of
 from cutepy.kernels.gemm.operands import UNIT_BYTES
 
@@ -19,30 +19,43 @@ SOURCES = ("cutepy.layouts", "cutepy.device", "cutepy.kernels.attention")
 
 
 def plan_forward(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, left: int | None, right: int | None
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    scale: float,
+    left: int | None,
+    right: int | None,
+    lengths: Lengths | None = None,
+    most_queries: int | None = None,
 ) -> Callable[..., None]:
     """Choose and compile what computes attention for tensors like these, which have elements and have been checked.
 
     Parameters
     ----------
-    q, k, v : Tensor (batch, tokens, heads, head)
+    q, k, v : Tensor (batch, tokens, heads, head), or, with `lengths`, (tokens, heads, head)
     scale : float
         Factor of the scores, positive.
     left, right : int or None
         Keys before and behind a query's position that it sees; None for all.
+    lengths : Lengths, optional
+        True or None for each: those of its tensors that will be given.
+    most_queries : int, optional
+        Queries of the longest sequence, by which tiles are chosen; with `lengths`.
 
     Returns
     -------
     callable
-        Takes q, k, v, O of their dtype (batch, queries, heads, head of v) and the logarithms of the rows' sums (batch,
-        heads, queries), fp32, and writes the last two. Rows are contiguous; other strides and the addresses are
+        Takes q, k, v, O of their dtype (batch, queries, heads, head of v), the logarithms of the rows' sums (batch,
+        heads, queries), fp32, and the lengths, if any, and writes O and the logarithms. Rows are contiguous; other strides and the addresses are
         multiples of 16 bytes.
     """
     bounds = left is not None, right is not None
-    config = choose_forward(dtype_name(q.dtype), q.shape[3], v.shape[3], q.shape[1], left=bounds[0], right=bounds[1])
-    ctas = ctas_of(q.shape[1], bounds[1], gpu_of(q.device).sm_count)
-    function, rest = compile_forward(config), (scale, left or 0, right or 0, ctas)
-    return lambda *tensors: function(*tensors, *rest)
+    queries = q.shape[1] if most_queries is None else most_queries
+    config = choose_forward(dtype_name(q.dtype), q.shape[-1], v.shape[-1], queries, left=bounds[0], right=bounds[1])
+    is_uneven = bounds[1] or lengths is not None
+    ctas = ctas_of(queries, is_uneven, gpu_of(q.device).sm_count)
+    function, rest = compile_forward(config, lengths), (scale, left or 0, right or 0, ctas)
+    return lambda q, k, v, o, lse, lengths=None: function(q, k, v, o, lse, *rest, lengths)
 
 
 def launch_backward(
@@ -76,15 +89,29 @@ def launch_backward(
     compile_rows_of_dq(config)(sums, dq, scale)
 
 
-def _rows(dtype: str, name: str, tokens: str, heads: str, head: int) -> TensorSpec:
-    """Describe (batch, tokens, heads, head): any strides that TMA takes."""
-    strides = tuple(f"{name}_{mode}" for mode in ("batch", "token", "head"))
+def _rows(dtype: str, name: str, tokens: str, heads: str, head: int, *, is_ragged: bool = False) -> TensorSpec:
+    """Describe (batch, tokens, heads, head), or (tokens, heads, head): any strides that TMA takes."""
+    batch = () if is_ragged else ("batch",)
+    strides = tuple(f"{name}_{mode}" for mode in (*batch, "token", "head"))
     return TensorSpec(
         dtype,
-        ("batch", tokens, heads, head),
+        (*batch, tokens, heads, head),
         strides=(*strides, 1),
         divisibility=dict.fromkeys(strides, UNIT_BYTES // 2),
-        nonempty=("batch", tokens, heads),
+        nonempty=(*batch, tokens, heads),
+    )
+
+
+def _lengths(given: Lengths | None) -> Lengths | None:
+    """Describe the lengths that are given."""
+    if given is None:
+        return None
+    extents = {"q_begins": "bounds", "k_begins": "bounds", "q_used": "sequences", "k_used": "sequences"}
+    return Lengths(
+        **{
+            name: TensorSpec("int32", (extent,), align=4) if getattr(given, name) else None
+            for name, extent in extents.items()
+        }
     )
 
 
@@ -94,16 +121,24 @@ _LSE = TensorSpec("float32", ("batch", "heads", "queries"))
 
 
 @cache
-def compile_forward(config: ForwardConfig) -> Function:
-    """Compile the forward kernel of a configuration, unless memory or disk has it; needs no GPU."""
-    q, o = (
-        _rows(config.dtype, name, "queries", "heads", head) for name, head in (("q", config.head), ("o", config.head_v))
+def compile_forward(config: ForwardConfig, lengths: Lengths | None = None) -> Function:
+    """Compile the forward kernel of a configuration, unless memory or disk has it; needs no GPU.
+
+    `lengths` has True for each of its tensors that will be given.
+    """
+    is_ragged = lengths is not None
+    q, k, v, o = (
+        _rows(config.dtype, name, tokens, heads, head, is_ragged=is_ragged)
+        for name, tokens, heads, head in (
+            ("q", "queries", "heads", config.head),
+            ("k", "keys", "kv_heads", config.head),
+            ("v", "keys", "kv_heads", config.head_v),
+            ("o", "queries", "heads", config.head_v),
+        )
     )
-    k, v = (
-        _rows(config.dtype, name, "keys", "kv_heads", head) for name, head in (("k", config.head), ("v", config.head_v))
-    )
+    lse = TensorSpec("float32", ("heads", "queries")) if is_ragged else _LSE
     kernel = Deferred("cutepy.kernels.attention.forward:Forward", config)
-    found = compile(kernel, q, k, v, o, _LSE, 1.0, 1, 1, 1, sources=SOURCES)
+    found = compile(kernel, q, k, v, o, lse, 1.0, 1, 1, 1, _lengths(lengths), sources=SOURCES)
     return found.without_lazy_check().with_smem_plan(config.smem)
 
 

@@ -1,0 +1,163 @@
+"""Places of tiles in the kernels' tensors: of batches of equal matrices, or of sequences in one matrix (traced).
+
+Both answer the same questions: how TMA sees a tensor, in which order tiles are dealt to CTAs, where a tile's queries
+and keys are, and which of them see each other.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import cutlass
+import cutlass.cute as cute
+
+from cutepy.device import schedulers, tma
+from cutepy.device.bands import Band
+from cutepy.device.ragged import GroupedTiles, ragged_view
+from cutepy.device.sequences import Sequences, SequencesAndTail, SequenceTiles
+from cutepy.kernels.attention.config import Lengths
+
+
+@dataclass(frozen=True)
+class Place:
+    """Place of a unit of work.
+
+    Attributes
+    ----------
+    head : Int32
+        Of the tensor whose rows are dealt out.
+    band : Band
+        Of the sequence's queries and keys.
+    q, k : tuple
+        Coordinates of its queries, and keys, behind (row, column, head) of TMA's tiles.
+    query : Int32
+        Row of its first query in tensors of one value a query.
+    rest : tuple
+        Coordinates of such tensors behind (query, head).
+    """
+
+    head: Any
+    band: Band
+    q: tuple
+    k: tuple
+    query: Any = 0
+    rest: tuple = ()
+
+
+@dataclass(frozen=True)
+class Batches:
+    """Matrices of a batch, each a sequence, all with the same queries and keys.
+
+    Attributes
+    ----------
+    band : Band
+        Of queries and keys, or of keys and queries: those whose tiles are dealt out come first.
+    """
+
+    band: Band
+
+    def of(self, work) -> Place:
+        """Return the place of a unit of work."""
+        batch, head = work.batch
+        return Place(head, self.band, (batch,), (batch,), 0, (batch,))
+
+    def tiles(self, copy, tensor: cute.Tensor, staged: cute.Tensor, tile: tuple[int, int], mode: int = 0):
+        """Cut what a copy moves into tiles; `mode` is the one of tokens."""
+        return tma.make_tiles(copy, tensor, staged, tile)
+
+    def scheduler(self, raster: tuple, tile: int, at_once, group, *, longest_first: bool, grows: bool = True):
+        """Return the scheduler of tiles of so many rows, of which `at_once` matrices share L2."""
+        if longest_first:
+            return schedulers.LongestFirst(raster, 1, at_once=at_once, grows=grows)
+        return schedulers.Persistent(raster, 1)
+
+
+@dataclass(frozen=True)
+class Ragged:
+    """Sequences of one matrix of queries, and one of keys.
+
+    Attributes
+    ----------
+    queries, keys : Sequences
+    left, right : Int32 or None
+        The band's bounds.
+    """
+
+    queries: Sequences
+    keys: Sequences
+    left: cutlass.Int32 | None
+    right: cutlass.Int32 | None
+
+    def of(self, work) -> Place:
+        """Return the place of a unit of work."""
+        q = work.batch
+        k = self.keys.of(q.group)
+        return Place(work.column, Band(q.length, k.length, self.left, self.right), q[1:], k[1:], q.start)
+
+    def tiles(self, copy, tensor: cute.Tensor, staged: cute.Tensor, tile: tuple[int, int], mode: int = 0):
+        """Cut what a copy moves into tiles; `mode` is the one of tokens."""
+        return GroupedTiles(copy, tensor, staged, tile, mode, batched=True)
+
+    def scheduler(self, heads, tile: int, at_once, group, *, longest_first: bool, grows: bool = True):
+        """Return the scheduler of tiles of so many rows, of which L2 serves `at_once` rows, of `group` heads."""
+        return SequenceTiles(self.dealt, 0, tile, heads, schedulers.Persistent((1, 1), 1), at_once, group, grows)
+
+    @property
+    def dealt(self) -> Sequences:
+        """The sequences whose tiles are dealt out."""
+        return self.queries
+
+
+@dataclass(frozen=True)
+class RaggedByKeys(Ragged):
+    """Sequences whose tiles of keys are dealt out; their bands are those of the transposed matrices."""
+
+    def of(self, work) -> Place:
+        """Return the place of a unit of work."""
+        k = work.batch
+        q = self.queries.of(k.group)
+        band = Band(q.length, k.length, self.left, self.right).turned()
+        return Place(work.column, band, q[1:], k[1:], q.start)
+
+    @property
+    def dealt(self) -> Sequences:
+        """The sequences whose tiles are dealt out."""
+        return self.keys
+
+
+def sequences(lengths: Lengths, q: cute.Tensor, k: cute.Tensor, *, by_keys: bool = False) -> tuple:
+    """Return the sequences of queries (tokens, heads, head), and of keys; those dealt out have a tail."""
+    begins = [each for each in (lengths.q_begins, lengths.k_begins) if each is not None]
+    used = [each for each in (lengths.q_used, lengths.k_used) if each is not None]
+    count = cute.size(begins[0]) - 1 if begins else cute.size(used[0])
+    found = []
+    for tensor, first, in_use, is_dealt in (
+        (q, lengths.q_begins, lengths.q_used, not by_keys),
+        (k, lengths.k_begins, lengths.k_used, by_keys),
+    ):
+        rows = cute.size(tensor, mode=[0])
+        if first is None:
+            found.append(Sequences(count, rows // count, None, in_use))
+        else:
+            kind = SequencesAndTail if is_dealt else Sequences
+            found.append(kind(count, rows, first, in_use))
+    return tuple(found)
+
+
+def modes(tensor, *order):
+    """View a tensor with its modes in another order."""
+    return cute.make_tensor(tensor.iterator, cute.select(tensor.layout, list(order)))
+
+
+def rows_first(tensor):
+    """View (batch, tokens, heads, head), or (tokens, heads, head), as matrices of tokens for TMA."""
+    return modes(tensor, 1, 3, 2, 0) if cute.rank(tensor) == 4 else ragged_view(modes(tensor, 0, 2, 1), 0)
+
+
+def columns_first(tensor):
+    """View (batch, tokens, heads, head), or (tokens, heads, head), as transposed matrices of tokens for TMA."""
+    return modes(tensor, 3, 1, 2, 0) if cute.rank(tensor) == 4 else ragged_view(modes(tensor, 2, 0, 1), 1)
+
+
+def queries_first(tensor):
+    """View (batch, heads, queries), or (heads, queries), with queries first."""
+    return modes(tensor, 2, 1, 0) if cute.rank(tensor) == 3 else modes(tensor, 1, 0)
