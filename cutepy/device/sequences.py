@@ -66,23 +66,13 @@ class Sequences:
             return self.count * cute.ceil_div(self.rows, tile)
         return cute.ceil_div(self.rows, tile) + self.count
 
-    def first_tile(self, rows: GroupRows, tile: int):
-        """Return the first of a sequence's tiles in a matrix that has its sequences in whole tiles.
-
-        Examples
-        --------
-        >>> [Sequences(3, 129).first_tile(GroupRows(*each), 64) for each in ((0, 0, 65), (1, 65, 0), (2, 65, 64))]
-        [0, 2, 3]
-        """
-        return rows.start // tile + rows.group
-
     @cute.jit
     def of_tile(self, index, tile: cutlass.Constexpr):
-        """Find the sequence that has a tile of `first_tile`'s order: the last that begins at it, or before."""
+        """Find the sequence that has a tile, in a matrix that has its sequences in whole tiles."""
         low, high = cutlass.Int32(0), self.count
         while low + 1 < high:
             middle = (low + high) // 2
-            is_behind = self.first_tile(self.of(middle), tile) > index
+            is_behind = first_tile(self.of(middle), tile) > index
             low, high = (low, middle) if is_behind else (middle, high)
         return self.of(low)
 
@@ -95,6 +85,17 @@ class SequencesAndTail(Sequences):
     def count(self):
         """Number of sequences."""
         return self.known + 1
+
+
+def first_tile(rows: GroupRows, tile: int):
+    """Return the first of a sequence's tiles in a matrix that has its sequences in whole tiles.
+
+    Examples
+    --------
+    >>> [first_tile(GroupRows(*each), 64) for each in ((0, 0, 65), (1, 65, 0), (2, 65, 64))]
+    [0, 2, 3]
+    """
+    return rows.start // tile + rows.group
 
 
 def tiles_of(rows: int, sequences: int, tile: int) -> int:

@@ -20,14 +20,20 @@ from cutepy.ops.products import gemm as gemm
 from cutepy.ops.quantising import dequantise as dequantise, quantise as quantise
 from cutepy.ops.registration import register as register
 from cutepy.ops.scaled import scaled_gemm as scaled_gemm, scaled_grouped_gemm as scaled_grouped_gemm
+from cutepy.ops.varlen_attention import (
+    attention_varlen as attention_varlen,
+    flash_attn_varlen_func as flash_attn_varlen_func,
+)
 from cutepy.runtime.invariance import batch_invariant as batch_invariant
 
 __all__ = [
     "Operation",
     "attention",
+    "attention_varlen",
     "batch_invariant",
     "dequantise",
     "flash_attn_func",
+    "flash_attn_varlen_func",
     "gemm",
     "grouped_gemm",
     "quantise",

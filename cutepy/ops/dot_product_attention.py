@@ -10,20 +10,16 @@ import torch
 
 from cutepy.host.launches import Launches, described
 from cutepy.kernels.attention import reference
-from cutepy.kernels.attention.choice import LARGEST_HEAD, LARGEST_HEAD_BACKWARD
 from cutepy.kernels.attention.op import launch_backward, plan_forward
-from cutepy.kernels.gemm.operands import UNIT_BYTES, address_bytes
 from cutepy.ops import shardings
+from cutepy.ops.attention_arguments import bounds, check, check_has_gradients, reachable, way_to
 from cutepy.ops.registration import register_both
 from cutepy.runtime.execution import EXECUTION
 
-View = Callable[[torch.Tensor], torch.Tensor]
 Launch = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
 
 _launches: Launches[Launch] = Launches()
 _AS_THEY_ARE = (None, None, None)
-_DTYPES = (torch.float16, torch.bfloat16)
-_SHAPE = "(batch, tokens, heads, head)"
 
 
 def attention(
@@ -151,67 +147,6 @@ def flash_attn_func(
     return o
 
 
-def _check(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float) -> None:
-    """Check all that can be told without data."""
-    for name, tensor in (("q", q), ("k", k), ("v", v)):
-        if tensor.dim() != 4:
-            raise ValueError(f"{name} must be {_SHAPE}, got shape {tuple(tensor.shape)}")
-        if tensor.dtype not in _DTYPES or tensor.dtype != q.dtype:
-            raise TypeError(
-                f"q, k and v must be all float16 or all bfloat16, got {q.dtype}, {k.dtype} and {v.dtype}; convert them"
-            )
-        if tensor.device != q.device:
-            raise ValueError(f"q, k and v must be on one device, got {q.device}, {k.device} and {v.device}")
-        if not 16 <= tensor.shape[3] <= LARGEST_HEAD or tensor.shape[3] % 16:
-            raise ValueError(
-                f"rows of {name} must have a multiple of 16 elements up to {LARGEST_HEAD}, got {tensor.shape[3]}; pad "
-                "them with zeros"
-            )
-    shapes = f"got shapes {tuple(q.shape)}, {tuple(k.shape)} and {tuple(v.shape)}"
-    if k.shape[:3] != v.shape[:3] or q.shape[0] != k.shape[0] or q.shape[3] != k.shape[3]:
-        raise ValueError(
-            f"q, k and v must have one batch, k and v one number of tokens and heads, and q and k one head, {shapes}"
-        )
-    if k.shape[2] == 0 or q.shape[2] % k.shape[2]:
-        raise ValueError(f"the heads of q must be a multiple of those of k and v, {shapes}")
-    if not (scale > 0 and math.isfinite(scale)):
-        raise ValueError(f"scale must be a positive number, got {scale}")
-
-
-def _bounds(left: int, right: int) -> tuple[int | None, int | None]:
-    return None if left < 0 else left, None if right < 0 else right
-
-
-def _way_to(tensor: torch.Tensor) -> View | None:
-    """Return what gives TMA a tensor like this one: None for itself, a view, or a copy."""
-    strides = [stride for stride, extent in zip(tensor.stride()[:3], tensor.shape[:3], strict=True) if extent > 1]
-    if (
-        tensor.stride(3) != 1
-        or address_bytes(tensor) < UNIT_BYTES
-        or any(stride % 8 or stride <= 0 for stride in strides)
-    ):
-        return _copied
-    # The stride of a mode with one element means nothing, but a tensor map must have one.
-    plain = tuple(
-        stride if extent > 1 else tensor.shape[3] * 8
-        for stride, extent in zip(tensor.stride()[:3], tensor.shape[:3], strict=True)
-    )
-    if plain == tensor.stride()[:3]:
-        return None
-    shape = tensor.shape
-    return lambda tensor: tensor.as_strided(shape, (*plain, 1))
-
-
-def _copied(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.clone(memory_format=torch.contiguous_format)
-
-
-def _reachable(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor that TMA reaches: itself, a view of it, or a copy."""
-    way = _way_to(tensor)
-    return tensor if way is None else way(tensor)
-
-
 def _results(q: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     batch, queries, heads, _ = q.shape
     return q.new_empty(batch, queries, heads, v.shape[3]), q.new_empty(batch, heads, queries, dtype=torch.float32)
@@ -220,26 +155,21 @@ def _results(q: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tens
 def _fake(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, left: int, right: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    _check(q, k, v, scale)
+    check(q, k, v, scale)
     return _results(q, v)
 
 
 def _reference(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, left: int, right: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    _check(q, k, v, scale)
-    o, lse = reference.forward(q, k, v, scale, *_bounds(left, right))
+    check(q, k, v, scale)
+    o, lse = reference.forward(q, k, v, scale, *bounds(left, right))
     return o.contiguous(), lse
 
 
 def _keep(ctx: Any, inputs: Sequence[Any], output: Sequence[torch.Tensor]) -> None:  # noqa: ANN401
     q, k, v, *ctx.how = inputs
-    has_gradients = q.shape[3] == v.shape[3] <= LARGEST_HEAD_BACKWARD
-    if any(each.requires_grad for each in (q, k, v)) and not has_gradients:
-        raise NotImplementedError(
-            f"gradients need one head of q, k and v, of at most {LARGEST_HEAD_BACKWARD}, got {q.shape[3]} and "
-            f"{v.shape[3]}; use torch.no_grad(), or torch.nn.functional.scaled_dot_product_attention"
-        )
+    check_has_gradients(q, k, v)
     ctx.save_for_backward(q, k, v, *output)
 
 
@@ -276,8 +206,8 @@ def _attention(
     key = (scale, left, right, EXECUTION.backend is None, *described(q, k, v))
     launch = _launches.get(key)
     if launch is None:
-        _check(q, k, v, scale)
-        launch = _launches.keep(key, _find_launch(q, k, v, scale, *_bounds(left, right)))
+        check(q, k, v, scale)
+        launch = _launches.keep(key, _find_launch(q, k, v, scale, *bounds(left, right)))
     return launch(q, k, v)
 
 
@@ -289,7 +219,7 @@ def _find_launch(
     shape, rows = (batch, queries, heads, v.shape[3]), (batch, heads, queries)
     if 0 in q.shape or not k.shape[1]:
         return lambda q, k, v: (q.new_zeros(shape), q.new_full(rows, -math.inf, dtype=torch.float32))
-    launch, ways = plan_forward(q, k, v, scale, left, right), tuple(map(_way_to, (q, k, v)))
+    launch, ways = plan_forward(q, k, v, scale, left, right), tuple(map(way_to, (q, k, v)))
 
     def run(*given: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         o, lse = given[0].new_empty(shape), given[0].new_empty(rows, dtype=torch.float32)
@@ -322,7 +252,7 @@ def _reference_backward(
     left: int,
     right: int,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    dq, dk, dv = reference.backward(do, q, k, v, dlse, scale, *_bounds(left, right))
+    dq, dk, dv = reference.backward(do, q, k, v, dlse, scale, *bounds(left, right))
     return dq.contiguous(), dk.contiguous(), dv.contiguous()
 
 
@@ -358,6 +288,6 @@ def _attention_backward(
         for each in grads:
             each.zero_()
         return grads
-    do, q, k, v, o = map(_reachable, (do, q, k, v, o))
-    launch_backward(do, q, k, v, o, lse, dlse, grads, scale, *_bounds(left, right))
+    do, q, k, v, o = map(reachable, (do, q, k, v, o))
+    launch_backward(do, q, k, v, o, lse, dlse, grads, scale, *bounds(left, right))
     return grads

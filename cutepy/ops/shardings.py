@@ -289,3 +289,36 @@ def _of_heads(q: torch.Tensor, k: torch.Tensor) -> tuple[Letters, Letters]:
     """Give the letters of q, and of k and v, a head of which stands for several of q."""
     group = max(q.shape[2] // max(k.shape[2], 1), 1)
     return letters("b", None, "h", None), letters("b", None, Letter("h", group), None)
+
+
+def of_attention_varlen(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *lengths: Any) -> Sharding:  # noqa: ANN401
+    """Shard attention of packed sequences along the heads."""
+    of_q, of_k = _of_packed_heads(q, k)
+    of_lengths = _of_lengths(lengths[:4])
+    return Sharding((of_q, of_k, of_k, *of_lengths), (of_q, letters("h", None)), ("h",))
+
+
+def of_attention_varlen_backward(
+    do: torch.Tensor,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    o: torch.Tensor,
+    lse: torch.Tensor,
+    dlse: Given,
+    *lengths: Any,  # noqa: ANN401
+) -> Sharding:
+    """Shard the gradients of attention of packed sequences alike."""
+    of_q, of_k = _of_packed_heads(q, k)
+    of_rows = [letters("h", None)] * (1 if dlse is None else 2)
+    given = (of_q, of_q, of_k, of_k, of_q, *of_rows, *_of_lengths(lengths[:4]))
+    return Sharding(given, (of_q, of_k, of_k), ("h",))
+
+
+def _of_packed_heads(q: torch.Tensor, k: torch.Tensor) -> tuple[Letters, Letters]:
+    group = max(q.shape[1] // max(k.shape[1], 1), 1)
+    return letters(None, "h", None), letters(None, Letter("h", group), None)
+
+
+def _of_lengths(lengths: Sequence[Given]) -> list[Letters]:
+    return [letters(None) for each in lengths if each is not None]

@@ -12,7 +12,7 @@ import cutlass.cute as cute
 from cuda.bindings.driver import CUstream
 from cutlass.cute.nvgpu import cpasync, warpgroup
 
-from cutepy.device import operand, product, roles, rules, schedulers, smem, staging, tma
+from cutepy.device import operand, product, roles, rules, smem, staging, tma
 from cutepy.device.bands import Band
 from cutepy.device.epilogue import Sink, Stage, TileStore, make_stage, make_tile_store
 from cutepy.device.fragment import AccumulatorTile, make_subtile
@@ -21,8 +21,8 @@ from cutepy.device.primitives import LOG2_E
 from cutepy.dsl import to_cute
 from cutepy.dsl.atoms import to_tiled_mma
 from cutepy.dsl.element_types import element_type
-from cutepy.kernels.attention.config import DQ_COLUMNS, L2_BYTES, PRODUCERS, VECTOR, BackwardConfig
-from cutepy.kernels.attention.places import modes, rows_first
+from cutepy.kernels.attention.config import DQ_COLUMNS, L2_BYTES, PRODUCERS, VECTOR, BackwardConfig, Lengths
+from cutepy.kernels.attention.places import Batches, Place, RaggedByKeys, keys_of, modes, queries_of, rows_first
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Loads:
     sQ: tma.TmaLoads
     sdO: tma.TmaLoads
     sStats: tma.TmaLoads
-    band: Band
+    places: Batches | RaggedByKeys
     group: cutlass.Int32
 
     def first_state(self, k):
@@ -49,21 +49,22 @@ class Loads:
     def on_tile(self, work, state):
         """Load what a tile of keys needs."""
         kv_state, q_state = state
-        batch, kv_head = work.batch
-        tiles = self.band.tiles(work.row * self.config.tile_k, self.config.tile_k, self.config.tile_q)
+        place = self.places.of(work)
+        tiles = place.band.tiles(work.row * self.config.tile_k, self.config.tile_k, self.config.tile_q)
+        first_tile = place.first_tile(self.config.tile_q)
         full = self.kv_ring.acquire(kv_state)
-        self.sK.load((work.row, 0, kv_head, batch), kv_state.index, full)
-        self.sV.load((work.row, 0, kv_head, batch), kv_state.index, full)
+        self.sK.load((work.row, 0, place.head, *place.k), kv_state.index, full)
+        self.sV.load((work.row, 0, place.head, *place.k), kv_state.index, full)
         kv_state.advance()
         for member in cutlass.range(self.group, unroll=1):
-            head = kv_head * self.group + member
+            head = place.head * self.group + member
             for done in cutlass.range(tiles.count, unroll=1):
                 tile = tiles.begin + done
                 full = self.q_ring.acquire(q_state)
-                self.sQ.load((tile, 0, head, batch), q_state.index, full)
-                self.sStats.load((tile, 0, head, batch), q_state.index, full)
+                self.sQ.load((tile, 0, head, *place.q), q_state.index, full)
+                self.sStats.load((first_tile + tile, 0, head, place.batch), q_state.index, full)
                 full = self.do_ring.acquire(q_state)
-                self.sdO.load((tile, 0, head, batch), q_state.index, full)
+                self.sdO.load((tile, 0, head, *place.q), q_state.index, full)
                 q_state.advance()
         return kv_state, q_state
 
@@ -92,7 +93,7 @@ class Derives:
     dk_tiles: tma.TmaTiles
     dv_tiles: tma.TmaTiles
     out: TileStore
-    band: Band
+    places: Batches | RaggedByKeys
     group: cutlass.Int32
     scale: cutlass.Float32
 
@@ -104,41 +105,41 @@ class Derives:
     def on_tile(self, work, state):
         """Compute the gradients of a tile of keys, and its part of dQ."""
         kv_state, q_state = state
-        batch, kv_head = work.batch
-        key = work.row * self.config.tile_k
-        tiles = self.band.tiles(key, self.config.tile_k, self.config.tile_q)
+        place, key = self.places.of(work), work.row * self.config.tile_k
+        band = place.band
+        tiles = band.tiles(key, self.config.tile_k, self.config.tile_q)
         # Queries beyond the last are zeros, with a dO of zeros: only bounds of the band, and missing keys, need masks.
         whole_begin, whole_end = tiles.whole_begin, tiles.whole_end
-        if cutlass.const_expr(self.band.right is None):
+        if cutlass.const_expr(band.right is None):
             whole_end = tiles.end
-        if cutlass.const_expr(self.band.left is None):
-            if key + self.config.tile_k > self.band.queries:
+        if cutlass.const_expr(band.left is None):
+            if key + self.config.tile_k > band.queries:
                 whole_begin = whole_end
         whole_begin = cutlass.min(whole_begin, whole_end)
         self.dk.tCrC.fill(0.0)
         self.dv.tCrC.fill(0.0)
         self.kv_ring.wait(kv_state)
         for member in cutlass.range(self.group, unroll=1):
-            head = kv_head * self.group + member
+            head = place.head * self.group + member
             for done in cutlass.range(whole_begin - tiles.begin, unroll=1):
-                q_state = self.derive(key, tiles.begin + done, (head, batch), q_state, masked=True)
+                q_state = self.derive(key, tiles.begin + done, place, head, q_state, masked=True)
             for done in cutlass.range(whole_end - whole_begin, unroll=1):
-                q_state = self.derive(key, whole_begin + done, (head, batch), q_state, masked=False)
-            if cutlass.const_expr(self.band.right is not None):
+                q_state = self.derive(key, whole_begin + done, place, head, q_state, masked=False)
+            if cutlass.const_expr(band.right is not None):
                 for done in cutlass.range(tiles.end - whole_end, unroll=1):
-                    q_state = self.derive(key, whole_end + done, (head, batch), q_state, masked=True)
+                    q_state = self.derive(key, whole_end + done, place, head, q_state, masked=True)
         self.kv_ring.release(kv_state)
         kv_state.advance()
         self.dk.tCrC.store(self.dk.tCrC.load() * self.scale)
         for sums, to in ((self.dk.tCrC, self.dk_tiles), (self.dv.tCrC, self.dv_tiles)):
-            places = to.subtiles((work.row, 0, kv_head, batch))
+            places = to.subtiles((work.row, 0, place.head, *place.k))
             subtiles = self.out.subtiles(sums, places)
             for index in cutlass.range_constexpr(places.count):
                 self.out.store(subtiles[None, None, None, index], index % self.out.stage.stages, places, index)
         return kv_state, q_state
 
     @cute.jit
-    def derive(self, key, tile, place, q_state, masked: cutlass.Constexpr):
+    def derive(self, key, tile, place: Place, head, q_state, masked: cutlass.Constexpr):
         """Add a tile of queries' part to dK and dV, and this tile of keys' part to its dQ."""
         p, dp, stage = self.s.tCrC, self.dp.tCrC, q_state.index
         self.q_ring.wait(q_state)
@@ -148,7 +149,7 @@ class Derives:
         warpgroup.wait_group(1)
         if cutlass.const_expr(masked):
             query = tile * self.config.tile_q
-            self.band.mask(p, self.scores, key, query, is_ragged=self.band.left is None)
+            place.band.mask(p, self.scores, key, query, is_ragged=place.band.left is None)
         for registers, lse in self.by_query(0, stage):
             for register in registers:
                 p[register] = cute.math.exp2(p[register] * (self.scale * LOG2_E) - lse, fastmath=True)
@@ -167,7 +168,7 @@ class Derives:
         self.dk.issue(b=stage, accumulate=True)
         warpgroup.wait_group(1)
         self.do_ring.release(q_state)
-        self.add_dq(tile, place)
+        self.add_dq(tile, place, head)
         warpgroup.wait_group(0)
         cute.arch.sync_warp()
         self.q_ring.release(q_state)
@@ -187,9 +188,10 @@ class Derives:
         operand.from_accumulators(sums, self.s.tiled_mma, tile, into.tiled_mma, into=into.tCrA)
 
     @cute.jit
-    def add_dq(self, tile, place):
+    def add_dq(self, tile, place: Place, head):
         """Add this warpgroup's part of dQ, not scaled, to the sums in memory, in the order of registers."""
-        places = self.dq_tiles.subtiles((tile * self.config.warpgroups + self.consumer, 0, *place))
+        row = (place.first_tile(self.config.tile_q) + tile) * self.config.warpgroups + self.consumer
+        places = self.dq_tiles.subtiles((row, 0, head, place.batch))
         self.dq_sink.wait()
         self.meet()
         for vector in cutlass.range_constexpr(cute.size(self.own_dq, mode=[1])):
@@ -227,12 +229,13 @@ class Backward:
         left: cutlass.Int32,
         right: cutlass.Int32,
         ctas: cutlass.Int32,
+        lengths: Lengths | None,
         stream: CUstream,
     ):
         """Launch on tensors as of `Forward`; dq has the sums of `BackwardConfig.sums_shape`, and is added to.
 
         stats (batch, heads, 2, queries), fp32, has the rows' logarithms of sums, of base 2, plus infinity where nothing
-        is seen, and their sums of dO * O.
+        is seen, and their sums of dO * O. With `lengths` it and dq have a batch of one, and sequences in whole tiles.
         """
         config, plan = self.config, self.config.smem
         content = {region.name: region.content for region in plan}
@@ -250,15 +253,21 @@ class Backward:
             tma.make_store(rows_first(dv), to_cute(content["sOut"].layout), content["sOut"].tile),
         )
         copies, tensors = zip(*loads_and_stores, strict=True)
-        raster = cute.ceil_div(cute.size(k, mode=[1]), config.tile_k), 1, cute.size(k, mode=[0]), cute.size(k, mode=[2])
-        count, group = raster[0] * raster[2] * raster[3], cute.size(q, mode=[2]) // cute.size(k, mode=[2])
-        bytes_of_head = cute.size(q, mode=[1]) * (config.width * 8) * group
-        band = Band(
-            cute.size(q, mode=[1]),
-            cute.size(k, mode=[1]),
-            left if config.left else None,
-            right if config.right else None,
-        )
+        left, right = left if config.left else None, right if config.right else None
+        heads, kv_heads = (cute.size(each, mode=[cute.rank(each) - 2]) for each in (q, k))
+        group = heads // kv_heads
+        queries_at_once = L2_BYTES // (config.width * 8)
+        if cutlass.const_expr(lengths is None):
+            batch, queries, keys = cute.size(q, mode=[0]), cute.size(q, mode=[1]), cute.size(k, mode=[1])
+            places = Batches(Band(queries, keys, left, right).turned())
+            raster = cute.ceil_div(keys, config.tile_k), 1, batch, kv_heads
+            count, at_once = raster[0] * raster[2] * raster[3], cutlass.max(queries_at_once // (queries * group), 1)
+        else:
+            keys = keys_of(lengths, cute.size(k, mode=[0]), has_tail=True)
+            queries = queries_of(lengths, cute.size(q, mode=[0]), has_tail=False)
+            places = RaggedByKeys(queries, keys, left, right)
+            raster, at_once = kv_heads, cutlass.max(queries_at_once // group, 1)
+            count = keys.most_tiles(config.tile_k) * kv_heads
         self.kernel.set_name_prefix(config.name, remove_cutlass_symbol=True, keep_mangled_name=False)
         self.kernel(
             copies,
@@ -266,11 +275,11 @@ class Backward:
             raster,
             group,
             scale,
-            band.turned(),
+            places,
             to_tiled_mma(config.scores),
             to_tiled_mma(config.sums, "K", "MN"),
             to_tiled_mma(config.dq, "MN", "MN"),
-            cutlass.max(L2_BYTES // bytes_of_head, 1),
+            at_once,
         ).launch(
             grid=(cutlass.min(count, ctas), 1, 1),
             block=(PRODUCERS + config.consumers, 1, 1),
@@ -283,10 +292,10 @@ class Backward:
         self,
         copies: tuple,
         tensors: tuple,
-        raster: tuple,
+        raster: tuple | cutlass.Int32,
         group: cutlass.Int32,
         scale: cutlass.Float32,
-        band: Band,
+        places: Batches | RaggedByKeys,
         scores_mma: cute.TiledMma,
         sums_mma: cute.TiledMma,
         dq_mma: cute.TiledMma,
@@ -312,17 +321,14 @@ class Backward:
         publish_barriers()
         staged_stats = cute.make_tensor(shared["sStats"], _stats_layout(config, config.stages))
         k, v, q, do = (
-            tma.make_tiles(copies[n], tensors[n], shared[name], (rows, head))
+            places.tiles(copies[n], tensors[n], shared[name], (rows, head))
             for n, (name, rows) in enumerate((("sK", tile_k), ("sV", tile_k), ("sQ", tile_q), ("sdO", tile_q)))
         )
         stats = tma.make_tiles(copies[4], tensors[4], staged_stats, (tile_q, 2))
         staged_dq = cute.make_tensor(shared["sdQ"], _dq_layout(config, config.warpgroups))
         dq = tma.make_tiles(copies[5], tensors[5], staged_dq, (config.dq_rows, DQ_COLUMNS))
-        dk, dv = (tma.make_tiles(copies[n], tensors[n], shared["sOut"], (tile_k, head)) for n in (6, 7))
-        if cutlass.const_expr(config.right):
-            scheduler = schedulers.LongestFirst(raster, 1, at_once=at_once, grows=False)
-        else:
-            scheduler = schedulers.Persistent(raster, 1)
+        dk, dv = (places.tiles(copies[n], tensors[n], shared["sOut"], (tile_k, head)) for n in (6, 7))
+        scheduler = places.scheduler(raster, tile_k, at_once, 1, longest_first=config.right, grows=False)
         budget = rules.register_budget(config.warpgroups, producer=24)
         if warp < PRODUCERS // 32:
             cute.arch.setmaxregister_decrease(budget.producer)
@@ -337,7 +343,7 @@ class Backward:
                     q.loads(),
                     do.loads(),
                     stats.loads(),
-                    band,
+                    places,
                     group,
                 )
                 kv_state, q_state = scheduler.each(loads)
@@ -376,7 +382,7 @@ class Backward:
                 dk,
                 dv,
                 make_tile_store(sums_mma, dk.staged, 1, tidx, config.consumers, barriers["store"]),
-                band,
+                places,
                 group,
                 scale,
             )

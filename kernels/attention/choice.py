@@ -59,9 +59,9 @@ def choose_backward(dtype: str, head: int, *, left: bool, right: bool) -> Backwa
 def ctas_of(queries: int, is_uneven: bool, sm_count: int) -> int:
     """Return how many CTAs to launch at most: one an SM, which take tiles in turn, or one a tile.
 
-    Tiles below a diagonal, or of sequences, differ in length, and with a CTA each the hardware deals them out as others end (an H200,
-    2026-11-28, rows of 128: 658 TFLOP/s of 16k queries, 577 with a CTA an SM). Short ones start faster one after
-    another in a CTA (512 queries: 318, and 265).
+    Tiles below a diagonal, or of sequences, differ in length, and with a CTA each the hardware deals them out as others
+    end (an H200, 2026-11-28, rows of 128, causal: 658 TFLOP/s of 16k queries, 577 with a CTA an SM). Short ones start
+    faster one after another in a CTA (512 queries: 318, and 265).
 
     Examples
     --------

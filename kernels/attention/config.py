@@ -34,6 +34,21 @@ class Lengths:
     q_used: Any = None
     k_used: Any = None
 
+    @property
+    def given(self) -> "Lengths":
+        """True for each tensor that is given, None for others."""
+        return Lengths(
+            *(None if each is None else True for each in (self.q_begins, self.k_begins, self.q_used, self.k_used))
+        )
+
+    @property
+    def count(self) -> int:
+        """Number of sequences."""
+        for bounds in (self.q_begins, self.k_begins):
+            if bounds is not None:
+                return int(bounds.shape[0]) - 1
+        return int((self.q_used if self.k_used is None else self.k_used).shape[0])
+
 
 def epilogue_stages(head: int) -> tuple[int, int]:
     """Return the columns of a stage that a result of `head` columns leaves through, and the number of stages.
@@ -170,18 +185,18 @@ class BackwardConfig:
         """Rows of `DQ_COLUMNS` that the sums of a warpgroup's part of dQ are."""
         return self.dq_registers * 128 // DQ_COLUMNS
 
-    def sums_shape(self, queries: int) -> tuple[int, int]:
-        """Return the rows and columns of the sums of dQ of a head: of each tile of queries, each warpgroup's part.
+    def sums_shape(self, tiles: int) -> tuple[int, int]:
+        """Return the rows and columns of a head's sums of dQ: of each tile of queries, each warpgroup's part.
 
         They are in the order of the MMA's registers, `VECTOR` of a thread together, so that each thread writes 16 bytes
         at a time, and TMA adds one stretch of memory.
 
         Examples
         --------
-        >>> BackwardConfig(dtype="float16", head=128, tile_k=128, tile_q=64).sums_shape(200)
+        >>> BackwardConfig(dtype="float16", head=128, tile_k=128, tile_q=64).sums_shape(4)
         (128, 256)
         """
-        return -(-queries // self.tile_q) * self.warpgroups * self.dq_rows, DQ_COLUMNS
+        return tiles * self.warpgroups * self.dq_rows, DQ_COLUMNS
 
     @cached_property
     def scores(self) -> sm90.TiledMMA:

@@ -23,7 +23,7 @@ from cutepy.dsl import to_cute
 from cutepy.dsl.atoms import to_tiled_mma
 from cutepy.dsl.element_types import element_type
 from cutepy.kernels.attention.config import L2_BYTES, PRODUCERS, ForwardConfig, Lengths
-from cutepy.kernels.attention.places import Batches, Ragged, columns_first, queries_first, rows_first, sequences
+from cutepy.kernels.attention.places import Batches, Ragged, columns_first, keys_of, modes, queries_of, rows_first
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,7 @@ class Attends:
             query = first + self.scores.of_thread(0) + self.scores.distinct(0)[row]
             stored = self.lse
             if self.scores.is_first(0, cute.arch.lane_idx()) & (query < place.band.queries):
-                stored[(place.query + query, place.head, *place.rest)] = lse[row]
+                stored[place.query + query, place.head, place.batch] = lse[row]
 
     @cute.jit
     def store(self, work, place):
@@ -224,8 +224,8 @@ class Forward:
         """Launch on q (batch, queries, heads, head), k and v (batch, keys, kv heads, head), o as q.
 
         lse is (batch, heads, queries), fp32. At most `ctas` CTAs are launched; `left` and `right` are the band's. With
-        `lengths` the tensors have the tokens of all sequences as one mode: q is (queries, heads, head), and lse (heads,
-        queries).
+        `lengths` the tensors have the tokens of all sequences as one mode: q is (queries, heads, head), and lse (1,
+        heads, queries).
         """
         config, plan = self.config, self.config.smem
         sQ, sK, sV, sO = (plan[name].content for name in ("sQ", "sK", "sV", "sO"))
@@ -235,6 +235,7 @@ class Forward:
         tma_o, mO = tma.make_store(rows_first(o), to_cute(sO.layout), sO.tile)
         left, right = left if config.left else None, right if config.right else None
         heads, kv_heads = (cute.size(each, mode=[cute.rank(each) - 2]) for each in (q, k))
+        group = heads // kv_heads
         keys_at_once = L2_BYTES // ((config.head + config.head_v) * 2)
         if cutlass.const_expr(lengths is None):
             batch, queries, keys = cute.size(q, mode=[0]), cute.size(q, mode=[1]), cute.size(k, mode=[1])
@@ -245,16 +246,17 @@ class Forward:
                 cutlass.max(keys_at_once // keys, 1) * (heads // kv_heads),
             )
         else:
-            places = Ragged(*sequences(lengths, q, k), left, right)
+            queries = queries_of(lengths, cute.size(q, mode=[0]), has_tail=True)
+            places = Ragged(queries, keys_of(lengths, cute.size(k, mode=[0]), has_tail=False), left, right)
             raster, at_once = heads, keys_at_once
-            count = places.queries.most_tiles(config.tile_m) * heads
+            count = queries.most_tiles(config.tile_m) * heads
         self.kernel.set_name_prefix(config.name, remove_cutlass_symbol=True, keep_mangled_name=False)
         self.kernel(
             (tma_q, tma_k, tma_v, tma_o),
             (mQ, mK, mV, mO),
-            queries_first(lse),
+            modes(lse, 2, 1, 0),
             raster,
-            heads // kv_heads,
+            group,
             scale * LOG2_E,
             places,
             to_tiled_mma(config.qk),

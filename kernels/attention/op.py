@@ -46,8 +46,9 @@ def plan_forward(
     -------
     callable
         Takes q, k, v, O of their dtype (batch, queries, heads, head of v), the logarithms of the rows' sums (batch,
-        heads, queries), fp32, and the lengths, if any, and writes O and the logarithms. Rows are contiguous; other strides and the addresses are
-        multiples of 16 bytes.
+        heads, queries), fp32, and the lengths, if any, and writes O and the logarithms. Rows are contiguous; other
+        strides and the addresses are multiples of 16 bytes. With `lengths` O is (queries, heads, head of v), and the
+        logarithms have a batch of one.
     """
     bounds = left is not None, right is not None
     queries = q.shape[1] if most_queries is None else most_queries
@@ -70,23 +71,32 @@ def launch_backward(
     scale: float,
     left: int | None,
     right: int | None,
+    lengths: Lengths | None = None,
+    most_keys: int | None = None,
 ) -> None:
     """Compute the gradients of Q, K and V into `grads`; arguments are those of `plan_forward`, and its results.
 
     `dlse` is the gradient of the logarithms, if they have one. dQ is summed in an order that differs from run to run.
+    With `lengths`, its tensors, tiles are dealt out by the keys of the longest sequence.
     """
     bounds = left is not None, right is not None
-    config = choose_backward(dtype_name(q.dtype), q.shape[3], left=bounds[0], right=bounds[1])
-    batch, queries, heads, _ = q.shape
-    dq, dk, dv = grads
-    sums = q.new_empty(batch, heads, *config.sums_shape(queries), dtype=torch.float32)
-    stats = q.new_zeros(batch, heads, 2, -(-queries // 4) * 4, dtype=torch.float32)
-    compile_statistics(config)(o, do, lse, stats, sums)
-    if dlse is not None:
-        stats[:, :, 1, :queries] -= dlse
-    ctas = ctas_of(queries, bounds[1], gpu_of(q.device).sm_count)
-    compile_backward(config)(q, k, v, do, stats, sums, dk, dv, scale, left or 0, right or 0, ctas)
-    compile_rows_of_dq(config)(sums, dq, scale)
+    config = choose_backward(dtype_name(q.dtype), q.shape[-1], left=bounds[0], right=bounds[1])
+    (queries, heads, _), (dq, dk, dv) = q.shape[-3:], grads
+    rows = (each if each.dim() == 4 else each[None] for each in (o, do, dq))
+    given = None if lengths is None else lengths.given
+    if lengths is None:
+        batch, tiles, longest = q.shape[0], -(-queries // config.tile_q), queries
+    else:
+        batch, tiles = 1, queries // config.tile_q + lengths.count + 1
+        longest = queries if most_keys is None else most_keys
+    stats = q.new_empty(batch, heads, 2, tiles * config.tile_q, dtype=torch.float32)
+    sums = q.new_empty(batch, heads, *config.sums_shape(tiles), dtype=torch.float32)
+    rows_o, rows_do, rows_dq = rows
+    compile_statistics(config, given, has_dlse=dlse is not None)(rows_o, rows_do, lse, dlse, stats, sums, lengths)
+    ctas = ctas_of(longest, bounds[1] or lengths is not None, gpu_of(q.device).sm_count)
+    backward = compile_backward(config, given)
+    backward(q, k, v, do, stats, sums, dk, dv, scale, left or 0, right or 0, ctas, lengths)
+    compile_rows_of_dq(config, given)(sums, rows_dq, scale, lengths)
 
 
 def _rows(dtype: str, name: str, tokens: str, heads: str, head: int, *, is_ragged: bool = False) -> TensorSpec:
@@ -136,33 +146,37 @@ def compile_forward(config: ForwardConfig, lengths: Lengths | None = None) -> Fu
             ("o", "queries", "heads", config.head_v),
         )
     )
-    lse = TensorSpec("float32", ("heads", "queries")) if is_ragged else _LSE
     kernel = Deferred("cutepy.kernels.attention.forward:Forward", config)
-    found = compile(kernel, q, k, v, o, lse, 1.0, 1, 1, 1, _lengths(lengths), sources=SOURCES)
+    found = compile(kernel, q, k, v, o, _LSE, 1.0, 1, 1, 1, _lengths(lengths), sources=SOURCES)
     return found.without_lazy_check().with_smem_plan(config.smem)
 
 
 @cache
-def compile_backward(config: BackwardConfig) -> Function:
+def compile_backward(config: BackwardConfig, lengths: Lengths | None = None) -> Function:
     """Compile the backward kernel of a configuration, unless memory or disk has it; needs no GPU."""
-    q, do = (_rows(config.dtype, name, "queries", "heads", config.head) for name in ("q", "do"))
-    k, v, dk, dv = (_rows(config.dtype, name, "keys", "kv_heads", config.head) for name in ("k", "v", "dk", "dv"))
+    is_ragged = lengths is not None
+    q, do = (_rows(config.dtype, name, "queries", "heads", config.head, is_ragged=is_ragged) for name in ("q", "do"))
+    k, v, dk, dv = (
+        _rows(config.dtype, name, "keys", "kv_heads", config.head, is_ragged=is_ragged)
+        for name in ("k", "v", "dk", "dv")
+    )
     kernel = Deferred("cutepy.kernels.attention.backward:Backward", config)
-    found = compile(kernel, q, k, v, do, _STATS, _SUMS, dk, dv, 1.0, 1, 1, 1, sources=SOURCES)
+    given = _lengths(lengths)
+    found = compile(kernel, q, k, v, do, _STATS, _SUMS, dk, dv, 1.0, 1, 1, 1, given, sources=SOURCES)
     return found.without_lazy_check().with_smem_plan(config.smem)
 
 
 @cache
-def compile_statistics(config: BackwardConfig) -> Function:
+def compile_statistics(config: BackwardConfig, lengths: Lengths | None = None, *, has_dlse: bool = False) -> Function:
     """Compile the kernel before backward, unless memory or disk has it; needs no GPU."""
     o, do = (_rows(config.dtype, name, "queries", "heads", config.head) for name in ("o", "do"))
-    kernel = Deferred("cutepy.kernels.attention.rows:Statistics", config.head)
-    return compile(kernel, o, do, _LSE, _STATS, _SUMS, sources=SOURCES).without_lazy_check()
+    kernel, dlse = Deferred("cutepy.kernels.attention.rows:Statistics", config), _LSE if has_dlse else None
+    return compile(kernel, o, do, _LSE, dlse, _STATS, _SUMS, _lengths(lengths), sources=SOURCES).without_lazy_check()
 
 
 @cache
-def compile_rows_of_dq(config: BackwardConfig) -> Function:
+def compile_rows_of_dq(config: BackwardConfig, lengths: Lengths | None = None) -> Function:
     """Compile the kernel after backward, unless memory or disk has it; needs no GPU."""
     dq = _rows(config.dtype, "dq", "queries", "heads", config.head)
     kernel = Deferred("cutepy.kernels.attention.rows:RowsOfDq", config)
-    return compile(kernel, _SUMS, dq, 1.0, sources=SOURCES).without_lazy_check()
+    return compile(kernel, _SUMS, dq, 1.0, _lengths(lengths), sources=SOURCES).without_lazy_check()

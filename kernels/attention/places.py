@@ -13,7 +13,8 @@ import cutlass.cute as cute
 from cutepy.device import schedulers, tma
 from cutepy.device.bands import Band
 from cutepy.device.ragged import GroupedTiles, ragged_view
-from cutepy.device.sequences import Sequences, SequencesAndTail, SequenceTiles
+from cutepy.device.rules.ragged import GroupRows
+from cutepy.device.sequences import Sequences, SequencesAndTail, SequenceTiles, first_tile
 from cutepy.kernels.attention.config import Lengths
 
 
@@ -29,18 +30,27 @@ class Place:
         Of the sequence's queries and keys.
     q, k : tuple
         Coordinates of its queries, and keys, behind (row, column, head) of TMA's tiles.
-    query : Int32
-        Row of its first query in tensors of one value a query.
-    rest : tuple
-        Coordinates of such tensors behind (query, head).
+    batch : Int32
+        Index in the batch of tensors of values of queries.
+    queries : GroupRows or None
+        Its queries, where they are rows of a matrix of all sequences.
     """
 
     head: Any
     band: Band
     q: tuple
     k: tuple
-    query: Any = 0
-    rest: tuple = ()
+    batch: Any = 0
+    queries: GroupRows | None = None
+
+    @property
+    def query(self):
+        """Row of the first query in tensors of values of queries."""
+        return 0 if self.queries is None else self.queries.start
+
+    def first_tile(self, tile: int):
+        """Return the first tile of queries in tensors that have sequences in whole tiles."""
+        return 0 if self.queries is None else first_tile(self.queries, tile)
 
 
 @dataclass(frozen=True)
@@ -58,7 +68,7 @@ class Batches:
     def of(self, work) -> Place:
         """Return the place of a unit of work."""
         batch, head = work.batch
-        return Place(head, self.band, (batch,), (batch,), 0, (batch,))
+        return Place(head, self.band, (batch,), (batch,), batch)
 
     def tiles(self, copy, tensor: cute.Tensor, staged: cute.Tensor, tile: tuple[int, int], mode: int = 0):
         """Cut what a copy moves into tiles; `mode` is the one of tokens."""
@@ -91,7 +101,7 @@ class Ragged:
         """Return the place of a unit of work."""
         q = work.batch
         k = self.keys.of(q.group)
-        return Place(work.column, Band(q.length, k.length, self.left, self.right), q[1:], k[1:], q.start)
+        return Place(work.column, Band(q.length, k.length, self.left, self.right), q[1:], k[1:], 0, q)
 
     def tiles(self, copy, tensor: cute.Tensor, staged: cute.Tensor, tile: tuple[int, int], mode: int = 0):
         """Cut what a copy moves into tiles; `mode` is the one of tokens."""
@@ -116,7 +126,7 @@ class RaggedByKeys(Ragged):
         k = work.batch
         q = self.queries.of(k.group)
         band = Band(q.length, k.length, self.left, self.right).turned()
-        return Place(work.column, band, q[1:], k[1:], q.start)
+        return Place(work.column, band, q[1:], k[1:], 0, q)
 
     @property
     def dealt(self) -> Sequences:
@@ -124,23 +134,23 @@ class RaggedByKeys(Ragged):
         return self.keys
 
 
-def sequences(lengths: Lengths, q: cute.Tensor, k: cute.Tensor, *, by_keys: bool = False) -> tuple:
-    """Return the sequences of queries (tokens, heads, head), and of keys; those dealt out have a tail."""
-    begins = [each for each in (lengths.q_begins, lengths.k_begins) if each is not None]
-    used = [each for each in (lengths.q_used, lengths.k_used) if each is not None]
-    count = cute.size(begins[0]) - 1 if begins else cute.size(used[0])
-    found = []
-    for tensor, first, in_use, is_dealt in (
-        (q, lengths.q_begins, lengths.q_used, not by_keys),
-        (k, lengths.k_begins, lengths.k_used, by_keys),
-    ):
-        rows = cute.size(tensor, mode=[0])
-        if first is None:
-            found.append(Sequences(count, rows // count, None, in_use))
-        else:
-            kind = SequencesAndTail if is_dealt else Sequences
-            found.append(kind(count, rows, first, in_use))
-    return tuple(found)
+def queries_of(lengths: Lengths, rows, *, has_tail: bool) -> Sequences:
+    """Return the sequences of queries in a matrix of so many rows."""
+    return _sequences(lengths, rows, lengths.q_begins, lengths.q_used, has_tail=has_tail)
+
+
+def keys_of(lengths: Lengths, rows, *, has_tail: bool) -> Sequences:
+    """Return the sequences of keys in a matrix of so many rows."""
+    return _sequences(lengths, rows, lengths.k_begins, lengths.k_used, has_tail=has_tail)
+
+
+def _sequences(lengths: Lengths, rows, begins, used, *, has_tail: bool) -> Sequences:
+    bounds = [each for each in (lengths.q_begins, lengths.k_begins) if each is not None]
+    each = [each for each in (lengths.q_used, lengths.k_used) if each is not None]
+    count = cute.size(bounds[0]) - 1 if bounds else cute.size(each[0])
+    if begins is None:
+        return Sequences(count, rows // count, None, used)
+    return (SequencesAndTail if has_tail else Sequences)(count, rows, begins, used)
 
 
 def modes(tensor, *order):
@@ -156,8 +166,3 @@ def rows_first(tensor):
 def columns_first(tensor):
     """View (batch, tokens, heads, head), or (tokens, heads, head), as transposed matrices of tokens for TMA."""
     return modes(tensor, 3, 1, 2, 0) if cute.rank(tensor) == 4 else ragged_view(modes(tensor, 2, 0, 1), 1)
-
-
-def queries_first(tensor):
-    """View (batch, heads, queries), or (heads, queries), with queries first."""
-    return modes(tensor, 2, 1, 0) if cute.rank(tensor) == 3 else modes(tensor, 1, 0)

@@ -1,4 +1,7 @@
-"""The device code around attention backward: statistics of rows before it, and dQ's rows after it (traced)."""
+"""The device code around attention backward: statistics of rows before it, and dQ's rows after it (traced).
+
+Both take the queries in tiles, a CTA a tile of a head, in which tensors of sums and statistics have them.
+"""
 
 import cutlass
 import cutlass.cute as cute
@@ -8,66 +11,103 @@ from cutlass import Float32
 from cutepy.device import reduce
 from cutepy.device.fragment import AccumulatorTile
 from cutepy.device.primitives import LOG2_E, select
-from cutepy.kernels.attention.config import VECTOR, BackwardConfig
+from cutepy.device.sequences import Sequences, first_tile
+from cutepy.kernels.attention.config import VECTOR, BackwardConfig, Lengths
+from cutepy.kernels.attention.places import queries_of
 from cutepy.layouts import sm90
 
 WARPS = 8
-"""Warps of a CTA, each of a row at a time."""
+"""Warps of a CTA of statistics, each of a row at a time."""
+
+
+def _sequences(lengths: Lengths | None, tokens) -> Sequences | None:
+    return None if lengths is None else queries_of(lengths, tokens, has_tail=True)
+
+
+def _rows_of_tile(sequences: Sequences | None, tile, extent: int, tokens):
+    """Return the row where a tile of queries begins, and how many rows its sequence has from there on."""
+    if sequences is None:
+        return tile * extent, tokens - tile * extent
+    rows = sequences.of_tile(tile, extent)
+    begin = (tile - first_tile(rows, extent)) * extent
+    return rows.start + begin, rows.length - begin
 
 
 class Statistics:
-    """Statistics of O's rows, for `Backward`, and zeros for its sums: a callable that the DSL compiles.
+    """Statistics of O's rows, for `Backward`, and zeros for its sums: a callable that the DSL compiles."""
 
-    Parameters
-    ----------
-    head : int
-        Extent of a row.
-    """
-
-    def __init__(self, head: int):
-        self.head = head
+    def __init__(self, config: BackwardConfig):
+        self.config = config
 
     @cute.jit
     def __call__(
-        self, o: cute.Tensor, do: cute.Tensor, lse: cute.Tensor, stats: cute.Tensor, sums: cute.Tensor, stream: CUstream
+        self,
+        o: cute.Tensor,
+        do: cute.Tensor,
+        lse: cute.Tensor,
+        dlse: cute.Tensor | None,
+        stats: cute.Tensor,
+        sums: cute.Tensor,
+        lengths: Lengths | None,
+        stream: CUstream,
     ):
-        """Launch on o, do (batch, queries, heads, head) and lse (batch, heads, queries); write stats and sums."""
-        rows = cute.size(o, mode=[0]) * cute.size(o, mode=[1]) * cute.size(o, mode=[2])
-        vectors = cute.make_tensor(sums.iterator, cute.make_layout((VECTOR, cute.size(sums) // VECTOR)))
-        self.kernel(o, do, lse, stats, vectors).launch(
-            grid=(cute.ceil_div(rows, WARPS), 1, 1), block=(32 * WARPS, 1, 1), stream=stream
+        """Launch on o, do (batch, queries, heads, head) and lse (batch, heads, queries); write stats and sums.
+
+        dlse is the gradient of lse, if it has one.
+        """
+        tiles = cute.size(stats, mode=[3]) // self.config.tile_q
+        self.kernel(o, do, lse, dlse, stats, sums, _sequences(lengths, cute.size(o, mode=[1]))).launch(
+            grid=(tiles, cute.size(o, mode=[2]), cute.size(o, mode=[0])), block=(32 * WARPS, 1, 1), stream=stream
         )
 
     @cute.kernel
-    def kernel(self, o: cute.Tensor, do: cute.Tensor, lse: cute.Tensor, stats: cute.Tensor, sums: cute.Tensor):
-        """Give each warp a row, and each thread some of the sums to clear."""
-        thread, block = cute.arch.thread_idx()[0], cute.arch.block_idx()[0]
-        batches, queries, heads = (cute.size(o, mode=[mode]) for mode in range(3))
-        lane, row = cute.arch.lane_idx(), block * WARPS + thread // 32
-        if row < batches * queries * heads:
-            head, query, batch = row % heads, row // heads % queries, row // (heads * queries)
-            own, each = Float32(0.0), 2 if self.head <= 64 else 4  # elements of a lane, which 32 lanes' are enough for
-            if lane * each < self.head:
-                held = []
-                for tensor in (o, do):
-                    part = cute.local_tile(tensor[batch, query, head, None], (each,), (lane,))
-                    values = cute.make_rmem_tensor(part.shape, tensor.element_type)
-                    cute.autovec_copy(part, values)
-                    held.append(values.load().to(Float32))
-                product = held[0] * held[1]
-                for element in cutlass.range_constexpr(each):
-                    own = own + product[element]
+    def kernel(
+        self,
+        o: cute.Tensor,
+        do: cute.Tensor,
+        lse: cute.Tensor,
+        dlse: cute.Tensor | None,
+        stats: cute.Tensor,
+        sums: cute.Tensor,
+        sequences: Sequences | None,
+    ):
+        """Give each warp a row of a tile at a time, and each thread some of the sums to clear."""
+        config, thread = self.config, cute.arch.thread_idx()[0]
+        tile, head, batch = cute.arch.block_idx()
+        first, rows = _rows_of_tile(sequences, tile, config.tile_q, cute.size(o, mode=[1]))
+        lane, warp = cute.arch.lane_idx(), thread // 32
+        each = 2 if config.head <= 64 else 4  # elements of a lane, which 32 lanes' are enough for
+        for step in cutlass.range_constexpr(config.tile_q // WARPS):
+            row, own, log_sum, of_lse = step * WARPS + warp, Float32(0.0), Float32(0.0), Float32(0.0)
+            if row < rows:
+                if lane * each < config.head:
+                    held = []
+                    for tensor in (o, do):
+                        part = cute.local_tile(tensor[batch, first + row, head, None], (each,), (lane,))
+                        values = cute.make_rmem_tensor(part.shape, tensor.element_type)
+                        cute.autovec_copy(part, values)
+                        held.append(values.load().to(Float32))
+                    product = held[0] * held[1]
+                    for element in cutlass.range_constexpr(each):
+                        own = own + product[element]
+                log_sum = lse[batch, head, first + row]
+                if cutlass.const_expr(dlse is not None):
+                    of_lse = dlse[batch, head, first + row]
             delta = reduce.warp_reduce(own, reduce.add)
             if lane == 0:
-                log_sum = lse[batch, head, query]
-                # A row that has seen nothing has no probabilities: 2^(s - inf) = 0.
+                # A row that has seen nothing has no probabilities: 2^(s - inf) = 0. Rows beyond the last have zeros.
+                query = tile * config.tile_q + row
                 stats[batch, head, 0, query] = select(log_sum == -Float32.inf, Float32.inf, log_sum * LOG2_E)
-                stats[batch, head, 1, query] = delta
+                stats[batch, head, 1, query] = delta - of_lse
         zeros = cute.make_rmem_tensor(VECTOR, Float32)
         zeros.fill(0.0)
-        first, step = block * (32 * WARPS) + thread, cute.arch.grid_dim()[0] * (32 * WARPS)
-        for vector in cutlass.range(first, cute.size(sums, mode=[1]), step, unroll=1):
-            cute.autovec_copy(zeros, sums[None, vector])
+        vectors = config.tile_q * config.width // VECTOR
+        own_sums = cute.make_tensor(
+            sums[batch, head, None, None].iterator,
+            cute.make_layout((VECTOR, vectors, cute.size(stats, mode=[3]) // config.tile_q)),
+        )
+        for vector in cutlass.range(thread, vectors, 32 * WARPS, unroll=1):
+            cute.autovec_copy(zeros, own_sums[None, vector, tile])
 
 
 class RowsOfDq:
@@ -77,22 +117,23 @@ class RowsOfDq:
         self.config = config
 
     @cute.jit
-    def __call__(self, sums: cute.Tensor, dq: cute.Tensor, scale: Float32, stream: CUstream):
+    def __call__(self, sums: cute.Tensor, dq: cute.Tensor, scale: Float32, lengths: Lengths | None, stream: CUstream):
         """Launch on the sums, and dq (batch, queries, heads, head)."""
         config = self.config
-        tiles = cute.ceil_div(cute.size(dq, mode=[1]), config.tile_q)
-        self.kernel(sums, dq, scale).launch(
+        tiles = cute.size(sums, mode=[2]) // (config.warpgroups * config.dq_rows)
+        self.kernel(sums, dq, scale, _sequences(lengths, cute.size(dq, mode=[1]))).launch(
             grid=(tiles, cute.size(dq, mode=[2]), cute.size(dq, mode=[0])),
             block=(config.consumers, 1, 1),
             stream=stream,
         )
 
     @cute.kernel
-    def kernel(self, sums: cute.Tensor, dq: cute.Tensor, scale: Float32):
+    def kernel(self, sums: cute.Tensor, dq: cute.Tensor, scale: Float32, sequences: Sequences | None):
         """Convert a tile of queries, each warpgroup its part."""
         config = self.config
         thread = cute.arch.thread_idx()[0]
         tile, head, batch = cute.arch.block_idx()
+        first, rows = _rows_of_tile(sequences, tile, config.tile_q, cute.size(dq, mode=[1]))
         part, lane = cute.arch.make_warp_uniform(thread // 128), thread % 128
         extents = (config.tile_q, config.columns_of_dq)
         places = AccumulatorTile(sm90.AccumulatorCoordinates(config.dq, extents), extents, lane)
@@ -100,16 +141,16 @@ class RowsOfDq:
         own = cute.make_tensor(
             sums[batch, head, None, None].iterator, cute.make_layout((VECTOR, 128, vectors, cute.size(sums, mode=[2])))
         )
-        row = tile * config.tile_q + places.of_thread(0)
+        row = places.of_thread(0)
         column = part * config.columns_of_dq + places.of_thread(1)
         for vector in cutlass.range_constexpr(vectors):
             held = cute.make_rmem_tensor(VECTOR, Float32)
             cute.autovec_copy(own[None, lane, vector, tile * config.warpgroups + part], held)
-            for first in cutlass.range_constexpr(0, VECTOR, 2):
-                down, across = places.registers[vector * VECTOR + first]
+            for pair_first in cutlass.range_constexpr(0, VECTOR, 2):
+                down, across = places.registers[vector * VECTOR + pair_first]
                 pair = cute.make_rmem_tensor(2, dq.element_type)
-                pair[0] = (held[first] * scale).to(dq.element_type)
-                pair[1] = (held[first + 1] * scale).to(dq.element_type)
-                if row + down < cute.size(dq, mode=[1]) and column + across < config.head:
-                    line = cute.local_tile(dq[batch, row + down, head, None], (2,), ((column + across) // 2,))
+                pair[0] = (held[pair_first] * scale).to(dq.element_type)
+                pair[1] = (held[pair_first + 1] * scale).to(dq.element_type)
+                if row + down < rows and column + across < config.head:
+                    line = cute.local_tile(dq[batch, first + row + down, head, None], (2,), ((column + across) // 2,))
                     cute.autovec_copy(pair, line)

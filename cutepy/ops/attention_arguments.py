@@ -1,0 +1,102 @@
+"""Arguments of attention operations: their checks, and the views of tensors that TMA reaches."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+
+from cutepy.kernels.attention.choice import LARGEST_HEAD, LARGEST_HEAD_BACKWARD
+from cutepy.kernels.gemm.operands import UNIT_BYTES, address_bytes
+
+View = Callable[[torch.Tensor], torch.Tensor]
+
+DTYPES = (torch.float16, torch.bfloat16)
+
+
+def check(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, *, is_packed: bool = False) -> None:
+    """Check all that can be told without data.
+
+    Raises
+    ------
+    TypeError
+        If the dtypes are others, or differ.
+    ValueError
+        If the shapes don't match, or the scale is not positive.
+    """
+    shape = "(tokens, heads, head)" if is_packed else "(batch, tokens, heads, head)"
+    for name, tensor in (("q", q), ("k", k), ("v", v)):
+        if tensor.dim() != 4 - is_packed:
+            raise ValueError(f"{name} must be {shape}, got shape {tuple(tensor.shape)}")
+        if tensor.dtype not in DTYPES or tensor.dtype != q.dtype:
+            raise TypeError(
+                f"q, k and v must be all float16 or all bfloat16, got {q.dtype}, {k.dtype} and {v.dtype}; convert them"
+            )
+        if tensor.device != q.device:
+            raise ValueError(f"q, k and v must be on one device, got {q.device}, {k.device} and {v.device}")
+        if not 16 <= tensor.shape[-1] <= LARGEST_HEAD or tensor.shape[-1] % 16:
+            raise ValueError(
+                f"rows of {name} must have a multiple of 16 elements up to {LARGEST_HEAD}, got {tensor.shape[-1]}; pad "
+                "them with zeros"
+            )
+    shapes = f"got shapes {tuple(q.shape)}, {tuple(k.shape)} and {tuple(v.shape)}"
+    if k.shape[:-1] != v.shape[:-1] or q.shape[-1] != k.shape[-1] or (not is_packed and q.shape[0] != k.shape[0]):
+        raise ValueError(
+            f"q, k and v must have one batch, k and v one number of tokens and heads, and q and k one head, {shapes}"
+        )
+    if k.shape[-2] == 0 or q.shape[-2] % k.shape[-2]:
+        raise ValueError(f"the heads of q must be a multiple of those of k and v, {shapes}")
+    if not (scale > 0 and math.isfinite(scale)):
+        raise ValueError(f"scale must be a positive number, got {scale}")
+
+
+def bounds(left: int, right: int) -> tuple[int | None, int | None]:
+    """Return the numbers of keys that a query sees before and behind its position; None for all."""
+    return None if left < 0 else left, None if right < 0 else right
+
+
+def way_to(tensor: torch.Tensor) -> View | None:
+    """Return what gives TMA a tensor like this one: None for itself, a view, or a copy."""
+    strides = [stride for stride, extent in zip(tensor.stride()[:-1], tensor.shape[:-1], strict=True) if extent > 1]
+    if (
+        tensor.stride(-1) != 1
+        or address_bytes(tensor) < UNIT_BYTES
+        or any(stride % 8 or stride <= 0 for stride in strides)
+    ):
+        return _copied
+    # The stride of a mode with one element means nothing, but a tensor map must have one.
+    plain = tuple(
+        stride if extent > 1 else tensor.shape[-1] * 8
+        for stride, extent in zip(tensor.stride()[:-1], tensor.shape[:-1], strict=True)
+    )
+    if plain == tensor.stride()[:-1]:
+        return None
+    shape = tensor.shape
+    return lambda tensor: tensor.as_strided(shape, (*plain, 1))
+
+
+def _copied(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.clone(memory_format=torch.contiguous_format)
+
+
+def reachable(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor that TMA reaches: itself, a view of it, or a copy."""
+    way = way_to(tensor)
+    return tensor if way is None else way(tensor)
+
+
+def check_has_gradients(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
+    """Check, if a gradient is asked for, that the backward kernel takes these heads.
+
+    Raises
+    ------
+    NotImplementedError
+        If it does not.
+    """
+    has_gradients = q.shape[-1] == v.shape[-1] <= LARGEST_HEAD_BACKWARD
+    if any(each.requires_grad for each in (q, k, v)) and not has_gradients:
+        raise NotImplementedError(
+            f"gradients need one head of q, k and v, of at most {LARGEST_HEAD_BACKWARD}, got {q.shape[-1]} and "
+            f"{v.shape[-1]}; use torch.no_grad(), or torch.nn.functional.scaled_dot_product_attention"
+        )

@@ -1,0 +1,152 @@
+"""Attention of sequences of different lengths, in the simulator, sanitized: results and gradients against float64."""
+
+import itertools
+import math
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("cutlass")
+
+from hypothesis import given, settings, strategies as st  # noqa: E402
+
+import cutepy  # noqa: E402
+from cutepy.device.sequences import tiles_of  # noqa: E402
+from cutepy.kernels.attention import reference  # noqa: E402
+from cutepy.ops import attention_varlen  # noqa: E402
+from tests.kernels.test_attention import ROUNDOFF, apart  # noqa: E402
+
+
+def bounds_of(lengths):
+    return torch.tensor([0, *itertools.accumulate(lengths)], dtype=torch.int32)
+
+
+def packed(lengths, heads, head, dtype=torch.bfloat16, tail=0):
+    torch.manual_seed(sum(lengths) + heads)
+    return torch.randn(sum(lengths) + tail, heads, head).to(dtype)
+
+
+def check(q_lengths, k_lengths, heads=(2, 1), head=64, dtype=torch.bfloat16, tail=0, *, causal=False, window=(-1, -1)):
+    """Compare each sequence with float64, and what no sequence has with zeros; also the gradients."""
+    left, right = (None if each < 0 else each for each in window)
+    right, scale = 0 if causal else right, head**-0.5
+    q = packed(q_lengths, heads[0], head, dtype, tail).requires_grad_()
+    k, v = (packed(k_lengths, heads[1], head, dtype, tail).requires_grad_() for _ in range(2))
+    do = torch.randn_like(q)
+    q_bounds, k_bounds = bounds_of(q_lengths), bounds_of(k_lengths)
+    with cutepy.simulate(sanitize=True) as run:
+        o, lse = attention_varlen(
+            q, k, v, cu_seqlens_q=q_bounds, cu_seqlens_k=k_bounds, causal=causal, window=window, return_lse=True
+        )
+        dlse = torch.randn_like(lse).masked_fill(lse == -math.inf, 0.0)
+        grads = torch.autograd.grad((o, lse), (q, k, v), (do, dlse))
+    assert not run.hazards
+    assert not run.advisories
+    o, lse = o.detach(), lse.detach()
+    wide = [each.detach().double() for each in (do, q, k, v)]
+    pairs = (itertools.pairwise(bounds.tolist()) for bounds in (q_bounds, k_bounds))
+    for (q_first, q_end), (k_first, k_end) in zip(*pairs, strict=True):
+        rows, keys = slice(q_first, q_end), slice(k_first, k_end)
+        given = [wide[0][None, rows], wide[1][None, rows], wide[2][None, keys], wide[3][None, keys]]
+        want, want_lse = reference.forward(*given[1:], scale, left, right)
+        wanted = reference.backward(given[0], *given[1:], dlse[None, :, rows], scale, left, right)
+        assert torch.equal(lse[:, rows] == -math.inf, want_lse[0] == -math.inf)
+        assert torch.allclose(lse[:, rows], want_lse[0], rtol=0, atol=1e-4)
+        found = o[rows], grads[0][rows], grads[1][keys], grads[2][keys]
+        for each, other, bits in zip(found, (want, *wanted), (1, 2, 2, 2), strict=True):
+            # One key has a gradient of nothing but rounding errors.
+            assert apart(each, other[0]) < bits * ROUNDOFF[dtype] or (each - other[0]).abs().max() < 0.02
+    for each, end in zip((o, *grads), (q_bounds[-1], q_bounds[-1], k_bounds[-1], k_bounds[-1]), strict=True):
+        assert not each[end:].any()
+
+
+@pytest.mark.parametrize(
+    ("q_lengths", "k_lengths", "options"),
+    [
+        ([5, 0, 130, 64, 1], [70, 3, 0, 200, 1], {"causal": True, "tail": 3}),
+        ([65, 7], [65, 7], {"dtype": torch.float16, "head": 128, "window": (20, 10)}),
+        pytest.param([1] * 40, [n * 5 for n in range(40)], {"heads": (4, 4)}, marks=pytest.mark.integration),
+    ],
+)
+def test_results_and_gradients_are_those_of_float64(q_lengths, k_lengths, options):
+    check(q_lengths, k_lengths, **options)
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(1800)
+@settings(max_examples=20, deadline=None)
+@given(st.data())
+def test_any_lengths_and_band(data):
+    count = data.draw(st.integers(1, 5))
+    lengths = [data.draw(st.lists(st.integers(0, 150), min_size=count, max_size=count)) for _ in range(2)]
+    if not all(map(sum, lengths)):
+        return
+    window = data.draw(st.integers(-1, 100)), data.draw(st.integers(-1, 100))
+    heads = data.draw(st.sampled_from([(1, 1), (2, 1), (4, 2)]))
+    check(
+        *lengths, heads, data.draw(st.sampled_from([16, 64, 80, 128])), tail=data.draw(st.integers(0, 5)), window=window
+    )
+
+
+def test_tokens_that_are_not_used_are_not_read():
+    q, k = torch.randn(2, 3, 2, 64).bfloat16(), torch.randn(2, 100, 2, 64).bfloat16()
+    used = torch.tensor([100, 41], dtype=torch.int32)
+    poisoned = k.clone()
+    poisoned[1, 41:] = math.nan
+    with cutepy.simulate(sanitize=True) as run:
+        o, lse = attention_varlen(q, poisoned, poisoned, seqused_k=used, causal=True, return_lse=True)
+    assert not run.hazards
+    for batch, keys in enumerate(used):
+        given = (each[batch][None].double() for each in (q, k[:, :keys], k[:, :keys]))
+        want, want_lse = reference.forward(*given, 0.125, None, 0)
+        assert apart(o[batch], want[0]) < ROUNDOFF[torch.bfloat16]
+        assert (lse[batch] - want_lse[0]).abs().max() < 1e-4
+
+
+def test_queries_that_are_not_used_have_zeros():
+    q, k = (torch.randn(2, n, 1, 64).bfloat16().requires_grad_() for n in (70, 30))
+    used = torch.tensor([0, 66], dtype=torch.int32)
+    with cutepy.simulate():
+        o = attention_varlen(q, k, k, seqused_q=used)
+        dq, dk = torch.autograd.grad(o, (q, k), torch.randn_like(o))
+    assert not o[0].any()
+    assert not o[1, 66:].any()
+    assert o[1, :66].any()
+    assert not dq[0].any()
+    assert not dq[1, 66:].any()
+    assert not dk[0].any()
+    assert dk[1].any()
+
+
+def test_torch_compiles_and_checks_it():
+    q = packed([5, 20], 2, 64).requires_grad_()
+    bounds = bounds_of([5, 20])
+    call = lambda q: attention_varlen(q, q, q, cu_seqlens_q=bounds, cu_seqlens_k=bounds, causal=True)  # noqa: E731
+    assert torch.equal(torch.compile(call, fullgraph=True, backend="aot_eager")(q), call(q))
+    arguments = (q, q, q, bounds, bounds, None, None, 20, 20, 0.125, -1, 0)
+    torch.library.opcheck(torch.ops.cutepy.attention_varlen.default, arguments)
+
+
+@pytest.mark.parametrize("lengths", [[0, 0, 0], [1, 64, 65], [200], [63, 1, 0, 64]])
+def test_whole_tiles_hold_all_sequences(lengths):
+    first = [begin // 64 + n for n, begin in enumerate(bounds_of(lengths).tolist())]
+    assert all(
+        end - begin >= -(-length // 64) for (begin, end), length in zip(itertools.pairwise(first), lengths, strict=True)
+    )
+    assert first[-2] + -(-lengths[-1] // 64) <= tiles_of(sum(lengths), len(lengths), 64)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"cu_seqlens_q": torch.zeros(3, dtype=torch.int64)},
+        {"cu_seqlens_q": torch.zeros(3, dtype=torch.int32), "cu_seqlens_k": torch.zeros(4, dtype=torch.int32)},
+        {"seqused_k": torch.zeros(5, dtype=torch.int32)},
+        {"window": (-2, 0), "cu_seqlens_q": torch.zeros(3, dtype=torch.int32)},
+        {"scale": 0.0},
+    ],
+)
+def test_arguments_that_are_refused(options):
+    q, k = ((4, 2, 64) if f"cu_seqlens_{n}" in options else (2, 4, 2, 64) for n in "qk")
+    with pytest.raises(ValueError, match=r"got|must"):
+        attention_varlen(*(torch.zeros(shape, dtype=torch.float16) for shape in (q, k, k)), **options)
