@@ -40,6 +40,22 @@ class KeyTiles:
         """Number of tiles."""
         return self.end - self.begin
 
+    def part(self, index, parts) -> "KeyTiles":
+        """Return one of so many parts; where there are more parts than tiles, the last have a tile beyond the end.
+
+        Examples
+        --------
+        >>> KeyTiles(0, 5, 1, 4).part(1, 2)
+        KeyTiles(begin=3, end=5, whole_begin=3, whole_end=4)
+        >>> KeyTiles(0, 5, 0, 5).part(3, 4)
+        KeyTiles(begin=5, end=6, whole_begin=5, whole_end=5)
+        """
+        each = _ceil_div(self.count, parts)
+        begin = cutlass.min(self.begin + index * each, self.end)
+        end = cutlass.max(cutlass.min(begin + each, self.end), begin + 1)
+        whole_end = cutlass.max(cutlass.min(self.whole_end, end), begin)
+        return KeyTiles(begin, end, cutlass.min(cutlass.max(self.whole_begin, begin), end), whole_end)
+
 
 @dataclass(frozen=True)
 class Band:
@@ -52,28 +68,37 @@ class Band:
     queries, keys : Int32
     left, right : Int32 or None
         Keys before and behind a query's position that it sees; None for all. Causal: `right` is 0.
+    sharing : Int32 or None
+        Queries that share a position, one behind another, as those of heads that share keys; None for one.
     """
 
     queries: Int32
     keys: Int32
     left: Int32 | None = None
     right: Int32 | None = None
+    sharing: Int32 | None = None
 
     def turned(self) -> "Band":
         """Return the band of the transposed matrix: the queries that see each key."""
         return Band(self.keys, self.queries, self.right, self.left)
 
+    def position(self, query):
+        """Return the position of a query among the keys."""
+        if self.sharing is None:
+            return query + (self.keys - self.queries)
+        return query // self.sharing + (self.keys - self.queries // self.sharing)
+
     def begin(self, query):
         """Return the first key that a query sees."""
         if self.left is None:
             return 0
-        return cutlass.max(query + (self.keys - self.queries) - self.left, 0)
+        return cutlass.max(self.position(query) - self.left, 0)
 
     def end(self, query):
         """Return the key behind the last that a query sees."""
         if self.right is None:
             return self.keys
-        return cutlass.min(query + (self.keys - self.queries) + self.right + 1, self.keys)
+        return cutlass.min(self.position(query) + self.right + 1, self.keys)
 
     def tiles(self, query, rows: int, width: int) -> KeyTiles:
         """Return the tiles of `width` keys that the `rows` queries from `query` on see."""

@@ -9,6 +9,10 @@ from cutepy.extras import require
 require("cutepy.ops", "numpy", "torch")
 
 # ruff: noqa: E402 - what is missing is told before the rest is imported
+from cutepy.ops.decode_attention import (
+    attention_decode as attention_decode,
+    flash_attn_with_kvcache as flash_attn_with_kvcache,
+)
 from cutepy.ops.dot_product_attention import (
     attention as attention,
     flash_attn_func as flash_attn_func,
@@ -29,11 +33,13 @@ from cutepy.runtime.invariance import batch_invariant as batch_invariant
 __all__ = [
     "Operation",
     "attention",
+    "attention_decode",
     "attention_varlen",
     "batch_invariant",
     "dequantise",
     "flash_attn_func",
     "flash_attn_varlen_func",
+    "flash_attn_with_kvcache",
     "gemm",
     "grouped_gemm",
     "quantise",

@@ -15,7 +15,9 @@ View = Callable[[torch.Tensor], torch.Tensor]
 DTYPES = (torch.float16, torch.bfloat16)
 
 
-def check(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, *, is_packed: bool = False) -> None:
+def check(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, *, has_batch: bool = True, is_packed: bool = False
+) -> None:
     """Check all that can be told without data.
 
     Raises
@@ -41,7 +43,11 @@ def check(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, *, is
                 "them with zeros"
             )
     shapes = f"got shapes {tuple(q.shape)}, {tuple(k.shape)} and {tuple(v.shape)}"
-    if k.shape[:-1] != v.shape[:-1] or q.shape[-1] != k.shape[-1] or (not is_packed and q.shape[0] != k.shape[0]):
+    if (
+        k.shape[:-1] != v.shape[:-1]
+        or q.shape[-1] != k.shape[-1]
+        or (has_batch and not is_packed and q.shape[0] != k.shape[0])
+    ):
         raise ValueError(
             f"q, k and v must have one batch, k and v one number of tokens and heads, and q and k one head, {shapes}"
         )

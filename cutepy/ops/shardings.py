@@ -322,3 +322,14 @@ def _of_packed_heads(q: torch.Tensor, k: torch.Tensor) -> tuple[Letters, Letters
 
 def _of_lengths(lengths: Sequence[Given]) -> list[Letters]:
     return [letters(None) for each in lengths if each is not None]
+
+
+def of_attention_decode(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, lengths: Given, table: Given, *_: object
+) -> Sharding:
+    """Shard attention with cached keys along the heads, and along the batch, unless keys are in pages of all."""
+    group = max(q.shape[2] // max(k.shape[2], 1), 1)
+    of_k = letters("b" if table is None else None, None, Letter("h", group), None)
+    of_rest = [letters("b", *(None,) * (each.dim() - 1)) for each in (lengths, table) if each is not None]
+    of_q = letters("b", None, "h", None)
+    return Sharding((of_q, of_k, of_k, *of_rest), (of_q, letters("b", "h", None)), ("b", "h"))

@@ -50,7 +50,7 @@ class Loads:
         """Load what a tile of keys needs."""
         kv_state, q_state = state
         place = self.places.of(work)
-        tiles = place.band.tiles(work.row * self.config.tile_k, self.config.tile_k, self.config.tile_q)
+        tiles = place.tiles(work.row * self.config.tile_k, self.config.tile_k, self.config.tile_q)
         first_tile = place.first_tile(self.config.tile_q)
         full = self.kv_ring.acquire(kv_state)
         self.sK.load((work.row, 0, place.head, *place.k), kv_state.index, full)
@@ -107,7 +107,7 @@ class Derives:
         kv_state, q_state = state
         place, key = self.places.of(work), work.row * self.config.tile_k
         band = place.band
-        tiles = band.tiles(key, self.config.tile_k, self.config.tile_q)
+        tiles = place.tiles(key, self.config.tile_k, self.config.tile_q)
         # Queries beyond the last are zeros, with a dO of zeros: only bounds of the band, and missing keys, need masks.
         whole_begin, whole_end = tiles.whole_begin, tiles.whole_end
         if cutlass.const_expr(band.right is None):
@@ -320,14 +320,20 @@ class Backward:
                 do_ring.initialise()
         publish_barriers()
         staged_stats = cute.make_tensor(shared["sStats"], _stats_layout(config, config.stages))
+        keys, queries = places.keys_of, places.queries_of
+        matrices = (
+            ("sK", tile_k, keys),
+            ("sV", tile_k, keys),
+            ("sQ", tile_q, queries),
+            ("sdO", tile_q, queries),
+        )
         k, v, q, do = (
-            places.tiles(copies[n], tensors[n], shared[name], (rows, head))
-            for n, (name, rows) in enumerate((("sK", tile_k), ("sV", tile_k), ("sQ", tile_q), ("sdO", tile_q)))
+            cut(copies[n], tensors[n], shared[name], (rows, head)) for n, (name, rows, cut) in enumerate(matrices)
         )
         stats = tma.make_tiles(copies[4], tensors[4], staged_stats, (tile_q, 2))
         staged_dq = cute.make_tensor(shared["sdQ"], _dq_layout(config, config.warpgroups))
         dq = tma.make_tiles(copies[5], tensors[5], staged_dq, (config.dq_rows, DQ_COLUMNS))
-        dk, dv = (places.tiles(copies[n], tensors[n], shared["sOut"], (tile_k, head)) for n in (6, 7))
+        dk, dv = (keys(copies[n], tensors[n], shared["sOut"], (tile_k, head)) for n in (6, 7))
         scheduler = places.scheduler(raster, tile_k, at_once, 1, longest_first=config.right, grows=False)
         budget = rules.register_budget(config.warpgroups, producer=24)
         if warp < PRODUCERS // 32:

@@ -4,6 +4,10 @@ from cutepy.kernels.attention.config import BackwardConfig, ForwardConfig
 
 LARGEST_HEAD, LARGEST_HEAD_BACKWARD = 256, 128
 """Widest rows of Q, K and V: with wider ones O's, or dK's and dV's, accumulators don't fit into registers."""
+DECODE_ROWS = 64
+"""Rows of queries of a tile that waits for memory rather than for products."""
+INVARIANT_SPLITS = 8
+"""Parts of the keys where results must not depend on what else is in a batch."""
 _SHORT = 1024
 """Queries of which CTAs end too soon for their starts to hide behind others' work."""
 
@@ -40,6 +44,59 @@ def choose_forward(dtype: str, head: int, head_v: int, queries: int, *, left: bo
         left=left,
         right=right,
     )
+
+
+def choose_decode(
+    dtype: str, head: int, head_v: int, *, left: bool, right: bool, page: int, is_split: bool
+) -> ForwardConfig:
+    """Choose the tiles of a forward kernel for at most 64 rows of queries, which waits for memory.
+
+    One warpgroup multiplies. Tiles of keys have as many stages as fit, so that many bytes are on their way.
+
+    Examples
+    --------
+    >>> config = choose_decode("bfloat16", 128, 128, left=False, right=False, page=64, is_split=True)
+    >>> config.tile_m, config.tile_n, config.stages
+    (64, 128, 3)
+    """
+    tile_n = 128 if max(head, head_v) <= 128 else 64
+    candidates = (
+        ForwardConfig(
+            dtype=dtype,
+            head=head,
+            head_v=head_v,
+            tile_m=64,
+            tile_n=tile_n,
+            warpgroups=1,
+            stages=stages,
+            left=left,
+            right=right,
+            ordered=False,
+            page=page,
+            is_split=is_split,
+        )
+        for stages in range(6, 1, -1)
+    )
+    return next(config for config in candidates if config.smem.fits)
+
+
+def splits_of(tiles: int, most_keys: int, tile_n: int, sm_count: int) -> int:
+    """Return into how many parts to split the keys of each tile, so that all SMs have one.
+
+    The fewest whose CTAs fill the SMs nearly as evenly as any number does: 85% of the best share of SMs at work, as
+    FlashAttention has it. Parts have at least two tiles of keys.
+
+    Examples
+    --------
+    >>> splits_of(8, 8192, 128, 132), splits_of(100, 8192, 128, 132), splits_of(132, 8192, 128, 132)
+    (16, 1, 1)
+    """
+    most = max(min(most_keys // (2 * tile_n), sm_count, 128), 1)
+    if tiles >= 0.8 * sm_count:
+        return 1
+    waves = {splits: tiles * splits / sm_count for splits in range(1, most + 1)}
+    shares = {splits: wave / -(-tiles * splits // sm_count) for splits, wave in waves.items()}
+    return next(splits for splits, share in shares.items() if share >= 0.85 * max(shares.values()))
 
 
 def choose_backward(dtype: str, head: int, *, left: bool, right: bool) -> BackwardConfig:

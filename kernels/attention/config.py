@@ -1,5 +1,6 @@
 """Attention configurations: types, head dimensions, tiles and masks; and the layout of what kernels pass on."""
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -87,6 +88,10 @@ class ForwardConfig:
         True if keys before, or behind, a query's position are bounded.
     ordered : bool
         True if warpgroups issue their MMAs in turns, so that one's softmax overlaps another's products.
+    page : int
+        Keys of a page; 0 if keys are not in pages.
+    is_split : bool
+        True if several CTAs have parts of a tile's keys: then O is one of each part, in float32.
     """
 
     dtype: str
@@ -99,6 +104,42 @@ class ForwardConfig:
     left: bool = False
     right: bool = False
     ordered: bool = True
+    page: int = 0
+    is_split: bool = False
+
+    @property
+    def out_dtype(self) -> str:
+        """Of O: parts of it, which are summed later, are float32."""
+        return "float32" if self.is_split else self.dtype
+
+    @property
+    def producer_registers(self) -> int:
+        """Registers of a producer thread: few, unless it reads the numbers of pages, or there is one consumer."""
+        if self.warpgroups == 1:
+            return 56
+        return 40 if self.page else 24
+
+    @property
+    def rows_of_copy(self) -> int:
+        """Keys that one copy moves: of one tile, and of one page.
+
+        Examples
+        --------
+        >>> tiles = {"tile_m": 64, "tile_n": 128, "warpgroups": 1}
+        >>> ForwardConfig(dtype="float16", head=64, head_v=64, **tiles, page=48).rows_of_copy
+        16
+        """
+        return math.gcd(self.page, self.tile_n) if self.page else self.tile_n
+
+    @cached_property
+    def k_copy(self) -> sm90.StagedTile:
+        """Shared memory of a copy of K."""
+        return sm90.StagedTile((self.rows_of_copy, self.head), 1, bits=16)
+
+    @cached_property
+    def v_copy(self) -> sm90.StagedTile:
+        """Shared memory of a copy of V."""
+        return sm90.StagedTile((self.head_v, self.rows_of_copy), 1, bits=16, contiguous_mode=0)
 
     @cached_property
     def qk(self) -> sm90.TiledMMA:
@@ -123,7 +164,7 @@ class ForwardConfig:
             sQ=sm90.StagedTile((self.tile_m, self.head), 1, bits=16),
             sK=sm90.StagedTile((self.tile_n, self.head), self.stages, bits=16),
             sV=sm90.StagedTile((self.head_v, self.tile_n), self.stages, bits=16, contiguous_mode=0),
-            sO=sm90.StagedTile((64, columns), epi_stages * self.warpgroups, bits=16),
+            sO=sm90.StagedTile((64, columns), epi_stages * self.warpgroups, bits=32 if self.is_split else 16),
             q_barriers=sm90.SmemArray(2, bits=64),
             k_barriers=sm90.SmemArray(2 * self.stages, bits=64),
             v_barriers=sm90.SmemArray(2 * self.stages, bits=64),
@@ -133,7 +174,8 @@ class ForwardConfig:
     def name(self) -> str:
         """Name of the kernel, as profilers show it."""
         mask = ("_left" if self.left else "") + ("_right" if self.right else "")
-        return f"cutepy_attention_{self.dtype}_{self.head}_{self.head_v}_{self.tile_m}x{self.tile_n}{mask}"
+        kind = (f"_page{self.page}" if self.page else "") + ("_split" if self.is_split else "")
+        return f"cutepy_attention_{self.dtype}_{self.head}_{self.head_v}_{self.tile_m}x{self.tile_n}{mask}{kind}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,9 @@ One warp loads; each consumer warpgroup has 64 queries. While the tensor cores m
 of the next, the warpgroup's threads wait for the second product only, and compute its softmax beside the first.
 """
 
+import math
 from dataclasses import dataclass
+from typing import Any
 
 import cutlass
 import cutlass.cute as cute
@@ -15,6 +17,7 @@ from cutepy.device import operand, product, roles, rules, smem, tma
 from cutepy.device.bands import Band
 from cutepy.device.epilogue import TileStore, make_tile_store
 from cutepy.device.fragment import AccumulatorTile, make_subtile
+from cutepy.device.pages import make_paged_loads
 from cutepy.device.pipeline import TmaRing, publish_barriers
 from cutepy.device.primitives import LOG2_E
 from cutepy.device.softmax import OnlineSoftmax, make_online_softmax, scale_rows
@@ -23,7 +26,16 @@ from cutepy.dsl import to_cute
 from cutepy.dsl.atoms import to_tiled_mma
 from cutepy.dsl.element_types import element_type
 from cutepy.kernels.attention.config import L2_BYTES, PRODUCERS, ForwardConfig, Lengths
-from cutepy.kernels.attention.places import Batches, Ragged, columns_first, keys_of, modes, queries_of, rows_first
+from cutepy.kernels.attention.places import (
+    Batches,
+    Cached,
+    Ragged,
+    columns_first,
+    keys_of,
+    modes,
+    queries_of,
+    rows_first,
+)
 
 
 @dataclass(frozen=True)
@@ -35,8 +47,8 @@ class Loads:
     k_ring: TmaRing
     v_ring: TmaRing
     sQ: tma.TmaLoads
-    sK: tma.TmaLoads
-    sV: tma.TmaLoads
+    sK: Any
+    sV: Any
     places: Batches | Ragged
     group: cutlass.Int32
 
@@ -50,7 +62,7 @@ class Loads:
         q_state, k_state, v_state = state
         place = self.places.of(work)
         kv = (place.head // self.group, *place.k)
-        tiles = place.band.tiles(work.row * self.config.tile_m, self.config.tile_m, self.config.tile_n)
+        tiles = place.tiles(work.row * self.config.tile_m, self.config.tile_m, self.config.tile_n)
         full = self.q_ring.acquire(q_state)
         self.sQ.load((work.row, 0, place.head, *place.q), q_state.index, full)
         q_state.advance()
@@ -101,7 +113,7 @@ class Attends:
         q_state, k_state, v_state = state
         place, query = self.places.of(work), work.row * self.config.tile_m
         band = place.band
-        tiles = band.tiles(query, self.config.tile_m, self.config.tile_n)
+        tiles = place.tiles(query, self.config.tile_m, self.config.tile_n)
         # The last tile of keys, which may reach beyond the last key, comes first and is always masked.
         self.q_ring.wait(q_state)
         self.k_ring.wait(k_state)
@@ -188,13 +200,13 @@ class Attends:
             query = first + self.scores.of_thread(0) + self.scores.distinct(0)[row]
             stored = self.lse
             if self.scores.is_first(0, cute.arch.lane_idx()) & (query < place.band.queries):
-                stored[place.query + query, place.head, place.batch] = lse[row]
+                stored[place.query + query, place.result, place.batch] = lse[row]
 
     @cute.jit
     def store(self, work, place):
         """Store O, each warpgroup its own rows."""
         row = work.row * self.config.warpgroups + self.turns.consumer
-        places = self.o.subtiles((row, 0, place.head, *place.q))
+        places = self.o.subtiles((row, 0, place.result, *place.q))
         subtiles = self.out.subtiles(self.pv.tCrC, places)
         for index in cutlass.range_constexpr(places.count):
             self.out.store(subtiles[None, None, None, index], index % self.out.stage.stages, places, index)
@@ -219,37 +231,49 @@ class Forward:
         right: cutlass.Int32,
         ctas: cutlass.Int32,
         lengths: Lengths | None,
+        table: cute.Tensor | None,
+        splits: Any,
+        sharing: Any,
         stream: CUstream,
     ):
         """Launch on q (batch, queries, heads, head), k and v (batch, keys, kv heads, head), o as q.
 
-        lse is (batch, heads, queries), fp32. At most `ctas` CTAs are launched; `left` and `right` are the band's. With
-        `lengths` the tensors have the tokens of all sequences as one mode: q is (queries, heads, head), and lse (1,
-        heads, queries).
+        lse is (batch, heads, queries), fp32. At most `ctas` CTAs are launched; `left` and `right` are the band's.
+
+        With `lengths` k and v have the tokens of all sequences as one mode: (keys, kv heads, head). So have q and o, if
+        it has lengths of queries, and then lse has a batch of one. With `table` (sequences, pages) k and v are pages of
+        one matrix. With `splits` o and lse have so many times the heads: those of each part of the keys. `sharing` is
+        the band's.
         """
         config, plan = self.config, self.config.smem
-        sQ, sK, sV, sO = (plan[name].content for name in ("sQ", "sK", "sV", "sO"))
+        sQ, sO = (plan[name].content for name in ("sQ", "sO"))
         tma_q, mQ = tma.make_load(rows_first(q), to_cute(sQ.layout), sQ.tile, 1)
-        tma_k, mK = tma.make_load(rows_first(k), to_cute(sK.layout), sK.tile, 1)
-        tma_v, mV = tma.make_load(columns_first(v), to_cute(sV.layout), sV.tile, 1)
+        tma_k, mK = tma.make_load(rows_first(k), to_cute(config.k_copy.layout), config.k_copy.tile, 1)
+        tma_v, mV = tma.make_load(columns_first(v), to_cute(config.v_copy.layout), config.v_copy.tile, 1)
         tma_o, mO = tma.make_store(rows_first(o), to_cute(sO.layout), sO.tile)
         left, right = left if config.left else None, right if config.right else None
         heads, kv_heads = (cute.size(each, mode=[cute.rank(each) - 2]) for each in (q, k))
         group = heads // kv_heads
         keys_at_once = L2_BYTES // ((config.head + config.head_v) * 2)
-        if cutlass.const_expr(lengths is None):
-            batch, queries, keys = cute.size(q, mode=[0]), cute.size(q, mode=[1]), cute.size(k, mode=[1])
-            places = Batches(Band(queries, keys, left, right))
-            raster = cute.ceil_div(queries, config.tile_m), 1, batch, heads
-            count, at_once = (
-                raster[0] * raster[2] * raster[3],
-                cutlass.max(keys_at_once // keys, 1) * (heads // kv_heads),
-            )
+        parts = () if splits is None else (splits,)
+        if cutlass.const_expr(cute.rank(q) == 4):
+            batch, queries = cute.size(q, mode=[0]), cute.size(q, mode=[1])
+            raster = cute.ceil_div(queries, config.tile_m), 1, batch, heads, *parts
+            count = math.prod(raster)
+            if cutlass.const_expr(lengths is None):
+                keys = cute.size(k, mode=[1])
+                places = Batches(Band(queries, keys, left, right, sharing), None if splits is None else heads, splits)
+                at_once = cutlass.max(keys_at_once // keys, 1) * group
+            else:
+                keys = keys_of(lengths, cute.size(k, mode=[0]), has_tail=False)
+                band = Band(queries, cutlass.Int32(0), left, right, sharing)
+                places, at_once = Cached(band, None if splits is None else heads, splits, keys, table), group
         else:
             queries = queries_of(lengths, cute.size(q, mode=[0]), has_tail=True)
-            places = Ragged(queries, keys_of(lengths, cute.size(k, mode=[0]), has_tail=False), left, right)
-            raster, at_once = heads, keys_at_once
-            count = queries.most_tiles(config.tile_m) * heads
+            keys = keys_of(lengths, cute.size(k, mode=[0]), has_tail=False)
+            places = Ragged(queries, keys, left, right, None if splits is None else heads, splits, table)
+            raster, at_once = math.prod((heads, *parts)), keys_at_once
+            count = queries.most_tiles(config.tile_m) * raster
         self.kernel.set_name_prefix(config.name, remove_cutlass_symbol=True, keep_mangled_name=False)
         self.kernel(
             (tma_q, tma_k, tma_v, tma_o),
@@ -287,7 +311,7 @@ class Forward:
         config, plan = self.config, self.config.smem
         tile_m, tile_n = config.tile_m, config.tile_n
         dtype = element_type(config.dtype)
-        shared = smem.share(plan, sQ=dtype, sK=dtype, sV=dtype, sO=dtype)
+        shared = smem.share(plan, sQ=dtype, sK=dtype, sV=dtype, sO=element_type(config.out_dtype))
         q_ring, k_ring, v_ring = (
             TmaRing(
                 shared[f"{name}_barriers"], stages, plan[f"s{name.upper()}"].content.stage_bytes, config.consumers // 32
@@ -301,16 +325,22 @@ class Forward:
                 k_ring.initialise()
                 v_ring.initialise()
         publish_barriers()
-        q = places.tiles(copies[0], tensors[0], shared["sQ"], (tile_m, config.head))
-        k = places.tiles(copies[1], tensors[1], shared["sK"], (tile_n, config.head))
-        v = places.tiles(copies[2], tensors[2], shared["sV"], (config.head_v, tile_n), mode=1)
-        o = places.tiles(copies[3], tensors[3], shared["sO"], (64, config.head_v))
-        scheduler = places.scheduler(raster, tile_m, at_once, group, longest_first=config.right)
-        budget = rules.register_budget(config.warpgroups, producer=24)
+        q = places.queries_of(copies[0], tensors[0], shared["sQ"], (tile_m, config.head))
+        o = places.queries_of(copies[3], tensors[3], shared["sO"], (64, config.head_v))
+        k = copies[1], tensors[1], shared["sK"], (tile_n, config.head)
+        v = copies[2], tensors[2], shared["sV"], (config.head_v, tile_n)
+        if cutlass.const_expr(config.page):
+            k_loads = make_paged_loads(*k, places.table, config.page, 0)
+            v_loads = make_paged_loads(*v, places.table, config.page, 1)
+        else:
+            k_loads, v_loads = places.keys_of(*k, 0).loads(), places.keys_of(*v, 1).loads()
+        is_uneven = config.right and not config.is_split
+        scheduler = places.scheduler(raster, tile_m, at_once, group, longest_first=is_uneven)
+        budget = rules.register_budget(config.warpgroups, producer=config.producer_registers)
         if warp < PRODUCERS // 32:
             cute.arch.setmaxregister_decrease(budget.producer)
             if warp == 0:
-                loads = Loads(config, q_ring, k_ring, v_ring, q.loads(), k.loads(), v.loads(), places, group)
+                loads = Loads(config, q_ring, k_ring, v_ring, q.loads(), k_loads, v_loads, places, group)
                 q_state, k_state, v_state = scheduler.each(loads)
                 q_ring.drain(q_state)
                 k_ring.drain(k_state)
@@ -328,8 +358,8 @@ class Forward:
                 q_ring,
                 k_ring,
                 v_ring,
-                product.make_product(qk, q.staged, k.staged, tidx),
-                product.make_product(pv, tile_m, v.staged, tidx),
+                product.make_product(qk, q.staged, shared["sK"], tidx),
+                product.make_product(pv, tile_m, shared["sV"], tidx),
                 scores,
                 make_subtile((tile_m, config.head_v), config.warpgroups, tidx),
                 make_online_softmax(scores, scale_log2),

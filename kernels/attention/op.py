@@ -1,6 +1,7 @@
 """Launch attention: choose, compile if necessary, and call the kernels."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 
 import torch
@@ -9,10 +10,18 @@ from cutepy.host.compilation import compile
 from cutepy.host.declared import Deferred
 from cutepy.host.function import Function
 from cutepy.host.specs import TensorSpec, dtype_name
-from cutepy.kernels.attention.choice import choose_backward, choose_forward, ctas_of
+from cutepy.kernels.attention.choice import (
+    INVARIANT_SPLITS,
+    choose_backward,
+    choose_decode,
+    choose_forward,
+    ctas_of,
+    splits_of,
+)
 from cutepy.kernels.attention.config import DQ_COLUMNS, BackwardConfig, ForwardConfig, Lengths
 from cutepy.kernels.gemm.gpu import gpu_of
 from cutepy.kernels.gemm.operands import UNIT_BYTES
+from cutepy.runtime.invariance import INVARIANCE
 
 SOURCES = ("cutepy.layouts", "cutepy.device", "cutepy.kernels.attention")
 """Packages whose source, with a configuration, is the key of a compiled kernel."""
@@ -56,7 +65,93 @@ def plan_forward(
     is_uneven = bounds[1] or lengths is not None
     ctas = ctas_of(queries, is_uneven, gpu_of(q.device).sm_count)
     function, rest = compile_forward(config, lengths), (scale, left or 0, right or 0, ctas)
-    return lambda q, k, v, o, lse, lengths=None: function(q, k, v, o, lse, *rest, lengths)
+    return lambda q, k, v, o, lse, lengths=None: function(q, k, v, o, lse, *rest, lengths, None, None, None)
+
+
+def plan_decode(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    scale: float,
+    left: int | None,
+    right: int | None,
+    given: Lengths | None,
+    most_keys: int,
+    page: int = 0,
+    sharing: int | None = None,
+) -> Callable[..., None]:
+    """Choose and compile what computes attention of few queries with many keys, which other CTAs have parts of.
+
+    Parameters
+    ----------
+    q : Tensor (batch, queries, heads, head)
+        At most 64 queries, those of heads that share keys one behind another.
+    k, v : Tensor (batch, keys, heads, head), or, with lengths, (keys, heads, head)
+    scale, left, right
+        As of `plan_forward`.
+    given : Lengths or None
+        True or None for each tensor of lengths, of keys only.
+    most_keys : int
+        Keys of the longest sequence, at most.
+    page : int
+        Keys of a page; 0 if they are not in pages.
+    sharing : int or None
+        Queries that share a position.
+
+    Returns
+    -------
+    callable
+        Takes q, k, v, O, the logarithms, the lengths and the table of pages, or None for these, as `plan_forward`'s.
+    """
+    bounds = left is not None, right is not None
+    dtype, head, head_v = dtype_name(q.dtype), q.shape[3], v.shape[-1]
+    batch, queries, heads, _ = q.shape
+    config = choose_decode(dtype, head, head_v, left=bounds[0], right=bounds[1], page=page, is_split=False)
+    if INVARIANCE.on:
+        splits = INVARIANT_SPLITS
+    else:
+        splits = splits_of(batch * heads, most_keys, config.tile_n, gpu_of(q.device).sm_count)
+    rest = scale, left or 0, right or 0, 1 << 30
+    if splits == 1:
+        function = compile_forward(config, given, is_paged=page > 0, sharing=sharing)
+        return lambda q, k, v, o, lse, lengths, table: function(q, k, v, o, lse, *rest, lengths, table, None, sharing)
+    config = choose_decode(dtype, head, head_v, left=bounds[0], right=bounds[1], page=page, is_split=True)
+    function, combine = compile_forward(config, given, is_paged=page > 0, sharing=sharing), compile_combine(config)
+
+    def launch(
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        o: torch.Tensor,
+        lse: torch.Tensor,
+        lengths: Lengths | None,
+        table: torch.Tensor | None,
+    ) -> None:
+        parts = q.new_empty(batch, queries, splits * heads, head_v, dtype=torch.float32)
+        lses = q.new_empty(batch, splits * heads, queries, dtype=torch.float32)
+        function(q, k, v, parts, lses, *rest, lengths, table, splits, sharing)
+        combine(parts, lses, o, lse)
+
+    return launch
+
+
+def plan_cached(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    scale: float,
+    left: int | None,
+    right: int | None,
+    given: Lengths | None,
+    page: int = 0,
+) -> Callable[..., None]:
+    """Choose and compile what computes attention of many queries with cached keys, as `plan_decode` of few."""
+    bounds = left is not None, right is not None
+    config = choose_forward(dtype_name(q.dtype), q.shape[3], v.shape[-1], q.shape[1], left=bounds[0], right=bounds[1])
+    config = replace(config, page=page)
+    ctas = ctas_of(q.shape[1], bounds[1] or given is not None, gpu_of(q.device).sm_count)
+    function, rest = compile_forward(config, given, is_paged=page > 0), (scale, left or 0, right or 0, ctas)
+    return lambda q, k, v, o, lse, lengths, table: function(q, k, v, o, lse, *rest, lengths, table, None, None)
 
 
 def launch_backward(
@@ -107,7 +202,7 @@ def _rows(dtype: str, name: str, tokens: str, heads: str, head: int, *, is_ragge
         dtype,
         (*batch, tokens, heads, head),
         strides=(*strides, 1),
-        divisibility=dict.fromkeys(strides, UNIT_BYTES // 2),
+        divisibility=dict.fromkeys(strides, UNIT_BYTES // getattr(torch, dtype).itemsize),
         nonempty=(*batch, tokens, heads),
     )
 
@@ -131,23 +226,30 @@ _LSE = TensorSpec("float32", ("batch", "heads", "queries"))
 
 
 @cache
-def compile_forward(config: ForwardConfig, lengths: Lengths | None = None) -> Function:
+def compile_forward(
+    config: ForwardConfig, lengths: Lengths | None = None, *, is_paged: bool = False, sharing: int | None = None
+) -> Function:
     """Compile the forward kernel of a configuration, unless memory or disk has it; needs no GPU.
 
-    `lengths` has True for each of its tensors that will be given.
+    `lengths` has True for each of its tensors that will be given; those of queries only where queries are packed.
     """
-    is_ragged = lengths is not None
+    has_queries = lengths is not None and (lengths.q_begins or lengths.q_used)
+    of_results = "results" if config.is_split else "heads"
     q, k, v, o = (
-        _rows(config.dtype, name, tokens, heads, head, is_ragged=is_ragged)
-        for name, tokens, heads, head in (
-            ("q", "queries", "heads", config.head),
-            ("k", "keys", "kv_heads", config.head),
-            ("v", "keys", "kv_heads", config.head_v),
-            ("o", "queries", "heads", config.head_v),
+        _rows(dtype, name, tokens, heads, head, is_ragged=is_ragged)
+        for dtype, name, tokens, heads, head, is_ragged in (
+            (config.dtype, "q", "queries", "heads", config.head, has_queries),
+            (config.dtype, "k", "keys", "kv_heads", config.head, lengths is not None),
+            (config.dtype, "v", "keys", "kv_heads", config.head_v, lengths is not None),
+            (config.out_dtype, "o", "queries", of_results, config.head_v, has_queries),
         )
     )
+    lse = TensorSpec("float32", ("batch", of_results, "queries"))
+    table = TensorSpec("int32", ("sequences", "pages")) if is_paged else None
+    splits = 1 if config.is_split else None
     kernel = Deferred("cutepy.kernels.attention.forward:Forward", config)
-    found = compile(kernel, q, k, v, o, _LSE, 1.0, 1, 1, 1, _lengths(lengths), sources=SOURCES)
+    given = _lengths(lengths), table, splits, None if sharing is None else 1
+    found = compile(kernel, q, k, v, o, lse, 1.0, 1, 1, 1, *given, sources=SOURCES)
     return found.without_lazy_check().with_smem_plan(config.smem)
 
 
@@ -180,3 +282,13 @@ def compile_rows_of_dq(config: BackwardConfig, lengths: Lengths | None = None) -
     dq = _rows(config.dtype, "dq", "queries", "heads", config.head)
     kernel = Deferred("cutepy.kernels.attention.rows:RowsOfDq", config)
     return compile(kernel, _SUMS, dq, 1.0, _lengths(lengths), sources=SOURCES).without_lazy_check()
+
+
+@cache
+def compile_combine(config: ForwardConfig) -> Function:
+    """Compile the kernel that combines parts of the keys, unless memory or disk has it; needs no GPU."""
+    parts = _rows("float32", "parts", "queries", "results", config.head_v)
+    o = _rows(config.dtype, "o", "queries", "heads", config.head_v)
+    lses = TensorSpec("float32", ("batch", "results", "queries"))
+    kernel = Deferred("cutepy.kernels.attention.combine:Combine", config.head_v)
+    return compile(kernel, parts, lses, o, _LSE, sources=SOURCES).without_lazy_check()

@@ -5,7 +5,7 @@ and keys are, and which of them see each other.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import cutlass
 import cutlass.cute as cute
@@ -34,6 +34,8 @@ class Place:
         Index in the batch of tensors of values of queries.
     queries : GroupRows or None
         Its queries, where they are rows of a matrix of all sequences.
+    split : Split or None
+        Its part of the keys, if it has not all.
     """
 
     head: Any
@@ -42,15 +44,42 @@ class Place:
     k: tuple
     batch: Any = 0
     queries: GroupRows | None = None
+    split: "Split | None" = None
 
     @property
     def query(self):
         """Row of the first query in tensors of values of queries."""
         return 0 if self.queries is None else self.queries.start
 
+    @property
+    def result(self):
+        """Head of results: those of a split come behind those of all splits before."""
+        return self.head if self.split is None else self.split.index * self.split.heads + self.head
+
     def first_tile(self, tile: int):
         """Return the first tile of queries in tensors that have sequences in whole tiles."""
         return 0 if self.queries is None else first_tile(self.queries, tile)
+
+    def tiles(self, row, rows: int, width: int):
+        """Return the tiles of `width` columns of the band that the rows from `row` on see, of this part."""
+        tiles = self.band.tiles(row, rows, width)
+        return tiles if self.split is None else tiles.part(self.split.index, self.split.count)
+
+
+class Split(NamedTuple):
+    """Part of the keys.
+
+    Attributes
+    ----------
+    index, count : Int32
+        Of the parts.
+    heads : Int32
+        Heads of queries.
+    """
+
+    index: Any
+    count: Any
+    heads: Any
 
 
 @dataclass(frozen=True)
@@ -61,17 +90,26 @@ class Batches:
     ----------
     band : Band
         Of queries and keys, or of keys and queries: those whose tiles are dealt out come first.
+    heads, splits : Int32 or None
+        Heads of queries, and parts of the keys, which other CTAs have; None if each CTA has all keys.
     """
 
     band: Band
+    heads: cutlass.Int32 | None = None
+    splits: cutlass.Int32 | None = None
 
     def of(self, work) -> Place:
         """Return the place of a unit of work."""
-        batch, head = work.batch
-        return Place(head, self.band, (batch,), (batch,), batch)
+        batch, head, *split = work.batch
+        part = Split(*split, self.splits, self.heads) if split else None
+        return Place(head, self.band, (batch,), (batch,), batch, None, part)
 
-    def tiles(self, copy, tensor: cute.Tensor, staged: cute.Tensor, tile: tuple[int, int], mode: int = 0):
-        """Cut what a copy moves into tiles; `mode` is the one of tokens."""
+    def queries_of(self, copy, tensor: cute.Tensor, staged: cute.Tensor, tile: tuple[int, int]):
+        """Cut what a copy moves of the queries into tiles."""
+        return tma.make_tiles(copy, tensor, staged, tile)
+
+    def keys_of(self, copy, tensor: cute.Tensor, staged: cute.Tensor, tile: tuple[int, int], mode: int = 0):
+        """Cut what a copy moves of the keys into tiles; `mode` is the one of tokens."""
         return tma.make_tiles(copy, tensor, staged, tile)
 
     def scheduler(self, raster: tuple, tile: int, at_once, group, *, longest_first: bool, grows: bool = True):
@@ -79,6 +117,33 @@ class Batches:
         if longest_first:
             return schedulers.LongestFirst(raster, 1, at_once=at_once, grows=grows)
         return schedulers.Persistent(raster, 1)
+
+
+@dataclass(frozen=True)
+class Cached(Batches):
+    """Matrices of queries of a batch, and sequences of keys in one matrix, which other queries share.
+
+    Attributes
+    ----------
+    keys : Sequences
+    table : Tensor or None
+        Pages of each sequence's keys; None if keys are not in pages.
+    """
+
+    keys: Sequences | None = None
+    table: cute.Tensor | None = None
+
+    def of(self, work) -> Place:
+        """Return the place of a unit of work."""
+        batch, head, *split = work.batch
+        k, band = self.keys.of(batch), self.band
+        band = Band(band.queries, k.length, band.left, band.right, band.sharing)
+        part = Split(*split, self.splits, self.heads) if split else None
+        return Place(head, band, (batch,), _coordinates(k, self.table), batch, None, part)
+
+    def keys_of(self, copy, tensor: cute.Tensor, staged: cute.Tensor, tile: tuple[int, int], mode: int = 0):
+        """Cut what a copy moves of the keys into tiles; `mode` is the one of tokens."""
+        return GroupedTiles(copy, tensor, staged, tile, mode, batched=True)
 
 
 @dataclass(frozen=True)
@@ -90,21 +155,36 @@ class Ragged:
     queries, keys : Sequences
     left, right : Int32 or None
         The band's bounds.
+    heads, splits : Int32 or None
+        As of `Batches`.
+    table : Tensor or None
+        As of `Cached`.
     """
 
     queries: Sequences
     keys: Sequences
     left: cutlass.Int32 | None
     right: cutlass.Int32 | None
+    heads: cutlass.Int32 | None = None
+    splits: cutlass.Int32 | None = None
+    table: cute.Tensor | None = None
 
     def of(self, work) -> Place:
         """Return the place of a unit of work."""
-        q = work.batch
+        q, head, part = work.batch, work.column, None
         k = self.keys.of(q.group)
-        return Place(work.column, Band(q.length, k.length, self.left, self.right), q[1:], k[1:], 0, q)
+        if self.splits is not None:
+            part = Split(head // self.heads, self.splits, self.heads)
+            head = head - part.index * self.heads
+        band = Band(q.length, k.length, self.left, self.right)
+        return Place(head, band, q[1:], _coordinates(k, self.table), 0, q, part)
 
-    def tiles(self, copy, tensor: cute.Tensor, staged: cute.Tensor, tile: tuple[int, int], mode: int = 0):
-        """Cut what a copy moves into tiles; `mode` is the one of tokens."""
+    def queries_of(self, copy, tensor: cute.Tensor, staged: cute.Tensor, tile: tuple[int, int]):
+        """Cut what a copy moves of the queries into tiles."""
+        return GroupedTiles(copy, tensor, staged, tile, 0, batched=True)
+
+    def keys_of(self, copy, tensor: cute.Tensor, staged: cute.Tensor, tile: tuple[int, int], mode: int = 0):
+        """Cut what a copy moves of the keys into tiles; `mode` is the one of tokens."""
         return GroupedTiles(copy, tensor, staged, tile, mode, batched=True)
 
     def scheduler(self, heads, tile: int, at_once, group, *, longest_first: bool, grows: bool = True):
@@ -132,6 +212,11 @@ class RaggedByKeys(Ragged):
     def dealt(self) -> Sequences:
         """The sequences whose tiles are dealt out."""
         return self.keys
+
+
+def _coordinates(rows: GroupRows, table: cute.Tensor | None) -> tuple:
+    """Return the coordinates of a sequence's rows in a matrix of all, or in pages."""
+    return (rows.start, rows.length) if table is None else (rows.group, rows.length)
 
 
 def queries_of(lengths: Lengths, rows, *, has_tail: bool) -> Sequences:

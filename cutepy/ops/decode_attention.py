@@ -1,0 +1,310 @@
+"""Attention of new queries with cached keys as an operation of PyTorch: of any lengths, in pages or not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+
+from cutepy.host.launches import Launches, described
+from cutepy.kernels.attention import reference
+from cutepy.kernels.attention.choice import DECODE_ROWS
+from cutepy.kernels.attention.config import Lengths
+from cutepy.kernels.attention.op import plan_cached, plan_decode
+from cutepy.ops import shardings
+from cutepy.ops.attention_arguments import bounds, check, way_to
+from cutepy.ops.registration import register_both
+from cutepy.runtime.execution import EXECUTION
+from cutepy.runtime.invariance import INVARIANCE
+
+Launch = Callable[..., tuple[torch.Tensor, torch.Tensor]]
+
+_launches: Launches[Launch] = Launches()
+
+
+def attention_decode(
+    q: torch.Tensor,
+    k_cache: torch.Tensor,
+    v_cache: torch.Tensor,
+    *,
+    cache_seqlens: torch.Tensor | None = None,
+    block_table: torch.Tensor | None = None,
+    causal: bool = False,
+    window: tuple[int, int] = (-1, -1),
+    scale: float | None = None,
+    return_lse: bool = False,
+) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+    """Compute softmax(scale q k^T) v of new queries with cached keys, whose numbers only the device knows.
+
+    Where queries are few, several CTAs have parts of a sequence's keys, and a second kernel combines their results.
+    Queries of heads that share keys are rows of one tile. The last query is at the position of the last key. Keys
+    beyond a sequence's length are not read, nor the rest of the block table. A query that sees no key has an output of
+    zeros.
+
+    Parameters
+    ----------
+    q : Tensor (batch, queries, heads, head)
+        float16 or bfloat16, head a multiple of 16 up to 256.
+    k_cache : Tensor (batch, keys, kv heads, head), or, with `block_table`, (pages, keys of a page, kv heads, head)
+        The first two modes are one in memory: what follows a page, or sequence, is the next one.
+    v_cache : Tensor, as k_cache, (..., head of v)
+    cache_seqlens : Tensor (batch,), int32, optional
+        Keys of each sequence; all that the cache has if not given, which `block_table` needs.
+    block_table : Tensor (batch, pages of a sequence), int32, optional
+        The numbers of each sequence's pages, whose keys are a multiple of 8.
+    causal : bool
+        True if a query sees no key behind its position.
+    window : (int, int)
+        Keys before and behind a query's position that it sees; -1 for all.
+    scale : float, optional
+        Positive factor of the scores; 1 / sqrt(head) if not given.
+    return_lse : bool
+        True to return the natural logarithms of the rows' sums of exp(score) too.
+
+    Returns
+    -------
+    Tensor (batch, queries, heads, head of v), or a pair of it and a Tensor (batch, heads, queries) of float32
+        Without derivatives.
+
+    Raises
+    ------
+    TypeError
+        If the dtypes are others, or differ.
+    ValueError
+        If the shapes don't match, or a setting is out of range.
+
+    Examples
+    --------
+    >>> import torch
+    >>> q = torch.randn(2, 1, 8, 64, dtype=torch.bfloat16)
+    >>> k_cache, v_cache = (torch.randn(9, 16, 2, 64, dtype=torch.bfloat16) for _ in range(2))
+    >>> table = torch.tensor([[3, 1, 8], [0, 2, 0]], dtype=torch.int32)
+    >>> lengths = torch.tensor([40, 17], dtype=torch.int32)
+    >>> attention_decode(q, k_cache, v_cache, cache_seqlens=lengths, block_table=table).shape
+    torch.Size([2, 1, 8, 64])
+    """
+    left, right = window
+    if min(left, right) < -1:
+        raise ValueError(f"window must be two numbers of keys, -1 for all, got {window}")
+    right = 0 if causal else right
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    o, lse = _attention_decode(q, k_cache, v_cache, cache_seqlens, block_table, scale, left, right)
+    return (o, lse) if return_lse else o
+
+
+def flash_attn_with_kvcache(
+    q: torch.Tensor,
+    k_cache: torch.Tensor,
+    v_cache: torch.Tensor,
+    cache_seqlens: torch.Tensor | int | None = None,
+    block_table: torch.Tensor | None = None,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: tuple[int, int] = (-1, -1),
+    return_softmax_lse: bool = False,
+) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+    """Compute attention with the arguments of flash-attn's `flash_attn_with_kvcache`, of keys that are in the cache."""
+    if isinstance(cache_seqlens, int):
+        cache_seqlens = torch.full((q.shape[0],), cache_seqlens, dtype=torch.int32, device=q.device)
+    return attention_decode(
+        q,
+        k_cache,
+        v_cache,
+        cache_seqlens=cache_seqlens,
+        block_table=block_table,
+        causal=causal,
+        window=window_size,
+        scale=softmax_scale,
+        return_lse=return_softmax_lse,
+    )
+
+
+def _check(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    lengths: torch.Tensor | None,
+    table: torch.Tensor | None,
+    scale: float,
+) -> None:
+    """Check all that can be told without data."""
+    check(q, k, v, scale, has_batch=table is None)
+    if k.shape[:2] != v.shape[:2]:
+        raise ValueError(f"k_cache and v_cache must have the same pages, got {tuple(k.shape)} and {tuple(v.shape)}")
+    for name, given, shape in (("cache_seqlens", lengths, (q.shape[0],)), ("block_table", table, (q.shape[0], None))):
+        if given is None:
+            continue
+        is_shape = given.dim() == len(shape) and given.shape[0] == q.shape[0]
+        if given.dtype != torch.int32 or not is_shape or not given.is_contiguous() or given.device != q.device:
+            wanted = "(batch,)" if len(shape) == 1 else "(batch, pages)"
+            raise ValueError(
+                f"{name} must be a contiguous tensor {wanted} of int32 on {q.device}, with a batch of {q.shape[0]}, "
+                f"got {given.dtype} of shape {tuple(given.shape)} on {given.device}"
+            )
+    if table is None:
+        return
+    if lengths is None:
+        raise ValueError("a block_table needs cache_seqlens: how many keys each sequence has; got None")
+    if k.shape[1] % 8 or not k.shape[1]:
+        raise ValueError(f"pages must have a multiple of 8 keys, got {k.shape[1]}")
+
+
+def _rows_of_all(name: str, cache: torch.Tensor) -> torch.Tensor:
+    """View the first two modes of a cache as one."""
+    try:
+        return cache.view(-1, *cache.shape[2:])
+    except RuntimeError:
+        raise ValueError(
+            f"{name} must have its first two modes as one in memory, each page or sequence behind the one before; got "
+            f"strides {cache.stride()} of shape {tuple(cache.shape)}"
+        ) from None
+
+
+def _results(q: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    batch, queries, heads, _ = q.shape
+    return q.new_empty(batch, queries, heads, v.shape[3]), q.new_empty(batch, heads, queries, dtype=torch.float32)
+
+
+def _fake(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    lengths: torch.Tensor | None,
+    table: torch.Tensor | None,
+    scale: float,
+    left: int,
+    right: int,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    _check(q, k, v, lengths, table, scale)
+    return _results(q, v)
+
+
+def _reference(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    lengths: torch.Tensor | None,
+    table: torch.Tensor | None,
+    scale: float,
+    left: int,
+    right: int,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    _check(q, k, v, lengths, table, scale)
+    o, lse = _results(q, v)
+    page = k.shape[1]
+    for batch in range(q.shape[0]):
+        count = page if lengths is None else int(lengths[batch])
+        if table is None:
+            keys, values = k[batch, : max(count, 0)], v[batch, : max(count, 0)]
+        else:
+            count = min(max(count, 0), table.shape[1] * page)
+            pages = table[batch, : -(-count // page)].long()
+            keys, values = (each[pages].flatten(0, 1)[:count] for each in (k, v))
+        found = reference.forward(q[batch][None], keys[None], values[None], scale, *bounds(left, right))
+        o[batch], lse[batch] = (each[0] for each in found)
+    return o, lse
+
+
+def _flops(
+    q: tuple[int, ...],
+    k: tuple[int, ...],
+    v: tuple[int, ...],
+    lengths: object,
+    table: tuple[int, ...] | None,
+    *_: object,
+) -> int:
+    """Count the operations of both products with all keys that the cache may have.
+
+    Examples
+    --------
+    >>> _flops((2, 1, 8, 64), (9, 16, 2, 64), (9, 16, 2, 64), (2,), (2, 3))
+    196608
+    """
+    keys = k[1] * (1 if table is None else table[1])
+    return 2 * math.prod(q[:3]) * keys * (q[3] + v[3])
+
+
+@register_both(
+    "cutepy::attention_decode(Tensor q, Tensor k, Tensor v, Tensor? lengths, Tensor? table, float scale, int left, "
+    "int right) -> (Tensor, Tensor)",
+    reference=_reference,
+    fake=_fake,
+    sharding=shardings.of_attention_decode,
+    flops=_flops,
+)
+def _attention_decode(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    lengths: torch.Tensor | None,
+    table: torch.Tensor | None,
+    scale: float,
+    left: int,
+    right: int,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    given = lengths is not None, None if table is None else table.shape[1]
+    key = (scale, left, right, *given, INVARIANCE.on, EXECUTION.backend is None, *described(q, k, v))
+    launch = _launches.get(key)
+    if launch is None:
+        _check(q, k, v, lengths, table, scale)
+        launch = _launches.keep(key, _find_launch(q, k, v, lengths, table, scale, *bounds(left, right)))
+    return launch(q, k, v, lengths, table)
+
+
+def _find_launch(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    lengths: torch.Tensor | None,
+    table: torch.Tensor | None,
+    scale: float,
+    left: int | None,
+    right: int | None,
+) -> Launch:
+    """Decide all that is done for tensors like these, and have the kernels compiled."""
+    batch, queries, heads, _ = q.shape
+    kv_heads, head_v, group = k.shape[2], v.shape[3], heads // k.shape[2]
+    most_keys = k.shape[1] * (1 if table is None else table.shape[1])
+    if 0 in q.shape or not most_keys or 0 in k.shape:
+        shape, rows = (batch, queries, heads, head_v), (batch, heads, queries)
+        return lambda q, *_: (q.new_zeros(shape), q.new_full(rows, -math.inf, dtype=torch.float32))
+    page = 0 if table is None else k.shape[1]
+    given = None if lengths is None else Lengths(k_used=True)
+    is_packed = queries * group <= DECODE_ROWS and group > 1
+    if lengths is None:
+        caches = way_to(k), way_to(v)
+    else:
+        caches = tuple(map(way_to, (_rows_of_all("k_cache", k), _rows_of_all("v_cache", v))))
+
+    def rows_of(q: torch.Tensor) -> torch.Tensor:
+        """View queries of heads that share keys as rows: (batch, queries * group, kv heads, head)."""
+        if not is_packed:
+            return q
+        return q.unflatten(2, (kv_heads, group)).transpose(2, 3).flatten(1, 2)
+
+    rows = rows_of(q)
+    to_rows = way_to(rows)
+    of_results = (*rows.shape[:3], head_v), (batch, rows.shape[2], rows.shape[1])
+    if queries <= DECODE_ROWS:
+        sharing = group if is_packed else None
+        launch = plan_decode(rows, k, v, scale, left, right, given, most_keys, page, sharing)
+    else:
+        launch = plan_cached(rows, k, v, scale, left, right, given, page)
+
+    def run(
+        q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, lengths: torch.Tensor | None, table: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        rows, o, lse = rows_of(q), q.new_empty(of_results[0]), q.new_empty(of_results[1], dtype=torch.float32)
+        if lengths is not None:
+            k, v = k.view(-1, *k.shape[2:]), v.view(-1, *v.shape[2:])
+        tensors = (
+            each if way is None else way(each) for way, each in zip((to_rows, *caches), (rows, k, v), strict=True)
+        )
+        launch(*tensors, o, lse, None if lengths is None else Lengths(k_used=lengths), table)
+        if not is_packed:
+            return o, lse
+        o = o.unflatten(1, (queries, group)).transpose(2, 3).reshape(batch, queries, heads, head_v)
+        return o, lse.unflatten(2, (queries, group)).transpose(2, 3).reshape(batch, heads, queries)
+
+    return run
