@@ -267,41 +267,38 @@ def _find_launch(
     kv_heads, head_v, group = k.shape[2], v.shape[3], heads // k.shape[2]
     most_keys = k.shape[1] * (1 if table is None else table.shape[1])
     if 0 in q.shape or not most_keys or 0 in k.shape:
-        shape, rows = (batch, queries, heads, head_v), (batch, heads, queries)
-        return lambda q, *_: (q.new_zeros(shape), q.new_full(rows, -math.inf, dtype=torch.float32))
+        shape, of_rows = (batch, queries, heads, head_v), (batch, heads, queries)
+        return lambda q, *_: (q.new_zeros(shape), q.new_full(of_rows, -math.inf, dtype=torch.float32))
     page = 0 if table is None else k.shape[1]
     given = None if lengths is None else Lengths(k_used=True)
     is_packed = queries * group <= DECODE_ROWS and group > 1
-    if lengths is None:
-        caches = way_to(k), way_to(v)
-    else:
-        caches = tuple(map(way_to, (_rows_of_all("k_cache", k), _rows_of_all("v_cache", v))))
+    has_lengths = lengths is not None
+    caches = (_rows_of_all("k_cache", k), _rows_of_all("v_cache", v)) if has_lengths else (k, v)
 
     def rows_of(q: torch.Tensor) -> torch.Tensor:
         """View queries of heads that share keys as rows: (batch, queries * group, kv heads, head)."""
         if not is_packed:
             return q
-        return q.unflatten(2, (kv_heads, group)).transpose(2, 3).flatten(1, 2)
+        grouped: torch.Tensor = q.unflatten(2, (kv_heads, group)).transpose(2, 3).flatten(1, 2)
+        return grouped
 
-    rows = rows_of(q)
-    to_rows = way_to(rows)
-    of_results = (*rows.shape[:3], head_v), (batch, rows.shape[2], rows.shape[1])
+    packed = rows_of(q)
+    ways = [way_to(each) for each in (packed, *caches)]
+    of_o, of_lse = (*packed.shape[:3], head_v), (batch, packed.shape[2], packed.shape[1])
     if queries <= DECODE_ROWS:
         sharing = group if is_packed else None
-        launch = plan_decode(rows, k, v, scale, left, right, given, most_keys, page, sharing)
+        launch = plan_decode(packed, k, v, scale, left, right, given, most_keys, page, sharing)
     else:
-        launch = plan_cached(rows, k, v, scale, left, right, given, page)
+        launch = plan_cached(packed, k, v, scale, left, right, given, page)
 
     def run(
         q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, lengths: torch.Tensor | None, table: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        rows, o, lse = rows_of(q), q.new_empty(of_results[0]), q.new_empty(of_results[1], dtype=torch.float32)
+        o, lse = q.new_empty(of_o), q.new_empty(of_lse, dtype=torch.float32)
         if lengths is not None:
             k, v = k.view(-1, *k.shape[2:]), v.view(-1, *v.shape[2:])
-        tensors = (
-            each if way is None else way(each) for way, each in zip((to_rows, *caches), (rows, k, v), strict=True)
-        )
-        launch(*tensors, o, lse, None if lengths is None else Lengths(k_used=lengths), table)
+        given = (each if way is None else way(each) for way, each in zip(ways, (rows_of(q), k, v), strict=True))
+        launch(*given, o, lse, None if lengths is None else Lengths(k_used=lengths), table)
         if not is_packed:
             return o, lse
         o = o.unflatten(1, (queries, group)).transpose(2, 3).reshape(batch, queries, heads, head_v)

@@ -146,7 +146,7 @@ def flash_attn_varlen_func(
 
 def _check_lengths(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, lengths: Lengths) -> int:
     """Check the lengths against the tensors; return the number of sequences."""
-    batches = {}
+    batches: dict[str, int] = {}
     for name, tensor, cu, used in (
         ("q", q, lengths.q_begins, lengths.q_used),
         ("k", k, lengths.k_begins, lengths.k_used),
@@ -165,9 +165,9 @@ def _check_lengths(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, lengths: L
                     f"{what} must be a contiguous vector of int32 on {q.device}, got {each.dtype} of shape "
                     f"{tuple(each.shape)} on {each.device}"
                 )
-            batches[what] = each.shape[0] - (each is cu)
+            batches[what] = int(each.shape[0]) - (each is cu)
         if cu is None:
-            batches[name] = tensor.shape[0]
+            batches[name] = int(tensor.shape[0])
     if len(set(batches.values())) > 1 or min(batches.values()) < 0:
         raise ValueError(
             "all must have one number of sequences, cu_seqlens_q and cu_seqlens_k one value more, got "
@@ -253,9 +253,9 @@ def _keep(ctx: Any, inputs: Sequence[Any], output: Sequence[torch.Tensor]) -> No
 
 
 def _backward(ctx: Any, do: torch.Tensor | None, dlse: torch.Tensor | None) -> tuple[Any, ...]:  # noqa: ANN401
-    *inputs, o, lse = ctx.saved_tensors
+    q, k, v, *lengths, o, lse = ctx.saved_tensors
     do = torch.zeros_like(o) if do is None else do
-    grads = _attention_varlen_backward(do, *inputs[:3], o, lse, dlse, *inputs[3:], *ctx.how)
+    grads = _attention_varlen_backward(do, q, k, v, o, lse, dlse, *lengths, *ctx.how)
     return *grads, *(None,) * 9
 
 
@@ -379,8 +379,8 @@ def _reference_backward(
         each.zero_()
     for rows, keys in _each_sequence(q, k, Lengths(q_begins, k_begins, q_used, k_used)):
         of_lse = None if dlse is None else dlse[None, :, rows]
-        given = (each[None] for each in (do[rows], q[rows], k[keys], v[keys]))
-        found = reference.backward(*given, of_lse, scale, *bounds(left, right))
+        of_rows, of_keys = (do[None, rows], q[None, rows]), (k[None, keys], v[None, keys])
+        found = reference.backward(*of_rows, *of_keys, of_lse, scale, *bounds(left, right))
         dq[rows], dk[keys], dv[keys] = (each[0] for each in found)
     return grads
 

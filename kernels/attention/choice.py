@@ -89,7 +89,7 @@ def splits_of(tiles: int, most_keys: int, tile_n: int, sm_count: int) -> int:
     Examples
     --------
     >>> splits_of(8, 8192, 128, 132), splits_of(100, 8192, 128, 132), splits_of(132, 8192, 128, 132)
-    (16, 1, 1)
+    (14, 5, 1)
     """
     most = max(min(most_keys // (2 * tile_n), sm_count, 128), 1)
     if tiles >= 0.8 * sm_count:
