@@ -113,10 +113,13 @@ def plan_decode(
         splits = splits_of(batch * heads, most_keys, config.tile_n, gpu_of(q.device).sm_count)
     rest = scale, left or 0, right or 0, 1 << 30
     if splits == 1:
-        function = compile_forward(config, given, is_paged=page > 0, sharing=sharing)
+        function = compile_forward(config, given, is_cached=True, is_paged=page > 0, sharing=sharing)
         return lambda q, k, v, o, lse, lengths, table: function(q, k, v, o, lse, *rest, lengths, table, None, sharing)
     config = choose_decode(dtype, head, head_v, left=bounds[0], right=bounds[1], page=page, is_split=True)
-    function, combine = compile_forward(config, given, is_paged=page > 0, sharing=sharing), compile_combine(config)
+    function, combine = (
+        compile_forward(config, given, is_cached=True, is_paged=page > 0, sharing=sharing),
+        compile_combine(config),
+    )
 
     def launch(
         q: torch.Tensor,
@@ -150,7 +153,10 @@ def plan_cached(
     config = choose_forward(dtype_name(q.dtype), q.shape[3], v.shape[-1], q.shape[1], left=bounds[0], right=bounds[1])
     config = replace(config, page=page)
     ctas = ctas_of(q.shape[1], bounds[1] or given is not None, gpu_of(q.device).sm_count)
-    function, rest = compile_forward(config, given, is_paged=page > 0), (scale, left or 0, right or 0, ctas)
+    function, rest = (
+        compile_forward(config, given, is_cached=True, is_paged=page > 0),
+        (scale, left or 0, right or 0, ctas),
+    )
     return lambda q, k, v, o, lse, lengths, table: function(q, k, v, o, lse, *rest, lengths, table, None, None)
 
 
@@ -227,13 +233,19 @@ _LSE = TensorSpec("float32", ("batch", "heads", "queries"))
 
 @cache
 def compile_forward(
-    config: ForwardConfig, lengths: Lengths | None = None, *, is_paged: bool = False, sharing: int | None = None
+    config: ForwardConfig,
+    lengths: Lengths | None = None,
+    *,
+    is_cached: bool = False,
+    is_paged: bool = False,
+    sharing: int | None = None,
 ) -> Function:
     """Compile the forward kernel of a configuration, unless memory or disk has it; needs no GPU.
 
-    `lengths` has True for each of its tensors that will be given; those of queries only where queries are packed.
+    `lengths` has True for each of its tensors that will be given. Queries are in one matrix as keys are, unless the
+    keys are cached.
     """
-    has_queries = lengths is not None and (lengths.q_begins or lengths.q_used)
+    has_queries = lengths is not None and not is_cached
     of_results = "results" if config.is_split else "heads"
     q, k, v, o = (
         _rows(dtype, name, tokens, heads, head, is_ragged=is_ragged)

@@ -160,7 +160,7 @@ def test_arguments_that_are_refused(k_shape, options):
 def test_chosen_kernels_do_not_spill(head, page):
     config = choose_decode("bfloat16", head, head, left=False, right=True, page=page, is_split=True)
     assert config.smem.fits
-    function = compile_forward(config, Lengths(k_used=True), is_paged=page > 0, sharing=8)
+    function = compile_forward(config, Lengths(k_used=True), is_cached=True, is_paged=page > 0, sharing=8)
     assert function.resources[0].spill_store_bytes == 0
 
 
