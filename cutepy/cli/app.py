@@ -630,12 +630,15 @@ new = typer.Typer(cls=Commands, help="Write what a kernel begins with.", no_args
 def kernel(
     name: Annotated[str, typer.Argument(help="A new module's name: NAME.py and test_NAME.py are written.")],
     folder: Annotated[Path, typer.Option(file_okay=False, help="Where to.")] = Path(),
+    like: Annotated[
+        str, typer.Option(help="gemm (with bias and relu), attention (causal), or rows (RMS norm).")
+    ] = "gemm",
 ) -> None:
-    """Write a fused TMA -> WGMMA kernel made of cutepy.device's blocks, and a test that passes in the simulator."""
+    """Write a kernel made of cutepy.device's blocks, and a test that passes in the simulator."""
     try:
         from cutepy.cli.new import write_kernel
 
-        written = write_kernel(name, folder)
+        written = write_kernel(name, folder, like)
     except (ImportError, ValueError, OSError) as error:
         fail_by(error)
     for file in written:

@@ -22,8 +22,12 @@ _LONGEST = 100
 """Largest number of characters of a name, so that file and kernel names made from it are valid on any system."""
 
 
-def write_kernel(name: str, folder: Path) -> list[Path]:
-    """Write a TMA -> WGMMA kernel made of `cutepy.device`'s blocks, and a test that passes in the simulator.
+FAMILIES = ("gemm", "attention", "rows")
+"""Kernels to begin with: a product with a bias and relu, causal attention, an RMS norm."""
+
+
+def write_kernel(name: str, folder: Path, like: str = "gemm") -> list[Path]:
+    """Write a kernel made of `cutepy.device`'s blocks, and a test that passes in the simulator.
 
     Parameters
     ----------
@@ -33,6 +37,8 @@ def write_kernel(name: str, folder: Path) -> list[Path]:
         a test.
     folder : Path
         Where to write ``NAME.py`` and ``test_NAME.py``.
+    like : str
+        The kernel's family, of `FAMILIES`.
 
     Returns
     -------
@@ -42,15 +48,17 @@ def write_kernel(name: str, folder: Path) -> list[Path]:
     Raises
     ------
     ValueError
-        If it is another name.
+        If it is another name, or family.
     FileExistsError
         If one of the files exists: nothing is written then.
     NotADirectoryError
         If `folder` can't be made.
     """
     _check_spelling(name)
+    if like not in FAMILIES:
+        raise ValueError(f"--like must be one of {', '.join(FAMILIES)}, got {like!r}")
     check_is_or_may_be_folder(folder)
-    files = {folder / f"{name}.py": "kernel.py.jinja", folder / f"test_{name}.py": "test_kernel.py.jinja"}
+    files = {folder / f"{name}.py": f"{like}.py.jinja", folder / f"test_{name}.py": f"test_{like}.py.jinja"}
     for file in (folder / name, *files):  # a folder comes before a module of its name
         if file.exists():
             raise FileExistsError(f"{file} exists: choose another name, or move it away")

@@ -7,12 +7,13 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from textwrap import indent
 
 import pytest
 from typer.testing import CliRunner
 
 from cutepy.cli.app import app
-from cutepy.cli.new import TORCH_NAMESPACES, write_kernel
+from cutepy.cli.new import FAMILIES, TORCH_NAMESPACES, write_kernel
 
 ROOT = Path(__file__).parents[2]
 
@@ -29,6 +30,13 @@ def path(monkeypatch):
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if not Path(entry, "fused_relu.py").exists()])
 
 
+@pytest.fixture(params=FAMILIES)
+def family(request, tmp_path):
+    result = invoke(f"my_{request.param}", "--like", request.param, "--folder", tmp_path)
+    assert result.exit_code == 0, result.output
+    return request.param, tmp_path
+
+
 @pytest.fixture
 def written(tmp_path):
     result = invoke("fused_relu", "--folder", tmp_path)
@@ -38,21 +46,24 @@ def written(tmp_path):
 
 @pytest.mark.integration
 @pytest.mark.dsl
-def test_its_test_passes_in_the_simulator(written):
+def test_its_test_passes_in_the_simulator(family):
+    name, folder = family
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_fused_relu.py"]
-    done = subprocess.run(command, cwd=written, env=environment, capture_output=True, text=True)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"test_my_{name}.py"]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "6 passed" in done.stdout
 
 
-def test_the_page_reads_what_is_written(written):
-    code = (written / "fused_relu.py").read_text()
-    page = (ROOT / "docs" / "own_kernel.md").read_text()
-    shown = [block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if not block.startswith(">>>")]
-    assert len(shown) == 3
+@pytest.mark.parametrize(("page", "like", "blocks"), [("own_kernel", "gemm", 3), ("own_attention", "attention", 1)])
+def test_the_page_reads_what_is_written(page, like, blocks, tmp_path):
+    assert invoke("fused_relu", "--like", like, "--folder", tmp_path).exit_code == 0
+    code = (tmp_path / "fused_relu.py").read_text()
+    text = (ROOT / "docs" / f"{page}.md").read_text()
+    shown = [block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if not block.startswith(">>>")]
+    assert len(shown) == blocks
     for block in shown:
-        assert block.rstrip() in code
+        assert block.rstrip() in code or indent(block, "    ").rstrip() in code
 
 
 @pytest.mark.integration
@@ -88,14 +99,26 @@ def test_the_replacements_on_the_page_make_a_kernel_with_a_in_registers(tmp_path
 
 @pytest.mark.integration
 @pytest.mark.dsl
-def test_it_is_exported(written, monkeypatch):
-    monkeypatch.chdir(written)
+def test_it_is_exported(family, monkeypatch):
+    (like, folder), arguments = (
+        family,
+        {"gemm": "a, Tensor b, Tensor bias", "attention": "q, Tensor k, Tensor v, float scale"},
+    )
+    name = f"my_{like}"
+    monkeypatch.chdir(folder)
     monkeypatch.syspath_prepend(str(ROOT))
-    done = CliRunner().invoke(app, ["export", "extension", "fused_relu:EXTENSION", "-o", "shipped"])
-    sys.modules.pop("fused_relu")
+    done = CliRunner().invoke(app, ["export", "extension", f"{name}:EXTENSION", "-o", "shipped"])
+    sys.modules.pop(name)
     assert done.exit_code == 0, done.output
-    assert "fused_relu(Tensor a, Tensor b, Tensor bias) -> Tensor" in (written / "shipped" / "README.md").read_text()
-    assert len(list((written / "shipped" / "objects").glob("*.o"))) == 1
+    signature = arguments.get(like, "x, Tensor weight, float eps")
+    assert f"{name}(Tensor {signature}) -> Tensor" in (folder / "shipped" / "README.md").read_text()
+    assert len(list((folder / "shipped" / "objects").glob("*.o"))) == 1
+
+
+def test_another_family_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"one of gemm, attention, rows, got 'conv'"):
+        write_kernel("fresh", tmp_path, like="conv")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["1st", "class", "a-b", "_hidden", "", "é", "ﬁx"])
