@@ -514,6 +514,56 @@ def bench_grouped(
     raise typer.Exit(status)
 
 
+@bench.command("attention")
+def bench_attention(
+    suite: Annotated[
+        list[str] | None,
+        typer.Option(help="forward, backward, varlen or decode; may be given again. Default: forward."),
+    ] = None,
+    head: Annotated[
+        list[int] | None, typer.Option(help="Extents of a row; may be given again. Default: 64, 128, 256.")
+    ] = None,
+    keys: Annotated[
+        list[int] | None,
+        typer.Option(
+            help="Keys of a sequence; may be given again. Default: 512, 1024, 4096, 16384; to decode 8192, 131072."
+        ),
+    ] = None,
+    peer: Annotated[
+        list[str] | None, typer.Option(help="cuDNN, FA4 or FA3; may be given again. Default: cuDNN.")
+    ] = None,
+    json: _Json = None,
+    picture: _Picture = None,
+    against: _Against = None,
+) -> None:
+    """Time attention against cuDNN's and FlashAttention's, and check every result."""
+    from cutepy.suites.attention import run_attention
+    from cutepy.suites.attention_peers import PEERS
+    from cutepy.suites.attention_problems import SUITES, attention_problems
+
+    suites, names = suite or ["forward"], peer or ["cuDNN"]
+    _check_known((suites, SUITES, "--suite"), (names, PEERS, "--peer"))
+    if any(each % 16 or not 16 <= each <= 256 for each in head or ()):
+        fail(f"--head must be multiples of 16 up to 256, got {', '.join(map(str, head or ()))}")
+    if any(each < 1 for each in keys or ()):
+        fail(f"--keys must be at least 1, got {min(keys or ())}")
+    problems = [
+        problem
+        for each in suites
+        for problem in attention_problems(
+            cast("Any", each),
+            [n for n in head or [64, 128, 256] if n <= 128 or each != "backward"],
+            keys or ([8192, 131072] if each == "decode" else [512, 1024, 4096, 16384]),
+        )
+    ]
+    output = _output(json, picture, against)
+    try:
+        status = run_attention(problems, {name: PEERS[name] for name in names}, output)
+    except ImportError as error:
+        fail_by(error)
+    raise typer.Exit(status)
+
+
 @bench.command("scaled")
 def bench_scaled(
     kind: Annotated[

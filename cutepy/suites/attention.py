@@ -1,0 +1,54 @@
+"""`cutepy bench attention`: time attention against peers, and check every result against float64."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from cutepy.suites.attention_peers import Peer, available, ours
+from cutepy.suites.attention_problems import AttentionProblem, buffers, wanted
+from cutepy.suites.measuring import Output, measure_all, timed
+
+if TYPE_CHECKING:
+    from cutepy.benchmark import Row
+
+LARGEST_ERROR = 2.0**-7
+"""Of the norm of a result: two roundings to bfloat16."""
+
+
+def run_attention(problems: Sequence[AttentionProblem], peers: Mapping[str, Peer], output: Output) -> int:
+    """Measure our attention against peers.
+
+    Parameters
+    ----------
+    problems : sequence of AttentionProblem
+    peers : mapping of str to Peer
+        By the names to print.
+    output : Output
+        What to write, and what to compare with.
+
+    Returns
+    -------
+    int
+        Exit status: 1 where a result is wrong or slower than it was, 2 where nothing could be measured.
+    """
+    return measure_all("attention", problems, partial(_measure, peers), _complaint, output)
+
+
+def _complaint(problem: AttentionProblem, rows: list[Row]) -> str | None:
+    right = all(row.error <= LARGEST_ERROR for row in rows if row.contender == "cutepy")
+    return None if right else f"{problem} is beyond its tolerance"
+
+
+def _measure(peers: Mapping[str, Peer], problem: AttentionProblem) -> list[Row]:
+    """Measure a problem; peers that don't support it are left out."""
+    from cutepy.testing.numerics import relative_error
+
+    made = buffers(problem)
+    entries = {"cutepy": ours(problem, made)}
+    entries |= {name: found for name, peer in peers.items() if (found := available(peer, problem, made)) is not None}
+    reference = wanted(problem, made)
+    errors = {name: relative_error(entry(0).reshape(reference.shape), reference) for name, entry in entries.items()}
+    del reference
+    return timed(problem, entries, errors, sets=len(made.q))

@@ -1,0 +1,218 @@
+"""Problems of `cutepy bench attention`, and their buffers."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+
+if TYPE_CHECKING:
+    import torch
+
+Suite = Literal["forward", "backward", "varlen", "decode"]
+SUITES = get_args(Suite)
+_TOKENS, _COLUMNS = 16384, 2048
+"""Tokens, and columns of all heads, of the problems of the first three suites."""
+_SEQUENCES = 64
+"""Sequences of the varlen suite."""
+
+
+@dataclass(frozen=True)
+class AttentionProblem:
+    """Attention of a batch.
+
+    Attributes
+    ----------
+    suite : str
+        "forward" and "backward" have one length, "varlen" packed sequences of different ones, "decode" one query a
+        sequence and pages of keys.
+    batch, keys, heads, kv_heads, head : int
+        `keys` are those of each sequence, and its queries, but for decoding; with "varlen", those of all together.
+    causal : bool
+    page : int
+        Keys of a page.
+    """
+
+    suite: Suite
+    batch: int
+    keys: int
+    heads: int
+    kv_heads: int
+    head: int
+    causal: bool = False
+    page: int = 0
+
+    def __str__(self) -> str:
+        shape = f"{self.batch}x{self.keys}" + (f" pages of {self.page}" if self.page else "")
+        return f"{self.suite} {shape} {self.heads}:{self.kv_heads}x{self.head}{' causal' if self.causal else ''}"
+
+    @property
+    def lengths(self) -> list[int]:
+        """Keys of each sequence: with "varlen" they fall off as 1, 1/2, 1/3, ..., in any order.
+
+        Examples
+        --------
+        >>> AttentionProblem("varlen", 3, 110, 1, 1, 64).lengths
+        [20, 60, 30]
+        """
+        if self.suite != "varlen":
+            return [self.keys] * self.batch
+        shares = [1 / (rank + 1) for rank in range(self.batch)]
+        lengths = [int(self.keys * share / sum(shares) + 1e-9) for share in shares]
+        lengths[0] += self.keys - sum(lengths)
+        random.Random(self.batch).shuffle(lengths)
+        return lengths
+
+    @property
+    def queries(self) -> list[int]:
+        """Queries of each sequence."""
+        return [1] * self.batch if self.suite == "decode" else self.lengths
+
+    @property
+    def flops(self) -> float:
+        """Operations of the products; of half the pairs with a causal mask, as FlashAttention counts."""
+        pairs = sum(m * n for m, n in zip(self.queries, self.lengths, strict=True))
+        products = 5 if self.suite == "backward" else 2
+        return 2.0 * products * pairs * self.heads * self.head / (2 if self.causal else 1)
+
+    @property
+    def bytes(self) -> float:
+        """Bytes of the inputs and results, once each."""
+        q = 2.0 * sum(self.queries) * self.heads * self.head
+        k = 2.0 * sum(self.lengths) * self.kv_heads * self.head
+        return 4 * q + 4 * k if self.suite == "backward" else 2 * q + 2 * k
+
+
+def attention_problems(suite: Suite, heads: Sequence[int], keys: Sequence[int]) -> list[AttentionProblem]:
+    """List the problems of a suite.
+
+    Parameters
+    ----------
+    suite : str
+    heads : sequence of int
+        Extents of a row.
+    keys : sequence of int
+        Keys of a sequence, where all have as many.
+
+    Examples
+    --------
+    >>> print(*attention_problems("forward", [128], [512]), sep=", ")
+    forward 32x512 16:16x128, forward 32x512 16:16x128 causal
+    >>> print(attention_problems("decode", [128], [8192])[0])
+    decode 1x8192 pages of 16 64:8x128
+    """
+    found = []
+    for head in heads:
+        count = _COLUMNS // head
+        if suite == "varlen":
+            found += [
+                AttentionProblem(suite, _SEQUENCES, _TOKENS, count, kv_heads, head, causal)
+                for kv_heads in (count, max(count // 8, 1))
+                for causal in (False, True)
+            ]
+        elif suite == "decode":
+            found += [
+                AttentionProblem(suite, batch, each, 64, 8, head, False, page)
+                for each in keys
+                for batch in (1, 16, 128)
+                for page in (16, 64, 256)
+                if batch * each <= 1 << 21
+            ]
+        else:
+            found += [
+                AttentionProblem(suite, max(_TOKENS // each, 1), each, count, count, head, causal)
+                for each in keys
+                for causal in (False, True)
+            ]
+    return found
+
+
+class Buffers(NamedTuple):
+    """Sets of the tensors of a problem, with more bytes than the L2 cache.
+
+    Attributes
+    ----------
+    q, k, v, do : list of Tensor
+        One of each set; `do` of "backward" only.
+    bounds : Tensor
+        First query of each sequence, and the end.
+    lengths : Tensor
+        Keys of each sequence.
+    table : Tensor
+        Pages of each sequence; without columns where there are none.
+    """
+
+    q: list[torch.Tensor]
+    k: list[torch.Tensor]
+    v: list[torch.Tensor]
+    do: list[torch.Tensor]
+    bounds: torch.Tensor
+    lengths: torch.Tensor
+    table: torch.Tensor
+
+
+def buffers(problem: AttentionProblem, device: str = "cuda") -> Buffers:
+    """Make sets of random normal tensors; pages of the sequences are in any order."""
+    import torch
+
+    from cutepy.benchmark import buffer_sets
+
+    lengths = torch.tensor(problem.lengths, device=device, dtype=torch.int32)
+    bounds = torch.tensor([0, *problem.queries], device=device).cumsum(0).int()
+    page = problem.page or 1
+    pages = problem.batch * -(-problem.keys // page) if problem.page else 0
+    table = torch.randperm(pages, device=device).int().view(problem.batch, -1)
+    heads = {"q": problem.heads, "k": problem.kv_heads, "v": problem.kv_heads, "do": problem.heads}
+    shapes = {
+        "forward": ((problem.batch, problem.keys), (problem.batch, problem.keys)),
+        "backward": ((problem.batch, problem.keys), (problem.batch, problem.keys)),
+        "varlen": ((problem.keys,), (problem.keys,)),
+        "decode": ((problem.batch, 1), (pages, page)),
+    }[problem.suite]
+    sets = Buffers([], [], [], [], bounds, lengths, table)
+    for _ in range(buffer_sets(int(problem.bytes))):
+        for name, kept in zip(heads, sets[:4], strict=True):
+            if name != "do" or problem.suite == "backward":
+                tokens = shapes[name in "kv"]
+                kept.append(torch.randn(*tokens, heads[name], problem.head, device=device).bfloat16())
+    return sets
+
+
+Result = Callable[[int], "torch.Tensor"]
+"""Function that computes the result of one set: O, or dQ, dK and dV in a row."""
+
+
+def wanted(problem: AttentionProblem, made: Buffers) -> torch.Tensor:
+    """Compute the result of the first set in float64, a head at a time."""
+    import torch
+
+    q, k, v = (each[0] for each in made[:3])
+    group = problem.heads // problem.kv_heads
+    parts = []
+    for head in range(problem.heads):
+        tensors = [q[..., head, :], k[..., head // group, :], v[..., head // group, :]]
+        if problem.suite == "decode":
+            tensors[1:] = [each[made.table.long()].flatten(1, 2)[:, : problem.keys] for each in tensors[1:]]
+        rows = [each.double().requires_grad_(problem.suite == "backward") for each in tensors]
+        if problem.suite == "varlen":
+            cuts = (each.split(problem.lengths) for each in rows)
+            found = torch.cat([_attend(*each, causal=problem.causal) for each in zip(*cuts, strict=True)])
+        else:
+            found = torch.stack([_attend(*each, causal=problem.causal) for each in zip(*rows, strict=True)])
+        if problem.suite == "backward":
+            grads = torch.autograd.grad(found, rows, made.do[0][..., head, :].double())
+            found = torch.stack([each.detach() for each in grads])
+        parts.append(found.detach())
+    return torch.stack(parts, -2)
+
+
+def _attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool) -> torch.Tensor:
+    import torch
+
+    scores = q @ k.mT * q.shape[-1] ** -0.5
+    if causal:
+        hidden = torch.ones(scores.shape, dtype=torch.bool, device=q.device).triu(1 + k.shape[0] - q.shape[0])
+        scores = scores.masked_fill(hidden, -torch.inf)
+    found: torch.Tensor = scores.softmax(-1) @ v
+    return found
