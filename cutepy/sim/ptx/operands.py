@@ -30,7 +30,8 @@ from cutepy.sim.ptx.tokens import PtxSyntaxError
 _ADDRESS = re.compile(r"(?P<base>[%A-Za-z_$][\w$%.]*)\s*(?:\+(?P<offset>.*))?$", re.S)
 _SUBTRACTED = re.compile(r"[%A-Za-z_$][\w$%.]*\s*-")
 _INDEXED = re.compile(r"(?P<name>[A-Za-z_$][\w$]*)\s*(?:\[(?P<index>.*)\]|\+(?P<offset>.*))$", re.S)
-_CONSTANT = re.compile(r"(?:[-+~!()\s]|\.[su]64)*(?:\d|WARP_SZ\b)")
+_CONSTANT = re.compile(r"(?:[-+~!()\s]|\.[su]64)*(?:\.?\d|WARP_SZ\b)")
+_BLANK_BEFORE_ELEMENT = re.compile(r"(?<=\w)\s+(?=\.[xyzwrgba]\b)")
 _NO_NAME = frozenset("0123456789[{(-+!~")
 """Characters that begin an operand other than a register's name."""
 _MARK = re.compile(r"[\[\]{}(),]")
@@ -69,6 +70,8 @@ class Operands:
         """Read one operand, with the names of a scope."""
         if not text:
             raise PtxSyntaxError(f"an operand of {opcode} is missing")
+        if "." in text:
+            text = _BLANK_BEFORE_ELEMENT.sub("", text)
         first = text[0]
         if first not in _NO_NAME:
             register = self._names.register(text, scope)
@@ -78,7 +81,7 @@ class Operands:
             return self._address(text[1:-1].strip(), scope, opcode)
         if _CONSTANT.match(text):
             return _immediate(text)
-        if first + text[-1] in ("{}", "()"):
+        if first + text[-1] == "{}" or (first == "(" and text[-1] == ")" and opcode.startswith("call")):
             return Vector(tuple(self.read(part, scope, opcode) for part in split(text[1:-1])))
         if "|" in text:
             left, _, right = text.rpartition("|")
