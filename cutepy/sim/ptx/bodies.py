@@ -424,19 +424,19 @@ class Body:
     def _append_statement(self, opcode: str, operands: str, guard: str | None, negated: bool) -> None:
         """Write an instruction; a predicate in a vector is a register of 32 bits, all of them ones where it holds."""
         names = self._names
-        if "{" not in operands or not any(names.is_predicate(word) for word in _WORD.findall(operands)):
+        if "{" not in operands or "pred" not in map(names.register_type, _WORD.findall(operands)):
             self._append(opcode, operands, guard, negated)
             return
         form = traits(usual(opcode)).form
         parts, after = split(operands), []
         for place, part in enumerate(parts):
             items = split(part[1:-1]) if part[:1] == "{" else []
-            are = [names.is_predicate(item) for item in items]
-            if not any(are) or not _takes_predicates(opcode, place, all(are)):
+            types = [names.register_type(item) for item in items]
+            if "pred" not in types or not _takes_predicates(opcode, place, {*types} - {"pred"}):
                 continue
             is_result = place == 0 and form is not None and form.words[:1] == ("result",)
             for number, item in enumerate(items):
-                if are[number]:
+                if types[number] == "pred":
                     items[number] = name = f"%word{len(self._pending)}.{place}.{number}"
                     names.add_register(name, "b32")
                     if is_result:
@@ -651,8 +651,9 @@ def _with_plain_metadata(opcode: str, operands: tuple[Operand, ...]) -> tuple[Op
     return operands
 
 
-def _takes_predicates(opcode: str, place: int, are_all: bool) -> bool:
-    """Tell whether ptxas takes a vector with predicates, or of predicates alone, as an operand."""
+def _takes_predicates(opcode: str, place: int, others: set[str]) -> bool:
+    """Tell whether ptxas takes a vector of predicates and of registers of other types as an operand."""
+    are_all = not others
     first, *modifiers = opcode.split(".")
     if first == "wgmma" and place == 0:
         return False  # written later
@@ -662,7 +663,7 @@ def _takes_predicates(opcode: str, place: int, are_all: bool) -> bool:
         if {"e4m3", "e5m2"} & {*modifiers} and first == "mma":
             return False
         return not are_all or not {"s8", "u8", "s4", "u4", "b1"}.isdisjoint(modifiers)
-    return not are_all or first in ("ldmatrix", "stmatrix")
+    return others == {"b32"} or others == {"b32", ""} and place == 0 or (are_all and first in ("ldmatrix", "stmatrix"))
 
 
 def _widened(opcode: str, operand: Operand) -> Operand:

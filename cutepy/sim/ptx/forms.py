@@ -74,7 +74,7 @@ class Checks:
                 _check_wide(i.opcode, operands)
             _check_registers(i.opcode, form, operands)
             check_operand_types(i.opcode, operands)
-            _check_widths(i.opcode, operands)
+            _check_elements(i.opcode, operands)
         if self._also is not None and (reason := self._also(i)):
             raise PtxSyntaxError(reason)
         if len(self._known) < _MOST_KNOWN:
@@ -248,6 +248,7 @@ def _check_lengths(opcode: str, form: Form, operands: tuple[Operand, ...]) -> No
         elif lengths is not None:
             got = len(operand.items) if isinstance(operand, Vector) else 1
             is_vector = parts[0] in _VECTORS_ONLY or (parts[0] == "mma" and n < 4)
+            is_vector = is_vector or (parts[0] == "wmma" and word in ("result", "value"))
             if got not in lengths or (is_vector and not isinstance(operand, Vector)):
                 said = " or ".join(
                     f"a vector of {x}" if x != 1 or is_vector else "one register" for x in sorted({*lengths})
@@ -272,8 +273,10 @@ def _check_wide_registers(opcode: str, first: str, word: str, operand: Operand) 
 def _lengths(parts: list[str], word: str, n: int) -> tuple[int, ...] | None:
     """Return how many registers an operand may be, 1 for one that is no vector; None if that is not told here."""
     first, last = parts[0], parts[-1]
-    if first in ("wmma", "call") or word in ("address", "target"):
+    if first == "call" or word in ("address", "target"):
         return None
+    if first == "wmma":
+        return _of_wmma(parts, n) if word in ("result", "value") else (1,)
     if first in ("ld", "ldu", "st", "atom", "red", "multimem") and word in ("result", "value"):
         count = next((int(p[1]) for p in parts if p in ("v2", "v4", "v8")), 2 if last == "b128" else 1)
         return (count,)
@@ -406,11 +409,22 @@ def _check_registers(opcode: str, form: Form, operands: tuple[Operand, ...]) -> 
             raise PtxSyntaxError(f"{opcode} takes an integer of {bits} bits there, got {typed(one)}")
 
 
-def _check_widths(opcode: str, operands: tuple[Operand, ...]) -> None:
-    """Refuse vectors of registers of several widths, which loads and stores would extend or cut."""
+def _check_elements(opcode: str, operands: tuple[Operand, ...]) -> None:
+    """Refuse vectors of registers of several widths, which loads and stores would extend or cut, and of classes."""
     for operand in operands:
-        if isinstance(operand, Vector) and len({one.bits for one in operand.items if isinstance(one, Register)}) > 1:
+        if not isinstance(operand, Vector):
+            continue
+        registers = [one for one in operand.items if isinstance(one, Register)]
+        if len({one.bits for one in registers}) > 1:
             raise PtxSyntaxError(f"{opcode} takes a vector of registers of one width, got {spelled(operand)}")
+        if opcode.startswith(_OF_ONE_CLASS):
+            classes = {one.type[0] == "f" for one in registers if one.type[0] != "b"}
+            classes |= {False for one in operand.items if isinstance(one, Immediate) and not one.float_bits}
+            if len(classes) > 1:
+                raise PtxSyntaxError(f"{opcode} takes a vector of integers or one of floats, got {spelled(operand)}")
+
+
+_OF_ONE_CLASS = ("mov", "ld.", "st.")
 
 
 def _agrees(operand: Operand, letter: str, bits: int) -> bool:
@@ -447,6 +461,21 @@ def _of_mma(parts: list[str], n: int) -> tuple[int, ...] | None:
     bits = _BITS[types[n]]
     count = max(elements * bits // (32 * max(bits, 32)), 1)
     return (count, 1) if count == 1 else (count,)
+
+
+def _of_wmma(parts: list[str], n: int) -> tuple[int, ...] | None:
+    shape, types = _shape(parts), [p for p in parts if p in _BITS]
+    if shape is None or not types:
+        return None
+    matrix = "dabc"[n] if parts[1] == "mma" else parts[2]
+    if len(types) == 2:
+        types = [types[0], "f16", "f16", types[1]]
+    kind = types["dabc".index(matrix)] if parts[1] == "mma" else types[-1]
+    if kind == "f16" and matrix in "ab":
+        return (8,)  # each element is there twice
+    rows, columns, depth = shape
+    elements = {"a": rows * depth, "b": depth * columns}.get(matrix, rows * columns)
+    return (max(elements * _BITS[kind] // (32 * max(_BITS[kind], 32)), 1),)
 
 
 def _count_of_wgmma(parts: list[str], operands: tuple[Operand, ...]) -> int:

@@ -115,7 +115,7 @@ class Header:
             self._set_target(match["target"])
             self._read_options(match["options"])
         else:
-            self._need(_ADDRESS_SIZE, ".address_size")
+            self.need(_ADDRESS_SIZE, ".address_size")
             if integer(match["address_size"]) != 64:
                 bits = match["address_size"]
                 reason = f"addresses of {bits} bits, which no GPU since sm_90 has; write .address_size 64"
@@ -140,7 +140,7 @@ class Header:
             raise PtxSyntaxError(f"no GPU is named {name}; write sm_90a", name)
         self.target = name
         self.opcodes.clear()
-        self._need(TARGETS.get(architecture(name)), f".target {name}", name)
+        self.need(TARGETS.get(architecture(name)), f".target {name}", name)
 
     def _read_options(self, text: str) -> None:
         for option in re.findall(r"\w+", text):
@@ -154,7 +154,13 @@ class Header:
             if self._options.issuperset(_MODES):
                 raise PtxSyntaxError(f"{' and '.join(_MODES)} exclude each other", option)
 
-    def _need(self, version: Version | None, what: str, token: str = "") -> None:
+    def need(self, version: Version | None, what: str, token: str = "") -> None:
+        """Refuse what a newer version than the module's brought.
+
+        Raises
+        ------
+        PtxSyntaxError
+        """
         if version is not None and self.version is not None and self.version < version:
             raise PtxSyntaxError(f"{what} needs .version {_said(version)}, got {_said(self.version)}", token)
 
@@ -167,7 +173,7 @@ class Header:
         """
         if self.version is not None and self.version < _NEWEST_NEEDED:
             for found in _DIRECTIVE.finditer(text):
-                self._need(_DIRECTIVES[found[0]], found[0], found[0])
+                self.need(_DIRECTIVES[found[0]], found[0], found[0])
 
     def check(self) -> None:
         """Refuse what the rest of the module lacks.

@@ -174,10 +174,14 @@ mma.sp mma.sp::ordered_metadata: matrix, exchanges; result value*5;
     sync.aligned m16n8k32/m16n8k64 row.col satfinite? s32 BYTE BYTE s32 |
     sync.aligned m16n8k64/m16n8k128 row.col satfinite? s32 NIBBLE NIBBLE s32
 wmma.load: matrix, loads, access; result address stride?
-wmma.load.a wmma.load.b: matrix, loads, access; result address stride?;
+wmma.load.a: matrix, loads, access; result address stride?;
     sync.aligned LAYOUT CUBES MATRIX_SPACE? f16/bf16/BYTE | sync.aligned LAYOUT m16n16k8 MATRIX_SPACE? tf32 |
-    sync.aligned LAYOUT m8n8k4 MATRIX_SPACE? f64 | sync.aligned LAYOUT m8n8k32 MATRIX_SPACE? NIBBLE |
-    sync.aligned LAYOUT m8n8k128 MATRIX_SPACE? b1
+    sync.aligned LAYOUT m8n8k4 MATRIX_SPACE? f64 | sync.aligned row m8n8k32 MATRIX_SPACE? NIBBLE |
+    sync.aligned row m8n8k128 MATRIX_SPACE? b1
+wmma.load.b: matrix, loads, access; result address stride?;
+    sync.aligned LAYOUT CUBES MATRIX_SPACE? f16/bf16/BYTE | sync.aligned LAYOUT m16n16k8 MATRIX_SPACE? tf32 |
+    sync.aligned LAYOUT m8n8k4 MATRIX_SPACE? f64 | sync.aligned col m8n8k32 MATRIX_SPACE? NIBBLE |
+    sync.aligned col m8n8k128 MATRIX_SPACE? b1
 wmma.load.c: matrix, loads, access; result address stride?; sync.aligned LAYOUT CUBES MATRIX_SPACE? f16/f32/s32 |
     sync.aligned LAYOUT m16n16k8 MATRIX_SPACE? f32 | sync.aligned LAYOUT m8n8k4 MATRIX_SPACE? f64 |
     sync.aligned LAYOUT m8n8k32/m8n8k128 MATRIX_SPACE? s32
@@ -185,11 +189,11 @@ wmma.store: matrix, stores, access; address value stride?
 wmma.store.d: matrix, stores, access; address value stride?; sync.aligned LAYOUT CUBES MATRIX_SPACE? f16/f32/s32 |
     sync.aligned LAYOUT m16n16k8 MATRIX_SPACE? f32 | sync.aligned LAYOUT m8n8k4 MATRIX_SPACE? f64 |
     sync.aligned LAYOUT m8n8k32/m8n8k128 MATRIX_SPACE? s32
-wmma.mma: matrix, exchanges; result value*3; sync.aligned LAYOUT LAYOUT CUBES f16/f32 f16/f32 satfinite? |
+wmma.mma: matrix, exchanges; result value*3; sync.aligned LAYOUT LAYOUT CUBES f16/f32 f16/f32 |
     sync.aligned LAYOUT LAYOUT CUBES f32 bf16 bf16 f32 |
-    sync.aligned LAYOUT LAYOUT CUBES s32 BYTE BYTE s32 satfinite? |
+    sync.aligned LAYOUT LAYOUT CUBES s32.s8.s8.s32/s32.u8.u8.s32 satfinite? |
     sync.aligned LAYOUT LAYOUT m16n16k8 f32 tf32 tf32 f32 | sync.aligned LAYOUT LAYOUT m8n8k4 ROUND? f64 f64 f64 f64 |
-    sync.aligned row.col m8n8k32 s32 NIBBLE NIBBLE s32 satfinite? |
+    sync.aligned row.col m8n8k32 s32.s4.s4.s32/s32.u4.u4.s32 satfinite? |
     and/xor popc sync.aligned row.col m8n8k128 s32 b1 b1 s32
 
 activemask: warp, exchanges; result; b32; T

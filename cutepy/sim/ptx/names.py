@@ -230,15 +230,15 @@ class Names:
             inner = inner.parent
         return None
 
-    def is_predicate(self, name: str) -> bool:
-        """Tell whether a name is that of a predicate here."""
+    def register_type(self, name: str) -> str:
+        """Return the type of the register of a name here; empty if it is none."""
         scope: Scope | None = self.scope
         while scope is not None:
             known = scope.registers.get(name) or _in_ranges(name, scope.ranges)
             if known is not None:
-                return known.type == "pred"
+                return known.type
             scope = scope.parent
-        return False
+        return ""
 
     def _vector_of_range(self, name: str, scope: Scope) -> Vector | None:
         """Make the vector of a name that is in a range of them."""

@@ -96,6 +96,8 @@ def check_operand_types(opcode: str, operands: tuple[Operand, ...]) -> None:
         items = one.items if isinstance(one, Vector) else (one,)
         if len(items) > 1 and (first == "mov" or kind == "b128"):
             kind = f"b{type_bits(kind) // len(items)}"
+        if first in ("ld", "st") and len({item.type for item in items if isinstance(item, Register)}) > 1:
+            kind = f"b{type_bits(kind)}"  # of registers of several types ptxas checks the width alone
         for item in items:
             if isinstance(item, Immediate) and first in ("atom", "red", "multimem") and opcode.endswith(("f16", "f32")):
                 kind = opcode.rpartition(".")[2]

@@ -96,6 +96,8 @@ class Operands:
             return Sink()
         if (vector := self._names.vector(text, scope)) is not None:
             return vector
+        if (place := self._names.label(text, scope)) is not None:
+            return Label(text, place)
         if first == "%":
             stem = text.partition(".")[0]
             if stem != text and self._names.register(stem, scope) is not None:
@@ -106,8 +108,6 @@ class Operands:
             if text[1:] in SPECIALS:
                 return Special(text[1:])
             raise PtxSyntaxError(f"unknown register {text[:200]} in {opcode}", text[:200])
-        if (place := self._names.label(text, scope)) is not None:
-            return Label(text, place)
         return self._symbol(text, scope, opcode)
 
     def _symbol(self, text: str, scope: Scope, opcode: str) -> Operand:
@@ -121,6 +121,9 @@ class Operands:
             if text in self._names.kernels:
                 return Symbol(text, is_kernel=True)
             raise PtxSyntaxError(f"unknown name {text} in {opcode}", text)
+        is_passed = variable.space == "param" and self._names.formals.get(name) is not variable
+        if is_passed and opcode.startswith(("mov", "cvta")):
+            raise PtxSyntaxError(f"{opcode} takes no address of {name}, which is passed to functions; copy it", name)
         self.spaces[variable.name] = variable.space
         if match is None:
             return Symbol(variable.name)

@@ -33,7 +33,7 @@ _ESCAPED = re.compile(r"\\([0-7]{3})|\\(.)")
 _SPACE = re.compile(r"\s*+")
 _OUTSIDE = re.compile(
     r"""(?:
-      \.version\s+(?P<version>[\d.]+) | \.target\s+(?P<target>[A-Za-z_]\w*)(?P<options>(?:\s*,\s*\w+)*)
+      \.version\s+(?P<version>\d+\.\d+|[\d.]+) | \.target\s+(?P<target>[A-Za-z_]\w*)(?P<options>(?:\s*,\s*\w+)*)
     | \.address_size\s+(?P<address_size>\w+)
     | \.file\s+(?P<file>\d\w*)\s+"[^"]*"(?:\s*,\s*\d+){0,2} | @@[^\n]*+
     | \.pragma\s+"[^"]*"\s*; | \.alias\s+(?P<alias>[\w$]+)\s*,\s*(?P<aliasee>[\w$]+)\s*;
@@ -259,6 +259,7 @@ class Outside:
             attempt(partial(refuse_statement, text[position : min(end, position + 200)]), position, None)
 
     def _section_label(self, name: str) -> None:
+        self.header.need((7, 0), "a label in a section", name)
         if name in self.header.labels:
             refuse(f"the label {name} is declared twice", name)
         self.header.labels.add(name)

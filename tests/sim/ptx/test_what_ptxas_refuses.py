@@ -449,7 +449,7 @@ def test_addresses_of_kernels_and_functions_are_values():
         ("mov.b128 %q1, {1, 2, 3, 4}; mov.b128 {%r0, _, %r2, %r3}, %q1; mov.b128 %q0, {%r3, %r2, %r0, 9};",
          [4, 3, 1, 9]),
         ("setp.eq.u32 %p0, 1, 1; setp.eq.u32 %p1, 1, 2; mov.b64 %d1, {%p0, %r7}; mov.b64 {%r1, %r2}, %d1; "
-         "mov.b64 %d1, {%p1, 6}; mov.b64 {%r3, %r4}, %d1; mov.b128 %q0, {%r1, 1, %r3, 2};", [0xFFFFFFFF, 1, 0, 2]),
+         "mov.b64 %d1, {%p1, %r7}; mov.b64 {%r3, %r4}, %d1; mov.b128 %q0, {%r1, %r2, %r3, 2};", [0xFFFFFFFF, 3, 0, 2]),
         ("mov.b64 %d1, 0x500000007; mov.b64 {%r0, %p0}, %d1; selp.u32 %r1, 1, 0, %p0; mov.b128 %q0, {%r0, %r1, 0, 0};",
          [7, 1, 0, 0]),
     ],
