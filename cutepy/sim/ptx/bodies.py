@@ -663,7 +663,9 @@ def _takes_predicates(opcode: str, place: int, others: set[str]) -> bool:
         if {"e4m3", "e5m2"} & {*modifiers} and first == "mma":
             return False
         return not are_all or not {"s8", "u8", "s4", "u4", "b1"}.isdisjoint(modifiers)
-    return others == {"b32"} or (others == {"b32", ""} and place == 0) or (are_all and first in ("ldmatrix", "stmatrix"))
+    if are_all:
+        return first in ("ldmatrix", "stmatrix")
+    return others == {"b32"} or (others == {"b32", ""} and place == 0)
 
 
 def _widened(opcode: str, operand: Operand) -> Operand:

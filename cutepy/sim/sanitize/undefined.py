@@ -135,7 +135,7 @@ def _effect(i: Instruction) -> _Effect:
         return _Effect(i, to, ((() if is_known else registers),) * len(to), kind in _COMPUTES)
     if kind in _PASSES:
         source = tuple(r.index for r in registers_in(i.operands[1]))
-        return _Effect(i, to[:1], (source,), False)
+        return _Effect(i, to, tuple(source if r.type != "pred" else () for r in written(i)), False)
     return _Effect(i, to, ((),) * len(to), False)
 
 
