@@ -1,6 +1,9 @@
 """Tiles of attention, by rules: each follows from registers, shared memory, or a measurement that it names."""
 
+from dataclasses import replace
+
 from cutepy.kernels.attention.config import BackwardConfig, ForwardConfig
+from cutepy.layouts.sm90 import arch
 
 LARGEST_HEAD, LARGEST_HEAD_BACKWARD = 256, 128
 """Widest rows of Q, K and V: with wider ones O's, or dK's and dV's, accumulators don't fit into registers."""
@@ -34,7 +37,7 @@ def choose_forward(dtype: str, head: int, head_v: int, queries: int, *, left: bo
         tile_n = 64
     elif max(head, head_v) > 128:
         tile_n = 128 if head_v <= 128 else 96
-    return ForwardConfig(
+    config = ForwardConfig(
         dtype=dtype,
         head=head,
         head_v=head_v,
@@ -44,6 +47,9 @@ def choose_forward(dtype: str, head: int, head_v: int, queries: int, *, left: bo
         left=left,
         right=right,
     )
+    while config.smem.size_bytes > arch.SMEM_BYTES_PER_CTA:  # O of an odd number of stages takes more
+        config = replace(config, tile_n=config.tile_n - 16)
+    return config
 
 
 def choose_decode(

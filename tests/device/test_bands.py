@@ -26,9 +26,21 @@ def test_tiles_cover_what_is_seen_and_whole_ones_need_no_mask(queries, keys, lef
     for first in range(0, queries, rows):
         tiles = band.tiles(first, rows, width)
         assert 0 <= tiles.begin < tiles.end
+        assert tiles.begin <= tiles.whole_begin <= tiles.end
+        assert tiles.begin <= tiles.whole_end <= tiles.end
         held = range(first, min(first + rows, queries))
         for i in held:
             assert all(tiles.begin <= j // width < tiles.end for j in range(keys) if (i, j) in seen)
             assert all((band.begin(i) <= j < band.end(i)) == ((i, j) in seen) for j in range(keys))
         for tile in range(max(tiles.whole_begin, tiles.begin), min(tiles.whole_end, tiles.end)):
             assert all((i, j) in seen for i in held for j in range(tile * width, (tile + 1) * width))
+        if first + rows > queries:
+            continue  # the last tile's bounds are those of rows that there are not
+        whole = [
+            n for n in range(-(-keys // width)) if all((i, n * width + x) in seen for i in held for x in range(width))
+        ]
+        assert whole == [*range(tiles.whole_begin, tiles.whole_end)]
+        if all(any((i, j) in seen for j in range(keys)) for i in held):
+            assert {j // width for i, j in seen if i in held} == {*range(tiles.begin, tiles.end)}
+        else:
+            assert not any((i, j) in seen for i in held for j in range(keys)) or tiles.end <= -(-keys // width)

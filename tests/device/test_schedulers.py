@@ -12,7 +12,7 @@ import cutlass  # noqa: E402
 import cutlass.cute as cute  # noqa: E402
 
 import cutepy  # noqa: E402
-from cutepy.device.schedulers import Persistent  # noqa: E402
+from cutepy.device.schedulers import LongestFirst, Persistent  # noqa: E402
 
 
 @dataclass(frozen=True)
@@ -89,3 +89,65 @@ def test_a_worker_that_a_loop_would_carry_is_refused():
 
     with cutepy.simulate(), pytest.raises(TypeError, match=r"must be a frozen dataclass.*got Careless"):
         ask()
+
+
+@dataclass(frozen=True)
+class Note:
+    """Note where each tile is, in the order in which they are given."""
+
+    order: cute.Tensor
+
+    def first_state(self, k):
+        return cutlass.Int32(0)
+
+    @cute.jit
+    def on_tile(self, work, state):
+        for place, value in enumerate((work.row, work.column, *work.batch)):
+            self.order[work.index, place] = value
+        return state + 1
+
+
+class Longest:
+    def __init__(self, grows):
+        self.grows = grows
+
+    @cute.jit
+    def __call__(
+        self,
+        order: cute.Tensor,
+        rows: cutlass.Int32,
+        heads: cutlass.Int32,
+        batches: cutlass.Int32,
+        at_once: cutlass.Int32,
+    ):
+        self.kernel(order, rows, heads, batches, at_once).launch(grid=(3, 1, 1), block=(32, 1, 1))
+
+    @cute.kernel
+    def kernel(
+        self,
+        order: cute.Tensor,
+        rows: cutlass.Int32,
+        heads: cutlass.Int32,
+        batches: cutlass.Int32,
+        at_once: cutlass.Int32,
+    ):
+        if cute.arch.thread_idx()[0] == 0:
+            raster = (rows, cutlass.Int32(1), heads, batches)
+            LongestFirst(raster, cutlass.Int32(1), at_once=at_once, grows=self.grows).each(Note(order))
+
+
+@pytest.mark.parametrize("grows", [True, False])
+@pytest.mark.parametrize(
+    ("rows", "heads", "batches", "at_once"), [(4, 3, 2, 4), (3, 2, 2, 1), (2, 5, 1, 8), (5, 1, 3, 3)]
+)
+def test_tiles_come_in_sections_of_products_the_longest_rows_first(rows, heads, batches, at_once, grows):
+    """Within a section all products' tiles of one row follow each other; the last section has what is left."""
+    products = [(head, batch) for head in range(heads) for batch in range(batches)]
+    wanted = []
+    for first in range(0, len(products), at_once):
+        for row in sorted(range(rows), reverse=grows):
+            wanted += [[row, 0, *product] for product in products[first : first + at_once]]
+    order = torch.full((len(wanted), 4), -1, dtype=torch.int32)
+    with cutepy.simulate():
+        Longest(grows)(order, *map(cutlass.Int32, (rows, heads, batches, at_once)))
+    assert order.tolist() == wanted

@@ -13,47 +13,51 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
 from cutepy.sim.ptx.declarations import SPACES, read_variables
-from cutepy.sim.ptx.features import lacking
+from cutepy.sim.ptx.features import lacking, used
 from cutepy.sim.ptx.forms import check_spaces
 from cutepy.sim.ptx.header import Header
-from cutepy.sim.ptx.heads import PROTOTYPE, Head, described, read_prototype
+from cutepy.sim.ptx.heads import HEAD, PROTOTYPE, Head, described, read_prototype
 from cutepy.sim.ptx.instruction_set import traits
 from cutepy.sim.ptx.model import (
     Address,
     Function,
+    Immediate,
     Instruction,
     Operand,
     Pair,
     Parameter,
     SourceLine,
+    Special,
     Symbol,
     Variable,
+    Vector,
     type_bits,
 )
 from cutepy.sim.ptx.modifiers import check_modifiers
-from cutepy.sim.ptx.names import Names, Scope
+from cutepy.sim.ptx.names import WIDE, Names, Scope
 from cutepy.sim.ptx.operands import SPECIAL_VECTORS, Operands, split
 from cutepy.sim.ptx.places import placed
 from cutepy.sim.ptx.reading import NOT_UNDERSTOOD, Reading, fail, refuse_statement
 from cutepy.sim.ptx.refusals import refusal
-from cutepy.sim.ptx.spelling import usual
+from cutepy.sim.ptx.spelling import OPCODE, usual, without_blanks
 from cutepy.sim.ptx.tokens import PtxSyntaxError, integer_of_32
 
 STATEMENT = re.compile(
-    r"""\s*+(?:
+    rf"""\s*+(?:
       (?P<loc>\.loc\s+(?P<file>\d\w*)\s+(?P<line>\d\w*)\s+(?P<column>\d\w*)
         (?:\s*,\s*function_name\s+(?P<function>[\w$.]+)\s*(?:\+\s*\d\w*\s*)?,
           \s*(?P<inlined>inlined_at\s+\d\w*\s+\d\w*\s+\d\w*))?
         (?!\s*[,\d]))
-    | (?P<open>\{) | (?P<close>\})
+    | (?P<open>\{{) | (?P<close>\}})
     | (?P<label>[$%A-Za-z_][\w$]*)\s*:(?!:)
-    | (?P<directive>\.[a-z](?:[^;{}"]|"[^"]*")*(?:\{[^;]*)?;)
-    | (?:@\s*(?P<negated>!?)\s*(?P<guard>[%\w$]+)\s+)?(?P<opcode>[a-z][\w.:]*)(?P<operands>[^;]*);
+    | \.target\s+(?P<target>[A-Za-z_]\w*+)(?P<options>(?:\s*,\s*\w++)*+)(?!\s*[,;])
+    | (?P<directive>\.[a-z](?:[^;{{}}"]|"[^"]*")*(?:\{{[^;]*)?;)
+    | (?:@\s*(?P<negated>!?)\s*(?P<guard>[%\w$]+)\s+)?(?P<opcode>{OPCODE})(?P<operands>[^;]*);
     )""",
     re.X,
 )
@@ -61,6 +65,10 @@ _TARGET = r"[A-Za-z_$%][\w$]*\s*(?:<\s*\d{1,4}\s*>)?"
 _TARGETS = re.compile(rf"\.branchtargets\s+({_TARGET}(?:\s*,\s*{_TARGET})*)\s*;")
 _MOST_MODIFIERS = 64
 """More than any instruction has, with those that may be there twice: to put them in order takes the square of it."""
+_OF_128_BITS = ".b128"
+_STEM = re.compile(r"[\s+\[].*", re.S)
+"""What is behind the name of a variable."""
+_WORD = re.compile(r"[\w$%]+")
 _MOVES_VECTOR = re.compile(r"\.v[24]\b")
 _TAKE_CARRY = ("addc", "subc", "madc")
 BEYOND = "%beyond"
@@ -84,10 +92,21 @@ class Body:
         With what the module declares.
     header : Header
         Tells which instructions there are.
+    declare : callable
+        Declares a function of the module, of a match of `HEAD`.
     """
 
-    def __init__(self, files: Mapping[int, str], reading: Reading, line: int, names: Names, header: Header) -> None:
+    def __init__(
+        self,
+        files: Mapping[int, str],
+        reading: Reading,
+        line: int,
+        names: Names,
+        header: Header,
+        declare: Callable[[re.Match[str]], Head],
+    ) -> None:
         self._header = header
+        self._declare = declare
         self._checked = header.opcodes
         self._files = files
         self._names = names
@@ -175,24 +194,30 @@ class Body:
         kind = match.lastgroup
         if match["opcode"] is not None:
             self._label = ""
+            opcode = without_blanks(match["opcode"])
             guard = match["guard"]
             operands = match["operands"]
             negated = bool(match["negated"])
-            if match["opcode"].startswith("brx.idx"):
-                check_modifiers(match["opcode"])
+            if opcode.startswith("brx.idx"):
+                check_modifiers(opcode)
                 self._branch_by_index(operands, guard, negated)
                 return
-            if match["opcode"].startswith("call"):
-                self._call(match["opcode"], operands, guard, negated)
+            if opcode.startswith("call"):
+                self._call(opcode, operands, guard, negated)
                 return
-            if match["opcode"].startswith("mov.") and _MOVES_VECTOR.search(match["opcode"]):
-                self._move_vector(match["opcode"], operands, guard, negated)
+            if opcode.startswith("mov.") and _MOVES_VECTOR.search(opcode):
+                self._move_vector(opcode, operands, guard, negated)
                 return
-            if match["opcode"].startswith("ret"):
+            if opcode == "mov.b128":
+                self._move_wide(operands, guard, negated)
+                return
+            if opcode.startswith("ret"):
                 self._store_results(guard, negated)
-            self._append(match["opcode"], operands, guard, negated)
+            self._append_statement(opcode, operands, guard, negated)
         elif match["loc"] is not None:
             self._locate(match)
+        elif match["target"] is not None:
+            self._header.read_target(match["target"], match["options"])
         elif kind == "open":
             self._names.open()
         elif kind == "close":
@@ -211,15 +236,19 @@ class Body:
             name = opcode[: opcode.index(".")]
             raise PtxSyntaxError(f"{name} takes at most {_MOST_MODIFIERS} modifiers, got {count}", name)
         opcode = usual(opcode)
-        if opcode not in self._checked:
-            if reason := lacking(opcode, self._header.version, self._header.target):
-                raise PtxSyntaxError(reason)
-            self._checked.add(opcode)
+        self._check_version(used(opcode, operands))
         if self._function is not None:  # ptxas looks up the labels of lines that have instructions
             self._header.named.setdefault(*self._function)
             self._function = None
         self._pending.append((opcode, operands, guard, negated, self._names.scope, at, self._source, line))
         self._names.index = len(self._pending)
+
+    def _check_version(self, what: str) -> None:
+        """Refuse an opcode or a special register that the version or the target of the module does not have."""
+        if what not in self._checked:
+            if reason := lacking(what, self._header.version, self._header.target):
+                raise PtxSyntaxError(reason)
+            self._checked.add(what)
 
     def _formals(self, declared: tuple[Parameter, ...], what: str) -> tuple[Parameter, ...]:
         """Declare formal parameters or results; those in registers have a place in memory too, by another name."""
@@ -253,14 +282,14 @@ class Body:
             raise PtxSyntaxError(f"call {' '.join(operands.split())} names no function")
         target, *rest = parts
         arguments = rest.pop(0) if rest and rest[0].startswith("(") else "()"
-        head = self._called(target, rest)
+        heads = self._called(target, rest)
         places: list[list[str]] = []
         after: list[tuple[str, str]] = []
-        for text, what, formals in ((results, "results", head.results), (arguments, "parameters", head.parameters)):
+        for text, what in ((results, "results"), (arguments, "parameters")):
             items = split(text[1:-1])
-            if len(items) != len(formals):
-                said = f"{target} has {len(formals)} {what if len(formals) != 1 else what[:-1]}"
-                raise PtxSyntaxError(f"{said}, and the call has {len(items)}; write as many as it declares", target)
+            for head in heads:
+                self._check_passed(target, items, what, head)
+            formals = getattr(heads[0], what)
             places.append([])
             for number, (item, formal) in enumerate(zip(items, formals, strict=True)):
                 if self._is_passed_in_memory(item, formal):
@@ -278,8 +307,17 @@ class Body:
         for other, its in after:
             self._append(other, its, guard, negated)
 
-    def _called(self, target: str, rest: list[str]) -> Head:
-        """Return the head of what a call calls: declared before it, or said by the name behind its arguments."""
+    def _check_passed(self, target: str, items: list[str], what: str, head: Head) -> None:
+        """Refuse results or arguments that are not those of a function."""
+        formals: tuple[Parameter, ...] = getattr(head, what)
+        if len(items) != len(formals):
+            said = f"{target} has {len(formals)} {what if len(formals) != 1 else what[:-1]}"
+            raise PtxSyntaxError(f"{said}, and the call has {len(items)}; write as many as it declares", target)
+        for item, formal in zip(items, formals, strict=True):
+            self._is_passed_in_memory(item, formal)
+
+    def _called(self, target: str, rest: list[str]) -> tuple[Head, ...]:
+        """Return the heads of what a call calls: declared before it, or said by the name behind its arguments."""
         names = self._names
         if target in names.kernels:
             raise PtxSyntaxError(f"call takes a function, and {target} is a kernel", target)
@@ -287,10 +325,10 @@ class Body:
             raise PtxSyntaxError(f"the arguments of a call stand in parentheses, got {', '.join(rest)[:80]}")
         head = names.functions.get(target)
         if rest:
-            said = names.signature(rest[0])
-            if said is None:
+            said = names.signatures(rest[0])
+            if not said:
                 raise PtxSyntaxError(f"no .callprototype or .calltargets {rest[0]} before the call", rest[0])
-            return head or said
+            return (head,) if head is not None else said
         if head is None:
             advice = (
                 "a .callprototype before it, and its name behind the arguments"
@@ -298,7 +336,7 @@ class Body:
                 else f"the declaration of a function before it, such as .extern .func {target};"
             )
             raise PtxSyntaxError(f"a call of {target[:80]} needs {advice}", target[:80])
-        return head
+        return (head,)
 
     def _is_passed_in_memory(self, item: str, formal: Parameter) -> bool:
         """Tell whether an argument or a result is a variable in .param, rather than a register or a number.
@@ -344,6 +382,71 @@ class Body:
         for item, name in zip(destination, between, strict=True):
             if item != "_":
                 self._append(simple, f"{item}, {name}", guard, negated)
+
+    def _move_wide(self, operands: str, guard: str | None, negated: bool) -> None:
+        """Write a move of four registers into one of 128 bits, or from it, and of an address, as moves of 64 bits."""
+        parts = split(operands)
+        if len(parts) != 2:
+            raise PtxSyntaxError(f"mov.b128 takes 2 operands, got {len(parts)}")
+        destination, source = parts
+        names, at = self._names, len(self._pending)
+        into, four = self._four(destination), self._four(source)
+        if (into or destination[:1] == "{") and (four or source[:1] == "{"):
+            raise PtxSyntaxError("mov.b128 takes one vector, got two", source)
+        halves = [f"%mov{at}.{n}" for n in range(2)]
+        is_address = names.variable(_STEM.sub("", source), names.scope) is not None or source in names.kernels
+        if into or four or is_address:
+            for name in halves:
+                names.add_register(name, "b64")
+        if four:
+            for half, pair in zip(halves, (four[:2], four[2:]), strict=True):
+                self._append("mov.b64", f"{half}, {{{', '.join(pair)}}}", guard, negated)
+            source = f"{{{', '.join(halves)}}}"
+        elif is_address:
+            names.add_register(f"%mov{at}.wide", WIDE)
+            self._append("mov.u64", f"{halves[0]}, {source}", guard, negated)
+            self._append("mov.b128", f"%mov{at}.wide, {{{halves[0]}, 0}}", guard, negated)
+            source = f"%mov{at}.wide"
+        target = f"{{{', '.join(halves)}}}" if into else destination
+        self._append("mov.b128", f"{target}, {source}", guard, negated)
+        for half, pair in zip(halves, (into[:2], into[2:]), strict=True):
+            if pair and pair != ["_", "_"]:
+                self._append("mov.b64", f"{{{', '.join(pair)}}}, {half}", guard, negated)
+
+    def _four(self, text: str) -> list[str]:
+        """Name the elements of a vector of four, of which one at least is kept; nothing of another operand."""
+        vector = self._names.vector(text, self._names.scope)
+        if vector is not None and not vector.is_wide and len(vector.items) == 4:
+            return self._elements(text, 4)
+        items = split(text[1:-1]) if text[:1] == "{" else []
+        return items if len(items) == 4 and {*items} != {"_"} else []
+
+    def _append_statement(self, opcode: str, operands: str, guard: str | None, negated: bool) -> None:
+        """Write an instruction; a predicate in a vector is a register of 32 bits, all of them ones where it holds."""
+        names = self._names
+        if "{" not in operands or "pred" not in map(names.register_type, _WORD.findall(operands)):
+            self._append(opcode, operands, guard, negated)
+            return
+        form = traits(usual(opcode)).form
+        parts, after = split(operands), []
+        for place, part in enumerate(parts):
+            items = split(part[1:-1]) if part[:1] == "{" else []
+            types = [names.register_type(item) for item in items]
+            if "pred" not in types or not _takes_predicates(opcode, place, {*types} - {"pred"}):
+                continue
+            is_result = place == 0 and form is not None and form.words[:1] == ("result",)
+            for number, item in enumerate(items):
+                if types[number] == "pred":
+                    items[number] = name = f"%word{len(self._pending)}.{place}.{number}"
+                    names.add_register(name, "b32")
+                    if is_result:
+                        after.append(f"{item}, {name}, 0")
+                    else:
+                        self._append("selp.b32", f"{name}, -1, 0, {item}")
+            parts[place] = f"{{{', '.join(items)}}}"
+        self._append(opcode, ", ".join(parts), guard, negated)
+        for written in after:
+            self._append("setp.ne.u32", written, guard, negated)
 
     def _elements(self, text: str, count: int) -> list[str]:
         """Name the elements of a vector: written out, of a register, or of a special register."""
@@ -443,15 +546,25 @@ class Body:
             self._tables.append((labels, self._names.scope, at))
             return
         if text.startswith(".calltargets"):
-            # Those of one call are all of one type.
-            targets = re.split(r"[\s,;]+", text)[1:-1]
-            for name in targets:
-                if name not in self._names.functions:
-                    raise PtxSyntaxError(f".calltargets takes functions that are declared before it, got {name}", name)
-            self._names.scope.signatures[self._label] = self._names.functions[targets[0]]
+            heads = []
+            for name in split(text.removeprefix(".calltargets").removesuffix(";")):
+                known = self._names.functions.get(name) or self._names.kernels.get(name)
+                if known is None:
+                    reason = f".calltargets takes functions and kernels that are declared before it, got {name}"
+                    raise PtxSyntaxError(reason, name)
+                heads.append(known)
+            if not heads:
+                raise PtxSyntaxError(".calltargets takes a function at least")
+            self._names.scope.signatures[self._label] = tuple(heads)
             return
         if (prototype := PROTOTYPE.match(text)) is not None:
-            self._names.scope.signatures[self._label] = read_prototype(prototype)
+            self._names.scope.signatures[self._label] = (read_prototype(prototype),)
+            return
+        if (function := HEAD.fullmatch(text)) is not None and function["kind"] == "func":
+            name, names = function["name"], self._names
+            if names.register(name, names.scope) is not None or names.variable(name, names.scope) is not None:
+                raise PtxSyntaxError(f"{name} is declared before, and again as a function", name)
+            self._declare(function)
             return
         if text.startswith(".reg"):
             self._names.add_registers(text)
@@ -487,6 +600,13 @@ class Body:
         is_refused = bool(refusal(opcode)) and not traits(opcode).is_known  # its operands may be of any form
         operands = () if is_refused else tuple([self._operands.read(part, scope, opcode) for part in split(text)])
         operands = self._with_carry(opcode, operands)
+        for operand in operands:
+            if type(operand) is Special:
+                self._check_version(f"%{operand.name}")
+        if ".sp" in opcode:
+            operands = _with_plain_metadata(opcode, operands)
+        if is_wide := opcode.endswith(_OF_128_BITS):
+            operands = tuple([_widened(opcode, operand) for operand in operands])
         if opcode.startswith("st.param"):
             self._check_stored(opcode, operands)
         if not is_refused:
@@ -497,6 +617,8 @@ class Body:
         instruction = Instruction(index, opcode, operands, predicate, whole, source, line, column, file)
         if not is_refused:
             self._check(instruction)
+        if is_wide and opcode.startswith(("ld", "st")):
+            return replace(instruction, opcode=f"{opcode.removesuffix(_OF_128_BITS)}.v2.b64")
         return instruction
 
     def _check_stored(self, opcode: str, operands: tuple[Operand, ...]) -> None:
@@ -518,6 +640,42 @@ def _numbered(text: str) -> list[str]:
     """Return the names that ``L`` or ``L<2>`` stands for."""
     name, _, count = text.replace(">", "").partition("<")
     return [f"{name.strip()}{n}" for n in range(int(count))] if count else [name.strip()]
+
+
+def _with_plain_metadata(opcode: str, operands: tuple[Operand, ...]) -> tuple[Operand, ...]:
+    """Return the operands of a sparse product: its metadata may be written as a vector of one register."""
+    place = 4 if opcode.startswith("mma") else 3
+    for one in operands[place : place + 1]:
+        if isinstance(one, Vector) and len(one.items) == 1:
+            return (*operands[:place], one.items[0], *operands[place + 1 :])
+    return operands
+
+
+def _takes_predicates(opcode: str, place: int, others: set[str]) -> bool:
+    """Tell whether ptxas takes a vector of predicates and of registers of other types as an operand."""
+    are_all = not others
+    first, *modifiers = opcode.split(".")
+    if first == "wgmma" and place == 0:
+        return False  # written later
+    if first in ("mma", "wgmma"):
+        if place in (0, 3):
+            return not are_all and "f32" not in (modifiers[-1], modifiers[-4 if first == "mma" else -3])
+        if {"e4m3", "e5m2"} & {*modifiers} and first == "mma":
+            return False
+        return not are_all or not {"s8", "u8", "s4", "u4", "b1"}.isdisjoint(modifiers)
+    if are_all:
+        return first in ("ldmatrix", "stmatrix")
+    return others == {"b32"} or (others == {"b32", ""} and place == 0)
+
+
+def _widened(opcode: str, operand: Operand) -> Operand:
+    """Return an operand of an instruction of 128 bits: a number is one of 64 bits and zeros, as in ptxas."""
+    if isinstance(operand, Immediate) and not operand.float_bits:
+        return Vector((operand, Immediate(0)), is_wide=True)
+    is_alone = isinstance(operand, Vector) and len(operand.items) == 1 and opcode.startswith(("ld", "st"))
+    if is_alone and isinstance(one := operand.items[0], Vector) and one.is_wide:  # type: ignore[union-attr]
+        return one
+    return operand
 
 
 def _passes(one: str, other: str) -> bool:

@@ -40,7 +40,7 @@ _FLOATS = {"f32": "<f", "f64": "<d"}
 _LARGEST_BYTES = 1 << 38
 """Of a variable: more than any GPU has."""
 LARGEST_PARAMETER_BYTES = 32764
-_MOST_VARIABLES = 1 << 16
+_MOST_VARIABLES = 1 << 20
 """That one declaration of numbered names makes."""
 
 _Tree: TypeAlias = "Constant | Reference | list[_Tree]"

@@ -28,7 +28,7 @@ from cutepy.sim.ptx.model import (
     Vector,
 )
 from cutepy.sim.ptx.modifiers import check_modifiers
-from cutepy.sim.ptx.operand_types import WIDENED, check_operand_types, typed
+from cutepy.sim.ptx.operand_types import check_operand_types, typed
 from cutepy.sim.ptx.tokens import PtxSyntaxError
 
 _RESULTS = (Register, Vector, Pair, Sink)
@@ -61,9 +61,7 @@ class Checks:
         """
         operands = i.operands
         if limits(i.opcode):
-            has_result = not i.traits.form or not i.traits.form.may_lack_result or not _lacks_result(operands)
-            numbered = operands[:-1] if "red" in i.parts else operands  # without the predicate
-            check_numbers(i.opcode, numbered if has_result else (Sink(), *numbered))
+            check_numbers(i.opcode, operands[:-1] if "red" in i.parts else operands)  # without the predicate
         shape = i.opcode, tuple([o.type if type(o) is Register else _shape_of(o) for o in operands])
         if shape in self._known:
             return
@@ -75,7 +73,8 @@ class Checks:
             if ".wide." in i.opcode:
                 _check_wide(i.opcode, operands)
             _check_registers(i.opcode, form, operands)
-            check_operand_types(i.opcode, operands, form.may_lack_result and _lacks_result(operands))
+            check_operand_types(i.opcode, operands)
+            _check_elements(i.opcode, operands)
         if self._also is not None and (reason := self._also(i)):
             raise PtxSyntaxError(reason)
         if len(self._known) < _MOST_KNOWN:
@@ -96,7 +95,7 @@ def _shape_of(operand: Operand) -> object:
     if isinstance(operand, Register):
         return operand.type
     if isinstance(operand, Vector):
-        return tuple([o.type if type(o) is Register else _shape_of(o) for o in operand.items])
+        return operand.is_wide, tuple([o.type if type(o) is Register else _shape_of(o) for o in operand.items])
     if isinstance(operand, Pair):
         return kind, _shape_of(operand.first), _shape_of(operand.second)
     return kind
@@ -107,6 +106,8 @@ def _check_operands(opcode: str, form: Form, operands: tuple[Operand, ...]) -> N
     if opcode.startswith(("addc", "subc", "madc")):
         operands = operands[:-1]  # the carry, which the parser names
     most, least = len(words), len(words) - form.optional
+    if opcode.startswith("wgmma.mma_async"):
+        most = least = _count_of_wgmma(opcode.split("."), operands)
     if not least <= len(operands) <= most:
         count = f"{most}" if least == most else f"{least} to {most}"
         raise PtxSyntaxError(f"{opcode} takes {count} operand{'s' * (count != '1')}, got {len(operands)}")
@@ -117,6 +118,7 @@ def _check_operands(opcode: str, form: Form, operands: tuple[Operand, ...]) -> N
     _check_shapes(opcode, words, operands)
 
 
+_ARRIVALS = ("mbarrier.arrive", "mbarrier.arrive_drop")
 _MAY_DISCARD = frozenset(("atom", "mbarrier.arrive", "mbarrier.arrive_drop", "setp"))
 _IN_GENERAL_MEMORY = frozenset("ld ldu st atom red multimem prefetch mbarrier".split())
 _NARROW_SPACES = ("shared", "local", "const", "param")
@@ -141,6 +143,9 @@ def _check_shapes(opcode: str, words: tuple[str, ...], operands: tuple[Operand, 
                 and (word != "result" or first == "wgmma" or not _is_any(operand))
             ):
                 raise PtxSyntaxError(f"{opcode} takes a register in the vector, got _", "_")
+        if opcode.startswith(_ARRIVALS) and "shared::cluster" in parts and n == 0 and not isinstance(operand, Sink):
+            reason = f"{opcode} arrives in another CTA, of which no state is known; write _, got {spelled(operand)}"
+            raise PtxSyntaxError(reason, spelled(operand))
         if isinstance(operand, Sink) and not {first, f"{first}.{parts[0]}" if parts else ""} & _MAY_DISCARD:
             raise PtxSyntaxError(
                 f"{opcode} takes a register for its result, got _; only {' '.join(sorted(_MAY_DISCARD))} discard one",
@@ -164,6 +169,9 @@ def _check_shapes(opcode: str, words: tuple[str, ...], operands: tuple[Operand, 
             if "tensor" in parts and (operand.coordinates is None) == (n == _map_at(parts)):
                 expected = "coordinates" if n == _map_at(parts) else "no coordinates"
                 raise PtxSyntaxError(f"{opcode} takes {expected} there, got {spelled(operand)}")
+    vectors = [one for one in operands if isinstance(one, Vector) and not one.is_wide]
+    if first == "mov" and len(vectors) > 1:
+        raise PtxSyntaxError(f"{opcode} takes one vector, got two", spelled(vectors[1]))
     if first == "cvt" and "pack" not in parts:
         count = 3 if parts[-1] == "f32" and parts[-2].endswith("x2") else 2
         if len(operands) != count:
@@ -217,15 +225,11 @@ def _is_coordinate(operand: Operand) -> bool:
 
 
 def _present(form: Form, operands: tuple[Operand, ...]) -> tuple[str, ...]:
-    """Leave out a result that is not there, as that of an arrival."""
-    words = form.words[1:] if form.may_lack_result and _lacks_result(operands) else form.words
+    """Return what the operands that are there are for."""
+    words = form.words
     if words and words[-1] == "policy" and len(operands) < len(words):
         words = (*words[: len(operands) - 1], "policy")  # in the place of the bytes that are missing
     return words
-
-
-def _lacks_result(operands: tuple[Operand, ...]) -> bool:
-    return bool(operands) and isinstance(operands[0], Address)
 
 
 _VECTORS_ONLY = frozenset(("ldmatrix", "stmatrix"))
@@ -236,14 +240,15 @@ def _check_lengths(opcode: str, form: Form, operands: tuple[Operand, ...]) -> No
     parts = opcode.split(".")
     for n, (word, operand) in enumerate(zip(_present(form, operands), operands, strict=False)):
         lengths = _lengths(parts, word, n)
-        _check_pairs_of_words(opcode, parts[0], lengths, operand)
+        _check_wide_registers(opcode, parts[0], word, operand)
         if isinstance(operand, Address):
             dimensions = next((int(p[0]) for p in parts if re.fullmatch("[1-5]d", p)), 0)
             if operand.coordinates is not None and parts[0] == "cp" and len(operand.coordinates) != dimensions:
                 raise PtxSyntaxError(f"{opcode} takes {dimensions} coordinates, got {len(operand.coordinates)}")
         elif lengths is not None:
             got = len(operand.items) if isinstance(operand, Vector) else 1
-            is_vector = parts[0] in _VECTORS_ONLY
+            is_vector = parts[0] in _VECTORS_ONLY or (parts[0] == "mma" and n < 4)
+            is_vector = is_vector or (parts[0] == "wmma" and word in ("result", "value"))
             if got not in lengths or (is_vector and not isinstance(operand, Vector)):
                 said = " or ".join(
                     f"a vector of {x}" if x != 1 or is_vector else "one register" for x in sorted({*lengths})
@@ -252,25 +257,26 @@ def _check_lengths(opcode: str, form: Form, operands: tuple[Operand, ...]) -> No
                 raise PtxSyntaxError(f"{opcode} takes {said} there, got {found}")
 
 
-def _check_pairs_of_words(opcode: str, first: str, lengths: tuple[int, ...] | None, operand: Operand) -> None:
+def _check_wide_registers(opcode: str, first: str, word: str, operand: Operand) -> None:
     """Refuse a register of 128 bits for a narrower value, which loads, stores and conversions would extend or cut."""
-    items = operand.items if isinstance(operand, Vector) else ()
-    whole = (operand,) if first in WIDENED and lengths == (1,) else ()
-    for one in (*whole, *items):
-        names = [item.name for item in one.items if isinstance(item, Register)] if isinstance(one, Vector) else []
-        if len(names) == 2 and names[0].endswith(".x") and names[1].endswith(".y"):
-            name = names[0].removesuffix(".x")
-            reason = (
-                f"{opcode} takes a register of at most 64 bits there, got {name}; the simulator extends no value to "
-            )
-            raise PtxSyntaxError(f"{reason}128 bits and cuts none of 128 bits", name)
+    if not isinstance(operand, Vector):
+        return
+    is_wide = opcode.endswith(".b128") and word in ("result", "value")
+    if is_wide and first != "mov" and not operand.is_wide:
+        raise PtxSyntaxError(f"{opcode} takes a register of 128 bits there, got {spelled(operand)}")
+    for one in (*(() if is_wide else (operand,)), *operand.items):
+        if isinstance(one, Vector) and one.is_wide:
+            reason = f"{opcode} takes a register of at most 64 bits there, got {spelled(one)}; the simulator extends"
+            raise PtxSyntaxError(f"{reason} no value to 128 bits and cuts none of 128 bits", spelled(one))
 
 
 def _lengths(parts: list[str], word: str, n: int) -> tuple[int, ...] | None:
     """Return how many registers an operand may be, 1 for one that is no vector; None if that is not told here."""
     first, last = parts[0], parts[-1]
-    if first in ("wmma", "call") or word in ("address", "target"):
+    if first == "call" or word in ("address", "target"):
         return None
+    if first == "wmma":
+        return _of_wmma(parts, n) if word in ("result", "value") else (1,)
     if first in ("ld", "ldu", "st", "atom", "red", "multimem") and word in ("result", "value"):
         count = next((int(p[1]) for p in parts if p in ("v2", "v4", "v8")), 2 if last == "b128" else 1)
         return (count,)
@@ -389,7 +395,8 @@ def _check_registers(opcode: str, form: Form, operands: tuple[Operand, ...]) -> 
             is_float = isinstance(item, Immediate) and item.float_bits and first != "tensormap"
             if is_float and word in _REGISTER_BITS and not (word == "descriptor" and isinstance(one, Vector)):
                 raise PtxSyntaxError(f"{opcode} takes an integer there, got {typed(item)}")
-            if isinstance(item, Immediate) and first in _REGISTERS_ONLY and item.float_bits != 32:
+            is_alone = not (isinstance(one, Vector) and any(isinstance(other, Register) for other in one.items))
+            if isinstance(item, Immediate) and first in _REGISTERS_ONLY and item.float_bits != 32 and is_alone:
                 raise PtxSyntaxError(f"{opcode} takes a register there, got {typed(item)}")
             if word == "mask" and isinstance(item, Register) and (item.bits != 16 or item.type[0] == "f"):
                 raise PtxSyntaxError(f"{opcode} takes an integer of 16 bits there, got {typed(item)}")
@@ -400,6 +407,24 @@ def _check_registers(opcode: str, form: Form, operands: tuple[Operand, ...]) -> 
             continue  # the state has 64 bits, a time 32
         if bits and isinstance(one, Register) and (one.bits != bits or one.type[0] == "f"):
             raise PtxSyntaxError(f"{opcode} takes an integer of {bits} bits there, got {typed(one)}")
+
+
+def _check_elements(opcode: str, operands: tuple[Operand, ...]) -> None:
+    """Refuse vectors of registers of several widths, which loads and stores would extend or cut, and of classes."""
+    for operand in operands:
+        if not isinstance(operand, Vector):
+            continue
+        registers = [one for one in operand.items if isinstance(one, Register)]
+        if len({one.bits for one in registers}) > 1:
+            raise PtxSyntaxError(f"{opcode} takes a vector of registers of one width, got {spelled(operand)}")
+        if opcode.startswith(_OF_ONE_CLASS):
+            classes = {one.type[0] == "f" for one in registers if one.type[0] != "b"}
+            classes |= {False for one in operand.items if isinstance(one, Immediate) and not one.float_bits}
+            if len(classes) > 1:
+                raise PtxSyntaxError(f"{opcode} takes a vector of integers or one of floats, got {spelled(operand)}")
+
+
+_OF_ONE_CLASS = ("mov", "ld.", "st.")
 
 
 def _agrees(operand: Operand, letter: str, bits: int) -> bool:
@@ -438,6 +463,29 @@ def _of_mma(parts: list[str], n: int) -> tuple[int, ...] | None:
     return (count, 1) if count == 1 else (count,)
 
 
+def _of_wmma(parts: list[str], n: int) -> tuple[int, ...] | None:
+    shape, types = _shape(parts), [p for p in parts if p in _BITS]
+    if shape is None or not types:
+        return None
+    matrix = "dabc"[n] if parts[1] == "mma" else parts[2]
+    if len(types) == 2:
+        types = [types[0], "f16", "f16", types[1]]
+    kind = types["dabc".index(matrix)] if parts[1] == "mma" else types[-1]
+    if kind == "f16" and matrix in "ab":
+        return (8,)  # each element is there twice
+    rows, columns, depth = shape
+    elements = {"a": rows * depth, "b": depth * columns}.get(matrix, rows * columns)
+    return (max(elements * _BITS[kind] // (32 * max(_BITS[kind], 32)), 1),)
+
+
+def _count_of_wgmma(parts: list[str], operands: tuple[Operand, ...]) -> int:
+    """Return how many operands a product of a warpgroup has: integers no scales, and only halves transpositions."""
+    a, b = [part for part in parts if part in _BITS][1:3]
+    count = 4 + 2 * ("sp" in parts) + 2 * (_BITS[a] > 8 or a[0] == "e")
+    is_transposed = b in ("f16", "bf16")
+    return count + is_transposed * (1 if len(operands) > 1 and isinstance(operands[1], Vector) else 2)
+
+
 def _of_wgmma(parts: list[str], word: str, n: int) -> tuple[int, ...] | None:
     shape, types = _shape(parts), [p for p in parts if p in _BITS]
     if shape is None or not types:
@@ -461,6 +509,8 @@ def spelled(operand: Operand) -> str:
         return f"%{operand.name}"
     if isinstance(operand, Immediate):
         return str(operand.value)
+    if isinstance(operand, Vector) and operand.is_wide:
+        return spelled(operand.items[0]).removesuffix(".x")
     if isinstance(operand, Vector):
         return "{" + ", ".join(map(spelled, operand.items)) + "}"
     if isinstance(operand, Pair):

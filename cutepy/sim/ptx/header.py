@@ -1,5 +1,8 @@
 """The header of a module: the version of the PTX ISA, the target and the size of addresses.
 
+ptxas reads them in this order, and several targets, of which the last counts. A target within a function counts from
+there on.
+
 References
 ----------
 PTX ISA, "PTX Module Directives", "Release Notes": the version that brought each target; what ptxas 13.0 takes.
@@ -31,6 +34,8 @@ _MODES = ("texmode_unified", "texmode_independent")
 GENERATION = 90
 """Of the GPU that is simulated; which targets of later ones there are is not known here."""
 _ADDRESS_SIZE = (2, 3)
+_BEHIND = {"version": ("target", "address_size"), "target": ("address_size",), "address_size": ()}
+"""What each directive of the header may not follow."""
 _DIRECTIVES: dict[str, Version] = {
     ".attribute": (4, 0), ".common": (5, 0), ".branchtargets": (6, 0), ".alias": (6, 3), ".noreturn": (6, 4),
     **dict.fromkeys((".explicitcluster", ".reqnctapercluster", ".maxclusterrank"), (7, 8)),
@@ -95,38 +100,67 @@ class Header:
             If there is no such version, target or size, or they do not go together.
         """
         name = next(one for one in ("version", "target", "address_size") if match[one])
-        if name in self._said and (name != "target" or match["target"] != self.target):
+        if name in self._said and name != "target":
             raise PtxSyntaxError(f".{name} comes twice")
         if self._is_over:
             raise PtxSyntaxError(f".{name} stands before all declarations of a module; move it to the beginning")
+        behind = next((one for one in _BEHIND[name] if one in self._said), "")
+        if behind:
+            raise PtxSyntaxError(f".{name} stands before .{behind}; move it there")
         self._said.add(name)
         if match["version"]:
             self.version = _version(match["version"])
         elif match["target"]:
-            generation = re.fullmatch(r"(?:sm|compute)_(\d{1,4})[af]?", match["target"])
-            is_known = architecture(match["target"]) in TARGETS
-            if generation is None or not (is_known or int(generation[1]) > GENERATION):
-                raise PtxSyntaxError(f"no GPU is named {match['target']}; write sm_90a", match["target"])
-            self.target, self.at = match["target"], match.start()
+            self.at = match.start()
+            self._set_target(match["target"])
             self._read_options(match["options"])
-            self._need(TARGETS.get(architecture(self.target)), f".target {self.target}", self.target)
         else:
-            self._need(_ADDRESS_SIZE, ".address_size")
+            self.need(_ADDRESS_SIZE, ".address_size")
             if integer(match["address_size"]) != 64:
                 bits = match["address_size"]
                 reason = f"addresses of {bits} bits, which no GPU since sm_90 has; write .address_size 64"
                 raise PtxSyntaxError(reason, bits)
 
+    def read_target(self, target: str, options: str) -> None:
+        """Read a .target directive within a function, which may begin with an option.
+
+        Raises
+        ------
+        PtxSyntaxError
+            If there is no such target or option, or they do not go together.
+        """
+        if not self._options.intersection(_MODES):
+            self._options.add(_MODES[0])
+        self._read_options(f"{target}{options}")
+
+    def _set_target(self, name: str) -> None:
+        generation = re.fullmatch(r"(?:sm|compute)_(\d{1,4})[af]?", name)
+        is_known = architecture(name) in TARGETS
+        if generation is None or not (is_known or int(generation[1]) > GENERATION):
+            raise PtxSyntaxError(f"no GPU is named {name}; write sm_90a", name)
+        self.target = name
+        self.opcodes.clear()
+        self.need(TARGETS.get(architecture(name)), f".target {name}", name)
+
     def _read_options(self, text: str) -> None:
         for option in re.findall(r"\w+", text):
-            if option not in (*_MODES, "debug") and architecture(option) not in TARGETS:
+            if architecture(option) in TARGETS:
+                self._set_target(option)
+                continue
+            if option not in (*_MODES, "debug"):
                 advice = _ADVICE.get(option, f"; there is debug {' '.join(_MODES)}")
                 raise PtxSyntaxError(f".target has no option {option}{advice}", option)
             self._options.add(option)
             if self._options.issuperset(_MODES):
                 raise PtxSyntaxError(f"{' and '.join(_MODES)} exclude each other", option)
 
-    def _need(self, version: Version | None, what: str, token: str = "") -> None:
+    def need(self, version: Version | None, what: str, token: str = "") -> None:
+        """Refuse what a newer version than the module's brought.
+
+        Raises
+        ------
+        PtxSyntaxError
+        """
         if version is not None and self.version is not None and self.version < version:
             raise PtxSyntaxError(f"{what} needs .version {_said(version)}, got {_said(self.version)}", token)
 
@@ -139,7 +173,7 @@ class Header:
         """
         if self.version is not None and self.version < _NEWEST_NEEDED:
             for found in _DIRECTIVE.finditer(text):
-                self._need(_DIRECTIVES[found[0]], found[0], found[0])
+                self.need(_DIRECTIVES[found[0]], found[0], found[0])
 
     def check(self) -> None:
         """Refuse what the rest of the module lacks.
@@ -155,11 +189,13 @@ class Header:
 
 
 def _version(text: str) -> Version:
-    match = re.fullmatch(r"\d{1,4}\.\d{1,4}", text)
-    major, minor = map(int, text.split(".")) if match is not None else (0, 0)
+    match = re.fullmatch(r"(\d{1,4})\.(\d{1,4})", text)
+    version = (int(match[1]), int(match[2])) if match is not None else (0, 0)
+    # ptxas looks for ten times the first number and the second: 8.10 exists, as 9.0 does.
+    major, minor = divmod(10 * version[0] + version[1], 10) if version[0] < _NEWEST_MAJOR else version
     if not 1 <= major <= _NEWEST_MAJOR or minor > _LAST_MINOR.get(major, minor):
         raise PtxSyntaxError(f"expected a version of the PTX ISA up to {_NEWEST_MAJOR}.x, got {text}", text)
-    return major, minor
+    return version
 
 
 def _said(version: Version) -> str:

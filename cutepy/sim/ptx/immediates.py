@@ -153,7 +153,8 @@ def check_numbers(opcode: str, operands: tuple[Operand, ...]) -> None:
     numbers = [o.value if isinstance(o, Immediate) else None for o in operands]
     if opcode.startswith(("cp.async.ca", "cp.async.cg")) and len(numbers) > 3 and numbers[2] is not None:
         taken = numbers[3]
-        if taken is not None and "L2::cache_hint" not in opcode and not 0 <= taken <= numbers[2]:
+        has_taken = len(numbers) > 3 + ("L2::cache_hint" in opcode)
+        if taken is not None and has_taken and not 0 <= taken <= numbers[2]:
             raise PtxSyntaxError(f"{opcode} reads at most the {numbers[2]} bytes that it writes, got {taken}")
     if opcode.startswith("createpolicy.range") and len(numbers) > 3:
         first, all_ = (None if number is None else number % (1 << 32) for number in numbers[2:4])

@@ -120,14 +120,17 @@ st.async: memory, stores, orders, signals; address value address;
     weak? shared::cluster? COMPLETE v2? b32/b64/WIDE/f32/f64 | weak? shared::cluster? COMPLETE v4 b32/WORD/f32; - T -
 st.bulk: memory, stores, orders, signals; address value*2
 atom: atomic, updates, access, orders; result address value value@cas policy@L2::cache_hint;
-    ATOM BOOL/exch HINT? b32/b64 | ATOM cas HINT? b16/b32/b64 | ATOM exch/cas HINT? b128 |
-    ATOM add HINT? u32/s32/u64/f32/f64 | ATOM inc/dec HINT? u32 | ATOM min/max HINT? WIDE |
-    ATOM add noftz HINT? HALF/BRAIN | ATOM_GLOBAL add HINT? VECTOR f32 |
+    ATOM BOOL/exch b32/b64 | ATOM cas b16/b32/b64/b128 | ATOM exch b128 |
+    ATOM add u32/s32/u64/f32/f64 | ATOM inc/dec u32 | ATOM min/max WIDE | ATOM add noftz HALF/BRAIN |
+    ATOM_GLOBAL BOOL/exch HINT b32/b64 | ATOM_GLOBAL exch HINT b128 | ATOM_GLOBAL add HINT u32/s32/u64/f32/f64 |
+    ATOM_GLOBAL inc/dec HINT u32 | ATOM_GLOBAL min/max HINT WIDE | ATOM_GLOBAL add noftz HINT HALF/BRAIN |
+    ATOM_GLOBAL add HINT? VECTOR f32 |
     ATOM_GLOBAL add/min/max noftz HINT? v2/v4/v8 f16/bf16 | ATOM_GLOBAL add/min/max noftz HINT? VECTOR f16x2/bf16x2;
     T - T T
-red: atomic, updates, access, orders; address value policy@L2::cache_hint; RED BOOL HINT? b32/b64 |
-    RED add HINT? u32/s32/u64/f32/f64 | RED inc/dec HINT? u32 | RED min/max HINT? WIDE |
-    RED add noftz HINT? HALF/BRAIN | RED_GLOBAL add HINT? VECTOR f32 |
+red: atomic, updates, access, orders; address value policy@L2::cache_hint; RED BOOL b32/b64 |
+    RED add u32/s32/u64/f32/f64 | RED inc/dec u32 | RED min/max WIDE | RED add noftz HALF/BRAIN |
+    RED_GLOBAL BOOL HINT b32/b64 | RED_GLOBAL add HINT u32/s32/u64/f32/f64 | RED_GLOBAL inc/dec HINT u32 |
+    RED_GLOBAL min/max HINT WIDE | RED_GLOBAL add noftz HINT HALF/BRAIN | RED_GLOBAL add HINT? VECTOR f32 |
     RED_GLOBAL add/min/max noftz HINT? v2/v4/v8 f16/bf16 | RED_GLOBAL add/min/max noftz HINT? VECTOR f16x2/bf16x2; - T
 red.async: atomic, updates, orders, signals; address value address;
     relaxed.cluster shared::cluster? COMPLETE and/or/xor b32 | relaxed.cluster shared::cluster? COMPLETE add WIDE |
@@ -152,27 +155,33 @@ discard: memory, access; address value; global? L2
 ldmatrix: matrix, loads, access, shared; result address; sync.aligned m8n8 x1/x2/x4 trans? SHARED? b16
 stmatrix: matrix, stores, access, shared; address value; sync.aligned m8n8 x1/x2/x4 trans? SHARED? b16
 movmatrix: matrix, exchanges; result value; sync.aligned m8n8 trans b16
-mma: matrix, exchanges; result value*3; sync.aligned m8n8k4 LAYOUT LAYOUT f16/f32 f16 f16 f16/f32 |
-    sync.aligned m16n8k8/m16n8k16 row.col f16/f32 f16 f16 f16/f32 |
+mma: matrix, exchanges; result value*3; sync.aligned m8n8k4 LAYOUT LAYOUT f16.f16.f16.f16 |
+    sync.aligned m8n8k4 LAYOUT LAYOUT f32.f16.f16 f16/f32 |
+    sync.aligned m16n8k8/m16n8k16 row.col f16.f16.f16.f16/f32.f16.f16.f32 |
     sync.aligned m16n8k8/m16n8k16 row.col f32 bf16 bf16 f32 | sync.aligned m16n8k4/m16n8k8 row.col f32 tf32 tf32 f32 |
-    sync.aligned m16n8k16/m16n8k32 row.col f16/f32 FLOAT8 FLOAT8 f16/f32 |
+    sync.aligned m16n8k16/m16n8k32 row.col f16 FLOAT8 FLOAT8 f16 |
+    sync.aligned m16n8k16/m16n8k32 row.col f32 FLOAT8 FLOAT8 f32 |
     sync.aligned m8n8k16/m16n8k16/m16n8k32 row.col satfinite? s32 BYTE BYTE s32 |
     sync.aligned m8n8k32/m16n8k32/m16n8k64 row.col satfinite? s32 NIBBLE NIBBLE s32 |
     sync.aligned m8n8k32/m16n8k32/m16n8k64 row.col s32 NIBBLE NIBBLE s32 and/or/xor popc |
     sync.aligned m8n8k128/m16n8k128/m16n8k256 row.col s32 b1 b1 s32 and/xor popc |
     sync.aligned m8n8k4/m16n8k4/m16n8k8/m16n8k16 row.col ROUND? f64 f64 f64 f64
 mma.sp mma.sp::ordered_metadata: matrix, exchanges; result value*5;
-    sync.aligned m16n8k16/m16n8k32 row.col f16/f32 f16 f16 f16/f32 |
+    sync.aligned m16n8k16/m16n8k32 row.col f16.f16.f16.f16/f32.f16.f16.f32 |
     sync.aligned m16n8k16/m16n8k32 row.col f32 bf16 bf16 f32 |
     sync.aligned m16n8k8/m16n8k16 row.col f32 tf32 tf32 f32 |
-    sync.aligned m16n8k64 row.col f16/f32 FLOAT8 FLOAT8 f16/f32 |
+    sync.aligned m16n8k64 row.col f32 FLOAT8 FLOAT8 f32 |
     sync.aligned m16n8k32/m16n8k64 row.col satfinite? s32 BYTE BYTE s32 |
     sync.aligned m16n8k64/m16n8k128 row.col satfinite? s32 NIBBLE NIBBLE s32
 wmma.load: matrix, loads, access; result address stride?
-wmma.load.a wmma.load.b: matrix, loads, access; result address stride?;
+wmma.load.a: matrix, loads, access; result address stride?;
     sync.aligned LAYOUT CUBES MATRIX_SPACE? f16/bf16/BYTE | sync.aligned LAYOUT m16n16k8 MATRIX_SPACE? tf32 |
-    sync.aligned LAYOUT m8n8k4 MATRIX_SPACE? f64 | sync.aligned LAYOUT m8n8k32 MATRIX_SPACE? NIBBLE |
-    sync.aligned LAYOUT m8n8k128 MATRIX_SPACE? b1
+    sync.aligned LAYOUT m8n8k4 MATRIX_SPACE? f64 | sync.aligned row m8n8k32 MATRIX_SPACE? NIBBLE |
+    sync.aligned row m8n8k128 MATRIX_SPACE? b1
+wmma.load.b: matrix, loads, access; result address stride?;
+    sync.aligned LAYOUT CUBES MATRIX_SPACE? f16/bf16/BYTE | sync.aligned LAYOUT m16n16k8 MATRIX_SPACE? tf32 |
+    sync.aligned LAYOUT m8n8k4 MATRIX_SPACE? f64 | sync.aligned col m8n8k32 MATRIX_SPACE? NIBBLE |
+    sync.aligned col m8n8k128 MATRIX_SPACE? b1
 wmma.load.c: matrix, loads, access; result address stride?; sync.aligned LAYOUT CUBES MATRIX_SPACE? f16/f32/s32 |
     sync.aligned LAYOUT m16n16k8 MATRIX_SPACE? f32 | sync.aligned LAYOUT m8n8k4 MATRIX_SPACE? f64 |
     sync.aligned LAYOUT m8n8k32/m8n8k128 MATRIX_SPACE? s32
@@ -180,11 +189,11 @@ wmma.store: matrix, stores, access; address value stride?
 wmma.store.d: matrix, stores, access; address value stride?; sync.aligned LAYOUT CUBES MATRIX_SPACE? f16/f32/s32 |
     sync.aligned LAYOUT m16n16k8 MATRIX_SPACE? f32 | sync.aligned LAYOUT m8n8k4 MATRIX_SPACE? f64 |
     sync.aligned LAYOUT m8n8k32/m8n8k128 MATRIX_SPACE? s32
-wmma.mma: matrix, exchanges; result value*3; sync.aligned LAYOUT LAYOUT CUBES f16/f32 f16/f32 satfinite? |
+wmma.mma: matrix, exchanges; result value*3; sync.aligned LAYOUT LAYOUT CUBES f16/f32 f16/f32 |
     sync.aligned LAYOUT LAYOUT CUBES f32 bf16 bf16 f32 |
-    sync.aligned LAYOUT LAYOUT CUBES s32 BYTE BYTE s32 satfinite? |
+    sync.aligned LAYOUT LAYOUT CUBES s32.s8.s8.s32/s32.u8.u8.s32 satfinite? |
     sync.aligned LAYOUT LAYOUT m16n16k8 f32 tf32 tf32 f32 | sync.aligned LAYOUT LAYOUT m8n8k4 ROUND? f64 f64 f64 f64 |
-    sync.aligned row.col m8n8k32 s32 NIBBLE NIBBLE s32 satfinite? |
+    sync.aligned row.col m8n8k32 s32.s4.s4.s32/s32.u4.u4.s32 satfinite? |
     and/xor popc sync.aligned row.col m8n8k128 s32 b1 b1 s32
 
 activemask: warp, exchanges; result; b32; T
@@ -206,20 +215,21 @@ bar.warp: barrier, waits, orders, signals, exchanges; barrier; sync; count
 barrier.cluster: barrier, waits, orders, signals; -; arrive release/relaxed? aligned? |
     arrive.aligned release/relaxed | wait acquire? aligned? | wait.aligned.acquire
 barrier.cluster.arrive: barrier, orders, signals; -
-mbarrier: barrier, orders, signals; result? address barrier? barrier?
+mbarrier: barrier, orders, signals; result address barrier? barrier?
 mbarrier.init: barrier, orders, signals; address barrier; SHARED? b64; - count
 mbarrier.inval: barrier, orders, signals; address; SHARED? b64
-mbarrier.arrive mbarrier.arrive_drop: barrier, orders, signals; result? address barrier?;
+mbarrier.arrive mbarrier.arrive_drop: barrier, orders, signals; result address barrier?;
     ARRIVED? SHARED/shared::cluster? b64 | noComplete release.cta? SHARED? b64; state - count
-mbarrier.arrive.expect_tx mbarrier.arrive_drop.expect_tx: barrier, orders, signals; result? address barrier;
+mbarrier.arrive.expect_tx mbarrier.arrive_drop.expect_tx: barrier, orders, signals; result address barrier;
     ARRIVED? SHARED/shared::cluster? b64
-mbarrier.arrive.noComplete mbarrier.arrive_drop.noComplete: barrier, orders, signals; result? address barrier
+mbarrier.arrive.noComplete mbarrier.arrive_drop.noComplete: barrier, orders, signals; result address barrier
 mbarrier.expect_tx mbarrier.complete_tx: barrier, orders, signals; address barrier;
     relaxed.cta/relaxed.cluster? SHARED/shared::cluster? b64
-mbarrier.test_wait mbarrier.try_wait: barrier, tries, waits, orders, signals; result address barrier barrier?;
+mbarrier.test_wait: barrier, tries, waits, orders, signals; result address barrier; parity? WAITED? SHARED? b64;
+    pred - state
+mbarrier.try_wait: barrier, tries, waits, orders, signals; result address barrier barrier?;
     parity? WAITED? SHARED? b64; pred - state count
-mbarrier.test_wait.parity: barrier, tries, waits, orders, signals; result address barrier barrier?; ;
-    pred - count count
+mbarrier.test_wait.parity: barrier, tries, waits, orders, signals; result address barrier; ; pred - count
 mbarrier.try_wait.parity: barrier, tries, waits, orders, signals; result address barrier barrier?; ;
     pred - count count
 mbarrier.pending_count: barrier, orders, signals; result value; b64; count state
@@ -356,13 +366,10 @@ class Form(NamedTuple):
         What each is.
     optional : int
         How many of them may be missing, beside the result.
-    may_lack_result : bool
-        Whether the result may be missing.
     """
 
     words: tuple[str, ...]
     optional: int
-    may_lack_result: bool = False
 
 
 class Row(NamedTuple):
@@ -493,7 +500,7 @@ def traits(opcode: str) -> Traits:
     >>> traits("setp.lt.and.u32").form.words, traits("ld.global.L2::cache_hint.u32").form.words
     (('result', 'value', 'value', 'value'), ('result', 'address', 'policy'))
     >>> traits("cp.async.ca.shared.global").form
-    Form(words=('address', 'address', 'bytes', 'bytes'), optional=1, may_lack_result=False)
+    Form(words=('address', 'address', 'bytes', 'bytes'), optional=1)
     >>> [traits(opcode).kind for opcode in ("fma.rn.f32", "add.s32", "ld.global.f32", "bra.uni")]
     ['float', 'integer', 'memory', 'control']
     >>> copy = traits("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes")
@@ -540,5 +547,5 @@ def _form(operands: str, parts: list[str]) -> Form:
         assert match is not None
         if match["modifiers"] is None or not {*match["modifiers"].split("/")}.isdisjoint(parts):
             words += [match["name"]] * int(match["count"] or 1)
-            optional += match["optional"] is not None and match["name"] != "result"
-    return Form(tuple(words), optional, operands.startswith("result?"))
+            optional += match["optional"] is not None
+    return Form(tuple(words), optional)

@@ -131,9 +131,10 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Vector:
-    """``{a, b, ...}``."""
+    """``{a, b, ...}``, or a register or number of 128 bits (`is_wide`): its words of 64 bits, the lower one first."""
 
     items: tuple[Operand, ...]
+    is_wide: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ WORDS = {
     "FLOAT8": "e4m3/e5m2",
     "FLOAT8X2": "e4m3x2/e5m2x2",
     "SCALAR": "BITS/INT/f32/f64",
-    "MEMORY": "b8/INTEGER/BITS/f32/f64",
+    "MEMORY": "b8/INTEGER/BITS/b128/f32/f64",
     "ORDERED": "eq/ne/lt/le/gt/ge",
     "UNSIGNED": "lo/ls/hi/hs",
     "UNORDERED": "equ/neu/ltu/leu/gtu/geu/num/nan",
@@ -88,6 +88,7 @@ _OF_OTHER_GPUS = [
     (r".*(cp_mask|scale_vec|block_scale|tile::(gather4|scatter4)|im2col::w|cta_group)", _BLACKWELL),
     (r"(ld|st)\..*\bv8\b|multimem\..*\bacc::f16\b", _BLACKWELL),
     (r"(ld|st)\..*\bv4\.[busf]64\b", _BLACKWELL),
+    (r"(ld|ldu|st)\..*\bv[248]\.b128\b", "{opcode} has a vector of more than 128 bits"),
 ]  # fmt: skip
 """Patterns of opcodes of other GPUs, and why they are refused."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from cutepy.sim.ptx.declarations import read_registers
@@ -10,6 +10,8 @@ from cutepy.sim.ptx.heads import Head
 from cutepy.sim.ptx.model import Register, Variable, Vector
 from cutepy.sim.ptx.reading import refuse
 
+WIDE = "b128"
+"""The type of registers that are kept as two of 64 bits."""
 _CARRY = "CC.CF"
 """As the ISA calls it."""
 _NO_LABELS = frozenset(("_", "$", "%", "WARP_SZ"))
@@ -35,19 +37,21 @@ class Scope:
     """Names that a block in braces declares: `declared` has all but those of ranges.
 
     `late` has names that are declared behind the block's first instruction: these are unknown before an index.
+    `unique` has the names that the function knows the block's variables by.
     """
 
     parent: Scope | None
     start: int = 0
     late: dict[str, int] = field(default_factory=dict)
     declared: set[str] = field(default_factory=set)
+    unique: set[str] = field(default_factory=set)
     registers: dict[str, Register] = field(default_factory=dict)
     ranges: dict[str, Range] = field(default_factory=dict)
     vectors: dict[str, Vector] = field(default_factory=dict)
     labels: dict[str, int] = field(default_factory=dict)
     variables: dict[str, Variable] = field(default_factory=dict)
     tables: dict[str, list[str]] = field(default_factory=dict)
-    signatures: dict[str, Head | None] = field(default_factory=dict)
+    signatures: dict[str, tuple[Head, ...]] = field(default_factory=dict)
 
 
 class Names:
@@ -59,8 +63,8 @@ class Names:
         The variables that the module has declared so far, by name.
     functions : mapping of str to Head
         The functions that may be called, which it has declared so far.
-    kernels : collection of str
-        The names of the entries that it has declared so far.
+    kernels : mapping of str to Head
+        The entries that it has declared so far.
 
     Attributes
     ----------
@@ -75,7 +79,7 @@ class Names:
     """
 
     def __init__(
-        self, module: Mapping[str, Variable], functions: Mapping[str, Head], kernels: Collection[str] = ()
+        self, module: Mapping[str, Variable], functions: Mapping[str, Head], kernels: Mapping[str, Head]
     ) -> None:
         self._module = module
         self.formals: dict[str, Variable] = {}
@@ -118,12 +122,15 @@ class Names:
     def add_register(self, name: str, kind: str) -> None:
         """Declare a register in this scope."""
         self._claim(name)
-        self.scope.registers[name] = self._new(name, kind)
+        if kind == WIDE:
+            self._add_vector(self.scope, name, kind, 2)
+        else:
+            self.scope.registers[name] = self._new(name, kind)
 
     def add_registers(self, text: str) -> None:
         """Declare what a .reg directive does."""
         for name, kind, elements, count in read_registers(text):
-            kind, elements = ("b64", 2) if kind == "b128" else (kind, elements)
+            elements = 2 if kind == WIDE else elements
             self._claim(name, count)
             self._note_late(name)
             if count is not None:
@@ -161,10 +168,15 @@ class Names:
             self._note_late(variable.name)
         known = self._numbers
         name = unique = variable.name
-        around = self._names_around() if variable.space == "param" else known
-        while unique in self.formals or unique in self._module or unique in around:
+        is_passed = variable.space == "param"
+        while (
+            unique in self.formals
+            or unique in self._module
+            or (self._is_around(unique) if is_passed else unique in known)
+        ):
             unique += "'"
         self.scope.variables[name] = variable = replace(variable, name=unique)
+        self.scope.unique.add(unique)
         if unique in known:
             shared = self.variables[known[unique]]
             size = max(shared.size_bytes or 0, variable.size_bytes or 0)
@@ -174,14 +186,14 @@ class Names:
             known[unique] = len(self.variables)
             self.variables.append(variable)
 
-    def _names_around(self) -> set[str]:
-        """Return the names of the variables of this block and of those around it."""
-        names: set[str] = set()
+    def _is_around(self, unique: str) -> bool:
+        """Tell whether a variable of this block or of one around it has a name of its own."""
         scope: Scope | None = self.scope
         while scope is not None:
-            names |= {variable.name for variable in scope.variables.values()}
+            if unique in scope.unique:
+                return True
             scope = scope.parent
-        return names
+        return False
 
     def _new(self, name: str, kind: str) -> Register:
         register = Register(name, kind, len(self.registers))
@@ -189,9 +201,12 @@ class Names:
         return register
 
     def _add_vector(self, scope: Scope, name: str, kind: str, elements: int) -> Vector:
-        """Make a vector, whose elements are registers by two names each."""
-        items = [self._new(f"{name}.{letter}", kind) for letter in "xyzw"[:elements]]
-        vector = scope.vectors[name] = Vector(tuple(items))
+        """Make a vector, whose elements are registers by two names each; the words of a wide register have none."""
+        is_wide = kind == WIDE
+        items = [self._new(f"{name}.{letter}", "b64" if is_wide else kind) for letter in "xyzw"[:elements]]
+        vector = scope.vectors[name] = Vector(tuple(items), is_wide)
+        if is_wide:
+            return vector
         for letters in ("xyzw", "rgba"):
             scope.registers |= {f"{name}.{x}": item for x, item in zip(letters, items, strict=False)}
         return vector
@@ -214,6 +229,16 @@ class Names:
                     return inner.registers.get(name)
             inner = inner.parent
         return None
+
+    def register_type(self, name: str) -> str:
+        """Return the type of the register of a name here; empty if it is none."""
+        scope: Scope | None = self.scope
+        while scope is not None:
+            known = scope.registers.get(name) or _in_ranges(name, scope.ranges)
+            if known is not None:
+                return known.type
+            scope = scope.parent
+        return ""
 
     def _vector_of_range(self, name: str, scope: Scope) -> Vector | None:
         """Make the vector of a name that is in a range of them."""
@@ -266,12 +291,12 @@ class Names:
             scope = scope.parent
         return None if scope is None else scope.tables[name]
 
-    def signature(self, name: str) -> Head | None:
-        """Return what a .callprototype or .calltargets directive of a name says of the functions, if there is one."""
+    def signatures(self, name: str) -> tuple[Head, ...]:
+        """Return what a .callprototype or .calltargets directive of a name says of functions; nothing without one."""
         scope: Scope | None = self.scope
         while scope is not None and name not in scope.signatures:
             scope = scope.parent
-        return None if scope is None else scope.signatures[name]
+        return () if scope is None else scope.signatures[name]
 
 
 def _in_ranges(name: str, ranges: Mapping[str, Range]) -> Range | None:

@@ -71,15 +71,13 @@ def _of_vectors(first: str, parts: list[str], kind: str) -> str:
     return f"b{type_bits(kind)}" if kind in bits or (kind == "f32" and is_vector) else kind
 
 
-def check_operand_types(opcode: str, operands: tuple[Operand, ...], lacks_result: bool) -> None:
+def check_operand_types(opcode: str, operands: tuple[Operand, ...]) -> None:
     """Refuse registers and constants of another type than an instruction takes.
 
     Parameters
     ----------
     opcode : str
     operands : tuple of Operand
-    lacks_result : bool
-        Whether its result, which may be missing, is missing.
 
     Raises
     ------
@@ -89,7 +87,7 @@ def check_operand_types(opcode: str, operands: tuple[Operand, ...], lacks_result
     _check_pairs(opcode, first, operands)
     if first in ("mma", "wmma", "wgmma"):
         _check_products(opcode, first, operands)
-    kinds = operand_types(opcode)[lacks_result:]
+    kinds = operand_types(opcode)
     is_wide = first in WIDENED and _NOT_WIDENED.search(opcode) is None
     for kind, operand in zip(kinds, operands, strict=False):
         if not kind:
@@ -98,6 +96,8 @@ def check_operand_types(opcode: str, operands: tuple[Operand, ...], lacks_result
         items = one.items if isinstance(one, Vector) else (one,)
         if len(items) > 1 and (first == "mov" or kind == "b128"):
             kind = f"b{type_bits(kind) // len(items)}"
+        if first in ("ld", "st") and len({item.type for item in items if isinstance(item, Register)}) > 1:
+            kind = f"b{type_bits(kind)}"  # of registers of several types ptxas checks the width alone
         for item in items:
             if isinstance(item, Immediate) and first in ("atom", "red", "multimem") and opcode.endswith(("f16", "f32")):
                 kind = opcode.rpartition(".")[2]

@@ -30,7 +30,8 @@ from cutepy.sim.ptx.tokens import PtxSyntaxError
 _ADDRESS = re.compile(r"(?P<base>[%A-Za-z_$][\w$%.]*)\s*(?:\+(?P<offset>.*))?$", re.S)
 _SUBTRACTED = re.compile(r"[%A-Za-z_$][\w$%.]*\s*-")
 _INDEXED = re.compile(r"(?P<name>[A-Za-z_$][\w$]*)\s*(?:\[(?P<index>.*)\]|\+(?P<offset>.*))$", re.S)
-_CONSTANT = re.compile(r"(?:[-+~!()\s]|\.[su]64)*(?:\d|WARP_SZ\b)")
+_CONSTANT = re.compile(r"(?:[-+~!()\s]|\.[su]64)*(?:\.?\d|WARP_SZ\b)")
+_BLANK_BEFORE_ELEMENT = re.compile(r"(?<=\w)\s+(?=\.[xyzwrgba]\b)")
 _NO_NAME = frozenset("0123456789[{(-+!~")
 """Characters that begin an operand other than a register's name."""
 _MARK = re.compile(r"[\[\]{}(),]")
@@ -69,6 +70,8 @@ class Operands:
         """Read one operand, with the names of a scope."""
         if not text:
             raise PtxSyntaxError(f"an operand of {opcode} is missing")
+        if "." in text:
+            text = _BLANK_BEFORE_ELEMENT.sub("", text)
         first = text[0]
         if first not in _NO_NAME:
             register = self._names.register(text, scope)
@@ -78,7 +81,7 @@ class Operands:
             return self._address(text[1:-1].strip(), scope, opcode)
         if _CONSTANT.match(text):
             return _immediate(text)
-        if first + text[-1] in ("{}", "()"):
+        if first + text[-1] == "{}" or (first == "(" and text[-1] == ")" and opcode.startswith("call")):
             return Vector(tuple(self.read(part, scope, opcode) for part in split(text[1:-1])))
         if "|" in text:
             left, _, right = text.rpartition("|")
@@ -93,6 +96,8 @@ class Operands:
             return Sink()
         if (vector := self._names.vector(text, scope)) is not None:
             return vector
+        if (place := self._names.label(text, scope)) is not None:
+            return Label(text, place)
         if first == "%":
             stem = text.partition(".")[0]
             if stem != text and self._names.register(stem, scope) is not None:
@@ -103,8 +108,6 @@ class Operands:
             if text[1:] in SPECIALS:
                 return Special(text[1:])
             raise PtxSyntaxError(f"unknown register {text[:200]} in {opcode}", text[:200])
-        if (place := self._names.label(text, scope)) is not None:
-            return Label(text, place)
         return self._symbol(text, scope, opcode)
 
     def _symbol(self, text: str, scope: Scope, opcode: str) -> Operand:
@@ -118,6 +121,9 @@ class Operands:
             if text in self._names.kernels:
                 return Symbol(text, is_kernel=True)
             raise PtxSyntaxError(f"unknown name {text} in {opcode}", text)
+        is_passed = variable.space == "param" and self._names.formals.get(name) is not variable
+        if is_passed and opcode.startswith(("mov", "cvta")):
+            raise PtxSyntaxError(f"{opcode} takes no address of {name}, which is passed to functions; copy it", name)
         self.spaces[variable.name] = variable.space
         if match is None:
             return Symbol(variable.name)

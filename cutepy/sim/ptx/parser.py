@@ -25,6 +25,7 @@ from cutepy.sim.ptx.tokens import PtxSyntaxError as PtxSyntaxError, integer, int
 _COMMENT = re.compile(r'"[^"]*"|//[^\n]*|/\*.*?(?:\*/|\Z)|\x1a', re.S)
 """A string, a comment, or the end of a file of DOS, which ptxas takes for white space."""
 _INLINE_ASSEMBLY = re.compile(r"// begin inline asm\n.*?(?:// end inline asm|\Z)", re.S)
+_TORN_VERSION = re.compile(r"\.version(?:[ \t]*\n|\s*/[/*])")
 _LOCATION = re.compile(r"^[ \t]*+(\.loc)\b", re.M)
 _FILE = re.compile(r'\.file\s+(0x[0-9a-fA-F]{1,8}|[1-9]\d{0,9}|0)\s+"([^"]*)"')
 _ESCAPED = re.compile(r"\\([0-7]{3})|\\(.)")
@@ -32,7 +33,7 @@ _ESCAPED = re.compile(r"\\([0-7]{3})|\\(.)")
 _SPACE = re.compile(r"\s*+")
 _OUTSIDE = re.compile(
     r"""(?:
-      \.version\s+(?P<version>[\d.]+) | \.target\s+(?P<target>[A-Za-z_]\w*)(?P<options>(?:\s*,\s*\w+)*)
+      \.version\s+(?P<version>\d+\.\d+|[\d.]+) | \.target\s+(?P<target>[A-Za-z_]\w*)(?P<options>(?:\s*,\s*\w+)*)
     | \.address_size\s+(?P<address_size>\w+)
     | \.file\s+(?P<file>\d\w*)\s+"[^"]*"(?:\s*,\s*\d+){0,2} | @@[^\n]*+
     | \.pragma\s+"[^"]*"\s*; | \.alias\s+(?P<alias>[\w$]+)\s*,\s*(?P<aliasee>[\w$]+)\s*;
@@ -91,13 +92,18 @@ def parse_module(text: str, unread: list[Unread] | None = None, file: str = "", 
         error = PtxSyntaxError(reason, "", file, line, column, statement[:200])
         reading.attempt(partial(fail, error), start, None)
     reading.check_characters(original)
+    if (torn := _TORN_VERSION.search(original)) is not None and text.startswith(".version", torn.start()):
+        reason = ".version and its number stand on one line, without a comment between them"
+        reading.attempt(partial(refuse, reason), torn.start(), None)
     functions: dict[str, Function] = {}
     called: dict[str, Function] = {}
 
     def read_body(outside: Outside, head: Head, at: int, line: int, start: int, end: int) -> None:
         names = Names(outside.declared, outside.called, outside.kernels)
         found = functions if head.kind == "entry" else called
-        found[head.name] = Body(files, reading, line, names, outside.header).parse(head, at, start, end)
+        found[head.name] = Body(files, reading, line, names, outside.header, outside.declare).parse(
+            head, at, start, end
+        )
 
     files = {int(number, 0): _unescaped(name) for number, name in _FILE.findall(text)}
     outside = Outside(text, reading, read_body)
@@ -210,6 +216,7 @@ class Outside:
             self._check_directives(match, position)
             attempt(partial(self._alias, match["alias"], match["aliasee"]), position, None)
         elif match["section"]:
+            self.header.end()
             end = attempt(partial(closing_brace, text, match.end()), position, len(text))
             self._check_section(match.end(), end - 1)
             self.header.debugs |= ".debug_" in match["section"]
@@ -252,6 +259,7 @@ class Outside:
             attempt(partial(refuse_statement, text[position : min(end, position + 200)]), position, None)
 
     def _section_label(self, name: str) -> None:
+        self.header.need((7, 0), "a label in a section", name)
         if name in self.header.labels:
             refuse(f"the label {name} is declared twice", name)
         self.header.labels.add(name)
@@ -302,7 +310,7 @@ class Outside:
             assert end is not None
             return max(end.end(), position + 1)
         self._check_directives(match, position)
-        head = attempt(partial(self._head, match), position, None)
+        head = attempt(partial(self.declare, match), position, None)
         if match["end"] == ";":
             return match.end()
         end_at = attempt(partial(closing_brace, text, match.end()), position, len(text) + 1)
@@ -314,7 +322,14 @@ class Outside:
                 self._read_body(self, head, position, self._line, match.end(), end_at - 1)
         return end_at
 
-    def _head(self, match: re.Match[str]) -> Head:
+    def declare(self, match: re.Match[str]) -> Head:
+        """Note the function of a match of `HEAD`, which may stand in the body of another.
+
+        Raises
+        ------
+        PtxSyntaxError
+            If ptxas would not take it.
+        """
         head = read_head(match)
         if head.name[0] == "%" and head.name[1:] in SPECIALS | SPECIAL_VECTORS:
             refuse(f"{head.name} is a special register, and no name of a function", head.name)

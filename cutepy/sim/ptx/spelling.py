@@ -1,8 +1,8 @@
-"""Opcodes whose modifiers come in another order than in the ISA's syntax, written in that order.
+"""Opcodes as texts spell them, written as the ISA's syntax has them: blanks, and the order of modifiers.
 
-ptxas takes modifiers in any order, as long as those of one kind, such as two types, keep theirs: CUDA's headers write
-``max.s32.relu``, CUB ``vote.ballot.sync.b32``, CUTLASS ``ldmatrix.sync.aligned.x4.m8n8`` in older versions. Loads and
-stores of 128 bits are those of two words: registers of 128 bits are pairs.
+ptxas takes blanks before the dots of modifiers, and modifiers in any order, as long as those of one kind, such as two
+types, keep theirs: CUDA's headers write ``max.s32.relu``, CUB ``vote.ballot.sync.b32``, CUTLASS
+``ldmatrix.sync.aligned.x4.m8n8`` in older versions.
 
 References
 ----------
@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+
+from cutepy.sim.ptx.tokens import PtxSyntaxError
 
 _KINDS = {
     "dimensions": "[1-5]d a[12]d cube acube",
@@ -80,19 +82,50 @@ _OTHER_ORDERS = {
     "wgmma": "sparsity sync aligned shape satfinite type operation",
     "wmma": "operation sync aligned layout shape rounding space type satfinite",
 }
-_PART_OF_THE_NAME = {
-    "mul mad madc mul24 mad24 dp2a": "lo hi wide",
-    "setmaxnreg": "inc dec",
-    "div": "full",
-    "bar barrier": "red cta",
-    "mbarrier": "parity",
-}
-"""Modifiers that stand before all others of these instructions."""
-_FIRST = {name: frozenset(words.split()) for names, words in _PART_OF_THE_NAME.items() for name in names.split()}
+_DOTTED_NAMES = """
+bar.arrive bar.cta bar.cta.arrive bar.cta.red bar.red bar.warp barrier.arrive barrier.cta barrier.cta.arrive
+barrier.cta.red barrier.cluster.arrive barrier.cluster.wait barrier.red brx.idx cp.async cp.async.bulk
+cp.async.bulk.commit_group cp.async.bulk.prefetch cp.async.bulk.prefetch.tensor cp.async.bulk.tensor
+cp.async.bulk.wait_group cp.async.commit_group cp.async.mbarrier.arrive cp.async.wait_all cp.async.wait_group
+cp.reduce.async.bulk cp.reduce.async.bulk.tensor createpolicy.cvt createpolicy.fractional createpolicy.range cvt.pack
+cvta.to div.full dp2a.hi dp2a.lo fence.proxy mad.hi mad.lo mad.wide mad24.hi mad24.lo madc.hi madc.lo mbarrier.arrive
+mbarrier.arrive.expect_tx mbarrier.arrive_drop mbarrier.arrive_drop.expect_tx mbarrier.complete_tx mbarrier.expect_tx
+mbarrier.init mbarrier.inval mbarrier.pending_count mbarrier.test_wait mbarrier.test_wait.parity mbarrier.try_wait
+mbarrier.try_wait.parity membar.proxy mul.hi mul.lo mul.wide mul24.hi mul24.lo multimem.ld_reduce multimem.red
+multimem.st pmevent.mask red.async setmaxnreg.dec setmaxnreg.inc shf.l shf.r st.async tensormap.cp_fenceproxy
+tensormap.replace wgmma.commit_group wgmma.fence wgmma.mma_async wgmma.wait_group wmma.load.a wmma.load.b wmma.load.c
+wmma.mma wmma.store.d
+""".split()
+"""Names of instructions that are one token of ptxas: no blank stands within one, and a number may follow it at once."""
+_NAME = re.compile(f"(?:{'|'.join(map(re.escape, sorted(_DOTTED_NAMES, key=len, reverse=True)))})(?![a-z_$])")
+OPCODE = rf"(?:{_NAME.pattern}|[a-z]\w*+)(?:\s*+\.[\w:$]++)*+"
+"""A regular expression of opcodes, with blanks before their modifiers."""
+_FIRST: dict[str, set[str]] = {}
+for _name in _DOTTED_NAMES:
+    _FIRST.setdefault(_name.partition(".")[0], set()).add(_name.rpartition(".")[2])
 _REPEATED = frozenset("approx sync shiftamt uni NaN relu".split())
 """Modifiers that may be there twice, for once."""
 _KIND = re.compile("|".join(f"(?P<{kind}>{'|'.join(words.split())})" for kind, words in _KINDS.items()))
-_WIDE = re.compile(r"((?:ld|ldu|st)(?:\..*)?)\.b128")
+
+
+def without_blanks(opcode: str) -> str:
+    """Return an opcode without the blanks before its modifiers.
+
+    Raises
+    ------
+    PtxSyntaxError
+        If there is a blank within the name of the instruction.
+
+    Examples
+    --------
+    >>> without_blanks("mul.lo .s32"), without_blanks("bar .sync")
+    ('mul.lo.s32', 'bar.sync')
+    """
+    found = "".join(opcode.split())
+    name = _NAME.match(found)
+    if found != opcode and name is not None and not opcode.startswith(name[0]):
+        raise PtxSyntaxError(f"{name[0]} is one word; delete the blank in it")
+    return found
 
 
 @lru_cache(maxsize=4096)
@@ -106,14 +139,7 @@ def usual(opcode: str) -> str:
     >>> usual("vote.ballot.sync.b32"), usual("match.sync.any.b32"), usual("cvt.f16.f32.rn")
     ('vote.sync.ballot.b32', 'match.any.sync.b32', 'cvt.rn.f16.f32')
     """
-    opcode = _ordered(opcode)
-    if opcode.endswith(".b128") and (found := _WIDE.fullmatch(opcode)):
-        return f"{found[1]}.v2.b64"
-    return opcode
-
-
-def _ordered(opcode: str) -> str:
-    """Sort the modifiers by their kinds; those of one kind stay in their order."""
+    # Modifiers are sorted by their kinds; those of one kind stay in their order.
     first, *modifiers = opcode.split(".")
     modifiers = [part for n, part in enumerate(modifiers) if part not in _REPEATED or part not in modifiers[:n]]
     kinds = [found.lastgroup or "" if (found := _KIND.fullmatch(part)) else "" for part in modifiers]
@@ -122,7 +148,7 @@ def _ordered(opcode: str) -> str:
     name = ".".join((first, *modifiers[:start]))
     order = _OTHER_ORDERS.get(name, _OTHER_ORDERS.get(first))
     places = {kind: n for n, kind in enumerate(order.split() if order else _KINDS)}
-    leading = _FIRST.get(first, frozenset())
+    leading = _FIRST.get(first, ())
     is_misplaced = any(
         part in leading and modifiers[n - 1] not in leading for n, part in enumerate(modifiers) if n > start
     )

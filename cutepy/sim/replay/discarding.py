@@ -1,8 +1,8 @@
 """Effects of reads of shared memory that nothing has written: a launch is played with other bytes there.
 
-It is played with several values there, and with what its own CTAs leave. If it writes the same to global memory, bit
-for bit, whatever comes of these reads is thrown away: rows beyond a tensor's last, say, that are computed and not
-stored.
+It is played with several values there and in registers that nothing has written, and with what its own CTAs leave. If
+it writes the same to global memory, bit for bit, whatever comes of these reads is thrown away: rows beyond a tensor's
+last, say, that are computed and not stored.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ words that differ, since the difference of two, which is larger, or whether they
 
 What its own CTAs leave is tried after them."""
 
+_IN_REGISTERS = 0x3C
+"""Of every byte of a register that nothing has written, where shared memory holds words that differ."""
 _TIMEOUT_S = 60.0
 
 
@@ -52,7 +54,14 @@ def are_discarded(
 
     def play(*contents: Held) -> list[Outcome]:
         requests = [
-            Request(policy, with_reads=True, with_left=n == 0, unwritten_shared=held, sanitizes=True)
+            Request(
+                policy,
+                unwritten=held if isinstance(held, int) else _IN_REGISTERS,
+                with_reads=True,
+                with_left=n == 0,
+                unwritten_shared=held,
+                sanitizes=True,
+            )
             for n, held in enumerate(contents)
         ]
         found: dict[int, Outcome] = {}

@@ -529,9 +529,13 @@ CASES: dict[str, Case] = {
         "nothing has written these sums, and the MMA adds to them",
         "the first MMA must not accumulate, or zeros must be written before",
     ),
+    "memory-without-value": Case(
+        "{made} was stored from {register}, to which no instruction gives a value",
+        "write {register} before it is stored, or store only what has values",
+    ),
     "register-without-value": Case(
         "no instruction of the kernel gives {register} a value",
-        "sums begin with zeros that something writes",
+        "write {register} before it is read: sums begin with zeros",
     ),
     "register-of-other-paths": Case(
         "{register} is written only by {writes}, which {threads} did not execute before",

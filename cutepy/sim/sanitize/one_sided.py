@@ -10,9 +10,11 @@ vectors and structures to local and shared memory, and read a part. So a store t
 of all that it stores has a value, and one to local memory is not. Such memory keeps which bits have no value
 (`undefined_memory.py`), and loads bring them back.
 
-Accumulators of wgmma are left to `sums.py`, and registers that nothing ever writes to `undefined.py`. Where a function
-is called, its registers lack their values again, so that functions which may call themselves would need a stack of
-them: kernels that call such are not looked at. A call by an address may be of any function.
+MMAs, atomic operations and copies read shared memory as it is: they are told if a bit of what they read has no value.
+
+Accumulators of wgmma are left to `sums.py`, and registers that nothing ever writes to `undefined.py`, unless they are
+stored to memory. Where a function is called, its registers lack their values again; where functions may call
+themselves, a stack keeps what the caller's lack. A call by an address may be of any function.
 
 References
 ----------
@@ -52,6 +54,8 @@ _STORES, _LOADS = ("st", "stmatrix"), ("ld", "ldmatrix")
 """Opcodes that put registers into memory, and that bring them back."""
 _KEPT_IN = frozenset("shared local frame generic".split())
 """State spaces of memory that keeps which bits have no value."""
+_CALLS = ("call", "ret")
+_NOTHING = np.zeros((), np.int64)
 _THREAD_BITS = 16
 """An origin is a register and the thread that lacks it: shuffles and votes bring what other threads lack."""
 _SHOWN = 3
@@ -67,10 +71,13 @@ class Lacking(NamedTuple):
         The threads that lack it.
     diagnosis : Diagnosis
         The register that has no value, the writes that these threads have not executed, and what to do.
+    address : int or None
+        Of shared memory that was stored from it, if it is that which is read: `slot * slot_bytes + offset`.
     """
 
     who: str
     diagnosis: Diagnosis
+    address: int | None = None
 
 
 class OneSided:
@@ -86,6 +93,10 @@ class OneSided:
         self._bits: dict[int, Array] = {}
         self._origins: dict[int, Array] = {}
         self._memory = UndefinedMemory()
+        self._never: dict[int, Register] = {}
+        self._recurses = False
+        self._depth: Array = np.zeros((0, 0), np.int64)
+        self._callers: list[dict[int, tuple[Array, Array]]] = []  # of each depth what the caller's registers lack
 
     def look_at(self, function: Function) -> None:
         """Begin with a kernel, if it is another one."""
@@ -94,8 +105,7 @@ class OneSided:
         self._function, self._residents = function, None
         self._followed, self._begins = set(), {}
         instructions = function.instructions
-        if not _calls_once(function):
-            return
+        self._recurses = not _calls_once(function)
         sums = {r.index for i in instructions if is_wgmma(i) for r in accumulators(i)}
         named = {r.index: r for i in instructions for r in written(i)}
         flow = whole_flow(function)
@@ -107,8 +117,10 @@ class OneSided:
             start: (begin.get(start, frozenset()) & named.keys()) - sums for start in (0, *function.callees.values())
         }
         begins = frozenset().union(*self._begins_of.values())
-        if begins:
-            begins &= with_values(function)
+        valued = with_values(function)
+        begins &= valued
+        stores = [i for i in instructions if i.parts[0] in _STORES]
+        self._never = {r.index: r for i in stores for r in _values(i) if r.index not in valued}
         self._begins = {r: named[r] for r in begins}
         self._followed = set(begins)
         stored: set[str] = set()  # spaces of memory that followed registers are stored to
@@ -127,6 +139,8 @@ class OneSided:
         """Tell whether an instruction reads or writes a register that is followed."""
         if not self._followed:
             return False
+        if self._recurses and i.parts[0] in _CALLS:
+            return True
         return bool(self._begins_at(i)) or any(r.index in self._followed for r in (*read(i), *written(i)))
 
     def _begins_at(self, i: Instruction) -> frozenset[int]:
@@ -155,6 +169,8 @@ class OneSided:
             if wrong is None and registers:
                 wrong = self._tell(registers, step, at, step.executing())
         self._write(step, at)
+        if self._recurses:
+            self._call(step, at)
         for index in self._begins_at(i):
             register = self._begins[index]
             threads = np.broadcast_to(step.threads.ids, step.executing().shape)
@@ -169,15 +185,18 @@ class OneSided:
 
     def access(self, access: Access) -> Lacking | None:
         """Follow an access to memory, and say what is wrong if it stores what has no value."""
-        if not self._begins or access.ctas.residents is not self._residents:
+        if not self._begins and not self._never:
             return None
-        i, at = access.instruction, np.ix_(access.ctas.slots, access.threads.ids)
+        i = access.instruction
         is_of_lanes = access.part_of is None and access.proxy == "generic"
+        if access.ctas.residents is not self._residents and not is_of_lanes:
+            return None
+        at = self._begin(access)
+        wrong = self._taken(access) if access.space == "shared" and i.parts[0] not in (*_LOADS, *_STORES) else None
         if access.operation == "read":
             if i.parts[0] in _LOADS and is_of_lanes:
                 self._load(access, at)
-            return None
-        wrong = None
+            return wrong
         elements: list[Element] = []
         if i.parts[0] in _STORES and is_of_lanes and access.operation == "write":
             wrong = self._stores(access, at)
@@ -208,16 +227,56 @@ class OneSided:
     def _elements(self, access: Access, at: tuple[Array, ...]) -> list[Element]:
         """Return the bits that elements of a store lack, and where that began; nothing if they lack none."""
         items = _items(access.instruction.operands[1])
-        held = [isinstance(x, Register) and x.index in self._bits for x in items]
-        if not any(held):
-            return []
         none = np.zeros((len(at[0]), at[1].shape[1]), np.int64)
-        return [
-            Element(self._bits[x.index][at], self._origins[x.index][at])  # type: ignore[union-attr]
-            if has
-            else Element(none.astype(np.uint64), none)
-            for x, has in zip(items, held, strict=True)
-        ]
+        found = []
+        for x in items:
+            if isinstance(x, Register) and x.index in self._bits:
+                found.append(Element(self._bits[x.index][at], self._origins[x.index][at]))
+            elif isinstance(x, Register) and x.index in self._never:
+                threads = np.broadcast_to(at[1], none.shape)
+                found.append(Element(np.full(none.shape, full(x.bits)), _origin(x.index, threads)))
+            else:
+                found.append(Element(none.astype(np.uint64), none))
+        return found if any(element.lacks.any() for element in found) else []
+
+    def _taken(self, access: Access) -> Lacking | None:
+        """Say what is wrong if an MMA, an atomic operation or a copy reads shared memory that lacks bits."""
+        if access.operation == "write" or "exch" in access.instruction.parts:
+            return None  # an exchange makes nothing of what was there
+        origins, first = self._memory.take(access)
+        if not len(origins):
+            return None
+        register = int(origins[0]) >> _THREAD_BITS
+        begun = np.unique(origins[origins >> _THREAD_BITS == register] & (1 << _THREAD_BITS) - 1)
+        block = access.threads.block
+        who = Threads(begun.astype(np.intp), block).describe()
+        return Lacking(Threads(access.threads.ids, block).describe(), self._say("what is read", register, who), first)
+
+    def _call(self, step: Step, at: tuple[Array, ...]) -> None:
+        """Keep what the registers of a caller lack where a function is called, and take it up where that returns."""
+        assert self._function is not None
+        i, lanes = step.instruction, step.executing()
+        if i.parts[0] == "call" and _called(self._function, i):
+            depths = self._depth[at]
+            for depth in np.unique(depths[lanes]).tolist():
+                here = lanes & (depths == depth)
+                while len(self._callers) <= depth:
+                    self._callers.append({})
+                kept = self._callers[depth]
+                for index in self._bits.keys() | kept.keys():
+                    if index not in kept:
+                        kept[index] = np.zeros(self._depth.shape, np.uint64), np.zeros(self._depth.shape, np.int64)
+                    for held, now in zip(kept[index], (self._bits, self._origins), strict=True):
+                        held[at] = np.where(here, now[index][at] if index in now else 0, held[at])
+            self._depth[at] = depths + lanes
+        elif i.parts[0] == "ret":
+            depths = self._depth[at] - 1
+            for depth in np.unique(depths[lanes & (depths >= 0)]).tolist():
+                here, kept = lanes & (depths == depth), self._callers[depth]
+                for index in self._bits.keys() | kept.keys():
+                    bits, origins = (held[at] for held in kept[index]) if index in kept else (_NOTHING, _NOTHING)
+                    self._hold(self._function.registers[index], at, here, bits, origins)
+            self._depth[at] -= lanes & (depths >= 0)
 
     def _load(self, access: Access, at: tuple[Array, ...]) -> None:
         """Take from memory which bits of registers have no value."""
@@ -248,17 +307,18 @@ class OneSided:
         if not held.any():
             del self._bits[register.index], self._origins[register.index]
 
-    def _begin(self, step: Step) -> tuple[Array, ...]:
-        """Take the lanes of a step; those of CTAs that have just become resident lack all that begins so."""
-        if step.ctas.residents is not self._residents:
-            self._residents, self._threads = step.ctas.residents, math.prod(step.threads.block)
+    def _begin(self, lanes: Step | Access) -> tuple[Array, ...]:
+        """Take lanes; those of CTAs that have just become resident lack all that begins so."""
+        if lanes.ctas.residents is not self._residents:
+            self._residents, self._threads = lanes.ctas.residents, math.prod(lanes.threads.block)
             self._memory = UndefinedMemory()
             shape = self._residents.count, self._threads
+            self._depth, self._callers = np.zeros(shape, np.int64), []
             here = [r for r in self._begins if r in self._begins_of[0]]
             self._bits = {r: np.full(shape, full(self._begins[r].bits)) for r in here}
             threads = np.broadcast_to(np.arange(shape[1]), shape)
             self._origins = {r: _origin(r, threads) for r in here}
-        return np.ix_(step.ctas.slots, step.threads.ids)
+        return np.ix_(lanes.ctas.slots, lanes.threads.ids)
 
     def _mask(self, register: Register, at: tuple[Array, ...]) -> Array:
         held = self._bits.get(register.index)
@@ -321,22 +381,25 @@ class OneSided:
         who = lanes.threads.ids[np.broadcast_to(lacks, (len(at[0]), lanes.threads.count)).any(axis=0)]
         block = lanes.threads.block
         return Lacking(
-            Threads(who, block).describe(), self._say(register, first, Threads(begun.astype(np.intp), block).describe())
+            Threads(who, block).describe(),
+            self._say(register.name, first, Threads(begun.astype(np.intp), block).describe()),
         )
 
-    def _say(self, register: Register, first: int, who: str) -> Diagnosis:
+    def _say(self, made: str, first: int, who: str) -> Diagnosis:
+        """Say which register lacked a value in some threads, and what is made of it, which may be that itself."""
         assert self._function is not None
+        if first in self._never:
+            return Diagnosis("memory-without-value", register=self._never[first].name, made=made)
         begun = self._begins[first]
         writes = [
             f"`{i.text.strip()}` ({i.source if i.source is not None else f'line {i.line} of the PTX'})"
             for i in givers(self._function, frozenset([first]))
         ]
         name, shown, more = begun.name, ", ".join(writes[:_SHOWN]), len(writes) - _SHOWN
-        if register.index == first and more <= 0:
+        if made == name and more <= 0:
             return Diagnosis("register-of-other-paths", register=name, writes=shown, threads=who)
-        if register.index == first:
+        if made == name:
             return Diagnosis("register-of-more-paths", register=name, writes=shown, more=more, threads=who)
-        made = register.name
         if more <= 0:
             return Diagnosis("register-made-of-other-paths", register=name, writes=shown, threads=who, made=made)
         return Diagnosis("register-made-of-more-paths", register=name, writes=shown, more=more, threads=who, made=made)

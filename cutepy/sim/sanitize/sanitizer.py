@@ -315,10 +315,14 @@ class Sanitizer(Observer):
         if self._sums.see(event):
             self._tell_undefined("wgmma", "a warpgroup", event.instruction, NOT_BEGUN)
 
-    def _tell_undefined(self, what: str, who: str, i: Instruction, diagnosis: Diagnosis | None) -> None:
+    def _tell_undefined(
+        self, what: str, who: str, i: Instruction, diagnosis: Diagnosis | None, address: int | None = None
+    ) -> None:
+        """Tell a use of what has no value; at an address of shared memory it may come to nothing: see `replay`."""
         if diagnosis is not None:
             where = "local memory" if i.parts[0] == "ld" else "registers"
-            self._findings.tell("uninitialised-read", where, None, Side(what, who, i), diagnosis)
+            where = where if address is None else f"shared memory at {address:#x}"
+            self._findings.tell("uninitialised-read", where, None, Side(what, who, i), diagnosis, address)
 
     # Asynchronous operations.
 
@@ -424,7 +428,8 @@ class Sanitizer(Observer):
 
     def _tell_lacking(self, i: Instruction, lacking: Lacking | None) -> None:
         if lacking is not None:
-            self._tell_undefined(i.parts[0], lacking.who, i, lacking.diagnosis)
+            address = None if lacking.address is None else lacking.address % self._slot_bytes
+            self._tell_undefined(i.parts[0], lacking.who, i, lacking.diagnosis, address)
 
     def knows_complete(self, address: int, slots: Array, phases: Array, ctas: Ctas, threads: Threads) -> Array:
         """Tell which lanes know that a phase of an mbarrier is complete."""

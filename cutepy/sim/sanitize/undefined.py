@@ -34,7 +34,10 @@ _COMPUTES = frozenset("add addc sub subc mul mul24 mad mad24 madc fma div rem ne
 """Opcodes whose result is undefined if a source is; others may use a part of the bits."""
 _KEEPS = frozenset("mov selp slct and or xor not lop3 prmt bfi bfe shf shl shr cvta".split())
 """Opcodes that may ignore an undefined source."""
-_WAITS = frozenset("mbarrier bar barrier".split())
+_PASSES = frozenset(("shfl",))
+"""Opcodes that give a lane what another lane has of the first source."""
+_USES = frozenset("mbarrier bar barrier atom red redux".split())
+"""Opcodes that wait by their sources, or combine them with what others have."""
 _NOT_STORED = Diagnosis("local-memory-not-written")
 
 
@@ -130,6 +133,9 @@ def _effect(i: Instruction) -> _Effect:
         registers = tuple(r.index for x in values for r in registers_in(x))
         is_known = kind not in _COMPUTES and any(not _is_of_registers(x) for x in values)
         return _Effect(i, to, ((() if is_known else registers),) * len(to), kind in _COMPUTES)
+    if kind in _PASSES:
+        source = tuple(r.index for r in registers_in(i.operands[1]))
+        return _Effect(i, to, tuple(source if r.type != "pred" else () for r in written(i)), False)
     return _Effect(i, to, ((),) * len(to), False)
 
 
@@ -156,9 +162,12 @@ def _mattering(effect: _Effect) -> Iterator[Register]:
         if isinstance(operand, Address):
             yield from registers_in(operand)
     kind = i.parts[0]
-    if effect.needs_all and kind in ("mma", "wmma"):
-        yield from registers_in(i.operands[3])
-    elif kind in _COMPUTES or kind in _WAITS:
+    if kind in ("mma", "wmma") and "mma" in i.parts[:2]:
+        for operand in i.operands[1:]:
+            yield from registers_in(operand)
+    elif is_wgmma(i):
+        yield from registers_in(i.operands[1])
+    elif kind in _COMPUTES or kind in _USES:
         for operand in i.operands[1 if has_destination(i) else 0 :]:
             yield from registers_in(operand)
 

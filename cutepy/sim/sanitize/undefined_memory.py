@@ -102,6 +102,22 @@ class UndefinedMemory:
         ends = range(0, access.size_bytes, size)
         return [_element(lacks[..., n : n + size], origins[..., n : n + size], is_signed) for n in ends]
 
+    def take(self, access: Access) -> tuple[Array, int]:
+        """Return where the bits began that a read of shared memory lacks, and the first byte that lacks one.
+
+        These bits are taken for such as have values, from then on.
+        """
+        if access.space not in self._spaces:
+            return np.zeros(0, np.int64), 0
+        at = _places(access)
+        lacks, origins = self._get(access.space, at)
+        wrong = lacks != 0
+        found = origins[wrong]
+        first = int(at[wrong].min()) if len(found) else 0
+        if len(found):
+            self._clear(access.space, at)
+        return found, first
+
     def write_matrices(self, access: Access, elements: Sequence[Element]) -> None:
         """Take a `stmatrix` of registers that may lack bits."""
         at = _places(access)

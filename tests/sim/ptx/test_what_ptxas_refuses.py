@@ -11,8 +11,9 @@ from cutepy.sim.ptx.tokens import PtxSyntaxError
 HEAD = ".version 8.7\n.target sm_90a\n.address_size 64\n"
 ENTRY = ".visible .entry k() { ret; }\n"
 REGISTERS = """.reg .b16 %h<4>; .reg .b32 %r<8>; .reg .b64 %d<8>; .reg .f32 %f<4>; .reg .f64 %g<4>; .reg .pred %p<4>;
-.reg .u32 %u<4>; .reg .u64 %ud<4>; .param .u32 pr, pa; .param .u64 pb; .param .align 8 .b8 pc[16];
+.reg .u32 %u<4>; .reg .u64 %ud<4>; .reg .b128 %q<4>; .param .u32 pr, pa; .param .u64 pb; .param .align 8 .b8 pc[16];
 .param .align 8 .b8 pd[8]; .param .f32 pf; .param .s32 ps; .param .b32 pq;"""
+OLD_REGISTERS = REGISTERS.replace(".reg .b128 %q<4>;", "")
 OUTSIDE = """.global .align 64 .u32 g[32]; .shared .align 128 .b8 s[1024]; .const .align 64 .b8 c[128];
 .func (.param .u32 r) f(.param .u32 a, .param .u64 b) { st.param.u32 [r], 1; ret; }
 .func h(.reg .u32 a) { ret; }
@@ -107,6 +108,11 @@ MODULES = [
     (HEAD + ".file 1 \"caf\xe9\"", "ASCII; ptxas refuses it in comments"),
     (HEAD + "// a\0b", "no character of PTX"),
     (HEAD + ".visible .entry j() { .extern .shared .u32 y; ret; }", "unknown directive"),
+    (".version\n8.7\n.target sm_90a\n", "on one line"),
+    (".version /* newest */ 8.7\n.target sm_90a\n", "on one line"),
+    (HEAD + ".target sm_90a\n", "stands before .address_size"),
+    (".version 8.7\n.target sm_90a\n.section .debug_str { }\n.target sm_90a\n", "before all declarations"),
+    (".version 8.7\n.target sm_90a, sm_80\n.func j(.reg .b32 r) { elect.sync r|_, -1; ret; }", "sm_80"),
 ]  # fmt: skip
 WGMMA = "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16"
 MMA = "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32"
@@ -208,6 +214,39 @@ STATEMENTS = [
     ("multimem.red.weak.global.add.u32 [%d1], %r0;", "no modifier .weak|do not go together"),
     ("multimem.st.weak.global.u32 [%d1], 1.0;", "got a float"),
     (".reg .bf16 %b;", "no registers of type .bf16"),
+    ("mul .lo.u32 %r0, %r1, %r2;", "one word"),
+    ("cp.async.bulk .wait_group 0;", "one word"),
+    ("mov. b32 %r0, 1;", "unknown name"),
+    ("mov.b32$a %r0, 1;", "no type|no modifier .b32"),
+    ("mov.b32 (%r0), 1;", "unknown name"),
+    ("ld.global.v2.u32 (%r0, %r1), [%d0];", "unknown name"),
+    (".target sm_90a;", "cannot read|unknown directive"),
+    (".target sm_20 mapa.u64 %d0, %d1, %r0;", "sm_20"),
+    (".target sm_90a, texmode_independent", "exclude each other"),
+    ("T: .calltargets nosuch;", "declared before it"),
+    ("mov.u64 %d0, f; T: .calltargets h, f; call %d0, (%r0), T;", "has 1 result|2 parameters"),
+    (".extern .func f(.reg .b32 a);", "defined twice"),
+    (".reg .b32 fresh; .extern .func fresh();", "again as a function"),
+    ("mov.b128 %q0, 1.5;", "128|vector"),
+    ("mov.b128 {%d0, %d1}, {%d2, %d3};", "one vector"),
+    ("mov.b128 {%r0, %r1, %r2, %r3}, {%d2, %d3};", "one vector"),
+    ("ld.global.b128 {%d0, %d1}, [%d2];", "128 bits"),
+    ("atom.global.exch.b128 {%d0, %d1}, [%d2], %q0;", "128 bits"),
+    ("ld.global.v2.b64 %q0, [%d0];", "at most 64 bits"),
+    ("add.u64 %d0, %q0.x, %d1;", "unknown|has no"),
+    ("st.global.v2.u16 [%d0], {%r0, %h0};", "one width"),
+    (f"{MMA} {{%f0,%f1,%f2,%f3}}, {{%r0,%r1}}, %r2, {{%f0,%f1,%f2,%f3}};", "vector"),
+    ("mma.sync.aligned.m16n8k8.row.col.f16.f16.f16.f32 {%r0,%r1}, {%r0,%r1}, {%r2}, {%f0,%f1,%f2,%f3};", "go together"),
+    (f"{MMA} {{%f0,%f1,%f2,%f3}}, {{%p0,%p1}}, {{%r2}}, {{%f0,%f1,%f2,%f3}};", "32 bits"),
+    (f"{WGMMA} {{%f0,%f1,%f2,%f3}}, %d0, %d1, 1, 1, 1, 0;", "takes 8 operands"),
+    (f"{WGMMA} {{%f0,%f1,%f2,%f3}}, {{%r0,%r1,%r2,%r3}}, %d1, 1, 1, 1, 0, 0;", "takes 7 operands"),
+    ("wgmma.mma_async.sync.aligned.m64n8k32.s32.s8.s8 {%r0,%r1,%r2,%r3}, %d0, %d1, 1, 1, 1;", "takes 4 operands"),
+    ("mbarrier.arrive.shared.b64 [s];", "takes"),
+    ("mbarrier.arrive.shared::cluster.b64 %d0, [%r0];", "write _"),
+    ("mbarrier.test_wait.parity.shared.b64 %p0, [s], 1, 5;", "takes 3 operands"),
+    ("atom.global.cas.L2::cache_hint.b32 %r0, [%d0], %r1, %r2, %d1;", "go together"),
+    ("red.shared.add.L2::cache_hint.u32 [s], %r0, %d1;", "go together"),
+    ("cp.async.ca.shared.global.L2::cache_hint [s], [%d1], 4, 8, %d0;", "reads at most the 4 bytes"),
 ]  # fmt: skip
 FEATURES = [
     ("8.7", "sm_80", "mapa.u64 %d0, %d1, %r0;", "needs .target sm_90 or later"),
@@ -216,6 +255,16 @@ FEATURES = [
     ("8.0", "sm_90a", "tensormap.replace.tile.rank.global.b1024.b32 [%d0], 1;", "needs .version 8.3 or later"),
     ("8.0", "sm_90a", "lop3.or.b32 %r0|%p0, %r1, %r2, %r3, 5, %p1;", "needs .version 8.2 or later"),
     ("7.8", "sm_90", "elect.sync %r0|%p0, -1;", "needs .version 8.0 or later"),
+    ("7.0", "sm_80", "mbarrier.arrive.b64 _, [%d0];", "version 7.1"),
+    ("7.7", "sm_80", "mbarrier.arrive.b64 %d1, [%d0], 2;", "version 7.8"),
+    ("8.5", "sm_90", "mbarrier.arrive.relaxed.cta.b64 %d1, [%d0];", "version 8.6"),
+    ("7.7", "sm_80", "mov.u32 %r0, %cluster_ctarank;", "version 7.8"),
+    ("8.0", "sm_80", "mov.u32 %r0, %clusterid.x;", "target sm_90"),
+    ("4.1", "sm_50", "mov.u32 %r0, %dynamic_smem_size;", "version 4.2"),
+    ("8.2", "sm_90a", "ld.global.b128 q, [%d0];", "version 8.3"),
+    ("8.0", "sm_60", "ld.weak.u32 %r0, [%d0];", "target sm_70"),
+    ("8.1", "sm_90", "ld.mmio.relaxed.sys.global.u32 %r0, [%d0];", "version 8.2"),
+    ("8.0", "sm_90", "cvt.rn.satfinite.f16.f32 %h0, %f0;", "version 8.1"),
 ]
 TAKEN_MODULES = [
     header("7.8", "sm_90"),
@@ -242,6 +291,9 @@ TAKEN_MODULES = [
     header() + '.file 0x3 "a"\n',
     header() + ".section .debug_str { L: .b8 - 1, 255\n.b32 L, L+0x4, L-M, .debug_info+5, nosuch\nM: }\n",
     header() + "\x1a\f\n",
+    ".version 8.10\n.target sm_90a\n",
+    ".version 8.7\n.target sm_80\n.target sm_90a\n.address_size 64\n",
+    HEAD + ".global .b8 many<100000>; .func j() { .local .b8 v<70000>; .param .b8 p<70000>; .reg .b8 t; ret; }\n",
 ]
 TAKEN_STATEMENTS = [
     ".reg .u32 z; { mov.u32 z, 1; .reg .u64 z; mov.u64 z, 1; } mov.u32 z, 1;",
@@ -272,8 +324,8 @@ TAKEN_STATEMENTS = [
     "cvt.rzi.s64.f16 %d0, %d1;",
     "cvt.u32.u32 %r0, %clock64;",
     "cvt.pack.sat.u16.s32 %r0, %d1, 5;",
-    ".reg .b32 %q<WARP_SZ>; mov.b32 %q31, 1;",
-    ".reg .b32 %q<4294967295>; mov.b32 %q4294967294, 1;",
+    ".reg .b32 %n<WARP_SZ>; mov.b32 %n31, 1;",
+    ".reg .b32 %n<4294967295>; mov.b32 %n4294967294, 1;",
     ".loc 0x1\n5U\f0",
     "T: .branchtargets L<2>; brx.idx %r0, T; L0: L1: ret;",
     '.pragma "a\nb";',
@@ -285,6 +337,22 @@ TAKEN_STATEMENTS = [
     f"{MULTI_LOAD}.add.acc::f32.v2.bf16 {{%h0, %h1}}, [%d1+4];",
     "multimem.st.weak.global.s64 [%d1], 1;",
     "multimem.red.release.sys.global.min.v8.f16 [%d1], {%h0,%h1,%h2,%h3,%h0,%h1,%h2,%h3};",
+    "mov .b32 %r0, 1;",
+    "ld.global\n.v4\t.u32 {%r0,%r1,%r2,%r3}, [%d0];",
+    "@%p0 bra .uni L; L: fence.proxy .async .shared::cta;",
+    "cp.async.wait_group0; cp.async.bulk.wait_group 0; bar.cta.arrive0,32;",
+    "mov.u32 %r0, %tid .x; .reg .v4 .b32 v; mov.b32 v .x, 1;",
+    "mov.f32 %f0, .5; mov.f32 %f1, -.25;",
+    ".target sm_90a add.u32 %r0, %r1, %r2; { .target sm_90a }",
+    ".extern .func elsewhere(.param .u64 a); .extern .func elsewhere(.param .u64 a);",
+    "mov.u64 %d0, f; T: .calltargets f, k; ",
+    "mov.b128 %q0, 5; mov.b128 %q0, -WARP_SZ; st.global.b128 [%d0], 7; atom.global.exch.b128 %q0, [%d0], 5;",
+    "mov.b128 %q0, {%r0, %f1, 5, %r3}; mov.b128 {%r0, _, _, %r1}, %q0; mov.b128 {%d0, _}, %q0; mov.b128 %q0, g;",
+    "ld.mmio.relaxed.sys.global.b128 %q0, [%d0]; ld.global.b128 {%q0}, [%d0];",
+    "mma.sp.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%f0,%f1,%f2,%f3}, {%r0,%r1}, {%r2,%r3}, "
+    "{%f0,%f1,%f2,%f3}, {%r4}, 0;",
+    "stmatrix.sync.aligned.m8n8.x2.shared.b16 [s], {%r0, 5};",
+    f"{WGMMA} {{%f0,%f1,%f2,%f3}}, {{%r0,%r1,%p0,%r3}}, %d1, 1, 1, 1, 0;",
 ]
 
 
@@ -309,7 +377,8 @@ def test_a_statement_is_refused_with_its_place(statement, said):
 
 @pytest.mark.parametrize(("version", "target", "statement", "said"), FEATURES)
 def test_an_instruction_of_another_version_or_target_is_refused(version, target, statement, said):
-    text = f"{header(version, target)}.visible .entry k() {{ {REGISTERS}\n{statement}\nret; }}"
+    wide = ".reg .b128 q;" if " q," in statement else ""
+    text = f"{header(version, target)}.visible .entry k() {{ {OLD_REGISTERS}{wide}\n{statement}\nret; }}"
     refused(text, said)
     load_ptx(text.replace(version, "8.7", 1).replace(target, "sm_90a", 1))
 
@@ -369,3 +438,26 @@ def test_addresses_of_kernels_and_functions_are_values():
     load_ptx(text).launch("k", 1, 4, (found,))
     assert found[0] == found[2] != found[1] == found[3]
     assert found.all()
+
+
+@pytest.mark.parametrize(
+    ("statement", "words"),
+    [
+        ("mov.b128 %q0, 5;", [5, 0, 0, 0]),
+        ("mov.b128 %q0, -1;", [0xFFFFFFFF, 0xFFFFFFFF, 0, 0]),  # as ptxas, which extends the 64 bits by zeros
+        ("mov.b128 %q0, {1, 2, 3, 4};", [1, 2, 3, 4]),
+        ("mov.b128 %q1, {1, 2, 3, 4}; mov.b128 {%r0, _, %r2, %r3}, %q1; mov.b128 %q0, {%r3, %r2, %r0, 9};",
+         [4, 3, 1, 9]),
+        ("setp.eq.u32 %p0, 1, 1; setp.eq.u32 %p1, 1, 2; mov.b64 %d1, {%p0, %r7}; mov.b64 {%r1, %r2}, %d1; "
+         "mov.b64 %d1, {%p1, %r7}; mov.b64 {%r3, %r4}, %d1; mov.b128 %q0, {%r1, %r2, %r3, 2};", [0xFFFFFFFF, 3, 0, 2]),
+        ("mov.b64 %d1, 0x500000007; mov.b64 {%r0, %p0}, %d1; selp.u32 %r1, 1, 0, %p0; mov.b128 %q0, {%r0, %r1, 0, 0};",
+         [7, 1, 0, 0]),
+    ],
+)  # fmt: skip
+def test_values_of_128_bits_and_predicates_in_vectors(statement, words):
+    """A predicate among registers of 32 bits is all ones where it holds, and holds where it is written other than 0."""
+    text = f"""{HEAD}.visible .entry k(.param .u64 x) {{ {REGISTERS}
+    ld.param.u64 %d0, [x]; mov.u32 %r7, 3; {statement} st.global.b128 [%d0], %q0; ret; }}"""
+    found = np.zeros(4, np.uint32)
+    load_ptx(text).launch("k", 1, 1, (found,))
+    assert found.tolist() == words

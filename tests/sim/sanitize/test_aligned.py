@@ -5,7 +5,7 @@ import contextlib
 import numpy as np
 import pytest
 
-from cutepy.sim import Run, SimulationError
+from cutepy.sim import DeadlockError, Run, SimulationError
 from cutepy.sim.machine.policies import policy_named
 from tests.sim.opcode_runner import launch
 
@@ -242,3 +242,13 @@ def test_a_deadlock_of_two_halves_is_told_with_the_cause():
         launch(START + body + END, np.zeros(64, np.uint32), smem_bytes=2048, run=run, assembles=False)
     kinds = [hazard.kind for hazard in run.hazards]
     assert kinds == ["partial-warp"] * (len(kinds) - 1) + ["deadlock"]
+
+
+def test_lanes_that_can_go_on_no_more_are_told_what_others_of_their_warp_executed_alone():
+    """Half of a warp executes an aligned barrier that the others never come to, and then all wait for ever."""
+    body = """mov.u32 %r1, %tid.x; setp.lt.u32 %p2, %r1, 16; @!%p2 bra OTHER;
+    bar.sync 1, 32; bar.sync 2, 64; bra END; OTHER: bar.sync 2, 64; END:"""
+    run = Run((), None, sanitize=True)
+    with pytest.raises(DeadlockError):
+        launch(body, run=run, block=32)
+    assert {hazard.kind for hazard in run.hazards} == {"partial-warp", "deadlock"}

@@ -5,6 +5,7 @@ import pytest
 
 from cutepy.sim import Run
 from tests.sim.opcode_runner import launch
+from tests.sim.test_opcodes_tma import aligned, tensor_map
 
 START = """mov.u32 %r1, %tid.x; mul.wide.u32 %rd1, %r1, 4; ld.param.u64 %rd2, [p0]; add.u64 %rd1, %rd1, %rd2;
 mul.wide.u32 %rd3, %r1, 16; add.u64 %rd3, %rd3, %rd2; shl.b32 %r21, %r1, 4; mov.u32 %r2, smem; add.u32 %r20, %r2, %r21;\
@@ -420,9 +421,37 @@ def test_calls_without_values_are_told_where_it_matters(name):
     assert "is written only by" in hazard.missing
 
 
-def test_functions_that_call_themselves_are_not_followed():
-    module = TAKES.replace("BODY", OWN + "@!%q bra OUT; call (%x2), takes, (99); OUT: add.u32 o, %x1, 1;")
-    assert hazards_of((CALL.replace("%r9", "%r1"), KEEP8), module) == ()
+NESTED = """.func (.reg .b32 o) takes(.reg .b32 i) { .reg .b32 %x<9>; .reg .pred %q, %w; mov.u32 %x3, 0;
+setp.eq.u32 %q, i, 0; @%q bra DEEP; sub.u32 %x2, i, 1; BEFORE call (%x3), takes, (%x2); AFTER
+bra OUT; DEEP: INNERMOST OUT: mov.u32 o, %x3; ret; }
+"""
+THREE = "mov.u32 %r7, 3; call (%r8), takes, (%r7);\n"
+EVEN = "and.b32 %x4, i, 1; setp.eq.u32 %w, %x4, 0; @%w mov.u32 %x1, 5; "
+RECURSIONS = {
+    "the caller's register keeps its value": ("mov.u32 %x1, 5;", "add.u32 %x3, %x3, %x1;", "mov.u32 %x3, 1;", False),
+    "the innermost call alone has a value": ("", "add.u32 %x3, %x3, 1;", "mov.u32 %x1, 5; add.u32 %x3, %x1, 1;", False),
+    "a value of the call within": ("", "add.u32 %x3, %x3, %x1;", "mov.u32 %x1, 5; mov.u32 %x3, %x1;", True),
+    "a value of every other call": (EVEN, "add.u32 %x3, %x3, %x1;", "mov.u32 %x3, 1;", True),
+    "a value of every other call that it uses": (EVEN, "@%w add.u32 %x3, %x3, %x1;", "mov.u32 %x3, 1;", False),
+    "a result without a value": ("", "add.u32 %x3, %x3, 1;", EVEN + "@!%w bra OUT; setp.eq.u32 %w, i, 9; "
+                                 "@%w mov.u32 %x6, 5; mov.u32 %x3, %x6;", True),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RECURSIONS)
+def test_each_call_of_a_recursion_has_registers_of_its_own(name):
+    before, after, innermost, is_wrong = RECURSIONS[name]
+    module = NESTED.replace("BEFORE", before).replace("AFTER", after).replace("INNERMOST", innermost)
+    hazards = hazards_of((THREE, KEEP8), module)
+    assert [hazard.kind for hazard in hazards] == ["uninitialised-read"] * is_wrong
+
+
+def test_lanes_that_recur_to_several_depths_keep_what_each_lacks():
+    module = NESTED.replace("BEFORE", "setp.lt.u32 %w, i, 3; @%w mov.u32 %x1, 5;").replace("INNERMOST", "")
+    call = "and.b32 %r7, %r1, 3; call (%r8), takes, (%r7);\n"
+    assert hazards_of((call, KEEP8), module.replace("AFTER", "@%w add.u32 %x3, %x3, %x1;")) == ()
+    (hazard,) = hazards_of((call, KEEP8), module.replace("AFTER", "add.u32 %x3, %x3, %x1;"))
+    assert "%x1 is written only by" in hazard.missing
 
 
 def test_the_path_that_writes_is_named():
@@ -448,3 +477,77 @@ def test_of_a_loop_what_counts_up_is_no_write():
     (hazard,) = hazards_of((HALF, LOOP.format("add.u32 %r9, %r9, 1;"), KEEP))
     assert "`mov.u32 %r9, 7`" in hazard.missing
     assert "add" not in hazard.missing
+
+
+ROWS = "st.shared.v4.u32 [%r20], {{%r1, {}, %r1, %r1}};\nfence.proxy.async; bar.sync 0; setp.eq.u32 %p8, %r1, 0;\n"
+WAIT = "@%p8 cp.async.bulk.commit_group; @%p8 cp.async.bulk.wait_group 0;\n"
+COPY = "@%p8 cp.async.bulk.global.shared::cta.bulk_group [%rd2], [%r2], 512;\n" + WAIT
+REDUCE = COPY.replace("cp.async.bulk.global", "cp.reduce.async.bulk.global").replace("group [", "group.add.u32 [", 1)
+WGMMA = """wgmma.fence.sync.aligned;
+wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%f0,%f1,%f2,%f3}, A, %rd11, 0, 1, 1, TAIL;
+wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;
+"""
+OF_MEMORY, OF_REGISTERS = (
+    WGMMA.replace("A,", "%rd11,").replace("TAIL", "0, 0"),
+    WGMMA.replace("A,", "{%r9, %r1, %r1, %r1},").replace("TAIL", "0"),
+)
+DESCRIBED = """shr.u32 %r31, %r2, 4; cvt.u64.u32 %rd11, %r31; or.b64 %rd11, %rd11, 0x0000000800080000;
+mad.lo.u32 %r41, %r1, 16, %r2; st.shared.v4.u32 [%r41], {%r3, %r3, %r3, %r3}; fence.proxy.async; bar.sync 0;
+"""
+READ_ELSEWHERE = {
+    "a copy of what half of the lanes have": (HALF, ROWS.format("%r9"), COPY),
+    "a copy of what nothing gives a value": (ROWS.format("%r9"), COPY),
+    "a reduction": (HALF, ROWS.format("%r9"), REDUCE),
+    "a reduction of what nothing gives a value": (ROWS.format("%r9"), REDUCE),
+    "an MMA of shared memory": (DESCRIBED, HALF, ROWS.format("%r9"), OF_MEMORY, "st.global.f32 [%rd1], %f0;\n"),
+    "an MMA of registers": (DESCRIBED, HALF, OF_REGISTERS),
+    "an MMA of registers that nothing gives a value": (DESCRIBED, OF_REGISTERS),
+    "an atomic of what nothing gives a value": ("atom.global.add.u32 %r8, [%rd2], %r9;\n",),
+    "a reduction of registers that nothing gives a value": ("mov.u32 %r8, %r9; red.global.add.u32 [%rd2], %r8;\n",),
+    "an atomic of shared memory": (HALF, ROWS.format("%r9"), "atom.shared.add.u32 %r8, [%r20+4], 1;\n", KEEP8),
+    "a reduction of the warp that nothing gives a value": ("redux.sync.add.u32 %r8, %r9, -1;\n", KEEP8),
+    "a sum of what is shuffled": ("shfl.sync.bfly.b32 %r8, %r9, 1, 31, -1; add.u32 %r8, %r8, 1;\n", KEEP8),
+}
+READ_ELSEWHERE_RIGHT = {
+    "a copy of other bytes": (HALF, ROWS.format("%r9"), "st.shared.v4.u32 [%r20+2048], {%r1, %r1, %r1, %r1};\n",
+                              "fence.proxy.async; bar.sync 0;\n", COPY.replace("[%r2]", "[%r2+2048]")),
+    "a copy of what is written again": (HALF, ROWS.format("%r9"), "st.shared.u32 [%r20+4], %r1;\n", ROWS.format("%r1"),
+                                        COPY),
+    "an MMA of what has values": (DESCRIBED, OF_MEMORY),
+    "an MMA of which nothing is stored": (DESCRIBED, HALF, ROWS.format("%r9"), OF_MEMORY),
+    "an atomic beside": (HALF, ROWS.format("%r9"), "atom.shared.add.u32 %r8, [%r20], 1;\n"),
+}  # fmt: skip
+
+
+def elsewhere(lines):
+    run = Run((), None, sanitize=True)
+    launch(START + "".join(lines), np.zeros(512, np.uint32), run=run, smem_bytes=4096, block=128)
+    return [hazard for hazard in run.hazards if hazard.kind == "uninitialised-read"]
+
+
+@pytest.mark.parametrize("name", READ_ELSEWHERE)
+def test_what_mmas_copies_and_atomics_read_without_a_value_is_told(name):
+    (hazard,) = elsewhere(READ_ELSEWHERE[name])
+    assert "%r9" in hazard.missing or "%r8" in hazard.missing
+
+
+@pytest.mark.parametrize("name", READ_ELSEWHERE_RIGHT)
+def test_what_mmas_copies_and_atomics_read_with_a_value_is_not_told(name):
+    assert elsewhere(READ_ELSEWHERE_RIGHT[name]) == []
+
+
+@pytest.mark.parametrize(("column", "is_wrong"), [(0, True), (64, False)])
+def test_a_store_that_its_tensor_map_clips_may_read_what_has_no_value(column, is_wrong):
+    """The tensor has 72 columns: of 16 from column 64 on it takes 8, and the second vector of each row has no value."""
+    array = aligned((19, 72), "u2")
+    run = Run((), None, sanitize=True)
+    run.register(array)
+    body = f"""mov.u32 %r10, smem; mov.u32 %r1, %tid.x; setp.eq.u32 %p1, %r1, 0; setp.lt.u32 %p2, %r1, 8;
+    mov.b64 %rd1, p0; cvta.param.u64 %rd1, %rd1; mad.lo.u32 %r12, %r1, 32, %r10; mov.u32 %r30, 7;
+    @%p2 st.shared.v4.u32 [%r12], {{%r30, %r30, %r30, %r30}};
+    @%p2 st.shared.v4.u32 [%r12+16], {{%r30, %r9, %r30, %r30}}; fence.proxy.async; bar.warp.sync -1;
+    mov.u32 %r20, {column}; mov.u32 %r21, 0;
+    @%p1 cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%rd1, {{%r20, %r21}}], [%r10];
+    @%p1 cp.async.bulk.commit_group; @%p1 cp.async.bulk.wait_group 0;"""
+    launch(body, tensor_map(array, (16, 8)), smem_bytes=4096, run=run)
+    assert [hazard.kind for hazard in run.hazards] == ["uninitialised-read"] * is_wrong

@@ -24,6 +24,10 @@ RIGHT = {
     "sums that are moved": (ZEROS, "mov.u32 %r2, 0;\nMORE:\n", NAMES, SUMS, "@%p1 bra MORE;\n", STORE),
     "sums that begin on some path": ("@%p1 bra ON;\n", ZEROS, "ON:\n", SAME, STORE),
     "a register that is moved and stored": ("mov.u32 %r9, %r8;\n", KEEP),
+    "whether another lane is in range": (
+        "shfl.sync.down.b32 %r9|%p5, %r1, 1, 31, -1; selp.u32 %r9, 1, 0, %p5;\n",
+        KEEP,
+    ),
     "a part of a vector": ("st.global.v2.u32 [%rd2], {%r1, %r8};\n",),
     "half of a register": (
         "mov.u32 %r9, 1; cvt.u16.u32 %rs1, %r9; mov.b32 %r9, {%rs1, %rs2}; add.f16x2 %r9, %r9, %r9;\n",
@@ -47,6 +51,10 @@ WRONG = {
     "sums of mma": (SAME, STORE),
     "one of four sums": ("mov.f32 %f0, 0f00000000; mov.f32 %f1, %f0; mov.f32 %f2, %f0;\n", SAME, STORE),
     "sums of mma that are moved": ("MORE:\n", NAMES, SUMS, "@%p1 bra MORE;\n", STORE),
+    "a sum of what another lane has": ("shfl.sync.bfly.b32 %r9, %r8, 1, 31, -1; add.u32 %r9, %r9, 1;\n", KEEP),
+    "a factor of mma": (ZEROS, SAME.replace("{%r1,%r1}", "{%r1,%r9}"), STORE),
+    "an atomic": ("atom.global.add.u32 %r9, [%rd1], %r8;\n", KEEP),
+    "a reduction of the warp": ("redux.sync.add.u32 %r9, %r8, -1;\n", KEEP),
     "a sum": ("fma.rn.f32 %f0, %f9, %f9, %f0;\n", STORE),
     "a sum in a loop": ("MORE: add.u32 %r9, %r9, %r1; @%p1 bra MORE;\n", KEEP),
     "an address": ("st.local.u32 [%r50], %r1;\n",),

@@ -143,7 +143,7 @@ def _statements(text: str) -> list[_Place]:
             line += text.count("\n", counted, match.start("opcode"))
             counted = match.start("opcode")
             guard = "" if match["guard"] is None else f"{match['negated']}{match['guard']}"
-            found.append(_Place(start, line, match["opcode"].split(".")[0], guard))
+            found.append(_Place(start, line, match["opcode"].split(".")[0].rstrip(), guard))
     return found
 
 

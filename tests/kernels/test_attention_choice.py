@@ -1,0 +1,59 @@
+"""Tiles of attention: what is chosen fits, and the layouts between its kernels hold all there is."""
+
+import pytest
+
+pytest.importorskip("cutlass")
+
+from cutepy.kernels.attention.choice import choose_backward, choose_forward, ctas_of
+from cutepy.kernels.attention.config import DQ_COLUMNS, BackwardConfig, epilogue_stages
+from cutepy.layouts.sm90 import arch
+
+HEADS = range(16, 257, 16)
+
+
+@pytest.mark.parametrize("queries", [1, 1024, 1025, 16384])
+def test_tiles_of_every_extent_fit(queries):
+    """Accumulators of O and S share 240 registers of a thread with two warpgroups, and 160 with three."""
+    for head in HEADS:
+        for head_v in HEADS:
+            config = choose_forward("float16", head, head_v, queries, left=False, right=True)
+            assert config.tile_m == 64 * config.warpgroups
+            assert config.warpgroups == (3 if max(head, head_v) <= 64 and queries > 1024 else 2)
+            assert config.head_v // 2 + config.tile_n // 2 < (240 if config.warpgroups == 2 else 160)
+            assert config.smem.size_bytes <= arch.SMEM_BYTES_PER_CTA
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_a_result_leaves_in_whole_turns_of_two_stages_or_more(head):
+    columns, stages = epilogue_stages(head)
+    assert columns < head
+    assert stages >= 2
+    assert head % (columns * stages) == 0
+
+
+@pytest.mark.parametrize("head", [16, 48, 64, 80, 128])
+@pytest.mark.parametrize("queries", [1, 64, 65, 200])
+def test_sums_of_dq_hold_every_tile_of_queries(head, queries):
+    config: BackwardConfig = choose_backward("float16", head, left=False, right=False)
+    assert config.width % 64 == 0
+    assert head <= config.width < head + 64
+    assert config.columns_of_dq * config.warpgroups == config.width
+    tiles = -(-queries // config.tile_q)
+    rows, columns = config.sums_shape(queries)
+    assert (rows * columns, columns) == (tiles * config.tile_q * config.width, DQ_COLUMNS)
+
+
+@pytest.mark.parametrize(
+    ("queries", "right", "is_limited"),
+    [(1024, True, True), (1025, True, False), (1024, False, True), (4096, False, True)],
+)
+def test_long_tiles_below_a_diagonal_have_a_cta_each(queries, right, is_limited):
+    assert (ctas_of(queries, right, 132) == 132) == is_limited
+
+
+@pytest.mark.parametrize(
+    ("head", "head_v", "tile_n"),
+    [(64, 64, 128), (128, 128, 128), (192, 128, 128), (144, 144, 96), (192, 192, 96), (208, 16, 64), (256, 256, 64)],
+)
+def test_wide_rows_take_fewer_keys(head, head_v, tile_n):
+    assert choose_forward("bfloat16", head, head_v, 512, left=False, right=False).tile_n == tile_n
