@@ -88,13 +88,12 @@ def test_results_are_those_of_float64(queries, heads, head, most, options):
 
 
 @pytest.mark.deep
-@pytest.mark.timeout(1800)
-@settings(max_examples=20, deadline=None)
-@given(st.data())
-def test_any_cache(data):
+@pytest.mark.parametrize("page", [None, 8, 16, 40, 64, 128, 256])
+@settings(max_examples=4, deadline=None)
+@given(data=st.data())
+def test_any_cache(page, data):
     most = data.draw(st.integers(1, 600))
     lengths = data.draw(st.lists(st.integers(0, most), min_size=1, max_size=3))
-    page = data.draw(st.sampled_from([None, 8, 16, 40, 64, 128, 256]))
     window = data.draw(st.integers(-1, 200)), data.draw(st.integers(-1, 3))
     heads = data.draw(st.sampled_from([(1, 1), (8, 1), (6, 2)]))
     check(

@@ -73,19 +73,17 @@ def test_results_and_gradients_are_those_of_float64(q_lengths, k_lengths, option
 
 
 @pytest.mark.deep
-@pytest.mark.timeout(1800)
-@settings(max_examples=20, deadline=None)
-@given(st.data())
-def test_any_lengths_and_band(data):
+@pytest.mark.parametrize("head", [16, 64, 80, 128])
+@settings(max_examples=5, deadline=None)
+@given(data=st.data())
+def test_any_lengths_and_band(head, data):
     count = data.draw(st.integers(1, 5))
     lengths = [data.draw(st.lists(st.integers(0, 150), min_size=count, max_size=count)) for _ in range(2)]
     if not all(map(sum, lengths)):
         return
     window = data.draw(st.integers(-1, 100)), data.draw(st.integers(-1, 100))
     heads = data.draw(st.sampled_from([(1, 1), (2, 1), (4, 2)]))
-    check(
-        *lengths, heads, data.draw(st.sampled_from([16, 64, 80, 128])), tail=data.draw(st.integers(0, 5)), window=window
-    )
+    check(*lengths, heads, head, tail=data.draw(st.integers(0, 5)), window=window)
 
 
 def test_tokens_that_are_not_used_are_not_read():
