@@ -12,18 +12,20 @@ from __future__ import annotations
 
 import bisect
 import ctypes
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn
 
 import numpy as np
 
 from cutepy.sim.errors import MemoryAccessError, Place, ReadOnlyMemoryError
 from cutepy.sim.machine.address_patterns import AddressPatterns, InOwnCta, Located
 from cutepy.sim.machine.events import Access, LocalCopy, Proxy, Space
-from cutepy.sim.machine.lanes import Array, Residents, as_index
+from cutepy.sim.machine.lanes import Array, Ctas, Residents, as_index
 from cutepy.sim.machine.shared_memory import Held, OpaqueObjects, SharedMemory, leftover
 from cutepy.sim.semantics.movement import LOCAL_WINDOW, SHARED_WINDOW
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from cutepy.sim.errors import Who
     from cutepy.sim.machine.activity import Activity
     from cutepy.sim.machine.group import Group
@@ -37,6 +39,28 @@ _ALIGN = 16
 _ROW = 16
 MAX_LOCAL_BYTES = 512 << 10
 """Of a thread: CUDA C++ Programming Guide, "Compute Capabilities"."""
+
+
+class PlainLoad(NamedTuple):
+    """A weak, unconditional load from an address in a register.
+
+    Attributes
+    ----------
+    instruction : Instruction
+    base : int
+        The register.
+    offset : int
+        From there.
+    space : "global" or "shared"
+    size_bytes : int
+        Of a lane.
+    """
+
+    instruction: Instruction
+    base: int
+    offset: int
+    space: Space
+    size_bytes: int
 
 
 class GlobalMemory:
@@ -154,6 +178,7 @@ class Memory:
         self._local: Array = np.zeros(0, np.uint8)
         self._shared_views: dict[tuple[str, int], Array] = {}
         self._patterns = AddressPatterns()
+        self._loaded: dict[int, tuple[Array, Ctas, Array | Located | InOwnCta]] = {}  # by instruction, the last time
         self.objects = OpaqueObjects(activity, 0, slot_bytes)
         self.windows: dict[str, list[tuple[int, int]]] = {"const": [], "param": []}
 
@@ -165,7 +190,7 @@ class Memory:
         self.shared = leftover(slots * self.slot_bytes, self.unwritten)
         self._threads, self._lanes = threads, slots * threads
         self._local = np.zeros(0, np.uint8)
-        self._shared_views = {}
+        self._shared_views, self._loaded = {}, {}
         self.objects = OpaqueObjects(self._activity, slots, self.slot_bytes)
 
     def now(self) -> SharedMemory:
@@ -386,6 +411,32 @@ class Memory:
         if self._activity.observers:
             self.observe(g, i, "read", place, "generic", where, size)
         return value if count == 1 else [value[..., n] for n in range(count)]
+
+    def tell_loaded(self, g: Group, loads: Iterable[tuple[PlainLoad, Array]]) -> None:
+        """Tell the observers of loads that machine code has done, each with what its address register held."""
+        told = []
+        for load, base in loads:
+            known = self._loaded.get(load.instruction.index)
+            if known is not None and known[0] is base and known[1] is g.ctas:
+                where = known[2]
+            else:
+                where = self._where_loaded(g, load, base)
+                if base.flags.owndata:  # nobody changes it in place
+                    self._loaded[load.instruction.index] = base, g.ctas, where
+            i, size = load.instruction, load.size_bytes
+            told.append(Access("read", load.space, "generic", i, g.ctas, g.threads, where, size))
+        for observer in self._activity.observers:
+            observer.on_accesses(told)
+
+    def _where_loaded(self, g: Group, load: PlainLoad, base: Array) -> Array | Located | InOwnCta:
+        """Return where a load was, given what its address register held."""
+        address, size, shift = base.view(f"u{base.itemsize}"), load.size_bytes, load.offset
+        known = self._patterns.of(address) if load.space == "global" and base.itemsize == 8 else None
+        if known is not None:
+            return Located(known.pattern, known.low + shift)
+        if shift:
+            address = address + address.dtype.type(shift % (1 << 8 * base.itemsize))
+        return self._place(g, load.instruction, address, size, size) if load.space == "shared" else address
 
     def _load_shared(self, g: Group, where: Array | InOwnCta, kind: np.dtype[Any], count: int) -> Array:
         """Load from shared memory."""

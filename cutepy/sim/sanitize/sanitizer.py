@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import groupby
 from typing import TYPE_CHECKING, ParamSpec
 
 import numpy as np
@@ -292,6 +293,21 @@ class Sanitizer(Observer):
         is_poll = access.operation == "read" and strength(access.instruction.opcode).scope > WEAK
         if is_poll and not self._has_told:
             self._polled = access
+
+    def on_accesses(self, accesses: Sequence[Access]) -> None:
+        """Check weak loads of the same lanes, which leave no messages, raise no flags, and write no tensor maps."""
+        wave = self._of(accesses[0].ctas.residents)
+        self._polled, self._has_told = None, False
+        for access in accesses:
+            self._tell_lacking(access.instruction, self._one_sided.access(access))
+            for election in self._examiner.elections:
+                election.access(wave.clocks, access)
+        for space, found in groupby(accesses, lambda access: access.space):
+            if space == "shared":
+                self._shared.loads(list(found))
+            else:
+                for access in found:
+                    self._global.access(wave, access)
 
     def on_local_copy(self, copy: LocalCopy) -> None:
         """Follow arguments and results of calls that have no value."""

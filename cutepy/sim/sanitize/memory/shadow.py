@@ -8,7 +8,7 @@ where they don't is each lane compared.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache
 from itertools import chain
 from typing import Any, Generic, TypeVar
@@ -162,12 +162,49 @@ class Shadow:
 
     def touch(self, new: AccessRecord) -> None:
         """Check a touch against those before it, and record it."""
+        self._number([new])
+        self._touch(new)
+
+    def loads(self, together: Sequence[tuple[AccessRecord, Array]]) -> None:
+        """Check weak loads of the same lanes at one time, and record them.
+
+        `together`: each with the granules that it touches in each CTA, each once and in order; no two touch the same.
+        """
+        if not together:
+            return
+        self._number([new for new, _ in together])
+        first = together[0][0]
+        granules = np.concatenate([each for _, each in together])[None]
+        at = self._index(first.slots, granules)
+        written, read = _once(self._written[at]), _once(self._read[at])
+        if not written.all() or not self._knows(first, written):  # all of them know the same
+            for new, _ in together:
+                self._touch(new)
+            return
+        if not read.any():
+            self._read[at] = np.repeat([new.number for new, _ in together], [len(each) for _, each in together])
+        else:
+            start = 0
+            for new, each in together:
+                before = read[:, start : start + len(each)]
+                self._read[self._index(new.slots, each[None])] = self._joined(new, before)
+                start += len(each)
+        for new, _ in together:
+            new.view = _FORGOTTEN
+
+    def _number(self, touches: Sequence[AccessRecord]) -> None:
+        """Give touches numbers, and note which warps they are by."""
         if self._touches.is_full or self._sets.is_full:
             self._recycle()
-        new.number = self._touches.add(new)
-        new.heard = np.zeros((len(new.slots), self._clocks.warps), bool)
-        if new.threads is not None and np.array_equal(new.agents, new.slots):
-            new.warps = np.flatnonzero(np.bincount(new.threads // WARP))
+        by: Array | None = None
+        for new in touches:
+            new.number = self._touches.add(new)
+            new.heard = np.zeros((len(new.slots), self._clocks.warps), bool)
+            if new.threads is not None and np.array_equal(new.agents, new.slots):
+                by = np.flatnonzero(np.bincount(new.threads // WARP)) if by is None else by
+                new.warps = by
+
+    def _touch(self, new: AccessRecord) -> None:
         flat = new.places.reshape(len(new.places), -1)
         if not (new.writes or new.scope or new.spans) and self._reads_what_is_known(new, flat):
             new.view = _FORGOTTEN
