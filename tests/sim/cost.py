@@ -10,7 +10,7 @@ that it started, such as the assembler's: neither the script's own time nor that
 
 A row has the ratio, and the seconds of both. With `--times 2` the script is sanitized twice, and there are two rows:
 the first one's caches, in `CUTEPY_CACHE_DIR`, help the second. The exit code tells whether any ratio is above
-`--limit`. With `--profile` the profile of the last script's sanitized launches is written to a file.
+`--limit`, or a script failed under the sanitizer: what it prints is in `--logs`. With `--profile` the profile of the last script's sanitized launches is written to a file.
 """
 
 from __future__ import annotations
@@ -146,11 +146,11 @@ def main() -> int:
         for _ in range(asked.times):
             sanitized = _run("sanitize", words, asked.logs, asked.profile)
             ratio = sanitized["seconds"] / max(simulated["seconds"], _FEWEST_SECONDS)
-            codes = f"codes {simulated.get('code')}, {sanitized.get('code')}"
+            codes = f"exit codes {simulated.get('code')} and {sanitized.get('code')}"
             seconds = f"{simulated['seconds']:7.2f} s {sanitized['seconds']:7.2f} s"
             name = " ".join(["/".join(Path(words[0]).parts[-2:]), *words[1:]])
             print(f"{ratio:5.1f}x {seconds} {sanitized['launches']:4d} launches  {name}  ({codes})", flush=True)
-            above += ratio > asked.limit
+            above += ratio > asked.limit or sanitized.get("code") not in (0, 1)
     return 1 if above else 0
 
 

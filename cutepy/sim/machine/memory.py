@@ -500,10 +500,7 @@ class Memory:
                 region.view(kind, count)[np.broadcast_to(index, shape) if index.shape != shape else index] = value
         elif place == "shared":
             where = self._place(g, i, address, size, size)
-            address = where.addresses() if isinstance(where, InOwnCta) else where
-            if self.objects:
-                self.objects.check_store(g, i, address, size)
-            self.shared_view(kind, count)[np.broadcast_to(address // size, shape)] = value
+            self._store_shared(g, i, where, value, shape, size)
         else:
             where = address = self._locate_local(g, i, address, size)
             view = self._local[: len(self._local) // size * size].view(kind).reshape(-1, count)
@@ -512,6 +509,22 @@ class Memory:
             if place == "global":
                 where = self._patterns.of(address) or address
             self.observe(g, i, "write", place, "generic", where, size, values=values)
+
+    def _store_shared(
+        self, g: Group, i: Instruction, where: Array | InOwnCta, value: Array, shape: tuple[int, ...], size: int
+    ) -> None:
+        """Store rows of elements to shared memory."""
+        view = self.shared_view(value.dtype, value.shape[-1] if value.ndim > len(shape) else 1)
+        if isinstance(where, InOwnCta) and len(where.offsets) == 1 and not self.objects:  # the same place of each CTA
+            by_cta = view.reshape(-1, self.slot_bytes // size, *view.shape[1:])
+            rows, columns = as_index(g.ctas.slots), as_index(np.broadcast_to(where.offsets // size, (1, shape[1]))[0])
+            if isinstance(rows, slice) or isinstance(columns, slice):
+                by_cta[rows, columns] = value
+                return
+        address = where.addresses() if isinstance(where, InOwnCta) else where
+        if self.objects:
+            self.objects.check_store(g, i, address, size)
+        view[np.broadcast_to(address // size, shape)] = value
 
     def _scatter(self, address: Array, value: Array, shape: tuple[int, ...], size: int) -> None:
         rows = np.ascontiguousarray(np.broadcast_to(value, (*shape, *value.shape[len(shape) :])))

@@ -198,7 +198,10 @@ class Barriers(Mechanism):
         live = self._live[slots[:, None], g.threads.warps]
         for number in np.unique(identity).tolist():
             here = np.broadcast_to(identity == number, shape)
-            lanes = np.add.reduceat(here, g.threads.extents[:, 0], axis=1, dtype=np.int64)
+            if identity.size == 1:
+                lanes = np.broadcast_to(g.threads.extents[:, 1], live.shape)
+            else:
+                lanes = np.add.reduceat(here, g.threads.extents[:, 0], axis=1, dtype=np.int64)
             active = lanes.any(axis=1)
             rows = slots[active]
             expected = np.full(len(slots), -1) if count is None else self._counts(g, i, number, count, here)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from cutepy.sim.machine.lanes import as_index
 from cutepy.sim.ptx.model import Address, registers_in
 from cutepy.sim.sanitize.order.uses import uses_of
 from cutepy.sim.translate.effects import written
@@ -87,7 +88,9 @@ class Discarded:
         if index not in self._executed:
             self._executed[index] = np.zeros(self._shape, bool)
         ctas = access.ctas.residents.blocks[access.ctas.slots]
-        self._executed[index][ctas[:, None], access.threads.ids] = True
+        rows, columns = as_index(ctas), as_index(access.threads.ids)
+        is_plain = isinstance(rows, slice) or isinstance(columns, slice)
+        self._executed[index][(rows, columns) if is_plain else np.ix_(rows, columns)] = True
 
     def hold(self, found: GlobalConflict) -> bool:
         """Take a race of one launch, and tell whether it is told later."""

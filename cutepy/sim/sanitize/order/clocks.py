@@ -91,6 +91,15 @@ def widened(what: Array, columns: int) -> Array:
     return result
 
 
+def _by_row(planes: int, slots: int, rows: int, ranks: int, columns: int) -> Array:
+    """Return zeros, (plane, CTA, row, rank, column), in which the same row of all CTAs lies together.
+
+    CTAs in lockstep mostly have one row each: it is written at each barrier.
+    """
+    found: Array = np.zeros((planes, rows, slots, ranks, columns), np.int32).swapaxes(1, 2)
+    return found
+
+
 def distinct(rows: Array) -> tuple[Array, Array]:
     """Return the rows that there are, and which of these each is."""
     if (rows == rows[0]).all():
@@ -170,7 +179,7 @@ class Clocks:
         self._columns: dict[object, int] = {}
         self.owner = np.tile(np.arange(threads), 2)
         capacity = 2 * threads + _NEW_COLUMNS
-        self._known = np.zeros((self.planes, slots, self.warps, cluster, capacity), np.int32)
+        self._known = _by_row(self.planes, slots, self.warps, cluster, capacity)
         # CTAs whose warps all know the same: the row of the first warp has it, and the others follow in `_spread`.
         self._alike = np.ones(slots, bool)
         self._rows, self._row_of = self.warps, np.full(threads, -1)
@@ -215,7 +224,9 @@ class Clocks:
             self.owner = np.append(self.owner, owner)
             if found == self._known.shape[-1]:
                 more = max(_NEW_COLUMNS, found // 2)
-                self._known, self._own = widened(self._known, more), widened(self._own, more)
+                known = _by_row(*self._known.shape[:-1], found + more)
+                known[..., :found] = self._known
+                self._known, self._own = known, widened(self._own, more)
         return found
 
     def known_column(self, channel: object) -> int | None:
@@ -339,8 +350,12 @@ class Clocks:
         found: Array = view.known[:, :, 0].copy() if view.known.shape[2] == 1 else view.known.max(axis=2)
         mine = self.belongs(threads)
         if self.cluster == 1:
-            here = found[:, :, 0, : len(mine)]
-            np.maximum(here, view.own[..., : len(mine)], out=here, where=mine)
+            first = len(mine) if mine.all() else 2 * self.threads if len(threads) == self.threads else 0
+            here = found[:, :, 0, :first]
+            np.maximum(here, view.own[..., :first], out=here)
+            if first < len(mine):
+                here = found[:, :, 0, first : len(mine)]
+                np.maximum(here, view.own[..., first : len(mine)], out=here, where=mine[first:])
         else:
             at = slice(None), np.arange(len(slots)), slots % self.cluster, slice(len(mine))
             found[at] = np.maximum(found[at], np.where(mine, view.own[..., : len(mine)], 0))
@@ -406,7 +421,7 @@ class Clocks:
         if self._row_of[thread] < 0:
             if self._rows == self._known.shape[2]:
                 planes, slots, rows, ranks, columns = self._known.shape
-                more = np.zeros((planes, slots, min(2 * rows, self.warps + self.threads), ranks, columns), np.int32)
+                more = _by_row(planes, slots, min(2 * rows, self.warps + self.threads), ranks, columns)
                 more[:, :, :rows] = self._known
                 self._known = more
             self._row_of[thread] = self._rows
