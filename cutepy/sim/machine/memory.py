@@ -430,7 +430,9 @@ class Memory:
 
     def _where_loaded(self, g: Group, load: PlainLoad, base: Array) -> Array | Located | InOwnCta:
         """Return where a load was, given what its address register held."""
-        address, size, shift = base.view(f"u{base.itemsize}"), load.size_bytes, load.offset
+        address, size, shift = base, load.size_bytes, load.offset
+        if address.dtype.kind != "u":
+            address = address.view(f"u{base.itemsize}")
         known = self._patterns.of(address) if load.space == "global" and base.itemsize == 8 else None
         if known is not None:
             return Located(known.pattern, known.low + shift)

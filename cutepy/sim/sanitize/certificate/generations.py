@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cutepy.sim.machine.lanes import WARP
+from cutepy.sim.machine.lanes import WARP, values_in
 from cutepy.sim.sanitize.certificate.actors import Actors
 from cutepy.sim.sanitize.certificate.violations import Reports, Violation, named
 from cutepy.sim.sanitize.diagnoses import Diagnosis
@@ -123,4 +123,4 @@ class Generations:
 
 def _generations(generation: Array) -> list[Array]:
     """Group CTAs that take part in the same generation: their positions."""
-    return [np.flatnonzero(generation == g) for g in np.unique(generation)]
+    return [np.flatnonzero(generation == g) for g in values_in(generation)]

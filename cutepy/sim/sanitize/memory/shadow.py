@@ -539,8 +539,8 @@ def _are_of_one_time(old: AccessRecord, new: AccessRecord) -> bool:
     return (
         same
         and (old.writes, old.asynchronous) == (new.writes, new.asynchronous)
-        and np.array_equal(old.slots, new.slots)
-        and np.array_equal(old.agents, new.agents)
+        and (old.slots is new.slots or np.array_equal(old.slots, new.slots))
+        and (old.agents is new.agents or np.array_equal(old.agents, new.agents))
     )
 
 

@@ -347,15 +347,17 @@ class Clocks:
         """Return what threads know together, their own columns included: (plane, CTA, rank, column)."""
         view, _ = self.view(slots, threads)
         assert view.own is not None
-        found: Array = view.known[:, :, 0].copy() if view.known.shape[2] == 1 else view.known.max(axis=2)
         mine = self.belongs(threads)
+        if self.cluster == 1 and view.known.shape[2] == 1 and mine.all():
+            known = view.known[:, :, 0]
+            found: Array = np.empty(known.shape, known.dtype)
+            np.maximum(known[:, :, 0, : len(mine)], view.own[..., : len(mine)], out=found[:, :, 0, : len(mine)])
+            found[..., len(mine) :] = known[..., len(mine) :]
+            return found
+        found = view.known[:, :, 0].copy() if view.known.shape[2] == 1 else view.known.max(axis=2)
         if self.cluster == 1:
-            first = len(mine) if mine.all() else 2 * self.threads if len(threads) == self.threads else 0
-            here = found[:, :, 0, :first]
-            np.maximum(here, view.own[..., :first], out=here)
-            if first < len(mine):
-                here = found[:, :, 0, first : len(mine)]
-                np.maximum(here, view.own[..., first : len(mine)], out=here, where=mine[first:])
+            here = found[:, :, 0, : len(mine)]
+            np.maximum(here, view.own[..., : len(mine)], out=here, where=mine)
         else:
             at = slice(None), np.arange(len(slots)), slots % self.cluster, slice(len(mine))
             found[at] = np.maximum(found[at], np.where(mine, view.own[..., : len(mine)], 0))
@@ -507,42 +509,49 @@ class BarrierGeneration:
     def __init__(self, slots: int) -> None:
         self._phase = np.full((2, slots), -1)
         self._slots = slots
-        self._what: Array | None = None
+        self._what: list[Array | None] = [None, None]  # by parity of the phase
 
-    def add(self, slots: Array, phase: Array, what: Array) -> None:
-        """Add what was published in a phase, of one CTA's object each."""
-        if self._what is None or self._what.shape[-1] < what.shape[-1]:
-            shape = (2, what.shape[0], self._slots, *what.shape[2:])
-            grown = np.zeros(shape, np.int32)
-            if self._what is not None:
-                grown[..., : self._what.shape[-1]] = self._what
-            self._what = grown
-        phase = spread(phase, slots.shape)
+    def add(self, slots: Array, phase: Array, what: Array, *, is_fresh: bool = False) -> None:
+        """Add what was published in a phase, of one CTA's object each; a fresh array nobody else has, and is kept."""
+        columns, phase = what.shape[-1], spread(phase, slots.shape)
         for parity in (0, 1):
             here = np.flatnonzero((phase & 1) == parity)
-            if len(here):
-                of = slots[here]
-                new = self._phase[parity, of] != phase[here]
-                at, added = (slice(None), as_index(of)), what[:, as_index(here)]
-                if new.all():
-                    self._what[parity][*at, ..., : what.shape[-1]] = added
-                    self._what[parity][*at, ..., what.shape[-1] :] = 0
-                else:
-                    self._what[parity][:, of[new]] = 0
-                    raise_at(self._what[parity], (*at, ..., slice(what.shape[-1])), added)
-                self._phase[parity, of] = phase[here]
+            if not len(here):
+                continue
+            of = slots[here]
+            new = self._phase[parity, of] != phase[here]
+            self._phase[parity, of] = phase[here]
+            if is_fresh and len(of) == self._slots and new.all():
+                self._what[parity] = what
+                continue
+            held = self._what[parity]
+            if held is None:
+                held = np.zeros((what.shape[0], self._slots, *what.shape[2:]), np.int32)
+            held = self._what[parity] = widened(held, max(0, columns - held.shape[-1]))
+            at, added = (slice(None), as_index(of)), what[:, as_index(here)]
+            if new.all():
+                held[*at, ..., :columns] = added
+                held[*at, ..., columns:] = 0
+            else:
+                held[:, of[new]] = 0
+                raise_at(held, (*at, ..., slice(columns)), added)
 
     def published(self, slots: Array, phase: Array) -> Array | None:
         """Return what was published in phases, (plane, CTA, rank, column), as kept; None if nothing was."""
-        if self._what is None:
-            return None
         phase = spread(phase, slots.shape)
         other = self._phase[phase & 1, slots] != phase
         if (phase == phase[0]).all() and not other.any():
-            held: Array = self._what[int(phase[0]) & 1][:, as_index(slots)]
-            return held
-        found = np.moveaxis(self._what[phase & 1, :, slots], 0, 1)
-        found[:, other] = 0
+            held = self._what[int(phase[0]) & 1]
+            return None if held is None else held[:, as_index(slots)]
+        kept = [held for held in self._what if held is not None]
+        if not kept:
+            return None
+        columns = max(held.shape[-1] for held in kept)
+        found: Array = np.zeros((kept[0].shape[0], len(slots), *kept[0].shape[2:-1], columns), np.int32)
+        for parity, held in enumerate(self._what):
+            here = np.flatnonzero(~other & (phase & 1 == parity))
+            if held is not None and len(here):
+                found[:, here, ..., : held.shape[-1]] = held[:, slots[here]]
         return found
 
 
