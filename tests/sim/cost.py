@@ -10,7 +10,8 @@ that it started, such as the assembler's: neither the script's own time nor that
 
 A row has the ratio, and the seconds of both. With `--times 2` the script is sanitized twice, and there are two rows:
 the first one's caches, in `CUTEPY_CACHE_DIR`, help the second. The exit code tells whether any ratio is above
-`--limit`, or a script failed under the sanitizer: what it prints is in `--logs`. With `--profile` the profile of the last script's sanitized launches is written to a file.
+`--limit`, or a script failed under the sanitizer: what it prints is in `--logs`. With `--profile` the profile of the
+last script's sanitized launches is written to a file.
 """
 
 from __future__ import annotations
