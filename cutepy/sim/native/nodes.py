@@ -214,10 +214,11 @@ def plain_load(i: Instruction) -> PlainLoad | None:
     (d, address), space = i.operands[:2], space_of(i)
     if not isinstance(address, Address) or not isinstance(address.base, Register):
         return None
-    if space != "global" and space != "shared":
-        return None
     size = int(kind_of(i.parts[-1])[1:]) * (len(d.items) if isinstance(d, Vector) else 1)
-    return PlainLoad(i, address.base.index, address.offset, space, size)
+    where = address.base.index, address.offset
+    if space == "global":
+        return PlainLoad(i, *where, "global", size)
+    return PlainLoad(i, *where, "shared", size) if space == "shared" else None
 
 
 def needs_address(i: Instruction, made: AbstractSet[int]) -> bool:

@@ -422,7 +422,9 @@ class Sanitizer(Observer):
     def on_instruction(self, step: Step) -> None:
         """Note that the waits of a warp are over, that a round begins, or that something has no value."""
         i = step.instruction
-        self._tell_undefined(i.parts[0], step.threads.describe(), i, self._undefined.execute(step))
+        undefined = self._undefined.execute(step)
+        if undefined is not None:
+            self._tell_undefined(i.parts[0], step.threads.describe(), i, undefined)
         self._tell_lacking(i, self._one_sided.execute(step))
         if step.instruction.index in self._rounds:
             self._of(step.ctas.residents)

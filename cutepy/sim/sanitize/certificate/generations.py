@@ -74,8 +74,7 @@ class Generations:
             break
         parity = int(generation[0]) & 1
         if clocks.cluster == 1 and (generation & 1 == parity).all():
-            rows, columns = rectangle(slots, threads)
-            self._used[parity, :, 0][rows, columns] = clocks.counts_now(slots, threads)
+            self._used[parity, :, 0][rectangle(slots, threads)] = clocks.counts_now(slots, threads)
         else:
             at = (generation & 1)[:, None], slots[:, None], (slots % clocks.cluster)[:, None], threads
             self._used[at] = clocks.counts_now(slots, threads)

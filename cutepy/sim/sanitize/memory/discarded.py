@@ -88,9 +88,11 @@ class Discarded:
         if index not in self._executed:
             self._executed[index] = np.zeros(self._shape, bool)
         ctas = access.ctas.residents.blocks[access.ctas.slots]
-        rows, columns = as_index(ctas), as_index(access.threads.ids)
-        is_plain = isinstance(rows, slice) or isinstance(columns, slice)
-        self._executed[index][(rows, columns) if is_plain else np.ix_(rows, columns)] = True
+        rows, threads = as_index(ctas), access.threads.ids
+        if isinstance(rows, slice):
+            self._executed[index][rows, as_index(threads)] = True
+        else:
+            self._executed[index][ctas[:, None], threads] = True
 
     def hold(self, found: GlobalConflict) -> bool:
         """Take a race of one launch, and tell whether it is told later."""

@@ -220,7 +220,7 @@ class SharedAccesses:
         used = np.zeros(0, bool)
         for access in accesses:
             i, where = access.instruction, access.where
-            loaded = self._loaded(access, len(threads)) if isinstance(where, InOwnCta) else None
+            loaded = self._loaded(access, where, len(threads)) if isinstance(where, InOwnCta) else None
             if loaded is None:
                 self._shadow.loads(together)
                 together = []
@@ -254,9 +254,9 @@ class SharedAccesses:
             together.append((new, loaded.granules))
         self._shadow.loads(together)
 
-    def _loaded(self, access: Access, lanes: int) -> _Loaded | None:
+    def _loaded(self, access: Access, where: InOwnCta, lanes: int) -> _Loaded | None:
         """Return what a load touches in each CTA; None if that differs from CTA to CTA."""
-        i, offsets = access.instruction, access.where.offsets
+        i, offsets = access.instruction, where.offsets
         known = self._last_loaded.get(i.index)
         if known is not None and known.given is offsets and known.offsets.shape[1] == lanes:
             return known

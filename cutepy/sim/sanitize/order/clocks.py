@@ -192,7 +192,7 @@ class Clocks:
     @property
     def capacity(self) -> int:
         """Columns that there is room for."""
-        return self._known.shape[-1]
+        return int(self._known.shape[-1])
 
     def ends(self, threads: Array) -> Array:
         """Return the columns that count the waits that threads have ended."""
@@ -224,7 +224,8 @@ class Clocks:
             self.owner = np.append(self.owner, owner)
             if found == self._known.shape[-1]:
                 more = max(_NEW_COLUMNS, found // 2)
-                known = _by_row(*self._known.shape[:-1], found + more)
+                planes, slots, rows, ranks, _ = self._known.shape
+                known = _by_row(planes, slots, rows, ranks, found + more)
                 known[..., :found] = self._known
                 self._known, self._own = known, widened(self._own, more)
         return found
