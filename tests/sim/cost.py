@@ -2,9 +2,8 @@
 
     python -m tests.sim.cost [--times N] [--profile FILE] [--limit RATIO] SCRIPT_OR_FOLDER_OR_LIST...
 
-Each script runs unmodified, in a process of its own for each of the two, with the device `cuda` served from host
-memory.
-A folder means all of its `.py` files; a script with arguments is one word, `"gemm.py --mnk 256,256,64"`; a file whose
+Each script runs unmodified, once in a process for each of the two, with the device `cuda` served from host memory. A
+folder means all of its `.py` files; a script with arguments is one word, `"gemm.py --mnk 256,256,64"`; a file whose
 name ends in `.txt` has one of these in each line. Counted is the time of launches only, in this process and in those
 that it started, such as the assembler's: neither the script's own time nor that of compilers of its kernels.
 
