@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from pathlib import Path
 
 from cutepy.binaries.sass import print_code
@@ -17,6 +16,7 @@ _INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]+\*/\s+(?P<guard>@!?U?P\w+\s+)?(?P<op
 _TARGET = re.compile(r"`\((\.L\w+)\)")
 _SPILL = '(*"SpillRefill"*)'
 _WIDTHS = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16}
+_MMAS = ("HGMMA", "IGMMA", "QGMMA", "BGMMA")
 _ENDS = ("BRA", "EXIT", "RET", "BRX", "JMP", "JMX", "KILL")
 
 
@@ -72,15 +72,15 @@ def spills(cubin: bytes, kernel: str, cuda_home: Path | None = None) -> tuple[Sp
         If there is no disassembler, or it can't read the cubin.
     """
     steps, labels = _read(print_code(cubin, "--print-line-info-ptx", cuda_home), kernel)
-    following = [_following(n, step, labels, len(steps)) for n, step in enumerate(steps)]
+    loops = _loops([_following(n, step, labels, len(steps)) for n, step in enumerate(steps)])
+    with_mmas = {loop: any(steps[n].opcode.partition(".")[0] in _MMAS for n in loop) for loop in {*loops.values()}}
     found = []
     for n, step in enumerate(steps):
         if step.is_spill:
             size = next((_WIDTHS[part] for part in step.opcode.split(".") if part in _WIDTHS), 4)
-            loop = _loop(n, following)
-            is_store = step.opcode.startswith("ST")
-            with_mmas = any(steps[m].opcode.partition(".")[0] in ("HGMMA", "IGMMA", "QGMMA", "BGMMA") for m in loop)
-            found.append(Spill(step.line, size * is_store, size * (not is_store), bool(loop), with_mmas))
+            loop, is_store = loops.get(n), step.opcode.startswith("ST")
+            is_with_mmas = loop is not None and with_mmas[loop]
+            found.append(Spill(step.line, size * is_store, size * (not is_store), loop is not None, is_with_mmas))
     return tuple(found)
 
 
@@ -115,21 +115,40 @@ def _following(n: int, step: _Step, labels: Mapping[str, int], count: int) -> tu
     return tuple(found)
 
 
-def _loop(start: int, following: Sequence[tuple[int, ...]]) -> set[int]:
-    """Return the instructions of the loop around one: those on a path from it back to it."""
-    backwards: list[list[int]] = [[] for _ in following]
-    for n, successors in enumerate(following):
-        for successor in successors:
-            backwards[successor].append(n)
-    return reduce(set.intersection, (_reached(start, edges) for edges in (following, backwards)))
+def _loops(following: Sequence[tuple[int, ...]]) -> dict[int, frozenset[int]]:
+    """Return by instruction the loop around it, those on a path from it back to it, if there is one.
 
-
-def _reached(start: int, edges: Sequence[Sequence[int]]) -> set[int]:
-    found: set[int] = set()
-    waiting = [*edges[start]]
-    while waiting:
-        n = waiting.pop()
-        if n not in found:
-            found.add(n)
-            waiting += edges[n]
+    Loops are strongly connected components: Tarjan, "Depth-first search and linear graph algorithms".
+    """
+    found: dict[int, frozenset[int]] = {}
+    reached: dict[int, int] = {}
+    lowest: dict[int, int] = {}
+    places: dict[int, int] = {}  # in the stack
+    stack: list[int] = []
+    inside: set[int] = set()
+    for root in range(len(following)):
+        path = [] if root in reached else [(root, iter(following[root]))]
+        while path:
+            n, rest = path[-1]
+            if n not in reached:
+                reached[n] = lowest[n] = len(reached)
+                places[n] = len(stack)
+                stack.append(n)
+                inside.add(n)
+            for successor in rest:
+                if successor not in reached:
+                    path.append((successor, iter(following[successor])))
+                    break
+                if successor in inside:
+                    lowest[n] = min(lowest[n], lowest[successor])
+            else:
+                path.pop()
+                if path:
+                    lowest[path[-1][0]] = min(lowest[path[-1][0]], lowest[n])
+                if lowest[n] == reached[n]:
+                    component = frozenset(stack[places[n] :])
+                    del stack[places[n] :]
+                    inside -= component
+                    if len(component) > 1 or n in following[n]:
+                        found.update(dict.fromkeys(component, component))
     return found

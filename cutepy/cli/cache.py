@@ -191,10 +191,10 @@ def _store() -> Store:
 
 
 def _others() -> tuple[Store, ...]:
-    """Open the other stores, of rewritten functions and of the simulator's machine code, which are not listed."""
-    from cutepy.host.store import function_store, machine_code_store
+    """Open the other stores, which are not listed: rewritten functions, simulated machine code, remarks of ptxas."""
+    from cutepy.host.store import assembler_store, function_store, machine_code_store
 
-    return function_store(), machine_code_store()
+    return function_store(), machine_code_store(), assembler_store()
 
 
 def _find(store: Store, key: str) -> EntryInfo:

@@ -345,6 +345,11 @@ def machine_code_store() -> Store:
     return _open(environment.cache_dir() / "machine-code", environment.cache_limit_bytes() // _SHARE, quiet=True)
 
 
+def assembler_store() -> Store:
+    """Open the store of what ptxas has said about modules, with a sixteenth of the limit for itself."""
+    return _open(environment.cache_dir() / "assembler", environment.cache_limit_bytes() // _SHARE, quiet=True)
+
+
 @lru_cache(maxsize=16)
 def _open(folder: Path, limit_bytes: int, *, quiet: bool = False) -> Store:
     """Return one store for each folder, so that each process warns about it once."""

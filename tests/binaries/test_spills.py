@@ -1,7 +1,9 @@
 """Where registers spill: at the PTX's lines, in a loop, and in one with MMAs."""
 
 import pytest
+from hypothesis import given, strategies as st
 
+from cutepy.binaries import spills as of_spills
 from cutepy.binaries.ptxas import AssemblyError, assemble, find_ptxas
 from cutepy.binaries.sass import DisassemblyError, find_nvdisasm
 
@@ -70,3 +72,19 @@ def test_without_a_disassembler_nobody_can_tell(monkeypatch):
         "cutepy.binaries.sass.find_nvdisasm", lambda *_: (_ for _ in ()).throw(DisassemblyError("none"))
     )
     assert assembly.spills("k") is None
+
+
+@given(st.lists(st.lists(st.integers(0, 11), max_size=3).map(tuple), min_size=12, max_size=12))
+def test_a_loop_is_what_leads_there_and_back(following):
+    def reached(start):
+        found, waiting = set(), [*following[start]]
+        while waiting:
+            n = waiting.pop()
+            if n not in found:
+                found.add(n)
+                waiting += following[n]
+        return found
+
+    after = [reached(n) for n in range(len(following))]
+    expected = {n: frozenset(m for m in after[n] if n in after[m]) for n in range(len(following))}
+    assert of_spills._loops(following) == {n: loop for n, loop in expected.items() if loop}

@@ -54,6 +54,20 @@ def spread(value: Array, shape: tuple[int, ...]) -> Array:
     return value if value.shape == shape else np.broadcast_to(value, shape)
 
 
+def values_in(values: Array) -> list[int]:
+    """Return the different values, in order: mostly there is one, which is found without sorting.
+
+    Examples
+    --------
+    >>> values_in(np.array([[3, 3]])), values_in(np.array([5, 3, 5]))
+    ([3], [3, 5])
+    """
+    if values.size and (values.size == 1 or (values == values.flat[0]).all()):
+        return [int(values.flat[0])]
+    found: list[int] = np.unique(values).tolist()
+    return found
+
+
 def mask_of(lanes: Array) -> Array:
     """Return the masks of the lanes of warps, which are bools along the last axis.
 

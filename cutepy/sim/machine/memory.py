@@ -12,18 +12,20 @@ from __future__ import annotations
 
 import bisect
 import ctypes
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn
 
 import numpy as np
 
 from cutepy.sim.errors import MemoryAccessError, Place, ReadOnlyMemoryError
 from cutepy.sim.machine.address_patterns import AddressPatterns, InOwnCta, Located
 from cutepy.sim.machine.events import Access, LocalCopy, Proxy, Space
-from cutepy.sim.machine.lanes import Array, Residents, as_index
+from cutepy.sim.machine.lanes import Array, Ctas, Residents, as_index
 from cutepy.sim.machine.shared_memory import Held, OpaqueObjects, SharedMemory, leftover
 from cutepy.sim.semantics.movement import LOCAL_WINDOW, SHARED_WINDOW
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from cutepy.sim.errors import Who
     from cutepy.sim.machine.activity import Activity
     from cutepy.sim.machine.group import Group
@@ -37,6 +39,28 @@ _ALIGN = 16
 _ROW = 16
 MAX_LOCAL_BYTES = 512 << 10
 """Of a thread: CUDA C++ Programming Guide, "Compute Capabilities"."""
+
+
+class PlainLoad(NamedTuple):
+    """A weak, unconditional load from an address in a register.
+
+    Attributes
+    ----------
+    instruction : Instruction
+    base : int
+        The register.
+    offset : int
+        From there.
+    space : "global" or "shared"
+    size_bytes : int
+        Of a lane.
+    """
+
+    instruction: Instruction
+    base: int
+    offset: int
+    space: Space
+    size_bytes: int
 
 
 class GlobalMemory:
@@ -154,6 +178,7 @@ class Memory:
         self._local: Array = np.zeros(0, np.uint8)
         self._shared_views: dict[tuple[str, int], Array] = {}
         self._patterns = AddressPatterns()
+        self._loaded: dict[int, tuple[Array, Ctas, Array | Located | InOwnCta]] = {}  # by instruction, the last time
         self.objects = OpaqueObjects(activity, 0, slot_bytes)
         self.windows: dict[str, list[tuple[int, int]]] = {"const": [], "param": []}
 
@@ -165,7 +190,7 @@ class Memory:
         self.shared = leftover(slots * self.slot_bytes, self.unwritten)
         self._threads, self._lanes = threads, slots * threads
         self._local = np.zeros(0, np.uint8)
-        self._shared_views = {}
+        self._shared_views, self._loaded = {}, {}
         self.objects = OpaqueObjects(self._activity, slots, self.slot_bytes)
 
     def now(self) -> SharedMemory:
@@ -387,6 +412,34 @@ class Memory:
             self.observe(g, i, "read", place, "generic", where, size)
         return value if count == 1 else [value[..., n] for n in range(count)]
 
+    def tell_loaded(self, g: Group, loads: Iterable[tuple[PlainLoad, Array]]) -> None:
+        """Tell the observers of loads that machine code has done, each with what its address register held."""
+        told = []
+        for load, base in loads:
+            known = self._loaded.get(load.instruction.index)
+            if known is not None and known[0] is base and known[1] is g.ctas:
+                where = known[2]
+            else:
+                where = self._where_loaded(g, load, base)
+                if base.flags.owndata:  # nobody changes it in place
+                    self._loaded[load.instruction.index] = base, g.ctas, where
+            i, size = load.instruction, load.size_bytes
+            told.append(Access("read", load.space, "generic", i, g.ctas, g.threads, where, size))
+        for observer in self._activity.observers:
+            observer.on_accesses(told)
+
+    def _where_loaded(self, g: Group, load: PlainLoad, base: Array) -> Array | Located | InOwnCta:
+        """Return where a load was, given what its address register held."""
+        address, size, shift = base, load.size_bytes, load.offset
+        if address.dtype.kind != "u":
+            address = address.view(f"u{base.itemsize}")
+        known = self._patterns.of(address) if load.space == "global" and base.itemsize == 8 else None
+        if known is not None:
+            return Located(known.pattern, known.low + shift)
+        if shift:
+            address = address + address.dtype.type(shift % (1 << 8 * base.itemsize))
+        return self._place(g, load.instruction, address, size, size) if load.space == "shared" else address
+
     def _load_shared(self, g: Group, where: Array | InOwnCta, kind: np.dtype[Any], count: int) -> Array:
         """Load from shared memory."""
         size, view = kind.itemsize * count, self.shared_view(kind, count)
@@ -449,10 +502,7 @@ class Memory:
                 region.view(kind, count)[np.broadcast_to(index, shape) if index.shape != shape else index] = value
         elif place == "shared":
             where = self._place(g, i, address, size, size)
-            address = where.addresses() if isinstance(where, InOwnCta) else where
-            if self.objects:
-                self.objects.check_store(g, i, address, size)
-            self.shared_view(kind, count)[np.broadcast_to(address // size, shape)] = value
+            self._store_shared(g, i, where, value, shape, size)
         else:
             where = address = self._locate_local(g, i, address, size)
             view = self._local[: len(self._local) // size * size].view(kind).reshape(-1, count)
@@ -461,6 +511,22 @@ class Memory:
             if place == "global":
                 where = self._patterns.of(address) or address
             self.observe(g, i, "write", place, "generic", where, size, values=values)
+
+    def _store_shared(
+        self, g: Group, i: Instruction, where: Array | InOwnCta, value: Array, shape: tuple[int, ...], size: int
+    ) -> None:
+        """Store rows of elements to shared memory."""
+        view = self.shared_view(value.dtype, value.shape[-1] if value.ndim > len(shape) else 1)
+        if isinstance(where, InOwnCta) and len(where.offsets) == 1 and not self.objects:  # the same place of each CTA
+            by_cta = view.reshape(-1, self.slot_bytes // size, *view.shape[1:])
+            rows, columns = as_index(g.ctas.slots), as_index(np.broadcast_to(where.offsets // size, (1, shape[1]))[0])
+            if isinstance(rows, slice) or isinstance(columns, slice):
+                by_cta[rows, columns] = value
+                return
+        address = where.addresses() if isinstance(where, InOwnCta) else where
+        if self.objects:
+            self.objects.check_store(g, i, address, size)
+        view[np.broadcast_to(address // size, shape)] = value
 
     def _scatter(self, address: Array, value: Array, shape: tuple[int, ...], size: int) -> None:
         rows = np.ascontiguousarray(np.broadcast_to(value, (*shape, *value.shape[len(shape) :])))

@@ -55,6 +55,11 @@ class Observer:
     def on_access(self, access: Access) -> None:
         """See a memory access."""
 
+    def on_accesses(self, accesses: Sequence[Access]) -> None:
+        """See weak loads of the same lanes, one after the other, between which nothing else happens that others see."""
+        for access in accesses:
+            self.on_access(access)
+
     def on_local_copy(self, copy: LocalCopy) -> None:
         """See arguments or results of a call copied within local memory."""
 

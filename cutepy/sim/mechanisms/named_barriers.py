@@ -26,7 +26,7 @@ from cutepy.sim.machine.events import (
     NamedBarrierJoin,
     NamedBarrierSync,
 )
-from cutepy.sim.machine.lanes import WARP, Array, Ctas, Threads, listed
+from cutepy.sim.machine.lanes import WARP, Array, Ctas, Threads, listed, values_in
 from cutepy.sim.machine.schedule import Mechanism
 from cutepy.sim.machine.thread_history import Done
 from cutepy.sim.machine.wait_sources import Awaited
@@ -145,7 +145,7 @@ class Barriers(Mechanism):
         self, kind: type[NamedBarrierEvent], g: Group | Done, i: Instruction, identity: Array, generation: Array
     ) -> None:
         """Tell observers the same of each barrier that lanes are at."""
-        for number in np.unique(identity).tolist() if self._activity.observers else ():
+        for number in values_in(identity) if self._activity.observers else ():
             self._tell(kind, g, i, number, generation, identity == number)
 
     def _tell_exits(self, g: Group, i: Instruction, identity: Array, generation: Array) -> None:
@@ -196,9 +196,12 @@ class Barriers(Mechanism):
         token = self._generation[slots[:, None], identity]
         held = np.broadcast_to(False if predicate is None else predicate, shape)
         live = self._live[slots[:, None], g.threads.warps]
-        for number in np.unique(identity).tolist():
+        for number in values_in(identity):
             here = np.broadcast_to(identity == number, shape)
-            lanes = np.add.reduceat(here, g.threads.extents[:, 0], axis=1, dtype=np.int64)
+            if identity.size == 1:
+                lanes = np.broadcast_to(g.threads.extents[:, 1], live.shape)
+            else:
+                lanes = np.add.reduceat(here, g.threads.extents[:, 0], axis=1, dtype=np.int64)
             active = lanes.any(axis=1)
             rows = slots[active]
             expected = np.full(len(slots), -1) if count is None else self._counts(g, i, number, count, here)
@@ -206,9 +209,9 @@ class Barriers(Mechanism):
             self._expected[rows, number] = expected[active]
             before = self._last.get(number)
             self._last[number] = g.did(i)
-            for wanted in np.unique(expected[active]).tolist():
+            for wanted in values_in(expected[active]):
                 users = self._users.setdefault(number, {})
-                by = np.unique(g.threads.warps[(lanes[active] > 0).any(axis=0)]).tolist()
+                by = g.threads.warps[(lanes[active] > 0).any(axis=0)].tolist()
                 known = users[i.index, wanted][1] if (i.index, wanted) in users else set()
                 users[i.index, wanted] = self._last[number], known | {*by}
             whole, mask = lanes == live, identity == number

@@ -97,7 +97,10 @@ class MachineCode:
                 return False
             self._numpys.pay(self.region, m)
             self._numpys.tried = max(0.0, self._numpys.tried - trying)
+        told = [(load, registers[load.base]) for load in self.region.told]
         done = compiled.run(g, m, values)
+        if done and told:
+            m.memory.tell_loaded(g, told)
         self._numpys.interrupt()
         self._failed += not done
         return done

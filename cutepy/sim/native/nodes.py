@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set as AbstractSet
 from dataclasses import dataclass
 from functools import cached_property
 
+from cutepy.sim.machine.memory import PlainLoad
 from cutepy.sim.mechanisms.named_barriers import BARRIERS
 from cutepy.sim.native.instructions import is_native
-from cutepy.sim.ptx.model import Immediate, Instruction, Register
+from cutepy.sim.ptx.memory_order import WEAK, strength
+from cutepy.sim.ptx.model import Address, Immediate, Instruction, Register, Vector
+from cutepy.sim.semantics.types import kind_of
 from cutepy.sim.translate import Program
 from cutepy.sim.translate.control_flow import EXIT
 from cutepy.sim.translate.effects import read, written
+from cutepy.sim.translate.memory import space_of
 
 _LONGEST = 500
 """Instructions of a node: those of a long block may be of several regions."""
@@ -63,18 +67,19 @@ class Nodes:
     ----------
     program : Program
     is_watched : bool
-        Whether observers see each access: arithmetic alone is native then, and what is between the accesses of a block
-        comes after them, as far as they do not need it.
+        Whether observers see each access: arithmetic and plain loads alone are native then, and what is between the
+        accesses of a block comes after them, as far as they do not need it.
 
     Attributes
     ----------
     all : list of Node
     starts : list of int
         By block, its first node.
+    is_watched : bool
     """
 
     def __init__(self, program: Program, is_watched: bool = False) -> None:
-        self._program, self._is_watched = program, is_watched
+        self._program, self.is_watched = program, is_watched
         runs = [self._runs(number) for number in range(len(program.blocks))]
         self.starts: list[int] = []
         count = 0
@@ -97,21 +102,26 @@ class Nodes:
         avoided = program.sets_with
         runs: list[tuple[str, list[Instruction]]] = []
         kinds = [(self._kind(i), i) for i in instructions]
-        for kind, i in _gathered(kinds) if self._is_watched else kinds:
+        made: set[int] = set()  # the registers that the last run writes
+        for kind, i in _gathered(kinds) if self.is_watched else kinds:
             is_other = not runs or runs[-1][0] != kind or returns_old(i) or returns_old(runs[-1][1][-1])
-            if is_other or len(runs[-1][1]) >= _LONGEST:
+            if is_other or len(runs[-1][1]) >= _LONGEST or (kind == "native" and needs_address(i, made)):
                 runs.append((kind, []))
+                made = set()
             runs[-1][1].append(i)
+            if self.is_watched:
+                made.update(r.index for r in written(i))
         if block.condition is not None and block.condition[0].index in avoided:
             return [("whole", list(instructions))]
-        return [*runs, ("last" if self._is_watched else "end", [])]
+        return [*runs, ("last" if self.is_watched else "end", [])]
 
     def _kind(self, i: Instruction) -> str:
         program = self._program
         if any(r.index in program.sets_with for r in (*read(i), *written(i))):
             return "numpy"
-        if self._is_watched:
-            return "native" if _is_unseen(i) and is_native(i, program.kinds) else "numpy"
+        if self.is_watched:
+            is_told = _is_unseen(i) or plain_load(i) is not None
+            return "native" if is_told and is_native(i, program.kinds) else "numpy"
         return "barrier" if self._is_barrier(i) else "native" if is_native(i, program.kinds) else "numpy"
 
     def _is_barrier(self, i: Instruction) -> bool:
@@ -194,20 +204,45 @@ def _is_unseen(i: Instruction) -> bool:
     return traits.is_known and not seen
 
 
+def plain_load(i: Instruction) -> PlainLoad | None:
+    """Return a load of which observers need no more than its address, to be told of it once machine code has done it.
+
+    It is weak and unconditional, and its address is in a register. None of other instructions.
+    """
+    if i.parts[0] != "ld" or i.predicate is not None or strength(i.opcode).scope != WEAK:
+        return None
+    (d, address), space = i.operands[:2], space_of(i)
+    if not isinstance(address, Address) or not isinstance(address.base, Register):
+        return None
+    size = int(kind_of(i.parts[-1])[1:]) * (len(d.items) if isinstance(d, Vector) else 1)
+    where = address.base.index, address.offset
+    if space == "global":
+        return PlainLoad(i, *where, "global", size)
+    return PlainLoad(i, *where, "shared", size) if space == "shared" else None
+
+
+def needs_address(i: Instruction, made: AbstractSet[int]) -> bool:
+    """Tell whether a plain load has its address in one of some registers."""
+    load = plain_load(i) if made else None
+    return load is not None and load.base in made
+
+
 def _gathered(kinds: list[tuple[str, Instruction]]) -> Iterator[tuple[str, Instruction]]:
-    """Let native instructions wait for the others behind them that need nothing of them: they become longer runs."""
+    """Let native arithmetic wait for the others behind it that need nothing of it: it becomes a longer run."""
     waiting: list[tuple[str, Instruction]] = []
     needed: set[int] = set()
     given: set[int] = set()
+    has_load = False
     for kind, i in kinds:
         reads, writes = {r.index for r in read(i)}, {r.index for r in written(i)}
         if kind == "native":
             waiting.append((kind, i))
-            needed, given = needed | reads, given | writes
+            needed, given, has_load = needed | reads, given | writes, has_load or plain_load(i) is not None
             continue
-        if reads & given or writes & (given | needed) or not i.traits.is_access or i.traits.stores:
+        is_needed = bool(reads & given or writes & (given | needed))
+        if is_needed or has_load or not i.traits.is_access or i.traits.stores:
             yield from waiting
-            waiting, needed, given = [], set(), set()
+            waiting, needed, given, has_load = [], set(), set(), False
         yield kind, i
     yield from waiting
 

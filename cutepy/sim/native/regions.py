@@ -15,7 +15,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from cutepy.sim.native.nodes import Node, Nodes
+from cutepy.sim.machine.memory import PlainLoad
+from cutepy.sim.native.nodes import Node, Nodes, needs_address, plain_load
 from cutepy.sim.ptx.instruction_set import COMMUTATIVE, REDUCTIONS
 from cutepy.sim.ptx.memory_order import WEAK, strength
 from cutepy.sim.ptx.model import Instruction
@@ -65,6 +66,12 @@ class Region:
         if self.end == EXIT:
             return []
         return sorted({r.index for i in self.instructions for r in written(i)} & self.nodes.live_in[self.end])
+
+    @cached_property
+    def told(self) -> list[PlainLoad]:
+        """The loads of which observers are to be told, in order; their addresses are among the inputs."""
+        found = map(plain_load, self.instructions) if self.nodes.is_watched else ()
+        return [load for load in found if load is not None]
 
     @cached_property
     def headers(self) -> frozenset[int]:
@@ -121,6 +128,7 @@ class _Growing:
         self._operations: set[str] = set()
         self._ordered: list[Node] = []
         self._strong: list[Node] = []
+        self._made: set[int] = set()  # the registers that are written, where observers are told of loads
 
     def grow(self, numbers: set[int]) -> bool:
         """Add nodes; tells whether all of them may be one region: where they may not, it has no further use."""
@@ -144,6 +152,10 @@ class _Growing:
             )
         if not all(node.is_native for node in added) or self._instructions > _MOST or self._barriers < 0:
             return False
+        if self._nodes.is_watched:
+            if any(needs_address(i, self._made) for node in added for i in node.instructions):
+                return False
+            self._made.update(r.index for node in added for i in node.instructions for r in written(i))
         if len(self._operations) > 1 or (self._ordered and self._atomics > 1):
             return False
         alone = (*self._ordered, *self._strong)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import groupby
 from typing import TYPE_CHECKING, ParamSpec
 
 import numpy as np
@@ -293,6 +294,21 @@ class Sanitizer(Observer):
         if is_poll and not self._has_told:
             self._polled = access
 
+    def on_accesses(self, accesses: Sequence[Access]) -> None:
+        """Check weak loads of the same lanes, which leave no messages, raise no flags, and write no tensor maps."""
+        wave = self._of(accesses[0].ctas.residents)
+        self._polled, self._has_told = None, False
+        for access in accesses:
+            self._tell_lacking(access.instruction, self._one_sided.access(access))
+            for election in self._examiner.elections:
+                election.access(wave.clocks, access)
+        for space, found in groupby(accesses, lambda access: access.space):
+            if space == "shared":
+                self._shared.loads(list(found))
+            else:
+                for access in found:
+                    self._global.access(wave, access)
+
     def on_local_copy(self, copy: LocalCopy) -> None:
         """Follow arguments and results of calls that have no value."""
         self._undefined.copy(copy)
@@ -410,7 +426,9 @@ class Sanitizer(Observer):
     def on_instruction(self, step: Step) -> None:
         """Note that the waits of a warp are over, that a round begins, or that something has no value."""
         i = step.instruction
-        self._tell_undefined(i.parts[0], step.threads.describe(), i, self._undefined.execute(step))
+        undefined = self._undefined.execute(step)
+        if undefined is not None:
+            self._tell_undefined(i.parts[0], step.threads.describe(), i, undefined)
         self._tell_lacking(i, self._one_sided.execute(step))
         if step.instruction.index in self._rounds:
             self._of(step.ctas.residents)

@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from cutepy.sim import translate
-from cutepy.sim.native import writer
+from cutepy.sim import Observer, translate
+from cutepy.sim.machine.events import Access
+from cutepy.sim.native import ledger, writer
 from cutepy.sim.native.instructions import is_native
+from cutepy.sim.native.machine_code import MachineCode
 from tests.sim.kernels.launching import launch, ptx_module
 from tests.sim.native.programs import FLOATS, LOAD, TEMPLATES, filled, inputs, same
 
@@ -290,3 +292,56 @@ def test_a_loop_of_loads_and_sums_takes_a_few_nanoseconds_a_lane():
     launch(body, [a, b, c], block=(512, 1, 1), grid=(512, 1, 1), processes=1)
     assert time.process_time() - start < 1.5
     np.testing.assert_allclose(c, a @ b, rtol=1e-3, atol=1e-3)
+
+
+class Seen(Observer):
+    """Notes each access: by which instruction, and the address of each lane of each CTA."""
+
+    def __init__(self) -> None:
+        self.accesses: list[tuple[object, ...]] = []
+
+    def on_access(self, access: Access) -> None:
+        shape = access.ctas.count, access.threads.count
+        where = np.broadcast_to(access.addresses, shape).astype(np.int64)
+        i = access.instruction
+        self.accesses.append((i.index, access.operation, access.space, access.size_bytes, where.tolist()))
+
+
+LOADS = """mov.u32 %r0, %tid.x; mov.u32 %r1, %ctaid.x; shl.b32 %r2, %r0, 4; mov.u32 %r3, smem; add.u32 %r4, %r3, %r2;
+mad.lo.u32 %r5, %r1, 64, %r0; mul.wide.u32 %rd2, %r5, 16; add.u64 %rd3, %rd0, %rd2; add.u64 %rd4, %rd1, %rd2;
+st.shared.v4.u32 [%r4], {%r0, %r1, %r2, %r5}; mov.f32 %f0, 0f00000000; mov.u32 %r6, 0; bar.sync 0;
+LOOP: ld.global.v2.f32 {%f1, %f2}, [%rd3]; ld.shared.f32 %f3, [%r4+4]; ld.shared.v2.f32 {%f4, %f5}, [%r3+-0];
+fma.rn.f32 %f0, %f1, %f3, %f0; add.u32 %r7, %r4, 8; ld.shared.f32 %f6, [%r7]; fma.rn.f32 %f0, %f2, %f4, %f0;
+ld.shared.u32 %r7, [%r7+4]; setp.lt.u32 %p1, %r0, 7; @%p1 ld.shared.f32 %f7, [%r4]; ld.global.u32 %r8, [%rd3+8];
+ld.volatile.shared.u32 %r9, [%r4]; ld.global.u32 %r10, [%rd3+-0]; xor.b32 %r7, %r7, %r8; add.u32 %r10, %r10, %r7;
+add.u32 %r6, %r6, 1; setp.lt.u32 %p0, %r6, 3; @%p0 bra LOOP;
+st.global.v2.f32 [%rd4], {%f0, %f6}; st.global.v2.u32 [%rd4+8], {%r10, %r9};"""
+"""Plain loads, whose addresses may be made beside them, and among them a strong one and one of some lanes."""
+
+
+@pytest.mark.parametrize("block", [64, 45])
+def test_observers_see_loads_of_machine_code_as_numpys(patched, block):
+    told, original = [], MachineCode.run
+    patched.setattr(
+        MachineCode,
+        "run",
+        lambda self, *given: original(self, *given) and (told.append(len(self.region.told)), True)[1],
+    )
+    rng = np.random.default_rng(0)
+    source, found = rng.integers(0, 1 << 30, 4 * 128, dtype=np.uint32), {}
+    for worth in (float("inf"), 0.0):
+        patched.setattr(ledger, "WORTH", worth)
+        seen, result = Seen(), np.zeros_like(source)
+        body = f"mov.u32 %r30, {block}; {LOADS}"  # a program of its own: what is compiled once is kept
+        launch(body, [source, result], block=(block, 1, 1), grid=(2, 1, 1), smem=16 * block, observers=[seen])
+        base = source.ctypes.data, result.ctypes.data
+        accesses = [
+            (*head, [[a - base[what == "write"] * (space == "global") for a in row] for row in where])
+            for *head, where in seen.accesses
+            for what, space in [head[1:3]]
+        ]
+        found[worth] = accesses, result.tolist()
+        assert sum(told) >= (6 * 3 if worth == 0.0 else 0), told  # of seven plain loads each round
+        assert worth == 0.0 or not told
+    assert found[0.0] == found[float("inf")]
+    assert len(found[0.0][0]) == 2 + 1 + 3 * 9

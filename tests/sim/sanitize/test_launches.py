@@ -6,7 +6,7 @@ import pytest
 from cutepy.sim import Run
 from cutepy.sim.machine.host_events import Allocation, HostAccess, StreamEvent
 from cutepy.sim.sanitize.memory import global_shadow
-from cutepy.sim.sanitize.memory.global_shadow import EXTENT_BYTES
+from cutepy.sim.sanitize.memory.global_shadow import EXTENT_BYTES, GlobalShadow
 from tests.sim.opcode_runner import launch
 from tests.sim.test_opcodes_tma import tensor_map
 
@@ -503,15 +503,34 @@ def test_memory_that_something_wrote(by):
     assert script.kinds == []
 
 
-@pytest.fixture
-def across():
-    """A script whose data lies across the end of an extent, in the middle."""
+@pytest.fixture(params=["small", "large"])
+def across(request):
+    """A script whose data lies across a boundary of extents, which is none in a small allocation."""
     script = Script()
     room = np.zeros(2 * EXTENT_BYTES // 4, np.uint32)
     middle = -room.ctypes.data % EXTENT_BYTES // 4
     script.data = room[middle - 32 : middle + 32] if middle >= 32 else room[middle + EXTENT_BYTES // 4 - 32 :][:64]
     assert (script.data.ctypes.data + 128) % EXTENT_BYTES == 0
+    if request.param == "large":
+        script.run.register(room)
+        script.room = room
     return script
+
+
+def test_an_allocation_that_grows_keeps_what_is_known(across):
+    across.kernel(WRITE, 1000)
+    across.run.register(across.data.base)
+    across.touch(False, 2000)
+    assert across.kinds == ["unordered-read"]
+
+
+def test_a_small_allocation_is_one_extent(monkeypatch, across):
+    shadows, original = [], GlobalShadow.touch
+    monkeypatch.setattr(GlobalShadow, "touch", lambda self, *given: (shadows.append(self), original(self, *given))[1])
+    across.kernel(WRITE)
+    start = across.data.ctypes.data
+    extent = shadows[0]._extent(start, start + across.data.nbytes)
+    assert (extent is None) == hasattr(across, "room")
 
 
 def test_memory_across_extents_that_the_host_wrote(across):

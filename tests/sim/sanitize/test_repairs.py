@@ -8,7 +8,7 @@ from unittest import mock
 import pytest
 
 from cutepy.binaries.cubin import KernelResources
-from cutepy.binaries.ptxas import Advice, Assembly, AssemblyError
+from cutepy.binaries.ptxas import Advice, Assembly
 from cutepy.binaries.spills import Spill
 from cutepy.frontends import assembler
 from cutepy.sim import Run, SimulationError
@@ -96,6 +96,7 @@ def test_kernels_with_mmas_are_asked_about():
 )
 def test_ptxas_is_asked_about_mmas_and_setmaxnreg_only(monkeypatch, body, times):
     asked = []
+    monkeypatch.setenv("CUTEPY_CACHE", "off")
     monkeypatch.setattr(assembler, "_answers", {})
     monkeypatch.setattr(assembler, "assemble", lambda ptx: asked.append(ptx) or Assembly("13.0", (), ()))
     text = GIVES.replace("setmaxnreg.dec.sync.aligned.u32 24;", body)
@@ -108,24 +109,6 @@ def test_ptxas_is_asked_about_mmas_and_setmaxnreg_only(monkeypatch, body, times)
                 run.launch(KernelCall(LoadedModule(text), "kernel", (1, 1, 1), (128, 1, 1)))
     assert len(asked) == times
     assert not run.advisories
-
-
-def test_answers_are_kept_by_text_with_cubins_of_spills_only(monkeypatch):
-    asked, spilled = [], KernelResources("kernel", 255, 8, 0, 16, 24, None)
-    of = {"none": None, "fits": (), "spills": (spilled,)}
-
-    def assemble(ptx):
-        asked.append(ptx)
-        if of[ptx] is None:
-            raise AssemblyError("refused")
-        return Assembly("13.0", of[ptx], (), b"cubin")
-
-    monkeypatch.setattr(assembler, "_answers", {})
-    monkeypatch.setattr(assembler, "assemble", assemble)
-    for _ in range(2):
-        answers = [assembler.ask_ptxas(ptx) for ptx in of]
-    assert asked == [*of]
-    assert [answer and answer.image for answer in answers] == [None, b"", b"cubin"]
 
 
 GIVES = """.version 8.0

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from hypothesis import given, strategies as st
 
 from cutepy.sim.machine.lanes import WARP
 from cutepy.sim.ptx.memory_order import WEAK
@@ -40,6 +41,23 @@ class Memory:
         self._shadow.touch(
             AccessRecord(what, i, writes, False, WEAK, slots, slots, threads, threads, counts, places, view, row_of)
         )
+
+    def load(self, threads, starts, together):
+        """Let each of some threads load words of its CTA, by one instruction for each start."""
+        threads = np.array(threads)
+        view, row_of = self.clocks.view(SLOTS, threads)
+        counts = self.clocks.counts_now(SLOTS, threads)
+        loads = []
+        for n, start in enumerate(starts):
+            places = (threads % WARP // 2 + start)[None, :, None]
+            i = Instruction(n, "ld.shared.u32", ())
+            how = False, False, WEAK, SLOTS, SLOTS, threads, threads, counts, places, view, row_of
+            loads.append((AccessRecord("read", i, *how), np.unique(places)))
+        if together:
+            self._shadow.loads(loads)
+        else:
+            for load, _ in loads:
+                self._shadow.touch(load)
 
     def tell(self, to, slots=SLOTS):
         """Let threads know what the first warp has done."""
@@ -112,3 +130,45 @@ def test_the_cta_and_the_word_that_are_written_first_are_named(beside):
     memory.touch([WARP + 7], writes=True, slots=SLOTS[:1])
     memory.touch([2 * WARP + 7], writes=True, beside=beside)
     assert [(row, granule) for *_, row, granule in memory.filled] == [(0, 7), (1, 7 + beside)]
+
+
+WARPS = st.lists(st.integers(0, 2), min_size=1, unique=True).map(
+    lambda warps: [WARP * warp + lane for warp in sorted(warps) for lane in range(WARP)]
+)
+STARTS = st.lists(st.sampled_from([0, 16, 32, 48]), min_size=1, unique=True)
+CTAS = st.sampled_from([SLOTS, SLOTS[:1], SLOTS[1:]])
+DEEDS = st.one_of(
+    st.tuples(st.just("load"), WARPS, STARTS),
+    st.tuples(st.just("touch"), WARPS, st.booleans(), CTAS),
+    st.tuples(st.just("tell"), WARPS, CTAS),
+)
+
+
+@given(st.lists(DEEDS, max_size=12))
+def test_loads_that_are_handed_on_together_conflict_as_one_by_one(deeds):
+    found = []
+    for together in (True, False):
+        memory = Memory()
+        memory.touch(range(WARP), writes=True)
+        for name, *given_ in deeds:
+            if name == "load":
+                memory.load(*given_, together=together)
+            else:
+                getattr(memory, name)(*given_)
+        memory.touch(range(WARP), writes=True)
+        found.append(
+            sorted(
+                (c.before.instruction.index, c.before_lane, c.after.instruction.index, c.after_lane, c.row, c.granule)
+                for c in memory.conflicts
+            )
+        )
+    assert found[0] == found[1]
+
+
+def test_ctas_share_a_row_until_one_of_them_does_something_alone(memory):
+    shadow = memory._shadow
+    assert (len(shadow._written), len(shadow._read)) == (1, 1)
+    memory.touch(range(WARP), writes=True, slots=SLOTS[1:])
+    assert (len(shadow._written), len(shadow._read)) == (2, 2)
+    first, second = ([touch.slots.tolist() for touch in shadow.writers(slot, np.array([0]))] for slot in (0, 1))
+    assert (first, second) == ([[0, 1]], [[1]])

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cutepy.sim.machine.lanes import WARP
+from cutepy.sim.machine.lanes import WARP, values_in
 from cutepy.sim.sanitize.certificate.actors import Actors
 from cutepy.sim.sanitize.certificate.violations import Reports, Violation, named
 from cutepy.sim.sanitize.diagnoses import Diagnosis
-from cutepy.sim.sanitize.order.clocks import DONE, rectangle
+from cutepy.sim.sanitize.order.clocks import DONE, neighbours, rectangle
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import GenerationEvent
@@ -72,14 +72,21 @@ class Generations:
                 some.threads[found.lane],
             )
             break
-        at = (generation & 1)[:, None], slots[:, None], (slots % clocks.cluster)[:, None], threads
-        self._used[at] = clocks.counts(slots, threads)
+        parity = int(generation[0]) & 1
+        if clocks.cluster == 1 and (generation & 1 == parity).all():
+            self._used[parity, :, 0][rectangle(slots, threads)] = clocks.counts_now(slots, threads)
+        else:
+            at = (generation & 1)[:, None], slots[:, None], (slots % clocks.cluster)[:, None], threads
+            self._used[at] = clocks.counts_now(slots, threads)
         self._reports.history.add(event)
 
     def _participated(self, slots: Array, generation: Array) -> Array:
         """Return how far those had come who took part in generations of barriers, (CTA, rank, thread)."""
         parity = generation & 1
         held = self._generation[parity, slots] == generation
+        if held.all() and (parity == parity[0]).all():
+            found: Array = self._used[int(parity[0])][neighbours(slots)]
+            return found
         return np.where(held[:, None, None], self._used[parity, slots], 0)
 
     def _by_warp(self, actors: Actors, need: Array) -> Iterator[tuple[Array, Array]]:
@@ -115,4 +122,4 @@ class Generations:
 
 def _generations(generation: Array) -> list[Array]:
     """Group CTAs that take part in the same generation: their positions."""
-    return [np.flatnonzero(generation == g) for g in np.unique(generation)]
+    return [np.flatnonzero(generation == g) for g in values_in(generation)]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from cutepy.sim.machine.lanes import as_index
 from cutepy.sim.ptx.model import Address, registers_in
 from cutepy.sim.sanitize.order.uses import uses_of
 from cutepy.sim.translate.effects import written
@@ -87,7 +88,11 @@ class Discarded:
         if index not in self._executed:
             self._executed[index] = np.zeros(self._shape, bool)
         ctas = access.ctas.residents.blocks[access.ctas.slots]
-        self._executed[index][ctas[:, None], access.threads.ids] = True
+        rows, threads = as_index(ctas), access.threads.ids
+        if isinstance(rows, slice):
+            self._executed[index][rows, as_index(threads)] = True
+        else:
+            self._executed[index][ctas[:, None], threads] = True
 
     def hold(self, found: GlobalConflict) -> bool:
         """Take a race of one launch, and tell whether it is told later."""

@@ -60,6 +60,7 @@ class GlobalAccesses:
         self._maps = TensorMapUses(self.shadow, self._order.sees, report, unacquired, assume)
         self._map_reads = TensorMapReads(report)
         self._beside: dict[int, HostAccess] = {}
+        self._counts: tuple[Array | None, Array] = None, np.zeros((1, 1), np.int64)
 
     # Launches, and what the host does.
 
@@ -229,8 +230,7 @@ class GlobalAccesses:
     ) -> GlobalAccessRecord:
         slots, blocks, size = access.ctas.slots, wave.residents.blocks, wave.clocks.cluster
         i = access.instruction
-        if counts.size > 1 and (counts == counts.flat[0]).all():
-            counts = counts[:1, :1].copy()
+        counts = self._short(counts)
         return GlobalAccessRecord(
             name=name,
             access=access.operation,
@@ -251,6 +251,15 @@ class GlobalAccesses:
             modifies=access.operation == "atomic" and access.part_of is None,
             when=wave.steps.number,
         )
+
+    def _short(self, counts: Array) -> Array:
+        """Return how far lanes had come, once if all had come as far: accesses between barriers share the array."""
+        given, short = self._counts
+        if given is not counts or counts.flags.writeable:
+            is_one = counts.size > 1 and (counts == counts.flat[0]).all()
+            short = counts[:1, :1].copy() if is_one else counts
+            self._counts = counts, short
+        return short
 
 
 def _in_order(old: GlobalAccessRecord, new: GlobalAccessRecord, before: Array, after: Array) -> Array:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 EXTENT_BYTES = 1 << 26
-"""Boundaries of extents: multiples of this number of bytes."""
+"""Boundaries of extents: multiples of this number of bytes, in allocations that are larger than that."""
 
 UNWRITTEN = -1
 """The number of granules that nothing has written since they were allocated."""
@@ -87,8 +87,16 @@ class Extent:
             self.read[mine : mine + count] = np.repeat(other.read, times)[theirs : theirs + count]
 
 
+def _piece(start: int, end: int, address: int) -> tuple[int, int]:
+    """Return the piece of an allocation that an address is in: a small one is one piece."""
+    if end - start <= EXTENT_BYTES:
+        return start, end
+    first = address // EXTENT_BYTES * EXTENT_BYTES
+    return max(start, first), min(end, first + EXTENT_BYTES)
+
+
 def within_extents(starts: Array, size: int) -> Iterator[tuple[Array, Array, int]]:
-    """Divide runs of bytes where extents end -> which runs, where their pieces start, the size of these."""
+    """Divide runs of bytes where extents may end -> which runs, where their pieces start, the size of these."""
     across = starts // EXTENT_BYTES != (starts + size - 1) // EXTENT_BYTES
     if not across.all():
         yield np.flatnonzero(~across), starts[~across], size
@@ -203,11 +211,13 @@ class GlobalShadow:
             if extent.start < address + size and address < extent.end:
                 del self._extents[start]
         known = written or size > _MOST_FRESH
-        for start in range(address // EXTENT_BYTES * EXTENT_BYTES, 0 if known else address + size, EXTENT_BYTES):
-            low, high = max(address, start), min(address + size, start + EXTENT_BYTES)
+        low = address
+        while low < (0 if known else address + size):
+            low, high = _piece(address, address + size, low)
             self._extents[low] = extent = Extent(low, high)
             extent.written[:] = UNWRITTEN
             extent.fresh = True
+            low = high
 
     def write(self, starts: Array, size: int) -> None:
         """Note that runs of bytes have been written, by whatever."""
@@ -228,18 +238,33 @@ class GlobalShadow:
         region = self.known().find(low, high)
         if region is None:
             return None
-        first = low // EXTENT_BYTES * EXTENT_BYTES
-        start, end = max(region.start, first), min(region.end, first + EXTENT_BYTES)
+        start, end = _piece(region.start, region.end, low)
         if high > end:
             return None
         found = self._extents.get(start)
         if found is None or found.end != end:
-            found = Extent(start, end)
-            for place, other in list(self._extents.items()):
-                if other.start < end and start < other.end:
-                    found.take(self._extents.pop(place))
-            self._extents[start] = found
+            self._divide(region.start, region.end)
+            found = self._extents.setdefault(start, Extent(start, end))
         return found
+
+    def _divide(self, start: int, end: int) -> None:
+        """Divide what is known of an allocation, which may have grown, as it is divided now."""
+        for other in [x for x in self._extents.values() if x.start < end and start < x.end]:
+            if (other.start, other.end) == _piece(start, end, max(start, other.start)):
+                continue
+            if self._extents.get(other.start) is other:
+                del self._extents[other.start]
+            low = max(start, other.start)
+            while low < min(end, other.end):
+                low, high = _piece(start, end, low)
+                known = self._extents.get(low)
+                if known is None or known.end != high:
+                    taken, known = known, Extent(low, high)
+                    if taken is not None:
+                        known.take(taken)
+                    self._extents[low] = known
+                known.take(other)
+                low = high
 
     def last_written(self, address: int, size: int) -> int:
         """Return the number of the last touch that wrote to a range of bytes."""
@@ -290,7 +315,7 @@ class GlobalShadow:
         if not len(new.pattern.starts):
             return
         lanes, size = new.pattern.lanes, new.pattern.size
-        if new.low // EXTENT_BYTES == (new.low + new.pattern.end() - 1) // EXTENT_BYTES:
+        if self._extent(new.low, new.low + new.pattern.end()) is not None:
             self._touch(new, order)
             return
         starts = new.pattern.starts + new.low

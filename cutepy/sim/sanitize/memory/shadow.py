@@ -8,7 +8,7 @@ where they don't is each lane compared.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache
 from itertools import chain
 from typing import Any, Generic, TypeVar
@@ -147,27 +147,71 @@ class Shadow:
     ) -> None:
         self._clocks, self._filled, self._in_order = clocks, filled, in_order
         self._report, self._unwritten, self._misread, self._forgot = report, unwritten, misread, forgot
-        self._written = np.zeros((slots, granules), np.int32)
-        self._read = np.zeros((slots, granules), np.int32)
+        # One row as long as all CTAs hold the same, which those in lockstep do.
+        self._slots = slots
+        self._written = np.zeros((1, granules), np.int32)
+        self._read = np.zeros((1, granules), np.int32)
         self._touches: Numbered[AccessRecord] = Numbered()
         self._sets: Numbered[tuple[int, ...]] = Numbered()
         self._numbers: dict[tuple[int, ...], int] = {}
-        self._known_of: tuple[AccessRecord, AccessRecord, Need, Array] | None = None
+        self._last: AccessRecord | None = None
         self._once_by: dict[int, tuple[Array, Array | None]] = {}
 
     def writers(self, slot: int, granules: Array) -> list[AccessRecord]:
         """Return the touches that wrote some granules of a CTA last; those of one granule as they came."""
-        _, members = self._present(self._written[slot, granules])
+        _, members = self._present(self._written[min(slot, len(self._written) - 1), granules])
         return [self._touches[m] for m in dict.fromkeys(chain(*members))]
 
     def touch(self, new: AccessRecord) -> None:
         """Check a touch against those before it, and record it."""
+        self._number([new])
+        self._touch(new)
+
+    def loads(self, together: Sequence[tuple[AccessRecord, Array]]) -> None:
+        """Check weak loads of the same lanes at one time, and record them.
+
+        `together`: each with the granules that it touches in each CTA, each once and in order; no two touch the same.
+        """
+        if not together:
+            return
+        self._number([new for new, _ in together])
+        first = together[0][0]
+        granules = np.concatenate([each for _, each in together])
+        order = np.argsort(granules, kind="stable")
+        at = self._index(first.slots, granules[order][None])
+        written, read = _once(self._written[at]), _once(self._read[at])
+        if not written.all() or not self._knows(first, written):  # all of them know the same
+            for new, _ in together:
+                self._touch(new)
+            return
+        if not read.any():
+            numbers = np.repeat([new.number for new, _ in together], [len(each) for _, each in together])
+            self._read[at] = numbers[order]
+        else:
+            for new, each in together:
+                at = self._index(new.slots, each[None])
+                self._read[at] = self._joined(new, _once(self._read[at]))
+        for new, _ in together:
+            new.view = _FORGOTTEN
+
+    def _number(self, touches: Sequence[AccessRecord]) -> None:
+        """Give touches numbers, and note which warps they are by, and which know of them.
+
+        Whoever knows of one knows of the others that the same lanes made at the same count.
+        """
         if self._touches.is_full or self._sets.is_full:
             self._recycle()
-        new.number = self._touches.add(new)
-        new.heard = np.zeros((len(new.slots), self._clocks.warps), bool)
-        if new.threads is not None and np.array_equal(new.agents, new.slots):
-            new.warps = np.flatnonzero(np.bincount(new.threads // WARP))
+        for new in touches:
+            new.number = self._touches.add(new)
+            last, self._last = self._last, new
+            if last is not None and _are_of_one_time(last, new):
+                new.heard, new.warps = last.heard, last.warps
+                continue
+            new.heard = np.zeros((len(new.slots), self._clocks.warps), bool)
+            if new.threads is not None and np.array_equal(new.agents, new.slots):
+                new.warps = np.flatnonzero(np.bincount(new.threads // WARP))
+
+    def _touch(self, new: AccessRecord) -> None:
         flat = new.places.reshape(len(new.places), -1)
         if not (new.writes or new.scope or new.spans) and self._reads_what_is_known(new, flat):
             new.view = _FORGOTTEN
@@ -191,7 +235,7 @@ class Shadow:
             self._written[at] = self._joined(new, written) if new.scope else new.number
         else:
             self._read[at] = self._joined(new, read)
-        new.view, self._known_of = _FORGOTTEN, None
+        new.view = _FORGOTTEN
 
     def _reads_what_is_known(self, new: AccessRecord, flat: Array) -> bool:
         """Record a read whose lanes all know what wrote there, each granule once; tells whether it was done."""
@@ -250,8 +294,12 @@ class Shadow:
                 k = int(np.argmax(twice))
                 self._report(Conflict(new, new, int(lanes[k]), int(lanes[k + 1]), row, int(places[k]), "order"))
 
-    @staticmethod
-    def _index(slots: Array, flat: Array) -> Any:  # noqa: ANN401 - slices, or arrays
+    def _index(self, slots: Array, flat: Array) -> Any:  # noqa: ANN401 - slices, or arrays
+        """Return an index of granules of CTAs, (CTA, granule); of one row if all CTAs hold the same and will."""
+        if len(self._written) < self._slots:
+            if len(flat) == 1 and len(slots) == self._slots:
+                return slice(1), as_index(flat[0])
+            self._written, self._read = (np.repeat(held, self._slots, axis=0) for held in (self._written, self._read))
         if len(flat) == 1:
             rows, columns = neighbours(slots), as_index(flat[0])
             if isinstance(rows, slice) or isinstance(columns, slice):
@@ -321,30 +369,39 @@ class Shadow:
 
     def _check(self, new: AccessRecord, before: Array, flat: Array) -> None:
         numbers, members = self._present(before)
-        unheard = {m for m in {*chain(*members)} if not self._touches[m].is_heard(new)}
+        ordered: dict[int, bool] = {}  # by what knows of touches, whether all of these come before
         for number, each in zip(numbers, members, strict=True):
-            if not new.spans and unheard.isdisjoint(each):
-                continue
-            mask = None if len(numbers) == 1 else before == number
+            mask: Array | None = None
             for member in each:
                 old = self._touches[member]
+                time = id(old.heard)
+                if time not in ordered:
+                    ordered[time] = old.is_heard(new)
+                has_layouts = bool(old.spans and new.spans and old.writes and not new.writes)
+                if ordered[time] and not has_layouts:
+                    continue
+                if mask is None and len(numbers) > 1:
+                    mask = before == number
                 # Strong ones of one cluster are morally strong, whoever they are by.
-                if member in unheard and not are_strong(old, new, CLUSTER):
-                    self._compare(old, new, mask, flat)
-                if old.spans and new.spans and old.writes and not new.writes:
+                if not (ordered[time] or are_strong(old, new, CLUSTER)):
+                    is_ordered = self._compare(old, new, mask, flat)
+                    is_of_all = not new.scope and (mask is None or len(mask) == 1)  # CTAs, and by what they know
+                    ordered[time] = is_ordered and is_of_all
+                if has_layouts:
                     self._compare_layouts(old.spans[0].through[0], old, new, mask, flat)
 
-    def _compare(self, old: AccessRecord, new: AccessRecord, mask: Array | None, flat: Array) -> None:
+    def _compare(self, old: AccessRecord, new: AccessRecord, mask: Array | None, flat: Array) -> bool:
         """See whether a new touch comes after an old one that touched the same granules, which `mask` picks."""
         found = self._unknown(old, new, mask)
         if found is None:
-            return
+            return True
         rows, olds, known = found
         for row, of_old in zip(rows.tolist(), olds.tolist(), strict=True):
             here = known[rows == row][0]
             if not here.all():
                 part = None if mask is None else mask[min(row, len(mask) - 1)]
                 self._compare_lanes(old, new, row, of_old, here, part, flat)
+        return False
 
     def _unknown(self, old: AccessRecord, new: AccessRecord, mask: Array | None) -> tuple[Array, Array, Array] | None:
         """Return the CTAs of a new touch and of an old one, and what lanes know of it; None if all do that must."""
@@ -359,29 +416,11 @@ class Shadow:
         if old.is_heard(new, olds):
             return None
         how = needed(old, new)
-        if self._is_known_like(old, new, how, rows):
-            self._hear(old, new, how, olds)
-            return None
         known = self._known(old, new, how, rows, olds)
         if known.all():
             self._hear(old, new, how, olds)
-            self._known_of = new, old, how, rows
             return None
         return rows, olds, known
-
-    def _is_known_like(self, old: AccessRecord, new: AccessRecord, how: Need, rows: Array) -> bool:
-        """Tell whether a touch knew of another one by the same lanes at the same time, in as many CTAs."""
-        if self._known_of is None or self._known_of[0] is not new:
-            return False
-        _, other, other_how, where = self._known_of
-        return (
-            other_how == how
-            and other.counts is old.counts
-            and other.columns is old.columns
-            and np.array_equal(where, rows)
-            and np.array_equal(other.slots, old.slots)
-            and np.array_equal(other.agents, old.agents)
-        )
 
     def _compare_layouts(
         self, written: Through, old: AccessRecord, new: AccessRecord, mask: Array | None, flat: Array
@@ -492,6 +531,17 @@ class Shadow:
         own = new.view.own[SEEN][row]
         result: Array = mine & (own[np.minimum(columns, len(own) - 1)] >= counts)
         return result
+
+
+def _are_of_one_time(old: AccessRecord, new: AccessRecord) -> bool:
+    """Tell whether the same lanes made two touches at the same count, and in the same way."""
+    same = old.counts is new.counts and old.columns is new.columns
+    return (
+        same
+        and (old.writes, old.asynchronous) == (new.writes, new.asynchronous)
+        and (old.slots is new.slots or np.array_equal(old.slots, new.slots))
+        and (old.agents is new.agents or np.array_equal(old.agents, new.agents))
+    )
 
 
 def _mate(old: AccessRecord, lane: int, known: Array) -> int | None:

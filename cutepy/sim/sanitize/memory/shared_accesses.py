@@ -113,6 +113,25 @@ def _mates_of(together: IssuedTogether, threads: Array) -> tuple[Array, Array]:
     return mates(together.issued.threads, np.searchsorted(together.issued.threads, threads))
 
 
+class _Loaded(NamedTuple):
+    """Lanes' loads from the same place of each of some CTAs.
+
+    Attributes
+    ----------
+    given, offsets : array, (1, lane)
+        In bytes: as they came, and of each lane.
+    places : array of int, (1, lane, n)
+        The granules that each lane touches.
+    granules : array of int
+        All of these, each once, in order.
+    """
+
+    given: Array
+    offsets: Array
+    places: Array
+    granules: Array
+
+
 class SharedAccesses:
     """Hands the shadow of shared memory what is done to it.
 
@@ -145,7 +164,8 @@ class SharedAccesses:
     ) -> None:
         self._tell = tell
         self._wave, self._granule, self._slot_bytes, self._elections = wave, granule, slot_bytes, elections
-        granules = -(-slot_bytes // granule)
+        self._granules = granules = -(-slot_bytes // granule)
+        self._last_loaded: dict[int, _Loaded] = {}  # by instruction
         self._operands = ReadOperands(granule)
         callbacks = report, unwritten, self._misread, self._in_order, forgot, filled
         self._shadow = Shadow(wave.clocks, wave.residents.count, granules, *callbacks)
@@ -186,6 +206,67 @@ class SharedAccesses:
                         if not wave.peers.access(access.instruction, int(at[0]), int(slots[row]), threads[here]):
                             self._unstarted(access, int(at[0]), int(slots[row]), threads[here])
                         self._by_threads(access, at, slots[row : row + 1], threads[here], offsets[row : row + 1, here])
+
+    def loads(self, accesses: Sequence[Access]) -> None:
+        """Take weak loads of the same lanes, one after the other.
+
+        Those of one place of each CTA that touch different granules are handed on together.
+        """
+        wave, clocks = self._wave, self._wave.clocks
+        ctas, threads = accesses[0].ctas, accesses[0].threads.ids
+        slots, counts = ctas.slots, clocks.counts_now(ctas.slots, threads)
+        view, row_of = clocks.view(slots, threads)
+        together: list[tuple[AccessRecord, Array]] = []
+        used = np.zeros(0, bool)
+        for access in accesses:
+            i, where = access.instruction, access.where
+            loaded = self._loaded(access, where, len(threads)) if isinstance(where, InOwnCta) else None
+            if loaded is None:
+                self._shadow.loads(together)
+                together = []
+                self.access(access)
+                continue
+            if self._read_as_a_word(i, i.parts[0], slots, loaded.offsets, access.size_bytes):
+                continue
+            if not together:
+                used = np.zeros(self._granules, bool)
+            elif used[loaded.granules].any():
+                self._shadow.loads(together)
+                together, used = [], np.zeros(self._granules, bool)
+            used[loaded.granules] = True
+            new = AccessRecord(
+                i.parts[0],
+                i,
+                False,
+                False,
+                WEAK,
+                slots,
+                slots,
+                threads,
+                threads,
+                counts,
+                loaded.places,
+                view,
+                row_of,
+                when=wave.steps.number,
+                access="read",
+            )
+            together.append((new, loaded.granules))
+        self._shadow.loads(together)
+
+    def _loaded(self, access: Access, where: InOwnCta, lanes: int) -> _Loaded | None:
+        """Return what a load touches in each CTA; None if that differs from CTA to CTA."""
+        i, offsets = access.instruction, where.offsets
+        known = self._last_loaded.get(i.index)
+        if known is not None and known.given is offsets and known.offsets.shape[1] == lanes:
+            return known
+        every = np.broadcast_to(offsets, (len(offsets), lanes))
+        places = self._places(every, access.size_bytes)
+        if len(places) > 1:
+            return None
+        found = _Loaded(offsets, every[:1], places, np.unique(places))
+        self._last_loaded[i.index] = found
+        return found
 
     def _by_threads(self, access: Access, slots: Array, agents: Array, threads: Array, offsets: Array) -> None:
         wave, clocks = self._wave, self._wave.clocks

@@ -91,6 +91,15 @@ def widened(what: Array, columns: int) -> Array:
     return result
 
 
+def _by_row(planes: int, slots: int, rows: int, ranks: int, columns: int) -> Array:
+    """Return zeros, (plane, CTA, row, rank, column), in which the same row of all CTAs lies together.
+
+    CTAs in lockstep mostly have one row each: it is written at each barrier.
+    """
+    found: Array = np.zeros((planes, rows, slots, ranks, columns), np.int32).swapaxes(1, 2)
+    return found
+
+
 def distinct(rows: Array) -> tuple[Array, Array]:
     """Return the rows that there are, and which of these each is."""
     if (rows == rows[0]).all():
@@ -170,7 +179,7 @@ class Clocks:
         self._columns: dict[object, int] = {}
         self.owner = np.tile(np.arange(threads), 2)
         capacity = 2 * threads + _NEW_COLUMNS
-        self._known = np.zeros((self.planes, slots, self.warps, cluster, capacity), np.int32)
+        self._known = _by_row(self.planes, slots, self.warps, cluster, capacity)
         # CTAs whose warps all know the same: the row of the first warp has it, and the others follow in `_spread`.
         self._alike = np.ones(slots, bool)
         self._rows, self._row_of = self.warps, np.full(threads, -1)
@@ -183,7 +192,7 @@ class Clocks:
     @property
     def capacity(self) -> int:
         """Columns that there is room for."""
-        return self._known.shape[-1]
+        return int(self._known.shape[-1])
 
     def ends(self, threads: Array) -> Array:
         """Return the columns that count the waits that threads have ended."""
@@ -215,7 +224,10 @@ class Clocks:
             self.owner = np.append(self.owner, owner)
             if found == self._known.shape[-1]:
                 more = max(_NEW_COLUMNS, found // 2)
-                self._known, self._own = widened(self._known, more), widened(self._own, more)
+                planes, slots, rows, ranks, _ = self._known.shape
+                known = _by_row(planes, slots, rows, ranks, found + more)
+                known[..., :found] = self._known
+                self._known, self._own = known, widened(self._own, more)
         return found
 
     def known_column(self, channel: object) -> int | None:
@@ -336,8 +348,14 @@ class Clocks:
         """Return what threads know together, their own columns included: (plane, CTA, rank, column)."""
         view, _ = self.view(slots, threads)
         assert view.own is not None
-        found: Array = view.known[:, :, 0].copy() if view.known.shape[2] == 1 else view.known.max(axis=2)
         mine = self.belongs(threads)
+        if self.cluster == 1 and view.known.shape[2] == 1 and mine.all():
+            known = view.known[:, :, 0]
+            found: Array = np.empty(known.shape, known.dtype)
+            np.maximum(known[:, :, 0, : len(mine)], view.own[..., : len(mine)], out=found[:, :, 0, : len(mine)])
+            found[..., len(mine) :] = known[..., len(mine) :]
+            return found
+        found = view.known[:, :, 0].copy() if view.known.shape[2] == 1 else view.known.max(axis=2)
         if self.cluster == 1:
             here = found[:, :, 0, : len(mine)]
             np.maximum(here, view.own[..., : len(mine)], out=here, where=mine)
@@ -406,7 +424,7 @@ class Clocks:
         if self._row_of[thread] < 0:
             if self._rows == self._known.shape[2]:
                 planes, slots, rows, ranks, columns = self._known.shape
-                more = np.zeros((planes, slots, min(2 * rows, self.warps + self.threads), ranks, columns), np.int32)
+                more = _by_row(planes, slots, min(2 * rows, self.warps + self.threads), ranks, columns)
                 more[:, :, :rows] = self._known
                 self._known = more
             self._row_of[thread] = self._rows
@@ -492,42 +510,49 @@ class BarrierGeneration:
     def __init__(self, slots: int) -> None:
         self._phase = np.full((2, slots), -1)
         self._slots = slots
-        self._what: Array | None = None
+        self._what: list[Array | None] = [None, None]  # by parity of the phase
 
-    def add(self, slots: Array, phase: Array, what: Array) -> None:
-        """Add what was published in a phase, of one CTA's object each."""
-        if self._what is None or self._what.shape[-1] < what.shape[-1]:
-            shape = (2, what.shape[0], self._slots, *what.shape[2:])
-            grown = np.zeros(shape, np.int32)
-            if self._what is not None:
-                grown[..., : self._what.shape[-1]] = self._what
-            self._what = grown
-        phase = spread(phase, slots.shape)
+    def add(self, slots: Array, phase: Array, what: Array, *, is_fresh: bool = False) -> None:
+        """Add what was published in a phase, of one CTA's object each; a fresh array nobody else has, and is kept."""
+        columns, phase = what.shape[-1], spread(phase, slots.shape)
         for parity in (0, 1):
             here = np.flatnonzero((phase & 1) == parity)
-            if len(here):
-                of = slots[here]
-                new = self._phase[parity, of] != phase[here]
-                at, added = (slice(None), as_index(of)), what[:, as_index(here)]
-                if new.all():
-                    self._what[parity][*at, ..., : what.shape[-1]] = added
-                    self._what[parity][*at, ..., what.shape[-1] :] = 0
-                else:
-                    self._what[parity][:, of[new]] = 0
-                    raise_at(self._what[parity], (*at, ..., slice(what.shape[-1])), added)
-                self._phase[parity, of] = phase[here]
+            if not len(here):
+                continue
+            of = slots[here]
+            new = self._phase[parity, of] != phase[here]
+            self._phase[parity, of] = phase[here]
+            if is_fresh and len(of) == self._slots and new.all():
+                self._what[parity] = what
+                continue
+            held = self._what[parity]
+            if held is None:
+                held = np.zeros((what.shape[0], self._slots, *what.shape[2:]), np.int32)
+            held = self._what[parity] = widened(held, max(0, columns - held.shape[-1]))
+            at, added = (slice(None), as_index(of)), what[:, as_index(here)]
+            if new.all():
+                held[*at, ..., :columns] = added
+                held[*at, ..., columns:] = 0
+            else:
+                held[:, of[new]] = 0
+                raise_at(held, (*at, ..., slice(columns)), added)
 
     def published(self, slots: Array, phase: Array) -> Array | None:
         """Return what was published in phases, (plane, CTA, rank, column), as kept; None if nothing was."""
-        if self._what is None:
-            return None
         phase = spread(phase, slots.shape)
         other = self._phase[phase & 1, slots] != phase
         if (phase == phase[0]).all() and not other.any():
-            held: Array = self._what[int(phase[0]) & 1][:, as_index(slots)]
-            return held
-        found = np.moveaxis(self._what[phase & 1, :, slots], 0, 1)
-        found[:, other] = 0
+            held = self._what[int(phase[0]) & 1]
+            return None if held is None else held[:, as_index(slots)]
+        kept = [held for held in self._what if held is not None]
+        if not kept:
+            return None
+        columns = max(held.shape[-1] for held in kept)
+        found: Array = np.zeros((kept[0].shape[0], len(slots), *kept[0].shape[2:-1], columns), np.int32)
+        for parity, held in enumerate(self._what):
+            here = np.flatnonzero(~other & (phase & 1 == parity))
+            if held is not None and len(here):
+                found[:, here, ..., : held.shape[-1]] = held[:, slots[here]]
         return found
 
 

@@ -98,7 +98,7 @@ def _named(wave: Wave, event: NamedBarrierEvent) -> None:
         return
     if isinstance(event, NamedBarrierArrive):
         wave.arrivals.note(wave.clocks, event.instruction, slots, threads, slots[:, None], None, event.generation)
-    meeting.add(slots, generation, wave.clocks.publish(slots, threads))
+    meeting.add(slots, generation, wave.clocks.publish(slots, threads), is_fresh=True)
 
 
 def _set_registers(wave: Wave, event: SetRegisters, report: Report) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import OrderedDict
 from functools import wraps
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
@@ -79,11 +80,15 @@ class Uses:
     def __init__(self, flow: ControlFlow) -> None:
         self._flow = flow
         self._at = {i.index: (b, n) for b, block in enumerate(flow.blocks) for n, i in enumerate(block.instructions)}
-        self._reads = [[{r.index for r in read(i)} for i in block.instructions] for block in flow.blocks]
-        self._writes = [
-            [frozenset(r.index for r in written(i)) if i.predicate is None else frozenset() for i in block.instructions]
-            for block in flow.blocks
-        ]
+        # By block and register, where in the block it is read, and where it is written in any case, in order.
+        self._reads: list[dict[int, list[int]]] = [{} for _ in flow.blocks]
+        self._writes: list[dict[int, list[int]]] = [{} for _ in flow.blocks]
+        for b, block in enumerate(flow.blocks):
+            for n, i in enumerate(block.instructions):
+                for register in {r.index for r in read(i)}:
+                    self._reads[b].setdefault(register, []).append(n)
+                for register in {r.index for r in written(i)} if i.predicate is None else ():
+                    self._writes[b].setdefault(register, []).append(n)
         self._kept: dict[tuple[int, int], list[Use]] = {}
 
     def after(self, i: Instruction, register: int) -> list[Use]:
@@ -124,17 +129,17 @@ class Uses:
         while waiting:
             number, start = waiting.pop()
             here = self._flow.blocks[number]
-            for n in range(start, len(here.instructions)):
-                if register in self._reads[number][n]:
-                    found.append(Use(number, here.instructions[n]))
-                if register in self._writes[number][n]:
-                    break
-            else:
-                if here.condition is not None and here.condition[0].index == register:
-                    found.append(Use(number, None))
-                for following in here.successors:
-                    at = following, register
-                    if following != EXIT and at not in seen and register in self._flow.live_in[following]:
-                        seen.add(at)
-                        waiting.append((following, 0))
+            reads, writes = self._reads[number].get(register, []), self._writes[number].get(register, [])
+            overwritten = bisect_left(writes, start)
+            end = writes[overwritten] if overwritten < len(writes) else len(here.instructions)
+            found += [Use(number, here.instructions[n]) for n in reads[bisect_left(reads, start) :] if n <= end]
+            if overwritten < len(writes):
+                continue
+            if here.condition is not None and here.condition[0].index == register:
+                found.append(Use(number, None))
+            for following in here.successors:
+                at = following, register
+                if following != EXIT and at not in seen and register in self._flow.live_in[following]:
+                    seen.add(at)
+                    waiting.append((following, 0))
         return found
