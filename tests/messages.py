@@ -7,6 +7,7 @@ they differ from run to run. Tests under hypothesis, whose texts differ with the
 
 from __future__ import annotations
 
+import difflib
 import re
 import sysconfig
 import tempfile
@@ -15,7 +16,7 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from types import CodeType, FunctionType
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from hypothesis import currently_in_test_context
@@ -47,7 +48,6 @@ _REPLACED_OF_COMPILERS = (
 @contextmanager
 def refuses(kinds: type[BaseException] | tuple[type[BaseException], ...]) -> Iterator[pytest.ExceptionInfo[Any]]:
     """Require an error of one of the kinds, and pin the error's class and text."""
-    __tracebackhide__ = True
     with pytest.raises(kinds) as caught:
         yield caught
     pins("\n".join([f"{type(caught.value).__name__}: {caught.value}", *getattr(caught.value, "__notes__", ())]))
@@ -55,7 +55,6 @@ def refuses(kinds: type[BaseException] | tuple[type[BaseException], ...]) -> Ite
 
 def pins(text: str) -> None:
     """Require the text to be the next of this test in the folder's snapshot."""
-    __tracebackhide__ = True
     assert not currently_in_test_context(), "a property has other texts with each example: assert values"
     is_compiled = _current.item.get_closest_marker("dsl") is not None
     for pattern, replacement in (*_REPLACED, *(_REPLACED_OF_COMPILERS if is_compiled else ())):
@@ -70,21 +69,25 @@ class _Test:
     def __init__(self, item: pytest.Item) -> None:
         self.item, self.texts = item, list[str]()
         self.file = item.path.with_name(NAME)
-        self.remedy = f"make messages ARGS={item.path.parent.relative_to(ROOT)}, then read the difference"
         self.pinned = None if item.config.getoption(OPTION) else read(self.file).get(_key(item.nodeid), [])
 
     def take(self, text: str) -> None:
-        __tracebackhide__ = True
         self.texts.append(text)
         if self.pinned is not None:
-            assert len(self.texts) <= len(self.pinned), f"no snapshot has this text; {self.remedy}:\n{text}"
-            assert text == self.pinned[len(self.texts) - 1], f"the snapshot has another text; if meant, {self.remedy}"
+            place = len(self.texts) - 1
+            if self.pinned[place : place + 1] != [text]:
+                old = self.pinned[place].split("\n") if place < len(self.pinned) else []
+                lines = difflib.unified_diff(old, text.split("\n"), "pinned", "now", n=99, lineterm="")
+                self.fail(f"text {place + 1} differs", *lines)
 
     def end(self) -> None:
-        __tracebackhide__ = True
-        if self.pinned is not None:
-            left = self.pinned[len(self.texts) :]
-            assert not left, f"the test pins {len(self.texts)} texts, and its snapshot has more; {self.remedy}"
+        if self.pinned is not None and len(self.texts) < len(self.pinned):
+            self.fail(f"{len(self.pinned)} texts are pinned, and the test has {len(self.texts)}")
+
+    def fail(self, difference: str, *lines: str) -> NoReturn:
+        folder = self.file.parent.relative_to(ROOT)
+        remedy = f"if it is meant: make messages ARGS={folder}, then read the difference"
+        pytest.fail("\n".join([f"{folder / NAME}: {difference}; {remedy}", *lines]), pytrace=False)
 
 
 _current: _Test
