@@ -33,6 +33,11 @@ _REPLACED = (
     (rf"{re.escape(str(ROOT))}\b", "ROOT"),
     (r"(\.py:|\.py\"?, line )\d+(:\d+)?", r"\1LINE"),
     (r"\b0x[0-9a-f]{12}\b", "0xADDRESS"),
+    (
+        r"(\d+ bytes (before the start|past the end) of the kernel's parameters|\d{5,} bytes (before|past) the [^\n]*?)"
+        r" of \d+ bytes at 0xADDRESS",
+        "N bytes from other memory",
+    ),
     (r"(ThreadPoolExecutor)-\d+_\d+", r"\1"),
     (r"(nvidia-cutlass-dsl) \d[\w.]+", r"\1 VERSION"),
 )
